@@ -1,0 +1,81 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The records that everything reads: problem, check, step. Data without behaviour."""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import asdict, dataclass, field
+
+ERROR = "error"
+WARNING = "warning"
+INFO = "info"
+
+NONE = "none"
+RESTART = "restart"
+EVICT = "evict"
+REBOOT = "reboot"
+DISRUPTIONS = (NONE, RESTART, EVICT, REBOOT)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something a person should know: a stable code, how bad it is, what was seen, what to do."""
+
+    code: str
+    severity: str
+    detail: str
+    next_step: str = ""
+    vendor: str = ""
+
+    def to_dict(self) -> dict[str, t.Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One proof. `ok` is None when it could not be found out; `seconds` is how long the look took."""
+
+    name: str
+    scope: str
+    ok: t.Optional[bool]
+    severity: str = ERROR
+    detail: str = ""
+    evidence: dict[str, t.Any] = field(default_factory=dict)
+    next_step: str = ""
+    seconds: float = 0.0
+    vendor: str = ""
+
+    def to_dict(self) -> dict[str, t.Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One act of a plan. `disruption` is none, restart, evict or reboot; `after` names the step whose end it waits to know."""
+
+    id: str
+    role: str
+    component: str
+    now: t.Any
+    wanted: t.Any
+    reason: str
+    disruption: str = NONE
+    after: str = ""
+    vendor: str = ""
+
+    def to_dict(self) -> dict[str, t.Any]:
+        return asdict(self)
+
+
+class NpuError(Exception):
+    """Bad input or a state that cannot be worked with: what, where, and what to do next."""
+
+    def __init__(self, message: str, next_step: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.next_step = next_step
+
+    def __str__(self) -> str:
+        return "%s Next: %s" % (self.message, self.next_step) if self.next_step else self.message

@@ -1,0 +1,78 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the core needs to know of a vendor of NPUs: frozen data and a few functions, given as a parameter."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Product:
+    """One PCI device id: product name, family, whether it is a virtual function, logical devices on one card, bytes of memory of a device."""
+
+    name: str
+    family: str
+    virtual: bool = False
+    devices_per_card: int = 1
+    memory_bytes: t.Optional[int] = None
+
+
+@dataclass(frozen=True)
+class VendorProfile:
+    """Everything vendor-specific that is data. Paths are those of the managed host."""
+
+    name: str
+    title: str
+    pci_vendor: str
+    pci_class: str
+    products: t.Mapping[str, Product]
+    family_prefixes: t.Mapping[str, str]
+    module: str
+    device_prefix: str
+    group_prefix: str
+    storage_prefix: str
+    class_dir: str
+    smi_names: t.Tuple[str, ...]
+    smi_dirs: t.Tuple[str, ...]
+    smi_json_args: t.Tuple[str, ...]
+    smi_group_args: t.Tuple[str, ...]
+    tools: t.Tuple[str, ...]
+    daemon_units: t.Tuple[str, ...]
+    container_driver_root: str
+    runfile_stamp_dir: str
+    package_patterns: t.Tuple[str, ...]
+    library_patterns: t.Tuple[str, ...]
+    library_version_names: t.Tuple[str, ...]
+    library_version_marker: bytes
+    plugin_dirs: t.Tuple[str, ...]
+    hook_path: str
+    hook_env_prefix: str
+    cdi_kind: str
+    cdi_file_stem: str
+    resource_name: str
+    label_prefix: str
+    validation_dir: str
+    healthy_words: t.Tuple[str, ...]
+    parse_smi: t.Callable[[str], t.Mapping[str, t.Any]]
+    status_names: t.Callable[[t.Optional[str]], t.Optional[t.Mapping[int, str]]]
+    release_of: t.Callable[[str], str]
+
+    @property
+    def device_pattern(self) -> "re.Pattern[str]":
+        return re.compile(r"^%s(0|[1-9][0-9]*)$" % re.escape(self.device_prefix))
+
+    @property
+    def group_pattern(self) -> "re.Pattern[str]":
+        return re.compile(r"^%s(0|[1-9][0-9]*)$" % re.escape(self.group_prefix))
+
+    def family_of(self, product: t.Optional[str]) -> t.Optional[str]:
+        """Family by the longest product prefix that fits, or None."""
+        best = ""
+        for prefix in self.family_prefixes:
+            if product and product.startswith(prefix) and len(prefix) > len(best):
+                best = prefix
+        return self.family_prefixes.get(best)
