@@ -56,6 +56,8 @@ class VendorProfile:
     resource_name: str
     label_prefix: str
     validation_dir: str
+    ready_prefix: str
+    container_library_path: str
     healthy_words: t.Tuple[str, ...]
     parse_smi: t.Callable[[str], t.Mapping[str, t.Any]]
     status_names: t.Callable[[t.Optional[str]], t.Optional[t.Mapping[int, str]]]
