@@ -1,0 +1,150 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Raw inputs to typed values, once. Surveys and the command line send text; a version that became a number is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import typing as t
+
+from ._model import NpuError
+
+Spec = t.Mapping[str, t.Mapping[str, t.Any]]
+
+_TRUE = ("true", "yes", "on", "1", "y", "t")
+_FALSE = ("false", "no", "off", "0", "n", "f")
+_TEXT_ONLY = re.compile(r"(^|_)(version|versions|tag|digest|sha256)$")
+_MISSING = object()
+
+
+def _as_bool(name: str, value: t.Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    text = str(value).strip().lower()
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise NpuError("%s is %r, which is neither true nor false." % (name, value), "Set it to true or false.")
+
+
+def _as_int(name: str, value: t.Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and re.match(r"^\s*-?[0-9]+\s*$", value):
+        return int(value)
+    raise NpuError("%s is %r, which is not a whole number." % (name, value), "Set it to a number such as 30.")
+
+
+def _as_float(name: str, value: t.Any) -> float:
+    try:
+        if isinstance(value, bool):
+            raise ValueError
+        return float(value)
+    except (TypeError, ValueError):
+        raise NpuError("%s is %r, which is not a number." % (name, value), "Set it to a number such as 2.5.") from None
+
+
+def _as_text(name: str, value: t.Any) -> str:
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, (bool, int, float)):
+        if _TEXT_ONLY.search(name) or isinstance(value, (bool, float)):
+            raise NpuError(
+                "%s is the number %r, not text: YAML has already changed it (3.20 becomes 3.2)." % (name, value),
+                "Quote it: %s: '%s'." % (name, value),
+            )
+        return str(value)
+    raise NpuError("%s must be text, not %s." % (name, type(value).__name__), "Quote the value.")
+
+
+def _as_list(name: str, value: t.Any, spec: t.Mapping[str, t.Any]) -> list[t.Any]:
+    if isinstance(value, str):
+        text = value.strip()
+        if text.startswith("["):
+            try:
+                value = json.loads(text)
+            except ValueError as exc:
+                raise NpuError("%s is not a list: %s." % (name, exc), 'Write ["a", "b"] or a,b.') from exc
+        else:
+            value = [part.strip() for part in re.split(r"[,\n]", text) if part.strip()]
+    if not isinstance(value, (list, tuple)):
+        raise NpuError("%s must be a list, not %s." % (name, type(value).__name__), "Write a YAML list.")
+    element = {"type": spec.get("elements", "raw"), "options": spec.get("options"), "choices": spec.get("choices")}
+    return [_coerce("%s[%d]" % (name, number), item, element) for number, item in enumerate(value)]
+
+
+def _as_dict(name: str, value: t.Any, spec: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value) if value.strip() else {}
+        except ValueError as exc:
+            raise NpuError("%s is not a mapping: %s." % (name, exc), "Write a YAML or JSON mapping.") from exc
+    if not isinstance(value, t.Mapping):
+        raise NpuError("%s must be a mapping, not %s." % (name, type(value).__name__), "Write a YAML mapping.")
+    options = spec.get("options")
+    if not options:
+        return dict(value)
+    unknown = sorted(set(value) - set(options))
+    if unknown:
+        raise NpuError("%s has the unknown key %s." % (name, unknown[0]), "Use only: %s." % ", ".join(sorted(options)))
+    return {key: _one("%s.%s" % (name, key), value.get(key, _MISSING), options[key]) for key in options}
+
+
+def _coerce(name: str, value: t.Any, spec: t.Mapping[str, t.Any]) -> t.Any:
+    kind = spec.get("type", "str")
+    if kind == "bool":
+        result: t.Any = _as_bool(name, value)
+    elif kind == "int":
+        result = _as_int(name, value)
+    elif kind == "float":
+        result = _as_float(name, value)
+    elif kind in ("str", "path"):
+        result = _as_text(name, value)
+    elif kind == "list":
+        return _as_list(name, value, spec)
+    elif kind == "dict":
+        result = _as_dict(name, value, spec)
+    else:
+        result = value
+    choices = spec.get("choices")
+    if choices and result not in choices:
+        raise NpuError("%s is %r." % (name, result), "Choose one of: %s." % ", ".join(str(choice) for choice in choices))
+    return result
+
+
+def _one(name: str, value: t.Any, spec: t.Mapping[str, t.Any]) -> t.Any:
+    kind = spec.get("type", "str")
+    empty = value is _MISSING or value is None or (isinstance(value, str) and not value.strip() and kind not in ("str", "path", "raw"))
+    if empty:
+        value = spec.get("default")
+        if value is None:
+            if spec.get("required"):
+                raise NpuError("%s is required and not set." % name, "Set it in the inventory or with -e.")
+            return None
+    return _coerce(name, value, spec)
+
+
+def normalise(raw: t.Mapping[str, t.Any], spec: Spec) -> dict[str, t.Any]:
+    """Typed values of every input in `spec` (the options of an argument_specs entry), taken from `raw` or the default.
+
+    Text is turned into bool, int, float, list (comma separated or JSON) and dict (JSON) as the type asks; empty text for
+    anything but text means not set. NpuError names the variable and says what to write.
+    """
+    return {name: _one(name, raw.get(name, _MISSING), spec[name]) for name in sorted(spec)}
+
+
+def misspelt(names: t.Iterable[str], spec: Spec, prefixes: t.Iterable[str]) -> list[t.Tuple[str, str]]:
+    """(name, nearest known name) for set variables that carry a role's prefix and are no input of it."""
+    import difflib
+
+    known = sorted(spec)
+    found = []
+    for name in sorted(names):
+        if name not in spec and any(name.startswith(prefix) for prefix in prefixes):
+            near = difflib.get_close_matches(name, known, 1)
+            if near:
+                found.append((name, near[0]))
+    return found

@@ -1,0 +1,156 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: rbln_plan
+short_description: Plan what a run would do to a host with Rebellions NPUs
+version_added: 0.1.0
+description:
+  - Compares the inputs of the roles of this collection with one observation of the host and returns the steps, the problems that stop the host, and the cautions.
+  - Runs on the controller only. Nothing is executed on the managed host and nothing is changed.
+  - The inputs are the variables documented by the roles P(rebellions.npu.rbln_preflight#role), P(rebellions.npu.rbln_driver#role),
+    P(rebellions.npu.rbln_container_toolkit#role), and P(rebellions.npu.rbln_validator#role). They are read once, here.
+author:
+  - The rebellions.npu authors (@rebellions-npu)
+options:
+  observation:
+    description: The registered result of M(rebellions.npu.rbln_observe).
+    type: dict
+    required: true
+  support_matrix:
+    description:
+      - Rules of the support matrix. Each has C(os), C(version), C(kernel) (the kernel series), and may have C(drivers) (version constraints),
+        C(families), C(kernel_max), C(flavours), C(tested) (V(full) or V(partial)), C(too_old), and C(too_new) (what to do about it).
+    type: list
+    elements: dict
+    required: true
+  fail_on_stops:
+    description: Fail the host when the plan holds a stop. Nothing has been changed at that point.
+    type: bool
+    default: true
+attributes:
+  check_mode:
+    description: Can run in check mode and return what it would return without it.
+    support: full
+  diff_mode:
+    description: Returns details on what has changed in diff mode.
+    support: none
+    details: Nothing is changed.
+  action:
+    description: Runs on the controller.
+    support: full
+seealso:
+  - module: rebellions.npu.rbln_observe
+"""
+
+EXAMPLES = r"""
+- name: Observe the host
+  rebellions.npu.rbln_observe:
+  register: observation
+
+- name: Plan, and only report what would stop the run
+  rebellions.npu.rbln_plan:
+    observation: "{{ observation }}"
+    support_matrix: []
+    fail_on_stops: false
+  register: plan
+
+- name: Show the steps
+  ansible.builtin.debug:
+    var: plan.steps
+"""
+
+RETURN = r"""
+steps:
+  description: What has to be done, in order.
+  type: list
+  elements: dict
+  returned: success
+  contains:
+    id:
+      description: Name of the step.
+      type: str
+      sample: toolkit.cdi
+    vendor:
+      description: Vendor of the NPUs.
+      type: str
+      sample: rebellions
+    role:
+      description: Which role does it, V(driver), V(container_toolkit), or V(validator).
+      type: str
+      sample: container_toolkit
+    component:
+      description: What is changed.
+      type: str
+      sample: CDI spec
+    now:
+      description: What is there.
+      type: raw
+      sample: missing
+    wanted:
+      description: What is to be there.
+      type: raw
+      sample: current
+    reason:
+      description: Why.
+      type: str
+      sample: The spec is missing.
+    disruption:
+      description: What the step disturbs, V(none), V(restart), V(evict), or V(reboot).
+      type: str
+      sample: none
+    after:
+      description: The step whose end has to be known first, or empty.
+      type: str
+      sample: driver.install
+stops:
+  description: Problems that stop the host before anything is changed. Each has RV(stops[].code), RV(stops[].severity), RV(stops[].detail), and RV(stops[].next_step).
+  type: list
+  elements: dict
+  returned: success
+  contains:
+    code:
+      description: Stable name of the problem.
+      type: str
+      sample: driver_replace_not_allowed
+    severity:
+      description: V(error), V(warning), or V(info).
+      type: str
+      sample: error
+    detail:
+      description: What was seen.
+      type: str
+      sample: Driver 3.0.0 is installed and 3.2.2 is wanted.
+    next_step:
+      description: What to do.
+      type: str
+      sample: "Set rbln_driver_replace: true to let this run replace it."
+    vendor:
+      description: Vendor of the NPUs.
+      type: str
+      sample: rebellions
+cautions:
+  description: Problems that do not stop the host, of the same shape as RV(stops).
+  type: list
+  elements: dict
+  returned: success
+roles:
+  description: The roles that have something to do, in order.
+  type: list
+  elements: str
+  returned: success
+  sample: [driver, container_toolkit, validator]
+disruption:
+  description: The worst disruption of all steps.
+  type: str
+  returned: success
+  sample: restart
+wanted:
+  description: All inputs of the roles with their types put right.
+  type: dict
+  returned: success
+"""
