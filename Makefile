@@ -1,0 +1,52 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+PYTHON ?= python3
+PY := .work/venv/bin/python
+LAYERS := $(PY) -m tests.tools.layers
+export PYTHON PYTHONDONTWRITEBYTECODE := 1
+
+.PHONY: help root env stage packages test test-unit sanity units lint docs molecule integration bench build demo demo-down lab-up lab-status lab-down clean
+
+help: ## this list
+	@sed -n 's/^\([a-z][a-z% -]*\):.*## /\1\n    /p' Makefile
+
+root:
+	@test "$$(id -u)" = 0 || { echo "make test starts system containers and needs root. Next: sudo make test, or make test-unit without root" >&2; exit 2; }
+
+env: ## build .work: two venvs, the collections we depend on
+	@$(PYTHON) tests/tools/env.py
+
+stage: env ## copy the checkout to .work/stage/ansible_collections/rebellions/npu
+	@$(PY) -m tests.tools.stage
+
+test: root stage ## every layer, under 60 minutes; needs root
+	@$(LAYERS) all
+
+test-unit sanity units lint docs: stage ## one layer without root
+	@$(LAYERS) $@
+
+molecule integration bench: stage ## one layer on system containers; needs root
+	@$(LAYERS) $@
+
+build: stage ## the collection tarball, byte for byte the same from the same commit
+	@$(PY) -m tests.tools.build
+
+packages: env ## install missing system packages (root) or name them
+	@$(PY) -m tests.tools.packages install
+
+demo: stage ## simulated NPU servers brought from nothing to allocatable NPUs; asks first, YES=1 does not
+	@$(PY) -m tests.lab demo
+
+demo-down: stage ## undo the demo and compare the machine with its state before
+	@$(PY) -m tests.lab demo-down
+
+lab-up lab-status lab-down: stage ## the simulated servers alone
+	@$(PY) -m tests.lab $(subst lab-,,$@)
+
+proof-%: stage ## a longer proof of tests/proofs; SAMPLE=1 runs a part
+	@$(PY) -m tests.proofs.$*
+
+clean: ## remove .work
+	rm -rf .work

@@ -1,0 +1,45 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read from a tool's output how many tests or hosts it ran."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+PLAIN = re.compile(r"^(?:\w+: )?(\d+) passed, (\d+) failed(?:, \d+ skipped)?$", re.M)
+PYTEST = re.compile(r"^(?:=+ )?((?:\d+ [a-z]+(?:, )?)+) in [\d.]+s", re.M)
+WORDS = re.compile(r"(\d+) (passed|failed|errors?)\b")
+SANITY_RUN = re.compile(r'^Running sanity test "?([\w-]+)"?', re.M)
+SANITY_SKIP = re.compile(r"^WARNING: Skipping sanity test '([\w-]+)'", re.M)
+SANITY_FAILED = re.compile(r"^ERROR: The (\d+) sanity test\(s\) listed below", re.M)
+
+
+@dataclass(frozen=True)
+class Count:
+    passed: int = 0
+    failed: int = 0
+
+    def __add__(self, other: Count) -> Count:
+        return Count(self.passed + other.passed, self.failed + other.failed)
+
+
+def closing(output: str) -> Count:
+    """Sum of every closing line: pytest's, or the plain 'N passed, N failed'."""
+    output, total = ANSI.sub("", output), Count()
+    for match in PLAIN.finditer(output):
+        total += Count(int(match[1]), int(match[2]))
+    for match in PYTEST.finditer(output):
+        words = [(int(number), word) for number, word in WORDS.findall(match[1])]
+        total += Count(sum(n for n, w in words if w == "passed"), sum(n for n, w in words if w != "passed"))
+    return total
+
+
+def sanity(output: str) -> Count:
+    """ansible-test sanity: one test per announced name that was not skipped."""
+    output = ANSI.sub("", output)
+    ran = set(SANITY_RUN.findall(output)) - set(SANITY_SKIP.findall(output))
+    match = SANITY_FAILED.search(output)
+    failed = int(match[1]) if match else 0
+    return Count(max(len(ran) - failed, 0), failed)
