@@ -25,6 +25,7 @@ TIMEOUT = "timeout"
 FAILED = "failed"
 
 READ_LIMIT = 16 * 1024 * 1024
+SMALL_READ = 4096
 LINK_LIMIT = 40
 
 
@@ -200,7 +201,8 @@ class Host:
         if not found.ok:
             return found
         try:
-            with open(self.real(found.value), "rb") as stream:
+            # Unbuffered for small looks: a buffer would read far into the config space of a PCI function.
+            with open(self.real(found.value), "rb", buffering=0 if limit <= SMALL_READ else -1) as stream:
                 return Probe(VALUE, stream.read(limit))
         except OSError as exc:
             return _from_oserror(exc)

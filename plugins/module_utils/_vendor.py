@@ -62,6 +62,12 @@ class VendorProfile:
     parse_smi: t.Callable[[str], t.Mapping[str, t.Any]]
     status_names: t.Callable[[t.Optional[str]], t.Optional[t.Mapping[int, str]]]
     release_of: t.Callable[[str], str]
+    driver_packages: t.Tuple[str, ...]
+    legacy_package: str
+    runfile_stamp: str
+    ready_code: int
+    ready_name: str
+    fault_names: t.Tuple[str, ...]
 
     @property
     def device_pattern(self) -> "re.Pattern[str]":

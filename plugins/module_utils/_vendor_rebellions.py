@@ -157,4 +157,11 @@ PROFILE = VendorProfile(
     parse_smi=parse_smi,
     status_names=status_names,
     release_of=release_of,
+    # The names of the packages inside the runfile are not public; its kernel driver is told by the module itself.
+    driver_packages=("rebellions", "rebellions-*"),
+    legacy_package="rebellions",
+    runfile_stamp="driver-runfile.json",
+    ready_code=0,
+    ready_name="READY",
+    fault_names=("FAULT",),
 )

@@ -1,0 +1,301 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From facts to problems: each rule looks at finished facts, says what is wrong and what to do next. Pure."""
+
+from __future__ import annotations
+
+import typing as t
+from collections import Counter
+
+from ._model import ERROR, INFO, WARNING, Problem
+from ._pci import normalise_address
+from ._vendor import VendorProfile
+
+Facts = t.Mapping[str, t.Any]
+LEGACY_BELOW = 3
+
+
+def _release(profile: VendorProfile, version: t.Optional[str]) -> t.Optional[str]:
+    return profile.release_of(version) if version else None
+
+
+def _major(profile: VendorProfile, version: str) -> t.Optional[int]:
+    first = profile.release_of(version).split(":")[-1].split(".")[0]
+    return int(first) if first.isdigit() else None
+
+
+def _where(npus: t.Sequence[Facts]) -> str:
+    return ", ".join(item["address"] or item["device"] or "?" for item in npus)
+
+
+def bus_problems(profile: VendorProfile, facts: Facts, expected: t.Sequence[str]) -> t.Iterator[Problem]:
+    """Cards that left the bus, families mixed, links below their best, functions given out as VFs."""
+    npus = facts["npus"]
+    present = {normalise_address(item["address"]) for item in npus if item["in_pci"]}
+    gone = [address for address in expected if normalise_address(address) not in present]
+    if gone:
+        yield Problem(
+            "npu_missing_on_bus",
+            ERROR,
+            "expected on the PCI bus and not there: %s" % ", ".join(gone),
+            "look in the kernel log for pciehp and AER lines of these slots, power-cycle the host, then reseat the card",
+        )
+    dead = [item for item in npus if item["in_pci"] and item["state"] == "unreachable"]
+    if dead:
+        yield Problem(
+            "unreachable",
+            ERROR,
+            "the PCI config space reads all ones: %s" % _where(dead),
+            "drain the host and power-cycle it; a card behind a switch that resets may need the vendor's pciehp hook",
+        )
+    lost = [item for item in npus if not item["in_pci"] and item["state"] == "unreachable"]
+    if lost:
+        yield Problem(
+            "npu_missing_in_pci",
+            ERROR,
+            "known to the driver or to the management tool but not on the PCI bus: %s" % _where(lost),
+            "drain the host and reboot it; if the card stays away, power-cycle and reseat it",
+        )
+    families = sorted({item["family"] for item in npus if item["family"]})
+    if len(families) > 1:
+        yield Problem(
+            "two_families",
+            ERROR,
+            "one kernel driver serves one family, and this host has %s" % " and ".join(families),
+            "keep the cards of one family in this host, or pass the others through to virtual machines",
+        )
+    for item in npus:
+        link = item["link"]
+        if link["degraded"]:
+            yield Problem(
+                "link_degraded",
+                WARNING,
+                "%s runs at %s GT/s x%s of %s GT/s x%s"
+                % (item["address"], link["speed_gts"], link["width"], link["max_speed_gts"], link["max_width"]),
+                "check slot, riser and BIOS link settings; a slot with fewer lanes than the card is a known cause",
+            )
+    parents = [item for item in npus if item["vfs"]]
+    if parents:
+        yield Problem(
+            "pf_has_vfs",
+            INFO,
+            "physical functions that gave themselves out as virtual ones and are no devices now: %s" % _where(parents),
+            "write 0 to their sriov_numvfs to use the whole card again",
+        )
+
+
+def device_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]:
+    """What the driver and the management tool say about the devices."""
+    npus = facts["npus"]
+    bound = [item for item in npus if item["driver"] == profile.module and item["state"] != "unreachable" and not item["vfs"]]
+    smi = facts["smi"]
+    if smi["state"] == "value":
+        missing = [item for item in bound if not item["in_smi"]]
+        if missing:
+            yield Problem(
+                "npu_missing_in_smi",
+                ERROR,
+                "bound to the driver but not listed by %s: %s" % (smi["path"], _where(missing)),
+                "the card is not initialised: keep the host out of the cluster, read the driver's kernel log, reload the driver or reboot",
+            )
+        indices = Counter(item["index"] for item in npus if item["index"] is not None)
+        twice = sorted(index for index, times in indices.items() if times > 1)
+        if twice:
+            users = [item for item in npus if item["index"] in twice]
+            yield Problem(
+                "duplicate_npu_index",
+                WARNING,
+                "the management tool gives index %s to several devices: %s" % (", ".join(map(str, twice)), _where(users)),
+                "the driver's state is stale, runtimes will see no device: stop the daemon, reload the driver or reboot",
+            )
+    elif smi["state"] == "timeout":
+        yield Problem("smi_timeout", ERROR, smi["detail"], "look for hung processes of the device in the kernel log; reload the driver or reboot")
+    elif smi["state"] == "failed":
+        parse = "JSON" in smi["detail"] or "device" in smi["detail"]
+        severity = ERROR if facts["driver"]["loaded"] else WARNING
+        yield Problem(
+            "smi_parse_failed" if parse and " ended with " not in smi["detail"] else "smi_failed",
+            severity,
+            smi["detail"],
+            "run the tool by hand; a tool and a driver of different releases are the usual cause",
+        )
+    elif smi["state"] == "denied":
+        yield Problem("smi_denied", WARNING, smi["detail"], "gather the facts with privilege escalation")
+    for item in bound:
+        if item["node"] is None:
+            if item["in_smi"] or smi["state"] != "value":
+                yield Problem(
+                    "device_unmatched",
+                    WARNING,
+                    "no device name is known for %s" % item["address"],
+                    "without a device link in %s and an answer of the management tool a node cannot be matched" % profile.class_dir,
+                )
+        elif item["node"]["kind"] == "missing":
+            yield Problem(
+                "device_node_missing",
+                ERROR,
+                "%s of %s does not exist" % (item["node"]["path"], item["address"]),
+                "run udevadm trigger; in a container or a minimal system make the node with the number in /proc/devices",
+            )
+        elif item["node"]["kind"] != "char":
+            yield Problem(
+                "device_node_not_char",
+                ERROR,
+                "%s of %s is not a character device" % (item["node"]["path"], item["address"]),
+                "remove it (a bind mount of a missing node leaves a file or a directory) and run udevadm trigger",
+            )
+    for item in npus:
+        status = item["status"]
+        if item["state"] == "fault":
+            yield Problem(
+                "status_fault",
+                ERROR,
+                "%s (%s) reports %s" % (item["address"], item["device"], status["name"] if status["word"] in (None,) + profile.healthy_words else status["word"]),
+                "drain the host and reset the device or reload the driver; a card that stays in fault has to be replaced",
+            )
+        elif item["state"] == "busy":
+            yield Problem(
+                "status_not_ready",
+                WARNING,
+                "%s (%s) is %s, and only %s serves" % (item["address"], item["device"], status["name"], profile.ready_name),
+                "wait until it is ready and gather the facts again",
+            )
+        elif item["state"] == "unknown" and item["driver"] == profile.module:
+            yield Problem(
+                "status_unknown",
+                WARNING,
+                "the health of %s (%s) cannot be told: status reads %r" % (item["address"], item["device"], status["raw"]),
+                "treat it as not usable; ask the management tool, and compare driver and tool release",
+            )
+
+
+def driver_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]:
+    """Driver against kernel, versions against each other, ways of installation against each other."""
+    driver = facts["driver"]
+    kernel = facts["kernel"]
+    wanting = [item for item in facts["npus"] if item["state"] not in ("passthrough", "unreachable")]
+    if wanting and driver["loaded"] is False:
+        yield Problem(
+            "driver_not_loaded",
+            ERROR,
+            "the kernel module %s is not loaded and %s need it" % (profile.module, _where(wanting)),
+            "load it with modprobe, or install the driver when there is none (installed now: %s)" % driver["installed_via"],
+        )
+    disk = _release(profile, driver["version_on_disk"])
+    loaded = _release(profile, driver["version_loaded"])
+    if disk and loaded and disk != loaded:
+        yield Problem(
+            "version_mismatch_loaded_disk",
+            ERROR,
+            "version %s is loaded and %s is on disk" % (driver["version_loaded"], driver["version_on_disk"]),
+            "drain the host, then reload the module or reboot",
+        )
+    for item in facts["npus"]:
+        firmware = _release(profile, item["firmware"])
+        if firmware and loaded and firmware != loaded and item["state"] != "unreachable":
+            yield Problem(
+                "firmware_mismatch",
+                WARNING,
+                "%s has firmware %s and the driver is %s" % (item["address"], item["firmware"], driver["version_loaded"]),
+                "flash the firmware that came with the driver while the driver is unloaded",
+            )
+    library = facts["libraries"]["version"]
+    if library and loaded and profile.release_of(library) != loaded:
+        yield Problem(
+            "library_mismatch",
+            WARNING,
+            "the user libraries are %s and the driver is %s" % (library, driver["version_loaded"]),
+            "install libraries and driver of one release; replacing a link is not enough",
+        )
+    package = driver["package"]
+    major = _major(profile, package["version"]) if package and package["name"] == profile.legacy_package else None
+    newer = sorted({row["version"] for row in driver["dkms"] if (_major(profile, row["version"]) or 0) >= LEGACY_BELOW})
+    if major is not None and major < LEGACY_BELOW and (driver["stamp"] or newer):
+        yield Problem(
+            "legacy_package_and_runfile",
+            ERROR,
+            "the package %s %s and a runfile installation (%s) are both here" % (package["name"], package["version"], (driver["stamp"] or {}).get("version") or ", ".join(newer)),
+            "drain the host, remove the package, then install from the runfile again",
+        )
+    now = [row["version"] for row in driver["dkms"] if row["kernel"] == kernel["running"] and row["state"] == "installed"]
+    if len(set(now)) > 1:
+        yield Problem(
+            "two_dkms_versions",
+            ERROR,
+            "DKMS has several versions installed for kernel %s: %s" % (kernel["running"], ", ".join(sorted(now))),
+            "remove the older one with dkms remove",
+        )
+    for row in driver["dkms"]:
+        if row["state"] == "failed":
+            yield Problem(
+                "dkms_build_failed",
+                ERROR,
+                "DKMS could not build %s %s for kernel %s" % (row["module"], row["version"], row["kernel"]),
+                "read make.log in the build directory of that version; missing headers and an unsupported kernel are the usual causes",
+            )
+    if facts["secure_boot"] == "enabled" and driver["signed"] is False:
+        yield Problem(
+            "secure_boot_unsigned",
+            ERROR,
+            "Secure Boot is on and %s carries no signature" % driver["module_path"],
+            "sign the module with a key enrolled by mokutil --import, or turn Secure Boot off",
+        )
+    if driver["container_root"] and driver["installed_via"] not in ("container", "none"):
+        yield Problem(
+            "driver_host_and_container",
+            WARNING,
+            "a driver of the host (%s) and a driver root of a container (%s) are both here" % (driver["installed_via"], driver["container_root"]),
+            "keep one: remove the driver DaemonSet from this node or the driver from the host",
+        )
+
+
+def next_boot_problems(facts: Facts) -> t.Iterator[Problem]:
+    """Will the driver still be there after the next reboot?"""
+    kernel = facts["kernel"]
+    upcoming = kernel["next_boot"]
+    if not upcoming or facts["driver"]["installed_via"] in ("none", "container") and upcoming == kernel["running"]:
+        return
+    if not kernel["headers"].get(upcoming) and not kernel["modules"].get(upcoming):
+        yield Problem(
+            "headers_missing_next_boot",
+            WARNING,
+            "kernel %s boots next and has no headers, so the driver cannot be built for it" % upcoming,
+            "install the headers package of that kernel (or the headers meta package), or hold the kernel at %s" % kernel["running"],
+        )
+    elif upcoming != kernel["running"] and facts["driver"]["installed_via"] not in ("none", "container") and not kernel["modules"].get(upcoming):
+        yield Problem(
+            "module_missing_next_boot",
+            WARNING,
+            "kernel %s boots next and the driver is not built for it" % upcoming,
+            "build it before the reboot: dkms autoinstall -k %s" % upcoming,
+        )
+
+
+def probe_problems(facts: Facts) -> t.Iterator[Problem]:
+    """Looks that were refused or failed: what they would have told is unknown, not absent."""
+    denied = sorted(name for name, probe in facts["probes"].items() if probe["state"] == "denied" and name != "smi")
+    if denied:
+        yield Problem(
+            "permission_denied",
+            WARNING,
+            "not allowed to read: %s" % ", ".join(denied),
+            "gather the facts with privilege escalation",
+        )
+    for name, probe in sorted(facts["probes"].items()):
+        if name in ("smi", "machine_id", "system_uuid"):
+            continue
+        if probe["state"] in ("failed", "timeout"):
+            yield Problem("probe_failed", WARNING, "%s: %s" % (name, probe["detail"] or probe["state"]), "look at the named file or command on the host")
+
+
+def find_problems(profile: VendorProfile, facts: Facts, expected: t.Sequence[str]) -> list[Problem]:
+    """All problems, errors first, otherwise in the order of the rules."""
+    found = list(bus_problems(profile, facts, expected))
+    found += list(device_problems(profile, facts))
+    found += list(driver_problems(profile, facts))
+    found += list(next_boot_problems(facts))
+    found += list(probe_problems(facts))
+    order = {ERROR: 0, WARNING: 1, INFO: 2}
+    named = [Problem(item.code, item.severity, item.detail, item.next_step, profile.name) for item in found]
+    return sorted(named, key=lambda item: order[item.severity])

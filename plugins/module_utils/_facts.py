@@ -1,0 +1,156 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Everything known about a host with NPUs, in one look: `observe`."""
+
+from __future__ import annotations
+
+import posixpath
+import typing as t
+
+from ._diagnose import find_problems
+from ._driver import DKMS_DIR, read_driver
+from ._host import VALUE, Host, Probe
+from ._identity import read_container, read_hostname, read_identity, read_virtualization
+from ._kernel import read_kernel
+from ._model import NpuError
+from ._npu import count, list_groups, merge_npus, read_class, read_nodes
+from ._osinfo import read_os
+from ._packages import read_packages
+from ._pci import read_functions
+from ._pool import pool_key
+from ._secureboot import read_secure_boot
+from ._smi import read_smi
+from ._tools import read_daemon, read_libraries, read_tools
+from ._vendor import VendorProfile
+
+SCHEMA = 1
+KERNEL_PACKAGES = ("linux-image-*", "linux-headers-*")
+DEFAULTS: t.Mapping[str, t.Any] = {
+    "smi_timeout": 5.0,
+    "command_timeout": 10.0,
+    "expected_addresses": (),
+    "kernel": None,
+    "dkms_dir": DKMS_DIR,
+    "runfile_stamp": None,
+    "container_driver_root": None,
+}
+
+
+def complete_options(profile: VendorProfile, options: t.Optional[t.Mapping[str, t.Any]]) -> dict[str, t.Any]:
+    """Defaults filled in.
+
+    smi_timeout and command_timeout in seconds; expected_addresses a list of PCI addresses; kernel overrides the running
+    release (for an image); dkms_dir, runfile_stamp and container_driver_root override the places of the profile.
+    """
+    given = {key: value for key, value in (options or {}).items() if value is not None}
+    unknown = sorted(set(given) - set(DEFAULTS))
+    if unknown:
+        raise NpuError("unknown option of the facts: %s" % ", ".join(unknown), "use one of %s" % ", ".join(sorted(DEFAULTS)))
+    full = dict(DEFAULTS)
+    full["runfile_stamp"] = posixpath.join(profile.runfile_stamp_dir, profile.runfile_stamp)
+    full["container_driver_root"] = profile.container_driver_root
+    full.update(given)
+    return full
+
+
+def reboot_reasons(host: Host, driver: t.Mapping[str, t.Any]) -> list[dict[str, str]]:
+    """Why a reboot is due: [{code, detail}]. A newer kernel that merely waits is no reason by itself."""
+    reasons = []
+    if driver["loaded"]:
+        for key, name in (("version", "version"), ("srcversion", "build")):
+            disk, live = driver[key + "_on_disk"], driver[key + "_loaded"]
+            if disk and live and disk != live:
+                reasons.append({"code": "module_differs", "detail": "%s %s is loaded, %s is on disk" % (name, live, disk)})
+                break
+    for path in ("/run/reboot-required", "/var/run/reboot-required"):
+        if host.exists(path):
+            names = sorted(set(host.read_text(path + ".pkgs", 65536).get("").split()))
+            reasons.append({"code": "reboot_required_file", "detail": path + (": " + ", ".join(names) if names else "")})
+            break
+    return reasons
+
+
+def _smi_facts(path: t.Optional[str], probe: Probe) -> dict[str, t.Any]:
+    data = probe.get({})
+    version = data.get("kmd_version")
+    return {
+        "path": path,
+        "state": probe.state,
+        "kmd_version": None if version in (None, "N/A") else version,
+        "devices": len(data["devices"]) if probe.ok else None,
+        "detail": probe.detail,
+        "contexts": data.get("contexts", []),
+    }
+
+
+def observe(profile: VendorProfile, host: Host, options: t.Optional[t.Mapping[str, t.Any]] = None) -> dict[str, t.Any]:
+    """The facts of one host (docs/schemas/rbln_facts.schema.json). Reads only; NpuError for an option that is none."""
+    opts = complete_options(profile, options)
+    hostname = read_hostname(host)
+    system, os_probe = read_os(host)
+    in_container = read_container(host)
+    packages, package_format, package_probe = read_packages(host, tuple(profile.package_patterns) + KERNEL_PACKAGES, opts["command_timeout"])
+    own_packages = [item for item in packages if not item["name"].startswith("linux-")]
+    kernel, probes = read_kernel(host, packages, in_container, opts["kernel"])
+    functions, pci_probe = read_functions(host, profile.pci_vendor, profile.pci_class, profile.products, opts["command_timeout"])
+    classes, class_probe = read_class(host, profile)
+    nodes, dev_probe = read_nodes(host, profile)
+    smi_path, smi_probe = read_smi(host, profile, opts["smi_timeout"])
+    smi = _smi_facts(smi_path, smi_probe)
+    driver, driver_probes, modules = read_driver(
+        host, profile, kernel["running"], list(kernel["headers"]), own_packages, package_format, classes, opts
+    )
+    if driver["loaded"] and driver["version_loaded"] is None:
+        driver["version_loaded"] = smi["kmd_version"]
+    kernel["modules"] = modules
+    upcoming = kernel["next_boot"]
+    kernel["next_boot_ok"] = bool(kernel["headers"].get(upcoming) or modules.get(upcoming)) if upcoming else None
+    version = driver["version_loaded"] or smi["kmd_version"]
+    npus = merge_npus(profile, functions, classes, smi_probe.get({}).get("devices", []), nodes, host, version, pci_probe.ok)
+    secure_boot, secure_probe = read_secure_boot(host, opts["command_timeout"])
+    identity, identity_probes = read_identity(host, hostname)
+    virtualization, virtualization_probe = read_virtualization(host)
+    daemon, daemon_probe = read_daemon(host, profile, opts["command_timeout"])
+    reasons = reboot_reasons(host, driver)
+    probes.update(driver_probes)
+    probes.update(identity_probes)
+    probes.update(
+        {
+            "os_release": os_probe,
+            "packages": package_probe,
+            "pci": pci_probe,
+            "class": class_probe,
+            "dev": dev_probe,
+            "smi": smi_probe,
+            "secure_boot": secure_probe,
+            "virtualization": virtualization_probe,
+            "daemon": daemon_probe,
+        }
+    )
+    facts: dict[str, t.Any] = {
+        "schema": SCHEMA,
+        "vendor": profile.name,
+        "hostname": hostname,
+        "npus": npus,
+        "counts": count(npus),
+        "groups": list_groups(profile, npus, nodes, host),
+        "device_nodes": list(nodes.values()),
+        "driver": driver,
+        "kernel": kernel,
+        "os": system,
+        "secure_boot": secure_boot,
+        "tools": read_tools(host, profile, opts["smi_timeout"]),
+        "smi": smi,
+        "daemon": daemon,
+        "identity": identity,
+        "virtualization": virtualization,
+        "in_container": in_container,
+        "libraries": read_libraries(host, profile, driver["root"]),
+        "probes": {name: {"state": probe.state, "detail": probe.detail if probe.state not in (VALUE,) else ""} for name, probe in sorted(probes.items())},
+        "pool_key": pool_key(system["id"], system["version_id"] or system["codename"], kernel["running"]),
+        "reboot_required": bool(reasons),
+        "reboot_reasons": reasons,
+    }
+    facts["problems"] = [item.to_dict() for item in find_problems(profile, facts, opts["expected_addresses"])]
+    return facts

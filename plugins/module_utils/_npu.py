@@ -1,0 +1,314 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""NPUs: PCI, the driver's sysfs class, the management tool and /dev brought together by PCI address and device name."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import typing as t
+from dataclasses import dataclass, field
+
+from ._host import ABSENT, Host, Probe
+from ._pci import ADDRESS, PciFunction, address_key, assign_cards, normalise_address, parse_numa_node, parse_speed
+from ._vendor import VendorProfile
+
+PASSTHROUGH_DRIVERS = ("vfio-pci",)
+CLASS_ATTRIBUTES = ("status", "group_id", "kernel_version", "fw_ver", "smc_ver", "card_name", "dram_total")
+
+
+@dataclass(frozen=True)
+class ClassDevice:
+    """One entry of the driver's sysfs class: its name, the PCI address it links to, attributes as stripped text."""
+
+    name: str
+    address: t.Optional[str] = None
+    attributes: t.Mapping[str, str] = field(default_factory=dict)
+
+
+def natural_key(name: str) -> list[t.Tuple[int, t.Any]]:
+    """Sort key that puts npu2 before npu10."""
+    return [(1, int(part)) if part.isdigit() else (0, part) for part in re.split(r"([0-9]+)", name) if part]
+
+
+def read_class(host: Host, profile: VendorProfile) -> t.Tuple[list[ClassDevice], Probe]:
+    """Devices of the driver's class in natural order."""
+    names = host.listdir(profile.class_dir)
+    found = []
+    for name in sorted(names.get([]), key=natural_key):
+        if not profile.device_pattern.match(name):
+            continue
+        base = posixpath.join(profile.class_dir, name)
+        attributes = {}
+        for key in CLASS_ATTRIBUTES:
+            text = host.read_text(posixpath.join(base, key), 256)
+            if text.ok:
+                attributes[key] = text.value.strip()
+        linked = posixpath.basename(host.resolve(posixpath.join(base, "device")).get(""))
+        found.append(ClassDevice(name, linked if ADDRESS.match(linked) else None, attributes))
+    return found, names
+
+
+def read_nodes(host: Host, profile: VendorProfile) -> t.Tuple[dict[str, dict[str, t.Any]], Probe]:
+    """Nodes of devices, groups and storage in /dev by name, natural order: {path, major, minor, mode, kind}.
+
+    `kind` is char or other; major and minor are None for what is no character device.
+    """
+    storage = re.compile(r"^%s(0|[1-9][0-9]*)$" % re.escape(profile.storage_prefix))
+    names = host.listdir("/dev")
+    nodes = {}
+    for name in sorted(names.get([]), key=natural_key):
+        if profile.device_pattern.match(name) or profile.group_pattern.match(name) or storage.match(name):
+            nodes[name] = describe_node(host, name)
+    return nodes, names
+
+
+def describe_node(host: Host, name: str) -> dict[str, t.Any]:
+    path = posixpath.join("/dev", name)
+    probe = host.stat(path)
+    info = probe.get()
+    if info is None:
+        kind = "missing" if probe.state == ABSENT else "other"
+        return {"path": path, "major": None, "minor": None, "mode": None, "kind": kind}
+    char = info.kind == "char"
+    return {
+        "path": path,
+        "major": info.major if char else None,
+        "minor": info.minor if char else None,
+        "mode": "%04o" % info.mode,
+        "kind": "char" if char else "other",
+    }
+
+
+def read_status(profile: VendorProfile, attributes: t.Mapping[str, str], word: t.Optional[str], in_class: bool, version: t.Optional[str]) -> dict[str, t.Any]:
+    """Shape `status`. `healthy` is True only for the serviceable code (and no bad word), None when nothing tells.
+
+    The number's name is given only when the driver version is known to use that table. A device that is in the class but
+    has no readable status is unknown, whatever the tool says; the tool's word decides alone only without the class.
+    """
+    raw = attributes.get("status")
+    code = int(raw) if raw is not None and re.match(r"^[0-9]+$", raw) else None
+    name = None
+    if code is not None:
+        name = (profile.status_names(version) or {}).get(code)
+        if code == profile.ready_code:
+            name = profile.ready_name
+    good_word = None if word is None else word.lower() in profile.healthy_words
+    if good_word is False:
+        healthy: t.Optional[bool] = False
+    elif code is not None:
+        healthy = code == profile.ready_code
+    else:
+        healthy = None if in_class else good_word
+    return {"raw": raw, "name": name, "word": word, "healthy": healthy}
+
+
+def _state(function: t.Optional[PciFunction], profile: VendorProfile, status: t.Mapping[str, t.Any]) -> str:
+    if function is not None:
+        if not function.reachable:
+            return "unreachable"
+        if function.driver in PASSTHROUGH_DRIVERS:
+            return "passthrough"
+        if function.driver is None:
+            return "unbound" if function.driver_state == ABSENT else "unknown"
+    if status["healthy"] is True:
+        return "ok"
+    if status["healthy"] is False:
+        if status["word"] is not None and status["word"].lower() not in profile.healthy_words:
+            return "fault"
+        if status["name"] is None:
+            return "unknown"
+        return "fault" if status["name"] in profile.fault_names else "busy"
+    return "unknown"
+
+
+def _link(function: t.Optional[PciFunction], smi: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    speed = function.speed_gts if function else None
+    width = function.width if function else None
+    speed = parse_speed(smi.get("link_speed")) if speed is None else speed
+    width = smi.get("link_width") if width is None else width
+    max_speed = function.max_speed_gts if function else None
+    max_width = function.max_width if function else None
+    pairs = [(now, most) for now, most in ((speed, max_speed), (width, max_width)) if now is not None and most is not None]
+    return {
+        "speed_gts": speed,
+        "width": width,
+        "max_speed_gts": max_speed,
+        "max_width": max_width,
+        "degraded": any(now < most for now, most in pairs) if pairs else None,
+    }
+
+
+def _number(text: t.Optional[str]) -> t.Optional[int]:
+    return int(text) if text is not None and text.isdigit() else None
+
+
+def _first(*values: t.Any) -> t.Any:
+    for value in values:
+        if value is not None and value != "":
+            return value
+    return None
+
+
+def _one(
+    profile: VendorProfile,
+    function: t.Optional[PciFunction],
+    entry: t.Optional[ClassDevice],
+    smi: t.Mapping[str, t.Any],
+    node: t.Optional[dict[str, t.Any]],
+    version: t.Optional[str],
+    pci_known: bool,
+) -> dict[str, t.Any]:
+    attributes = entry.attributes if entry else {}
+    device = entry.name if entry else smi.get("device")
+    listed = profile.products.get((function.device_id if function else "") or "")
+    product = listed.name if listed else _first(smi.get("name"), attributes.get("card_name"))
+    virtual = bool(function and function.physfn) or bool(listed and listed.virtual)
+    status = read_status(profile, attributes, smi.get("status"), entry is not None, version)
+    state = "unreachable" if function is None and pci_known else _state(function, profile, status)
+    vfs = function.vfs if function else 0
+    return {
+        "address": function.address if function else smi.get("address"),
+        "vendor_id": function.vendor_id if function else None,
+        "device_id": function.device_id if function else None,
+        "product": product,
+        "family": listed.family if listed else profile.family_of(product),
+        "function": "vf" if virtual else "pf",
+        "physfn": function.physfn if function else None,
+        "vfs": vfs,
+        "state": state,
+        "usable": state == "ok" and vfs == 0 and bool(node) and node["kind"] == "char",
+        "needs_driver": state == "unbound",
+        "numa_node": function.numa_node if function and function.path else parse_numa_node(_text(smi.get("numa_node"))),
+        "driver": function.driver if function else None,
+        "iommu_group": function.iommu_group if function else None,
+        "link": _link(function, smi),
+        "device": device,
+        "node": node,
+        "index": smi.get("index"),
+        "group": _first(_number(attributes.get("group_id")), smi.get("group")),
+        "status": status,
+        "serial": smi.get("serial"),
+        "uuid": smi.get("uuid"),
+        "firmware": _first(attributes.get("fw_ver"), smi.get("firmware")),
+        "smc": attributes.get("smc_ver") or None,
+        "memory_bytes": _first(smi.get("memory_bytes"), _number(attributes.get("dram_total"))),
+        "in_smi": bool(smi),
+        "in_pci": function is not None,
+    }
+
+
+def _text(value: t.Any) -> t.Optional[str]:
+    return None if value is None else str(value)
+
+
+def merge_npus(
+    profile: VendorProfile,
+    functions: t.Sequence[PciFunction],
+    classes: t.Sequence[ClassDevice],
+    smi_devices: t.Sequence[t.Mapping[str, t.Any]],
+    nodes: t.Mapping[str, dict[str, t.Any]],
+    host: Host,
+    version: t.Optional[str],
+    pci_known: bool = True,
+) -> list[dict[str, t.Any]]:
+    """The `npus` of the facts in address order; devices that only the driver or the tool know come last.
+
+    The tool's index joins nothing: after an unclean end of its users every device has the same one. `pci_known` says that
+    the list of functions could be read: then a device that only the driver or the tool knows has left the bus.
+    """
+    by_address = {}
+    by_name = {}
+    for item in smi_devices:
+        address = normalise_address(item.get("address"))
+        item = dict(item, address=address or item.get("address"))
+        if address:
+            by_address.setdefault(address, item)
+        if item.get("device"):
+            by_name.setdefault(item["device"], item)
+    class_by_address = {item.address: item for item in classes if item.address}
+    class_by_name = {item.name: item for item in classes}
+    used_names = set()
+    used_smi = set()
+    npus = []
+
+    def add(function: t.Optional[PciFunction], entry: t.Optional[ClassDevice], smi: t.Mapping[str, t.Any]) -> None:
+        name = entry.name if entry else smi.get("device")
+        node = None
+        if name:
+            used_names.add(name)
+            node = nodes.get(name) or describe_node(host, name)
+        if smi:
+            used_smi.add(id(smi))
+        npus.append(_one(profile, function, entry, smi, node, version, pci_known))
+
+    for function in functions:
+        key = normalise_address(function.address) or function.address
+        entry = class_by_address.get(function.address)
+        smi = by_address.get(key) or (by_name.get(entry.name) if entry else None) or {}
+        if smi.get("address") and normalise_address(smi["address"]) not in (None, key):
+            smi = {}
+        if entry is None and smi.get("device"):
+            named = class_by_name.get(smi["device"])
+            entry = named if named and named.address is None else None
+        add(function, entry, smi)
+    for address, smi in sorted(by_address.items(), key=lambda pair: address_key(pair[0])):
+        if id(smi) not in used_smi:
+            add(None, class_by_name.get(smi.get("device") or ""), smi)
+    for name, smi in sorted(by_name.items(), key=lambda pair: natural_key(pair[0])):
+        if id(smi) not in used_smi and name not in used_names:
+            add(None, class_by_name.get(name), smi)
+    for entry in classes:
+        # Without an address an entry could be any of the functions that PCI lists, so it is one of its own only without PCI.
+        if entry.name not in used_names and not (pci_known and entry.address is None):
+            add(None, entry, {})
+    for item in npus:
+        if not item["in_pci"] and item["address"] is None:
+            entry = class_by_name.get(item["device"] or "")
+            item["address"] = entry.address if entry else None
+    return _with_cards(profile, functions, by_address, npus)
+
+
+def _with_cards(
+    profile: VendorProfile,
+    functions: t.Sequence[PciFunction],
+    by_address: t.Mapping[str, t.Mapping[str, t.Any]],
+    npus: list[dict[str, t.Any]],
+) -> list[dict[str, t.Any]]:
+    def size(device_id: str) -> int:
+        product = profile.products.get(device_id)
+        return product.devices_per_card if product else 1
+
+    locations = {address: item["location"] for address, item in by_address.items() if item.get("location") is not None}
+    cards = assign_cards(functions, size, locations)
+    for item in npus:
+        item["card"] = cards.get(item["address"]) or item["address"] or item["device"]
+    return npus
+
+
+def count(npus: t.Sequence[t.Mapping[str, t.Any]]) -> dict[str, int]:
+    """cards, PCI functions, devices (functions that stand for an NPU of their own: no PF that gave itself out as VFs), usable."""
+    return {
+        "cards": len({item["card"] for item in npus}),
+        "functions": len(npus),
+        "devices": sum(1 for item in npus if not item["vfs"]),
+        "usable": sum(1 for item in npus if item["usable"]),
+    }
+
+
+def list_groups(profile: VendorProfile, npus: t.Sequence[t.Mapping[str, t.Any]], nodes: t.Mapping[str, dict[str, t.Any]], host: Host) -> list[dict[str, t.Any]]:
+    """Groups of devices by id: those that have a member or a node in /dev."""
+    members: dict[int, list[str]] = {}
+    for name in nodes:
+        match = profile.group_pattern.match(name)
+        if match:
+            members.setdefault(int(match.group(1)), [])
+    for item in npus:
+        if item["group"] is not None and item["device"]:
+            members.setdefault(item["group"], []).append(item["device"])
+    found = []
+    for number in sorted(members):
+        name = "%s%d" % (profile.group_prefix, number)
+        found.append({"id": number, "node": nodes.get(name) or describe_node(host, name), "devices": sorted(members[number], key=natural_key)})
+    return found
