@@ -29,14 +29,20 @@ class Plan:
     cautions: t.List[Problem] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, t.Any]:
-        """steps, stops, cautions as plain data, roles that have to act in order, and the worst disruption of all steps."""
-        acting = {step.role for step in self.steps}
+        """steps, stops, cautions as plain data, roles that have to act, their acts, both in order, and the worst disruption of all steps."""
+        acts: dict[str, list[str]] = {role: [] for role in ROLE_ORDER}
+        for step in self.steps:
+            act = step.id.split(".")[1]
+            act = "runtime" if act == "restart" else act
+            if act not in acts[step.role]:
+                acts[step.role].append(act)
         worst = max((DISRUPTIONS.index(step.disruption) for step in self.steps), default=0)
         return {
             "steps": [step.to_dict() for step in self.steps],
             "stops": [stop.to_dict() for stop in self.stops],
             "cautions": [caution.to_dict() for caution in self.cautions],
-            "roles": [role for role in ROLE_ORDER if role in acting],
+            "roles": [role for role in ROLE_ORDER if acts[role]],
+            "acts": acts,
             "disruption": DISRUPTIONS[worst],
         }
 

@@ -1,0 +1,90 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The support matrix that ships, judged on hosts. Case I01-kernel-matrix and its neighbours."""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+import pytest
+import yaml
+
+from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._support import check_rules, judge
+
+ROLE = pathlib.Path(__file__).parents[4] / "roles" / "rbln_preflight" / "vars" / "main.yml"
+
+
+@pytest.fixture(name="matrix")
+def matrix_fixture() -> list[dict[str, t.Any]]:
+    data = yaml.safe_load(ROLE.read_text(encoding="utf-8"))
+    rules = data["__rbln_preflight_support_matrix"]
+    assert len(rules) > 20
+    for rule in rules:
+        for key in ("too_old", "too_new"):
+            if key in rule:
+                rule[key] = data[rule[key].strip("{} ")]
+    return rules
+
+
+@pytest.mark.parametrize(
+    "os_id, version, kernel, state, next_step",
+    [
+        ("ubuntu", "22.04", "5.15.0-131-generic", "unlisted", "linux-generic-hwe-22.04"),
+        ("ubuntu", "22.04", "6.8.0-117-generic", "listed", ""),
+        ("ubuntu", "24.04", "6.8.0-117-generic", "listed", ""),
+        ("ubuntu", "24.04", "6.8.0-138-generic", "unlisted", "6.8.0-117-generic or older"),
+        ("ubuntu", "24.04", "6.17.0-23-generic", "unlisted", "Remove linux-generic-hwe-24.04"),
+        ("rhel", "9.6", "5.14.0-570.116.1.el9_6.x86_64", "listed", ""),
+        ("rhel", "9.7", "5.14.0-611.55.1.el9_7.x86_64", "unlisted", "rbln_preflight_support_matrix_extra"),
+        ("rhel", "10.0", "6.12.0-55.75.1.el10_0.x86_64", "listed", ""),
+        ("rhel", "10.0", "6.12.0-55.9.1.el10_0.x86_64", "listed", ""),
+        ("rhel", "10.0", "6.12.0-55.76.0.el10_0.x86_64", "unlisted", "or older"),
+        ("rocky", "9.7", "5.14.0-611.55.1.el9_7.x86_64", "partly_tested", ""),
+        ("ubuntu", "24.04", "6.8.0-1024-aws", "unlisted", "flavour generic"),
+        ("debian", "12", "6.1.0-50-cloud-amd64", "unlisted", "rbln_preflight_unlisted: warn"),
+    ],
+)
+def test_i01_kernel_matrix(matrix: list[dict[str, t.Any]], os_id: str, version: str, kernel: str, state: str, next_step: str) -> None:
+    verdict = judge(matrix, "3.2.2", ["ATOM"], [(os_id, version)], kernel)
+    assert verdict.state == state
+    assert next_step in verdict.next_step
+
+
+def test_the_bound_depends_on_the_driver(matrix: list[dict[str, t.Any]]) -> None:
+    assert judge(matrix, "3.4.1", ["ATOM"], [("ubuntu", "24.04")], "6.8.0-138-generic").state == "listed"
+    assert judge(matrix, "9.0.0", ["ATOM"], [("ubuntu", "24.04")], "6.8.0-138-generic").state == "unlisted"
+
+
+def test_a_derivative_is_judged_by_its_base(matrix: list[dict[str, t.Any]]) -> None:
+    assert judge(matrix, "3.2.2", [], [("linuxmint", "22.1"), ("ubuntu", "24.04")], "6.8.0-117-generic").state == "listed"
+
+
+def test_unknown_is_not_unlisted(matrix: list[dict[str, t.Any]]) -> None:
+    assert judge(matrix, None, [], [("ubuntu", "24.04")], "6.8.0-117-generic").state == "unknown"
+    assert judge(matrix, "3.2.2", [], [("ubuntu", "24.04")], None).state == "unknown"
+
+
+def test_families_choose_the_rule() -> None:
+    rules = [{"os": "x", "version": "1", "kernel": "6.8.0", "families": ["REBEL"], "drivers": [">=3"]}]
+    assert judge(rules, "3.5", ["REBEL"], [("x", "1")], "6.8.0-1-generic").state == "listed"
+    assert judge(rules, "3.5", ["ATOM"], [("x", "1")], "6.8.0-1-generic").state == "unlisted"
+
+
+@pytest.mark.parametrize(
+    "rule, message",
+    [
+        ({"os": "ubuntu", "version": 24.04, "kernel": "6.8.0"}, r"extra\[0\].version must be text"),
+        ({"os": "ubuntu", "version": "24.04", "kernel": "6.8.0", "kernl_max": "x"}, "unknown key kernl_max"),
+        ({"os": "ubuntu", "version": "24.04", "kernel": "6.8.0", "drivers": ["newest"]}, "not a version constraint"),
+        ("ubuntu", "not a mapping"),
+    ],
+)
+def test_a_bad_rule_names_its_place(rule: t.Any, message: str) -> None:
+    with pytest.raises(NpuError, match=message):
+        check_rules([rule], "extra")
+
+
+def test_the_shipped_matrix_is_valid(matrix: list[dict[str, t.Any]]) -> None:
+    check_rules(matrix, "matrix")
