@@ -109,7 +109,7 @@ def test_a_virgin_host_gets_everything_and_knows_what_it_cannot_know() -> None:
     "raw, driver, stops",
     [
         ({}, no_driver(), ["driver_missing"]),
-        ({"rbln_driver_version": "3.4.0"}, {}, ["driver_version_differs"]),
+        ({"rbln_driver_version": "3.3.0"}, {}, ["driver_version_differs"]),
         ({"rbln_driver_version": "3.2.2"}, {"version_on_disk": "3.2.2-rebel1"}, []),
         ({"rbln_driver_source": "runfile", "rbln_driver_version": "3.2.1"}, {}, ["driver_replace_not_allowed"]),
         ({"rbln_driver_source": "runfile", "rbln_driver_version": "3.2.2"}, {"installed_via": "deb", "version_on_disk": "2.0.1"}, ["package_driver_in_the_way"]),
