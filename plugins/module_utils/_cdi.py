@@ -116,9 +116,12 @@ def find_conflicts(
     if own_dir not in order:
         problems.append(
             Problem(
-                "cdi_dir_not_read", WARNING, "%s is not in a directory the runtimes read (%s)." % (path, ", ".join(spec_dirs)),
-                "Write it to one of them, or add its directory to the runtime's spec directories.", profile.name,
-            )  # fmt: skip
+                "cdi_dir_not_read",
+                WARNING,
+                "%s is not in a directory the runtimes read (%s)." % (path, ", ".join(spec_dirs)),
+                "Write it to one of them, or add its directory to the runtime's spec directories.",
+                profile.name,
+            )
         )
     for directory in order:
         for name in host.listdir(directory).get([]):
@@ -194,9 +197,12 @@ def compare(profile: VendorProfile, host: Host, options: CdiOptions, path: t.Opt
     if lost:
         old.append(
             Problem(
-                "cdi_host_paths_missing", ERROR, "%s expects what is not there: %s." % (path, ", ".join(lost)),
-                "Write the specification again.", profile.name,
-            )  # fmt: skip
+                "cdi_host_paths_missing",
+                ERROR,
+                "%s expects what is not there: %s." % (path, ", ".join(lost)),
+                "Write the specification again.",
+                profile.name,
+            )
         )
     after = before
     if result.action == "write" and state != CURRENT:

@@ -13,7 +13,8 @@ from __future__ import annotations
 import posixpath
 import typing as t
 
-from ._cdi_discover import Found, Library, Node, find_files, find_groups, find_nodes
+from ._cdi_discover import Found, Library, find_files
+from ._cdi_nodes import Node, find_groups, find_nodes
 from ._cdi_options import KUBERNETES, CdiOptions, CdiResult
 from ._cdi_version import minimum_version
 from ._host import Host
@@ -44,9 +45,7 @@ def build_spec(profile: VendorProfile, host: Host, options: CdiOptions) -> CdiRe
         by_name = find_groups(profile, host, nodes, options.groups)
         warnings.extend(_group_problems(profile, nodes, groups, by_name))
     edits = _common(profile, host, options, found, driver_root, warnings, conflicts)
-    devices = [
-        {"name": node.name, "path": node.path, "major": node.major, "minor": node.minor, "group": by_name.get(node.name)} for node in nodes
-    ]
+    devices = [{"name": node.name, "path": node.path, "major": node.major, "minor": node.minor, "group": by_name.get(node.name)} for node in nodes]
     empty = not edits if options.form == KUBERNETES else not nodes
     spec: t.Optional[t.Dict[str, t.Any]] = None
     action = "write"
@@ -79,8 +78,11 @@ def _driver_host(profile: VendorProfile, host: Host, driver_root: str) -> t.Tupl
     resolved = host.resolve(driver_root)
     if not resolved.ok:
         problem = Problem(
-            "driver_root_missing", WARNING, "The driver root %s cannot be used: %s." % (driver_root, resolved.detail),
-            "Give the path below which the driver's files are.", profile.name,
+            "driver_root_missing",
+            WARNING,
+            "The driver root %s cannot be used: %s." % (driver_root, resolved.detail),
+            "Give the path below which the driver's files are.",
+            profile.name,
         )
         return Host(root=host.real(driver_root)), [problem]
     return Host(root=host.real(resolved.value)), []
@@ -95,9 +97,7 @@ def _dev_root(profile: VendorProfile, host: Host, options: CdiOptions, driver_ro
     return "/dev"
 
 
-def _group_problems(
-    profile: VendorProfile, nodes: t.Sequence[Node], groups: t.Sequence[Node], by_name: t.Mapping[str, int]
-) -> t.Iterator[Problem]:
+def _group_problems(profile: VendorProfile, nodes: t.Sequence[Node], groups: t.Sequence[Node], by_name: t.Mapping[str, int]) -> t.Iterator[Problem]:
     numbers = {group.number for group in groups}
     if not groups:
         return
@@ -190,8 +190,11 @@ def _common(
             conflicts.append({"kind": "name", "name": target, "paths": [taken[target], source], "chosen": taken[target]})
             warnings.append(
                 Problem(
-                    "library_name_taken", WARNING, "%s is left out: %s is already %s." % (source, target, taken[target]),
-                    "Remove one of the two or do without container_library_path.", profile.name,
+                    "library_name_taken",
+                    WARNING,
+                    "%s is left out: %s is already %s." % (source, target, taken[target]),
+                    "Remove one of the two or do without container_library_path.",
+                    profile.name,
                 )
             )
             continue
@@ -202,9 +205,7 @@ def _common(
             place = _inside(options, library, link)
             if place in taken or place in link_sources:
                 continue
-            links.append((target if text.startswith("/") else text, place))
-            if options.container_library_path and text.startswith("/"):
-                links[-1] = (posixpath.basename(target), place)
+            links.append((_link_text(text, target, place), place))
             link_sources[place] = source
             folders.add(posixpath.dirname(place))
     hooks: t.List[t.Dict[str, t.Any]] = []
@@ -243,6 +244,13 @@ def _inside(options: CdiOptions, library: Library, path: str) -> str:
     return posixpath.join(*(parts + [posixpath.basename(path)]))
 
 
+def _link_text(text: str, target: str, place: str) -> str:
+    """What the link at `place` says: a bare name beside its file, else the file's path in the container."""
+    if not text.startswith("/"):
+        return text
+    return posixpath.basename(target) if posixpath.dirname(target) == posixpath.dirname(place) else target
+
+
 def _selinux(host: Host, options: CdiOptions) -> str:
     if options.selinux_context == "auto":
         return "z" if host.exists("/sys/fs/selinux/enforce") else ""
@@ -274,9 +282,7 @@ def _use_hooks(profile: VendorProfile, host: Host, options: CdiOptions, warnings
     return False
 
 
-def _hooks(
-    profile: VendorProfile, options: CdiOptions, links: t.Sequence[t.Tuple[str, str]], folders: t.Sequence[str]
-) -> t.List[t.Dict[str, t.Any]]:
+def _hooks(profile: VendorProfile, options: CdiOptions, links: t.Sequence[t.Tuple[str, str]], folders: t.Sequence[str]) -> t.List[t.Dict[str, t.Any]]:
     path = options.hook_path or profile.hook_path
     name = posixpath.basename(path)
 

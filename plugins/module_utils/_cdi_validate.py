@@ -191,9 +191,10 @@ class _Judge:
         edits = device.get("containerEdits")
         if edits is None or not any(value or key == "intelRdt" for key, value in edits.items()):
             self.error(
-                "cdi_empty_edits", place + ".containerEdits",
+                "cdi_empty_edits",
+                place + ".containerEdits",
                 "it is empty, and a reader then refuses every device of the file",
-            )  # fmt: skip
+            )
         else:
             self.edits(edits, place + ".containerEdits")
 

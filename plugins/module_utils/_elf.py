@@ -93,9 +93,7 @@ def parse_elf(read: Reader) -> Elf:
         raise ValueError("its ELF headers are cut off or damaged") from exc
 
 
-def _segments(
-    table: bytes, size: int, count: int, bits: int, order: str
-) -> t.Tuple[t.List[t.Tuple[int, int, int]], t.Optional[t.Tuple[int, int]]]:
+def _segments(table: bytes, size: int, count: int, bits: int, order: str) -> t.Tuple[t.List[t.Tuple[int, int, int]], t.Optional[t.Tuple[int, int]]]:
     loads: t.List[t.Tuple[int, int, int]] = []
     dynamic: t.Optional[t.Tuple[int, int]] = None
     for number in range(count):
