@@ -7,7 +7,7 @@ PY := .work/venv/bin/python
 LAYERS := $(PY) -m tests.tools.layers
 export PYTHON PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help root env stage packages test test-unit sanity units lint docs molecule integration bench build demo demo-down lab-up lab-status lab-down clean
+.PHONY: help root env stage packages test test-unit sanity units lint docs molecule integration bench build changelog demo demo-down lab-up lab-status lab-down clean
 
 help: ## this list
 	@sed -n 's/^\([a-z][a-z% -]*\):.*## /\1\n    /p' Makefile
@@ -32,6 +32,9 @@ molecule integration bench: stage ## one layer on system containers; needs root
 
 build: stage ## the collection tarball, byte for byte the same from the same commit
 	@$(PY) -m tests.tools.build
+
+changelog: stage ## write CHANGELOG.md from the fragments and the plugins of the version in galaxy.yml
+	@$(PY) -m tests.tools.changelog
 
 packages: env ## install missing system packages (root) or name them
 	@$(PY) -m tests.tools.packages install

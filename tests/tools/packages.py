@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Name, and as root on Debian or Ubuntu install, the system packages of apt.txt that are missing."""
+"""Name, and as root on Debian or Ubuntu install, the system packages of apt.txt and of the lab that are missing."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.lab import _needs
 from tests.tools.paths import TOOLS, Missing
 
 SBIN = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"])
@@ -38,7 +39,7 @@ def table(path: Path = TOOLS / "apt.txt") -> list[Package]:
         if len(fields) != 3:
             raise Missing(f"{path}:{number}: want 'package probe needed-by', got {line!r}. Next: give exactly three columns")
         rows.append(Package(*fields))
-    return rows
+    return rows + [Package(name, probe, "lab") for name, (probe, _why, _always) in _needs.PACKAGES.items()]
 
 
 def missing(needs: set[str]) -> list[Package]:

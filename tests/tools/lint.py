@@ -1,0 +1,41 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""ansible-lint (production profile, offline), yamllint and ruff on the staged collection; counts the files each one read."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+from tests.tools.count import ANSI
+from tests.tools.paths import STAGED, environment
+from tests.tools.stage import sources
+
+LINTED = re.compile(r"(\d+) files processed")
+
+
+def run(*argv: str) -> tuple[int, str]:
+    done = subprocess.run(argv, cwd=STAGED, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    print(f"$ {' '.join(argv[:6])}\n{done.stdout.strip()}", flush=True)
+    return done.returncode, ANSI.sub("", done.stdout)
+
+
+def main() -> int:
+    names = sources(STAGED)
+    code, out = run("ansible-lint", "--offline", "--profile", "production", "--nocolor")
+    match = LINTED.search(out)
+    results = [("ansible-lint", code, int(match[1]) if match else 0)]
+    code, _ = run("yamllint", "--strict", ".")
+    results.append(("yamllint", code, sum(n.endswith((".yml", ".yaml")) for n in names)))
+    code, _ = run("ruff", "check", "--no-cache", ".")
+    results.append(("ruff", code, sum(n.endswith(".py") for n in names)))
+    failed = [tool for tool, code, files in results if code or not files]
+    for tool, code, files in results:
+        print(f"{tool}: {files} files, exit {code}")
+    print(f"{sum(files for tool, _, files in results if tool not in failed)} passed, {len(failed)} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A role's documented options and its defaults are one thing said twice, and must agree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+ROLES = ("rbln_container_toolkit", "rbln_discover", "rbln_driver", "rbln_operands", "rbln_preflight", "rbln_validator")
+TYPES: dict[str, tuple[type, ...]] = {"bool": (bool,), "dict": (dict,), "float": (float,), "int": (int,), "list": (list,)}
+
+
+def load(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def options(role: str) -> dict[str, Any]:
+    specs = load(ROOT / "roles" / role / "meta" / "argument_specs.yml")["argument_specs"]
+    return specs["main"].get("options") or {}
+
+
+def defaults(role: str) -> dict[str, Any]:
+    return load(ROOT / "roles" / role / "defaults" / "main.yml") or {}
+
+
+def templated(value: Any) -> bool:
+    return isinstance(value, str) and "{{" in value
+
+
+def walk(spec: dict[str, Any], path: str) -> list[tuple[str, dict[str, Any]]]:
+    """Every option with its path, those of sub-options too."""
+    found = []
+    for name, option in spec.items():
+        found.append((f"{path}{name}", option))
+        found += walk(option.get("options") or {}, f"{path}{name}.")
+    return found
+
+
+def test_the_roles_are_these() -> None:
+    assert tuple(sorted(p.name for p in (ROOT / "roles").iterdir() if p.is_dir())) == ROLES
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_same_names(role: str) -> None:
+    optional = {name for name, option in options(role).items() if not option.get("required")}
+    assert optional, "a role without an input"
+    assert set(defaults(role)) == optional
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_same_values(role: str) -> None:
+    """A default computed from other variables is stated in defaults alone, unless the option is a string."""
+    differing = {}
+    for name, value in defaults(role).items():
+        option = options(role)[name]
+        stated = option.get("default")
+        if stated != value and not (templated(value) and stated is None):
+            differing[name] = (value, stated)
+    assert differing == {}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_literal_defaults_have_the_stated_type(role: str) -> None:
+    wrong = {}
+    for name, value in defaults(role).items():
+        option = options(role)[name]
+        kinds = TYPES.get(option.get("type", "str"), (str,))
+        if not templated(value) and value is not None and (not isinstance(value, kinds) or (bool not in kinds and isinstance(value, bool))):
+            wrong[name] = (option.get("type"), value)
+        if option.get("choices") and not templated(value) and value not in option["choices"]:
+            wrong[name] = (option["choices"], value)
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_inputs_carry_the_role_name(role: str) -> None:
+    assert [name for name in options(role) if not name.startswith(f"{role}_")] == []
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_option_is_described_and_typed(role: str) -> None:
+    assert [path for path, option in walk(options(role), "") if not option.get("description") or "type" not in option] == []
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_versions_are_strings(role: str) -> None:
+    assert [name for name, option in options(role).items() if name.endswith("_version") and option.get("type") != "str"] == []
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_meta_and_readme(role: str) -> None:
+    meta = load(ROOT / "roles" / role / "meta" / "main.yml")
+    assert meta["galaxy_info"]["license"] == "GPL-3.0-or-later"
+    assert meta["galaxy_info"]["min_ansible_version"] == "2.16"
+    assert not meta.get("dependencies")
+    assert f"rebellions.npu.{role}" in (ROOT / "roles" / role / "README.md").read_text(encoding="utf-8")

@@ -1,0 +1,198 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules that hold for every file of the collection."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+SKIPPED_FOLDERS = {".git", ".work", ".ansible", "__pycache__", "output", ".pytest_cache", "fixtures"}
+NO_HEADER = {"LICENSE", "CHANGELOG.md", "changelog.yaml"}
+HEADED = {".py", ".yml", ".yaml", ".sh", ".go", ".toml", ".j2", ".txt", ".service", ".rules"}
+SPDX = "SPDX-License-Identifier: GPL-3.0-or-later"
+VENDOR_WORDS = re.compile(r"rbln|rebellions|1eff|atom", re.I)
+OWN_NAME = re.compile(r"The rebellions\.npu authors|ansible_collections\.rebellions\.npu|rebellions-npu|rebellions\.npu")
+BINDS_VENDOR = {"_vendor_rebellions.py"}
+FOREIGN_PATHS = re.compile(r"/root/\.pyenv|/home/[a-z]+/\.pyenv")
+
+
+def files() -> list[Path]:
+    found = [p for p in ROOT.rglob("*") if p.is_file() and not SKIPPED_FOLDERS & set(p.relative_to(ROOT).parts[:-1])]
+    return sorted(p for p in found if not p.name.endswith((".pyc", ".tar.gz")))
+
+
+def text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def none(found: list[str]) -> None:
+    assert not found, "\n" + "\n".join(found)
+
+
+def load(name: str) -> Any:
+    return yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def python_files(folder: str) -> list[Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+def modules() -> list[str]:
+    return sorted(p.stem for p in (ROOT / "plugins" / "modules").glob("*.py"))
+
+
+def test_there_is_a_tree_to_check() -> None:
+    assert len(files()) > 40
+    assert len(modules()) >= 5
+    assert len(python_files("plugins/module_utils")) >= 10
+
+
+def test_every_source_states_its_licence() -> None:
+    sources = [p for p in files() if p.name not in NO_HEADER and (p.suffix in HEADED or p.name in ("Makefile", "run"))]
+    none([name_of(p) for p in sources if SPDX not in "\n".join((text(p) or "").splitlines()[:8])])
+
+
+def test_no_path_of_one_machine() -> None:
+    here = Path(__file__).resolve()
+    none([name_of(p) for p in files() if p != here and FOREIGN_PATHS.search(text(p) or "")])
+
+
+def test_no_notes_to_self() -> None:
+    pattern = re.compile(r"\b(TODO|FIXME|XXX)\b")
+    here = Path(__file__).resolve()
+    none([name_of(p) for p in files() if p != here and p.name != "LICENSE" and pattern.search(text(p) or "")])
+
+
+def test_core_names_no_vendor() -> None:
+    """Everything about one vendor comes from its profile."""
+    found = []
+    for path in python_files("plugins/module_utils"):
+        if path.name in BINDS_VENDOR:
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if VENDOR_WORDS.search(OWN_NAME.sub("", line).replace("atomic", "")):
+                found.append(f"{name_of(path)}:{number}: {line.strip()}")
+    none(found)
+
+
+def imported(path: Path) -> set[str]:
+    """Names that a file cannot do without: an import inside try is a choice."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    optional = {inner for node in ast.walk(tree) if isinstance(node, ast.Try) for inner in ast.walk(node)}
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if node in optional:
+            continue
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add("." * node.level + (node.module or ""))
+    return names
+
+
+def test_host_logic_imports_neither_ansible_nor_third_parties() -> None:
+    needs = [(p, n) for p in python_files("plugins/module_utils") for n in sorted(imported(p))]
+    none([f"{name_of(p)}: {n}" for p, n in needs if not n.startswith(".") and n.split(".")[0] not in sys.stdlib_module_names])
+
+
+def test_module_utils_are_private() -> None:
+    none([p.name for p in python_files("plugins/module_utils") if not p.name.startswith("_")])
+
+
+def test_modern_annotations_everywhere() -> None:
+    with_code = [p for p in python_files("plugins") if ast.parse(p.read_text(encoding="utf-8")).body]
+    none([name_of(p) for p in with_code if "from __future__ import annotations" not in p.read_text(encoding="utf-8")])
+
+
+def untyped(path: Path) -> list[str]:
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            bare = [a.arg for a in arguments if a.annotation is None and a.arg not in ("self", "cls")]
+            if node.returns is None or bare:
+                found.append(f"{name_of(path)}:{node.lineno}: {node.name}")
+    return found
+
+
+def test_plugins_are_typed() -> None:
+    none([line for path in python_files("plugins") for line in untyped(path)])
+
+
+@pytest.mark.parametrize("folder, limit", [("modules", 400), ("module_utils", 560), ("action", 300), ("plugin_utils", 400)])
+def test_files_stay_readable(folder: str, limit: int) -> None:
+    sizes = {name_of(p): len(p.read_text(encoding="utf-8").splitlines()) for p in python_files(f"plugins/{folder}")}
+    assert {name: lines for name, lines in sizes.items() if lines > limit} == {}
+
+
+def test_task_files_stay_readable() -> None:
+    tasks = sorted((ROOT / "roles").glob("*/tasks/*.yml"))
+    assert tasks
+    assert {name_of(p): n for p in tasks if (n := len(p.read_text(encoding="utf-8").splitlines())) > 90} == {}
+
+
+def test_dependencies_are_said_the_same_twice() -> None:
+    galaxy = load("galaxy.yml")["dependencies"]
+    assert {c["name"]: c["version"] for c in load("requirements.yml")["collections"]} == galaxy
+    assert set(galaxy) == {"ansible.posix", "kubernetes.core"}
+
+
+def test_action_group_has_every_module() -> None:
+    runtime = load("meta/runtime.yml")
+    assert runtime["requires_ansible"] == ">=2.16.0"
+    assert runtime["action_groups"]["rbln"] == modules()
+
+
+def test_every_action_plugin_has_its_documentation() -> None:
+    actions = {p.stem for p in (ROOT / "plugins" / "action").glob("*.py")}
+    assert actions
+    assert actions <= set(modules())
+
+
+def test_changelog_tells_of_this_version() -> None:
+    releases = load("changelogs/changelog.yaml")["releases"]
+    version = load("galaxy.yml")["version"]
+    assert releases[version]["changes"]["release_summary"]
+    assert sorted(m["name"] for release in releases.values() for m in release.get("modules", [])) == modules()
+
+
+def test_readme_has_the_headings_of_a_certified_collection() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    wanted = [
+        "Description", "Requirements", "Installation", "Use Cases", "Testing", "Contributing", "Support", "Release Notes and Roadmap", "Related Information",
+        "License Information",
+    ]  # fmt: skip
+    assert [h for h in re.findall(r"^## (.+)$", readme, re.M) if h in wanted] == wanted
+
+
+def test_readme_starts_in_ten_lines() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    block = re.search(r"^## Quickstart\n.*?```\w*\n(.*?)```", readme, re.S | re.M)
+    assert block and 1 <= len(block[1].strip().splitlines()) <= 10
+
+
+def test_sanity_has_nothing_to_ignore() -> None:
+    ignored = sorted((ROOT / "tests" / "sanity").glob("ignore-*.txt"))
+    lines = [f"{p.name}: {line}" for p in ignored for line in p.read_text(encoding="utf-8").splitlines() if line.strip()]
+    none(lines)
+
+
+def test_no_unit_test_module_is_empty() -> None:
+    found = sorted((ROOT / "tests" / "unit").rglob("test_*.py"))
+    assert found
+    none([name_of(p) for p in found if "def test_" not in p.read_text(encoding="utf-8")])
