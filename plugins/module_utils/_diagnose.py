@@ -8,21 +8,17 @@ from __future__ import annotations
 import typing as t
 from collections import Counter
 
+from ._driver import major_of
 from ._model import ERROR, INFO, WARNING, Problem
 from ._pci import normalise_address
+from ._smi import UNREADABLE
 from ._vendor import VendorProfile
 
 Facts = t.Mapping[str, t.Any]
-LEGACY_BELOW = 3
 
 
 def _release(profile: VendorProfile, version: t.Optional[str]) -> t.Optional[str]:
     return profile.release_of(version) if version else None
-
-
-def _major(profile: VendorProfile, version: str) -> t.Optional[int]:
-    first = profile.release_of(version).split(":")[-1].split(".")[0]
-    return int(first) if first.isdigit() else None
 
 
 def _where(npus: t.Sequence[Facts]) -> str:
@@ -112,11 +108,9 @@ def device_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]
     elif smi["state"] == "timeout":
         yield Problem("smi_timeout", ERROR, smi["detail"], "look for hung processes of the device in the kernel log; reload the driver or reboot")
     elif smi["state"] == "failed":
-        parse = "JSON" in smi["detail"] or "device" in smi["detail"]
-        severity = ERROR if facts["driver"]["loaded"] else WARNING
         yield Problem(
-            "smi_parse_failed" if parse and " ended with " not in smi["detail"] else "smi_failed",
-            severity,
+            "smi_parse_failed" if smi["error"] == UNREADABLE else "smi_failed",
+            ERROR if facts["driver"]["loaded"] else WARNING,
             smi["detail"],
             "run the tool by hand; a tool and a driver of different releases are the usual cause",
         )
@@ -128,8 +122,8 @@ def device_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]
                 yield Problem(
                     "device_unmatched",
                     WARNING,
-                    "no device name is known for %s" % item["address"],
-                    "without a device link in %s and an answer of the management tool a node cannot be matched" % profile.class_dir,
+                    "no device name is known for %s: neither %s nor the management tool ties one to it" % (item["address"], profile.class_dir),
+                    "let the management tool answer (see the probe smi), then gather the facts again",
                 )
         elif item["node"]["kind"] == "missing":
             yield Problem(
@@ -209,9 +203,8 @@ def driver_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]
             "install libraries and driver of one release; replacing a link is not enough",
         )
     package = driver["package"]
-    major = _major(profile, package["version"]) if package and package["name"] == profile.legacy_package else None
-    newer = sorted({row["version"] for row in driver["dkms"] if (_major(profile, row["version"]) or 0) >= LEGACY_BELOW})
-    if major is not None and major < LEGACY_BELOW and (driver["stamp"] or newer):
+    newer = sorted({row["version"] for row in driver["dkms"] if (major_of(profile, row["version"]) or 0) >= profile.legacy_below})
+    if driver["legacy"] and (driver["stamp"] or newer):
         yield Problem(
             "legacy_package_and_runfile",
             ERROR,

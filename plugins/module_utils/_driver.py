@@ -11,9 +11,9 @@ import posixpath
 import re
 import typing as t
 
-from ._host import ABSENT, DENIED, FAILED, VALUE, Host, Probe
+from ._devices import ClassDevice
+from ._host import ABSENT, DENIED, VALUE, Host, Probe
 from ._modinfo import ModuleFile, find_module, read_module
-from ._npu import ClassDevice
 from ._smi import find_program
 from ._vendor import VendorProfile
 
@@ -108,6 +108,18 @@ def read_stamp(host: Host, path: str) -> Probe:
     return host.read_text(path, 65536).map(load)
 
 
+def major_of(profile: VendorProfile, version: str) -> t.Optional[int]:
+    """First number of a version without its epoch; None when it starts with none."""
+    first = profile.release_of(version.split(":")[-1]).split(".")[0]
+    return int(first) if first.isdigit() else None
+
+
+def is_legacy(profile: VendorProfile, package: t.Optional[t.Mapping[str, str]]) -> bool:
+    """True for the one package that was the whole driver before there were runfiles."""
+    major = major_of(profile, package["version"]) if package and package["name"] == profile.legacy_package else None
+    return major is not None and major < profile.legacy_below
+
+
 def _driver_package(profile: VendorProfile, packages: t.Sequence[t.Mapping[str, str]]) -> t.Optional[t.Mapping[str, str]]:
     named = [item for item in packages if any(fnmatch.fnmatchcase(item["name"], pattern) for pattern in profile.driver_packages)]
     present = [item for item in named if item["state"] not in ("config-files", "not-installed")]
@@ -175,16 +187,12 @@ def read_driver(
         "dkms": dkms,
         "packages": [dict(item) for item in packages],
         "package": dict(package) if package else None,
+        "legacy": is_legacy(profile, package),
         "stamp": {"version": stamp.value["version"], "sha256": stamp.value.get("sha256")} if stamp.ok else None,
         "container_root": root if container_tool else None,
     }
     probes = {"module_loaded": loaded_probe, "module_file": Probe(VALUE) if module.ok else module, "dkms": dkms_probe}
-    if stamp.state not in (ABSENT,):
+    if stamp.state != ABSENT:
         probes["runfile_stamp"] = stamp
     modules = {name: find_module(host, profile.module, name) is not None for name in kernels}
     return facts, probes, modules
-
-
-def is_failed(probe: Probe) -> bool:
-    """True for a look that should have given an answer and did not."""
-    return probe.state in (DENIED, FAILED, "timeout")

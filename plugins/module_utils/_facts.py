@@ -8,13 +8,14 @@ from __future__ import annotations
 import posixpath
 import typing as t
 
+from ._devices import read_class, read_nodes
 from ._diagnose import find_problems
 from ._driver import DKMS_DIR, read_driver
-from ._host import VALUE, Host, Probe
+from ._host import FAILED, VALUE, Host, Probe
 from ._identity import read_container, read_hostname, read_identity, read_virtualization
 from ._kernel import read_kernel
 from ._model import NpuError
-from ._npu import count, list_groups, merge_npus, read_class, read_nodes
+from ._npu import count, list_groups, merge_npus
 from ._osinfo import read_os
 from ._packages import read_packages
 from ._pci import read_functions
@@ -74,11 +75,13 @@ def reboot_reasons(host: Host, driver: t.Mapping[str, t.Any]) -> list[dict[str, 
 def _smi_facts(path: t.Optional[str], probe: Probe) -> dict[str, t.Any]:
     data = probe.get({})
     version = data.get("kmd_version")
+    error = probe.value if probe.state == FAILED else None
     return {
         "path": path,
         "state": probe.state,
         "kmd_version": None if version in (None, "N/A") else version,
         "devices": len(data["devices"]) if probe.ok else None,
+        "error": error,
         "detail": probe.detail,
         "contexts": data.get("contexts", []),
     }
@@ -147,7 +150,7 @@ def observe(profile: VendorProfile, host: Host, options: t.Optional[t.Mapping[st
         "virtualization": virtualization,
         "in_container": in_container,
         "libraries": read_libraries(host, profile, driver["root"]),
-        "probes": {name: {"state": probe.state, "detail": probe.detail if probe.state not in (VALUE,) else ""} for name, probe in sorted(probes.items())},
+        "probes": {name: {"state": probe.state, "detail": probe.detail if probe.state != VALUE else ""} for name, probe in sorted(probes.items())},
         "pool_key": pool_key(system["id"], system["version_id"] or system["codename"], kernel["running"]),
         "reboot_required": bool(reasons),
         "reboot_reasons": reasons,

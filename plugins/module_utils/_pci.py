@@ -10,7 +10,7 @@ import re
 import typing as t
 from dataclasses import dataclass
 
-from ._host import ABSENT, DENIED, Host, Probe
+from ._host import DENIED, Host, Probe
 
 SYSFS_PCI = "/sys/bus/pci/devices"
 # Intel VMD, Hyper-V and user-space controllers hand out domains of five to eight digits.

@@ -9,8 +9,11 @@ import posixpath
 import re
 import typing as t
 
-from ._host import ABSENT, FAILED, TIMEOUT, Host, Probe
+from ._host import ABSENT, FAILED, TIMEOUT, VALUE, Host, Probe
 from ._vendor import VendorProfile
+
+EXIT_CODE = "exit_code"
+UNREADABLE = "unreadable"
 
 
 def find_program(host: Host, name: str, directories: t.Sequence[str]) -> t.Optional[str]:
@@ -36,17 +39,21 @@ def _ask(host: Host, profile: VendorProfile, path: str, args: t.Sequence[str], t
     asked = host.run([path] + list(args), timeout)
     if not asked.ok:
         return asked
+    command = " ".join([path] + list(args))
     if asked.value.rc != 0:
         said = (asked.value.err.strip() or asked.value.out.strip()).splitlines()
-        return Probe(FAILED, None, "%s %s ended with %d%s" % (path, " ".join(args), asked.value.rc, ": " + said[0][:200] if said else ""))
-    return Probe("value", asked.value.out).map(profile.parse_smi)
+        return Probe(FAILED, EXIT_CODE, "%s ended with %d%s" % (command, asked.value.rc, ": " + said[0][:200] if said else ""))
+    try:
+        return Probe(VALUE, profile.parse_smi(asked.value.out))
+    except ValueError as exc:
+        return Probe(FAILED, UNREADABLE, "%s: %s" % (command, exc))
 
 
 def read_smi(host: Host, profile: VendorProfile, timeout: float) -> t.Tuple[t.Optional[str], Probe]:
     """Path of the tool and the Probe of what it reports (the shape of the profile's parse_smi).
 
     One call when it knows groups, a second one without them when the first fails. A call that hung is not repeated.
-    An empty list of devices is a value; output that cannot be read never is.
+    An empty list of devices is a value; output that cannot be read never is. A failed Probe holds exit_code or unreadable.
     """
     path = find_smi(host, profile)
     if not path:

@@ -64,6 +64,7 @@ class VendorProfile:
     release_of: t.Callable[[str], str]
     driver_packages: t.Tuple[str, ...]
     legacy_package: str
+    legacy_below: int
     runfile_stamp: str
     ready_code: int
     ready_name: str

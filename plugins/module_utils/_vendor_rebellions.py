@@ -160,6 +160,7 @@ PROFILE = VendorProfile(
     # The names of the packages inside the runfile are not public; its kernel driver is told by the module itself.
     driver_packages=("rebellions", "rebellions-*"),
     legacy_package="rebellions",
+    legacy_below=3,
     runfile_stamp="driver-runfile.json",
     ready_code=0,
     ready_name="READY",
