@@ -142,10 +142,12 @@ def device_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]
     for item in npus:
         status = item["status"]
         if item["state"] == "fault":
+            word = status["word"]
+            said = status["name"] if word is None or word.lower() in profile.healthy_words else word
             yield Problem(
                 "status_fault",
                 ERROR,
-                "%s (%s) reports %s" % (item["address"], item["device"], status["name"] if status["word"] in (None,) + profile.healthy_words else status["word"]),
+                "%s (%s) reports %s" % (item["address"], item["device"], said),
                 "drain the host and reset the device or reload the driver; a card that stays in fault has to be replaced",
             )
         elif item["state"] == "busy":
@@ -205,10 +207,11 @@ def driver_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]
     package = driver["package"]
     newer = sorted({row["version"] for row in driver["dkms"] if (major_of(profile, row["version"]) or 0) >= profile.legacy_below})
     if driver["legacy"] and (driver["stamp"] or newer):
+        other = driver["stamp"]["version"] if driver["stamp"] else ", ".join(newer)
         yield Problem(
             "legacy_package_and_runfile",
             ERROR,
-            "the package %s %s and a runfile installation (%s) are both here" % (package["name"], package["version"], (driver["stamp"] or {}).get("version") or ", ".join(newer)),
+            "the package %s %s and a runfile installation (%s) are both here" % (package["name"], package["version"], other),
             "drain the host, remove the package, then install from the runfile again",
         )
     now = [row["version"] for row in driver["dkms"] if row["kernel"] == kernel["running"] and row["state"] == "installed"]

@@ -11,7 +11,7 @@ import typing as t
 from ._devices import read_class, read_nodes
 from ._diagnose import find_problems
 from ._driver import DKMS_DIR, read_driver
-from ._host import FAILED, VALUE, Host, Probe
+from ._host import FAILED, TIMEOUT, VALUE, Host, Probe
 from ._identity import read_container, read_hostname, read_identity, read_virtualization
 from ._kernel import read_kernel
 from ._model import NpuError
@@ -143,7 +143,8 @@ def observe(profile: VendorProfile, host: Host, options: t.Optional[t.Mapping[st
         "kernel": kernel,
         "os": system,
         "secure_boot": secure_boot,
-        "tools": read_tools(host, profile, opts["smi_timeout"]),
+        # A tool that hung once would hang again.
+        "tools": read_tools(host, profile, None if smi_probe.state == TIMEOUT else smi_path, opts["smi_timeout"]),
         "smi": smi,
         "daemon": daemon,
         "identity": identity,

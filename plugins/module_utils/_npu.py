@@ -188,7 +188,7 @@ def merge_npus(
             named = class_by_name.get(smi["device"])
             entry = named if named and named.address is None else None
         add(function, entry, smi)
-    for address, smi in sorted(by_address.items(), key=lambda pair: address_key(pair[0])):
+    for _address, smi in sorted(by_address.items(), key=lambda pair: address_key(pair[0])):
         if id(smi) not in used_smi:
             add(None, class_by_name.get(smi.get("device") or ""), smi)
     for name, smi in sorted(by_name.items(), key=lambda pair: natural_key(pair[0])):

@@ -18,23 +18,19 @@ LIBRARY_DIRS = ("/usr/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib
 LIBRARY_LIMIT = 256 * 1024 * 1024
 
 
-def read_tools(host: Host, profile: VendorProfile, timeout: float) -> dict[str, dict[str, t.Any]]:
+def read_tools(host: Host, profile: VendorProfile, smi_path: t.Optional[str], timeout: float) -> dict[str, dict[str, t.Any]]:
     """Shape `tools`: {name: {path, version, state}}.
 
     `state` tells how the question for the version ended: value, timeout, failed, or absent (no tool, or it was not asked).
-    Only the management tool is asked, and an older name that is a link to it is not asked again.
+    Only the program at `smi_path` is asked, once, also when several names lead to it.
     """
+    real = host.resolve(smi_path).get(smi_path) if smi_path else None
+    answer: t.Tuple[t.Optional[str], str] = _ask_version(host, smi_path, timeout) if smi_path else (None, ABSENT)
     found: dict[str, dict[str, t.Any]] = {}
-    asked: dict[str, t.Tuple[t.Optional[str], str]] = {}
     for name in profile.tools:
         path = find_program(host, name, tuple(profile.smi_dirs) + ("/usr/sbin", "/usr/local/sbin"))
-        version: t.Optional[str] = None
-        state = ABSENT
-        if path and name in profile.smi_names:
-            real = host.resolve(path).get(path)
-            if real not in asked:
-                asked[real] = _ask_version(host, path, timeout)
-            version, state = asked[real]
+        same = path is not None and host.resolve(path).get(path) == real
+        version, state = answer if same else (None, ABSENT)
         found[name] = {"path": path, "version": version, "state": state}
     return found
 
