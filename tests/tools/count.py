@@ -13,7 +13,8 @@ PYTEST = re.compile(r"^(?:=+ )?((?:\d+ [a-z]+(?:, )?)+) in [\d.]+s", re.M)
 WORDS = re.compile(r"(\d+) (passed|failed|errors?)\b")
 SANITY_RUN = re.compile(r'^Running sanity test "?([\w-]+)"?', re.M)
 SANITY_SKIP = re.compile(r"^WARNING: Skipping sanity test '([\w-]+)'", re.M)
-SANITY_FAILED = re.compile(r"^ERROR: The (\d+) sanity test\(s\) listed below", re.M)
+SANITY_LACKS = re.compile(r'^WARNING: Required program "[\w-]+" not found', re.M)
+SANITY_FAILED = re.compile(r"^(?:ERROR|FATAL): The (\d+) sanity test\(s\) listed below", re.M)
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,9 @@ def closing(output: str) -> Count:
 
 
 def sanity(output: str) -> Count:
-    """ansible-test sanity: one test per announced name that was not skipped."""
+    """ansible-test sanity: one test per announced name that was neither skipped nor lacked its program."""
     output = ANSI.sub("", output)
     ran = set(SANITY_RUN.findall(output)) - set(SANITY_SKIP.findall(output))
     match = SANITY_FAILED.search(output)
     failed = int(match[1]) if match else 0
-    return Count(max(len(ran) - failed, 0), failed)
+    return Count(max(len(ran) - failed - len(SANITY_LACKS.findall(output)), 0), failed)

@@ -16,7 +16,8 @@ LINTED = re.compile(r"(\d+) files processed")
 
 
 def run(*argv: str) -> tuple[int, str]:
-    done = subprocess.run(argv, cwd=STAGED, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = subprocess.run(argv, cwd=STAGED, env=environment(), text=True, check=False, **streams)
     print(f"$ {' '.join(argv[:6])}\n{done.stdout.strip()}", flush=True)
     return done.returncode, ANSI.sub("", done.stdout)
 
@@ -26,14 +27,14 @@ def main() -> int:
     code, out = run("ansible-lint", "--offline", "--profile", "production", "--nocolor")
     match = LINTED.search(out)
     results = [("ansible-lint", code, int(match[1]) if match else 0)]
-    code, _ = run("yamllint", "--strict", ".")
+    code = run("yamllint", "--strict", ".")[0]
     results.append(("yamllint", code, sum(n.endswith((".yml", ".yaml")) for n in names)))
-    code, _ = run("ruff", "check", "--no-cache", ".")
+    code = run("ruff", "check", "--no-cache", ".")[0]
     results.append(("ruff", code, sum(n.endswith(".py") for n in names)))
     failed = [tool for tool, code, files in results if code or not files]
     for tool, code, files in results:
         print(f"{tool}: {files} files, exit {code}")
-    print(f"{sum(files for tool, _, files in results if tool not in failed)} passed, {len(failed)} failed")
+    print(f"{sum(files for tool, code, files in results if tool not in failed)} passed, {len(failed)} failed")
     return 1 if failed else 0
 
 
