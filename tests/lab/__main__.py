@@ -1,0 +1,107 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""python -m tests.lab up|status|down|reset|exec|changes|needs|build"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from . import _go, _machine, _needs, _rootfs
+from ._base import STATE, put
+from .lab import KINDS, HOSTS, Lab, LabError, payload_dir
+
+
+def _parser() -> argparse.ArgumentParser:
+    kinds = "; ".join("%s: %s" % (name, kind.says) for name, kind in KINDS.items())
+    parser = argparse.ArgumentParser(prog="python -m tests.lab", description=__doc__)
+    acts = parser.add_subparsers(dest="act", required=True)
+
+    def act(name: str, text: str) -> argparse.ArgumentParser:
+        one = acts.add_parser(name, help=text, description=text)
+        one.add_argument("--json", action="store_true", help="answer as JSON")
+        return one
+
+    for name, text in (("up", "bring hosts and cluster up"), ("changes", "say what up will change on this machine")):
+        one = act(name, text)
+        one.add_argument("--nodes", help="NAME[=KIND],...; names with a kind: %s. Kinds: %s" % (", ".join("%s=%s" % item for item in HOSTS.items()), kinds))
+        one.add_argument("--no-kube", "--bare", action="store_true", dest="bare", help="hosts only, no Kubernetes")
+    act("status", "say what is up")
+    act("down", "remove hosts, cluster and everything the lab changed").add_argument("--nodes", help="only these hosts")
+    act("reset", "make hosts virgin again").add_argument("--nodes", required=True)
+    one = act("exec", "run a command on a host")
+    one.add_argument("host")
+    one.add_argument("argv", nargs=argparse.REMAINDER)
+    act("needs", "list the packages that the lab needs")
+    act("build", "fill the cache").add_argument("what", nargs="*", help="%s, payload, images, or a flavour of hosts (%s)" % (", ".join(_go.PROGRAMS), ", ".join(_rootfs.FLAVOURS)))
+    return parser
+
+
+def _build(lab: Lab, what: list[str]) -> dict[str, str]:
+    done: dict[str, str] = {}
+    for name in what or [*_go.PROGRAMS, "payload", "images", "bookworm", "trixie"]:
+        if name in _go.PROGRAMS:
+            done[name] = str(_go.program(name))
+        elif name in _rootfs.FLAVOURS:
+            done[name] = _rootfs.host_image(name)
+        elif name == "payload":
+            done[name] = str(payload_dir())
+        elif name == "images":
+            done.update({reference: str(path) for reference, path in _rootfs.pod_images().items()})
+        else:
+            raise LabError("nothing to build is named %s" % name)
+    if "cdi-validate" in done:
+        link = STATE.parent / "bin" / "cdi-validate"
+        put(link, '#!/bin/sh\nexec %s/cdi-validate "$@"\n' % done["cdi-validate"], 0o755)
+    return done
+
+
+def main() -> int:
+    args = _parser().parse_args()
+    try:
+        return _act(args)
+    except LabError as exc:
+        sys.stderr.write("%s\n" % exc)
+        return 1
+
+
+def _act(args: argparse.Namespace) -> int:
+    if args.act == "needs":
+        rows = list(_needs.table())
+        print(json.dumps([dict(zip(("package", "state", "why"), row)) for row in rows]) if args.json else "\n".join("%-24s %-8s %s" % row for row in rows))
+        return 1 if any(row[1] == "missing" for row in rows) else 0
+    lab = Lab()
+    if args.act == "changes":
+        lines = _machine.changes(not args.bare)
+        print(json.dumps(lines) if args.json else "\n".join(lines))
+    elif args.act == "build":
+        answer = _build(lab, args.what)
+        print(json.dumps(answer, indent=1) if args.json else "\n".join("%s: %s" % item for item in answer.items()))
+    elif args.act == "exec":
+        done = lab.exec(args.host, args.argv[1:] if args.argv[:1] == ["--"] else args.argv, check=False, timeout=3600)
+        sys.stdout.write(done.stdout)
+        sys.stderr.write(done.stderr)
+        return done.returncode
+    elif args.act == "down":
+        rest = lab.down(args.nodes.split(",") if args.nodes else None)
+        print(json.dumps({"left": rest}) if args.json else "\n".join(["the machine differs from before:", *rest] if rest else ["down; nothing of the lab is left"]))
+        return 1 if rest else 0
+    else:
+        if args.act == "up":
+            lab.up(args.nodes, kube=not args.bare)
+        elif args.act == "reset":
+            for name in args.nodes.split(","):
+                lab.reset_host(name)
+        state = lab.status()
+        if args.json:
+            print(json.dumps(state, indent=1))
+        else:
+            for name, host in state["hosts"].items():
+                print("%-10s %-13s %-12s %s%s" % (name, host["kind"], host["address"], host["state"], {True: " Ready", False: " NotReady", None: ""}[host["ready"]]))
+            print("control plane: %s" % (", ".join(state["control_plane"]) or "none"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

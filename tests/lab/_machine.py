@@ -1,0 +1,182 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the lab changes on the machine it runs on: recorded before, restored after, comparable."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import typing as t
+from pathlib import Path
+
+from ._base import CGROUP_VIEW, GATEWAY, HOST_CIDR, LABEL, NETWORK, PREFIX, STATE, LabError, podman, put, put_json, read_json, run
+
+# sysctl -> value the lab sets, or None where the kubelet sets it (only recorded and restored)
+SYSCTLS: dict[str, t.Optional[str]] = {
+    "net.ipv4.ip_forward": "1",
+    "fs.inotify.max_user_instances": "8192",
+    "fs.inotify.max_user_watches": "524288",
+    "vm.overcommit_memory": None,
+    "vm.panic_on_oom": None,
+    "kernel.panic": None,
+    "kernel.panic_on_oops": None,
+}
+BRIDGE_MAC = "02:4e:50:55:00:01"
+RECORD = STATE / "machine-before.json"
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def _sysctl(name: str) -> Path:
+    return Path("/proc/sys") / name.replace(".", "/")
+
+
+def changes(kube: bool = True) -> list[str]:
+    """What `up` will change on this machine, one line each; what is already so is left out."""
+    from ._needs import missing
+
+    lines = ["install the Debian package %s" % name for name in missing(kube)]
+    for name, value in SYSCTLS.items():
+        path = _sysctl(name)
+        now = path.read_text().strip() if path.exists() else None
+        if value is None:
+            lines.append("sysctl %s: the kubelet may change it from %s" % (name, now))
+        elif now is not None and now != value:
+            lines.append("sysctl %s: %s becomes %s" % (name, now, value))
+    if hybrid() and not CGROUP_VIEW.is_mount():
+        lines.append("mount a private view of the cgroup hierarchies on %s" % CGROUP_VIEW)
+    if podman_network() is None:
+        lines.append("podman network %s (%s) with a bridge, its firewall rules, and a route for each host's pods in %s.0.0/16" % (NETWORK, HOST_CIDR, PREFIX))
+    return lines
+
+
+def hybrid() -> bool:
+    """True when the machine's cgroup controllers are those of version 1."""
+    return (_CGROUP / "memory").is_dir()
+
+
+def snapshot() -> dict[str, t.Any]:
+    """The machine as far as the lab may change it: compare the one before with the one after."""
+    mounts = sorted(line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines() if re.search(r"npu-|rebellions-npu|libpod|/run/netns/", line))
+    groups = sorted(str(path) for path in _CGROUP.glob("*/libpod_parent/*") if path.is_dir())
+    links = sorted(item["ifname"] for item in json.loads(run(["ip", "-j", "link"]).stdout))
+    routes = sorted(" ".join(str(item.get(key)) for key in ("dst", "dev", "gateway")) for item in json.loads(run(["ip", "-j", "route"]).stdout))
+    rules = run(["iptables-save"], check=False).stdout.splitlines() if shutil.which("iptables-save") else []
+    listed = podman("ps", "-a", "--format", "{{.Names}}", check=False).stdout.split()
+    volumes = podman("volume", "ls", "-q", check=False).stdout.split()
+    networks = podman("network", "ls", "--format", "{{.Name}}", check=False).stdout.split()
+    installed = subprocess.run(["dpkg-query", "-W", "-f", "${Package} ${db:Status-Abbrev}\n"], capture_output=True, text=True, check=False).stdout if shutil.which("dpkg-query") else ""
+    return {
+        "containers": sorted(listed),
+        "volumes": sorted(volumes),
+        "networks": sorted(networks),
+        "mounts": mounts,
+        "cgroups": groups,
+        "links": links,
+        "routes": routes,
+        "firewall": sorted(re.sub(r"\[\d+:\d+\]", "", line).strip() for line in rules if not line.startswith("#")),
+        "sysctls": {name: _sysctl(name).read_text().strip() for name in SYSCTLS if _sysctl(name).exists()},
+        "packages": sorted(line.split()[0] for line in installed.splitlines() if line.endswith("ii ")),
+        "processes": sorted(processes()),
+    }
+
+
+def processes() -> dict[str, int]:
+    """{command: pid} of the daemons started from this checkout's state folder."""
+    found = {}
+    for path in (STATE / "run").glob("*.pid"):
+        pid = int(path.read_text() or 0)
+        if pid and Path("/proc/%d" % pid).is_dir():
+            found[path.stem] = pid
+    return found
+
+
+def record() -> None:
+    """Keep the state before the first change; a record that is there stays."""
+    if not RECORD.exists():
+        put_json(RECORD, snapshot())
+
+
+def restore() -> None:
+    """Put the recorded sysctls back."""
+    for name, value in read_json(RECORD, {}).get("sysctls", {}).items():
+        path = _sysctl(name)
+        if path.read_text().strip() != value:
+            path.write_text(value + "\n")
+
+
+def difference(before: t.Mapping[str, t.Any], after: t.Mapping[str, t.Any]) -> list[str]:
+    """What is not as it was, one line each; packages that were installed for the lab are told, not removed."""
+    lines = []
+    for key, old in before.items():
+        new = after.get(key)
+        if isinstance(old, dict):
+            lines += ["%s: %s was %s, is %s" % (key, name, value, (new or {}).get(name)) for name, value in old.items() if (new or {}).get(name) != value]
+        else:
+            lines += ["%s: %s is new" % (key, item) for item in new or [] if item not in old]
+            lines += ["%s: %s is gone" % (key, item) for item in old if item not in (new or [])]
+    return lines
+
+
+def settings() -> None:
+    """containers.conf and the podman command that inventories name."""
+    import resource
+
+    nofile = min(resource.getrlimit(resource.RLIMIT_NOFILE)[1] & 0x7FFFFFFF, 1048576)
+    nofile = nofile if nofile > 1024 else 1048576
+    conf = '[containers]\ndefault_ulimits = ["nofile=%d:%d", "nproc=4096:4096"]\npids_limit = 0\n' % (nofile, nofile)
+    conf += '[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n'
+    put(STATE / "containers.conf", conf)
+    put(STATE / "podman", '#!/bin/sh\nCONTAINERS_CONF=%s exec podman "$@"\n' % (STATE / "containers.conf"), 0o755)
+
+
+def podman_network() -> t.Optional[str]:
+    """The bridge of the lab's network, or None."""
+    done = podman("network", "inspect", NETWORK, check=False)
+    if done.returncode:
+        return None
+    first = json.loads(done.stdout)[0]
+    return first.get("network_interface") or first["NetworkInterface"]
+
+
+def prepare() -> None:
+    """Sysctls, the cgroup view and the network; safe to repeat."""
+    for name, value in SYSCTLS.items():
+        path = _sysctl(name)
+        if value is not None and path.exists() and path.read_text().strip() != value:
+            path.write_text(value + "\n")
+    if hybrid() and not CGROUP_VIEW.is_mount():
+        # A systemd in a container remounts its /sys/fs/cgroup read-only: it must be a tmpfs of its own, not the machine's.
+        CGROUP_VIEW.mkdir(exist_ok=True)
+        run(["mount", "-t", "tmpfs", "-o", "mode=755,size=4m", "npu-cgroup", CGROUP_VIEW])
+        for path in sorted(_CGROUP.iterdir()):
+            if path.is_dir() and path.is_mount():
+                (CGROUP_VIEW / path.name).mkdir()
+                run(["mount", "--bind", path, CGROUP_VIEW / path.name])
+    bridge = podman_network()
+    if bridge is None:
+        taken = [route["dst"] for route in json.loads(run(["ip", "-j", "route"]).stdout) if str(route.get("dst", "")).startswith(PREFIX + ".")]
+        if taken:
+            raise LabError("this machine already routes %s: choose another network with NPU_LAB_PREFIX=10.NN" % ", ".join(taken))
+        podman("network", "create", "--subnet", HOST_CIDR, "--gateway", GATEWAY, "--disable-dns", "--label", LABEL + "=1", NETWORK)
+        bridge = podman_network()
+        assert bridge is not None
+    if not Path("/sys/class/net", bridge).exists():
+        # Left alone, the bridge takes the lowest address of its ports, and every host that comes or goes costs the others their gateway.
+        run(["ip", "link", "add", bridge, "address", BRIDGE_MAC, "type", "bridge"])
+    run(["ip", "addr", "replace", GATEWAY + "/24", "dev", bridge])
+    run(["ip", "link", "set", bridge, "up"])
+
+
+def release() -> None:
+    """Undo `prepare`; only when no host is left."""
+    bridge = podman_network()
+    if bridge is not None:
+        podman("network", "rm", NETWORK, check=False)
+        if Path("/sys/class/net", bridge).exists():
+            run(["ip", "link", "del", bridge], check=False)
+    if CGROUP_VIEW.is_mount():
+        run(["umount", "-R", CGROUP_VIEW], check=False)
+    if CGROUP_VIEW.is_dir() and not CGROUP_VIEW.is_mount():
+        CGROUP_VIEW.rmdir()

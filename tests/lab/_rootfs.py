@@ -1,0 +1,110 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Root file systems of the hosts (mmdebstrap, from the mirror this machine's apt uses) and the container images made of them."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+from pathlib import Path
+
+from ._base import CACHE, LabError, cached, digest, lock, podman, run
+from ._go import program
+from ._image import Entry, tar_of, write_image
+
+KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
+_BASE = "systemd systemd-sysv dbus python3 python3-apt sudo ca-certificates iproute2 kmod pciutils procps udev".split()
+_NODE = "runc containernetworking-plugins iptables nftables conntrack ethtool mount util-linux".split()
+_MASKED = (
+    "systemd-udevd.service systemd-udev-trigger.service systemd-udevd-kernel.socket systemd-udevd-control.socket systemd-resolved.service "
+    "systemd-networkd.service systemd-networkd-wait-online.service systemd-timesyncd.service getty@tty1.service console-getty.service "
+    "systemd-logind.service apt-daily.timer apt-daily-upgrade.timer nftables.service"
+)
+
+
+class Flavour(t.NamedTuple):
+    """suite, packages beyond the base."""
+
+    suite: str
+    packages: tuple[str, ...]
+
+
+FLAVOURS: dict[str, Flavour] = {
+    "bookworm": Flavour("bookworm", (*_BASE, *_NODE)),
+    "trixie": Flavour("trixie", (*_BASE, *_NODE, "containerd")),
+    "bookworm-containerd": Flavour("bookworm", (*_BASE, *_NODE, "containerd")),
+    "trixie-engines": Flavour("trixie", (*_BASE, *_NODE, "containerd", "docker.io", "docker-cli", "podman")),
+}
+
+
+def mirror() -> str:
+    """The first Debian address of this machine's apt sources."""
+    for path in (Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list")):
+        if path.is_file():
+            found = re.search(r"^(?:URIs:|deb(?:\s+\[[^]]*\])?)\s+(\S+)", path.read_text(), re.M)
+            if found:
+                return found.group(1)
+    raise LabError("no Debian mirror in /etc/apt/sources.list.d/debian.sources or /etc/apt/sources.list: the hosts are made from it")
+
+
+def _mmdebstrap(flavour: Flavour, target: Path, variant: str, *hooks: str) -> None:
+    argv = ["mmdebstrap", "--quiet", "--mode=root", "--variant=" + variant, "--keyring=" + KEYRING, "--include=" + ",".join(flavour.packages)]
+    argv += ['--aptopt=Apt::Install-Recommends "false"', '--aptopt=Acquire::Languages "none"']
+    argv += ["--dpkgopt=path-exclude=/usr/share/%s/*" % name for name in ("doc", "man", "locale")]
+    argv += ["--customize-hook=" + hook for hook in hooks]
+    run(["nice", "-n", "5", *argv, flavour.suite, target, "deb %s %s main" % (mirror(), flavour.suite)], 1800)
+
+
+def host_image(name: str) -> str:
+    """The podman image of a flavour, made and imported when it is not there."""
+    flavour = FLAVOURS[name]
+    hooks = (
+        'rm -f "$1/etc/machine-id"; : >"$1/etc/machine-id"',
+        'for unit in %s; do ln -sf /dev/null "$1/etc/systemd/system/$unit"; done' % _MASKED,
+        'rm -rf "$1"/var/cache/apt/*.bin "$1"/var/lib/apt/lists/*',
+    )
+    key = digest(repr(flavour), repr(hooks))
+    reference = "localhost/rebellions-npu-lab/%s:%s" % (name, key)
+    with lock(CACHE / "lab" / (".image-%s.lock" % name)):
+        if podman("image", "exists", reference, check=False).returncode:
+            home = cached("rootfs-" + name, key, lambda part: _mmdebstrap(flavour, part / "rootfs.tar", "minbase", *hooks))
+            options = ["-c", 'CMD ["/sbin/init"]', "-c", "STOPSIGNAL SIGRTMIN+3", "-c", "ENV container=podman"]
+            podman("import", "-q", *options, home / "rootfs.tar", reference, timeout=600)
+    return reference
+
+
+def _python_layer(part: Path) -> None:
+    flavour = Flavour("bookworm", ("python3-minimal", "libpython3-stdlib", "pciutils", "kmod"))
+    drop = "usr/share usr/lib/python3*/test usr/lib/python3*/idlelib usr/lib/python3*/lib2to3 usr/lib/python3*/pydoc_data usr/lib/x86_64-linux-gnu/perl* usr/lib/x86_64-linux-gnu/gconv var/cache/* var/lib/apt var/log/* usr/lib/udev"
+    hook = 'cp "$1/usr/share/misc/pci.ids" "$1/pci.ids"; cd "$1" && rm -rf %s; mkdir -p usr/share/misc && mv pci.ids usr/share/misc/' % drop
+    _mmdebstrap(flavour, part / "rootfs.tar", "extract", 'cd "$1" && chroot . /sbin/ldconfig', hook)
+
+
+def _python_image(part: Path) -> None:
+    home = cached("rootfs-validator", digest(Path(__file__)), _python_layer)
+    write_image(part / "image.tar", "lab.local/npu-validator:1", (home / "rootfs.tar").read_bytes(), ("/usr/bin/python3",))
+
+
+def _static(reference: str, entries: t.Mapping[str, Entry], entrypoint: t.Sequence[str]) -> t.Callable[[Path], None]:
+    return lambda part: write_image(part / "image.tar", reference, tar_of(entries), entrypoint)
+
+
+def pod_images() -> dict[str, Path]:
+    """{reference: docker-archive} of what the nodes load instead of a registry."""
+    plugin, pause, busybox = program("npu-device-plugin") / "npu-device-plugin", program("pause") / "pause", Path("/bin/busybox")
+    applets = run([busybox, "--list"]).stdout.split()
+    shell = {"bin/busybox": Entry(busybox), "tmp": Entry(mode=0o1777), "etc/passwd": Entry(b"root:x:0:0:root:/root:/bin/sh\n", mode=0o644)}
+    shell.update({"bin/" + name: Entry(target="busybox") for name in applets if name != "busybox"})
+    images: dict[str, tuple[str, t.Callable[[Path], None]]] = {
+        "lab.local/pause:1": (digest(pause), _static("lab.local/pause:1", {"pause": Entry(pause)}, ("/pause",))),
+        "lab.local/busybox:1": (digest(busybox), _static("lab.local/busybox:1", shell, ())),
+        "lab.local/npu-device-plugin:1": (
+            digest(plugin),
+            _static("lab.local/npu-device-plugin:1", {"usr/bin/npu-device-plugin": Entry(plugin)}, ("/usr/bin/npu-device-plugin",)),
+        ),
+        "lab.local/npu-validator:1": (digest(Path(__file__)), _python_image),
+    }
+    writer = digest(Path(__file__).with_name("_image.py"))
+    return {
+        reference: cached("image-" + reference.split("/")[1].split(":")[0], digest(key, writer), make) / "image.tar" for reference, (key, make) in images.items()
+    }
