@@ -89,7 +89,7 @@ def _driver_host(profile: VendorProfile, host: Host, driver_root: str) -> t.Tupl
 
 
 def _dev_root(profile: VendorProfile, host: Host, options: CdiOptions, driver_root: str) -> str:
-    if options.dev_root is not None:
+    if options.dev_root:
         return posixpath.normpath(options.dev_root)
     own = posixpath.join(driver_root, "dev")
     if driver_root != "/" and find_nodes(profile, host, own)[0]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 import typing as t
 from dataclasses import dataclass, field
 
@@ -91,11 +92,14 @@ class CdiOptions:
             ("hook_path", self.hook_path),
             ("ldconfig_path", self.ldconfig_path),
         ):
-            if path is not None and (not path.startswith("/") or ".." in path.split("/")):
+            if (path or name == "driver_root") and (not str(path).startswith("/") or ".." in str(path).split("/")):
                 raise NpuError("%s is %r." % (name, path), "Give an absolute path without '..'.")
         for path in self.extra_mounts:
             if not path.startswith("/"):
                 raise NpuError("extra_mounts holds %r." % path, "Give absolute paths.")
+        for name, number in (self.groups or {}).items():
+            if isinstance(number, bool) or not re.match(r"^[0-9]+$", str(number)):
+                raise NpuError("groups: the group of %s is %r." % (name, number), "Give the group's number.")
 
 
 @dataclass(frozen=True)

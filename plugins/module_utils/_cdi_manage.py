@@ -1,0 +1,116 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Bring a host's CDI specification into a wanted state: present, absent, or only judged."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ._cdi import (
+    CURRENT,
+    CdiOptions,
+    compare,
+    default_path,
+    find_conflicts,
+    format_of,
+    load_spec,
+    missing_host_paths,
+    remove_spec,
+    validate_spec,
+    write_spec,
+)
+from ._cdi_validate import device_names
+from ._host import Host
+from ._model import ERROR, NpuError, Problem
+from ._vendor import VendorProfile
+
+PRESENT = "present"
+ABSENT = "absent"
+VALIDATE = "validate"
+STATES = (PRESENT, ABSENT, VALIDATE)
+
+
+def options_from(params: t.Mapping[str, t.Any]) -> CdiOptions:
+    """CdiOptions from parameters of the same names; a missing or null one takes the default."""
+    given = {name: params[name] for name in CdiOptions.__dataclass_fields__ if params.get(name) is not None}
+    options = CdiOptions(**given)
+    options.check()
+    return options
+
+
+def manage(profile: VendorProfile, host: Host, params: t.Mapping[str, t.Any], check: bool = False) -> t.Dict[str, t.Any]:
+    """Do what `state` says and return the module's result; with `check` nothing is written. NpuError says what, where and what next."""
+    path = params.get("path") or default_path(profile)
+    format_of(path, params.get("format"))
+    state = params.get("state") or PRESENT
+    if state == ABSENT:
+        return _absent(host, path, check)
+    if state == VALIDATE:
+        return _validate(profile, host, options_from(params), path)
+    return _present(profile, host, options_from(params), path, check)
+
+
+def _diff(path: str, before: t.Optional[str], after: t.Optional[str]) -> t.Dict[str, str]:
+    header = "%s (absent)" % path
+    return {
+        "before": before or "",
+        "after": after or "",
+        "before_header": path if before is not None else header,
+        "after_header": path if after is not None else header,
+    }
+
+
+def _absent(host: Host, path: str, check: bool) -> t.Dict[str, t.Any]:
+    before = host.read_text(path).get()
+    changed = remove_spec(host, path, check)
+    return {"changed": changed, "path": path, "diff": _diff(path, before, None if changed else before), "problems": []}
+
+
+def _present(profile: VendorProfile, host: Host, options: CdiOptions, path: str, check: bool) -> t.Dict[str, t.Any]:
+    seen = compare(profile, host, options, path)
+    if seen["action"] == "fail":
+        raise next(NpuError(problem.detail, problem.next_step) for problem in seen["problems"] if problem.code == "cdi_cannot_build")
+    changed = False
+    if seen["action"] == "remove":
+        changed = remove_spec(host, path, check)
+    elif seen["changed"]:
+        changed = write_spec(host, path, seen["after"], check)
+    lasting = seen["problems"]
+    if seen["action"] == "write":
+        lasting = [problem for problem in lasting if problem not in seen["old_problems"]] if changed else lasting
+    result = {name: seen[name] for name in ("path", "format", "action", "missing", "conflicts", "devices", "libraries", "tools")}
+    result.update(
+        {
+            "changed": changed,
+            "found": seen["state"],
+            "state": CURRENT if seen["action"] == "write" else seen["state"],
+            "missing_host_paths": seen["missing_host_paths"],
+            "problems": [problem.to_dict() for problem in lasting],
+            "diff": _diff(path, seen["before"], seen["after"]),
+        }
+    )
+    return result
+
+
+def _validate(profile: VendorProfile, host: Host, options: CdiOptions, path: str) -> t.Dict[str, t.Any]:
+    text = host.read_text(path)
+    if not text.ok:
+        raise NpuError("%s cannot be read: %s." % (path, text.detail), "Write the specification first (state present), or run as root.")
+    spec = load_spec(text.value, path)
+    problems = [Problem(one.code, one.severity, one.detail, one.next_step, profile.name) for one in validate_spec(spec)]
+    lost = missing_host_paths(host, spec)
+    if lost:
+        problems.append(Problem("cdi_host_paths_missing", ERROR, "not on the host: %s" % ", ".join(lost), "Write the specification again.", profile.name))
+    conflicts, told = find_conflicts(profile, host, device_names(spec), path, options.spec_dirs)
+    problems.extend(told)
+    errors = [problem for problem in problems if problem.severity == ERROR]
+    return {
+        "changed": False,
+        "path": path,
+        "valid": not errors,
+        "missing_host_paths": lost,
+        "conflicts": conflicts,
+        "device_names": device_names(spec),
+        "problems": [problem.to_dict() for problem in problems],
+    }
