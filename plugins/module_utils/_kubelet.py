@@ -1,0 +1,177 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which container runtime the kubelet of this host uses, and where its directories are."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+import typing as t
+from dataclasses import asdict, dataclass
+
+from ._host import Host
+from ._proc import ProcessTable
+from ._runtime_base import KUBELET_UNITS, Context, flag_values
+from ._systemd import split_words
+
+DEFAULT_ROOT = "/var/lib/kubelet"
+# The socket path of the device plugin registration is a constant of Kubernetes; --root-dir does not move it (kubernetes#120626).
+DEVICE_PLUGIN_DIR = "/var/lib/kubelet/device-plugins"
+KUBEADM_FLAGS = "/var/lib/kubelet/kubeadm-flags.env"
+KUBEADM_CONFIG = "/var/lib/kubelet/config.yaml"
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """A distribution whose own unit holds the kubelet: its units, kubelet root, containerd socket."""
+
+    name: str
+    units: t.Tuple[str, ...]
+    root_dir: str
+    endpoint: str
+
+
+EMBEDDED = (
+    Embedded("k3s", ("k3s.service", "k3s-agent.service"), DEFAULT_ROOT, "/run/k3s/containerd/containerd.sock"),
+    Embedded("rke2", ("rke2-server.service", "rke2-agent.service"), DEFAULT_ROOT, "/run/k3s/containerd/containerd.sock"),
+    Embedded("k0s", ("k0scontroller.service", "k0sworker.service"), "/var/lib/k0s/kubelet", "/run/k0s/containerd.sock"),
+    Embedded(
+        "microk8s",
+        ("snap.microk8s.daemon-kubelite.service", "snap.microk8s.daemon-containerd.service"),
+        "/var/snap/microk8s/common/var/lib/kubelet",
+        "/var/snap/microk8s/common/run/containerd.sock",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Kubelet:
+    """The kubelet. `runtime_endpoint` is a path without unix://, empty when nothing names one; `source` says what named it."""
+
+    present: bool = False
+    unit: t.Optional[str] = None
+    root_dir: str = DEFAULT_ROOT
+    device_plugin_dir: str = DEVICE_PLUGIN_DIR
+    pod_resources_dir: str = DEFAULT_ROOT + "/pod-resources"
+    runtime_endpoint: str = ""
+    source: str = ""
+
+    def to_dict(self) -> t.Dict[str, t.Any]:
+        return asdict(self)
+
+
+def find_kubelet(context: Context) -> Kubelet:
+    """Explicit input, then the flag of the running kubelet or of its unit, then its configuration, then kubeadm's flags."""
+    host = context.host
+    unit = context.loaded_unit(*KUBELET_UNITS[:2])
+    argv = _running(context.processes, unit.main_pid if unit is not None else 0)
+    where = "the command line of the running kubelet"
+    if not argv and unit is not None:
+        argv, where = unit.argv, "the unit %s" % unit.name
+    embedded = None if unit is not None and unit.active else _embedded(context)
+    present = bool(argv) or unit is not None or embedded is not None
+    root_dir = last_flag(argv, "--root-dir") or (embedded.root_dir if embedded and not argv else DEFAULT_ROOT)
+    unit_name = unit.name if unit is not None and unit.loaded else None
+    if embedded is not None and unit_name is None:
+        found = context.loaded_unit(*embedded.units)
+        unit_name = found.name if found is not None else None
+    endpoint, source = "", ""
+    if context.options.kubelet_endpoint:
+        endpoint, source = context.options.kubelet_endpoint, "input"
+    if not endpoint:
+        endpoint, source = last_flag(argv, "--container-runtime-endpoint"), where
+    if not endpoint:
+        endpoint, source = _from_configuration(host, argv, present)
+    if not endpoint and (present or host.exists(KUBEADM_FLAGS)):
+        endpoint, source = last_flag(_kubeadm_flags(host), "--container-runtime-endpoint"), KUBEADM_FLAGS
+    if not endpoint and embedded is not None:
+        endpoint, source = embedded.endpoint, embedded.name
+    return Kubelet(
+        present=present,
+        unit=unit_name,
+        root_dir=root_dir,
+        pod_resources_dir=posixpath.join(root_dir, "pod-resources"),
+        runtime_endpoint=endpoint_path(endpoint),
+        source=source if endpoint else "",
+    )
+
+
+def endpoint_path(endpoint: str) -> str:
+    """`unix:///run/x.sock` and `/run/x.sock` are one: the path."""
+    return endpoint[len("unix://") :] if endpoint.startswith("unix://") else endpoint
+
+
+def last_flag(argv: t.Sequence[str], name: str) -> str:
+    """Value of a flag; the last one wins, as the kubelet's flag library has it."""
+    found = flag_values(argv, name)
+    return found[-1].strip("\"'") if found else ""
+
+
+def _running(processes: ProcessTable, pid: int) -> t.Tuple[str, ...]:
+    process = processes.get(pid) if pid else None
+    if process is None:
+        process = processes.find("kubelet")
+    return process.argv if process is not None else ()
+
+
+def _embedded(context: Context) -> t.Optional[Embedded]:
+    """The distribution whose unit runs, else the one whose unit is installed, else the one whose containerd socket is there."""
+    for want_active in (True, False):
+        for item in EMBEDDED:
+            unit = context.loaded_unit(*item.units)
+            if unit is not None and (unit.active or not want_active):
+                return item
+    if context.is_socket(EMBEDDED[0].endpoint):
+        return EMBEDDED[1] if context.host.exists("/var/lib/rancher/rke2/agent") else EMBEDDED[0]
+    return next((item for item in EMBEDDED[2:] if context.is_socket(item.endpoint)), None)
+
+
+def _from_configuration(host: Host, argv: t.Sequence[str], present: bool) -> t.Tuple[str, str]:
+    named = last_flag(argv, "--config")
+    paths = [named] if named else []
+    if not named and (present or host.exists(KUBEADM_CONFIG)):
+        paths = [KUBEADM_CONFIG]
+    directory = last_flag(argv, "--config-dir")
+    if directory:
+        paths += host.glob(directory, "*.conf")
+    endpoint, source = "", ""
+    for path in paths:
+        text = host.read_text(path).get("")
+        value = top_level_scalars(text).get("containerRuntimeEndpoint", "")
+        if value:
+            endpoint, source = value, path
+    return endpoint, source
+
+
+def _kubeadm_flags(host: Host) -> t.List[str]:
+    words: t.List[str] = []
+    for line in host.read_text(KUBEADM_FLAGS).get("").splitlines():
+        key, equal, value = line.strip().partition("=")
+        if equal and key == "KUBELET_KUBEADM_ARGS":
+            for word in split_words(value):
+                words.extend(split_words(word))
+    return words
+
+
+def top_level_scalars(text: str) -> t.Dict[str, str]:
+    """Scalars at the top level of a YAML mapping or JSON object, as text. Nested values, anchors and block text are left out."""
+    text = text[1:] if text.startswith("\ufeff") else text
+    if text.lstrip().startswith("{"):
+        try:
+            data = json.loads(text)
+        except ValueError:
+            return {}
+        return {str(key): str(value) for key, value in data.items() if isinstance(value, (str, int, float))}
+    found = {}
+    for line in text.splitlines():
+        match = re.match(r"^([\"']?)([A-Za-z0-9_.-]+)\1\s*:(?:\s+(.*))?$", line)
+        if match and match.group(3):
+            value = match.group(3).strip()
+            quoted = re.match(r"^(?:\"([^\"]*)\"|'([^']*)')\s*(?:#.*)?$", value)
+            if quoted:
+                found[match.group(2)] = quoted.group(1) if quoted.group(1) is not None else quoted.group(2)
+            elif value[0] not in "|>&*[{!#":
+                found[match.group(2)] = re.sub(r"\s+#.*$", "", value)
+    return found

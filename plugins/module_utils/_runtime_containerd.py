@@ -1,0 +1,360 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The host's own containerd: its effective CDI state, and what would have to change."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import typing as t
+
+from ._containerd_config import (
+    CDI_SINCE,
+    ID_V2,
+    ID_V3,
+    MERGING_SINCE,
+    ConfigFile,
+    ConfigSet,
+    Effective,
+    Release,
+    effective,
+    from_dump,
+    load_set,
+)
+from ._model import ERROR, WARNING
+from ._runtime_base import (
+    CONTAINERD,
+    DOCKER_BACKEND,
+    OFF,
+    ON,
+    ON_BY_DEFAULT,
+    SYSTEM,
+    UNKNOWN,
+    UNSUPPORTED,
+    Cdi,
+    Change,
+    Context,
+    Dialect,
+    EditTarget,
+    Refusal,
+    Runtime,
+    flag_values,
+    has_dir,
+    note_process,
+    note_unit,
+    version_in,
+    version_key,
+    with_dir,
+)
+from ._toml import TomlError
+
+CONFIG = "/etc/containerd/config.toml"
+SOCKET = "/run/containerd/containerd.sock"
+DROPIN_DIR = "/etc/containerd/conf.d"
+BINARIES = ("/usr/bin/containerd", "/usr/local/bin/containerd")
+UNIT = "containerd.service"
+PRIVATE_CONFIGS = ("/var/run/docker/", "/run/docker/", "/var/lib/rancher/", "/etc/k0s/", "/var/snap/")
+# Names of schema 1 for what version 2 calls in full (cmd/containerd/server/config, v1MigratePluginName).
+SHORT_NAMES = {
+    "aufs": "io.containerd.snapshotter.v1.aufs",
+    "btrfs": "io.containerd.snapshotter.v1.btrfs",
+    "devmapper": "io.containerd.snapshotter.v1.devmapper",
+    "native": "io.containerd.snapshotter.v1.native",
+    "overlayfs": "io.containerd.snapshotter.v1.overlayfs",
+    "zfs": "io.containerd.snapshotter.v1.zfs",
+    "cgroups": "io.containerd.monitor.v1.cgroups",
+    "linux": "io.containerd.runtime.v1.linux",
+    "opt": "io.containerd.internal.v1.opt",
+    "restart": "io.containerd.internal.v1.restart",
+    "tracing": "io.containerd.internal.v1.tracing",
+    "otlp": "io.containerd.tracing.processor.v1.otlp",
+}
+UPGRADE = "upgrade containerd to 1.7 or newer"
+
+# Who writes config.toml again at every run of its own, how that shows, and where the switch is there.
+OWNERS = (
+    (
+        "kubespray",
+        re.compile(r"kubespray|^\s*max_container_log_line_size\s*=|base_runtime_spec\s*=\s*[\"']/etc/containerd/cri-base\.json[\"']", re.IGNORECASE | re.MULTILINE),
+        "set enable_cdi: true in the kubespray inventory and run kubespray; it writes this file anew",
+    ),
+)
+ANSIBLE_MARK = re.compile(r"^\s*#.*ansible managed", re.IGNORECASE | re.MULTILINE)
+
+Missing = t.Tuple[str, str, str]
+
+
+class ContainerdRuntime:
+    """detect() finds and reads, propose() says what would have to change."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.sets: t.Dict[str, ConfigSet] = {}
+        self.states: t.Dict[str, Effective] = {}
+
+    def detect(self) -> t.List[Runtime]:
+        context = self.context
+        unit = context.loaded_unit(UNIT)
+        binary = context.find_binary(unit, *BINARIES)
+        process = context.processes.get(unit.main_pid) if unit is not None and unit.main_pid else None
+        if process is None and (unit is None or not unit.active_state):
+            process = context.processes.find("containerd", _is_system)
+        argv = unit.argv if unit is not None and unit.argv else (process.argv if process is not None else ())
+        if unit is None and binary is None and process is None and not context.is_socket(SOCKET):
+            return []
+        found = Runtime(CONTAINERD, SYSTEM, binary=binary)
+        note_unit(found, unit)
+        if unit is None and argv:
+            found.unit_flags = list(argv[1:])
+        if binary is None and argv and argv[0].startswith("/"):
+            found.binary = argv[0]
+        config = _last(flag_values(argv, "--config", "-c"))
+        found.main_config = config or CONFIG
+        read_state(context, self, found, named=bool(config))
+        files = self.sets[found.flavor]
+        found.socket = _last(flag_values(argv, "--address", "-a")) or _address(files) or SOCKET
+        found.socket_exists = context.is_socket(found.socket)
+        note_process(context, found, process)
+        return [found]
+
+    def propose(self, runtime: Runtime) -> None:
+        if runtime.flavor == DOCKER_BACKEND:
+            return
+        files, state = self.sets[SYSTEM], self.states[SYSTEM]
+        release = version_key(runtime.version)
+        if refuse_unreadable(self.context, runtime, files, state):
+            return
+        runtime.dialect = Dialect(schema_of(files, release))
+        missing = missing_keys(state, self.context.options.spec_dir)
+        if not missing and state.cri_enabled is not False:
+            runtime.edit_target = EditTarget(runtime.main_config or CONFIG, "main")
+            if release >= MERGING_SINCE and runtime.dialect.schema == 1:
+                runtime.warnings.append("%s is in schema 1, which containerd 2.x converts at every start: run containerd config migrate" % files.root)
+            return
+        if runtime.dialect.schema == 1:
+            schema_one(runtime, files, release)
+            return
+        if state.cri_enabled is False and not self._enable_cri(runtime, files):
+            return
+        if missing:
+            self._aim(runtime, files, release, missing)
+        elif runtime.changes:
+            runtime.edit_target = EditTarget(runtime.changes[0].path, "main")
+        self._mind_owner(runtime)
+
+    def _enable_cri(self, runtime: Runtime, files: ConfigSet) -> bool:
+        """A containerd that is to serve Kubernetes must have its CRI plugin; one that serves nobody is left alone."""
+        if not (runtime.serves_kubelet or runtime.selected):
+            return False
+        for item in files.files:
+            named = [name for name in item.disabled if name in ("cri", ID_V2, ID_V3)]
+            for name in named:
+                runtime.changes.append(
+                    Change(item.path, 'disabled_plugins without "%s"' % name, "the CRI plugin is switched off, so the kubelet cannot use this containerd")
+                )
+            if named:
+                runtime.warnings.append("%s switches the CRI plugin off" % item.path)
+                if not item.version:
+                    self._declare_version(runtime, item)
+        return True
+
+    def _declare_version(self, runtime: Runtime, item: ConfigFile) -> None:
+        runtime.changes.append(Change(item.path, "version = 2", "without a version the file is schema 1, whose CRI table has another name"))
+        for name in item.disabled:
+            if name in SHORT_NAMES:
+                what = 'disabled_plugins with "%s" in place of "%s"' % (SHORT_NAMES[name], name)
+                runtime.changes.append(Change(item.path, what, "version 2 files name plugins in full"))
+
+    def _aim(self, runtime: Runtime, files: ConfigSet, release: Release, missing: t.Sequence[Missing]) -> None:
+        """Choose the file, then say what each missing key becomes in it."""
+        root = runtime.main_config or CONFIG
+        kind = "main"
+        if release < MERGING_SINCE:
+            owner = files.last_with(ConfigFile.has_cri_table)
+            path = owner.path if owner is not None else root
+            schema = runtime.dialect.schema
+            why_here = "containerd 1.x replaces a whole plugin table by that of the file it loads last"
+        else:
+            path, kind, adds_import = dropin_target(self.context, files, root, [key for key, value, why in missing])
+            schema = min(files.root_file.schema or 3, 3) if files.root_file is not None else 3
+            why_here = "containerd 2.x merges drop-ins" if kind == "dropin" else "this file sets the key"
+            if adds_import:
+                runtime.changes.append(
+                    Change(root, 'imports with "%s/*.toml"' % posixpath.dirname(path), "no import of this file leads to a directory of drop-ins")
+                )
+        runtime.edit_target = EditTarget(path, kind)
+        runtime.dialect = Dialect(schema)
+        table = ID_V3 if schema == 3 else ID_V2
+        for key, value, why in missing:
+            runtime.changes.append(Change(path, '[plugins."%s"] %s = %s' % (table, key, value), "%s; %s" % (why, why_here)))
+
+    def _mind_owner(self, runtime: Runtime) -> None:
+        for path in sorted({change.path for change in runtime.changes}):
+            if runtime.edit_target.kind == "dropin" and path == runtime.edit_target.path:
+                continue
+            text = self.context.host.read_text(path).get("")
+            for name, mark, remedy in OWNERS:
+                if mark.search(text):
+                    runtime.refusal = Refusal("%s is written by %s, whose next run would take the change out again" % (path, name), remedy)
+                    runtime.changes = []
+                    return
+            if ANSIBLE_MARK.search(text):
+                runtime.warnings.append("%s says that another playbook manages it, which may take the change out again" % path)
+
+
+def _is_system(argv: t.Tuple[str, ...]) -> bool:
+    return not any(word.startswith(PRIVATE_CONFIGS) or "=/run/k3s/" in word or word.startswith(("/run/k3s/", "/run/k0s/")) for word in argv[1:])
+
+
+def _last(values: t.Sequence[str]) -> str:
+    return values[-1] if values else ""
+
+
+def _address(files: ConfigSet) -> str:
+    found = ""
+    for item in files.files:
+        for table in (item.data.get("grpc"), item.plugins.get("io.containerd.server.v1.grpc")):
+            if isinstance(table, dict) and isinstance(table.get("address"), str):
+                found = table["address"] or found
+    return found
+
+
+def schema_of(files: ConfigSet, release: Release) -> t.Optional[int]:
+    """Schema of the set: on 1.x that of the last file that says one, on 2.x that of the root file; None when nothing in it needs one."""
+    if release >= MERGING_SINCE:
+        return files.root_file.schema if files.root_file is not None else None
+    said = [item.version for item in files.files if item.version]
+    if said:
+        return said[-1]
+    return 1 if any(item.plugins for item in files.files) else None
+
+
+def read_state(context: Context, reader: t.Any, found: Runtime, named: bool, ran: bool = True) -> None:
+    """Fill version, configuration files, CDI state. The program's own loader is the judge when it can run."""
+    path = found.main_config or ""
+    if found.binary and ran:
+        found.version = version_in(context.said([found.binary, "--version"]))
+    release = version_key(found.version)
+    files = load_set(context.host, path, release, named)
+    reader.sets[found.flavor] = files
+    found.config_files = [item.path for item in files.files]
+    if not release and any(item.version >= 3 for item in files.files):
+        release = MERGING_SINCE
+        found.warnings.append("the release is not known; version 3 files mean containerd 2.0 or newer")
+    if not release:
+        found.cdi = Cdi(UNKNOWN, (), "the version of containerd is not known")
+        reader.states[found.flavor] = Effective(None, False, (), None, files.error)
+        if files.error:
+            context.problem(files.error_code, ERROR, files.error, "repair the file; containerd does not start with it")
+        return
+    if release < CDI_SINCE:
+        found.cdi = Cdi(UNSUPPORTED, (), "containerd %s" % found.version)
+        reader.states[found.flavor] = Effective(False, False, (), None)
+        return
+    state, source = effective(files, release), "own reading of %d files" % len(files.files)
+    if files.files:
+        state, source = _judged(context, found, path, release, state, source)
+    reader.states[found.flavor] = state
+    found.cri_enabled = state.cri_enabled
+    if state.error:
+        code = files.error_code or "containerd-config-invalid"
+        context.problem(code, ERROR, state.error, "repair the file; containerd does not start with it")
+        found.cdi = Cdi(UNKNOWN, (), source)
+    elif state.enabled is None:
+        found.cdi = Cdi(OFF, (), "the CRI plugin is disabled")
+    elif not state.enabled or not state.spec_dirs:
+        found.cdi = Cdi(OFF, state.spec_dirs, source)
+    else:
+        found.cdi = Cdi(ON if state.explicit or release < MERGING_SINCE else ON_BY_DEFAULT, state.spec_dirs, source)
+
+
+def _judged(
+    context: Context, found: Runtime, path: str, release: Release, own: Effective, source: str
+) -> t.Tuple[Effective, str]:
+    if not found.binary:
+        return own, source
+    done = context.host.run([found.binary, "--config", path, "config", "dump"], context.options.timeout)
+    if not done.ok:
+        return own, source
+    if done.value.rc != 0:
+        lines = [line for line in done.value.err.splitlines() if line.strip()] or ["exit code %d" % done.value.rc]
+        return Effective(None, False, (), None, own.error or "%s: %s" % (path, lines[-1].strip())), "containerd config dump"
+    try:
+        state = from_dump(done.value.out, release, own.explicit)
+    except TomlError as exc:
+        found.warnings.append("the answer of containerd config dump cannot be read: %s" % exc)
+        return own, source
+    if own.error and release >= MERGING_SINCE:
+        return own, source
+    if own.error:
+        found.warnings.append("containerd reads what a strict TOML reader refuses: %s" % own.error)
+    return state, "containerd config dump"
+
+
+def refuse_unreadable(context: Context, runtime: Runtime, files: ConfigSet, state: Effective) -> bool:
+    """Nothing is written when it is not known what is there."""
+    if runtime.cdi.state == UNSUPPORTED:
+        detail = "containerd %s has no CDI and ignores its settings without a word" % runtime.version
+        context.problem("containerd-no-cdi", WARNING, detail, UPGRADE)
+        runtime.refusal = Refusal(detail, UPGRADE)
+    elif state.error or files.error:
+        runtime.refusal = Refusal(state.error or files.error, "repair the file; containerd does not start with it")
+    elif runtime.cdi.state == UNKNOWN:
+        runtime.refusal = Refusal("the version of this containerd could not be found out", "make %s answer --version" % (runtime.binary or "containerd"))
+    return runtime.refusal is not None
+
+
+def schema_one(runtime: Runtime, files: ConfigSet, release: Release) -> None:
+    runtime.edit_target = EditTarget()
+    runtime.refusal = Refusal(
+        "%s is in config schema 1; migrate first" % files.root,
+        "write it anew in version %d (containerd config migrate does it on 2.x), restart containerd, then run again" % (3 if release >= MERGING_SINCE else 2),
+    )
+
+
+def missing_keys(state: Effective, spec_dir: str) -> t.List[Missing]:
+    """(key, value as TOML, why) of what has to be set."""
+    found = []
+    if not state.enabled:
+        found.append(("enable_cdi", "true", "CDI is off"))
+    # A CRI plugin that is switched off shows no directories; the defaults hold once it is on.
+    if not has_dir(state.spec_dirs, spec_dir) and (state.enabled is not None or not has_dir(with_dir((), ""), spec_dir)):
+        value = "[%s]" % ", ".join('"%s"' % directory for directory in with_dir(state.spec_dirs, spec_dir))
+        found.append(("cdi_spec_dirs", value, "%s is not among the directories that are read" % spec_dir))
+    return found
+
+
+def dropin_target(context: Context, files: ConfigSet, root: str, keys: t.Sequence[str]) -> t.Tuple[str, str, bool]:
+    """(path, kind, whether the root file needs an import) for containerd 2.x.
+
+    An existing directory of imports is kept and used, with a name that is loaded after every file that sets our keys. Without
+    one, a root file that sets the key itself is edited in place; else a drop-in directory is added.
+    """
+    directory = ""
+    for item in files.files[:1]:
+        for pattern in item.imports:
+            whole = pattern if pattern.startswith("/") else posixpath.normpath(posixpath.join(posixpath.dirname(item.path), pattern))
+            head, tail = posixpath.split(whole)
+            if tail == "*.toml" and "*" not in head and (not directory or head == DROPIN_DIR):
+                directory = head
+    name = "%s.toml" % context.options.file_stem
+    owner = files.last_with(lambda item: not item.path.endswith("-" + name) and any(item.sets(key) for key in keys))
+    if not directory:
+        if owner is not None:
+            return owner.path, "main", False
+        return posixpath.join(DROPIN_DIR, "99-" + name), "dropin", True
+    if owner is not None and owner.path != root and posixpath.dirname(owner.path) != directory:
+        order = [item.path for item in files.files]
+        if any(posixpath.dirname(path) == directory and order.index(path) < order.index(owner.path) for path in order):
+            return owner.path, "main", False
+    return posixpath.join(directory, late_name(owner, directory, name)), "dropin", False
+
+
+def late_name(owner: t.Optional[ConfigFile], directory: str, name: str) -> str:
+    """99-NAME, or a name that sorts after the file that would win otherwise."""
+    last = posixpath.basename(owner.path) if owner is not None and posixpath.dirname(owner.path) == directory else ""
+    for candidate in ("99-" + name, "zz-" + name):
+        if candidate > last:
+            return candidate
+    return last[: -len(".toml")] + "z-" + name

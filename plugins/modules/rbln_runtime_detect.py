@@ -1,0 +1,268 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Facts about the container runtimes of a host."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: rbln_runtime_detect
+short_description: Detect container runtimes and their effective CDI state
+version_added: 0.1.0
+description:
+  - Finds every container runtime of the host - containerd, docker, cri-o, podman, and the containerd of k3s, rke2, k0s and microk8s -
+    and returns its version, unit and flags, socket, configuration files in the order the runtime reads them, and its effective CDI state.
+  - Says which runtime the kubelet uses, what would have to change so that CDI specs in O(spec_dir) are seen, and why.
+  - Where the host does not say which runtime matters, that is the answer (RV(ansible_facts.rbln_runtimes.ambiguous)); nothing is guessed.
+  - The runtime's own loader is asked for the effective configuration when it can run; else the files are read with the semantics of its release.
+  - Changes nothing on the host.
+author:
+  - The rebellions.npu authors (@rebellions-npu)
+options:
+  root:
+    description:
+      - Directory that holds the file system to look at.
+      - Below another root than C(/) no command is run, so what only a program can say is C(unknown).
+    type: path
+    default: /
+  runtime:
+    description:
+      - Names of the runtimes to configure. They decide RV(ansible_facts.rbln_runtimes.selected); all runtimes are reported either way.
+      - Without it the kubelet's runtime is selected, or the only candidate.
+    type: list
+    elements: str
+    choices: [containerd, docker, cri-o, podman]
+    default: []
+  kubelet_endpoint:
+    description:
+      - Endpoint of the runtime that the kubelet uses, as a path or with C(unix://). It wins over what the host says.
+    type: str
+    default: ""
+  spec_dir:
+    description:
+      - Directory in which the CDI spec lies and which the runtimes must therefore read.
+    type: path
+    default: /var/run/cdi
+  timeout:
+    description:
+      - Seconds that each command may take.
+    type: float
+    default: 10.0
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+  - ansible.builtin.action_common_attributes.facts
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  facts:
+    support: full
+  platform:
+    support: full
+    platforms: linux
+seealso:
+  - module: rebellions.npu.rbln_runtime_config
+notes:
+  - Run it as root; without it some processes and sockets cannot be looked at.
+"""
+
+EXAMPLES = r"""
+- name: Detect the container runtimes
+  rebellions.npu.rbln_runtime_detect:
+
+- name: Say which runtime matters on a host that does not say it itself
+  rebellions.npu.rbln_runtime_detect:
+    runtime: [containerd]
+
+- name: Look into an image
+  rebellions.npu.rbln_runtime_detect:
+    root: /mnt/image
+"""
+
+RETURN = r"""
+ansible_facts:
+  description: The facts found.
+  returned: success
+  type: dict
+  contains:
+    rbln_runtimes:
+      description: Container runtimes; C(docs/schemas/rbln_runtimes.schema.json) is the schema.
+      returned: success
+      type: dict
+      contains:
+        schema:
+          description: Version of this structure.
+          returned: success
+          type: int
+          sample: 1
+        runtimes:
+          description: Every runtime of the host.
+          returned: success
+          type: list
+          elements: dict
+          contains:
+            name:
+              description: C(containerd), C(docker), C(cri-o) or C(podman).
+              returned: success
+              type: str
+            flavor:
+              description: Whose it is - C(system), C(k3s), C(rke2), C(k0s), C(microk8s), or C(docker-backend) for a containerd that only docker uses.
+              returned: success
+              type: str
+            version:
+              description: Version, or null when it could not be found out.
+              returned: success
+              type: str
+            binary:
+              description: Path of the program.
+              returned: success
+              type: str
+            unit:
+              description: The systemd unit.
+              returned: success
+              type: str
+            unit_flags:
+              description: Arguments of the unit's command, its environment expanded.
+              returned: success
+              type: list
+              elements: str
+            unit_state:
+              description: C(active), C(inactive), C(failed) and so on; C(unknown) when systemd could not be asked, C(absent) without a unit.
+              returned: success
+              type: str
+            socket:
+              description: Path of its socket.
+              returned: success
+              type: str
+            socket_exists:
+              description: Whether a socket, not any other file, is there.
+              returned: success
+              type: bool
+            config_files:
+              description: Configuration files that exist, in the order the runtime reads them.
+              returned: success
+              type: list
+              elements: str
+            main_config:
+              description: The root configuration file, whether it exists or not.
+              returned: success
+              type: str
+            dialect:
+              description: Language of the file to edit - C(schema) 1, 2, 3 or null, C(format) toml, json or template.
+              returned: success
+              type: dict
+            edit_target:
+              description: The file to edit - C(path), and C(kind) main (in place), dropin (a file of ours), template, json or none.
+              returned: success
+              type: dict
+            cdi:
+              description: C(state) unsupported, off, on, on_by_default or unknown; C(spec_dirs) that are effective; C(source) that says so.
+              returned: success
+              type: dict
+            process_started:
+              description: Start of the running process in seconds since the epoch.
+              returned: success
+              type: float
+            config_newest:
+              description: Newest change of a configuration file in seconds since the epoch.
+              returned: success
+              type: float
+            process_stale:
+              description: Whether the running process is older than its configuration; null when that is not known.
+              returned: success
+              type: bool
+            cri_enabled:
+              description: Whether the kubelet could use it; null when that is not known or does not apply.
+              returned: success
+              type: bool
+            changes:
+              description: What would have to change - C(path), C(what), C(why). Empty when the effective state is right.
+              returned: success
+              type: list
+              elements: dict
+            refusal:
+              description: C(reason) and C(next_step) when something is wrong and must not be written; else null.
+              returned: success
+              type: dict
+            restart_unit:
+              description: Unit to restart after a change.
+              returned: success
+              type: str
+            warnings:
+              description: What else a person should know.
+              returned: success
+              type: list
+              elements: str
+            serves_kubelet:
+              description: Whether this is the kubelet's runtime.
+              returned: success
+              type: bool
+            selected:
+              description: Whether this one is to be configured.
+              returned: success
+              type: bool
+        kubelet:
+          description: The kubelet - C(present), C(unit), C(root_dir), C(device_plugin_dir), C(pod_resources_dir), C(runtime_endpoint), C(source).
+          returned: success
+          type: dict
+        kubernetes_runtime:
+          description: Name of the kubelet's runtime, or null.
+          returned: success
+          type: str
+        kubernetes_runtime_source:
+          description: What says so.
+          returned: success
+          type: str
+        selected:
+          description: Names of the runtimes to configure.
+          returned: success
+          type: list
+          elements: str
+        ambiguous:
+          description: C(reason), C(candidates), C(next_step) when the host does not say which runtime matters; else null.
+          returned: success
+          type: dict
+        problems:
+          description: Problems found - C(code), C(severity), C(detail), C(next_step), C(vendor).
+          returned: success
+          type: list
+          elements: dict
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime import NAMES, RuntimeOptions, detect_runtimes
+from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "root": {"type": "path", "default": "/"},
+            "runtime": {"type": "list", "elements": "str", "choices": list(NAMES), "default": []},
+            "kubelet_endpoint": {"type": "str", "default": ""},
+            "spec_dir": {"type": "path", "default": "/var/run/cdi"},
+            "timeout": {"type": "float", "default": 10.0},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    if not params["spec_dir"].startswith("/"):
+        module.fail_json(msg="spec_dir is %r; give the absolute path of the directory that holds the CDI spec" % params["spec_dir"])
+    if params["timeout"] <= 0:
+        module.fail_json(msg="timeout is %g; give a number of seconds above zero" % params["timeout"])
+    options = RuntimeOptions(
+        runtimes=tuple(params["runtime"]),
+        kubelet_endpoint=params["kubelet_endpoint"],
+        spec_dir=params["spec_dir"],
+        file_stem=PROFILE.cdi_file_stem,
+        timeout=params["timeout"],
+    )
+    module.exit_json(changed=False, ansible_facts={"rbln_runtimes": detect_runtimes(Host(params["root"]), options)})
+
+
+if __name__ == "__main__":
+    main()
