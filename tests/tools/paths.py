@@ -37,6 +37,5 @@ def environment(venv: Path = VENV, **more: str) -> dict[str, str]:
         PIP_DISABLE_PIP_VERSION_CHECK="1",
         PYTHONDONTWRITEBYTECODE="1",
         LC_ALL="C.UTF-8",
-        **more,
     )
-    return env
+    return {**env, **more}
