@@ -1,0 +1,59 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Controller side of rbln_host_tool: builds the files. Nothing is sent when an observation says that the host has them."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.rebellions.npu.plugins.module_utils._host_files import combined
+from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._host_tool import DIRECTORIES, entries, fingerprints
+
+
+class ActionModule(ActionBase):
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+
+    def run(self, tmp: t.Optional[str] = None, task_vars: t.Optional[dict[str, t.Any]] = None) -> dict[str, t.Any]:
+        result = super().run(tmp, task_vars)
+        _validation, args = self.validate_argument_spec(
+            argument_spec={
+                "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+                "config": {"type": "dict", "default": {}},
+                "units": {"type": "bool", "default": True},
+                "observed": {"type": "dict", "default": {}},
+                "interpreter": {"type": "str"},
+                "root": {"type": "str", "default": "/"},
+            }
+        )
+        try:
+            files = entries(args["config"], args["units"] or args["state"] == "absent")
+        except NpuError as exc:
+            result.update(failed=True, msg=str(exc))
+            return result
+        observed = args["observed"].get("sha256")
+        if args["state"] == "present" and observed and observed == combined(fingerprints(files)):
+            result.update(changed=False, changed_paths=[])
+            return result
+        if args["state"] == "absent":
+            files = [{"path": entry["path"]} for entry in reversed(files)]
+        result.update(
+            self._execute_module(
+                module_name="rebellions.npu.rbln_host_tool",
+                module_args={
+                    "state": args["state"],
+                    "files": files,
+                    "directories": list(DIRECTORIES),
+                    "interpreter": args["interpreter"],
+                    "root": args["root"],
+                },
+                task_vars=task_vars,
+            )
+        )
+        # The invocation carries the whole program.
+        result.pop("invocation", None)
+        return result

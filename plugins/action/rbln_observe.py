@@ -1,0 +1,35 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Controller side of rbln_observe: tells the module what the host tool should look like, so that one look sees that too."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._settings import merge
+from ansible_collections.rebellions.npu.plugins.plugin_utils._host_tool import entries, fingerprints, kept_options
+
+
+class ActionModule(ActionBase):
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+
+    def run(self, tmp: t.Optional[str] = None, task_vars: t.Optional[dict[str, t.Any]] = None) -> dict[str, t.Any]:
+        result = super().run(tmp, task_vars)
+        args = dict(self._task.args)
+        try:
+            config = kept_options(merge(args))
+            wanted = fingerprints(entries(config))
+        except NpuError as exc:
+            result.update(failed=True, msg=str(exc))
+            return result
+        args.setdefault("host_tool", wanted)
+        result.update(self._execute_module(module_name="rebellions.npu.rbln_observe", module_args=args, task_vars=task_vars))
+        observed = result.get("ansible_facts", {}).get("rbln_observed")
+        if observed:
+            observed["host_tool"]["config"] = config
+        return result

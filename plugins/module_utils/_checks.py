@@ -1,0 +1,54 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""All checks, run by scope, and which of their results block."""
+
+from __future__ import annotations
+
+import typing as t
+
+from . import _checks_driver, _checks_plugin, _checks_toolkit
+from ._checks_base import Context, Data
+from ._host import Host
+from ._model import ERROR, INFO, WARNING, Check, NpuError
+from ._vendor import VendorProfile
+
+TABLES = (_checks_driver.SCOPE, _checks_toolkit.SCOPE, _checks_plugin.SCOPE)
+SCOPES = tuple(table.name for table in TABLES)
+SEVERITIES = (ERROR, WARNING, INFO)
+NAMES = tuple(entry.name for table in TABLES for entry in table.entries)
+
+
+def run_checks(
+    profile: VendorProfile,
+    host: Host,
+    facts: Data,
+    runtimes: Data,
+    cdi: Data,
+    wanted: t.Optional[Data] = None,
+    scopes: t.Sequence[str] = ("driver", "toolkit"),
+) -> t.List[Check]:
+    """Run the checks of `scopes`, read-only, in the order of their tables. `wanted` is as in Context. NpuError on an unknown scope."""
+    check_scopes(scopes)
+    context = Context(profile, host, facts, runtimes, cdi, wanted or {})
+    return [record for table in TABLES if table.name in scopes for record in table.run(context)]
+
+
+def check_scopes(scopes: t.Sequence[str]) -> None:
+    """NpuError when a scope is not one of SCOPES."""
+    for scope in scopes:
+        if scope not in SCOPES:
+            raise NpuError("there is no scope %r." % scope, "Use one of: %s." % ", ".join(SCOPES))
+
+
+def check_blocking(blocking: t.Sequence[str]) -> None:
+    """NpuError when an entry is neither a severity nor the name of a check."""
+    for entry in blocking:
+        if entry not in SEVERITIES and entry not in NAMES:
+            raise NpuError("blocking names %r, which is neither a severity nor a check." % entry,
+                           "Use %s, or one of: %s." % (", ".join(SEVERITIES), ", ".join(sorted(NAMES))))
+
+
+def blocks(check: Check, blocking: t.Sequence[str]) -> bool:
+    """Whether this check, if it is not true, stands in the way: its severity or its name is listed."""
+    return check.severity in blocking or check.name in blocking

@@ -1,0 +1,138 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: rbln_host_tool
+short_description: Install or remove the tool that keeps a host with Rebellions NPUs ready
+version_added: 0.1.0
+description:
+  - C(/run) is empty after a boot, and devices come and go. C(rbln-host) then writes the CDI specification, proves the host and writes the
+    ready files, without Ansible. It is one file, built from the same code as the modules of this collection, and needs nothing but Python 3.8.
+  - C(rbln-host-cdi.service) writes the specification before the container runtimes start. C(rbln-host-ready.service) proves the host
+    after they have started, and whenever a device appears or goes; nothing waits for it.
+  - Commands of the tool are C(cdi), C(validate), C(ready) and C(observe). They exit with 0 when all is well, 1 when a blocking check is false,
+    2 for wrong usage or input, and 3 when a blocking check could not be found out.
+author:
+  - The rebellions.npu authors (@rebellions-npu)
+extends_documentation_fragment:
+  - rebellions.npu._attributes
+  - rebellions.npu._attributes.writes
+  - rebellions.npu._attributes.group
+options:
+  state:
+    description: Whether the tool, its options, units and udev rule are there.
+    type: str
+    choices: [present, absent]
+    default: present
+  config:
+    description:
+      - Options for the tool, with the names of those of M(rebellions.npu.rbln_validate). They are written to C(/etc/rebellions-npu/rbln-host.json).
+      - Usually RV(rebellions.npu.rbln_observe#module:ansible_facts.rbln_observed.host_tool), key C(config), the options that were observed with.
+    type: dict
+    default: {}
+  units:
+    description: Whether to install the systemd units and the udev rule too.
+    type: bool
+    default: true
+  observed:
+    description:
+      - RV(rebellions.npu.rbln_observe#module:ansible_facts.rbln_observed.host_tool). When it says that the host has the right files, nothing
+        runs on the host.
+    type: dict
+    default: {}
+  interpreter:
+    description: Python that runs the tool on the host. Without it, the one that runs this module.
+    type: str
+  root:
+    description: Install below this directory, for an image. systemd and udev are then not told.
+    type: str
+    default: /
+  files:
+    description: The files. The action part of this module fills it in.
+    type: list
+    elements: dict
+    default: []
+  directories:
+    description: Directories to remove when they are empty. The action part of this module fills it in.
+    type: list
+    elements: str
+    default: []
+attributes:
+  action:
+    description: Has a corresponding action plugin, which builds the tool on the controller.
+    support: full
+seealso:
+  - module: rebellions.npu.rbln_observe
+  - module: rebellions.npu.rbln_validate
+"""
+
+EXAMPLES = r"""
+- name: Install the host tool with the options that were observed with
+  rebellions.npu.rbln_host_tool:
+    config: "{{ ansible_facts.rbln_observed.host_tool.config }}"
+    observed: "{{ ansible_facts.rbln_observed.host_tool }}"
+  become: true
+
+- name: Remove it
+  rebellions.npu.rbln_host_tool:
+    state: absent
+  become: true
+"""
+
+RETURN = r"""
+changed_paths:
+  description: What was (in check mode, would be) written or removed.
+  returned: success
+  type: list
+  elements: str
+  sample: [/usr/local/libexec/rebellions-npu/rbln-host]
+"""
+
+import sys
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
+from ansible_collections.rebellions.npu.plugins.module_utils._host_files import install, remove
+from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+
+TELL = (["systemctl", "daemon-reload"], ["udevadm", "control", "--reload"])
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "config": {"type": "dict", "default": {}},
+            "units": {"type": "bool", "default": True},
+            "observed": {"type": "dict", "default": {}},
+            "interpreter": {"type": "str"},
+            "root": {"type": "str", "default": "/"},
+            "files": {"type": "list", "elements": "dict", "default": []},
+            "directories": {"type": "list", "elements": "str", "default": []},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    host = Host(params["root"])
+    try:
+        if params["state"] == "present":
+            changed = install(host, params["files"], params["interpreter"] or sys.executable, module.check_mode)
+        else:
+            changed = remove(host, [entry["path"] for entry in params["files"]], params["directories"], module.check_mode)
+    except NpuError as exc:
+        module.fail_json(msg=str(exc))
+    if any(path.startswith("/etc/") for path in changed) and not module.check_mode:
+        for command in TELL:
+            host.run(command, 30.0)
+    listing = "".join("%s\n" % path for path in changed)
+    before, after = (listing, "") if params["state"] == "absent" else ("", listing)
+    module.exit_json(changed=bool(changed), changed_paths=changed, diff={"before": before, "after": after})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: rbln_observe
+short_description: Look at everything on a host with Rebellions NPUs at once
+version_added: 0.1.0
+description:
+  - Reads driver facts, container runtimes, the CDI specification and the ready files, runs the checks, and compares the host tool,
+    in one process. The roles of this collection plan from it.
+  - Nothing is changed. When nothing has to be changed, its checks are the proof.
+author:
+  - The rebellions.npu authors (@rebellions-npu)
+extends_documentation_fragment:
+  - rebellions.npu._proof
+  - rebellions.npu._attributes
+  - rebellions.npu._attributes.reads
+  - rebellions.npu._attributes.facts
+  - rebellions.npu._attributes.group
+options:
+  host_tool:
+    description:
+      - Fingerprints of the files of the host tool, by path. The action part of this module fills it in.
+    type: dict
+    default: {}
+attributes:
+  action:
+    description: Has a corresponding action plugin, which computes O(host_tool) on the controller.
+    support: full
+seealso:
+  - module: rebellions.npu.rbln_driver_facts
+  - module: rebellions.npu.rbln_runtime_detect
+  - module: rebellions.npu.rbln_validate
+"""
+
+EXAMPLES = r"""
+- name: Observe the host
+  rebellions.npu.rbln_observe:
+    cdi:
+      form: kubernetes
+  register: observation
+  become: true
+
+- name: Show what is wrong
+  ansible.builtin.debug:
+    msg: "{{ ansible_facts.rbln_observed.checks | rejectattr('ok', 'equalto', true) | map(attribute='detail') }}"
+"""
+
+RETURN = r"""
+ansible_facts:
+  description: What was seen.
+  returned: success
+  type: dict
+  contains:
+    rbln:
+      description: As of M(rebellions.npu.rbln_driver_facts).
+      returned: success
+      type: dict
+    rbln_runtimes:
+      description: As of M(rebellions.npu.rbln_runtime_detect).
+      returned: success
+      type: dict
+    rbln_observed:
+      description: Comparison and checks. Its form is C(docs/schemas/observed.schema.json).
+      returned: success
+      type: dict
+      contains:
+        state:
+          description: V(passed), V(failed) or V(unknown).
+          returned: success
+          type: str
+        passed:
+          description: Whether every blocking check is true.
+          returned: success
+          type: bool
+        failed:
+          description: Names of the blocking checks that are false.
+          returned: success
+          type: list
+          elements: str
+        unknown:
+          description: Names of the blocking checks that could not be found out.
+          returned: success
+          type: list
+          elements: str
+        checks:
+          description: Every check, as of M(rebellions.npu.rbln_validate).
+          returned: success
+          type: list
+          elements: dict
+        cdi:
+          description: The CDI specification compared with what would be written. C(state) is current, stale, missing, invalid or unknown.
+          returned: success
+          type: dict
+        markers:
+          description: The ready files. C(present) names those that are there; C(current) says that a proof would change none.
+          returned: success
+          type: dict
+        host_tool:
+          description: The host tool compared with the controller's. C(current) is null when there was nothing to compare with.
+          returned: success
+          type: dict
+        containers:
+          description: docker's containers that hold NPUs, as name, running, restart, devices. Null when docker is not there or gives no answer.
+          returned: success
+          type: list
+          elements: dict
+        python:
+          description: The interpreter that ran this.
+          returned: success
+          type: str
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
+from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._observe import observe
+from ansible_collections.rebellions.npu.plugins.module_utils._settings import ARGUMENTS, complete, merge, read_settings
+from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec=dict(ARGUMENTS, host_tool={"type": "dict", "default": {}}, options={"type": "dict", "default": {}}),
+        supports_check_mode=True,
+    )
+    try:
+        params = complete(merge(module.params), "options")
+        seen = observe(PROFILE, Host(params["root"]), read_settings(PROFILE, params), module.params["host_tool"])
+    except NpuError as exc:
+        module.fail_json(msg=str(exc))
+    module.exit_json(
+        changed=False,
+        ansible_facts={"rbln": seen["facts"], "rbln_runtimes": seen["runtimes"], "rbln_observed": seen["observed"]},
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The host tool as one file, made of module_utils alone. Equal sources give equal bytes, on every controller.
+
+Nothing is compressed: the result of compression differs between releases of zlib.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import zipfile
+from pathlib import Path
+
+MODULE_UTILS = Path(__file__).resolve().parent.parent / "module_utils"
+PACKAGE = "npu_host"
+ENTRY = ("_cli", "_vendor_rebellions")
+CONFIG_PATH = "/etc/rebellions-npu/rbln-host.json"
+INTERPRETER = "/usr/bin/python3"
+LONG_AGO = (1980, 1, 1, 0, 0, 0)
+UNIX = 3
+
+MAIN = """\
+import sys
+
+from {package}._cli import main
+from {package}._vendor_rebellions import PROFILE
+
+sys.exit(main(PROFILE, "{config}", sys.argv[1:]))
+"""
+
+
+def imported(source: str) -> set[str]:
+    """Names of the sibling modules that a source imports by relative imports, wherever in the file."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.level == 1:
+            names.update([node.module.split(".")[0]] if node.module else [alias.name for alias in node.names])
+    return names
+
+
+def closure(directory: Path = MODULE_UTILS, entry: tuple[str, ...] = ENTRY) -> dict[str, str]:
+    """Sources by module name: `entry` and everything they need. FileNotFoundError when one is not there."""
+    sources: dict[str, str] = {}
+    waiting = list(entry)
+    while waiting:
+        name = waiting.pop()
+        if name not in sources:
+            sources[name] = (directory / f"{name}.py").read_text(encoding="utf-8")
+            waiting.extend(sorted(imported(sources[name])))
+    return sources
+
+
+def build(directory: Path = MODULE_UTILS, interpreter: str = INTERPRETER) -> bytes:
+    """The file's bytes: a line for the interpreter, then a zip with fixed times and sorted names."""
+    sources = closure(directory)
+    members = {f"{PACKAGE}/{name}.py": text for name, text in sources.items()}
+    members[f"{PACKAGE}/__init__.py"] = ""
+    members["__main__.py"] = MAIN.format(package=PACKAGE, config=CONFIG_PATH)
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+        for name in sorted(members):
+            info = zipfile.ZipInfo(name, LONG_AGO)
+            info.create_system = UNIX
+            info.external_attr = 0o100644 << 16
+            archive.writestr(info, members[name].encode("utf-8"))
+    return f"#!{interpreter}\n".encode() + stream.getvalue()
