@@ -1,0 +1,226 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The only door to a Kubernetes API: plain requests with the credentials that the kubernetes package finds."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import time
+import typing as t
+from urllib.parse import urlencode
+
+from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+
+from ._object_parts import MANAGER
+
+Data = dict[str, t.Any]
+PACKAGES = {"kubernetes": "kubernetes>=24.2.0", "yaml": "PyYAML", "jsonpatch": "jsonpatch"}
+# Every kind we make: API prefix, plural, whether it lives in a namespace. Requests need no discovery then.
+KINDS: dict[tuple[str, str], tuple[str, str, bool]] = {
+    ("v1", "Namespace"): ("/api/v1", "namespaces", False),
+    ("v1", "Node"): ("/api/v1", "nodes", False),
+    ("v1", "ServiceAccount"): ("/api/v1", "serviceaccounts", True),
+    ("v1", "Secret"): ("/api/v1", "secrets", True),
+    ("v1", "ConfigMap"): ("/api/v1", "configmaps", True),
+    ("v1", "Service"): ("/api/v1", "services", True),
+    ("v1", "Pod"): ("/api/v1", "pods", True),
+    ("v1", "Event"): ("/api/v1", "events", True),
+    ("v1", "PersistentVolumeClaim"): ("/api/v1", "persistentvolumeclaims", True),
+    ("rbac.authorization.k8s.io/v1", "Role"): ("/apis/rbac.authorization.k8s.io/v1", "roles", True),
+    ("rbac.authorization.k8s.io/v1", "RoleBinding"): ("/apis/rbac.authorization.k8s.io/v1", "rolebindings", True),
+    ("rbac.authorization.k8s.io/v1", "ClusterRole"): ("/apis/rbac.authorization.k8s.io/v1", "clusterroles", False),
+    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): ("/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings", False),
+    ("apps/v1", "DaemonSet"): ("/apis/apps/v1", "daemonsets", True),
+    ("apps/v1", "Deployment"): ("/apis/apps/v1", "deployments", True),
+    ("apps/v1", "StatefulSet"): ("/apis/apps/v1", "statefulsets", True),
+    ("batch/v1", "Job"): ("/apis/batch/v1", "jobs", True),
+    ("batch/v1", "CronJob"): ("/apis/batch/v1", "cronjobs", True),
+}
+TRIES = 4
+
+
+def missing_packages() -> list[str]:
+    """Requirements that the running interpreter lacks; nothing is imported for the answer."""
+    return [requirement for name, requirement in PACKAGES.items() if importlib.util.find_spec(name) is None]
+
+
+def require_packages() -> None:
+    """NpuError that names the interpreter and what it lacks."""
+    missing = missing_packages()
+    if missing:
+        raise NpuError(
+            "The Python that runs Ansible on the controller, %s, lacks %s." % (sys.executable, ", ".join(missing)),
+            "Run: %s -m pip install %s" % (sys.executable, " ".join("'%s'" % item for item in missing)),
+        )
+
+
+class ApiError(NpuError):
+    """An answer of the API that is an error: HTTP status, the API's own words, and the parsed body."""
+
+    def __init__(self, status: int, what: str, body: Data) -> None:
+        self.status = status
+        self.body = body
+        message, next_step = explain(status, what, body)
+        super().__init__(message, next_step)
+
+
+def explain(status: int, what: str, body: t.Mapping[str, t.Any]) -> tuple[str, str]:
+    """(message, next step) for an error answer. A conflict names each field and its owner; a refusal names the missing right."""
+    text = " ".join(str(body.get("message") or "no message").split())
+    causes = (body.get("details") or {}).get("causes") or []
+    if status == 409 and causes:
+        fields = ", ".join("%s (%s)" % (cause.get("field"), cause.get("message")) for cause in causes)
+        return (
+            "%s: other managers own fields: %s." % (what, fields),
+            "Let them give the fields up, or set rbln_operands_force_conflicts to true.",
+        )
+    if status == 401:
+        return "%s: the API server does not accept the credentials: %s" % (what, text), "Renew the kubeconfig or the token."
+    if status == 403:
+        return "%s: not allowed: %s" % (what, text), "Give the account of the kubeconfig this right; the role's README lists all of them."
+    if status == 404:
+        return "%s: not found: %s" % (what, text), "Check the namespace and the version of the cluster."
+    if status == 422:
+        return "%s: the API server calls it invalid: %s" % (what, text), "Correct the input that the field comes from."
+    return "%s: HTTP %d: %s" % (what, status, text), "Look at the API server's state."
+
+
+def _environment(name: str) -> str:
+    return os.environ.get("K8S_AUTH_" + name, "")
+
+
+def _configuration(kubeconfig: str, context: str) -> t.Any:
+    from kubernetes import client, config
+
+    settings = client.Configuration()
+    kubeconfig = os.path.expanduser(kubeconfig or _environment("KUBECONFIG"))
+    context = context or _environment("CONTEXT")
+    host, token = _environment("HOST"), _environment("API_KEY")
+    if not kubeconfig and not context and host and token:
+        settings.host = host.rstrip("/")
+        settings.api_key = {"authorization": "Bearer " + token}
+        settings.ssl_ca_cert = _environment("SSL_CA_CERT") or None
+        settings.verify_ssl = _environment("VERIFY_SSL").lower() not in ("0", "false", "no")
+        return settings
+    where = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
+    try:
+        if not kubeconfig and not context and os.environ.get("KUBERNETES_SERVICE_HOST") and not os.path.exists(os.path.expanduser(where)):
+            config.load_incluster_config(client_configuration=settings)
+        else:
+            config.load_kube_config(config_file=kubeconfig or None, context=context or None, client_configuration=settings)
+    except (config.ConfigException, OSError, ValueError, KeyError, TypeError) as exc:
+        raise NpuError("The kubeconfig %s cannot be used: %s" % (where, exc), "Check rbln_kubeconfig and rbln_kube_context.") from exc
+    return settings
+
+
+class Cluster:
+    """One API server. `requests` counts what was asked."""
+
+    def __init__(self, kubeconfig: str, context: str, timeout: float = 30.0) -> None:
+        require_packages()
+        from kubernetes.client.rest import RESTClientObject
+
+        self._settings = _configuration(kubeconfig, context)
+        self._pool = RESTClientObject(self._settings).pool_manager
+        self._timeout = timeout
+        self.requests = 0
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Accept": "application/json", "User-Agent": MANAGER}
+        for key in ("authorization", "BearerToken"):
+            value = self._settings.get_api_key_with_prefix(key)
+            if value:
+                headers["Authorization"] = value
+        if "Authorization" not in headers and getattr(self._settings, "username", None):
+            headers["Authorization"] = self._settings.get_basic_auth_token()
+        return headers
+
+    def request(self, method: str, path: str, what: str, query: t.Optional[Data] = None, body: t.Any = None, kind: str = "application/json") -> tuple[int, Data]:
+        """(status, body) of a request; ApiError for an error answer. A server that is away or busy is asked again a few times."""
+        import urllib3
+
+        url = self._settings.host.rstrip("/") + path + ("?" + urlencode(query) if query else "")
+        headers = self._headers()
+        data = None
+        if body is not None:
+            headers["Content-Type"] = kind
+            data = json.dumps(body).encode()
+        for attempt in range(1, TRIES + 1):
+            self.requests += 1
+            try:
+                answer = self._pool.request(method, url, headers=headers, body=data, timeout=self._timeout, retries=False)
+            except urllib3.exceptions.SSLError as exc:
+                raise NpuError("%s: the API server's certificate is not trusted: %s" % (what, exc), "Correct the authority in the kubeconfig.") from exc
+            except urllib3.exceptions.HTTPError as exc:
+                if attempt == TRIES:
+                    raise NpuError("%s: the API server %s cannot be reached: %s" % (what, self._settings.host, exc), "Check rbln_kubeconfig, the network and the proxy.") from exc
+            else:
+                parsed = _parse(answer.data)
+                if answer.status not in (429, 500, 502, 503, 504) or attempt == TRIES:
+                    if answer.status >= 400:
+                        raise ApiError(answer.status, what, parsed)
+                    return answer.status, parsed
+            time.sleep(attempt)
+        raise AssertionError("unreachable")
+
+    @staticmethod
+    def path(api_version: str, kind: str, namespace: str = "", name: str = "") -> str:
+        prefix, plural, namespaced = KINDS[(api_version, kind)]
+        middle = "/namespaces/%s" % namespace if namespaced and namespace else ""
+        return prefix + middle + "/" + plural + ("/" + name if name else "")
+
+    def get(self, api_version: str, kind: str, name: str, namespace: str = "") -> t.Optional[Data]:
+        """The object, or None when there is none."""
+        try:
+            return self.request("GET", self.path(api_version, kind, namespace, name), "Read %s %s" % (kind, name))[1]
+        except ApiError as exc:
+            if exc.status == 404:
+                return None
+            raise
+
+    def list(self, api_version: str, kind: str, namespace: str = "", selector: str = "", fields: str = "") -> list[Data]:
+        """Every object of a kind, in pages of 500; the items carry apiVersion and kind."""
+        query = {key: value for key, value in (("labelSelector", selector), ("fieldSelector", fields), ("limit", "500")) if value}
+        items: list[Data] = []
+        while True:
+            page = self.request("GET", self.path(api_version, kind, namespace), "List %s objects" % kind, query)[1]
+            items += [dict(item, apiVersion=api_version, kind=kind) for item in page.get("items") or []]
+            query["continue"] = (page.get("metadata") or {}).get("continue") or ""
+            if not query["continue"]:
+                return items
+
+    def apply(self, item: Data, force: bool, dry_run: bool) -> tuple[bool, Data]:
+        """(created, object after) of a server-side apply with our field manager."""
+        meta = item["metadata"]
+        query = {"fieldManager": MANAGER, "force": "true" if force else "false"}
+        if dry_run:
+            query["dryRun"] = "All"
+        path = self.path(item["apiVersion"], item["kind"], meta.get("namespace", ""), meta["name"])
+        what = "Apply %s %s" % (item["kind"], "/".join(part for part in (meta.get("namespace"), meta["name"]) if part))
+        status, after = self.request("PATCH", path, what, query, item, "application/apply-patch+yaml")
+        return status == 201, after
+
+    def delete(self, item: Data, dry_run: bool) -> None:
+        """Delete an object in the foreground; one that is gone already is no error."""
+        meta = item["metadata"]
+        query = {"propagationPolicy": "Foreground"}
+        if dry_run:
+            query["dryRun"] = "All"
+        path = self.path(item["apiVersion"], item["kind"], meta.get("namespace", ""), meta["name"])
+        try:
+            self.request("DELETE", path, "Delete %s %s" % (item["kind"], meta["name"]), query)
+        except ApiError as exc:
+            if exc.status != 404:
+                raise
+
+
+def _parse(data: bytes) -> Data:
+    try:
+        parsed = json.loads(data or b"{}")
+    except ValueError:
+        return {"message": data[:300].decode("utf-8", "replace")}
+    return parsed if isinstance(parsed, dict) else {}

@@ -1,0 +1,193 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The parts that every Kubernetes object of ours shares: images, labels, placement, security contexts, environment."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+
+Object = dict[str, t.Any]
+Inputs = t.Mapping[str, t.Any]
+
+MANAGER = "rebellions-npu"
+PART_OF = "rebellions-npu"
+OURS = {"app.kubernetes.io/managed-by": MANAGER, "app.kubernetes.io/part-of": PART_OF}
+SELECTOR = ",".join("%s=%s" % item for item in sorted(OURS.items()))
+
+NPU_KEY = "rebellions.ai/npu"
+PRESENT_LABEL = "rebellions.ai/npu.present"
+GATE_PREFIX = "rebellions.ai/npu.deploy."
+# Node Feature Discovery writes the PCI label with or without the class, by its option deviceLabelFields.
+NFD_LABELS = ("feature.node.kubernetes.io/pci-1200_1eff.present", "feature.node.kubernetes.io/pci-1eff.present")
+
+CA_CONFIG_MAP = "rbln-ca"
+CA_MOUNT = "/etc/rbln-ca"
+
+_REPOSITORY = re.compile(r"^[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*$")
+_TAG = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$")
+_DIGEST = re.compile(r"^sha256:[0-9a-f]{64}$")
+
+
+def image_reference(name: str, image: t.Mapping[str, t.Any], prefix: str) -> str:
+    """`prefix/repository:tag` or `prefix/repository@digest`. The prefix takes the place of any registry of the image."""
+    repository = str(image["repository"]).strip("/")
+    head, _slash, rest = repository.partition("/")
+    registry = str(image["registry"]).rstrip("/")
+    if rest and ("." in head or ":" in head or head == "localhost"):
+        registry, repository = head, rest
+    if not _REPOSITORY.match(repository):
+        raise NpuError("%s.repository %r is no image repository." % (name, image["repository"]), "Write for example rebellions/k8s-device-plugin.")
+    place = (prefix or registry).rstrip("/")
+    if "://" in place or " " in place:
+        raise NpuError("The registry %r is no image prefix." % place, "Write host[:port][/path], without https://.")
+    base = "%s/%s" % (place, repository) if place else repository
+    if image["digest"]:
+        if not _DIGEST.match(image["digest"]):
+            raise NpuError("%s.digest %r is no digest." % (name, image["digest"]), "Write sha256: and 64 hexadecimal digits.")
+        return "%s@%s" % (base, image["digest"])
+    if not image["tag"]:
+        raise NpuError("%s has neither tag nor digest." % name, "Set %s.tag to a version, as text." % name)
+    if not _TAG.match(image["tag"]):
+        raise NpuError("%s.tag %r is no image tag." % (name, image["tag"]), "Write a tag such as v0.4.0.")
+    return "%s:%s" % (base, image["tag"])
+
+
+def pull_secrets(inputs: Inputs, *images: t.Mapping[str, t.Any]) -> list[Object]:
+    """Names of every pull secret a pod needs, each once, in order."""
+    names = list(inputs["image_pull_secrets"])
+    if inputs["pull_secret_content"]:
+        names.append(inputs["pull_secret_name"])
+    for image in images:
+        names.extend(image["pull_secrets"])
+    return [{"name": name} for name in dict.fromkeys(names)]
+
+
+def identity(component: str) -> dict[str, str]:
+    """The labels that a DaemonSet selects its pods by; they never change."""
+    return {"app.kubernetes.io/name": "rbln-" + component, "app.kubernetes.io/part-of": PART_OF}
+
+
+def metadata(inputs: Inputs, component: str, name: str, own: t.Optional[Inputs] = None, namespaced: bool = True) -> Object:
+    """Metadata of an object: the user's labels and annotations, and ours, which win."""
+    extra = own or {}
+    labels = {**inputs["labels"], **extra.get("labels", {}), **identity(component), **OURS, "app.kubernetes.io/component": component}
+    annotations = {**inputs["annotations"], **extra.get("annotations", {})}
+    result: Object = {"name": name, "labels": _texts(labels)}
+    if namespaced:
+        result["namespace"] = inputs["namespace"]
+    if annotations:
+        result["annotations"] = _texts(annotations)
+    return result
+
+
+def pod_metadata(inputs: Inputs, component: str, own: Inputs) -> Object:
+    result = metadata(inputs, component, "", own)
+    return {key: value for key, value in result.items() if key in ("labels", "annotations")}
+
+
+def _texts(values: t.Mapping[str, t.Any]) -> dict[str, str]:
+    return {str(key): ("true" if value else "false") if isinstance(value, bool) else str(value) for key, value in values.items()}
+
+
+def node_affinity(inputs: Inputs, component: str, own: Inputs) -> Object:
+    """Nodes with an NPU: our own label or either form of the discovery's, one term each because terms are alternatives."""
+    gate = GATE_PREFIX + component
+    required = [{"key": gate, "operator": "In", "values": ["true"]}] if inputs["require_gate"] else [{"key": gate, "operator": "NotIn", "values": ["false"]}]
+    required += list(inputs["node_affinity"]) + list(own["node_affinity"])
+    terms = [
+        {"matchExpressions": [{"key": key, "operator": "In", "values": ["true"]}, *required]} for key in (PRESENT_LABEL, *NFD_LABELS)
+    ]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+
+
+def tolerations(inputs: Inputs, own: Inputs) -> list[Object]:
+    """The NPU taint with any value and effect, then what the inputs add, each once."""
+    result: list[Object] = []
+    for item in [{"key": NPU_KEY, "operator": "Exists"}, *inputs["tolerations"], *own["tolerations"]]:
+        if item not in result:
+            result.append(dict(item))
+    return result
+
+
+def placement(inputs: Inputs, component: str, own: Inputs) -> Object:
+    """Affinity, node selector, tolerations and priority of a DaemonSet's pods: the one place that decides them."""
+    result: Object = {"affinity": node_affinity(inputs, component, own), "tolerations": tolerations(inputs, own)}
+    selector = _texts({**inputs["node_selector"], **own["node_selector"]})
+    if selector:
+        result["nodeSelector"] = selector
+    priority = own["priority_class"] or inputs["priority_class"]
+    if priority:
+        result["priorityClassName"] = priority
+    return result
+
+
+def security_context(privileged: bool = False, add: t.Sequence[str] = (), user: int = 0) -> Object:
+    """The tightest container context that still works; `user` 0 because what is read on the host belongs to root."""
+    if privileged:
+        return {"privileged": True, "readOnlyRootFilesystem": True, "runAsUser": user}
+    capabilities: Object = {"drop": ["ALL"]}
+    if add:
+        capabilities["add"] = list(add)
+    return {
+        "allowPrivilegeEscalation": False,
+        "capabilities": capabilities,
+        "readOnlyRootFilesystem": True,
+        "runAsNonRoot": user != 0,
+        "runAsUser": user,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def environment(inputs: Inputs, base: t.Mapping[str, str], *more: t.Sequence[Object]) -> list[Object]:
+    """Node name, proxies, authorities, what the component sets, what the inputs set; a later one wins, the order stays."""
+    result: dict[str, Object] = {"NODE_NAME": {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}}
+    for name in ("http_proxy", "https_proxy", "no_proxy"):
+        if inputs[name]:
+            for form in (name.upper(), name):
+                result[form] = {"name": form, "value": inputs[name]}
+    if inputs["ca_bundle"]:
+        result["SSL_CERT_FILE"] = {"name": "SSL_CERT_FILE", "value": CA_MOUNT + "/ca.crt"}
+    for name, value in base.items():
+        result[name] = {"name": name, "value": value}
+    for items in more:
+        for item in items:
+            result[item["name"]] = dict(item)
+    return list(result.values())
+
+
+def ca_mounts(inputs: Inputs) -> tuple[list[Object], list[Object]]:
+    """(volume mounts, volumes) of the authorities, or two empty lists."""
+    if not inputs["ca_bundle"]:
+        return [], []
+    mount = {"name": "ca", "mountPath": CA_MOUNT, "readOnly": True}
+    return [mount], [{"name": "ca", "configMap": {"name": CA_CONFIG_MAP}}]
+
+
+def host_path(name: str, path: str, kind: str) -> Object:
+    return {"name": name, "hostPath": {"path": path, "type": kind}}
+
+
+def daemon_set(inputs: Inputs, component: str, own: Inputs, pod: Object) -> Object:
+    """A DaemonSet around a pod specification; placement and pod-wide security come from here."""
+    spec: Object = {
+        "serviceAccountName": "rbln-" + component,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        **placement(inputs, component, own),
+        **pod,
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": metadata(inputs, component, "rbln-" + component, own),
+        "spec": {
+            "selector": {"matchLabels": identity(component)},
+            "updateStrategy": dict(own["update_strategy"]),
+            "template": {"metadata": pod_metadata(inputs, component, own), "spec": spec},
+        },
+    }

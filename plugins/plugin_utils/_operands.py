@@ -1,0 +1,105 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Inputs of the cluster part, read once; the role's argument_specs are the only list of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import typing as t
+
+from ansible_collections.rebellions.npu.plugins.module_utils._inputs import normalise
+from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+
+from ._role_inputs import role_inputs
+
+ROLE = "rbln_operands"
+PREFIX = ROLE + "_"
+SECRET = "pull_secret_content"
+
+
+def read_inputs(raw: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Typed inputs without the role's prefix, from variables with it. NpuError names the variable and the remedy."""
+    typed = normalise(raw, role_inputs((ROLE,)))
+    inputs = {name[len(PREFIX) :]: value for name, value in typed.items()}
+    for name in ("device_plugin", "validator"):
+        inputs[name]["env"] = environment(PREFIX + name + ".env", inputs[name]["env"])
+    for step in ("driver", "toolkit", "plugin"):
+        part = inputs["validator"][step]
+        part["env"] = environment("%svalidator.%s.env" % (PREFIX, step), part["env"])
+    inputs[SECRET] = pull_secret(inputs[SECRET])
+    if inputs["wait_timeout"] < 1 or inputs["wait_delay"] < 1:
+        raise NpuError("rbln_operands_wait_timeout and rbln_operands_wait_delay must be at least 1 second.", "Set them to 300 and 3.")
+    if inputs["delivery"] == "render" and inputs["enabled"] and not inputs["render_dir"]:
+        raise NpuError("rbln_operands_delivery is render, and rbln_operands_render_dir is empty.", "Name a directory on the controller.")
+    return inputs
+
+
+def environment(name: str, value: t.Any) -> list[dict[str, t.Any]]:
+    """A mapping or the Kubernetes list, as the list. Numbers and booleans of a mapping become text as YAML would print them."""
+    if value in (None, ""):
+        return []
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError as exc:
+            raise NpuError("%s is neither a mapping nor a list." % name, "Write NAME: value.") from exc
+    if isinstance(value, t.Mapping):
+        return [{"name": str(key), "value": _env_text(item)} for key, item in value.items()]
+    if isinstance(value, (list, tuple)) and all(isinstance(item, t.Mapping) and item.get("name") for item in value):
+        return [dict(item, value=_env_text(item["value"])) if "value" in item else dict(item) for item in value]
+    raise NpuError("%s is neither a mapping nor a list of items with a name." % name, "Write NAME: value.")
+
+
+def _env_text(value: t.Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)
+
+
+def pull_secret(value: t.Any) -> str:
+    """The dockerconfigjson as compact JSON text, or empty. Its content never appears in an error."""
+    if value in (None, "", {}):
+        return ""
+    try:
+        data = json.loads(value) if isinstance(value, str) else dict(value)
+    except (ValueError, TypeError):
+        data = None
+    if not isinstance(data, dict) or not isinstance(data.get("auths"), dict):
+        raise NpuError("rbln_operands_pull_secret_content is no dockerconfigjson.", 'Give {"auths": {"registry": {"auth": "..."}}}.')
+    return json.dumps(data, sort_keys=True, separators=(",", ":"))
+
+
+def cluster_key(inputs: t.Mapping[str, t.Any]) -> str:
+    """What makes two hosts members of one cluster; empty for a host without a cluster."""
+    if not inputs["enabled"]:
+        return ""
+    if inputs["delivery"] == "render":
+        return "manifests in %s" % inputs["render_dir"]
+    parts = [os.path.expanduser(inputs["kubeconfig"]), inputs["context"]]
+    return " context ".join(part for part in parts if part) or "default kubeconfig"
+
+
+def digest(inputs: t.Mapping[str, t.Any]) -> str:
+    """A digest of every input that hosts of one cluster must share."""
+    shared = {name: value for name, value in inputs.items() if name not in ("node_name", "kubeconfig", "context")}
+    return hashlib.sha256(json.dumps(shared, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def choose_actors(members: t.Mapping[str, t.Mapping[str, t.Any]]) -> dict[str, dict[str, t.Any]]:
+    """Cluster key to {actor, members}, from member records in play order. NpuError when members differ in a shared input."""
+    clusters: dict[str, dict[str, t.Any]] = {}
+    for host, member in members.items():
+        key = member.get("cluster")
+        if not key:
+            continue
+        cluster = clusters.setdefault(key, {"actor": host, "members": []})
+        if member["digest"] != members[cluster["actor"]]["digest"]:
+            raise NpuError(
+                "%s and %s belong to one cluster (%s) and differ in an input rbln_operands_*." % (cluster["actor"], host, key),
+                "Set these inputs for the group of the whole cluster; they make one set of objects.",
+            )
+        cluster["members"].append(host)
+    return clusters

@@ -1,0 +1,63 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the work on a cluster means for one host. Pure."""
+
+from __future__ import annotations
+
+import typing as t
+
+Data = t.Mapping[str, t.Any]
+
+
+def judge_host(host: str, outcome: Data) -> dict[str, t.Any]:
+    """The task result for `host`, failed or not, with `result` {cluster, acted_by, ok, objects, node, daemonsets, allocatable, error}.
+
+    `outcome` holds what the acting host registered: cluster, actor, error, labelled, applied, waited (each may be missing or
+    skipped). A host fails by its own node's trouble or by trouble that no single node has; never by another host's node.
+    """
+    cluster = outcome.get("cluster") or ""
+    result: dict[str, t.Any] = {
+        "cluster": cluster,
+        "acted_by": outcome.get("actor") or "",
+        "objects": _part(outcome, "applied").get("objects", {}),
+        "node": {},
+        "daemonsets": [],
+        "allocatable": None,
+        "ok": True,
+        "error": "",
+    }
+    if not cluster:
+        return {"changed": False, "result": result, "msg": "%s belongs to no cluster." % host}
+    nodes = _part(outcome, "labelled").get("nodes") or _part(outcome, "applied").get("nodes") or {}
+    record = nodes.get(host) or {}
+    result["node"] = {key: record[key] for key in ("node", "after", "notes", "expected") if key in record}
+    waited = _part(outcome, "waited").get("waited") or {}
+    result["daemonsets"] = [{key: verdict[key] for key in ("name", "desired", "ready", "updated", "done")} for verdict in waited.get("daemonsets") or []]
+    result["allocatable"] = (waited.get("allocatable") or {}).get(record.get("node"))
+    errors = _errors(host, record, nodes, waited, str(outcome.get("error") or ""))
+    if errors:
+        result.update(ok=False, error=" | ".join(errors))
+        return {"changed": False, "failed": True, "result": result, "msg": "%s: %s" % (host, result["error"])}
+    return {"changed": False, "result": result, "msg": _good_news(host, result)}
+
+
+def _part(outcome: Data, name: str) -> Data:
+    value = outcome.get(name)
+    return value if isinstance(value, t.Mapping) else {}
+
+
+def _errors(host: str, record: Data, nodes: Data, waited: Data, error: str) -> list[str]:
+    if record.get("error"):
+        return [record["error"]]
+    if not waited:
+        return [error] if error else []
+    others = {other["node"] for name, other in nodes.items() if name != host}
+    return [problem["text"] for problem in waited.get("problems") or [] if problem["node"] not in others]
+
+
+def _good_news(host: str, result: Data) -> str:
+    allocatable = result["allocatable"]
+    if allocatable:
+        return "%s is node %s: %d of %d NPUs allocatable." % (host, result["node"]["node"], allocatable["allocatable"], allocatable["expected"])
+    return "%s: the cluster is as wanted." % host

@@ -1,0 +1,86 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which nodes the scheduler gives a DaemonSet's pod: selectors, affinity, taints. Pure, on API objects."""
+
+from __future__ import annotations
+
+import typing as t
+
+Data = t.Mapping[str, t.Any]
+
+# The DaemonSet controller adds these tolerations to its pods by itself.
+CONTROLLER_TOLERATES = (
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/unreachable",
+    "node.kubernetes.io/disk-pressure",
+    "node.kubernetes.io/memory-pressure",
+    "node.kubernetes.io/pid-pressure",
+    "node.kubernetes.io/unschedulable",
+)
+
+
+def _number(text: t.Any) -> t.Optional[int]:
+    try:
+        return int(str(text))
+    except ValueError:
+        return None
+
+
+def matches(expression: Data, labels: Data) -> bool:
+    """One match expression against labels; NotIn and DoesNotExist hold for an absent label, as in Kubernetes."""
+    key, operator = expression["key"], expression["operator"]
+    values = expression.get("values") or []
+    value = labels.get(key)
+    if operator == "In":
+        return value is not None and value in values
+    if operator == "NotIn":
+        return value is None or value not in values
+    if operator == "Exists":
+        return value is not None
+    if operator == "DoesNotExist":
+        return value is None
+    left, right = _number(value), _number(values[0] if values else "")
+    if left is None or right is None:
+        return False
+    return left > right if operator == "Gt" else left < right
+
+
+def selects(pod_spec: Data, node: Data) -> bool:
+    """True when node selector and required node affinity of a pod fit the node: terms are alternatives, expressions of one all hold."""
+    labels = node["metadata"].get("labels") or {}
+    if any(labels.get(key) != value for key, value in (pod_spec.get("nodeSelector") or {}).items()):
+        return False
+    affinity = ((pod_spec.get("affinity") or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+    if not affinity:
+        return True
+    fields = {"metadata.name": node["metadata"]["name"]}
+    for term in affinity.get("nodeSelectorTerms") or []:
+        expressions, field_expressions = term.get("matchExpressions") or [], term.get("matchFields") or []
+        if not expressions and not field_expressions:
+            continue
+        if all(matches(item, labels) for item in expressions) and all(matches(item, fields) for item in field_expressions):
+            return True
+    return False
+
+
+def tolerates(toleration: Data, taint: Data) -> bool:
+    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
+        return False
+    if toleration.get("key") and toleration["key"] != taint.get("key"):
+        return False
+    if toleration.get("operator", "Equal") == "Exists":
+        return True
+    return bool(toleration.get("key")) and (toleration.get("value") or "") == (taint.get("value") or "")
+
+
+def repelling_taints(pod_spec: Data, node: Data) -> list[str]:
+    """The taints, as key=value:effect, that keep a DaemonSet's pod off a node."""
+    found = []
+    for taint in (node.get("spec") or {}).get("taints") or []:
+        if taint.get("effect") == "PreferNoSchedule" or taint.get("key") in CONTROLLER_TOLERATES:
+            continue
+        if not any(tolerates(item, taint) for item in pod_spec.get("tolerations") or []):
+            value = "=%s" % taint["value"] if taint.get("value") else ""
+            found.append("%s%s:%s" % (taint.get("key"), value, taint.get("effect")))
+    return found

@@ -1,0 +1,218 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Is a DaemonSet where it should be, and if not: which pod on which node, why, and what to do. Pure, on API objects."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ._object_parts import NFD_LABELS, PRESENT_LABEL
+from ._placement import Data, repelling_taints, selects
+
+WAIT_CONTAINER = "wait-for-host"
+_HARMLESS = ("ContainerCreating", "PodInitializing")
+_NEXT_STEPS = (
+    (("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"), "Check rbln_registry, the image's tag or digest, and the pull secret."),
+    (("CreateContainerConfigError",), "Check the secrets and config maps that the pod names."),
+    (("CrashLoopBackOff", "Error", "RunContainerError", "StartError"), "Read the log of this container on this node."),
+    (("Unschedulable",), "Give the node room, or change the resource requests."),
+)
+
+
+def _problem(reason: str, detail: str, next_step: str, node: str = "", pod: str = "", fatal: bool = False) -> dict[str, t.Any]:
+    return {"node": node, "pod": pod, "reason": reason, "detail": detail, "next_step": next_step, "fatal": fatal}
+
+
+def _next_step(reason: str) -> str:
+    for reasons, step in _NEXT_STEPS:
+        if reason in reasons:
+            return step
+    return "Look at the pod's events."
+
+
+def problem_text(problem: Data, name: str) -> str:
+    place = " on node %s" % problem["node"] if problem["node"] else ""
+    pod = ", pod %s" % problem["pod"] if problem["pod"] else ""
+    return "%s%s%s: %s. Next: %s" % (name, place, pod, problem["detail"].rstrip("."), problem["next_step"])
+
+
+def pod_node(pod: Data) -> str:
+    """The node of a DaemonSet's pod, also before the scheduler has bound it."""
+    spec = pod.get("spec") or {}
+    if spec.get("nodeName"):
+        return spec["nodeName"]
+    affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    for term in affinity.get("nodeSelectorTerms") or []:
+        for field in term.get("matchFields") or []:
+            if field.get("key") == "metadata.name" and field.get("values"):
+                return field["values"][0]
+    return ""
+
+
+def pod_ready(pod: Data) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    ready = any(item.get("type") == "Ready" and item.get("status") == "True" for item in conditions)
+    return ready and not pod["metadata"].get("deletionTimestamp")
+
+
+def last_event(events: t.Sequence[Data], name: str) -> str:
+    """The message of the newest warning about an object, or empty."""
+    found = [item for item in events if (item.get("involvedObject") or {}).get("name") == name and item.get("type") == "Warning"]
+    if not found:
+        return ""
+    newest = max(found, key=lambda item: str(item.get("lastTimestamp") or item.get("eventTime") or item["metadata"].get("creationTimestamp") or ""))
+    return "%s: %s" % (newest.get("reason", ""), " ".join(str(newest.get("message", "")).split()))
+
+
+def explain_pod(pod: Data, events: t.Sequence[Data]) -> dict[str, t.Any]:
+    """Why a pod is not ready: the first container that waits or failed, else its conditions, with the newest warning about it."""
+    name, node = pod["metadata"]["name"], pod_node(pod)
+    status = pod.get("status") or {}
+    event = last_event(events, name)
+    tail = " (last event: %s)" % event if event else ""
+    for condition in status.get("conditions") or []:
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            reason = condition.get("reason") or "Unschedulable"
+            return _problem(reason, "not scheduled: %s%s" % (condition.get("message", reason), tail), _next_step("Unschedulable"), node, name)
+    for group in ("initContainerStatuses", "containerStatuses"):
+        for container in status.get(group) or []:
+            found = _explain_container(container, group == "initContainerStatuses", tail)
+            if found:
+                return _problem(found[0], found[1], found[2], node, name)
+    reason = status.get("reason") or status.get("phase") or "Pending"
+    return _problem(reason, "not ready, phase %s%s" % (status.get("phase", "unknown"), tail), _next_step(reason), node, name)
+
+
+def _explain_container(container: Data, init: bool, tail: str) -> t.Optional[tuple[str, str, str]]:
+    state, last = container.get("state") or {}, (container.get("lastState") or {}).get("terminated") or {}
+    waiting, ended = state.get("waiting"), state.get("terminated") or last
+    name = container.get("name", "")
+    if waiting and waiting.get("reason") not in _HARMLESS:
+        reason = waiting.get("reason") or "Waiting"
+        message = str(ended.get("message") or waiting.get("message") or "").strip()
+        step = "Run the host part for this node (rbln_driver, rbln_container_toolkit, rbln_validator)." if name == WAIT_CONTAINER else _next_step(reason)
+        return reason, "container %s: %s%s%s" % (name, reason, ": " + " ".join(message.split()) if message else "", tail), step
+    if init and state.get("running"):
+        if name == WAIT_CONTAINER:
+            return "WaitsForHost", "it waits for the ready files of the host", "Run the host part for this node (rbln_driver, rbln_container_toolkit, rbln_validator)."
+        return "Initialising", "init container %s is still running%s" % (name, tail), "Give it more time: rbln_operands_wait_timeout."
+    if state.get("terminated") and state["terminated"].get("exitCode"):
+        message = " ".join(str(ended.get("message") or "").split())
+        return "Error", "container %s ended with code %s%s%s" % (name, ended["exitCode"], ": " + message if message else "", tail), _next_step("Error")
+    if state.get("running") and not init and not container.get("ready"):
+        return "NotReady", "container %s runs and is not ready%s" % (name, tail), "Read the log of this container on this node."
+    if waiting and tail:
+        return waiting.get("reason") or "Waiting", "container %s: %s%s" % (name, waiting.get("reason"), tail), "Look at the pod's events."
+    return None
+
+
+def _current(daemon_set: Data, pod: Data) -> bool:
+    """Whether a pod was made from the newest template; unknown generations count as current."""
+    wanted = (daemon_set["metadata"].get("annotations") or {}).get("deprecated.daemonset.template.generation")
+    have = (pod["metadata"].get("labels") or {}).get("pod-template-generation")
+    return wanted is None or have is None or str(wanted) == str(have)
+
+
+def _owned(daemon_set: Data, pod: Data) -> bool:
+    return any(owner.get("uid") == daemon_set["metadata"].get("uid") for owner in pod["metadata"].get("ownerReferences") or [])
+
+
+def _rejection(daemon_set: Data, events: t.Sequence[Data]) -> t.Optional[dict[str, t.Any]]:
+    event = last_event(events, daemon_set["metadata"]["name"])
+    if not event.startswith("FailedCreate"):
+        return None
+    step = "Look at the DaemonSet's events."
+    if "PodSecurity" in event:
+        step = "Set rbln_operands_pod_security to privileged, or label the namespace pod-security.kubernetes.io/enforce=privileged."
+    elif "quota" in event.lower():
+        step = "Raise the quota of the namespace."
+    elif "serviceaccount" in event.lower() or "forbidden" in event.lower():
+        step = "Read what forbids the pod, and allow it for this namespace."
+    return _problem("FailedCreate", "no pod is made: %s" % event.split(": ", 1)[1], step, fatal=True)
+
+
+def _missing(daemon_set: Data, node: Data) -> dict[str, t.Any]:
+    """Why a node that has NPUs is given no pod."""
+    name, spec = node["metadata"]["name"], daemon_set["spec"]["template"]["spec"]
+    taints = repelling_taints(spec, node)
+    if not selects(spec, node):
+        labels = node["metadata"].get("labels") or {}
+        seen = [key for key in (PRESENT_LABEL, *NFD_LABELS) if labels.get(key) == "true"]
+        if not seen:
+            return _problem("NoLabel", "the node has none of the labels %s" % ", ".join((PRESENT_LABEL, *NFD_LABELS)),
+                            "Let the host label its node (rbln_operands_node_labels), or run Node Feature Discovery.", name, fatal=True)
+        gates = ["%s=%s" % item for item in sorted(labels.items()) if ".deploy." in item[0]]
+        return _problem("NotSelected", "the node selector or affinity leaves the node out; its gates are: %s" % (", ".join(gates) or "none"),
+                        "Correct the node's labels, rbln_operands_node_selector or rbln_operands_node_affinity.", name, fatal=True)
+    if taints:
+        return _problem("Taint", "the taint %s is not tolerated" % ", ".join(taints), "Add it to rbln_operands_tolerations, or remove it from the node.", name, fatal=True)
+    return _problem("NoPod", "the node has no pod yet", "Give it more time: rbln_operands_wait_timeout.", name)
+
+
+def judge_daemon_set(
+    daemon_set: Data,
+    pods: t.Sequence[Data],
+    events: t.Sequence[Data],
+    nodes: t.Sequence[Data],
+    scope: t.Optional[t.Collection[str]] = None,
+) -> dict[str, t.Any]:
+    """The verdict {name, done, desired, ready, updated, problems, warnings} on one DaemonSet.
+
+    `scope` names the nodes that must have a ready pod of the newest template; None means every node the DaemonSet selects, and at
+    least one. Problems hold {node, pod, reason, detail, next_step, fatal}; a fatal one does not heal by waiting. Trouble outside the
+    scope is a warning.
+    """
+    status, spec = daemon_set.get("status") or {}, daemon_set["spec"]["template"]["spec"]
+    desired = int(status.get("desiredNumberScheduled") or 0)
+    verdict: dict[str, t.Any] = {
+        "name": daemon_set["metadata"]["name"],
+        "desired": desired,
+        "ready": int(status.get("numberReady") or 0),
+        "updated": int(status.get("updatedNumberScheduled") or 0),
+        "problems": [],
+        "warnings": [],
+    }
+    problems = verdict["problems"]
+    observed = int(status.get("observedGeneration") or 0) >= int(daemon_set["metadata"].get("generation") or 0)
+    if not observed:
+        problems.append(_problem("NotObserved", "the controller has not seen the change yet", "Check that kube-controller-manager runs."))
+    by_name = {node["metadata"]["name"]: node for node in nodes}
+    selected = {name for name, node in by_name.items() if selects(spec, node)}
+    must = set(scope) if scope is not None else {name for name in by_name if _has_npu(by_name[name])} | selected
+    if scope is not None and not must:
+        must = set(selected)
+    own = [pod for pod in pods if _owned(daemon_set, pod)]
+    rejection = _rejection(daemon_set, events)
+    if not must and desired == 0:
+        problems.append(_problem("NoNodes", "it wants no pod: no node has an NPU label", "Label the nodes (rbln_operands_node_labels), or run Node Feature Discovery.", fatal=True))
+    for name in sorted(must | selected):
+        found = _judge_node(daemon_set, by_name.get(name), name, [pod for pod in own if pod_node(pod) == name], events, rejection)
+        if found:
+            problems.append(found) if name in must else verdict["warnings"].append(found)
+    if scope is None and not problems and not (0 < desired == verdict["ready"] == verdict["updated"]):
+        problems.append(_problem("Counts", "%(desired)d wanted, %(updated)d of the newest form, %(ready)d ready" % verdict, "Give it more time: rbln_operands_wait_timeout."))
+    verdict["done"] = observed and not problems
+    return verdict
+
+
+def _has_npu(node: Data) -> bool:
+    labels = node["metadata"].get("labels") or {}
+    return any(labels.get(key) == "true" for key in (PRESENT_LABEL, *NFD_LABELS))
+
+
+def _judge_node(
+    daemon_set: Data, node: t.Optional[Data], name: str, pods: t.Sequence[Data], events: t.Sequence[Data], rejection: t.Optional[dict[str, t.Any]]
+) -> t.Optional[dict[str, t.Any]]:
+    if node is None:
+        return _problem("NoNode", "the node is not in the cluster any more", "Correct the inventory.", name, fatal=True)
+    living = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+    if not living:
+        missing = _missing(daemon_set, node)
+        return dict(rejection, node=name) if missing["reason"] == "NoPod" and rejection else missing
+    waiting = [pod for pod in living if not pod_ready(pod)]
+    if waiting:
+        return explain_pod(waiting[0], events)
+    if not any(_current(daemon_set, pod) for pod in living):
+        return _problem("OldPod", "the pod is not of the newest form yet", "Give it more time, or delete the pod if the update strategy is OnDelete.", name, living[0]["metadata"]["name"])
+    return None
