@@ -52,6 +52,7 @@ class _Search:
         self.options = options
         self.found = Found()
         self.machine = options.machine or os.uname().machine
+        self.not_wanted = _matcher(options.exclude)
         self.configured = configured_directories(tree)
         self.by_path: t.Dict[str, Library] = {}
 
@@ -106,14 +107,14 @@ class _Search:
     def vendor_libraries(self) -> t.List[Library]:
         wanted = self.options.library_patterns
         patterns = tuple(wanted) if wanted is not None else self.profile.library_patterns
-        matcher = [re.compile(fnmatch.translate(pattern)) for pattern in patterns]
+        matcher = _matcher(patterns)
         candidates: t.Dict[str, None] = {}
         self.outside: t.Dict[str, t.List[str]] = {}
         for directory in self.vendor_dirs:
             listing = self.tree.listing(directory)
             if listing is None:
                 continue
-            names = [name for name in listing.names if any(one.match(name) for one in matcher)]
+            names = [name for name in listing.names if matcher.match(name)]
             for kind in (FILE, LINK):
                 for name in sorted(name for name in names if listing.names[name] == kind):
                     real = self.tree.locate(listing.path, name)
@@ -151,7 +152,7 @@ class _Search:
         by_name: t.Dict[str, t.List[str]] = {}
         for path in paths:
             by_name.setdefault(self.elf(path).soname or posixpath.basename(path), []).append(path)
-        kept: t.List[str] = []
+        kept: t.Set[str] = set()
         for name, same in by_name.items():
             best = same[0]
             if len(same) > 1:
@@ -164,7 +165,7 @@ class _Search:
                     "%s is there %d times (%s); %s is used." % (name, len(same), ", ".join(same), best),
                     "Remove the libraries of the other driver version.",
                 )
-            kept.append(best)
+            kept.add(best)
         return [path for path in paths if path in kept]
 
     def dependencies(self, queue: t.List[t.Tuple[str, Elf, t.Tuple[str, ...]]]) -> t.List[Library]:
@@ -195,7 +196,7 @@ class _Search:
         return added
 
     def excluded(self, name: str) -> bool:
-        return any(fnmatch.fnmatchcase(posixpath.basename(name), pattern) for pattern in self.options.exclude)
+        return self.not_wanted.match(posixpath.basename(name)) is not None
 
     def search(self, name: str, first: t.Sequence[str]) -> t.Optional[str]:
         if "/" in name:
@@ -269,6 +270,11 @@ class _Search:
                     result.append((real, posixpath.join(directory, name), self.tree.elf(real)))
                     break
         return result
+
+
+def _matcher(patterns: t.Iterable[str]) -> "re.Pattern[str]":
+    """One expression for any of the shell patterns; one that matches nothing when there are none."""
+    return re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns) or r"(?!)")
 
 
 def _unique(paths: t.Iterable[str]) -> t.List[str]:

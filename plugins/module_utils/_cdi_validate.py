@@ -111,6 +111,8 @@ class _Judge:
             if not isinstance(item, list):
                 self.error("cdi_wrong_type", where, "a list was expected")
                 return None
+            if kind[0] == "text" and all(isinstance(one, str) for one in item):
+                return item
             fitted = []
             for number, one in enumerate(item):
                 place = "%s[%d]" % (where, number)

@@ -92,16 +92,20 @@ class Tree:
             if listing is None:
                 return None
             kind = listing.names.get(name)
+            if kind is None:
+                return None
+            path = "/" + name if listing.path == "/" else listing.path + "/" + name
             if kind == FILE:
-                return posixpath.join(listing.path, name)
+                return path
             if kind != LINK:
                 return None
-            text = self.link_text(posixpath.join(listing.path, name))
-            if not text or text.endswith("/"):
-                return None
-            parent, name = posixpath.split(text)
-            if parent:
+            text = self.link_text(path)
+            if "/" in text:
+                parent, text = posixpath.split(text)
                 listing = self.listing(posixpath.join(listing.path, parent))
+            if not text:
+                return None
+            name = text
         return None
 
     def elf(self, path: str) -> t.Union[Elf, str]:

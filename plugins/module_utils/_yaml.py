@@ -14,11 +14,14 @@ from ._yaml_read import YamlError, load
 __all__ = ["YamlError", "dump", "load", "quote"]
 
 _PLAIN_KEY = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+_SAFE = re.compile(r"^[ !#-\[\]-~]*\Z")
 _RESERVED_KEYS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 
 
 def quote(text: str) -> str:
     """A string as a double-quoted scalar that JSON and YAML read alike."""
+    if _SAFE.match(text):
+        return '"' + text + '"'
     return "".join("\\U%08x" % ord(char) if ord(char) > 0xFFFF else char for char in _escape(json.dumps(text, ensure_ascii=False)))
 
 
