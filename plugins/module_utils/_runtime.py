@@ -63,7 +63,7 @@ def detect_runtimes(host: Host, options: t.Optional[RuntimeOptions] = None) -> t
         reader = kind(context)
         found.extend((reader, runtime) for runtime in reader.detect())
     runtimes = [runtime for reader, runtime in found]
-    serving, source, ambiguous = _serving(kubelet, runtimes, options)
+    serving, source, ambiguous = _serving(kubelet, runtimes, options, any(context.is_socket(path) for path in CRI_DOCKERD_SOCKETS[:2]))
     if serving is not None:
         serving.serves_kubelet = True
     _mark_backend(runtimes)
@@ -91,7 +91,7 @@ def _answers(runtime: Runtime, endpoint: str) -> bool:
 
 
 def _serving(
-    kubelet: Kubelet, runtimes: t.Sequence[Runtime], options: RuntimeOptions
+    kubelet: Kubelet, runtimes: t.Sequence[Runtime], options: RuntimeOptions, shim: bool
 ) -> t.Tuple[t.Optional[Runtime], str, t.Optional[t.Dict[str, t.Any]]]:
     """The runtime of the kubelet and what says so, or why that is not known."""
     endpoint = kubelet.runtime_endpoint
@@ -110,7 +110,7 @@ def _serving(
         )
     if not kubelet.present:
         return None, "", None
-    candidates = [runtime for runtime in runtimes if runtime.name in (CONTAINERD, CRIO)]
+    candidates = [runtime for runtime in runtimes if runtime.name in (CONTAINERD, CRIO) or (runtime.name == DOCKER and shim)]
     if len(candidates) == 1:
         return candidates[0], "only candidate", None
     if options.runtimes:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 
 from ._host import Host
 from ._model import Problem
+from ._packages import DPKG_STATUS, parse_dpkg_status
 from ._proc import Process, ProcessTable
 from ._systemd import Unit, read_units
 
@@ -30,6 +31,7 @@ ON = "on"
 ON_BY_DEFAULT = "on_by_default"
 UNKNOWN = "unknown"
 
+DPKG_LIMIT = 256 * 1024 * 1024
 DEFAULT_SPEC_DIRS = ("/etc/cdi", "/var/run/cdi")
 KUBELET_UNITS = ("kubelet.service", "snap.kubelet.daemon.service", "snap.microk8s.daemon-kubelite.service")
 RUNTIME_UNITS = (
@@ -176,6 +178,15 @@ class Context:
         found = self.host.stat(path)
         return found.ok and found.value.kind == "socket"
 
+    def packaged(self, *names: str) -> t.Optional[str]:
+        """Version of the first installed package of the names, for a tree in which no program can be run."""
+        if self.host.runs_commands:
+            return None
+        text = self.host.read_text(DPKG_STATUS, DPKG_LIMIT).get("")
+        found = {item["name"]: item["version"] for item in parse_dpkg_status(text, names) if item["state"] == "installed"} if text else {}
+        version = next((found[name] for name in names if found.get(name)), None)
+        return version.partition(":")[2] or version if version else None
+
     def said(self, argv: t.Sequence[str]) -> t.Optional[str]:
         """Standard output of a command that ended well, else None."""
         done = self.host.run(argv, self.options.timeout)
@@ -234,10 +245,15 @@ def flag_values(argv: t.Sequence[str], *names: str) -> t.List[str]:
     return found
 
 
-def note_process(context: Context, runtime: Runtime, process: t.Optional[Process]) -> None:
-    """Fill process_started, config_newest and process_stale. A file from the future proves nothing: unknown."""
+def note_process(
+    context: Context, runtime: Runtime, process: t.Optional[Process], sources: t.Optional[t.Sequence[str]] = None
+) -> None:
+    """Fill process_started, config_newest and process_stale from the configuration files, or from the `sources` they are made of.
+
+    A file from the future proves nothing: unknown.
+    """
     newest = None
-    for path in runtime.config_files:
+    for path in runtime.config_files if sources is None else sources:
         found = context.host.stat(path)
         if found.ok:
             stamp = max(found.value.mtime, found.value.ctime)
@@ -259,4 +275,4 @@ def note_unit(runtime: Runtime, unit: t.Optional[Unit]) -> None:
         runtime.unit = unit.name
         runtime.unit_state = unit.active_state or "unknown"
         runtime.unit_flags = list(unit.argv[1:])
-        runtime.restart_unit = unit.name
+        runtime.restart_unit = unit.name[: -len(".service")] if unit.name.endswith(".service") else unit.name

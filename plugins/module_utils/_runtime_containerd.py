@@ -54,6 +54,7 @@ SOCKET = "/run/containerd/containerd.sock"
 DROPIN_DIR = "/etc/containerd/conf.d"
 BINARIES = ("/usr/bin/containerd", "/usr/local/bin/containerd")
 UNIT = "containerd.service"
+PACKAGES = ("containerd.io", "containerd")
 PRIVATE_CONFIGS = ("/var/run/docker/", "/run/docker/", "/var/lib/rancher/", "/etc/k0s/", "/var/snap/")
 # Names of schema 1 for what version 2 calls in full (cmd/containerd/server/config, v1MigratePluginName).
 SHORT_NAMES = {
@@ -230,11 +231,12 @@ def schema_of(files: ConfigSet, release: Release) -> t.Optional[int]:
     return 1 if any(item.plugins for item in files.files) else None
 
 
-def read_state(context: Context, reader: t.Any, found: Runtime, named: bool, ran: bool = True) -> None:
+def read_state(context: Context, reader: t.Any, found: Runtime, named: bool) -> None:
     """Fill version, configuration files, CDI state. The program's own loader is the judge when it can run."""
     path = found.main_config or ""
-    if found.binary and ran:
+    if found.binary:
         found.version = version_in(context.said([found.binary, "--version"]))
+    found.version = found.version or (context.packaged(*PACKAGES) if found.flavor == SYSTEM else None)
     release = version_key(found.version)
     files = load_set(context.host, path, release, named)
     reader.sets[found.flavor] = files

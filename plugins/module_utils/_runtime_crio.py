@@ -67,7 +67,7 @@ class CrioRuntime:
         note_unit(found, unit)
         argv = unit.argv if unit is not None and unit.argv else (process.argv if process is not None else ())
         if binary:
-            found.version = version_in(context.said([binary, "--version"]))
+            found.version = version_in(context.said([binary, "--version"])) or context.packaged("cri-o")
         found.main_config = (flag_values(argv, "--config", "-c") or [MAIN])[-1]
         self.directory = (flag_values(argv, "--config-dir", "-d") or [DIRECTORY])[-1]
         self._read(found, argv)

@@ -118,20 +118,19 @@ class DistroRuntime:
         read_state(context, self, found, named=False)
         found.socket = distro.socket
         found.socket_exists = context.is_socket(distro.socket)
-        note_process(context, found, process)
-        if found.process_stale and found.config_files[:1] == [distro.config] and distro.name != "k0s":
-            # The distribution writes the file while it starts, so file and process are of one age.
-            found.process_stale = any(
-                context.host.stat(path).ok and context.host.stat(path).value.mtime > (found.process_started or 0.0)
-                for path in found.config_files[1:] + self._sources(distro)
-            )
+        note_process(context, found, process, self._sources(distro, found))
         return found
 
-    def _sources(self, distro: Distro) -> t.List[str]:
+    def _sources(self, distro: Distro, found: Runtime) -> t.List[str]:
+        """What the generated file is made of. The file itself is written while the distribution starts, so its age proves nothing."""
         directory = posixpath.dirname(distro.config)
+        imported = [path for path in found.config_files if path != distro.config]
         if distro.name == "microk8s":
-            return [MICROK8S_TEMPLATE]
-        return [posixpath.join(directory, name) for name in ("config.toml.tmpl", "config-v3.toml.tmpl")]
+            return imported + [MICROK8S_TEMPLATE]
+        if distro.name == "k0s":
+            managed = K0S_MANAGED.search(self.context.host.read_text(distro.config).get(""))
+            return self.context.host.glob(K0S_DROPINS, "*.toml") + ([] if managed else [distro.config])
+        return imported + [posixpath.join(directory, name) for name in ("config.toml.tmpl", "config-v3.toml.tmpl")]
 
     def propose(self, runtime: Runtime) -> None:
         files, state = self.sets[runtime.flavor], self.states[runtime.flavor]

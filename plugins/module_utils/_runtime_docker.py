@@ -87,6 +87,7 @@ class DockerRuntime:
         self.data: t.Dict[str, t.Any] = {}
         self.error = ""
         self.feature_flags: t.List[str] = []
+        self.setting: t.Optional[bool] = None
         self.dir_flags: t.List[str] = []
 
     def detect(self) -> t.List[Runtime]:
@@ -110,7 +111,7 @@ class DockerRuntime:
         version = info.get("ServerVersion")
         found.version = version if isinstance(version, str) and version else None
         if found.version is None and binary:
-            found.version = version_in(context.said([binary, "--version"]))
+            found.version = version_in(context.said([binary, "--version"])) or context.packaged("docker-ce", "docker.io", "moby-engine")
         self._judge(found)
         note_process(context, found, process)
         self._compare(found, info)
@@ -150,12 +151,12 @@ class DockerRuntime:
         if self.feature_flags and features:
             self.error = self.error or "features are given both by flags of the unit and in %s, which is an error to docker" % found.main_config
         release = version_key(found.version)
-        flags = dict(item.partition("=")[::2] for item in self.feature_flags)
-        flagged = flags.get("cdi")
+        flagged = dict(item.partition("=")[::2] for item in self.feature_flags).get("cdi")
         setting = features.get("cdi")
         source = found.main_config or CONFIG
         if flagged is not None:
             setting, source = flagged.lower() in ("true", "1", "t", ""), "the --feature flag of the unit"
+        self.setting = setting
         directories = self.dir_flags or self.data.get("cdi-spec-dirs") or list(DEFAULT_SPEC_DIRS)
         given = tuple(item for item in directories if item)
         if "cdi-devices" in features:
@@ -194,19 +195,15 @@ class DockerRuntime:
         if runtime.cdi.state == UNKNOWN:
             runtime.refusal = Refusal("the version of this docker could not be found out", "start docker, or make %s answer --version" % (runtime.binary or "dockerd"))
             return
-        features = self.data.get("features", {})
-        release = version_key(runtime.version)
-        on = features.get("cdi") if not self.feature_flags else dict(item.partition("=")[::2] for item in self.feature_flags).get("cdi") not in (None, "false", "0", "f")
-        if not on and (on is False or release < DEFAULT_SINCE):
-            if self.feature_flags and not (release >= DEFAULT_SINCE and not any(item.startswith("cdi=") for item in self.feature_flags)):
+        if self.setting is False or (self.setting is None and version_key(runtime.version) < DEFAULT_SINCE):
+            if self.feature_flags:
                 runtime.refusal = Refusal(
                     "the unit %s gives features as flags; docker refuses to start when daemon.json gives some too" % runtime.unit,
                     "put --feature cdi=true into the flags of the unit, or move all features into %s" % path,
                 )
                 return
-            if not self.feature_flags:
-                why = "CDI is switched off" if features.get("cdi") is False else "CDI is off by default in docker %s" % runtime.version
-                runtime.changes.append(Change(path, "features.cdi = true", why))
+            why = "CDI is switched off" if self.setting is False else "CDI is off by default in docker %s" % runtime.version
+            runtime.changes.append(Change(path, "features.cdi = true", why))
         if not has_dir(runtime.cdi.spec_dirs, spec_dir):
             if self.dir_flags:
                 runtime.refusal = Refusal(

@@ -46,7 +46,7 @@ class PodmanRuntime:
         if binary is None:
             return []
         found = Runtime(PODMAN, binary=binary, socket=SOCKET, socket_exists=context.is_socket(SOCKET), main_config=MAIN)
-        found.version = version_in(context.said([binary, "--version"]))
+        found.version = version_in(context.said([binary, "--version"])) or context.packaged("podman")
         directories: t.Tuple[str, ...] = DEFAULT_SPEC_DIRS
         explicit = ""
         for path in [path for path in FILES if context.host.exists(path)] + context.host.glob(DIRECTORY, "*.conf"):
