@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.tools.paths import CACHE, STAGED, VENV, WORK, environment
+from .paths import CACHE, STAGED, VENV, WORK, environment
 
 SHIM = '''import sys
 sys.path.insert(0, {wheel!r})

@@ -12,7 +12,7 @@ import sys
 import tarfile
 from pathlib import Path
 
-from tests.tools.paths import ROOT, STAGED, VENV, WORK, environment
+from .paths import ROOT, STAGED, VENV, WORK, environment
 
 DIST = WORK / "dist"
 

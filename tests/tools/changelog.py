@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 
-from tests.tools.paths import ROOT, STAGED, environment
+from .paths import ROOT, STAGED, environment
 
 
 def main() -> int:

@@ -11,8 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.tools.build import build
-from tests.tools.paths import COLLECTIONS, STAGE, STAGED, WORK, environment
+from .build import build
+from .paths import COLLECTIONS, STAGE, STAGED, WORK, environment
 
 KINDS = {"modules": "module", "filter": "filter", "lookup": "lookup", "callback": "callback", "inventory": "inventory", "test": "test"}
 

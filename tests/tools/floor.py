@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.tools.env import candidates, version_of
-from tests.tools.paths import ROOT
+from .env import candidates, version_of
+from .paths import ROOT
 
 FLOOR = (3, 8)
 FOLDERS = ("plugins/modules", "plugins/module_utils")

@@ -20,9 +20,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.tools import count
-from tests.tools.count import Count
-from tests.tools.paths import LOGS, OLD_VENV, ROOT, STAGED, VENV, environment
+from . import count
+from .count import Count
+from .paths import LOGS, OLD_VENV, ROOT, STAGED, VENV, environment
 
 PY = str(VENV / "bin" / "python")
 JOBS = str(os.cpu_count() or 1)

@@ -8,9 +8,9 @@ import re
 import subprocess
 import sys
 
-from tests.tools.count import ANSI
-from tests.tools.paths import STAGED, environment
-from tests.tools.stage import sources
+from .count import ANSI
+from .paths import STAGED, environment
+from .stage import sources
 
 LINTED = re.compile(r"(\d+) files processed")
 

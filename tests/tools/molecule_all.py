@@ -13,8 +13,8 @@ import subprocess
 import sys
 import time
 
-from tests.tools.count import ANSI
-from tests.tools.paths import LOGS, STAGED, WORK, environment
+from .count import ANSI
+from .paths import LOGS, STAGED, WORK, environment
 
 RECAP = re.compile(r"^(\S+)\s+: ok=(\d+)\s+changed=\d+\s+unreachable=(\d+)\s+failed=(\d+)", re.M)
 NOBODY = re.compile(r"no hosts matched", re.I)

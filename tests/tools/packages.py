@@ -12,8 +12,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.lab import _needs
-from tests.tools.paths import TOOLS, Missing
+from ..lab import _needs
+from .paths import TOOLS, Missing
 
 SBIN = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"])
 

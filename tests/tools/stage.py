@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.tools.paths import ROOT, STAGED, Missing
+from .paths import ROOT, STAGED, Missing
 
 LEAVE = ("/.git/", "/__pycache__/", "/.ansible/", "/tests/output/", "/.pytest_cache/")
 

@@ -72,7 +72,8 @@ def test_literal_defaults_have_the_stated_type(role: str) -> None:
         kinds = TYPES.get(option.get("type", "str"), (str,))
         if not templated(value) and value is not None and (not isinstance(value, kinds) or (bool not in kinds and isinstance(value, bool))):
             wrong[name] = (option.get("type"), value)
-        if option.get("choices") and not templated(value) and value not in option["choices"]:
+        chosen = value if isinstance(value, list) else [value]
+        if option.get("choices") and not templated(value) and not set(chosen) <= set(option["choices"]):
             wrong[name] = (option["choices"], value)
     assert wrong == {}
 
