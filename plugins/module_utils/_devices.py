@@ -49,6 +49,11 @@ def read_class(host: Host, profile: VendorProfile) -> t.Tuple[list[ClassDevice],
     return found, names
 
 
+def class_version(classes: t.Sequence[ClassDevice]) -> t.Optional[str]:
+    """Driver version as the class tells it, or None."""
+    return next((item.attributes["kernel_version"] for item in classes if item.attributes.get("kernel_version")), None)
+
+
 def read_nodes(host: Host, profile: VendorProfile) -> t.Tuple[dict[str, dict[str, t.Any]], Probe]:
     """Nodes of devices, groups and storage in /dev by name, natural order: {path, major, minor, mode, kind}.
 

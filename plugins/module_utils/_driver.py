@@ -11,7 +11,7 @@ import posixpath
 import re
 import typing as t
 
-from ._devices import ClassDevice
+from ._devices import ClassDevice, class_version
 from ._host import ABSENT, DENIED, VALUE, Host, Probe
 from ._modinfo import ModuleFile, find_module, read_module
 from ._smi import find_program
@@ -91,9 +91,7 @@ def read_loaded(host: Host, profile: VendorProfile, classes: t.Sequence[ClassDev
         return None, None, here
     state = host.read_text(base + "/initstate", 64).get("live").strip()
     version = host.read_text(base + "/version", 256).get("").strip()
-    if not version:
-        version = next((item.attributes["kernel_version"] for item in classes if item.attributes.get("kernel_version")), "")
-    return state == "live", version or None, here
+    return state == "live", version or class_version(classes), here
 
 
 def read_stamp(host: Host, path: str) -> Probe:

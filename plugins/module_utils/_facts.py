@@ -8,7 +8,7 @@ from __future__ import annotations
 import posixpath
 import typing as t
 
-from ._devices import read_class, read_nodes
+from ._devices import class_version, read_class, read_nodes
 from ._diagnose import find_problems
 from ._driver import DKMS_DIR, read_driver
 from ._host import FAILED, TIMEOUT, VALUE, Host, Probe
@@ -88,7 +88,7 @@ def _smi_facts(path: t.Optional[str], probe: Probe) -> dict[str, t.Any]:
 
 
 def observe(profile: VendorProfile, host: Host, options: t.Optional[t.Mapping[str, t.Any]] = None) -> dict[str, t.Any]:
-    """The facts of one host (docs/schemas/rbln_facts.schema.json). Reads only; NpuError for an option that is none."""
+    """The facts of one host in the shape of the schema under docs. Reads only; NpuError for an unknown option."""
     opts = complete_options(profile, options)
     hostname = read_hostname(host)
     system, os_probe = read_os(host)
@@ -109,7 +109,7 @@ def observe(profile: VendorProfile, host: Host, options: t.Optional[t.Mapping[st
     kernel["modules"] = modules
     upcoming = kernel["next_boot"]
     kernel["next_boot_ok"] = bool(kernel["headers"].get(upcoming) or modules.get(upcoming)) if upcoming else None
-    version = driver["version_loaded"] or smi["kmd_version"]
+    version = driver["version_loaded"] or class_version(classes) or smi["kmd_version"]
     npus = merge_npus(profile, functions, classes, smi_probe.get({}).get("devices", []), nodes, host, version, pci_probe.ok)
     secure_boot, secure_probe = read_secure_boot(host, opts["command_timeout"])
     identity, identity_probes = read_identity(host, hostname)
