@@ -28,7 +28,8 @@ def alive(name: str) -> t.Optional[int]:
         state = Path("/proc/%d/status" % pid).read_text()
     except (FileNotFoundError, ProcessLookupError, ValueError):
         return None
-    if os.path.basename(words[0].decode()) != name or "\nState:\tZ" in state:
+    # A process between fork and the end of exec has no words yet.
+    if "\nState:\tZ" in state or (words[0] and os.path.basename(words[0].decode()) != name):
         return None
     return pid
 

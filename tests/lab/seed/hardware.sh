@@ -46,3 +46,4 @@ done </etc/npu-lab/hardware
 mkdir -p /sys/class/dmi/id
 cp /etc/npu-lab/product_uuid /sys/class/dmi/id/product_uuid; chmod 400 /sys/class/dmi/id/product_uuid
 put /sys/class/dmi/id/sys_vendor "rebellions.npu lab"; put /sys/class/dmi/id/product_name "systemd container"
+[ -e "/lib/modules/$(uname -r)/modules.dep.bin" ] || depmod 2>/dev/null || true

@@ -9,10 +9,12 @@ root=
 if [ -d /sys/fs/cgroup/memory ]; then
 	# Below the container's own cgroup in every hierarchy: pods are counted there and go with the container.
 	root=$(sed -n 's#^[0-9]*:memory:##p' /proc/1/cgroup | sed 's#/init.scope$##')
-	for c in cpu cpuacct cpuset memory pids blkio devices freezer systemd hugetlb; do
-		[ -d "/sys/fs/cgroup/$c$root" ] || continue
-		mkdir -p "/sys/fs/cgroup/$c$root/kubelet"
-		[ $c != cpuset ] || for f in cpuset.cpus cpuset.mems; do cat "/sys/fs/cgroup/$c$root/$f" >"/sys/fs/cgroup/$c$root/kubelet/$f"; done
+	for d in /sys/fs/cgroup/*; do
+		[ ! -L "$d" ] && mountpoint -q "$d" && [ "$d" != /sys/fs/cgroup/unified ] || continue
+		# systemd mounts hierarchies that the machine does not use; the kubelet would want its cgroup in each.
+		[ -d "$d$root" ] || { umount "$d"; continue; }
+		mkdir -p "$d$root/kubelet"
+		[ ! -e "$d/cpuset.cpus" ] || for f in cpuset.cpus cpuset.mems; do cat "$d$root/$f" >"$d$root/kubelet/$f"; done
 	done
 fi
 echo "CGROUP_ROOT=$root/kubelet" >/run/npu-lab/node.env
