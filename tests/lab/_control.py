@@ -121,7 +121,7 @@ def down() -> None:
         pid = alive(name)
         if pid:
             os.kill(pid, signal.SIGTERM)
-            end = time.monotonic() + 8
+            end = time.monotonic() + 3
             while alive(name) and time.monotonic() < end:
                 _reap(pid)
                 time.sleep(0.05)

@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import re
+import shlex
 import shutil
 import subprocess
 import typing as t
@@ -58,11 +59,10 @@ def hybrid() -> bool:
 
 def snapshot() -> dict[str, t.Any]:
     """The machine as far as the lab may change it: compare the one before with the one after."""
-    mounts = sorted(line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines() if re.search(r"npu-|rebellions-npu|libpod|/run/netns/", line))
-    groups = sorted(str(path) for path in _CGROUP.glob("*/libpod_parent/*") if path.is_dir())
+    mounts = sorted(line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines())
+    groups = sorted(str(path) for pattern in ("*/libpod_parent", "*/libpod_parent/*") for path in _CGROUP.glob(pattern) if path.is_dir())
     links = sorted(item["ifname"] for item in json.loads(run(["ip", "-j", "link"]).stdout))
     routes = sorted(" ".join(str(item.get(key)) for key in ("dst", "dev", "gateway")) for item in json.loads(run(["ip", "-j", "route"]).stdout))
-    rules = run(["iptables-save"], check=False).stdout.splitlines() if shutil.which("iptables-save") else []
     listed = podman("ps", "-a", "--format", "{{.Names}}", check=False).stdout.split()
     volumes = podman("volume", "ls", "-q", check=False).stdout.split()
     networks = podman("network", "ls", "--format", "{{.Name}}", check=False).stdout.split()
@@ -75,11 +75,33 @@ def snapshot() -> dict[str, t.Any]:
         "cgroups": groups,
         "links": links,
         "routes": routes,
-        "firewall": sorted(re.sub(r"\[\d+:\d+\]", "", line).strip() for line in rules if not line.startswith("#")),
+        "firewall": sorted("%s %s" % (command, rule) for command in ("iptables", "ip6tables") for rule in _rules(command)),
         "sysctls": {name: _sysctl(name).read_text().strip() for name in SYSCTLS if _sysctl(name).exists()},
         "packages": sorted(line.split()[0] for line in installed.splitlines() if line.endswith("ii ")),
         "processes": sorted(processes()),
     }
+
+
+def _rules(command: str) -> list[str]:
+    """`-t TABLE RULE` of the machine in order; empty tables and the policies of built-in chains are no rules."""
+    if not shutil.which(command + "-save"):
+        return []
+    found, table = [], ""
+    for line in run([command + "-save"], check=False).stdout.splitlines():
+        if line.startswith("*"):
+            table = line[1:]
+        elif line.startswith("-A ") or (line.startswith(":") and " - " in line):
+            found.append("-t %s %s" % (table, line if line.startswith("-A") else "-N " + line[1:].split()[0]))
+    return found
+
+
+def _drop_rules(before: t.Collection[str]) -> None:
+    """Take away what podman's network left: its rules and chains that were not there before."""
+    for command in ("iptables", "ip6tables"):
+        new = [rule for rule in _rules(command) if "NETAVARK" in rule and "%s %s" % (command, rule) not in before]
+        for rule in sorted(new, key=lambda text: " -N " in text):
+            words = shlex.split(rule)
+            run([command, *words[:2], "-D" if words[2] == "-A" else "-X", *words[3:]], check=False)
 
 
 def processes() -> dict[str, int]:
@@ -99,8 +121,15 @@ def record() -> None:
 
 
 def restore() -> None:
-    """Put the recorded sysctls back."""
-    for name, value in read_json(RECORD, {}).get("sysctls", {}).items():
+    """Put the recorded sysctls back and take away what podman leaves behind."""
+    before = read_json(RECORD, {})
+    if not podman("ps", "-a", "-q", check=False).stdout.strip():
+        _drop_rules(before.get("firewall", []))
+    for path in sorted(_CGROUP.glob("*/libpod_parent/*")) + sorted(_CGROUP.glob("*/libpod_parent")):
+        if path.is_dir() and str(path) not in before.get("cgroups", []):
+            with contextlib.suppress(OSError):
+                path.rmdir()
+    for name, value in before.get("sysctls", {}).items():
         path = _sysctl(name)
         if path.read_text().strip() != value:
             path.write_text(value + "\n")

@@ -117,11 +117,13 @@ class Lab:
         """Remove the hosts named, or all and everything else of the lab; returns what differs from the machine before."""
         with lock(LOCK):
             known = self._hosts()
-            for name in list(hosts if hosts is not None else known):
-                if name in known:
-                    self._host_down(name, known[name])
-                    del known[name]
-                    self._save(known)
+            gone = [name for name in (hosts if hosts is not None else known) if name in known]
+            with ThreadPoolExecutor(max_workers=max(1, len(gone))) as pool:
+                for done in [pool.submit(self._host_down, name, known[name]) for name in gone]:
+                    done.result()
+            if gone:
+                known = {name: host for name, host in known.items() if name not in gone}
+                self._save(known)
             if known:
                 return []
             for name in podman("ps", "-a", "--filter", "label=%s=%s" % (LABEL, STATE), "--format", "{{.Names}}", check=False).stdout.split():

@@ -32,7 +32,7 @@ report() {
 	comma=
 	for name in $(names); do
 		n=${name#rbln}; npu=$n; [ ! -e $fault/smi-collapse ] || npu=0
-		id=$(printf '%s %s' "$host" "$n" | cksum); id=${id%% *}
+		id=$(printf '%s %s' "$host" "$n" | cksum 2>/dev/null || echo "$n"); id=${id%% *}
 		address=$(readlink "$class/$name/device"); address=${address##*/}
 		device=$(pci "$name" device); speed=$(pci "$name" current_link_speed)
 		printf '%s\n    {\n' "$comma"; comma=,
