@@ -3,10 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What containerd makes of its configuration files, release by release.
 
-Read in the sources of 1.7.27, 2.1.4, 2.2.0 and 2.3.4 (services/server/config and cmd/containerd/server/config): files are
+Read in the sources of 1.7.27, 2.1.4, 2.2.0, 2.3.4 and 2.4.2 (services/server/config and cmd/containerd/server/config): files are
 loaded breadth first; 1.x lets a later file replace a whole plugin table, 2.x merges tables and replaces values; lists at the
 top level grow in both. Up to 2.2 the last version number of all files decides which table names count; from 2.3 on each file is
-migrated by itself and no import may have a higher version than the root file.
+migrated by itself, and 2.3 alone refuses an import of a higher version than the root file. 2.4 has no enable_cdi: CDI is always on.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ KEYS = ("enable_cdi", "cdi_spec_dirs")
 CDI_SINCE = (1, 7)
 MERGING_SINCE = (2, 0)
 MIGRATING_FILES_SINCE = (2, 3)
+ALWAYS_ON_SINCE = (2, 4)
 RELATIVE_GLOBS_SINCE = (1, 7)
 
 
@@ -199,7 +200,7 @@ def _effective_2(files: ConfigSet, release: Release) -> Effective:
         root_version = root_version or own
         if own > newest:
             return _broken(files, "containerd %d.%d does not read version %d files: %s" % (release[0], release[1], own, item.path))
-        if each_by_itself and own > root_version:
+        if MIGRATING_FILES_SINCE <= release < ALWAYS_ON_SINCE and own > root_version:
             return _broken(files, "%s has version %d, higher than the root file's %d" % (item.path, own, root_version))
         if own < 2:
             tables = {_renamed(name): value for name, value in tables.items()}
@@ -218,7 +219,7 @@ def _effective_2(files: ConfigSet, release: Release) -> Effective:
         plugins = _migrated(plugins)
     if ID_V3 in disabled:
         return Effective(None, False, (), False)
-    return _from_table(files, plugins.get(ID_V3), True, ID_V2 not in disabled)
+    return _from_table(files, plugins.get(ID_V3), True, ID_V2 not in disabled, release >= ALWAYS_ON_SINCE)
 
 
 def _renamed(name: str) -> str:
@@ -246,33 +247,40 @@ def merged(first: t.Mapping[str, t.Any], second: t.Mapping[str, t.Any]) -> t.Dic
     return result
 
 
-def _from_table(files: ConfigSet, table: t.Any, default: bool, cri_enabled: bool) -> Effective:
+def _from_table(files: ConfigSet, table: t.Any, default: bool, cri_enabled: bool, always: bool = False) -> Effective:
     table = table if isinstance(table, dict) else {}
-    enabled = table.get("enable_cdi", default)
+    enabled = True if always else table.get("enable_cdi", default)
     directories = table.get("cdi_spec_dirs", list(DEFAULT_SPEC_DIRS))
     if not isinstance(enabled, bool):
         return _broken(files, "enable_cdi is not a boolean")
     if not isinstance(directories, list) or not all(isinstance(item, str) for item in directories):
         return _broken(files, "cdi_spec_dirs is not a list of strings")
-    return Effective(enabled, "enable_cdi" in table, tuple(directories), cri_enabled)
+    return Effective(enabled, "enable_cdi" in table and not always, tuple(directories), cri_enabled)
 
 
 def _broken(files: ConfigSet, what: str) -> Effective:
     return Effective(None, False, (), None, "%s: %s" % (files.root, what))
 
 
-def from_dump(text: str, release: Release, explicit: bool) -> Effective:
-    """Read the answer of `containerd config dump`. TomlError when it is not TOML."""
+def from_dump(text: str, release: Release, own: Effective) -> Effective:
+    """Read the answer of `containerd config dump`. TomlError when it is not TOML.
+
+    The dump shows neither whether a value was written or is the default, nor by which names plugins are disabled: both are
+    taken from our `own` reading where that succeeded.
+    """
     data = loads(text)
     plugins = data.get("plugins") if isinstance(data.get("plugins"), dict) else {}
-    disabled = data.get("disabled_plugins") or []
-    table = plugins.get(ID_V3 if release >= MERGING_SINCE else ID_V2)
-    if not isinstance(table, dict):
-        table = plugins.get(ID_V1) if release < MERGING_SINCE else None
-    if not isinstance(table, dict):
+    name = ID_V3 if release >= MERGING_SINCE else ID_V2
+    table = plugins.get(name)
+    cri_enabled = own.cri_enabled
+    if own.error:
+        cri_enabled = not any(item in (data.get("disabled_plugins") or []) for item in (ID_V1, ID_V2, ID_V3))
+    if not isinstance(table, dict) or (not own.error and own.enabled is None):
         return Effective(None, False, (), False)
-    cri_enabled = not any(name in disabled for name in (ID_V1, ID_V2, ID_V3))
     directories = table.get("cdi_spec_dirs")
     return Effective(
-        bool(table.get("enable_cdi", False)), explicit, tuple(directories) if isinstance(directories, list) else (), cri_enabled
+        bool(table.get("enable_cdi", release >= ALWAYS_ON_SINCE)),
+        own.explicit,
+        tuple(directories) if isinstance(directories, list) else (),
+        cri_enabled,
     )

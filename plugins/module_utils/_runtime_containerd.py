@@ -283,7 +283,7 @@ def _judged(
         lines = [line for line in done.value.err.splitlines() if line.strip()] or ["exit code %d" % done.value.rc]
         return Effective(None, False, (), None, own.error or "%s: %s" % (path, lines[-1].strip())), "containerd config dump"
     try:
-        state = from_dump(done.value.out, release, own.explicit)
+        state = from_dump(done.value.out, release, own)
     except TomlError as exc:
         found.warnings.append("the answer of containerd config dump cannot be read: %s" % exc)
         return own, source
