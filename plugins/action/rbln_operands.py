@@ -99,11 +99,8 @@ class ActionModule(ActionBase):
     def _wait(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
         inputs = self._inputs(task_vars)
         waited = Waiter(self._cluster(inputs), inputs, args["nodes"]).run()
-        result: Result = {"changed": False, "waited": waited, "warnings": waited["warnings"]}
-        if not waited["ok"]:
-            texts = [problem["text"] for problem in waited["problems"]]
-            result.update(failed=True, msg="After %s s: %s" % (waited["seconds"], " | ".join(texts)))
-        return result
+        found = "all is there" if waited["ok"] else "; ".join(problem["text"] for problem in waited["problems"])
+        return {"changed": False, "waited": waited, "warnings": waited["warnings"], "msg": "After %s s: %s" % (waited["seconds"], found)}
 
     def _absent(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
         inputs = self._inputs(task_vars)

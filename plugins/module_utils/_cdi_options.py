@@ -16,6 +16,8 @@ from ._vendor import VendorProfile
 STANDALONE = "standalone"
 KUBERNETES = "kubernetes"
 FORMS = (STANDALONE, KUBERNETES)
+# Not a form: whoever has looked for a kubelet puts one of FORMS in its place.
+AUTO = "auto"
 YAML = "yaml"
 JSON = "json"
 FORMATS = (YAML, JSON)
@@ -78,7 +80,7 @@ class CdiOptions:
     def check(self) -> None:
         """NpuError when a value is not one this understands."""
         for name, value, allowed in (
-            ("form", self.form, FORMS),
+            ("form", self.form, FORMS + (AUTO,)),
             ("selinux_context", self.selinux_context, SELINUX_CONTEXTS),
             ("hooks", self.hooks, HOOK_MODES),
             ("zero_devices", self.zero_devices, ZERO_DEVICES),

@@ -59,7 +59,10 @@ def match_node(
     if explicit:
         if explicit in _names(nodes):
             return explicit
-        raise NpuError("%s: the cluster has no node %r, which rbln_node_name names." % (host, explicit), "Correct rbln_node_name; the nodes are: %s." % (", ".join(_names(nodes)[:20]) or "none"))
+        raise NpuError(
+            "%s: the cluster has no node %r, which rbln_node_name names." % (host, explicit),
+            "Correct rbln_node_name; the nodes are: %s." % (", ".join(_names(nodes)[:20]) or "none"),
+        )
     found = _by_identity(nodes, _plain(system_uuid), _plain(machine_id))
     named = [node for node in nodes if kubelet_name and node["metadata"]["name"] == kubelet_name]
     if len(found) > 1 and named and named[0] in found:

@@ -39,7 +39,8 @@ def parse_os_release(text: str) -> dict[str, str]:
             words = shlex.split(match.group(2), comments=True)
         except ValueError:
             continue
-        found[match.group(1)] = " ".join(words)
+        # shlex keeps the backslash before these two, a shell does not.
+        found[match.group(1)] = re.sub(r"\\([$`])", r"\1", " ".join(words))
     return found
 
 

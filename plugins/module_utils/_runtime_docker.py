@@ -193,7 +193,9 @@ class DockerRuntime:
             runtime.refusal = Refusal("docker %s has no CDI" % runtime.version, "upgrade docker to 25.0 or newer")
             return
         if runtime.cdi.state == UNKNOWN:
-            runtime.refusal = Refusal("the version of this docker could not be found out", "start docker, or make %s answer --version" % (runtime.binary or "dockerd"))
+            runtime.refusal = Refusal(
+                "the version of this docker could not be found out", "start docker, or make %s answer --version" % (runtime.binary or "dockerd")
+            )
             return
         if self.setting is False or (self.setting is None and version_key(runtime.version) < DEFAULT_SINCE):
             if self.feature_flags:

@@ -261,7 +261,12 @@ def summarise(changes: t.Sequence[Data]) -> dict[str, t.Any]:
         "changed": bool(different),
         "objects": {change["object"]: change["action"] for change in changes},
         "diff": [
-            {"before": change["before"], "after": change["after"], "before_header": change["object"], "after_header": "%s (%s)" % (change["object"], change["action"])}
+            {
+                "before": change["before"],
+                "after": change["after"],
+                "before_header": change["object"],
+                "after_header": "%s (%s)" % (change["object"], change["action"]),
+            }
             for change in different
         ],
     }

@@ -34,7 +34,9 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("host")
     one.add_argument("argv", nargs=argparse.REMAINDER)
     act("needs", "list the packages that the lab needs")
-    act("build", "fill the cache").add_argument("what", nargs="*", help="%s, payload, images, or a flavour of hosts (%s)" % (", ".join(_go.PROGRAMS), ", ".join(_rootfs.FLAVOURS)))
+    act("build", "fill the cache").add_argument(
+        "what", nargs="*", help="%s, payload, images, or a flavour of hosts (%s)" % (", ".join(_go.PROGRAMS), ", ".join(_rootfs.FLAVOURS))
+    )
     return parser
 
 
@@ -98,7 +100,10 @@ def _act(args: argparse.Namespace) -> int:
             print(json.dumps(state, indent=1))
         else:
             for name, host in state["hosts"].items():
-                print("%-10s %-13s %-12s %s%s" % (name, host["kind"], host["address"], host["state"], {True: " Ready", False: " NotReady", None: ""}[host["ready"]]))
+                print(
+                    "%-10s %-13s %-12s %s%s"
+                    % (name, host["kind"], host["address"], host["state"], {True: " Ready", False: " NotReady", None: ""}[host["ready"]])
+                )
             print("control plane: %s" % (", ".join(state["control_plane"]) or "none"))
     return 0
 

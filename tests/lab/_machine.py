@@ -66,7 +66,11 @@ def snapshot() -> dict[str, t.Any]:
     listed = podman("ps", "-a", "--format", "{{.Names}}", check=False).stdout.split()
     volumes = podman("volume", "ls", "-q", check=False).stdout.split()
     networks = podman("network", "ls", "--format", "{{.Name}}", check=False).stdout.split()
-    installed = subprocess.run(["dpkg-query", "-W", "-f", "${Package} ${db:Status-Abbrev}\n"], capture_output=True, text=True, check=False).stdout if shutil.which("dpkg-query") else ""
+    installed = (
+        subprocess.run(["dpkg-query", "-W", "-f", "${Package} ${db:Status-Abbrev}\n"], capture_output=True, text=True, check=False).stdout
+        if shutil.which("dpkg-query")
+        else ""
+    )
     return {
         "containers": sorted(listed),
         "volumes": sorted(volumes),

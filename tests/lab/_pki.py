@@ -86,7 +86,9 @@ def node(name: str, index: int) -> dict[str, str]:
     address = "%s.0.%d" % (PREFIX, 10 + index)
     pairs: t.Mapping[str, tuple[Path, Path]] = {
         "kubelet": certificate("node-" + name, "ca", "/O=system:nodes/CN=system:node:" + name, "", _CLIENT),
-        "serving": certificate("node-%s-serving" % name, "ca", "/O=system:nodes/CN=system:node:" + name, "DNS:%s,IP:%s,IP:127.0.0.1" % (name, address), _SERVER),
+        "serving": certificate(
+            "node-%s-serving" % name, "ca", "/O=system:nodes/CN=system:node:" + name, "DNS:%s,IP:%s,IP:127.0.0.1" % (name, address), _SERVER
+        ),
         "kube-proxy": (PKI / "kube-proxy.crt", PKI / "kube-proxy.key"),
     }
     texts = {"ca.crt": (PKI / "ca.crt").read_text()}

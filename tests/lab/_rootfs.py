@@ -106,5 +106,6 @@ def pod_images() -> dict[str, Path]:
     }
     writer = digest(Path(__file__).with_name("_image.py"))
     return {
-        reference: cached("image-" + reference.split("/")[1].split(":")[0], digest(key, writer), make) / "image.tar" for reference, (key, make) in images.items()
+        reference: cached("image-" + reference.split("/")[1].split(":")[0], digest(key, writer), make) / "image.tar"
+        for reference, (key, make) in images.items()
     }

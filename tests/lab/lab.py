@@ -82,7 +82,9 @@ class Lab:
 
     # -- life
 
-    def up(self, hosts: t.Union[str, t.Mapping[str, str], None] = None, kube: bool = True, hardware: t.Optional[t.Mapping[str, t.Sequence[Npu]]] = None) -> dict[str, t.Any]:
+    def up(
+        self, hosts: t.Union[str, t.Mapping[str, str], None] = None, kube: bool = True, hardware: t.Optional[t.Mapping[str, t.Sequence[Npu]]] = None
+    ) -> dict[str, t.Any]:
         """Bring the hosts up (text as for --nodes, or {name: kind}); with kube they become Ready nodes. Idempotent.
 
         A host that runs otherwise than asked for (kind, node or not, hardware) is made anew. Returns status().

@@ -12,7 +12,9 @@ _X86_64 = 62
 
 def _header(kind: int, sections_at: int, sections: int, names: int, programs: int = 0) -> bytes:
     ident = b"\x7fELF" + bytes([2, 1, 1, 0]) + bytes(8)
-    return ident + struct.pack("<HHIQQQIHHHHHH", kind, _X86_64, 1, 0, 64 if programs else 0, sections_at, 0, 64, 56 if programs else 0, programs, 64, sections, names)
+    return ident + struct.pack(
+        "<HHIQQQIHHHHHH", kind, _X86_64, 1, 0, 64 if programs else 0, sections_at, 0, 64, 56 if programs else 0, programs, 64, sections, names
+    )
 
 
 def _section(name: int, kind: int, flags: int, at: int, size: int, link: int = 0, info: int = 0, align: int = 1, entry: int = 0, address: t.Optional[int] = None) -> bytes:
@@ -44,7 +46,9 @@ def shared_object(soname: str, needed: t.Sequence[str] = (), marker: str = "") -
     names_at = data_at + len(data)
     sections_at = names_at + len(_pad(names))
     total = sections_at + 5 * 64
-    programs = struct.pack("<IIQQQQQQ", 1, 4, 0, 0, 0, total, total, 0x1000) + struct.pack("<IIQQQQQQ", 2, 4, dynamic_at, dynamic_at, dynamic_at, len(entries), len(entries), 8)
+    programs = struct.pack("<IIQQQQQQ", 1, 4, 0, 0, 0, total, total, 0x1000) + struct.pack(
+        "<IIQQQQQQ", 2, 4, dynamic_at, dynamic_at, dynamic_at, len(entries), len(entries), 8
+    )
     sections = (
         bytes(64)
         + _section(1, 3, 2, strings_at, len(table))

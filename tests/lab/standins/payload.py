@@ -225,7 +225,9 @@ def driver_debs(version: str) -> dict[str, bytes]:
             _tools(version),
             {"postinst": TOOLS_POSTINST, "prerm": TOOLS_PRERM},
         ),
-        "librbln": deb(_fields("librbln", version, "Rebellions libraries", Conflicts="rebellions"), _libraries(version), {"postinst": LDCONFIG, "postrm": LDCONFIG}),
+        "librbln": deb(
+            _fields("librbln", version, "Rebellions libraries", Conflicts="rebellions"), _libraries(version), {"postinst": LDCONFIG, "postrm": LDCONFIG}
+        ),
         "rebellions-driver": deb(
             _fields(
                 "rebellions-driver",

@@ -14,7 +14,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._plan import plan
 from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import role_inputs
 
 MATRIX = [{"os": "ubuntu", "version": "24.04", "kernel": "6.8.0", "drivers": [">=3.2", "<3.4"], "kernel_max": "6.8.0-117-generic"}]
-ROLES = ("rbln_preflight", "rbln_driver", "rbln_container_toolkit", "rbln_validator")
+SHARED = {"rbln_driver_ca_cert": "", "rbln_driver_http_proxy": "", "rbln_driver_https_proxy": "", "rbln_driver_no_proxy": ""}
 
 
 def npu(state: str = "ok", function: str = "pf", family: str = "ATOM") -> dict[str, t.Any]:
@@ -69,7 +69,7 @@ def observed(**changes: t.Any) -> dict[str, t.Any]:
 
 
 def draw(raw: dict[str, t.Any] | None = None, f: t.Any = None, r: t.Any = None, o: t.Any = None, **keys: t.Any) -> dict[str, t.Any]:
-    wanted = normalise({"rbln_driver_ca_cert": "", **(raw or {})}, role_inputs(ROLES))
+    wanted = normalise({**SHARED, **(raw or {})}, role_inputs())
     return plan(wanted, f or facts(), r or runtimes(), o or observed(), MATRIX, prefix="rbln", **keys).to_dict()
 
 
@@ -112,7 +112,11 @@ def test_a_virgin_host_gets_everything_and_knows_what_it_cannot_know() -> None:
         ({"rbln_driver_version": "3.3.0"}, {}, ["driver_version_differs"]),
         ({"rbln_driver_version": "3.2.2"}, {"version_on_disk": "3.2.2-rebel1"}, []),
         ({"rbln_driver_source": "runfile", "rbln_driver_version": "3.2.1"}, {}, ["driver_replace_not_allowed"]),
-        ({"rbln_driver_source": "runfile", "rbln_driver_version": "3.2.2"}, {"installed_via": "deb", "version_on_disk": "2.0.1"}, ["package_driver_in_the_way"]),
+        (
+            {"rbln_driver_source": "runfile", "rbln_driver_version": "3.2.2"},
+            {"installed_via": "deb", "version_on_disk": "2.0.1"},
+            ["package_driver_in_the_way"],
+        ),
         ({"rbln_driver_source": "package", "rbln_driver_version": "3.2.2"}, {"installed_via": "container"}, ["driver_from_container"]),
         ({"rbln_driver_source": "package"}, {}, []),
     ],

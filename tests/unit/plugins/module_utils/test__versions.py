@@ -10,7 +10,14 @@ from ansible_collections.rebellions.npu.plugins.module_utils._versions import co
 
 @pytest.mark.parametrize(
     "text, numbers",
-    [("3.2.2", (3, 2, 2)), ("0.12.37-6eed3e9-release", (0, 12, 37)), ("1.2.3-rebel1", (1, 2, 3)), ("3.0.0~rc1", (3, 0, 0)), ("3.4.1+git5", (3, 4, 1)), ("N/A", ())],
+    [
+        ("3.2.2", (3, 2, 2)),
+        ("0.12.37-6eed3e9-release", (0, 12, 37)),
+        ("1.2.3-rebel1", (1, 2, 3)),
+        ("3.0.0~rc1", (3, 0, 0)),
+        ("3.4.1+git5", (3, 4, 1)),
+        ("N/A", ()),
+    ],
 )
 def test_release_numbers(text: str, numbers: tuple[int, ...]) -> None:
     assert release_numbers(text) == numbers
