@@ -19,14 +19,13 @@ import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import yaml
 
 from .lab import _machine, _needs
 from .lab.lab import Lab, LabError, payload_dir
 from .tools import packages
-from .tools.paths import CACHE, ROOT, STAGED, WORK, Missing, environment
+from .tools.paths import CACHE, STAGED, WORK, Missing, environment
 
 HOSTS = ("npu-a", "npu-b")
 VERSION = "3.2.2"
@@ -97,10 +96,20 @@ def changed_in(output: str) -> dict[str, int]:
 
 def checks_table(lab_env: dict[str, str]) -> str:
     """Hosts by checks, as rbln_validate finds them now."""
-    argv = ["ansible", "-i", str(Lab.inventory), "npu_nodes", "-m", "rebellions.npu.rbln_validate", "-a", json.dumps({"markers": "keep", "fail_on_blocking": False})]
+    argv = [
+        "ansible",
+        "-i",
+        str(Lab.inventory),
+        "npu_nodes",
+        "-m",
+        "rebellions.npu.rbln_validate",
+        "-a",
+        json.dumps({"markers": "keep", "fail_on_blocking": False}),
+    ]
     tree = FOLDER / "checks"
     shutil.rmtree(tree, ignore_errors=True)
-    done = subprocess.run([*argv, "--tree", str(tree)], cwd=STAGED, env=environment(**lab_env), capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = subprocess.run([*argv, "--tree", str(tree)], cwd=STAGED, env=environment(**lab_env), text=True, check=False, **quiet)
     found: dict[str, dict[str, str]] = {}
     for host in HOSTS:
         path = tree / host
@@ -184,7 +193,9 @@ def on_cluster(kubeconfig: str, kind: str) -> None:
             "hosts": "localhost",
             "connection": "local",
             "gather_facts": False,
-            "tasks": [{"name": "Operands", "ansible.builtin.import_role": {"name": "rebellions.npu.rbln_operands"}, "vars": {**where, "rbln_operands_wait": False}}],
+            "tasks": [
+                {"name": "Operands", "ansible.builtin.import_role": {"name": "rebellions.npu.rbln_operands"}, "vars": {**where, "rbln_operands_wait": False}}
+            ],
         }
     ]
     inventory.write_text("".join(["---\n", yaml.safe_dump(plays, sort_keys=False)]), encoding="utf-8")

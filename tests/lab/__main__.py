@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""python -m tests.lab up|status|down|reset|exec|changes|needs|build"""
+"""The lab: simulated NPU servers that are Ansible targets and Kubernetes nodes at once."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("host")
     one.add_argument("argv", nargs=argparse.REMAINDER)
     act("needs", "list the packages that the lab needs")
+    act("demo", "simulated NPU servers from nothing to allocatable NPUs, by site.yml")
+    act("demo-down", "undo the demo and compare the machine with its state before")
     act("build", "fill the cache").add_argument(
         "what", nargs="*", help="%s, payload, images, or a flavour of hosts (%s)" % (", ".join(_go.PROGRAMS), ", ".join(_rootfs.FLAVOURS))
     )
@@ -73,6 +75,10 @@ def _act(args: argparse.Namespace) -> int:
         rows = list(_needs.table())
         print(json.dumps([dict(zip(("package", "state", "why"), row)) for row in rows]) if args.json else "\n".join("%-24s %-8s %s" % row for row in rows))
         return 1 if any(row[1] == "missing" for row in rows) else 0
+    if args.act in ("demo", "demo-down"):
+        from .demo import main as demo
+
+        return demo(["down"] if args.act == "demo-down" else [])
     lab = Lab()
     if args.act == "changes":
         lines = _machine.changes(not args.bare)
@@ -87,7 +93,8 @@ def _act(args: argparse.Namespace) -> int:
         return done.returncode
     elif args.act == "down":
         rest = lab.down(args.nodes.split(",") if args.nodes else None)
-        print(json.dumps({"left": rest}) if args.json else "\n".join(["the machine differs from before:", *rest] if rest else ["down; nothing of the lab is left"]))
+        lines = ["the machine differs from before:", *rest] if rest else ["down; nothing of the lab is left"]
+        print(json.dumps({"left": rest}) if args.json else "\n".join(lines))
         return 1 if rest else 0
     else:
         if args.act == "up":

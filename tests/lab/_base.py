@@ -17,7 +17,8 @@ import typing as t
 from pathlib import Path
 
 LAB_DIR = Path(__file__).resolve().parent
-ROOT = LAB_DIR.parents[1]
+# A staged copy of the checkout shares the lab of the checkout itself.
+ROOT = next((folder.parent for folder in LAB_DIR.parents if folder.name == ".work"), LAB_DIR.parents[1])
 STATE = ROOT / ".work" / "lab"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rebellions-npu"
 # One lab per machine: names, bridge and routes are the machine's, whichever checkout asks.

@@ -34,7 +34,10 @@ PROGRAMS: dict[str, Program] = {
         "go/kube",
         {"kube": "."},
         _STRIP
-        + " -X {0}.gitVersion={1} -X {0}.gitMajor={2} -X {0}.gitMinor={3} -X {0}.gitTreeState=clean -X {0}.gitCommit={4} -X {0}.buildDate=2026-01-01T00:00:00Z".format(
+        + (
+            " -X {0}.gitVersion={1} -X {0}.gitMajor={2} -X {0}.gitMinor={3} -X {0}.gitTreeState=clean"
+            " -X {0}.gitCommit={4} -X {0}.buildDate=2026-01-01T00:00:00Z"
+        ).format(
             _KUBE_VERSION, KUBERNETES_VERSION, *KUBERNETES_VERSION[1:].split(".")[:2], "0" * 40
         ),
     ),

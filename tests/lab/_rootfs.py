@@ -75,7 +75,10 @@ def host_image(name: str) -> str:
 
 def _python_layer(part: Path) -> None:
     flavour = Flavour("bookworm", ("python3-minimal", "libpython3-stdlib", "pciutils", "kmod"))
-    drop = "usr/share usr/lib/python3*/test usr/lib/python3*/idlelib usr/lib/python3*/lib2to3 usr/lib/python3*/pydoc_data usr/lib/x86_64-linux-gnu/perl* usr/lib/x86_64-linux-gnu/gconv var/cache/* var/lib/apt var/log/* usr/lib/udev"
+    drop = (
+        "usr/share usr/lib/python3*/test usr/lib/python3*/idlelib usr/lib/python3*/lib2to3 usr/lib/python3*/pydoc_data"
+        " usr/lib/x86_64-linux-gnu/perl* usr/lib/x86_64-linux-gnu/gconv var/cache/* var/lib/apt var/log/* usr/lib/udev"
+    )
     hook = 'cp "$1/usr/share/misc/pci.ids" "$1/pci.ids"; cd "$1" && rm -rf %s; mkdir -p usr/share/misc && mv pci.ids usr/share/misc/' % drop
     _mmdebstrap(flavour, part / "rootfs.tar", "extract", 'cd "$1" && chroot . /sbin/ldconfig', hook)
 

@@ -133,7 +133,8 @@ StartLimitIntervalSec=0
 [Service]
 EnvironmentFile=/run/npu-lab/node.env
 ExecStartPre=/usr/local/lib/npu-lab/node-images.sh
-ExecStart=/usr/local/bin/kubelet --config=/etc/kubernetes/kubelet.yaml --kubeconfig=/etc/kubernetes/kubelet.kubeconfig --cgroup-root=${CGROUP_ROOT} --hostname-override=%(name)s --node-ip=%(ip)s --v=2
+ExecStart=/usr/local/bin/kubelet --config=/etc/kubernetes/kubelet.yaml --kubeconfig=/etc/kubernetes/kubelet.kubeconfig \
+    --cgroup-root=${CGROUP_ROOT} --hostname-override=%(name)s --node-ip=%(ip)s --v=2
 Restart=always
 RestartSec=1
 KillMode=process

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from . import _control, _machine, _needs, _pki, _seed
-from ._base import CGROUP_VIEW, LABEL, LOCK, NETWORK, PREFIX, ROOT, STATE, LabError, cached, digest, lock, podman, put, put_json, read_json, run, say, until
+from ._base import CGROUP_VIEW, LABEL, LOCK, NETWORK, PREFIX, STATE, LabError, cached, digest, lock, podman, put, put_json, read_json, run, say, until
 from ._go import is_built, program
 from ._rootfs import host_image, pod_images
 from ._seed import DEFAULT_HOSTS, HARDWARE, HOSTS, KINDS, Kind, Npu
@@ -32,7 +32,7 @@ def parse_hosts(text: t.Optional[str]) -> dict[str, str]:
     """`npu-a,web=containerd17` -> {name: kind}; the known names have a kind of their own."""
     chosen: dict[str, str] = {}
     for item in [part.strip() for part in (text or ",".join(DEFAULT_HOSTS)).split(",") if part.strip()]:
-        name, _, kind = item.partition("=")
+        name, kind = item.partition("=")[::2]
         kind = kind or HOSTS.get(name, "")
         if kind not in KINDS:
             raise LabError("host %s: say its kind as NAME=KIND, one of %s; the names %s have one" % (name, ", ".join(KINDS), ", ".join(HOSTS)))
@@ -79,6 +79,10 @@ class Lab:
             lines.append("export KUBECONFIG=%s" % self.kubeconfig)
             lines.append('export PATH=%s:"$PATH"' % program("kube"))
         put(STATE / "env", "\n".join(lines) + "\n")
+        link = STATE / "payload"
+        if not link.is_symlink() or link.readlink() != payload_dir():
+            link.unlink(missing_ok=True)
+            link.symlink_to(payload_dir())
 
     # -- life
 
@@ -145,7 +149,7 @@ class Lab:
                 time.sleep(0.3)
             for name in ("etcd", "pki", "conf", "run"):
                 shutil.rmtree(STATE / name, ignore_errors=True)
-            for name in ("hosts.json", "inventory.yml", "env", "kubeconfig"):
+            for name in ("hosts.json", "inventory.yml", "env", "kubeconfig", "payload"):
                 (STATE / name).unlink(missing_ok=True)
             _machine.RECORD.rename(_machine.RECORD.with_name("machine-before-last.json"))
         return rest
@@ -181,7 +185,9 @@ class Lab:
 
     # -- use
 
-    def exec(self, host: str, argv: t.Union[str, t.Sequence[str]], timeout: float = 120, check: bool = True, stdin: t.Optional[str] = None) -> "subprocess.CompletedProcess[str]":
+    def exec(
+        self, host: str, argv: t.Union[str, t.Sequence[str]], timeout: float = 120, check: bool = True, stdin: t.Optional[str] = None
+    ) -> "subprocess.CompletedProcess[str]":
         """Run a command (list) or a shell line (text) on a host; LabError with its stderr when check and it fails."""
         words = ["sh", "-c", argv] if isinstance(argv, str) else list(argv)
         return podman("exec", *(["-i"] if stdin is not None else []), host, *words, timeout=timeout, check=check, stdin=stdin)
@@ -233,7 +239,7 @@ class Lab:
     def _foreign(self) -> None:
         listed = podman("ps", "-a", "--filter", "label=" + LABEL, "--format", '{{.Names}} {{index .Labels "%s"}}' % LABEL, check=False).stdout
         for line in listed.splitlines():
-            name, _, owner = line.partition(" ")
+            name, owner = line.partition(" ")[::2]
             if owner.strip() != str(STATE):
                 raise LabError("host %s belongs to the lab of another checkout (%s): take that one down first" % (name, owner.strip() or "unknown"))
 
@@ -360,5 +366,3 @@ def _rmdir(path: Path) -> None:
     except OSError:
         pass
 
-
-ROOT_DIR = ROOT

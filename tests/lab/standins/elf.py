@@ -17,7 +17,9 @@ def _header(kind: int, sections_at: int, sections: int, names: int, programs: in
     )
 
 
-def _section(name: int, kind: int, flags: int, at: int, size: int, link: int = 0, info: int = 0, align: int = 1, entry: int = 0, address: t.Optional[int] = None) -> bytes:
+def _section(
+    name: int, kind: int, flags: int, at: int, size: int, link: int = 0, info: int = 0, align: int = 1, entry: int = 0, address: t.Optional[int] = None
+) -> bytes:
     return struct.pack("<IIQQQQIIQQ", name, kind, flags, (at if flags & 2 else 0) if address is None else address, at, size, link, info, align, entry)
 
 

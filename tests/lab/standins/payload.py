@@ -104,25 +104,25 @@ unpack() { mkdir -p "$1"; tail -n +@LINE@ "$0" | tar -xzf - -C "$1"; }
 packages="rebellions-kmd rebellions-fw rbln-tools librbln"
 act=install
 while [ $# -gt 0 ]; do
-	case $1 in
-	--silent | -s) ;;
-	--uninstall) act=uninstall ;;
-	--extract) act=extract; shift; [ $# -gt 0 ] || { usage >&2; exit 2; }; target=$1 ;;
-	--version) echo "rebellions $version"; exit 0 ;;
-	--help | -h) usage; exit 0 ;;
-	*) usage >&2; exit 2 ;;
-	esac
-	shift
+    case $1 in
+    --silent | -s) ;;
+    --uninstall) act=uninstall ;;
+    --extract) act=extract; shift; [ $# -gt 0 ] || { usage >&2; exit 2; }; target=$1 ;;
+    --version) echo "rebellions $version"; exit 0 ;;
+    --help | -h) usage; exit 0 ;;
+    *) usage >&2; exit 2 ;;
+    esac
+    shift
 done
 if [ $act = extract ]; then unpack "$target"; exit 0; fi
 [ "$(id -u)" = 0 ] || { echo "rebellions $version: run as root" >&2; exit 1; }
 [ "$(uname -m)" = x86_64 ] || { echo "rebellions $version: for x86_64 only" >&2; exit 1; }
 export DEBIAN_FRONTEND=noninteractive
 if [ $act = uninstall ]; then
-	present=$(dpkg-query -W -f '${Package} ${db:Status-Abbrev}\\n' $packages 2>/dev/null | awk '$2 != "un" {print $1}')
-	[ -z "$present" ] || dpkg --purge $present
-	echo "rebellions $version: removed"
-	exit 0
+    present=$(dpkg-query -W -f '${Package} ${db:Status-Abbrev}\\n' $packages 2>/dev/null | awk '$2 != "un" {print $1}')
+    [ -z "$present" ] || dpkg --purge $present
+    echo "rebellions $version: removed"
+    exit 0
 fi
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 unpack "$work"
@@ -248,7 +248,8 @@ def legacy_deb(version: str = LEGACY_VERSION) -> dict[str, bytes]:
     entries = {**kmd, **_tools(version), **_libraries(version), **_firmware(version)}
     postinst = scripts["postinst"] + "ldconfig\n" + TOOLS_POSTINST.split("\n", 3)[3]
     prerm = TOOLS_PRERM + scripts["prerm"].split("\n", 3)[3]
-    return {"rebellions_%s_amd64.deb" % version: deb(_fields("rebellions", version, "Rebellions driver", Depends="kmod"), entries, {"postinst": postinst, "prerm": prerm})}
+    fields = _fields("rebellions", version, "Rebellions driver", Depends="kmod")
+    return {"rebellions_%s_amd64.deb" % version: deb(fields, entries, {"postinst": postinst, "prerm": prerm})}
 
 
 def toolkit_deb(version: str = TOOLKIT_VERSION) -> dict[str, bytes]:
@@ -256,7 +257,10 @@ def toolkit_deb(version: str = TOOLKIT_VERSION) -> dict[str, bytes]:
     entries = {
         "usr/local/bin/rbln-cdi-hook": Entry(FILES / "rbln-cdi-hook.py"),
         "usr/bin/rbln-ctk": Entry(
-            b'#!/bin/sh\n# Stand-in for rbln-ctk.\n[ "${1:-}" = --version ] && { echo "rbln-ctk version %s"; exit 0; }\necho "rbln-ctk: stand-in, only --version" >&2; exit 2\n'
+            (
+                b'#!/bin/sh\n# Stand-in for rbln-ctk.\n[ "${1:-}" = --version ] && { echo "rbln-ctk version %s"; exit 0; }\n'
+                b'echo "rbln-ctk: stand-in, only --version" >&2; exit 2\n'
+            )
             % version.encode()
         ),
         "etc/rbln/container-toolkit.yaml": Entry(b"hooks:\n  path: /usr/local/bin/rbln-cdi-hook\n  ldconfig-path: /sbin/ldconfig\n", mode=0o644),
