@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._settings import merge
 from ansible_collections.rebellions.npu.plugins.plugin_utils._host_tool import entries, fingerprints, kept_options
+from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import observe_options, read_inputs
 
 
 class ActionModule(ActionBase):
@@ -22,6 +24,8 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         args = dict(self._task.args)
         try:
+            if boolean(args.pop("from_inputs", False)):
+                args["options"] = dict(observe_options(read_inputs(self._templar, task_vars or {})), **args.get("options") or {})
             config = kept_options(merge(args))
             wanted = fingerprints(entries(config))
         except NpuError as exc:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Controller side of rbln_plan: inputs and one observation in, plan out. Nothing runs on the host."""
+"""Controller side of rbln_plan: inputs and one observation in, plan out. The host is touched only when no observation is given."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import typing as t
 
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.rebellions.npu.plugins.module_utils._inputs import misspelt, normalise
+from ansible_collections.rebellions.npu.plugins.module_utils._inputs import misspelt
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._plan import plan
 from ansible_collections.rebellions.npu.plugins.module_utils._support import check_rules
-from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import role_inputs
+from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import HOST_ROLES, cdi_options, observe_options, read_inputs
 
 PREFIX = "rbln"
-ROLES = ("rbln_preflight", "rbln_driver", "rbln_container_toolkit", "rbln_validator")
+EXTRA = "rbln_preflight_support_matrix_extra"
 
 
 def _problem_text(problem: t.Mapping[str, t.Any]) -> str:
@@ -33,44 +33,56 @@ def _table(host: str, steps: t.Sequence[t.Mapping[str, t.Any]]) -> str:
 
 class ActionModule(ActionBase):
     TRANSFERS_FILES = False
-    _requires_connection = False
     _supports_check_mode = True
 
     def run(self, tmp: t.Optional[str] = None, task_vars: t.Optional[dict[str, t.Any]] = None) -> dict[str, t.Any]:
-        task_vars = task_vars or {}
+        variables = task_vars or {}
         result = super().run(tmp, task_vars)
         _validation, args = self.validate_argument_spec(
             argument_spec={
-                "observation": {"type": "dict", "required": True},
+                "observation": {"type": "dict"},
                 "support_matrix": {"type": "list", "elements": "dict", "required": True},
                 "fail_on_stops": {"type": "bool", "default": True},
             }
         )
-        spec = role_inputs(ROLES)
-        set_names = [name for name in task_vars if name.startswith(PREFIX + "_")]
-        raw = {name: self._templar.template(task_vars[name]) for name in set_names if name in spec}
         observation = args["observation"]
+        if observation is None:
+            observation = self._observe(variables)
+            if observation.get("failed") or observation.get("unreachable"):
+                return dict(result, **observation)
+            result["ansible_facts"] = observation["ansible_facts"]
+        seen = observation["ansible_facts"]
         try:
-            wanted = normalise(raw, spec)
-            extra = wanted["rbln_preflight_support_matrix_extra"]
-            check_rules(extra, "rbln_preflight_support_matrix_extra")
+            wanted = read_inputs(self._templar, variables)
+            check_rules(wanted[EXTRA], EXTRA)
             planned = plan(
                 wanted,
-                observation["ansible_facts"]["rbln"],
-                observation["ansible_facts"]["rbln_runtimes"],
-                observation["ansible_facts"]["rbln_observed"],
-                extra + args["support_matrix"],
-                task_vars.get("group_names", []),
+                seen["rbln"],
+                seen["rbln_runtimes"],
+                seen["rbln_observed"],
+                wanted[EXTRA] + args["support_matrix"],
+                variables.get("group_names", []),
                 prefix=PREFIX,
             ).to_dict()
         except NpuError as exc:
             result.update(failed=True, msg=str(exc))
             return result
-        host = task_vars.get("inventory_hostname", "")
+        host = variables.get("inventory_hostname", "")
+        cdi = dict(cdi_options(wanted), path=wanted["rbln_container_toolkit_cdi_path"])
+        if cdi["form"] == "auto":
+            cdi["form"] = "kubernetes" if seen["rbln_runtimes"]["kubelet"]["present"] else "standalone"
+        result.update(
+            planned,
+            changed=False,
+            wanted=wanted,
+            options=observe_options(wanted),
+            cdi_options=cdi,
+            observation={"ansible_facts": seen},
+        )
         cautions = [_problem_text(item) for item in planned["cautions"] if item["severity"] != "info"]
-        for name, near in misspelt(set_names, spec, [role + "_" for role in ROLES]):
+        set_names = [name for name in variables if name.startswith(PREFIX + "_")]
+        for name, near in misspelt(set_names, wanted, [role + "_" for role in HOST_ROLES]):
             cautions.append("%s is no input of a role. Next: perhaps %s is meant." % (name, near))
-        result.update(planned, changed=False, wanted=wanted)
         if cautions:
             result["warnings"] = ["%s: %s" % (host, text) for text in cautions]
         if planned["steps"]:
@@ -78,3 +90,17 @@ class ActionModule(ActionBase):
         if planned["stops"] and args["fail_on_stops"]:
             result.update(failed=True, msg="Nothing was changed on %s. %s" % (host, " ".join(_problem_text(stop) for stop in planned["stops"])))
         return result
+
+    def _observe(self, variables: dict[str, t.Any]) -> dict[str, t.Any]:
+        task = self._task.copy()
+        task.args = {"from_inputs": True}
+        action = self._shared_loader_obj.action_loader.get(
+            "rebellions.npu.rbln_observe",
+            task=task,
+            connection=self._connection,
+            play_context=self._play_context,
+            loader=self._loader,
+            templar=self._templar,
+            shared_loader_obj=self._shared_loader_obj,
+        )
+        return action.run(task_vars=variables)

@@ -17,11 +17,13 @@ import typing as t
 from dataclasses import replace
 
 from ._cdi import compare
+from ._cdi_options import AUTO
 from ._cdi_write import remove_spec, write_spec
 from ._checks import SCOPES
 from ._host import Host, Probe, run_command
 from ._model import NpuError
-from ._observe import look_for, observe, prove_look
+from ._observe import cdi_options, look_for, observe, prove_look
+from ._runtime import detect_runtimes
 from ._settings import Settings, complete, read_settings
 from ._validate import FAILED, KEEP, MARKER_MODES, PASSED, WRITE, Proof
 from ._vendor import VendorProfile
@@ -93,7 +95,8 @@ def read_config(path: t.Optional[str], standard: str, host: Host) -> t.Dict[str,
 
 def refresh(profile: VendorProfile, host: Host, settings: Settings, check: bool = False) -> t.Dict[str, t.Any]:
     """Write, or remove, the specification when that is due; compare()'s answer with problems as dicts."""
-    found = compare(profile, host, settings.cdi, settings.cdi_path)
+    runtimes = detect_runtimes(host, settings.runtimes) if settings.cdi.form == AUTO else {}
+    found = compare(profile, host, cdi_options(settings, runtimes), settings.cdi_path)
     if found["changed"] and not check:
         if found["after"] is None:
             remove_spec(host, found["path"])

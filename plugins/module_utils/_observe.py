@@ -10,6 +10,7 @@ import typing as t
 from dataclasses import dataclass, replace
 
 from ._cdi import compare
+from ._cdi_options import AUTO, KUBERNETES, STANDALONE, CdiOptions
 from ._facts import observe as observe_facts
 from ._host import Host
 from ._host_files import compare_files
@@ -41,12 +42,19 @@ def _plain(value: t.Any) -> t.Any:
     return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
+def cdi_options(settings: Settings, runtimes: t.Mapping[str, t.Any]) -> CdiOptions:
+    """The CDI options with the form decided: a node gets the kubernetes form, because there the device plugin gives out the devices."""
+    if settings.cdi.form != AUTO:
+        return settings.cdi
+    return replace(settings.cdi, form=KUBERNETES if runtimes["kubelet"]["present"] else STANDALONE)
+
+
 def look(profile: VendorProfile, host: Host, settings: Settings) -> Look:
     """Facts, runtimes and CDI comparison. A specification that cannot be looked at has the state unknown, with the reason in problems."""
     facts = observe_facts(profile, host, settings.facts)
     runtimes = detect_runtimes(host, settings.runtimes)
     try:
-        cdi = _plain(compare(profile, host, settings.cdi, settings.cdi_path))
+        cdi = _plain(compare(profile, host, cdi_options(settings, runtimes), settings.cdi_path))
     except NpuError as exc:
         problem = Problem("cdi_not_compared", "error", exc.message, exc.next_step, profile.name)
         cdi = {"path": settings.cdi_path, "state": "unknown", "changed": False, "problems": [problem.to_dict()], "missing_host_paths": [], "conflicts": None}

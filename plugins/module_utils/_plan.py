@@ -27,9 +27,10 @@ class Plan:
     steps: t.List[Step] = field(default_factory=list)
     stops: t.List[Problem] = field(default_factory=list)
     cautions: t.List[Problem] = field(default_factory=list)
+    stale_units: t.List[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, t.Any]:
-        """steps, stops, cautions as plain data, roles that have to act, their acts, both in order, and the worst disruption of all steps."""
+        """steps, stops, cautions as plain data; roles that act and their acts, in order; units to restart although nothing is written; the worst disruption."""
         acts: dict[str, list[str]] = {role: [] for role in ROLE_ORDER}
         for step in self.steps:
             act = step.id.split(".")[1]
@@ -43,6 +44,7 @@ class Plan:
             "cautions": [caution.to_dict() for caution in self.cautions],
             "roles": [role for role in ROLE_ORDER if acts[role]],
             "acts": acts,
+            "stale_units": self.stale_units,
             "disruption": DISRUPTIONS[worst],
         }
 
@@ -53,6 +55,7 @@ class _Draft:
     steps: t.List[Step] = field(default_factory=list)
     stops: t.List[Problem] = field(default_factory=list)
     cautions: t.List[Problem] = field(default_factory=list)
+    stale_units: t.List[str] = field(default_factory=list)
 
     def step(self, **keys: t.Any) -> None:
         self.steps.append(Step(vendor=self.vendor, **keys))
@@ -254,7 +257,8 @@ def _runtimes(draft: _Draft, get: t.Callable[[str], t.Any], runtimes: t.Mapping[
         if runtime["refusal"]:
             draft.stop("runtime_refused", "%s: %s" % (name, runtime["refusal"]["reason"]), runtime["refusal"]["next_step"])
             continue
-        restart = bool(runtime["changes"]) or bool(runtime["process_stale"] and runtime["cdi"]["state"] in ("on", "on_by_default"))
+        stale = bool(runtime["process_stale"] and runtime["restart_unit"] and runtime["cdi"]["state"] in ("on", "on_by_default"))
+        restart = bool(runtime["changes"]) or stale
         if restart and runtime["restart_unit"] and get("runtime_restart") != "if_required":
             draft.stop(
                 "runtime_restart_not_allowed",
@@ -274,6 +278,7 @@ def _runtimes(draft: _Draft, get: t.Callable[[str], t.Any], runtimes: t.Mapping[
                 disruption=RESTART if runtime["restart_unit"] else NONE,
             )
         elif restart:
+            draft.stale_units.append(runtime["restart_unit"])
             draft.step(
                 id="toolkit.restart.%s" % runtime["name"],
                 role=TOOLKIT_ROLE,
@@ -326,4 +331,4 @@ def plan(
     pending = _driver(draft, wanted, facts, prefix)
     _toolkit(draft, wanted, facts, runtimes, observed, pending, prefix)
     _validator(draft, wanted, observed, facts)
-    return Plan(draft.steps, draft.stops, draft.cautions)
+    return Plan(draft.steps, draft.stops, draft.cautions, draft.stale_units)

@@ -22,6 +22,12 @@ extends_documentation_fragment:
   - rebellions.npu._attributes.facts
   - rebellions.npu._attributes.group
 options:
+  from_inputs:
+    description:
+      - Take the options from the inputs of the roles of this collection, so that the host is judged by what the roles would make of it.
+      - O(options) wins over them.
+    type: bool
+    default: false
   host_tool:
     description:
       - Fingerprints of the files of the host tool, by path. The action part of this module fills it in.
@@ -126,7 +132,12 @@ from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions 
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec=dict(ARGUMENTS, host_tool={"type": "dict", "default": {}}, options={"type": "dict", "default": {}}),
+        argument_spec=dict(
+            ARGUMENTS,
+            from_inputs={"type": "bool", "default": False},
+            host_tool={"type": "dict", "default": {}},
+            options={"type": "dict", "default": {}},
+        ),
         supports_check_mode=True,
     )
     try:

@@ -11,16 +11,17 @@ short_description: Plan what a run would do to a host with Rebellions NPUs
 version_added: 0.1.0
 description:
   - Compares the inputs of the roles of this collection with one observation of the host and returns the steps, the problems that stop the host, and the cautions.
-  - Runs on the controller only. Nothing is executed on the managed host and nothing is changed.
+  - Runs on the controller and changes nothing. The managed host is only touched when no O(observation) is given.
   - The inputs are the variables documented by the roles P(rebellions.npu.rbln_preflight#role), P(rebellions.npu.rbln_driver#role),
     P(rebellions.npu.rbln_container_toolkit#role), and P(rebellions.npu.rbln_validator#role). They are read once, here.
 author:
   - The rebellions.npu authors (@rebellions-npu)
 options:
   observation:
-    description: The registered result of M(rebellions.npu.rbln_observe).
+    description:
+      - The registered result of M(rebellions.npu.rbln_observe) in this run.
+      - Without it the host is observed first. Facts from a cache are never taken for it.
     type: dict
-    required: true
   support_matrix:
     description:
       - Rules of the support matrix. Each has C(os), C(version), C(kernel) (the kernel series), and may have C(drivers) (version constraints),
@@ -149,8 +150,33 @@ disruption:
   type: str
   returned: success
   sample: restart
+acts:
+  description: For each role the acts it has to do, in order.
+  type: dict
+  returned: success
+  sample:
+    driver: []
+    container_toolkit: [cdi, runtime]
+    validator: [markers]
+stale_units:
+  description: Units whose configuration is right and whose process is older than it.
+  type: list
+  elements: str
+  returned: success
 wanted:
   description: All inputs of the roles with their types put right.
+  type: dict
+  returned: success
+options:
+  description: Options for M(rebellions.npu.rbln_observe) and M(rebellions.npu.rbln_validate) that follow from the inputs.
+  type: dict
+  returned: success
+cdi_options:
+  description: Options for M(rebellions.npu.rbln_cdi_spec) that follow from the inputs and the host.
+  type: dict
+  returned: success
+observation:
+  description: The observation that was planned from.
   type: dict
   returned: success
 """

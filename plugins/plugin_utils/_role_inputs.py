@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The inputs of our roles as their argument_specs state them: the one list of names, types and defaults."""
+"""The inputs of the host roles: the argument specs are the one list of names, types and defaults; what they mean for the modules is said here."""
 
 from __future__ import annotations
 
@@ -10,13 +10,55 @@ import typing as t
 
 import yaml
 
-ROLES = pathlib.Path(__file__).resolve().parents[2] / "roles"
+from ansible_collections.rebellions.npu.plugins.module_utils._inputs import normalise
+
+COLLECTION = pathlib.Path(__file__).resolve().parents[2]
+HOST_ROLES = ("rbln_discover", "rbln_preflight", "rbln_driver", "rbln_container_toolkit", "rbln_validator")
+HOOKS = {"auto": "auto", "always": "on", "never": "off"}
 
 
-def role_inputs(roles: t.Iterable[str]) -> dict[str, t.Any]:
+def role_inputs(roles: t.Iterable[str] = HOST_ROLES) -> dict[str, t.Any]:
     """Options of the `main` entry of each role, merged: {variable: spec}."""
     merged: dict[str, t.Any] = {}
     for role in roles:
-        text = (ROLES / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8")
+        text = (COLLECTION / "roles" / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8")
         merged.update(yaml.safe_load(text)["argument_specs"]["main"]["options"])
     return merged
+
+
+def read_inputs(templar: t.Any, variables: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """All inputs of the host roles, typed. NpuError names the variable that is wrong."""
+    spec = role_inputs()
+    raw = {name: variables.get(name, entry.get("default")) for name, entry in spec.items()}
+    return normalise({name: templar.template(value) for name, value in raw.items()}, spec)
+
+
+def cdi_options(wanted: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Options of rbln_cdi_spec but for its path; the form may still be auto."""
+    get = {name[len("rbln_container_toolkit_") :]: value for name, value in wanted.items() if name.startswith("rbln_container_toolkit_")}
+    options = {
+        "form": get["cdi_form"],
+        "driver_root": get["driver_root"],
+        "selinux_context": get["selinux"],
+        "hooks": HOOKS[get["hooks"]],
+        "hook_path": get["hook_path"],
+        "legacy_hookname": get["legacy_hookname"],
+        "zero_devices": get["zero_devices"],
+    }
+    if get["library_path"]:
+        options["container_library_path"] = get["library_path"]
+    return options
+
+
+def observe_options(wanted: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Options of rbln_observe, rbln_validate and the host tool."""
+    return {
+        "driver_version": wanted["rbln_driver_version"] or None,
+        "firmware_version": wanted["rbln_validator_firmware_version"] or None,
+        "blocking": wanted["rbln_validator_blocking"],
+        "expected_addresses": wanted["rbln_discover_expected_addresses"],
+        "timeout": wanted["rbln_discover_timeout"],
+        "runtimes": wanted["rbln_container_toolkit_runtimes"],
+        "cdi": cdi_options(wanted),
+        "cdi_path": wanted["rbln_container_toolkit_cdi_path"],
+    }
