@@ -1,0 +1,134 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Controller side of rbln_runtime_config: text is edited here, the host only reads and writes bytes. Nothing runs on a host that is right already."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils import _runtime_set as runtime_set
+from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_edit import Source
+from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_undo import RECORD, read_record
+from ansible_collections.rebellions.npu.plugins.plugin_utils._toml_edit import tomlkit
+
+WRITER = "rebellions.npu.rbln_config_write"
+DETECT = "rebellions.npu.rbln_runtime_detect"
+NAMES = ["selected", "containerd", "docker", "cri-o", "podman"]
+ARGUMENT_SPEC = {
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "runtimes": {"type": "dict"},
+    "runtime": {"type": "list", "elements": "str", "choices": NAMES, "default": ["selected"]},
+    "spec_dirs": {"type": "list", "elements": "path", "default": ["/var/run/cdi"]},
+    "backup": {"type": "bool", "default": True},
+    "root": {"type": "path", "default": "/"},
+}
+
+
+class ActionModule(ActionBase):
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+
+    def run(self, tmp: t.Optional[str] = None, task_vars: t.Optional[dict[str, t.Any]] = None) -> dict[str, t.Any]:
+        self._task_vars = task_vars or {}
+        result = super().run(tmp, task_vars)
+        _validation, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        try:
+            if tomlkit is None:
+                raise NpuError("tomlkit is not installed for the Python of the controller.", "Install it there: pip install tomlkit.")
+            for directory in args["spec_dirs"]:
+                if not directory.startswith("/"):
+                    raise NpuError("spec_dirs has %r." % directory, "Give absolute paths.")
+            detected = args["runtimes"] or self._detect(args)
+            chosen = runtime_set.choose(detected, args["runtime"])
+            act = self._present if args["state"] == "present" else self._absent
+            result.update(changed=False, files=[], backups=[], judged=None, restart_required=False, restart_units=[])
+            result.update(act(chosen, args))
+        except NpuError as exc:
+            result.update(failed=True, msg=str(exc))
+        return result
+
+    def _module(self, name: str, args: dict[str, t.Any]) -> dict[str, t.Any]:
+        answer = self._execute_module(module_name=name, module_args=args, task_vars=self._task_vars)
+        if answer.get("failed") or answer.get("unreachable"):
+            message = answer.get("msg") or answer.get("module_stderr") or "no answer"
+            raise NpuError(str(message).strip())
+        return answer
+
+    def _detect(self, args: dict[str, t.Any]) -> dict[str, t.Any]:
+        names = [name for name in args["runtime"] if name != "selected"]
+        asked = {"root": args["root"], "runtime": names, "spec_dir": args["spec_dirs"][0] if args["spec_dirs"] else "/var/run/cdi"}
+        return self._module(DETECT, asked)["ansible_facts"]["rbln_runtimes"]
+
+    def _read(self, paths: t.Sequence[str], args: dict[str, t.Any]) -> dict[str, t.Any]:
+        return self._module(WRITER, {"read": list(paths), "root": args["root"]})
+
+    def _present(self, chosen: t.Sequence[runtime_set.Runtime], args: dict[str, t.Any]) -> dict[str, t.Any]:
+        refused = runtime_set.refusals(chosen)
+        if refused:
+            raise NpuError(" ".join(refused))
+        open_ones = [runtime for runtime in chosen if runtime_set.wants_change(runtime, args["spec_dirs"])]
+        if not open_ones:
+            return {"runtimes": [_said(runtime, None) for runtime in chosen]}
+        answer = self._read(runtime_set.paths_of(open_ones), args)
+        files = runtime_set.sources(answer["files"])
+        missing = {path: item["missing_dirs"] for path, item in answer["files"].items()}
+        found = runtime_set.present(open_ones, files, missing, args["spec_dirs"], args["backup"])
+        return self._finish(chosen, open_ones, found, answer, args)
+
+    def _absent(self, chosen: t.Sequence[runtime_set.Runtime], args: dict[str, t.Any]) -> dict[str, t.Any]:
+        wanted = runtime_set.paths_of(chosen)
+        answer = self._read(wanted, args)
+        files = runtime_set.sources(answer["files"])
+        record = read_record(files.get(RECORD) or Source(RECORD))
+        more = [path for path in record["files"] if path not in files]
+        if more:
+            files.update(runtime_set.sources(self._read(more, args)["files"]))
+        found = runtime_set.absent(chosen, files, record)
+        if any(note for edit in found.edits for note in edit.files) or len(record["files"]) < len(read_record(files[RECORD])["files"]):
+            runtime_set.finish_record(found, files[RECORD], record)
+        return self._finish(chosen, chosen, found, answer, args)
+
+    def _finish(
+        self,
+        chosen: t.Sequence[runtime_set.Runtime],
+        edited: t.Sequence[runtime_set.Runtime],
+        found: runtime_set.WriteSet,
+        answer: dict[str, t.Any],
+        args: dict[str, t.Any],
+    ) -> dict[str, t.Any]:
+        edits = {edit.name: edit for edit in found.edits}
+        result: dict[str, t.Any] = {
+            "changed": bool(found.files) or bool(answer["restored"]),
+            "restored": answer["restored"],
+            "runtimes": [_said(runtime, edits.get(runtime["name"])) for runtime in chosen],
+            "files": [request["path"] for request in found.files if request["path"] != RECORD],
+        }
+        warnings = ["%s: %s" % (edit.name, text) for edit in found.edits for text in edit.warnings]
+        if warnings:
+            result["warnings"] = warnings
+        if self._task.diff and found.diffs:
+            result["diff"] = [{"prepared": text} for text in found.diffs]
+        if found.files and not self._task.check_mode:
+            wrote = self._module(WRITER, {"files": found.files, "judges": found.judges, "root": args["root"]})
+            result.update(backups=wrote["backups"], judged=wrote["judged"])
+        units = [runtime["restart_unit"] for runtime in edited if edits.get(runtime["name"]) and edits[runtime["name"]].files and runtime.get("restart_unit")]
+        result["restart_units"] = list(dict.fromkeys(units))
+        result["restart_required"] = any(edit.files for edit in found.edits)
+        return result
+
+
+def _said(runtime: runtime_set.Runtime, edit: t.Any) -> dict[str, t.Any]:
+    changed = bool(edit is not None and edit.files)
+    return {
+        "name": runtime["name"],
+        "flavor": runtime.get("flavor", "system"),
+        "changed": changed,
+        "effective": edit.effective if edit is not None else True,
+        "files": [item.path for item in edit.files] if edit is not None else [],
+        "unit": runtime.get("restart_unit") or runtime.get("unit"),
+        "restart_required": changed,
+    }
