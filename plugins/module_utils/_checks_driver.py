@@ -28,7 +28,7 @@ def _probe_state(context: Context, *names: str) -> str:
 @SCOPE.check()
 def npus_found(context: Context) -> t.Optional[Verdict]:
     """At least one NPU, and every address that is expected, is on the PCI bus."""
-    present = [npu.get("address") for npu in context.npus]
+    present = [npu.get("address") for npu in context.npus if npu.get("in_pci") is not False]
     expected = [str(address).lower() for address in context.wanted.get("expected_addresses") or []]
     evidence = {"present": present, "expected": expected}
     gone = [address for address in expected if address not in present]
@@ -193,22 +193,25 @@ def device_counts(context: Context) -> t.Optional[Verdict]:
     if not npus:
         return None
     answered, why = _tool(context)
-    shown = [npu for npu in npus if npu.get("index") is not None or (npu.get("status") or {}).get("word")]
+    on_bus = [npu for npu in npus if npu.get("in_pci") is not False]
+    shown = [npu for npu in npus if npu.get("in_smi")]
     nodes = [npu for npu in npus if (npu.get("node") or {}).get("kind") == "char"]
     usable = [npu for npu in npus if npu.get("usable")]
-    count = context.part("smi").get("devices")
-    count = len(shown) if count is None or len(shown) < count <= len(npus) else count
-    missing = [npu["address"] for npu in npus if answered and npu not in shown]
-    unusable = [npu["address"] for npu in npus if npu not in usable and npu["address"] not in missing]
-    evidence = {"pci": len(npus), "tool": count if answered else None, "dev": len(nodes), "usable": len(usable), "missing": missing, "unusable": unusable}
-    detail = "expected %d, the driver sees %s, %d under /dev, usable %d" % (len(npus), count if answered else "?", len(nodes), len(usable))
+    missing = [npu["address"] for npu in on_bus if answered and npu not in shown]
+    strange = [npu["address"] for npu in npus if npu not in on_bus]
+    unusable = [npu["address"] for npu in on_bus if npu not in usable and npu["address"] not in missing]
+    evidence: t.Dict[str, t.Any] = {"pci": len(on_bus), "tool": len(shown) if answered else None, "dev": len(nodes), "usable": len(usable)}
+    evidence.update({"missing": missing, "unusable": unusable, "not_on_bus": strange})
+    detail = "expected %d, the driver sees %s, %d under /dev, usable %d" % (len(on_bus), len(shown) if answered else "?", len(nodes), len(usable))
+    if strange:
+        detail += "; not on the bus: %s" % ", ".join(strange)
     if missing:
         detail += "; missing: %s" % ", ".join(missing)
     if unusable:
         reasons = {npu["address"]: _reason(npu) for npu in npus}
         detail += "; unusable: %s" % ", ".join("%s (%s)" % (address, reasons[address]) for address in unusable)
     step = "Do not join this host to a cluster: reload the driver or reboot, then look at the named cards."
-    if missing or unusable or len(nodes) != len(npus) or (answered and count != len(npus)):
+    if missing or strange or unusable or len(nodes) != len(on_bus):
         return Verdict(False, detail, evidence, step)
     if answered is None:
         return Verdict(None, "%s (%s)" % (detail, why), evidence, step)
@@ -249,7 +252,7 @@ def device_words(context: Context) -> t.Optional[Verdict]:
     if not context.container_npus or not answered:
         return None
     words = {npu["address"]: (npu.get("status") or {}).get("word") for npu in context.container_npus}
-    bad = ["%s: %s" % (address, word) for address, word in words.items() if word is not None and word not in context.profile.healthy_words]
+    bad = ["%s: %s" % (address, word) for address, word in words.items() if word is not None and word.lower() not in context.profile.healthy_words]
     unknown = ["health of %s" % address for address, word in words.items() if word is None]
     return verdict_of(bad, unknown, "%s on every device" % "/".join(context.profile.healthy_words), {"words": words},
                       "Look up the word with the vendor's support; reset the device or reload the driver.")
@@ -321,7 +324,7 @@ def numa_known(context: Context) -> t.Optional[Verdict]:
         return None
     nodes = {npu["address"]: npu.get("numa_node") for npu in context.npus}
     unknown = [address for address, node in nodes.items() if node is None]
-    return verdict_of([], ["NUMA node of %s" % address for address in unknown], "NUMA nodes %s" % sorted(set(str(node) for node in nodes.values())),
+    return verdict_of([], ["NUMA node of %s" % address for address in unknown], "NUMA nodes %s" % ", ".join(sorted(set(str(node) for node in nodes.values()))),
                       {"numa": nodes}, "Turn the NUMA domains on in the BIOS if the host has more than one socket.")
 
 

@@ -140,9 +140,14 @@ def cdi_no_conflict(context: Context) -> t.Optional[Verdict]:
 
 
 def selected_runtimes(context: Context) -> t.List[Data]:
-    """The runtimes that matter on this host."""
+    """The runtimes that matter on this host. Two may have one name, such as the system's containerd and that of k3s."""
     names = list(context.runtimes.get("selected") or [])
-    return [runtime for runtime in context.runtimes.get("runtimes") or [] if runtime.get("name") in names]
+    return [runtime for runtime in context.runtimes.get("runtimes") or [] if runtime.get("selected", runtime.get("name") in names)]
+
+
+def label(runtime: Data) -> str:
+    flavor = runtime.get("flavor")
+    return "%s of %s" % (runtime["name"], flavor) if flavor not in (None, "system") else str(runtime["name"])
 
 
 @SCOPE.check()
@@ -164,7 +169,7 @@ def runtime_cdi_on(context: Context) -> t.Optional[Verdict]:
     runtimes = selected_runtimes(context)
     if not runtimes:
         return None
-    states = {str(runtime["name"]): (runtime.get("cdi") or {}).get("state") for runtime in runtimes}
+    states = {label(runtime): (runtime.get("cdi") or {}).get("state") for runtime in runtimes}
     bad = ["%s: CDI is %s" % (name, state) for name, state in states.items() if state in ("off", "unsupported")]
     unknown = ["CDI of %s" % name for name, state in states.items() if state not in ("off", "unsupported", "on", "on_by_default")]
     return verdict_of(bad, unknown, "on in %s" % ", ".join(states), {"states": states}, "Configure the runtime; one without CDI needs a newer release.")
@@ -188,7 +193,7 @@ def runtime_reads_dir(context: Context) -> t.Optional[Verdict]:
     where = posixpath.dirname(_spec(context) or str(context.cdi.get("path") or ""))
     if not runtimes or not where:
         return None
-    dirs = {str(runtime["name"]): list((runtime.get("cdi") or {}).get("spec_dirs") or []) for runtime in runtimes}
+    dirs = {label(runtime): list((runtime.get("cdi") or {}).get("spec_dirs") or []) for runtime in runtimes}
     bad = ["%s reads %s, not %s" % (name, ", ".join(listed), where) for name, listed in dirs.items() if listed and not _reads(context, listed)]
     unknown = ["directories of %s" % name for name, listed in dirs.items() if not listed]
     return verdict_of(bad, unknown, "%s is read" % where, {"spec_dirs": dirs}, "Configure the runtime, or write the specification where it reads.")
@@ -200,7 +205,7 @@ def runtime_is_fresh(context: Context) -> t.Optional[Verdict]:
     runtimes = [runtime for runtime in selected_runtimes(context) if runtime.get("name") != "podman"]
     if not runtimes:
         return None
-    stale = {str(runtime["name"]): runtime.get("process_stale") for runtime in runtimes}
+    stale = {label(runtime): runtime.get("process_stale") for runtime in runtimes}
     bad = ["%s runs with an older configuration" % name for name, value in stale.items() if value]
     unknown = ["age of %s" % name for name, value in stale.items() if value is None]
     units = ", ".join(str(runtime.get("restart_unit") or runtime.get("unit") or runtime["name"]) for runtime in runtimes if runtime.get("process_stale"))
@@ -232,7 +237,7 @@ def runtime_sees_spec(context: Context) -> t.Optional[Verdict]:
     bad, unknown, evidence = [], [], {}
     wanted = _device_names(context)
     for runtime, answer in _answers(context):
-        name = str(runtime["name"])
+        name = label(runtime)
         if not answer.ok:
             evidence[name] = answer.to_dict()
             unknown.append("%s does not say (%s)" % (name, answer.detail or answer.state))
