@@ -12,6 +12,14 @@ import yaml
 
 from ansible_collections.rebellions.npu.plugins.module_utils._inputs import normalise
 
+try:
+    from ansible.template import trust_as_template
+except ImportError:  # ansible-core 2.18 and before template any text
+
+    def trust_as_template(value: str) -> str:
+        return value
+
+
 COLLECTION = pathlib.Path(__file__).resolve().parents[2]
 HOST_ROLES = ("rbln_discover", "rbln_preflight", "rbln_driver", "rbln_container_toolkit", "rbln_validator")
 HOOKS = {"auto": "auto", "always": "on", "never": "off"}
@@ -26,10 +34,16 @@ def role_inputs(roles: t.Iterable[str] = HOST_ROLES) -> dict[str, t.Any]:
     return merged
 
 
+def _default(entry: t.Mapping[str, t.Any]) -> t.Any:
+    """The default of an option; a text of ours may be a template (rbln_driver_ca_cert names a shared input)."""
+    value = entry.get("default")
+    return trust_as_template(value) if isinstance(value, str) else value
+
+
 def read_inputs(templar: t.Any, variables: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     """All inputs of the host roles, typed. NpuError names the variable that is wrong."""
     spec = role_inputs()
-    raw = {name: variables.get(name, entry.get("default")) for name, entry in spec.items()}
+    raw = {name: variables[name] if name in variables else _default(entry) for name, entry in spec.items()}
     return normalise({name: templar.template(value) for name, value in raw.items()}, spec)
 
 
