@@ -214,13 +214,14 @@ def driver_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]
             "the package %s %s and a runfile installation (%s) are both here" % (package["name"], package["version"], other),
             "drain the host, remove the package, then install from the runfile again",
         )
-    now = [row["version"] for row in driver["dkms"] if row["kernel"] == kernel["running"] and row["state"] == "installed"]
-    if len(set(now)) > 1:
+    versions = sorted({row["version"] for row in driver["dkms"]})
+    if len(versions) > 1:
+        now = {row["version"] for row in driver["dkms"] if row["kernel"] == kernel["running"] and row["state"] == "installed"}
         yield Problem(
             "two_dkms_versions",
-            ERROR,
-            "DKMS has several versions installed for kernel %s: %s" % (kernel["running"], ", ".join(sorted(now))),
-            "remove the older one with dkms remove",
+            WARNING,
+            "DKMS has several versions of the driver: %s; for the running kernel it installed %s" % (", ".join(versions), ", ".join(sorted(now)) or "none"),
+            "remove those not wanted with dkms remove --all, or a kernel update builds them again",
         )
     for row in driver["dkms"]:
         if row["state"] == "failed":

@@ -1,0 +1,73 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""os-release of odd and of usual systems."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._osinfo import describe_os, parse_os_release, read_arch, read_os
+from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import Tree, case
+
+F10 = "F10-os-release-odd"
+ROWS: list[tuple[str, str, tuple[str | None, ...]]] = [
+    ("F10 sid", case(F10, "debian-sid"), ("debian", None, "debian", "debian", None, "sid")),
+    ("F10 mint", case(F10, "mint"), ("linuxmint", "22.1", "debian", "ubuntu", "24.04", "noble")),
+    ("F10 pop", case(F10, "pop"), ("pop", "22.04", "debian", "ubuntu", "22.04", "jammy")),
+    ("F10 ol", case(F10, "ol"), ("ol", "9.6", "redhat", "rhel", "9.6", None)),
+    ("F10 rocky", case(F10, "rocky"), ("rocky", "9.7", "redhat", "rhel", "9.7", None)),
+    ("ubuntu", 'ID=ubuntu\nID_LIKE=debian\nVERSION_ID="24.04"\nVERSION_CODENAME=noble\n', ("ubuntu", "24.04", "debian", "ubuntu", "24.04", "noble")),
+    ("debian", 'ID=debian\nVERSION_ID="12"\nVERSION_CODENAME=bookworm\n', ("debian", "12", "debian", "debian", "12", "bookworm")),
+    ("alma", 'ID="almalinux"\nID_LIKE="rhel centos fedora"\nVERSION_ID="10.2"\n', ("almalinux", "10.2", "redhat", "rhel", "10.2", None)),
+    ("rhel", 'ID="rhel"\nID_LIKE="fedora"\nVERSION_ID="10.0"\n', ("rhel", "10.0", "redhat", "rhel", "10.0", None)),
+    ("unknown el", 'ID="newel"\nID_LIKE="rhel fedora"\nVERSION_ID="3"\nPLATFORM_ID="platform:el9"\n', ("newel", "3", "redhat", "rhel", "9", None)),
+    ("fedora", "ID=fedora\nVERSION_ID=42\n", ("fedora", "42", "redhat", "fedora", "42", None)),
+    ("LMDE", 'ID=linuxmint\nID_LIKE=debian\nVERSION_ID="6"\nDEBIAN_CODENAME=bookworm\n', ("linuxmint", "6", "debian", "debian", "12", "bookworm")),
+    ("derivative of a base not known", "ID=elementary\nID_LIKE=ubuntu\nVERSION_ID=9\nUBUNTU_CODENAME=zippy\n", ("elementary", "9", "debian", "ubuntu", None, "zippy")),
+    ("suse", 'ID="sles"\nID_LIKE="suse"\nVERSION_ID="15.6"\n', ("sles", "15.6", "suse", "sles", "15.6", None)),
+    ("arch", "ID=arch\n", ("arch", None, None, "arch", None, None)),
+    ("empty", "", (None, None, None, None, None, None)),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
+def test_describe(text: str, expected: tuple[str | None, ...]) -> None:
+    found = describe_os(parse_os_release(text))
+    assert tuple(found[key] for key in ("id", "version_id", "family", "base_id", "base_version", "codename")) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("NAME='Linux Mint'", {"NAME": "Linux Mint"}),
+        ('NAME="a \\"b\\" \\$c"', {"NAME": 'a "b" $c'}),
+        ("NAME=Pop!_OS # comment", {"NAME": "Pop!_OS"}),
+        ("# NAME=x", {}),
+        ("NAME='open", {}),
+        ("just words", {}),
+        ("NAME=", {"NAME": ""}),
+        ("  NAME=x\r", {"NAME": "x"}),
+    ],
+)
+def test_F10_shell_quoting(line: str, expected: dict[str, str]) -> None:
+    assert parse_os_release(line + "\n") == expected
+
+
+def test_usr_lib_is_read_when_etc_has_none(tmp_path: Path) -> None:
+    found, probe = read_os(Tree(tmp_path).write("/usr/lib/os-release", "ID=debian\nVERSION_ID=13\n").host())
+    assert (found["id"], found["version_id"], probe.state) == ("debian", "13", "value")
+
+
+def test_code_name_of_debian_version(tmp_path: Path) -> None:
+    tree = Tree(tmp_path).write("/etc/os-release", "ID=debian\n").write("/etc/debian_version", "forky/sid\n")
+    assert read_os(tree.host())[0]["codename"] == "sid"
+
+
+@pytest.mark.parametrize(("machine", "expected"), [(62, "x86_64"), (183, "aarch64"), (9999, None)])
+def test_arch(tmp_path: Path, machine: int, expected: str | None) -> None:
+    assert read_arch(Tree(tmp_path).write("/bin/sh", b"\x7fELF\x02\x01" + b"\0" * 12 + machine.to_bytes(2, "little")).host()) == expected
+
+
+def test_arch_of_no_elf(tmp_path: Path) -> None:
+    assert read_arch(Tree(tmp_path).write("/bin/sh", "#!").host()) is None
