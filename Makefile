@@ -40,10 +40,10 @@ packages: env ## install missing system packages (root) or name them
 	@$(PY) -m tests.tools.packages install
 
 demo: stage ## simulated NPU servers brought from nothing to allocatable NPUs; asks first, YES=1 does not
-	@$(PY) -m tests.demo up
+	@$(PY) -m tests.lab demo
 
 demo-down: stage ## undo the demo and compare the machine with its state before
-	@$(PY) -m tests.demo down
+	@$(PY) -m tests.lab demo-down
 
 lab-up lab-status lab-down: stage ## the simulated servers alone
 	@$(PY) -m tests.lab $(subst lab-,,$@)
