@@ -177,7 +177,8 @@ def _effective_1(files: ConfigSet) -> Effective:
     if version > 2:
         return _broken(files, "containerd 1.x does not read version %d files" % version)
     if version == 2:
-        for name in disabled + list(plugins):
+        # A table with another prefix is refused too, but that is left to containerd to say: its plugins may come from elsewhere.
+        for name in disabled + [name for name in plugins if "." not in name]:
             if not name.startswith("io.containerd.") or name.count(".") < 3:
                 return _broken(files, "%r is not a plugin name of version 2 (io.containerd.TYPE.vN.NAME)" % name)
     table_id = ID_V2 if version == 2 else ID_V1

@@ -77,7 +77,9 @@ UPGRADE = "upgrade containerd to 1.7 or newer"
 OWNERS = (
     (
         "kubespray",
-        re.compile(r"kubespray|^\s*max_container_log_line_size\s*=|base_runtime_spec\s*=\s*[\"']/etc/containerd/cri-base\.json[\"']", re.IGNORECASE | re.MULTILINE),
+        re.compile(
+            r"kubespray|^\s*max_container_log_line_size\s*=|base_runtime_spec\s*=\s*[\"']/etc/containerd/cri-base\.json[\"']", re.IGNORECASE | re.MULTILINE
+        ),
         "set enable_cdi: true in the kubespray inventory and run kubespray; it writes this file anew",
     ),
 )
@@ -356,7 +358,7 @@ def dropin_target(context: Context, files: ConfigSet, root: str, keys: t.Sequenc
 def late_name(owner: t.Optional[ConfigFile], directory: str, name: str) -> str:
     """99-NAME, or a name that sorts after the file that would win otherwise."""
     last = posixpath.basename(owner.path) if owner is not None and posixpath.dirname(owner.path) == directory else ""
-    for candidate in ("99-" + name, "zz-" + name):
+    for candidate in ("99-" + name, "zz-" + name, "zzz-" + name):
         if candidate > last:
             return candidate
     return last[: -len(".toml")] + "z-" + name
