@@ -52,7 +52,7 @@ options:
     type: str
   containers_before:
     description:
-      - What RV(ansible_facts.rbln_observed.containers) of M(rebellions.npu.rbln_observe) said before docker was restarted.
+      - What C(ansible_facts.rbln_observed.containers) of M(rebellions.npu.rbln_observe) said before docker was restarted.
       - Each of them that ran must run again.
     type: list
     elements: dict

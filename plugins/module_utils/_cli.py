@@ -196,5 +196,5 @@ def main(profile: VendorProfile, standard_config: str, argv: t.Sequence[str], sa
         say(json.dumps(seen, sort_keys=True))
         return {PASSED: OK, FAILED: BAD}.get(seen["observed"]["state"], UNKNOWN)
     except NpuError as exc:
-        print("%s: %s" % (parser.prog, exc), file=sys.stderr)
+        sys.stderr.write("%s: %s\n" % (parser.prog, exc))
         return USAGE

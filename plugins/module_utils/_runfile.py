@@ -80,7 +80,7 @@ def execute(path: str, sha256: str, arguments: t.Sequence[str], timeout: float) 
     if found != sha256.lower():
         raise NpuError("The SHA-256 of %s is %s, not %s." % (path, found, sha256), "Remove the file and run again.")
     try:
-        done = subprocess.run(
+        done = subprocess.run(  # pylint: disable=ansible-bad-function
             [path, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

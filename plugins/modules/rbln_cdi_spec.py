@@ -122,7 +122,7 @@ options:
     elements: str
     default: []
   groups:
-    description: The RSD group number by device node name, such as C({rbln0: 1}). Without it, sysfs and then C(rbln-smi) are asked.
+    description: "The RSD group number by device node name, such as C({rbln0: 1}). Without it, sysfs and then C(rbln-smi) are asked."
     type: dict
   machine:
     description: The machine of the libraries as C(uname -m) names it. Without it, the one this runs on.

@@ -90,7 +90,7 @@ waited:
   returned: when O(act=wait)
   type: dict
 result:
-  description: For this host the cluster, the acting host, objects, node, DaemonSets, allocatable NPUs, RV(result.ok), and the error.
+  description: For this host the cluster, the acting host, objects, node, DaemonSets, allocatable NPUs, C(ok), and the error.
   returned: when O(act=judge)
   type: dict
 requests:

@@ -365,4 +365,3 @@ def _rmdir(path: Path) -> None:
         path.rmdir()
     except OSError:
         pass
-

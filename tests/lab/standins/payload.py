@@ -255,7 +255,7 @@ def legacy_deb(version: str = LEGACY_VERSION) -> dict[str, bytes]:
 def toolkit_deb(version: str = TOOLKIT_VERSION) -> dict[str, bytes]:
     """The vendor's container toolkit: only the hook does something."""
     entries = {
-        "usr/local/bin/rbln-cdi-hook": Entry(FILES / "rbln-cdi-hook.py"),
+        "usr/local/bin/rbln-cdi-hook": Entry(b"#!/usr/bin/python3\n" + (FILES / "rbln-cdi-hook.py").read_bytes()),
         "usr/bin/rbln-ctk": Entry(
             (
                 b'#!/bin/sh\n# Stand-in for rbln-ctk.\n[ "${1:-}" = --version ] && { echo "rbln-ctk version %s"; exit 0; }\n'

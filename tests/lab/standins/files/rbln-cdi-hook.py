@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Stand-in for rbln-cdi-hook: an OCI createContainer hook that makes links and refreshes the loader cache in the container's root."""

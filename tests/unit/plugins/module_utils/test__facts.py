@@ -403,7 +403,7 @@ PROBLEMS: list[tuple[str, Change, list[str]]] = [
     ("firmware", lambda tree: tree.write("/sys/class/rebellions/rbln1/fw_ver", "3.0.0\n"), ["firmware_mismatch"]),
     ("library", lambda tree: tree.write("/usr/lib/librbln-ml.so.3.0.0"), ["library_mismatch"]),
     ("unsigned under Secure Boot", lambda tree: (secure(tree), tree.kernel(KERNEL, False, module_file("3.2.2"))), ["secure_boot_unsigned"]),
-    ("signed under Secure Boot", lambda tree: secure(tree), []),
+    ("signed under Secure Boot", secure, []),
     ("kernel without headers is next", lambda tree: tree.kernel("6.8.0-138-generic", False), ["headers_missing_next_boot"]),
     ("kernel without module is next", lambda tree: tree.kernel("6.8.0-138-generic"), ["module_missing_next_boot"]),
     ("driver of a container too", lambda tree: tree.program("/run/rbln/driver/usr/bin/rbln-smi", "exit 1\n"), ["driver_host_and_container"]),
