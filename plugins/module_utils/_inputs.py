@@ -15,7 +15,7 @@ Spec = t.Mapping[str, t.Mapping[str, t.Any]]
 
 _TRUE = ("true", "yes", "on", "1", "y", "t")
 _FALSE = ("false", "no", "off", "0", "n", "f")
-_TEXT_ONLY = re.compile(r"(^|_)(version|versions|tag|digest|sha256)$")
+_TEXT_ONLY = re.compile(r"(^|[_.])(version|versions|tag|digest|sha256)$")
 _MISSING = object()
 
 
