@@ -72,6 +72,7 @@ def detect_runtimes(host: Host, options: t.Optional[RuntimeOptions] = None) -> t
     _select(context, runtimes, serving, ambiguous)
     for reader, runtime in found:
         reader.propose(runtime)
+    _settle(context, runtimes)
     return {
         "schema": SCHEMA,
         "runtimes": [runtime.to_dict() for runtime in runtimes],
@@ -82,6 +83,15 @@ def detect_runtimes(host: Host, options: t.Optional[RuntimeOptions] = None) -> t
         "ambiguous": ambiguous,
         "problems": [problem.to_dict() for problem in context.problems],
     }
+
+
+def _settle(context: Context, runtimes: t.Sequence[Runtime]) -> None:
+    """A change that was stopped in the middle has to be made whole, whatever the files say now."""
+    journal = context.options.state_dir + "/transaction.json"
+    if context.options.state_dir and context.host.exists(journal):
+        for runtime in runtimes:
+            if runtime.selected and runtime.refusal is None and runtime.name != PODMAN:
+                runtime.changes.append(Change(journal, "an unfinished change settled", "an earlier run was stopped while it wrote"))
 
 
 def _answers(runtime: Runtime, endpoint: str) -> bool:

@@ -50,13 +50,17 @@ RUNTIME_UNITS = (
 
 @dataclass(frozen=True)
 class RuntimeOptions:
-    """What the caller may decide: which runtimes matter, where the kubelet's endpoint is, where our CDI spec lies, the stem of files of ours."""
+    """What the caller may decide: which runtimes matter, where the kubelet's endpoint is, where our CDI spec lies, the stem of files of ours.
+
+    `state_dir` is where the writer of configuration keeps the journal of a change that was stopped in the middle.
+    """
 
     runtimes: t.Tuple[str, ...] = ()
     kubelet_endpoint: str = ""
     spec_dir: str = "/var/run/cdi"
     file_stem: str = "npu"
     timeout: float = 10.0
+    state_dir: str = ""
 
 
 @dataclass(frozen=True)

@@ -108,6 +108,7 @@ def read_settings(profile: VendorProfile, params: t.Mapping[str, t.Any], markers
             kubelet_endpoint=params["kubelet_endpoint"],
             spec_dir=posixpath.dirname(path),
             file_stem=profile.cdi_file_stem,
+            state_dir=profile.state_dir,
             timeout=params["timeout"],
         ),
         cdi=options,

@@ -148,6 +148,7 @@ PROFILE = VendorProfile(
     hook_env_prefix="RBLN_CDI_HOOK_",
     cdi_kind="rebellions.ai/npu",
     cdi_file_stem="rbln",
+    state_dir="/var/lib/rebellions-npu",
     resource_name="rebellions.ai/npu",
     label_prefix="rebellions.ai",
     validation_dir="/run/rbln/validations",

@@ -259,6 +259,7 @@ def main() -> None:
         kubelet_endpoint=params["kubelet_endpoint"],
         spec_dir=params["spec_dir"],
         file_stem=PROFILE.cdi_file_stem,
+        state_dir=PROFILE.state_dir,
         timeout=params["timeout"],
     )
     module.exit_json(changed=False, ansible_facts={"rbln_runtimes": detect_runtimes(Host(params["root"]), options)})
