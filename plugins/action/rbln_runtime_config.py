@@ -43,10 +43,9 @@ class ActionModule(ActionBase):
                 if not directory.startswith("/"):
                     raise NpuError("spec_dirs has %r." % directory, "Give absolute paths.")
             detected = args["runtimes"] or self._detect(args)
-            chosen = runtime_set.choose(detected, args["runtime"])
             act = self._present if args["state"] == "present" else self._absent
             result.update(changed=False, files=[], backups=[], judged=None, restart_required=False, restart_units=[])
-            result.update(act(chosen, args))
+            result.update(act(detected, args))
         except NpuError as exc:
             result.update(failed=True, msg=str(exc))
         return result
@@ -66,7 +65,8 @@ class ActionModule(ActionBase):
     def _read(self, paths: t.Sequence[str], args: dict[str, t.Any]) -> dict[str, t.Any]:
         return self._module(WRITER, {"read": list(paths), "root": args["root"]})
 
-    def _present(self, chosen: t.Sequence[runtime_set.Runtime], args: dict[str, t.Any]) -> dict[str, t.Any]:
+    def _present(self, detected: t.Mapping[str, t.Any], args: dict[str, t.Any]) -> dict[str, t.Any]:
+        chosen = runtime_set.choose(detected, args["runtime"])
         refused = runtime_set.refusals(chosen)
         if refused:
             raise NpuError(" ".join(refused))
@@ -79,18 +79,15 @@ class ActionModule(ActionBase):
         found = runtime_set.present(open_ones, files, missing, args["spec_dirs"], args["backup"])
         return self._finish(chosen, open_ones, found, answer, args)
 
-    def _absent(self, chosen: t.Sequence[runtime_set.Runtime], args: dict[str, t.Any]) -> dict[str, t.Any]:
-        wanted = runtime_set.paths_of(chosen)
-        answer = self._read(wanted, args)
-        files = runtime_set.sources(answer["files"])
+    def _absent(self, detected: t.Mapping[str, t.Any], args: dict[str, t.Any]) -> dict[str, t.Any]:
+        answer = self._read(runtime_set.paths_of(detected.get("runtimes") or []), args)
+        files = runtime_set.sources(answer["files"], lenient=True)
         record = read_record(files.get(RECORD) or Source(RECORD))
         more = [path for path in record["files"] if path not in files]
         if more:
             files.update(runtime_set.sources(self._read(more, args)["files"]))
-        found = runtime_set.absent(chosen, files, record)
-        if any(note for edit in found.edits for note in edit.files) or len(record["files"]) < len(read_record(files[RECORD])["files"]):
-            runtime_set.finish_record(found, files[RECORD], record)
-        return self._finish(chosen, chosen, found, answer, args)
+        chosen = runtime_set.noted(record, detected, args["runtime"])
+        return self._finish(chosen, chosen, runtime_set.absent(chosen, files, record), answer, args)
 
     def _finish(
         self,
@@ -102,7 +99,7 @@ class ActionModule(ActionBase):
     ) -> dict[str, t.Any]:
         edits = {edit.name: edit for edit in found.edits}
         result: dict[str, t.Any] = {
-            "changed": bool(found.files) or bool(answer["restored"]),
+            "changed": bool(found.files) or answer["changed"],
             "restored": answer["restored"],
             "runtimes": [_said(runtime, edits.get(runtime["name"])) for runtime in chosen],
             "files": [request["path"] for request in found.files if request["path"] != RECORD],

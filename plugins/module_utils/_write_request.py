@@ -27,7 +27,7 @@ def read_set(host: Host, state_dir: str, stem: str, paths: t.Sequence[str], chec
         with writer.lock():
             restored = writer.recover()
     files = {path: _read(host, path) for path in paths}
-    return {"changed": bool(restored), "unfinished": unfinished, "restored": restored, "files": files}
+    return {"changed": unfinished, "unfinished": unfinished, "restored": restored, "files": files}
 
 
 def _read(host: Host, path: str) -> t.Dict[str, t.Any]:

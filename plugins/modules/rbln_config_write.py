@@ -112,8 +112,8 @@ options:
     default: /
 extends_documentation_fragment:
   - rebellions.npu._attributes
-  - rebellions.npu._attributes._writes
-  - rebellions.npu._attributes._group
+  - rebellions.npu._attributes.writes
+  - rebellions.npu._attributes.group
 attributes:
   diff_mode:
     support: none
@@ -168,10 +168,9 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._write_request import read_set, write_set
 
-STATE_DIR = "/var/lib/rebellions-npu"
-STEM = "rbln"
 
 
 def main() -> None:
@@ -208,9 +207,9 @@ def main() -> None:
     host = Host(module.params["root"])
     try:
         if module.params["files"]:
-            result = write_set(host, STATE_DIR, STEM, module.params["files"], module.params["judges"], module.check_mode)
+            result = write_set(host, PROFILE.state_dir, PROFILE.cdi_file_stem, module.params["files"], module.params["judges"], module.check_mode)
         else:
-            result = read_set(host, STATE_DIR, STEM, module.params["read"], module.check_mode)
+            result = read_set(host, PROFILE.state_dir, PROFILE.cdi_file_stem, module.params["read"], module.check_mode)
     except NpuError as exc:
         module.fail_json(msg=str(exc))
     module.exit_json(**result)

@@ -13,11 +13,10 @@ version_added: 0.1.0
 description:
   - Makes a container runtime read CDI specifications, by the smallest edit that does it, and by none when it does so already.
   - >-
-    containerd: C(enable_cdi) and C(cdi_spec_dirs) in the CRI table of the schema that the file on disk is written in. On 1.x the file that owns this
-    table is edited.
-    On 2.x a drop-in is written, unless a file that sets the key itself can be edited in place. k3s and rke2 get a drop-in or one marked block in
-    their template, and
-    microk8s its template. Before 1.7 and in schema 1 files of 1.x the task fails with the remedy.
+    containerd - C(enable_cdi) and C(cdi_spec_dirs) in the CRI table of the schema that the file on disk is written in.
+    On 1.x the file that owns this table is edited. On 2.x a drop-in is written, unless a file that sets the key itself can be edited in place.
+    k3s and rke2 get a drop-in or one marked block in their template, k0s a drop-in, and microk8s its template.
+    Before 1.7, and in schema 1 files of 1.x, the task fails with the remedy.
   - docker - C(features.cdi) in F(/etc/docker/daemon.json), from 25.0 on. From 28.2 on only an explicit C(false) is changed.
   - CRI-O - C(cdi_spec_dirs) in F(/etc/crio/crio.conf.d/99-rbln.conf), when the effective directories do not hold O(spec_dirs). It has no switch.
   - podman - nothing; it always reads CDI specifications.
@@ -48,6 +47,7 @@ options:
   runtime:
     description:
       - Which runtimes to configure. V(selected) are those that RV(rebellions.npu.rbln_runtime_detect#module:ansible_facts.rbln_runtimes.selected) names.
+      - With O(state=absent) it means every runtime whose files the record names.
     type: list
     elements: str
     choices: [selected, containerd, docker, cri-o, podman]
@@ -68,8 +68,8 @@ options:
     default: /
 extends_documentation_fragment:
   - rebellions.npu._attributes
-  - rebellions.npu._attributes._writes
-  - rebellions.npu._attributes._group
+  - rebellions.npu._attributes.writes
+  - rebellions.npu._attributes.group
 attributes:
   action:
     description: Indicates this has a corresponding action plugin so some parts of the options can be executed on the controller.

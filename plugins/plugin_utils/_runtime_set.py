@@ -75,23 +75,20 @@ def paths_of(chosen: t.Sequence[Runtime]) -> list[str]:
     """Every file the edits of these runtimes read."""
     paths = [RECORD]
     for runtime in chosen:
-        target = (runtime.get("edit_target") or {}).get("path")
         more = [containerd.DROPIN] if runtime["name"] == "containerd" and runtime.get("flavor") == "system" else []
-        for path in [runtime.get("main_config"), target, *(runtime.get("config_files") or []), *more]:
-            if path and path not in paths:
-                paths.append(path)
+        paths += [path for path in dict.fromkeys(_reads(runtime) + more) if path not in paths]
     return paths
 
 
-def sources(answer: t.Mapping[str, t.Mapping[str, t.Any]]) -> dict[str, Source]:
-    """Files as the writer has read them. NpuError for one that is there and cannot be read."""
+def sources(answer: t.Mapping[str, t.Mapping[str, t.Any]], lenient: bool = False) -> dict[str, Source]:
+    """Files as the writer has read them. NpuError for one that is there and cannot be read, unless `lenient`: then it is left out."""
     found: dict[str, Source] = {}
     for path, item in answer.items():
         if item["state"] == "value":
             found[path] = Source(path, base64.b64decode(item["content"]))
         elif item["state"] == "absent":
             found[path] = Source(path)
-        else:
+        elif not lenient:
             raise NpuError("%s cannot be read: %s." % (path, item["detail"] or item["state"]), "Make it a file that root can read.")
     return found
 
@@ -118,14 +115,31 @@ def present(chosen: t.Sequence[Runtime], files: Files, missing_dirs: t.Mapping[s
     return result
 
 
+def noted(record: dict[str, t.Any], detected: t.Mapping[str, t.Any], wanted: t.Sequence[str]) -> list[Runtime]:
+    """The runtimes whose files the record names, among those wanted (`selected` means all); one that is gone from the host by its name only."""
+    names = dict.fromkeys(note["runtime"] for note in record["files"].values())
+    chosen: list[Runtime] = []
+    for name in names:
+        if "selected" in wanted or name in wanted:
+            found = [item for item in detected.get("runtimes") or [] if item["name"] == name]
+            edited = [item for item in found if any(path in record["files"] for path in _reads(item))]
+            chosen += (edited or [item for item in found if item.get("selected")] or found or [{"name": name}])[:1]
+    return chosen
+
+
+def _reads(runtime: Runtime) -> list[str]:
+    target = (runtime.get("edit_target") or {}).get("path")
+    return [path for path in [runtime.get("main_config"), target, *(runtime.get("config_files") or [])] if path]
+
+
 def absent(chosen: t.Sequence[Runtime], files: Files, record: dict[str, t.Any]) -> WriteSet:
-    """What to write so that nothing of ours is left in the chosen runtimes' files. The record goes last."""
+    """What to write so that nothing of ours is left in these runtimes' files; the record loses their entries and goes last."""
     result = WriteSet()
-    for name in dict.fromkeys(runtime["name"] for runtime in chosen):
-        edit = RuntimeEdit(name)
+    for runtime in chosen:
+        edit = RuntimeEdit(runtime["name"])
         result.edits.append(edit)
         for path, note in list(record["files"].items()):
-            if note["runtime"] != name:
+            if note["runtime"] != edit.name:
                 continue
             del record["files"][path]
             item = undo(files.get(path) or Source(path), note, edit.warnings)
@@ -134,18 +148,13 @@ def absent(chosen: t.Sequence[Runtime], files: Files, record: dict[str, t.Any]) 
                 drop_dirs = list(reversed(note.get("created_dirs") or [])) if item.new is None else []
                 result.files.append(_request(item, backup=False, drop_backup=True, drop_dirs=drop_dirs))
                 result.diffs.append(_diff(item))
-        if edit.files and name == "containerd":
-            owner = next(runtime for runtime in chosen if runtime["name"] == name)
-            judge = containerd.judge_removal(owner, files, edit)
+        if edit.files and edit.name == "containerd":
+            judge = containerd.judge_removal(runtime, files, edit)
             if judge:
                 result.judges.append(judge)
+    if chosen:
+        result.files.append(_record_request(files[RECORD], record))
     return result
-
-
-def finish_record(result: WriteSet, found: Source, record: dict[str, t.Any]) -> None:
-    """Add the shorter record, or its removal, to a removal."""
-    if found.data is not None:
-        result.files.append(_record_request(found, record))
 
 
 def _record_request(found: Source, record: dict[str, t.Any]) -> dict[str, t.Any]:

@@ -77,8 +77,9 @@ def _apply(runtime: dict[str, t.Any], state: Path, spec_dirs: t.Sequence[str] = 
     missing = {path: item["missing_dirs"] for path, item in answer["files"].items()}
     if remove:
         record = read_record(files[RECORD])
-        found = runtime_set.absent([runtime], files, record)
-        runtime_set.finish_record(found, files[RECORD], record)
+        more = [path for path in record["files"] if path not in files]
+        files.update(runtime_set.sources(read_set(host, str(state), "rbln", more)["files"]))
+        found = runtime_set.absent(runtime_set.noted(record, {"runtimes": [runtime]}, ["selected"]), files, record)
     else:
         found = runtime_set.present([runtime], files, missing, spec_dirs, True)
     for request in found.files:
