@@ -62,7 +62,7 @@ class VendorProfile:
     parse_smi: t.Callable[[str], t.Mapping[str, t.Any]]
     status_names: t.Callable[[t.Optional[str]], t.Optional[t.Mapping[int, str]]]
     release_of: t.Callable[[str], str]
-    state_dir: str = ""
+    state_dir: str
     driver_packages: t.Tuple[str, ...]
     legacy_package: str
     legacy_below: int
