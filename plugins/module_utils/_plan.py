@@ -232,9 +232,9 @@ def _toolkit(
             id="toolkit.host_tool",
             role=TOOLKIT_ROLE,
             component="host tool",
-            now=tool["sha256"],
-            wanted=tool["wanted"],
-            reason="The tool that keeps the host ready after a reboot is %s." % ("older" if tool["sha256"] else "not there"),
+            now="another build" if tool["sha256"] else "missing",
+            wanted="current",
+            reason="It keeps the host ready after a reboot and on device events.",
         )
     _runtimes(draft, get, runtimes, prefix)
 

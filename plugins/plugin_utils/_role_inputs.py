@@ -22,6 +22,7 @@ except ImportError:  # ansible-core 2.18 and before template any text
 
 COLLECTION = pathlib.Path(__file__).resolve().parents[2]
 HOST_ROLES = ("rbln_discover", "rbln_preflight", "rbln_driver", "rbln_container_toolkit", "rbln_validator")
+EXPORTS = ("rbln_discover_observation", "rbln_preflight_plan", "rbln_driver_proof", "rbln_container_toolkit_proof", "rbln_validator_proof")
 HOOKS = {"auto": "auto", "always": "on", "never": "off"}
 
 
