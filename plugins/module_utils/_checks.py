@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import typing as t
 
-from . import _checks_driver, _checks_plugin, _checks_toolkit
+from . import _checks_device, _checks_driver, _checks_plugin, _checks_toolkit
 from ._checks_base import Context, Data
 from ._host import Host
 from ._model import ERROR, INFO, WARNING, Check, NpuError
 from ._vendor import VendorProfile
 
-TABLES = (_checks_driver.SCOPE, _checks_toolkit.SCOPE, _checks_plugin.SCOPE)
-SCOPES = tuple(table.name for table in TABLES)
+TABLES = (_checks_driver.SCOPE, _checks_device.SCOPE, _checks_toolkit.SCOPE, _checks_plugin.SCOPE)
+SCOPES = tuple(dict.fromkeys(table.name for table in TABLES))
 SEVERITIES = (ERROR, WARNING, INFO)
 NAMES = tuple(entry.name for table in TABLES for entry in table.entries)
 

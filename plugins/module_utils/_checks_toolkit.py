@@ -254,7 +254,8 @@ def runtime_sees_spec(context: Context) -> t.Optional[Verdict]:
             lost = [device for device in wanted if device not in seen["devices"]]
             if lost:
                 bad.append("the running %s does not have %s" % (name, ", ".join(lost)))
-    return verdict_of(bad, unknown, "seen by %s" % ", ".join(evidence), {"runtimes": evidence}, "Restart the runtime; run this as root so that it can be asked.")
+    step = "Restart the runtime; run this as root so that it can be asked."
+    return verdict_of(bad, unknown, "seen by %s" % ", ".join(evidence), {"runtimes": evidence}, step)
 
 
 @SCOPE.check()

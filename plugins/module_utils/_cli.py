@@ -165,7 +165,7 @@ def _ready(profile: VendorProfile, host: Host, settings: Settings, args: argpars
 
     def attempt() -> Proof:
         proof = Proof()
-        for dummy in range(ROUNDS):
+        for _round in range(ROUNDS):
             refresh(profile, host, settings)
             proof = prove_look(profile, host, look_for(profile, host, settings), settings)
             # Devices that came while the checks ran: their event asked for a start that was merged into this one.

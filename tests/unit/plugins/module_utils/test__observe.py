@@ -120,7 +120,8 @@ def test_bad_options_are_refused_by_name(given: dict[str, Any], words: str) -> N
 
 
 def test_options_reach_who_reads_them() -> None:
-    made = settings(cdi={"form": "kubernetes", "path": "/etc/cdi/x-rbln.json"}, runtimes=["docker"], timeout=3, expected_addresses=["a"], driver_version="1.0.0")
+    cdi = {"form": "kubernetes", "path": "/etc/cdi/x-rbln.json"}
+    made = settings(cdi=cdi, runtimes=["docker"], timeout=3, expected_addresses=["a"], driver_version="1.0.0")
     assert made.cdi.form == "kubernetes" and made.cdi_path == "/etc/cdi/x-rbln.json"
     assert made.runtimes.runtimes == ("docker",) and made.runtimes.spec_dir == "/etc/cdi" and made.runtimes.file_stem == "rbln"
     assert made.facts["smi_timeout"] == 3 and made.wanted["driver_version"] == "1.0.0" and made.wanted["expected_addresses"] == ["a"]
