@@ -108,6 +108,8 @@ def _key(item: Data) -> tuple[str, str, str]:
 
 def _change(item: Data, action: str, before: t.Optional[Data] = None, after: t.Optional[Data] = None) -> Data:
     left, right = reduce_diff(visible(before), visible(after))
+    if before and after and item["kind"] == "Secret" and before.get("data") != after.get("data"):
+        left["data"], right["data"] = "(hidden)", "(hidden, and different)"
     return {"object": _label(item), "action": action, "before": left, "after": right}
 
 

@@ -84,7 +84,7 @@ def explain(status: int, what: str, body: t.Mapping[str, t.Any]) -> tuple[str, s
         return "%s: not allowed: %s" % (what, text), "Give the account of the kubeconfig this right; the role's README lists all of them."
     if status == 404:
         return "%s: not found: %s" % (what, text), "Check the namespace and the version of the cluster."
-    if status == 422:
+    if status in (400, 422):
         return "%s: the API server calls it invalid: %s" % (what, text), "Correct the input that the field comes from."
     return "%s: HTTP %d: %s" % (what, status, text), "Look at the API server's state."
 
@@ -125,6 +125,8 @@ class Cluster:
         from kubernetes.client.rest import RESTClientObject
 
         self._settings = _configuration(kubeconfig, context)
+        if not self._settings.verify_ssl:
+            _be_quiet()
         self._pool = RESTClientObject(self._settings).pool_manager
         self._timeout = timeout
         self.requests = 0
@@ -196,7 +198,7 @@ class Cluster:
     def apply(self, item: Data, force: bool, dry_run: bool) -> tuple[bool, Data]:
         """(created, object after) of a server-side apply with our field manager."""
         meta = item["metadata"]
-        query = {"fieldManager": MANAGER, "force": "true" if force else "false"}
+        query = {"fieldManager": MANAGER, "fieldValidation": "Strict", "force": "true" if force else "false"}
         if dry_run:
             query["dryRun"] = "All"
         path = self.path(item["apiVersion"], item["kind"], meta.get("namespace", ""), meta["name"])
@@ -216,6 +218,13 @@ class Cluster:
         except ApiError as exc:
             if exc.status != 404:
                 raise
+
+
+def _be_quiet() -> None:
+    """Who turns verification off in a kubeconfig has decided; a warning for each request tells nothing new."""
+    import urllib3
+
+    urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
 
 
 def _parse(data: bytes) -> Data:

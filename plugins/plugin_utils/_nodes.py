@@ -127,8 +127,11 @@ class Waiter:
             look["seconds"] = round(self._clock() - start, 1)
             if look["ok"] or look["seconds"] >= self._inputs["wait_timeout"]:
                 return look
-            fatal_since = (fatal_since or self._clock()) if look["fatal"] else None
-            if fatal_since is not None and self._clock() - fatal_since >= FATAL_PATIENCE:
+            if not look["fatal"]:
+                fatal_since = None
+            elif fatal_since is None:
+                fatal_since = self._clock()
+            elif self._clock() - fatal_since >= FATAL_PATIENCE:
                 return look
             self._sleep(self._inputs["wait_delay"])
 
@@ -154,12 +157,13 @@ class Waiter:
         ]
         problems += [{"node": "", "text": "The DaemonSet %s is not there. Next: Run again." % name, "fatal": True} for name in wanted if name not in sets]
         allocatable = self._allocatable(nodes, pods, seconds) if self._inputs["device_plugin"]["enabled"] else {}
+        explained = {problem["node"] for problem in problems}
         for name, state in allocatable.items():
-            if not state["settled"]:
+            if not state["settled"] and name not in explained:
                 problems.append({"node": name, "text": _allocatable_text(name, state, self._inputs["resource_name"]), "fatal": False})
         return {
             "ok": not problems,
-            "fatal": bool(problems) and all(problem["fatal"] for problem in problems if not _is_allocatable(problem)) and any(problem["fatal"] for problem in problems),
+            "fatal": bool(problems) and all(problem["fatal"] for problem in problems),
             "daemonsets": verdicts,
             "allocatable": allocatable,
             "problems": problems,
@@ -195,10 +199,6 @@ class Waiter:
                 "settled": state["settled"],
             }
         return result
-
-
-def _is_allocatable(problem: Data) -> bool:
-    return bool(problem["node"]) and problem["text"].startswith("node ")
 
 
 def _allocatable_text(name: str, state: Data, resource: str) -> str:

@@ -28,6 +28,18 @@ for marker in $WAIT_MARKERS; do
   done
 done
 """
+# The kubelet's own record of device plugins. The host tool ends with 3 when it could not find something out, and from here it
+# cannot: the role asks the API server for the allocatable NPUs itself.
+PLUGIN_SCRIPT = """until grep -q "\\"$RBLN_RESOURCE_NAME\\":\\[\\"" "$CHECKPOINT" 2>/dev/null; do
+  if [ "$WAIT_SECONDS" -le 0 ]; then
+    echo "the kubelet of $NODE_NAME has no $RBLN_RESOURCE_NAME from a device plugin" >&2
+    exit 1
+  fi
+  sleep 2
+  WAIT_SECONDS=$((WAIT_SECONDS - 2))
+done
+chroot /host "$RBLN_HOST_TOOL" validate --scope plugin "$@" || [ $? -eq 3 ]
+"""
 IDLE_SCRIPT = "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait $!; done"
 
 
@@ -222,10 +234,14 @@ def _validation(inputs: Inputs, step: str, mounts: list[Object]) -> Object:
     """One init container: our tool on the host by chroot, which needs that one capability, or an image with its own command."""
     own = inputs["validator"]
     part = own[step]
-    more = {
-        "env": parts.environment(inputs, {"RBLN_RESOURCE_NAME": inputs["resource_name"]}, own["env"], part["env"]),
-        "volumeMounts": mounts,
-    }
+    base = {"RBLN_RESOURCE_NAME": inputs["resource_name"]}
+    command = ["chroot", "/host", own["host_tool"], "validate", "--scope", step]
+    if step == "plugin" and own["source"] == "host_tool":
+        command = ["/bin/sh", "-c", PLUGIN_SCRIPT, step]
+        base["RBLN_HOST_TOOL"] = own["host_tool"]
+        base["CHECKPOINT"] = "/host%s/kubelet_internal_checkpoint" % inputs["device_plugin"]["device_plugins_dir"]
+        base["WAIT_SECONDS"] = str(inputs["marker_timeout"])
+    more = {"env": parts.environment(inputs, base, own["env"], part["env"]), "volumeMounts": mounts}
     name = step + "-validation"
     if own["source"] == "image":
         return _container(
@@ -242,8 +258,8 @@ def _validation(inputs: Inputs, step: str, mounts: list[Object]) -> Object:
         inputs,
         name,
         own["resources"],
-        command=part["command"] or ["chroot", "/host", own["host_tool"]],
-        args=(part["args"] or ["validate", "--scope", step]) + own["args"],
+        command=part["command"] or command,
+        args=part["args"] + own["args"],
         securityContext=parts.security_context(part["privileged"], add=("SYS_CHROOT",)),
         **more,
     )

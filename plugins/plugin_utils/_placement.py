@@ -9,14 +9,14 @@ import typing as t
 
 Data = t.Mapping[str, t.Any]
 
-# The DaemonSet controller adds these tolerations to its pods by itself.
+# The tolerations that the DaemonSet controller adds to its pods by itself, with their effects.
 CONTROLLER_TOLERATES = (
-    "node.kubernetes.io/not-ready",
-    "node.kubernetes.io/unreachable",
-    "node.kubernetes.io/disk-pressure",
-    "node.kubernetes.io/memory-pressure",
-    "node.kubernetes.io/pid-pressure",
-    "node.kubernetes.io/unschedulable",
+    ("node.kubernetes.io/not-ready", "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+    ("node.kubernetes.io/unschedulable", "NoSchedule"),
 )
 
 
@@ -78,7 +78,7 @@ def repelling_taints(pod_spec: Data, node: Data) -> list[str]:
     """The taints, as key=value:effect, that keep a DaemonSet's pod off a node."""
     found = []
     for taint in (node.get("spec") or {}).get("taints") or []:
-        if taint.get("effect") == "PreferNoSchedule" or taint.get("key") in CONTROLLER_TOLERATES:
+        if taint.get("effect") == "PreferNoSchedule" or (taint.get("key"), taint.get("effect")) in CONTROLLER_TOLERATES:
             continue
         if not any(tolerates(item, taint) for item in pod_spec.get("tolerations") or []):
             value = "=%s" % taint["value"] if taint.get("value") else ""

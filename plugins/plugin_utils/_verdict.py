@@ -93,14 +93,14 @@ def _explain_container(container: Data, init: bool, tail: str) -> t.Optional[tup
         message = str(ended.get("message") or waiting.get("message") or "").strip()
         step = "Run the host part for this node (rbln_driver, rbln_container_toolkit, rbln_validator)." if name == WAIT_CONTAINER else _next_step(reason)
         return reason, "container %s: %s%s%s" % (name, reason, ": " + " ".join(message.split()) if message else "", tail), step
-    if init and state.get("running"):
+    if init and "running" in state:
         if name == WAIT_CONTAINER:
             return "WaitsForHost", "it waits for the ready files of the host", "Run the host part for this node (rbln_driver, rbln_container_toolkit, rbln_validator)."
         return "Initialising", "init container %s is still running%s" % (name, tail), "Give it more time: rbln_operands_wait_timeout."
     if state.get("terminated") and state["terminated"].get("exitCode"):
         message = " ".join(str(ended.get("message") or "").split())
         return "Error", "container %s ended with code %s%s%s" % (name, ended["exitCode"], ": " + message if message else "", tail), _next_step("Error")
-    if state.get("running") and not init and not container.get("ready"):
+    if "running" in state and not init and not container.get("ready"):
         return "NotReady", "container %s runs and is not ready%s" % (name, tail), "Read the log of this container on this node."
     if waiting and tail:
         return waiting.get("reason") or "Waiting", "container %s: %s%s" % (name, waiting.get("reason"), tail), "Look at the pod's events."
@@ -145,6 +145,9 @@ def _missing(daemon_set: Data, node: Data) -> dict[str, t.Any]:
         gates = ["%s=%s" % item for item in sorted(labels.items()) if ".deploy." in item[0]]
         return _problem("NotSelected", "the node selector or affinity leaves the node out; its gates are: %s" % (", ".join(gates) or "none"),
                         "Correct the node's labels, rbln_operands_node_selector or rbln_operands_node_affinity.", name, fatal=True)
+    own = [taint for taint in taints if taint.startswith(("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"))]
+    if own:
+        return _problem("NodeState", "the cluster keeps pods off the node by the taint %s" % ", ".join(own), "Bring the node to Ready: look at its kubelet and network.", name)
     if taints:
         return _problem("Taint", "the taint %s is not tolerated" % ", ".join(taints), "Add it to rbln_operands_tolerations, or remove it from the node.", name, fatal=True)
     return _problem("NoPod", "the node has no pod yet", "Give it more time: rbln_operands_wait_timeout.", name)
@@ -184,7 +187,7 @@ def judge_daemon_set(
         must = set(selected)
     own = [pod for pod in pods if _owned(daemon_set, pod)]
     rejection = _rejection(daemon_set, events)
-    if not must and desired == 0:
+    if scope is None and not must:
         problems.append(_problem("NoNodes", "it wants no pod: no node has an NPU label", "Label the nodes (rbln_operands_node_labels), or run Node Feature Discovery.", fatal=True))
     for name in sorted(must | selected):
         found = _judge_node(daemon_set, by_name.get(name), name, [pod for pod in own if pod_node(pod) == name], events, rejection)

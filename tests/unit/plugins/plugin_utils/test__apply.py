@@ -1,0 +1,252 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Compare, apply, prune, remove: against a store that behaves as the API does where it matters here."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils import _apply
+from ansible_collections.rebellions.npu.plugins.plugin_utils._apply import apply_objects, reduce_diff, remove_objects, summarise, visible, with_hash, within
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import explain, missing_packages
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import objects
+
+Data = dict[str, Any]
+Key = tuple[str, str, str]
+
+
+class Store:
+    """Objects by kind, namespace and name; counts the writes; an apply merges maps, as the API does for what others do not own."""
+
+    def __init__(self, *items: Data) -> None:
+        self.items: dict[Key, Data] = {self.key(item): copy.deepcopy(item) for item in items}
+        self.writes: list[str] = []
+        self.requests = 0
+
+    @staticmethod
+    def key(item: Data) -> Key:
+        return item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]
+
+    def get(self, api_version: str, kind: str, name: str, namespace: str = "") -> Data | None:
+        return copy.deepcopy(self.items.get((kind, namespace, name)))
+
+    def list(self, api_version: str, kind: str, namespace: str = "", selector: str = "", fields: str = "") -> list[Data]:
+        wanted = dict(pair.split("=") for pair in selector.split(",") if pair)
+        return [
+            copy.deepcopy(item)
+            for key, item in self.items.items()
+            if key[0] == kind and (not namespace or key[1] == namespace) and wanted.items() <= item["metadata"].get("labels", {}).items()
+        ]
+
+    def apply(self, item: Data, force: bool, dry_run: bool) -> tuple[bool, Data]:
+        before = self.items.get(self.key(item))
+        after = _merge(copy.deepcopy(before or {}), item)
+        if not dry_run:
+            self.writes.append("apply " + item["kind"])
+            self.items[self.key(item)] = after
+        return before is None, after
+
+    def delete(self, item: Data, dry_run: bool) -> None:
+        if not dry_run:
+            self.writes.append("delete " + item["kind"])
+            del self.items[self.key(item)]
+
+    def path(self, api_version: str, kind: str, namespace: str = "", name: str = "") -> str:
+        return name
+
+    def request(self, method: str, path: str, what: str, query: Data | None = None, body: Any = None, kind: str = "") -> tuple[int, Data]:
+        item = self.items[("Namespace", "", path)]
+        for part, values in body["metadata"].items():
+            for name, value in values.items():
+                if value is None:
+                    item["metadata"].get(part, {}).pop(name, None)
+                else:
+                    item["metadata"].setdefault(part, {})[name] = value
+        self.writes.append("restore")
+        return 200, copy.deepcopy(item)
+
+
+def _merge(base: Data, item: Data) -> Data:
+    for key, value in item.items():
+        base[key] = _merge(base.get(key) or {}, value) if isinstance(value, dict) and isinstance(base.get(key), dict) else copy.deepcopy(value)
+    return base
+
+
+def actions(changes: list[Data]) -> dict[str, str]:
+    return {change["object"]: change["action"] for change in changes}
+
+
+def namespace(labels: Data, annotations: Data | None = None) -> Data:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "rbln-system", "labels": labels, "annotations": annotations or {}}}
+
+
+def test_first_run_creates_and_second_run_writes_nothing() -> None:
+    store = Store()
+    first = apply_objects(store, objects(), "rbln-system", False, False)
+    assert set(actions(first).values()) == {"created"} and len(first) == 5
+    store.writes.clear()
+    second = apply_objects(store, objects(), "rbln-system", False, False)
+    assert set(actions(second).values()) == {"unchanged"} and len(second) == 5
+    assert store.writes == []
+    assert summarise(second)["changed"] is False
+
+
+def test_check_mode_on_an_empty_cluster_writes_nothing() -> None:
+    store = Store()
+    changes = apply_objects(store, objects(), "rbln-system", False, True)
+    assert set(actions(changes).values()) == {"created"}
+    assert store.writes == [] and store.items == {}
+
+
+def test_only_what_differs_is_applied() -> None:
+    store = Store()
+    apply_objects(store, objects(), "rbln-system", False, False)
+    store.writes.clear()
+    changes = apply_objects(store, objects(device_plugin={"image": {"tag": "v9"}}), "rbln-system", False, False)
+    assert [name for name, action in actions(changes).items() if action == "changed"] == ["DaemonSet rbln-system/rbln-device-plugin"]
+    assert store.writes == ["apply DaemonSet"]
+
+
+def test_drift_is_found_and_corrected() -> None:
+    store = Store()
+    apply_objects(store, objects(), "rbln-system", False, False)
+    store.items[("DaemonSet", "rbln-system", "rbln-validator")]["spec"]["template"]["spec"]["containers"][0]["image"] = "evil:1"
+    changes = apply_objects(store, objects(), "rbln-system", False, False)
+    assert actions(changes)["DaemonSet rbln-system/rbln-validator"] == "changed"
+    assert [name for name, action in actions(changes).items() if action != "unchanged"] == ["DaemonSet rbln-system/rbln-validator"]
+
+
+def test_a_component_switched_off_is_pruned_and_nothing_else() -> None:
+    stranger = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "other", "namespace": "rbln-system", "labels": {}}}
+    store = Store(stranger)
+    apply_objects(store, objects(), "rbln-system", False, False)
+    changes = apply_objects(store, objects(validator={"enabled": False}), "rbln-system", False, False)
+    assert {name for name, action in actions(changes).items() if action == "deleted"} == {
+        "DaemonSet rbln-system/rbln-validator", "ServiceAccount rbln-system/rbln-validator",
+    }
+    assert ("DaemonSet", "rbln-system", "other") in store.items
+
+
+def test_S01_podsecurity_labels_of_others_survive() -> None:
+    store = Store(namespace({"pod-security.kubernetes.io/enforce": "baseline", "team": "infra"}))
+    apply_objects(store, objects(), "rbln-system", False, False)
+    assert store.items[("Namespace", "", "rbln-system")]["metadata"]["labels"] == {
+        "team": "infra",
+        "pod-security.kubernetes.io/enforce": "privileged",
+        "pod-security.kubernetes.io/audit": "baseline",
+        "pod-security.kubernetes.io/warn": "baseline",
+    }
+
+
+def test_absent_removes_what_we_made_with_the_namespace() -> None:
+    store = Store()
+    apply_objects(store, objects(), "rbln-system", False, False)
+    changes = remove_objects(store, "rbln-system", 5, False)
+    assert store.items == {}
+    assert set(actions(changes).values()) == {"deleted"} and len(changes) == 5
+    assert remove_objects(store, "rbln-system", 5, False) == []
+
+
+def test_absent_keeps_a_namespace_that_is_not_ours_and_restores_its_labels() -> None:
+    store = Store(namespace({"pod-security.kubernetes.io/enforce": "baseline", "team": "infra"}))
+    apply_objects(store, objects(), "rbln-system", False, False)
+    apply_objects(store, objects(), "rbln-system", False, False)
+    remove_objects(store, "rbln-system", 5, False)
+    assert list(store.items) == [("Namespace", "", "rbln-system")]
+    assert store.items[("Namespace", "", "rbln-system")]["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "baseline", "team": "infra"}
+    assert store.items[("Namespace", "", "rbln-system")]["metadata"]["annotations"] == {}
+
+
+def test_absent_keeps_a_namespace_that_holds_something_else() -> None:
+    store = Store()
+    apply_objects(store, objects(), "rbln-system", False, False)
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "theirs", "namespace": "rbln-system"}}
+    store.items[Store.key(secret)] = secret
+    changes = remove_objects(store, "rbln-system", 5, False)
+    assert actions(changes)["Namespace rbln-system"] == "kept"
+    assert changes[-1]["after"]["holds"] == ["Secret rbln-system/theirs"]
+
+
+def test_absent_that_does_not_finish_names_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store()
+    apply_objects(store, objects(), "rbln-system", False, False)
+    monkeypatch.setattr(store, "delete", lambda item, dry_run: None)
+    times = iter([0.0, 100.0])
+    monkeypatch.setattr(_apply.time, "sleep", lambda seconds: None)
+    with pytest.raises(NpuError, match="DaemonSet rbln-system/rbln-device-plugin"):
+        remove_objects(store, "rbln-system", 5, False, clock=lambda: next(times))
+
+
+def test_S02_secrets_in_output_never_show_their_content() -> None:
+    store = Store()
+    given = {"pull_secret_content": {"auths": {"r": {"auth": "aHVudGVyMg=="}}}}
+    for value in ("aHVudGVyMg==", "b3RoZXI="):
+        given["pull_secret_content"]["auths"]["r"]["auth"] = value
+        summary = summarise(apply_objects(store, objects(**given), "rbln-system", False, False))
+        assert summary["objects"]["Secret rbln-system/rbln-registry"] in ("created", "changed")
+        assert value not in str(summary)
+        assert "(hidden" in str(summary["diff"])
+    encoded = store.items[("Secret", "rbln-system", "rbln-registry")]["data"][".dockerconfigjson"]
+    assert encoded not in str(summary)
+    assert "annotations" not in with_hash(store.items[("Secret", "rbln-system", "rbln-registry")])["metadata"]
+    again = summarise(apply_objects(store, objects(**given), "rbln-system", False, False))
+    assert again["changed"] is False
+
+
+@pytest.mark.parametrize(
+    "wanted, live, expected",
+    [
+        ({"a": 1}, {"a": 1, "b": 2}, True),
+        ({"a": 1}, {"a": 2}, False),
+        ({"a": [{"n": "x"}]}, {"a": [{"n": "x", "default": True}]}, True),
+        ({"a": [{"n": "x"}]}, {"a": [{"n": "x"}, {"n": "y"}]}, False),
+        ({"a": ""}, {}, True),
+        ({"a": False}, {}, True),
+        ({"a": {"b": "c"}}, {}, False),
+        ({"a": "1"}, {"a": 1}, False),
+    ],
+)
+def test_within(wanted: Data, live: Data, expected: bool) -> None:
+    assert within(wanted, live) is expected
+
+
+def test_diff_shows_only_what_differs() -> None:
+    assert reduce_diff({"a": 1, "b": {"c": 1, "d": 2}}, {"a": 1, "b": {"c": 1, "d": 3}, "e": 4}) == ({"b": {"d": 2}}, {"b": {"d": 3}, "e": 4})
+
+
+def test_visible_leaves_out_what_the_server_counts() -> None:
+    item = {"kind": "X", "metadata": {"name": "n", "uid": "1", "resourceVersion": "2", "managedFields": []}, "status": {"a": 1}}
+    assert visible(item) == {"kind": "X", "metadata": {"name": "n"}}
+
+
+ERRORS = {
+    "conflict": (409, {"message": "x", "details": {"causes": [{"field": ".spec.replicas", "message": 'conflict with "helm"'}]}}, [".spec.replicas", '"helm"', "rbln_operands_force_conflicts"]),
+    "not allowed": (403, {"message": 'User "u" cannot patch resource "daemonsets"'}, ["not allowed", "daemonsets", "right"]),
+    "credentials": (401, {"message": "Unauthorized"}, ["credentials", "kubeconfig"]),
+    "invalid": (422, {"message": "spec.x: Required value"}, ["invalid", "spec.x", "input"]),
+    "unknown field": (400, {"message": 'unknown field "spec.foo"'}, ["invalid", "spec.foo"]),
+    "other": (500, {}, ["HTTP 500", "no message"]),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors_of_the_api_are_explained(case: str) -> None:
+    status, body, words = ERRORS[case]
+    text = " Next: ".join(explain(status, "Apply DaemonSet a/b", body))
+    assert text.startswith("Apply DaemonSet a/b: ")
+    assert [word for word in words if word not in text] == []
+
+
+def test_A03_ee_deps_names_what_the_interpreter_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ansible_collections.rebellions.npu.plugins.plugin_utils import _cluster
+
+    monkeypatch.setattr(_cluster.importlib.util, "find_spec", lambda name: None if name in ("kubernetes", "jsonpatch") else object())
+    assert missing_packages() == ["kubernetes>=24.2.0", "jsonpatch"]
+    with pytest.raises(NpuError) as caught:
+        _cluster.require_packages()
+    assert _cluster.sys.executable in str(caught.value) and "-m pip install 'kubernetes>=24.2.0' 'jsonpatch'" in str(caught.value)

@@ -1,0 +1,227 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who acts for a cluster, what a host tells of itself, the wait, and the judgement of each host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes import Waiter, find_nodes, label_nodes, member_record
+from ansible_collections.rebellions.npu.plugins.plugin_utils._operands import choose_actors, cluster_key, digest
+from ansible_collections.rebellions.npu.plugins.plugin_utils._outcome import judge_host
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs, objects
+
+Data = dict[str, Any]
+
+
+def member(cluster: str, digest_: str = "same") -> Data:
+    return {"cluster": cluster, "digest": digest_}
+
+
+def test_each_cluster_has_one_acting_host_and_hosts_without_a_cluster_have_none() -> None:
+    members = {"a": member("k1"), "b": member("k2", "x"), "c": member("k1"), "d": member(""), "e": member("k2", "x")}
+    assert choose_actors(members) == {"k1": {"actor": "a", "members": ["a", "c"]}, "k2": {"actor": "b", "members": ["b", "e"]}}
+    assert choose_actors({"d": member("")}) == {}
+
+
+def test_a_limited_run_chooses_among_its_own_hosts() -> None:
+    assert choose_actors({"c": member("k1")}) == {"k1": {"actor": "c", "members": ["c"]}}
+
+
+def test_hosts_of_one_cluster_must_agree() -> None:
+    with pytest.raises(NpuError, match="a and b belong to one cluster"):
+        choose_actors({"a": member("k1"), "b": member("k1", "other")})
+
+
+KEYS = {
+    "none": ({"enabled": False}, ""),
+    "kubeconfig": ({}, "/etc/kube/config"),
+    "context": ({"context": "prod"}, "/etc/kube/config context prod"),
+    "environment": ({"kubeconfig": ""}, "default kubeconfig"),
+    "render": ({"delivery": "render", "render_dir": "/out"}, "manifests in /out"),
+}
+
+
+@pytest.mark.parametrize("case", KEYS)
+def test_cluster_key(case: str) -> None:
+    given, expected = KEYS[case]
+    assert cluster_key(inputs(**given)) == expected
+
+
+def test_digest_ignores_what_is_the_host_s_own() -> None:
+    assert digest(inputs(node_name="a")) == digest(inputs(node_name="b"))
+    assert digest(inputs()) != digest(inputs(registry="r.example"))
+
+
+FACTS: Data = {
+    "npus": [{"product": "RBLN-CA22", "family": "ATOM"}],
+    "counts": {"devices": 1, "usable": 1},
+    "driver": {"version_loaded": "3.2.2"},
+    "identity": {"machine_id": "m" * 32, "system_uuid": "11111111-0000-0000-0000-000000000001", "node_name": "n1"},
+}
+
+
+def test_member_record_without_facts_knows_nothing() -> None:
+    record = member_record("a", inputs(), None)
+    assert (record["labels"], record["expected"], record["system_uuid"]) == (None, None, None)
+
+
+def test_member_record_with_facts() -> None:
+    record = member_record("a", inputs(), FACTS)
+    assert record["expected"] == 1 and record["labels"]["rebellions.ai/npu.count"] == "1"
+    assert member_record("a", inputs(node_labels="false"), FACTS)["labels"] is None
+
+
+def node(name: str, allocatable: str = "1", ready: str = "True", labels: Data | None = None) -> Data:
+    status = {"nodeInfo": {}, "conditions": [{"type": "Ready", "status": ready}], "allocatable": {"rebellions.ai/npu": allocatable}}
+    return {"metadata": {"name": name, "labels": {"rebellions.ai/npu.present": "true"} if labels is None else labels}, "spec": {}, "status": status}
+
+
+def record(host: str, node_name: str) -> Data:
+    return {**member_record(host, inputs(node_name=node_name), FACTS)}
+
+
+def test_a_host_without_a_node_does_not_stop_the_others() -> None:
+    found = find_nodes([record("a", "n1"), record("b", "n9")], [node("n1")])
+    assert found["a"] == {"node": "n1", "error": ""}
+    assert "n9" in found["b"]["error"]
+
+
+def test_two_hosts_cannot_be_one_node() -> None:
+    found = find_nodes([record("a", "n1"), record("b", "n1")], [node("n1"), node("n2")])
+    assert all("a, b are all the node 'n1'" in found[host]["error"] for host in "ab")
+
+
+class Api:
+    """Answers lists from a script: one entry per look; the last one stays."""
+
+    def __init__(self, looks: list[dict[str, list[Data]]]) -> None:
+        self.looks = looks
+        self.look = -1
+        self.applied: list[Data] = []
+
+    def list(self, api_version: str, kind: str, namespace: str = "", selector: str = "", fields: str = "") -> list[Data]:
+        if kind == "DaemonSet":
+            self.look += 1
+        return self.looks[max(0, min(self.look, len(self.looks) - 1))].get(kind, [])
+
+    def apply(self, item: Data, force: bool, dry_run: bool) -> tuple[bool, Data]:
+        assert force is False
+        if not dry_run:
+            self.applied.append(item)
+        return False, item
+
+
+def look(allocatable: str = "1", pod_ready: bool = True, desired: int = 1, nodes: list[Data] | None = None) -> dict[str, list[Data]]:
+    sets = []
+    pods = []
+    for item in objects():
+        if item["kind"] == "DaemonSet":
+            name = item["metadata"]["name"]
+            sets.append({**item, "metadata": {**item["metadata"], "uid": name, "generation": 1},
+                         "status": {"observedGeneration": 1, "desiredNumberScheduled": desired, "numberReady": desired, "updatedNumberScheduled": desired}})
+            pods.append({"metadata": {"name": name + "-x", "labels": item["metadata"]["labels"], "ownerReferences": [{"uid": name}]},
+                         "spec": {"nodeName": "n1"}, "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True" if pod_ready else "False"}]}})
+    return {"DaemonSet": sets, "Pod": pods if desired else [], "Node": [node("n1", allocatable)] if nodes is None else nodes, "Event": []}
+
+
+def wait(looks: list[dict[str, list[Data]]], expected: int | None = 1, **given: Any) -> tuple[Data, list[float]]:
+    now = [0.0]
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += seconds
+
+    nodes = {"a": {"node": "n1", "error": "", "expected": expected}}
+    waiter = Waiter(Api(looks), inputs(wait_timeout=30, wait_delay=5, **given), nodes, clock=lambda: now[0], sleep=sleep)  # type: ignore[arg-type]
+    return waiter.run(), slept
+
+
+def test_P05_allocatable_race_needs_two_equal_samples_with_a_ready_plugin() -> None:
+    result, slept = wait([look("1", pod_ready=False), look("0"), look("1"), look("1")])
+    assert result["ok"] is True
+    assert len(slept) == 3
+    assert result["allocatable"]["n1"] == {"expected": 1, "allocatable": 1, "node_ready": True, "plugin_ready": True, "settled": True}
+
+
+def test_P05_allocatable_race_one_good_sample_is_not_enough() -> None:
+    result, slept = wait([look("1"), look("0"), look("1"), look("0"), look("1"), look("0"), look("1")])
+    assert result["ok"] is False and len(slept) == 6
+
+
+def test_wrong_allocatable_fails_at_the_deadline_and_names_both_numbers() -> None:
+    result, slept = wait([look("2")])
+    assert sum(slept) == 30
+    assert [problem["node"] for problem in result["problems"]] == ["n1"]
+    assert "2 rebellions.ai/npu allocatable, 1 expected" in result["problems"][0]["text"]
+
+
+def test_what_does_not_heal_ends_the_wait_early() -> None:
+    tainted = node("n1", "0")
+    tainted["spec"]["taints"] = [{"key": "team", "value": "ml", "effect": "NoSchedule"}]
+    result, slept = wait([look(desired=0, nodes=[tainted])])
+    assert result["ok"] is False and sum(slept) == 20
+    assert {problem["node"] for problem in result["problems"]} == {"n1"}
+    assert all("team=ml:NoSchedule" in problem["text"] for problem in result["problems"])
+
+
+def test_a_host_without_usable_npus_needs_no_pod() -> None:
+    labels = {"rebellions.ai/npu.present": "true", "rebellions.ai/npu.deploy.device-plugin": "false", "rebellions.ai/npu.deploy.validator": "false"}
+    result, _slept = wait([look(desired=0, nodes=[node("n1", "0", labels=labels)])], expected=0)
+    assert [problem["text"] for problem in result["problems"]] == []
+
+
+def test_labels_go_to_the_own_node_only_and_once() -> None:
+    api = Api([{"Node": [node("n1", labels={}), node("n2", labels={})]}])
+    result = label_nodes(api, [record("a", "n1")], True, False)  # type: ignore[arg-type]
+    assert [item["metadata"]["name"] for item in api.applied] == ["n1"]
+    assert result["a"]["changed"] is True and result["a"]["after"]["rebellions.ai/npu.count"] == "1"
+
+
+def test_labels_in_check_mode_write_nothing() -> None:
+    api = Api([{"Node": [node("n1", labels={})]}])
+    assert label_nodes(api, [record("a", "n1")], True, True)["a"]["changed"] is True  # type: ignore[arg-type]
+    assert api.applied == []
+
+
+NODES = {"a": {"node": "n1", "error": "", "expected": 1}, "b": {"node": "n2", "error": "", "expected": 1}}
+
+
+def outcome(problems: list[Data] | None = None, **more: Any) -> Data:
+    waited = {"waited": {"problems": problems or [], "daemonsets": [], "allocatable": {"n1": {"allocatable": 1, "expected": 1}}}}
+    return {"cluster": "k", "actor": "a", "labelled": {"nodes": NODES}, "applied": {"objects": {"Namespace x": "created"}}, "waited": waited, **more}
+
+
+JUDGE = {
+    "no cluster": ({"cluster": ""}, {"a": None, "b": None}),
+    "all well": (outcome(), {"a": None, "b": None}),
+    "own node": (outcome([{"node": "n1", "text": "bad"}]), {"a": "bad", "b": None}),
+    "node of another host": (outcome([{"node": "n2", "text": "bad"}]), {"a": None, "b": "bad"}),
+    "trouble of the whole cluster": (outcome([{"node": "", "text": "bad"}]), {"a": "bad", "b": "bad"}),
+    "node of no host": (outcome([{"node": "n7", "text": "bad"}]), {"a": "bad", "b": "bad"}),
+    "apply failed": (outcome(error="conflict", waited={"skipped": True}), {"a": "conflict", "b": "conflict"}),
+    "no node of its own": (outcome(labelled={"nodes": {**NODES, "a": {"node": "", "error": "no match"}}}), {"a": "no match", "b": None}),
+    "wait skipped": (outcome(waited={"skipped": True}), {"a": None, "b": None}),
+}
+
+
+@pytest.mark.parametrize("case", JUDGE)
+def test_each_host_is_judged_by_its_own_trouble(case: str) -> None:
+    given, expected = JUDGE[case]
+    for host, error in expected.items():
+        found = judge_host(host, given)
+        assert found.get("failed", False) is (error is not None), host
+        assert found["result"]["ok"] is (error is None)
+        assert found["result"]["error"] == (error or "")
+        assert error is None or found["msg"] == "%s: %s" % (host, error)
+
+
+def test_the_result_carries_what_the_report_needs() -> None:
+    result = judge_host("a", outcome())["result"]
+    assert set(result) == {"cluster", "acted_by", "objects", "node", "daemonsets", "allocatable", "ok", "error"}
+    assert result["allocatable"] == {"allocatable": 1, "expected": 1}
