@@ -61,14 +61,21 @@ def bus_problems(profile: VendorProfile, facts: Facts, expected: t.Sequence[str]
             "one kernel driver serves one family, and this host has %s" % " and ".join(families),
             "keep the cards of one family in this host, or pass the others through to virtual machines",
         )
+    strange = [item for item in npus if item["in_pci"] and item["device_id"] and item["device_id"] not in profile.products]
+    if strange:
+        yield Problem(
+            "product_unknown",
+            INFO,
+            "product not known: %s" % ", ".join("%s (%s)" % (item["address"], item["device_id"]) for item in strange),
+            "use a newer release of this collection, or check the device id against the PCI ID database",
+        )
     for item in npus:
         link = item["link"]
         if link["degraded"]:
             yield Problem(
                 "link_degraded",
                 WARNING,
-                "%s runs at %s GT/s x%s of %s GT/s x%s"
-                % (item["address"], link["speed_gts"], link["width"], link["max_speed_gts"], link["max_width"]),
+                "%s runs at %s GT/s x%s of %s GT/s x%s" % (item["address"], link["speed_gts"], link["width"], link["max_speed_gts"], link["max_width"]),
                 "check slot, riser and BIOS link settings; a slot with fewer lanes than the card is a known cause",
             )
     parents = [item for item in npus if item["vfs"]]
@@ -84,7 +91,7 @@ def bus_problems(profile: VendorProfile, facts: Facts, expected: t.Sequence[str]
 def device_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]:
     """What the driver and the management tool say about the devices."""
     npus = facts["npus"]
-    bound = [item for item in npus if item["driver"] == profile.module and item["state"] != "unreachable" and not item["vfs"]]
+    bound = [item for item in npus if item["driver"] and item["state"] not in ("unreachable", "passthrough") and not item["vfs"]]
     smi = facts["smi"]
     if smi["state"] == "value":
         missing = [item for item in bound if not item["in_smi"]]
@@ -139,6 +146,14 @@ def device_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]
                 "%s of %s is not a character device" % (item["node"]["path"], item["address"]),
                 "remove it (a bind mount of a missing node leaves a file or a directory) and run udevadm trigger",
             )
+    for group in facts["groups"]:
+        if group["devices"] and group["node"]["kind"] != "char":
+            yield Problem(
+                "group_node_missing",
+                WARNING,
+                "%s of the group of %s is no character device" % (group["node"]["path"], ", ".join(group["devices"])),
+                "programs find no device without the node of their group: run udevadm trigger, or reload the driver",
+            )
     for item in npus:
         status = item["status"]
         if item["state"] == "fault":
@@ -157,7 +172,7 @@ def device_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]
                 "%s (%s) is %s, and only %s serves" % (item["address"], item["device"], status["name"], profile.ready_name),
                 "wait until it is ready and gather the facts again",
             )
-        elif item["state"] == "unknown" and item["driver"] == profile.module:
+        elif item in bound and item["state"] == "unknown":
             yield Problem(
                 "status_unknown",
                 WARNING,
@@ -177,6 +192,14 @@ def driver_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]
             ERROR,
             "the kernel module %s is not loaded and %s need it" % (profile.module, _where(wanting)),
             "load it with modprobe, or install the driver when there is none (installed now: %s)" % driver["installed_via"],
+        )
+    loose = [item for item in facts["npus"] if item["state"] == "unbound"]
+    if loose and driver["loaded"]:
+        yield Problem(
+            "npu_unbound",
+            ERROR,
+            "the driver is loaded and does not hold %s" % _where(loose),
+            "look in the kernel log for the failed probe of the address; a driver build serves one family only",
         )
     disk = _release(profile, driver["version_on_disk"])
     loaded = _release(profile, driver["version_loaded"])
@@ -251,7 +274,8 @@ def next_boot_problems(facts: Facts) -> t.Iterator[Problem]:
     """Will the driver still be there after the next reboot?"""
     kernel = facts["kernel"]
     upcoming = kernel["next_boot"]
-    if not upcoming or facts["driver"]["installed_via"] in ("none", "container") and upcoming == kernel["running"]:
+    served = any(item["state"] != "passthrough" for item in facts["npus"])
+    if not upcoming or not served or facts["driver"]["installed_via"] in ("none", "container") and upcoming == kernel["running"]:
         return
     if not kernel["headers"].get(upcoming) and not kernel["modules"].get(upcoming):
         yield Problem(

@@ -18,7 +18,7 @@ from ._model import NpuError
 from ._npu import count, list_groups, merge_npus
 from ._osinfo import read_os
 from ._packages import read_packages
-from ._pci import read_functions
+from ._pci import normalise_address, read_functions
 from ._pool import pool_key
 from ._secureboot import read_secure_boot
 from ._smi import read_smi
@@ -52,6 +52,12 @@ def complete_options(profile: VendorProfile, options: t.Optional[t.Mapping[str, 
     full["runfile_stamp"] = posixpath.join(profile.runfile_stamp_dir, profile.runfile_stamp)
     full["container_driver_root"] = profile.container_driver_root
     full.update(given)
+    for name in ("smi_timeout", "command_timeout"):
+        if not full[name] > 0:
+            raise NpuError("%s is %s." % (name, full[name]), "Give it a number of seconds above 0.")
+    wrong = [address for address in full["expected_addresses"] if normalise_address(address) is None]
+    if wrong:
+        raise NpuError("expected_addresses: no PCI address: %s." % ", ".join(map(str, wrong)), "Write them as sysfs does, for example 0000:83:00.0.")
     return full
 
 
@@ -88,8 +94,11 @@ def _smi_facts(path: t.Optional[str], probe: Probe) -> dict[str, t.Any]:
 
 
 def observe(profile: VendorProfile, host: Host, options: t.Optional[t.Mapping[str, t.Any]] = None) -> dict[str, t.Any]:
-    """The facts of one host in the shape of the schema under docs. Reads only; NpuError for an unknown option."""
+    """The facts of one host in the shape of the schema under docs. Reads only; NpuError for a bad option or root."""
     opts = complete_options(profile, options)
+    top = host.listdir("/")
+    if not top.ok:
+        raise NpuError("root %s: %s." % (host.root, top.detail), "Give the directory that holds the system's files.")
     hostname = read_hostname(host)
     system, os_probe = read_os(host)
     in_container = read_container(host)
@@ -101,9 +110,7 @@ def observe(profile: VendorProfile, host: Host, options: t.Optional[t.Mapping[st
     nodes, dev_probe = read_nodes(host, profile)
     smi_path, smi_probe = read_smi(host, profile, opts["smi_timeout"])
     smi = _smi_facts(smi_path, smi_probe)
-    driver, driver_probes, modules = read_driver(
-        host, profile, kernel["running"], list(kernel["headers"]), own_packages, package_format, classes, opts
-    )
+    driver, driver_probes, modules = read_driver(host, profile, kernel["running"], list(kernel["headers"]), own_packages, package_format, classes, opts)
     if driver["loaded"] and driver["version_loaded"] is None:
         driver["version_loaded"] = smi["kmd_version"]
     kernel["modules"] = modules

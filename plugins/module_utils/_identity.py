@@ -13,9 +13,7 @@ import typing as t
 from ._host import ABSENT, FAILED, VALUE, Host, Probe
 
 UNIT_DIRS = ("/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
-KUBELET_UNITS = tuple(
-    name + ".service" for name in ("kubelet", "k3s", "k3s-agent", "rke2-server", "rke2-agent", "k0sworker", "k0scontroller")
-)
+KUBELET_UNITS = tuple(name + ".service" for name in ("kubelet", "k3s", "k3s-agent", "rke2-server", "rke2-agent", "k0sworker", "k0scontroller"))
 CGROUP_DIRS = ("/sys/fs/cgroup/system.slice", "/sys/fs/cgroup/systemd/system.slice", "/sys/fs/cgroup/unified/system.slice")
 ARGUMENT_FILES = ("/var/lib/kubelet/kubeadm-flags.env", "/etc/default/kubelet", "/etc/sysconfig/kubelet", "/var/snap/microk8s/current/args/kubelet")
 RANCHER_CONFIGS = ("/etc/rancher/k3s/config.yaml", "/etc/rancher/rke2/config.yaml")

@@ -13,6 +13,9 @@ from ._boot import read_next_boot
 from ._host import Host, Probe
 
 
+SECRET = re.compile(r"(\S*(?:passw(?:or)?d|secret|token)[^\s=]*)=\S+", re.I)
+
+
 def version_key(text: str) -> t.Tuple[t.Tuple[int, t.Any], ...]:
     """Sort key of a kernel release: numbers as numbers, so 6.8.0-138 is above 6.8.0-117 and 55.75 above 55.9."""
     return tuple((1, int(part)) if part.isdigit() else (0, part) for part in re.findall(r"[0-9]+|[a-z]+", text.lower()))
@@ -69,5 +72,5 @@ def read_kernel(
         "next_boot_source": source,
         "installed": installed,
         "headers": {name: has_headers(host, name, packages) for name in wanted},
-        "cmdline": cmdline.get("").strip() if cmdline.ok else None,
+        "cmdline": SECRET.sub(r"\1=***", cmdline.value.strip()) if cmdline.ok else None,
     }, {"kernel": release, "cmdline": cmdline}

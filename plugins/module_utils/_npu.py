@@ -13,7 +13,7 @@ from ._host import ABSENT, Host
 from ._pci import PciFunction, address_key, assign_cards, normalise_address, parse_numa_node, parse_speed
 from ._vendor import VendorProfile
 
-PASSTHROUGH_DRIVERS = ("vfio-pci",)
+PASSTHROUGH_DRIVERS = re.compile(r"vfio|^pci-stub$|^(xen-)?pciback$")
 
 
 def read_status(profile: VendorProfile, attributes: t.Mapping[str, str], word: t.Optional[str], in_class: bool, version: t.Optional[str]) -> dict[str, t.Any]:
@@ -43,7 +43,7 @@ def _state(function: t.Optional[PciFunction], profile: VendorProfile, status: t.
     if function is not None:
         if not function.reachable:
             return "unreachable"
-        if function.driver in PASSTHROUGH_DRIVERS:
+        if function.driver and PASSTHROUGH_DRIVERS.search(function.driver):
             return "passthrough"
         if function.driver is None:
             return "unbound" if function.driver_state == ABSENT else "unknown"

@@ -102,7 +102,10 @@ def _read_function(host: Host, address: str, vendor: str) -> PciFunction:
         return host.read_text(posixpath.join(path, name), 256).get()
 
     revision = _hex(attribute("revision"))
-    config = host.read_bytes(posixpath.join(path, "config"), 4).get(b"")
+    config = host.read_bytes(posixpath.join(path, "config"), 16).get(b"")
+    physfn = _link_name(host, posixpath.join(path, "physfn")).get()
+    # The ids of a virtual function read all ones by specification, so it is judged by the whole head.
+    head = config if physfn else config[:4]
     driver = _link_name(host, posixpath.join(path, "driver"))
     names = host.listdir(path).get([])
     vfs = attribute("sriov_numvfs") or ""
@@ -112,12 +115,12 @@ def _read_function(host: Host, address: str, vendor: str) -> PciFunction:
         device_id=_hex(attribute("device")),
         class_id=(_hex(attribute("class")) or "")[:4] or None,
         revision=revision,
-        reachable=not (revision == "ff" or config == b"\xff\xff\xff\xff"),
+        reachable=not (revision == "ff" or bool(head) and not head.strip(b"\xff")),
         driver=driver.get(),
         driver_state=driver.state,
         numa_node=parse_numa_node(attribute("numa_node")),
         iommu_group=_link_name(host, posixpath.join(path, "iommu_group")).get(),
-        physfn=_link_name(host, posixpath.join(path, "physfn")).get(),
+        physfn=physfn,
         vfs=max(int(vfs) if vfs.strip().isdigit() else 0, sum(1 for name in names if re.match(r"^virtfn[0-9]+$", name))),
         speed_gts=parse_speed(attribute("current_link_speed")),
         width=parse_width(attribute("current_link_width")),

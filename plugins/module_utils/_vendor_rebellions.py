@@ -112,7 +112,8 @@ def parse_smi(text: str) -> dict[str, t.Any]:
                 {
                     "device": _text(item.get("npu")),
                     "pid": _integer(item.get("pid")),
-                    "process": _text(item.get("process") or item.get("cmd")),
+                    # Only the program: its arguments may hold secrets.
+                    "process": (str(item.get("process") or item.get("cmd") or "").split() or [None])[0],
                     "memory": _text(item.get("memalloc") or item.get("memory")),
                 }
             )

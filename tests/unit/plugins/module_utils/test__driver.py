@@ -177,6 +177,8 @@ def test_two_versions_of_dkms(tmp_path: Path) -> None:
 
 
 def test_failed_build_is_a_problem(tmp_path: Path) -> None:
-    tree = Tree(tmp_path).system().write("/var/lib/dkms/rebellions/3.5.0/build/make.log", "DKMS make.log for rebellions-3.5.0 for kernel %s (x86_64)\n" % KERNEL)
+    tree = (
+        Tree(tmp_path).system().write("/var/lib/dkms/rebellions/3.5.0/build/make.log", "DKMS make.log for rebellions-3.5.0 for kernel %s (x86_64)\n" % KERNEL)
+    )
     details = [problem["detail"] for problem in observe(PROFILE, tree.host())["problems"] if problem["code"] == "dkms_build_failed"]
     assert details == ["DKMS could not build rebellions 3.5.0 for kernel %s" % KERNEL]

@@ -182,6 +182,18 @@ def test_F04_either_sign_is_enough(tmp_path: Path, sign: dict[str, str]) -> None
     assert by(look(tree), "address", "state") == {"0000:84:00.0": "unreachable"}
 
 
+def test_F04_virtual_function_with_ids_of_all_ones_is_reachable(tmp_path: Path) -> None:
+    tree = Tree(tmp_path).system().function("0000:03:00.0", "2130")
+    tree.function("0000:03:00.1", "2131", physfn="0000:03:00.0", config="ffffffff0604100000000012")
+    tree.function("0000:03:00.2", "2131", physfn="0000:03:00.0", config="ff" * 16)
+    assert by(look(tree), "address", "state") == {"0000:03:00.0": "unknown", "0000:03:00.1": "unknown", "0000:03:00.2": "unreachable"}
+
+
+def test_S02_secrets_of_the_command_line_are_masked(tmp_path: Path) -> None:
+    tree = Tree(tmp_path).write("/proc/cmdline", "ro rd.iscsi.password=hunter2 x_TOKEN=abc intel_iommu=on\n")
+    assert look(tree)["kernel"]["cmdline"] == "ro rd.iscsi.password=*** x_TOKEN=*** intel_iommu=on"
+
+
 def test_F05_collapsed_npu_index(tmp_path: Path) -> None:
     tree = Tree(tmp_path).system().loaded("3.0.0")
     for at, address in enumerate(("0000:83:00.0", "0000:84:00.0", "0000:c3:00.0")):
@@ -214,7 +226,7 @@ def test_F07_status_code_shift(tmp_path: Path, where: str) -> None:
         "rbln3": (None, None, None),
         "rbln4": ("garbage", None, None),
     }
-    assert codes(facts) == ["status_fault", "status_not_ready", "status_unknown", "status_unknown"]
+    assert codes(facts) == ["status_fault", "group_node_missing", "status_not_ready", "status_unknown", "status_unknown"]
 
 
 def test_F07_table_of_a_later_driver_is_not_known(tmp_path: Path) -> None:
@@ -388,18 +400,27 @@ def test_groups_of_the_tool(tmp_path: Path) -> None:
     assert facts["counts"] == {"cards": 2, "functions": 8, "devices": 8, "usable": 8}
 
 
+def secure(tree: Tree) -> None:
+    tree.write("/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c", b"\x06\0\0\0\x01")
+
+
 Change = Callable[[Tree], Any]
+BASE_84 = "/sys/devices/pci0000:00/0000:84:00.0"
 PROBLEMS: list[tuple[str, Change, list[str]]] = [
     ("node missing", lambda tree: tree.real("/dev/rbln2").unlink(), ["device_node_missing"]),
     ("node is a file", lambda tree: (tree.real("/dev/rbln2").unlink(), tree.write("/dev/rbln2")), ["device_node_not_char"]),
     ("node is a folder", lambda tree: (tree.real("/dev/rbln2").unlink(), tree.folder("/dev/rbln2")), ["device_node_not_char"]),
     (
         "link width",
-        lambda tree: tree.write(tree.host().resolve("/sys/bus/pci/devices/0000:84:00.0").value + "/current_link_width", "4\n"),
+        lambda tree: tree.write(BASE_84 + "/current_link_width", "4\n"),
         ["link_degraded"],
     ),
     ("module not loaded", lambda tree: shutil.rmtree(tree.real("/sys/module/rebellions")), ["driver_not_loaded"]),
     ("other version on disk", lambda tree: tree.kernel(KERNEL, False, module_file("3.4.0", "Site key")), ["version_mismatch_loaded_disk"]),
+    ("node of the group missing", lambda tree: tree.real("/dev/rsd0").unlink(), ["group_node_missing"]),
+    ("not bound", lambda tree: tree.real(BASE_84 + "/driver").unlink(), ["npu_unbound"]),
+    ("passed through", lambda tree: tree.link(BASE_84 + "/driver", "/sys/bus/pci/drivers/vfio-pci"), []),
+    ("product not known", lambda tree: tree.write(BASE_84 + "/device", "0x9999\n"), ["product_unknown"]),
     ("firmware", lambda tree: tree.write("/sys/class/rebellions/rbln1/fw_ver", "3.0.0\n"), ["firmware_mismatch"]),
     ("library", lambda tree: tree.write("/usr/lib/librbln-ml.so.3.0.0"), ["library_mismatch"]),
     ("unsigned under Secure Boot", lambda tree: (secure(tree), tree.kernel(KERNEL, False, module_file("3.2.2"))), ["secure_boot_unsigned"]),
@@ -410,10 +431,6 @@ PROBLEMS: list[tuple[str, Change, list[str]]] = [
     ("broken stamp", lambda tree: tree.write("/var/lib/rbln/driver-runfile.json", "{"), ["probe_failed"]),
     ("suffix of the version", lambda tree: tree.loaded("3.2.2-abc123-release"), []),
 ]
-
-
-def secure(tree: Tree) -> None:
-    tree.write("/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c", b"\x06\0\0\0\x01")
 
 
 @pytest.mark.parametrize(("change", "expected"), [row[1:] for row in PROBLEMS], ids=[row[0] for row in PROBLEMS])

@@ -32,37 +32,77 @@ NAMES: list[tuple[str, Callable[[Tree], Any], str | None, str]] = [
     ("unit, two words", lambda tree: tree.write(UNIT, unit("--hostname-override worker-1")), "worker-1", UNIT),
     ("unit, continued line", lambda tree: tree.write(UNIT, unit("\\\n  --v=2 \\\n  --hostname-override=worker-1")), "worker-1", UNIT),
     ("unit, quotes", lambda tree: tree.write(UNIT, unit('"--hostname-override=worker-1"')), "worker-1", UNIT),
-    ("drop-in wins", lambda tree: tree.write(UNIT, unit("--hostname-override=a")).write(DROPIN + "10-b.conf", unit("--hostname-override=b")), "b", DROPIN + "10-b.conf"),
+    (
+        "drop-in wins",
+        lambda tree: tree.write(UNIT, unit("--hostname-override=a")).write(DROPIN + "10-b.conf", unit("--hostname-override=b")),
+        "b",
+        DROPIN + "10-b.conf",
+    ),
     (
         "kubeadm flags",
-        lambda tree: tree.write(UNIT, unit("")).write(DROPIN + "10-kubeadm.conf", KUBEADM).write("/var/lib/kubelet/kubeadm-flags.env", 'KUBELET_KUBEADM_ARGS="--x=1 --hostname-override=gpu1"\n'),
+        lambda tree: (
+            tree.write(UNIT, unit(""))
+            .write(DROPIN + "10-kubeadm.conf", KUBEADM)
+            .write("/var/lib/kubelet/kubeadm-flags.env", 'KUBELET_KUBEADM_ARGS="--x=1 --hostname-override=gpu1"\n')
+        ),
         "gpu1",
         "/var/lib/kubelet/kubeadm-flags.env",
     ),
     ("defaults file", lambda tree: tree.write("/etc/default/kubelet", "KUBELET_EXTRA_ARGS=--hostname-override=gpu2\n"), "gpu2", "/etc/default/kubelet"),
     (
         "variable of an environment file",
-        lambda tree: tree.write(UNIT, "[Service]\nEnvironmentFile=-/etc/node.env\nExecStart=/usr/bin/kubelet --hostname-override=${NODE}\n").write("/etc/node.env", "NODE=edge-7\n"),
+        lambda tree: tree.write(UNIT, "[Service]\nEnvironmentFile=-/etc/node.env\nExecStart=/usr/bin/kubelet --hostname-override=${NODE}\n").write(
+            "/etc/node.env", "NODE=edge-7\n"
+        ),
         "edge-7",
         UNIT,
     ),
-    ("variable of the unit", lambda tree: tree.write(UNIT, "[Service]\nEnvironment=NODE=edge-8\nExecStart=/usr/bin/kubelet --hostname-override=$NODE\n"), "edge-8", UNIT),
+    (
+        "variable of the unit",
+        lambda tree: tree.write(UNIT, "[Service]\nEnvironment=NODE=edge-8\nExecStart=/usr/bin/kubelet --hostname-override=$NODE\n"),
+        "edge-8",
+        UNIT,
+    ),
     ("variable nobody sets", lambda tree: tree.write(UNIT, unit("--hostname-override=$NODE")), None, UNIT),
     ("systemd specifier", lambda tree: tree.write(UNIT, unit("--hostname-override=%H")), "host-a.example.org", UNIT),
     ("short host name", lambda tree: tree.write(UNIT, unit("--hostname-override=%l")), "host-a", UNIT),
     ("command", lambda tree: tree.write(UNIT, unit("--hostname-override=$(curl http://169.254.169.254/name)")), None, UNIT),
     (
         "process wins over the unit",
-        lambda tree: tree.write(UNIT, unit("--hostname-override=a"))
-        .write("/sys/fs/cgroup/system.slice/kubelet.service/cgroup.procs", "4242\n")
-        .write("/proc/4242/cmdline", "/usr/bin/kubelet\0--hostname-override=B\0--v=2\0"),
+        lambda tree: (
+            tree.write(UNIT, unit("--hostname-override=a"))
+            .write("/sys/fs/cgroup/system.slice/kubelet.service/cgroup.procs", "4242\n")
+            .write("/proc/4242/cmdline", "/usr/bin/kubelet\0--hostname-override=B\0--v=2\0")
+        ),
         "b",
         "process of kubelet.service",
     ),
-    ("process without the flag", lambda tree: tree.write("/sys/fs/cgroup/system.slice/kubelet.service/cgroup.procs", "4242\n").write("/proc/4242/cmdline", "/usr/bin/kubelet\0"), "host-a.example.org", "hostname"),
-    ("k3s unit", lambda tree: tree.write("/etc/systemd/system/k3s-agent.service", "[Service]\nExecStart=/usr/local/bin/k3s \\\n    agent \\\n\t'--node-name' \\\n\t'edge-1' \\\n"), "edge-1", "/etc/systemd/system/k3s-agent.service"),
-    ("rke2 configuration", lambda tree: tree.write("/etc/rancher/rke2/config.yaml", "token: x\nnode-name: \"Rke-1\" # me\n"), "rke-1", "/etc/rancher/rke2/config.yaml"),
-    ("microk8s", lambda tree: tree.write("/var/snap/microk8s/current/args/kubelet", "--x=1\n--hostname-override=mk\n"), "mk", "/var/snap/microk8s/current/args/kubelet"),
+    (
+        "process without the flag",
+        lambda tree: tree.write("/sys/fs/cgroup/system.slice/kubelet.service/cgroup.procs", "4242\n").write("/proc/4242/cmdline", "/usr/bin/kubelet\0"),
+        "host-a.example.org",
+        "hostname",
+    ),
+    (
+        "k3s unit",
+        lambda tree: tree.write(
+            "/etc/systemd/system/k3s-agent.service", "[Service]\nExecStart=/usr/local/bin/k3s \\\n    agent \\\n\t'--node-name' \\\n\t'edge-1' \\\n"
+        ),
+        "edge-1",
+        "/etc/systemd/system/k3s-agent.service",
+    ),
+    (
+        "rke2 configuration",
+        lambda tree: tree.write("/etc/rancher/rke2/config.yaml", 'token: x\nnode-name: "Rke-1" # me\n'),
+        "rke-1",
+        "/etc/rancher/rke2/config.yaml",
+    ),
+    (
+        "microk8s",
+        lambda tree: tree.write("/var/snap/microk8s/current/args/kubelet", "--x=1\n--hostname-override=mk\n"),
+        "mk",
+        "/var/snap/microk8s/current/args/kubelet",
+    ),
 ]
 
 
@@ -77,7 +117,9 @@ def test_node_name_without_a_host_name(tmp_path: Path) -> None:
     assert identity.read_node_name(Tree(tmp_path).host(), None) == (None, "unknown")
 
 
-@pytest.mark.parametrize(("text", "expected"), [("0123456789ABCDEF0123456789abcdef\n", "0123456789abcdef0123456789abcdef"), ("uninitialized\n", None), ("", None), ("0123\n", None)])
+@pytest.mark.parametrize(
+    ("text", "expected"), [("0123456789ABCDEF0123456789abcdef\n", "0123456789abcdef0123456789abcdef"), ("uninitialized\n", None), ("", None), ("0123\n", None)]
+)
 def test_machine_id(tmp_path: Path, text: str, expected: str | None) -> None:
     found, probes = identity.read_identity(Tree(tmp_path).write("/etc/machine-id", text).host(), None)
     assert found["machine_id"] == expected

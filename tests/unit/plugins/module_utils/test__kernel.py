@@ -157,7 +157,9 @@ def test_grub_default(texts: list[str], expected: str | None) -> None:
 
 
 def grub(tree: Tree, default: str = "0", env: str = "", cfg: str = GRUB_CFG) -> Tree:
-    return tree.write("/boot/grub/grub.cfg", cfg).write("/etc/default/grub", "GRUB_DEFAULT=%s\n" % default).write("/boot/grub/grubenv", "# GRUB\n" + env + "####")
+    return (
+        tree.write("/boot/grub/grub.cfg", cfg).write("/etc/default/grub", "GRUB_DEFAULT=%s\n" % default).write("/boot/grub/grubenv", "# GRUB\n" + env + "####")
+    )
 
 
 def bls(tree: Tree, env: str, default: str = "saved") -> Tree:

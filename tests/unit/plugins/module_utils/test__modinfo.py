@@ -51,7 +51,13 @@ def test_zstd_without_commands_is_not_known(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "data"),
-    [("rebellions.ko", b"no elf"), ("rebellions.ko", module_file()[:300]), ("rebellions.ko.xz", b"no xz"), ("rebellions.ko.gz", b"\x1f\x8bno"), ("rebellions.ko", b"")],
+    [
+        ("rebellions.ko", b"no elf"),
+        ("rebellions.ko", module_file()[:300]),
+        ("rebellions.ko.xz", b"no xz"),
+        ("rebellions.ko.gz", b"\x1f\x8bno"),
+        ("rebellions.ko", b""),
+    ],
     ids=["text", "cut", "xz", "gz", "empty"],
 )
 def test_broken_file_is_failed_and_not_absent(tmp_path: Path, name: str, data: bytes) -> None:

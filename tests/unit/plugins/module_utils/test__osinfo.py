@@ -24,7 +24,11 @@ ROWS: list[tuple[str, str, tuple[str | None, ...]]] = [
     ("unknown el", 'ID="newel"\nID_LIKE="rhel fedora"\nVERSION_ID="3"\nPLATFORM_ID="platform:el9"\n', ("newel", "3", "redhat", "rhel", "9", None)),
     ("fedora", "ID=fedora\nVERSION_ID=42\n", ("fedora", "42", "redhat", "fedora", "42", None)),
     ("LMDE", 'ID=linuxmint\nID_LIKE=debian\nVERSION_ID="6"\nDEBIAN_CODENAME=bookworm\n', ("linuxmint", "6", "debian", "debian", "12", "bookworm")),
-    ("derivative of a base not known", "ID=elementary\nID_LIKE=ubuntu\nVERSION_ID=9\nUBUNTU_CODENAME=zippy\n", ("elementary", "9", "debian", "ubuntu", None, "zippy")),
+    (
+        "derivative of a base not known",
+        "ID=elementary\nID_LIKE=ubuntu\nVERSION_ID=9\nUBUNTU_CODENAME=zippy\n",
+        ("elementary", "9", "debian", "ubuntu", None, "zippy"),
+    ),
     ("suse", 'ID="sles"\nID_LIKE="suse"\nVERSION_ID="15.6"\n', ("sles", "15.6", "suse", "sles", "15.6", None)),
     ("arch", "ID=arch\n", ("arch", None, None, "arch", None, None)),
     ("empty", "", (None, None, None, None, None, None)),

@@ -57,7 +57,12 @@ def test_I02_removed_is_not_installed() -> None:
 
 def test_K01_list_without_versions() -> None:
     found = packages.parse_dpkg_list(case("K01-headers-metapackage", "dpkg-l.txt"))
-    assert [item["name"] for item in found] == ["linux-image-6.8.0-117-generic", "linux-image-6.8.0-138-generic", "linux-image-generic", "linux-headers-6.8.0-117-generic"]
+    assert [item["name"] for item in found] == [
+        "linux-image-6.8.0-117-generic",
+        "linux-image-6.8.0-138-generic",
+        "linux-image-generic",
+        "linux-headers-6.8.0-117-generic",
+    ]
     assert {item["state"] for item in found} == {"installed"}
 
 

@@ -48,7 +48,16 @@ def test_F03_numa_node(text: str | None, expected: int | None) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("32.0 GT/s PCIe", 32.0), ("16GT/s", 16.0), ("2.5 GT/s", 2.5), ("64.0 GT/s PCIe\n", 64.0), ("Unknown speed", None), ("Unknown", None), ("", None), (None, None)],
+    [
+        ("32.0 GT/s PCIe", 32.0),
+        ("16GT/s", 16.0),
+        ("2.5 GT/s", 2.5),
+        ("64.0 GT/s PCIe\n", 64.0),
+        ("Unknown speed", None),
+        ("Unknown", None),
+        ("", None),
+        (None, None),
+    ],
 )
 def test_speed(text: str | None, expected: float | None) -> None:
     assert pci.parse_speed(text) == expected
@@ -108,9 +117,24 @@ def size(device: str) -> int:
 
 
 CARDS: list[tuple[str, list[tuple[str, str]], dict[str, int], list[list[str]]]] = [
-    ("own switch", [("a", "%02x" % n) for n in (0x23, 0x24, 0x25, 0x26)] + [("b", "%02x" % n) for n in (0x33, 0x34, 0x35, 0x36)], {}, [["23", "24", "25", "26"], ["33", "34", "35", "36"]]),
-    ("own switch, one device gone", [("a", "23"), ("a", "24"), ("a", "26"), ("b", "33"), ("b", "34"), ("b", "35"), ("b", "36")], {}, [["23", "24", "26"], ["33", "34", "35", "36"]]),
-    ("no bridges, locations", [("", "%d" % n) for n in (21, 22, 23, 25, 26, 27, 28)], dict(zip(("21", "22", "23", "25", "26", "27", "28"), (0, 1, 2, 4, 5, 6, 7))), [["21", "22", "23"], ["25", "26", "27", "28"]]),
+    (
+        "own switch",
+        [("a", "%02x" % n) for n in (0x23, 0x24, 0x25, 0x26)] + [("b", "%02x" % n) for n in (0x33, 0x34, 0x35, 0x36)],
+        {},
+        [["23", "24", "25", "26"], ["33", "34", "35", "36"]],
+    ),
+    (
+        "own switch, one device gone",
+        [("a", "23"), ("a", "24"), ("a", "26"), ("b", "33"), ("b", "34"), ("b", "35"), ("b", "36")],
+        {},
+        [["23", "24", "26"], ["33", "34", "35", "36"]],
+    ),
+    (
+        "no bridges, locations",
+        [("", "%d" % n) for n in (21, 22, 23, 25, 26, 27, 28)],
+        dict(zip(("21", "22", "23", "25", "26", "27", "28"), (0, 1, 2, 4, 5, 6, 7))),
+        [["21", "22", "23"], ["25", "26", "27", "28"]],
+    ),
     ("no bridges, address order", [("", "%d" % n) for n in range(21, 29)], {}, [["21", "22", "23", "24"], ["25", "26", "27", "28"]]),
     ("one bridge above two cards", [("root", "%d" % n) for n in range(21, 29)], {}, [["21", "22", "23", "24"], ["25", "26", "27", "28"]]),
 ]
@@ -141,4 +165,8 @@ def test_F14_virtual_functions_are_counted_by_any_sign(tmp_path: Path) -> None:
     tree.function("0000:02:00.0", "2130", sriov_numvfs=None)
     tree.function("0000:02:00.1", "2131", physfn="0000:02:00.0", sriov_numvfs=None)
     found, _probe = pci.read_functions(tree.host(), "1eff", "1200", PRODUCTS)
-    assert [(item.address, item.vfs, item.physfn) for item in found] == [("0000:01:00.0", 3, None), ("0000:02:00.0", 1, None), ("0000:02:00.1", 0, "0000:02:00.0")]
+    assert [(item.address, item.vfs, item.physfn) for item in found] == [
+        ("0000:01:00.0", 3, None),
+        ("0000:02:00.0", 1, None),
+        ("0000:02:00.1", 0, "0000:02:00.0"),
+    ]

@@ -58,7 +58,21 @@ def test_every_field_of_a_device() -> None:
     }
 
 
-@pytest.mark.parametrize("text", [sample(name) for name in BAD] + [case("F06-smi-json-types", "smi-noise.txt"), "", "[]", "{}", '{"devices": {}}', '{"devices": [1]}'])
+@pytest.mark.parametrize(
+    ("context", "expected"),
+    [
+        ({"npu": 0, "process": "python3", "pid": "42", "memalloc": "1 MiB"}, {"device": "0", "pid": 42, "process": "python3", "memory": "1 MiB"}),
+        ({"npu": "rbln0", "cmd": "vllm serve --api-key x", "pid": 42, "memory": 7}, {"device": "rbln0", "pid": 42, "process": "vllm", "memory": "7"}),
+        ({}, {"device": None, "pid": None, "process": None, "memory": None}),
+    ],
+)
+def test_S02_contexts_of_either_form_without_arguments(context: object, expected: object) -> None:
+    assert vendor.parse_smi(json.dumps({"devices": [], "contexts": [context, "x"]}))["contexts"] == [expected]
+
+
+@pytest.mark.parametrize(
+    "text", [sample(name) for name in BAD] + [case("F06-smi-json-types", "smi-noise.txt"), "", "[]", "{}", '{"devices": {}}', '{"devices": [1]}']
+)
 def test_F06_what_is_not_the_answer_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="JSON|devices|device"):
         vendor.parse_smi(text)
@@ -95,7 +109,14 @@ def test_types_of_a_field(field: str, value: object, key: str, expected: object)
 
 @pytest.mark.parametrize(
     ("version", "expected"),
-    [("3.2.2", "3.2.2"), ("1.2.3-rebel1", "1.2.3"), ("0.12.37-6eed3e9-release", "0.12.37"), ("3.0.0~rc1", "3.0.0"), ("3.0.0+git", "3.0.0"), (" 3.0.0\n", "3.0.0")],
+    [
+        ("3.2.2", "3.2.2"),
+        ("1.2.3-rebel1", "1.2.3"),
+        ("0.12.37-6eed3e9-release", "0.12.37"),
+        ("3.0.0~rc1", "3.0.0"),
+        ("3.0.0+git", "3.0.0"),
+        (" 3.0.0\n", "3.0.0"),
+    ],
 )
 def test_release_of(version: str, expected: str) -> None:
     assert vendor.release_of(version) == expected

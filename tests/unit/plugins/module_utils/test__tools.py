@@ -57,7 +57,10 @@ def systemctl(tree: Tree, text: str, code: int = 0) -> Tree:
         (lambda tree: systemctl(tree.write(UNIT), SHOW % ("active", "enabled")), {"unit": "rbln-smd.service", "state": "active", "enabled": True}, "value"),
         (lambda tree: systemctl(tree.write(UNIT), SHOW % ("failed", "disabled")), {"unit": "rbln-smd.service", "state": "failed", "enabled": False}, "value"),
         (
-            lambda tree: systemctl(tree.write(UNIT).write("/lib/systemd/system/rbln_daemon.service"), SHOW % ("inactive", "disabled") + "\n" + (SHOW % ("active", "enabled")).replace("rbln-smd", "rbln_daemon")),
+            lambda tree: systemctl(
+                tree.write(UNIT).write("/lib/systemd/system/rbln_daemon.service"),
+                SHOW % ("inactive", "disabled") + "\n" + (SHOW % ("active", "enabled")).replace("rbln-smd", "rbln_daemon"),
+            ),
             {"unit": "rbln_daemon.service", "state": "active", "enabled": True},
             "value",
         ),
@@ -78,7 +81,12 @@ def test_daemon(tmp_path: Path, build: Callable[[Tree], Any], expected: dict[str
 
 
 def test_library_versions_by_suffix_and_marker(tmp_path: Path) -> None:
-    tree = Tree(tmp_path).write("/usr/lib/librbln-ml.so.3.2.2").link("/usr/lib/librbln-ml.so.3", "librbln-ml.so.3.2.2").link("/usr/lib/librbln-ml.so", "librbln-ml.so.3")
+    tree = (
+        Tree(tmp_path)
+        .write("/usr/lib/librbln-ml.so.3.2.2")
+        .link("/usr/lib/librbln-ml.so.3", "librbln-ml.so.3.2.2")
+        .link("/usr/lib/librbln-ml.so", "librbln-ml.so.3")
+    )
     tree.write("/usr/lib64/librbln-ccl.so", b"\x7fELF...rbln version: 3.2.2-abc\0more").write("/usr/lib64/librbln-other.so", b"rbln version: 9.9.9\0")
     found = tools.read_libraries(tree.host(), PROFILE)
     assert found["version"] == "3.2.2"

@@ -21,13 +21,16 @@ ROOT = Path(__file__).resolve().parents[4]
 SCHEMA = json.loads((ROOT / "docs/schemas/rbln_facts.schema.json").read_text(encoding="utf-8"))
 ANSIBLE = Path(ansible.__file__).resolve().parent.parent
 MODULE = "ansible_collections.rebellions.npu.plugins.modules.rbln_driver_facts"
-START = """
+START = (
+    """
 import json, runpy, sys
 from ansible.module_utils import basic
 basic._ANSIBLE_ARGS = sys.stdin.buffer.read()
 basic._ANSIBLE_PROFILE = "legacy"
 runpy.run_module(%r, run_name="__main__")
-""" % MODULE
+"""
+    % MODULE
+)
 
 
 def collections() -> str:
@@ -38,7 +41,8 @@ def collections() -> str:
 
 def call(python: str, arguments: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     env = dict(os.environ, PYTHONPATH=os.pathsep.join([collections(), str(ANSIBLE)]), PYTHONDONTWRITEBYTECODE="1")
-    done = subprocess.run([python, "-c", START], input=json.dumps({"ANSIBLE_MODULE_ARGS": arguments}), env=env, capture_output=True, text=True, timeout=60, check=False)
+    text = json.dumps({"ANSIBLE_MODULE_ARGS": arguments})
+    done = subprocess.run([python, "-c", START], input=text, env=env, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.startswith("\n{") or done.stdout.startswith("{"), done.stderr
     return done.returncode, json.loads(done.stdout)
 
@@ -77,6 +81,19 @@ def test_bad_argument_is_one_error(tmp_path: Path) -> None:
     assert code == 1
     assert result["failed"] is True
     assert "smi_timeout" in result["msg"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"smi_timeout": 0}, "smi_timeout is 0.0. Next: Give it a number of seconds above 0."),
+        ({"expected_addresses": ["83:00"]}, "expected_addresses: no PCI address: 83:00. Next: Write them as sysfs does, for example 0000:83:00.0."),
+        ({"root": "/nowhere/at/all"}, "root /nowhere/at/all: No such file or directory. Next: Give the directory that holds the system's files."),
+    ],
+)
+def test_bad_value_names_place_and_remedy(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
+    code, result = call(sys.executable, {"root": str(tmp_path), **arguments})
+    assert (code, result["msg"]) == (1, message)
 
 
 OBSERVE = """
