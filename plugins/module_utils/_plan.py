@@ -162,12 +162,11 @@ def _driver(draft: _Draft, wanted: t.Mapping[str, t.Any], facts: t.Mapping[str, 
             )
         return False
     if installed:
-        legacy = source == "runfile" and driver["installed_via"] in ("deb", "rpm")
-        if legacy:
+        if source == "runfile" and driver["legacy"]:
             draft.stop(
-                "package_driver_in_the_way",
-                "Driver %s is installed as a package; a runfile beside it leaves two module trees and mixed libraries." % present,
-                "Remove the driver packages first, then run again.",
+                "legacy_package_in_the_way",
+                "Driver %s is the package of former releases; a runfile beside it leaves two module trees and mixed libraries." % present,
+                "Remove the package first, then run again.",
             )
             return False
         if not get("replace"):

@@ -26,7 +26,7 @@ def facts(**changes: t.Any) -> dict[str, t.Any]:
         "vendor": "rebellions",
         "npus": [npu()],
         "counts": {"functions": 1},
-        "driver": {"installed_via": "runfile", "root": "/", "version_on_disk": "3.2.2", "version_loaded": "3.2.2", "packages": []},
+        "driver": {"installed_via": "runfile", "root": "/", "version_on_disk": "3.2.2", "version_loaded": "3.2.2", "legacy": False, "packages": []},
         "kernel": {"running": "6.8.0-117-generic", "next_boot": "6.8.0-117-generic"},
         "os": {"id": "ubuntu", "version_id": "24.04", "base_id": "ubuntu", "base_version": "24.04"},
     }
