@@ -72,12 +72,12 @@ options:
         type: str
         required: true
       before:
-        description: Command for the files as they are. Empty means that only the exit code of O(judges.after) counts.
+        description: Command for the files as they are. Empty means that only the exit code of O(judges[].after) counts.
         type: list
         elements: str
         default: []
       after:
-        description: Command for the staged files; C({staged:PATH}) is where the new file for PATH lies, C({root}) where O(judges.root_content) lies.
+        description: Command for the staged files; C({staged:PATH}) is where the new file for PATH lies, C({root}) where O(judges[].root_content) lies.
         type: list
         elements: str
         required: true
@@ -101,7 +101,7 @@ options:
         elements: dict
         default: []
       root_directory:
-        description: Where to stage O(judges.root_content).
+        description: Where to stage O(judges[].root_content).
         type: path
       root_content:
         description: A main file for the judgement only, in base64.
