@@ -141,7 +141,9 @@ class Cluster:
             headers["Authorization"] = self._settings.get_basic_auth_token()
         return headers
 
-    def request(self, method: str, path: str, what: str, query: t.Optional[Data] = None, body: t.Any = None, kind: str = "application/json") -> tuple[int, Data]:
+    def request(
+        self, method: str, path: str, what: str, query: t.Optional[Data] = None, body: t.Any = None, kind: str = "application/json"
+    ) -> tuple[int, Data]:
         """(status, body) of a request; ApiError for an error answer. A server that is away or busy is asked again a few times."""
         import urllib3
 
@@ -159,7 +161,9 @@ class Cluster:
                 raise NpuError("%s: the API server's certificate is not trusted: %s" % (what, exc), "Correct the authority in the kubeconfig.") from exc
             except urllib3.exceptions.HTTPError as exc:
                 if attempt == TRIES:
-                    raise NpuError("%s: the API server %s cannot be reached: %s" % (what, self._settings.host, exc), "Check rbln_kubeconfig, the network and the proxy.") from exc
+                    raise NpuError(
+                        "%s: the API server %s cannot be reached: %s" % (what, self._settings.host, exc), "Check rbln_kubeconfig, the network and the proxy."
+                    ) from exc
             else:
                 parsed = _parse(answer.data)
                 if answer.status not in (429, 500, 502, 503, 504) or attempt == TRIES:
