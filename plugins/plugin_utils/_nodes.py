@@ -205,7 +205,9 @@ def _allocatable_text(name: str, state: Data, resource: str) -> str:
     if not state["node_ready"]:
         return "node %s is not Ready. Next: Look at the kubelet of the node." % name
     if state["allocatable"] == state["expected"]:
-        return "node %s: %d %s are allocatable as expected, not yet twice in a row with a ready plugin. Next: Give it more time: rbln_operands_wait_timeout." % (
-            name, state["expected"], resource)
+        return (
+            "node %s: %d %s are allocatable as expected, not yet twice in a row with a ready plugin. Next: Give it more time: rbln_operands_wait_timeout."
+            % (name, state["expected"], resource)
+        )
     return "node %s: %d %s allocatable, %d expected. Next: Read the log of the device plugin's pod on this node." % (
         name, state["allocatable"], resource, state["expected"])
