@@ -95,7 +95,11 @@ def _explain_container(container: Data, init: bool, tail: str) -> t.Optional[tup
         return reason, "container %s: %s%s%s" % (name, reason, ": " + " ".join(message.split()) if message else "", tail), step
     if init and "running" in state:
         if name == WAIT_CONTAINER:
-            return "WaitsForHost", "it waits for the ready files of the host", "Run the host part for this node (rbln_driver, rbln_container_toolkit, rbln_validator)."
+            return (
+                "WaitsForHost",
+                "it waits for the ready files of the host",
+                "Run the host part for this node (rbln_driver, rbln_container_toolkit, rbln_validator).",
+            )
         return "Initialising", "init container %s is still running%s" % (name, tail), "Give it more time: rbln_operands_wait_timeout."
     if state.get("terminated") and state["terminated"].get("exitCode"):
         message = " ".join(str(ended.get("message") or "").split())
@@ -147,9 +151,16 @@ def _missing(daemon_set: Data, node: Data) -> dict[str, t.Any]:
                         "Correct the node's labels, rbln_operands_node_selector or rbln_operands_node_affinity.", name, fatal=True)
     own = [taint for taint in taints if taint.startswith(("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"))]
     if own:
-        return _problem("NodeState", "the cluster keeps pods off the node by the taint %s" % ", ".join(own), "Bring the node to Ready: look at its kubelet and network.", name)
+        return _problem(
+            "NodeState",
+            "the cluster keeps pods off the node by the taint %s" % ", ".join(own),
+            "Bring the node to Ready: look at its kubelet and network.",
+            name,
+        )
     if taints:
-        return _problem("Taint", "the taint %s is not tolerated" % ", ".join(taints), "Add it to rbln_operands_tolerations, or remove it from the node.", name, fatal=True)
+        return _problem(
+            "Taint", "the taint %s is not tolerated" % ", ".join(taints), "Add it to rbln_operands_tolerations, or remove it from the node.", name, fatal=True
+        )
     return _problem("NoPod", "the node has no pod yet", "Give it more time: rbln_operands_wait_timeout.", name)
 
 
@@ -188,13 +199,24 @@ def judge_daemon_set(
     own = [pod for pod in pods if _owned(daemon_set, pod)]
     rejection = _rejection(daemon_set, events)
     if scope is None and not must:
-        problems.append(_problem("NoNodes", "it wants no pod: no node has an NPU label", "Label the nodes (rbln_operands_node_labels), or run Node Feature Discovery.", fatal=True))
+        problems.append(
+            _problem(
+                "NoNodes",
+                "it wants no pod: no node has an NPU label",
+                "Label the nodes (rbln_operands_node_labels), or run Node Feature Discovery.",
+                fatal=True,
+            )
+        )
     for name in sorted(must | selected):
         found = _judge_node(daemon_set, by_name.get(name), name, [pod for pod in own if pod_node(pod) == name], events, rejection)
         if found:
             problems.append(found) if name in must else verdict["warnings"].append(found)
     if scope is None and not problems and not (0 < desired == verdict["ready"] == verdict["updated"]):
-        problems.append(_problem("Counts", "%(desired)d wanted, %(updated)d of the newest form, %(ready)d ready" % verdict, "Give it more time: rbln_operands_wait_timeout."))
+        problems.append(
+            _problem(
+                "Counts", "%(desired)d wanted, %(updated)d of the newest form, %(ready)d ready" % verdict, "Give it more time: rbln_operands_wait_timeout."
+            )
+        )
     verdict["done"] = observed and not problems
     return verdict
 
@@ -217,5 +239,11 @@ def _judge_node(
     if waiting:
         return explain_pod(waiting[0], events)
     if not any(_current(daemon_set, pod) for pod in living):
-        return _problem("OldPod", "the pod is not of the newest form yet", "Give it more time, or delete the pod if the update strategy is OnDelete.", name, living[0]["metadata"]["name"])
+        return _problem(
+            "OldPod",
+            "the pod is not of the newest form yet",
+            "Give it more time, or delete the pod if the update strategy is OnDelete.",
+            name,
+            living[0]["metadata"]["name"],
+        )
     return None
