@@ -82,7 +82,10 @@ def playbook(name: str, *more: str, inventory: str = INVENTORY, timeout: float =
 def recap(output: str) -> dict[str, dict[str, int]]:
     """{host: {ok, changed, unreachable, failed, ...}} of a PLAY RECAP."""
     tail = output.rpartition("PLAY RECAP")[2]
-    return {match.group(1): {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", match.group(2))} for match in re.finditer(r"^(\S+)\s+: (ok=.*)$", tail, re.M)}
+    return {
+        match.group(1): {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", match.group(2))}
+        for match in re.finditer(r"^(\S+)\s+: (ok=.*)$", tail, re.M)
+    }
 
 
 def _site(times: str, unchanged: bool, *more: str) -> None:
@@ -186,7 +189,10 @@ def up() -> int:
     headline("a pod that sees its NPU, on each node")
     for node in sorted(state["hosts"]):
         seen = look(lab, node)
-        print("%s: %s; %s; %d library mounts; allocatable %s" % (node, " ".join(seen["devices"]), seen["tool"] or "no tool", len(seen["libraries"]), lab.nodes()[node]["allocatable"].get("rebellions.ai/npu")))
+        print(
+            "%s: %s; %s; %d library mounts; allocatable %s"
+            % (node, " ".join(seen["devices"]), seen["tool"] or "no tool", len(seen["libraries"]), lab.nodes()[node]["allocatable"].get("rebellions.ai/npu"))
+        )
     print("\nKUBECONFIG=%s\nmake demo-down takes everything back" % lab.kubeconfig)
     return 0
 
