@@ -62,14 +62,34 @@ IMPORT = 'imports = ["conf.d/*.toml"]\n'
 @pytest.mark.parametrize(
     "release, root, dropin, enabled, spec_dirs",
     [
-        pytest.param("1.7.27", "version = 2\n" + V2 + 'cdi_spec_dirs = ["/a"]\n', "version = 2\n" + V2 + "enable_cdi = true\n", True, DEFAULTS, id="1.7-replaces-the-table"),
-        pytest.param("2.1.4", "version = 2\n" + V2 + 'cdi_spec_dirs = ["/a"]\n', "version = 2\n" + V2 + "enable_cdi = false\n", False, ("/a",), id="2.1-merges-tables"),
-        pytest.param("2.1.4", "version = 3\n" + V3 + 'cdi_spec_dirs = ["/a"]\n', "version = 3\n" + V3 + 'cdi_spec_dirs = ["/b"]\n', True, ("/b",), id="2.1-replaces-lists-in-tables"),
+        pytest.param(
+            "1.7.27",
+            "version = 2\n" + V2 + 'cdi_spec_dirs = ["/a"]\n',
+            "version = 2\n" + V2 + "enable_cdi = true\n",
+            True,
+            DEFAULTS,
+            id="1.7-replaces-the-table",
+        ),
+        pytest.param(
+            "2.1.4", "version = 2\n" + V2 + 'cdi_spec_dirs = ["/a"]\n', "version = 2\n" + V2 + "enable_cdi = false\n", False, ("/a",), id="2.1-merges-tables"
+        ),
+        pytest.param(
+            "2.1.4",
+            "version = 3\n" + V3 + 'cdi_spec_dirs = ["/a"]\n',
+            "version = 3\n" + V3 + 'cdi_spec_dirs = ["/b"]\n',
+            True,
+            ("/b",),
+            id="2.1-replaces-lists-in-tables",
+        ),
         pytest.param("2.1.4", "version = 3\n", "version = 3\n" + V2 + "enable_cdi = false\n", True, DEFAULTS, id="2.1-version-3-ignores-the-old-table"),
         pytest.param("2.3.4", "version = 3\n", "version = 3\n" + V2 + "enable_cdi = false\n", False, DEFAULTS, id="2.3-version-3-honours-the-old-table"),
-        pytest.param("2.1.4", "version = 2\n" + V2 + "enable_cdi = false\n", "version = 3\n" + V3, True, DEFAULTS, id="2.1-version-3-dropin-hides-version-2-tables"),
+        pytest.param(
+            "2.1.4", "version = 2\n" + V2 + "enable_cdi = false\n", "version = 3\n" + V3, True, DEFAULTS, id="2.1-version-3-dropin-hides-version-2-tables"
+        ),
         pytest.param("2.3.4", "version = 2\n", "version = 3\n" + V3, None, (), id="2.3-refuses-a-dropin-of-higher-version"),
-        pytest.param("2.4.2", "version = 2\n" + V2 + 'cdi_spec_dirs = ["/a"]\n', "version = 3\n" + V3 + "enable_cdi = false\n", True, ("/a",), id="2.4-has-no-switch"),
+        pytest.param(
+            "2.4.2", "version = 2\n" + V2 + 'cdi_spec_dirs = ["/a"]\n', "version = 3\n" + V3 + "enable_cdi = false\n", True, ("/a",), id="2.4-has-no-switch"
+        ),
         pytest.param("2.1.4", "[plugins.cri]\nenable_cdi = false\n", "", True, DEFAULTS, id="2.1-ignores-schema-1-cri"),
         pytest.param("2.3.4", "[plugins.cri]\nenable_cdi = false\n", "", False, DEFAULTS, id="2.3-migrates-schema-1-cri"),
         pytest.param("1.7.27", "[plugins.cri]\nenable_cdi = true\n", "", True, DEFAULTS, id="1.7-schema-1-counts"),
