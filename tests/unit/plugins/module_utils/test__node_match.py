@@ -30,11 +30,22 @@ RIGHT = {
     "system uuid with swapped byte order": ([node("n1", SWAPPED), node("n2", OTHER)], {"system_uuid": UUID}, "n1"),
     "machine id alone": (NODES, {"machine_id": MACHINE}, "n1"),
     "kubelet name when the identity is unknown": (NODES, {"kubelet_name": "n3"}, "n3"),
-    "kubelet name when the node tells no identity": (NODES, {"kubelet_name": "n3", "system_uuid": "99999999-0000-0000-0000-000000000000", "machine_id": "a" * 32}, "n3"),
+    "kubelet name when the node tells no identity": (
+        NODES,
+        {"kubelet_name": "n3", "system_uuid": "99999999-0000-0000-0000-000000000000", "machine_id": "a" * 32},
+        "n3",
+    ),
     "identity wins over the kubelet's name": (NODES, {"system_uuid": UUID, "kubelet_name": "n2"}, "n1"),
-    "clones are told apart by the kubelet's name": ([node("n1", UUID, MACHINE), node("n2", UUID, MACHINE)], {"system_uuid": UUID, "machine_id": MACHINE, "kubelet_name": "n2"}, "n2"),
-    "a filler uuid identifies nobody": ([node("n1", "00000000-0000-0000-0000-000000000000"), node("n2", "F" * 8 + "-FFFF-FFFF-FFFF-" + "F" * 12)],
-                                        {"system_uuid": "00000000-0000-0000-0000-000000000000", "kubelet_name": "n2"}, "n2"),
+    "clones are told apart by the kubelet's name": (
+        [node("n1", UUID, MACHINE), node("n2", UUID, MACHINE)],
+        {"system_uuid": UUID, "machine_id": MACHINE, "kubelet_name": "n2"},
+        "n2",
+    ),
+    "a filler uuid identifies nobody": (
+        [node("n1", "00000000-0000-0000-0000-000000000000"), node("n2", "F" * 8 + "-FFFF-FFFF-FFFF-" + "F" * 12)],
+        {"system_uuid": "00000000-0000-0000-0000-000000000000", "kubelet_name": "n2"},
+        "n2",
+    ),
     "same machine id, other uuid after a board swap": ([node("n1", OTHER, MACHINE)], {"system_uuid": UUID, "machine_id": MACHINE}, "n1"),
 }
 
@@ -47,11 +58,23 @@ def test_matches(case: str) -> None:
 
 WRONG = {
     "explicit name of no node": (NODES, {"explicit": "n9"}, ["host-a", "'n9'", "n1, n2, n3", "rbln_node_name"]),
-    "no match": (NODES, {"system_uuid": "99999999-0000-0000-0000-000000000000", "kubelet_name": "x"}, ["host-a", "no node", "99999999", "(x)", "rbln_kubeconfig"]),
+    "no match": (
+        NODES,
+        {"system_uuid": "99999999-0000-0000-0000-000000000000", "kubelet_name": "x"},
+        ["host-a", "no node", "99999999", "(x)", "rbln_kubeconfig"],
+    ),
     "nothing known": (NODES, {}, ["unknown", "Set rbln_node_name for host-a"]),
     "two nodes with one uuid": ([node("n1", UUID), node("n2", UUID)], {"system_uuid": UUID}, ["2 nodes", "n1, n2", "rbln_node_name"]),
-    "uuid of one node, machine id of another": ([node("n1", UUID), node("n2", OTHER, MACHINE)], {"system_uuid": UUID, "machine_id": MACHINE}, ["2 nodes", "n1, n2"]),
-    "name of another machine": (NODES, {"system_uuid": "99999999-0000-0000-0000-000000000000", "machine_id": "a" * 32, "kubelet_name": "n1"}, ["'n1'", "another system UUID"]),
+    "uuid of one node, machine id of another": (
+        [node("n1", UUID), node("n2", OTHER, MACHINE)],
+        {"system_uuid": UUID, "machine_id": MACHINE},
+        ["2 nodes", "n1, n2"],
+    ),
+    "name of another machine": (
+        NODES,
+        {"system_uuid": "99999999-0000-0000-0000-000000000000", "machine_id": "a" * 32, "kubelet_name": "n1"},
+        ["'n1'", "another system UUID"],
+    ),
     "empty cluster": ([], {"explicit": "n1"}, ["the nodes are: none"]),
 }
 
