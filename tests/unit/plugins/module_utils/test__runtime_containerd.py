@@ -209,15 +209,27 @@ def test_what_would_have_to_change(
 
 REFUSALS = [
     pytest.param("1.7.27", case("R05-v1-schema", "config.toml"), "config schema 1; migrate first", "version 2", id="R05-v1-schema"),
-    pytest.param("2.1.5", case("R05-v1-schema", "config.toml").replace("oom_score = 0", "disabled_plugins = ['cri']"), "config schema 1", "version 3", id="R05-v1-schema-2.1"),
+    pytest.param(
+        "2.1.5",
+        case("R05-v1-schema", "config.toml").replace("oom_score = 0", "disabled_plugins = ['cri']"),
+        "config schema 1",
+        "version 3",
+        id="R05-v1-schema-2.1",
+    ),
     pytest.param(
         "1.7.27",
-        'version = 2\n%s\n  max_container_log_line_size = 16384\n' % V2,
+        "version = 2\n%s\n  max_container_log_line_size = 16384\n" % V2,
         "is written by kubespray",
         "enable_cdi: true",
         id="R21-kubespray-overwrite-1.7",
     ),
-    pytest.param("2.1.5", "version = 3\n# template: kubespray\n%s\nenable_cdi = false\n" % V3, "is written by kubespray", "enable_cdi: true", id="R21-kubespray-2.1-no-imports"),
+    pytest.param(
+        "2.1.5",
+        "version = 3\n# template: kubespray\n%s\nenable_cdi = false\n" % V3,
+        "is written by kubespray",
+        "enable_cdi: true",
+        id="R21-kubespray-2.1-no-imports",
+    ),
     pytest.param("1.7.27", "version = = 2\n[plugins\n", "line 1, column 11", "repair the file", id="malformed"),
     pytest.param("1.7.27", "version = 3\n", "containerd 1.x does not read version 3", "repair the file", id="1.7-version-3"),
     pytest.param("2.1.5", 'version = 2\ndisabled_plugins = ["cri"]\n', "'cri'", "repair the file", id="short-name-in-version-2"),
