@@ -66,7 +66,7 @@ def test_unit_files_with_drop_ins(tmp_path: Path) -> None:
     machine = Machine(tmp_path, systemd=False)
     machine.write("/usr/lib/systemd/system/x.service", "[Unit]\nExecStart=/no\n[Service]\nExecStart=/usr/bin/x --old\nEnvironment=A=1 B=2\n")
     machine.write("/etc/default/x", "OPTS='--config /etc/x.toml'\n;no=1\n")
-    machine.write("/etc/systemd/system/x.service.d/20-b.conf", "[Service]\nExecStart=\nExecStart=-/usr/bin/x $OPTS \\\n# between\n  --a=${A} --b \"two words\"\n")
+    machine.write("/etc/systemd/system/x.service.d/20-b.conf", '[Service]\nExecStart=\nExecStart=-/usr/bin/x $OPTS \\\n# between\n  --a=${A} --b "two words"\n')
     machine.write("/usr/lib/systemd/system/x.service.d/20-b.conf", "[Service]\nExecStart=/hidden\n")
     machine.write("/run/systemd/system/x.service.d/10-a.conf", "[Service]\nEnvironmentFile=-/etc/default/x\nEnvironment=A=7\n")
     found = read_units(machine.host(), ["x.service"], 5.0)["x.service"]
