@@ -225,7 +225,11 @@ def test_visible_leaves_out_what_the_server_counts() -> None:
 
 
 ERRORS = {
-    "conflict": (409, {"message": "x", "details": {"causes": [{"field": ".spec.replicas", "message": 'conflict with "helm"'}]}}, [".spec.replicas", '"helm"', "rbln_operands_force_conflicts"]),
+    "conflict": (
+        409,
+        {"message": "x", "details": {"causes": [{"field": ".spec.replicas", "message": 'conflict with "helm"'}]}},
+        [".spec.replicas", '"helm"', "rbln_operands_force_conflicts"],
+    ),
     "not allowed": (403, {"message": 'User "u" cannot patch resource "daemonsets"'}, ["not allowed", "daemonsets", "right"]),
     "credentials": (401, {"message": "Unauthorized"}, ["credentials", "kubeconfig"]),
     "invalid": (422, {"message": "spec.x: Required value"}, ["invalid", "spec.x", "input"]),
