@@ -124,8 +124,13 @@ def look(allocatable: str = "1", pod_ready: bool = True, desired: int = 1, nodes
             name = item["metadata"]["name"]
             sets.append({**item, "metadata": {**item["metadata"], "uid": name, "generation": 1},
                          "status": {"observedGeneration": 1, "desiredNumberScheduled": desired, "numberReady": desired, "updatedNumberScheduled": desired}})
-            pods.append({"metadata": {"name": name + "-x", "labels": item["metadata"]["labels"], "ownerReferences": [{"uid": name}]},
-                         "spec": {"nodeName": "n1"}, "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True" if pod_ready else "False"}]}})
+            pods.append(
+                {
+                    "metadata": {"name": name + "-x", "labels": item["metadata"]["labels"], "ownerReferences": [{"uid": name}]},
+                    "spec": {"nodeName": "n1"},
+                    "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True" if pod_ready else "False"}]},
+                }
+            )
     return {"DaemonSet": sets, "Pod": pods if desired else [], "Node": [node("n1", allocatable)] if nodes is None else nodes, "Event": []}
 
 
