@@ -1,0 +1,152 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Problems of the driver: against the kernel, against its other parts, after the next reboot; and looks that failed. Pure."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ._driver import major_of
+from ._model import ERROR, WARNING, Problem
+from ._vendor import VendorProfile
+
+Facts = t.Mapping[str, t.Any]
+
+
+def where(npus: t.Sequence[Facts]) -> str:
+    """The NPUs by address, or by device name where there is none."""
+    return ", ".join(item["address"] or item["device"] or "?" for item in npus)
+
+
+def _release(profile: VendorProfile, version: t.Optional[str]) -> t.Optional[str]:
+    return profile.release_of(version) if version else None
+
+
+def driver_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]:
+    """Driver against kernel, versions against each other, ways of installation against each other."""
+    driver = facts["driver"]
+    kernel = facts["kernel"]
+    wanting = [item for item in facts["npus"] if item["state"] not in ("passthrough", "unreachable")]
+    if wanting and driver["loaded"] is False:
+        yield Problem(
+            "driver_not_loaded",
+            ERROR,
+            "the kernel module %s is not loaded and %s need it" % (profile.module, where(wanting)),
+            "load it with modprobe, or install the driver when there is none (installed now: %s)" % driver["installed_via"],
+        )
+    loose = [item for item in facts["npus"] if item["state"] == "unbound"]
+    if loose and driver["loaded"]:
+        yield Problem(
+            "npu_unbound",
+            ERROR,
+            "the driver is loaded and does not hold %s" % where(loose),
+            "look in the kernel log for the failed probe of the address; a driver build serves one family only",
+        )
+    disk = _release(profile, driver["version_on_disk"])
+    loaded = _release(profile, driver["version_loaded"])
+    if disk and loaded and disk != loaded:
+        yield Problem(
+            "version_mismatch_loaded_disk",
+            ERROR,
+            "version %s is loaded and %s is on disk" % (driver["version_loaded"], driver["version_on_disk"]),
+            "drain the host, then reload the module or reboot",
+        )
+    for item in facts["npus"]:
+        firmware = _release(profile, item["firmware"])
+        if firmware and loaded and firmware != loaded and item["state"] != "unreachable":
+            yield Problem(
+                "firmware_mismatch",
+                WARNING,
+                "%s has firmware %s and the driver is %s" % (item["address"], item["firmware"], driver["version_loaded"]),
+                "flash the firmware that came with the driver while the driver is unloaded",
+            )
+    library = facts["libraries"]["version"]
+    if library and loaded and profile.release_of(library) != loaded:
+        yield Problem(
+            "library_mismatch",
+            WARNING,
+            "the user libraries are %s and the driver is %s" % (library, driver["version_loaded"]),
+            "install libraries and driver of one release; replacing a link is not enough",
+        )
+    package = driver["package"]
+    newer = sorted({row["version"] for row in driver["dkms"] if (major_of(profile, row["version"]) or 0) >= profile.legacy_below})
+    if driver["legacy"] and (driver["stamp"] or newer):
+        other = driver["stamp"]["version"] if driver["stamp"] else ", ".join(newer)
+        yield Problem(
+            "legacy_package_and_runfile",
+            ERROR,
+            "the package %s %s and a runfile installation (%s) are both here" % (package["name"], package["version"], other),
+            "drain the host, remove the package, then install from the runfile again",
+        )
+    versions = sorted({row["version"] for row in driver["dkms"]})
+    if len(versions) > 1:
+        now = {row["version"] for row in driver["dkms"] if row["kernel"] == kernel["running"] and row["state"] == "installed"}
+        yield Problem(
+            "two_dkms_versions",
+            WARNING,
+            "DKMS has several versions of the driver: %s; for the running kernel it installed %s" % (", ".join(versions), ", ".join(sorted(now)) or "none"),
+            "remove those not wanted with dkms remove --all, or a kernel update builds them again",
+        )
+    for row in driver["dkms"]:
+        if row["state"] == "failed":
+            yield Problem(
+                "dkms_build_failed",
+                ERROR,
+                "DKMS could not build %s %s for kernel %s" % (row["module"], row["version"], row["kernel"]),
+                "read make.log in the build directory of that version; missing headers and an unsupported kernel are the usual causes",
+            )
+    if facts["secure_boot"] == "enabled" and driver["signed"] is False:
+        yield Problem(
+            "secure_boot_unsigned",
+            ERROR,
+            "Secure Boot is on and %s carries no signature" % driver["module_path"],
+            "sign the module with a key enrolled by mokutil --import, or turn Secure Boot off",
+        )
+    if driver["container_root"] and driver["installed_via"] not in ("container", "none"):
+        yield Problem(
+            "driver_host_and_container",
+            WARNING,
+            "a driver of the host (%s) and a driver root of a container (%s) are both here" % (driver["installed_via"], driver["container_root"]),
+            "keep one: remove the driver DaemonSet from this node or the driver from the host",
+        )
+
+
+def next_boot_problems(facts: Facts) -> t.Iterator[Problem]:
+    """Will the driver still be there after the next reboot?"""
+    kernel = facts["kernel"]
+    upcoming = kernel["next_boot"]
+    served = any(item["state"] != "passthrough" for item in facts["npus"])
+    if not upcoming or not served or facts["driver"]["installed_via"] in ("none", "container") and upcoming == kernel["running"]:
+        return
+    if not kernel["headers"].get(upcoming) and not kernel["modules"].get(upcoming):
+        yield Problem(
+            "headers_missing_next_boot",
+            WARNING,
+            "kernel %s boots next and has no headers, so the driver cannot be built for it" % upcoming,
+            "install the headers package of that kernel (or the headers meta package), or hold the kernel at %s" % kernel["running"],
+        )
+    elif upcoming != kernel["running"] and facts["driver"]["installed_via"] not in ("none", "container") and not kernel["modules"].get(upcoming):
+        yield Problem(
+            "module_missing_next_boot",
+            WARNING,
+            "kernel %s boots next and the driver is not built for it" % upcoming,
+            "build it before the reboot: dkms autoinstall -k %s" % upcoming,
+        )
+
+
+def probe_problems(facts: Facts) -> t.Iterator[Problem]:
+    """Looks that were refused or failed: what they would have told is unknown, not absent."""
+    denied = sorted(name for name, probe in facts["probes"].items() if probe["state"] == "denied" and name != "smi")
+    if denied:
+        yield Problem(
+            "permission_denied",
+            WARNING,
+            "not allowed to read: %s" % ", ".join(denied),
+            "gather the facts with privilege escalation",
+        )
+    for name, probe in sorted(facts["probes"].items()):
+        if name in ("smi", "machine_id", "system_uuid"):
+            continue
+        if probe["state"] in ("failed", "timeout"):
+            yield Problem("probe_failed", WARNING, "%s: %s" % (name, probe["detail"] or probe["state"]), "look at the named file or command on the host")
