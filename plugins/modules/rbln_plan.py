@@ -10,7 +10,8 @@ module: rbln_plan
 short_description: Plan what a run would do to a host with Rebellions NPUs
 version_added: 0.1.0
 description:
-  - Compares the inputs of the roles of this collection with one observation of the host and returns the steps, the problems that stop the host, and the cautions.
+  - Compares the inputs of the roles of this collection with one observation of the host and returns the steps, the problems that stop the host,
+    and the cautions.
   - Runs on the controller and changes nothing. The managed host is only touched when no O(observation) is given.
   - The inputs are the variables documented by the roles P(rebellions.npu.rbln_preflight#role), P(rebellions.npu.rbln_driver#role),
     P(rebellions.npu.rbln_container_toolkit#role), and P(rebellions.npu.rbln_validator#role). They are read once, here.
@@ -109,7 +110,9 @@ steps:
       type: str
       sample: driver.install
 stops:
-  description: Problems that stop the host before anything is changed. Each has RV(stops[].code), RV(stops[].severity), RV(stops[].detail), and RV(stops[].next_step).
+  description:
+    - Problems that stop the host before anything is changed. Each has RV(stops[].code), RV(stops[].severity), RV(stops[].detail),
+      and RV(stops[].next_step).
   type: list
   elements: dict
   returned: success
