@@ -43,7 +43,7 @@ def find_nodes(profile: VendorProfile, host: Host, directory: str) -> t.Tuple[t.
             (profile.device_pattern, profile.device_prefix, nodes),
             (profile.group_pattern, profile.group_prefix, groups),
         ):
-            if not pattern.match(name):
+            if not pattern.fullmatch(name):
                 continue
             path = posixpath.join(directory, name)
             number = int(name[len(prefix) :])
@@ -67,7 +67,7 @@ def find_groups(profile: VendorProfile, host: Host, nodes: t.Sequence[Node], giv
     result: t.Dict[str, int] = {}
     for name in names:
         text = host.read_text("%s/%s/group_id" % (profile.class_dir, name)).get("").strip()
-        if re.match(r"^[0-9]{1,7}$", text):
+        if re.fullmatch(r"[0-9]{1,7}", text):
             result[name] = int(text)
     if len(result) < len(names) and host.runs_commands:
         for name, group in _groups_by_tool(profile, host).items():

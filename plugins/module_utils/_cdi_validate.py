@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ._cdi_version import EARLIEST, VERSIONS, minimum_version
+from ._cdi_version import EARLIEST, VERSIONS, all_edits, items, minimum_version
 from ._model import ERROR, WARNING, Problem
 
 HOOK_NAMES = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
@@ -42,9 +42,9 @@ FIELDS: t.Dict[str, t.Dict[str, t.Any]] = {
     "net": {"hostInterfaceName": "text", "name": "text"},
 }  # fmt: skip
 
-_QUALIFIER = re.compile(r"^[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?$")
-_DEVICE_NAME = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?$")
-_ANNOTATION = re.compile(r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$")
+_QUALIFIER = re.compile(r"^[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?\Z")
+_DEVICE_NAME = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?\Z")
+_ANNOTATION = re.compile(r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?\Z")
 
 
 def validate_spec(spec: t.Any) -> t.List[Problem]:
@@ -267,14 +267,10 @@ def device_names(spec: t.Any) -> t.List[str]:
 def host_paths(spec: t.Any) -> t.List[str]:
     """Every path the specification expects on the host, sorted: mounts, hooks and device nodes."""
     found: t.Set[str] = set()
-    holders = [spec] + list(spec.get("devices") or []) if isinstance(spec, dict) else []
-    for holder in holders:
-        edits = holder.get("containerEdits") if isinstance(holder, dict) else None
-        if not isinstance(edits, dict):
-            continue
+    for edits in all_edits(spec) if isinstance(spec, dict) else ():
         for key, names in (("mounts", ("hostPath",)), ("hooks", ("path",)), ("deviceNodes", ("hostPath", "path"))):
-            for item in edits.get(key) or []:
-                path = next((item[name] for name in names if item.get(name)), None) if isinstance(item, dict) else None
+            for item in items(edits, key):
+                path = next((item[name] for name in names if item.get(name)), None)
                 if isinstance(path, str):
                     found.add(path)
     return sorted(found)

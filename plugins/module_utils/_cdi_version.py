@@ -14,7 +14,8 @@ VERSIONS = ("0.1.0", "0.2.0", "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.
 EARLIEST = "0.3.0"
 
 
-def _edits(spec: t.Mapping[str, t.Any]) -> t.Iterator[t.Mapping[str, t.Any]]:
+def all_edits(spec: t.Mapping[str, t.Any]) -> t.Iterator[t.Mapping[str, t.Any]]:
+    """The edits of the specification and of its devices, as far as they are maps."""
     devices = spec.get("devices")
     holders: t.List[t.Any] = [spec] + (list(devices) if isinstance(devices, list) else [])
     for holder in holders:
@@ -23,7 +24,8 @@ def _edits(spec: t.Mapping[str, t.Any]) -> t.Iterator[t.Mapping[str, t.Any]]:
             yield edits
 
 
-def _items(edits: t.Mapping[str, t.Any], key: str) -> t.Iterator[t.Mapping[str, t.Any]]:
+def items(edits: t.Mapping[str, t.Any], key: str) -> t.Iterator[t.Mapping[str, t.Any]]:
+    """The maps in a list of the edits."""
     value = edits.get(key)
     for item in value if isinstance(value, list) else []:
         if isinstance(item, dict):
@@ -32,8 +34,8 @@ def _items(edits: t.Mapping[str, t.Any], key: str) -> t.Iterator[t.Mapping[str, 
 
 def minimum_version(spec: t.Mapping[str, t.Any]) -> str:
     """The lowest cdiVersion that allows everything the specification uses."""
-    devices = [device for device in spec.get("devices") or [] if isinstance(device, dict)]
-    edits = list(_edits(spec))
+    devices = list(items(spec, "devices"))
+    edits = list(all_edits(spec))
     rdts = [item["intelRdt"] for item in edits if item.get("intelRdt") is not None]
     new_rdt = any(isinstance(rdt, dict) and any(rdt.get(key) for key in ("schemata", "enableMonitoring")) for rdt in rdts)
     if new_rdt or any(item.get("netDevices") for item in edits):
@@ -47,8 +49,8 @@ def minimum_version(spec: t.Mapping[str, t.Any]) -> str:
     names = [str(device.get("name")) for device in devices if device.get("name") is not None]
     if any(name and not (name[0].isascii() and name[0].isalpha()) for name in names):
         return "0.5.0"
-    if any(node.get("hostPath") for item in edits for node in _items(item, "deviceNodes")):
+    if any(node.get("hostPath") for item in edits for node in items(item, "deviceNodes")):
         return "0.5.0"
-    if any(mount.get("type") for item in edits for mount in _items(item, "mounts")):
+    if any(mount.get("type") for item in edits for mount in items(item, "mounts")):
         return "0.4.0"
     return EARLIEST

@@ -47,7 +47,7 @@ def write_spec(host: Host, path: str, text: str, check: bool = False) -> bool:
     real = host.real(target)
     directory = os.path.dirname(real)
     try:
-        os.makedirs(directory, DIRECTORY_MODE, exist_ok=True)
+        _make(directory)
         with _locked(directory):
             _clean(directory, os.path.basename(real))
             _replace(directory, real, data)
@@ -107,6 +107,18 @@ def _target(host: Host, path: str) -> str:
     if seen.ok and seen.value.kind != "file":
         raise NpuError("%s is not a regular file (%s)." % (target, seen.value.kind), "Remove it or give the path of a file.")
     return target
+
+
+def _make(directory: str) -> None:
+    """Make the directory and those above it with the right mode whatever the umask."""
+    if os.path.isdir(directory):
+        return
+    _make(os.path.dirname(directory))
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(directory)
+        os.chmod(directory, DIRECTORY_MODE)
+    if not os.path.isdir(directory):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
 
 
 def _check_directory(host: Host, directory: str) -> None:

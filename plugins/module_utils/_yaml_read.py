@@ -15,11 +15,13 @@ import typing as t
 _BOOLEANS = {"yes": True, "no": False, "true": True, "false": False, "on": True, "off": False}
 _INTEGER = re.compile(r"^[-+]?(0b[0-1_]+|0x[0-9a-fA-F_]+|0[0-7_]*|[1-9][0-9_]*)$")
 _SEXAGESIMAL = re.compile(r"^[-+]?[1-9][0-9_]*(:[0-5]?[0-9])+$")
+_SEXAGESIMAL_FLOAT = re.compile(r"^[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+\.[0-9_]*$")
 _FLOAT = re.compile(r"^[-+]?([0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)([eE][-+][0-9]+)?$|^[-+]?\.(inf|Inf|INF)$|^\.(nan|NaN|NAN)$")
 _ESCAPES = {
     "0": "\0", "a": "\a", "b": "\b", "t": "\t", "\t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r", "e": "\x1b", " ": " ",
     '"': '"', "/": "/", "\\": "\\", "N": "\x85", "_": "\xa0", "L": "\u2028", "P": "\u2029",
 }  # fmt: skip
+_RESERVED = "@`%,]}&*!|>"
 _HEX_ESCAPES = {"x": 2, "u": 4, "U": 8}
 _DEPTH_LIMIT = 64
 
@@ -53,6 +55,11 @@ def resolve(text: str) -> t.Any:
         for part in text.replace("_", "").lstrip("+-").split(":"):
             total = total * 60 + int(part)
         return -total if text.startswith("-") else total
+    if _SEXAGESIMAL_FLOAT.match(text):
+        number = 0.0
+        for part in text.replace("_", "").lstrip("+-").split(":"):
+            number = number * 60 + float(part)
+        return -number if text.startswith("-") else number
     if _FLOAT.match(text):
         word = text.replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan")
         return float(word)
@@ -159,8 +166,8 @@ class _Reader:
             return self.quoted()
         if char in "[{":
             return self.flow()
-        match = re.match(r"(?:[^\s#:]|:(?=\S)|(?<=\S)#|[ \t]+(?![\s#:]|$))+", self.line[self.column :])
-        if match is None:
+        match = re.match(r"(?:[^\s#:]|:(?=\S)|(?<=\S)#| +(?![\s#:]|$))+", self.line[self.column :])
+        if match is None or char in _RESERVED:
             raise self.fail("a key was expected")
         self.column += match.end()
         return resolve(match.group())
@@ -297,16 +304,20 @@ class _Reader:
         if char in ",]}":
             raise self.fail("a value was expected")
         words: t.List[str] = []
+        row = self.row
         while True:
-            match = re.match(r"(?:[^\s#:,\[\]{}]|:(?![\s,\[\]{}]|$)|(?<=\S)#|[ \t]+(?![\s#:,\[\]{}]|$))+", self.line[self.column :])
+            match = re.match(r"(?:[^\s#:,\[\]{}]|:(?![\s,\[\]{}]|$)|(?<=\S)#| +(?![\s#:,\[\]{}]|$))+", self.line[self.column :])
             if match is None:
                 break
+            if words and self.row > row + 1:
+                raise self.fail("an empty line or comment inside a value")
             words.append(match.group())
             self.column += match.end()
+            row = self.row
             self.flow_place()
         if not words:
             raise self.fail("a value was expected")
-        if words[0][0] in "@`|>%":
+        if words[0][0] in _RESERVED + "?":
             raise self.fail("a value may not begin with %s" % words[0][0])
         return resolve(" ".join(words))
 
@@ -335,8 +346,8 @@ class _Reader:
             parts.append(char)
             self.column += 1
 
-    def fold(self, parts: t.List[str], start: int) -> None:
-        while parts and parts[-1] in (" ", "\t"):
+    def fold(self, parts: t.List[str], start: int, escaped: bool = False) -> None:
+        while parts and parts[-1] in (" ", "\t") and not escaped:
             parts.pop()
         breaks = 0
         while True:
@@ -348,15 +359,13 @@ class _Reader:
             if self.line.strip():
                 break
         self.column = len(self.line) - len(self.line.lstrip(" \t"))
-        parts.append(" " if breaks == 1 else "\n" * (breaks - 1))
+        parts.append("\n" * (breaks - 1) if breaks > 1 else "" if escaped else " ")
 
     def escape(self, parts: t.List[str], start: int) -> None:
         code = self.line[self.column + 1 : self.column + 2]
         if not code:
             self.column = len(self.line)
-            kept = len(parts)
-            self.fold(parts, start)
-            del parts[kept:]
+            self.fold(parts, start, escaped=True)
             return
         self.column += 2
         if code in _HEX_ESCAPES:
@@ -377,9 +386,9 @@ class _Reader:
 
     def plain_block(self, parent: int) -> t.Any:
         """A plain scalar in block context, with its continuation lines."""
-        if self.line[self.column] in "@`%,]}":
+        if self.line[self.column] in _RESERVED:
             raise self.fail("a value may not begin with %s" % self.line[self.column])
-        pattern = re.compile(r"(?:[^\s#:]|:(?=\S)|(?<=\S)#|[ \t]+(?![\s#:]|$))+")
+        pattern = re.compile(r"(?:[^\s#:]|:(?=\S)|(?<=\S)#| +(?![\s#:]|$))+")
         text = ""
         blanks = 0
         while True:
@@ -406,7 +415,7 @@ class _Reader:
         return resolve(text)
 
     def block_scalar(self, parent: int) -> str:
-        match = re.match(r"([|>])([-+]?)([1-9]?)([-+]?)[ \t]*(#.*)?$", self.line[self.column :])
+        match = re.match(r"([|>])([-+]?)([1-9]?)([-+]?)[ ]*(?:(?<= )#.*)?$", self.line[self.column :])
         if match is None:
             raise self.fail("the head of a block scalar is not understood")
         folded, chomp = match.group(1) == ">", match.group(2) or match.group(4)
@@ -414,12 +423,15 @@ class _Reader:
         self.column = 0
         indent = max(parent, 0) + int(match.group(3)) if match.group(3) else 0
         lines: t.List[str] = []
+        first = self.row
         while not self.done():
             line = self.line
             depth = len(line) - len(line.lstrip(" "))
             if line.strip(" "):
+                if not indent and any(len(one) > depth for one in self.lines[first : self.row]):
+                    raise self.fail("an empty line above is indented more")
                 indent = indent or depth
-                if depth < indent or indent <= parent:
+                if depth < indent or indent <= max(parent, 0):
                     break
             lines.append(line[indent:] if indent else "")
             self.row += 1
@@ -427,12 +439,13 @@ class _Reader:
         while body and not body[-1]:
             body.pop()
         tail = len(lines) - len(body)
-        if self.done() and tail:
-            tail -= 1
+        end = "\n"
+        if self.done():
+            end, tail = ("\n", tail - 1) if tail else ("", 0)
         text = _fold_block(body) if folded else "\n".join(body)
         if chomp == "-" or not body:
             return text + ("\n" * tail if chomp == "+" else "")
-        return text + "\n" + ("\n" * tail if chomp == "+" else "")
+        return text + end + ("\n" * tail if chomp == "+" else "")
 
 
 def _fold_block(lines: t.Sequence[str]) -> str:
