@@ -114,8 +114,13 @@ def test_a_virgin_host_gets_everything_and_knows_what_it_cannot_know() -> None:
         ({"rbln_driver_source": "runfile", "rbln_driver_version": "3.2.1"}, {}, ["driver_replace_not_allowed"]),
         (
             {"rbln_driver_source": "runfile", "rbln_driver_version": "3.2.2"},
-            {"installed_via": "deb", "version_on_disk": "2.0.1"},
-            ["package_driver_in_the_way"],
+            {"installed_via": "deb", "version_on_disk": "2.0.1", "legacy": True},
+            ["legacy_package_in_the_way"],
+        ),
+        (
+            {"rbln_driver_source": "runfile", "rbln_driver_version": "3.2.2"},
+            {"installed_via": "deb", "version_on_disk": "3.2.0"},
+            ["driver_replace_not_allowed"],
         ),
         ({"rbln_driver_source": "package", "rbln_driver_version": "3.2.2"}, {"installed_via": "container"}, ["driver_from_container"]),
         ({"rbln_driver_source": "package"}, {}, []),
