@@ -118,10 +118,14 @@ def is_legacy(profile: VendorProfile, package: t.Optional[t.Mapping[str, str]]) 
     return major is not None and major < profile.legacy_below
 
 
-def _driver_package(profile: VendorProfile, packages: t.Sequence[t.Mapping[str, str]]) -> t.Optional[t.Mapping[str, str]]:
-    named = [item for item in packages if any(fnmatch.fnmatchcase(item["name"], pattern) for pattern in profile.driver_packages)]
-    present = [item for item in named if item["state"] not in ("config-files", "not-installed")]
-    return min(present, key=lambda item: len(item["name"])) if present else None
+def driver_package(profile: VendorProfile, packages: t.Sequence[t.Mapping[str, str]]) -> t.Optional[t.Mapping[str, str]]:
+    """The present package that fits the first of the profile's patterns that any fits; one of which only the configuration is left is not present."""
+    present = [item for item in packages if item["state"] not in ("config-files", "not-installed")]
+    for pattern in profile.driver_packages:
+        for item in present:
+            if fnmatch.fnmatchcase(item["name"], pattern):
+                return item
+    return None
 
 
 def read_driver(
@@ -146,7 +150,7 @@ def read_driver(
     file: t.Optional[ModuleFile] = module.value
     dkms, dkms_probe = read_dkms(host, profile.driver_packages, options["dkms_dir"], timeout)
     stamp = read_stamp(host, options["runfile_stamp"])
-    package = _driver_package(profile, packages)
+    package = driver_package(profile, packages)
     root = options["container_driver_root"]
     container_tool = any(find_program(host, name, [posixpath.join(root, "usr/bin")]) for name in profile.smi_names)
     host_dirs = [path for path in profile.smi_dirs if not path.startswith(root)]

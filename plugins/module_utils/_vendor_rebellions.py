@@ -159,8 +159,8 @@ PROFILE = VendorProfile(
     parse_smi=parse_smi,
     status_names=status_names,
     release_of=release_of,
-    # The names of the packages inside the runfile are not public; its kernel driver is told by the module itself.
-    driver_packages=("rebellions", "rebellions-*"),
+    # Best first. The names of the packages inside the runfile are not public, so any of the family is taken for want of a better one.
+    driver_packages=("rebellions", "rebellions-kmd*", "rebellions-dkms*", "rebellions-driver*", "rebellions-*"),
     legacy_package="rebellions",
     legacy_below=3,
     runfile_stamp="driver-runfile.json",

@@ -142,6 +142,21 @@ def test_I02_legacy_package_and_runfile(tmp_path: Path) -> None:
     assert found == ["the package rebellions 2.0.1 and a runfile installation (3.2.2) are both here"]
 
 
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["rbln-tools", "rebellions-fw", "rebellions-kmd", "librbln-ml3"], "rebellions-kmd"),
+        (["rebellions-tools", "rebellions"], "rebellions"),
+        (["rebellions-base"], "rebellions-base"),
+        (["rbln-tools", "librbln-ml3"], None),
+        ([], None),
+    ],
+)
+def test_package_that_is_the_driver(names: list[str], expected: str | None) -> None:
+    found = driver.driver_package(PROFILE, [{"name": name, "version": "3.2.2", "state": "installed"} for name in names])
+    assert (found["name"] if found else None) == expected
+
+
 def test_package_of_a_new_release_is_not_legacy(tmp_path: Path) -> None:
     assert observe(PROFILE, package(Tree(tmp_path).system(), "1:3.2.2-1").host())["driver"]["legacy"] is False
 
