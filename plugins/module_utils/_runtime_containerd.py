@@ -55,7 +55,7 @@ DROPIN_DIR = "/etc/containerd/conf.d"
 BINARIES = ("/usr/bin/containerd", "/usr/local/bin/containerd")
 UNIT = "containerd.service"
 PACKAGES = ("containerd.io", "containerd")
-PRIVATE_CONFIGS = ("/var/run/docker/", "/run/docker/", "/var/lib/rancher/", "/etc/k0s/", "/var/snap/")
+PRIVATE_PATHS = ("/var/run/docker/", "/run/docker/", "/var/lib/rancher/", "/run/k3s/", "/etc/k0s/", "/var/lib/k0s/", "/run/k0s/", "/var/snap/", "/snap/")
 # Names of schema 1 for what version 2 calls in full (cmd/containerd/server/config, v1MigratePluginName).
 SHORT_NAMES = {
     "aufs": "io.containerd.snapshotter.v1.aufs",
@@ -113,7 +113,7 @@ class ContainerdRuntime:
         if binary is None and argv and argv[0].startswith("/"):
             found.binary = argv[0]
         config = _last(flag_values(argv, "--config", "-c"))
-        found.main_config = config or CONFIG
+        found.main_config = posixpath.join("/", config or CONFIG)
         read_state(context, self, found, named=bool(config))
         files = self.sets[found.flavor]
         found.socket = _last(flag_values(argv, "--address", "-a")) or _address(files) or SOCKET
@@ -207,7 +207,8 @@ class ContainerdRuntime:
 
 
 def _is_system(argv: t.Tuple[str, ...]) -> bool:
-    return not any(word.startswith(PRIVATE_CONFIGS) or "=/run/k3s/" in word or word.startswith(("/run/k3s/", "/run/k0s/")) for word in argv[1:])
+    """False for the containerd of a distribution or one that dockerd started for itself."""
+    return not any(part.startswith(PRIVATE_PATHS) for word in argv for part in (word, word.partition("=")[2]))
 
 
 def _last(values: t.Sequence[str]) -> str:

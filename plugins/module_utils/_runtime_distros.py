@@ -14,7 +14,7 @@ import re
 import typing as t
 from dataclasses import dataclass
 
-from ._containerd_config import ID_V2, ID_V3, MERGING_SINCE, ConfigSet, Effective, Release
+from ._containerd_config import ID_V2, ID_V3, MERGING_SINCE, ConfigFile, ConfigSet, Effective, Release
 from ._proc import Process
 from ._runtime_base import (
     CONTAINERD,
@@ -191,8 +191,13 @@ class DistroRuntime:
         if missing and schema == 1:
             schema_one(runtime, files, release)
             return
-        runtime.edit_target = EditTarget(files.root, "main")
-        self._say(runtime, runtime.dialect.schema, missing, "this file is not managed by k0s")
+        owner = files.last_with(ConfigFile.has_cri_table) if release < MERGING_SINCE else None
+        path = owner.path if owner is not None else files.root
+        runtime.edit_target = EditTarget(path, "main")
+        if missing and path.startswith("/run/"):
+            runtime.refusal = Refusal("%s owns the CRI table and is written at every start" % path, "set enable_cdi where %s is made" % path)
+            return
+        self._say(runtime, runtime.dialect.schema, missing, "%s is not managed by k0s" % files.root)
 
     def _aim_microk8s(self, runtime: Runtime, files: ConfigSet, release: Release, schema: t.Optional[int], missing: t.Sequence[Missing]) -> None:
         """The template is TOML with ${NAME} inside its strings, and is edited as TOML."""
