@@ -24,7 +24,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import
 Result = dict[str, t.Any]
 ARGUMENTS = {
     "act": {"type": "str", "required": True, "choices": ["member", "clusters", "render", "label", "apply", "wait", "absent", "judge"]},
-    "members": {"type": "raw"},
+    "members": {"type": "list", "elements": "dict", "default": []},
     "nodes": {"type": "dict", "default": {}},
     "outcome": {"type": "dict", "default": {}},
 }
@@ -60,7 +60,7 @@ class ActionModule(ActionBase):
         return {"changed": False, "member": member, "tasks": file, "wait": inputs["wait"] and not self._dry_run}
 
     def _clusters(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
-        members = {host: record["member"] for host, record in args["members"].items() if record.get("member")}
+        members = {record["member"]["host"]: record["member"] for record in args["members"] if record.get("member")}
         clusters = choose_actors(members)
         if any(not key.startswith("manifests in ") for key in clusters):
             require_packages()

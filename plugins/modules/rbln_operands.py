@@ -33,8 +33,10 @@ options:
     required: true
     choices: [member, clusters, render, label, apply, wait, absent, judge]
   members:
-    description: For V(clusters) the registered results of V(member) by host; for V(label) and V(absent) the records of the members of the cluster.
-    type: raw
+    description: For V(clusters) the registered results of V(member); for V(label) and V(absent) the records of the members of the cluster.
+    type: list
+    elements: dict
+    default: []
   nodes:
     description: For V(wait), the RV(nodes) of V(label).
     type: dict

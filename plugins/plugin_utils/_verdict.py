@@ -84,15 +84,23 @@ def explain_pod(pod: Data, events: t.Sequence[Data]) -> dict[str, t.Any]:
     return _problem(reason, "not ready, phase %s%s" % (status.get("phase", "unknown"), tail), _next_step(reason), node, name)
 
 
+def _essence(message: t.Any) -> str:
+    """The lines of a container's last words that tell of a failure, else its last three; on one line and short."""
+    lines = [" ".join(line.split()) for line in str(message or "").splitlines() if line.strip()]
+    failed = [line for line in lines if line.startswith("FAILED")]
+    text = "; ".join(failed or lines[-3:])
+    return text if len(text) <= 600 else text[:597] + "..."
+
+
 def _explain_container(container: Data, init: bool, tail: str) -> t.Optional[tuple[str, str, str]]:
     state, last = container.get("state") or {}, (container.get("lastState") or {}).get("terminated") or {}
     waiting, ended = state.get("waiting"), state.get("terminated") or last
     name = container.get("name", "")
     if waiting and waiting.get("reason") not in _HARMLESS:
         reason = waiting.get("reason") or "Waiting"
-        message = str(ended.get("message") or waiting.get("message") or "").strip()
+        message = _essence(ended.get("message") or waiting.get("message"))
         step = "Run the host part for this node (rbln_driver, rbln_container_toolkit, rbln_validator)." if name == WAIT_CONTAINER else _next_step(reason)
-        return reason, "container %s: %s%s%s" % (name, reason, ": " + " ".join(message.split()) if message else "", tail), step
+        return reason, "container %s: %s%s%s" % (name, reason, ": " + message if message else "", tail), step
     if init and "running" in state:
         if name == WAIT_CONTAINER:
             return (
@@ -102,7 +110,7 @@ def _explain_container(container: Data, init: bool, tail: str) -> t.Optional[tup
             )
         return "Initialising", "init container %s is still running%s" % (name, tail), "Give it more time: rbln_operands_wait_timeout."
     if state.get("terminated") and state["terminated"].get("exitCode"):
-        message = " ".join(str(ended.get("message") or "").split())
+        message = _essence(ended.get("message"))
         return "Error", "container %s ended with code %s%s%s" % (name, ended["exitCode"], ": " + message if message else "", tail), _next_step("Error")
     if "running" in state and not init and not container.get("ready"):
         return "NotReady", "container %s runs and is not ready%s" % (name, tail), "Read the log of this container on this node."

@@ -220,6 +220,10 @@ BAD: dict[str, tuple[Data, list[Data], list[Data], list[Data], set[str] | None, 
         ["no rbln-smi", "log"],
         False,
     ),
+    "of a long log the failures are told": (
+        daemon_set(1), [pod("p1", "a", ready=False, initContainerStatuses=[
+            waiting("toolkit-validation", "CrashLoopBackOff", "", {"exitCode": 1, "message": "ok      a\nFAILED   b: CDI is off\nok      c\nfailed\n"})])],
+        [], [node("a")], None, "CrashLoopBackOff", "a", ["toolkit-validation: CrashLoopBackOff: FAILED b: CDI is off. Next"], False),
     "waits for the host": (
         daemon_set(1),
         [pod("p1", "a", ready=False, initContainerStatuses=[{"name": "wait-for-host", "state": {"running": {}}}])],
