@@ -74,7 +74,7 @@ class _Judge:
             self.edits(clean["containerEdits"], "containerEdits")
         devices = clean.get("devices")
         if devices is None:
-            self.error("cdi_devices_missing", "devices", "it is missing")
+            self.warning("cdi_devices_missing", "devices", "it is missing, so the file gives no device")
         elif not devices:
             self.warning("cdi_devices_empty", "devices", "it is empty, so the file gives no device")
         seen: t.Set[str] = set()

@@ -1,10 +1,11 @@
 // Copyright (c) 2026 The rebellions.npu authors
 // SPDX-License-Identifier: GPL-3.0-or-later
 
-// cdi-validate FILE...: JSON-schema and semantic validation of CDI specs.
+// cdi-validate [-library] FILE...: JSON-schema and semantic validation of CDI specs; -library asks the parser alone.
 package main
 
 import (
+	"flag"
 	"fmt"
 	"os"
 
@@ -13,10 +14,15 @@ import (
 )
 
 func main() {
+	library := flag.Bool("library", false, "do not apply the JSON schema")
+	flag.Parse()
 	rc := 0
 	sch := schema.BuiltinSchema()
-	for _, f := range os.Args[1:] {
-		err := sch.ValidateFile(f)
+	for _, f := range flag.Args() {
+		var err error
+		if !*library {
+			err = sch.ValidateFile(f)
+		}
 		if err == nil {
 			_, err = cdi.ReadSpec(f, 0)
 		}

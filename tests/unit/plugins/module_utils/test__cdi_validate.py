@@ -76,7 +76,6 @@ BROKEN = [
     ("kind", "1eff.ai/npu", "cdi_kind"),
     ("kind", "rebellions.ai/npu-", "cdi_kind"),
     ("kind", "rebellions.ai/a/b", "cdi_kind"),
-    ("devices", ..., "cdi_devices_missing"),
     ("devices", {}, "cdi_wrong_type"),
     ("devices/0/name", ..., "cdi_device_name"),
     ("devices/0/name", "-3", "cdi_device_name"),
@@ -126,6 +125,11 @@ def test_broken(path: str, value: Any, code: str | None) -> None:
 @pytest.mark.parametrize("value", [None, [], "text", 1])
 def test_not_a_map(value: Any) -> None:
     assert judged(value) == [("error", "cdi_not_a_map")]
+
+
+def test_no_device_is_a_warning() -> None:
+    assert judged(edit("devices", ...)) == [("warning", "cdi_devices_missing")]
+    assert judged(edit("devices", [])) == [("warning", "cdi_devices_empty")]
 
 
 def test_twin_names() -> None:
