@@ -4,12 +4,13 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import typing as t
 from pathlib import Path
 
 from ._base import CACHE, LabError, cached, digest, lock, podman, run
-from ._go import program
+from ._go import PROGRAMS, program
 from ._image import Entry, tar_of, write_image
 
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
@@ -92,23 +93,25 @@ def _static(reference: str, entries: t.Mapping[str, Entry], entrypoint: t.Sequen
     return lambda part: write_image(part / "image.tar", reference, tar_of(entries), entrypoint)
 
 
-def pod_images() -> dict[str, Path]:
-    """{reference: docker-archive} of what the nodes load instead of a registry."""
-    plugin, pause, busybox = program("npu-device-plugin") / "npu-device-plugin", program("pause") / "pause", Path("/bin/busybox")
-    applets = run([busybox, "--list"]).stdout.split()
-    shell = {"bin/busybox": Entry(busybox), "tmp": Entry(mode=0o1777), "etc/passwd": Entry(b"root:x:0:0:root:/root:/bin/sh\n", mode=0o644)}
-    shell.update({"bin/" + name: Entry(target="busybox") for name in applets if name != "busybox"})
-    images: dict[str, tuple[str, t.Callable[[Path], None]]] = {
-        "lab.local/pause:1": (digest(pause), _static("lab.local/pause:1", {"pause": Entry(pause)}, ("/pause",))),
-        "lab.local/busybox:1": (digest(busybox), _static("lab.local/busybox:1", shell, ())),
-        "lab.local/npu-device-plugin:1": (
-            digest(plugin),
-            _static("lab.local/npu-device-plugin:1", {"usr/bin/npu-device-plugin": Entry(plugin)}, ("/usr/bin/npu-device-plugin",)),
-        ),
-        "lab.local/npu-validator:1": (digest(Path(__file__)), _python_image),
-    }
-    writer = digest(Path(__file__).with_name("_image.py"))
-    return {
-        reference: cached("image-" + reference.split("/")[1].split(":")[0], digest(key, writer), make) / "image.tar"
-        for reference, (key, make) in images.items()
-    }
+def _busybox(part: Path) -> None:
+    applets = run(["/bin/busybox", "--list"]).stdout.split()
+    entries = {"bin/busybox": Entry(Path("/bin/busybox")), "tmp": Entry(mode=0o1777), "etc/passwd": Entry(b"root:x:0:0:root:/root:/bin/sh\n", mode=0o644)}
+    entries.update({"bin/" + name: Entry(target="busybox") for name in applets if name != "busybox"})
+    write_image(part / "image.tar", "lab.local/busybox:1", tar_of(entries))
+
+
+def pod_images(names: t.Sequence[str] = ("pause", "busybox", "npu-device-plugin", "npu-validator")) -> dict[str, Path]:
+    """{reference: docker-archive} of what hosts load instead of from a registry."""
+    found = {}
+    for name in names:
+        reference = "lab.local/%s:1" % name
+        if name in PROGRAMS:
+            binary = program(name) / name
+            key, make = digest(binary), _static(reference, {"usr/bin/" + name: Entry(binary)}, ("/usr/bin/" + name,))
+        elif name == "busybox":
+            key, make = digest(Path("/bin/busybox")), _busybox
+        else:
+            key, make = digest(Path(__file__)), _python_image
+        writer = digest(Path(__file__).with_name("_image.py"), inspect.getsource(_busybox))
+        found[reference] = cached("image-" + name, digest(key, writer), make) / "image.tar"
+    return found

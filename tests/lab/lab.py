@@ -286,8 +286,9 @@ class Lab:
             binds.update({home / item: "/usr/local/bin/" + item for item in ("containerd", "containerd-shim-runc-v2", "ctr")})
         if host["node"]:
             binds[program("kube") / "kube"] = "/usr/local/bin/kubelet"
-            binds[self._images_dir()] = "/opt/npu-lab/images"
             options += ["-v", "%s:/usr/local/bin/kube-proxy:ro" % (program("kube") / "kube")]
+        if host["node"] or kind.flavour == "trixie-engines":
+            binds[self._images_dir(pod_images() if host["node"] else pod_images(["busybox"]))] = "/opt/npu-lab/images"
         for source, target in binds.items():
             options += ["-v", "%s:%s:ro" % (source, target)]
         labels = ["--label", "%s=%s" % (LABEL, STATE), "--label", "npu-lab-seed=" + wanted]
@@ -301,9 +302,8 @@ class Lab:
             podman("cp", folder + "/.", name + ":/")
 
     @staticmethod
-    def _images_dir() -> Path:
-        """One folder with links' worth of all archives, for the bind into the nodes."""
-        images = pod_images()
+    def _images_dir(images: t.Mapping[str, Path]) -> Path:
+        """One folder with all the archives, for the bind into the hosts."""
 
         def make(part: Path) -> None:
             for reference, archive in images.items():
