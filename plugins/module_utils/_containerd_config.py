@@ -147,11 +147,7 @@ def resolve_import(host: Host, parent: str, pattern: str, release: Release) -> t
         below: t.List[str] = []
         for directory in found:
             if any(char in part for char in "*?["):
-                below.extend(
-                    posixpath.join(directory, name)
-                    for name in host.listdir(directory).get([])
-                    if fnmatch.fnmatchcase(name, part.replace("[^", "[!"))
-                )
+                below.extend(posixpath.join(directory, name) for name in host.listdir(directory).get([]) if fnmatch.fnmatchcase(name, part.replace("[^", "[!")))
             else:
                 below.append(posixpath.join(directory, part))
         found = below

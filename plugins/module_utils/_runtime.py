@@ -53,7 +53,7 @@ CRI_DOCKERD_SOCKETS = ("/run/cri-dockerd.sock", "/run/cri-dockerd/cri-dockerd.so
 
 
 def detect_runtimes(host: Host, options: t.Optional[RuntimeOptions] = None) -> t.Dict[str, t.Any]:
-    """The value of ansible_facts.rbln_runtimes; docs/schemas/rbln_runtimes.schema.json is its shape. Never raises for what a host looks like."""
+    """The facts about runtimes, in the shape of the schema under docs/schemas. Never raises for what a host looks like."""
     options = options or RuntimeOptions()
     context = Context.observe(host, options)
     kubelet = find_kubelet(context)

@@ -107,7 +107,7 @@ class Refusal:
 
 @dataclass
 class Runtime:
-    """One runtime of the host, as in ansible_facts.rbln_runtimes.runtimes; times are seconds since the epoch."""
+    """One runtime of the host, as the facts show it; times are seconds since the epoch."""
 
     name: str
     flavor: str = SYSTEM
@@ -249,9 +249,7 @@ def flag_values(argv: t.Sequence[str], *names: str) -> t.List[str]:
     return found
 
 
-def note_process(
-    context: Context, runtime: Runtime, process: t.Optional[Process], sources: t.Optional[t.Sequence[str]] = None
-) -> None:
+def note_process(context: Context, runtime: Runtime, process: t.Optional[Process], sources: t.Optional[t.Sequence[str]] = None) -> None:
     """Fill process_started, config_newest and process_stale from the configuration files, or from the `sources` they are made of.
 
     A file from the future proves nothing: unknown.

@@ -140,9 +140,7 @@ class CrioRuntime:
             )
         else:
             value = ", ".join('"%s"' % item for item in with_dir(runtime.cdi.spec_dirs, spec_dir))
-            runtime.changes.append(
-                Change(target, "[crio.runtime] cdi_spec_dirs = [%s]" % value, "%s is not among the directories that are read" % spec_dir)
-            )
+            runtime.changes.append(Change(target, "[crio.runtime] cdi_spec_dirs = [%s]" % value, "%s is not among the directories that are read" % spec_dir))
 
     def _clean(self, runtime: Runtime, target: str) -> None:
         """A file of ours with a key that CRI-O does not know, as older tools wrote it, is put right."""

@@ -14,12 +14,12 @@ import re
 import typing as t
 from dataclasses import dataclass
 
-from ._containerd_config import ID_V2, ID_V3, MERGING_SINCE, ConfigFile, ConfigSet, Effective, Release
+from ._containerd_config import ID_V2, ID_V3, MERGING_SINCE, ConfigFile, ConfigSet, Release
+from ._containerd_state import Missing, Reader, missing_keys, read_state, refuse_unreadable, schema_of, schema_one
 from ._proc import Process
 from ._runtime_base import (
     CONTAINERD,
     Change,
-    Context,
     Dialect,
     EditTarget,
     Refusal,
@@ -28,7 +28,6 @@ from ._runtime_base import (
     note_unit,
     version_key,
 )
-from ._runtime_containerd import Missing, missing_keys, read_state, refuse_unreadable, schema_of, schema_one
 from ._toml import TomlError, loads
 
 BASE_TEMPLATE = re.compile(r"^\s*\{\{-?\s*template\s+\"base\"\s+\.\s*-?\}\}\s*$", re.MULTILINE)
@@ -83,13 +82,8 @@ K0S_DROPINS = "/etc/k0s/containerd.d"
 MICROK8S_TEMPLATE = "/var/snap/microk8s/current/args/containerd-template.toml"
 
 
-class DistroRuntime:
+class DistroRuntime(Reader):
     """detect() finds and reads, propose() says what would have to change."""
-
-    def __init__(self, context: Context) -> None:
-        self.context = context
-        self.sets: t.Dict[str, ConfigSet] = {}
-        self.states: t.Dict[str, Effective] = {}
 
     def detect(self) -> t.List[Runtime]:
         return [self._read(distro) for distro in DISTROS if self._present(distro)]
@@ -154,9 +148,7 @@ class DistroRuntime:
         for key, value, why in missing:
             runtime.changes.append(Change(runtime.edit_target.path, '[plugins."%s"] %s = %s' % (table, key, value), "%s; %s" % (why, why_here)))
 
-    def _aim_rancher(
-        self, runtime: Runtime, files: ConfigSet, release: Release, schema: t.Optional[int], missing: t.Sequence[Missing]
-    ) -> None:
+    def _aim_rancher(self, runtime: Runtime, files: ConfigSet, release: Release, schema: t.Optional[int], missing: t.Sequence[Missing]) -> None:
         """A drop-in where containerd merges them and the generated file imports them; else a marked block at the end of the template."""
         directory = posixpath.dirname(files.root)
         third = schema is not None and schema >= 3

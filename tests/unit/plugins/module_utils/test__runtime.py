@@ -55,34 +55,50 @@ def test_d01_multiple_runtimes(tmp_path: Path) -> None:
 
 
 FLAG = "/usr/bin/kubelet --config=/etc/k.yaml --container-runtime-endpoint=unix:///run/containerd/containerd.sock"
+YAML = "containerRuntimeEndpoint: %s\n" % CRIO
+JSON = '{"containerRuntimeEndpoint": "%s"}' % CRIO
 KUBEADM = 'KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=%s --x=y"\n' % CRIO
 
 
 @pytest.mark.parametrize(
     "command, files, options, expected, source",
     [
-        pytest.param(FLAG, {"/etc/k.yaml": "containerRuntimeEndpoint: %s\n" % CRIO}, {}, "containerd", "the command line of the running kubelet", id="D01-flag-beats-config"),
+        pytest.param(FLAG, {"/etc/k.yaml": YAML}, {}, "containerd", "the command line of the running kubelet", id="D01-flag-beats-config"),
         pytest.param(FLAG, {}, {"kubelet_endpoint": CRIO}, "cri-o", "input", id="D01-input-beats-flag"),
         pytest.param(
             "/usr/bin/kubelet --config /etc/k.yaml",
-            {"/etc/k.yaml": 'a:\n  containerRuntimeEndpoint: no\n"containerRuntimeEndpoint": "/run/containerd/containerd.sock" # x\n', "/var/lib/kubelet/kubeadm-flags.env": KUBEADM},
+            {
+                "/etc/k.yaml": 'a:\n  containerRuntimeEndpoint: no\n"containerRuntimeEndpoint": "/run/containerd/containerd.sock" # x\n',
+                "/var/lib/kubelet/kubeadm-flags.env": KUBEADM,
+            },
             {},
             "containerd",
             "/etc/k.yaml",
             id="D01-config-beats-kubeadm-flags",
         ),
-        pytest.param("/usr/bin/kubelet", {"/var/lib/kubelet/kubeadm-flags.env": KUBEADM}, {}, "cri-o", "/var/lib/kubelet/kubeadm-flags.env", id="D01-kubeadm-flags"),
+        pytest.param(
+            "/usr/bin/kubelet",
+            {"/var/lib/kubelet/kubeadm-flags.env": KUBEADM},
+            {},
+            "cri-o",
+            "/var/lib/kubelet/kubeadm-flags.env",
+            id="D01-kubeadm-flags",
+        ),
         pytest.param(
             "/usr/bin/kubelet --config=/etc/k.yaml --config-dir=/etc/k.d",
-            {"/etc/k.yaml": "containerRuntimeEndpoint: /run/containerd/containerd.sock\n", "/etc/k.d/10-a.conf": "containerRuntimeEndpoint: %s\n" % CRIO, "/etc/k.d/20.txt": "containerRuntimeEndpoint: /no\n"},
+            {
+                "/etc/k.yaml": "containerRuntimeEndpoint: /run/containerd/containerd.sock\n",
+                "/etc/k.d/10-a.conf": YAML,
+                "/etc/k.d/20.txt": "containerRuntimeEndpoint: /no\n",
+            },
             {},
             "cri-o",
             "/etc/k.d/10-a.conf",
             id="config-directory",
         ),
-        pytest.param("/usr/bin/kubelet --config=/etc/k.json", {"/etc/k.json": '{"containerRuntimeEndpoint": "%s"}' % CRIO}, {}, "cri-o", "/etc/k.json", id="json-config"),
+        pytest.param("/usr/bin/kubelet --config=/etc/k.json", {"/etc/k.json": JSON}, {}, "cri-o", "/etc/k.json", id="json-config"),
     ],
-)  # fmt: skip
+)
 def test_d01_who_is_believed(command: str, files: dict[str, str], options: dict[str, Any], expected: str, source: str, tmp_path: Path) -> None:
     machine = three(tmp_path)
     running_kubelet(machine, command)
@@ -231,7 +247,10 @@ def test_top_level_scalars(text: str, expected: dict[str, str]) -> None:
     assert top_level_scalars(text) == expected
 
 
-@pytest.mark.parametrize("given, expected", [("unix:///run/x.sock", "/run/x.sock"), ("/run/x.sock", "/run/x.sock"), ("npipe:////./pipe/x", "npipe:////./pipe/x")])
+@pytest.mark.parametrize(
+    "given, expected",
+    [("unix:///run/x.sock", "/run/x.sock"), ("/run/x.sock", "/run/x.sock"), ("npipe:////./pipe/x", "npipe:////./pipe/x")],
+)
 def test_endpoint_path(given: str, expected: str) -> None:
     assert endpoint_path(given) == expected
 

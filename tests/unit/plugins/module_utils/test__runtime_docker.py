@@ -64,7 +64,12 @@ def test_r16_when_the_key_is_needed(number: int, state: str, changes: list[tuple
         pytest.param("27.5.1", '{"features": {"cdi": true}}', "on", DEFAULTS, [], id="on"),
         pytest.param("28.2.2", '{"cdi-spec-dirs": [""]}', "off", [], [(FILE, 'cdi-spec-dirs = ["/etc/cdi", "/var/run/cdi"]')], id="directories-disabled"),
         pytest.param(
-            "28.2.2", '{"cdi-spec-dirs": ["/opt/cdi"]}', "on_by_default", ["/opt/cdi"], [(FILE, 'cdi-spec-dirs = ["/opt/cdi", "/etc/cdi", "/var/run/cdi"]')], id="other-directories"
+            "28.2.2",
+            '{"cdi-spec-dirs": ["/opt/cdi"]}',
+            "on_by_default",
+            ["/opt/cdi"],
+            [(FILE, 'cdi-spec-dirs = ["/opt/cdi", "/etc/cdi", "/var/run/cdi"]')],
+            id="other-directories",
         ),
         pytest.param("25.0.0", "{}", "off", DEFAULTS, [ON], id="first-with-cdi"),
         pytest.param("28.1.1", "{}", "off", DEFAULTS, [ON], id="last-without-default"),

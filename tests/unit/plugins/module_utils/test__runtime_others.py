@@ -64,15 +64,16 @@ def test_r19_crio_without_any_file_needs_nothing(tmp_path: Path) -> None:
     assert (found["cdi"]["state"], found["changes"], found["refusal"]) == ("on_by_default", [], None)
 
 
+OPT = '[crio.runtime]\ncdi_spec_dirs = ["/opt/cdi"]\n'
 UNION = '[crio.runtime] cdi_spec_dirs = ["/opt/cdi", "/etc/cdi", "/var/run/cdi"]'
 
 
 @pytest.mark.parametrize(
     "files, version, command, state, spec_dirs, changes, refusal",
     [
-        pytest.param({"/etc/crio/crio.conf": '[crio.runtime]\ncdi_spec_dirs = ["/opt/cdi"]\n'}, "1.30.4", "", "on", ["/opt/cdi"], [(OURS, UNION)], None, id="main-file"),
-        pytest.param({CRIO_DIR + "/10-a.conf": '[crio.runtime]\ncdi_spec_dirs = ["/opt/cdi"]\n'}, "1.30.4", "", "on", ["/opt/cdi"], [(OURS, UNION)], None, id="earlier-dropin"),
-        pytest.param({OURS: '# mine\n[crio.runtime]\ncdi_spec_dirs = ["/opt/cdi"]\n'}, "1.30.4", "", "on", ["/opt/cdi"], [(OURS, UNION)], None, id="our-own-file"),
+        pytest.param({"/etc/crio/crio.conf": OPT}, "1.30.4", "", "on", ["/opt/cdi"], [(OURS, UNION)], None, id="main-file"),
+        pytest.param({CRIO_DIR + "/10-a.conf": OPT}, "1.30.4", "", "on", ["/opt/cdi"], [(OURS, UNION)], None, id="earlier-dropin"),
+        pytest.param({OURS: "# mine\n" + OPT}, "1.30.4", "", "on", ["/opt/cdi"], [(OURS, UNION)], None, id="our-own-file"),
         pytest.param(
             {"/etc/crio/crio.conf": '[crio.runtime]\ncdi_spec_dirs = ["/var/run/cdi"]\n', CRIO_DIR + "/10-a.conf": "[crio.runtime]\ncdi_spec_dirs = []\n"},
             "1.30.4", "", "off", [], [(OURS, '[crio.runtime] cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]')], None, id="later-file-wins-empty",

@@ -1,0 +1,72 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module as a process: one JSON answer, nothing changed, bad input named."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.rebellions.npu.plugins.modules import rbln_runtime_detect
+
+COLLECTIONS = Path(rbln_runtime_detect.__file__).parents[5]
+
+
+def call(**params: Any) -> tuple[int, dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, "-m", "ansible_collections.rebellions.npu.plugins.modules.rbln_runtime_detect"],
+        input=json.dumps({"ANSIBLE_MODULE_ARGS": params}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(COLLECTIONS)] + [path for path in sys.path if path])},
+        check=False,
+    )
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_a_tree_is_looked_at_and_left_as_it_is(tmp_path: Path) -> None:
+    config = tmp_path / "etc/docker/daemon.json"
+    config.parent.mkdir(parents=True)
+    config.write_text('{"features": {"cdi": true}}', encoding="utf-8")
+    for path, text in (
+        ("usr/bin/dockerd", ""),
+        ("var/lib/dpkg/status", "Package: docker.io\nStatus: install ok installed\nVersion: 26.1.5+dfsg1-9\n"),
+    ):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text, encoding="utf-8")
+    before = sorted((str(path), path.lstat().st_mtime_ns) for path in tmp_path.rglob("*"))
+    code, answer = call(root=str(tmp_path), _ansible_check_mode=True)
+    assert code == 0 and answer["changed"] is False
+    assert set(answer["ansible_facts"]) == {"rbln_runtimes"}
+    runtimes = answer["ansible_facts"]["rbln_runtimes"]["runtimes"]
+    assert [(item["name"], item["version"], item["cdi"]["state"]) for item in runtimes] == [("docker", "26.1.5+dfsg1-9", "on")]
+    assert sorted((str(path), path.lstat().st_mtime_ns) for path in tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "params, message",
+    [
+        ({"spec_dir": "cdi"}, "spec_dir is 'cdi'; give the absolute path"),
+        ({"timeout": 0}, "timeout is 0; give a number of seconds above zero"),
+        ({"runtime": ["containerd", "lxc"]}, "value of runtime must be one or more of"),
+    ],
+)
+def test_bad_input_is_named(params: dict[str, Any], message: str, tmp_path: Path) -> None:
+    code, answer = call(root=str(tmp_path), **params)
+    assert code != 0 and answer["failed"] is True
+    assert message in answer["msg"]
+
+
+def test_documented_options_are_the_real_ones() -> None:
+    yaml = pytest.importorskip("yaml")
+    documented = yaml.safe_load(rbln_runtime_detect.DOCUMENTATION)["options"]
+    assert set(documented) == {"root", "runtime", "kubelet_endpoint", "spec_dir", "timeout"}
+    assert all(option["description"] and "default" in option for option in documented.values())
