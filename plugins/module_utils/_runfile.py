@@ -91,7 +91,7 @@ def execute(path: str, sha256: str, arguments: t.Sequence[str], timeout: float) 
         )
     except subprocess.TimeoutExpired as exc:
         raise NpuError(
-            "%s did not end within %g s." % (path, timeout), "Look at its log on the host; raise rbln_driver_timeout if it was still at work."
+            "%s did not end within %g s." % (path, timeout), "Look at its log on the host; raise the timeout if it was still at work."
         ) from exc
     except OSError as exc:
         raise NpuError("%s cannot be run: %s." % (path, exc.strerror), "Check that its directory is not mounted noexec.") from exc

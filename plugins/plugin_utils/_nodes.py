@@ -10,7 +10,7 @@ import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._checks_plugin import amount, settled
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.module_utils._node_match import match_node
+from ansible_collections.rebellions.npu.plugins.plugin_utils._node_match import match_node
 
 from ._cluster import Cluster, Data
 from ._labels import node_labels, owned_labels, settle_labels

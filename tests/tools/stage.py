@@ -13,7 +13,7 @@ from pathlib import Path
 
 from .paths import ROOT, STAGED, Missing
 
-LEAVE = ("/.git/", "/__pycache__/", "/.ansible/", "/tests/output/", "/.pytest_cache/")
+LEAVE = ("/.git/", "/__pycache__/", "/.ansible/", "/tests/output/", "/.pytest_cache/", "/.ruff_cache/")
 
 
 def sources(root: Path = ROOT) -> list[str]:

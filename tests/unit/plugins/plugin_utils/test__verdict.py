@@ -52,7 +52,10 @@ def waiting(name: str, reason: str, message: str = "", last: Data | None = None)
     return {"name": name, "state": {"waiting": {"reason": reason, "message": message}}, "lastState": {"terminated": last} if last else {}}
 
 
-PSA = 'pods "rbln-device-plugin-x" is forbidden: violates PodSecurity "baseline:latest": hostPath volumes (volume "dev"), privileged (container "device-plugin" must not set privileged)'
+PSA = (
+    'pods "rbln-device-plugin-x" is forbidden: violates PodSecurity "baseline:latest": hostPath volumes (volume "dev"), '
+    'privileged (container "device-plugin" must not set privileged)'
+)
 
 GOOD: dict[str, tuple[Data, list[Data], list[Data], set[str] | None]] = {
     "two of two": (daemon_set(2, 2), [pod("p1", "a"), pod("p2", "b")], [node("a"), node("b")], None),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ._model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 
 Node = t.Mapping[str, t.Any]
 

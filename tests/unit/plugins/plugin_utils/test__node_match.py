@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.module_utils._node_match import match_node
+from ansible_collections.rebellions.npu.plugins.plugin_utils._node_match import match_node
 
 UUID = "4c4c4544-0051-3610-8052-b4c04f4e4d32"
 SWAPPED = "44454c4c-5100-1036-8052-b4c04f4e4d32"
