@@ -126,7 +126,8 @@ def locate(host: Host, path: str) -> t.Tuple[str, t.List[str]]:
     link = host.readlink(path)
     if link.ok:
         raise NpuError("%s is a symbolic link to %s, which is not there." % (path, link.value), "Make the target or remove the link.")
-    parent, missing = posixpath.dirname(path) or "/", []
+    parent = posixpath.dirname(path) or "/"
+    missing: t.List[str] = []
     while not host.resolve(parent).ok:
         if host.readlink(parent).ok:
             raise NpuError("%s is a symbolic link that leads nowhere." % parent, "Make the target or remove the link.")
@@ -192,9 +193,7 @@ class Writer:
                     break
                 except OSError as exc:
                     if exc.errno not in (errno.EAGAIN, errno.EACCES) or time.monotonic() > deadline:
-                        raise NpuError(
-                            "%s/lock: another run is writing on this host." % self.state_dir, "Wait until it has ended and run again."
-                        ) from exc
+                        raise NpuError("%s/lock: another run is writing on this host." % self.state_dir, "Wait until it has ended and run again.") from exc
                     time.sleep(0.1)
             yield
         finally:

@@ -172,7 +172,6 @@ from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions 
 from ansible_collections.rebellions.npu.plugins.module_utils._write_request import read_set, write_set
 
 
-
 def main() -> None:
     file_spec = {
         "path": {"type": "path", "required": True},

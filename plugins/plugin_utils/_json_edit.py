@@ -63,13 +63,21 @@ def _kind(value: t.Any) -> str:
     return {dict: "an object", list: "an array", str: "a string", bool: "a boolean"}.get(type(value), "a number")
 
 
+def _string(text: str, at: int) -> tuple[str, int]:
+    """The value of the string whose first character after the quote is at `at`, and the offset after it."""
+    end = at
+    while text[end] != '"':
+        end += 2 if text[end] == "\\" else 1
+    return json.loads(text[at - 1 : end + 1]), end + 1
+
+
 def _space(text: str, at: int) -> int:
     return _SPACE.match(text, at).end()  # type: ignore[union-attr]
 
 
 def _scan(text: str, at: int, name: str) -> Node:
     if text[at] == '"':
-        return Node("string", at, json.decoder.scanstring(text, at + 1)[1])
+        return Node("string", at, _string(text, at + 1)[1])
     if text[at] not in "{[":
         return Node("scalar", at, _SCALAR.match(text, at).end())  # type: ignore[union-attr]
     node = Node("object" if text[at] == "{" else "array", at)
@@ -79,7 +87,7 @@ def _scan(text: str, at: int, name: str) -> Node:
     while text[at] != close:
         start, key = at, ""
         if node.kind == "object":
-            key, at = json.decoder.scanstring(text, at + 1)
+            key, at = _string(text, at + 1)
             if key in seen:
                 raise _refuse(name, text, start, "the key %s stands there twice" % json.dumps(key))
             seen.add(key)

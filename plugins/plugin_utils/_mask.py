@@ -11,7 +11,7 @@ import typing as t
 
 MASK = "********"
 _KEY = r"""["']?[\w.-]*(?:pass(?:word|wd|phrase)?|auth|authorization|identity_?token|token|secret|credentials?|private_?key|api_?key)["']?"""
-_VALUE = r"""(?:"(?:[^"\\]|\\.)*"?|'[^']*'?|[^\s,\]}#"'\[{][^,\]}#]*)"""
+_VALUE = r"""(?:\"{3}.*?(?:\"{3}|$)|'{3}.*?(?:'{3}|$)|"(?:[^"\\]|\\.)*"?|'[^']*'?|[^\s,\]}#"'\[{][^,\]}#]*)"""
 _PAIR = re.compile(r"(?i)((?<![\w-])%s\s*[=:]\s*)(\[[^\]]*\]?|%s)" % (_KEY, _VALUE))
 _URL = re.compile(r"(\w[\w+.-]*://)[^/@\s\"']+@")
 

@@ -198,9 +198,9 @@ def _make(
 
     for found in disabled:
         text = opened(found)
+        _declare(text, found, state)
         gone = text.remove_items(("disabled_plugins",), lambda name: name in CRI_IDS)
         edit.warnings.append("%s: %s taken out of disabled_plugins, because the kubelet uses this containerd" % (found.path, ", ".join(gone)))
-        _declare(text, found, state)
     if need_enable or dirs:
         where = _where(state, runtime, target, need_enable, bool(dirs))
         if where is None:
@@ -246,7 +246,7 @@ def _declare(text: TomlEdit, found: Source, state: _State) -> None:
     for key in ("disabled_plugins", "required_plugins"):
         entry, names = text.pair((key,)), text.data.get(key) or []
         for number, name in enumerate(names):
-            if entry is None or name.startswith("io.containerd."):
+            if entry is None or name in CRI_IDS or name.startswith("io.containerd."):
                 continue
             if name not in _URIS:
                 raise text.refuse("%s names %s, whose schema 2 name is not known" % (key, name), entry.items[number][0])

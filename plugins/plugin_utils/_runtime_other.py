@@ -128,7 +128,7 @@ def plan_crio(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Sequenc
     """cdi_spec_dirs in our drop-in, when what is effective does not hold them; a file read later that overrides ours is a refusal."""
     edit = RuntimeEdit(runtime["name"])
     target = dict(runtime.get("edit_target") or {})
-    dropin = target.get("path") if target.get("kind") == "dropin" and target.get("path") else CRIO_DROPIN
+    dropin = str(target["path"]) if target.get("kind") == "dropin" and target.get("path") else CRIO_DROPIN
     found = source(files, dropin)
     have: t.Sequence[str] = DEFAULT_SPEC_DIRS
     holder = ""

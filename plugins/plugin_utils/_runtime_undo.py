@@ -81,26 +81,27 @@ def _is_empty(text: str, kind: str) -> bool:
 
 
 def _undo_toml(text: str, name: str, changes: t.Sequence[t.Mapping[str, t.Any]]) -> str:
+    """A declared version stays, because what others wrote since may need it; the CRI plugin is then disabled by its full name."""
     edit = TomlEdit(text, name)
-    ours = [tuple(change["path"]) for change in changes]
     for change in reversed([change for change in changes if change["op"] != "table"]):
         path = tuple(change["path"])
         entry = edit.pair(path)
-        if entry is None or change["new"] is None:
+        if entry is None or change["new"] is None or path == ("version",):
             continue
-        if edit.raw(entry) == change["new"]:
-            if change["old"] is not None:
-                edit.set(path, change["old"])
-            elif path != ("version",) or not lookup(edit.data, ("plugins",)):
+        if change.get("removed"):
+            full = isinstance(edit.data.get("version"), int) and edit.data["version"] > 1
+            edit.extend(path, ["io.containerd.grpc.v1.cri" if item == "cri" and full else item for item in change["removed"]])
+        elif edit.raw(entry) == change["new"]:
+            if change["old"] is None:
                 edit.delete(path)
-        elif change["op"] == "array" and change.get("added"):
-            edit.remove_items(path, lambda item, added=tuple(change["added"]): item in added)
-        elif change["op"] == "array" and change.get("removed"):
-            edit.extend(path, change["removed"])
+            else:
+                edit.set(path, change["old"])
+        elif change.get("added"):
+            edit.remove_items(path, frozenset(change["added"]).__contains__)
     for change in changes:
         if change["op"] == "table":
             edit.drop_empty_table(tuple(change["path"]))
-    edit.prove(ours)
+    edit.prove([tuple(change["path"]) for change in changes])
     return edit.text
 
 

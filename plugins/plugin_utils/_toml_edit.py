@@ -136,9 +136,9 @@ class TomlEdit:
         """Add a pair that is not there; True when a header had to be made."""
         entries = self._entries()
         table, key = path[:-1], path[-1]
-        for entry in entries:
-            if entry.kind == "pair" and table[: len(entry.path)] == entry.path and table:
-                return self._add_inline(entry, path, raw)
+        above = [entry for entry in entries if entry.kind == "pair" and table and table[: len(entry.path)] == entry.path]
+        if above:
+            return self._add_inline(max(above, key=lambda entry: len(entry.path)), path, raw)
         if not table:
             self._add_top(entries, key, raw)
             return False
@@ -162,13 +162,10 @@ class TomlEdit:
     def _add_inline(self, entry: Entry, path: Path, raw: str) -> bool:
         if self.text[entry.value] != "{":
             raise self.refuse("%s is not a table" % ".".join(entry.path), entry.value)
-        if entry.path != path[:-1]:
-            tail = self.key_text(path[len(entry.path) :])
-        else:
-            tail = self.key_text(path[-1:])
-        inside = [e for e in self._entries() if e.inline and entry.value < e.name and e.end < entry.value_end]
+        tail = self.key_text(path[len(entry.path) :])
+        inside = [e.end for e in self._entries() if e.inline and entry.value < e.name and e.end < entry.value_end]
         if inside:
-            self.buffer.splice(inside[-1].end, inside[-1].end, ", %s = %s" % (tail, raw))
+            self.buffer.splice(max(inside), max(inside), ", %s = %s" % (tail, raw))
         else:
             self.buffer.splice(entry.value, entry.value_end, "{ %s = %s }" % (tail, raw))
         return False
@@ -296,7 +293,8 @@ class TomlEdit:
         value = lookup(self.data, path)
         if entry is None or not isinstance(value, list) or len(value) != len(entry.items):
             return []
-        old, gone = self.raw(entry), []
+        old = self.raw(entry)
+        gone: list[str] = []
         for index in range(len(value) - 1, -1, -1):
             if not isinstance(value[index], str) or not unwanted(value[index]):
                 continue
@@ -308,18 +306,20 @@ class TomlEdit:
         return gone
 
     def _drop_item(self, entry: Entry, index: int) -> None:
-        items = entry.items
+        items, text = entry.items, self.text
         start, end = items[index]
-        if index + 1 < len(items):
-            between = self.text[end : items[index + 1][0]]
-            if "#" not in between:
-                self.buffer.splice(start, items[index + 1][0], "")
-                return
-            self.buffer.splice(start, self.text.index(",", end) + 1, "")
-        elif index > 0 and "#" not in self.text[items[index - 1][1] : start]:
+        line = text.rfind("\n", 0, start) + 1
+        line_end = text.find("\n", end, entry.value_end)
+        rest = text[end:line_end].split("#")[0].replace(",", "").strip() if line_end >= 0 else "]"
+        if line > entry.value and not text[line:start].strip() and not rest:
+            self.buffer.splice(line, line_end + 1, "")
+        elif index + 1 < len(items) and "#" not in text[end : items[index + 1][0]]:
+            self.buffer.splice(start, items[index + 1][0], "")
+        elif index > 0 and "#" not in text[items[index - 1][1] : start]:
             self.buffer.splice(items[index - 1][1], end, "")
         else:
-            self.buffer.splice(start, end, "")
+            comma = text.find(",", end, entry.value_end) if _comma_after(text, end, entry.value_end) else -1
+            self.buffer.splice(start, comma + 1 if comma >= 0 and not text[end:comma].strip() else end, "")
 
     def delete(self, path: Path) -> None:
         """Take out the pair at `path` with its lines; nothing when it is not there."""

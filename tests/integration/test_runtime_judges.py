@@ -143,9 +143,7 @@ def _pair(tmp_path: Path) -> Path:
     (config.parent / "conf.d").mkdir(parents=True)
     shutil.copy(FIXTURES / "R02-v1x-dropin-wipes-cri.toml", config)
     shutil.copy(FIXTURES / "R02-v1x-dropin-wipes-cri.10-rbln.toml", config.parent / "conf.d/10-site.toml")
-    (config.parent / "conf.d/10-site.toml").write_text(
-        (config.parent / "conf.d/10-site.toml").read_text().replace("enable_cdi = true", "enable_cdi = false")
-    )
+    (config.parent / "conf.d/10-site.toml").write_text((config.parent / "conf.d/10-site.toml").read_text().replace("enable_cdi = true", "enable_cdi = false"))
     return config
 
 
@@ -205,9 +203,7 @@ def test_an_import_that_would_override_is_found_by_the_program(containerd: tuple
 
 DOCKER = {"good": ["r31_dkr_empty_file.json", "r32_dkr_whitespace.json", "r33_dkr_existing.json", "r35_dkr_cdi_false.json", "r43_dkr_dryrun.json"]}
 DOCKER["good"] += ["R13-daemon-json-broken.empty.json", "R13-daemon-json-broken.bom.json", "R15-daemon-json-merge.json"]
-DOCKER["bad"] = sorted(
-    path.name for path in FIXTURES.glob("*.json") if path.name not in DOCKER["good"] and path.name not in ("r34_dkr_cdi_true_already.json",)
-)
+DOCKER["bad"] = sorted(path.name for path in FIXTURES.glob("*.json") if path.name not in DOCKER["good"] and path.name not in ("r34_dkr_cdi_true_already.json",))
 
 
 def _docker(config: Path, flags: t.Sequence[str] = ()) -> dict[str, t.Any]:
