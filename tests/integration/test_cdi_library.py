@@ -9,24 +9,18 @@ import json
 import os
 import random
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.rebellions.npu.plugins.module_utils import _cdi, _host
+from ansible_collections.rebellions.npu.plugins.module_utils._model import ERROR, WARNING, NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
 
 from tests.lab._go import program
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "plugins"))
-
-from module_utils import _cdi, _host  # noqa: E402
-from module_utils._model import ERROR, WARNING, NpuError  # noqa: E402
-from module_utils._vendor_rebellions import PROFILE  # noqa: E402
-
-from tests.unit.fixtures.cdi.cases import CASES, HERE, Case, full  # noqa: E402
-from tests.unit.fixtures.cdi.tree import Tree  # noqa: E402
+from tests.unit.fixtures.cdi.cases import CASES, HERE, Case, full
+from tests.unit.fixtures.cdi.tree import Tree
 
 WRITTEN = [case for case in CASES if not case.error]
 VARIANTS: tuple[dict[str, Any], ...] = (
