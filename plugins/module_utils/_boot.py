@@ -94,7 +94,7 @@ def choose_entry(menu: t.Sequence[MenuEntry], wanted: str) -> t.Optional[str]:
     chosen: t.Optional[MenuEntry] = None
     for part in wanted.split(">"):
         chosen = None
-        if part.isdigit():
+        if part.isdecimal():
             chosen = entries[int(part)] if int(part) < len(entries) else None
         else:
             chosen = next((entry for entry in entries if part in (entry["title"], entry["id"]) and part), None)
@@ -114,7 +114,7 @@ def parse_bls(name: str, text: str) -> MenuEntry:
 
 
 def _bls_key(entry: MenuEntry) -> t.List[t.Tuple[int, t.Any]]:
-    return [(1, int(part)) if part.isdigit() else (0, part) for part in re.findall(r"[0-9]+|[A-Za-z]+", entry["id"])]
+    return [(1, int(part)) if part.isdecimal() else (0, part) for part in re.findall(r"[0-9]+|[A-Za-z]+", entry["id"])]
 
 
 def _environment(host: Host) -> dict[str, str]:

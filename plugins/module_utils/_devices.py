@@ -28,7 +28,7 @@ class ClassDevice:
 
 def natural_key(name: str) -> list[t.Tuple[int, t.Any]]:
     """Sort key that puts npu2 before npu10."""
-    return [(1, int(part)) if part.isdigit() else (0, part) for part in re.split(r"([0-9]+)", name) if part]
+    return [(1, int(part)) if part.isdecimal() else (0, part) for part in re.split(r"([0-9]+)", name) if part]
 
 
 def read_class(host: Host, profile: VendorProfile) -> t.Tuple[list[ClassDevice], Probe]:

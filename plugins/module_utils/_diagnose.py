@@ -43,7 +43,7 @@ def bus_problems(profile: VendorProfile, facts: Facts, expected: t.Sequence[str]
             "known to the driver or to the management tool but not on the PCI bus: %s" % where(lost),
             "drain the host and reboot it; if the card stays away, power-cycle and reseat it",
         )
-    families = sorted({item["family"] for item in npus if item["family"]})
+    families = sorted({item["family"] for item in npus if item["family"] and item["state"] != "passthrough"})
     if len(families) > 1:
         yield Problem(
             "two_families",

@@ -109,7 +109,7 @@ def read_stamp(host: Host, path: str) -> Probe:
 def major_of(profile: VendorProfile, version: str) -> t.Optional[int]:
     """First number of a version without its epoch; None when it starts with none."""
     first = profile.release_of(version.split(":")[-1]).split(".")[0]
-    return int(first) if first.isdigit() else None
+    return int(first) if first.isdecimal() else None
 
 
 def is_legacy(profile: VendorProfile, package: t.Optional[t.Mapping[str, str]]) -> bool:

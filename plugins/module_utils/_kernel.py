@@ -18,7 +18,7 @@ SECRET = re.compile(r"(\S*(?:passw(?:or)?d|secret|token)[^\s=]*)=\S+", re.I)
 
 def version_key(text: str) -> t.Tuple[t.Tuple[int, t.Any], ...]:
     """Sort key of a kernel release: numbers as numbers, so 6.8.0-138 is above 6.8.0-117 and 55.75 above 55.9."""
-    return tuple((1, int(part)) if part.isdigit() else (0, part) for part in re.findall(r"[0-9]+|[a-z]+", text.lower()))
+    return tuple((1, int(part)) if part.isdecimal() else (0, part) for part in re.findall(r"[0-9]+|[a-z]+", text.lower()))
 
 
 def installed_kernels(host: Host, packages: t.Sequence[t.Mapping[str, str]]) -> list[str]:

@@ -45,16 +45,14 @@ def _state(function: t.Optional[PciFunction], profile: VendorProfile, status: t.
             return "unreachable"
         if function.driver and PASSTHROUGH_DRIVERS.search(function.driver):
             return "passthrough"
-        if function.driver is None:
-            return "unbound" if function.driver_state == ABSENT else "unknown"
+        if function.driver is None and function.driver_state == ABSENT:
+            return "unbound"
     if status["healthy"] is True:
         return "ok"
-    if status["healthy"] is False:
-        if status["word"] is not None and status["word"].lower() not in profile.healthy_words:
-            return "fault"
-        if status["name"] is None:
-            return "unknown"
+    if status["name"] not in (None, profile.ready_name):
         return "fault" if status["name"] in profile.fault_names else "busy"
+    if status["word"] is not None and status["word"].lower() not in profile.healthy_words:
+        return "fault"
     return "unknown"
 
 
@@ -76,7 +74,7 @@ def _link(function: t.Optional[PciFunction], smi: t.Mapping[str, t.Any]) -> dict
 
 
 def _number(text: t.Optional[str]) -> t.Optional[int]:
-    return int(text) if text is not None and text.isdigit() else None
+    return int(text) if text is not None and text.isdecimal() else None
 
 
 def _first(*values: t.Any) -> t.Any:

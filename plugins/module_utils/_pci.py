@@ -57,7 +57,7 @@ def address_key(address: t.Optional[str]) -> t.Tuple[int, ...]:
 def parse_numa_node(text: t.Optional[str]) -> t.Optional[int]:
     """NUMA node, or None for -1 (the kernel's "no node"), an empty or an absent file."""
     cleaned = (text or "").strip()
-    return int(cleaned) if cleaned.isdigit() else None
+    return int(cleaned) if cleaned.isdecimal() else None
 
 
 def parse_speed(text: t.Optional[str]) -> t.Optional[float]:
@@ -121,7 +121,7 @@ def _read_function(host: Host, address: str, vendor: str) -> PciFunction:
         numa_node=parse_numa_node(attribute("numa_node")),
         iommu_group=_link_name(host, posixpath.join(path, "iommu_group")).get(),
         physfn=physfn,
-        vfs=max(int(vfs) if vfs.strip().isdigit() else 0, sum(1 for name in names if re.match(r"^virtfn[0-9]+$", name))),
+        vfs=max(int(vfs) if vfs.strip().isdecimal() else 0, sum(1 for name in names if re.match(r"^virtfn[0-9]+$", name))),
         speed_gts=parse_speed(attribute("current_link_speed")),
         width=parse_width(attribute("current_link_width")),
         max_speed_gts=parse_speed(attribute("max_link_speed")),

@@ -247,6 +247,41 @@ def test_F07_class_alone_without_pci(tmp_path: Path) -> None:
     assert by(look(tree), "device", "state") == {"rbln0": "ok", "rbln1": "busy", "rbln2": "fault", "rbln3": "unknown", "rbln4": "unknown"}
 
 
+STATES: list[tuple[str, str | None, str | None, str]] = [
+    ("both good", "0", "normal", "ok"),
+    ("only sysfs", "0", None, "ok"),
+    ("word is bad", "0", "abnormal", "fault"),
+    ("word is bad in capitals", "0", "ABNORMAL", "fault"),
+    ("word is good in capitals", "0", "Normal", "ok"),
+    ("busy", "1", "normal", "busy"),
+    ("busy, and the tool has a word for it", "1", "occupied", "busy"),
+    ("init", "2", "normal", "busy"),
+    ("fault", "3", "normal", "fault"),
+    ("finish", "4", None, "busy"),
+    ("number of no table", "9", "normal", "unknown"),
+    ("number of no table, bad word", "9", "broken", "fault"),
+    ("no number", None, "normal", "unknown"),
+    ("no number, bad word", None, "broken", "fault"),
+    ("negative", "-1", "normal", "unknown"),
+    ("other digits", "\u00b2", "normal", "unknown"),
+]
+
+
+@pytest.mark.parametrize(("status", "word", "expected"), [row[1:] for row in STATES], ids=[row[0] for row in STATES])
+def test_F07_state_of_number_and_word(tmp_path: Path, status: str | None, word: str | None, expected: str) -> None:
+    tree = Tree(tmp_path).system().loaded().function("0000:83:00.0").device("rbln0", "0000:83:00.0", 0, status=status)
+    device = {"npu": 0, "device": "rbln0", "pci": {"bus_id": "0000:83:00.0"}}
+    facts = look(tree.smi(smi_json([dict(device, status=word) if word else device])))
+    assert by(facts, "device", "state") == {"rbln0": expected}
+    assert by(facts, "device", "usable") == {"rbln0": expected == "ok"}
+
+
+def test_word_decides_alone_without_the_class(tmp_path: Path) -> None:
+    tree = Tree(tmp_path).system().loaded().function("0000:83:00.0").function("0000:84:00.0").char("/dev/rbln0", 511, 0).char("/dev/rbln1", 511, 1)
+    listed = [{"npu": n, "device": "rbln%d" % n, "status": word, "pci": {"bus_id": "0000:8%d:00.0" % (3 + n)}} for n, word in enumerate(("normal", "bad"))]
+    assert by(look(tree.smi(smi_json(listed))), "device", "state") == {"rbln0": "ok", "rbln1": "fault"}
+
+
 def test_F08_device_natural_order(tmp_path: Path) -> None:
     tree = Tree(tmp_path).system()
     for at, path in enumerate(case("F08-device-natural-order", "dev-listing.txt").split()):
@@ -293,6 +328,12 @@ def test_F14_pf_vf_and_identity(tmp_path: Path) -> None:
     assert facts["counts"] == {"cards": 2, "functions": 3, "devices": 2, "usable": 2}
     assert "two_families" in codes(facts)
     assert "pf_has_vfs" in codes(facts)
+
+
+@pytest.mark.parametrize(("driver", "expected"), [("rebellions", True), ("vfio-pci", False)])
+def test_two_families_for_one_driver(tmp_path: Path, driver: str, expected: bool) -> None:
+    tree = Tree(tmp_path).system().loaded().function("0000:24:00.0", "1220").function("0000:ab:00.0", "2130", driver)
+    assert ("two_families" in codes(look(tree))) is expected
 
 
 def test_W02_count_mismatch(tmp_path: Path) -> None:
