@@ -250,7 +250,7 @@ def _runtimes(draft: _Draft, get: t.Callable[[str], t.Any], runtimes: t.Mapping[
             "Install containerd, docker, cri-o or podman, or set %s_container_toolkit_no_runtime: ignore." % prefix,
         )
     for runtime in runtimes["runtimes"]:
-        if runtime["name"] not in runtimes["selected"] or runtime["flavor"] == "docker-backend":
+        if not runtime.get("selected", runtime["name"] in runtimes["selected"]) or runtime["flavor"] == "docker-backend":
             continue
         name = "%s (%s)" % (runtime["name"], runtime["version"] or "version unknown")
         if runtime["refusal"]:
