@@ -14,23 +14,26 @@ from dataclasses import dataclass
 from ._host import Host
 
 CLOCK_AGREES = 2.0
+COARSE = 1.0
+FINE = 0.05
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process: pid, arguments, start in seconds since the epoch (None when it cannot be read)."""
+    """A process: pid, arguments, start in seconds since the epoch (None when it cannot be read), which is true to `within` seconds."""
 
     pid: int
     argv: t.Tuple[str, ...]
     started: t.Optional[float]
+    within: float = 0.0
 
     @property
     def program(self) -> str:
         return posixpath.basename(self.argv[0]) if self.argv else ""
 
 
-def boot_time(host: Host) -> t.Optional[float]:
-    """Seconds since the epoch at which the kernel started.
+def boot_time(host: Host) -> t.Tuple[t.Optional[float], float]:
+    """Seconds since the epoch at which the kernel started, or None, and how far that may be off.
 
     /proc/stat gives whole seconds (btime). The clock less /proc/uptime gives hundredths, and is used when both agree within
     two seconds: they differ when the uptime is that of a container or of another machine's tree.
@@ -41,10 +44,10 @@ def boot_time(host: Host) -> t.Optional[float]:
     try:
         fine = host.clock() - float(words[0])
     except (IndexError, ValueError):
-        return coarse
+        return coarse, COARSE
     if coarse is None or abs(fine - coarse) > CLOCK_AGREES:
-        return coarse
-    return fine
+        return coarse, COARSE
+    return fine, FINE
 
 
 def clock_ticks() -> int:
@@ -66,25 +69,26 @@ class ProcessTable:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._boot: t.Optional[float] = None
-        self._boot_read = False
+        self._boot: t.Optional[t.Tuple[t.Optional[float], float]] = None
         self._all: t.Optional[t.List[Process]] = None
 
     def _same_mounts(self, pid: int) -> bool:
         first, own = (self._host.readlink("/proc/%d/ns/mnt" % number) for number in (1, pid))
         return not first.ok or not own.ok or first.value == own.value
 
-    def _start(self, pid: int) -> t.Optional[float]:
-        if not self._boot_read:
-            self._boot, self._boot_read = boot_time(self._host), True
+    def _process(self, pid: int, argv: t.Tuple[str, ...]) -> Process:
+        if self._boot is None:
+            self._boot = boot_time(self._host)
+        boot, within = self._boot
         ticks = start_ticks(self._host.read_text("/proc/%d/stat" % pid).get(""))
-        return self._boot + ticks / clock_ticks() if self._boot is not None and ticks is not None else None
+        started = boot + ticks / clock_ticks() if boot is not None and ticks is not None else None
+        return Process(pid, argv, started, within)
 
     def get(self, pid: int) -> t.Optional[Process]:
         """The process, or None when it is gone or is a kernel thread."""
         text = self._host.read_text("/proc/%d/cmdline" % pid).get("")
         argv = tuple(text.rstrip("\0").split("\0")) if text.strip("\0") else ()
-        return Process(pid, argv, self._start(pid)) if argv else None
+        return self._process(pid, argv) if argv else None
 
     def find(self, program: str, fits: t.Callable[[t.Tuple[str, ...]], bool] = lambda argv: True) -> t.Optional[Process]:
         """The first process of a program whose arguments fit, found by a scan of /proc that is made once.
@@ -99,5 +103,5 @@ class ProcessTable:
                     self._all.append(Process(int(name), tuple(text.rstrip("\0").split("\0")), None))
         for process in self._all:
             if process.program == program and fits(process.argv) and self._same_mounts(process.pid):
-                return Process(process.pid, process.argv, self._start(process.pid))
+                return self._process(process.pid, process.argv)
         return None

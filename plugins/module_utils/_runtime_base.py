@@ -269,7 +269,7 @@ def note_process(context: Context, runtime: Runtime, process: t.Optional[Process
     elif newest > context.host.clock() + 1:
         runtime.warnings.append("a configuration file is dated in the future; whether the running process has read it is not known")
     else:
-        runtime.process_stale = newest > process.started
+        runtime.process_stale = newest > process.started + process.within
 
 
 def note_unit(runtime: Runtime, unit: t.Optional[Unit]) -> None:

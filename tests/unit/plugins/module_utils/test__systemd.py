@@ -127,11 +127,11 @@ def test_a_process_of_a_container_is_not_the_hosts(tmp_path: Path) -> None:
 
 def test_boot_time_by_whole_seconds_when_the_uptime_is_another_machines(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
-    assert boot_time(machine.host()) == pytest.approx(NOW - UPTIME, abs=0.02)
-    assert boot_time(machine.host(now=NOW + 5000)) == BOOT
+    assert boot_time(machine.host()) == (pytest.approx(NOW - UPTIME, abs=0.02), 0.05)
+    assert boot_time(machine.host(now=NOW + 5000)) == (BOOT, 1.0)
     machine.write("/proc/stat", "cpu\n")
     machine.write("/proc/uptime", "x\n")
-    assert boot_time(machine.host()) is None
+    assert boot_time(machine.host()) == (None, 1.0)
 
 
 def test_start_ticks_after_a_name_with_parentheses() -> None:
