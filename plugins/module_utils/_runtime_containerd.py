@@ -196,15 +196,16 @@ def _address(files: ConfigSet) -> str:
 def dropin_target(context: Context, files: ConfigSet, root: str, keys: t.Sequence[str]) -> t.Tuple[str, str, bool]:
     """(path, kind, whether the root file needs an import) for containerd 2.x.
 
-    An existing directory of imports is kept and used, with a name that is loaded after every file that sets our keys. Without
-    one, a root file that sets the key itself is edited in place; else a drop-in directory is added.
+    A directory of imports beside the root file is used, with a name that is loaded after every file that sets our keys; one elsewhere
+    is the site's own. Without one, a root file that sets the key itself is edited in place; else a drop-in directory is added.
     """
     directory = ""
     for item in files.files[:1]:
         for pattern in item.imports:
             whole = pattern if pattern.startswith("/") else posixpath.normpath(posixpath.join(posixpath.dirname(item.path), pattern))
             head, tail = posixpath.split(whole)
-            if tail == "*.toml" and "*" not in head and (not directory or head == DROPIN_DIR):
+            beside = posixpath.dirname(head) == posixpath.dirname(item.path)
+            if tail == "*.toml" and "*" not in head and beside and (not directory or head == DROPIN_DIR):
                 directory = head
     name = "%s.toml" % context.options.file_stem
     owner = files.last_with(lambda item: not item.path.endswith("-" + name) and any(item.sets(key) for key in keys))
