@@ -30,17 +30,18 @@ class ActionModule(ActionBase):
                 "root": {"type": "str", "default": "/"},
             }
         )
+        units = args["units"] or args["state"] == "absent"
         try:
-            files = entries(args["config"], args["units"] or args["state"] == "absent")
+            wanted = fingerprints(args["config"], units)
         except NpuError as exc:
             result.update(failed=True, msg=str(exc))
             return result
-        observed = args["observed"].get("sha256")
-        if args["state"] == "present" and observed and observed == combined(fingerprints(files)):
+        if args["state"] == "present" and args["observed"].get("sha256") == combined(wanted):
             result.update(changed=False, changed_paths=[])
             return result
-        if args["state"] == "absent":
-            files = [{"path": entry["path"]} for entry in reversed(files)]
+        files: list[dict[str, t.Any]] = [{"path": path} for path in reversed(list(wanted))]
+        if args["state"] == "present":
+            files = entries(args["config"], units)
         result.update(
             self._execute_module(
                 module_name="rebellions.npu.rbln_host_tool",

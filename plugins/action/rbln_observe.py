@@ -12,7 +12,7 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._settings import merge
-from ansible_collections.rebellions.npu.plugins.plugin_utils._host_tool import entries, fingerprints, kept_options
+from ansible_collections.rebellions.npu.plugins.plugin_utils._host_tool import fingerprints, kept_options
 from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import observe_options, read_inputs
 
 
@@ -27,7 +27,7 @@ class ActionModule(ActionBase):
             if boolean(args.pop("from_inputs", False)):
                 args["options"] = dict(observe_options(read_inputs(self._templar, task_vars or {})), **args.get("options") or {})
             config = kept_options(merge(args))
-            wanted = fingerprints(entries(config))
+            wanted = fingerprints(config)
         except NpuError as exc:
             result.update(failed=True, msg=str(exc))
             return result

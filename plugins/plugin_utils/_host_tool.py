@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import typing as t
 
-from ansible_collections.rebellions.npu.plugins.module_utils._host_files import file_entry, link_entry
+from ansible_collections.rebellions.npu.plugins.module_utils._host_files import file_entry, fingerprint, link_entry, link_fingerprint
 from ansible_collections.rebellions.npu.plugins.module_utils._settings import ARGUMENTS, complete
 from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.plugin_utils._zipapp import CONFIG_PATH, build
@@ -79,19 +79,25 @@ def kept_options(options: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     }
 
 
-def entries(config: t.Mapping[str, t.Any], units: bool = True) -> list[dict[str, t.Any]]:
-    """Files and links in the order in which to write them. NpuError when `config` holds what the tool would refuse."""
+def _parts(config: t.Mapping[str, t.Any], units: bool) -> list[tuple[str, bytes | None, int, str]]:
+    """(path, bytes, mode, "") of a file or (path, None, 0, target) of a link, in the order in which to write them."""
     complete(config, "config")
     text = json.dumps(config, indent=2, sort_keys=True) + "\n"
-    found = [file_entry(TOOL_PATH, build(), 0o755), file_entry(CONFIG_PATH, text.encode("utf-8"), 0o644)]
+    found: list[tuple[str, bytes | None, int, str]] = [(TOOL_PATH, build(), 0o755, ""), (CONFIG_PATH, text.encode("utf-8"), 0o644, "")]
     if units:
         for name, unit in ((CDI_UNIT, CDI_TEXT), (READY_UNIT, READY_TEXT)):
-            found.append(file_entry(f"{UNIT_DIR}/{name}", (HEADER + unit).encode("utf-8"), 0o644))
-            found.append(link_entry(f"{WANTS_DIR}/{name}", f"{UNIT_DIR}/{name}"))
-        found.append(file_entry(RULE_PATH, (HEADER + RULE_TEXT).encode("utf-8"), 0o644))
+            found.append((f"{UNIT_DIR}/{name}", (HEADER + unit).encode("utf-8"), 0o644, ""))
+            found.append((f"{WANTS_DIR}/{name}", None, 0, f"{UNIT_DIR}/{name}"))
+        found.append((RULE_PATH, (HEADER + RULE_TEXT).encode("utf-8"), 0o644, ""))
     return found
 
 
-def fingerprints(found: t.Sequence[t.Mapping[str, t.Any]]) -> dict[str, str]:
-    """What rbln_observe compares a host with."""
-    return {str(entry["path"]): str(entry["fingerprint"]) for entry in found}
+def entries(config: t.Mapping[str, t.Any], units: bool = True) -> list[dict[str, t.Any]]:
+    """Files and links as they travel to the host. NpuError when `config` holds what the tool would refuse."""
+    return [link_entry(path, target) if content is None else file_entry(path, content, mode) for path, content, mode, target in _parts(config, units)]
+
+
+def fingerprints(config: t.Mapping[str, t.Any], units: bool = True) -> dict[str, str]:
+    """What rbln_observe compares a host with, by path. NpuError as entries()."""
+    parts = _parts(config, units)
+    return {path: link_fingerprint(target) if content is None else fingerprint(content, mode) for path, content, mode, target in parts}

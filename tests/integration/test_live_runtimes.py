@@ -93,7 +93,7 @@ def test_docker(short: Path, wanted: bool) -> None:
     base = ["--root", short / "r", "--state", short / "s", "--address", short / "c.sock"]
     with running([programs / "containerd", *base], short / "c.sock", short / "clog"):
         docker = [programs / "dockerd", "--config-file", short / "daemon.json", "--data-root", short / "d", "--exec-root", short / "e", "--containerd"]
-        docker += [short / "c.sock", "-H", "unix://%s/d.sock" % short, "-p", short / "pid", "--bridge=none", "--iptables=false", "--ip6tables=false", "-s", "vfs"]
+        docker += [short / "c.sock", "-H", "unix://%s/d.sock" % short, "-p", short / "pid", "--bridge=none", "--iptables=false", "--ip6tables=false", "-s=vfs"]
         with running(docker, short / "d.sock", short / "dlog"):
             found = answer("docker", short / "d.sock")
             log = (short / "dlog").read_text(errors="replace")[-2000:]

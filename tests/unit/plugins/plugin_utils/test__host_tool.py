@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import os
@@ -61,6 +62,22 @@ def test_what_is_in_it() -> None:
     assert names == sorted(names) and "__main__.py" in names and "npu_host/_cli.py" in names and len(names) > 20
     assert {info.date_time for info in infos} == {zipapp.LONG_AGO} and {info.compress_type for info in infos} == {zipfile.ZIP_STORED}
     assert "npu_host/_plan.py" not in names
+
+
+def by_parsing(source: str) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.level == 1:
+            names.update([node.module] if node.module else [alias.name for alias in node.names])
+    return names
+
+
+def test_imports_are_found_as_a_parser_finds_them() -> None:
+    assert zipapp.imported("from ._a import (\n    x,  # why\n)\nfrom . import _b, _c as d\nif 1:\n    from ._e import f\n") == {"_a", "_b", "_c", "_e"}
+    paths = sorted(zipapp.MODULE_UTILS.glob("_*.py"))
+    assert len(paths) > 40
+    for path in paths:
+        assert zipapp.imported(path.read_text()) == by_parsing(path.read_text()), path.name
 
 
 def test_no_source_in_it_needs_ansible_or_more_than_the_standard_library() -> None:
@@ -171,6 +188,7 @@ def test_files_units_and_rule(tmp_path: Path) -> None:
         "/etc/systemd/system/multi-user.target.wants/rbln-host-ready.service",
     ]
     assert len(tool.entries({}, units=False)) == 2
+    assert tool.fingerprints({"cdi": {"form": "kubernetes"}}) == {entry["path"]: entry["fingerprint"] for entry in found}
     install(Host(str(tmp_path)), found, sys.executable)
     program = tmp_path / tool.TOOL_PATH.lstrip("/")
     assert subprocess.run([str(program), "validate", "--help"], capture_output=True, check=False, timeout=60).returncode == 0
