@@ -93,8 +93,12 @@ def _act(args: argparse.Namespace) -> int:
         return done.returncode
     elif args.act == "down":
         rest = lab.down(args.nodes.split(",") if args.nodes else None)
-        lines = ["the machine differs from before:", *rest] if rest else ["down; nothing of the lab is left"]
-        print(json.dumps({"left": rest}) if args.json else "\n".join(lines))
+        if args.json:
+            print(json.dumps({"left": rest, "hosts": sorted(lab.hosts())}))
+        elif lab.hosts():
+            print("still up: %s" % ", ".join(sorted(lab.hosts())))
+        else:
+            print("\n".join(["the machine differs from before:", *rest] if rest else ["down; the machine is as before"]))
         return 1 if rest else 0
     else:
         if args.act == "up":
