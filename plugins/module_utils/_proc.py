@@ -90,6 +90,13 @@ class ProcessTable:
         argv = tuple(text.rstrip("\0").split("\0")) if text.strip("\0") else ()
         return self._process(pid, argv) if argv else None
 
+    def since_boot(self, pid: int, argv: t.Tuple[str, ...], seconds: float) -> Process:
+        """A process whose start is known by systemd's monotonic clock and whose /proc entry cannot be read."""
+        if self._boot is None:
+            self._boot = boot_time(self._host)
+        boot, within = self._boot
+        return Process(pid, argv, boot + seconds if boot is not None else None, within)
+
     def find(self, program: str, fits: t.Callable[[t.Tuple[str, ...]], bool] = lambda argv: True) -> t.Optional[Process]:
         """The first process of a program whose arguments fit, found by a scan of /proc that is made once.
 

@@ -178,6 +178,20 @@ class Context:
                 return path
         return None
 
+    def main_process(
+        self, unit: t.Optional[Unit], program: str, fits: t.Callable[[t.Tuple[str, ...]], bool] = lambda argv: True
+    ) -> t.Optional[Process]:
+        """The running process of a unit; by a scan of /proc only where systemd does not say what runs."""
+        if unit is not None and unit.main_pid:
+            found = self.processes.get(unit.main_pid)
+            if found is not None and found.started is not None:
+                return found
+            if unit.started_monotonic is not None:
+                return self.processes.since_boot(unit.main_pid, unit.argv, unit.started_monotonic)
+        if unit is None or not unit.active_state:
+            return self.processes.find(program, fits)
+        return None
+
     def is_socket(self, path: str) -> bool:
         found = self.host.stat(path)
         return found.ok and found.value.kind == "socket"

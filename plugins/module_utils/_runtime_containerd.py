@@ -69,9 +69,7 @@ class ContainerdRuntime(Reader):
         context = self.context
         unit = context.loaded_unit(UNIT)
         binary = context.find_binary(unit, *BINARIES)
-        process = context.processes.get(unit.main_pid) if unit is not None and unit.main_pid else None
-        if process is None and (unit is None or not unit.active_state):
-            process = context.processes.find("containerd", _is_system)
+        process = context.main_process(unit, "containerd", _is_system)
         argv = unit.argv if unit is not None and unit.argv else (process.argv if process is not None else ())
         if unit is None and binary is None and process is None and not context.is_socket(SOCKET):
             return []

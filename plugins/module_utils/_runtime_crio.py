@@ -60,9 +60,7 @@ class CrioRuntime:
         binary = context.find_binary(unit, *BINARIES)
         if unit is None and binary is None and not context.is_socket(SOCKET):
             return []
-        process = context.processes.get(unit.main_pid) if unit is not None and unit.main_pid else None
-        if process is None and (unit is None or not unit.active_state):
-            process = context.processes.find("crio")
+        process = context.main_process(unit, "crio")
         found = Runtime(CRIO, binary=binary, cri_enabled=True)
         note_unit(found, unit)
         argv = unit.argv if unit is not None and unit.argv else (process.argv if process is not None else ())

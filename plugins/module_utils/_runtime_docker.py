@@ -97,9 +97,7 @@ class DockerRuntime:
         socket = next((path for path in SOCKETS if context.is_socket(path)), "")
         if unit is None and binary is None and not socket:
             return []
-        process = context.processes.get(unit.main_pid) if unit is not None and unit.main_pid else None
-        if process is None and (unit is None or not unit.active_state):
-            process = context.processes.find("dockerd")
+        process = context.main_process(unit, "dockerd")
         found = Runtime(DOCKER, binary=binary, socket=socket or SOCKETS[0], socket_exists=bool(socket))
         note_unit(found, unit)
         argv = unit.argv if unit is not None and unit.argv else (process.argv if process is not None else ())

@@ -41,9 +41,10 @@ def running_kubelet(machine: Machine, command: str) -> None:
     machine.process(200, command)
 
 
-def test_d01_multiple_runtimes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [D01])
+def test_the_kubelet_decides(name: str, tmp_path: Path) -> None:
     machine = three(tmp_path)
-    running_kubelet(machine, case(D01, "kubelet-cmdline.txt").strip())
+    running_kubelet(machine, case(name, "kubelet-cmdline.txt").strip())
     machine.write("/var/lib/kubelet/config.yaml", case(D01, "kubelet-config.yaml"))
     machine.write("/var/lib/kubelet/kubeadm-flags.env", case(D01, "kubeadm-flags.env"))
     answer = checked(machine.detect())
@@ -207,10 +208,11 @@ def test_an_unchanged_host_costs_one_systemctl_and_the_runtimes_own_words(tmp_pa
     assert [argv[0] for argv in machine.asked] == ["systemctl", "/usr/bin/containerd", "/usr/bin/containerd"]
 
 
-def test_p03_kubelet_root(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["P03-kubelet-root"])
+def test_a_moved_kubelet_root(name: str, tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.containerd("2.1.5")
-    running_kubelet(machine, case("P03-kubelet-root", "kubelet-cmdline.txt").strip())
+    running_kubelet(machine, case(name, "kubelet-cmdline.txt").strip())
     kubelet = checked(machine.detect())["kubelet"]
     assert kubelet["root_dir"] == "/opt/kubelet"
     assert kubelet["pod_resources_dir"] == "/opt/kubelet/pod-resources"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.rebellions.npu.plugins.module_utils._runtime_base import version_in, version_key
-from ansible_collections.rebellions.npu.tests.unit.fixtures.runtimes.tree import NOW, STALE, Machine, case, only, whats
+from ansible_collections.rebellions.npu.tests.unit.fixtures.runtimes.tree import FRESH, NOW, STALE, Machine, case, only, whats
 
 ROOT = "/etc/containerd/config.toml"
 V2 = '[plugins."io.containerd.grpc.v1.cri"]'
@@ -332,6 +332,15 @@ def test_a_file_from_the_future_proves_nothing(tmp_path: Path) -> None:
     assert found["process_stale"] is None
     assert any("future" in warning for warning in found["warnings"])
     assert found["config_newest"] == pytest.approx(NOW + 5000, abs=1)
+
+
+def test_systemds_clock_serves_when_proc_is_hidden(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.containerd("1.7.27", "version = 2\n")
+    machine.unit("containerd.service", "/usr/bin/containerd", pid=999, ExecMainStartTimestampMonotonic=str(int(FRESH * 1e6)))
+    found = only(machine.detect())
+    assert found["process_started"] == pytest.approx(NOW - 500, abs=0.1)
+    assert found["process_stale"] is False
 
 
 def test_a_stopped_containerd_has_no_process(tmp_path: Path) -> None:

@@ -31,8 +31,9 @@ def crio(root: Path, files: dict[str, str], version: str = "1.30.4", command: st
     return machine
 
 
-def test_r18_crio_dropin_dir(tmp_path: Path) -> None:
-    tree = case("R18-crio-dropin-dir", "tree.txt").split()
+@pytest.mark.parametrize("name", ["R18-crio-dropin-dir"])
+def test_what_crio_reads(name: str, tmp_path: Path) -> None:
+    tree = case(name, "tree.txt").split()
     files = {path: "" for path in tree}
     files[CRIO_DIR + "/zz-site.conf"] = case("R18-crio-dropin-dir", "zz-site.conf")
     files["/etc/crio/conf.d/99-rbln.conf"] = '[crio.runtime]\ncdi_spec_dirs = ["/var/run/cdi"]\n'
@@ -53,8 +54,9 @@ def test_r18_our_file_that_a_later_one_overrides_is_not_effective(tmp_path: Path
     assert found["refusal"] is not None
 
 
-def test_r19_crio_no_enable_key(tmp_path: Path) -> None:
-    found = only(crio(tmp_path, {OURS: case("R19-crio-no-enable-key", "99-rbln.conf")}).detect(), "cri-o")
+@pytest.mark.parametrize("name", ["R19-crio-no-enable-key"])
+def test_crio_has_no_switch(name: str, tmp_path: Path) -> None:
+    found = only(crio(tmp_path, {OURS: case(name, "99-rbln.conf")}).detect(), "cri-o")
     assert found["cdi"] == {"state": "on", "spec_dirs": DEFAULTS, "source": OURS}
     assert whats(found) == [(OURS, "[crio.runtime] without enable_cdi")]
 
@@ -254,9 +256,10 @@ def microk8s(root: Path, template: str) -> Machine:
     return machine
 
 
-def test_d04_microk8s_template(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["D04-microk8s-template"])
+def test_microk8s_is_made_from_its_template(name: str, tmp_path: Path) -> None:
     template = "/var/snap/microk8s/current/args/containerd-template.toml"
-    answer = microk8s(tmp_path, case("D04-microk8s-template", "containerd-template.toml")).detect()
+    answer = microk8s(tmp_path, case(name, "containerd-template.toml")).detect()
     found = only(answer, flavor="microk8s")
     assert len(answer["runtimes"]) == 1
     assert found["edit_target"] == {"path": template, "kind": "template"}
