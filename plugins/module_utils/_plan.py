@@ -107,7 +107,7 @@ def _preflight(draft: _Draft, wanted: t.Mapping[str, t.Any], facts: t.Mapping[st
     if facts["kernel"]["next_boot"] and facts["kernel"]["next_boot"] != facts["kernel"]["running"]:
         kernels.append(("next boot", facts["kernel"]["next_boot"]))
     for label, kernel in kernels:
-        verdict = _support.judge(matrix, version, families, pairs, kernel)
+        verdict = _support.judge(matrix, version, families, pairs, kernel, prefix)
         detail = "%s (%s kernel)" % (verdict.detail, label)
         if verdict.state == _support.UNLISTED:
             draft.by_policy(get("unlisted"), "not_in_support_matrix", detail, verdict.next_step)

@@ -54,7 +54,7 @@ def _for_driver(rule: t.Mapping[str, t.Any], driver_version: str, families: t.Co
     return not wanted or not families or any(family in wanted for family in families)
 
 
-def _judge_kernel(rule: t.Mapping[str, t.Any], kernel: str) -> Verdict:
+def _judge_kernel(rule: t.Mapping[str, t.Any], kernel: str, prefix: str) -> Verdict:
     base, build, flavour = split_kernel(kernel)
     if not base:
         return Verdict(UNKNOWN, "The kernel release %r cannot be read." % kernel, "Check `uname -r` on the host.")
@@ -87,7 +87,7 @@ def _judge_kernel(rule: t.Mapping[str, t.Any], kernel: str) -> Verdict:
             return Verdict(
                 UNLISTED,
                 "Kernel %s on %s is above the tested bound %s." % (kernel, name, maximum),
-                "Boot %s or older, or accept it with rbln_preflight_unlisted: warn." % maximum,
+                "Boot %s or older, or accept it with %s_preflight_unlisted: warn." % (maximum, prefix),
             )
     if rule.get("tested") == "partial":
         return Verdict(PARTLY, "Kernel %s on %s is listed as not fully tested." % (kernel, name))
@@ -100,8 +100,9 @@ def judge(
     families: t.Collection[str],
     os_ids: t.Sequence[t.Tuple[t.Optional[str], t.Optional[str]]],
     kernel: t.Optional[str],
+    prefix: str,
 ) -> Verdict:
-    """Judge one kernel.
+    """Judge one kernel; `prefix` is that of the vendor's input names, for the next step.
 
     `os_ids` are (id, version) pairs, the host's own first and its base after it: a derivative is judged by its own rules
     when it has some, else by its base's. The best verdict of the matching rules counts.
@@ -115,17 +116,17 @@ def judge(
         return Verdict(
             UNLISTED,
             "Driver %s is not in the support matrix." % driver_version,
-            "Add rules for it with rbln_preflight_support_matrix_extra, or accept it with rbln_preflight_unlisted: warn.",
+            "Add rules for it with %s_preflight_support_matrix_extra, or accept it with %s_preflight_unlisted: warn." % (prefix, prefix),
         )
     for os_id, os_version in os_ids:
         rows = [rule for rule in for_driver if rule["os"] == os_id and rule["version"] == os_version]
         if rows:
-            verdicts = [_judge_kernel(rule, kernel) for rule in rows]
+            verdicts = [_judge_kernel(rule, kernel, prefix) for rule in rows]
             ranks = (LISTED, PARTLY, UNLISTED, UNKNOWN)
             return min(verdicts, key=lambda verdict: ranks.index(verdict.state))
     shown = " ".join(part or "?" for part in (os_ids[0] if os_ids else (None, None)))
     return Verdict(
         UNLISTED,
         "%s is not in the support matrix of driver %s." % (shown, driver_version),
-        "Use a listed release, add rules with rbln_preflight_support_matrix_extra, or accept it with rbln_preflight_unlisted: warn.",
+        "Use a listed release, add rules with %s_preflight_support_matrix_extra, or accept it with %s_preflight_unlisted: warn." % (prefix, prefix),
     )

@@ -47,29 +47,29 @@ def matrix_fixture() -> list[dict[str, t.Any]]:
     ],
 )
 def test_i01_kernel_matrix(matrix: list[dict[str, t.Any]], os_id: str, version: str, kernel: str, state: str, next_step: str) -> None:
-    verdict = judge(matrix, "3.2.2", ["ATOM"], [(os_id, version)], kernel)
+    verdict = judge(matrix, "3.2.2", ["ATOM"], [(os_id, version)], kernel, "rbln")
     assert verdict.state == state
     assert next_step in verdict.next_step
 
 
 def test_the_bound_depends_on_the_driver(matrix: list[dict[str, t.Any]]) -> None:
-    assert judge(matrix, "3.4.1", ["ATOM"], [("ubuntu", "24.04")], "6.8.0-138-generic").state == "listed"
-    assert judge(matrix, "9.0.0", ["ATOM"], [("ubuntu", "24.04")], "6.8.0-138-generic").state == "unlisted"
+    assert judge(matrix, "3.4.1", ["ATOM"], [("ubuntu", "24.04")], "6.8.0-138-generic", "rbln").state == "listed"
+    assert judge(matrix, "9.0.0", ["ATOM"], [("ubuntu", "24.04")], "6.8.0-138-generic", "rbln").state == "unlisted"
 
 
 def test_a_derivative_is_judged_by_its_base(matrix: list[dict[str, t.Any]]) -> None:
-    assert judge(matrix, "3.2.2", [], [("linuxmint", "22.1"), ("ubuntu", "24.04")], "6.8.0-117-generic").state == "listed"
+    assert judge(matrix, "3.2.2", [], [("linuxmint", "22.1"), ("ubuntu", "24.04")], "6.8.0-117-generic", "rbln").state == "listed"
 
 
 def test_unknown_is_not_unlisted(matrix: list[dict[str, t.Any]]) -> None:
-    assert judge(matrix, None, [], [("ubuntu", "24.04")], "6.8.0-117-generic").state == "unknown"
-    assert judge(matrix, "3.2.2", [], [("ubuntu", "24.04")], None).state == "unknown"
+    assert judge(matrix, None, [], [("ubuntu", "24.04")], "6.8.0-117-generic", "rbln").state == "unknown"
+    assert judge(matrix, "3.2.2", [], [("ubuntu", "24.04")], None, "rbln").state == "unknown"
 
 
 def test_families_choose_the_rule() -> None:
     rules = [{"os": "x", "version": "1", "kernel": "6.8.0", "families": ["REBEL"], "drivers": [">=3"]}]
-    assert judge(rules, "3.5", ["REBEL"], [("x", "1")], "6.8.0-1-generic").state == "listed"
-    assert judge(rules, "3.5", ["ATOM"], [("x", "1")], "6.8.0-1-generic").state == "unlisted"
+    assert judge(rules, "3.5", ["REBEL"], [("x", "1")], "6.8.0-1-generic", "rbln").state == "listed"
+    assert judge(rules, "3.5", ["ATOM"], [("x", "1")], "6.8.0-1-generic", "rbln").state == "unlisted"
 
 
 @pytest.mark.parametrize(
