@@ -53,6 +53,8 @@ class VendorProfile:
     hook_env_prefix: str
     cdi_kind: str
     cdi_file_stem: str
+    cdi_storage_kind: str
+    cdi_storage_stem: str
     resource_name: str
     label_prefix: str
     validation_dir: str
