@@ -26,6 +26,7 @@ __all__ = [
     "compare",
     "default_path",
     "dump_spec",
+    "examine",
     "find_conflicts",
     "format_of",
     "load_spec",
@@ -163,10 +164,14 @@ def compare(profile: VendorProfile, host: Host, options: CdiOptions, path: t.Opt
 
     {path, format, state: current|stale|missing|invalid, changed, action: write|skip|remove|fail, before: text or None,
     after: text or None (None: no file), missing_host_paths of what is there, missing libraries [{name, needed_by}],
-    conflicts, devices, libraries, tools, problems: [Problem], of which old_problems go away by writing}.
-    `changed` says that writing would change the host.
+    conflicts, devices, libraries, tools, problems: [Problem]}. `changed` says that writing would change the host.
     """
-    path = path or default_path(profile)
+    return examine(profile, host, options, path)[0]
+
+
+def examine(profile: VendorProfile, host: Host, options: CdiOptions, path: t.Optional[str] = None) -> t.Tuple[t.Dict[str, t.Any], t.List[Problem]]:
+    """As compare, and those of its problems that go away by writing."""
+    path = path or default_path(profile, options.form)
     form = format_of(path)
     problems: t.List[Problem] = []
     old: t.List[Problem] = []
@@ -215,7 +220,7 @@ def compare(profile: VendorProfile, host: Host, options: CdiOptions, path: t.Opt
     names = device_names(result.spec if result.spec is not None else loaded)
     device_conflicts, told = find_conflicts(profile, host, names, path, options.spec_dirs)
     problems.extend(told)
-    return {
+    seen = {
         "path": path,
         "format": form,
         "state": state,
@@ -230,5 +235,5 @@ def compare(profile: VendorProfile, host: Host, options: CdiOptions, path: t.Opt
         "libraries": result.libraries,
         "tools": result.tools,
         "problems": problems + old,
-        "old_problems": old,
     }
+    return seen, old

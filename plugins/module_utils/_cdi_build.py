@@ -14,8 +14,8 @@ import posixpath
 import typing as t
 
 from ._cdi_discover import Found, Library, find_files
-from ._cdi_nodes import Node, find_groups, find_nodes
-from ._cdi_options import KUBERNETES, CdiOptions, CdiResult
+from ._cdi_nodes import Node, find_groups, find_nodes, find_storage
+from ._cdi_options import KUBERNETES, STANDALONE, STORAGE, CdiOptions, CdiResult
 from ._cdi_version import minimum_version
 from ._host import Host
 from ._ldpath import Tree
@@ -32,60 +32,65 @@ def build_spec(profile: VendorProfile, host: Host, options: CdiOptions) -> CdiRe
     """The specification a host should have; NpuError for bad options, a missing hook that is required, or nothing to inject."""
     options.check()
     driver_root = posixpath.normpath(options.driver_root)
-    driver_host, warnings = _driver_host(profile, host, driver_root)
-    found = find_files(profile, Tree(driver_host), options)
-    warnings.extend(found.warnings)
+    dev_root = _dev_root(profile, host, options, driver_root)
+    found = Found() if options.form == STORAGE else _files(profile, host, options, driver_root)
+    warnings = list(found.warnings)
     conflicts = list(found.conflicts)
     nodes: t.List[Node] = []
     groups: t.List[Node] = []
     by_name: t.Dict[str, int] = {}
-    if options.form != KUBERNETES:
-        nodes, groups, told = find_nodes(profile, host, _dev_root(profile, host, options, driver_root))
+    if options.form == STORAGE:
+        nodes, told = find_storage(profile, host, dev_root)
+        warnings.extend(told)
+    elif options.form == STANDALONE:
+        nodes, groups, told = find_nodes(profile, host, dev_root)
         warnings.extend(told)
         by_name = find_groups(profile, host, nodes, options.groups)
         warnings.extend(_group_problems(profile, nodes, groups, by_name))
-    edits = _common(profile, host, options, found, driver_root, warnings, conflicts)
-    devices = [{"name": node.name, "path": node.path, "major": node.major, "minor": node.minor, "group": by_name.get(node.name)} for node in nodes]
-    empty = not edits if options.form == KUBERNETES else not nodes
+    edits = {} if options.form == STORAGE else _common(profile, host, options, found, driver_root, warnings, conflicts)
     spec: t.Optional[t.Dict[str, t.Any]] = None
     action = "write"
-    if empty:
-        action = options.zero_devices
-        what = "There is nothing to inject: no library, plugin or tool was found" if options.form == KUBERNETES else "There is no NPU device node"
-        if action == "fail":
-            raise NpuError(
-                "%s below %s." % (what, driver_root if options.form == KUBERNETES else _dev_root(profile, host, options, driver_root)),
-                "Install and load the driver first, or set zero_devices to skip or remove.",
-            )
-        warnings.append(Problem("cdi_nothing_to_inject", INFO, what + ".", "Install and load the driver.", profile.name))
-    else:
+    if nodes or (edits and options.form == KUBERNETES):
         spec = _assemble(profile, options, nodes, groups, by_name, edits)
+    else:
+        action = options.zero_devices
+        what = _nothing(options, driver_root, dev_root)
+        if action == "fail":
+            raise NpuError(what, "Install and load the driver first, or set zero_devices to skip or remove.")
+        warnings.append(Problem("cdi_nothing_to_inject", INFO, what, "Install and load the driver.", profile.name))
     return CdiResult(
         spec=spec,
         action=action,
         warnings=warnings,
         missing=found.missing,
         conflicts=conflicts,
-        devices=devices,
+        devices=[{"name": node.name, "path": node.path, "major": node.major, "minor": node.minor, "group": by_name.get(node.name)} for node in nodes],
         libraries=[library.path for library in found.libraries],
         tools=[target for _path, target in found.tools],
     )
 
 
-def _driver_host(profile: VendorProfile, host: Host, driver_root: str) -> t.Tuple[Host, t.List[Problem]]:
+def _nothing(options: CdiOptions, driver_root: str, dev_root: str) -> str:
+    if options.form == KUBERNETES:
+        return "There is nothing to inject: no library, plugin or tool was found below %s." % driver_root
+    return "There is no %s device node below %s." % ("storage" if options.form == STORAGE else "NPU", dev_root)
+
+
+def _files(profile: VendorProfile, host: Host, options: CdiOptions, driver_root: str) -> Found:
+    """Libraries, plugins and tools below the driver root, with links resolved inside it."""
     if driver_root == "/":
-        return host, []
+        return find_files(profile, Tree(host), options)
     resolved = host.resolve(driver_root)
-    if not resolved.ok:
-        problem = Problem(
-            "driver_root_missing",
-            WARNING,
-            "The driver root %s cannot be used: %s." % (driver_root, resolved.detail),
-            "Give the path below which the driver's files are.",
-            profile.name,
-        )
-        return Host(root=host.real(driver_root)), [problem]
-    return Host(root=host.real(resolved.value)), []
+    if resolved.ok:
+        return find_files(profile, Tree(Host(root=host.real(resolved.value))), options)
+    problem = Problem(
+        "driver_root_missing",
+        WARNING,
+        "The driver root %s cannot be used: %s." % (driver_root, resolved.detail),
+        "Give the path below which the driver's files are.",
+        profile.name,
+    )
+    return Found(warnings=[problem])
 
 
 def _dev_root(profile: VendorProfile, host: Host, options: CdiOptions, driver_root: str) -> str:
@@ -136,6 +141,9 @@ def _assemble(
     entries: t.List[t.Tuple[str, t.Dict[str, t.Any]]] = []
     if options.form == KUBERNETES:
         entries = [(ALL, edits), (RUNTIME, edits)]
+    elif options.form == STORAGE:
+        entries = [(node.name, {"deviceNodes": [_node(node)]}) for node in nodes]
+        entries.append((ALL, {"deviceNodes": [_node(node) for node in nodes]}))
     else:
         inside = profile.group_prefix + "0"
         by_number = {group.number: group for group in groups}
@@ -151,10 +159,10 @@ def _assemble(
         entries += [(ALL, everything), (RUNTIME, everything)]
     spec: t.Dict[str, t.Any] = {
         "cdiVersion": "",
-        "kind": options.kind or profile.cdi_kind,
+        "kind": options.kind or (profile.cdi_storage_kind if options.form == STORAGE else profile.cdi_kind),
         "devices": [{"name": name, "containerEdits": content} for name, content in entries],
     }
-    if options.form != KUBERNETES and edits:
+    if options.form == STANDALONE and edits:
         spec["containerEdits"] = edits
     spec["cdiVersion"] = minimum_version(spec)
     return spec

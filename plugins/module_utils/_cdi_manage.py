@@ -10,8 +10,8 @@ import typing as t
 from ._cdi import (
     CURRENT,
     CdiOptions,
-    compare,
     default_path,
+    examine,
     find_conflicts,
     format_of,
     load_spec,
@@ -41,7 +41,7 @@ def options_from(params: t.Mapping[str, t.Any]) -> CdiOptions:
 
 def manage(profile: VendorProfile, host: Host, params: t.Mapping[str, t.Any], check: bool = False) -> t.Dict[str, t.Any]:
     """Do what `state` says and return the module's result; with `check` nothing is written. NpuError says what, where and what next."""
-    path = params.get("path") or default_path(profile)
+    path = params.get("path") or default_path(profile, params.get("form") or "")
     format_of(path, params.get("format"))
     state = params.get("state") or PRESENT
     if state == ABSENT:
@@ -68,7 +68,7 @@ def _absent(host: Host, path: str, check: bool) -> t.Dict[str, t.Any]:
 
 
 def _present(profile: VendorProfile, host: Host, options: CdiOptions, path: str, check: bool) -> t.Dict[str, t.Any]:
-    seen = compare(profile, host, options, path)
+    seen, old = examine(profile, host, options, path)
     if seen["action"] == "fail":
         raise next(NpuError(problem.detail, problem.next_step) for problem in seen["problems"] if problem.code == "cdi_cannot_build")
     changed = False
@@ -76,9 +76,8 @@ def _present(profile: VendorProfile, host: Host, options: CdiOptions, path: str,
         changed = remove_spec(host, path, check)
     elif seen["changed"]:
         changed = write_spec(host, path, seen["after"], check)
-    lasting = seen["problems"]
-    if seen["action"] == "write":
-        lasting = [problem for problem in lasting if problem not in seen["old_problems"]] if changed else lasting
+    gone = old if changed else []
+    lasting = [problem for problem in seen["problems"] if problem not in gone]
     result = {name: seen[name] for name in ("path", "format", "action", "missing", "conflicts", "devices", "libraries", "tools")}
     result.update(
         {

@@ -32,21 +32,29 @@ class Node:
 
 def find_nodes(profile: VendorProfile, host: Host, directory: str) -> t.Tuple[t.List[Node], t.List[Node], t.List[Problem]]:
     """NPU nodes and group nodes of a directory by number; anything else with such a name is told of."""
-    nodes: t.List[Node] = []
-    groups: t.List[Node] = []
+    (nodes, groups), warnings = _find(profile, host, directory, (profile.device_prefix, profile.group_prefix))
+    return nodes, groups, warnings
+
+
+def find_storage(profile: VendorProfile, host: Host, directory: str) -> t.Tuple[t.List[Node], t.List[Problem]]:
+    """Storage nodes of a directory by number, as find_nodes does."""
+    (nodes,), warnings = _find(profile, host, directory, (profile.storage_prefix,))
+    return nodes, warnings
+
+
+def _find(profile: VendorProfile, host: Host, directory: str, prefixes: t.Sequence[str]) -> t.Tuple[t.List[t.List[Node]], t.List[Problem]]:
+    found: t.List[t.List[Node]] = [[] for _prefix in prefixes]
     warnings: t.List[Problem] = []
     listed = host.listdir(directory)
     if listed.state not in ("value", "absent"):
         warnings.append(Problem("dev_unreadable", WARNING, "%s cannot be listed: %s." % (directory, listed.detail), "Run as root.", profile.name))
     for name in listed.get([]):
-        for pattern, prefix, into in (
-            (profile.device_pattern, profile.device_prefix, nodes),
-            (profile.group_pattern, profile.group_prefix, groups),
-        ):
-            if not pattern.fullmatch(name):
+        for prefix, into in zip(prefixes, found):
+            match = re.fullmatch(re.escape(prefix) + r"(0|[1-9][0-9]*)", name)
+            if match is None:
                 continue
             path = posixpath.join(directory, name)
-            number = int(name[len(prefix) :])
+            number = int(match.group(1))
             seen = host.stat(path, follow=False)
             if seen.ok and seen.value.kind == "char" and number < NUMBER_LIMIT:
                 into.append(Node(name, path, number, seen.value.major, seen.value.minor))
@@ -54,9 +62,9 @@ def find_nodes(profile: VendorProfile, host: Host, directory: str) -> t.Tuple[t.
             kind = seen.value.kind if seen.ok else seen.detail
             reason = "its number is beyond what Linux can give" if seen.ok and kind == "char" else "it is not a character device (%s)" % kind
             warnings.append(Problem("not_a_device", WARNING, "%s is left out: %s." % (path, reason), "Remove it and load the driver again.", profile.name))
-    nodes.sort(key=lambda node: node.number)
-    groups.sort(key=lambda node: node.number)
-    return nodes, groups, warnings
+    for nodes in found:
+        nodes.sort(key=lambda node: node.number)
+    return found, warnings
 
 
 def find_groups(profile: VendorProfile, host: Host, nodes: t.Sequence[Node], given: t.Optional[t.Mapping[str, int]]) -> t.Dict[str, int]:

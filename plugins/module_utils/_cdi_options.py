@@ -15,7 +15,8 @@ from ._vendor import VendorProfile
 
 STANDALONE = "standalone"
 KUBERNETES = "kubernetes"
-FORMS = (STANDALONE, KUBERNETES)
+STORAGE = "storage"
+FORMS = (STANDALONE, KUBERNETES, STORAGE)
 # Not a form: whoever has looked for a kubelet puts one of FORMS in its place.
 AUTO = "auto"
 YAML = "yaml"
@@ -122,9 +123,9 @@ class CdiResult:
     tools: t.List[str] = field(default_factory=list)
 
 
-def default_path(profile: VendorProfile) -> str:
+def default_path(profile: VendorProfile, form: str = STANDALONE) -> str:
     """The path the vendor's own consumers read."""
-    return "/var/run/cdi/%s.yaml" % profile.cdi_file_stem
+    return "/var/run/cdi/%s.yaml" % (profile.cdi_storage_stem if form == STORAGE else profile.cdi_file_stem)
 
 
 def format_of(path: str, wanted: t.Optional[str] = None) -> str:

@@ -32,9 +32,10 @@ options:
     choices: [present, absent, validate]
     default: present
   path:
-    description: The file. It ends in C(.yaml) or C(.json), and its directory has to be one that the runtimes read.
+    description:
+      - The file. It ends in C(.yaml) or C(.json), and its directory has to be one that the runtimes read.
+      - Without it, C(/var/run/cdi/rbln.yaml), and for O(form=storage) C(/var/run/cdi/rbln-rds.yaml).
     type: path
-    default: /var/run/cdi/rbln.yaml
   format:
     description: The format of the file. It follows from the ending of O(path) and is only checked against it.
     type: str
@@ -43,11 +44,12 @@ options:
     description:
       - V(standalone) has an entry for each NPU (its number), each RSD group (C(rsdM)), V(all), and V(runtime).
       - V(kubernetes) has V(all) and V(runtime) with libraries and tools and without device nodes, because the device plugin gives out the devices.
+      - V(storage) has an entry for each RDS storage node (C(rblnfsN)) and V(all), under a kind and in a file of their own.
     type: str
-    choices: [standalone, kubernetes]
+    choices: [standalone, kubernetes, storage]
     default: standalone
   kind:
-    description: The CDI kind. Without it, the vendor's, C(rebellions.ai/npu).
+    description: The CDI kind. Without it, the vendor's, C(rebellions.ai/npu) or C(rebellions.ai/rds).
     type: str
   driver_root:
     description: The directory below which the driver's files are, for a driver that is installed in a container.
@@ -155,6 +157,12 @@ EXAMPLES = r"""
     driver_root: /run/rbln/driver
   become: true
 
+- name: Write the specification of RDS storage nodes where there are some
+  rebellions.npu.rbln_cdi_spec:
+    form: storage
+    zero_devices: remove
+  become: true
+
 - name: Judge the specification that is there
   rebellions.npu.rbln_cdi_spec:
     state: validate
@@ -259,9 +267,9 @@ from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions 
 WORDS = {"type": "list", "elements": "str"}
 ARGUMENTS = {
     "state": {"type": "str", "choices": ["present", "absent", "validate"], "default": "present"},
-    "path": {"type": "path", "default": "/var/run/cdi/rbln.yaml"},
+    "path": {"type": "path"},
     "format": {"type": "str", "choices": ["yaml", "json"]},
-    "form": {"type": "str", "choices": ["standalone", "kubernetes"], "default": "standalone"},
+    "form": {"type": "str", "choices": ["standalone", "kubernetes", "storage"], "default": "standalone"},
     "kind": {"type": "str"},
     "driver_root": {"type": "path", "default": "/"},
     "dev_root": {"type": "path"},

@@ -390,6 +390,22 @@ def test_bad_options_are_named(tree: Tree, options: dict[str, Any], message: str
     assert caught.value.next_step
 
 
+def test_storage_nodes_have_a_specification_of_their_own(tree: Tree) -> None:
+    tree.device("/dev/rblnfs0", "/dev/rblnfs10", "/dev/rblnfs2", "/dev/rblnfs", "/dev/rblnfs01", "/dev/rbln0")
+    tree.elf(f"{LIB}/librbln-ml.so.3")
+    spec = build(tree, form="storage").spec
+    assert (spec["cdiVersion"], spec["kind"]) == ("0.5.0", "rebellions.ai/rds") and "containerEdits" not in spec
+    assert [item["name"] for item in spec["devices"]] == ["rblnfs0", "rblnfs2", "rblnfs10", "all"]
+    assert inside(spec, "all") == {f"/dev/rblnfs{number}": f"/dev/rblnfs{number}" for number in (0, 2, 10)}
+    assert _cdi.validate_spec(spec) == []
+    assert _cdi.compare(PROFILE, tree.host(_host), _cdi.CdiOptions(form="storage"))["path"] == "/var/run/cdi/rbln-rds.yaml"
+    for name in (0, 10, 2):
+        (tree.root / f"dev/rblnfs{name}").unlink()
+    assert build(tree, form="storage", zero_devices="remove").action == "remove"
+    with pytest.raises(NpuError, match="no storage device node"):
+        build(tree, form="storage")
+
+
 @contextlib.contextmanager
 def unprivileged() -> Iterator[None]:
     was = os.geteuid()
