@@ -41,6 +41,9 @@ KINDS: dict[tuple[str, str], tuple[str, str, bool]] = {
     ("batch/v1", "CronJob"): ("/apis/batch/v1", "cronjobs", True),
 }
 TRIES = 4
+_BUSY = (429, 500, 502, 503, 504)
+# A server-side apply with a field that the schema does not have is answered with status 500.
+_UNTYPED = "failed to create typed patch object"
 
 
 def missing_packages() -> list[str]:
@@ -70,7 +73,7 @@ class ApiError(NpuError):
 
 def explain(status: int, what: str, body: t.Mapping[str, t.Any]) -> tuple[str, str]:
     """(message, next step) for an error answer. A conflict names each field and its owner; a refusal names the missing right."""
-    text = " ".join(str(body.get("message") or "no message").split())
+    text = " ".join(str(body.get("message") or "no message").split()).rstrip(".")
     causes = (body.get("details") or {}).get("causes") or []
     if status == 409 and causes:
         fields = ", ".join("%s (%s)" % (cause.get("field"), cause.get("message")) for cause in causes)
@@ -79,14 +82,14 @@ def explain(status: int, what: str, body: t.Mapping[str, t.Any]) -> tuple[str, s
             "Let them give the fields up, or set rbln_operands_force_conflicts to true.",
         )
     if status == 401:
-        return "%s: the API server does not accept the credentials: %s" % (what, text), "Renew the kubeconfig or the token."
+        return "%s: the API server does not accept the credentials: %s." % (what, text), "Renew the kubeconfig or the token."
     if status == 403:
-        return "%s: not allowed: %s" % (what, text), "Give the account of the kubeconfig this right; the role's README lists all of them."
+        return "%s: not allowed: %s." % (what, text), "Give the account of the kubeconfig this right; the role's README lists all of them."
     if status == 404:
-        return "%s: not found: %s" % (what, text), "Check the namespace and the version of the cluster."
-    if status in (400, 422):
-        return "%s: the API server calls it invalid: %s" % (what, text), "Correct the input that the field comes from."
-    return "%s: HTTP %d: %s" % (what, status, text), "Look at the API server's state."
+        return "%s: not found: %s." % (what, text), "Check the namespace and the version of the cluster."
+    if status in (400, 422) or _UNTYPED in text:
+        return "%s: the API server calls it invalid: %s." % (what, text), "Correct the input that the field comes from."
+    return "%s: HTTP %d: %s." % (what, status, text), "Look at the API server's state."
 
 
 def _environment(name: str) -> str:
@@ -113,7 +116,7 @@ def _configuration(kubeconfig: str, context: str) -> t.Any:
         else:
             config.load_kube_config(config_file=kubeconfig or None, context=context or None, client_configuration=settings)
     except (config.ConfigException, OSError, ValueError, KeyError, TypeError) as exc:
-        raise NpuError("The kubeconfig %s cannot be used: %s" % (where, exc), "Check rbln_kubeconfig and rbln_kube_context.") from exc
+        raise NpuError("The kubeconfig %s cannot be used: %s." % (where, str(exc).rstrip(".")), "Check rbln_kubeconfig and rbln_kube_context.") from exc
     return settings
 
 
@@ -158,15 +161,15 @@ class Cluster:
             try:
                 answer = self._pool.request(method, url, headers=headers, body=data, timeout=self._timeout, retries=False)
             except urllib3.exceptions.SSLError as exc:
-                raise NpuError("%s: the API server's certificate is not trusted: %s" % (what, exc), "Correct the authority in the kubeconfig.") from exc
+                raise NpuError("%s: the API server's certificate is not trusted: %s." % (what, exc), "Correct the authority in the kubeconfig.") from exc
             except urllib3.exceptions.HTTPError as exc:
                 if attempt == TRIES:
                     raise NpuError(
-                        "%s: the API server %s cannot be reached: %s" % (what, self._settings.host, exc), "Check rbln_kubeconfig, the network and the proxy."
+                        "%s: the API server %s cannot be reached: %s." % (what, self._settings.host, exc), "Check rbln_kubeconfig, the network and the proxy."
                     ) from exc
             else:
                 parsed = _parse(answer.data)
-                if answer.status not in (429, 500, 502, 503, 504) or attempt == TRIES:
+                if answer.status not in _BUSY or _UNTYPED in str(parsed.get("message")) or attempt == TRIES:
                     if answer.status >= 400:
                         raise ApiError(answer.status, what, parsed)
                     return answer.status, parsed

@@ -141,7 +141,7 @@ def _rejection(daemon_set: Data, events: t.Sequence[Data]) -> t.Optional[dict[st
         step = "Raise the quota of the namespace."
     elif "serviceaccount" in event.lower() or "forbidden" in event.lower():
         step = "Read what forbids the pod, and allow it for this namespace."
-    return _problem("FailedCreate", "no pod is made: %s" % event.split(": ", 1)[1], step, fatal=True)
+    return _problem("FailedCreate", "no pod is made: %s" % event.split(": ", 1)[1], step)
 
 
 def _missing(daemon_set: Data, node: Data) -> dict[str, t.Any]:
@@ -242,6 +242,8 @@ def _judge_node(
     living = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
     if not living:
         missing = _missing(daemon_set, node)
+        if missing["reason"] == "NoPod" and pods:
+            return _problem("Terminating", "the old pod has not ended yet", "Look at the kubelet of the node.", name, pods[0]["metadata"]["name"])
         return dict(rejection, node=name) if missing["reason"] == "NoPod" and rejection else missing
     waiting = [pod for pod in living if not pod_ready(pod)]
     if waiting:
