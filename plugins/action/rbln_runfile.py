@@ -25,6 +25,8 @@ class ActionModule(ActionBase):
             argument_spec={
                 "src": {"type": "path", "required": True},
                 "sha256": {"type": "str", "required": True},
+                "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+                "version": {"type": "str"},
                 "arguments": {"type": "list", "elements": "str", "default": []},
                 "directory": {"type": "path", "default": "/var/lib/rebellions-npu/driver"},
                 "timeout": {"type": "float", "default": 1800},

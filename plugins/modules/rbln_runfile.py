@@ -12,6 +12,8 @@ version_added: 0.1.0
 description:
   - Verifies O(src) on the controller, transfers it, copies it on the host into a directory that only root can enter, verifies the copy, and runs it.
   - The vendor publishes neither the flags of the installer nor its exit codes, so O(arguments) is an input and any exit code but 0 is a failure.
+  - After an installation it notes O(version) and digest in C(/var/lib/rbln/driver-runfile.json), from which M(rebellions.npu.rbln_driver_facts) knows
+    where the driver came from. Removing takes the note away.
   - The module does not look at what is installed; P(rebellions.npu.rbln_driver#role) calls it only when the plan says so.
 author:
   - The rebellions.npu authors (@rebellions-npu)
@@ -24,6 +26,14 @@ options:
     description: SHA-256 of the file, 64 hexadecimal digits.
     type: str
     required: true
+  state:
+    description: Whether O(arguments) make the installer install or remove.
+    type: str
+    choices: [present, absent]
+    default: present
+  version:
+    description: Version of the driver in the file, for the note. Without it no note is made.
+    type: str
   arguments:
     description: Arguments of the installer.
     type: list
@@ -60,6 +70,15 @@ EXAMPLES = r"""
   rebellions.npu.rbln_runfile:
     src: /srv/rbln/rebellions-x86_64-3.2.2.run
     sha256: "{{ rbln_driver_runfile_sha256 }}"
+    version: 3.2.2
+  become: true
+
+- name: Remove it again
+  rebellions.npu.rbln_runfile:
+    src: /srv/rbln/rebellions-x86_64-3.2.2.run
+    sha256: "{{ rbln_driver_runfile_sha256 }}"
+    arguments: [--uninstall]
+    state: absent
   become: true
 """
 
@@ -80,12 +99,31 @@ output:
   returned: when it was run
 """
 
+import contextlib
+import json
 import os
+import posixpath
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
+from ansible_collections.rebellions.npu.plugins.module_utils._markers import remove_file, write_file
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._runfile import execute, place
+from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
+
+STAMP = posixpath.join(PROFILE.runfile_stamp_dir, PROFILE.runfile_stamp)
+
+
+def note(params: dict) -> None:
+    """Write or remove the note on where the driver came from. NpuError when that fails."""
+    if params["state"] == "absent":
+        remove_file(Host(), STAMP)
+        with contextlib.suppress(OSError):
+            os.rmdir(PROFILE.runfile_stamp_dir)
+    elif params["version"]:
+        text = json.dumps({"version": params["version"], "sha256": params["sha256"].lower()}, sort_keys=True)
+        write_file(Host(), STAMP, text + "\n")
 
 
 def main() -> None:
@@ -93,6 +131,8 @@ def main() -> None:
         argument_spec={
             "src": {"type": "path", "required": True},
             "sha256": {"type": "str", "required": True},
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "version": {"type": "str"},
             "arguments": {"type": "list", "elements": "str", "default": []},
             "directory": {"type": "path", "default": "/var/lib/rebellions-npu/driver"},
             "timeout": {"type": "float", "default": 1800},
@@ -112,6 +152,10 @@ def main() -> None:
         module.fail_json(
             msg="The installer ended with code %d. Next: read its last lines below and its own log." % ended["rc"], path=path, **ended
         )
+    try:
+        note(params)
+    except NpuError as exc:
+        module.fail_json(msg=str(exc), path=path, **ended)
     module.exit_json(changed=True, path=path, **ended)
 
 
