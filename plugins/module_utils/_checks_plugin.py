@@ -10,7 +10,7 @@ import posixpath
 import typing as t
 
 from ._checks_base import Context, Data, Scope, Verdict
-from ._model import WARNING
+from ._model import INFO, WARNING
 
 SCOPE = Scope("plugin")
 SETTLED_SAMPLES = 2
@@ -59,7 +59,7 @@ def node_allocatable(context: Context) -> t.Optional[Verdict]:
     given = context.wanted.get("node_allocatable")
     kubelet = context.runtimes.get("kubelet") or {}
     if given is None and not kubelet.get("present"):
-        return None
+        return Verdict(True, "this host has no kubelet", {"kubelet": False}, severity=INFO)
     expected = expected_amount(context)
     resource = resource_of(context)
     evidence = {"resource": resource, "expected": expected, "allocatable": given}

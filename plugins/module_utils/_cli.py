@@ -37,6 +37,10 @@ Print = t.Callable[[str], t.Any]
 Sleep = t.Callable[[float], t.Any]
 
 
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
 def _parser(name: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=name, description=(__doc__ or "").split("\n", 1)[0], epilog=(__doc__ or "").split("\n\n", 1)[1],
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -51,6 +55,7 @@ def _parser(name: str) -> argparse.ArgumentParser:
     validate = commands.add_parser("validate", parents=[shared], help="run the checks")
     validate.add_argument("--scope", action="append", choices=SCOPES + ("none",), help="may be given again; without it those of the file of options")
     validate.add_argument("--markers", choices=MARKER_MODES, default=KEEP, help="what to do with the ready files; without it: keep")
+    validate.add_argument("--allocatable", type=int, metavar="NUMBER", help="what the node offers in the cluster, for the scope plugin")
     validate.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="try again every %g s until it passes" % INTERVAL)
     ready = commands.add_parser("ready", parents=[shared], help="after a boot or a change of devices: write the specification, prove, write the ready files")
     ready.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="try again every %g s until it passes" % INTERVAL)
@@ -154,6 +159,8 @@ def _until(attempt: t.Callable[[], Proof], host: Host, wait: float, sleep: Sleep
 def _validate(profile: VendorProfile, host: Host, settings: Settings, args: argparse.Namespace, say: Print, sleep: Sleep) -> int:
     scopes = settings.rules.scopes if not args.scope else [scope for scope in args.scope if scope != "none"]
     settings = replace(settings, rules=replace(settings.rules, scopes=scopes, markers=args.markers))
+    if args.allocatable is not None:
+        settings = replace(settings, wanted=dict(settings.wanted, node_allocatable=args.allocatable))
     proof = _until(lambda: prove_look(profile, host, look_for(profile, host, settings), settings), host, args.wait, sleep)
     return _report(proof, args.json, say)
 
@@ -176,7 +183,7 @@ def _ready(profile: VendorProfile, host: Host, settings: Settings, args: argpars
     return _report(_until(attempt, host, args.wait, sleep), args.json, say)
 
 
-def main(profile: VendorProfile, standard_config: str, argv: t.Sequence[str], say: Print = print, sleep: Sleep = time.sleep) -> int:
+def main(profile: VendorProfile, standard_config: str, argv: t.Sequence[str], say: Print = _say, sleep: Sleep = time.sleep) -> int:
     """Run one command; the exit code."""
     parser = _parser(standard_config.rsplit("/", 1)[-1].rsplit(".", 1)[0])
     args = parser.parse_args(list(argv))

@@ -75,7 +75,10 @@ def test_plugin_registered(tmp_path: Path, text: str | None, ok: bool | None) ->
 
 
 def test_nothing_to_prove_without_a_kubelet(tmp_path: Path) -> None:
-    assert checks(tmp_path, {}, NO_KUBELET) == {}
+    found = checks(tmp_path, {}, NO_KUBELET)
+    assert list(found) == ["node_allocatable"] and found["node_allocatable"].ok is True
+    assert found["node_allocatable"].severity == "info" and "no kubelet" in found["node_allocatable"].detail
+    assert checks(tmp_path, {"node_allocatable": 0}, NO_KUBELET)["node_allocatable"].ok is False
     assert [entry.name for entry in SCOPE.entries] == ["node_allocatable", "plugin_registered"]
 
 

@@ -173,6 +173,15 @@ def test_waits_until_it_passes_and_not_longer(tmp_path: Path, program: Path) -> 
     assert run(program, "validate", "--scope", "driver", "--wait", "1", "--root", str(tmp_path)).returncode == 1
 
 
+@pytest.mark.parametrize("number, code", [("4", 0), ("3", 1), (None, 3)])
+def test_what_the_cluster_offers_is_an_argument(tmp_path: Path, program: Path, number: str | None, code: int) -> None:
+    unit = "[Unit]\nDescription=kubelet\n[Service]\nExecStart=/usr/bin/kubelet\n"
+    ca22_host(tmp_path).write("/etc/systemd/system/kubelet.service", unit).program("/usr/bin/kubelet", "")
+    args = ["--allocatable", number] if number else []
+    done = run(program, "validate", "--scope", "plugin", "--root", str(tmp_path), *args)
+    assert done.returncode == code, done.stdout
+
+
 def test_markers_can_be_taken_away(tmp_path: Path, program: Path) -> None:
     Tree(tmp_path).write("/run/rbln/validations/driver-ready", "A=1\n").write("/run/rbln/validations/toolkit-ready")
     assert run(program, "validate", "--scope", "none", "--markers", "remove", "--root", str(tmp_path)).returncode == 0
