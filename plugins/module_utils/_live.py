@@ -9,50 +9,24 @@ containerd: CRI Status with verbose on (the only call that shows the configurati
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
-import socket
 import typing as t
 
 from . import _grpc
-from ._host import ABSENT, FAILED, TIMEOUT, VALUE, Host, Probe, _from_oserror
+from ._host import ABSENT, VALUE, Host, Probe
 
 CRI_STATUS = "/runtime.v1.RuntimeService/Status"
 VERBOSE = b"\x08\x01"
-BODY_LIMIT = 8 * 1024 * 1024
 Data = t.Mapping[str, t.Any]
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
 
 
 def http_get(path: str, target: str, timeout: float = 5.0) -> Probe:
     """Probe of the body text of GET `target` over the Unix socket at `path`; any status but 200 is failed."""
-    connection = _UnixConnection(path, timeout)
-    try:
-        connection.request("GET", target)
-        answer = connection.getresponse()
-        body = answer.read(BODY_LIMIT).decode("utf-8", "replace")
-    except socket.timeout:
-        return Probe(TIMEOUT, None, "no answer from %s in %g s" % (path, timeout))
-    except OSError as exc:
-        return _from_oserror(exc)
-    except http.client.HTTPException as exc:
-        return Probe(FAILED, None, "%s: %s" % (path, exc or type(exc).__name__))
-    finally:
-        connection.close()
-    if answer.status != 200:
-        return Probe(FAILED, None, "%s: GET %s: status %d" % (path, target, answer.status))
-    return Probe(VALUE, body)
+    # Imported here because it costs as much as the rest of the look, and most hosts have no runtime that speaks HTTP.
+    from ._unix_http import http_get as get
+
+    return get(path, target, timeout)
 
 
 def read_cri_status(message: bytes) -> t.Dict[str, t.Any]:
@@ -76,7 +50,7 @@ def read_cri_status(message: bytes) -> t.Dict[str, t.Any]:
 
 def read_docker_info(text: str) -> t.Dict[str, t.Any]:
     """enabled, spec_dirs and devices from docker's /info. Before 25 the key is not there: not known is not off, so ValueError."""
-    info = json.loads(text)
+    info = _object(text)
     if "CDISpecDirs" not in info:
         raise ValueError("this docker (%s) does not show its CDI directories" % info.get("ServerVersion", "version not known"))
     found = info.get("DiscoveredDevices")
@@ -117,23 +91,35 @@ def ask(host: Host, runtime: Data, timeout: float = 5.0) -> Probe:
 
 def docker_containers(path: str, prefix: str, timeout: float = 5.0) -> Probe:
     """Probe of [{name, running, restart, devices}] of the docker containers that ask for CDI devices starting with `prefix`."""
-    listing = http_get(path, "/containers/json?all=1", timeout).map(json.loads)
+    listing = http_get(path, "/containers/json?all=1", timeout).map(_ids)
     if not listing.ok:
         return listing
     found = []
-    for item in listing.value:
-        one = http_get(path, "/containers/%s/json" % item["Id"], timeout).map(json.loads)
-        if not one.ok:
-            continue
-        settings = one.value.get("HostConfig") or {}
+    for identity in listing.value:
+        one = http_get(path, "/containers/%s/json" % identity, timeout).map(_object).get({})
+        settings = one.get("HostConfig") or {}
         names = [device for wish in settings.get("DeviceRequests") or [] for device in wish.get("DeviceIDs") or [] if str(device).startswith(prefix)]
         if names:
             found.append(
                 {
-                    "name": str(one.value.get("Name", "")).lstrip("/"),
-                    "running": bool((one.value.get("State") or {}).get("Running")),
+                    "name": str(one.get("Name", "")).lstrip("/"),
+                    "running": bool((one.get("State") or {}).get("Running")),
                     "restart": str((settings.get("RestartPolicy") or {}).get("Name") or "no"),
                     "devices": names,
                 }
             )
     return Probe(VALUE, sorted(found, key=lambda entry: str(entry["name"])))
+
+
+def _object(text: str) -> t.Dict[str, t.Any]:
+    data = json.loads(text)
+    if not isinstance(data, dict):
+        raise ValueError("the answer is not an object")
+    return data
+
+
+def _ids(text: str) -> t.List[str]:
+    data = json.loads(text)
+    if not isinstance(data, list) or not all(isinstance(item, dict) and "Id" in item for item in data):
+        raise ValueError("the answer is not a list of containers")
+    return [str(item["Id"]) for item in data]

@@ -14,6 +14,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils import _cdi
 from ansible_collections.rebellions.npu.plugins.module_utils._checks import run_checks
 from ansible_collections.rebellions.npu.plugins.module_utils._checks_toolkit import SCOPE
 from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
+from ansible_collections.rebellions.npu.plugins.module_utils._live import docker_containers
 from ansible_collections.rebellions.npu.plugins.module_utils._model import Check
 from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
 from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import Tree
@@ -194,6 +195,7 @@ def test_the_running_containerd_answers_for_itself(tmp_path: Path, recording: st
         ({"CDISpecDirs": None}, False, "CDI is off in the running docker"),
         ({"ServerVersion": "24.0.7"}, None, "this docker (24.0.7) does not show"),
         ("no json", None, "docker does not say"),
+        ([], None, "not an object"),
     ],
 )
 def test_the_running_docker_answers_for_itself(tmp_path: Path, info: Any, ok: bool | None, words: str) -> None:
@@ -238,6 +240,14 @@ def test_specification_of_the_previous_driver(tmp_path: Path, _id: str) -> None:
 def container(name: str, running: bool, restart: str, device: str) -> dict[str, Any]:
     return {"Name": "/" + name, "State": {"Running": running},
             "HostConfig": {"RestartPolicy": {"Name": restart}, "DeviceRequests": [{"Driver": "cdi", "DeviceIDs": [device]}]}}  # fmt: skip
+
+
+@pytest.mark.parametrize("listing, state", [(None, "failed"), ({}, "failed"), ([{}], "failed"), ("{", "failed"), ([], "value"), ([{"Id": "gone"}], "value")])
+def test_a_list_of_containers_that_is_none(tmp_path: Path, listing: Any, state: str) -> None:
+    answers = {} if listing is None else {"/containers/json?all=1": listing}
+    with http_on(tmp_path / "d", answers):
+        found = docker_containers(str(tmp_path / "d"), "rebellions.ai/npu=")
+    assert found.state == state and found.get([]) == []
 
 
 @pytest.mark.parametrize("_id", ["W04-restart-always-cdi"])
