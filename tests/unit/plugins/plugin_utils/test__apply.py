@@ -234,7 +234,11 @@ ERRORS = {
     "credentials": (401, {"message": "Unauthorized"}, ["credentials", "kubeconfig"]),
     "invalid": (422, {"message": "spec.x: Required value"}, ["invalid", "spec.x", "input"]),
     "unknown field": (400, {"message": 'unknown field "spec.foo"'}, ["invalid", "spec.foo"]),
-    "unknown field in an apply": (500, {"message": "failed to create typed patch object (a/b): .spec.x: field not declared in schema"}, ["invalid", ".spec.x", "input"]),
+    "unknown field in an apply": (
+        500,
+        {"message": "failed to create typed patch object (a/b): .spec.x: field not declared in schema"},
+        ["invalid", ".spec.x", "input"],
+    ),
     "other": (500, {}, ["HTTP 500", "no message"]),
 }
 
