@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from . import count
 from .count import Count
-from .paths import LOGS, OLD_VENV, ROOT, STAGED, VENV, environment
+from .paths import LOGS, OLD_VENV, ROOT, STAGE, STAGED, VENV, environment
 
 PY = str(VENV / "bin" / "python")
 JOBS = str(os.cpu_count() or 1)
@@ -83,9 +83,7 @@ LAYERS = (
 
 def run_step(step: Step, log_name: str, limit: float) -> tuple[int, Count]:
     """(exit code, count) of one command; its output goes to the terminal and to a log. 124 when stopped at the limit."""
-    env = environment(OLD_VENV if step.old else VENV)
-    if step.staged:
-        env["PYTHONPATH"] = str(STAGED.parents[2])
+    env = environment(OLD_VENV if step.old else VENV, PYTHONPATH=str(STAGE))
     lines: list[str] = []
     with (LOGS / f"{log_name}.log").open("a", encoding="utf-8") as log:
         log.write(f"$ {' '.join(step.argv)}\n")
