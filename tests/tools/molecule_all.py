@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run molecule's scenario of each role; a role without one, and a scenario that reached no host, have failed.
 
-Hosts are counted in the play recaps of a scenario's own output, because molecule is content with plays that match no host.
+Scenarios run in the checkout, whose lab they use, and find the collection in the staged copy. Hosts are counted in the play recaps of a scenario's own output, because molecule is content with plays that match no host.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 import time
 
 from .count import ANSI
-from .paths import LOGS, STAGED, WORK, environment
+from .paths import LOGS, ROOT, STAGED, WORK, environment
 
 RECAP = re.compile(r"^(\S+)\s+: ok=(\d+)\s+changed=\d+\s+unreachable=(\d+)\s+failed=(\d+)", re.M)
 NOBODY = re.compile(r"no hosts matched", re.I)
@@ -38,7 +38,7 @@ def run_scenario(name: str, command: str) -> tuple[set[str], str]:
         return set(), f"no molecule/{name}/molecule.yml"
     env = environment(
         MOLECULE_EPHEMERAL_DIRECTORY=str(WORK / "molecule" / name),
-        MOLECULE_PROJECT_DIRECTORY=str(STAGED),
+        MOLECULE_PROJECT_DIRECTORY=str(ROOT),
         ANSIBLE_FORCE_COLOR="0",
         PY_COLORS="0",
     )
@@ -46,7 +46,7 @@ def run_scenario(name: str, command: str) -> tuple[set[str], str]:
     lines: list[str] = []
     with (LOGS / f"molecule-{name}.log").open("w", encoding="utf-8") as log:
         child = subprocess.Popen(
-            argv, cwd=STAGED, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+            argv, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
         )
         assert child.stdout is not None
         for line in child.stdout:

@@ -34,6 +34,7 @@ while read -r address device numa speed width max_speed max_width; do
 	# vendor, device, command and status, revision, class; then zeros up to the subsystem ids
 	hi=$(printf '%03o' "0x${device%??}"); lo=$(printf '%03o' "0x${device#??}")
 	{
+		# shellcheck disable=SC2059
 		printf "\\377\\036\\$lo\\$hi\\0\\0\\0\\0\\001\\000\\000\\022"
 		head -c 32 /dev/zero
 		printf '\377\036\001\000'

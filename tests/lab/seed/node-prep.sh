@@ -10,7 +10,7 @@ if [ -d /sys/fs/cgroup/memory ]; then
 	# Below the container's own cgroup in every hierarchy: pods are counted there and go with the container.
 	root=$(sed -n 's#^[0-9]*:memory:##p' /proc/1/cgroup | sed 's#/init.scope$##')
 	for d in /sys/fs/cgroup/*; do
-		[ ! -L "$d" ] && mountpoint -q "$d" && [ "$d" != /sys/fs/cgroup/unified ] || continue
+		if [ -L "$d" ] || ! mountpoint -q "$d" || [ "$d" = /sys/fs/cgroup/unified ]; then continue; fi
 		# systemd mounts hierarchies that the machine does not use; the kubelet would want its cgroup in each.
 		[ -d "$d$root" ] || { umount "$d"; continue; }
 		mkdir -p "$d$root/kubelet"

@@ -5,7 +5,7 @@
 # Faults are files in /run/npu-lab/fault: smi-hang (seconds), smi-exit (code), smi-noise (text before the JSON),
 # smi-truncate, smi-collapse (every npu is 0), smi-word-rblnN (status word), smi-missing-rblnN, smi-kmd (version).
 class=/sys/class/rebellions fault=/run/npu-lab/fault
-groups= json=
+groups="" json=""
 for arg; do
 	case $arg in
 	--version | -V) echo "rbln-smi @VERSION@"; exit 0 ;;
