@@ -14,7 +14,7 @@ from ._cdi_build import build_spec
 from ._cdi_options import JSON, YAML, CdiOptions, CdiResult, default_path, format_of
 from ._cdi_validate import device_names, host_paths, same_meaning, validate_spec
 from ._cdi_version import minimum_version
-from ._cdi_write import remove_spec, write_spec
+from ._cdi_write import place_of, remove_spec, write_spec
 from ._host import Host
 from ._model import ERROR, WARNING, NpuError, Problem
 from ._vendor import VendorProfile
@@ -106,11 +106,11 @@ def find_conflicts(
     """
     conflicts: t.List[t.Dict[str, t.Any]] = []
     problems: t.List[Problem] = []
-    own_file = host.resolve(path).get(path)
-    own_dir = host.resolve(posixpath.dirname(path)).get(posixpath.dirname(path))
+    own_file = place_of(host, path)
+    own_dir = place_of(host, posixpath.dirname(path))
     order: t.List[str] = []
     for directory in spec_dirs:
-        real = host.resolve(directory).get(directory)
+        real = place_of(host, directory)
         if real in order:
             order.remove(real)
         order.append(real)

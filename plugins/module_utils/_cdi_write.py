@@ -82,8 +82,8 @@ def remove_spec(host: Host, path: str, check: bool = False) -> bool:
     return there or seen.ok
 
 
-def _target(host: Host, path: str) -> str:
-    """Where the text goes: `path` with every link followed inside the root, whether or not what they lead to exists."""
+def place_of(host: Host, path: str) -> str:
+    """`path` with every link followed inside the root, whether or not what they lead to exists; NpuError for a loop."""
     parts = [part for part in path.split("/") if part not in ("", ".")]
     done: t.List[str] = []
     links = 0
@@ -102,7 +102,11 @@ def _target(host: Host, path: str) -> str:
         if link.value.startswith("/"):
             done = []
         parts = [piece for piece in link.value.split("/") if piece not in ("", ".")] + parts
-    target = "/" + "/".join(done)
+    return "/" + "/".join(done)
+
+
+def _target(host: Host, path: str) -> str:
+    target = place_of(host, path)
     seen = host.stat(target, follow=False)
     if seen.ok and seen.value.kind != "file":
         raise NpuError("%s is not a regular file (%s)." % (target, seen.value.kind), "Remove it or give the path of a file.")

@@ -158,6 +158,9 @@ class TestConflicts:
     def test_one_directory_under_two_names_is_one(self, tree: Tree) -> None:
         tree.directory("/run/cdi")
         tree.link("/run", "/var/run")
+        assert codes(look(tree, spec_dirs=("/run/cdi",)), "warning") == []
+        (tree.root / "run/cdi").rmdir()
+        assert codes(look(tree, spec_dirs=("/run/cdi",)), "warning") == []
         run(tree)
         seen = look(tree, spec_dirs=("/etc/cdi", "/run/cdi", "/var/run/cdi"))
         assert seen["conflicts"] == [] and codes(seen, "warning") == []
