@@ -12,7 +12,7 @@ import pytest
 
 from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._host_files import install
-from ansible_collections.rebellions.npu.plugins.plugin_utils._host_tool import CDI_UNIT, READY_UNIT, TOOL_PATH, entries
+from ansible_collections.rebellions.npu.plugins.plugin_utils._host_tool import CDI_UNIT, READY_UNIT, RULE_PATH, TOOL_PATH, entries
 from tests.lab import Lab
 
 NAME = "boot-b"
@@ -41,6 +41,8 @@ def test_a_reboot_makes_the_host_ready_again(lab: Lab, tmp_path: Path) -> None:
     install(Host(str(tmp_path)), entries({}), "/usr/bin/python3")
     tar = subprocess.run(["tar", "-C", str(tmp_path), "-cf", "-", "."], capture_output=True, check=True).stdout
     subprocess.run(["podman", "exec", "-i", NAME, "tar", "--no-overwrite-dir", "-C", "/", "-xf", "-"], input=tar, check=True, timeout=60)
+    lab.exec(NAME, ["udevadm", "verify", RULE_PATH])
+    lab.exec(NAME, ["systemd-analyze", "verify", CDI_UNIT, READY_UNIT])
     lab.exec(NAME, "mkdir -p /etc/containerd; containerd config default | sed 's/enable_cdi = false/enable_cdi = true/' >/etc/containerd/config.toml")
     lab.exec(NAME, ["systemctl", "daemon-reload"])
     lab.restart_host(NAME)
