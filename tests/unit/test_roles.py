@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ def load(path: Path) -> Any:
     return yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
+@functools.lru_cache(maxsize=None)
 def options(role: str) -> dict[str, Any]:
     specs = load(ROOT / "roles" / role / "meta" / "argument_specs.yml")["argument_specs"]
     return specs["main"].get("options") or {}
