@@ -15,7 +15,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._runfile import sha
 
 
 class ActionModule(ActionBase):
-    TRANSFERS_FILES = True
+    # A refused file must not touch the host, so the temporary directory is made here, once, and only to send.
+    TRANSFERS_FILES = False
     _supports_check_mode = True
 
     def run(self, tmp: t.Optional[str] = None, task_vars: t.Optional[dict[str, t.Any]] = None) -> dict[str, t.Any]:
