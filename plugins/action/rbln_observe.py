@@ -15,6 +15,9 @@ from ansible_collections.rebellions.npu.plugins.module_utils._settings import me
 from ansible_collections.rebellions.npu.plugins.plugin_utils._host_tool import fingerprints, kept_options
 from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import observe_options, read_inputs
 
+# What Pythons before 3.8 say to a module of this collection.
+TOO_OLD = ("future feature annotations is not defined", "SyntaxError")
+
 
 class ActionModule(ActionBase):
     TRANSFERS_FILES = False
@@ -33,6 +36,13 @@ class ActionModule(ActionBase):
             return result
         args.setdefault("host_tool", wanted)
         result.update(self._execute_module(module_name="rebellions.npu.rbln_observe", module_args=args, task_vars=task_vars))
+        said = "%s%s" % (result.get("module_stderr", ""), result.get("module_stdout", ""))
+        if result.get("failed") and any(text in said for text in TOO_OLD):
+            result["msg"] = (
+                "The Python of %s is older than 3.8, which the modules of this collection need. "
+                "Next: install a newer one there and set ansible_python_interpreter to it." % (task_vars or {}).get("inventory_hostname", "the host")
+            )
+            return result
         observed = result.get("ansible_facts", {}).get("rbln_observed")
         if observed:
             observed["host_tool"]["config"] = config
