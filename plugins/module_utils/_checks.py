@@ -15,6 +15,7 @@ from ._vendor import VendorProfile
 
 TABLES = (_checks_driver.SCOPE, _checks_device.SCOPE, _checks_toolkit.SCOPE, _checks_plugin.SCOPE)
 SCOPES = tuple(dict.fromkeys(table.name for table in TABLES))
+DRIVER = _checks_driver.SCOPE.name
 SEVERITIES = (ERROR, WARNING, INFO)
 NAMES = tuple(entry.name for table in TABLES for entry in table.entries)
 
@@ -28,10 +29,21 @@ def run_checks(
     wanted: t.Optional[Data] = None,
     scopes: t.Sequence[str] = ("driver", "toolkit"),
 ) -> t.List[Check]:
-    """Run the checks of `scopes`, read-only, in the order of their tables. `wanted` is as in Context. NpuError on an unknown scope."""
+    """Run the checks of `scopes`, read-only, in the order of their tables. `wanted` is as in Context. NpuError on an unknown scope.
+
+    What lies above the driver does not matter on a host whose NPUs all belong to virtual machines; one record says so.
+    """
     check_scopes(scopes)
     context = Context(profile, host, facts, runtimes, cdi, wanted or {})
-    return [record for table in TABLES if table.name in scopes for record in table.run(context)]
+    passthrough_only = bool(context.npus) and not context.container_npus
+    records: t.List[Check] = []
+    for table in TABLES:
+        if table.name in scopes and table.name != DRIVER and passthrough_only:
+            detail = "every NPU is given to virtual machines"
+            records.append(Check("not_for_containers", table.name, True, INFO, detail, vendor=profile.name))
+        elif table.name in scopes:
+            records.extend(table.run(context))
+    return records
 
 
 def check_scopes(scopes: t.Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._live import docker
 from ansible_collections.rebellions.npu.plugins.module_utils._model import Check
 from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
 from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import Tree
-from ansible_collections.rebellions.npu.tests.unit.fixtures.validate.data import CASES, HERE, cdi, facts, http_on, replay, runtimes
+from ansible_collections.rebellions.npu.tests.unit.fixtures.validate.data import CASES, HERE, cdi, changed, facts, http_on, replay, runtimes
 
 SPEC = (CASES / "C08-cdi-stale-libs" / "rbln.yaml").read_text(encoding="utf-8")
 LIBRARY = "/usr/lib64/librbln-ccl.so.3.2.2"
@@ -235,6 +235,12 @@ def test_specification_of_the_previous_driver(tmp_path: Path, _id: str) -> None:
     assert records["cdi_host_paths"].ok is False
     assert records["cdi_host_paths"].evidence["missing"] == ["/usr/lib64/librbln-ccl.so.3.0.0"]
     assert records["cdi_spec_current"].ok is False and records["cdi_spec_valid"].ok is True
+
+
+def test_a_host_whose_npus_are_for_virtual_machines_needs_no_toolkit(tmp_path: Path) -> None:
+    look = changed(changed(facts(), "npus", 0, "state", "passthrough"), "npus", 1, "state", "passthrough")
+    records = run_checks(PROFILE, Host(str(tmp_path)), look, NONE, cdi(state="missing"), {}, ("toolkit", "plugin"))
+    assert [(record.name, record.scope, record.ok) for record in records] == [("not_for_containers", "toolkit", True), ("not_for_containers", "plugin", True)]
 
 
 def container(name: str, running: bool, restart: str, device: str) -> dict[str, Any]:
