@@ -1,0 +1,163 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the tests ask of hosts and cluster: who is virgin, a fingerprint of the disk, the objects as the server has them."""
+
+from __future__ import annotations
+
+import json
+import os
+import typing as t
+from pathlib import Path
+
+from tests.lab import Lab
+
+from tests.integration._play import CLUSTER, FOLDER, NAMESPACE_OF_TESTS, NODE_LABEL, RESOURCE, SITE, Data, Run, inventory, play
+
+NODES = {"it-a": "containerd2", "it-b": "containerd17"}
+BARE = {"it-c": "containerd16", "it-d": "engines", "it-e": "containerd17"}
+
+# Folders in which running programs write by themselves.
+LIVE = ("/var/lib/containerd", "/var/lib/kubelet", "/var/lib/docker", "/var/lib/containers", "/var/lib/cni", "/var/lib/systemd", "/var/lib/private")
+TREES = ("/etc", "/usr", "/var/lib", "/run/cdi", "/run/rbln")
+_WALK = """
+import hashlib, json, os, stat, sys
+live, found = set(sys.argv[1].split(":")), {}
+def look(path):
+    info = os.lstat(path)
+    row = [oct(info.st_mode), info.st_uid, info.st_gid, "", 0]
+    if stat.S_ISREG(info.st_mode):
+        row[3], row[4] = hashlib.sha256(open(path, "rb").read()).hexdigest(), info.st_mtime_ns
+    elif stat.S_ISLNK(info.st_mode):
+        row[3] = os.readlink(path)
+    elif stat.S_ISDIR(info.st_mode):
+        row[4] = info.st_mtime_ns
+    found[path] = row
+for top in sys.argv[2:]:
+    if os.path.lexists(top):
+        look(top)
+    for folder, names, files in os.walk(top):
+        names[:] = [name for name in names if os.path.join(folder, name) not in live]
+        for name in names + files:
+            look(os.path.join(folder, name))
+json.dump(found, sys.stdout)
+"""
+
+Fingerprint = dict[str, list[t.Any]]
+
+
+def fingerprint(lab: Lab, host: str, times: bool = True) -> Fingerprint:
+    """{path: [mode, uid, gid, digest or link target, mtime]} of everything in TREES but LIVE; without times mtime is 0."""
+    out = lab.exec(host, ["python3", "-", ":".join(LIVE), *TREES], stdin=_WALK).stdout
+    found: Fingerprint = json.loads(out)
+    assert len(found) > 5000, len(found)
+    return found if times else {path: [*row[:4], 0] for path, row in found.items()}
+
+
+def difference(before: Fingerprint, after: Fingerprint) -> list[str]:
+    """Paths that are on one side only or differ, marked -, + or ~."""
+    lines = ["-" + path for path in before.keys() - after.keys()] + ["+" + path for path in after.keys() - before.keys()]
+    return sorted(lines + ["~" + path for path in before.keys() & after.keys() if before[path] != after[path]], key=lambda line: line[1:])
+
+
+def started(lab: Lab, host: str, unit: str = "containerd.service") -> str:
+    """When the unit's main process started, with its pid."""
+    return lab.exec(host, ["systemctl", "show", "-p", "ExecMainPID,ExecMainStartTimestampMonotonic,ActiveState", unit]).stdout
+
+
+class Hosts:
+    """A group of hosts of the lab and what is known of each: virgin, done (site.yml has ended well) or dirty."""
+
+    def __init__(self, lab: Lab, kinds: t.Mapping[str, str], kube: bool) -> None:
+        self.lab = lab
+        self.kinds = dict(kinds)
+        self.kube = kube
+        self.fresh: dict[str, Fingerprint] = {}
+        known = lab.hosts()
+        lab.up(self.kinds, kube=kube)
+        # Hosts that an earlier session left are not to be trusted.
+        self.state = {name: "dirty" if name in known else "new" for name in self.kinds}
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self.kinds)
+
+    @property
+    def variables(self) -> Data:
+        return {**SITE, **CLUSTER} if self.kube else dict(SITE)
+
+    def leave(self) -> None:
+        """Take the hosts down, unless NPU_KEEP asks for them to stay."""
+        if self.kube:
+            self.lab.kubectl("delete", "namespace", NAMESPACE_OF_TESTS, "--ignore-not-found", "--wait=false", check=False)
+        if not os.environ.get("NPU_KEEP"):
+            self.lab.down(self.names)
+
+    def virgin(self, *hosts: str) -> None:
+        """Make sure that nothing has been done to these hosts, and remember their fingerprint."""
+        for host in hosts or self.names:
+            if self.state[host] in ("dirty", "done"):
+                self.lab.reset_host(host)
+            if self.state[host] != "virgin":
+                self.state[host] = "virgin"
+                self.fresh[host] = fingerprint(self.lab, host)
+            if self.kube:
+                self.lab.kubectl("label", "node", host, NODE_LABEL + "=true", "--overwrite")
+
+    def inventory(self, *hosts: str, host_vars: t.Optional[t.Mapping[str, Data]] = None, name: str = "hosts", **variables: t.Any) -> Path:
+        """An inventory of these hosts (all when none is named) with the site's variables."""
+        return inventory(FOLDER / (name + ".json"), hosts or self.names, {**self.variables, **variables}, host_vars)
+
+    def site(self, *hosts: str, **variables: t.Any) -> Run:
+        """site.yml on hosts, which have to end well."""
+        chosen = list(hosts or self.names)
+        for host in chosen:
+            self.state[host] = "dirty"
+        run = play("site", self.inventory(*chosen, **variables)).good(chosen)
+        for host in chosen:
+            self.state[host] = "done"
+        return run
+
+    def done(self, *hosts: str) -> None:
+        """Make sure that site.yml has ended well on these hosts."""
+        rest = [host for host in hosts or self.names if self.state[host] != "done"]
+        for host in rest:
+            if self.state[host] != "virgin":
+                self.virgin(host)
+        if rest:
+            self.site(*rest)
+
+    # -- cluster
+
+    def allocatable(self) -> dict[str, t.Optional[str]]:
+        """{node: allocatable NPUs as the API server says, None without the resource}."""
+        nodes = self.lab.nodes()
+        return {host: nodes[host]["allocatable"].get(RESOURCE) for host in self.names}
+
+    def labels(self, node: str) -> dict[str, str]:
+        """Labels of the vendor's prefix on a node."""
+        item = json.loads(self.lab.kubectl("get", "node", node, "-o", "json").stdout)
+        return {key: value for key, value in item["metadata"]["labels"].items() if key.startswith("rebellions.ai/")}
+
+    def pods(self, node: str) -> dict[str, str]:
+        """{app name: phase} of the pods of the namespace on a node."""
+        out = self.lab.kubectl("get", "pods", "-n", NAMESPACE_OF_TESTS, "--field-selector", "spec.nodeName=" + node, "-o", "json").stdout
+        return {item["metadata"]["generateName"].rstrip("-"): item["status"]["phase"] for item in json.loads(out)["items"]}
+
+    def objects(self) -> dict[str, Data]:
+        """The objects of the namespace as the server has them, without what the server counts, and our labels of each node."""
+        kinds = "namespace,serviceaccount,secret,configmap,daemonset.apps"
+        out = self.lab.kubectl("get", "-n", NAMESPACE_OF_TESTS, kinds, "-o", "json").stdout
+        found: dict[str, Data] = {}
+        for item in json.loads(out)["items"]:
+            meta = item["metadata"]
+            if item["kind"] == "Namespace" and meta["name"] != NAMESPACE_OF_TESTS:
+                continue
+            if meta["name"] in ("default", "kube-root-ca.crt"):
+                continue
+            item.pop("status", None)
+            for key in ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"):
+                meta.pop(key, None)
+            meta.get("annotations", {}).pop("deprecated.daemonset.template.generation", None)
+            found["%s/%s" % (item["kind"], meta["name"])] = item
+        found.update({"labels of " + node: self.labels(node) for node in self.names})
+        return found

@@ -1,0 +1,145 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""site.yml on two nodes of a real Kubernetes: from nothing, again, in slices, after kills, and back to nothing."""
+
+from __future__ import annotations
+
+import collections
+import typing as t
+
+import pytest
+
+from tests.lab._base import until
+from tests.lab.demo import look
+
+from tests.integration._hosts import Hosts, difference, fingerprint, started
+from tests.integration._play import FOLDER, NAMESPACE_OF_TESTS, Run, play
+
+A, B = "it-a", "it-b"
+BOTH = [A, B]
+HOST_PLAYS = ("1 Discover", "2 Preflight", "3 Hosts", "5 Result")
+MARKERS = "/run/rbln/validations"
+
+
+def markers(hosts: Hosts, host: str) -> list[str]:
+    return hosts.lab.exec(host, "ls -A %s 2>/dev/null || :" % MARKERS).stdout.split()
+
+
+def namespaces(hosts: Hosts) -> list[str]:
+    return hosts.lab.kubectl("get", "namespaces", "-o", "name").stdout.split()
+
+
+def order(run: Run, host: str, *tasks: str) -> list[int]:
+    names = [one.task for one in run.results if one.host == host]
+    return [next(number for number, name in enumerate(names) if name.endswith(task)) for task in tasks]
+
+
+def tmp_left(hosts: Hosts, host: str) -> list[str]:
+    return hosts.lab.exec(host, "ls /root/.ansible/tmp 2>/dev/null || :").stdout.split()
+
+
+def test_check_of_virgin_hosts_changes_nothing_A06_check_mode(nodes: Hosts) -> None:
+    nodes.virgin()
+    run = play("site", nodes.inventory(), "--check", "--diff").good(BOTH)
+    for host in BOTH:
+        assert difference(nodes.fresh[host], fingerprint(nodes.lab, host)) == []
+        assert nodes.labels(host) == {} and markers(nodes, host) == []
+        assert run.one("Runfile | Verify, send, and run the installer", host).state == "changed"
+        assert run.one("Say that the proof is known only later", host).state == "changed"
+    assert "namespace/" + NAMESPACE_OF_TESTS not in namespaces(nodes)
+    diff = run.one("Runtime | Switch CDI on", B).data["diff"]
+    text = "".join(part.get("after", "") + part.get("prepared", "") for part in (diff if isinstance(diff, list) else [diff]))
+    assert "enable_cdi = true" in text and "enable_cdi" not in nodes.lab.exec(B, ["cat", "/etc/containerd/config.toml"]).stdout
+    assert run.of("Runtime | Switch CDI on", A) == []
+
+
+def test_from_nothing_W01_ready_before_driver(nodes: Hosts) -> None:
+    nodes.virgin()
+    run = nodes.site()
+    for host in BOTH:
+        steps = order(
+            run, host, "run the installer", "CDI | Write the spec", "Host tool | Install the program with its units", "Prove the host and write the ready files"
+        )
+        assert steps == sorted(steps), steps
+        assert markers(nodes, host) == [".driver-ctr-ready", "driver-ready", "toolkit-ready"]
+        assert nodes.labels(host)["rebellions.ai/npu.present"] == "true" and nodes.labels(host)["rebellions.ai/npu.count"] == "2"
+        assert nodes.labels(host)["rebellions.ai/driver-version.full"].startswith("3.2.2")
+        assert tmp_left(nodes, host) == []
+    assert [one.play for one in run.of("Apply all objects of the cluster")] == ["4 Cluster"]
+    assert nodes.allocatable() == {A: "2", B: "2"}
+    for host in BOTH:
+        seen = look(nodes.lab, host)
+        devices = [device for device in seen["devices"] if "/rbln" in device]
+        assert len(devices) == 1 and devices[0] in ("/dev/rbln0", "/dev/rbln1"), seen
+        assert any("librbln-ml.so" in library for library in seen["libraries"]), seen
+        assert seen["tool"], seen
+
+
+def test_second_run_changes_nothing_U06_noop_upgrade(nodes: Hosts) -> None:
+    nodes.done()
+    before = {host: (started(nodes.lab, host), fingerprint(nodes.lab, host)) for host in BOTH}
+    run = play("site", nodes.inventory()).unchanged(BOTH)
+    for host in BOTH:
+        assert started(nodes.lab, host) == before[host][0]
+        assert difference(before[host][1], fingerprint(nodes.lab, host)) == []
+    unschedulable = nodes.lab.kubectl("get", "nodes", *BOTH, "-o", "jsonpath={.items[*].spec.unschedulable}").stdout
+    assert unschedulable == ""
+    # What an unchanged host may cost: counted at the connection and in the events.
+    executions = collections.Counter(host for host, _line in run.executions)
+    for host in BOTH:
+        part = [one for one in run.results if one.host == host and one.play in HOST_PLAYS]
+        remote = executions[host]
+        assert 1 <= remote <= 2, [line for name, line in run.executions if name == host]
+        assert len(part) - remote <= 10 and len(part) > 5, [one.task for one in part]
+
+
+def test_cosmetic_change_reaches_the_cluster_alone_U06_noop_upgrade(nodes: Hosts) -> None:
+    nodes.done()
+    before = {host: started(nodes.lab, host) for host in BOTH}
+    run = play("site", nodes.inventory(rbln_operands_labels={"team": "npu"}), "--tags", "operands").good(BOTH)
+    assert [name.split(" : ")[-1] for name in run.changed()] == ["Present | Apply all objects of the cluster"], run.changed()
+    assert {host: started(nodes.lab, host) for host in BOTH} == before
+    assert all(item["metadata"]["labels"]["team"] == "npu" for key, item in nodes.objects().items() if key.startswith("DaemonSet/"))
+    play("site", nodes.inventory(), "--tags", "operands").good(BOTH)
+    assert not any("team" in item["metadata"]["labels"] for key, item in nodes.objects().items() if key.startswith("DaemonSet/"))
+
+
+@pytest.mark.parametrize("tag, steps", [("driver", "Driver"), ("toolkit", "Container toolkit"), ("validate", "Prove the host where the observation is no proof")])
+def test_a_tag_alone_on_finished_hosts(nodes: Hosts, tag: str, steps: str) -> None:
+    nodes.done()
+    run = play("site", nodes.inventory(), "--tags", tag).unchanged(BOTH)
+    assert {one.host for one in run.of(steps)} == set(BOTH)
+    assert [one.task for one in run.results if one.play == "4 Cluster"] == []
+
+
+def foreign(nodes: Hosts) -> list[str]:
+    """Nodes with our labels that belong to somebody else."""
+    out = nodes.lab.kubectl("get", "nodes", "-l", "rebellions.ai/npu.present", "-o", "name").stdout.split()
+    return [name for name in out if name.removeprefix("node/") not in BOTH]
+
+
+def test_slices_make_what_one_run_makes(nodes: Hosts) -> None:
+    nodes.done()
+    whole = nodes.objects()
+    assert {"DaemonSet/rbln-device-plugin", "DaemonSet/rbln-validator", "Namespace/" + NAMESPACE_OF_TESTS} <= set(whole)
+    assert len(whole["labels of " + A]) >= 5
+    where = nodes.inventory()
+    # No slice takes away what another has made.
+    play("site", where, "--limit", B).unchanged([B])
+    assert nodes.objects() == whole
+    for first, second in ((A, B), (B, A)):
+        nodes.lab.kubectl("delete", "namespace", NAMESPACE_OF_TESTS, "--wait=true", timeout=120)
+        for host in BOTH:
+            gone = [name + "-" for name in nodes.labels(host)]
+            nodes.lab.kubectl("label", "node", host, *gone)
+        until(60, "NPUs gone", lambda: set(nodes.allocatable().values()) <= {"0", None})
+        play("site", where, "--limit", first).good([first])
+        half = nodes.objects()
+        assert half["labels of " + first] == whole["labels of " + first] and half["labels of " + second] == {}
+        assert {key: item for key, item in half.items() if not key.startswith("labels of")} == {
+            key: item for key, item in whole.items() if not key.startswith("labels of")
+        }
+        assert nodes.allocatable()[first] == "2"
+        play("site", where, "--limit", second).good([second])
+        assert nodes.objects() == whole
+        assert nodes.allocatable() == {A: "2", B: "2"}
