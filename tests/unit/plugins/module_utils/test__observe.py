@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.rebellions.npu.plugins.module_utils import _settings
+from ansible_collections.rebellions.npu.plugins.module_utils._checks import TABLES
 from ansible_collections.rebellions.npu.plugins.module_utils._cli import refresh
 from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError, Problem, Step
@@ -139,3 +140,14 @@ def test_without_privileges_nothing_is_called_passed(tmp_path: Path) -> None:
     observed = observe(PROFILE, host, settings())["observed"]
     assert observed["passed"] is False and os.listdir(tmp_path) == []
     assert facts()["schema"] == 1
+
+
+def test_every_check_stands_in_the_documentation() -> None:
+    text = (SCHEMAS.parent / "checks.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.count("|") == 5 and line.startswith("| `")]
+    wanted = [
+        "| `%s` | %s | %s | %s |" % (entry.name, table.name, entry.severity, (entry.function.__doc__ or "").split("\n")[0])
+        for table in TABLES
+        for entry in table.entries
+    ]
+    assert len(wanted) > 30 and rows == wanted
