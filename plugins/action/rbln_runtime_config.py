@@ -97,11 +97,11 @@ class ActionModule(ActionBase):
         answer: dict[str, t.Any],
         args: dict[str, t.Any],
     ) -> dict[str, t.Any]:
-        edits = {edit.name: edit for edit in found.edits}
+        edits = {(edit.name, edit.flavor): edit for edit in found.edits}
         result: dict[str, t.Any] = {
             "changed": bool(found.files) or answer["changed"],
             "restored": answer["restored"],
-            "runtimes": [_said(runtime, edits.get(runtime["name"])) for runtime in chosen],
+            "runtimes": [_said(runtime, edits.get(_key(runtime))) for runtime in chosen],
             "files": [request["path"] for request in found.files if request["path"] != RECORD],
         }
         warnings = ["%s: %s" % (edit.name, text) for edit in found.edits for text in edit.warnings]
@@ -112,10 +112,15 @@ class ActionModule(ActionBase):
         if found.files and not self._task.check_mode:
             wrote = self._module(WRITER, {"files": found.files, "judges": found.judges, "root": args["root"]})
             result.update(backups=wrote["backups"], judged=wrote["judged"])
-        units = [runtime["restart_unit"] for runtime in edited if edits.get(runtime["name"]) and edits[runtime["name"]].files and runtime.get("restart_unit")]
+        changed = [runtime for runtime in edited if _key(runtime) in edits and edits[_key(runtime)].files]
+        units = [runtime["restart_unit"] for runtime in changed if runtime.get("restart_unit")]
         result["restart_units"] = list(dict.fromkeys(units))
         result["restart_required"] = any(edit.files for edit in found.edits)
         return result
+
+
+def _key(runtime: runtime_set.Runtime) -> tuple[str, str]:
+    return runtime["name"], runtime.get("flavor", "")
 
 
 def _said(runtime: runtime_set.Runtime, edit: t.Any) -> dict[str, t.Any]:

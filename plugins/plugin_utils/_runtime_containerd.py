@@ -120,7 +120,8 @@ def plan(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Sequence[str
     expect: list[dict[str, t.Any]] = [{"keys": _DIRS, "contains": directory} for directory in spec_dirs]
     if version < ALWAYS_ON:
         expect.append({"keys": _ENABLE, "equals": True})
-    edit.judge = _judge(edit, state, runtime, expect, bool(disabled) or _declared(edit))
+    if edit.files:
+        edit.judge = _judge(edit, state, runtime, expect, bool(disabled) or _declared(edit))
     return edit
 
 
@@ -138,7 +139,8 @@ def _root_path(runtime: t.Mapping[str, t.Any]) -> str:
 
 def _observe(root_path: str, runtime: t.Mapping[str, t.Any], files: Files, version: tuple[int, ...]) -> _State:
     root = source(files, root_path)
-    order = [root] + [source(files, path) for path in runtime.get("config_files") or [] if path != root_path]
+    others = [] if runtime.get("flavor") == "microk8s" else runtime.get("config_files") or []
+    order = [root] + [source(files, path) for path in others if path != root_path]
     documents = [(found, load(found.text, found.path)) for found in order if found.data is not None]
     state = _State(root, documents, None, version >= (2,), files)
     if root.data is not None:
@@ -227,6 +229,8 @@ def _make(
             else:
                 text.set(path, text.list_text(union(state.dirs if isinstance(state.dirs, list) else [], dirs)))
     for found, text in edits.values():
+        if text.text == found.text:
+            continue
         tables = [table + (key,) for table in TABLES.values() for key in ("enable_cdi", "cdi_spec_dirs")]
         text.prove(tables + [("imports",), ("disabled_plugins",), ("version",)])
         edit.files.append(FileEdit(found, text.text.encode("utf-8"), "toml", text.buffer.splices, text.changes))

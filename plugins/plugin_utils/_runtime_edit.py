@@ -61,6 +61,7 @@ class RuntimeEdit:
     judge: t.Optional[dict[str, t.Any]] = None
     warnings: list[str] = field(default_factory=list)
     effective: bool = True
+    flavor: str = ""
 
 
 Files = t.Mapping[str, Source]

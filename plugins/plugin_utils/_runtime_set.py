@@ -23,6 +23,7 @@ PLANNERS: dict[str, t.Callable[[t.Mapping[str, t.Any], Files, t.Sequence[str]], 
     "cri-o": plan_crio,
 }
 Runtime = t.Mapping[str, t.Any]
+JOURNAL = "/var/lib/rebellions-npu/transaction.json"
 
 
 @dataclass
@@ -103,6 +104,9 @@ def present(chosen: t.Sequence[Runtime], files: Files, missing_dirs: t.Mapping[s
         if planner is None:
             continue
         edit = planner(runtime, files, spec_dirs)
+        edit.flavor = runtime.get("flavor", "")
+        if not edit.files and not edit.warnings and any(change["path"] != JOURNAL for change in runtime.get("changes") or []):
+            edit.warnings.append("the detection names a change that its files do not need (any more): look again")
         result.edits.append(edit)
         for item in edit.files:
             add(record, runtime["name"], item, missing_dirs.get(item.path, []))
@@ -136,7 +140,7 @@ def absent(chosen: t.Sequence[Runtime], files: Files, record: dict[str, t.Any]) 
     """What to write so that nothing of ours is left in these runtimes' files; the record loses their entries and goes last."""
     result = WriteSet()
     for runtime in chosen:
-        edit = RuntimeEdit(runtime["name"])
+        edit = RuntimeEdit(runtime["name"], flavor=runtime.get("flavor", ""))
         result.edits.append(edit)
         for path, note in list(record["files"].items()):
             if note["runtime"] != edit.name:

@@ -22,7 +22,7 @@ STATE = "/var/lib/rebellions-npu"
 
 
 def _collections() -> str:
-    import ansible_collections.rebellions.npu.plugins as plugins
+    from ansible_collections.rebellions.npu import plugins
 
     return str(Path(list(plugins.__path__)[0]).parents[3])
 

@@ -329,6 +329,9 @@ def test_D04_placeholders_survive() -> None:
     assert [item.path for item in made.files] == [path]
     assert made.files[0].new == (FIXTURES / "expected/D04-microk8s-template.toml").read_bytes()
     assert b"${SNAPSHOTTER}" in (made.files[0].new or b"")
+    rendered = path.replace("-template", "")
+    files = {path: Source(path, made.files[0].new), rendered: Source(rendered, data)}
+    assert plan({**found, "config_files": [rendered]}, files, ["/var/run/cdi"]).files == [], "what was rendered before the restart does not matter"
 
 
 def test_judge_reads_the_whole_set_with_the_staged_files() -> None:
