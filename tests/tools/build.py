@@ -12,9 +12,11 @@ import sys
 import tarfile
 from pathlib import Path
 
-from .paths import ROOT, STAGED, VENV, WORK, environment
+from .paths import ROOT, VENV, WORK, environment
+from .stage import stage
 
 DIST = WORK / "dist"
+TREE = WORK / "build"
 
 
 def commit_time() -> int:
@@ -39,11 +41,12 @@ def normalise(tarball: Path, when: int) -> int:
     return files
 
 
-def build() -> tuple[Path, int]:
-    """(tarball, number of files in it)."""
+def build(new: bool = False) -> tuple[Path, int]:
+    """(tarball, number of files in it) of the tracked files and, if wanted, of new ones; from a tree where no tool has run."""
     DIST.mkdir(parents=True, exist_ok=True)
+    stage(ROOT, TREE, new)
     argv = [str(VENV / "bin" / "ansible-galaxy"), "collection", "build", "--force", "--output-path", str(DIST)]
-    done = subprocess.run(argv, cwd=STAGED, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    done = subprocess.run(argv, cwd=TREE, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"build: {done.stderr.strip() or done.stdout.strip()}")
     tarball = max(DIST.glob("rebellions-npu-*.tar.gz"), key=lambda p: p.stat().st_mtime_ns)

@@ -69,7 +69,7 @@ def main() -> int:
             print(f"$ {' '.join(argv)}\n{done.stdout}{done.stderr}")
         else:
             passed += 1
-    tarball, files = build()
+    tarball, files = build(new=True)
     target = WORK / "install"
     shutil.rmtree(target, ignore_errors=True)
     installed = f"{target}{os.pathsep}{COLLECTIONS}"
