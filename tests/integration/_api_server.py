@@ -1,0 +1,123 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A Kubernetes API of its own: real etcd, API server and DaemonSet controller; nodes without kubelets, whose pods are made ready by hand."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import typing as t
+from pathlib import Path
+
+from tests.lab._base import run, until
+from tests.lab._go import program
+
+Data = t.Dict[str, t.Any]
+NAMESPACE = "rbln-system"
+RESOURCE = "rebellions.ai/npu"
+
+
+def _port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+class ApiServer:
+    """`users` are names with a token of the same name; `admin` may do everything, the others what RBAC gives them."""
+
+    def __init__(self, home: Path, users: t.Sequence[str] = ()) -> None:
+        self.home = home
+        self.port = _port()
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._kube = program("kube")
+        home.mkdir(parents=True)
+        lines = ['admin,admin,admin,"system:masters"'] + ["%s,%s,%s," % (user, user, user) for user in users]
+        (home / "tokens.csv").write_text("\n".join(lines) + "\n")
+        for user in ("admin", *users):
+            self.write_kubeconfig(user)
+
+    def write_kubeconfig(self, user: str, token: str = "", port: int = 0) -> Path:
+        path = self.home / (user + ".kubeconfig")
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:%d" % (port or self.port), "insecure-skip-tls-verify": True}}],
+            "users": [{"name": "u", "user": {"token": token or user}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+        path.write_text(json.dumps(config))
+        return path
+
+    def _start(self, name: str, *argv: t.Union[str, Path]) -> None:
+        with open(self.home / (name + ".log"), "wb") as log:
+            words = [str(word) for word in argv]
+            self._processes.append(subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.home))
+
+    def start(self) -> None:
+        client, peer = "http://127.0.0.1:%d" % _port(), "http://127.0.0.1:%d" % _port()
+        run(["openssl", "genrsa", "-out", self.home / "sa.key", "2048"], 60)
+        store = ["--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
+        self._start("etcd", "etcd", "--data-dir", self.home / "etcd", "--unsafe-no-fsync", *store, "--initial-cluster", "default=" + peer)
+        keys = ["--service-account-issuer", "https://test", "--service-account-key-file", "sa.key", "--service-account-signing-key-file", "sa.key"]
+        listen = ["--bind-address", "127.0.0.1", "--secure-port", str(self.port), "--cert-dir", self.home / "certs"]
+        more = ["--authorization-mode", "RBAC", "--token-auth-file", "tokens.csv", "--service-cluster-ip-range", "10.99.0.0/16"]
+        policy = ["--allow-privileged=true", "--disable-admission-plugins", "ServiceAccount"]
+        self._start("kube-apiserver", self._kube / "kube-apiserver", "--etcd-servers", client, *listen, *keys, *more, *policy)
+        until(90, "the API server", lambda: not self.kubectl("get", "--raw", "/readyz", check=False).returncode)
+        config = self.home / "admin.kubeconfig"
+        access = ["--kubeconfig", config, "--authentication-kubeconfig", config, "--authorization-kubeconfig", config]
+        loops = ["--controllers", "daemonset-controller,namespace-controller,garbage-collector-controller", "--leader-elect=false"]
+        place = ["--bind-address", "127.0.0.1", "--secure-port", str(_port()), "--cert-dir", self.home / "manager"]
+        self._start("manager", self._kube / "kube-controller-manager", *access, *loops, *place, "--service-account-private-key-file", "sa.key")
+
+    def stop(self) -> None:
+        for process in reversed(self._processes):
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def kubectl(self, *argv: t.Union[str, Path], stdin: t.Optional[str] = None, check: bool = True) -> "subprocess.CompletedProcess[str]":
+        return run([self._kube / "kubectl", "--kubeconfig", self.home / "admin.kubeconfig", *argv], 60, check, stdin)
+
+    def get(self, *argv: str) -> Data:
+        found: Data = json.loads(self.kubectl("get", *argv, "-o", "json").stdout)
+        return found
+
+    def add_node(self, name: str, uuid: str, npus: int) -> None:
+        amounts = {"cpu": "4", "memory": "8Gi", "pods": "110", RESOURCE: str(npus)}
+        info = dict.fromkeys(("bootID", "containerRuntimeVersion", "kernelVersion", "kubeProxyVersion", "osImage"), "x")
+        info.update({"systemUUID": uuid, "machineID": uuid.replace("-", ""), "architecture": "amd64", "operatingSystem": "linux", "kubeletVersion": "v1"})
+        status = {"nodeInfo": info, "conditions": [{"type": "Ready", "status": "True"}], "capacity": amounts, "allocatable": amounts}
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
+        self.kubectl("apply", "--server-side", "--field-manager", "kubelet", "-f", "-", stdin=json.dumps(node))
+        self.kubectl("apply", "--server-side", "--field-manager", "kubelet", "--subresource=status", "-f", "-", stdin=json.dumps(node))
+        taints = json.dumps({"spec": {"taints": None}})
+        self.kubectl("patch", "node", name, "--type=merge", "-p", taints)
+
+    def play_kubelet(self) -> int:
+        """Bind and ready every pod, and let those that are being deleted go; how many there are."""
+        pods = self.get("-n", NAMESPACE, "pods")["items"]
+        for pod in pods:
+            name = pod["metadata"]["name"]
+            if pod["metadata"].get("deletionTimestamp"):
+                self.kubectl("-n", NAMESPACE, "delete", "pod", name, "--force", "--grace-period=0", "--wait=false", check=False)
+                continue
+            term = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"][0]
+            binding = {
+                "apiVersion": "v1",
+                "kind": "Binding",
+                "metadata": {"name": name},
+                "target": {"apiVersion": "v1", "kind": "Node", "name": term["matchFields"][0]["values"][0]},
+            }
+            if not pod["spec"].get("nodeName"):
+                path = "/api/v1/namespaces/%s/pods/%s/binding" % (NAMESPACE, name)
+                self.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(binding), check=False)
+            ready = json.dumps({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}})
+            self.kubectl("-n", NAMESPACE, "patch", "pod", name, "--subresource=status", "--type=merge", "-p", ready, check=False)
+        return len(pods)

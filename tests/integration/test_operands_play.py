@@ -1,0 +1,242 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The role rbln_operands by Ansible against a real API server: install, change, conflict, refusal, removal."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+import typing as t
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.integration._api_server import NAMESPACE, ApiServer, Data
+
+UUIDS = {"a": "aaaaaaaa-0000-4000-8000-000000000001", "b": "bbbbbbbb-0000-4000-8000-000000000002", "lonely": "dddddddd-0000-4000-8000-000000000004"}
+NPUS = 2
+TAINT = "team=ml:NoExecute"
+FACTS = {
+    "rbln": {
+        "npus": [{"product": "RBLN-CA22", "family": "ATOM"}] * NPUS,
+        "counts": {"cards": NPUS, "functions": NPUS, "devices": NPUS, "usable": NPUS},
+        "driver": {"version_loaded": "3.2.2"},
+        "identity": {"system_uuid": "{{ uuid }}", "machine_id": "{{ uuid | replace('-', '') }}", "node_name": "{{ inventory_hostname }}"},
+    },
+    "cacheable": True,
+}
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[ApiServer]:
+    server = ApiServer(tmp_path_factory.mktemp("api") / "home", ("lowly",))
+    try:
+        server.start()
+        for name in ("a", "b"):
+            server.add_node("node-" + name, UUIDS[name].upper(), NPUS)
+        server.add_node("node-c", "cccccccc-0000-4000-8000-000000000003", 0)
+        yield server
+    finally:
+        server.stop()
+
+
+class Run(t.NamedTuple):
+    """Exit code, what each task returned by task name and host, and the PLAY RECAP by host."""
+
+    code: int
+    tasks: dict[str, dict[str, Data]]
+    stats: dict[str, Data]
+    text: str
+
+    def judged(self, host: str) -> Data:
+        return self.tasks["Judge the host"][host]
+
+    def changed(self) -> list[str]:
+        return sorted(name for name, hosts in self.tasks.items() if any(result.get("changed") for result in hosts.values()))
+
+
+@pytest.fixture
+def play(api: ApiServer, tmp_path: Path) -> t.Callable[..., Run]:
+    def start(*argv: str, kubelet: bool = True, skip: t.Sequence[str] = (), **inputs: t.Any) -> Run:
+        shared = {"rbln_operands_wait_timeout": 25, "rbln_operands_wait_delay": 1, **{"rbln_operands_" + key: value for key, value in inputs.items()}}
+        hosts: Data = {name: {"uuid": uuid} for name, uuid in UUIDS.items()}
+        hosts["lonely"]["rbln_kubeconfig"] = ""
+        for host in skip:
+            hosts[host]["skip"] = True
+        group = {"hosts": hosts, "vars": {"ansible_connection": "local", "rbln_kubeconfig": str(api.home / "admin.kubeconfig"), **shared}}
+        role = {"name": "Operands", "ansible.builtin.include_role": {"name": "rebellions.npu.rbln_operands"}, "when": "skip is not defined"}
+        tasks = [{"name": "Facts", "ansible.builtin.set_fact": FACTS}, role]
+        (tmp_path / "inventory.yml").write_text(yaml.safe_dump({"npu_nodes": group}))
+        (tmp_path / "play.yml").write_text(yaml.safe_dump([{"name": "Play", "hosts": "npu_nodes", "gather_facts": False, "tasks": tasks}], sort_keys=False))
+        words = ["ansible-playbook", "-i", str(tmp_path / "inventory.yml"), str(tmp_path / "play.yml"), *argv]
+        env = dict(os.environ, ANSIBLE_STDOUT_CALLBACK="ansible.posix.json")
+        over = threading.Event()
+        helper = threading.Thread(target=_kubelet, args=(api, over))
+        if kubelet:
+            helper.start()
+        try:
+            done = subprocess.run(words, capture_output=True, text=True, env=env, timeout=180, check=False)
+        finally:
+            over.set()
+            if kubelet:
+                helper.join()
+        data = json.loads(done.stdout[done.stdout.index("{") :])
+        results = {task["task"]["name"].split(" : ")[-1]: task["hosts"] for task in data["plays"][0]["tasks"]}
+        return Run(done.returncode, results, data["stats"], done.stdout + done.stderr)
+
+    return start
+
+
+def _kubelet(api: ApiServer, over: threading.Event) -> None:
+    while not over.wait(0.7):
+        api.play_kubelet()
+
+
+def labels(api: ApiServer, name: str) -> dict[str, str]:
+    return {key: value for key, value in api.get("node", name)["metadata"].get("labels", {}).items() if key.startswith("rebellions.ai/")}
+
+
+def test_check_mode_on_a_virgin_cluster_changes_nothing(api: ApiServer, play: t.Callable[..., Run]) -> None:
+    run = play("--check", "--diff", kubelet=False)
+    assert run.code == 0
+    assert run.changed() == ["Present | Apply all objects of the cluster", "Present | Label the node of each host of this run"]
+    assert NAMESPACE not in [item["metadata"]["name"] for item in api.get("namespaces")["items"]]
+    assert labels(api, "node-a") == {}
+
+
+def test_from_nothing_to_proven_and_again_without_a_change(api: ApiServer, play: t.Callable[..., Run]) -> None:
+    first = play()
+    assert first.code == 0, first.text[-3000:]
+    assert set(first.judged("b")["result"]["objects"].values()) == {"created"}
+    assert first.judged("b")["result"]["allocatable"]["settled"] is True
+    assert first.judged("lonely")["result"]["cluster"] == ""
+    assert labels(api, "node-b")["rebellions.ai/npu.count"] == "2"
+    assert labels(api, "node-c") == {}
+    second = play()
+    assert (second.code, second.changed()) == (0, [])
+    assert set(second.judged("a")["result"]["objects"].values()) == {"unchanged"}
+    assert second.tasks["Present | Apply all objects of the cluster"]["a"]["requests"] == 7
+
+
+def test_a_slice_changes_nothing_and_needs_no_first_host(play: t.Callable[..., Run]) -> None:
+    run = play("--limit", "b,lonely")
+    assert (run.code, run.changed()) == (0, [])
+    assert run.judged("b")["result"]["acted_by"] == "b"
+
+
+def test_a_host_that_skips_the_role_does_not_act(play: t.Callable[..., Run]) -> None:
+    run = play(skip=["a"])
+    assert (run.code, run.changed()) == (0, [])
+    assert "a" not in run.tasks["Judge the host"]
+    assert run.judged("b")["result"]["acted_by"] == "b"
+
+
+def test_every_changed_input_is_one_apply(play: t.Callable[..., Run]) -> None:
+    fast = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 2}}
+    run = play(device_plugin={"env": {"LOG": "debug"}, "update_strategy": fast})
+    assert run.code == 0, run.text[-3000:]
+    objects = run.judged("a")["result"]["objects"]
+    assert [name for name, action in objects.items() if action != "unchanged"] == ["DaemonSet rbln-system/rbln-device-plugin"]
+
+
+def test_P01_toleration_mismatch_names_taint_and_node_of_one_host(api: ApiServer, play: t.Callable[..., Run]) -> None:
+    api.kubectl("taint", "node", "node-a", TAINT)
+    try:
+        api.kubectl("-n", NAMESPACE, "delete", "pods", "--all", "--wait=false")
+        run = play(wait_timeout=10)
+    finally:
+        api.kubectl("taint", "node", "node-a", "team-")
+    assert run.code != 0
+    assert "node node-a: the taint team=ml:NoExecute is not tolerated" in run.judged("a")["msg"]
+    assert run.judged("b").get("failed") is not True
+
+
+def test_a_gate_of_an_administrator_stays(api: ApiServer, play: t.Callable[..., Run]) -> None:
+    gate = "rebellions.ai/npu.deploy.device-plugin"
+    api.kubectl("label", "node", "node-b", gate + "=false", "--overwrite")
+    try:
+        run = play(wait=False)
+        assert labels(api, "node-b")[gate] == "false"
+        assert any("set by somebody else" in note for note in run.judged("b")["result"]["node"]["notes"])
+    finally:
+        api.kubectl("label", "node", "node-b", gate + "-")
+    assert play(wait=False).changed() == ["Present | Label the node of each host of this run"]
+
+
+def test_a_field_of_another_manager_is_a_conflict_until_forced(api: ApiServer, play: t.Callable[..., Run]) -> None:
+    patch = json.dumps({"spec": {"template": {"spec": {"priorityClassName": "system-cluster-critical"}}}})
+    api.kubectl("-n", NAMESPACE, "patch", "ds", "rbln-validator", "--type=merge", "--field-manager=helm", "-p", patch)
+    run = play(wait=False)
+    assert run.code != 0
+    for host in ("a", "b"):
+        assert ".spec.template.spec.priorityClassName" in run.judged(host)["msg"] and '"helm"' in run.judged(host)["msg"]
+    assert run.judged("lonely").get("failed") is not True
+    forced = play(wait=False, force_conflicts=True)
+    assert (forced.code, forced.changed()) == (0, ["Present | Apply all objects of the cluster"])
+
+
+BAD = {
+    "unknown field": ({"tolerations": [{"key": "x", "operatr": "Exists"}]}, ["invalid", "operatr"]),
+    "tag as a number": ({"device_plugin": {"image": {"tag": 3.2}}}, ["image.tag", "Quote it"]),
+    "A04-string-bools wait as text": ({"wait": "false", "wait_timeout": "x"}, ["rbln_operands_wait_timeout"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_refused_and_nothing_is_half_written(api: ApiServer, play: t.Callable[..., Run], case: str) -> None:
+    inputs, words = BAD[case]
+    before = api.get("-n", NAMESPACE, "ds")["items"]
+    run = play("--limit", "a", kubelet=False, **inputs)
+    assert run.code != 0
+    assert [word for word in words if word not in run.text] == []
+    assert [item["metadata"]["generation"] for item in api.get("-n", NAMESPACE, "ds")["items"]] == [item["metadata"]["generation"] for item in before]
+
+
+def test_rights_that_are_missing_are_named(api: ApiServer, play: t.Callable[..., Run]) -> None:
+    run = play("--limit", "a", "-e", "rbln_kubeconfig=%s" % (api.home / "lowly.kubeconfig"), kubelet=False)
+    assert run.code != 0
+    assert 'cannot list resource \\"nodes\\"' in run.text or 'cannot list resource "nodes"' in run.judged("a")["msg"]
+
+
+def test_a_server_that_is_away_is_named(api: ApiServer, play: t.Callable[..., Run]) -> None:
+    run = play("--limit", "a", "-e", "rbln_kubeconfig=%s" % api.write_kubeconfig("away", "admin", 9), kubelet=False)
+    assert run.code != 0 and "https://127.0.0.1:9 cannot be reached" in run.judged("a")["msg"]
+
+
+def test_the_pull_secret_never_shows(api: ApiServer, play: t.Callable[..., Run]) -> None:
+    run = play("--diff", "-vvv", wait=False, pull_secret_content={"auths": {"r.example": {"auth": "aHVudGVyMjpodW50ZXIy"}}})
+    assert run.code == 0 and "aHVudGVyMjpodW50ZXIy" not in run.text
+    assert api.get("-n", NAMESPACE, "secret", "rbln-registry")["type"] == "kubernetes.io/dockerconfigjson"
+    pruned = play(wait=False)
+    assert pruned.judged("a")["result"]["objects"]["Secret rbln-system/rbln-registry"] == "deleted"
+
+
+def test_absent_of_one_host_keeps_the_objects(api: ApiServer, play: t.Callable[..., Run]) -> None:
+    run = play("--limit", "a", state="absent")
+    assert run.code == 0 and labels(api, "node-a") == {}
+    assert len(api.get("-n", NAMESPACE, "ds")["items"]) == 2 and labels(api, "node-b") != {}
+
+
+def test_absent_leaves_nothing(api: ApiServer, play: t.Callable[..., Run]) -> None:
+    assert play(state="absent").code == 0
+    assert NAMESPACE not in [item["metadata"]["name"] for item in api.get("namespaces")["items"]]
+    assert labels(api, "node-b") == {}
+    again = play(state="absent")
+    assert (again.code, again.changed()) == (0, [])
+
+
+def test_S01_podsecurity_rejection_is_read_from_events(api: ApiServer, play: t.Callable[..., Run]) -> None:
+    api.kubectl("create", "namespace", NAMESPACE)
+    api.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=baseline", "team=infra")
+    rejected = play(pod_security="", wait_timeout=8)
+    assert rejected.code != 0 and 'violates PodSecurity' in rejected.judged("a")["msg"] and "rbln_operands_pod_security" in rejected.judged("a")["msg"]
+    assert play(wait=False).code == 0
+    assert api.get("namespace", NAMESPACE)["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
+    assert api.get("namespace", NAMESPACE)["metadata"]["labels"]["team"] == "infra"
+    assert play(state="absent").code == 0
+    kept = api.get("namespace", NAMESPACE)["metadata"]["labels"]
+    assert (kept["pod-security.kubernetes.io/enforce"], kept["team"]) == ("baseline", "infra")
+    assert "pod-security.kubernetes.io/audit" not in kept
