@@ -17,6 +17,7 @@ from ..tools import packages
 from ..tools.paths import STAGED, Missing, environment
 from . import _machine, _needs
 from ._base import CACHE, STATE, LabError, put_json, read_json, run
+from ._seed import DEFAULT_HOSTS
 from .lab import Lab
 
 INSTALLED = STATE / "packages-installed.json"
@@ -169,12 +170,13 @@ def up() -> int:
     headline("hosts and cluster")
     kube = True
     try:
-        state = lab.up()
+        state = lab.up(",".join(DEFAULT_HOSTS))
     except LabError as exc:
         headline("no Kubernetes here: %s" % exc)
         kube = False
-        state = lab.up(kube=False)
-    for name, host in state["hosts"].items():
+        state = lab.up(",".join(DEFAULT_HOSTS), kube=False)
+    for name in DEFAULT_HOSTS:
+        host = state["hosts"][name]
         print("%s: %s, %s%s" % (name, host["kind"], host["state"], ", Ready" if host["ready"] else ""))
     skip = () if kube else ("--skip-tags", "operands")
     _site("first", False, *skip)
@@ -187,12 +189,10 @@ def up() -> int:
     if not kube:
         return _render()
     headline("a pod that sees its NPU, on each node")
-    for node in sorted(state["hosts"]):
+    for node in DEFAULT_HOSTS:
         seen = look(lab, node)
-        print(
-            "%s: %s; %s; %d library mounts; allocatable %s"
-            % (node, " ".join(seen["devices"]), seen["tool"] or "no tool", len(seen["libraries"]), lab.nodes()[node]["allocatable"].get("rebellions.ai/npu"))
-        )
+        count = lab.nodes()[node]["allocatable"].get("rebellions.ai/npu")
+        print("%s: %s of %s allocatable, %s, %d library mounts" % (node, " ".join(seen["devices"]), count, seen["tool"] or "no tool", len(seen["libraries"])))
     print("\nKUBECONFIG=%s\nmake demo-down takes everything back" % lab.kubeconfig)
     return 0
 
