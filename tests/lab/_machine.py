@@ -8,7 +8,6 @@ import contextlib
 import json
 import shlex
 import shutil
-import subprocess
 import typing as t
 from pathlib import Path
 
@@ -57,28 +56,26 @@ def hybrid() -> bool:
     return (_CGROUP / "memory").is_dir()
 
 
+def _output(*argv: str) -> str:
+    """What a command says; nothing where the command is not installed yet."""
+    return run(argv, check=False).stdout if shutil.which(argv[0]) else ""
+
+
 def snapshot() -> dict[str, t.Any]:
     """The machine as far as the lab may change it: compare the one before with the one after."""
     mounts = sorted(line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines())
     groups = sorted(str(path) for pattern in ("*/libpod_parent", "*/libpod_parent/*") for path in _CGROUP.glob(pattern) if path.is_dir())
-    links = sorted(item["ifname"] for item in json.loads(run(["ip", "-j", "link"]).stdout))
-    routes = sorted(" ".join(str(item.get(key)) for key in ("dst", "dev", "gateway")) for item in json.loads(run(["ip", "-j", "route"]).stdout))
-    listed = podman("ps", "-a", "--format", "{{.Names}}", check=False).stdout.split()
-    volumes = podman("volume", "ls", "-q", check=False).stdout.split()
-    networks = podman("network", "ls", "--format", "{{.Name}}", check=False).stdout.split()
-    installed = (
-        subprocess.run(["dpkg-query", "-W", "-f", "${Package} ${db:Status-Abbrev}\n"], capture_output=True, text=True, check=False).stdout
-        if shutil.which("dpkg-query")
-        else ""
-    )
+    links = sorted(item["ifname"] for item in json.loads(_output("ip", "-j", "link") or "[]"))
+    routes = json.loads(_output("ip", "-j", "route") or "[]")
+    installed = _output("dpkg-query", "-W", "-f", "${Package} ${db:Status-Abbrev}\n")
     return {
-        "containers": sorted(listed),
-        "volumes": sorted(volumes),
-        "networks": sorted(networks),
+        "containers": sorted(_output("podman", "ps", "-a", "--format", "{{.Names}}").split()),
+        "volumes": sorted(_output("podman", "volume", "ls", "-q").split()),
+        "networks": sorted(_output("podman", "network", "ls", "--format", "{{.Name}}").split()),
         "mounts": mounts,
         "cgroups": groups,
         "links": links,
-        "routes": routes,
+        "routes": sorted(" ".join(str(item.get(key)) for key in ("dst", "dev", "gateway")) for item in routes),
         "firewall": sorted("%s %s" % (command, rule) for command in ("iptables", "ip6tables") for rule in _rules(command)),
         "sysctls": {name: _sysctl(name).read_text().strip() for name in SYSCTLS if _sysctl(name).exists()},
         "packages": sorted(line.split()[0] for line in installed.splitlines() if line.endswith("ii ")),
@@ -127,7 +124,7 @@ def record() -> None:
 def restore() -> None:
     """Put the recorded sysctls back and take away what podman leaves behind."""
     before = read_json(RECORD, {})
-    if not podman("ps", "-a", "-q", check=False).stdout.strip():
+    if not _output("podman", "ps", "-a", "-q").strip():
         _drop_rules(before.get("firewall", []))
     for path in sorted(_CGROUP.glob("*/libpod_parent/*")) + sorted(_CGROUP.glob("*/libpod_parent")):
         if path.is_dir() and str(path) not in before.get("cgroups", []):
@@ -166,6 +163,8 @@ def settings() -> None:
 
 def podman_network() -> t.Optional[str]:
     """The bridge of the lab's network, or None."""
+    if not shutil.which("podman"):
+        return None
     done = podman("network", "inspect", NETWORK, check=False)
     if done.returncode:
         return None

@@ -268,7 +268,11 @@ class Lab:
             self._wait_host(name, host, 0, 60)
             return
         if not found:
-            self._create(name, host, kind, image, wanted)
+            try:
+                self._create(name, host, kind, image, wanted)
+            except BaseException:
+                self._remove_container(name)
+                raise
         podman("start", name)
         self._routes(host)
         self._wait_host(name, host, start, 120)
