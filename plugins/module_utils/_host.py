@@ -164,8 +164,11 @@ class Host:
             return path
         return self.root + "/" + path.lstrip("/")
 
-    def resolve(self, path: str) -> Probe:
-        """Probe of the host path with every symbolic link followed inside the root. The last component must exist."""
+    def resolve(self, path: str, strict: bool = True) -> Probe:
+        """Probe of the host path with every symbolic link followed inside the root.
+
+        With `strict` every component must exist; else those that cannot be looked at stand for themselves, and only a loop fails.
+        """
         parts = [part for part in path.split("/") if part not in ("", ".")]
         done: list[str] = []
         links = 0
@@ -179,7 +182,10 @@ class Host:
             try:
                 mode = os.lstat(self.real(current)).st_mode
             except OSError as exc:
-                return _from_oserror(exc)
+                if strict:
+                    return _from_oserror(exc)
+                done.append(part)
+                continue
             if not stat_module.S_ISLNK(mode):
                 done.append(part)
                 continue

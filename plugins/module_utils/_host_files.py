@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
-import posixpath
 import typing as t
 import zlib
 
+from ._files import remove_empty_directory, remove_file, write_bytes, write_link
 from ._host import Host
-from ._markers import make_directory, remove_file, write_bytes
-from ._model import NpuError
 
 Entry = t.Mapping[str, t.Any]
 
@@ -79,7 +76,7 @@ def install(host: Host, entries: t.Sequence[Entry], interpreter: str, dry: bool 
         if dry:
             continue
         if "target" in entry:
-            _link(host, path, str(entry["target"]))
+            write_link(host, path, str(entry["target"]))
             continue
         content = zlib.decompress(base64.b64decode(str(entry["content"])))
         if content.startswith(b"#!"):
@@ -88,28 +85,7 @@ def install(host: Host, entries: t.Sequence[Entry], interpreter: str, dry: bool 
     return changed
 
 
-def _link(host: Host, path: str, target: str) -> None:
-    try:
-        directory = make_directory(host, posixpath.dirname(path))
-        temporary = posixpath.join(directory, "." + posixpath.basename(path) + ".new")
-        if os.path.lexists(temporary):
-            os.unlink(temporary)
-        os.symlink(target, temporary)
-        os.replace(temporary, posixpath.join(directory, posixpath.basename(path)))
-    except OSError as exc:
-        raise NpuError("%s cannot be written: %s." % (path, exc.strerror), "Run as root.") from exc
-
-
 def remove(host: Host, paths: t.Sequence[str], directories: t.Sequence[str], dry: bool = False) -> t.List[str]:
     """Take the paths away, then those of `directories` that are empty; what was removed."""
     gone = [path for path in paths if remove_file(host, path, dry)]
-    for directory in directories:
-        found = host.resolve(directory)
-        if dry or not found.ok or host.listdir(directory).get(["?"]):
-            continue
-        try:
-            os.rmdir(host.real(found.value))
-        except OSError as exc:
-            raise NpuError("%s cannot be removed: %s." % (directory, exc.strerror), "Run as root.") from exc
-        gone.append(directory)
-    return gone
+    return gone + [directory for directory in directories if remove_empty_directory(host, directory, dry)]

@@ -8,11 +8,9 @@ A ready file whose contents are right is not touched: its time says since when t
 
 from __future__ import annotations
 
-import os
 import posixpath
 import re
 import shlex
-import tempfile
 import typing as t
 
 from ._host import FAILED, VALUE, Host, Probe
@@ -122,73 +120,3 @@ def find_spec(profile: VendorProfile, host: Host, path: t.Optional[str]) -> t.Op
         if profile.cdi_file_stem in name.lower() and name.endswith(SPEC_SUFFIXES) and not name.startswith("."):
             return posixpath.join(directory, name)
     return None
-
-
-def make_directory(host: Host, path: str) -> str:
-    """The real directory for a host path, made with mode 0755 where missing, links followed inside the root."""
-    done = "/"
-    for part in [piece for piece in path.split("/") if piece]:
-        step = posixpath.join(done, part)
-        found = host.resolve(step)
-        if not found.ok:
-            os.mkdir(host.real(step), 0o755)
-            os.chmod(host.real(step), 0o755)
-            found = Probe(VALUE, step)
-        done = found.value
-    return host.real(done)
-
-
-def write_file(host: Host, path: str, text: str, mode: int = 0o644, dry: bool = False) -> bool:
-    """Put `text` at `path` by a rename inside its directory. False, and nothing touched, when it is there already."""
-    content = text.encode("utf-8")
-    found = host.read_bytes(path)
-    info = host.stat(path, follow=False)
-    if found.ok and found.value == content and info.ok and info.value.kind == "file":
-        return False
-    if not dry:
-        write_bytes(host, path, content, mode)
-    return True
-
-
-def write_bytes(host: Host, path: str, content: bytes, mode: int) -> None:
-    """Put bytes at `path` by a rename inside its directory, which is made when missing. NpuError when that fails."""
-    try:
-        directory = make_directory(host, posixpath.dirname(path))
-        handle, temporary = tempfile.mkstemp(prefix="." + posixpath.basename(path) + ".", dir=directory)
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(content)
-                stream.flush()
-                os.fchmod(stream.fileno(), mode)
-                os.fsync(stream.fileno())
-            os.replace(temporary, posixpath.join(directory, posixpath.basename(path)))
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except OSError as exc:
-        raise NpuError("%s cannot be written: %s." % (path, exc.strerror), "Run as root, with room in its file system.") from exc
-
-
-def remove_file(host: Host, path: str, dry: bool = False) -> bool:
-    """Take `path` away; False when it was not there."""
-    info = host.stat(path, follow=False)
-    if info.state == "absent":
-        return False
-    parent = host.resolve(posixpath.dirname(path))
-    if dry:
-        return True
-    try:
-        os.unlink(posixpath.join(host.real(parent.get(posixpath.dirname(path))), posixpath.basename(path)))
-    except OSError as exc:
-        raise NpuError("%s cannot be removed: %s." % (path, exc.strerror), "Run as root.") from exc
-    return True
-
-
-def renew(host: Host, path: str, oldest: float, dry: bool = False) -> bool:
-    """Give a file the time of now when it is older than `oldest`, in seconds; its contents stay. False when it is not older."""
-    info = host.stat(path)
-    if not info.ok or info.value.mtime >= oldest:
-        return False
-    if not dry:
-        os.utime(host.real(host.resolve(path).value))
-    return True

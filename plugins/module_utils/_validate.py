@@ -17,20 +17,9 @@ from dataclasses import asdict, dataclass, field
 
 from ._checks import blocks, check_blocking, check_scopes, run_checks
 from ._checks_base import Context, Data
+from ._files import remove_file, renew, write_file
 from ._host import Host
-from ._markers import (
-    INSTALLED,
-    MARKERS,
-    READY,
-    TOOLKIT,
-    find_spec,
-    marker_path,
-    ready_values,
-    remove_file,
-    render_ready,
-    renew,
-    write_file,
-)
+from ._markers import INSTALLED, MARKERS, READY, TOOLKIT, find_spec, marker_path, ready_values, render_ready
 from ._model import Check, NpuError
 from ._vendor import VendorProfile
 

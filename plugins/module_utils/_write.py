@@ -11,17 +11,15 @@ the backup is NAME.STEM-backup. None of them ends as the programs' globs want.
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import hashlib
 import json
 import os
 import posixpath
 import stat as stat_module
-import time
 import typing as t
 from dataclasses import dataclass, field
 
+from ._files import sync_directory, take_lock
 from ._host import ABSENT, Host
 from ._judge import Judge, judge_set
 from ._model import NpuError
@@ -75,11 +73,7 @@ def _failed(path: str, exc: OSError) -> NpuError:
 
 def _sync_dir(path: str) -> None:
     with contextlib.suppress(OSError):
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync_directory(path)
 
 
 def _create(path: str, data: bytes, mode: int) -> None:
@@ -138,31 +132,6 @@ def locate(host: Host, path: str) -> t.Tuple[str, t.List[str]]:
     return posixpath.join(base or "/", *missing, posixpath.basename(path)), dirs
 
 
-def atomic_write(host: Host, path: str, data: bytes, mode: int = 0o644) -> bool:
-    """Write one file by a rename inside its directory, keeping owner, mode, attributes and symbolic link of an existing one.
-
-    False when it holds these bytes already. NpuError names the file. For a set of files use Writer.
-    """
-    if host.read_bytes(path, len(data) + 1).get() == data:
-        return False
-    target, missing = locate(host, path)
-    real = host.real(target)
-    staged = posixpath.join(posixpath.dirname(real), ".%s.%d-new" % (posixpath.basename(real), os.getpid()))
-    try:
-        for directory in missing:
-            os.mkdir(host.real(directory), 0o755)
-        _create(staged, data, mode)
-        if os.path.lexists(real):
-            _like(staged, real)
-        os.rename(staged, real)
-    except OSError as exc:
-        with contextlib.suppress(OSError):
-            os.unlink(staged)
-        raise _failed(path, exc) from exc
-    _sync_dir(posixpath.dirname(real))
-    return True
-
-
 class Writer:
     """Writes sets of files below one root. `state_dir` holds lock and journal; `stem` marks helper files; `mark` is told every step."""
 
@@ -180,21 +149,14 @@ class Writer:
     @contextlib.contextmanager
     def lock(self) -> t.Iterator[None]:
         """Keep other writers out; NpuError after LOCK_SECONDS."""
+        path = self.state_dir + "/lock"
         try:
             os.makedirs(self.host.real(self.state_dir), 0o755, exist_ok=True)
-            handle = os.open(self.host.real(self.state_dir + "/lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            handle = os.open(self.host.real(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as exc:
             raise _failed(self.state_dir, exc) from exc
-        deadline = time.monotonic() + LOCK_SECONDS
         try:
-            while True:
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except OSError as exc:
-                    if exc.errno not in (errno.EAGAIN, errno.EACCES) or time.monotonic() > deadline:
-                        raise NpuError("%s/lock: another run is writing on this host." % self.state_dir, "Wait until it has ended and run again.") from exc
-                    time.sleep(0.1)
+            take_lock(handle, path, LOCK_SECONDS, "another run is writing on this host")
             yield
         finally:
             os.close(handle)

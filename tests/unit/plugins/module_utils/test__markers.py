@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from pathlib import Path
 
 import pytest
@@ -89,57 +87,3 @@ def test_a_value_that_cannot_be_written_is_refused(value: str) -> None:
     with pytest.raises(NpuError):
         markers.render_ready({"A": value})
     assert markers.render_ready({"A": "b c"}) == "A='b c'\n"
-
-
-def test_unchanged_keeps_its_time_and_a_link_becomes_a_file(tmp_path: Path) -> None:
-    host = Host(str(tmp_path))
-    assert markers.write_file(host, READY, "A=1\n", dry=True) is True and not host.exists("/run")
-    assert markers.write_file(host, READY, "A=1\n") is True
-    target = tmp_path / READY.lstrip("/")
-    assert stat.S_IMODE(target.stat().st_mode) == 0o644 and stat.S_IMODE(target.parent.stat().st_mode) == 0o755
-    os.utime(target, (1000, 1000))
-    inode = target.stat().st_ino
-    assert markers.write_file(host, READY, "A=1\n") is False
-    assert (target.stat().st_mtime, target.stat().st_ino) == (1000, inode)
-    assert markers.write_file(host, READY, "A=2\n") is True
-    assert target.stat().st_mtime > 1000
-    (tmp_path / "elsewhere").write_text("A=2\n")
-    target.unlink()
-    target.symlink_to(tmp_path / "elsewhere")
-    assert markers.write_file(host, READY, "A=2\n") is True
-    assert not target.is_symlink() and sorted(os.listdir(target.parent)) == ["driver-ready"]
-
-
-def test_directories_stay_inside_the_root(tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    (root / "real").mkdir(parents=True)
-    (root / "run").symlink_to("/real")
-    markers.write_file(Host(str(root)), READY, "A=1\n")
-    assert (root / "real/rbln/validations/driver-ready").read_text() == "A=1\n"
-
-
-def test_remove(tmp_path: Path) -> None:
-    host = Host(str(tmp_path))
-    assert markers.remove_file(host, READY) is False
-    markers.write_file(host, READY, "A=1\n")
-    assert markers.remove_file(host, READY, dry=True) is True and host.exists(READY)
-    assert markers.remove_file(host, READY) is True and not host.exists(READY)
-
-
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
-    host = Host(str(tmp_path))
-    folder = tmp_path / READY.lstrip("/")
-    (folder / "inside").mkdir(parents=True)
-    with pytest.raises(NpuError) as raised:
-        markers.write_file(host, READY, "A=1\n")
-    assert READY in raised.value.message and os.listdir(folder.parent) == ["driver-ready"]
-
-
-def test_renew_only_what_is_older(tmp_path: Path) -> None:
-    host = Host(str(tmp_path))
-    markers.write_file(host, "/spec", "x")
-    os.utime(tmp_path / "spec", (1000, 1000))
-    assert markers.renew(host, "/spec", 1000) is False
-    assert markers.renew(host, "/spec", 1001, dry=True) is True and (tmp_path / "spec").stat().st_mtime == 1000
-    assert markers.renew(host, "/spec", 1001) is True and (tmp_path / "spec").stat().st_mtime > 1001
-    assert markers.renew(host, "/none", 1) is False

@@ -15,7 +15,7 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._host import VALUE, Completed, Host, Probe
 from ansible_collections.rebellions.npu.plugins.module_utils._judge import Judge, flatten
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.module_utils._write import FileChange, Writer, atomic_write, digest
+from ansible_collections.rebellions.npu.plugins.module_utils._write import FileChange, Writer, digest
 from ansible_collections.rebellions.npu.plugins.module_utils._write_request import read_set, write_set
 
 STATE = "/var/lib/npu"
@@ -270,16 +270,6 @@ def test_a_second_writer_waits_for_the_first(tmp_path: Path, monkeypatch: pytest
     with Writer(host, STATE, "npu").lock():
         with pytest.raises(NpuError, match="another run is writing on this host"):
             Writer(host, STATE, "npu").apply([FileChange("/etc/c", b"1", None)])
-
-
-def test_atomic_write(tmp_path: Path) -> None:
-    host = _host(tmp_path)
-    assert atomic_write(host, "/etc/n/c.yaml", b"1", 0o640) is True
-    assert atomic_write(host, "/etc/n/c.yaml", b"1") is False
-    assert atomic_write(host, "/etc/n/c.yaml", b"22") is True
-    assert (tmp_path / "etc/n/c.yaml").read_bytes() == b"22"
-    assert stat.S_IMODE((tmp_path / "etc/n/c.yaml").stat().st_mode) == 0o640
-    assert os.listdir(tmp_path / "etc/n") == ["c.yaml"]
 
 
 def test_requests_travel_in_base64(tmp_path: Path) -> None:
