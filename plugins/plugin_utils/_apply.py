@@ -14,7 +14,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuEr
 
 from ._cluster import Cluster, Data
 from ._labels import owned_labels
-from ._object_parts import SELECTOR
+from ._object_parts import INSTANCE, SELECTOR
 
 HASH = "rebellions.ai/applied-hash"
 CREATED = "rebellions.ai/namespace-created"
@@ -146,7 +146,7 @@ def apply_objects(cluster: Cluster, objects: t.Sequence[Data], namespace: str, f
         scope = namespace if (api_version, kind) in NAMESPACED_KINDS else ""
         if scope and live_namespace is None:
             continue
-        live.update({_key(item): item for item in cluster.list(api_version, kind, scope, SELECTOR)})
+        live.update({_key(item): item for item in cluster.list(api_version, kind, scope, _selector(namespace, scope))})
     wanted_keys = set()
     for item in objects:
         wanted_keys.add(_key(item))
@@ -218,11 +218,15 @@ def remove_objects(cluster: Cluster, namespace: str, timeout: float, dry_run: bo
     return changes
 
 
+def _selector(namespace: str, scope: str) -> str:
+    return SELECTOR if scope else "%s,%s=%s" % (SELECTOR, INSTANCE, namespace)
+
+
 def _ours(cluster: Cluster, namespace: str, kinds: t.Iterable[tuple[str, str]]) -> list[Data]:
     found: list[Data] = []
     for api_version, kind in kinds:
         scope = "" if (api_version, kind) in CLUSTER_KINDS else namespace
-        found += cluster.list(api_version, kind, scope, SELECTOR)
+        found += cluster.list(api_version, kind, scope, _selector(namespace, scope))
     return found
 
 

@@ -17,6 +17,8 @@ MANAGER = "rebellions-npu"
 PART_OF = "rebellions-npu"
 OURS = {"app.kubernetes.io/managed-by": MANAGER, "app.kubernetes.io/part-of": PART_OF}
 SELECTOR = ",".join("%s=%s" % item for item in sorted(OURS.items()))
+# Objects outside a namespace carry the namespace they belong to, so that one installation leaves those of another alone.
+INSTANCE = "app.kubernetes.io/instance"
 
 NPU_KEY = "rebellions.ai/npu"
 PRESENT_LABEL = "rebellions.ai/npu.present"
@@ -79,6 +81,8 @@ def metadata(inputs: Inputs, component: str, name: str, own: t.Optional[Inputs] 
     result: Object = {"name": name, "labels": _texts(labels)}
     if namespaced:
         result["namespace"] = inputs["namespace"]
+    else:
+        result["labels"][INSTANCE] = inputs["namespace"]
     if annotations:
         result["annotations"] = _texts(annotations)
     return result

@@ -132,6 +132,16 @@ def test_a_component_switched_off_is_pruned_and_nothing_else() -> None:
     assert ("DaemonSet", "rbln-system", "other") in store.items
 
 
+def test_another_installation_in_the_cluster_is_left_alone() -> None:
+    image = {"source": "image", "image": {"tag": "1"}}
+    store = Store()
+    apply_objects(store, objects(namespace="other", validator=image), "other", False, False)
+    apply_objects(store, objects(), "rbln-system", False, False)
+    remove_objects(store, "rbln-system", 5, False)
+    assert {key[0] for key in store.items} == {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "DaemonSet"}
+    assert {key[1] for key in store.items} == {"", "other"}
+
+
 def test_S01_podsecurity_labels_of_others_survive() -> None:
     store = Store(namespace({"pod-security.kubernetes.io/enforce": "baseline", "team": "infra"}))
     apply_objects(store, objects(), "rbln-system", False, False)
