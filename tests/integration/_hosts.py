@@ -94,12 +94,17 @@ class Hosts:
 
     def virgin(self, *hosts: str) -> None:
         """Make sure that nothing has been done to these hosts, and remember their fingerprint."""
-        for host in hosts or self.names:
-            if self.state[host] in ("dirty", "done"):
-                self.lab.reset_host(host)
+        chosen = list(hosts or self.names)
+        used = {host: self.kinds[host] for host in chosen if self.state[host] in ("dirty", "done")}
+        if self.kube and chosen == self.names:
+            self.lab.kubectl("delete", "namespace", NAMESPACE_OF_TESTS, "--ignore-not-found", "--wait=true", timeout=120)
+        if used:
+            self.lab.down(used)
+            self.lab.up(used, kube=self.kube)
+        for host in chosen:
             if self.state[host] != "virgin":
-                self.state[host] = "virgin"
                 self.fresh[host] = fingerprint(self.lab, host)
+                self.state[host] = "virgin"
             if self.kube:
                 self.lab.kubectl("label", "node", host, NODE_LABEL + "=true", "--overwrite")
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import time
@@ -17,7 +18,8 @@ from tests.lab._base import STATE
 from tests.lab.lab import payload_dir
 from tests.tools.paths import COLLECTIONS, NAME, NAMESPACE, WORK, environment
 
-FOLDER = WORK / "integration"
+# Of this process: two sessions must not stage over each other.
+FOLDER = WORK / "integration" / str(os.getpid())
 STAGE = FOLDER / "stage"
 STAGED = STAGE / "ansible_collections" / NAMESPACE / NAME
 NAMESPACE_OF_TESTS = "rbln-it"

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import typing as t
 
@@ -21,10 +22,12 @@ if str(STAGE) not in sys.path:
 
 
 @pytest.fixture(scope="session")
-def staged() -> None:
+def staged() -> t.Iterator[None]:
     """A copy of the checkout of its own: the host tool is built from it, so it must not change between two runs."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     stage(target=STAGED)
+    yield
+    shutil.rmtree(FOLDER)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import collections
-import typing as t
 
 import pytest
 
@@ -13,7 +12,7 @@ from tests.lab._base import until
 from tests.lab.demo import look
 
 from tests.integration._hosts import Hosts, difference, fingerprint, started
-from tests.integration._play import FOLDER, NAMESPACE_OF_TESTS, Run, play
+from tests.integration._play import NAMESPACE_OF_TESTS, Run, play
 
 A, B = "it-a", "it-b"
 BOTH = [A, B]
@@ -104,18 +103,18 @@ def test_cosmetic_change_reaches_the_cluster_alone_U06_noop_upgrade(nodes: Hosts
     assert not any("team" in item["metadata"]["labels"] for key, item in nodes.objects().items() if key.startswith("DaemonSet/"))
 
 
-@pytest.mark.parametrize("tag, steps", [("driver", "Driver"), ("toolkit", "Container toolkit"), ("validate", "Prove the host where the observation is no proof")])
+TAGS = {"driver": "Driver", "toolkit": "Container toolkit", "validate": "Prove the host where the observation is no proof"}
+
+
+TAGS = {"driver": "Driver", "toolkit": "Container toolkit", "validate": "Prove the host where the observation is no proof"}
+
+
+@pytest.mark.parametrize("tag, steps", sorted(TAGS.items()))
 def test_a_tag_alone_on_finished_hosts(nodes: Hosts, tag: str, steps: str) -> None:
     nodes.done()
     run = play("site", nodes.inventory(), "--tags", tag).unchanged(BOTH)
     assert {one.host for one in run.of(steps)} == set(BOTH)
     assert [one.task for one in run.results if one.play == "4 Cluster"] == []
-
-
-def foreign(nodes: Hosts) -> list[str]:
-    """Nodes with our labels that belong to somebody else."""
-    out = nodes.lab.kubectl("get", "nodes", "-l", "rebellions.ai/npu.present", "-o", "name").stdout.split()
-    return [name for name in out if name.removeprefix("node/") not in BOTH]
 
 
 def test_slices_make_what_one_run_makes(nodes: Hosts) -> None:

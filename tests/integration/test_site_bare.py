@@ -1,0 +1,285 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""site.yml on hosts without a cluster: inputs, sources of the driver, runtimes, roles alone, as AWX runs it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from tests.integration._hosts import Fingerprint, Hosts, difference, fingerprint
+from tests.integration._play import COLLECTIONS, STAGE, Data, play, runfile, sha256
+from tests.lab._base import run as command
+from tests.lab.lab import payload_dir
+from tests.tools.paths import environment
+
+OLD, ENGINES, E = "it-c", "it-d", "it-e"
+MARKERS = "/run/rbln/validations"
+DEBS = ("rebellions-fw", "rebellions-kmd", "rbln-tools", "librbln")
+
+
+def markers(hosts: Hosts, host: str) -> list[str]:
+    return hosts.lab.exec(host, "ls -A %s 2>/dev/null || :" % MARKERS).stdout.split()
+
+
+def untouched(hosts: Hosts, host: str, before: t.Optional[Fingerprint] = None) -> None:
+    """The disk is as it was, and no file was left in Ansible's temporary directory."""
+    assert difference(before or hosts.fresh[host], fingerprint(hosts.lab, host)) == []
+    assert hosts.lab.exec(host, "ls /root/.ansible/tmp 2>/dev/null || :").stdout == ""
+
+
+def test_containerd_without_cdi_is_refused_D06_containerd_no_cdi(bare: Hosts) -> None:
+    bare.virgin(OLD)
+    for mode in ([], ["--check"]):
+        run = play("site", bare.inventory(OLD), *mode)
+        assert run.code == 2 and run.stats[OLD]["changed"] == 0 and len(run.failed()) == 1
+        assert "upgrade containerd to 1.7 or newer" in run.failed()[0].msg and "Nothing was changed on it-c" in run.failed()[0].msg
+        assert {one.play for one in run.results} == {"1 Discover", "2 Preflight"}
+    untouched(bare, OLD)
+
+
+def by_digest() -> Data:
+    return {**runfile("3.2.2"), "rbln_driver_runfile_sha256": "0" * 64}
+
+
+REFUSED = {
+    "version-as-float-A04-string-bools": ({"rbln_driver_version": 3.2}, "rbln_driver_version", "Quote it", 0),
+    "word-for-a-bool-A04-string-bools": ({"rbln_driver_replace": "perhaps"}, "rbln_driver_replace", "true or false", 0),
+    "unknown-choice": ({"rbln_container_toolkit_runtime_restart": "now"}, "rbln_container_toolkit_runtime_restart", "if_required", 0),
+    "another-digest": (by_digest(), "not " + "0" * 64, "nothing was sent", 2),
+    "package-with-another-digest": (
+        {
+            "rbln_driver_source": "package",
+            "rbln_driver_package_files": [{"path": str(payload_dir() / "apt/librbln_3.2.2_amd64.deb"), "sha256": "1" * 64}],
+        },
+        "not " + "1" * 64,
+        "nothing was sent",
+        2,
+    ),
+    "package-without-a-name": ({"rbln_driver_source": "package"}, "rbln_driver_package_names", "Next:", 2),
+}
+
+
+@pytest.mark.parametrize("case", sorted(REFUSED))
+def test_refused_inputs_leave_the_host_alone(case: str, bare: Hosts) -> None:
+    bare.virgin(E)
+    extra, name, remedy, most = REFUSED[case]
+    run = play("site", bare.inventory(E), extra=extra)
+    assert run.code == 2 and run.stats[E]["failures"] == 1 and run.changed() == []
+    assert name in run.failed()[-1].msg and remedy in run.failed()[-1].msg, run.failed()[-1].msg
+    assert len(run.executions) <= most, run.executions
+    untouched(bare, E)
+
+
+def test_plan_of_a_virgin_host_and_a_misspelt_input(bare: Hosts) -> None:
+    bare.virgin(E)
+    run = play("plan", bare.inventory(E), extra={"rbln_driver_vesion": "3.4.0"}).unchanged([E])
+    assert "rbln_driver_vesion is no input of a role" in run.warnings() and "rbln_driver_version" in run.warnings()
+    shown = run.one("Show the plan", E).data["msg"]
+    assert [step["id"] for step in shown["steps"]] == [
+        "driver.install",
+        "toolkit.cdi",
+        "toolkit.host_tool",
+        "toolkit.runtime.containerd",
+        "validator.markers",
+    ]
+    assert shown["stops"] == []
+    untouched(bare, E)
+
+
+@pytest.mark.parametrize("tag", ["toolkit", "validate"])
+def test_a_later_tag_alone_on_a_virgin_host_fails_and_says_why(tag: str, bare: Hosts) -> None:
+    bare.virgin(E)
+    bare.state[E] = "dirty"
+    run = play("site", bare.inventory(E), "--tags", tag)
+    assert run.code == 2 and run.stats[E]["failures"] == 1
+    assert "driver" in run.failed()[-1].msg and "Next:" in run.failed()[-1].msg, run.failed()[-1].msg
+    assert markers(bare, E) == []
+    assert bare.lab.exec(E, "ls /run/cdi /var/run/cdi 2>/dev/null || :").stdout.split() == []
+
+
+def test_tag_operands_alone_without_a_cluster_does_nothing(bare: Hosts) -> None:
+    bare.virgin(E)
+    play("site", bare.inventory(E), "--tags", "operands").unchanged([E])
+    untouched(bare, E)
+
+
+# Answers of a survey: everything is text.
+SURVEY = {
+    "rbln_container_toolkit_runtime_restart": "if_required",
+    "rbln_container_toolkit_runtimes": "containerd",
+    "rbln_driver_replace": "false",
+    "rbln_driver_runfile_args": "--silent",
+    "rbln_discover_timeout": "10",
+    "rbln_failure_budget": "1",
+    "rbln_serial": "1",
+    "rbln_kubeconfig": "",
+    "rbln_driver_ca_cert": "",
+}
+
+
+def runner(tmp_path: Path, where: Path, extra: Data, *args: str) -> tuple[int, list[Data]]:
+    """site.yml by ansible-runner in a private data directory, as AWX does it: (exit code, job events)."""
+    home = tmp_path / "job"
+    for name in ("project", "inventory", "env"):
+        (home / name).mkdir(parents=True, exist_ok=True)
+    (home / "project/site.yml").write_text("- name: Site\n  ansible.builtin.import_playbook: rebellions.npu.site\n")
+    shutil.copy(where, home / "inventory/hosts.json")
+    (home / "env/extravars").write_text(json.dumps(extra))
+    cache = {"ANSIBLE_CACHE_PLUGIN": "jsonfile", "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(tmp_path / "facts")}
+    (home / "env/envvars").write_text(json.dumps({"ANSIBLE_COLLECTIONS_PATH": "%s:%s" % (STAGE, COLLECTIONS), "ANSIBLE_PIPELINING": "true", **cache}))
+    argv = ["ansible-runner", "run", str(home), "-p", "site.yml", "-i", "one", "-q", *args]
+    done = subprocess.run(argv, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=400, check=False)
+    paths = sorted((home / "artifacts/one/job_events").glob("*.json"), key=lambda path: int(path.name.split("-")[0]))
+    events = [json.loads(path.read_text()) for path in paths]
+    shutil.rmtree(home / "artifacts")
+    assert events, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.returncode, events
+
+
+def closing(events: t.Sequence[Data]) -> Data:
+    """The counts of the last event, which are the job's."""
+    assert events[-1]["event"] == "playbook_on_stats"
+    data: Data = events[-1]["event_data"]
+    return data
+
+
+def test_awx_job_from_nothing_with_a_survey_A04_string_bools(bare: Hosts, tmp_path: Path) -> None:
+    bare.virgin(E)
+    bare.state[E] = "dirty"
+    where = bare.inventory(E)
+    code, events = runner(tmp_path, where, SURVEY)
+    assert code == 0 and [one["stdout"] for one in events if one["event"] in ("runner_on_failed", "runner_on_unreachable", "error")] == []
+    assert closing(events)["ok"][E] > 10 and closing(events)["changed"][E] == 6, closing(events)
+    assert closing(events)["failures"] == {}
+    assert markers(bare, E) == [".driver-ctr-ready", "driver-ready", "toolkit-ready"]
+    code, events = runner(tmp_path, where, SURVEY)
+    assert code == 0 and closing(events)["changed"] == {} and closing(events)["failures"] == {}
+    # The text "false" is false: another version is not put over the one that is there.
+    run = play("site", where, extra={**SURVEY, **runfile("3.4.0"), "rbln_driver_replace": "false"})
+    assert run.code == 2 and "rbln_driver_replace" in run.failed()[-1].msg and run.changed() == []
+    bare.state[E] = "done"
+
+
+@pytest.mark.parametrize("book", ["discover", "plan", "validate"])
+def test_the_small_playbooks_on_a_finished_host(book: str, bare: Hosts) -> None:
+    bare.done(E)
+    before = fingerprint(bare.lab, E)
+    run = play(book, bare.inventory(E)).unchanged([E])
+    untouched(bare, E, before)
+    if book == "plan":
+        assert run.one("Show the plan", E).data["msg"]["steps"] == []
+    if book == "validate":
+        proof = run.one("Prove the host and write the ready files", E).data["ansible_facts"]["rbln_proof"]
+        assert len(proof["checks"]) > 15 and {check["ok"] for check in proof["checks"] if check["severity"] == "error"} <= {True, None}
+
+
+def role_play(tmp_path: Path, role: str) -> Path:
+    tasks = [{"name": "Alone", "ansible.builtin.import_role": {"name": "rebellions.npu." + role}}]
+    book = tmp_path / "role.yml"
+    book.write_text(json.dumps([{"name": "Role alone", "hosts": "npu_nodes", "gather_facts": False, "tasks": tasks}]))
+    return book
+
+
+@pytest.mark.parametrize("role", ["rbln_discover", "rbln_preflight", "rbln_driver", "rbln_container_toolkit", "rbln_validator"])
+def test_each_role_alone_on_a_finished_host(role: str, bare: Hosts, tmp_path: Path) -> None:
+    bare.done(E)
+    run = play(role_play(tmp_path, role), bare.inventory(E)).unchanged([E])
+    assert len(run.results) > 1 and 1 <= len(run.executions) <= 2, run.executions
+
+
+def test_a_role_alone_is_not_misled_by_stale_facts(bare: Hosts, tmp_path: Path) -> None:
+    """The cache says that everything is done; the host is virgin but for its driver."""
+    bare.done(E)
+    cache = {"ANSIBLE_CACHE_PLUGIN": "jsonfile", "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(tmp_path / "facts")}
+    play("discover", bare.inventory(E), env=cache).unchanged([E])
+    assert json.loads((tmp_path / "facts" / E).read_text())["rbln"]["counts"]["usable"] == 2
+    bare.virgin(E)
+    bare.state[E] = "dirty"
+    bare.lab.install_driver(E, "3.2.2")
+    where = bare.inventory(E, rbln_driver_source="preinstalled")
+    run = play(role_play(tmp_path, "rbln_container_toolkit"), where, env=cache).good([E])
+    did = [task.split(" : ")[-1] for task in run.changed()]
+    assert did == [
+        "CDI | Write the spec",
+        "Host tool | Install the program with its units",
+        "Runtime | Switch CDI on",
+        "Restart | Restart the unit",
+    ], did
+    play(role_play(tmp_path, "rbln_container_toolkit"), where, env=cache).unchanged([E])
+    bare.lab.exec(E, "grep -q 'enable_cdi = true' /etc/containerd/config.toml && test -s /var/run/cdi/rbln.yaml")
+
+
+def test_a_driver_from_package_files_for_docker_and_podman(bare: Hosts) -> None:
+    bare.virgin(ENGINES)
+    bare.state[ENGINES] = "dirty"
+    names = ["apt/%s_3.2.2_amd64.deb" % name for name in DEBS]
+    files = [{"path": str(payload_dir() / name), "sha256": sha256(name)} for name in names]
+    where = bare.inventory(ENGINES, rbln_driver_source="package", rbln_driver_package_files=files, rbln_driver_package_absent=list(DEBS))
+    assert len(play("site", where).good([ENGINES]).changed()) > 5
+    play("site", where).unchanged([ENGINES])
+    look = "for d in /dev/rbln*; do [ -c $d ] && : <$d && echo $d; done; grep -o ' /[^ ]*librbln-[^ ]*' /proc/mounts; rbln-smi --version"
+
+    def inside(engine: str, device: str, check: bool = True) -> list[str]:
+        argv = [engine, "run", "--rm", "--network=none", "--device", "rebellions.ai/npu=" + device, "lab.local/busybox:1", "sh", "-c", look]
+        return bare.lab.exec(ENGINES, argv, check=check).stdout.split()
+
+    for engine in ("docker", "podman"):
+        bare.lab.exec(ENGINES, [engine, "load", "-q", "-i", "/opt/npu-lab/images/busybox.tar"])
+        seen = inside(engine, "0")
+        assert seen[0] == "/dev/rbln0" and "/dev/rbln1" not in seen, (engine, seen)
+        assert any(word.endswith("/librbln-ml.so.3.2.2") or "librbln-ml.so" in word for word in seen), (engine, seen)
+        assert {"/dev/rbln0", "/dev/rbln1"} <= set(inside(engine, "all"))
+    play("remove", where).good([ENGINES])
+    assert inside("docker", "0", check=False) == inside("podman", "0", check=False) == []
+
+
+def signed_repository(folder: Path) -> Path:
+    """A signed apt repository with the stand-in driver; the signing key is in key.asc."""
+    home = folder / "gnupg"
+    home.mkdir(mode=0o700)
+    gpg = ["gpg", "--homedir", home, "--batch", "--passphrase", ""]
+    command([*gpg, "--quick-generate-key", "lab <lab@example.com>", "rsa2048", "sign", "never"], 60)
+    repo, pool = folder / "repo", payload_dir() / "apt"
+    lists = repo / "dists/stable/main/binary-amd64"
+    lists.mkdir(parents=True)
+    index = (pool / "Packages").read_text().replace("Filename: ./", "Filename: pool/")
+    (lists / "Packages").write_text(index)
+    shutil.copytree(pool, repo / "pool")
+    digest = command(["sha256sum", lists / "Packages"]).stdout.split()[0]
+    head = "Origin: lab\nSuite: stable\nCodename: stable\nArchitectures: amd64\nComponents: main\nDate: Thu, 01 Jan 2026 00:00:00 UTC\nSHA256:\n"
+    (repo / "dists/stable/Release").write_text(head + " %s %d main/binary-amd64/Packages\n" % (digest, len(index.encode())))
+    command([*gpg, "--clearsign", "-o", repo / "dists/stable/InRelease", repo / "dists/stable/Release"], 60)
+    (folder / "key.asc").write_text(command([*gpg, "--armor", "--export"]).stdout)
+    command(["gpgconf", "--homedir", home, "--kill", "all"], check=False)
+    return repo
+
+
+def test_a_driver_from_a_repository_and_the_failure_budget(bare: Hosts, tmp_path: Path) -> None:
+    bare.virgin(ENGINES, E)
+    # The first host's driver does not build: with a budget of one the second is left alone.
+    broken = {**runfile("3.4.1"), "rbln_failure_budget": "1", "rbln_serial": 1}
+    run = play("site", bare.inventory(ENGINES, E, **broken))
+    bare.state[ENGINES] = "dirty"
+    assert run.code == 2 and "rbln_failure_budget is 1" in run.failed(E)[-1].msg, [one.msg for one in run.failed()]
+    assert "The installer ended with code" in run.failed(ENGINES)[-1].msg
+    untouched(bare, E)
+    bare.state[E] = "dirty"
+    repo = signed_repository(tmp_path)
+    command(["podman", "cp", str(repo), E + ":/srv/repo"])
+    source: Data = {"url": "file:/srv/repo", "key": str(tmp_path / "key.asc"), "suite": "stable", "components": ["main"]}
+    names = ["%s=3.2.2" % name for name in DEBS]
+    where = bare.inventory(E, rbln_driver_source="package", rbln_driver_repository=source, rbln_driver_package_names=names)
+    play("site", where).good([E])
+    play("site", where).unchanged([E])
+    assert bare.lab.exec(E, ["dpkg-query", "-W", "-f", "${db:Status-Abbrev}${Version}", "rebellions-kmd"]).stdout == "ii 3.2.2"
+    play("remove", where).good([E])
+    assert bare.lab.exec(E, "dpkg-query -W 'rebellions*' 'rbln*' 'librbln*' 2>/dev/null | grep -v '\t$' || :").stdout == ""
+    assert bare.lab.exec(E, "ls /etc/apt/sources.list.d/rebellions* /etc/apt/keyrings/rebellions* 2>/dev/null || :").stdout == ""
+
+

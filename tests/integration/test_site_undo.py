@@ -1,0 +1,75 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""remove.yml leaves hosts and cluster as they were; a driver that does not build stops its own host and no other."""
+
+from __future__ import annotations
+
+from tests.integration._hosts import Hosts, difference, fingerprint
+from tests.integration._play import NAMESPACE_OF_TESTS, play, runfile
+from tests.lab._base import until
+
+A, B = "it-a", "it-b"
+BOTH = [A, B]
+# What apt, dpkg, ldconfig and systemd keep for themselves after a package has come and gone.
+LEFT = {
+    "~/etc/ld.so.cache",
+    "~/var/lib/dpkg/status",
+    "~/var/lib/dpkg/status-old",
+    "+/var/lib/dpkg/status-old",
+}
+
+
+def markers(hosts: Hosts, host: str) -> list[str]:
+    return hosts.lab.exec(host, "ls -A /run/rbln/validations 2>/dev/null || :").stdout.split()
+
+
+def others(nodes: Hosts) -> list[str]:
+    """Nodes of somebody else with our labels: a demo on the same cluster, which keeps the objects."""
+    out = nodes.lab.kubectl("get", "nodes", "-l", "rebellions.ai/npu.present", "-o", "name").stdout.split()
+    return [name for name in out if name.removeprefix("node/") not in BOTH]
+
+
+def test_remove_leaves_hosts_and_cluster_clean(nodes: Hosts) -> None:
+    nodes.done()
+    for host in BOTH:
+        nodes.state[host] = "dirty"
+    where = nodes.inventory()
+    one = play("remove", where, "--limit", B).good([B])
+    assert "The objects stay" in one.warnings() and nodes.labels(B) == {} and len(nodes.labels(A)) >= 5
+    assert "DaemonSet/rbln-device-plugin" in nodes.objects() and nodes.allocatable()[A] == "2"
+    again = play("remove", where).good(BOTH)
+    assert [one.task for one in again.results if one.host == B and one.state == "changed"] == []
+    objects = set(nodes.objects())
+    assert nodes.labels(A) == nodes.labels(B) == {}
+    assert objects == {"labels of " + A, "labels of " + B} or others(nodes)
+    until(60, "NPUs gone", lambda: set(nodes.allocatable().values()) <= {"0", None})
+    for host in BOTH:
+        rest = set(difference({path: [*row[:4], 0] for path, row in nodes.fresh[host].items()}, fingerprint(nodes.lab, host, times=False)))
+        assert rest <= LEFT, sorted(rest - LEFT)
+        assert nodes.lab.exec(host, "lsmod; ls -d /dev/rbln* /run/rbln /run/cdi/* /var/run/cdi/* 2>/dev/null || :").stdout.count("rbln") == 0
+    third = play("remove", where).unchanged(BOTH)
+    assert third.one("Check that the host is clean", A).state == "ok"
+
+
+def test_broken_driver_on_the_first_host_of_a_batch(nodes: Hosts) -> None:
+    nodes.virgin()
+    for host in BOTH:
+        nodes.state[host] = "dirty"
+    run = play("site", nodes.inventory(host_vars={A: runfile("3.4.1")}, rbln_serial=2))
+    assert run.code == 2 and sorted(run.stats) == BOTH
+    assert (run.stats[A]["failures"], run.stats[B]["failures"]) == (1, 0), run.stats
+    last = run.failed(A)[-1]
+    assert last.play == "5 Result" and run.failed(B) == []
+    assert "The installer ended with code" in last.msg and "Next:" in last.msg and "\n" not in last.msg
+    # The two were in one batch.
+    assert [one.host for one in run.of("Stop the rollout when the failure budget is spent")] in (BOTH, BOTH[::-1])
+    assert {one.play for one in run.results if one.host == A and one.task.endswith("Judge the host")} == set()
+    assert markers(nodes, A) == [] and nodes.labels(A) == {} and nodes.pods(A) == {}
+    assert nodes.allocatable() == {A: None, B: "2"}
+    assert markers(nodes, B) == [".driver-ctr-ready", "driver-ready", "toolkit-ready"]
+    assert nodes.pods(B) == {"rbln-device-plugin": "Running", "rbln-validator": "Running"}
+    repaired = play("site", nodes.inventory(host_vars={A: runfile("3.4.0")})).good(BOTH)
+    assert repaired.changed(B) == []
+    assert nodes.allocatable() == {A: "2", B: "2"}
+    assert nodes.labels(A)["rebellions.ai/driver-version.full"].startswith("3.4.0")
+    assert "namespace/" + NAMESPACE_OF_TESTS in nodes.lab.kubectl("get", "namespaces", "-o", "name").stdout.split()
