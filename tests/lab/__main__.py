@@ -33,6 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     one = act("exec", "run a command on a host")
     one.add_argument("host")
     one.add_argument("argv", nargs=argparse.REMAINDER)
+    acts.add_parser("kubectl", help="kubectl as the cluster's administrator").add_argument("argv", nargs=argparse.REMAINDER)
     act("needs", "list the packages that the lab needs")
     act("demo", "simulated NPU servers from nothing to allocatable NPUs, by site.yml")
     act("demo-down", "undo the demo and compare the machine with its state before")
@@ -86,8 +87,9 @@ def _act(args: argparse.Namespace) -> int:
     elif args.act == "build":
         answer = _build(lab, args.what)
         print(json.dumps(answer, indent=1) if args.json else "\n".join("%s: %s" % item for item in answer.items()))
-    elif args.act == "exec":
-        done = lab.exec(args.host, args.argv[1:] if args.argv[:1] == ["--"] else args.argv, check=False, timeout=3600)
+    elif args.act in ("exec", "kubectl"):
+        argv = args.argv[1:] if args.argv[:1] == ["--"] else args.argv
+        done = lab.exec(args.host, argv, check=False, timeout=3600) if args.act == "exec" else lab.kubectl(*argv, check=False, timeout=3600)
         sys.stdout.write(done.stdout)
         sys.stderr.write(done.stderr)
         return done.returncode

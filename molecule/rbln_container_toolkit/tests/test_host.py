@@ -1,0 +1,28 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Containers can get NPUs: the spec is there, and the running containerd reads it."""
+
+from __future__ import annotations
+
+testinfra_hosts = ["podman://mol-a", "podman://mol-b"]
+
+
+def test_spec_names_devices_and_libraries(host):
+    text = host.file("/var/run/cdi/rbln.yaml").content_string
+    for part in ("kind: rebellions.ai/npu", "/dev/rbln0", "/dev/rbln1", "librbln-ml.so.3.2.2"):
+        assert part in text
+
+
+def test_containerd_has_cdi_on(host):
+    dump = host.check_output("containerd config dump 2>/dev/null")
+    assert "enable_cdi = true" in dump
+
+
+def test_containerd_runs_with_its_configuration(host):
+    assert host.service("containerd").is_running
+    started = host.check_output("stat -c %Y /proc/$(systemctl show -p MainPID --value containerd)")
+    assert int(started) >= int(host.check_output("stat -c %Y /etc/containerd/config.toml"))
+
+
+def test_host_tool_answers(host):
+    assert host.run("/usr/local/libexec/rebellions-npu/rbln-host --help").rc == 0
