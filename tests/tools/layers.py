@@ -63,7 +63,7 @@ class Outcome:
 LAYERS = (
     Layer(
         "test-unit",
-        180,
+        240,
         "tests",
         (
             Step((PY, "-m", "tests.tools.floor")),
@@ -72,7 +72,7 @@ LAYERS = (
         ),
     ),
     Layer("sanity", 300, "tests", (Step((PY, "-m", "tests.tools.ansible_test", "sanity"), counter=count.sanity),)),
-    Layer("units", 120, "tests", (Step((PY, "-m", "tests.tools.ansible_test", "units")),)),
+    Layer("units", 180, "tests", (Step((PY, "-m", "tests.tools.ansible_test", "units")),)),
     Layer("lint", 120, "files", (Step((PY, "-m", "tests.tools.lint")),)),
     Layer("docs", 120, "pages", (Step((PY, "-m", "tests.tools.docs")),)),
     Layer("molecule", 900, "hosts", (Step((PY, "-m", "tests.tools.molecule_all")),), root=True),
