@@ -12,6 +12,7 @@ import shlex
 import typing as t
 
 from ._host import Host
+from ._versions import natural_key
 
 BLS_DIR = "/boot/loader/entries"
 GRUB_CFGS = ("/boot/grub/grub.cfg", "/boot/grub2/grub.cfg")
@@ -113,10 +114,6 @@ def parse_bls(name: str, text: str) -> MenuEntry:
     return {"id": re.sub(r"\.conf$", "", name), "title": fields.get("title", ""), "version": fields.get("version", ""), "kernel": kernel, "entries": None}
 
 
-def _bls_key(entry: MenuEntry) -> t.List[t.Tuple[int, t.Any]]:
-    return [(1, int(part)) if part.isdecimal() else (0, part) for part in re.findall(r"[0-9]+|[A-Za-z]+", entry["id"])]
-
-
 def _environment(host: Host) -> dict[str, str]:
     for path in GRUBENVS:
         text = host.read_text(path, 65536)
@@ -130,7 +127,7 @@ def _from_bls(host: Host, environment: t.Mapping[str, str]) -> t.Tuple[t.Optiona
     entries = [parse_bls(posixpath.basename(path), host.read_text(path, 65536).get("")) for path in paths]
     if not entries:
         return None, ""
-    menu = sorted((entry for entry in entries if "rescue" not in entry["id"]), key=_bls_key, reverse=True)
+    menu = sorted((entry for entry in entries if "rescue" not in entry["id"]), key=lambda entry: natural_key(entry["id"]), reverse=True)
     menu += [entry for entry in entries if "rescue" in entry["id"]]
     loader = host.read_text("/boot/loader/loader.conf", 65536)
     if loader.ok and not environment:

@@ -28,7 +28,6 @@ from ._vendor import VendorProfile
 PRESENT = "present"
 ABSENT = "absent"
 VALIDATE = "validate"
-STATES = (PRESENT, ABSENT, VALIDATE)
 
 
 def options_from(params: t.Mapping[str, t.Any]) -> CdiOptions:

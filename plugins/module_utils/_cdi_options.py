@@ -21,7 +21,6 @@ FORMS = (STANDALONE, KUBERNETES, STORAGE)
 AUTO = "auto"
 YAML = "yaml"
 JSON = "json"
-FORMATS = (YAML, JSON)
 SELINUX_CONTEXTS = ("auto", "none", "z", "Z")
 HOOK_MODES = ("auto", "on", "off")
 ZERO_DEVICES = ("fail", "skip", "remove")

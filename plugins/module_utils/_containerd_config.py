@@ -25,7 +25,6 @@ Release = t.Tuple[int, ...]
 ID_V1 = "cri"
 ID_V2 = "io.containerd.grpc.v1.cri"
 ID_V3 = "io.containerd.cri.v1.runtime"
-KEYS = ("enable_cdi", "cdi_spec_dirs")
 CDI_SINCE = (1, 7)
 MERGING_SINCE = (2, 0)
 MIGRATING_FILES_SINCE = (2, 3)

@@ -19,6 +19,7 @@ from ._containerd_config import (
 )
 from ._model import ERROR, WARNING
 from ._runtime_base import (
+    DEFAULT_SPEC_DIRS,
     OFF,
     ON,
     ON_BY_DEFAULT,
@@ -32,10 +33,10 @@ from ._runtime_base import (
     Runtime,
     has_dir,
     version_in,
-    version_key,
-    with_dir,
+    with_dirs,
 )
 from ._toml import TomlError
+from ._versions import release_numbers
 
 PACKAGES = ("containerd.io", "containerd")
 UPGRADE = "upgrade containerd to 1.7 or newer"
@@ -69,7 +70,7 @@ def read_state(context: Context, reader: Reader, found: Runtime, named: bool) ->
     if found.binary:
         found.version = version_in(context.said([found.binary, "--version"]))
     found.version = found.version or (context.packaged(*PACKAGES) if found.flavor == SYSTEM else None)
-    release = version_key(found.version)
+    release = release_numbers(found.version)
     files = load_set(context.host, path, release, named)
     reader.sets[found.flavor] = files
     found.config_files = [item.path for item in files.files]
@@ -151,7 +152,7 @@ def missing_keys(state: Effective, spec_dir: str) -> t.List[Missing]:
     if not state.enabled:
         found.append(("enable_cdi", "true", "CDI is off"))
     # A CRI plugin that is switched off shows no directories; the defaults hold once it is on.
-    if not has_dir(state.spec_dirs, spec_dir) and (state.enabled is not None or not has_dir(with_dir((), ""), spec_dir)):
-        value = "[%s]" % ", ".join('"%s"' % directory for directory in with_dir(state.spec_dirs, spec_dir))
+    if not has_dir(state.spec_dirs, spec_dir) and (state.enabled is not None or not has_dir(DEFAULT_SPEC_DIRS, spec_dir)):
+        value = "[%s]" % ", ".join('"%s"' % directory for directory in with_dirs(state.spec_dirs, spec_dir))
         found.append(("cdi_spec_dirs", value, "%s is not among the directories that are read" % spec_dir))
     return found

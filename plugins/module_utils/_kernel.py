@@ -11,14 +11,9 @@ import typing as t
 
 from ._boot import read_next_boot
 from ._host import Host, Probe
-
+from ._versions import natural_key
 
 SECRET = re.compile(r"(\S*(?:passw(?:or)?d|secret|token)[^\s=]*)=\S+", re.I)
-
-
-def version_key(text: str) -> t.Tuple[t.Tuple[int, t.Any], ...]:
-    """Sort key of a kernel release: numbers as numbers, so 6.8.0-138 is above 6.8.0-117 and 55.75 above 55.9."""
-    return tuple((1, int(part)) if part.isdecimal() else (0, part) for part in re.findall(r"[0-9]+|[a-z]+", text.lower()))
 
 
 def installed_kernels(host: Host, packages: t.Sequence[t.Mapping[str, str]]) -> list[str]:
@@ -35,7 +30,7 @@ def installed_kernels(host: Host, packages: t.Sequence[t.Mapping[str, str]]) -> 
         match = re.match(r"^linux-image-(?:unsigned-)?([0-9][0-9A-Za-z.+~-]*)$", package["name"])
         if match and package["state"] == "installed" and re.search(r"[0-9]+\.[0-9]+.*-", match.group(1)):
             found.add(match.group(1))
-    return sorted((name for name in found if not re.search(r"rescue|\.old$", name)), key=version_key)
+    return sorted((name for name in found if not re.search(r"rescue|\.old$", name)), key=natural_key)
 
 
 def has_headers(host: Host, kernel: str, packages: t.Sequence[t.Mapping[str, str]]) -> bool:
@@ -65,7 +60,7 @@ def read_kernel(
         upcoming, source = None, "not known in a container"
     else:
         upcoming, source = read_next_boot(host, installed, now)
-    wanted = sorted(set(installed) | {name for name in (now, upcoming) if name}, key=version_key)
+    wanted = sorted(set(installed) | {name for name in (now, upcoming) if name}, key=natural_key)
     return {
         "running": now,
         "next_boot": upcoming,

@@ -10,6 +10,7 @@ import re
 import typing as t
 from dataclasses import asdict, dataclass, field
 
+from ._cdi_options import SPEC_DIRS as DEFAULT_SPEC_DIRS
 from ._host import Host
 from ._model import Problem
 from ._packages import DPKG_STATUS, parse_dpkg_status
@@ -32,7 +33,6 @@ ON_BY_DEFAULT = "on_by_default"
 UNKNOWN = "unknown"
 
 DPKG_LIMIT = 256 * 1024 * 1024
-DEFAULT_SPEC_DIRS = ("/etc/cdi", "/var/run/cdi")
 KUBELET_UNITS = ("kubelet.service", "snap.kubelet.daemon.service", "snap.microk8s.daemon-kubelite.service")
 RUNTIME_UNITS = (
     "containerd.service",
@@ -221,12 +221,6 @@ def version_in(text: t.Optional[str]) -> t.Optional[str]:
     return match.group(1) if match else None
 
 
-def version_key(version: t.Optional[str]) -> t.Tuple[int, ...]:
-    """Leading numbers of a version, for comparing releases; empty when unknown."""
-    match = re.match(r"[0-9]+(?:\.[0-9]+)*", version or "")
-    return tuple(int(part) for part in match.group(0).split(".")) if match else ()
-
-
 def same_dir(first: str, second: str) -> bool:
     """True when two spec directories are one: /var/run is /run on every system with systemd."""
 
@@ -241,10 +235,10 @@ def has_dir(directories: t.Iterable[str], wanted: str) -> bool:
     return any(same_dir(directory, wanted) for directory in directories)
 
 
-def with_dir(directories: t.Iterable[str], wanted: str) -> t.List[str]:
-    """The union that has to be written: what is there in its order, the defaults and the wanted directory after it, none twice."""
-    result: t.List[str] = []
-    for directory in list(directories) + list(DEFAULT_SPEC_DIRS) + [wanted]:
+def with_dirs(directories: t.Iterable[str], *wanted: str) -> t.List[str]:
+    """The list that has to be written: what is there in its order, then the default and the wanted directories that are not."""
+    result = list(directories)
+    for directory in DEFAULT_SPEC_DIRS + wanted:
         if directory and not has_dir(result, directory):
             result.append(directory)
     return result

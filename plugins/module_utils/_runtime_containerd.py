@@ -24,8 +24,8 @@ from ._runtime_base import (
     flag_values,
     note_process,
     note_unit,
-    version_key,
 )
+from ._versions import release_numbers
 
 CONFIG = "/etc/containerd/config.toml"
 SOCKET = "/run/containerd/containerd.sock"
@@ -92,7 +92,7 @@ class ContainerdRuntime(Reader):
         if runtime.flavor == DOCKER_BACKEND:
             return
         files, state = self.sets[SYSTEM], self.states[SYSTEM]
-        release = version_key(runtime.version)
+        release = release_numbers(runtime.version)
         if refuse_unreadable(self.context, runtime, files, state):
             return
         runtime.dialect = Dialect(schema_of(files, release))

@@ -29,10 +29,10 @@ from ._runtime_base import (
     note_process,
     note_unit,
     version_in,
-    version_key,
-    with_dir,
+    with_dirs,
 )
 from ._toml import TomlError, loads
+from ._versions import release_numbers
 
 BINARIES = ("/usr/bin/crio", "/usr/local/bin/crio")
 UNITS = ("crio.service",)
@@ -101,7 +101,7 @@ class CrioRuntime:
         flags = [item for value in flag_values(argv, "--cdi-spec-dirs") for item in value.split(",") if item]
         if flags:
             directories, self.flag = tuple(flags), True
-        release = version_key(found.version)
+        release = release_numbers(found.version)
         source = "the --cdi-spec-dirs flag of the unit" if flags else self.owner or "defaults of CRI-O"
         if self.broken:
             found.cdi = Cdi(UNKNOWN, (), self.broken)
@@ -137,7 +137,7 @@ class CrioRuntime:
                 "add %s to cdi_spec_dirs in %s, or give that file a name that sorts before 99-" % (spec_dir, self.owner),
             )
         else:
-            value = ", ".join('"%s"' % item for item in with_dir(runtime.cdi.spec_dirs, spec_dir))
+            value = ", ".join('"%s"' % item for item in with_dirs(runtime.cdi.spec_dirs, spec_dir))
             runtime.changes.append(Change(target, "[crio.runtime] cdi_spec_dirs = [%s]" % value, "%s is not among the directories that are read" % spec_dir))
 
     def _clean(self, runtime: Runtime, target: str) -> None:

@@ -26,9 +26,9 @@ from ._runtime_base import (
     Runtime,
     note_process,
     note_unit,
-    version_key,
 )
 from ._toml import TomlError, loads
+from ._versions import release_numbers
 
 BASE_TEMPLATE = re.compile(r"^\s*\{\{-?\s*template\s+\"base\"\s+\.\s*-?\}\}\s*$", re.MULTILINE)
 
@@ -128,7 +128,7 @@ class DistroRuntime(Reader):
 
     def propose(self, runtime: Runtime) -> None:
         files, state = self.sets[runtime.flavor], self.states[runtime.flavor]
-        release = version_key(runtime.version) or (MERGING_SINCE if any(item.version >= 3 for item in files.files) else ())
+        release = release_numbers(runtime.version) or (MERGING_SINCE if any(item.version >= 3 for item in files.files) else ())
         if not files.files and not files.error:
             runtime.refusal = Refusal(
                 "%s is not there: %s has not started on this host yet" % (runtime.main_config, runtime.flavor), "start %s, then run again" % runtime.flavor

@@ -29,9 +29,9 @@ from ._runtime_base import (
     note_process,
     note_unit,
     version_in,
-    version_key,
-    with_dir,
+    with_dirs,
 )
+from ._versions import release_numbers
 
 BINARIES = ("/usr/bin/dockerd", "/usr/sbin/dockerd", "/usr/local/bin/dockerd", "/usr/local/sbin/dockerd")
 CLIENTS = ("/usr/bin/docker", "/usr/local/bin/docker")
@@ -148,7 +148,7 @@ class DockerRuntime:
         features = self.data.get("features", {})
         if self.feature_flags and features:
             self.error = self.error or "features are given both by flags of the unit and in %s, which is an error to docker" % found.main_config
-        release = version_key(found.version)
+        release = release_numbers(found.version)
         flagged = dict(item.partition("=")[::2] for item in self.feature_flags).get("cdi")
         setting = features.get("cdi")
         source = found.main_config or CONFIG
@@ -195,7 +195,7 @@ class DockerRuntime:
                 "the version of this docker could not be found out", "start docker, or make %s answer --version" % (runtime.binary or "dockerd")
             )
             return
-        if self.setting is False or (self.setting is None and version_key(runtime.version) < DEFAULT_SINCE):
+        if self.setting is False or (self.setting is None and release_numbers(runtime.version) < DEFAULT_SINCE):
             if self.feature_flags:
                 runtime.refusal = Refusal(
                     "the unit %s gives features as flags; docker refuses to start when daemon.json gives some too" % runtime.unit,
@@ -212,5 +212,5 @@ class DockerRuntime:
                 )
                 runtime.changes = []
                 return
-            value = json.dumps(with_dir(runtime.cdi.spec_dirs, spec_dir))
+            value = json.dumps(with_dirs(runtime.cdi.spec_dirs, spec_dir))
             runtime.changes.append(Change(path, "cdi-spec-dirs = %s" % value, "%s is not among the directories that are read" % spec_dir))

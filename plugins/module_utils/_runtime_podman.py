@@ -22,9 +22,9 @@ from ._runtime_base import (
     Runtime,
     has_dir,
     version_in,
-    version_key,
 )
 from ._toml import TomlError, loads
+from ._versions import release_numbers
 
 BINARIES = ("/usr/bin/podman", "/usr/local/bin/podman")
 SOCKET = "/run/podman/podman.sock"
@@ -62,7 +62,7 @@ class PodmanRuntime:
             value = engine.get("cdi_spec_dirs") if isinstance(engine, dict) else None
             if isinstance(value, list):
                 directories, explicit = tuple(str(item) for item in value), path
-        release = version_key(found.version)
+        release = release_numbers(found.version)
         if not release:
             found.cdi = Cdi(UNKNOWN, (), "the version of podman is not known")
         elif release < SUPPORTED_SINCE:

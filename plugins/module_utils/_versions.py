@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Versions of drivers and kernels, compared number by number and never as text."""
+"""Versions of drivers, kernels and runtimes, compared number by number and never as text."""
 
 from __future__ import annotations
 
@@ -15,10 +15,15 @@ _DISTRIBUTION_TAG = re.compile(r"\.(el|fc|amzn)[0-9].*$")
 _KERNEL = re.compile(r"^([0-9]+(?:\.[0-9]+)*)(?:-([0-9]+(?:\.[0-9]+)*))?(.*)$")
 
 
-def release_numbers(version: str) -> Numbers:
-    """`3.2.2-rebel1` is (3, 2, 2): the numbers before the first -, + or ~. Empty when there are none."""
-    release = re.split(r"[-+~]", version.strip(), maxsplit=1)[0]
+def release_numbers(version: t.Optional[str]) -> Numbers:
+    """`3.2.2-rebel1` is (3, 2, 2): the numbers before the first -, + or ~. Empty when there are none, or when it is not known."""
+    release = re.split(r"[-+~]", (version or "").strip(), maxsplit=1)[0]
     return tuple(int(part) for part in re.findall(r"[0-9]+", release))
+
+
+def natural_key(text: str) -> t.Tuple[t.Tuple[int, t.Any], ...]:
+    """Sort key that takes numbers as numbers, so 6.8.0-138 is above 6.8.0-117 and 55.75 above 55.9."""
+    return tuple((1, int(part)) if part.isdecimal() else (0, part) for part in re.findall(r"[0-9]+|[A-Za-z]+", text))
 
 
 def compare(left: Numbers, right: Numbers) -> int:

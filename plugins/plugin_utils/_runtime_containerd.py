@@ -16,18 +16,17 @@ import posixpath
 import typing as t
 from dataclasses import dataclass, field
 
+from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime_base import DEFAULT_SPEC_DIRS, with_dirs
+from ansible_collections.rebellions.npu.plugins.module_utils._versions import release_numbers
 from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_edit import (
-    DEFAULT_SPEC_DIRS,
     MANAGED,
     FileEdit,
     Files,
     RuntimeEdit,
     Source,
     covers,
-    refuse,
     source,
-    union,
-    version_key,
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._template_edit import block_edit, span
 from ansible_collections.rebellions.npu.plugins.plugin_utils._text_edit import lookup
@@ -85,11 +84,11 @@ def plan(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Sequence[str
     if runtime.get("flavor") == "docker-backend":
         edit.warnings.append("this containerd only backs docker: its configuration is left alone")
         return edit
-    version = version_key(runtime.get("version"))
+    version = release_numbers(runtime.get("version"))
     if not version:
-        raise refuse("containerd: its version is not known, so its configuration is left alone.", "See why containerd --version does not answer.")
+        raise NpuError("containerd: its version is not known, so its configuration is left alone.", "See why containerd --version does not answer.")
     if version < (1, 7):
-        raise refuse("containerd %s has no CDI; it came with 1.7." % runtime["version"], "Upgrade containerd to 1.7 or later, best 2.x.")
+        raise NpuError("containerd %s has no CDI; it came with 1.7." % runtime["version"], "Upgrade containerd to 1.7 or later, best 2.x.")
     target = dict(runtime.get("edit_target") or {})
     if target.get("kind") == "template" and str(target.get("path", "")).endswith(".tmpl"):
         return _plan_template(runtime, files, spec_dirs, target["path"], version, edit)
@@ -100,7 +99,7 @@ def plan(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Sequence[str
             what = "%s is in config schema 1, which containerd %s migrates whenever it starts: migrate the file"
             edit.warnings.append(what % (root_path, runtime["version"]))
             return edit
-        raise refuse(
+        raise NpuError(
             "%s: config schema 1; migrate first." % root_path,
             "Run `containerd config migrate`, look at what it prints and put it in place of the file.",
         )
@@ -149,11 +148,11 @@ def _observe(root_path: str, runtime: t.Mapping[str, t.Any], files: Files, versi
         if isinstance(declared, int) and declared in TABLES:
             state.schema = declared
         elif declared is not None and declared != 1:
-            raise refuse("%s: config schema %s is not known." % (root_path, declared), "Use a release of this collection that knows it.")
+            raise NpuError("%s: config schema %s is not known." % (root_path, declared), "Use a release of this collection that knows it.")
         elif declared == 1 or _is_schema_1(document):
             state.schema = 1
         if not state.merged and (state.schema or 0) > 2:
-            raise refuse(
+            raise NpuError(
                 "%s: containerd %s does not read config schema %d." % (root_path, runtime["version"], state.schema or 0),
                 "Write the file in schema 2, or upgrade containerd to 2.x.",
             )
@@ -174,9 +173,9 @@ def _disabled(document: dict[str, t.Any]) -> bool:
 
 def _needs(state: _State, version: tuple[int, ...], spec_dirs: t.Sequence[str]) -> tuple[bool, bool]:
     if state.enable is not None and not isinstance(state.enable, bool):
-        raise refuse("%s: enable_cdi is not true or false." % (state.enable_in or state.root).path, "Repair the file; it was left as it is.")
+        raise NpuError("%s: enable_cdi is not true or false." % (state.enable_in or state.root).path, "Repair the file; it was left as it is.")
     if state.dirs is not None and not (isinstance(state.dirs, list) and all(isinstance(item, str) for item in state.dirs)):
-        raise refuse("%s: cdi_spec_dirs is not a list of strings." % (state.dirs_in or state.root).path, "Repair the file; it was left as it is.")
+        raise NpuError("%s: cdi_spec_dirs is not a list of strings." % (state.dirs_in or state.root).path, "Repair the file; it was left as it is.")
     on = version >= ALWAYS_ON or (state.enable if state.enable is not None else version >= (2,))
     have = DEFAULT_SPEC_DIRS if state.dirs is None else tuple(state.dirs)
     return not on, not covers(have, spec_dirs)
@@ -225,9 +224,9 @@ def _make(
             path = table + ("cdi_spec_dirs",)
             if text.pair(path) is not None:
                 have = lookup(text.data, path)
-                text.extend(path, union(have, dirs)[len(have) :])
+                text.extend(path, with_dirs(have, *dirs)[len(have) :])
             else:
-                text.set(path, text.list_text(union(state.dirs if isinstance(state.dirs, list) else [], dirs)))
+                text.set(path, text.list_text(with_dirs(state.dirs if isinstance(state.dirs, list) else [], *dirs)))
     for found, text in edits.values():
         if text.text == found.text:
             continue
@@ -320,7 +319,7 @@ def _order(state: _State, added: str) -> list[str]:
 
 def judge_removal(runtime: t.Mapping[str, t.Any], files: Files, edit: RuntimeEdit) -> t.Optional[dict[str, t.Any]]:
     """As for an edit: containerd's own reading may differ in our keys only. None for a template, or when the version is not known."""
-    version = version_key(runtime.get("version"))
+    version = release_numbers(runtime.get("version"))
     if not version or any(item.format == "template" for item in edit.files):
         return None
     state = _observe(_root_path(runtime), runtime, files, version)
@@ -368,7 +367,7 @@ def _plan_template(
     table = TABLES[3 if version >= (2,) else 2]
     lines = ['[%s."%s"]' % table, "  enable_cdi = true"]
     if not covers(DEFAULT_SPEC_DIRS, spec_dirs):
-        lines.append("  cdi_spec_dirs = [%s]" % ", ".join('"%s"' % item for item in union([], spec_dirs)))
+        lines.append("  cdi_spec_dirs = [%s]" % ", ".join('"%s"' % item for item in with_dirs([], *spec_dirs)))
     found = source(files, path)
     made = block_edit(found, lines, edit.warnings)
     edit.effective = made is not None or span(found.text)[0] >= 0

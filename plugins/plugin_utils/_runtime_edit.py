@@ -5,15 +5,12 @@
 
 from __future__ import annotations
 
-import posixpath
-import re
 import typing as t
 from dataclasses import dataclass, field
 
-from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime_base import has_dir
 from ansible_collections.rebellions.npu.plugins.plugin_utils._text_edit import decode, sha256
 
-DEFAULT_SPEC_DIRS = ("/etc/cdi", "/var/run/cdi")
 MANAGED = "# Managed by the rebellions.npu collection: CDI in containers. Removed by state=absent."
 
 
@@ -67,40 +64,11 @@ class RuntimeEdit:
 Files = t.Mapping[str, Source]
 
 
-def version_key(version: t.Optional[str]) -> tuple[int, ...]:
-    """Leading numbers of a version; empty when unknown."""
-    found = re.match(r"v?([0-9]+(?:\.[0-9]+)*)", version or "")
-    return tuple(int(part) for part in found.group(1).split(".")) if found else ()
-
-
-def same_dir(first: str, second: str) -> bool:
-    """True when two spec directories are one: /var/run is a link to /run."""
-
-    def plain(path: str) -> str:
-        path = posixpath.normpath(path)
-        return path[4:] if path.startswith("/var/run/") else path
-
-    return plain(first) == plain(second)
-
-
 def covers(have: t.Sequence[str], wanted: t.Sequence[str]) -> bool:
     """True when every wanted directory is in `have`."""
-    return all(any(same_dir(item, directory) for item in have) for directory in wanted)
-
-
-def union(have: t.Sequence[str], wanted: t.Sequence[str]) -> list[str]:
-    """What is there in its order, then the default and the wanted directories that are not."""
-    result = list(have)
-    for directory in DEFAULT_SPEC_DIRS + tuple(wanted):
-        if not any(same_dir(item, directory) for item in result):
-            result.append(directory)
-    return result
+    return all(has_dir(have, directory) for directory in wanted)
 
 
 def source(files: Files, path: str) -> Source:
     """The file as read, or one that is not there."""
     return files.get(path) or Source(path)
-
-
-def refuse(reason: str, remedy: str) -> NpuError:
-    return NpuError(reason, remedy)

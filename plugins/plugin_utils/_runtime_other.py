@@ -8,18 +8,17 @@ from __future__ import annotations
 import posixpath
 import typing as t
 
+from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime_base import DEFAULT_SPEC_DIRS, with_dirs
+from ansible_collections.rebellions.npu.plugins.module_utils._versions import release_numbers
 from ansible_collections.rebellions.npu.plugins.plugin_utils._json_edit import JsonEdit
 from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_edit import (
-    DEFAULT_SPEC_DIRS,
     MANAGED,
     FileEdit,
     Files,
     RuntimeEdit,
     covers,
-    refuse,
     source,
-    union,
-    version_key,
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._text_edit import lookup
 from ansible_collections.rebellions.npu.plugins.plugin_utils._toml_edit import TomlEdit, load
@@ -42,11 +41,11 @@ def _flags(argv: t.Sequence[str], name: str) -> list[str]:
 def plan_docker(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Sequence[str]) -> RuntimeEdit:
     """features.cdi in daemon.json, unless it is on already. NpuError is a refusal that names the file or the unit."""
     edit = RuntimeEdit(runtime["name"])
-    version = version_key(runtime.get("version"))
+    version = release_numbers(runtime.get("version"))
     if not version:
-        raise refuse("docker: its version is not known, so its configuration is left alone.", "See why dockerd --version does not answer.")
+        raise NpuError("docker: its version is not known, so its configuration is left alone.", "See why dockerd --version does not answer.")
     if version < (25,):
-        raise refuse("docker %s has no CDI; it came with 25.0." % runtime["version"], "Upgrade docker to 25.0 or later, best 28.2 or later.")
+        raise NpuError("docker %s has no CDI; it came with 25.0." % runtime["version"], "Upgrade docker to 25.0 or later, best 28.2 or later.")
     flags = list(runtime.get("unit_flags") or [])
     path = (_flags(flags, "--config-file") or [""])[-1] or runtime.get("main_config") or DAEMON_JSON
     found = source(files, path)
@@ -69,7 +68,7 @@ def plan_docker(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Seque
     if given:
         need = given["cdi"].lower() not in ("", "1", "t", "true") if "cdi" in given else version < (28, 2)
         if need:
-            raise refuse(
+            raise NpuError(
                 "%s starts dockerd with --feature, and docker does not start when features are also in %s." % (unit, path),
                 "Set --feature cdi=true in %s, or move its --feature flags into the file." % unit,
             )
@@ -81,7 +80,7 @@ def plan_docker(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Seque
     have = flagged or (DEFAULT_SPEC_DIRS if dirs is None else [item for item in dirs if item])
     need_dirs = not covers(have, spec_dirs)
     if need_dirs and flagged:
-        raise refuse(
+        raise NpuError(
             "%s starts dockerd with --cdi-spec-dir, and docker does not start when cdi-spec-dirs is also in %s." % (unit, path),
             "Add --cdi-spec-dir %s in %s, or move the flags into the file." % (" --cdi-spec-dir ".join(spec_dirs), unit),
         )
@@ -89,9 +88,9 @@ def plan_docker(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Seque
         text.set(["features", "cdi"], True)
     if need_dirs:
         if isinstance(dirs, list) and "" not in dirs:
-            text.extend(["cdi-spec-dirs"], union(have, spec_dirs)[len(have) :])
+            text.extend(["cdi-spec-dirs"], with_dirs(have, *spec_dirs)[len(have) :])
         else:
-            text.set(["cdi-spec-dirs"], union(have, spec_dirs))
+            text.set(["cdi-spec-dirs"], with_dirs(have, *spec_dirs))
     if text.text == found.text:
         return edit
     text.prove([("features", "cdi"), ("cdi-spec-dirs",)])
@@ -140,22 +139,22 @@ def plan_crio(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Sequenc
         if value is None:
             continue
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise refuse("%s: cdi_spec_dirs is not a list of strings." % path, "Repair the file; it was left as it is.")
+            raise NpuError("%s: cdi_spec_dirs is not a list of strings." % path, "Repair the file; it was left as it is.")
         have, holder = value, path
     text = TomlEdit(found.text, dropin)
     if not covers(have, spec_dirs):
         if holder and holder != dropin and posixpath.dirname(holder) == posixpath.dirname(dropin) and holder > dropin:
-            raise refuse(
+            raise NpuError(
                 "%s sets cdi_spec_dirs and is read after %s, so nothing written there would be effective." % (holder, dropin),
-                "Add %s to cdi_spec_dirs in %s." % (", ".join(union(have, spec_dirs)[len(have) :]), holder),
+                "Add %s to cdi_spec_dirs in %s." % (", ".join(with_dirs(have, *spec_dirs)[len(have) :]), holder),
             )
         if found.data is None:
             text.buffer.splice(0, 0, MANAGED + "\n")
         own = lookup(text.data, CRIO_DIRS)
         if isinstance(own, list):
-            text.extend(CRIO_DIRS, union(own, spec_dirs)[len(own) :])
+            text.extend(CRIO_DIRS, with_dirs(own, *spec_dirs)[len(own) :])
         else:
-            text.set(CRIO_DIRS, text.list_text(union(have if holder else [], spec_dirs)))
+            text.set(CRIO_DIRS, text.list_text(with_dirs(have if holder else [], *spec_dirs)))
     if found.data is not None:
         text.delete(CRIO_ENABLE)
     if text.text != found.text:

@@ -16,7 +16,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._write_request import read_set, write_set
 from ansible_collections.rebellions.npu.plugins.plugin_utils import _runtime_set as runtime_set
-from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_edit import version_key
+from ansible_collections.rebellions.npu.plugins.module_utils._versions import release_numbers
 from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_undo import RECORD, read_record
 from tests.integration._judges import containerds, debian
 from tests.lab._base import run
@@ -45,14 +45,14 @@ def _cdi(program: Path, config: Path) -> t.Optional[tuple[bool, list[str]]]:
     dump = _dump(program, config)
     if dump is None:
         return None
-    version = version_key(_version(program))
+    version = release_numbers(_version(program))
     table = dump["plugins"].get(CRI[version[0]], {})
     return table.get("enable_cdi", version >= (2, 4)) if table else False, table.get("cdi_spec_dirs", [])
 
 
 def _runtime(program: Path, config: Path) -> dict[str, t.Any]:
     version = _version(program)
-    files = load_set(Host(), str(config), version_key(version))
+    files = load_set(Host(), str(config), release_numbers(version))
     return {
         "name": "containerd",
         "flavor": "system",

@@ -11,7 +11,7 @@ import pytest
 
 from ansible_collections.rebellions.npu.plugins.module_utils._containerd_config import ConfigSet, Effective, effective, from_dump, load_set, resolve_import
 from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
-from ansible_collections.rebellions.npu.plugins.module_utils._runtime_base import version_key
+from ansible_collections.rebellions.npu.plugins.module_utils._versions import release_numbers
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "runtimes"
 DEFAULTS = ("/etc/cdi", "/var/run/cdi")
@@ -30,8 +30,8 @@ def written(root: Path, files: dict[str, str]) -> Host:
 
 
 def judged(root: Path, files: dict[str, str], release: str) -> tuple[ConfigSet, Effective]:
-    found = load_set(written(root, files), "/etc/containerd/config.toml", version_key(release))
-    return found, effective(found, version_key(release))
+    found = load_set(written(root, files), "/etc/containerd/config.toml", release_numbers(release))
+    return found, effective(found, release_numbers(release))
 
 
 def test_the_table_of_real_answers_is_whole() -> None:
@@ -43,7 +43,7 @@ def test_own_reading_is_what_containerd_said(row: dict[str, str], tmp_path: Path
     text = (FIXTURES / "containerd" / row["file"]).read_bytes().decode("utf-8")
     (tmp_path / "etc/containerd").mkdir(parents=True)
     (tmp_path / "etc/containerd/config.toml").write_bytes(text.encode("utf-8"))
-    found = effective(load_set(Host(str(tmp_path)), "/etc/containerd/config.toml", version_key(row["release"])), version_key(row["release"]))
+    found = effective(load_set(Host(str(tmp_path)), "/etc/containerd/config.toml", release_numbers(row["release"])), release_numbers(row["release"]))
     if (row["release"], row["file"]) == ONLY_ITS_LOADER:
         assert found.error and found.enabled is None
         return
@@ -129,7 +129,7 @@ def test_a_named_import_that_is_not_there_stops_containerd(tmp_path: Path) -> No
 @pytest.mark.parametrize("release, expected", [("1.6.20", "/"), ("1.7.0", "/etc/containerd/"), ("2.1.4", "/etc/containerd/")])
 def test_relative_patterns(release: str, expected: str, tmp_path: Path) -> None:
     host = written(tmp_path, {"/etc/containerd/conf.d/a.toml": "", "/conf.d/a.toml": ""})
-    assert resolve_import(host, ROOT, "conf.d/*.toml", version_key(release)) == [expected + "conf.d/a.toml"]
+    assert resolve_import(host, ROOT, "conf.d/*.toml", release_numbers(release)) == [expected + "conf.d/a.toml"]
 
 
 def test_absent_root_file_means_defaults_unless_a_flag_names_it(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils import _boot as boot
 from ansible_collections.rebellions.npu.plugins.module_utils import _kernel as kernel
 from ansible_collections.rebellions.npu.plugins.module_utils._packages import parse_dpkg_list
+from ansible_collections.rebellions.npu.plugins.module_utils._versions import natural_key
 from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import KERNEL, Tree, case
 
 OLD, NEW = KERNEL, "6.8.0-138-generic"
@@ -27,7 +28,7 @@ EL_OLD, EL_NEW = "5.14.0-570.16.1.el9_6.x86_64", "5.14.0-570.116.1.el9_6.x86_64"
     ],
 )
 def test_I01_releases_sort_by_number(names: list[str], expected: list[str]) -> None:
-    assert sorted(names, key=kernel.version_key) == expected
+    assert sorted(names, key=natural_key) == expected
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.rebellions.npu.plugins.module_utils._runtime_base import version_in, version_key
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime_base import version_in
+from ansible_collections.rebellions.npu.plugins.module_utils._versions import release_numbers
 from ansible_collections.rebellions.npu.tests.unit.fixtures.runtimes.tree import FRESH, NOW, STALE, Machine, case, only, whats
 
 ROOT = "/etc/containerd/config.toml"
@@ -38,7 +39,7 @@ def look(root: Path, version: str, config: str | None = None, files: dict[str, s
 def test_d06_versions(line: int, version: str, key: tuple[int, ...], state: str, tmp_path: Path) -> None:
     text = case("D06-containerd-no-cdi", "versions.txt").splitlines()[line]
     assert version_in(text) == version
-    assert version_key(version) == key
+    assert release_numbers(version) == key
     machine = Machine(tmp_path)
     machine.containerd(version, "version = 2\n%s\nenable_cdi = true\n" % V2 if state == "unsupported" else "")
     machine.answer(["/usr/bin/containerd", "--version"], text)
