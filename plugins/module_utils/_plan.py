@@ -12,6 +12,7 @@ from . import _support
 from ._model import DISRUPTIONS, ERROR, EVICT, INFO, NONE, RESTART, WARNING, Problem, Step
 from ._versions import release_numbers, same_release
 
+SCHEMA = 1
 DRIVER_ROLE = "driver"
 TOOLKIT_ROLE = "container_toolkit"
 VALIDATOR_ROLE = "validator"
@@ -30,7 +31,7 @@ class Plan:
     stale_units: t.List[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, t.Any]:
-        """steps, stops, cautions as plain data; roles that act and their acts, in order; units to restart although nothing is written; the worst disruption."""
+        """Plain data in the shape of docs/schemas/plan.schema.json, but for what only the controller knows."""
         acts: dict[str, list[str]] = {role: [] for role in ROLE_ORDER}
         for step in self.steps:
             act = step.id.split(".")[1]
@@ -39,6 +40,7 @@ class Plan:
                 acts[step.role].append(act)
         worst = max((DISRUPTIONS.index(step.disruption) for step in self.steps), default=0)
         return {
+            "schema": SCHEMA,
             "steps": [step.to_dict() for step in self.steps],
             "stops": [stop.to_dict() for stop in self.stops],
             "cautions": [caution.to_dict() for caution in self.cautions],

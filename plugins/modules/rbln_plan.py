@@ -67,8 +67,13 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+schema:
+  description: Version of this structure, which C(docs/schemas/plan.schema.json) describes.
+  type: int
+  returned: success
+  sample: 1
 steps:
-  description: What has to be done, in order.
+  description: What has to be done, in order. Each is described by C(docs/schemas/step.schema.json).
   type: list
   elements: dict
   returned: success

@@ -19,9 +19,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuEr
 from ansible_collections.rebellions.npu.plugins.module_utils._observe import look, observe, prove_look
 from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
 from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import Tree, ca22_host
+from ansible_collections.rebellions.npu.tests.unit.fixtures.schemas import SCHEMAS, validator
 from ansible_collections.rebellions.npu.tests.unit.fixtures.validate.data import facts
-
-SCHEMAS = Path(__file__).resolve().parents[4] / "docs" / "schemas"
 
 
 def settings(markers: str = "keep", **given: Any) -> _settings.Settings:
@@ -38,22 +37,6 @@ def listing(root: Path) -> dict[str, tuple[int, float]]:
 
 def with_podman(tree: Tree) -> Tree:
     return tree.program("/usr/bin/podman", "echo podman version 5.4.2\n")
-
-
-def with_references(schema: Any) -> Any:
-    """References to the neighbours replaced by what they hold."""
-    if isinstance(schema, dict) and "$ref" in schema:
-        return with_references(json.loads((SCHEMAS / schema["$ref"]).read_text(encoding="utf-8")))
-    if isinstance(schema, dict):
-        return {key: with_references(value) for key, value in schema.items()}
-    return [with_references(item) for item in schema] if isinstance(schema, list) else schema
-
-
-def validator(name: str) -> Any:
-    jsonschema = pytest.importorskip("jsonschema")
-    schema = with_references({"$ref": name})
-    jsonschema.Draft202012Validator.check_schema(schema)
-    return jsonschema.Draft202012Validator(schema)
 
 
 def test_observation_fits_its_schema_and_writes_nothing(tmp_path: Path) -> None:

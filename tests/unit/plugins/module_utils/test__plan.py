@@ -5,13 +5,16 @@
 from __future__ import annotations
 
 import copy
+import functools
+import json
 import typing as t
 
 import pytest
 
 from ansible_collections.rebellions.npu.plugins.module_utils._inputs import normalise
 from ansible_collections.rebellions.npu.plugins.module_utils._plan import plan
-from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import role_inputs
+from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import COLLECTION, role_inputs
+from ansible_collections.rebellions.npu.tests.unit.fixtures.schemas import validator
 
 MATRIX = [{"os": "ubuntu", "version": "24.04", "kernel": "6.8.0", "drivers": [">=3.2", "<3.4"], "kernel_max": "6.8.0-117-generic"}]
 SHARED = {"rbln_driver_ca_cert": "", "rbln_driver_http_proxy": "", "rbln_driver_https_proxy": "", "rbln_driver_no_proxy": ""}
@@ -68,9 +71,15 @@ def observed(**changes: t.Any) -> dict[str, t.Any]:
     return {**base, **changes}
 
 
+schema = functools.lru_cache(maxsize=None)(validator)
+
+
 def draw(raw: dict[str, t.Any] | None = None, f: t.Any = None, r: t.Any = None, o: t.Any = None, **keys: t.Any) -> dict[str, t.Any]:
     wanted = normalise({**SHARED, **(raw or {})}, role_inputs())
-    return plan(wanted, f or facts(), r or runtimes(), o or observed(), MATRIX, prefix="rbln", **keys).to_dict()
+    found = plan(wanted, f or facts(), r or runtimes(), o or observed(), MATRIX, prefix="rbln", **keys).to_dict()
+    schema("plan.schema.json").validate(json.loads(json.dumps(found)))
+    assert set(found) == set(schema("plan.schema.json").schema["required"])
+    return found
 
 
 def ids(found: dict[str, t.Any]) -> list[str]:
@@ -216,3 +225,27 @@ def test_a_vendor_package_that_is_there_is_no_step() -> None:
     raw = {"rbln_container_toolkit_package": "rbln-container-toolkit=0.2.3"}
     assert ids(draw(raw, have)) == []
     assert ids(draw(raw))[0] == "toolkit.package"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"schema": 2},
+        {"steps": [{"id": "driver.install"}]},
+        {"stops": [{"code": "Has Spaces"}]},
+        {"roles": ["operands"]},
+        {"acts": {"driver": ["install"]}},
+        {"disruption": "outage"},
+        {"stale_units": [""]},
+        {"cdi_options": {"form": "auto", "path": "/var/run/cdi/rbln.yaml"}},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_what_is_no_plan_does_not_fit_the_schema(changes: dict[str, t.Any]) -> None:
+    assert list(schema("plan.schema.json").iter_errors({**draw(), **changes}))
+
+
+def test_acts_of_the_schema_are_task_files_of_their_roles() -> None:
+    acts = schema("plan.schema.json").schema["properties"]["acts"]["properties"]
+    toolkit = acts["container_toolkit"]["items"]["enum"]
+    assert toolkit and all((COLLECTION / "roles/rbln_container_toolkit/tasks" / (act + ".yml")).is_file() for act in toolkit)
