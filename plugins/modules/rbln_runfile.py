@@ -99,47 +99,21 @@ output:
   returned: when it was run
 """
 
-import contextlib
-import json
 import os
 import posixpath
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
-from ansible_collections.rebellions.npu.plugins.module_utils._markers import remove_file, write_file
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.module_utils._runfile import execute, place
+from ansible_collections.rebellions.npu.plugins.module_utils._runfile import ARGUMENTS, execute, forget, note, place
 from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
 
 STAMP = posixpath.join(PROFILE.runfile_stamp_dir, PROFILE.runfile_stamp)
 
 
-def note(params: dict) -> None:
-    """Write or remove the note on where the driver came from. NpuError when that fails."""
-    if params["state"] == "absent":
-        remove_file(Host(), STAMP)
-        with contextlib.suppress(OSError):
-            os.rmdir(PROFILE.runfile_stamp_dir)
-    elif params["version"]:
-        text = json.dumps({"version": params["version"], "sha256": params["sha256"].lower()}, sort_keys=True)
-        write_file(Host(), STAMP, text + "\n")
-
-
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "src": {"type": "path", "required": True},
-            "sha256": {"type": "str", "required": True},
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-            "version": {"type": "str"},
-            "arguments": {"type": "list", "elements": "str", "default": []},
-            "directory": {"type": "path", "default": "/var/lib/rebellions-npu/driver"},
-            "timeout": {"type": "float", "default": 1800},
-            "staged": {"type": "path"},
-        },
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=dict(ARGUMENTS, staged={"type": "path"}), supports_check_mode=True)
     params = module.params
     if module.check_mode:
         module.exit_json(changed=True)
@@ -153,7 +127,10 @@ def main() -> None:
             msg="The installer ended with code %d. Next: read its last lines below and its own log." % ended["rc"], path=path, **ended
         )
     try:
-        note(params)
+        if params["state"] == "absent":
+            forget(Host(), STAMP)
+        elif params["version"]:
+            note(Host(), STAMP, params["version"], params["sha256"])
     except NpuError as exc:
         module.fail_json(msg=str(exc), path=path, **ended)
     module.exit_json(changed=True, path=path, **ended)
