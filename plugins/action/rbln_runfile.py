@@ -11,7 +11,7 @@ import typing as t
 
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.rebellions.npu.plugins.module_utils._runfile import sha256_of
+from ansible_collections.rebellions.npu.plugins.module_utils._runfile import ARGUMENTS, sha256_of
 
 
 class ActionModule(ActionBase):
@@ -22,17 +22,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: t.Optional[str] = None, task_vars: t.Optional[dict[str, t.Any]] = None) -> dict[str, t.Any]:
         task_vars = task_vars or {}
         result = super().run(tmp, task_vars)
-        _validation, args = self.validate_argument_spec(
-            argument_spec={
-                "src": {"type": "path", "required": True},
-                "sha256": {"type": "str", "required": True},
-                "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-                "version": {"type": "str"},
-                "arguments": {"type": "list", "elements": "str", "default": []},
-                "directory": {"type": "path", "default": "/var/lib/rebellions-npu/driver"},
-                "timeout": {"type": "float", "default": 1800},
-            }
-        )
+        _validation, args = self.validate_argument_spec(argument_spec=ARGUMENTS)
         if not re.match(r"^[0-9A-Fa-f]{64}$", args["sha256"]):
             result.update(failed=True, msg="sha256 is not 64 hexadecimal digits. Next: run sha256sum on a copy you trust.")
             return result

@@ -1,21 +1,36 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Place an installer in a directory of root alone, verify it, run what was verified."""
+"""Place an installer in a directory of root alone, verify it, run what was verified, and note what it was."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import posixpath
 import stat
 import subprocess
 import tempfile
 import typing as t
 
+from ._files import remove_empty_directory, remove_file, write_file
+from ._host import Host
 from ._model import NpuError
 
 CHUNK = 1024 * 1024
 TAIL = 4000
+
+# As AnsibleModule wants it, for the module and for its part on the controller.
+ARGUMENTS: t.Dict[str, t.Dict[str, t.Any]] = {
+    "src": {"type": "path", "required": True},
+    "sha256": {"type": "str", "required": True},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "version": {"type": "str"},
+    "arguments": {"type": "list", "elements": "str", "default": []},
+    "directory": {"type": "path", "default": "/var/lib/rebellions-npu/driver"},
+    "timeout": {"type": "float", "default": 1800},
+}
 
 
 def sha256_of(stream: t.BinaryIO) -> str:
@@ -96,3 +111,14 @@ def execute(path: str, sha256: str, arguments: t.Sequence[str], timeout: float) 
     except OSError as exc:
         raise NpuError("%s cannot be run: %s." % (path, exc.strerror), "Check that its directory is not mounted noexec.") from exc
     return {"rc": done.returncode, "output": done.stdout.decode("utf-8", "replace")[-TAIL:]}
+
+
+def note(host: Host, path: str, version: str, sha256: str) -> None:
+    """Note at `path` which driver was installed, as the JSON object that the driver facts read. NpuError when that fails."""
+    write_file(host, path, json.dumps({"version": version, "sha256": sha256.lower()}, sort_keys=True) + "\n")
+
+
+def forget(host: Host, path: str) -> None:
+    """Take the note away, and its directory when that is empty then. NpuError when that fails."""
+    remove_file(host, path)
+    remove_empty_directory(host, posixpath.dirname(path))

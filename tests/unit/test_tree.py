@@ -110,6 +110,36 @@ def test_host_logic_imports_neither_ansible_nor_third_parties() -> None:
     none([f"{name_of(p)}: {n}" for p, n in needs if not n.startswith(".") and n.split(".")[0] not in sys.stdlib_module_names])
 
 
+def own_names(path: Path) -> set[str]:
+    """What a file defines or imports at its top level."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            names |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
+
+
+def test_every_name_that_is_imported_from_us_is_there() -> None:
+    wanted, missing = 0, []
+    for path in [*python_files("plugins"), *python_files("tests")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("ansible_collections.rebellions.npu."):
+                continue
+            place = ROOT.joinpath(*(node.module or "").split(".")[3:])
+            wanted += 1
+            if place.with_suffix(".py").is_file():
+                names = own_names(place.with_suffix(".py"))
+                missing += [f"{name_of(path)}: {node.module}.{alias.name}" for alias in node.names if alias.name not in names]
+            else:
+                missing += [f"{name_of(path)}: {node.module}.{alias.name}" for alias in node.names if not (place / f"{alias.name}.py").is_file()]
+    assert wanted > 100
+    none(missing)
+
+
 def test_module_utils_are_private() -> None:
     none([p.name for p in python_files("plugins/module_utils") if not p.name.startswith("_")])
 

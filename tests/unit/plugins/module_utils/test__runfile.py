@@ -5,14 +5,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import pathlib
 import stat
 
 import pytest
 
+from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.module_utils._runfile import execute, place
+from ansible_collections.rebellions.npu.plugins.module_utils._runfile import execute, forget, note, place
 
 TEXT = b'#!/bin/sh\necho "args: $*"\necho warned >&2\nexit ${1:-0}\n'
 SHA256 = hashlib.sha256(TEXT).hexdigest()
@@ -92,3 +94,16 @@ def test_one_that_is_no_program_is_an_error(tmp_path: pathlib.Path) -> None:
     path = place(str(noise), str(tmp_path / "private"), digest, ME)
     with pytest.raises(NpuError, match="cannot be run"):
         execute(path, digest, [], 5)
+
+
+def test_the_note_says_what_was_installed_and_goes_with_its_directory(tmp_path: pathlib.Path) -> None:
+    host, path = Host(str(tmp_path)), "/var/lib/vendor/driver.json"
+    note(host, path, "3.2.2", SHA256.upper())
+    assert json.loads(host.read_text(path).value) == {"version": "3.2.2", "sha256": SHA256}
+    forget(host, path)
+    forget(host, path)
+    assert not host.exists("/var/lib/vendor") and host.exists("/var/lib")
+    note(host, path, "3.2.2", SHA256)
+    (tmp_path / "var/lib/vendor/other").write_text("x")
+    forget(host, path)
+    assert host.listdir("/var/lib/vendor").value == ["other"]
