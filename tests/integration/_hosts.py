@@ -42,6 +42,23 @@ for top in sys.argv[2:]:
 json.dump(found, sys.stdout)
 """
 
+_POD = """apiVersion: v1
+kind: Pod
+metadata: {name: look-%(node)s, namespace: default}
+spec:
+  nodeSelector: {kubernetes.io/hostname: %(node)s}
+  tolerations: [{key: %(taint)s, operator: Exists}]
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 0
+  containers:
+    - name: look
+      image: lab.local/busybox:1
+      imagePullPolicy: IfNotPresent
+      command: [sh, -c, "%(line)s"]
+      resources: {limits: {%(resource)s: 1}}
+"""
+INSIDE = "for d in /dev/rbln*; do [ -c $d ] && : <$d && echo $d; done; grep -o ' /[^ ]*librbln-[^ ]*' /proc/mounts; rbln-smi --version; :"
+
 Fingerprint = dict[str, list[t.Any]]
 
 
@@ -107,6 +124,7 @@ class Hosts:
                 self.state[host] = "virgin"
             if self.kube:
                 self.lab.kubectl("label", "node", host, NODE_LABEL + "=true", "--overwrite")
+                self.lab.kubectl("taint", "node", host, NODE_LABEL + "=true:NoSchedule", "--overwrite")
 
     def inventory(self, *hosts: str, host_vars: t.Optional[t.Mapping[str, Data]] = None, name: str = "hosts", **variables: t.Any) -> Path:
         """An inventory of these hosts (all when none is named) with the site's variables."""
@@ -147,6 +165,16 @@ class Hosts:
         """{app name: phase} of the pods of the namespace on a node."""
         out = self.lab.kubectl("get", "pods", "-n", NAMESPACE_OF_TESTS, "--field-selector", "spec.nodeName=" + node, "-o", "json").stdout
         return {item["metadata"]["generateName"].rstrip("-"): item["status"]["phase"] for item in json.loads(out)["items"]}
+
+    def look(self, node: str) -> list[str]:
+        """What a pod that asks for one NPU sees: device files that open, mounted libraries, the version of rbln-smi."""
+        name = "look-" + node
+        self.lab.kubectl("delete", "pod", name, "--ignore-not-found", "--wait=true")
+        self.lab.kubectl("apply", "-f", "-", stdin=_POD % {"node": node, "taint": NODE_LABEL, "resource": RESOURCE, "line": INSIDE})
+        self.lab.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/" + name, "--timeout=90s", timeout=120)
+        seen = self.lab.kubectl("logs", name).stdout.split()
+        self.lab.kubectl("delete", "pod", name, "--wait=false")
+        return seen
 
     def objects(self) -> dict[str, Data]:
         """The objects of the namespace as the server has them, without what the server counts, and our labels of each node."""

@@ -23,7 +23,7 @@ FOLDER = WORK / "integration" / str(os.getpid())
 STAGE = FOLDER / "stage"
 STAGED = STAGE / "ansible_collections" / NAMESPACE / NAME
 NAMESPACE_OF_TESTS = "rbln-it"
-# Only these nodes run the pods of the tests, so that other hosts of the lab's cluster are left alone.
+# Label and taint: only these nodes run the pods of the tests, and no pods but these, so that a demo may be up on the same cluster.
 NODE_LABEL = "npu-lab/integration"
 RESOURCE = "rebellions.ai/npu"
 
@@ -126,6 +126,7 @@ CLUSTER: Data = {
     "rbln_operands_helper_image": {"repository": "busybox", "tag": "1"},
     "rbln_operands_device_plugin": {"image": {"repository": "npu-device-plugin", "tag": "1"}},
     "rbln_operands_node_selector": {NODE_LABEL: "true"},
+    "rbln_operands_tolerations": [{"key": NODE_LABEL, "operator": "Exists"}],
     "rbln_operands_wait_timeout": 120,
 }
 
