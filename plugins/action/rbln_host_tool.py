@@ -9,7 +9,7 @@ import typing as t
 
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.rebellions.npu.plugins.module_utils._host_files import combined
+from ansible_collections.rebellions.npu.plugins.module_utils._host_files import ARGUMENTS, combined
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._host_tool import DIRECTORIES, entries, fingerprints
 
@@ -20,16 +20,7 @@ class ActionModule(ActionBase):
 
     def run(self, tmp: t.Optional[str] = None, task_vars: t.Optional[dict[str, t.Any]] = None) -> dict[str, t.Any]:
         result = super().run(tmp, task_vars)
-        _validation, args = self.validate_argument_spec(
-            argument_spec={
-                "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-                "config": {"type": "dict", "default": {}},
-                "units": {"type": "bool", "default": True},
-                "observed": {"type": "dict", "default": {}},
-                "interpreter": {"type": "str"},
-                "root": {"type": "str", "default": "/"},
-            }
-        )
+        _validation, args = self.validate_argument_spec(argument_spec=ARGUMENTS)
         units = args["units"] or args["state"] == "absent"
         try:
             wanted = fingerprints(args["config"], units)

@@ -9,6 +9,7 @@ import typing as t
 
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi_options import form_for
 from ansible_collections.rebellions.npu.plugins.module_utils._inputs import misspelt
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._plan import plan
@@ -69,8 +70,7 @@ class ActionModule(ActionBase):
             return result
         host = variables.get("inventory_hostname", "")
         cdi = dict(cdi_options(wanted), path=wanted["rbln_container_toolkit_cdi_path"])
-        if cdi["form"] == "auto":
-            cdi["form"] = "kubernetes" if seen["rbln_runtimes"]["kubelet"]["present"] else "standalone"
+        cdi["form"] = form_for(cdi["form"], seen["rbln_runtimes"]["kubelet"]["present"])
         result.update(
             planned,
             changed=False,

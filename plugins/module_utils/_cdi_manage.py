@@ -30,14 +30,6 @@ ABSENT = "absent"
 VALIDATE = "validate"
 
 
-def options_from(params: t.Mapping[str, t.Any]) -> CdiOptions:
-    """CdiOptions from parameters of the same names; a missing or null one takes the default."""
-    given = {name: params[name] for name in CdiOptions.__dataclass_fields__ if params.get(name) is not None}
-    options = CdiOptions(**given)
-    options.check()
-    return options
-
-
 def manage(profile: VendorProfile, host: Host, params: t.Mapping[str, t.Any], check: bool = False) -> t.Dict[str, t.Any]:
     """Do what `state` says and return the module's result; with `check` nothing is written. NpuError says what, where and what next."""
     path = params.get("path") or default_path(profile, params.get("form") or "")
@@ -45,9 +37,10 @@ def manage(profile: VendorProfile, host: Host, params: t.Mapping[str, t.Any], ch
     state = params.get("state") or PRESENT
     if state == ABSENT:
         return _absent(host, path, check)
+    options = CdiOptions.read({name: params.get(name) for name in CdiOptions.names()})
     if state == VALIDATE:
-        return _validate(profile, host, options_from(params), path)
-    return _present(profile, host, options_from(params), path, check)
+        return _validate(profile, host, options, path)
+    return _present(profile, host, options, path, check)
 
 
 def _diff(path: str, before: t.Optional[str], after: t.Optional[str]) -> t.Dict[str, str]:

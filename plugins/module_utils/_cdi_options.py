@@ -8,7 +8,7 @@ from __future__ import annotations
 import posixpath
 import re
 import typing as t
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from ._model import NpuError, Problem
 from ._vendor import VendorProfile
@@ -25,6 +25,7 @@ SELINUX_CONTEXTS = ("auto", "none", "z", "Z")
 HOOK_MODES = ("auto", "on", "off")
 ZERO_DEVICES = ("fail", "skip", "remove")
 SPEC_DIRS = ("/etc/cdi", "/var/run/cdi")
+SPEC_SUFFIXES = (".json", ".yaml")
 
 # What every container brings itself: the C and C++ run time. Mounting the host's over it breaks programs.
 RUNTIME_LIBRARIES = (
@@ -77,6 +78,20 @@ class CdiOptions:
     machine: t.Optional[str] = None
     spec_dirs: t.Sequence[str] = SPEC_DIRS
 
+    @classmethod
+    def names(cls) -> t.List[str]:
+        return [one.name for one in fields(cls)]
+
+    @classmethod
+    def read(cls, given: t.Mapping[str, t.Any]) -> "CdiOptions":
+        """Options from values by name; a null one takes the default. NpuError when a name or a value is not one this understands."""
+        for name in given:
+            if name not in cls.names():
+                raise NpuError("cdi: %r is no option of a CDI specification." % name, "Use one of: path, %s." % ", ".join(cls.names()))
+        options = cls(**{name: value for name, value in given.items() if value is not None})
+        options.check()
+        return options
+
     def check(self) -> None:
         """NpuError when a value is not one this understands."""
         for name, value, allowed in (
@@ -122,6 +137,13 @@ class CdiResult:
     tools: t.List[str] = field(default_factory=list)
 
 
+def form_for(form: str, kubelet: bool) -> str:
+    """The form itself, or for auto the one that fits: on a node of a cluster the device plugin gives out the devices."""
+    if form != AUTO:
+        return form
+    return KUBERNETES if kubelet else STANDALONE
+
+
 def default_path(profile: VendorProfile, form: str = STANDALONE) -> str:
     """The path the vendor's own consumers read."""
     return "/var/run/cdi/%s.yaml" % (profile.cdi_storage_stem if form == STORAGE else profile.cdi_file_stem)
@@ -130,7 +152,7 @@ def default_path(profile: VendorProfile, form: str = STANDALONE) -> str:
 def format_of(path: str, wanted: t.Optional[str] = None) -> str:
     """The format a spec file's name asks for; NpuError when no CDI reader would load it or `wanted` says otherwise."""
     extension = posixpath.splitext(path)[1]
-    if extension not in (".yaml", ".json"):
+    if extension not in SPEC_SUFFIXES:
         raise NpuError("%s does not end in .yaml or .json, so no container runtime reads it." % path, "Give the path one of these endings.")
     if not path.startswith("/"):
         raise NpuError("The path %s is not absolute." % path, "Give an absolute path.")

@@ -18,6 +18,16 @@ from ._host import Host
 
 Entry = t.Mapping[str, t.Any]
 
+# As AnsibleModule wants it, for the module that installs the host tool and for its part on the controller.
+ARGUMENTS: t.Dict[str, t.Dict[str, t.Any]] = {
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "config": {"type": "dict", "default": {}},
+    "units": {"type": "bool", "default": True},
+    "observed": {"type": "dict", "default": {}},
+    "interpreter": {"type": "str"},
+    "root": {"type": "str", "default": "/"},
+}
+
 
 def fingerprint(content: bytes, mode: int) -> str:
     """Of a file's bytes without a first line that names an interpreter, and its mode."""

@@ -13,6 +13,7 @@ import re
 import shlex
 import typing as t
 
+from ._cdi_options import SPEC_SUFFIXES
 from ._host import FAILED, VALUE, Host, Probe
 from ._model import NpuError
 from ._vendor import VendorProfile
@@ -21,7 +22,6 @@ INSTALLED = ".driver-ctr-ready"
 READY = "driver-ready"
 TOOLKIT = "toolkit-ready"
 MARKERS = (INSTALLED, READY, TOOLKIT)
-SPEC_SUFFIXES = (".json", ".yaml")
 
 _LINE = re.compile(r"^([A-Za-z_][A-Za-z0-9_]*)=(.*)$")
 _PLAIN = re.compile(r"^[A-Za-z0-9_@%+=:,./-]*$")

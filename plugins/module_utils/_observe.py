@@ -10,7 +10,7 @@ import typing as t
 from dataclasses import dataclass, replace
 
 from ._cdi import compare
-from ._cdi_options import AUTO, KUBERNETES, STANDALONE, CdiOptions
+from ._cdi_options import AUTO, CdiOptions, form_for
 from ._facts import observe as observe_facts
 from ._host import Host
 from ._host_files import compare_files
@@ -43,10 +43,9 @@ def _plain(value: t.Any) -> t.Any:
 
 
 def cdi_options(settings: Settings, runtimes: t.Mapping[str, t.Any]) -> CdiOptions:
-    """The CDI options with the form decided: a node gets the kubernetes form, because there the device plugin gives out the devices."""
-    if settings.cdi.form != AUTO:
-        return settings.cdi
-    return replace(settings.cdi, form=KUBERNETES if runtimes["kubelet"]["present"] else STANDALONE)
+    """The CDI options with the form decided by what runs on the host."""
+    form = settings.cdi.form
+    return replace(settings.cdi, form=form_for(form, form == AUTO and runtimes["kubelet"]["present"]))
 
 
 def look(profile: VendorProfile, host: Host, settings: Settings) -> Look:

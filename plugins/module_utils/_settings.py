@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import posixpath
 import typing as t
 from dataclasses import dataclass
@@ -95,12 +94,7 @@ def read_settings(profile: VendorProfile, params: t.Mapping[str, t.Any], markers
     """Settings from complete parameters. NpuError when the CDI options are not ones that are known."""
     cdi = dict(params["cdi"] or {})
     path = cdi.pop("path", None) or params["cdi_path"] or default_path(profile)
-    known = [field.name for field in dataclasses.fields(CdiOptions)]
-    for key in cdi:
-        if key not in known:
-            raise NpuError("cdi: %r is no option of a CDI specification." % key, "Use one of: path, %s." % ", ".join(known))
-    options = CdiOptions(**{key: value for key, value in cdi.items() if value is not None})
-    options.check()
+    options = CdiOptions.read(cdi)
     return Settings(
         facts={"smi_timeout": params["timeout"], "command_timeout": params["timeout"], "expected_addresses": params["expected_addresses"]},
         runtimes=RuntimeOptions(

@@ -97,7 +97,7 @@ import sys
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
-from ansible_collections.rebellions.npu.plugins.module_utils._host_files import install, remove
+from ansible_collections.rebellions.npu.plugins.module_utils._host_files import ARGUMENTS, install, remove
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 
 TELL = (["systemctl", "daemon-reload"], ["udevadm", "control", "--reload"])
@@ -105,16 +105,11 @@ TELL = (["systemctl", "daemon-reload"], ["udevadm", "control", "--reload"])
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-            "config": {"type": "dict", "default": {}},
-            "units": {"type": "bool", "default": True},
-            "observed": {"type": "dict", "default": {}},
-            "interpreter": {"type": "str"},
-            "root": {"type": "str", "default": "/"},
-            "files": {"type": "list", "elements": "dict", "default": []},
-            "directories": {"type": "list", "elements": "str", "default": []},
-        },
+        argument_spec=dict(
+            ARGUMENTS,
+            files={"type": "list", "elements": "dict", "default": []},
+            directories={"type": "list", "elements": "str", "default": []},
+        ),
         supports_check_mode=True,
     )
     params = module.params

@@ -144,6 +144,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._observe import look_for, prove_look
 from ansible_collections.rebellions.npu.plugins.module_utils._settings import ARGUMENTS, complete, merge, read_settings
+from ansible_collections.rebellions.npu.plugins.module_utils._validate import MARKER_MODES
 from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
 
 
@@ -151,7 +152,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec=dict(
             ARGUMENTS,
-            markers={"type": "str", "choices": ["write", "keep", "remove", "remove_toolkit"], "default": "write"},
+            markers={"type": "str", "choices": list(MARKER_MODES), "default": "write"},
             fail_on_blocking={"type": "bool", "default": True},
             options={"type": "dict", "default": {}},
         ),
