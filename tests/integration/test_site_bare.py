@@ -35,44 +35,43 @@ def untouched(hosts: Hosts, host: str, before: t.Optional[Fingerprint] = None) -
 
 def test_containerd_without_cdi_is_refused_D06_containerd_no_cdi(bare: Hosts) -> None:
     bare.virgin(OLD)
-    for mode in ([], ["--check"]):
-        run = play("site", bare.inventory(OLD), *mode)
-        assert run.code == 2 and run.stats[OLD]["changed"] == 0 and len(run.failed()) == 1
-        assert "upgrade containerd to 1.7 or newer" in run.failed()[0].msg and "Nothing was changed on it-c" in run.failed()[0].msg
-        assert {one.play for one in run.results} == {"1 Discover", "2 Preflight"}
+    run = play("site", bare.inventory(OLD))
+    assert run.code == 2 and run.stats[OLD]["changed"] == 0 and len(run.failed()) == 1
+    assert "upgrade containerd to 1.7 or newer" in run.failed()[0].msg and "Nothing was changed on it-c" in run.failed()[0].msg
+    assert {one.play for one in run.results} == {"1 Discover", "2 Preflight"}
     untouched(bare, OLD)
 
 
-def by_digest() -> Data:
-    return {**runfile("3.2.2"), "rbln_driver_runfile_sha256": "0" * 64}
-
-
-REFUSED = {
-    "version-as-float-A04-string-bools": ({"rbln_driver_version": 3.2}, "rbln_driver_version", "Quote it", 0),
-    "word-for-a-bool-A04-string-bools": ({"rbln_driver_replace": "perhaps"}, "rbln_driver_replace", "true or false", 0),
-    "unknown-choice": ({"rbln_container_toolkit_runtime_restart": "now"}, "rbln_container_toolkit_runtime_restart", "if_required", 0),
-    "another-digest": (by_digest(), "not " + "0" * 64, "nothing was sent", 2),
-    "package-with-another-digest": (
+# {case: (inputs, words of the message, executions on the host: none, or one look and the ready files taken away)}
+REFUSED: dict[str, tuple[Data, tuple[str, ...], int]] = {
+    "A04-string-bools-float": ({"rbln_driver_version": 3.2}, ("rbln_driver_version", "Quote it"), 0),
+    "A04-string-bools-word": ({"rbln_driver_replace": "perhaps"}, ("rbln_driver_replace", "true or false"), 0),
+    "choice": ({"rbln_container_toolkit_runtime_restart": "now"}, ("rbln_container_toolkit_runtime_restart", "if_required"), 0),
+    "digest": ({"rbln_driver_runfile_sha256": "0" * 64}, ("not " + "0" * 64, "nothing was sent"), 2),
+    "no-runfile": ({"rbln_driver_runfile": "/nowhere.run"}, ("/nowhere.run", "Next:"), 2),
+    "package-digest": (
         {
             "rbln_driver_source": "package",
             "rbln_driver_package_files": [{"path": str(payload_dir() / "apt/librbln_3.2.2_amd64.deb"), "sha256": "1" * 64}],
         },
-        "not " + "1" * 64,
-        "nothing was sent",
+        ("not " + "1" * 64, "nothing was sent"),
         2,
     ),
-    "package-without-a-name": ({"rbln_driver_source": "package"}, "rbln_driver_package_names", "Next:", 2),
+    "no-package": ({"rbln_driver_source": "package"}, ("rbln_driver_package_names", "Next:"), 2),
 }
 
 
-@pytest.mark.parametrize("case", sorted(REFUSED))
-def test_refused_inputs_leave_the_host_alone(case: str, bare: Hosts) -> None:
+def test_refused_inputs_leave_the_host_alone_A04_string_bools(bare: Hosts) -> None:
+    """Each case is a host of the inventory; all are the same machine."""
     bare.virgin(E)
-    extra, name, remedy, most = REFUSED[case]
-    run = play("site", bare.inventory(E), extra=extra)
-    assert run.code == 2 and run.stats[E]["failures"] == 1 and run.changed() == []
-    assert name in run.failed()[-1].msg and remedy in run.failed()[-1].msg, run.failed()[-1].msg
-    assert len(run.executions) <= most, run.executions
+    where = bare.inventory(*REFUSED, host_vars={case: {"ansible_host": E, **row[0]} for case, row in REFUSED.items()}, rbln_serial=len(REFUSED))
+    run = play("site", where)
+    assert run.code == 2 and sorted(run.stats) == sorted(REFUSED) and run.changed() == []
+    for case, (_inputs, words, _executions) in REFUSED.items():
+        last = run.failed(case)[-1]
+        assert run.stats[case]["failures"] == 1 and all(word in last.msg for word in words), (case, last.msg)
+    assert {name for name, _line in run.executions} == {E}
+    assert len(run.executions) == sum(row[2] for row in REFUSED.values()), run.executions
     untouched(bare, E)
 
 
@@ -166,31 +165,45 @@ def test_awx_job_from_nothing_with_a_survey_A04_string_bools(bare: Hosts, tmp_pa
     bare.state[E] = "done"
 
 
-@pytest.mark.parametrize("book", ["discover", "plan", "validate"])
-def test_the_small_playbooks_on_a_finished_host(book: str, bare: Hosts) -> None:
+def test_the_small_playbooks_on_a_finished_host(bare: Hosts) -> None:
     bare.done(E)
     before = fingerprint(bare.lab, E)
-    run = play(book, bare.inventory(E)).unchanged([E])
+    run = play("discover", bare.inventory(E), "playbooks/plan.yml", "playbooks/validate.yml").unchanged([E])
     untouched(bare, E, before)
-    if book == "plan":
-        assert run.one("Show the plan", E).data["msg"]["steps"] == []
-    if book == "validate":
-        proof = run.one("Prove the host and write the ready files", E).data["ansible_facts"]["rbln_proof"]
-        assert len(proof["checks"]) > 15 and {check["ok"] for check in proof["checks"] if check["severity"] == "error"} <= {True, None}
+    assert run.one("Show what was found", E).data["msg"]["counts"]["usable"] == 2
+    assert run.one("Show the plan", E).data["msg"]["steps"] == []
+    proof = run.one("Prove the host and write the ready files", E).data["ansible_facts"]["rbln_proof"]
+    assert len(proof["checks"]) > 15 and {check["ok"] for check in proof["checks"] if check["severity"] == "error"} <= {True, None}
 
 
-def role_play(tmp_path: Path, role: str) -> Path:
-    tasks = [{"name": "Alone", "ansible.builtin.import_role": {"name": "rebellions.npu." + role}}]
-    book = tmp_path / "role.yml"
-    book.write_text(json.dumps([{"name": "Role alone", "hosts": "npu_nodes", "gather_facts": False, "tasks": tasks}]))
-    return book
+def role_play(tmp_path: Path, *roles: str) -> Path:
+    """A playbook with a play for each role, in the order given; a play knows nothing of the others but their facts."""
+    book = [
+        {
+            "name": role,
+            "hosts": "npu_nodes",
+            "gather_facts": False,
+            "tasks": [{"name": "Alone", "ansible.builtin.import_role": {"name": "rebellions.npu." + role}}],
+        }
+        for role in roles
+    ]
+    path = tmp_path / "role.yml"
+    path.write_text(json.dumps(book))
+    return path
 
 
-@pytest.mark.parametrize("role", ["rbln_discover", "rbln_preflight", "rbln_driver", "rbln_container_toolkit", "rbln_validator"])
-def test_each_role_alone_on_a_finished_host(role: str, bare: Hosts, tmp_path: Path) -> None:
+def test_each_role_alone_on_a_finished_host(bare: Hosts, tmp_path: Path) -> None:
     bare.done(E)
-    run = play(role_play(tmp_path, role), bare.inventory(E)).unchanged([E])
-    assert len(run.results) > 1 and 1 <= len(run.executions) <= 2, run.executions
+    roles = ["rbln_validator", "rbln_container_toolkit", "rbln_driver", "rbln_preflight", "rbln_discover"]
+    names = {"as-" + role.replace("_", "-"): role for role in roles}
+    book = json.loads(role_play(tmp_path, *roles).read_text())
+    for one, host in zip(book, names):
+        one["hosts"] = host
+    (tmp_path / "role.yml").write_text(json.dumps(book))
+    run = play(tmp_path / "role.yml", bare.inventory(*names, host_vars={name: {"ansible_host": E} for name in names})).unchanged(list(names))
+    assert {one.play: one.host for one in run.results} == {role: host for host, role in names.items()}
+    # One look each: nobody has planned before, and nothing is left to do.
+    assert len(run.executions) == len(roles), run.executions
 
 
 def test_a_role_alone_is_not_misled_by_stale_facts(bare: Hosts, tmp_path: Path) -> None:
@@ -281,5 +294,3 @@ def test_a_driver_from_a_repository_and_the_failure_budget(bare: Hosts, tmp_path
     play("remove", where).good([E])
     assert bare.lab.exec(E, "dpkg-query -W 'rebellions*' 'rbln*' 'librbln*' 2>/dev/null | grep -v '\t$' || :").stdout == ""
     assert bare.lab.exec(E, "ls /etc/apt/sources.list.d/rebellions* /etc/apt/keyrings/rebellions* 2>/dev/null || :").stdout == ""
-
-
