@@ -10,12 +10,10 @@ module: rbln_config_write
 short_description: Read or replace a set of configuration files as one
 version_added: 0.1.0
 description:
-  - The one writer of configuration files on a host; M(rebellions.npu.rbln_runtime_config) computes what it writes. It can be used alone for a set of
-    files that
-    must change together.
+  - The one writer of configuration files on a host; M(rebellions.npu.rbln_runtime_config) computes what it writes. It can be used alone for a set
+    of files that must change together.
   - Takes a lock, checks that every file still is what the caller saw, stages the new files beside the old ones, lets the program that reads them
-    judge the whole
-    set, keeps one backup of each original, and renames. Owner, mode, extended attributes (SELinux label) and symbolic links are kept.
+    judge the whole set, keeps one backup of each original, and renames. Owner, mode, extended attributes (SELinux label) and symbolic links are kept.
   - When anything fails, every file is as it was. When a run was stopped in the middle, the next one makes the set whole and removes what was left.
 author:
   - The rebellions.npu authors (@rebellions-npu)

@@ -23,9 +23,9 @@ description:
     in address order.
 extends_documentation_fragment:
   - rebellions.npu._attributes
-  - rebellions.npu._attributes.READS
-  - rebellions.npu._attributes.FACTS
-  - rebellions.npu._attributes.GROUP
+  - rebellions.npu._attributes.reads
+  - rebellions.npu._attributes.facts
+  - rebellions.npu._attributes.group
 author:
   - The rebellions.npu authors (@rebellions-npu)
 options:
@@ -76,7 +76,6 @@ seealso:
 """
 
 EXAMPLES = r"""
----
 - name: Gather the facts
   rebellions.npu.rbln_driver_facts:
   become: true

@@ -45,18 +45,23 @@ options:
     description: For V(judge), what the acting host registered.
     type: dict
     default: {}
+extends_documentation_fragment:
+  - rebellions.npu._attributes
+  - rebellions.npu._attributes.writes
+  - rebellions.npu._attributes.group
 attributes:
   check_mode:
-    description: Can run in check mode and return what would change; writes are dry runs of the API server.
-    support: full
+    details:
+      - Writes are dry runs of the API server.
   diff_mode:
-    description: Returns details on what has changed in diff mode; the content of secrets is hidden.
-    support: full
+    details:
+      - The content of secrets is hidden.
   action:
-    description: Runs on the controller.
+    description: Has a corresponding action plugin, which does all of it on the controller.
     support: full
 seealso:
   - module: rebellions.npu.rbln_plan
+  - module: rebellions.npu.rbln_validate
 """
 
 EXAMPLES = r"""
@@ -76,6 +81,38 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+member:
+  description: The host as a member of its cluster; C(cluster) is empty for a host without one.
+  returned: when O(act=member)
+  type: dict
+tasks:
+  description: The task file of the role that does the work for the host's cluster.
+  returned: when O(act=member)
+  type: str
+  sample: present.yml
+wait:
+  description: Whether the role waits for pods and NPUs; never in check mode.
+  returned: when O(act=member)
+  type: bool
+actors:
+  description: For each host with a cluster the host that acts for it.
+  returned: when O(act=clusters)
+  type: dict
+  sample: {npu1: npu1, npu2: npu1}
+members:
+  description: For each acting host the records of the members of its cluster.
+  returned: when O(act=clusters)
+  type: dict
+clusters:
+  description: The clusters of this run.
+  returned: when O(act=clusters)
+  type: list
+  elements: str
+path:
+  description: The file with the manifests.
+  returned: when O(act=render)
+  type: str
+  sample: /srv/manifests/rbln-system.yaml
 objects:
   description: What happened to each object, for V(apply) and V(absent).
   returned: when O(act=apply) or O(act=absent)

@@ -34,19 +34,19 @@ options:
     description: Fail the host when the plan holds a stop. Nothing has been changed at that point.
     type: bool
     default: true
+extends_documentation_fragment:
+  - rebellions.npu._attributes
+  - rebellions.npu._attributes.reads
+  - rebellions.npu._attributes.facts
+  - rebellions.npu._attributes.group
 attributes:
-  check_mode:
-    description: Can run in check mode and return what it would return without it.
-    support: full
-  diff_mode:
-    description: Returns details on what has changed in diff mode.
-    support: none
-    details: Nothing is changed.
   action:
-    description: Runs on the controller.
+    description: Has a corresponding action plugin, which does all of it on the controller.
     support: full
 seealso:
   - module: rebellions.npu.rbln_observe
+  - module: rebellions.npu.rbln_cdi_spec
+  - module: rebellions.npu.rbln_validate
 """
 
 EXAMPLES = r"""

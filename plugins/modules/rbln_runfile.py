@@ -50,19 +50,28 @@ options:
   staged:
     description: Where the action plugin has put the file on the host. Not for use in playbooks.
     type: path
+extends_documentation_fragment:
+  - rebellions.npu._attributes
+  - rebellions.npu._attributes.group
 attributes:
   check_mode:
-    description: Verifies the file on the controller and reports a change; nothing is transferred or run.
     support: full
+    details:
+      - Verifies the file on the controller and reports a change; nothing is transferred or run.
   diff_mode:
-    description: Returns details on what has changed in diff mode.
     support: none
-    details: What an installer changes is not known beforehand.
+    details:
+      - What an installer changes is not known beforehand.
+  idempotent:
+    support: none
+    details:
+      - The installer runs each time.
   action:
-    description: The file is verified and sent by an action plugin.
+    description: Has a corresponding action plugin, which verifies the file on the controller and sends it.
     support: full
 seealso:
   - module: rebellions.npu.rbln_driver_facts
+  - module: rebellions.npu.rbln_plan
 """
 
 EXAMPLES = r"""

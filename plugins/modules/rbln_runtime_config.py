@@ -2,7 +2,6 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Documentation of the action plugin of this name; the host part is rbln_config_write."""
 
 from __future__ import annotations
 
@@ -20,11 +19,10 @@ description:
   - docker - C(features.cdi) in F(/etc/docker/daemon.json), from 25.0 on. From 28.2 on only an explicit C(false) is changed.
   - CRI-O - C(cdi_spec_dirs) in F(/etc/crio/crio.conf.d/99-rbln.conf), when the effective directories do not hold O(spec_dirs). It has no switch.
   - podman - nothing; it always reads CDI specifications.
-  - Comments, order, indentation, quotes, line ends, byte order mark, mode, owner, SELinux label and symbolic links are kept. A file that is not valid
-    is refused with
-    its line and column and stays as it is.
-  - The new files are judged by the runtime itself before they replace the old ones - what it loads may differ in these keys only - and are written as
-    one set.
+  - Comments, order, indentation, quotes, line ends, byte order mark, mode, owner, SELinux label and symbolic links are kept. A file that is not
+    valid is refused with its line and column and stays as it is.
+  - The new files are judged by the runtime itself before they replace the old ones - what it loads may differ in these keys only - and are written
+    as one set.
   - Restarts nothing; RV(restart_required) and RV(restart_units) say what has to be.
 author:
   - The rebellions.npu authors (@rebellions-npu)
@@ -34,8 +32,7 @@ options:
   state:
     description:
       - V(absent) takes out exactly what V(present) has added, by the record in F(/var/lib/rebellions-npu/runtime-config.json). A file that nobody
-        changed since gets
-        its old bytes back; in others only the added keys go.
+        changed since gets its old bytes back; in others only the added keys go.
     type: str
     choices: [present, absent]
     default: present
@@ -72,7 +69,7 @@ extends_documentation_fragment:
   - rebellions.npu._attributes.group
 attributes:
   action:
-    description: Indicates this has a corresponding action plugin so some parts of the options can be executed on the controller.
+    description: Has a corresponding action plugin, which computes the new files on the controller.
     support: full
 notes:
   - On a host where nothing has to change, and O(runtimes) is given, nothing is run there. A change costs two remote executions.

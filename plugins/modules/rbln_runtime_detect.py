@@ -2,22 +2,20 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Facts about the container runtimes of a host."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: rbln_runtime_detect
 short_description: Detect container runtimes and their effective CDI state
 version_added: 0.1.0
 description:
   - Finds every container runtime of the host - containerd, docker, cri-o, podman, and the containerd of k3s, rke2, k0s and microk8s -
     and returns its version, unit and flags, socket, configuration files in the order the runtime reads them, and its effective CDI state.
-  - Says which runtime the kubelet uses, what would have to change so that CDI specs in O(spec_dir) are seen, and why.
+  - Says which runtime the kubelet uses, what would have to change so that CDI specifications in O(spec_dir) are seen, and why.
   - Where the host does not say which runtime matters, that is the answer (RV(ansible_facts.rbln_runtimes.ambiguous)); nothing is guessed.
   - The runtime's own loader is asked for the effective configuration when it can run; else the files are read with the semantics of its release.
-  - Changes nothing on the host.
+  - Nothing is changed.
 author:
   - The rebellions.npu authors (@rebellions-npu)
 options:
@@ -36,50 +34,48 @@ options:
     choices: [containerd, docker, cri-o, podman]
     default: []
   kubelet_endpoint:
-    description:
-      - Endpoint of the runtime that the kubelet uses, as a path or with C(unix://). It wins over what the host says.
+    description: Endpoint of the runtime that the kubelet uses, as a path or with C(unix://). It wins over what the host says.
     type: str
     default: ""
   spec_dir:
-    description:
-      - Directory in which the CDI spec lies and which the runtimes must therefore read.
+    description: Directory in which the CDI specification lies and which the runtimes must therefore read.
     type: path
     default: /var/run/cdi
   timeout:
-    description:
-      - Seconds that each command may take.
+    description: Seconds that each command may take.
     type: float
     default: 10.0
 extends_documentation_fragment:
-  - ansible.builtin.action_common_attributes
-  - ansible.builtin.action_common_attributes.facts
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: none
-  facts:
-    support: full
-  platform:
-    support: full
-    platforms: linux
-seealso:
-  - module: rebellions.npu.rbln_runtime_config
+  - rebellions.npu._attributes
+  - rebellions.npu._attributes.reads
+  - rebellions.npu._attributes.facts
+  - rebellions.npu._attributes.group
 notes:
   - Run it as root; without it some processes and sockets cannot be looked at.
+seealso:
+  - module: rebellions.npu.rbln_runtime_config
+  - module: rebellions.npu.rbln_cdi_spec
+  - module: rebellions.npu.rbln_observe
 """
 
 EXAMPLES = r"""
 - name: Detect the container runtimes
   rebellions.npu.rbln_runtime_detect:
+  become: true
 
 - name: Say which runtime matters on a host that does not say it itself
   rebellions.npu.rbln_runtime_detect:
     runtime: [containerd]
+  become: true
+
+- name: Show what would have to change so that containers get NPUs
+  ansible.builtin.debug:
+    msg: "{{ ansible_facts.rbln_runtimes.runtimes | selectattr('selected') | map(attribute='changes') | flatten }}"
 
 - name: Look into an image
   rebellions.npu.rbln_runtime_detect:
     root: /mnt/image
+  become: true
 """
 
 RETURN = r"""
@@ -89,7 +85,7 @@ ansible_facts:
   type: dict
   contains:
     rbln_runtimes:
-      description: Container runtimes; C(docs/schemas/rbln_runtimes.schema.json) is the schema.
+      description: The container runtimes and the kubelet, described by C(docs/schemas/rbln_runtimes.schema.json).
       returned: success
       type: dict
       contains:
@@ -251,9 +247,9 @@ def main() -> None:
     )
     params = module.params
     if not params["spec_dir"].startswith("/"):
-        module.fail_json(msg="spec_dir is %r; give the absolute path of the directory that holds the CDI spec" % params["spec_dir"])
+        module.fail_json(msg="spec_dir is %r. Next: give the absolute path of the directory that holds the CDI specification." % params["spec_dir"])
     if params["timeout"] <= 0:
-        module.fail_json(msg="timeout is %g; give a number of seconds above zero" % params["timeout"])
+        module.fail_json(msg="timeout is %g. Next: give a number of seconds above zero." % params["timeout"])
     options = RuntimeOptions(
         runtimes=tuple(params["runtime"]),
         kubelet_endpoint=params["kubelet_endpoint"],

@@ -40,6 +40,8 @@ options:
     default: true
 seealso:
   - module: rebellions.npu.rbln_observe
+  - module: rebellions.npu.rbln_host_tool
+  - module: rebellions.npu.rbln_cdi_spec
 """
 
 EXAMPLES = r"""

@@ -54,8 +54,8 @@ def test_a_tree_is_looked_at_and_left_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "params, message",
     [
-        ({"spec_dir": "cdi"}, "spec_dir is 'cdi'; give the absolute path"),
-        ({"timeout": 0}, "timeout is 0; give a number of seconds above zero"),
+        ({"spec_dir": "cdi"}, "spec_dir is 'cdi'. Next: give the absolute path"),
+        ({"timeout": 0}, "timeout is 0. Next: give a number of seconds above zero"),
         ({"runtime": ["containerd", "lxc"]}, "value of runtime must be one or more of"),
     ],
 )
