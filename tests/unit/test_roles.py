@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -102,3 +103,27 @@ def test_meta_and_readme(role: str) -> None:
     assert meta["galaxy_info"]["min_ansible_version"] == "2.16"
     assert not meta.get("dependencies")
     assert f"rebellions.npu.{role}" in (ROOT / "roles" / role / "README.md").read_text(encoding="utf-8")
+
+
+OWN = re.compile(r"^rbln_(container_toolkit|discover|driver|operands|preflight|validator)_|^rbln_(runtimes|observed|plan|proof|failure)$")
+
+
+def test_shared_inputs_are_documented_once_and_all_of_them() -> None:
+    """The inputs that roles and playbooks read and that carry no role's name are the rows of docs/inputs.md."""
+    sources = [*(ROOT / "roles").glob("*/defaults/main.yml"), *(ROOT / "playbooks").glob("*.yml")]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sources)
+    read = {name for name in re.findall(r"(?<![\w.])rbln_[a-z_]+", text) if not OWN.search(name) and name not in (*ROLES,)}
+    rows = re.findall(r"^\| (`rbln_[^|]+)\|[^|]+\|[^|]+\|[^|]+\|$", (ROOT / "docs/inputs.md").read_text(encoding="utf-8"), re.M)
+    documented = [name for row in rows for name in re.findall(r"`(rbln_\w+)`", row)]
+    assert "rbln_registry" in read and sorted(documented) == sorted(read)
+
+
+def test_shared_inputs_reach_the_inputs_that_are_named() -> None:
+    rows = re.findall(r"^\| (`rbln_[^|]+)\|[^|]+\|[^|]+\|([^|]+)\|$", (ROOT / "docs/inputs.md").read_text(encoding="utf-8"), re.M)
+    given = {name: str(value) for role in ROLES for name, value in defaults(role).items()}
+    for shared, readers in rows:
+        names = re.findall(r"`(rbln_\w+)`", shared)
+        for reader in re.findall(r"`(rbln_\w+)`", readers):
+            assert any(name in given[reader] for name in names), reader
+        for name in names if "playbook" not in readers else ():
+            assert {reader for reader, value in given.items() if re.search(r"\b%s\b" % name, value)} <= set(re.findall(r"`(rbln_\w+)`", readers))
