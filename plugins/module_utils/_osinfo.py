@@ -12,17 +12,24 @@ import typing as t
 from ._host import Host, Probe
 
 UBUNTU_CODENAMES = {
+    "xenial": "16.04",
     "bionic": "18.04",
     "focal": "20.04",
     "jammy": "22.04",
+    "kinetic": "22.10",
+    "lunar": "23.04",
+    "mantic": "23.10",
     "noble": "24.04",
+    "oracular": "24.10",
     "plucky": "25.04",
     "questing": "25.10",
     "resolute": "26.04",
 }
-DEBIAN_CODENAMES = {"buster": "10", "bullseye": "11", "bookworm": "12", "trixie": "13", "forky": "14"}
+DEBIAN_CODENAMES = {"stretch": "9", "buster": "10", "bullseye": "11", "bookworm": "12", "trixie": "13", "forky": "14", "duke": "15"}
 REDHAT_IDS = ("rhel", "centos", "rocky", "almalinux", "ol", "fedora", "scientific", "virtuozzo", "circle", "eurolinux", "miraclelinux", "amzn")
 SUSE_IDS = ("sles", "sle_hpc", "sled", "opensuse", "opensuse-leap", "opensuse-tumbleweed", "suse")
+# Sold under other names, with the releases of SLES.
+SLES_EDITIONS = ("sles", "sled", "sle_")
 # Built from the RHEL sources release by release, so their version is the base's version.
 REDHAT_REBUILDS = ("rhel", "rocky", "almalinux", "ol", "centos", "circle", "eurolinux", "miraclelinux", "scientific")
 ELF_MACHINES = {3: "i686", 21: "ppc64le", 22: "s390x", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64", 258: "loongarch64"}
@@ -31,7 +38,7 @@ ELF_MACHINES = {3: "i686", 21: "ppc64le", 22: "s390x", 40: "armv7l", 62: "x86_64
 def parse_os_release(text: str) -> dict[str, str]:
     """KEY=value lines with shell quoting; comments and lines that are no assignment are passed over."""
     found: dict[str, str] = {}
-    for line in text.splitlines():
+    for line in text.lstrip("\ufeff").splitlines():
         match = re.match(r"^\s*([A-Za-z_][A-Za-z0-9_]*)=(.*)$", line)
         if not match:
             continue
@@ -57,20 +64,25 @@ def _family(names: t.Sequence[str]) -> t.Optional[str]:
 
 def _base(fields: t.Mapping[str, str], name: str, family: t.Optional[str]) -> t.Tuple[t.Optional[str], t.Optional[str]]:
     version = fields.get("VERSION_ID") or None
-    like = fields.get("ID_LIKE", "").split()
-    if name in ("ubuntu", "debian", "fedora", "amzn") or family == "suse":
+    like = fields.get("ID_LIKE", "").lower().split()
+    own = fields.get("VERSION_CODENAME", "").lower()
+    if name in ("ubuntu", "debian", "fedora", "amzn"):
         return name, version
-    ubuntu = fields.get("UBUNTU_CODENAME", "")
+    if family == "suse":
+        return ("sles" if name.startswith(SLES_EDITIONS) else name), version
+    ubuntu = fields.get("UBUNTU_CODENAME", "").lower()
     if ubuntu or "ubuntu" in like:
-        return "ubuntu", UBUNTU_CODENAMES.get(ubuntu)
+        return "ubuntu", UBUNTU_CODENAMES.get(ubuntu or own)
     if "debian" in like:
-        codename = fields.get("DEBIAN_CODENAME") or fields.get("VERSION_CODENAME", "")
-        return "debian", DEBIAN_CODENAMES.get(codename)
+        return "debian", DEBIAN_CODENAMES.get(fields.get("DEBIAN_CODENAME", "").lower() or own)
     if name in REDHAT_REBUILDS:
         return "rhel", version
     if family == "redhat":
-        platform = re.match(r"^platform:el([0-9]+)$", fields.get("PLATFORM_ID", ""))
-        return ("rhel", platform.group(1)) if platform else ("fedora", None)
+        platform = re.match(r"^platform:(el|f)([0-9]+)$", fields.get("PLATFORM_ID", ""))
+        if platform:
+            rhel = platform.group(1) == "el"
+            return ("rhel", fields.get("RHEL_VERSION") or platform.group(2)) if rhel else ("fedora", platform.group(2))
+        return ("rhel" if "rhel" in like or "centos" in like else "fedora"), None
     return (name or None), version
 
 
@@ -114,7 +126,7 @@ def read_os(host: Host) -> t.Tuple[dict[str, t.Any], Probe]:
     probe = Probe("absent", None, "no os-release file")
     for path in ("/etc/os-release", "/usr/lib/os-release"):
         probe = host.read_text(path)
-        if probe.ok or probe.state != "absent":
+        if probe.get("").strip() or probe.state not in ("absent", "value"):
             break
     fields = parse_os_release(probe.get(""))
     described = describe_os(fields, host.read_text("/etc/debian_version").get("") if fields.get("ID") == "debian" else "")
