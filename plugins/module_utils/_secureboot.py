@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import typing as t
 
 from ._host import ABSENT, Host, Probe
@@ -24,13 +25,13 @@ UNKNOWN = "unknown"
 
 def parse_mokutil(text: str) -> str:
     """Meaning of what `mokutil --sb-state` printed (both streams); its exit code says nothing reliable on BIOS machines."""
-    lowered = text.lower()
-    if "efi variables are not supported" in lowered or "doesn't support secure boot" in lowered:
+    lowered = " ".join(re.sub(r"secure[ -]?boot:?", "secureboot", text.lower().replace("\u2019", "'")).split())
+    if re.search(r"efi variables (?:are )?not supported|(?:doesn't|does not) support secureboot|secureboot (?:is )?(?:not supported|unsupported)", lowered):
         return UNSUPPORTED
-    if "secureboot enabled" in lowered:
+    if re.search(r"secureboot (?:is )?enabled", lowered):
         return NOT_ENFORCED if "validation is disabled in shim" in lowered else ENABLED
-    if "secureboot disabled" in lowered:
-        return SETUP_MODE if "setup mode" in lowered else DISABLED
+    if re.search(r"secureboot (?:is )?disabled", lowered):
+        return SETUP_MODE if re.search(r"setup mode|\(setup\)", lowered) else DISABLED
     return UNKNOWN
 
 

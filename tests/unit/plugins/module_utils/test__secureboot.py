@@ -29,6 +29,26 @@ def test_B01_mokutil(text: str, expected: str) -> None:
     assert secureboot.parse_mokutil(text) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("SECUREBOOT ENABLED\r\n", "enabled"),
+        ("Secure Boot: enabled (user)", "enabled"),
+        ("Secure Boot is disabled", "disabled"),
+        ("Secure Boot: disabled (setup)", "disabled_setup_mode"),
+        ("SecureBoot disabled\nPlatform is in  Setup Mode", "disabled_setup_mode"),
+        ("This system doesn\u2019t support Secure Boot", "unsupported"),
+        ("This system does not support Secure Boot", "unsupported"),
+        ("EFI variables not supported on this system", "unsupported"),
+        ("SecureBoot enabled\nSecure Boot validation is disabled in shim", "enabled_not_enforced"),
+        ("SecureBoot validation is disabled in shim", "unknown"),
+        ("Cannot determine secure boot state.", "unknown"),
+    ],
+)
+def test_B01_other_wordings(text: str, expected: str) -> None:
+    assert secureboot.parse_mokutil(text) == expected
+
+
 @pytest.mark.parametrize("text", ["", "mokutil: command failed", "Failed to read SecureBoot"])
 def test_mokutil_that_says_nothing(text: str) -> None:
     assert secureboot.parse_mokutil(text) == "unknown"
