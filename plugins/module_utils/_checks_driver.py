@@ -10,6 +10,7 @@ import typing as t
 from ._checks_base import Context, Scope, Verdict, address_of, verdict_of
 from ._host import VALUE
 from ._model import INFO, WARNING
+from ._pci import normalise_address
 from ._versions import same_release
 
 SCOPE = Scope("driver")
@@ -29,9 +30,10 @@ def _probe_state(context: Context, *names: str) -> str:
 def npus_found(context: Context) -> t.Optional[Verdict]:
     """At least one NPU, and every address that is expected, is on the PCI bus."""
     present = [npu.get("address") for npu in context.npus if npu.get("in_pci") is not False]
-    expected = [str(address).lower() for address in context.wanted.get("expected_addresses") or []]
+    expected = [normalise_address(str(address)) or str(address) for address in context.wanted.get("expected_addresses") or []]
     evidence = {"present": present, "expected": expected}
-    gone = [address for address in expected if address not in present]
+    spelt = {normalise_address(address) for address in present}
+    gone = [address for address in expected if address not in spelt]
     step = "Check seating and power of the card, then rescan the bus or reboot."
     denied = _probe_state(context, "pci")
     if denied and not present:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from ._host import DENIED, Host, Probe
 
 SYSFS_PCI = "/sys/bus/pci/devices"
+# The most that a kernel can be built for.
+NUMA_NODES = 1024
 # Intel VMD, Hyper-V and user-space controllers hand out domains of five to eight digits.
 ADDRESS = re.compile(r"^([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])$")
 
@@ -41,11 +43,12 @@ class PciFunction:
 
 
 def normalise_address(text: t.Optional[str]) -> t.Optional[str]:
-    """A PCI address in the spelling of sysfs (lower case, at least four domain digits), or None when it is not one."""
+    """A PCI address in the spelling of sysfs (lower case, domain of four digits or as many as it needs), or None when it is not one."""
     cleaned = (text or "").strip().lower()
     if re.match(r"^[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$", cleaned):
         cleaned = "0000:" + cleaned
-    return cleaned if ADDRESS.match(cleaned) else None
+    match = ADDRESS.match(cleaned)
+    return "%s%s" % (match.group(1).lstrip("0").rjust(4, "0"), cleaned[match.end(1) :]) if match else None
 
 
 def address_key(address: t.Optional[str]) -> t.Tuple[int, ...]:
@@ -55,9 +58,10 @@ def address_key(address: t.Optional[str]) -> t.Tuple[int, ...]:
 
 
 def parse_numa_node(text: t.Optional[str]) -> t.Optional[int]:
-    """NUMA node, or None for -1 (the kernel's "no node"), an empty or an absent file."""
+    """NUMA node, or None for -1 (the kernel's "no node", also read as an unsigned number), an empty or an absent file."""
     cleaned = (text or "").strip()
-    return int(cleaned) if cleaned.isdecimal() else None
+    node = int(cleaned) if re.match(r"^[0-9]{1,10}$", cleaned) else NUMA_NODES
+    return node if node < NUMA_NODES else None
 
 
 def parse_speed(text: t.Optional[str]) -> t.Optional[float]:

@@ -23,6 +23,8 @@ from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import Tr
         ("10000:01:00.0", "10000:01:00.0"),
         ("5d0505:02:00.0", "5d0505:02:00.0"),
         ("12345678:02:00.0", "12345678:02:00.0"),
+        ("00000000:83:00.0", "0000:83:00.0"),
+        ("00010000:01:00.0", "10000:01:00.0"),
         ("123456789:02:00.0", None),
         ("000:02:00.0", None),
         ("0000:02:00.8", None),
@@ -41,7 +43,7 @@ def test_F01_addresses_sort_by_number() -> None:
     assert sorted(names, key=pci.address_key) == ["0000:1b:00.0", "0000:1b:00.1", "0000:c3:00.0", "ffff:01:00.0", "10000:01:00.0", "5d0505:02:00.0", None]
 
 
-@pytest.mark.parametrize(("text", "expected"), [("-1\n", None), ("1\n", 1), ("0", 0), ("", None), (None, None), ("N/A", None), ("-2", None)])
+@pytest.mark.parametrize(("text", "expected"), [("-1\n", None), ("1\n", 1), ("0", 0), ("", None), (None, None), ("N/A", None), ("-2", None), ("4294967295", None), ("65535", None), (" 1\r\n", 1)])
 def test_F03_numa_node(text: str | None, expected: int | None) -> None:
     assert pci.parse_numa_node(text) == expected
 
