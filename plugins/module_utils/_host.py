@@ -42,12 +42,12 @@ class Probe:
         return self.state == VALUE
 
     def map(self, function: t.Callable[[t.Any], t.Any]) -> "Probe":
-        """Apply `function` to a value; a ValueError from it turns into failed. Other states pass through."""
+        """Apply `function` to a value; a ValueError, or a value nested too deeply, turns into failed. Other states pass through."""
         if self.state != VALUE:
             return self
         try:
             return Probe(VALUE, function(self.value))
-        except ValueError as exc:
+        except (ValueError, RecursionError) as exc:
             return Probe(FAILED, None, str(exc))
 
     def get(self, default: t.Any = None) -> t.Any:

@@ -13,6 +13,8 @@ from ._host import ABSENT, Host
 from ._pci import PciFunction, address_key, assign_cards, normalise_address, parse_numa_node, parse_speed
 from ._vendor import VendorProfile
 
+# The PCI ID database and some tools say in the name what kind of function it is.
+FUNCTION_SUFFIX = re.compile(r"\s*\((PF|VF)\)\s*$", re.IGNORECASE)
 PASSTHROUGH_DRIVERS = re.compile(r"vfio|^pci-stub$|^(xen-)?pciback$")
 
 
@@ -96,8 +98,10 @@ def _one(
     attributes = entry.attributes if entry else {}
     device = entry.name if entry else smi.get("device")
     listed = profile.products.get((function.device_id if function else "") or "")
-    product = listed.name if listed else _first(smi.get("name"), attributes.get("card_name"))
-    virtual = bool(function and function.physfn) or bool(listed and listed.virtual)
+    named = _first(smi.get("name"), attributes.get("card_name")) or ""
+    suffix = FUNCTION_SUFFIX.search(named)
+    product = listed.name if listed else FUNCTION_SUFFIX.sub("", named) or None
+    virtual = bool(function and function.physfn) or bool(listed.virtual if listed else suffix and suffix.group(1).upper() == "VF")
     status = read_status(profile, attributes, smi.get("status"), entry is not None, version)
     state = "unreachable" if function is None and pci_known else _state(function, profile, status)
     vfs = function.vfs if function else 0

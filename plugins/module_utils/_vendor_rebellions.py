@@ -59,8 +59,19 @@ def status_names(driver_version: t.Optional[str]) -> t.Optional[t.Mapping[int, s
 
 
 def _integer(value: t.Any) -> t.Optional[int]:
-    match = re.match(r"^\s*[xX]?([0-9]+)\s*$", str(value)) if value is not None and not isinstance(value, bool) else None
+    match = re.match(r"^\s*[xX]?([0-9]{1,20})(?:\.0*)?\s*$", str(value)) if value is not None and not isinstance(value, bool) else None
     return int(match.group(1)) if match else None
+
+
+def _bytes(value: t.Any) -> t.Optional[int]:
+    """Bytes of `16877879296`, 16877879296, `16877879296B`, `15.7GiB` or `16.8 GB`."""
+    match = re.match(r"^\s*([0-9]{1,20}(?:\.[0-9]*)?)\s*(?:([KMGT])(i?))?B?\s*$", str(value), re.IGNORECASE) if not isinstance(value, bool) else None
+    if match is None:
+        return None
+    power = " KMGT".index((match.group(2) or " ").upper())
+    unit = (1024 if match.group(3) else 1000) ** power
+    whole = match.group(1)
+    return int(float(whole) * unit) if "." in whole else int(whole) * unit
 
 
 def _text(value: t.Any) -> t.Optional[str]:
@@ -72,11 +83,11 @@ def parse_smi(text: str) -> dict[str, t.Any]:
 
     Returns kmd_version (str or None), devices [{index, name, serial, uuid, device, status, firmware, address, numa_node,
     link_speed, link_width, group, memory_bytes, memory_used, location}] and contexts [{device, pid, process, memory}].
-    `npu`, `group_id`, `pid` and `link_width` may be numbers or text; memory is bytes as decimal text.
+    `npu`, `group_id`, `pid` and `link_width` may be numbers or text; memory is bytes unless it carries a unit.
     """
     try:
-        data = json.loads(text)
-    except ValueError as exc:
+        data = json.loads(text.lstrip("\ufeff"))
+    except (ValueError, RecursionError) as exc:
         raise ValueError("the output is not JSON: %s" % exc) from exc
     if not isinstance(data, dict) or not isinstance(data.get("devices"), list):
         raise ValueError("the output has no list of devices")
@@ -92,7 +103,7 @@ def parse_smi(text: str) -> dict[str, t.Any]:
                 "name": _text(item.get("name")),
                 "serial": _text(item.get("sid")),
                 "uuid": _text(item.get("uuid")),
-                "device": _text(item.get("device")),
+                "device": (_text(item.get("device")) or "").rpartition("/")[2] or None,
                 "status": _text(item.get("status")),
                 "firmware": _text(item.get("fw_ver")),
                 "address": (_text(pci.get("bus_id")) or "").lower() or None,
@@ -100,8 +111,8 @@ def parse_smi(text: str) -> dict[str, t.Any]:
                 "link_speed": _text(pci.get("link_speed")),
                 "link_width": _integer(pci.get("link_width")),
                 "group": _integer(item.get("group_id")),
-                "memory_bytes": _integer(memory.get("total")),
-                "memory_used": _integer(memory.get("used")),
+                "memory_bytes": _bytes(memory.get("total")),
+                "memory_used": _bytes(memory.get("used")),
                 "location": _integer(item.get("location")),
             }
         )

@@ -72,10 +72,15 @@ def test_S02_contexts_of_either_form_without_arguments(context: object, expected
 
 @pytest.mark.parametrize(
     "text", [sample(name) for name in BAD] + [case("F06-smi-json-types", "smi-noise.txt"), "", "[]", "{}", '{"devices": {}}', '{"devices": [1]}']
+    + ['{"devices": null}', '{"devices": []} x', "null", "[" * 100000, '{"Devices": []}']
 )
 def test_F06_what_is_not_the_answer_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="JSON|devices|device"):
         vendor.parse_smi(text)
+
+
+def test_F06_a_byte_order_mark_is_not_part_of_the_answer() -> None:
+    assert vendor.parse_smi('\ufeff{"KMD_version": "2.0.1", "devices": []}\r\n')["kmd_version"] == "2.0.1"
 
 
 @pytest.mark.parametrize("file", ["smi-1x.json", "smi-2x.json"])
@@ -101,6 +106,17 @@ def test_F06_number_or_text(file: str) -> None:
         ("memory", {"total": "16877879296"}, "memory_bytes", 16877879296),
         ("memory", {"total": 16877879296}, "memory_bytes", 16877879296),
         ("memory", "N/A", "memory_bytes", None),
+        ("memory", {"total": "15.75GiB"}, "memory_bytes", 16911433728),
+        ("memory", {"total": "16384 MiB"}, "memory_bytes", 17179869184),
+        ("memory", {"total": "16.5GB"}, "memory_bytes", 16500000000),
+        ("memory", {"used": "0B"}, "memory_used", 0),
+        ("memory", {"total": 16877879296.0}, "memory_bytes", 16877879296),
+        ("memory", {"total": True}, "memory_bytes", None),
+        ("npu", 1.0, "index", 1),
+        ("npu", 1.5, "index", None),
+        ("npu", float("nan"), "index", None),
+        ("npu", [0], "index", None),
+        ("device", "/dev/rbln0", "device", "rbln0"),
     ],
 )
 def test_types_of_a_field(field: str, value: object, key: str, expected: object) -> None:
