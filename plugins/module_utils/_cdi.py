@@ -48,7 +48,7 @@ def load_spec(text: str, name: str) -> t.Any:
     """The data of a specification in YAML or JSON; NpuError with the file's name and the line when it is neither."""
     try:
         return _load(text, name)
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise NpuError("%s cannot be read: %s." % (name, exc), "Correct the file or write it again.") from exc
 
 

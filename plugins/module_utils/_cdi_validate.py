@@ -15,6 +15,7 @@ from ._cdi_version import EARLIEST, VERSIONS, all_edits, items, minimum_version
 from ._model import ERROR, WARNING, Problem
 
 HOOK_NAMES = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
+NO_PERMISSIONS = "none"
 NODE_TYPES = ("", "b", "c", "u", "p")
 ANNOTATIONS_LIMIT = 256 * 1024
 
@@ -27,11 +28,11 @@ FIELDS: t.Dict[str, t.Dict[str, t.Any]] = {
     "device": {"name": "text", "annotations": "map", "containerEdits": "edits"},
     "edits": {
         "env": _TEXTS, "deviceNodes": ["node"], "hooks": ["hook"], "mounts": ["mount"],
-        "intelRdt": "rdt", "additionalGids": ["integer"], "netDevices": ["net"],
+        "intelRdt": "rdt", "additionalGids": ["unsigned"], "netDevices": ["net"],
     },
     "node": {
         "path": "text", "hostPath": "text", "type": "text", "major": "integer", "minor": "integer",
-        "fileMode": "integer", "permissions": "text", "uid": "integer", "gid": "integer",
+        "fileMode": "unsigned", "permissions": "text", "uid": "unsigned", "gid": "unsigned",
     },
     "hook": {"hookName": "text", "path": "text", "args": _TEXTS, "env": _TEXTS, "timeout": "integer"},
     "mount": {"hostPath": "text", "containerPath": "text", "options": _TEXTS, "type": "text"},
@@ -125,9 +126,13 @@ class _Judge:
             return fitted
         if kind == "text":
             return self.text(item, where)
-        if kind == "integer":
+        if kind in ("integer", "unsigned"):
             if isinstance(item, bool) or not isinstance(item, int):
                 self.error("cdi_wrong_type", where, "a whole number was expected")
+                return None
+            low, high = (0, 2**32) if kind == "unsigned" else (-(2**63), 2**63)
+            if not low <= item < high:
+                self.error("cdi_out_of_range", where, "%d is not from %d to %d" % (item, low, high - 1))
                 return None
             return item
         if kind == "boolean":
@@ -208,7 +213,7 @@ class _Judge:
                 self.error("cdi_path_missing", where, "path is missing")
             if node.get("type", "") not in NODE_TYPES:
                 self.error("cdi_node_type", where, "type %r is not one of b, c, u, p" % node["type"])
-            if set(node.get("permissions", "")) - set("rwm"):
+            if node.get("permissions") != NO_PERMISSIONS and set(node.get("permissions", "")) - set("rwm"):
                 self.error("cdi_permissions", where, "permissions %r may only hold r, w and m" % node["permissions"])
         for number, hook in enumerate(edits.get("hooks", [])):
             where = "%s.hooks[%d]" % (place, number)
@@ -221,8 +226,15 @@ class _Judge:
             for key in ("hostPath", "containerPath"):
                 if not mount.get(key):
                     self.error("cdi_path_missing", "%s.mounts[%d]" % (place, number), "%s is missing" % key)
+        for number, device in enumerate(edits.get("netDevices", [])):
+            for key in ("hostInterfaceName", "name"):
+                if not device.get(key):
+                    self.error("cdi_net_device", "%s.netDevices[%d]" % (place, number), "%s is missing" % key)
+                elif device[key] in [other.get(key) for other in edits["netDevices"][:number]]:
+                    self.error("cdi_net_device", "%s.netDevices[%d]" % (place, number), "%s %s stands twice" % (key, device[key]))
         closid = edits.get("intelRdt", {}).get("closID", "")
-        if len(closid) >= 4096 or closid in (".", "..") or "/" in closid or "\n" in closid:
+        # A single slash is the root class.
+        if closid != "/" and (len(closid) >= 4096 or closid in (".", "..") or "/" in closid or "\n" in closid):
             self.error("cdi_closid", place + ".intelRdt", "closID is not a file name")
 
     def environment(self, env: t.Optional[t.List[str]], place: str) -> None:

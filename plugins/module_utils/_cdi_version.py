@@ -37,7 +37,7 @@ def minimum_version(spec: t.Mapping[str, t.Any]) -> str:
     devices = list(items(spec, "devices"))
     edits = list(all_edits(spec))
     rdts = [item["intelRdt"] for item in edits if item.get("intelRdt") is not None]
-    new_rdt = any(isinstance(rdt, dict) and any(rdt.get(key) for key in ("schemata", "enableMonitoring")) for rdt in rdts)
+    new_rdt = any(isinstance(rdt, dict) and (rdt.get("schemata") is not None or rdt.get("enableMonitoring")) for rdt in rdts)
     if new_rdt or any(item.get("netDevices") for item in edits):
         return "1.1.0"
     if rdts or any(item.get("additionalGids") for item in edits):

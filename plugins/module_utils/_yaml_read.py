@@ -259,6 +259,8 @@ class _Reader:
         while self.flow_place() != "]":
             value = self.flow_node()
             if self.flow_place() == ":":
+                if isinstance(value, (dict, list)):
+                    raise self.fail("a collection as a key is not read")
                 self.column += 1
                 value = {value: self.flow_value("]")}
             result.append(value)

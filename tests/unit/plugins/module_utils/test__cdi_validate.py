@@ -105,6 +105,15 @@ BROKEN = [
     (EDITS + "/mounts", [{"hostPath": "/x", "containerPath": "/x", "options": "ro"}], "cdi_wrong_type"),
     (EDITS + "/mounts", [{"hostPath": "/x", "containerPath": "/x", "type": "bind"}], None),
     (EDITS + "/intelRdt", {"closID": "a/b"}, "cdi_closid"),
+    (EDITS + "/deviceNodes/0/uid", -1, "cdi_out_of_range"),
+    (EDITS + "/deviceNodes/0/fileMode", 2**32, "cdi_out_of_range"),
+    (EDITS + "/additionalGids", [-1], "cdi_out_of_range"),
+    (EDITS + "/additionalGids", [2**32], "cdi_out_of_range"),
+    (EDITS + "/additionalGids", ["1"], "cdi_wrong_type"),
+    (EDITS + "/netDevices", [{"hostInterfaceName": "a"}], "cdi_net_device"),
+    (EDITS + "/netDevices", [{"name": "a"}], "cdi_net_device"),
+    (EDITS + "/netDevices", [{"hostInterfaceName": "a", "name": "n"}, {"hostInterfaceName": "b", "name": "n"}], "cdi_net_device"),
+    (EDITS + "/netDevices", [{"hostInterfaceName": "a", "name": "n"}, {"hostInterfaceName": "a", "name": "m"}], "cdi_net_device"),
     ("annotations", {"a b": "c"}, "cdi_annotation"),
     ("annotations", {"a": 1}, "cdi_annotation"),
     ("containerEdits/env", ["X"], "cdi_environment"),
@@ -125,6 +134,19 @@ def test_broken(path: str, value: Any, code: str | None) -> None:
 @pytest.mark.parametrize("value", [None, [], "text", 1])
 def test_not_a_map(value: Any) -> None:
     assert judged(value) == [("error", "cdi_not_a_map")]
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        {"deviceNodes": [{"path": "/dev/rbln0", "permissions": "none"}]},
+        {"intelRdt": {"closID": "/"}},
+        {"netDevices": [{"hostInterfaceName": "a", "name": "n"}, {"hostInterfaceName": "b", "name": "m"}]},
+        {"additionalGids": [0, 2**32 - 1]},
+    ],
+)
+def test_what_version_1_1_allows(edits: dict[str, Any]) -> None:
+    assert judged({**edit(EDITS, edits), "cdiVersion": "1.1.0"}) == []
 
 
 def test_no_device_is_a_warning() -> None:
@@ -157,6 +179,8 @@ def test_vendor_spelling_is_a_warning_and_both_spellings_are_none() -> None:
         ("kind", "vendor.com/a.b", "0.6.0"),
         ("containerEdits/intelRdt", {}, "0.7.0"),
         (EDITS + "/additionalGids", [5], "0.7.0"),
+        (EDITS + "/intelRdt", {"schemata": []}, "1.1.0"),
+        (EDITS + "/intelRdt", {"enableMonitoring": False}, "0.7.0"),
         (EDITS + "/netDevices", [{"hostInterfaceName": "a", "name": "b"}], "1.1.0"),
     ],
 )
@@ -193,6 +217,8 @@ def test_names_and_paths_of_damaged_files() -> None:
     "name, text, message",
     [
         ("x.json", "{", "x.json cannot be read"),
+        ("x.json", "[" * 100000, "x.json cannot be read"),
+        ("x.yaml", "a: [[1]: 2]", "line 1"),
         ("x.json", '{"a": 1, "a": 2}', "'a' stands twice"),
         ("x.yaml", "a: [1", "line 1"),
         ("x.yaml", "a: 1\na: 2\n", "line 2"),
