@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import math
 import re
 import typing as t
 
@@ -15,7 +17,9 @@ Spec = t.Mapping[str, t.Mapping[str, t.Any]]
 
 _TRUE = ("true", "yes", "on", "1", "y", "t")
 _FALSE = ("false", "no", "off", "0", "n", "f")
-_TEXT_ONLY = re.compile(r"(^|[_.])(version|versions|tag|digest|sha256)$")
+_TEXT_ONLY = re.compile(r"(^|[_.])(version|versions|tag|digest|sha256)(\[[0-9]+\])?$")
+# What templates and surveys make of a value that is not there.
+_NOTHING = ("", "none", "null", "~")
 _MISSING = object()
 
 
@@ -42,7 +46,10 @@ def _as_float(name: str, value: t.Any) -> float:
     try:
         if isinstance(value, bool):
             raise ValueError
-        return float(value)
+        number = float(value)
+        if not math.isfinite(number):
+            raise ValueError
+        return number
     except (TypeError, ValueError):
         raise NpuError("%s is %r, which is not a number." % (name, value), "Set it to a number such as 2.5.") from None
 
@@ -60,12 +67,25 @@ def _as_text(name: str, value: t.Any) -> str:
     raise NpuError("%s must be text, not %s." % (name, type(value).__name__), "Quote the value.")
 
 
+def _literal(text: str) -> t.Any:
+    """A list or mapping written as JSON, or as a template prints one. ValueError when it is neither."""
+    try:
+        return json.loads(text)
+    except ValueError as exc:
+        try:
+            return ast.literal_eval(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            raise exc from None
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
 def _as_list(name: str, value: t.Any, spec: t.Mapping[str, t.Any]) -> list[t.Any]:
     if isinstance(value, str):
         text = value.strip()
         if text.startswith("["):
             try:
-                value = json.loads(text)
+                value = _literal(text)
             except ValueError as exc:
                 raise NpuError("%s is not a list: %s." % (name, exc), 'Write ["a", "b"] or a,b.') from exc
         else:
@@ -79,7 +99,7 @@ def _as_list(name: str, value: t.Any, spec: t.Mapping[str, t.Any]) -> list[t.Any
 def _as_dict(name: str, value: t.Any, spec: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     if isinstance(value, str):
         try:
-            value = json.loads(value) if value.strip() else {}
+            value = _literal(value.strip()) if value.strip() else {}
         except ValueError as exc:
             raise NpuError("%s is not a mapping: %s." % (name, exc), "Write a YAML or JSON mapping.") from exc
     if not isinstance(value, t.Mapping):
@@ -117,7 +137,10 @@ def _coerce(name: str, value: t.Any, spec: t.Mapping[str, t.Any]) -> t.Any:
 
 def _one(name: str, value: t.Any, spec: t.Mapping[str, t.Any]) -> t.Any:
     kind = spec.get("type", "str")
-    empty = value is _MISSING or value is None or (isinstance(value, str) and not value.strip() and kind not in ("str", "path", "raw"))
+    text = value.strip().lower() if isinstance(value, str) else None
+    choices = spec.get("choices")
+    plain = kind in ("str", "path", "raw") and not choices
+    empty = value is _MISSING or value is None or (text in _NOTHING and not plain and text not in (choices or ()))
     if empty:
         value = spec.get("default")
         if value is None:

@@ -39,6 +39,13 @@ def test_a04_a_version_that_is_a_number_is_refused(value: t.Any) -> None:
         normalise({"x_version": value}, SPEC)
 
 
+def test_a04_a_list_of_versions_takes_no_numbers() -> None:
+    spec = {"x_versions": {"type": "list", "elements": "str"}}
+    assert normalise({"x_versions": "3.10,3.20"}, spec) == {"x_versions": ["3.10", "3.20"]}
+    with pytest.raises(NpuError, match=r"x_versions\[0\] is the number 3"):
+        normalise({"x_versions": [3]}, spec)
+
+
 @pytest.mark.parametrize(
     "name, value, expected",
     [
@@ -52,9 +59,20 @@ def test_a04_a_version_that_is_a_number_is_refused(value: t.Any) -> None:
         ("x_version", " 3.20 ", "3.20"),
         ("x_repo", '{"url": "https://a"}', {"url": "https://a", "tag": None}),
         ("x_files", [{"path": "/a"}], [{"path": "/a"}]),
+        ("x_runtimes", "['containerd', 'docker']", ["containerd", "docker"]),
+        ("x_runtimes", " [] ", []),
+        ("x_runtimes", "None", []),
+        ("x_reboot", " null ", True),
+        ("x_reboot", " true ", True),
+        ("x_max_parallel", "None", 1),
+        ("x_mode", "", "never"),
+        ("x_mode", " never ", "never"),
+        ("x_repo", "{'url': 'https://a'}", {"url": "https://a", "tag": None}),
+        ("x_repo", "null", None),
+        ("x_version", "3.2.2 \n", "3.2.2"),
     ],
 )
-def test_values_get_their_type(name: str, value: t.Any, expected: t.Any) -> None:
+def test_a04_values_get_their_type(name: str, value: t.Any, expected: t.Any) -> None:
     assert normalise({name: value}, SPEC)[name] == expected
 
 
@@ -65,6 +83,12 @@ def test_values_get_their_type(name: str, value: t.Any, expected: t.Any) -> None
         ("x_max_parallel", "2.5", "x_max_parallel is '2.5'"),
         ("x_max_parallel", True, "not a whole number"),
         ("x_timeout", "soon", "x_timeout is 'soon'"),
+        ("x_timeout", "nan", "x_timeout is 'nan'"),
+        ("x_timeout", "inf", "x_timeout is 'inf'"),
+        ("x_reboot", "[]", "neither true nor false"),
+        ("x_runtimes", "{}", r"x_runtimes\[0\] is '{}'"),
+        ("x_runtimes", "[" * 100000, "not a list"),
+        ("x_repo", "[]", "x_repo must be a mapping, not list"),
         ("x_mode", "always", "Choose one of: never, if_required"),
         ("x_runtimes", ["lxc"], r"x_runtimes\[0\] is 'lxc'"),
         ("x_runtimes", "[docker", "not a list"),
@@ -76,7 +100,7 @@ def test_values_get_their_type(name: str, value: t.Any, expected: t.Any) -> None
         ("x_files", [{}], r"x_files\[0\].path is required"),
     ],
 )
-def test_bad_input_names_the_variable(name: str, value: t.Any, message: str) -> None:
+def test_a04_bad_input_names_the_variable(name: str, value: t.Any, message: str) -> None:
     with pytest.raises(NpuError, match=message):
         normalise({name: value}, SPEC)
 
