@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 import re
 import typing as t
 from dataclasses import asdict, dataclass
 
+from . import _yaml
 from ._host import Host
 from ._proc import ProcessTable
 from ._runtime_base import KUBELET_UNITS, Context, flag_values
@@ -99,8 +99,8 @@ def find_kubelet(context: Context) -> Kubelet:
 
 
 def endpoint_path(endpoint: str) -> str:
-    """`unix:///run/x.sock` and `/run/x.sock` are one: the path."""
-    return endpoint[len("unix://") :] if endpoint.startswith("unix://") else endpoint
+    """`unix:///run/x.sock`, `unix:/run/x.sock` and `/run/x.sock` are one: the path."""
+    return re.sub(r"^unix:/*(?=/)", "", endpoint.strip(), flags=re.IGNORECASE)
 
 
 def last_flag(argv: t.Sequence[str], name: str) -> str:
@@ -158,12 +158,17 @@ def _kubeadm_flags(host: Host) -> t.List[str]:
 def top_level_scalars(text: str) -> t.Dict[str, str]:
     """Scalars at the top level of a YAML mapping or JSON object, as text. Nested values, anchors and block text are left out."""
     text = text[1:] if text.startswith("\ufeff") else text
-    if text.lstrip().startswith("{"):
-        try:
-            data = json.loads(text)
-        except ValueError:
-            return {}
-        return {str(key): str(value) for key, value in data.items() if isinstance(value, (str, int, float))}
+    try:
+        data = _yaml.load(text)
+    except (ValueError, RecursionError):
+        data = _line_scalars(text)
+    if not isinstance(data, dict):
+        return {}
+    return {str(key): str(value) for key, value in data.items() if isinstance(value, (str, int, float))}
+
+
+def _line_scalars(text: str) -> t.Dict[str, str]:
+    """The same, line by line, for a text that uses what the reader of YAML does not know."""
     found = {}
     for line in text.splitlines():
         match = re.match(r"^([\"']?)([A-Za-z0-9_.-]+)\1\s*:(?:\s+(.*))?$", line)
@@ -172,6 +177,6 @@ def top_level_scalars(text: str) -> t.Dict[str, str]:
             quoted = re.match(r"^(?:\"([^\"]*)\"|'([^']*)')\s*(?:#.*)?$", value)
             if quoted:
                 found[match.group(2)] = quoted.group(1) if quoted.group(1) is not None else quoted.group(2)
-            elif value[0] not in "|>&*[{!#":
+            elif value[0] not in "|>&*[{!#" and value not in ("~", "null", "Null", "NULL"):
                 found[match.group(2)] = re.sub(r"\s+#.*$", "", value)
     return found

@@ -65,15 +65,20 @@ def load_daemon_json(text: str) -> t.Dict[str, t.Any]:
         data = json.loads(text, parse_constant=refuse)
     except json.JSONDecodeError as exc:
         raise DaemonConfigError("line %d, column %d: %s" % (exc.lineno, exc.colno, exc.msg)) from exc
+    except DaemonConfigError:
+        raise
+    except (ValueError, RecursionError) as exc:
+        raise DaemonConfigError("line 1, column 1: %s" % exc) from exc
     if not isinstance(data, dict):
         raise DaemonConfigError("line 1, column 1: the file is not a JSON object")
-    features = data.get("features", {})
+    # docker takes null for a key that is not there.
+    features = {} if data.get("features") is None else data["features"]
     if not isinstance(features, dict):
         raise DaemonConfigError("features is not an object")
     for name, value in features.items():
         if name == "cdi" and not isinstance(value, bool):
             raise DaemonConfigError("features.cdi is not true or false")
-    directories = data.get("cdi-spec-dirs", [])
+    directories = [] if data.get("cdi-spec-dirs") is None else data["cdi-spec-dirs"]
     if not isinstance(directories, list) or not all(isinstance(item, str) for item in directories):
         raise DaemonConfigError("cdi-spec-dirs is not a list of strings")
     return data
@@ -120,7 +125,7 @@ class DockerRuntime:
         text = self.context.said([client, "info", "--format", "{{json .}}"]) if client else None
         try:
             data = json.loads(text or "")
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
         return data if isinstance(data, dict) else {}
 
@@ -145,7 +150,7 @@ class DockerRuntime:
             self.context.problem("docker-config-invalid", ERROR, self.error, REPAIR)
 
     def _judge(self, found: Runtime) -> None:
-        features = self.data.get("features", {})
+        features = self.data.get("features") or {}
         if self.feature_flags and features:
             self.error = self.error or "features are given both by flags of the unit and in %s, which is an error to docker" % found.main_config
         release = release_numbers(found.version)

@@ -42,11 +42,13 @@ class TomlError(ValueError):
 def loads(text: str) -> t.Dict[str, t.Any]:
     """The document as a dict. A leading byte order mark is not part of it. TomlError when it is not TOML."""
     text = text[1:] if text.startswith("\ufeff") else text
-    if tomllib is None:
-        return read(text)
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as exc:
+        return tomllib.loads(text) if tomllib is not None else read(text)
+    except RecursionError as exc:
+        raise TomlError("nested too deeply", 1, 1) from exc
+    except TomlError:
+        raise
+    except ValueError as exc:
         match = re.search(r"^(.*) \(at (?:line ([0-9]+), column ([0-9]+)|end of document)\)$", str(exc), re.DOTALL)
         if match and match.group(2):
             raise TomlError(match.group(1), int(match.group(2)), int(match.group(3))) from exc

@@ -98,6 +98,28 @@ KUBEADM = 'KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=%s --x=y"\n' % CRI
             id="config-directory",
         ),
         pytest.param("/usr/bin/kubelet --config=/etc/k.json", {"/etc/k.json": JSON}, {}, "cri-o", "/etc/k.json", id="json-config"),
+        *(
+            pytest.param("/usr/bin/kubelet --config=/etc/k.yaml", {"/etc/k.yaml": text % CRIO}, {}, "cri-o", "/etc/k.yaml", id="D01-multiple-runtimes-" + name)
+            for name, text in (
+                ("crlf", "---\r\nkind: KubeletConfiguration\r\ncontainerRuntimeEndpoint: %s\r\n"),
+                ("bom", "\ufeffcontainerRuntimeEndpoint: %s\n"),
+                ("flow", "{kind: KubeletConfiguration, containerRuntimeEndpoint: %s}\n"),
+                ("next-line", "containerRuntimeEndpoint:\n  %s\nkind: KubeletConfiguration\n"),
+                ("folded", "containerRuntimeEndpoint: >-\n  %s\n"),
+                ("anchor-elsewhere", "x: &a [1]\ny: *a\ncontainerRuntimeEndpoint: %s # here\n"),
+                ("space-before-colon", '"containerRuntimeEndpoint" : "%s"\n'),
+            )
+        ),
+        pytest.param(
+            "/usr/bin/kubelet --config=/etc/k.yaml",
+            {"/etc/k.yaml": "containerRuntimeEndpoint: null\n", "/var/lib/kubelet/kubeadm-flags.env": KUBEADM},
+            {},
+            "cri-o",
+            "/var/lib/kubelet/kubeadm-flags.env",
+            id="D01-multiple-runtimes-null-in-the-config",
+        ),
+        pytest.param("/usr/bin/kubelet --container-runtime-endpoint=unix:/run/crio/crio.sock", {}, {}, "cri-o", "the command line of the running kubelet", id="D01-multiple-runtimes-one-colon"),
+        pytest.param("/usr/bin/kubelet --container-runtime-endpoint unix:////run/crio/crio.sock", {}, {}, "cri-o", "the command line of the running kubelet", id="D01-multiple-runtimes-space-and-slashes"),
     ],
 )
 def test_d01_who_is_believed(command: str, files: dict[str, str], options: dict[str, Any], expected: str, source: str, tmp_path: Path) -> None:

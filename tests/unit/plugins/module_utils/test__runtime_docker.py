@@ -76,6 +76,7 @@ def test_r16_when_the_key_is_needed(number: int, state: str, changes: list[tuple
         pytest.param("28.2.0", "{}", "on_by_default", DEFAULTS, [], id="first-with-default"),
         pytest.param("28.2.0", case("R13-daemon-json-broken", "bom.json"), "on_by_default", DEFAULTS, [], id="R13-daemon-json-broken-bom"),
         pytest.param("28.2.0", case("R13-daemon-json-broken", "empty.json"), "on_by_default", DEFAULTS, [], id="R13-daemon-json-broken-empty"),
+        pytest.param("27.5.1", '{"features": null, "cdi-spec-dirs": null}', "off", DEFAULTS, [ON], id="R13-daemon-json-broken-null-is-not-set"),
         pytest.param("28.2.0", " \n", "on_by_default", DEFAULTS, [], id="whitespace"),
     ],
 )
@@ -100,6 +101,11 @@ BROKEN = [
     ("cdi-text", '{"features": {"cdi": "true"}}', "features.cdi is not true or false"),
     ("dirs-text", '{"cdi-spec-dirs": "/x"}', "cdi-spec-dirs is not a list of strings"),
     ("nan", '{"x": NaN}', "NaN"),
+    ("R13-daemon-json-broken-deep", '{"x": ' + "[" * 100000, "line 1, column 1"),
+    ("R13-daemon-json-broken-nul", '{"x": 1}\x00', "line 1, column 9"),
+    ("R13-daemon-json-broken-utf-16", '{"x": 1}'.encode("utf-16").decode("latin-1"), "line 1, column 1"),
+    ("R13-daemon-json-broken-hash", "# site\n{}\n", "line 1, column 1"),
+    ("R13-daemon-json-broken-single-quotes", "{'x': 1}", "line 1, column 2"),
 ]
 
 

@@ -92,6 +92,15 @@ def test_both_readers_name_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
         assert caught.value.line == line
 
 
+@pytest.mark.parametrize("text", ["a = " + "[" * 5000 + "]" * 5000, "a = " + "{a = " * 5000 + "1" + "}" * 5000], ids=["arrays", "tables"])
+def test_what_is_nested_too_deeply_is_an_error(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TomlError, match="nested too deeply"):
+        loads(text)
+    monkeypatch.setattr(_toml, "tomllib", None)
+    with pytest.raises(TomlError, match="nested too deeply"):
+        loads(text)
+
+
 def test_byte_order_mark_is_not_part_of_the_document(monkeypatch: pytest.MonkeyPatch) -> None:
     assert loads("\ufeffversion = 2\n") == {"version": 2}
     monkeypatch.setattr(_toml, "tomllib", None)
