@@ -199,6 +199,9 @@ def test_changelog_tells_of_this_version() -> None:
     version = load("galaxy.yml")["version"]
     assert releases[version]["changes"]["release_summary"]
     assert sorted(m["name"] for release in releases.values() for m in release.get("modules", [])) == modules()
+    for kind, names in (("role", (ROOT / "roles").iterdir()), ("playbook", (ROOT / "playbooks").glob("*.yml"))):
+        told = [item["name"] for release in releases.values() for item in release.get("objects", {}).get(kind, [])]
+        assert sorted(told) == sorted(path.stem for path in names), kind
 
 
 def test_readme_has_the_headings_of_a_certified_collection() -> None:
