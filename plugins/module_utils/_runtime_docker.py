@@ -52,7 +52,7 @@ class DaemonConfigError(ValueError):
 def load_daemon_json(text: str) -> t.Dict[str, t.Any]:
     """The object in daemon.json; empty text is an empty object, as docker has it. A byte order mark is not part of it.
 
-    DaemonConfigError names line and column. Comments, trailing commas, several values and other types than an object are errors.
+    DaemonConfigError names line and column. Comments, trailing commas, several values, keys that stand twice and other types than an object are errors.
     """
     text = text[1:] if text.startswith("\ufeff") else text
     if not text.strip():
@@ -61,8 +61,15 @@ def load_daemon_json(text: str) -> t.Dict[str, t.Any]:
     def refuse(word: str) -> t.NoReturn:
         raise DaemonConfigError("%s is not a JSON value" % word)
 
+    def object_of(pairs: t.List[t.Tuple[str, t.Any]]) -> t.Dict[str, t.Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, value in pairs]
+            raise DaemonConfigError("the key %r stands there twice" % next(name for name in names if names.count(name) > 1))
+        return found
+
     try:
-        data = json.loads(text, parse_constant=refuse)
+        data = json.loads(text, parse_constant=refuse, object_pairs_hook=object_of)
     except json.JSONDecodeError as exc:
         raise DaemonConfigError("line %d, column %d: %s" % (exc.lineno, exc.colno, exc.msg)) from exc
     except DaemonConfigError:

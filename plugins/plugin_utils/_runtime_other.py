@@ -52,7 +52,8 @@ def plan_docker(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Seque
     text = JsonEdit(found.text, path)
     if text.bom:
         edit.warnings.append("%s begins with a byte order mark; it is kept" % path)
-    features = text.before.get("features", {})
+    # docker takes null for a key that is not there.
+    features = {} if text.before.get("features") is None else text.before["features"]
     node = text.node(["features"])
     if not isinstance(features, dict):
         raise text.refuse("features must be an object", node.start if node else 0)
@@ -84,7 +85,10 @@ def plan_docker(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Seque
             "%s starts dockerd with --cdi-spec-dir, and docker does not start when cdi-spec-dirs is also in %s." % (unit, path),
             "Add --cdi-spec-dir %s in %s, or move the flags into the file." % (" --cdi-spec-dir ".join(spec_dirs), unit),
         )
-    if need:
+    null = node is not None and node.kind != "object"
+    if need and null:
+        text.set(["features"], {"cdi": True})
+    elif need:
         text.set(["features", "cdi"], True)
     if need_dirs:
         if isinstance(dirs, list) and "" not in dirs:
@@ -93,7 +97,7 @@ def plan_docker(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Seque
             text.set(["cdi-spec-dirs"], with_dirs(have, *spec_dirs))
     if text.text == found.text:
         return edit
-    text.prove([("features", "cdi"), ("cdi-spec-dirs",)])
+    text.prove([("features",) if null else ("features", "cdi"), ("cdi-spec-dirs",)])
     edit.files.append(FileEdit(found, text.text.encode("utf-8"), "json", text.buffer.splices, text.changes))
     binary = runtime.get("binary")
     if binary and posixpath.basename(binary) == "dockerd":

@@ -101,6 +101,7 @@ BROKEN = [
     ("cdi-text", '{"features": {"cdi": "true"}}', "features.cdi is not true or false"),
     ("dirs-text", '{"cdi-spec-dirs": "/x"}', "cdi-spec-dirs is not a list of strings"),
     ("nan", '{"x": NaN}', "NaN"),
+    ("R13-daemon-json-broken-key-twice", '{"features": {"cdi": true}, "features": {}}', "the key 'features' stands there twice"),
     ("R13-daemon-json-broken-deep", '{"x": ' + "[" * 100000, "line 1, column 1"),
     ("R13-daemon-json-broken-nul", '{"x": 1}\x00', "line 1, column 9"),
     ("R13-daemon-json-broken-utf-16", '{"x": 1}'.encode("utf-16").decode("latin-1"), "line 1, column 1"),

@@ -65,6 +65,25 @@ def test_docker_fixture(name: str, outcome: str) -> None:
     assert reverse(new.decode(), made.files[0].splices).encode() == data
 
 
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ('{"features": null}', {"features": {"cdi": True}}),
+        ('{\n\t"debug": true,\n\t"features" : null\n}\n', {"debug": True, "features": {"cdi": True}}),
+        ('{"features":{},"x":{"features":null}}', {"features": {"cdi": True}, "x": {"features": None}}),
+        ('{"features":{"a\\"b":true}}', {"features": {'a"b': True, "cdi": True}}),
+        ('{"é":"\\u00e9","features":{ }}\r\n', {"é": "é", "features": {"cdi": True}}),
+    ],
+    ids=["R15-daemon-json-merge-%d" % number for number in range(5)],
+)
+def test_R15_odd_forms_of_features(text: str, expected: dict[str, t.Any]) -> None:
+    made = docker("27.5.1", text.encode())
+    new = (made.files[0].new or b"").decode()
+    assert json.loads(new) == expected
+    assert docker("27.5.1", new.encode()).files == []
+    assert reverse(new, made.files[0].splices) == text
+
+
 def test_R13_a_byte_order_mark_is_kept_and_said() -> None:
     made = docker("27.5.1", (FIXTURES / "R13-daemon-json-broken.bom.json").read_bytes())
     assert "byte order mark" in made.warnings[0]
