@@ -4,21 +4,17 @@
 
 from __future__ import annotations
 
-import copy
-import json
 import os
 import random
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from ansible_collections.rebellions.npu.plugins.module_utils import _cdi, _host
 from ansible_collections.rebellions.npu.plugins.module_utils._model import ERROR, WARNING, NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
 
-from tests.lab._go import program
+from tests.integration._cdi_library import disagreements, judge
 from tests.unit.fixtures.cdi.cases import CASES, HERE, Case, full
 from tests.unit.fixtures.cdi.tree import Tree
 
@@ -32,28 +28,8 @@ VARIANTS: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.fixture(scope="module")
-def judge() -> Any:
-    binary = program("cdi-validate") / "cdi-validate"
-
-    def ask(paths: list[Path], *flags: str) -> dict[Path, str]:
-        """Verdict by path: empty for valid, else the reason."""
-        done = subprocess.run([str(binary), *flags, *map(str, paths)], capture_output=True, text=True, timeout=120, check=False)
-        verdicts: dict[Path, str] = {}
-        for line in done.stdout.splitlines():
-            for path in paths:
-                if line.startswith(f"{path}: "):
-                    word = line[len(f"{path}: ") :]
-                    verdicts[path] = "" if word == "valid" else word
-                    break
-        assert set(verdicts) == set(paths), done.stdout + done.stderr
-        return verdicts
-
-    return ask
-
-
 @pytest.mark.parametrize("case", WRITTEN, ids=[case.name for case in WRITTEN])
-def test_library_and_schema_accept_every_specification(case: Case, tmp_path: Path, judge: Any) -> None:
+def test_library_and_schema_accept_every_specification(case: Case, tmp_path: Path) -> None:
     tree = Tree(tmp_path / "host")
     case.build(tree)
     tree.hook()
@@ -73,14 +49,14 @@ def test_library_and_schema_accept_every_specification(case: Case, tmp_path: Pat
 
 
 @pytest.mark.parametrize("path", sorted((HERE / "cases").glob("*.yaml")), ids=lambda path: path.stem)
-def test_cases_are_judged_alike(path: Path, judge: Any) -> None:
+def test_cases_are_judged_alike(path: Path) -> None:
     """C01, C02, C03, C08: refused by the library means error here, tolerated means at most a warning."""
     problems = _cdi.validate_spec(_cdi.load_spec(path.read_text(), path.name))
     refused = judge([path], "-library")[path]
     assert bool(refused) == any(problem.severity == ERROR for problem in problems), refused
 
 
-def test_vendor_output_is_judged_alike(judge: Any) -> None:
+def test_vendor_output_is_judged_alike() -> None:
     paths = sorted(path for path in (HERE / "vendor").iterdir() if path.suffix in (".yaml", ".json"))
     assert len(paths) > 25
     verdicts = judge(paths, "-library")
@@ -93,74 +69,15 @@ def test_vendor_output_is_judged_alike(judge: Any) -> None:
         assert not by_schema[path] or any(problem.severity in (ERROR, WARNING) for problem in problems), (path.name, by_schema[path])
 
 
-VALUES: tuple[Any, ...] = (
-    None, "", "x", "0", "-3", "a b", "rw", "rwm", "rx", 0, 1, -1, True, 0.5, [], {}, ["A=b"], ["A"], ["=b"], {"a": "b"}, "0.3.0", "0.4.0", "0.6.0", "0.7.0",
-    "createContainer", "prestart", "c", "b", "rebellions.ai/npu", "npu", "a/b.c", "/dev/x",
-)  # fmt: skip
-BASE: dict[str, Any] = {
-    "cdiVersion": "0.5.0",
-    "kind": "rebellions.ai/npu",
-    "annotations": {},
-    "containerEdits": {"env": ["A=b"], "hooks": [{"hookName": "createContainer", "path": "/x", "args": ["x"], "env": ["A=b"], "timeout": 1}]},
-    "devices": [
-        {
-            "name": "0",
-            "annotations": {},
-            "containerEdits": {
-                "deviceNodes": [{"path": "/dev/rbln0", "hostPath": "/dev/rbln0", "type": "c", "major": 1, "minor": 1, "permissions": "rw", "uid": 0}],
-                "mounts": [{"hostPath": "/x", "containerPath": "/x", "options": ["ro"], "type": "bind"}],
-                "intelRdt": {"closID": "a", "enableCMT": True},
-                "additionalGids": [1],
-            },
-        },
-        {"name": "all", "containerEdits": {"env": ["A=b"]}},
-    ],
-}
-
-
-def places(value: Any) -> list[tuple[Any, Any]]:
-    """Every container and key in a value."""
-    items = list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else []
-    return [(value, key) for key, _item in items] + [place for _key, item in items for place in places(item)]
-
-
-def test_changed_specifications_are_judged_alike(tmp_path: Path, judge: Any) -> None:
-    """One to three random changes to a specification that uses everything; the library and we refuse the same ones."""
-    source = random.Random(20260202)
-    specs = []
-    for _round in range(1500):
-        spec = copy.deepcopy(BASE)
-        if source.random() < 0.7:
-            del spec["devices"][0]["containerEdits"]["intelRdt"], spec["devices"][0]["containerEdits"]["additionalGids"]
-        for _change in range(source.randrange(1, 4)):
-            holder, key = source.choice(places(spec))
-            if isinstance(holder, dict) and source.random() < 0.3:
-                del holder[key]
-            elif isinstance(holder, dict) and source.random() < 0.1:
-                holder[source.choice(["extra", "env", "hookname", "mounts", "fileMode"])] = source.choice(VALUES)
-            else:
-                # A null in a list makes the library itself crash.
-                holder[key] = source.choice(VALUES[1:] if isinstance(holder, list) else VALUES)
-        specs.append(spec)
-    paths = []
-    for number, spec in enumerate(specs):
-        paths.append(tmp_path / f"{number}.yaml")
-        paths[-1].write_text(yaml.safe_dump(spec, sort_keys=False))
-    verdicts: dict[Path, str] = {}
-    for start in range(0, len(paths), 300):
-        verdicts.update(judge(paths[start : start + 300], "-library"))
-    wrong = []
-    for path in paths:
-        loaded = _cdi.load_spec(path.read_text(), path.name)
-        errors = [problem.detail for problem in _cdi.validate_spec(loaded) if problem.severity == ERROR]
-        if bool(errors) != bool(verdicts[path]):
-            wrong.append((verdicts[path], errors, json.dumps(loaded)))
-    assert 300 < sum(map(bool, verdicts.values())) < 1400
-    assert wrong == [], "\n".join(f"library: {one}\nhere: {two}\n{three}\n" for one, two, three in wrong)
+def test_changed_specifications_are_judged_alike(tmp_path: Path) -> None:
+    """The library and we refuse the same ones."""
+    refused, wrong = disagreements(tmp_path, random.Random(20260202), 1500)
+    assert 300 < refused < 1400
+    assert wrong == [], "\n".join(wrong)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="device nodes can only be made by root")
-def test_real_device_nodes(tmp_path: Path, judge: Any) -> None:
+def test_real_device_nodes(tmp_path: Path) -> None:
     """The module as a process on a tree with real character devices, in the standalone form."""
     tree = Tree(tmp_path / "host")
     full(verbs=True)(tree)

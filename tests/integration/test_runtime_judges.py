@@ -10,86 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.rebellions.npu.plugins.module_utils import _toml
-from ansible_collections.rebellions.npu.plugins.module_utils._containerd_config import load_set
-from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.module_utils._write_request import read_set, write_set
-from ansible_collections.rebellions.npu.plugins.plugin_utils import _runtime_set as runtime_set
-from ansible_collections.rebellions.npu.plugins.module_utils._versions import release_numbers
-from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_undo import RECORD, read_record
+from tests.integration._containerd import apply, cdi_state, runtime_of, snapshot
 from tests.integration._judges import containerds, debian
 from tests.lab._base import run
 
 FIXTURES = Path(__file__).resolve().parents[1] / "unit/fixtures/runtime_config"
-WANTED = ["/var/run/cdi"]
-CRI = {1: "io.containerd.grpc.v1.cri", 2: "io.containerd.cri.v1.runtime"}
 
 
 @pytest.fixture(scope="session", params=sorted(containerds()))
 def containerd(request: pytest.FixtureRequest) -> tuple[str, Path]:
     return request.param, containerds()[request.param]()
-
-
-def _version(program: Path) -> str:
-    return run([program, "--version"]).stdout.split()[2].lstrip("v").partition("~")[0]
-
-
-def _dump(program: Path, config: Path) -> t.Optional[dict[str, t.Any]]:
-    done = run([program, "--config", config, "config", "dump"], check=False)
-    return _toml.loads(done.stdout) if done.returncode == 0 else None
-
-
-def _cdi(program: Path, config: Path) -> t.Optional[tuple[bool, list[str]]]:
-    """(on, directories) as the program says; None when it does not load the file."""
-    dump = _dump(program, config)
-    if dump is None:
-        return None
-    version = release_numbers(_version(program))
-    table = dump["plugins"].get(CRI[version[0]], {})
-    return table.get("enable_cdi", version >= (2, 4)) if table else False, table.get("cdi_spec_dirs", [])
-
-
-def _runtime(program: Path, config: Path) -> dict[str, t.Any]:
-    version = _version(program)
-    files = load_set(Host(), str(config), release_numbers(version))
-    return {
-        "name": "containerd",
-        "flavor": "system",
-        "version": version,
-        "binary": str(program),
-        "main_config": str(config),
-        "config_files": [item.path for item in files.files] or [str(config)],
-        "selected": True,
-        "serves_kubelet": True,
-        "changes": [{"path": str(config), "what": "", "why": ""}],
-    }
-
-
-def _apply(runtime: dict[str, t.Any], state: Path, spec_dirs: t.Sequence[str] = ("/var/run/cdi",), remove: bool = False) -> dict[str, t.Any]:
-    """What the action plugin does, on this machine and with a state directory of its own."""
-    host = Host()
-    answer = read_set(host, str(state), "rbln", runtime_set.paths_of([runtime])[1:])
-    files = runtime_set.sources(answer["files"])
-    record_path = state / "record.json"
-    data = record_path.read_bytes() if record_path.exists() else None
-    files[RECORD] = runtime_set.Source(RECORD, data)
-    missing = {path: item["missing_dirs"] for path, item in answer["files"].items()}
-    if remove:
-        record = read_record(files[RECORD])
-        more = [path for path in record["files"] if path not in files]
-        files.update(runtime_set.sources(read_set(host, str(state), "rbln", more)["files"]))
-        found = runtime_set.absent(runtime_set.noted(record, {"runtimes": [runtime]}, ["selected"]), files, record)
-    else:
-        found = runtime_set.present([runtime], files, missing, spec_dirs, True)
-    for request in found.files:
-        if request["path"] == RECORD:
-            request["path"] = str(record_path)
-    return write_set(host, str(state), "rbln", found.files, found.judges)
-
-
-def _snapshot(directory: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(directory)): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
 
 
 CONFIGS = sorted(path.name for path in FIXTURES.glob("r*_ctd_*.toml")) + sorted(
@@ -114,27 +45,27 @@ def test_containerd_loads_what_we_write(name: str, containerd: tuple[str, Path],
     config = tmp_path / "etc/config.toml"
     config.parent.mkdir()
     config.write_bytes((FIXTURES / name).read_bytes().replace(b"/etc/containerd/", str(config.parent).encode() + b"/"))
-    before, state = _snapshot(config.parent), tmp_path / "state"
-    first = _cdi(program, config)
+    before, state = snapshot(config.parent), tmp_path / "state"
+    first = cdi_state(program, config)
     assert (first is None) == (name in BROKEN or (release == "1.7" and name in BROKEN_1_7)), "the program's verdict on the input"
     if first is None or name in REFUSED[release]:
         with pytest.raises(NpuError):
-            _apply(_runtime(program, config), state)
-        assert _snapshot(config.parent) == before
+            apply(runtime_of(program, config), state)
+        assert snapshot(config.parent) == before
         return
-    done = _apply(_runtime(program, config), state)
-    on, directories = _cdi(program, config) or (None, [])
+    done = apply(runtime_of(program, config), state)
+    on, directories = cdi_state(program, config) or (None, [])
     assert on is True
     assert "/var/run/cdi" in directories
     assert set(first[1]) <= set(directories)
     assert done["changed"] == (not first[0] or "/var/run/cdi" not in first[1] or name in DISABLED)
-    after = _snapshot(config.parent)
-    assert not _apply(_runtime(program, config), state)["changed"]
-    assert _snapshot(config.parent) == after
+    after = snapshot(config.parent)
+    assert not apply(runtime_of(program, config), state)["changed"]
+    assert snapshot(config.parent) == after
     if done["changed"]:
         assert done["judged"] is True
-        assert _apply(_runtime(program, config), state, remove=True)["changed"]
-        assert _snapshot(config.parent) == before
+        assert apply(runtime_of(program, config), state, remove=True)["changed"]
+        assert snapshot(config.parent) == before
         assert not any(path.is_file() for path in state.iterdir() if path.name != "lock")
 
 
@@ -158,12 +89,12 @@ def test_the_file_that_is_effective_is_edited(containerd: tuple[str, Path], tmp_
     root = config.read_bytes()
     if release == "1.6":
         with pytest.raises(NpuError, match="Upgrade containerd"):
-            _apply(_runtime(program, config), tmp_path / "state")
+            apply(runtime_of(program, config), tmp_path / "state")
         return
-    done = _apply(_runtime(program, config), tmp_path / "state")
+    done = apply(runtime_of(program, config), tmp_path / "state")
     assert done["changed"] == (release != "2.4")
     assert config.read_bytes() == root
-    assert (_cdi(program, config) or (None,))[0] is True
+    assert (cdi_state(program, config) or (None,))[0] is True
 
 
 @MERGING
@@ -175,17 +106,17 @@ def test_dropin_beside_the_sites_imports(schema: int, containerd: tuple[str, Pat
     (tmp_path / "site").mkdir()
     config.parent.mkdir()
     config.write_text('imports = ["%s/site/*.toml"]\nversion = %d\n' % (tmp_path, schema))
-    runtime = _runtime(program, config)
+    runtime = runtime_of(program, config)
     dropin = config.parent / "conf.d/99-rbln.toml"
     runtime["edit_target"] = {"path": str(dropin), "kind": "dropin"}
-    state, before = tmp_path / "state", _snapshot(config.parent)
-    assert _apply(runtime, state, ["/opt/npu/cdi"])["judged"] is True
+    state, before = tmp_path / "state", snapshot(config.parent)
+    assert apply(runtime, state, ["/opt/npu/cdi"])["judged"] is True
     assert config.read_text().startswith('imports = ["%s/site/*.toml", "%s/conf.d/*.toml"]' % (tmp_path, config.parent))
-    assert _cdi(program, config) == (True, ["/etc/cdi", "/var/run/cdi", "/opt/npu/cdi"])
-    runtime = {**_runtime(program, config), "edit_target": runtime["edit_target"]}
-    assert not _apply(runtime, state, ["/opt/npu/cdi"])["changed"]
-    assert _apply(runtime, state, remove=True)["changed"]
-    assert _snapshot(config.parent) == before
+    assert cdi_state(program, config) == (True, ["/etc/cdi", "/var/run/cdi", "/opt/npu/cdi"])
+    runtime = {**runtime_of(program, config), "edit_target": runtime["edit_target"]}
+    assert not apply(runtime, state, ["/opt/npu/cdi"])["changed"]
+    assert apply(runtime, state, remove=True)["changed"]
+    assert snapshot(config.parent) == before
     assert not dropin.parent.exists()
 
 
@@ -197,10 +128,10 @@ def test_an_import_that_would_override_is_found_by_the_program(containerd: tuple
     config.write_text('version = 2\nimports = ["conf.d/*.toml"]\n')
     late = config.parent / "conf.d/zz-site.toml"
     late.write_text('version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n  cdi_spec_dirs = ["/opt/site/cdi"]\n')
-    runtime = _runtime(program, config)
+    runtime = runtime_of(program, config)
     runtime["edit_target"] = {"path": str(config.parent / "conf.d/99-rbln.toml"), "kind": "dropin"}
-    assert _apply(runtime, tmp_path / "state")["changed"]
-    assert set((_cdi(program, config) or (None, []))[1]) == {"/opt/site/cdi", "/etc/cdi", "/var/run/cdi"}
+    assert apply(runtime, tmp_path / "state")["changed"]
+    assert set((cdi_state(program, config) or (None, []))[1]) == {"/opt/site/cdi", "/etc/cdi", "/var/run/cdi"}
 
 
 DOCKER = {"good": ["r31_dkr_empty_file.json", "r32_dkr_whitespace.json", "r33_dkr_existing.json", "r35_dkr_cdi_false.json", "r43_dkr_dryrun.json"]}
@@ -225,18 +156,18 @@ def test_docker_validates_what_we_write(name: str, tmp_path: Path) -> None:
     config = tmp_path / "etc/daemon.json"
     config.parent.mkdir()
     shutil.copy(FIXTURES / name, config)
-    before = _snapshot(config.parent)
+    before = snapshot(config.parent)
     runtime = _docker(config, ["-H", "fd://", "--containerd=/run/containerd/containerd.sock"])
     if name in DOCKER["bad"]:
         with pytest.raises(NpuError, match="line [0-9]+, column [0-9]+"):
-            _apply(runtime, tmp_path / "state")
-        assert _snapshot(config.parent) == before
+            apply(runtime, tmp_path / "state")
+        assert snapshot(config.parent) == before
         return
-    assert _apply(runtime, tmp_path / "state")["judged"] is True
+    assert apply(runtime, tmp_path / "state")["judged"] is True
     assert run([runtime["binary"], "--validate", "--config-file", config], check=False).returncode == 0
-    assert not _apply(runtime, tmp_path / "state")["changed"]
-    assert _apply(runtime, tmp_path / "state", remove=True)["changed"]
-    assert _snapshot(config.parent) == before
+    assert not apply(runtime, tmp_path / "state")["changed"]
+    assert apply(runtime, tmp_path / "state", remove=True)["changed"]
+    assert snapshot(config.parent) == before
 
 
 def test_docker_refuses_a_file_its_daemon_refuses(tmp_path: Path) -> None:
@@ -244,6 +175,6 @@ def test_docker_refuses_a_file_its_daemon_refuses(tmp_path: Path) -> None:
     config.parent.mkdir()
     config.write_text('{"no-such-directive": 1}\n')
     with pytest.raises(NpuError, match="does not load its configuration as it is"):
-        _apply(_docker(config), tmp_path / "state")
+        apply(_docker(config), tmp_path / "state")
     assert config.read_text() == '{"no-such-directive": 1}\n'
     assert sorted(path.name for path in config.parent.iterdir()) == ["daemon.json"]
