@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from ansible_collections.rebellions.npu.plugins.module_utils import _yaml
+from ansible_collections.rebellions.npu.tests.unit.fixtures.random_yaml import read_one, write_one
 
 FIXTURES = Path(__file__).resolve().parents[3] / "unit" / "fixtures" / "cdi"
 FILES = sorted([*(FIXTURES / "vendor").glob("*.yaml"), *(FIXTURES / "cases").glob("*.yaml"), *(FIXTURES / "vendor").glob("*.json")])
@@ -121,89 +121,12 @@ def test_written_text() -> None:
     assert _yaml.dump(data) == ('a: "x"\nb:\n  - 1\n  - true\n  - null\n  - []\n  - {}\n"yes":\n  "c-d":\n    - - 1\n      - 2\n    - e: "f"\n      g: []\n')
 
 
-def random_value(source: random.Random, depth: int) -> Any:
-    kind = source.randrange(9 if depth else 6)
-    if kind < 3:
-        return "".join(source.choice("ab01 :#-,[]{}'\"\\\n\té.~&*!|>%@?yesnull") for _char in range(source.randrange(12)))
-    if kind < 6:
-        return source.choice([None, True, False, 0, -1, 10**12])
-    count = source.randrange(4)
-    if kind == 6:
-        return [random_value(source, depth - 1) for _item in range(count)]
-    return {str(random_value(source, 0)): random_value(source, depth - 1) for _item in range(count)}
-
-
 def test_random_data_survives_every_style() -> None:
-    """Our text read by PyYAML and by us, and PyYAML's in all its styles read by us."""
     source = random.Random(20260101)
     for _round in range(150):
-        data = {"x": random_value(source, 4)}
-        assert yaml.safe_load(_yaml.dump(data)) == _yaml.load(_yaml.dump(data)) == data
-        for style in (
-            {},
-            {"default_flow_style": True},
-            {"default_flow_style": False, "width": 20},
-            {"default_style": '"'},
-            {"default_style": "'", "width": 30},
-        ):
-            text = yaml.dump(data, Dumper=NoAliases, allow_unicode=True, **style)
-            if "!!" in text or "? " in text:
-                continue
-            assert _yaml.load(text) == data, text
-
-
-class NoAliases(yaml.SafeDumper):
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
+        write_one(source)
 
 
 def test_random_text_is_never_read_otherwise_than_pyyaml_reads_it() -> None:
-    """Of what both take, both must take the same; the reader may refuse more."""
     source = random.Random(7)
-    pieces = [
-        "a",
-        "b",
-        ":",
-        ": ",
-        "- ",
-        "-",
-        "\n",
-        "\n  ",
-        "\n ",
-        "[",
-        "]",
-        "{",
-        "}",
-        ",",
-        " ",
-        "#",
-        " #",
-        "'",
-        '"',
-        "|",
-        ">",
-        "1",
-        "0.5",
-        "null",
-        "\n\n",
-        "?",
-        "x y",
-        "\\",
-        "|-",
-        ">",
-        "---",
-    ]
-    read = 0
-    for _round in range(6000):
-        text = "".join(source.choice(pieces) for _piece in range(source.randrange(1, 12)))
-        try:
-            got = _yaml.load(text)
-        except _yaml.YamlError:
-            continue
-        try:
-            wanted = yaml.safe_load(text)
-        except (yaml.YAMLError, TypeError, ValueError):
-            continue
-        read += 1
-        assert repr(got) == repr(wanted), repr(text)
-    assert read > 1000
+    assert sum(read_one(source) for _round in range(6000)) > 1000

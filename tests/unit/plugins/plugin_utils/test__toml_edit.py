@@ -10,8 +10,9 @@ import pytest
 
 from ansible_collections.rebellions.npu.plugins.module_utils import _toml
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.plugin_utils._text_edit import differences, lookup, reverse
+from ansible_collections.rebellions.npu.plugins.plugin_utils._text_edit import lookup, reverse
 from ansible_collections.rebellions.npu.plugins.plugin_utils._toml_edit import TomlEdit, load
+from ansible_collections.rebellions.npu.tests.unit.fixtures.random_toml import edit_one
 
 TABLE = ("plugins", "a.b")
 SETS = [
@@ -111,88 +112,6 @@ def test_only_what_is_allowed_may_differ() -> None:
         edit.prove([("b",)])
 
 
-NAMES = ["a", "x-1", "'q r'", '"io.z.v1.y"', '"sn\\u00f6w"', "'io.d.v1.e'"]
-VALUES = [
-    "1",
-    "-0.5",
-    "true",
-    '"s # no"',
-    "'l'",
-    '"""m\nl"""',
-    "[1, 2]",
-    '["a", # c\n "b"]',
-    "{ k = 1 }",
-    "1979-05-27T07:32:00Z",
-    "[[1], [2]]",
-    "'''\n[x]\n'''",
-]
-
-
-def _document(random_: random.Random) -> str:
-    """TOML of all forms, made so that no table or key is defined twice."""
-    out, serial = [], 0
-    newline = random_.choice(["\n", "\n", "\r\n"])
-    lines = ["version = 2"]
-
-    def keys(indent: str) -> None:
-        nonlocal serial
-        for _number in range(random_.randint(0, 3)):
-            serial += 1
-            if random_.random() < 0.3:
-                lines.append(indent + "# enable_cdi = true [plugins]")
-            lines.append("%sk%d %s= %s%s" % (indent, serial, random_.choice(["", " "]), random_.choice(VALUES), random_.choice(["", " # end", "  "])))
-
-    keys("")
-    ours = random_.choice(["none", "header", "sub", "dotted", "value"])
-    names = [("plugins", name) for name in random_.sample(NAMES, random_.randint(0, 4))]
-    for number, (head, name) in enumerate(names):
-        indent = random_.choice(["", "  ", "\t"])
-        lines.append(random_.choice(["", "", "# comment"]))
-        lines.append("%s[%s.%s]" % (indent, head, name))
-        keys(indent + random_.choice(["", "  "]))
-        if random_.random() < 0.4:
-            lines.append("%s[[%s.%s.list%d]]" % (indent, head, name, number))
-            keys(indent)
-    quoted = random_.choice(['"io.containerd.grpc.v1.cri"', "'io.containerd.grpc.v1.cri'"])
-    position = len(lines)
-    if ours in ("header", "value"):
-        lines.append("[plugins.%s]" % quoted)
-        keys("  ")
-        if ours == "value":
-            lines.append("  enable_cdi=false# off")
-            lines.append('  cdi_spec_dirs = [ "/opt/c" ]')
-        keys("  ")
-        lines.append("[plugins.%s.cni]" % quoted)
-        keys("    ")
-    elif ours == "sub":
-        lines.append("[plugins.%s.containerd.runtimes.runc]" % quoted)
-        keys("")
-    elif ours == "dotted" and not names:
-        lines.append("[plugins]")
-        lines.append("%s.sandbox_image = 'x'" % quoted)
-        keys("")
-    assert position <= len(lines)
-    out = newline.join(line.replace("\n", newline) for line in lines)
-    return out + random_.choice([newline, ""])
-
-
 @pytest.mark.parametrize("seed", range(400))
 def test_fuzz_only_our_keys_differ(seed: int) -> None:
-    text = _document(random.Random(seed))
-    before = _toml.loads(text)
-    table = ("plugins", "io.containerd.grpc.v1.cri")
-    edit = TomlEdit(text, "f")
-    edit.set(table + ("enable_cdi",), "true")
-    if edit.pair(table + ("cdi_spec_dirs",)) is not None:
-        edit.extend(table + ("cdi_spec_dirs",), ["/etc/cdi", "/var/run/cdi"])
-    after = _toml.loads(edit.text)
-    assert lookup(after, table + ("enable_cdi",)) is True
-    assert [path for path in differences(before, after) if path[:-1] != table or path[-1] not in ("enable_cdi", "cdi_spec_dirs")] == []
-    assert lookup(after, table + ("cdi_spec_dirs",)) in (None, ["/opt/c", "/etc/cdi", "/var/run/cdi"])
-    kept = iter(edit.text.splitlines(True))
-    for line in text.splitlines(True):
-        if "enable_cdi=false" in line or "cdi_spec_dirs" in line:
-            continue
-        assert any(line.rstrip("\r\n") == other.rstrip("\r\n") for other in kept), line
-    assert ("\r\n" in text) == ("\r\n" in edit.text)
-    assert reverse(edit.text, edit.buffer.splices) == text
+    edit_one(random.Random(seed))
