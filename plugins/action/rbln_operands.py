@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
-import tempfile
 import typing as t
 
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.rebellions.npu.plugins.module_utils._files import replace_file
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._apply import apply_objects, remove_objects, summarise
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import Cluster, require_packages
@@ -75,7 +74,8 @@ class ActionModule(ActionBase):
         try:
             before = path.read_text(encoding="utf-8") if path.exists() else ""
             if before != text and not self._dry_run:
-                _write(path, text)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                replace_file(str(path), text.encode("utf-8"), 0o644)
         except OSError as exc:
             raise NpuError("%s cannot be written: %s." % (path, exc.strerror), "Correct rbln_operands_render_dir.") from exc
         diff = {"before": before, "after": text, "before_header": str(path), "after_header": str(path)}
@@ -136,12 +136,3 @@ def _labelled(nodes: dict[str, Result]) -> Result:
         if record["changed"]
     ]
     return {"changed": bool(diff), "nodes": nodes, "diff": diff, "warnings": [note for record in nodes.values() for note in record["notes"]]}
-
-
-def _write(path: pathlib.Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=str(path.parent), prefix=path.name)
-    with os.fdopen(handle, "w", encoding="utf-8") as stream:
-        stream.write(text)
-    os.chmod(name, 0o644)
-    os.replace(name, path)

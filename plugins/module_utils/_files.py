@@ -10,10 +10,12 @@ import errno
 import fcntl
 import os
 import posixpath
+import stat as stat_module
 import tempfile
 import time
+import typing as t
 
-from ._host import Host
+from ._host import ABSENT, Host
 from ._model import NpuError
 
 DIRECTORY_MODE = 0o755
@@ -119,6 +121,62 @@ def _keep(descriptor: int, real: str) -> None:
     except OSError as exc:
         if exc.errno not in (errno.ENODATA, errno.ENOTSUP, errno.EPERM):
             raise
+
+
+def create_file(path: str, data: bytes, mode: int) -> None:
+    """Make a file at a path of this machine, its bytes on the disk; what lies there under that name goes first. OSError when that fails."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(handle, "wb", closefd=False) as stream:
+            stream.write(data)
+        os.fchmod(handle, mode)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def copy_attributes(path: str, model: str) -> None:
+    """Give a file of this machine the owner, mode and extended attributes (ACL and SELinux label too) of `model`. OSError when that fails."""
+    info, own = os.stat(model), os.stat(path)
+    if (info.st_uid, info.st_gid) != (own.st_uid, own.st_gid):
+        os.chown(path, info.st_uid, info.st_gid)
+    os.chmod(path, stat_module.S_IMODE(info.st_mode))
+    try:
+        names = os.listxattr(model)
+    except OSError:
+        return
+    for name in names:
+        value = os.getxattr(model, name)
+        try:
+            current: t.Optional[bytes] = os.getxattr(path, name)
+        except OSError:
+            current = None
+        if current != value:
+            os.setxattr(path, name, value)
+
+
+def locate(host: Host, path: str) -> t.Tuple[str, t.List[str]]:
+    """The file `path` leads to inside the root, and the directories missing on the way, outermost first. NpuError for a link to nowhere."""
+    found = host.resolve(path)
+    if found.ok:
+        return found.value, []
+    if found.state != ABSENT:
+        raise NpuError("%s: %s." % (path, found.detail), "Make it reachable and run again.")
+    link = host.readlink(path)
+    if link.ok:
+        raise NpuError("%s is a symbolic link to %s, which is not there." % (path, link.value), "Make the target or remove the link.")
+    parent = posixpath.dirname(path) or "/"
+    missing: t.List[str] = []
+    while not host.resolve(parent).ok:
+        if host.readlink(parent).ok:
+            raise NpuError("%s is a symbolic link that leads nowhere." % parent, "Make the target or remove the link.")
+        missing.insert(0, posixpath.basename(parent))
+        parent = posixpath.dirname(parent)
+    base = host.resolve(parent).value.rstrip("/")
+    dirs = [base + "/" + "/".join(missing[: index + 1]) for index in range(len(missing))]
+    return posixpath.join(base or "/", *missing, posixpath.basename(path)), dirs
 
 
 def write_bytes(host: Host, path: str, content: bytes, mode: int) -> None:

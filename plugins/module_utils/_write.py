@@ -15,12 +15,11 @@ import hashlib
 import json
 import os
 import posixpath
-import stat as stat_module
 import typing as t
 from dataclasses import dataclass, field
 
-from ._files import sync_directory, take_lock
-from ._host import ABSENT, Host
+from ._files import copy_attributes, create_file, locate, sync_directory, take_lock
+from ._host import Host
 from ._judge import Judge, judge_set
 from ._model import NpuError
 
@@ -74,62 +73,6 @@ def _failed(path: str, exc: OSError) -> NpuError:
 def _sync_dir(path: str) -> None:
     with contextlib.suppress(OSError):
         sync_directory(path)
-
-
-def _create(path: str, data: bytes, mode: int) -> None:
-    """A new file with its bytes on the disk; whatever lay there under this name of ours goes first."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        with os.fdopen(handle, "wb", closefd=False) as stream:
-            stream.write(data)
-        os.fchmod(handle, mode)
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _like(path: str, model: str) -> None:
-    """Give `path` the owner, mode and extended attributes (ACL and SELinux label too) of `model`."""
-    info, own = os.stat(model), os.stat(path)
-    if (info.st_uid, info.st_gid) != (own.st_uid, own.st_gid):
-        os.chown(path, info.st_uid, info.st_gid)
-    os.chmod(path, stat_module.S_IMODE(info.st_mode))
-    try:
-        names = os.listxattr(model)
-    except OSError:
-        return
-    for name in names:
-        value = os.getxattr(model, name)
-        try:
-            current: t.Optional[bytes] = os.getxattr(path, name)
-        except OSError:
-            current = None
-        if current != value:
-            os.setxattr(path, name, value)
-
-
-def locate(host: Host, path: str) -> t.Tuple[str, t.List[str]]:
-    """The file that `path` leads to inside the root, and the directories that are missing on the way, outermost first."""
-    found = host.resolve(path)
-    if found.ok:
-        return found.value, []
-    if found.state != ABSENT:
-        raise NpuError("%s: %s." % (path, found.detail), "Make it reachable and run again.")
-    link = host.readlink(path)
-    if link.ok:
-        raise NpuError("%s is a symbolic link to %s, which is not there." % (path, link.value), "Make the target or remove the link.")
-    parent = posixpath.dirname(path) or "/"
-    missing: t.List[str] = []
-    while not host.resolve(parent).ok:
-        if host.readlink(parent).ok:
-            raise NpuError("%s is a symbolic link that leads nowhere." % parent, "Make the target or remove the link.")
-        missing.insert(0, posixpath.basename(parent))
-        parent = posixpath.dirname(parent)
-    base = host.resolve(parent).value.rstrip("/")
-    dirs = [base + "/" + "/".join(missing[: index + 1]) for index in range(len(missing))]
-    return posixpath.join(base or "/", *missing, posixpath.basename(path)), dirs
 
 
 class Writer:
@@ -211,7 +154,7 @@ class Writer:
     def _note(self, state: str, entries: t.Sequence[_Entry], extra: t.Sequence[str]) -> t.Dict[str, t.Any]:
         journal = {"schema": 1, "state": state, "entries": [entry.journal() for entry in entries], "extra": list(extra)}
         path = self.host.real(self.journal_path)
-        _create(path + ".new", json.dumps(journal, sort_keys=True).encode("utf-8"), 0o600)
+        create_file(path + ".new", json.dumps(journal, sort_keys=True).encode("utf-8"), 0o600)
         os.rename(path + ".new", path)
         _sync_dir(posixpath.dirname(path))
         self.mark("journal " + state)
@@ -286,9 +229,9 @@ class Writer:
             if entry.change.content is None:
                 continue
             staged, target = self.host.real(entry.staged), self.host.real(entry.target)
-            _create(staged, entry.change.content, 0o600 if entry.change.old_sha256 else entry.change.mode)
+            create_file(staged, entry.change.content, 0o600 if entry.change.old_sha256 else entry.change.mode)
             if entry.change.old_sha256 is not None:
-                _like(staged, target)
+                copy_attributes(staged, target)
             self.mark("staged")
 
     def _judge(self, judge: Judge, entries: t.Sequence[_Entry], root: str) -> t.Optional[bool]:
@@ -299,7 +242,7 @@ class Writer:
             content = judge.root_content
             for path, name in staged.items():
                 content = content.replace(("{staged:%s}" % path).encode("utf-8"), name.encode("utf-8"))
-            _create(self.host.real(root), content, 0o600)
+            create_file(self.host.real(root), content, 0o600)
         verdict = judge_set(self.host, judge, staged, root)
         self.mark("judged")
         return verdict
@@ -313,7 +256,7 @@ class Writer:
             with open(self.host.real(entry.target), "rb") as stream:
                 data = stream.read()
             staged = self.host.real(entry.undo)
-            _create(staged, data, 0o600)
+            create_file(staged, data, 0o600)
             info = os.stat(self.host.real(entry.target))
             if info.st_uid != os.geteuid() or info.st_gid != os.getegid():
                 os.chown(staged, info.st_uid, info.st_gid)
@@ -334,8 +277,8 @@ class Writer:
                 os.link(target, undo)
             except OSError:
                 with open(target, "rb") as stream:
-                    _create(undo, stream.read(), 0o600)
-                _like(undo, target)
+                    create_file(undo, stream.read(), 0o600)
+                copy_attributes(undo, target)
             self.mark("kept")
 
     def _commit(self, entries: t.Sequence[_Entry]) -> None:

@@ -9,10 +9,11 @@ import base64
 import binascii
 import typing as t
 
+from ._files import locate
 from ._host import ABSENT, READ_LIMIT, VALUE, Host
 from ._judge import Judge
 from ._model import NpuError
-from ._write import FileChange, Writer, digest, locate
+from ._write import FileChange, Writer, digest
 
 
 def read_set(host: Host, state_dir: str, stem: str, paths: t.Sequence[str], check_mode: bool = False) -> t.Dict[str, t.Any]:

@@ -9,7 +9,8 @@ import typing as t
 from dataclasses import dataclass, field
 
 from ansible_collections.rebellions.npu.plugins.module_utils._runtime_base import has_dir
-from ansible_collections.rebellions.npu.plugins.plugin_utils._text_edit import decode, sha256
+from ansible_collections.rebellions.npu.plugins.module_utils._write import digest
+from ansible_collections.rebellions.npu.plugins.plugin_utils._text_edit import decode
 
 MANAGED = "# Managed by the rebellions.npu collection: CDI in containers. Removed by state=absent."
 
@@ -27,7 +28,7 @@ class Source:
 
     @property
     def sha256(self) -> t.Optional[str]:
-        return None if self.data is None else sha256(self.data)
+        return None if self.data is None else digest(self.data)
 
 
 @dataclass

@@ -13,10 +13,11 @@ import json
 import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._write import digest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._json_edit import JsonEdit
 from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_edit import MANAGED, FileEdit, Source
 from ansible_collections.rebellions.npu.plugins.plugin_utils._template_edit import BASE, span
-from ansible_collections.rebellions.npu.plugins.plugin_utils._text_edit import lookup, reverse, sha256
+from ansible_collections.rebellions.npu.plugins.plugin_utils._text_edit import lookup, reverse
 from ansible_collections.rebellions.npu.plugins.plugin_utils._toml_edit import TomlEdit
 
 RECORD = "/var/lib/rebellions-npu/runtime-config.json"
@@ -40,7 +41,7 @@ def add(record: dict[str, t.Any], runtime: str, edit: FileEdit, missing_dirs: t.
     note = record["files"].setdefault(
         edit.path, {"runtime": runtime, "format": edit.format, "aside": edit.aside, "created_dirs": list(missing_dirs), "groups": []}
     )
-    after = sha256(edit.new or b"")
+    after = digest(edit.new or b"")
     note["groups"].append({"before": edit.source.sha256, "after": after, "splices": edit.splices, "changes": edit.changes})
 
 
@@ -51,7 +52,7 @@ def undo(found: Source, note: t.Mapping[str, t.Any], warnings: list[str]) -> t.O
     groups = list(note["groups"])
     text = found.text
     while groups:
-        current = sha256(text.encode("utf-8"))
+        current = digest(text.encode("utf-8"))
         if groups[-1]["after"] == current:
             last = groups.pop()
             text = reverse(text, last["splices"])

@@ -5,17 +5,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 
 BOM = "\ufeff"
-
-
-def sha256(data: bytes) -> str:
-    """Hexadecimal SHA-256 of `data`."""
-    return hashlib.sha256(data).hexdigest()
 
 
 def decode(data: bytes, name: str) -> str:
@@ -92,3 +86,36 @@ def lookup(data: t.Any, path: t.Sequence[str]) -> t.Any:
             return None
         data = data[part]
     return data
+
+
+class Edit:
+    """One file's text under edit, in a language that `load` reads: text and the file's name in, its data out.
+
+    `changes` are what removal needs when somebody else changed the file since: dicts {op: value|array|table|object, path, old, new}.
+    """
+
+    def __init__(self, text: str, name: str, load: t.Callable[[str, str], dict[str, t.Any]]) -> None:
+        self.name = name
+        self._load = load
+        self.before = load(text, name)
+        self.buffer = Buffer(text)
+        self.newline = newline_of(text)
+        self.changes: list[dict[str, t.Any]] = []
+
+    @property
+    def text(self) -> str:
+        return self.buffer.text
+
+    @property
+    def data(self) -> dict[str, t.Any]:
+        return self._load(self.text, self.name)
+
+    def refuse(self, what: str, offset: t.Optional[int] = None) -> NpuError:
+        """The error for what cannot be edited, at a character offset where one is known."""
+        raise NotImplementedError
+
+    def prove(self, allowed: t.Sequence[tuple[str, ...]]) -> None:
+        """Read the result again and compare: only values at `allowed` paths (or below) may differ. NpuError otherwise."""
+        for path in differences(self.before, self.data):
+            if not any(path[: len(ok)] == ok for ok in allowed):
+                raise self.refuse("the edit would also change %s" % ".".join(path))

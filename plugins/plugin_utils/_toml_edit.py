@@ -9,7 +9,7 @@ import re
 import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.plugin_utils._text_edit import BOM, Buffer, differences, line_column, lookup, newline_of
+from ansible_collections.rebellions.npu.plugins.plugin_utils._text_edit import BOM, Edit, line_column, lookup
 from ansible_collections.rebellions.npu.plugins.plugin_utils._toml_scan import Entry, Path, ScanError, scan
 
 try:
@@ -58,27 +58,12 @@ def _repeated(text: str) -> t.Optional[Entry]:
     return None
 
 
-class TomlEdit:
-    """One file's text under edit.
-
-    `changes` are the facts that removal needs when somebody else changed the file since: dicts {op: value|array|table, path, old, new}.
-    """
+class TomlEdit(Edit):
+    """A TOML file's text under edit."""
 
     def __init__(self, text: str, name: str) -> None:
-        self.name = name
-        self.before = load(text, name)
-        self.buffer = Buffer(text)
-        self.newline = newline_of(text)
-        self.changes: list[dict[str, t.Any]] = []
+        super().__init__(text, name, load)
         self._entries()
-
-    @property
-    def text(self) -> str:
-        return self.buffer.text
-
-    @property
-    def data(self) -> dict[str, t.Any]:
-        return load(self.text, self.name)
 
     def refuse(self, what: str, offset: t.Optional[int] = None) -> NpuError:
         where = ""
@@ -341,13 +326,6 @@ class TomlEdit:
                 if following is None or following.kind != "pair":
                     self.buffer.splice(entry.start, entry.end, "")
                 return
-
-    def prove(self, allowed: t.Sequence[Path]) -> None:
-        """Read the result again and compare: only values at `allowed` paths (or below) may differ. NpuError otherwise."""
-        after = load(self.text, self.name)
-        for path in differences(self.before, after):
-            if not any(path[: len(ok)] == ok for ok in allowed):
-                raise self.refuse("the edit would also change %s" % ".".join(path))
 
 
 def _comma_after(text: str, at: int, limit: int) -> bool:

@@ -14,7 +14,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuEr
 from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_containerd import plan
 from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_edit import RuntimeEdit, Source
 from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_undo import undo
-from ansible_collections.rebellions.npu.plugins.plugin_utils._text_edit import sha256
+from ansible_collections.rebellions.npu.plugins.module_utils._write import digest
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures/runtime_config"
 MAIN = "/etc/containerd/config.toml"
@@ -46,7 +46,7 @@ def edit(version: str, data: t.Optional[bytes], dirs: t.Sequence[str] = ("/var/r
 
 def note(made: RuntimeEdit, index: int = 0) -> dict[str, t.Any]:
     item = made.files[index]
-    group = {"before": item.source.sha256, "after": sha256(item.new or b""), "splices": item.splices, "changes": item.changes}
+    group = {"before": item.source.sha256, "after": digest(item.new or b""), "splices": item.splices, "changes": item.changes}
     return {"runtime": made.name, "format": item.format, "aside": item.aside, "created_dirs": [], "groups": [group]}
 
 
