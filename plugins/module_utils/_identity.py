@@ -10,13 +10,15 @@ import re
 import shlex
 import typing as t
 
+from . import _yaml
 from ._host import ABSENT, FAILED, VALUE, Host, Probe
+from ._systemd import UNIT_DIRS, Unit, unit_from_files
 
-UNIT_DIRS = ("/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 KUBELET_UNITS = tuple(name + ".service" for name in ("kubelet", "k3s", "k3s-agent", "rke2-server", "rke2-agent", "k0sworker", "k0scontroller"))
 CGROUP_DIRS = ("/sys/fs/cgroup/system.slice", "/sys/fs/cgroup/systemd/system.slice", "/sys/fs/cgroup/unified/system.slice")
 ARGUMENT_FILES = ("/var/lib/kubelet/kubeadm-flags.env", "/etc/default/kubelet", "/etc/sysconfig/kubelet", "/var/snap/microk8s/current/args/kubelet")
 RANCHER_CONFIGS = ("/etc/rancher/k3s/config.yaml", "/etc/rancher/rke2/config.yaml")
+NAME_VARIABLES = ("K3S_NODE_NAME", "RKE2_NODE_NAME")
 NAME_FLAGS = ("hostname-override", "node-name")
 HYPERVISORS = (
     ("kvm", ("kvm", "qemu", "openstack", "amazon ec2", "google compute engine", "proxmox", "red hat")),
@@ -55,7 +57,7 @@ def name_flag(words: t.Sequence[str]) -> t.Optional[str]:
                 found = word.split("=", 1)[1]
             elif word == "--" + flag and at + 1 < len(words):
                 found = words[at + 1]
-    return found.strip("\"'") if found else None
+    return found.strip("\"'") if found is not None else None
 
 
 def words_of(text: str) -> list[str]:
@@ -74,21 +76,6 @@ def words_of(text: str) -> list[str]:
     return words
 
 
-def unit_files(host: Host, unit: str) -> list[str]:
-    """The unit file that counts and its drop-ins in the order systemd reads them."""
-    paths = []
-    for directory in UNIT_DIRS:
-        path = posixpath.join(directory, unit)
-        if host.exists(path):
-            paths.append(path)
-            break
-    dropins: dict[str, str] = {}
-    for directory in UNIT_DIRS:
-        for path in host.glob(posixpath.join(directory, unit + ".d"), "*.conf"):
-            dropins.setdefault(posixpath.basename(path), path)
-    return paths + [dropins[name] for name in sorted(dropins)]
-
-
 def _main_words(host: Host, unit: str) -> list[str]:
     for base in CGROUP_DIRS:
         for pid in host.read_text(posixpath.join(base, unit, "cgroup.procs"), 65536).get("").split():
@@ -100,40 +87,65 @@ def _main_words(host: Host, unit: str) -> list[str]:
     return []
 
 
-def _environment(host: Host, paths: t.Sequence[str]) -> dict[str, str]:
-    values: dict[str, str] = {}
-    for path in paths:
-        text = host.read_text(path).get("")
-        for spec in re.findall(r"^\s*EnvironmentFile=-?(\S+)", text, re.M):
-            values.update(re.findall(r"^\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=[\"']?(.*?)[\"']?\s*$", host.read_text(spec).get(""), re.M))
-        values.update(re.findall(r"^\s*Environment=[\"']?([A-Za-z_][A-Za-z0-9_]*)=(.*?)[\"']?\s*$", text, re.M))
-    return values
+def _said_in(host: Host, unit: Unit) -> str:
+    """The file of a unit that names the value: the last of its files that does, else its fragment."""
+    for path in tuple(reversed(unit.files)) + ARGUMENT_FILES:
+        if name_flag(words_of(host.read_text(path).get(""))) is not None:
+            return path
+    return unit.fragment
+
+
+def _rancher(host: Host, path: str) -> t.Tuple[t.Optional[str], str]:
+    """The name in a configuration of k3s or rke2 and its drop-ins, the last one that gives it; the file is empty when none does."""
+    name: t.Optional[str] = None
+    source = ""
+    for file in [path] + host.glob(path + ".d", "*.yaml"):
+        text = host.read_text(file).get("")
+        try:
+            data = _yaml.load(text)
+        except ValueError:
+            match = re.search(r"^[\"']?node-name[\"']?\s*:\s*[\"']?([^\s\"'#]+)", text, re.M)
+            data = {"node-name": match.group(1)} if match else {}
+        data = data if isinstance(data, dict) else {}
+        given = data.get("kubelet-arg")
+        argument = name_flag(["--" + str(item).lstrip("-") for item in (given if isinstance(given, list) else [given]) if item])
+        if argument or data.get("node-name") is not None:
+            name, source = argument or str(data["node-name"]), file
+        if data.get("with-node-id") is True:
+            # A random suffix that is made at the first start.
+            return None, file
+    return name, source
 
 
 def read_node_name(host: Host, hostname: t.Optional[str]) -> t.Tuple[t.Optional[str], str]:
     """Name that the kubelet registers, and where it was found.
 
-    The running process, then unit files with their drop-ins, then argument files, then the k3s and rke2 configuration, then
-    the host name. The kubelet lower-cases it. A value that cannot be expanded gives None: an answer is not guessed.
+    The running process, then units with their drop-ins and environment, then argument files, then the k3s and rke2
+    configuration, then the host name. The kubelet lower-cases it. A value that cannot be expanded gives None: an answer is not guessed.
     """
-    for unit in KUBELET_UNITS:
-        flag = name_flag(_main_words(host, unit))
+    for name in KUBELET_UNITS:
+        words = _main_words(host, name)
+        flag = name_flag(words)
         if flag:
-            return flag.lower(), "process of " + unit
-    for unit in KUBELET_UNITS:
-        paths = unit_files(host, unit)
-        for path in reversed(paths):
-            flag = name_flag(words_of(host.read_text(path).get("")))
-            if flag:
-                return _expand(flag, _environment(host, paths), hostname), path
+            return flag.lower(), "process of " + name
+        if words and posixpath.basename(words[0]) == "kubelet":
+            return (hostname.lower(), "hostname") if hostname else (None, "unknown")
+    for name in KUBELET_UNITS:
+        unit = unit_from_files(host, name)
+        flag = name_flag(unit.argv)
+        if flag is not None:
+            return _expand(flag, unit.environment, hostname), _said_in(host, unit)
+        for key in NAME_VARIABLES:
+            if unit.environment.get(key):
+                return unit.environment[key].lower(), unit.fragment
     for path in ARGUMENT_FILES:
         flag = name_flag(words_of(host.read_text(path).get("")))
         if flag:
             return _expand(flag, {}, hostname), path
     for path in RANCHER_CONFIGS:
-        match = re.search(r"^node-name:\s*[\"']?([^\s\"'#]+)", host.read_text(path).get(""), re.M)
-        if match:
-            return match.group(1).lower(), path
+        flag, source = _rancher(host, path)
+        if source:
+            return (flag.lower() if flag else None), source
     return (hostname.lower(), "hostname") if hostname else (None, "unknown")
 
 
@@ -144,15 +156,16 @@ def _expand(value: str, environment: t.Mapping[str, str], hostname: t.Optional[s
     text = re.sub(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?", replace, value)
     text = re.sub(r"\$\(hostname\)|%H", lambda match: hostname or match.group(0), text)
     text = re.sub(r"%l", lambda match: (hostname or "%l").split(".")[0], text)
-    return text.lower() if text and not re.search(r"[$%()\s]", text) else None
+    return text.lower() if text and not re.search(r"^-|[$%()\s]", text) else None
 
 
 def read_hostname(host: Host) -> t.Optional[str]:
     """The kernel's host name, else /etc/hostname."""
     for path in ("/proc/sys/kernel/hostname", "/etc/hostname"):
-        text = host.read_text(path, 4096).get("").strip()
-        if text and text != "(none)":
-            return text.splitlines()[0].strip()
+        lines = [line.strip() for line in host.read_text(path, 4096).get("").splitlines()]
+        for line in lines:
+            if line and line != "(none)" and not line.startswith("#"):
+                return line
     return None
 
 

@@ -9,7 +9,7 @@ import posixpath
 import re
 import shlex
 import typing as t
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ._host import Host
 
@@ -40,6 +40,7 @@ class Unit:
     fragment: str = ""
     dropins: t.Tuple[str, ...] = ()
     started_monotonic: t.Optional[float] = None
+    environment: t.Mapping[str, str] = field(default_factory=dict)
 
     @property
     def active(self) -> bool:
@@ -89,6 +90,7 @@ def parse_show(host: Host, text: str, names: t.Sequence[str]) -> t.Dict[str, Uni
             fragment=last.get("FragmentPath", ""),
             dropins=tuple(last.get("DropInPaths", "").split()),
             started_monotonic=int(stamp) / 1e6 if stamp.isdigit() and stamp != "0" else None,
+            environment=environment,
         )
     return found
 
@@ -98,7 +100,7 @@ def unit_from_files(host: Host, name: str) -> Unit:
     fragment = ""
     for directory in UNIT_DIRS:
         path = posixpath.join(directory, name)
-        if host.exists(path):
+        if host.exists(path) or host.readlink(path).value == "/dev/null":
             fragment = path
             break
     dropins: t.Dict[str, str] = {}
@@ -106,13 +108,16 @@ def unit_from_files(host: Host, name: str) -> Unit:
         for path in host.glob(posixpath.join(directory, name + ".d"), "*.conf"):
             dropins.setdefault(posixpath.basename(path), path)
     ordered = tuple(dropins[key] for key in sorted(dropins))
-    if not fragment or host.resolve(fragment).value == "/dev/null":
+    # Masked: a link to /dev/null, or an empty file.
+    if not fragment or host.readlink(fragment).value == "/dev/null" or not host.read_text(fragment).get(""):
         return Unit(name, dropins=ordered)
+    specifiers = read_specifiers(host, name)
     commands: t.List[str] = []
     assignments: t.List[str] = []
     files: t.List[str] = []
     for path in (fragment,) + ordered:
         for key, value in service_settings(host.read_text(path).get("")):
+            value = re.sub("%(.)", lambda match: specifiers.get(match.group(1), match.group(0)), value)
             target = {"ExecStart": commands, "Environment": assignments, "EnvironmentFile": files}[key]
             if value:
                 target.append(value)
@@ -121,15 +126,39 @@ def unit_from_files(host: Host, name: str) -> Unit:
     environment: t.Dict[str, str] = {}
     for value in assignments:
         environment.update(_assignments(value))
-    for path in files:
-        environment.update(_environment_file(host, path.lstrip("-")))
+    for pattern in files:
+        directory, base = posixpath.split(pattern.lstrip("-"))
+        for path in host.glob(directory, base) if re.search(r"[*?[]", base) else [pattern.lstrip("-")]:
+            environment.update(_environment_file(host, path))
     return Unit(
         name=name,
         loaded=True,
-        argv=_expand(commands[0].lstrip("@-:+!|"), environment) if commands else (),
+        argv=_command(commands[-1], environment) if commands else (),
         fragment=fragment,
         dropins=ordered,
+        environment=environment,
     )
+
+
+def read_specifiers(host: Host, name: str) -> t.Dict[str, str]:
+    """What % and a letter stand for in a system unit, as far as its name and the host tell."""
+    hostname = ""
+    for path in ("/proc/sys/kernel/hostname", "/etc/hostname"):
+        hostname = hostname or host.read_text(path, 4096).get("").strip()
+    stem = name.rpartition(".")[0]
+    prefix, at, instance = stem.partition("@")
+    found = {"%": "%", "n": name, "N": stem, "p": prefix, "i": instance, "I": instance}
+    if hostname:
+        found.update({"H": hostname, "l": hostname.split(".")[0]})
+    found.update({"t": "/run", "S": "/var/lib", "C": "/var/cache", "L": "/var/log", "E": "/etc", "T": "/tmp", "V": "/var/tmp"})
+    return found
+
+
+def _command(text: str, environment: t.Mapping[str, str]) -> t.Tuple[str, ...]:
+    """Words of an ExecStart line without its prefixes; with @ the second word is only the name the process shows."""
+    bare = text.lstrip("@-:+!|")
+    words = _expand(bare, environment)
+    return words[:1] + words[2:] if "@" in text[: len(text) - len(bare)] else words
 
 
 def service_settings(text: str) -> t.List[t.Tuple[str, str]]:
@@ -186,14 +215,16 @@ def _environment_file(host: Host, path: str) -> t.Dict[str, str]:
 
 
 def _expand(command: str, environment: t.Mapping[str, str]) -> t.Tuple[str, ...]:
-    """As systemd: a lone $NAME is split into words, ${NAME} inside a word is not; what is not set is empty."""
+    """As systemd: a lone $NAME is split into words, ${NAME} inside a word is not; what is not set is empty, $$ is a dollar sign."""
     result: t.List[str] = []
-    for word in split_words(command):
+    # A space written as \x20 is part of its word.
+    for word in split_words(re.sub(r"\\x([0-9A-Fa-f]{2})", r"\\\\x\1", command)):
+        word = re.sub(r"\\x([0-9A-Fa-f]{2})", lambda match: chr(int(match.group(1), 16)), word)
         if re.match(r"^\$[A-Za-z_][A-Za-z0-9_]*$", word):
             result.extend(split_words(environment.get(word[1:], "")))
             continue
         whole = re.match(r"^\$\{([A-Za-z_][A-Za-z0-9_]*)\}$", word)
-        expanded = re.sub(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", lambda match: environment.get(match.group(1), ""), word)
+        expanded = re.sub(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$\$", lambda match: environment.get(match.group(1), "") if match.group(1) else "$", word)
         if expanded or not whole:
             result.append(expanded)
     return tuple(result)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any, Callable
 
@@ -20,6 +21,15 @@ EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
 ExecStart=
 ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_KUBEADM_ARGS
 """
+
+
+K3S = "/etc/rancher/k3s/config.yaml"
+AGENT = "/etc/systemd/system/k3s-agent.service"
+
+
+def write_all(files: dict[str, str], tree: Tree) -> None:
+    for path, text in files.items():
+        tree.write(path, text)
 
 
 def unit(line: str) -> str:
@@ -96,6 +106,42 @@ NAMES: list[tuple[str, Callable[[Tree], Any], str | None, str]] = [
         lambda tree: tree.write("/etc/rancher/rke2/config.yaml", 'token: x\nnode-name: "Rke-1" # me\n'),
         "rke-1",
         "/etc/rancher/rke2/config.yaml",
+    ),
+    *(
+        (name, functools.partial(write_all, files), wanted, source)
+        for name, files, wanted, source in (
+            ("drop-in resets", {UNIT: unit("--hostname-override=a"), DROPIN + "20-b.conf": "[Service]\nExecStart=\nExecStart=/usr/bin/kubelet\n"}, "host-a.example.org", "hostname"),
+            (
+                "kubespray",
+                {
+                    UNIT: "[Service]\nEnvironmentFile=-/etc/kubernetes/kubelet.env\nExecStart=/usr/local/bin/kubelet $KUBE_LOG $KUBELET_HOSTNAME\n",
+                    "/etc/kubernetes/kubelet.env": 'KUBE_LOG=""\nKUBELET_HOSTNAME="--hostname-override=node1"\n',
+                },
+                "node1",
+                UNIT,
+            ),
+            ("flag without a value", {UNIT: unit("--hostname-override $NODE --v=2")}, None, UNIT),
+            ("k3s drop-in", {K3S: "token: x\nnode-name: a\n", K3S + ".d/10.yaml": '"node-name": Foo\n'}, "foo", K3S + ".d/10.yaml"),
+            ("k3s kubelet-arg", {K3S: "kubelet-arg:\n  - v=2\n  - hostname-override=foo\n"}, "foo", K3S),
+            ("k3s flow", {K3S: "{node-name: foo, kubelet-arg: [v=2]}\n"}, "foo", K3S),
+            ("k3s anchors", {K3S: "x: &a 1\nnode-name: foo # me\n"}, "foo", K3S),
+            ("k3s with-node-id", {K3S: "with-node-id: true\n"}, None, K3S),
+            ("k3s environment", {AGENT: "[Service]\nEnvironmentFile=-%s.env\nExecStart=/usr/local/bin/k3s agent\n" % AGENT, AGENT + ".env": "K3S_NODE_NAME='Foo'\n"}, "foo", AGENT),
+        )
+    ),
+    (
+        "process wins over a flag it was not started with",
+        lambda tree: write_all(
+            {UNIT: unit("--hostname-override=a"), "/sys/fs/cgroup/system.slice/kubelet.service/cgroup.procs": "7\n", "/proc/7/cmdline": "/usr/bin/kubelet\0"}, tree
+        ),
+        "host-a.example.org",
+        "hostname",
+    ),
+    (
+        "masked unit",
+        lambda tree: tree.write(UNIT, unit("--hostname-override=a")).link("/etc/systemd/system/kubelet.service", "/dev/null"),
+        "host-a.example.org",
+        "hostname",
     ),
     (
         "microk8s",

@@ -89,6 +89,35 @@ def test_nearer_unit_file_wins_and_masked_is_not_loaded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "line, argv",
+    [
+        ("/usr/bin/x --a=%t/x.sock --b=%S/k 100%% %n %p", ("/usr/bin/x", "--a=/run/x.sock", "--b=/var/lib/k", "100%", "x.service", "x")),
+        ("/usr/bin/x --name=%H --short=%l", ("/usr/bin/x", "--name=host-a.example", "--short=host-a")),
+        ("@/usr/bin/x shown --a", ("/usr/bin/x", "--a")),
+        ("-/usr/bin/x e\\x20f g\\ h", ("/usr/bin/x", "e f", "g h")),
+        ("/usr/bin/x $$HOME ${A}b $B \"${B}\"", ("/usr/bin/x", "$HOME", "1b", "2", "3", "2 3")),
+        ("/usr/bin/x $O", ("/usr/bin/x", "--c=d")),
+    ],
+)
+def test_a_command_of_a_file_is_expanded_as_systemd_does(line: str, argv: tuple[str, ...], tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.write("/etc/hostname", "host-a.example\n")
+    machine.write("/etc/x1.env", "O=--c=d\n")
+    machine.write("/etc/systemd/system/x.service", '[Service]\nEnvironment=A=1 "B=2 3"\nEnvironmentFile=-/etc/x*.env\nExecStart=%s\n' % line)
+    assert unit_from_files(machine.host(), "x.service").argv == argv
+
+
+def test_masked_without_dev_null_and_by_an_empty_file(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    for name in ("y", "z"):
+        machine.write("/lib/systemd/system/%s.service" % name, "[Service]\nExecStart=/far\n")
+    machine.write("/etc/systemd/system/y.service", "")
+    (tmp_path / "etc/systemd/system/z.service").symlink_to("/dev/null")
+    assert not unit_from_files(machine.host(), "y.service").loaded
+    assert not unit_from_files(machine.host(), "z.service").loaded
+
+
+@pytest.mark.parametrize(
     "text, expected",
     [
         ("[Service]\nExecStart=/a \\\n  b\n", [("ExecStart", "/a    b")]),
