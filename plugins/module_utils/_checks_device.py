@@ -80,9 +80,9 @@ def device_counts(context: Context) -> t.Optional[Verdict]:
     shown = [npu for npu in npus if npu.get("in_smi")]
     nodes = [npu for npu in npus if (npu.get("node") or {}).get("kind") == "char"]
     usable = [npu for npu in npus if npu.get("usable")]
-    missing = [npu["address"] for npu in on_bus if answered and npu not in shown]
-    strange = [npu["address"] for npu in npus if npu not in on_bus]
-    unusable = [npu["address"] for npu in on_bus if npu not in usable and npu["address"] not in missing]
+    missing = [_name(npu) for npu in on_bus if answered and npu not in shown]
+    strange = [_name(npu) for npu in npus if npu not in on_bus]
+    unusable = [_name(npu) for npu in on_bus if npu not in usable and _name(npu) not in missing]
     evidence: t.Dict[str, t.Any] = {"pci": len(on_bus), "tool": len(shown) if answered else None, "dev": len(nodes), "usable": len(usable)}
     evidence.update({"missing": missing, "unusable": unusable, "not_on_bus": strange})
     detail = "expected %d, the driver sees %s, %d under /dev, usable %d" % (len(on_bus), len(shown) if answered else "?", len(nodes), len(usable))
@@ -91,7 +91,7 @@ def device_counts(context: Context) -> t.Optional[Verdict]:
     if missing:
         detail += "; missing: %s" % ", ".join(missing)
     if unusable:
-        reasons = {npu["address"]: _reason(npu) for npu in npus}
+        reasons = {_name(npu): _reason(npu) for npu in npus}
         detail += "; unusable: %s" % ", ".join("%s (%s)" % (address, reasons[address]) for address in unusable)
     step = "Do not join this host to a cluster: reload the driver or reboot, then look at the named cards."
     if missing or strange or unusable or len(nodes) != len(on_bus):
@@ -99,6 +99,11 @@ def device_counts(context: Context) -> t.Optional[Verdict]:
     if answered is None:
         return Verdict(None, "%s (%s)" % (detail, why), evidence, step)
     return Verdict(True, detail, evidence)
+
+
+def _name(npu: t.Mapping[str, t.Any]) -> str:
+    """The address; without PCI a device may have none, then its name."""
+    return str(npu.get("address") or npu.get("device") or "?")
 
 
 def _reason(npu: t.Mapping[str, t.Any]) -> str:

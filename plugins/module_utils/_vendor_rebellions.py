@@ -117,7 +117,7 @@ def parse_smi(text: str) -> dict[str, t.Any]:
             }
         )
     contexts = []
-    for item in data.get("contexts") or []:
+    for item in data["contexts"] if isinstance(data.get("contexts"), list) else []:
         if isinstance(item, dict):
             contexts.append(
                 {

@@ -48,6 +48,7 @@ TABLE = [
     ("npus_found", facts(), {"expected_addresses": [FIRST, "0000:c3:00.0"]}, False, "gone from the PCI bus: 0000:c3:00.0"),
     ("npus_found", changed(facts(), "npus", 1, "in_pci", False), {"expected_addresses": [SECOND]}, False, "gone from the PCI bus: " + SECOND),
     ("npus_found", facts(), {"expected_addresses": [FIRST[len("0000:") :], "0000" + SECOND]}, True, "2 on the PCI bus"),
+    ("device_counts", changed(changed(facts(), "npus", 1, "in_pci", False), "npus", 1, "address", None), {}, False, "not on the bus: rbln1"),
     ("npus_found", facts(), {"expected_devices": 4}, False, "2 NPUs on the PCI bus, 4 expected"),
     ("npus_found", no_npus(), {}, False, "no NPU on the PCI bus"),
     ("npus_found", denied("pci"), {}, None, "Permission denied"),

@@ -79,6 +79,11 @@ def test_F06_what_is_not_the_answer_is_an_error(text: str) -> None:
         vendor.parse_smi(text)
 
 
+@pytest.mark.parametrize("contexts", [None, 3, "none", {}])
+def test_F06_contexts_that_are_no_list_are_none(contexts: object) -> None:
+    assert vendor.parse_smi(json.dumps({"devices": [], "contexts": contexts}))["contexts"] == []
+
+
 def test_F06_a_byte_order_mark_is_not_part_of_the_answer() -> None:
     assert vendor.parse_smi('\ufeff{"KMD_version": "2.0.1", "devices": []}\r\n')["kmd_version"] == "2.0.1"
 
