@@ -133,12 +133,15 @@ def _driver(draft: _Draft, wanted: t.Mapping[str, t.Any], facts: t.Mapping[str, 
     driver = facts["driver"]
     source, version = get("source"), get("version")
     present = driver["version_on_disk"] or driver["version_loaded"]
-    installed = driver["installed_via"] != "none" or driver["version_loaded"] is not None
+    traces = driver["installed_via"] != "none" or driver["version_loaded"] is not None
+    # What an installer left that broke off has no module; it protects nothing.
+    installed = traces and (present is not None or bool(driver.get("loaded")) or driver["installed_via"] == "container")
     if source == "preinstalled":
         if not installed:
             draft.stop(
                 "driver_missing",
-                "No driver is installed and %s_driver_source is preinstalled." % prefix,
+                "%s and %s_driver_source is preinstalled."
+                % ("An installation of the driver has broken off" if traces else "No driver is installed", prefix),
                 "Install the driver, or set %s_driver_source to package or runfile." % prefix,
             )
         elif version and not same_release(present, version):
@@ -184,7 +187,7 @@ def _driver(draft: _Draft, wanted: t.Mapping[str, t.Any], facts: t.Mapping[str, 
         component="driver",
         now=present,
         wanted=version or "newest of the source",
-        reason="Another version is wanted." if installed else "No driver is installed.",
+        reason="Another version is wanted." if installed else "An installation has broken off." if traces else "No driver is installed.",
         disruption=EVICT if installed else NONE,
     )
     return True

@@ -142,6 +142,17 @@ def test_a_driver_is_never_touched_by_surprise(raw: dict[str, t.Any], driver: di
     assert all(stop["next_step"] for stop in found["stops"])
 
 
+@pytest.mark.parametrize("version", ["", "3.2.3"])
+def test_an_installation_that_broke_off_is_done_again_unasked(version: str) -> None:
+    left = {"installed_via": "deb", "version_on_disk": None, "version_loaded": None, "loaded": False}
+    found = draw({"rbln_driver_source": "runfile", "rbln_driver_version": version}, facts(driver=left))
+    assert codes(found) == [] and found["steps"][0]["id"] == "driver.install"
+    assert found["steps"][0]["reason"] == "An installation has broken off."
+    assert codes(draw({}, facts(driver=left))) == ["driver_missing"]
+    loaded = draw({"rbln_driver_source": "runfile", "rbln_driver_version": "3.2.3"}, facts(driver={**left, "loaded": True}))
+    assert codes(loaded) == ["driver_replace_not_allowed"]
+
+
 def test_a_driver_is_replaced_when_the_inputs_allow_it() -> None:
     raw = {"rbln_driver_source": "runfile", "rbln_driver_version": "3.2.1", "rbln_driver_replace": "true"}
     found = draw(raw)
