@@ -19,7 +19,8 @@ WANTS_DIR = UNIT_DIR + "/multi-user.target.wants"
 CDI_UNIT = "rbln-host-cdi.service"
 READY_UNIT = "rbln-host-ready.service"
 RULE_PATH = "/etc/udev/rules.d/90-rbln-host.rules"
-DIRECTORIES = ("/usr/local/libexec/rebellions-npu", "/etc/rebellions-npu")
+# Removed when nothing is in them.
+DIRECTORIES = ("/usr/local/libexec/rebellions-npu", "/usr/local/libexec", "/etc/rebellions-npu", "/run/rbln/validations", "/run/rbln")
 RUNTIMES = "containerd.service docker.service crio.service k3s.service k3s-agent.service rke2-server.service rke2-agent.service"
 
 # What belongs to one call and not to the host.
