@@ -163,15 +163,15 @@ def play(
     """Run a playbook of the collection (by name) or a file on an inventory; `extra` goes in as JSON by -e."""
     log = FOLDER / "executions.log"
     log.write_text("")
-    settings = environment(
-        ANSIBLE_COLLECTIONS_PATH="%s:%s" % (STAGE, COLLECTIONS),
-        ANSIBLE_STDOUT_CALLBACK="ansible.posix.jsonl",
-        ANSIBLE_PIPELINING="true",
-        ANSIBLE_INJECT_FACT_VARS="false",
-        ANSIBLE_LOCALHOST_WARNING="false",
-        NPU_IT_LOG=str(log),
-        **(env or {}),
-    )
+    own = {
+        "ANSIBLE_COLLECTIONS_PATH": "%s:%s" % (STAGE, COLLECTIONS),
+        "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.jsonl",
+        "ANSIBLE_PIPELINING": "true",
+        "ANSIBLE_INJECT_FACT_VARS": "false",
+        "ANSIBLE_LOCALHOST_WARNING": "false",
+        "NPU_IT_LOG": str(log),
+    }
+    settings = environment(**{**own, **(env or {})})
     name = "playbooks/%s.yml" % book if isinstance(book, str) else str(book)
     argv = ["ansible-playbook", "-i", str(where), name, *args]
     if extra:
