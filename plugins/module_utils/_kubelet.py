@@ -11,39 +11,16 @@ import typing as t
 from dataclasses import asdict, dataclass
 
 from . import _yaml
+from ._distros import DISTROS, K0S, K3S, KUBELET_ROOT, MICROK8S, RKE2, Distro
 from ._host import Host
 from ._proc import ProcessTable
 from ._runtime_base import KUBELET_UNITS, Context, flag_values
 from ._systemd import split_words
 
-DEFAULT_ROOT = "/var/lib/kubelet"
 # The socket path of the device plugin registration is a constant of Kubernetes; --root-dir does not move it (kubernetes#120626).
 DEVICE_PLUGIN_DIR = "/var/lib/kubelet/device-plugins"
 KUBEADM_FLAGS = "/var/lib/kubelet/kubeadm-flags.env"
 KUBEADM_CONFIG = "/var/lib/kubelet/config.yaml"
-
-
-@dataclass(frozen=True)
-class Embedded:
-    """A distribution whose own unit holds the kubelet: its units, kubelet root, containerd socket."""
-
-    name: str
-    units: t.Tuple[str, ...]
-    root_dir: str
-    endpoint: str
-
-
-EMBEDDED = (
-    Embedded("k3s", ("k3s.service", "k3s-agent.service"), DEFAULT_ROOT, "/run/k3s/containerd/containerd.sock"),
-    Embedded("rke2", ("rke2-server.service", "rke2-agent.service"), DEFAULT_ROOT, "/run/k3s/containerd/containerd.sock"),
-    Embedded("k0s", ("k0scontroller.service", "k0sworker.service"), "/var/lib/k0s/kubelet", "/run/k0s/containerd.sock"),
-    Embedded(
-        "microk8s",
-        ("snap.microk8s.daemon-kubelite.service", "snap.microk8s.daemon-containerd.service"),
-        "/var/snap/microk8s/common/var/lib/kubelet",
-        "/var/snap/microk8s/common/run/containerd.sock",
-    ),
-)
 
 
 @dataclass(frozen=True)
@@ -52,9 +29,9 @@ class Kubelet:
 
     present: bool = False
     unit: t.Optional[str] = None
-    root_dir: str = DEFAULT_ROOT
+    root_dir: str = KUBELET_ROOT
     device_plugin_dir: str = DEVICE_PLUGIN_DIR
-    pod_resources_dir: str = DEFAULT_ROOT + "/pod-resources"
+    pod_resources_dir: str = KUBELET_ROOT + "/pod-resources"
     runtime_endpoint: str = ""
     source: str = ""
 
@@ -65,17 +42,17 @@ class Kubelet:
 def find_kubelet(context: Context) -> Kubelet:
     """Explicit input, then the flag of the running kubelet or of its unit, then its configuration, then kubeadm's flags."""
     host = context.host
-    unit = context.loaded_unit(*KUBELET_UNITS[:2])
+    unit = context.loaded_unit(*KUBELET_UNITS)
     argv = _running(context.processes, unit.main_pid if unit is not None else 0)
     where = "the command line of the running kubelet"
     if not argv and unit is not None:
         argv, where = unit.argv, "the unit %s" % unit.name
     embedded = None if unit is not None and unit.active else _embedded(context)
     present = bool(argv) or unit is not None or embedded is not None
-    root_dir = last_flag(argv, "--root-dir") or (embedded.root_dir if embedded and not argv else DEFAULT_ROOT)
+    root_dir = last_flag(argv, "--root-dir") or (embedded.kubelet_root if embedded and not argv else KUBELET_ROOT)
     unit_name = unit.name if unit is not None and unit.loaded else None
     if embedded is not None and unit_name is None:
-        found = context.loaded_unit(*embedded.units)
+        found = context.loaded_unit(*embedded.kubelet_units)
         unit_name = found.name if found is not None else None
     endpoint, source = "", ""
     if context.options.kubelet_endpoint:
@@ -87,7 +64,7 @@ def find_kubelet(context: Context) -> Kubelet:
     if not endpoint and (present or host.exists(KUBEADM_FLAGS)):
         endpoint, source = last_flag(_kubeadm_flags(host), "--container-runtime-endpoint"), KUBEADM_FLAGS
     if not endpoint and embedded is not None:
-        endpoint, source = embedded.endpoint, embedded.name
+        endpoint, source = embedded.socket, embedded.name
     return Kubelet(
         present=present,
         unit=unit_name,
@@ -116,16 +93,16 @@ def _running(processes: ProcessTable, pid: int) -> t.Tuple[str, ...]:
     return process.argv if process is not None else ()
 
 
-def _embedded(context: Context) -> t.Optional[Embedded]:
+def _embedded(context: Context) -> t.Optional[Distro]:
     """The distribution whose unit runs, else the one whose unit is installed, else the one whose containerd socket is there."""
     for want_active in (True, False):
-        for item in EMBEDDED:
-            unit = context.loaded_unit(*item.units)
+        for item in DISTROS:
+            unit = context.loaded_unit(*item.kubelet_units)
             if unit is not None and (unit.active or not want_active):
                 return item
-    if context.is_socket(EMBEDDED[0].endpoint):
-        return EMBEDDED[1] if context.host.exists("/var/lib/rancher/rke2/agent") else EMBEDDED[0]
-    return next((item for item in EMBEDDED[2:] if context.is_socket(item.endpoint)), None)
+    if context.is_socket(K3S.socket):
+        return RKE2 if context.host.exists(RKE2.mark) else K3S
+    return next((item for item in (K0S, MICROK8S) if context.is_socket(item.socket)), None)
 
 
 def _from_configuration(host: Host, argv: t.Sequence[str], present: bool) -> t.Tuple[str, str]:

@@ -11,6 +11,7 @@ import typing as t
 from dataclasses import asdict, dataclass, field
 
 from ._cdi_options import SPEC_DIRS as DEFAULT_SPEC_DIRS
+from ._distros import DISTROS
 from ._host import Host
 from ._model import Problem
 from ._packages import DPKG_STATUS, parse_dpkg_status
@@ -33,18 +34,14 @@ ON_BY_DEFAULT = "on_by_default"
 UNKNOWN = "unknown"
 
 DPKG_LIMIT = 256 * 1024 * 1024
-KUBELET_UNITS = ("kubelet.service", "snap.kubelet.daemon.service", "snap.microk8s.daemon-kubelite.service")
-RUNTIME_UNITS = (
-    "containerd.service",
-    "docker.service",
-    "crio.service",
-    "k3s.service",
-    "k3s-agent.service",
-    "rke2-server.service",
-    "rke2-agent.service",
-    "k0scontroller.service",
-    "k0sworker.service",
-    "snap.microk8s.daemon-containerd.service",
+KUBELET_UNITS = ("kubelet.service", "snap.kubelet.daemon.service")
+UNITS = tuple(
+    dict.fromkeys(
+        ("containerd.service", "docker.service", "crio.service")
+        + tuple(unit for distro in DISTROS for unit in distro.units)
+        + KUBELET_UNITS
+        + tuple(unit for distro in DISTROS for unit in distro.kubelet_units)
+    )
 )
 
 
@@ -153,7 +150,7 @@ class Context:
 
     @classmethod
     def observe(cls, host: Host, options: RuntimeOptions) -> "Context":
-        units = read_units(host, RUNTIME_UNITS + KUBELET_UNITS, options.timeout)
+        units = read_units(host, UNITS, options.timeout)
         return cls(host, options, units, ProcessTable(host))
 
     def problem(self, code: str, severity: str, detail: str, next_step: str = "") -> None:
