@@ -89,16 +89,15 @@ class _Judge:
         """The map with known keys in their right spelling and values of the right type; what does not fit is told and left out."""
         clean: t.Dict[str, t.Any] = {}
         spelling = {name.lower(): name for name in fields}
-        for key, item in value.items():
+        # The library reads the keys in this order, and of two spellings the later one counts.
+        for key, item in sorted(value.items(), key=lambda pair: str(pair[0])):
             where = "%s.%s" % (place, key) if place else str(key)
             name = spelling.get(str(key).lower())
             if name is None:
                 self.error("cdi_unknown_field", where, "no version of CDI has this field", "Remove it.")
                 continue
-            if key != name and name not in value:
+            if key != name and (name not in value or value[name] != item):
                 self.warning("cdi_field_spelling", where, "it should be %s; some readers take it for another field" % name)
-            if key != name and name in value:
-                continue
             if item is None:
                 self.warning("cdi_null", where, "it is null; leave it out instead")
                 continue

@@ -164,6 +164,8 @@ def test_vendor_spelling_is_a_warning_and_both_spellings_are_none() -> None:
     hook = {"hookname": "createContainer", "path": "/x"}
     assert judged(edit(EDITS + "/hooks", [hook])) == [("warning", "cdi_field_spelling")]
     assert judged(edit(EDITS + "/hooks", [{"hookName": "createContainer", **hook}])) == []
+    both = {**hook, "hookName": "createContainer", "hookname": "onTuesdays"}
+    assert judged(edit(EDITS + "/hooks", [both])) == [("warning", "cdi_field_spelling"), ("error", "cdi_hook_name")]
 
 
 @pytest.mark.parametrize(
