@@ -10,10 +10,11 @@ import re
 import typing as t
 
 MASK = "********"
-_KEY = r"""["']?[\w.-]*(?:pass(?:word|wd|phrase)?|auth|authorization|identity_?token|token|secret|credentials?|private_?key|api_?key)["']?"""
+_KEY = r"""["']?[\w.-]*(?:pass(?:word|wd|phrase)?|auth|authorization|identity_?token|token|secret|credentials?|private[_-]?key|(?:api|access|secret)[_-]?key|bearer)["']?"""
 _VALUE = r"""(?:\"{3}.*?(?:\"{3}|$)|'{3}.*?(?:'{3}|$)|"(?:[^"\\]|\\.)*"?|'[^']*'?|[^\s,\]}#"'\[{][^,\]}#]*)"""
 _PAIR = re.compile(r"(?i)((?<![\w-])%s\s*[=:]\s*)(\[[^\]]*\]?|%s)" % (_KEY, _VALUE))
-_URL = re.compile(r"(\w[\w+.-]*://)[^/@\s\"']+@")
+_BLOCK = re.compile(r"(?is)((?<![\w-])%s\s*[=:]\s*)(\"{3}.*?\"{3}|'{3}.*?'{3}|\[[^\]]*\]|\{[^}]*\})" % _KEY)
+_URL = re.compile(r"(\w[\w+.-]*://)[^/\s\"']+@")
 
 
 def mask(line: str) -> str:
@@ -21,11 +22,23 @@ def mask(line: str) -> str:
     return _URL.sub(r"\1%s@" % MASK, _PAIR.sub(lambda found: found.group(1) + MASK, line))
 
 
+def _mask_blocks(text: str) -> str:
+    """`text` with secret values that run over several lines replaced, line by line, so that none of them shows without its key."""
+
+    def replace(found: "re.Match[str]") -> str:
+        value = found.group(2)
+        if "\n" not in value:
+            return found.group(0)
+        return found.group(1) + "\n".join([MASK] * (value.count("\n") + 1))
+
+    return _BLOCK.sub(replace, text)
+
+
 def diff(path: str, before: t.Optional[str], after: t.Optional[str]) -> str:
     """A unified diff without context lines, secrets masked; None stands for a file that is not there."""
     lines = difflib.unified_diff(
-        (before or "").splitlines(),
-        (after or "").splitlines(),
+        _mask_blocks(before or "").splitlines(),
+        _mask_blocks(after or "").splitlines(),
         path if before is not None else "/dev/null",
         path if after is not None else "/dev/null",
         n=0,
