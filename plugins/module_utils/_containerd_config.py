@@ -119,6 +119,9 @@ def load_set(host: Host, root: str, release: Release, named: bool = False) -> Co
             version = data.get("version", 0)
             if isinstance(version, bool) or not isinstance(version, int):
                 raise ValueError("version is not an integer")
+            for key, kind, name in (("imports", list, "a list"), ("disabled_plugins", list, "a list"), ("plugins", dict, "a table")):
+                if not isinstance(data.get(key, kind()), kind):
+                    raise ValueError("%s is not %s" % (key, name))
         except TomlError as exc:
             result.error = "%s, line %d, column %d: %s" % (path, exc.line, exc.column, exc.message)
         except ValueError as exc:

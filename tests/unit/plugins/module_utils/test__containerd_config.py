@@ -126,6 +126,24 @@ def test_a_named_import_that_is_not_there_stops_containerd(tmp_path: Path) -> No
     assert found.error_code == "containerd-config-unreadable"
 
 
+@pytest.mark.parametrize(
+    "line, what",
+    [
+        ('imports = "/etc/containerd/conf.d/*.toml"', "imports is not a list"),
+        ('disabled_plugins = "cri"', "disabled_plugins is not a list"),
+        ('plugins = ["cri"]', "plugins is not a table"),
+        ('version = "2"', "version is not an integer"),
+        ("version = 2.0", "version is not an integer"),
+    ],
+    ids=["R01-imports-preserved-text", "R09-disabled-cri-text", "R05-v1-schema-plugins-list", "R05-v1-schema-version-text", "R05-v1-schema-version-float"],
+)
+def test_a_value_of_the_wrong_type_stops_containerd(line: str, what: str, tmp_path: Path) -> None:
+    found, state = judged(tmp_path, {ROOT: line + "\n"}, "1.7.27")
+    assert state.enabled is None
+    assert state.error == "%s: %s" % (ROOT, what)
+    assert found.error_code == "containerd-config-invalid"
+
+
 @pytest.mark.parametrize("release, expected", [("1.6.20", "/"), ("1.7.0", "/etc/containerd/"), ("2.1.4", "/etc/containerd/")])
 def test_relative_patterns(release: str, expected: str, tmp_path: Path) -> None:
     host = written(tmp_path, {"/etc/containerd/conf.d/a.toml": "", "/conf.d/a.toml": ""})
