@@ -9,13 +9,14 @@ testinfra_hosts = ["podman://mol-a", "podman://mol-b"]
 
 def test_spec_names_devices_and_libraries(host):
     text = host.file("/var/run/cdi/rbln.yaml").content_string
-    for part in ("kind: rebellions.ai/npu", "/dev/rbln0", "/dev/rbln1", "librbln-ml.so.3.2.2"):
+    for part in ("rebellions.ai/npu", "/dev/rbln0", "/dev/rbln1", "librbln-ml.so.3.2.2"):
         assert part in text
 
 
 def test_containerd_has_cdi_on(host):
-    dump = host.check_output("containerd config dump 2>/dev/null")
-    assert "enable_cdi = true" in dump
+    """1.7 says so in its configuration; 2.4 has no switch any more."""
+    said = [line.strip() for line in host.check_output("containerd config dump 2>/dev/null").splitlines() if "enable_cdi" in line]
+    assert said == (["enable_cdi = true"] if "1.7." in host.check_output("containerd --version") else [])
 
 
 def test_containerd_runs_with_its_configuration(host):

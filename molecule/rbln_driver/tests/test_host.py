@@ -26,5 +26,9 @@ def test_daemon_runs(host):
     assert host.service("rbln-smd").is_enabled
 
 
-def test_the_runfile_was_not_left(host):
-    assert host.run("find / -xdev -name '*.run' -not -path '/opt/npu-lab/*'").stdout == ""
+def test_the_runfile_is_only_where_root_alone_reads(host):
+    kept = "/var/lib/rebellions-npu/driver"
+    found = host.run("find / -xdev -name '*.run' -not -path '/opt/npu-lab/*'").stdout.split()
+    assert found == [kept + "/rebellions-x86_64-3.2.2.run"]
+    folder = host.file(kept)
+    assert (folder.user, folder.group, folder.mode) == ("root", "root", 0o700)

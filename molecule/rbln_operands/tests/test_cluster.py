@@ -4,7 +4,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import pytest
+
+sys.path.insert(0, os.environ["MOLECULE_PROJECT_DIRECTORY"])
 
 from tests.lab import Lab
 from tests.lab.demo import look
