@@ -1,0 +1,151 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who is compared: one bare ssh a host, site.yml, a naive role, pyinfra. Each run has connections of its own and is measured as a whole."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+import typing as t
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.lab.lab import payload_dir
+from tests.tools.paths import CACHE, COLLECTIONS, NAME, NAMESPACE, environment
+from tests.tools.stage import stage
+
+from ._hosts import ADDRESSES, FOLDER, NAMES, USER, Hosts, fresh_folder
+
+HERE = Path(__file__).resolve().parent
+STAGE = FOLDER / "stage"
+STAGED = STAGE / "ansible_collections" / NAMESPACE / NAME
+TIMEOUT = 600
+PYINFRA = "3.10"
+DRIVER = "3.2.2"
+
+
+class BenchError(Exception):
+    """A contender did not do its work; its figures would mean nothing."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Seconds: CPU of the controller and everything it started, CPU of the server, wall."""
+
+    controller: float
+    host: float
+    wall: float
+
+    @property
+    def cpu(self) -> float:
+        return self.controller + self.host
+
+
+def prepare() -> None:
+    """A copy of the checkout that nobody changes between the rounds, and pyinfra."""
+    STAGED.mkdir(parents=True, exist_ok=True)
+    stage(target=STAGED)
+    pyinfra_program()
+
+
+def measured(hosts: Hosts, argv: t.Sequence[str | Path], env: t.Mapping[str, str], log: str) -> Spent:
+    """Run a command by _spend.py; its output is kept in `log`. BenchError with the end of it when it fails."""
+    report, path = FOLDER / "spent.json", FOLDER / (log + ".log")
+    report.unlink(missing_ok=True)
+    before = hosts.cpu()
+    with path.open("w", encoding="utf-8") as out:
+        words = [sys.executable, "-I", str(HERE / "_spend.py"), str(report), *map(str, argv)]
+        subprocess.run(words, cwd=STAGED, env=dict(env), stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, timeout=TIMEOUT, check=False)
+    host = hosts.cpu() - before
+    spent = json.loads(report.read_text()) if report.exists() else {"code": -1}
+    if spent["code"]:
+        raise BenchError("%s: exit %d:\n%s" % (log, spent["code"], "\n".join(path.read_text(errors="replace").splitlines()[-25:])))
+    return Spent(spent["cpu"], host, spent["wall"])
+
+
+def site() -> dict[str, t.Any]:
+    """Inputs of site.yml: the stand-in driver by runfile, no cluster. The hosts' system is in no matrix of the vendor."""
+    name = "run/rebellions-x86_64-%s.run" % DRIVER
+    sums = dict(reversed(line.split(maxsplit=1)) for line in (payload_dir() / "SHA256SUMS").read_text().splitlines())
+    return {
+        "rbln_driver_source": "runfile",
+        "rbln_driver_version": DRIVER,
+        "rbln_driver_runfile": str(payload_dir() / name),
+        "rbln_driver_runfile_sha256": sums[name],
+        "rbln_driver_runfile_args": ["--silent"],
+        "rbln_preflight_unlisted": "warn",
+        "rbln_container_toolkit_runtime_restart": "if_required",
+    }
+
+
+def inventory(names: t.Sequence[str], variables: t.Mapping[str, t.Any]) -> Path:
+    path = FOLDER / "inventory.json"
+    own = {"ansible_python_interpreter": "/usr/bin/python3", "ansible_user": USER}
+    path.write_text(json.dumps({"npu_nodes": {"hosts": dict.fromkeys(names, {}), "vars": {**own, **variables}}}))
+    return path
+
+
+def ansible(hosts: Hosts, callback: str = "ansible.builtin.default") -> dict[str, str]:
+    """The settings of inventories/example, for ours and the naive role alike."""
+    return environment(
+        ANSIBLE_COLLECTIONS_PATH="%s:%s" % (STAGE, COLLECTIONS),
+        ANSIBLE_SSH_ARGS="-F %s -o ControlMaster=auto -o ControlPersist=60s" % hosts.config,
+        ANSIBLE_SSH_CONTROL_PATH_DIR=str(fresh_folder(FOLDER / "cp")),
+        ANSIBLE_PIPELINING="true",
+        ANSIBLE_FORKS="50",
+        ANSIBLE_GATHERING="explicit",
+        ANSIBLE_INJECT_FACT_VARS="false",
+        ANSIBLE_STDOUT_CALLBACK=callback,
+        ANSIBLE_LOCALHOST_WARNING="false",
+    )
+
+
+def bare(hosts: Hosts, names: t.Sequence[str] = NAMES) -> Spent:
+    one = "ssh -F %s -o ControlMaster=no -o ControlPath=none %%s true & " % shlex.quote(str(hosts.config))
+    return measured(hosts, ["sh", "-c", "".join(one % name for name in names) + "wait"], environment(), "bare")
+
+
+def ours(hosts: Hosts, names: t.Sequence[str] = NAMES, callback: str = "ansible.builtin.default") -> Spent:
+    return measured(hosts, ["ansible-playbook", "-i", inventory(names, site()), "playbooks/site.yml"], ansible(hosts, callback), "ours")
+
+
+def naive(hosts: Hosts, names: t.Sequence[str] = NAMES) -> Spent:
+    return measured(hosts, ["ansible-playbook", "-i", inventory(names, {}), HERE / "naive" / "play.yml"], ansible(hosts), "naive")
+
+
+def pyinfra(hosts: Hosts, names: t.Sequence[str] = NAMES) -> Spent:
+    data = {"ssh_config_file": str(hosts.config), "ssh_user": USER, "ssh_key": str(FOLDER / "user"), "ssh_strict_host_key_checking": "off"}
+    listing = FOLDER / "pyinfra_hosts.py"
+    listing.write_text("hosts = %r\n" % [(ADDRESSES[name], data) for name in names])
+    return measured(hosts, [pyinfra_program(), "-y", listing, HERE / "pyinfra_deploy.py"], environment(), "pyinfra")
+
+
+def pyinfra_program() -> Path:
+    """pyinfra in a venv of its own, made once."""
+    folder = FOLDER / ("pyinfra-%s" % PYINFRA)
+    program = folder / "bin" / "pyinfra"
+    if not program.exists():
+        for argv in (
+            [sys.executable, "-m", "venv", folder],
+            [folder / "bin" / "pip", "install", "-q", "--cache-dir", CACHE / "pip", "pyinfra==%s.*" % PYINFRA],
+        ):
+            done = subprocess.run([str(word) for word in argv], capture_output=True, text=True, env=environment(), timeout=300, check=False)
+            if done.returncode:
+                raise BenchError("pyinfra cannot be installed: %s" % done.stderr.strip()[-500:])
+    return program
+
+
+def operands(hosts: Hosts, kubeconfig: Path, names: t.Sequence[str] = NAMES) -> Spent:
+    """The role of the cluster alone, on nodes that are named like the hosts; it writes its events to operands.log."""
+    variables = {
+        **site(),
+        "rbln_kubeconfig": str(kubeconfig),
+        "rbln_node_name": "{{ inventory_hostname }}",
+        "rbln_namespace": "rbln-bench",
+        "rbln_registry": "registry.example.com/npu",
+        "rbln_operands_wait": False,
+    }
+    argv = ["ansible-playbook", "-i", inventory(names, variables), HERE / "operands.yml"]
+    return measured(hosts, argv, ansible(hosts, "ansible.posix.jsonl"), "operands")

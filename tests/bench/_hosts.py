@@ -1,0 +1,135 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The hosts of the benchmark: one server of the lab that answers ssh on an address for each host name.
+
+To ssh, Ansible and pyinfra these are as many hosts as there are names: each has connections, executions and results of its own.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import typing as t
+from pathlib import Path
+
+from tests.lab import Lab
+from tests.lab._base import PREFIX, cached, digest, podman, run
+from tests.lab._rootfs import FLAVOURS, Flavour, _mmdebstrap
+from tests.lab._seed import KINDS
+from tests.tools.paths import WORK
+
+FOLDER = WORK / "bench"
+SERVER, KIND = "bench", "containerd17"
+USER, HOME = "bench", "/var/lib/bench"
+COUNT = 10
+NAMES = tuple("bench-%d" % number for number in range(1, COUNT + 1))
+ADDRESSES = {name: "%s.0.%d" % (PREFIX, 200 + number) for number, name in enumerate(NAMES)}
+LOG = "/run/bench-sshd.log"
+
+_SSHD = """HostKey /etc/ssh/bench_host
+AuthorizedKeysFile /etc/ssh/bench_keys
+PidFile none
+UsePAM no
+UseDNS no
+PasswordAuthentication no
+LogLevel VERBOSE
+MaxStartups 200
+MaxSessions 100
+Subsystem sftp internal-sftp
+"""
+_UNIT = """[Service]
+ExecStart=/usr/sbin/sshd -D -e -f /etc/ssh/bench_config
+StandardError=append:%s
+"""
+
+
+def _server_program(part: Path) -> None:
+    """sshd and the libraries it needs, of the host's own release, without its maintainer scripts."""
+    release = FLAVOURS[KINDS[KIND].flavour].suite
+    keep = 'cd "$1" && mkdir .keep && for f in usr/sbin/sshd usr/lib/openssh usr/lib/*-linux-gnu/lib*.so*; do [ ! -e "$f" ] || cp -a --parents "$f" .keep; done'
+    drop = 'cd "$1" && find . -mindepth 1 -maxdepth 1 ! -name .keep -exec rm -rf {} + && mv .keep/usr . && rmdir .keep'
+    _mmdebstrap(Flavour(release, ("openssh-server",)), part / "sshd.tar", "extract", keep, drop)
+
+
+class Hosts:
+    """One use of the server: `start()`, then names that answer; `virgin()` makes it anew, `stop()` takes it away."""
+
+    def __init__(self) -> None:
+        self.lab = Lab()
+        self.config = FOLDER / "ssh_config"
+
+    def start(self) -> None:
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        self.lab.up({SERVER: KIND}, kube=False)
+        self.virgin()
+
+    def virgin(self) -> None:
+        """A new container without driver, specification and configuration, with ssh and the user."""
+        self.lab.reset_host(SERVER)
+        for name in ("host", "user"):
+            if not (FOLDER / name).exists():
+                run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "bench", "-f", FOLDER / name])
+        archive = cached("sshd", digest(_server_program.__doc__ or "", FLAVOURS[KINDS[KIND].flavour].suite), _server_program) / "sshd.tar"
+        with archive.open("rb") as stream:
+            # /usr/lib may be reached by a link; what the host has stays.
+            unpack = ["podman", "exec", "-i", SERVER, "tar", "-x", "--skip-old-files", "--keep-directory-symlink", "-C", "/"]
+            subprocess.run(unpack, stdin=stream, check=True, timeout=120, capture_output=True)
+        listen = "".join("ListenAddress %s\n" % address for address in ADDRESSES.values())
+        files = {
+            "/etc/ssh/bench_config": listen + _SSHD,
+            "/etc/ssh/bench_host": (FOLDER / "host").read_text(),
+            "/etc/ssh/bench_keys": (FOLDER / "user.pub").read_text(),
+            "/etc/systemd/system/bench-sshd.service": _UNIT % LOG,
+            "/etc/sudoers.d/bench": "%s ALL=(ALL) NOPASSWD: ALL\n" % USER,
+        }
+        self.lab.exec(SERVER, "mkdir -p /etc/ssh /run/sshd %s" % HOME)
+        for path, text in files.items():
+            self.lab.exec(SERVER, ["tee", path], stdin=text)
+        lines = ["chmod 600 /etc/ssh/bench_host", "chmod 440 /etc/sudoers.d/bench"]
+        lines += ["echo 'sshd:x:990:65534::/run/sshd:/usr/sbin/nologin' >>/etc/passwd", "echo '%s:x:991:65534::%s:/bin/sh' >>/etc/passwd" % (USER, HOME)]
+        lines += ["echo '%s:*:19000::::::' >>/etc/shadow" % user for user in ("sshd", USER)]
+        lines += ["chown 991:65534 %s" % HOME, *("ip address add %s/24 dev eth0" % address for address in ADDRESSES.values())]
+        self.lab.exec(SERVER, "set -e\nldconfig\n%s\nsystemctl daemon-reload\nsystemctl start bench-sshd" % "\n".join(lines))
+        key = " ".join((FOLDER / "host.pub").read_text().split()[:2])
+        (FOLDER / "known_hosts").write_text("".join("%s,%s %s\n" % (name, address, key) for name, address in ADDRESSES.items()))
+        settings = ["User " + USER, "IdentityFile %s" % (FOLDER / "user"), "IdentitiesOnly yes", "UserKnownHostsFile %s" % (FOLDER / "known_hosts")]
+        settings += ["GlobalKnownHostsFile /dev/null", "StrictHostKeyChecking yes", "BatchMode yes", "LogLevel ERROR"]
+        entries = ["Host %s\n  HostName %s" % item for item in ADDRESSES.items()] + ["Host *\n  " + "\n  ".join(settings)]
+        self.config.write_text("\n".join(entries) + "\n")
+        for name in NAMES:
+            run(["ssh", "-F", self.config, name, "true"], timeout=30)
+
+    def stop(self) -> None:
+        self.lab.down([SERVER])
+
+    def cpu(self) -> float:
+        """Seconds of CPU that everything on the server has used since its start."""
+        pid = podman("inspect", "-f", "{{.State.Pid}}", SERVER).stdout.strip()
+        groups = [line.split(":", 2) for line in Path("/proc/%s/cgroup" % pid).read_text().splitlines()]
+        for _number, controllers, path in groups:
+            usage = Path("/sys/fs/cgroup/cpuacct", path.lstrip("/"), "cpuacct.usage")
+            if "cpuacct" in controllers.split(",") and usage.exists():
+                return int(usage.read_text()) / 1e9
+        path = next(path for number, _controllers, path in groups if number == "0").removesuffix("/init.scope")
+        text = Path("/sys/fs/cgroup", path.lstrip("/"), "cpu.stat").read_text()
+        return int(re.findall(r"^usage_usec (\d+)$", text, re.M)[0]) / 1e6
+
+    def executions(self, play: t.Callable[[], None]) -> dict[str, int]:
+        """{host name: commands that sshd started for it} while `play` ran."""
+        before = len(self.lab.exec(SERVER, ["cat", LOG]).stdout)
+        play()
+        text = self.lab.exec(SERVER, ["cat", LOG]).stdout[before:]
+        names = {address: name for name, address in ADDRESSES.items()}
+        ports = {port: names[address] for port, address in re.findall(r"Connection from \S+ port (\d+) on (\S+) port", text) if address in names}
+        count = dict.fromkeys(NAMES, 0)
+        for port in re.findall(r"Starting session: .* from \S+ port (\d+) id", text):
+            count[ports[port]] += 1
+        return count
+
+
+def fresh_folder(path: Path) -> Path:
+    """An empty folder: no connection of an earlier round is found there."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    return path
