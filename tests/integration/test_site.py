@@ -115,6 +115,25 @@ def test_a_tag_alone_on_finished_hosts(nodes: Hosts, tag: str, steps: str) -> No
     assert [one.task for one in run.results if one.play == "4 Cluster"] == []
 
 
+def test_the_plugin_waits_for_its_host_W01_ready_before_driver(nodes: Hosts) -> None:
+    nodes.done()
+    nodes.state[A] = "dirty"
+    nodes.lab.exec(A, ["rm", MARKERS + "/toolkit-ready"])
+    pod = ["-n", NAMESPACE_OF_TESTS, "-l", "app.kubernetes.io/component=device-plugin", "--field-selector", "spec.nodeName=" + A]
+    nodes.lab.kubectl("delete", "pod", *pod, "--wait=true")
+
+    def waiting() -> str:
+        path = "jsonpath={.items[*].status.phase} {.items[*].status.initContainerStatuses[*].state.running.startedAt}"
+        return nodes.lab.kubectl("get", "pod", *pod, "-o", path).stdout
+
+    until(60, "init container", lambda: waiting().startswith("Pending 2"))
+    until(60, "no NPU", lambda: nodes.allocatable()[A] == "0")
+    run = play("site", nodes.inventory(A), "--tags", "validate").good([A])
+    assert [name.split(" : ")[-1] for name in run.changed()] == ["Prove the host and write the ready files"]
+    until(60, "NPUs again", lambda: nodes.allocatable() == {A: "2", B: "2"})
+    nodes.state[A] = "done"
+
+
 def test_slices_make_what_one_run_makes(nodes: Hosts) -> None:
     nodes.done()
     whole = nodes.objects()

@@ -20,7 +20,8 @@ from tests.tools.paths import environment
 
 OLD, ENGINES, E = "it-c", "it-d", "it-e"
 MARKERS = "/run/rbln/validations"
-DEBS = ("rebellions-fw", "rebellions-kmd", "rbln-tools", "librbln")
+# In the order of installation.
+DEBS = ("librbln", "rebellions-fw", "rebellions-kmd", "rbln-tools")
 
 
 def markers(hosts: Hosts, host: str) -> list[str]:
@@ -212,7 +213,7 @@ def test_a_role_alone_is_not_misled_by_stale_facts(bare: Hosts, tmp_path: Path) 
     cache = {"ANSIBLE_CACHE_PLUGIN": "jsonfile", "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(tmp_path / "facts")}
     play("discover", bare.inventory(E), env=cache).unchanged([E])
     cached = [path.read_text() for path in (tmp_path / "facts").glob("*" + E)]
-    assert len(cached) == 1 and json.loads(cached[0])["rbln"]["counts"]["usable"] == 2
+    assert len(cached) == 1 and "rbln_observed" in cached[0]
     bare.virgin(E)
     bare.state[E] = "dirty"
     bare.lab.install_driver(E, "3.2.2")
