@@ -27,6 +27,8 @@ def amount(resources: t.Union[int, str, Data, None], resource: str) -> t.Optiona
     """
     if resources is None:
         return None
+    if isinstance(resources, bool):
+        raise ValueError("%r is no number" % resources)
     if isinstance(resources, (int, str)):
         return int(resources)
     return sum(int(value) for name, value in resources.items() if name == resource or name.startswith(resource + "-vf"))
@@ -48,7 +50,11 @@ def settled(samples: t.Sequence[Data], expected: int, resource: str = "") -> t.D
     """
     run: t.List[Data] = []
     for sample in samples:
-        good = bool(sample.get("plugin_ready")) and sample.get("ready") is not False and amount(sample.get("alloc"), resource) == expected
+        try:
+            found = amount(sample.get("alloc"), resource)
+        except (TypeError, ValueError):
+            found = None
+        good = bool(sample.get("plugin_ready")) and sample.get("ready") is not False and found == expected
         run = run + [sample] if good else []
     return {"settled": len(run) >= SETTLED_SAMPLES, "since": run[0].get("t") if run else None}
 

@@ -93,3 +93,6 @@ def test_allocatable_right_after_a_restart_is_not_trusted(_id: str) -> None:
     assert settled(samples + [good, dict(good, t=30, alloc="0")], 4) == {"settled": False, "since": None}
     assert settled([good, dict(good, ready=False)], 4)["settled"] is False
     assert settled([good, good], 5)["settled"] is False
+    for alloc in ("", "4k", None, True, [], 4.5, {"rebellions.ai/npu": "x"}):
+        assert settled([good, dict(good, alloc=alloc)], 4, "rebellions.ai/npu") == {"settled": False, "since": None}
+    assert settled([dict(good, alloc={"rebellions.ai/npu": "3", "rebellions.ai/npu-vf4": "1"})] * 2, 4, "rebellions.ai/npu")["settled"] is True
