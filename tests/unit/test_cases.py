@@ -35,21 +35,21 @@ BOOLEAN = re.compile(r"==|!=|<|>|\bin\b|\bis\b|\bnot\b|\bor\b|\band\b|\|\s*bool\
 
 
 @pytest.mark.parametrize("path", TASK_FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a01_conditions_are_boolean(path: pathlib.Path) -> None:
+def test_A01_core_219_conditionals_are_boolean(path: pathlib.Path) -> None:
     for task in tasks(path):
         conditions = task.get("when", [])
         for condition in conditions if isinstance(conditions, list) else [conditions]:
             assert isinstance(condition, bool) or BOOLEAN.search(condition), "%s: when: %s" % (task.get("name"), condition)
 
 
-def test_a03_the_execution_environment_is_described() -> None:
+def test_A03_ee_deps_the_execution_environment_is_described() -> None:
     described = yaml.safe_load((ROOT / "meta" / "execution-environment.yml").read_text(encoding="utf-8"))
     needed = {re.split(r"[<>=! ]", line)[0] for line in (ROOT / described["dependencies"]["python"]).read_text(encoding="utf-8").splitlines()}
     assert {"kubernetes", "PyYAML", "jsonpatch", "tomlkit"} <= needed
     assert (ROOT / described["dependencies"]["system"]).is_file()
 
 
-def test_a03_modules_for_hosts_need_only_the_standard_library() -> None:
+def test_A03_ee_deps_modules_for_hosts_need_only_the_standard_library() -> None:
     seen = set()
     for path in [*ROOT.glob("plugins/module_utils/*.py"), *ROOT.glob("plugins/modules/*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -69,7 +69,7 @@ def test_a03_modules_for_hosts_need_only_the_standard_library() -> None:
         ("debian", "/usr/local/share/ca-certificates", "update-ca-certificates"),
     ],
 )
-def test_g03_a_private_authority_goes_where_the_system_looks(family: str, directory: str, command: str) -> None:
+def test_G03_ca_path_a_private_authority_goes_where_the_system_looks(family: str, directory: str, command: str) -> None:
     values = yaml.safe_load((ROOT / "roles" / "rbln_driver" / "vars" / (family + ".yml")).read_text(encoding="utf-8"))
     assert (values["__rbln_driver_ca_directory"], values["__rbln_driver_ca_command"]) == (directory, command)
     place, build = list(reversed(list(tasks(ROOT / "roles" / "rbln_driver" / "tasks" / "trust.yml"))))
@@ -77,14 +77,14 @@ def test_g03_a_private_authority_goes_where_the_system_looks(family: str, direct
     assert "%s is changed" % place["register"] in build["when"]
 
 
-def test_i04_nothing_reboots() -> None:
+def test_I04_local_reboot_nothing_reboots() -> None:
     for path in TASK_FILES:
         for task in tasks(path):
             assert "ansible.builtin.reboot" not in task, path
             assert "reboot" not in str(task.get("ansible.builtin.command", "")), path
 
 
-def test_o01_the_lowest_python_is_stated_where_it_is_enforced() -> None:
+def test_O01_el8_python_the_lowest_python_is_stated_where_it_is_enforced() -> None:
     assert yaml.safe_load((ROOT / "tests" / "config.yml").read_text(encoding="utf-8"))["modules"]["python_requires"] == ">=3.8"
     assert "3.8" in (ROOT / "README.md").read_text(encoding="utf-8")
     assert "older than 3.8" in (ROOT / "plugins" / "action" / "rbln_observe.py").read_text(encoding="utf-8")

@@ -20,12 +20,12 @@ GLOBAL = "-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 SHIM = "-605dab50-e046-4300-abb6-3dd810dd8b23"
 
 
-def test_B01_every_text_has_a_meaning() -> None:
+def test_B01_secureboot_state_every_text_has_a_meaning() -> None:
     assert len(TEXTS) == len(MEANINGS) == 6
 
 
 @pytest.mark.parametrize(("text", "expected"), list(zip(TEXTS, MEANINGS)))
-def test_B01_mokutil(text: str, expected: str) -> None:
+def test_B01_secureboot_state_mokutil(text: str, expected: str) -> None:
     assert secureboot.parse_mokutil(text) == expected
 
 
@@ -45,7 +45,7 @@ def test_B01_mokutil(text: str, expected: str) -> None:
         ("Cannot determine secure boot state.", "unknown"),
     ],
 )
-def test_B01_other_wordings(text: str, expected: str) -> None:
+def test_B01_secureboot_state_other_wordings(text: str, expected: str) -> None:
     assert secureboot.parse_mokutil(text) == expected
 
 
@@ -54,7 +54,7 @@ def test_mokutil_that_says_nothing(text: str) -> None:
     assert secureboot.parse_mokutil(text) == "unknown"
 
 
-def test_B01_efivar_of_the_case(tmp_path: Path) -> None:
+def test_B01_secureboot_state_efivar_of_the_case(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
     for line in case(B01, "efivar.hex").splitlines():
         name, _colon, text = line.partition(":")
@@ -75,7 +75,7 @@ def test_B01_efivar_of_the_case(tmp_path: Path) -> None:
         (None, b"\x06\0\0\0\0", None, "unsupported"),
     ],
 )
-def test_B01_variables(tmp_path: Path, secure: bytes | None, setup: bytes | None, shim: bytes | None, expected: str) -> None:
+def test_B01_secureboot_state_variables(tmp_path: Path, secure: bytes | None, setup: bytes | None, shim: bytes | None, expected: str) -> None:
     tree = Tree(tmp_path).write(VARS + "Boot0000" + GLOBAL, "x")
     for name, value in (("SecureBoot" + GLOBAL, secure), ("SetupMode" + GLOBAL, setup), ("MokSBStateRT" + SHIM, shim)):
         if value is not None:
@@ -83,7 +83,7 @@ def test_B01_variables(tmp_path: Path, secure: bytes | None, setup: bytes | None
     assert secureboot.read_secure_boot(tree.host())[0] == expected
 
 
-def test_B01_empty_efivars_is_unknown(tmp_path: Path) -> None:
+def test_B01_secureboot_state_empty_efivars_is_unknown(tmp_path: Path) -> None:
     state, probe = secureboot.read_secure_boot(Tree(tmp_path).folder(VARS).host())
     assert (state, probe.state) == ("unknown", "absent")
 

@@ -74,22 +74,22 @@ def test_S02_contexts_of_either_form_without_arguments(context: object, expected
     "text", [sample(name) for name in BAD] + [case("F06-smi-json-types", "smi-noise.txt"), "", "[]", "{}", '{"devices": {}}', '{"devices": [1]}']
     + ['{"devices": null}', '{"devices": []} x', "null", "[" * 100000, '{"Devices": []}']
 )
-def test_F06_what_is_not_the_answer_is_an_error(text: str) -> None:
+def test_F06_smi_json_types_what_is_not_the_answer_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="JSON|devices|device"):
         vendor.parse_smi(text)
 
 
 @pytest.mark.parametrize("contexts", [None, 3, "none", {}])
-def test_F06_contexts_that_are_no_list_are_none(contexts: object) -> None:
+def test_F06_smi_json_types_contexts_that_are_no_list_are_none(contexts: object) -> None:
     assert vendor.parse_smi(json.dumps({"devices": [], "contexts": contexts}))["contexts"] == []
 
 
-def test_F06_a_byte_order_mark_is_not_part_of_the_answer() -> None:
+def test_F06_smi_json_types_a_byte_order_mark_is_not_part_of_the_answer() -> None:
     assert vendor.parse_smi('\ufeff{"KMD_version": "2.0.1", "devices": []}\r\n')["kmd_version"] == "2.0.1"
 
 
 @pytest.mark.parametrize("file", ["smi-1x.json", "smi-2x.json"])
-def test_F06_number_or_text(file: str) -> None:
+def test_F06_smi_json_types_number_or_text(file: str) -> None:
     assert [(device["index"], device["device"]) for device in vendor.parse_smi(case("F06-smi-json-types", file))["devices"]] == [(0, "rbln0")]
 
 

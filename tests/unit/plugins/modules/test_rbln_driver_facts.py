@@ -47,7 +47,7 @@ def call(python: str, arguments: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     return done.returncode, json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize("check", [False, True], ids=["run", "A06-check-mode"])
 def test_facts_of_a_root(tmp_path: Path, check: bool) -> None:
     tree = ca22_host(tmp_path)
     code, result = call(sys.executable, {"root": str(tmp_path), "_ansible_check_mode": check, "_ansible_diff": True})
