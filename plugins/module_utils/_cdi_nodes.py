@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ._host import Host
 from ._model import WARNING, Problem
+from ._smi import ask_smi, find_smi
 from ._vendor import VendorProfile
 
 # A device's number is its minor, and Linux has 20 bits for that.
@@ -85,14 +86,6 @@ def find_groups(profile: VendorProfile, host: Host, nodes: t.Sequence[Node], giv
 
 
 def _groups_by_tool(profile: VendorProfile, host: Host) -> t.Dict[str, int]:
-    for directory in profile.smi_dirs:
-        for tool in profile.smi_names:
-            path = posixpath.join(directory, tool)
-            if not host.exists(path):
-                continue
-            done = host.run((path,) + tuple(profile.smi_group_args), SMI_TIMEOUT)
-            if not done.ok or done.value.rc != 0:
-                return {}
-            parsed = done.map(lambda answer: profile.parse_smi(answer.out)).get({})
-            return {item["device"]: item["group"] for item in parsed.get("devices", []) if item["device"] and item["group"] is not None}
-    return {}
+    path = find_smi(host, profile)
+    answer = ask_smi(host, profile, path, profile.smi_group_args, SMI_TIMEOUT).get({}) if path else {}
+    return {item["device"]: item["group"] for item in answer.get("devices", []) if item["device"] and item["group"] is not None}

@@ -112,7 +112,7 @@ def load_set(host: Host, root: str, release: Release, named: bool = False) -> Co
             if path == root and found.state == "absent" and not named:
                 return result
             result.error = "%s cannot be read: %s" % (path, found.detail)
-            result.error_code = "containerd-config-unreadable"
+            result.error_code = "containerd_config_unreadable"
             return result
         try:
             data = loads(found.value.decode("utf-8"))
@@ -127,7 +127,7 @@ def load_set(host: Host, root: str, release: Release, named: bool = False) -> Co
         except ValueError as exc:
             result.error = "%s: %s" % (path, exc)
         if result.error:
-            result.error_code = "containerd-config-invalid"
+            result.error_code = "containerd_config_invalid"
             return result
         item = ConfigFile(path, data, version)
         result.files.append(item)

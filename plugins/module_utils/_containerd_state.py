@@ -93,7 +93,7 @@ def read_state(context: Context, reader: Reader, found: Runtime, named: bool) ->
     reader.states[found.flavor] = state
     found.cri_enabled = state.cri_enabled
     if state.error:
-        code = files.error_code or "containerd-config-invalid"
+        code = files.error_code or "containerd_config_invalid"
         context.problem(code, ERROR, state.error, REPAIR)
         found.cdi = Cdi(UNKNOWN, (), source)
     elif state.enabled is None:
@@ -129,7 +129,7 @@ def refuse_unreadable(context: Context, runtime: Runtime, files: ConfigSet, stat
     """Nothing is written when it is not known what is there."""
     if runtime.cdi.state == UNSUPPORTED:
         detail = "containerd %s has no CDI and ignores its settings without a word" % runtime.version
-        context.problem("containerd-no-cdi", WARNING, detail, UPGRADE)
+        context.problem("containerd_no_cdi", WARNING, detail, UPGRADE)
         runtime.refusal = Refusal(detail, UPGRADE)
     elif state.error or files.error:
         runtime.refusal = Refusal(state.error or files.error, REPAIR)

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import posixpath
-import re
 import typing as t
 from dataclasses import dataclass, field
 
 from ._host import ABSENT, Host, Probe
 from ._pci import ADDRESS
 from ._vendor import VendorProfile
+from ._versions import natural_key
 
 CLASS_ATTRIBUTES = ("status", "group_id", "kernel_version", "fw_ver", "smc_ver", "card_name", "dram_total")
 
@@ -24,11 +24,6 @@ class ClassDevice:
     name: str
     address: t.Optional[str] = None
     attributes: t.Mapping[str, str] = field(default_factory=dict)
-
-
-def natural_key(name: str) -> list[t.Tuple[int, t.Any]]:
-    """Sort key that puts npu2 before npu10."""
-    return [(1, int(part)) if part.isdecimal() else (0, part) for part in re.split(r"([0-9]+)", name) if part]
 
 
 def read_class(host: Host, profile: VendorProfile) -> t.Tuple[list[ClassDevice], Probe]:
@@ -59,11 +54,10 @@ def read_nodes(host: Host, profile: VendorProfile) -> t.Tuple[dict[str, dict[str
 
     `kind` is char or other; major and minor are None for what is no character device.
     """
-    storage = re.compile(r"^%s(0|[1-9][0-9]*)$" % re.escape(profile.storage_prefix))
     names = host.listdir("/dev")
     nodes = {}
     for name in sorted(names.get([]), key=natural_key):
-        if profile.device_pattern.match(name) or profile.group_pattern.match(name) or storage.match(name):
+        if profile.device_pattern.match(name) or profile.group_pattern.match(name) or profile.storage_pattern.match(name):
             nodes[name] = describe_node(host, name)
     return nodes, names
 

@@ -12,7 +12,7 @@ import typing as t
 
 from . import _yaml
 from ._host import ABSENT, FAILED, VALUE, Host, Probe
-from ._systemd import UNIT_DIRS, Unit, unit_from_files
+from ._systemd import Unit, unit_from_files
 
 KUBELET_UNITS = tuple(name + ".service" for name in ("kubelet", "k3s", "k3s-agent", "rke2-server", "rke2-agent", "k0sworker", "k0scontroller"))
 CGROUP_DIRS = ("/sys/fs/cgroup/system.slice", "/sys/fs/cgroup/systemd/system.slice", "/sys/fs/cgroup/unified/system.slice")

@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ._devices import ClassDevice, describe_node, natural_key
+from ._devices import ClassDevice, describe_node
 from ._host import ABSENT, Host
 from ._pci import PciFunction, address_key, assign_cards, normalise_address, parse_numa_node, parse_speed
 from ._vendor import VendorProfile
+from ._versions import natural_key
 
 # The PCI ID database and some tools say in the name what kind of function it is.
 FUNCTION_SUFFIX = re.compile(r"\s*\((PF|VF)\)\s*$", re.IGNORECASE)

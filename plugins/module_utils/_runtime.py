@@ -161,7 +161,7 @@ def _select(context: Context, runtimes: t.Sequence[Runtime], serving: t.Optional
                 runtime.selected = True
             if not named:
                 context.problem(
-                    "runtime-not-found", ERROR, "the wanted runtime %s is not on this host" % name, "install it, or take it out of the runtime option"
+                    "runtime_not_found", ERROR, "the wanted runtime %s is not on this host" % name, "install it, or take it out of the runtime option"
                 )
     elif serving is not None:
         serving.selected = True
@@ -170,4 +170,4 @@ def _select(context: Context, runtimes: t.Sequence[Runtime], serving: t.Optional
         for runtime in [item for item in owned if item.name != PODMAN] or owned:
             runtime.selected = True
     if not runtimes:
-        context.problem("runtime-none", WARNING, "no container runtime was found on this host", "install containerd, docker, cri-o or podman")
+        context.problem("runtime_none", WARNING, "no container runtime was found on this host", "install containerd, docker, cri-o or podman")

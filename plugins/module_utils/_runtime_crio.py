@@ -86,7 +86,7 @@ class CrioRuntime:
                 crio = loads(context.host.read_text(path).get("")).get("crio")
             except TomlError as exc:
                 self.broken = "%s, line %d, column %d: %s" % (path, exc.line, exc.column, exc.message)
-                context.problem("crio-config-invalid", ERROR, self.broken, REPAIR)
+                context.problem("crio_config_invalid", ERROR, self.broken, REPAIR)
                 continue
             tables = crio if isinstance(crio, dict) else {}
             runtime = tables.get("runtime") if isinstance(tables.get("runtime"), dict) else {}

@@ -154,7 +154,7 @@ class DockerRuntime:
             if answer.value.startswith(b"\xef\xbb\xbf"):
                 found.warnings.append("%s begins with a byte order mark" % path)
         if self.error:
-            self.context.problem("docker-config-invalid", ERROR, self.error, REPAIR)
+            self.context.problem("docker_config_invalid", ERROR, self.error, REPAIR)
 
     def _judge(self, found: Runtime) -> None:
         features = self.data.get("features") or {}

@@ -55,7 +55,7 @@ class PodmanRuntime:
                 engine = loads(context.host.read_text(path).get("")).get("engine")
             except TomlError as exc:
                 detail = "%s, line %d, column %d: %s" % (path, exc.line, exc.column, exc.message)
-                context.problem("podman-config-invalid", ERROR, detail, "repair the file; podman does not run with it")
+                context.problem("podman_config_invalid", ERROR, detail, "repair the file; podman does not run with it")
                 found.cdi = Cdi(UNKNOWN, (), path)
                 found.refusal = Refusal(detail, "repair the file; podman does not run with it")
                 return [found]

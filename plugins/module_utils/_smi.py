@@ -35,7 +35,8 @@ def find_smi(host: Host, profile: VendorProfile) -> t.Optional[str]:
     return None
 
 
-def _ask(host: Host, profile: VendorProfile, path: str, args: t.Sequence[str], timeout: float) -> Probe:
+def ask_smi(host: Host, profile: VendorProfile, path: str, args: t.Sequence[str], timeout: float) -> Probe:
+    """Probe of what the tool reports for `args`, in the shape of the profile's parse_smi. A failed one holds exit_code or unreadable."""
     asked = host.run([path] + list(args), timeout)
     if not asked.ok:
         return asked
@@ -58,10 +59,10 @@ def read_smi(host: Host, profile: VendorProfile, timeout: float) -> t.Tuple[t.Op
     path = find_smi(host, profile)
     if not path:
         return None, Probe(ABSENT, None, "none of %s in %s" % (", ".join(profile.smi_names), ", ".join(profile.smi_dirs)))
-    found = _ask(host, profile, path, profile.smi_group_args, timeout)
+    found = ask_smi(host, profile, path, profile.smi_group_args, timeout)
     if found.ok or found.state in (TIMEOUT, ABSENT):
         return path, found
-    second = _ask(host, profile, path, profile.smi_json_args, timeout)
+    second = ask_smi(host, profile, path, profile.smi_json_args, timeout)
     return path, second
 
 

@@ -10,8 +10,8 @@ import re
 import typing as t
 
 from ._host import ABSENT, FAILED, VALUE, Host, Probe
-from ._identity import UNIT_DIRS
 from ._smi import find_program, parse_version
+from ._systemd import UNIT_DIRS
 from ._vendor import VendorProfile
 
 LIBRARY_DIRS = ("/usr/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/local/lib", "/usr/local/lib64")

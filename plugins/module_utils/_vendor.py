@@ -81,6 +81,10 @@ class VendorProfile:
     def group_pattern(self) -> "re.Pattern[str]":
         return re.compile(r"^%s(0|[1-9][0-9]*)$" % re.escape(self.group_prefix))
 
+    @property
+    def storage_pattern(self) -> "re.Pattern[str]":
+        return re.compile(r"^%s(0|[1-9][0-9]*)$" % re.escape(self.storage_prefix))
+
     def family_of(self, product: t.Optional[str]) -> t.Optional[str]:
         """Family by the longest product prefix that fits, or None."""
         best = ""

@@ -123,7 +123,7 @@ def test_a_named_import_that_is_not_there_stops_containerd(tmp_path: Path) -> No
     found, state = judged(tmp_path, {ROOT: 'version = 2\nimports = ["/srv/none.toml", "/srv/none/*.toml"]\n'}, "2.1.4")
     assert state.enabled is None
     assert "/srv/none.toml cannot be read" in state.error
-    assert found.error_code == "containerd-config-unreadable"
+    assert found.error_code == "containerd_config_unreadable"
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_value_of_the_wrong_type_stops_containerd(line: str, what: str, tmp_pa
     found, state = judged(tmp_path, {ROOT: line + "\n"}, "1.7.27")
     assert state.enabled is None
     assert state.error == "%s: %s" % (ROOT, what)
-    assert found.error_code == "containerd-config-invalid"
+    assert found.error_code == "containerd_config_invalid"
 
 
 @pytest.mark.parametrize("release, expected", [("1.6.20", "/"), ("1.7.0", "/etc/containerd/"), ("2.1.4", "/etc/containerd/")])

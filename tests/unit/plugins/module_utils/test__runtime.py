@@ -165,7 +165,7 @@ def test_d01_a_choice_ends_the_ambiguity(tmp_path: Path) -> None:
 def test_a_chosen_runtime_that_is_not_there(tmp_path: Path) -> None:
     answer = checked(three(tmp_path).detect(runtimes=("podman",)))
     assert answer["selected"] == []
-    assert [(problem["code"], problem["severity"]) for problem in answer["problems"]] == [("runtime-not-found", "error")]
+    assert [(problem["code"], problem["severity"]) for problem in answer["problems"]] == [("runtime_not_found", "error")]
 
 
 def test_an_endpoint_that_nobody_owns(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_file_in_the_place_of_a_socket_is_no_runtime(tmp_path: Path) -> None:
         machine.write(path, "")
     answer = checked(machine.detect())
     assert answer["runtimes"] == []
-    assert [problem["code"] for problem in answer["problems"]] == ["runtime-none"]
+    assert [problem["code"] for problem in answer["problems"]] == ["runtime_none"]
 
 
 def test_an_unchanged_host_costs_one_systemctl_and_the_runtimes_own_words(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_d06_versions(line: int, version: str, key: tuple[int, ...], state: str,
     if state == "unsupported":
         assert found["changes"] == []
         assert found["refusal"]["next_step"] == "upgrade containerd to 1.7 or newer"
-        assert "containerd-no-cdi" in [problem["code"] for problem in machine.detect()["problems"]]
+        assert "containerd_no_cdi" in [problem["code"] for problem in machine.detect()["problems"]]
 
 
 @pytest.mark.parametrize(
@@ -287,6 +287,14 @@ def test_wanted_directory_that_is_no_default(version: str, table: str, tmp_path:
         dropin = "/etc/containerd/conf.d/99-rbln.toml"
         assert whats(found) == [(ROOT, 'imports with "/etc/containerd/conf.d/*.toml"'), (dropin, "%s %s" % (table, value))]
         assert found["edit_target"] == {"path": dropin, "kind": "dropin"}
+
+
+def test_files_that_nothing_imports_are_not_woken(tmp_path: Path) -> None:
+    config = "version = 3\nimports = []\n"
+    found = look(tmp_path, "2.1.5", config, {"/etc/containerd/conf.d/old.toml": "version = 3\noom_score = -999\n"}, spec_dir="/opt/cdi")
+    assert found["edit_target"] == {"path": ROOT, "kind": "main"}
+    assert whats(found) == [(ROOT, V3 + ' cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi", "/opt/cdi"]')]
+    assert "would bring its other files into effect" in found["changes"][0]["why"]
 
 
 def test_run_and_var_run_are_one_directory(tmp_path: Path) -> None:

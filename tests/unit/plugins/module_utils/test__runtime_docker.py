@@ -118,7 +118,7 @@ def test_a_broken_file_is_unknown_and_never_empty(text: str, place: str, tmp_pat
     assert found["cdi"]["state"] == "unknown"
     assert found["changes"] == []
     assert FILE in found["refusal"]["reason"] and place in found["refusal"]["reason"]
-    assert [(problem["code"], problem["severity"]) for problem in answer["problems"]] == [("docker-config-invalid", "error")]
+    assert [(problem["code"], problem["severity"]) for problem in answer["problems"]] == [("docker_config_invalid", "error")]
     assert place in answer["problems"][0]["detail"]
 
 
