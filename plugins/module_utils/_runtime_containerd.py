@@ -149,6 +149,8 @@ class ContainerdRuntime(Reader):
             path, kind, adds_import = dropin_target(self.context, files, root, [key for key, value, why in missing])
             schema = min(files.root_file.schema or 3, 3) if files.root_file is not None else 3
             why_here = "containerd 2.x merges drop-ins" if kind == "dropin" else "this file sets the key"
+            if kind == "main" and not any(item.path == path and item.sets(key) for item in files.files for key, value, why in missing):
+                why_here = "importing %s would bring its other files into effect" % DROPIN_DIR
             if adds_import:
                 runtime.changes.append(
                     Change(root, 'imports with "%s/*.toml"' % posixpath.dirname(path), "no import of this file leads to a directory of drop-ins")
@@ -195,7 +197,8 @@ def dropin_target(context: Context, files: ConfigSet, root: str, keys: t.Sequenc
     """(path, kind, whether the root file needs an import) for containerd 2.x.
 
     A directory of imports beside the root file is used, with a name that is loaded after every file that sets our keys; one elsewhere
-    is the site's own. Without one, a root file that sets the key itself is edited in place; else a drop-in directory is added.
+    is the site's own. Without one, a root file that sets the key itself is edited in place, and so is one beside a drop-in directory
+    whose files nothing imports, for an import would wake them; else a drop-in directory is added.
     """
     directory = ""
     for item in files.files[:1]:
@@ -210,12 +213,19 @@ def dropin_target(context: Context, files: ConfigSet, root: str, keys: t.Sequenc
     if not directory:
         if owner is not None:
             return owner.path, "main", False
+        if sleeping(context, name):
+            return root, "main", False
         return posixpath.join(DROPIN_DIR, "99-" + name), "dropin", True
     if owner is not None and owner.path != root and posixpath.dirname(owner.path) != directory:
         order = [item.path for item in files.files]
         if any(posixpath.dirname(path) == directory and order.index(path) < order.index(owner.path) for path in order):
             return owner.path, "main", False
     return posixpath.join(directory, late_name(owner, directory, name)), "dropin", False
+
+
+def sleeping(context: Context, own: str) -> bool:
+    """Whether files that are not ours lie in the drop-in directory."""
+    return any(name.endswith(".toml") and not name.endswith("-" + own) for name in context.host.listdir(DROPIN_DIR).get([]))
 
 
 def late_name(owner: t.Optional[ConfigFile], directory: str, name: str) -> str:

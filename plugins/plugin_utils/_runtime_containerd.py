@@ -271,9 +271,9 @@ def _where(state: _State, runtime: t.Mapping[str, t.Any], target: t.Mapping[str,
     if target.get("kind") == "dropin" and runtime.get("flavor") in ("k3s", "rke2", "k0s"):
         return None
     holder = (state.enable_in if enable else None) or (state.dirs_in if dirs else None)
-    if holder is None:
-        return None
     dropin = _dropin(state, target).path
+    if holder is None:
+        return state.root if target.get("kind") == "main" and not _covered(state, dropin) else None
     if not _covered(state, dropin):
         return holder
     order = _order(state, dropin)

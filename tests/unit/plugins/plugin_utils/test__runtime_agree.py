@@ -126,3 +126,11 @@ def test_a_directory_that_is_no_default(version: str, config: str | None, tmp_pa
     machine = Machine(tmp_path)
     containerd(machine, version, config, {})
     agree(machine, "/opt/npu/cdi")
+
+
+@pytest.mark.parametrize("name, target", [("old.toml", ROOT), ("99-rbln.toml", "/etc/containerd/conf.d/99-rbln.toml")])
+def test_files_that_nothing_imports(name: str, target: str, tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    containerd(machine, "2.1.5", "version = 3\n", {"/etc/containerd/conf.d/" + name: "version = 3\n"})
+    assert selected(machine, "/opt/cdi")["edit_target"]["path"] == target
+    agree(machine, "/opt/cdi")

@@ -228,7 +228,7 @@ def test_R21_the_imported_directory_is_preferred() -> None:
 )
 def test_R01_imports_stay_first_and_one_is_added_once(imports: t.Optional[str]) -> None:
     data = (("imports = %s\n" % imports if imports else "") + 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n  sandbox_image = "x"\n').encode()
-    made = edit(NEW, data, ["/opt/npu/cdi"])
+    made = edit(NEW, data, ["/opt/npu/cdi"], edit_target={"path": DROPIN, "kind": "dropin"})
     files = {item.path: item.new for item in made.files}
     assert sorted(files) == [DROPIN, MAIN]
     root = (files[MAIN] or b"").decode()
