@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import typing as t
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from tests.lab._base import run
 CRI = {1: "io.containerd.grpc.v1.cri", 2: "io.containerd.cri.v1.runtime"}
 
 
+@functools.lru_cache(maxsize=None)
 def version_of(program: Path) -> str:
     """Release of a containerd, such as 1.7.24."""
     return run([program, "--version"]).stdout.split()[2].lstrip("v").partition("~")[0]

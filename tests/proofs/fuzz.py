@@ -1,0 +1,146 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Random input, the same every time, judged by the programs that own the formats.
+
+CDI specifications by the CDI project's library, sets of containerd files by containerd itself, TOML edits by reading them again, YAML by PyYAML.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sys
+import tempfile
+import typing as t
+from pathlib import Path
+
+from tests.proofs._proof import SAMPLE, Part, Proof
+
+from ansible_collections.rebellions.npu.plugins.module_utils._containerd_config import effective, load_set
+from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
+from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._versions import release_numbers
+from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_edit import covers
+from ansible_collections.rebellions.npu.plugins.plugin_utils._text_edit import differences
+from ansible_collections.rebellions.npu.tests.unit.fixtures import random_toml, random_yaml
+from tests.integration import _containerd as containerd
+from tests.integration._cdi_library import disagreements
+from tests.integration._judges import containerds
+from tests.proofs import _containerd_sets as sets
+
+SEED = 20260303
+SPECIFICATIONS, SETS, EDITS, WRITTEN, READ = (900, 40, 300, 60, 3000) if SAMPLE else (15000, 640, 20000, 3000, 300000)
+RELEASES = ("1.7", "2.4")
+
+
+def specifications(part: Part, folder: Path) -> None:
+    source = random.Random(SEED)
+    refused, wrong = disagreements(folder, source, SPECIFICATIONS)
+    assert SPECIFICATIONS / 5 < refused < SPECIFICATIONS * 0.95, refused
+    part.good(SPECIFICATIONS - len(wrong))
+    for text in wrong:
+        part.bad("specification", text)
+    part.note = "the library refuses %d of %d, and so do we" % (refused, SPECIFICATIONS)
+
+
+def reading(program: Path, config: Path) -> tuple[t.Optional[tuple[bool, list[str]]], bool]:
+    """(CDI on, directories) by our own reading, None when containerd would not load the files; and whether an import is missing."""
+    release = release_numbers(containerd.version_of(program))
+    files = load_set(Host(), str(config), release)
+    found = effective(files, release)
+    if found.error:
+        return None, files.error_code == "containerd_config_unreadable"
+    return ((False, []) if found.enabled is None else (found.enabled, list(found.spec_dirs))), False
+
+
+def one_set(source: random.Random, program: Path, folder: Path) -> str:
+    """Read, edit, edit again, take out one random set; what became of it. AssertionError names the set."""
+    config = sets.write(source, folder / "etc")
+    before = containerd.snapshot(config.parent)
+    shown = "\n".join("--- %s\n%s" % (name, data.decode()) for name, data in before.items())
+    said = containerd.cdi_state(program, config)
+    ours, missing = reading(program, config)
+    if missing and said is not None:
+        # The daemon of 2.x does not start when a named import is missing; `config dump` says nothing of it.
+        return "not judged"
+    assert ours == said, "containerd says %s, we read %s\n%s" % (said, ours, shown)
+    runtime = containerd.runtime_of(program, config)
+    sleeping = any((config.parent / "conf.d").glob("*.toml")) and not any("conf.d" in path for path in runtime["config_files"])
+    if release_numbers(runtime["version"]) >= (2,) and (sleeping or source.random() < 0.5):
+        path, kind = (config, "main") if sleeping else (config.parent / "conf.d/99-rbln.toml", "dropin")
+        runtime["edit_target"] = {"path": str(path), "kind": kind}
+    wanted = source.choice([["/var/run/cdi"], ["/etc/cdi", "/var/run/cdi"], ["/opt/npu/cdi"]])
+    old = containerd.dumped(program, config)
+    try:
+        done = containerd.apply(runtime, folder / "state", wanted)
+    except NpuError as exc:
+        assert containerd.snapshot(config.parent) == before, "refused (%s), but the files differ\n%s" % (exc, shown)
+        return "refused"
+    now, new = containerd.cdi_state(program, config), containerd.dumped(program, config)
+    if not done["changed"]:
+        assert containerd.snapshot(config.parent) == before, shown
+        return "left"
+    assert said is not None and old is not None, "edited, but containerd does not load it\n%s" % shown
+    assert now is not None and new is not None and now[0] and covers(now[1], wanted), "wanted %s, containerd says %s\n%s" % (wanted, now, shown)
+    assert not said[1] or set(said[1]) <= set(now[1]), "directories are lost: %s, %s\n%s" % (said, now, shown)
+    if said[1] and old.get("disabled_plugins") == new.get("disabled_plugins"):
+        rest = [path for path in differences(old, new) if path[-1] not in ("enable_cdi", "cdi_spec_dirs", "imports")]
+        assert rest == [], "the edit also changed %s\n%s" % (rest, shown)
+    after = containerd.snapshot(config.parent)
+    runtime = {**containerd.runtime_of(program, config), "edit_target": runtime.get("edit_target")}
+    assert not containerd.apply(runtime, folder / "state", wanted)["changed"] and containerd.snapshot(config.parent) == after, "not idempotent\n%s" % shown
+    containerd.apply(runtime, folder / "state", wanted, remove=True)
+    assert containerd.snapshot(config.parent) == before, "removal left something\n%s" % shown
+    return "edited"
+
+
+def configurations(part: Part, folder: Path, release: str) -> None:
+    program = containerds()[release]()
+    became: dict[str, int] = {}
+    for number in range(SETS):
+        home = folder / str(number)
+        with part.case("set %d of containerd %s" % (number, release)):
+            word = one_set(random.Random("%d %d" % (SEED, number)), program, home)
+            became[word] = became.get(word, 0) + 1
+        shutil.rmtree(home, ignore_errors=True)
+    part.note = ", ".join("%s %d" % item for item in sorted(became.items()))
+    assert {"refused", "edited"} <= set(became), became
+
+
+def edits(part: Part) -> None:
+    for number in range(EDITS):
+        with part.case("document %d" % number):
+            random_toml.edit_one(random.Random("%d %d" % (SEED, number)))
+
+
+def yaml(part: Part) -> None:
+    both = 0
+    for number in range(WRITTEN):
+        with part.case("data %d" % number):
+            random_yaml.write_one(random.Random("%d %d" % (SEED, number)))
+    source = random.Random(SEED)
+    for number in range(READ):
+        with part.case("text %d" % number):
+            both += random_yaml.read_one(source)
+    assert both > READ / 10, both
+    part.note = "%d written and read, %d texts, of which both readers take %d" % (WRITTEN, READ, both)
+
+
+def main() -> int:
+    proof = Proof("fuzz")
+    with tempfile.TemporaryDirectory(prefix="npu-fuzz-") as name:
+        folder = Path(name)
+        with proof.part("YAML and PyYAML") as part:
+            yaml(part)
+        with proof.part("TOML edits") as part:
+            edits(part)
+        with proof.part("CDI specifications and the CDI library") as part:
+            specifications(part, folder)
+        for release in RELEASES:
+            with proof.part("sets of files and containerd %s" % release) as part:
+                configurations(part, folder, release)
+    return proof.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
