@@ -52,7 +52,7 @@ def settled(samples: t.Sequence[Data], expected: int, resource: str = "") -> t.D
     for sample in samples:
         try:
             found = amount(sample.get("alloc"), resource)
-        except (TypeError, ValueError):
+        except (AttributeError, TypeError, ValueError):
             found = None
         good = bool(sample.get("plugin_ready")) and sample.get("ready") is not False and found == expected
         run = run + [sample] if good else []
