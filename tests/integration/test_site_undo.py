@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.integration._hosts import Hosts, difference, fingerprint
 from tests.integration._play import NAMESPACE_OF_TESTS, play, runfile
 from tests.lab._base import until
@@ -14,7 +16,6 @@ BOTH = [A, B]
 LEFT = {
     "+/run/cdi",
     "~/etc/ld.so.cache",
-    "~/var/cache/ldconfig/aux-cache",
     "~/var/lib/dpkg/status",
     "~/var/lib/dpkg/status-old",
     "+/var/lib/dpkg/status-old",
@@ -27,12 +28,6 @@ def markers(hosts: Hosts, host: str) -> list[str]:
     return hosts.lab.exec(host, "ls -A /run/rbln/validations 2>/dev/null || :").stdout.split()
 
 
-def others(nodes: Hosts) -> list[str]:
-    """Nodes of somebody else with our labels: a demo on the same cluster, which keeps the objects."""
-    out = nodes.lab.kubectl("get", "nodes", "-l", "rebellions.ai/npu.present", "-o", "name").stdout.split()
-    return [name for name in out if name.removeprefix("node/") not in BOTH]
-
-
 def test_remove_leaves_hosts_and_cluster_clean(nodes: Hosts) -> None:
     nodes.done()
     for host in BOTH:
@@ -43,19 +38,25 @@ def test_remove_leaves_hosts_and_cluster_clean(nodes: Hosts) -> None:
     assert "DaemonSet/rbln-device-plugin" in nodes.objects() and nodes.allocatable()[A] == "2"
     again = play("remove", where).good(BOTH)
     assert [one.task for one in again.results if one.host == B and one.state == "changed"] == []
-    objects = set(nodes.objects())
     assert nodes.labels(A) == nodes.labels(B) == {}
-    assert objects == {"labels of " + A, "labels of " + B} or others(nodes)
+    stay = re.search(r"The objects stay: (.*?) still carry", again.warnings())
+    if stay:
+        # A demo is up on the same cluster: its nodes keep the objects.
+        assert set(stay.group(1).split(", ")) <= set(nodes.lab.nodes()) - set(BOTH)
+        nodes.lab.kubectl("delete", "namespace", NAMESPACE_OF_TESTS, "--wait=true", timeout=120)
+    assert set(nodes.objects()) == {"labels of " + A, "labels of " + B}
     until(60, "NPUs gone", lambda: set(nodes.allocatable().values()) <= {"0", None})
     for host in BOTH:
         rest = set(difference({path: [*row[:4], 0] for path, row in nodes.fresh[host].items()}, fingerprint(nodes.lab, host, times=False)))
         kernel = nodes.lab.exec(host, ["uname", "-r"]).stdout.strip()
         rest = {line.replace(kernel, "KERNEL") for line in rest}
         assert rest <= LEFT, sorted(rest - LEFT)
-        print(host, sorted(rest))
         assert nodes.lab.exec(host, "lsmod; ls -d /dev/rbln* /run/rbln /run/cdi/* /var/run/cdi/* 2>/dev/null || :").stdout.count("rbln") == 0
     third = play("remove", where).unchanged(BOTH)
     assert third.one("Check that the host is clean", A).state == "ok"
+    # As good as new: the next test starts from here.
+    for host in BOTH:
+        nodes.state[host] = "virgin"
 
 
 def test_broken_driver_on_the_first_host_of_a_batch(nodes: Hosts) -> None:
@@ -72,7 +73,7 @@ def test_broken_driver_on_the_first_host_of_a_batch(nodes: Hosts) -> None:
     assert [one.host for one in run.of("Stop the rollout when the failure budget is spent")] in (BOTH, BOTH[::-1])
     assert {one.play for one in run.results if one.host == A and one.task.endswith("Judge the host")} == set()
     assert markers(nodes, A) == [] and nodes.labels(A) == {} and nodes.pods(A) == {}
-    assert nodes.allocatable() == {A: None, B: "2"}
+    assert nodes.allocatable() in ({A: None, B: "2"}, {A: "0", B: "2"})
     assert markers(nodes, B) == [".driver-ctr-ready", "driver-ready", "toolkit-ready"]
     assert nodes.pods(B) == {"rbln-device-plugin": "Running", "rbln-validator": "Running"}
     repaired = play("site", nodes.inventory(host_vars={A: runfile("3.4.0")})).good(BOTH)
