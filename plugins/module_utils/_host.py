@@ -73,15 +73,12 @@ class FileStat:
 
     kind: str
     mode: int
-    uid: int
-    gid: int
     size: int
     mtime: float
     ctime: float
     major: int
     minor: int
     device: int
-    inode: int
 
 
 Runner = t.Callable[[t.Sequence[str], float, t.Optional[t.Mapping[str, str]]], Probe]
@@ -255,15 +252,12 @@ class Host:
             FileStat(
                 kind=kind,
                 mode=stat_module.S_IMODE(info.st_mode),
-                uid=info.st_uid,
-                gid=info.st_gid,
                 size=info.st_size,
                 mtime=info.st_mtime,
                 ctime=info.st_ctime,
                 major=os.major(info.st_rdev),
                 minor=os.minor(info.st_rdev),
                 device=info.st_dev,
-                inode=info.st_ino,
             ),
         )
 

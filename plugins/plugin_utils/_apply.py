@@ -14,11 +14,11 @@ from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuEr
 
 from ._cluster import Cluster, Data
 from ._labels import owned_labels
-from ._object_parts import INSTANCE, SELECTOR
+from ._object_parts import INSTANCE, LABEL_PREFIX, SELECTOR
 
-HASH = "rebellions.ai/applied-hash"
-CREATED = "rebellions.ai/namespace-created"
-BEFORE = "rebellions.ai/pod-security-before"
+HASH = LABEL_PREFIX + "applied-hash"
+CREATED = LABEL_PREFIX + "namespace-created"
+BEFORE = LABEL_PREFIX + "pod-security-before"
 POD_SECURITY = "pod-security.kubernetes.io/"
 RBAC = "rbac.authorization.k8s.io/v1"
 NAMESPACED_KINDS = (("apps/v1", "DaemonSet"), ("v1", "Secret"), ("v1", "ConfigMap"), ("v1", "ServiceAccount"))

@@ -10,10 +10,9 @@ import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._versions import release_numbers
 
-from ._object_parts import GATE_PREFIX, MANAGER, PRESENT_LABEL
+from ._object_parts import GATE_PREFIX, LABEL_PREFIX, MANAGER, NPU_KEY, PRESENT_LABEL
 
 COMPONENTS = ("device-plugin", "validator")
-PREFIX = "rebellions.ai/"
 _INVALID = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -33,11 +32,11 @@ def node_labels(facts: t.Mapping[str, t.Any], components: t.Sequence[str] = COMP
     labels = {PRESENT_LABEL: "true" if npus else "false"}
     usable = int(counts.get("usable") or 0)
     if npus:
-        labels[PREFIX + "npu.count"] = str(counts.get("devices") or counts.get("functions") or len(npus))
+        labels[NPU_KEY + ".count"] = str(counts.get("devices") or counts.get("functions") or len(npus))
         for name in ("product", "family"):
             value = next((npu[name] for npu in npus if npu.get(name)), None)
             if value:
-                labels[PREFIX + "npu." + name] = label_value(value)
+                labels["%s.%s" % (NPU_KEY, name)] = label_value(value)
         labels.update(_version_labels((facts.get("driver") or {}).get("version_loaded")))
     for component in components:
         labels[GATE_PREFIX + component] = "true" if usable > 0 else "false"
@@ -47,9 +46,9 @@ def node_labels(facts: t.Mapping[str, t.Any], components: t.Sequence[str] = COMP
 def _version_labels(version: t.Optional[str]) -> dict[str, str]:
     if not version:
         return {}
-    labels = {PREFIX + "driver-version.full": label_value(version)}
+    labels = {LABEL_PREFIX + "driver-version.full": label_value(version)}
     for name, number in zip(("major", "minor", "patch"), release_numbers(version)):
-        labels["%sdriver-version.%s" % (PREFIX, name)] = str(number)
+        labels["%sdriver-version.%s" % (LABEL_PREFIX, name)] = str(number)
     return labels
 
 

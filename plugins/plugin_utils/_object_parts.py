@@ -9,6 +9,7 @@ import re
 import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
 
 Object = dict[str, t.Any]
 Inputs = t.Mapping[str, t.Any]
@@ -20,11 +21,14 @@ SELECTOR = ",".join("%s=%s" % item for item in sorted(OURS.items()))
 # Objects outside a namespace carry the namespace they belong to, so that one installation leaves those of another alone.
 INSTANCE = "app.kubernetes.io/instance"
 
-NPU_KEY = "rebellions.ai/npu"
-PRESENT_LABEL = "rebellions.ai/npu.present"
-GATE_PREFIX = "rebellions.ai/npu.deploy."
+LABEL_PREFIX = PROFILE.label_prefix + "/"
+NPU_KEY = PROFILE.resource_name
+PRESENT_LABEL = NPU_KEY + ".present"
+GATE_PREFIX = NPU_KEY + ".deploy."
 # Node Feature Discovery writes the PCI label with or without the class, by its option deviceLabelFields.
-NFD_LABELS = ("feature.node.kubernetes.io/pci-1200_1eff.present", "feature.node.kubernetes.io/pci-1eff.present")
+NFD_LABELS = tuple(
+    "feature.node.kubernetes.io/pci-%s.present" % device for device in ("%s_%s" % (PROFILE.pci_class, PROFILE.pci_vendor), PROFILE.pci_vendor)
+)
 
 CA_CONFIG_MAP = "rbln-ca"
 CA_MOUNT = "/etc/rbln-ca"
