@@ -10,7 +10,11 @@ import re
 import typing as t
 
 MASK = "********"
-_KEY = r"""["']?[\w.-]*(?:pass(?:word|wd|phrase)?|auth|authorization|identity_?token|token|secret|credentials?|private[_-]?key|(?:api|access|secret)[_-]?key|bearer)["']?"""
+_WORDS = (
+    "pass(?:word|wd|phrase)?", "auth", "authorization", "bearer", "credentials?", "identity_?token", "token", "secret", "private[_-]?key",
+    "(?:api|access|secret)[_-]?key",
+)  # fmt: skip
+_KEY = r"""["']?[\w.-]*(?:%s)["']?""" % "|".join(_WORDS)
 _VALUE = r"""(?:\"{3}.*?(?:\"{3}|$)|'{3}.*?(?:'{3}|$)|"(?:[^"\\]|\\.)*"?|'[^']*'?|[^\s,\]}#"'\[{][^,\]}#]*)"""
 _PAIR = re.compile(r"(?i)((?<![\w-])%s\s*[=:]\s*)(\[[^\]]*\]?|%s)" % (_KEY, _VALUE))
 _BLOCK = re.compile(r"(?is)((?<![\w-])%s\s*[=:]\s*)(\"{3}.*?\"{3}|'{3}.*?'{3}|\[[^\]]*\]|\{[^}]*\})" % _KEY)
