@@ -6,7 +6,10 @@
 from __future__ import annotations
 
 import typing as t
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from . import _yaml
+from ._host import Host
 
 KUBELET_ROOT = "/var/lib/kubelet"
 
@@ -63,3 +66,53 @@ MICROK8S = Distro(
     "/var/snap/microk8s/current",
 )
 DISTROS = (K3S, RKE2, K0S, MICROK8S)
+
+_RANCHER_KEYS = ("container-runtime-endpoint", "data-dir", "docker")
+
+
+def rancher_settings(host: Host, distro: Distro, argv: t.Sequence[str]) -> t.Dict[str, str]:
+    """container-runtime-endpoint, data-dir, docker (true or false) and the kubelet's root-dir of k3s or rke2, as far as they are set:
+    from its configuration and drop-ins, and from the arguments of its unit, which win. Empty for the others."""
+    found: t.Dict[str, str] = {}
+    if distro.name not in (K3S.name, RKE2.name):
+        return found
+    path = "/etc/rancher/%s/config.yaml" % distro.name
+    for file in [path] + host.glob(path + ".d", "*.yaml"):
+        try:
+            data = _yaml.load(host.read_text(file).get(""))
+        except ValueError:
+            continue
+        if not isinstance(data, dict):
+            continue
+        given = data.get("kubelet-arg")
+        found.update(_root_dir(given if isinstance(given, list) else [given]))
+        for key in _RANCHER_KEYS:
+            if isinstance(data.get(key), (str, bool)):
+                found[key] = str(data[key]).lower() if key == "docker" else str(data[key])
+    for number, word in enumerate(argv):
+        key, equal, value = word.partition("=")
+        name = "data-dir" if key == "-d" else key[2:] if key.startswith("--") else ""
+        if name == "docker":
+            found[name] = value.lower() if equal else "true"
+        elif name == "kubelet-arg":
+            found.update(_root_dir([value if equal else "".join(argv[number + 1 : number + 2])]))
+        elif name in _RANCHER_KEYS and (equal or number + 1 < len(argv)):
+            found[name] = value if equal else argv[number + 1]
+    return found
+
+
+def _root_dir(arguments: t.Sequence[t.Any]) -> t.Dict[str, str]:
+    values = [str(item).lstrip("-").partition("=")[2] for item in arguments if str(item).lstrip("-").startswith("root-dir=")]
+    return {"root-dir": values[-1]} if values else {}
+
+
+def placed(distro: Distro, data_dir: str) -> Distro:
+    """The distribution with its data below another directory."""
+    if not data_dir.startswith("/"):
+        return distro
+    old = "/var/lib/rancher/" + distro.name
+
+    def moved(path: str) -> str:
+        return data_dir.rstrip("/") + path[len(old) :] if path.startswith(old + "/") else path
+
+    return replace(distro, config=moved(distro.config), binaries=tuple(moved(path) for path in distro.binaries), mark=moved(distro.mark))

@@ -11,7 +11,7 @@ import typing as t
 from dataclasses import asdict, dataclass
 
 from . import _yaml
-from ._distros import DISTROS, K0S, K3S, KUBELET_ROOT, MICROK8S, RKE2, Distro
+from ._distros import DISTROS, K0S, K3S, KUBELET_ROOT, MICROK8S, RKE2, Distro, rancher_settings
 from ._host import Host
 from ._proc import ProcessTable
 from ._runtime_base import KUBELET_UNITS, Context, flag_values
@@ -40,7 +40,7 @@ class Kubelet:
 
 
 def find_kubelet(context: Context) -> Kubelet:
-    """Explicit input, then the flag of the running kubelet or of its unit, then its configuration, then kubeadm's flags."""
+    """Explicit input, then the flag of the running kubelet or of its unit, then its configuration, then kubeadm's flags; of k3s and rke2 their own settings."""
     host = context.host
     unit = context.loaded_unit(*KUBELET_UNITS)
     argv = _running(context.processes, unit.main_pid if unit is not None else 0)
@@ -49,7 +49,9 @@ def find_kubelet(context: Context) -> Kubelet:
         argv, where = unit.argv, "the unit %s" % unit.name
     embedded = None if unit is not None and unit.active else _embedded(context)
     present = bool(argv) or unit is not None or embedded is not None
-    root_dir = last_flag(argv, "--root-dir") or (embedded.kubelet_root if embedded and not argv else KUBELET_ROOT)
+    words = _distro_argv(context, embedded) if embedded is not None else ()
+    settings = rancher_settings(host, embedded, words) if embedded is not None else {}
+    root_dir = last_flag(argv, "--root-dir") or settings.get("root-dir") or (embedded.kubelet_root if embedded and not argv else KUBELET_ROOT)
     unit_name = unit.name if unit is not None and unit.loaded else None
     if embedded is not None and unit_name is None:
         found = context.loaded_unit(*embedded.kubelet_units)
@@ -59,9 +61,13 @@ def find_kubelet(context: Context) -> Kubelet:
         endpoint, source = context.options.kubelet_endpoint, "input"
     if not endpoint:
         endpoint, source = last_flag(argv, "--container-runtime-endpoint"), where
-    if not endpoint:
+    # What an earlier kubeadm left behind says nothing of a distribution's own kubelet.
+    alone = embedded is not None and unit is None and not argv
+    if not endpoint and embedded is not None and alone:
+        endpoint, source = _from_distro(settings, embedded, words)
+    if not endpoint and not alone:
         endpoint, source = _from_configuration(host, argv, present)
-    if not endpoint and (present or host.exists(KUBEADM_FLAGS)):
+    if not endpoint and not alone and (present or host.exists(KUBEADM_FLAGS)):
         endpoint, source = last_flag(_kubeadm_flags(host), "--container-runtime-endpoint"), KUBEADM_FLAGS
     if not endpoint and embedded is not None:
         endpoint, source = embedded.socket, embedded.name
@@ -103,6 +109,23 @@ def _embedded(context: Context) -> t.Optional[Distro]:
     if context.is_socket(K3S.socket):
         return RKE2 if context.host.exists(RKE2.mark) else K3S
     return next((item for item in (K0S, MICROK8S) if context.is_socket(item.socket)), None)
+
+
+def _distro_argv(context: Context, distro: Distro) -> t.Tuple[str, ...]:
+    unit = context.loaded_unit(*distro.kubelet_units)
+    return unit.argv if unit is not None else ()
+
+
+def _from_distro(settings: t.Mapping[str, str], distro: Distro, argv: t.Sequence[str]) -> t.Tuple[str, str]:
+    """A runtime of the host's own that a distribution was told to use: its endpoint and what said so, empty when it brings its own."""
+    source = "the settings of %s" % distro.name
+    if distro.name == K0S.name:
+        # remote:unix:///run/x.sock or docker:unix:///run/x.sock
+        kind, colon, endpoint = last_flag(argv, "--cri-socket").partition(":")
+        return (endpoint, source) if colon else ("", "")
+    if settings.get("container-runtime-endpoint"):
+        return settings["container-runtime-endpoint"], source
+    return ("/run/docker.sock", source) if settings.get("docker") == "true" else ("", "")
 
 
 def _from_configuration(host: Host, argv: t.Sequence[str], present: bool) -> t.Tuple[str, str]:

@@ -15,7 +15,7 @@ import typing as t
 
 from ._containerd_config import ID_V2, ID_V3, MERGING_SINCE, ConfigFile, ConfigSet, Release
 from ._containerd_state import Missing, Reader, missing_keys, read_state, refuse_unreadable, schema_of, schema_one
-from ._distros import DISTROS, Distro
+from ._distros import DISTROS, Distro, placed, rancher_settings
 from ._proc import Process
 from ._runtime_base import (
     CONTAINERD,
@@ -40,7 +40,12 @@ class DistroRuntime(Reader):
     """detect() finds and reads, propose() says what would have to change."""
 
     def detect(self) -> t.List[Runtime]:
-        return [self._read(distro) for distro in DISTROS if self._present(distro)]
+        return [self._read(distro) for distro in map(self._placed, DISTROS) if self._present(distro)]
+
+    def _placed(self, distro: Distro) -> Distro:
+        unit = self.context.loaded_unit(*distro.units)
+        settings = rancher_settings(self.context.host, distro, unit.argv if unit is not None else ())
+        return placed(distro, settings.get("data-dir", ""))
 
     def _present(self, distro: Distro) -> bool:
         context = self.context

@@ -118,8 +118,22 @@ KUBEADM = 'KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=%s --x=y"\n' % CRI
             "/var/lib/kubelet/kubeadm-flags.env",
             id="D01-multiple-runtimes-null-in-the-config",
         ),
-        pytest.param("/usr/bin/kubelet --container-runtime-endpoint=unix:/run/crio/crio.sock", {}, {}, "cri-o", "the command line of the running kubelet", id="D01-multiple-runtimes-one-colon"),
-        pytest.param("/usr/bin/kubelet --container-runtime-endpoint unix:////run/crio/crio.sock", {}, {}, "cri-o", "the command line of the running kubelet", id="D01-multiple-runtimes-space-and-slashes"),
+        pytest.param(
+            "/usr/bin/kubelet --container-runtime-endpoint=unix:/run/crio/crio.sock",
+            {},
+            {},
+            "cri-o",
+            "the command line of the running kubelet",
+            id="D01-multiple-runtimes-one-colon",
+        ),
+        pytest.param(
+            "/usr/bin/kubelet --container-runtime-endpoint unix:////run/crio/crio.sock",
+            {},
+            {},
+            "cri-o",
+            "the command line of the running kubelet",
+            id="D01-multiple-runtimes-space-and-slashes",
+        ),
     ],
 )
 def test_d01_who_is_believed(command: str, files: dict[str, str], options: dict[str, Any], expected: str, source: str, tmp_path: Path) -> None:
@@ -285,3 +299,79 @@ def test_endpoint_path(given: str, expected: str) -> None:
 )
 def test_last_flag(argv: list[str], expected: str) -> None:
     assert last_flag(argv, "--b") == expected
+
+
+K3S_CONFIG = "/etc/rancher/k3s/config.yaml"
+OWN = "container-runtime-endpoint: unix:///run/containerd/containerd.sock\n"
+SAID = "the settings of k3s"
+
+
+@pytest.mark.parametrize(
+    "command, files, expected, source",
+    [
+        ("k3s server", {}, ("containerd", "k3s"), "k3s"),
+        ("k3s server --container-runtime-endpoint unix:///run/containerd/containerd.sock", {}, ("containerd", "system"), SAID),
+        ("k3s agent --container-runtime-endpoint=/run/containerd/containerd.sock", {}, ("containerd", "system"), SAID),
+        ("k3s server", {K3S_CONFIG: OWN}, ("containerd", "system"), SAID),
+        ("k3s server", {K3S_CONFIG: "token: x\n", K3S_CONFIG + ".d/10-site.yaml": OWN}, ("containerd", "system"), SAID),
+        ("k3s server --docker", {}, ("docker", "system"), SAID),
+        ("k3s server", {K3S_CONFIG: "docker: true\n"}, ("docker", "system"), SAID),
+        ("k3s server --docker=false", {K3S_CONFIG: "docker: true\n"}, ("containerd", "k3s"), "k3s"),
+        ("k3s server", {"/var/lib/kubelet/config.yaml": YAML, "/var/lib/kubelet/kubeadm-flags.env": KUBEADM}, ("containerd", "k3s"), "k3s"),
+    ],
+    ids=[
+        "D02-k3s-rke2-paths-%s" % name
+        for name in ("own", "flag", "flag-equals", "config", "config-drop-in", "docker", "docker-config", "docker-off", "old-kubeadm")
+    ],
+)
+def test_d02_a_distribution_may_use_a_runtime_of_the_host(command: str, files: dict[str, str], expected: tuple[str, str], source: str, tmp_path: Path) -> None:
+    machine = three(tmp_path)
+    machine.unit("k3s.service", "/usr/local/bin/" + command, pid=900)
+    machine.socket("/run/k3s/containerd/containerd.sock")
+    for path, text in files.items():
+        machine.write(path, text)
+    answer = checked(machine.detect())
+    serving = [(item["name"], item["flavor"]) for item in answer["runtimes"] if item["serves_kubelet"]]
+    assert (serving, answer["kubernetes_runtime_source"], answer["ambiguous"]) == ([expected], source, None)
+
+
+@pytest.mark.parametrize(
+    "command, files, expected",
+    [
+        ("k3s server --kubelet-arg=root-dir=/opt/kubelet", {}, "/opt/kubelet"),
+        ("k3s server --kubelet-arg root-dir=/opt/kubelet", {}, "/opt/kubelet"),
+        ("k3s server", {K3S_CONFIG: "kubelet-arg:\n  - v=2\n  - --root-dir=/opt/kubelet\n"}, "/opt/kubelet"),
+        ("k3s server", {K3S_CONFIG: "kubelet-arg: v=2\n"}, "/var/lib/kubelet"),
+    ],
+    ids=["P03-kubelet-root-k3s-%d" % number for number in range(4)],
+)
+def test_p03_k3s_gives_its_kubelet_another_root(command: str, files: dict[str, str], expected: str, tmp_path: Path) -> None:
+    machine = three(tmp_path)
+    machine.unit("k3s.service", "/usr/local/bin/" + command, pid=900)
+    for path, text in files.items():
+        machine.write(path, text)
+    kubelet = checked(machine.detect())["kubelet"]
+    assert (kubelet["root_dir"], kubelet["device_plugin_dir"]) == (expected, "/var/lib/kubelet/device-plugins")
+    assert kubelet["pod_resources_dir"] == expected + "/pod-resources"
+
+
+@pytest.mark.parametrize("setting", ["--data-dir=/data/k3s", "-d /data/k3s/", "config"])
+def test_d02_k3s_keeps_its_data_elsewhere(setting: str, tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.unit("k3s.service", "/usr/local/bin/k3s server " + ("" if setting == "config" else setting), pid=900)
+    if setting == "config":
+        machine.write(K3S_CONFIG, "data-dir: /data/k3s\n")
+    machine.socket("/run/k3s/containerd/containerd.sock")
+    machine.program("/data/k3s/data/current/bin/containerd", "containerd github.com/k3s-io/containerd v1.7.27-k3s1 x\n")
+    machine.write("/data/k3s/agent/etc/containerd/config.toml", "version = 2\n")
+    found = only(checked(machine.detect()), "containerd")
+    assert (found["flavor"], found["version"]) == ("k3s", "1.7.27-k3s1")
+    assert found["edit_target"] == {"path": "/data/k3s/agent/etc/containerd/config.toml.tmpl", "kind": "template"}
+
+
+@pytest.mark.parametrize("socket, expected", [("remote:unix:///run/crio/crio.sock", "cri-o"), ("docker:unix:///run/docker.sock", "docker")])
+def test_d02_k0s_uses_the_runtime_it_is_told(socket: str, expected: str, tmp_path: Path) -> None:
+    machine = three(tmp_path)
+    machine.unit("k0sworker.service", "/usr/local/bin/k0s worker --cri-socket=" + socket, pid=900)
+    answer = checked(machine.detect())
+    assert (answer["kubernetes_runtime"], answer["kubernetes_runtime_source"]) == (expected, "the settings of k0s")
