@@ -110,7 +110,12 @@ NAMES: list[tuple[str, Callable[[Tree], Any], str | None, str]] = [
     *(
         (name, functools.partial(write_all, files), wanted, source)
         for name, files, wanted, source in (
-            ("drop-in resets", {UNIT: unit("--hostname-override=a"), DROPIN + "20-b.conf": "[Service]\nExecStart=\nExecStart=/usr/bin/kubelet\n"}, "host-a.example.org", "hostname"),
+            (
+                "drop-in resets",
+                {UNIT: unit("--hostname-override=a"), DROPIN + "20-b.conf": "[Service]\nExecStart=\nExecStart=/usr/bin/kubelet\n"},
+                "host-a.example.org",
+                "hostname",
+            ),
             (
                 "kubespray",
                 {
@@ -126,13 +131,19 @@ NAMES: list[tuple[str, Callable[[Tree], Any], str | None, str]] = [
             ("k3s flow", {K3S: "{node-name: foo, kubelet-arg: [v=2]}\n"}, "foo", K3S),
             ("k3s anchors", {K3S: "x: &a 1\nnode-name: foo # me\n"}, "foo", K3S),
             ("k3s with-node-id", {K3S: "with-node-id: true\n"}, None, K3S),
-            ("k3s environment", {AGENT: "[Service]\nEnvironmentFile=-%s.env\nExecStart=/usr/local/bin/k3s agent\n" % AGENT, AGENT + ".env": "K3S_NODE_NAME='Foo'\n"}, "foo", AGENT),
+            (
+                "k3s environment",
+                {AGENT: "[Service]\nEnvironmentFile=-%s.env\nExecStart=/usr/local/bin/k3s agent\n" % AGENT, AGENT + ".env": "K3S_NODE_NAME='Foo'\n"},
+                "foo",
+                AGENT,
+            ),
         )
     ),
     (
         "process wins over a flag it was not started with",
         lambda tree: write_all(
-            {UNIT: unit("--hostname-override=a"), "/sys/fs/cgroup/system.slice/kubelet.service/cgroup.procs": "7\n", "/proc/7/cmdline": "/usr/bin/kubelet\0"}, tree
+            {UNIT: unit("--hostname-override=a"), "/sys/fs/cgroup/system.slice/kubelet.service/cgroup.procs": "7\n", "/proc/7/cmdline": "/usr/bin/kubelet\0"},
+            tree,
         ),
         "host-a.example.org",
         "hostname",

@@ -43,7 +43,10 @@ def test_F01_addresses_sort_by_number() -> None:
     assert sorted(names, key=pci.address_key) == ["0000:1b:00.0", "0000:1b:00.1", "0000:c3:00.0", "ffff:01:00.0", "10000:01:00.0", "5d0505:02:00.0", None]
 
 
-@pytest.mark.parametrize(("text", "expected"), [("-1\n", None), ("1\n", 1), ("0", 0), ("", None), (None, None), ("N/A", None), ("-2", None), ("4294967295", None), ("65535", None), (" 1\r\n", 1)])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("-1\n", None), ("1\n", 1), ("0", 0), ("", None), (None, None), ("N/A", None), ("-2", None), ("4294967295", None), ("65535", None), (" 1\r\n", 1)],
+)
 def test_F03_numa_node(text: str | None, expected: int | None) -> None:
     assert pci.parse_numa_node(text) == expected
 
