@@ -212,6 +212,11 @@ ansible_facts:
           description: Whether a reboot (or, for a replaced module, a reload) is due. C(reboot_reasons) says why.
           type: bool
           returned: always
+        reboot_reasons:
+          description: Why a reboot is waiting; empty when none is.
+          returned: always
+          type: list
+          elements: str
         problems:
           description: What is wrong, errors first. Each has C(code), C(severity), C(detail), C(next_step) and C(vendor).
           type: list

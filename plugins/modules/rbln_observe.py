@@ -75,6 +75,11 @@ ansible_facts:
       returned: success
       type: dict
       contains:
+        schema:
+          description: Version of this structure.
+          returned: success
+          type: int
+          sample: 1
         state:
           description: V(passed), V(failed) or V(unknown).
           returned: success

@@ -194,6 +194,40 @@ def test_every_action_plugin_has_its_documentation() -> None:
     assert actions <= set(modules())
 
 
+RESULTS = {
+    "rbln_facts": ("rbln_driver_facts", ("ansible_facts", "rbln")),
+    "rbln_runtimes": ("rbln_runtime_detect", ("ansible_facts", "rbln_runtimes")),
+    "observed": ("rbln_observe", ("ansible_facts", "rbln_observed")),
+    "plan": ("rbln_plan", ()),
+    "check": ("rbln_validate", ("checks",)),
+}
+
+
+def undocumented(place: str, documented: dict[str, Any], schema: dict[str, Any]) -> list[str]:
+    """Where a RETURN block and a schema name different keys, at every depth that the block describes."""
+    if "$ref" in schema:
+        schema = load(f"docs/schemas/{schema['$ref']}") if not schema["$ref"].startswith("#") else {}
+    properties = schema.get("properties") or {}
+    found = [f"{place}.{key}" for key in sorted(set(properties) ^ set(documented))] if properties else []
+    for key in sorted(set(properties) & set(documented)):
+        inner = documented[key].get("contains")
+        if inner:
+            found += undocumented(f"{place}.{key}", inner, properties[key].get("items", properties[key]))
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(RESULTS))
+def test_results_are_documented_as_their_schema_has_them(name: str) -> None:
+    module, path = RESULTS[name]
+    tree = ast.parse((ROOT / "plugins" / "modules" / f"{module}.py").read_text(encoding="utf-8"))
+    block = next(node.value for node in tree.body if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "RETURN")
+    documented = yaml.safe_load(ast.literal_eval(block))
+    for key in path:
+        documented = documented[key]["contains"]
+    assert documented
+    none(undocumented(name, documented, load(f"docs/schemas/{name}.schema.json")))
+
+
 def test_changelog_tells_of_this_version() -> None:
     releases = load("changelogs/changelog.yaml")["releases"]
     version = load("galaxy.yml")["version"]
