@@ -152,6 +152,21 @@ def inventory(path: Path, hosts: t.Sequence[str], variables: Data, host_vars: t.
     return path
 
 
+def command(book: t.Union[str, Path], where: Path, *args: str, extra: t.Optional[Data] = None) -> tuple[list[str], dict[str, str]]:
+    """(argv, environment) for a playbook of the collection (by name) or a file on an inventory; `extra` goes in as JSON by -e."""
+    settings = environment(
+        ANSIBLE_COLLECTIONS_PATH="%s:%s" % (STAGE, COLLECTIONS),
+        ANSIBLE_STDOUT_CALLBACK="ansible.posix.jsonl",
+        ANSIBLE_PIPELINING="true",
+        ANSIBLE_INJECT_FACT_VARS="false",
+        ANSIBLE_LOCALHOST_WARNING="false",
+        NPU_IT_LOG=str(FOLDER / "executions.log"),
+    )
+    name = "playbooks/%s.yml" % book if isinstance(book, str) else str(book)
+    argv = ["ansible-playbook", "-i", str(where), name, *args]
+    return argv + (["-e", json.dumps(extra)] if extra else []), settings
+
+
 def play(
     book: t.Union[str, Path],
     where: Path,
@@ -160,22 +175,11 @@ def play(
     env: t.Optional[t.Mapping[str, str]] = None,
     timeout: float = 400,
 ) -> Run:
-    """Run a playbook of the collection (by name) or a file on an inventory; `extra` goes in as JSON by -e."""
+    """Run a playbook; `env` overrides the environment of command()."""
     log = FOLDER / "executions.log"
     log.write_text("")
-    own = {
-        "ANSIBLE_COLLECTIONS_PATH": "%s:%s" % (STAGE, COLLECTIONS),
-        "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.jsonl",
-        "ANSIBLE_PIPELINING": "true",
-        "ANSIBLE_INJECT_FACT_VARS": "false",
-        "ANSIBLE_LOCALHOST_WARNING": "false",
-        "NPU_IT_LOG": str(log),
-    }
-    settings = environment(**{**own, **(env or {})})
-    name = "playbooks/%s.yml" % book if isinstance(book, str) else str(book)
-    argv = ["ansible-playbook", "-i", str(where), name, *args]
-    if extra:
-        argv += ["-e", json.dumps(extra)]
+    argv, settings = command(book, where, *args, extra=extra)
+    settings.update(env or {})
     start = time.monotonic()
     done = subprocess.run(
         argv, cwd=STAGED, env=settings, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=timeout, check=False
