@@ -14,6 +14,7 @@ from ._pci import PciFunction, address_key, assign_cards, normalise_address, par
 from ._vendor import VendorProfile
 from ._versions import natural_key
 
+MINOR_LIMIT = 1 << 20
 # The PCI ID database and some tools say in the name what kind of function it is.
 FUNCTION_SUFFIX = re.compile(r"\s*\((PF|VF)\)\s*$", re.IGNORECASE)
 PASSTHROUGH_DRIVERS = re.compile(r"vfio|^pci-stub$|^(xen-)?pciback$")
@@ -80,6 +81,11 @@ def _number(text: t.Optional[str]) -> t.Optional[int]:
     return int(text) if text is not None and text.isdecimal() else None
 
 
+def _group(number: t.Optional[int]) -> t.Optional[int]:
+    """A group's number, None for what no minor number can be, such as an unsigned -1."""
+    return number if number is not None and number < MINOR_LIMIT else None
+
+
 def _first(*values: t.Any) -> t.Any:
     for value in values:
         if value is not None and value != "":
@@ -125,7 +131,7 @@ def _one(
         "device": device,
         "node": node,
         "index": smi.get("index"),
-        "group": _first(_number(attributes.get("group_id")), smi.get("group")),
+        "group": _first(_group(_number(attributes.get("group_id"))), _group(smi.get("group"))),
         "status": status,
         "serial": smi.get("serial"),
         "uuid": smi.get("uuid"),

@@ -330,6 +330,35 @@ def test_F14_pf_vf_and_identity(tmp_path: Path) -> None:
     assert "pf_has_vfs" in codes(facts)
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("RBLN-CA99 (PF)", ("RBLN-CA99", "ATOM", "pf")),
+        ("RBLN-CR99 (VF)", ("RBLN-CR99", "REBEL", "vf")),
+        ("RBLN-CR99 (vf) ", ("RBLN-CR99", "REBEL", "vf")),
+        ("RBLN-CX01", ("RBLN-CX01", None, "pf")),
+        ("N/A (PF)", ("N/A", None, "pf")),
+        (None, (None, None, "pf")),
+    ],
+)
+def test_F14_pf_vf_and_identity_of_a_product_that_is_not_listed(tmp_path: Path, name: str | None, expected: tuple[str | None, ...]) -> None:
+    tree = Tree(tmp_path).system().loaded().function("0000:24:00.0", "9990").device("rbln0", "0000:24:00.0", 0)
+    facts = look(tree.smi(smi_json([{"npu": 0, "device": "rbln0", "name": name, "pci": {"bus_id": "00000000:24:00.0"}}])))
+    assert [(item["product"], item["family"], item["function"]) for item in facts["npus"]] == [expected]
+    assert facts["npus"][0]["in_smi"] and "product_unknown" in codes(facts)
+
+
+@pytest.mark.parametrize(
+    ("sysfs", "tool", "expected"),
+    [("1\n", None, 1), ("1\r\n", 2, 1), ("-1\n", None, None), ("4294967295\n", None, None), ("", "3", 3), ("N/A", "N/A", None), (None, 4294967295, None), ("rsd1", 0, 0)],
+)
+def test_group_numbers(tmp_path: Path, sysfs: str | None, tool: object, expected: int | None) -> None:
+    tree = Tree(tmp_path).system().loaded().function("0000:24:00.0").device("rbln0", "0000:24:00.0", 0, group_id=sysfs)
+    facts = look(tree.smi(smi_json([{"npu": 0, "device": "rbln0", "group_id": tool, "pci": {"bus_id": "0000:24:00.0"}}])))
+    assert facts["npus"][0]["group"] == expected
+    assert [group["id"] for group in facts["groups"]] == ([] if expected is None else [expected])
+
+
 @pytest.mark.parametrize(("driver", "expected"), [("rebellions", True), ("vfio-pci", False)])
 def test_two_families_for_one_driver(tmp_path: Path, driver: str, expected: bool) -> None:
     tree = Tree(tmp_path).system().loaded().function("0000:24:00.0", "1220").function("0000:ab:00.0", "2130", driver)
