@@ -18,7 +18,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes import Waite
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects import build_objects, manifests
 from ansible_collections.rebellions.npu.plugins.plugin_utils._operands import ROLE, choose_actors, cluster_key, digest, read_inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._outcome import judge_host
-from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import role_inputs
+from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import raw_inputs, role_inputs
 
 Result = dict[str, t.Any]
 ARGUMENTS = {
@@ -47,8 +47,7 @@ class ActionModule(ActionBase):
         return result
 
     def _inputs(self, task_vars: dict[str, t.Any]) -> Result:
-        names = role_inputs((ROLE,))
-        return read_inputs({name: self._templar.template(task_vars[name]) for name in names if name in task_vars})
+        return read_inputs(raw_inputs(self._templar, task_vars, role_inputs((ROLE,))))
 
     def _member(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
         inputs = self._inputs(task_vars)

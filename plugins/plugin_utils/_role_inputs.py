@@ -43,11 +43,15 @@ def _default(entry: t.Mapping[str, t.Any]) -> t.Any:
     return trust_as_template(value) if isinstance(value, str) else value
 
 
+def raw_inputs(templar: t.Any, variables: t.Mapping[str, t.Any], spec: t.Mapping[str, t.Mapping[str, t.Any]]) -> dict[str, t.Any]:
+    """Values of the inputs in `spec` as the inventory has them, else their defaults; templates resolved, types not yet put right."""
+    return {name: templar.template(variables[name] if name in variables else _default(entry)) for name, entry in spec.items()}
+
+
 def read_inputs(templar: t.Any, variables: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     """All inputs of the host roles, typed. NpuError names the variable that is wrong."""
     spec = role_inputs()
-    raw = {name: variables[name] if name in variables else _default(entry) for name, entry in spec.items()}
-    return normalise({name: templar.template(value) for name, value in raw.items()}, spec)
+    return normalise(raw_inputs(templar, variables, spec), spec)
 
 
 def cdi_options(wanted: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
