@@ -53,6 +53,9 @@ def load_spec(text: str, name: str) -> t.Any:
 
 
 def _load(text: str, name: str) -> t.Any:
+    # What Host.read_text puts in the place of bytes that are no UTF-8, which no CDI reader takes.
+    if "\ufffd" in text:
+        raise ValueError("line %d: it is not UTF-8" % (text.count("\n", 0, text.index("\ufffd")) + 1))
     if name.endswith(".json"):
         return json.loads(text, object_pairs_hook=_no_twins)
     try:

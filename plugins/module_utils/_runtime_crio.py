@@ -44,6 +44,10 @@ SUPPORTED_SINCE = (1, 23)
 REPAIR = "repair the file; CRI-O does not start with it"
 
 
+def _texts(value: t.Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
 class CrioRuntime:
     """detect() finds and reads, propose() says what would have to change."""
 
@@ -83,17 +87,21 @@ class CrioRuntime:
         for path in main + drop_ins:
             found.config_files.append(path)
             try:
-                crio = loads(context.host.read_text(path).get("")).get("crio")
+                crio = loads(context.host.read_bytes(path).get(b"").decode("utf-8")).get("crio")
+            except UnicodeDecodeError as exc:
+                self._break(path, str(exc))
+                continue
             except TomlError as exc:
-                self.broken = "%s, line %d, column %d: %s" % (path, exc.line, exc.column, exc.message)
-                context.problem("crio_config_invalid", ERROR, self.broken, REPAIR)
+                self._break("%s, line %d, column %d" % (path, exc.line, exc.column), exc.message)
                 continue
             tables = crio if isinstance(crio, dict) else {}
             runtime = tables.get("runtime") if isinstance(tables.get("runtime"), dict) else {}
             api = tables.get("api") if isinstance(tables.get("api"), dict) else {}
             if "enable_cdi" in runtime:
                 found.warnings.append("%s sets enable_cdi, which CRI-O does not know" % path)
-            if isinstance(runtime.get("cdi_spec_dirs"), list):
+            if "cdi_spec_dirs" in runtime and not _texts(runtime["cdi_spec_dirs"]):
+                self._break(path, "cdi_spec_dirs is not a list of strings")
+            elif "cdi_spec_dirs" in runtime:
                 directories, self.owner = tuple(str(item) for item in runtime["cdi_spec_dirs"]), path
             if isinstance(api.get("listen"), str) and api["listen"]:
                 found.socket = api["listen"]
@@ -113,6 +121,10 @@ class CrioRuntime:
             found.cdi = Cdi(OFF, (), source)
         else:
             found.cdi = Cdi(ON if flags or self.owner else ON_BY_DEFAULT, directories, source)
+
+    def _break(self, place: str, what: str) -> None:
+        self.broken = "%s: %s" % (place, what)
+        self.context.problem("crio_config_invalid", ERROR, self.broken, REPAIR)
 
     def propose(self, runtime: Runtime) -> None:
         spec_dir = self.context.options.spec_dir

@@ -49,6 +49,7 @@ class PodmanRuntime:
         found.version = version_in(context.said([binary, "--version"])) or context.packaged("podman")
         directories: t.Tuple[str, ...] = DEFAULT_SPEC_DIRS
         explicit = ""
+        append = False
         for path in [path for path in FILES if context.host.exists(path)] + context.host.glob(DIRECTORY, "*.conf"):
             found.config_files.append(path)
             try:
@@ -61,7 +62,12 @@ class PodmanRuntime:
                 return [found]
             value = engine.get("cdi_spec_dirs") if isinstance(engine, dict) else None
             if isinstance(value, list):
-                directories, explicit = tuple(str(item) for item in value), path
+                # A table in the list says whether the list adds to what came before, for this file and those after it.
+                for item in value:
+                    if isinstance(item, dict) and isinstance(item.get("append"), bool):
+                        append = item["append"]
+                given = tuple(item for item in value if isinstance(item, str))
+                directories, explicit = (directories if append else ()) + given, path
         release = release_numbers(found.version)
         if not release:
             found.cdi = Cdi(UNKNOWN, (), "the version of podman is not known")

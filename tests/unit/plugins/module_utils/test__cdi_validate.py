@@ -220,6 +220,7 @@ def test_names_and_paths_of_damaged_files() -> None:
     [
         ("x.json", "{", "x.json cannot be read"),
         ("x.json", "[" * 100000, "x.json cannot be read"),
+        ("x.yaml", b"a: 1\n# caf\xe9\n".decode("utf-8", "replace"), "line 2: it is not UTF-8"),
         ("x.yaml", "a: [[1]: 2]", "line 1"),
         ("x.json", '{"a": 1, "a": 2}', "'a' stands twice"),
         ("x.yaml", "a: [1", "line 1"),

@@ -85,6 +85,14 @@ UNION = '[crio.runtime] cdi_spec_dirs = ["/opt/cdi", "/etc/cdi", "/var/run/cdi"]
         pytest.param({}, "1.30.4", "--cdi-spec-dirs=/a,/b", "on", ["/a", "/b"], [], "a flag wins", id="flag"),
         pytest.param({}, "1.30.4", "--config-dir /srv/c.d", "on_by_default", DEFAULTS, [], None, id="other-directory"),
         pytest.param({CRIO_DIR + "/10-a.conf": "[crio\n"}, "1.30.4", "", "unknown", [], [], "line 1, column 6", id="broken"),
+        pytest.param(
+            {CRIO_DIR + "/10-a.conf": '[crio.runtime]\ncdi_spec_dirs = "/opt/cdi"\n'},
+            "1.30.4", "", "unknown", [], [], "not a list of strings", id="R18-crio-dropin-dir-text",
+        ),
+        pytest.param(
+            {CRIO_DIR + "/10-a.conf": 'crio.runtime.cdi_spec_dirs = ["/opt/cdi"] # \u00e9\n'}, "1.30.4", "", "on", ["/opt/cdi"], [(OURS, UNION)], None,
+            id="R18-crio-dropin-dir-dotted",
+        ),
         pytest.param({}, "?", "", "unknown", DEFAULTS, [], None, id="version-not-known-but-directories-right"),
     ],
 )  # fmt: skip
@@ -96,6 +104,14 @@ def test_crio(
     assert whats(found) == changes
     assert (found["refusal"] is None) == (refusal is None)
     assert refusal is None or refusal in found["refusal"]["reason"]
+
+
+def test_r18_a_file_that_is_no_utf_8_is_broken(tmp_path: Path) -> None:
+    machine = crio(tmp_path, {})
+    (tmp_path / CRIO_DIR.lstrip("/")).mkdir(parents=True, exist_ok=True)
+    (tmp_path / CRIO_DIR.lstrip("/") / "10-a.conf").write_bytes(b"# caf\xe9\n")
+    found = only(machine.detect(), "cri-o")
+    assert found["cdi"]["state"] == "unknown" and "10-a.conf: 'utf-8' codec" in found["refusal"]["reason"]
 
 
 def podman(root: Path, version: str, files: dict[str, str]) -> dict[str, Any]:
@@ -123,6 +139,20 @@ CONF = "/etc/containers/containers.conf"
             ["/var/run/cdi"],
             None,
             id="drop-in-wins",
+        ),
+        pytest.param(
+            "5.4.2", {CONF: '[engine]\ncdi_spec_dirs = ["/opt/cdi", {append = true}]\n'}, "on", [*DEFAULTS, "/opt/cdi"], None, id="append-to-the-defaults"
+        ),
+        pytest.param(
+            "5.4.2",
+            {
+                CONF: '[engine]\ncdi_spec_dirs = ["/opt/cdi", {append = true}]\n',
+                "/etc/containers/containers.conf.d/10.conf": '[engine]\ncdi_spec_dirs = ["/srv/cdi", {append = false}]\n',
+            },
+            "on",
+            ["/srv/cdi"],
+            "not among",
+            id="append-switched-off",
         ),
         pytest.param("5.4.2", {CONF: "[engine\n"}, "unknown", [], "line 1", id="broken"),
     ],
