@@ -80,6 +80,7 @@ class CdiOptions:
 
     @classmethod
     def names(cls) -> t.List[str]:
+        """Names of all options."""
         return [one.name for one in fields(cls)]
 
     @classmethod
