@@ -350,7 +350,16 @@ def test_F14_pf_vf_and_identity_of_a_product_that_is_not_listed(tmp_path: Path, 
 
 @pytest.mark.parametrize(
     ("sysfs", "tool", "expected"),
-    [("1\n", None, 1), ("1\r\n", 2, 1), ("-1\n", None, None), ("4294967295\n", None, None), ("", "3", 3), ("N/A", "N/A", None), (None, 4294967295, None), ("rsd1", 0, 0)],
+    [
+        ("1\n", None, 1),
+        ("1\r\n", 2, 1),
+        ("-1\n", None, None),
+        ("4294967295\n", None, None),
+        ("", "3", 3),
+        ("N/A", "N/A", None),
+        (None, 4294967295, None),
+        ("rsd1", 0, 0),
+    ],
 )
 def test_group_numbers(tmp_path: Path, sysfs: str | None, tool: object, expected: int | None) -> None:
     tree = Tree(tmp_path).system().loaded().function("0000:24:00.0").device("rbln0", "0000:24:00.0", 0, group_id=sysfs)

@@ -123,3 +123,11 @@ def test_arch(tmp_path: Path, machine: int, expected: str | None) -> None:
 
 def test_arch_of_no_elf(tmp_path: Path) -> None:
     assert read_arch(Tree(tmp_path).write("/bin/sh", "#!").host()) is None
+
+
+@pytest.mark.parametrize("own", [None, "", " \n"], ids=["absent", "empty", "blank"])
+def test_F10_os_release_odd_falls_back_to_the_vendors_file(tmp_path: Path, own: str | None) -> None:
+    tree = Tree(tmp_path).write("/usr/lib/os-release", "ID=rocky\nVERSION_ID=9.7\n")
+    if own is not None:
+        tree.write("/etc/os-release", own)
+    assert read_os(tree.host())[0]["base_version"] == "9.7"
