@@ -151,11 +151,10 @@ def test_site_repairs_a_killed_change(nodes: Hosts, killer: Path, tmp_path: Path
     """Killed when the new file is in place and the journal is still there."""
     nodes.done(B)
     nodes.state[B] = "dirty"
-    number = ["journal staging", "staged", "judged", "kept", "journal committing", "renamed"].index("renamed")
     tasks = [
         {"name": "Take out", "rebellions.npu.rbln_runtime_config": {"state": "absent", "runtime": ["containerd"]}},
         {"name": "Restart", "ansible.builtin.systemd_service": {"name": "containerd", "state": "restarted"}},
-        {"name": "Arm", "ansible.builtin.shell": "rm -rf /run/npu-it; mkdir /run/npu-it; echo %d >/run/npu-it/kill" % number},
+        {"name": "Arm", "ansible.builtin.shell": "rm -rf /run/npu-it; mkdir /run/npu-it; echo renamed >/run/npu-it/kill"},
         {"name": "Write", "rebellions.npu.rbln_runtime_config": {"runtime": ["containerd"]}, "ignore_errors": True},
         {"name": "Steps", "ansible.builtin.command": "tail -n 1 /run/npu-it/steps"},
     ]
