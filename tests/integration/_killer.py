@@ -18,20 +18,20 @@ def _killed(step: str) -> None:
 
     try:
         with open("/run/npu-it/kill", encoding="utf-8") as stream:
-            left = int(stream.read())
+            wanted = stream.read().strip()
     except FileNotFoundError:
         return
-    with open("/run/npu-it/steps", "a", encoding="utf-8") as stream:
+    with open("/run/npu-it/steps", "a+", encoding="utf-8") as stream:
         stream.write(step + "\\n")
-    with open("/run/npu-it/kill", "w", encoding="utf-8") as stream:
-        stream.write(str(left - 1))
-    if left == 0:
+        stream.seek(0)
+        number = len(stream.readlines()) - 1
+    if wanted in (step, str(number)):
         os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
 def make_killer() -> Path:
-    """A collections folder whose writer dies at the step whose number is in /run/npu-it/kill of the host, and notes steps in /run/npu-it/steps."""
+    """A collections folder whose writer dies at the step whose number or name is in /run/npu-it/kill of the host, and notes steps in /run/npu-it/steps."""
     shutil.rmtree(KILLER, ignore_errors=True)
     shutil.copytree(STAGE, KILLER, ignore=shutil.ignore_patterns(".git", "tests"))
     path = KILLER / WRITER
