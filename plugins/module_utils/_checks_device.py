@@ -79,6 +79,11 @@ def device_counts(context: Context) -> t.Optional[Verdict]:
     on_bus = [npu for npu in npus if npu.get("in_pci") is not False]
     shown = [npu for npu in npus if npu.get("in_smi")]
     nodes = [npu for npu in npus if (npu.get("node") or {}).get("kind") == "char"]
+    bus_known = (context.part("probes").get("pci") or {}).get("state") in (None, VALUE)
+    unseen = [npu for npu in npus if (npu.get("node") or {}).get("kind") == "unknown"]
+    if not bus_known or unseen:
+        what = "the PCI bus cannot be read" if not bus_known else "%d device nodes cannot be looked at" % len(unseen)
+        return Verdict(None, what, {"probes": context.part("probes")}, "Run as root with /sys and /dev mounted.")
     usable = [npu for npu in npus if npu.get("usable")]
     missing = [_name(npu) for npu in on_bus if answered and npu not in shown]
     strange = [_name(npu) for npu in npus if npu not in on_bus]

@@ -186,6 +186,8 @@ def reboot_not_pending(context: Context) -> t.Optional[Verdict]:
     if context.container_npus and following and built.get(following) is False:
         return Verdict(False, "the next boot is into %s, which has no %s module" % (following, context.profile.module), evidence,
                        "Install that kernel's headers and build the module before rebooting.")
+    if context.container_npus and following and following not in built:
+        return Verdict(None, "not known whether %s has the %s module" % (following, context.profile.module), evidence, "Run as root.")
     if context.facts.get("reboot_required"):
         return Verdict(False, "a reboot is pending", evidence, "Reboot at the next window.")
     return Verdict(True, "no reboot is pending", evidence)

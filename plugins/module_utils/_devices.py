@@ -52,7 +52,7 @@ def class_version(classes: t.Sequence[ClassDevice]) -> t.Optional[str]:
 def read_nodes(host: Host, profile: VendorProfile) -> t.Tuple[dict[str, dict[str, t.Any]], Probe]:
     """Nodes of devices, groups and storage in /dev by name, natural order: {path, major, minor, mode, kind}.
 
-    `kind` is char or other; major and minor are None for what is no character device.
+    `kind` is char, missing, other or unknown (it may not be looked at); major and minor are None for what is no character device.
     """
     names = host.listdir("/dev")
     nodes = {}
@@ -67,7 +67,7 @@ def describe_node(host: Host, name: str) -> dict[str, t.Any]:
     probe = host.stat(path)
     info = probe.get()
     if info is None:
-        kind = "missing" if probe.state == ABSENT else "other"
+        kind = "missing" if probe.state == ABSENT else "unknown"
         return {"path": path, "major": None, "minor": None, "mode": None, "kind": kind}
     char = info.kind == "char"
     return {

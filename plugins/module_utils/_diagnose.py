@@ -129,7 +129,7 @@ def device_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]
                 "%s of %s does not exist" % (item["node"]["path"], item["address"]),
                 "run udevadm trigger; in a container or a minimal system make the node with the number in /proc/devices",
             )
-        elif item["node"]["kind"] != "char":
+        elif item["node"]["kind"] == "other":
             yield Problem(
                 "device_node_not_char",
                 ERROR,
@@ -137,7 +137,7 @@ def device_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]
                 "remove it (a bind mount of a missing node leaves a file or a directory) and run udevadm trigger",
             )
     for group in facts["groups"]:
-        if group["devices"] and group["node"]["kind"] != "char":
+        if group["devices"] and group["node"]["kind"] in ("missing", "other"):
             yield Problem(
                 "group_node_missing",
                 WARNING,

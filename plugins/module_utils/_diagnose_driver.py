@@ -119,6 +119,8 @@ def next_boot_problems(facts: Facts) -> t.Iterator[Problem]:
     served = any(item["state"] != "passthrough" for item in facts["npus"])
     if not upcoming or not served or facts["driver"]["installed_via"] in ("none", "container") and upcoming == kernel["running"]:
         return
+    if upcoming not in kernel["modules"]:
+        return
     if not kernel["headers"].get(upcoming) and not kernel["modules"].get(upcoming):
         yield Problem(
             "headers_missing_next_boot",

@@ -196,5 +196,7 @@ def read_driver(
     probes = {"module_loaded": loaded_probe, "module_file": Probe(VALUE) if module.ok else module, "dkms": dkms_probe}
     if stamp.state != ABSENT:
         probes["runfile_stamp"] = stamp
-    modules = {name: find_module(host, profile.module, name) is not None for name in kernels}
+    # A tree that may not be read is left out: not known is not absent.
+    readable = [name for name in kernels if host.listdir("/lib/modules/" + name).state != DENIED]
+    modules = {name: find_module(host, profile.module, name) is not None for name in readable}
     return facts, probes, modules

@@ -115,7 +115,8 @@ def observe(profile: VendorProfile, host: Host, options: t.Optional[t.Mapping[st
         driver["version_loaded"] = smi["kmd_version"]
     kernel["modules"] = modules
     upcoming = kernel["next_boot"]
-    kernel["next_boot_ok"] = bool(kernel["headers"].get(upcoming) or modules.get(upcoming)) if upcoming else None
+    fit = bool(kernel["headers"].get(upcoming) or modules.get(upcoming))
+    kernel["next_boot_ok"] = fit if fit or upcoming in modules else None
     version = driver["version_loaded"] or class_version(classes) or smi["kmd_version"]
     npus = merge_npus(profile, functions, classes, smi_probe.get({}).get("devices", []), nodes, host, version, pci_probe.ok)
     secure_boot, secure_probe = read_secure_boot(host, opts["command_timeout"])

@@ -14,7 +14,7 @@ import typing as t
 import zlib
 from dataclasses import dataclass
 
-from ._host import ABSENT, FAILED, VALUE, Host, Probe
+from ._host import ABSENT, DENIED, FAILED, VALUE, Host, Probe
 
 SUFFIXES = ("", ".xz", ".zst", ".gz")
 SEARCH_DIRS = ("updates/dkms", "updates", "extra", "extra/%s", "weak-updates", "weak-updates/%s", "kernel/drivers/misc", "kernel/drivers/accel")
@@ -135,6 +135,9 @@ def read_module(host: Host, module: str, kernel: t.Optional[str], timeout: float
     """Probe of ModuleFile for a kernel. The modinfo program is run only for a zstd file, which Python cannot unpack."""
     path = find_module(host, module, kernel) if kernel else None
     if not path:
+        tree = host.listdir("/lib/modules/%s" % kernel) if kernel else Probe(ABSENT)
+        if tree.state == DENIED:
+            return tree
         return Probe(ABSENT, None, "no module file %s for kernel %s" % (module, kernel or "(not known)"))
     if path.endswith(".zst"):
         asked = host.run(["modinfo", path], timeout)

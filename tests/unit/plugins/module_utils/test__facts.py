@@ -11,7 +11,9 @@ from typing import Any, Callable
 
 import jsonschema
 import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._checks import run_checks
 from ansible_collections.rebellions.npu.plugins.module_utils._facts import observe
+from ansible_collections.rebellions.npu.plugins.module_utils._host import DENIED, Host, Probe
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
 from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import (
@@ -582,3 +584,33 @@ def test_twenty_devices_stay_cheap(tmp_path: Path) -> None:
     assert [item["device"] for item in facts["npus"]] == ["rbln%d" % number for number in range(20)]
     assert facts["counts"]["usable"] == 20
     assert tree.smi_calls() == ["-g -j", "--version"]
+
+
+class Refusing(Host):
+    """A host of which one directory may not be looked at."""
+
+    refused = ""
+
+    def resolve(self, path: str) -> Probe:
+        below = path == self.refused or path.startswith(self.refused + "/")
+        return Probe(DENIED, None, "Permission denied") if below else super().resolve(path)
+
+
+@pytest.mark.parametrize(
+    ("refused", "probe", "unknown"),
+    [
+        ("/dev", "dev", {"device_nodes", "device_counts"}),
+        ("/sys/bus/pci/devices", "pci", {"npus_found", "device_counts"}),
+        ("/lib/modules", "module_file", {"driver_installed", "driver_on_disk_is_loaded", "reboot_not_pending"}),
+    ],
+)
+def test_what_is_denied_is_neither_absent_nor_broken(tmp_path: Path, refused: str, probe: str, unknown: set[str]) -> None:
+    ca22_host(tmp_path)
+    host = Refusing(str(tmp_path))
+    host.refused = refused
+    facts = observe(PROFILE, host)
+    assert facts["probes"][probe] == {"state": "denied", "detail": "Permission denied"}
+    assert [(problem["code"], problem["severity"]) for problem in facts["problems"]] == [("permission_denied", "warning")]
+    checks = {check.name: check.ok for check in run_checks(PROFILE, host, facts, {}, {}, {}, ("driver",))}
+    assert False not in checks.values()
+    assert {name for name in unknown if checks[name] is None} == unknown
