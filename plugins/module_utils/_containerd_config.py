@@ -76,6 +76,7 @@ class ConfigSet:
     files: t.List[ConfigFile] = field(default_factory=list)
     error: str = ""
     error_code: str = ""
+    denied: bool = False
 
     @property
     def root_file(self) -> t.Optional[ConfigFile]:
@@ -113,6 +114,7 @@ def load_set(host: Host, root: str, release: Release, named: bool = False) -> Co
                 return result
             result.error = "%s cannot be read: %s" % (path, found.detail)
             result.error_code = "containerd_config_unreadable"
+            result.denied = found.state == "denied"
             return result
         try:
             data = loads(found.value.decode("utf-8"))

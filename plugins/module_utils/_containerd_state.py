@@ -19,6 +19,7 @@ from ._containerd_config import (
 )
 from ._model import ERROR, WARNING
 from ._runtime_base import (
+    ELEVATE,
     DEFAULT_SPEC_DIRS,
     OFF,
     ON,
@@ -81,7 +82,7 @@ def read_state(context: Context, reader: Reader, found: Runtime, named: bool) ->
         found.cdi = Cdi(UNKNOWN, (), "the version of containerd is not known")
         reader.states[found.flavor] = Effective(None, False, (), None, files.error)
         if files.error:
-            context.problem(files.error_code, ERROR, files.error, REPAIR)
+            context.problem(files.error_code, ERROR, files.error, ELEVATE if files.denied else REPAIR)
         return
     if release < CDI_SINCE:
         found.cdi = Cdi(UNSUPPORTED, (), "containerd %s" % found.version)
@@ -94,7 +95,7 @@ def read_state(context: Context, reader: Reader, found: Runtime, named: bool) ->
     found.cri_enabled = state.cri_enabled
     if state.error:
         code = files.error_code or "containerd_config_invalid"
-        context.problem(code, ERROR, state.error, REPAIR)
+        context.problem(code, ERROR, state.error, ELEVATE if files.denied else REPAIR)
         found.cdi = Cdi(UNKNOWN, (), source)
     elif state.enabled is None:
         found.cdi = Cdi(OFF, (), "the CRI plugin is disabled")
@@ -132,7 +133,7 @@ def refuse_unreadable(context: Context, runtime: Runtime, files: ConfigSet, stat
         context.problem("containerd_no_cdi", WARNING, detail, UPGRADE)
         runtime.refusal = Refusal(detail, UPGRADE)
     elif state.error or files.error:
-        runtime.refusal = Refusal(state.error or files.error, REPAIR)
+        runtime.refusal = Refusal(state.error or files.error, ELEVATE if files.denied else REPAIR)
     elif runtime.cdi.state == UNKNOWN:
         runtime.refusal = Refusal("the version of this containerd could not be found out", "make %s answer --version" % (runtime.binary or "containerd"))
     return runtime.refusal is not None

@@ -33,6 +33,7 @@ ON = "on"
 ON_BY_DEFAULT = "on_by_default"
 UNKNOWN = "unknown"
 
+ELEVATE = "run this with privilege escalation"
 DPKG_LIMIT = 256 * 1024 * 1024
 KUBELET_UNITS = ("kubelet.service", "snap.kubelet.daemon.service")
 UNITS = tuple(

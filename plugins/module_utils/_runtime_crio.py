@@ -10,6 +10,7 @@ import typing as t
 
 from ._model import ERROR
 from ._runtime_base import (
+    ELEVATE,
     CRIO,
     DEFAULT_SPEC_DIRS,
     OFF,
@@ -54,6 +55,7 @@ class CrioRuntime:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.broken = ""
+        self.remedy = REPAIR
         self.owner = ""
         self.flag = False
         self.directory = DIRECTORY
@@ -82,12 +84,19 @@ class CrioRuntime:
         context = self.context
         directories: t.Tuple[str, ...] = DEFAULT_SPEC_DIRS
         found.socket = SOCKET
+        listed = context.host.listdir(self.directory)
+        if listed.state not in ("value", "absent"):
+            self._break(self.directory, listed.detail, ELEVATE if listed.state == "denied" else REPAIR)
         main = [found.main_config] if found.main_config and context.host.exists(found.main_config) else []
         drop_ins = [path for path in context.host.glob(self.directory, "*") if context.host.stat(path).get() and context.host.stat(path).value.kind == "file"]
         for path in main + drop_ins:
             found.config_files.append(path)
+            text = context.host.read_bytes(path)
+            if not text.ok:
+                self._break(path, text.detail, ELEVATE if text.state == "denied" else REPAIR)
+                continue
             try:
-                crio = loads(context.host.read_bytes(path).get(b"").decode("utf-8")).get("crio")
+                crio = loads(text.value.decode("utf-8")).get("crio")
             except UnicodeDecodeError as exc:
                 self._break(path, str(exc))
                 continue
@@ -122,9 +131,9 @@ class CrioRuntime:
         else:
             found.cdi = Cdi(ON if flags or self.owner else ON_BY_DEFAULT, directories, source)
 
-    def _break(self, place: str, what: str) -> None:
-        self.broken = "%s: %s" % (place, what)
-        self.context.problem("crio_config_invalid", ERROR, self.broken, REPAIR)
+    def _break(self, place: str, what: str, remedy: str = REPAIR) -> None:
+        self.broken, self.remedy = "%s: %s" % (place, what), remedy
+        self.context.problem("crio_config_invalid", ERROR, self.broken, remedy)
 
     def propose(self, runtime: Runtime) -> None:
         spec_dir = self.context.options.spec_dir
@@ -132,7 +141,7 @@ class CrioRuntime:
         runtime.edit_target = EditTarget(target, "dropin")
         runtime.dialect = Dialect(None, "toml")
         if self.broken:
-            runtime.refusal = Refusal(self.broken, REPAIR)
+            runtime.refusal = Refusal(self.broken, self.remedy)
         elif runtime.cdi.state == UNSUPPORTED:
             runtime.refusal = Refusal("CRI-O %s has no CDI" % runtime.version, "upgrade CRI-O to 1.23 or newer")
         elif has_dir(runtime.cdi.spec_dirs, spec_dir):

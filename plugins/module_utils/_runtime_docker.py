@@ -10,6 +10,7 @@ import typing as t
 
 from ._model import ERROR
 from ._runtime_base import (
+    ELEVATE,
     DEFAULT_SPEC_DIRS,
     DOCKER,
     OFF,
@@ -98,6 +99,7 @@ class DockerRuntime:
         self.context = context
         self.data: t.Dict[str, t.Any] = {}
         self.error = ""
+        self.remedy = REPAIR
         self.feature_flags: t.List[str] = []
         self.setting: t.Optional[bool] = None
         self.dir_flags: t.List[str] = []
@@ -144,6 +146,7 @@ class DockerRuntime:
         found.config_files.append(path)
         if not answer.ok:
             self.error = "%s cannot be read: %s" % (path, answer.detail)
+            self.remedy = ELEVATE if answer.state == "denied" else REPAIR
         else:
             try:
                 self.data = load_daemon_json(answer.value.decode("utf-8"))
@@ -154,7 +157,7 @@ class DockerRuntime:
             if answer.value.startswith(b"\xef\xbb\xbf"):
                 found.warnings.append("%s begins with a byte order mark" % path)
         if self.error:
-            self.context.problem("docker_config_invalid", ERROR, self.error, REPAIR)
+            self.context.problem("docker_config_invalid", ERROR, self.error, self.remedy)
 
     def _judge(self, found: Runtime) -> None:
         features = self.data.get("features") or {}
@@ -197,7 +200,7 @@ class DockerRuntime:
         runtime.edit_target = EditTarget(path, "json")
         runtime.dialect = Dialect(None, "json")
         if self.error:
-            runtime.refusal = Refusal(self.error, REPAIR)
+            runtime.refusal = Refusal(self.error, self.remedy)
             return
         if runtime.cdi.state == UNSUPPORTED:
             runtime.refusal = Refusal("docker %s has no CDI" % runtime.version, "upgrade docker to 25.0 or newer")

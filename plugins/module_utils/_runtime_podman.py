@@ -9,6 +9,7 @@ import typing as t
 
 from ._model import ERROR
 from ._runtime_base import (
+    ELEVATE,
     DEFAULT_SPEC_DIRS,
     OFF,
     ON,
@@ -52,8 +53,13 @@ class PodmanRuntime:
         append = False
         for path in [path for path in FILES if context.host.exists(path)] + context.host.glob(DIRECTORY, "*.conf"):
             found.config_files.append(path)
+            text = context.host.read_text(path)
+            if not text.ok:
+                found.cdi = Cdi(UNKNOWN, (), path)
+                found.refusal = Refusal("%s cannot be read: %s" % (path, text.detail), ELEVATE)
+                return [found]
             try:
-                engine = loads(context.host.read_text(path).get("")).get("engine")
+                engine = loads(text.value).get("engine")
             except TomlError as exc:
                 detail = "%s, line %d, column %d: %s" % (path, exc.line, exc.column, exc.message)
                 context.problem("podman_config_invalid", ERROR, detail, "repair the file; podman does not run with it")

@@ -11,9 +11,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
+from ansible_collections.rebellions.npu.plugins.module_utils._host import DENIED, Host, Probe
 from ansible_collections.rebellions.npu.plugins.module_utils._kubelet import endpoint_path, last_flag, top_level_scalars
-from ansible_collections.rebellions.npu.plugins.module_utils._runtime import detect_runtimes
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime import RuntimeOptions, detect_runtimes
 from ansible_collections.rebellions.npu.tests.unit.fixtures.runtimes.tree import Machine, case, only
 
 SCHEMA = json.loads((Path(__file__).resolve().parents[4] / "docs" / "schemas" / "rbln_runtimes.schema.json").read_text(encoding="utf-8"))
@@ -375,3 +375,27 @@ def test_d02_k0s_uses_the_runtime_it_is_told(socket: str, expected: str, tmp_pat
     machine.unit("k0sworker.service", "/usr/local/bin/k0s worker --cri-socket=" + socket, pid=900)
     answer = checked(machine.detect())
     assert (answer["kubernetes_runtime"], answer["kubernetes_runtime_source"]) == (expected, "the settings of k0s")
+
+
+class Refusing(Host):
+    """A host of which the files below some directories may not be read."""
+
+    refused: tuple[str, ...] = ()
+
+    def resolve(self, path: str) -> Probe:
+        return Probe(DENIED, None, "Permission denied") if path.startswith(self.refused) else super().resolve(path)
+
+
+def test_a_configuration_that_may_not_be_read_is_unknown_and_says_how_to_read_it(tmp_path: Path) -> None:
+    machine = three(tmp_path)
+    for path in ("/etc/containerd/config.toml", "/etc/docker/daemon.json", "/etc/crio/crio.conf", "/etc/crio/crio.conf.d/10.conf"):
+        machine.write(path, "")
+    plain = machine.host()
+    host = Refusing(plain.root, plain._runner, plain.clock)
+    host.refused = ("/etc/containerd/", "/etc/docker/", "/etc/crio/crio.conf.d")
+    found = checked(detect_runtimes(host, RuntimeOptions(runtimes=("containerd", "docker", "cri-o"))))
+    assert {item["name"]: item["cdi"]["state"] for item in found["runtimes"]} == dict.fromkeys(("containerd", "docker", "cri-o"), "unknown")
+    for problem in found["problems"]:
+        assert "Permission denied" in problem["detail"] and problem["next_step"] == "run this with privilege escalation"
+    assert len(found["problems"]) == 3
+    assert all(item["changes"] == [] for item in found["runtimes"])
