@@ -34,6 +34,9 @@ CA_CONFIG_MAP = "rbln-ca"
 CA_MOUNT = "/etc/rbln-ca"
 
 _REPOSITORY = re.compile(r"^[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*$")
+_PREFIX = re.compile(
+    r"^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\])(?::[0-9]{1,5})?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*\Z"
+)
 _TAG = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$")
 _DIGEST = re.compile(r"^sha256:[0-9a-f]{64}$")
 
@@ -48,7 +51,9 @@ def image_reference(name: str, image: t.Mapping[str, t.Any], prefix: str) -> str
     if not _REPOSITORY.match(repository):
         raise NpuError("%s.repository %r is no image repository." % (name, image["repository"]), "Write for example rebellions/k8s-device-plugin.")
     place = (prefix or registry).rstrip("/")
-    if "://" in place or " " in place:
+    if "@" in place:
+        raise NpuError("The image prefix holds credentials.", "Give only host[:port][/path], and the credentials as a pull secret.")
+    if place and not _PREFIX.match(place):
         raise NpuError("The registry %r is no image prefix." % place, "Write host[:port][/path], without https://.")
     base = "%s/%s" % (place, repository) if place else repository
     if image["digest"]:

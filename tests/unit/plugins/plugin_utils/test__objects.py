@@ -149,6 +149,9 @@ BAD_INPUTS = {
     "bad tag": ({"device_plugin": {"image": {"tag": "a b"}}}, ["rbln_operands_device_plugin.image.tag", "'a b'"]),
     "bad digest": ({"device_plugin": {"image": {"digest": "sha256:12"}}}, ["image.digest", "64 hexadecimal"]),
     "bad repository": ({"device_plugin": {"image": {"repository": "Rebellions/X"}}}, ["image.repository", "Rebellions/X"]),
+    "G01-airgap-no-internet registry with capitals in its path": ({"registry": "r.example/NPU"}, ["r.example/NPU", "host[:port][/path]"]),
+    "G01-airgap-no-internet registry with quotes": ({"registry": '"r.example"'}, ["is no image prefix"]),
+    "G01-airgap-no-internet registry with dots": ({"registry": "../x"}, ["../x", "is no image prefix"]),
     "registry with scheme": ({"registry": "https://r.example"}, ["https://r.example", "without https://"]),
     "vendor validator without a tag": ({"validator": {"source": "image"}}, ["rbln_operands_validator.image", "tag"]),
     "unknown key": ({"device_plugin": {"imge": {}}}, ["rbln_operands_device_plugin", "imge", "image"]),
@@ -159,6 +162,17 @@ BAD_INPUTS = {
     "no timeout": ({"wait_timeout": 0}, ["rbln_operands_wait_timeout", "at least 1"]),
     "render without a directory": ({"delivery": "render"}, ["rbln_operands_render_dir", "Name a directory"]),
 }
+
+
+@pytest.mark.parametrize("prefix", ["[2001:db8::1]:5000/npu", "r.example:5000", "localhost:5000/a/b", "r.example/a_b/c-d"])
+def test_G01_prefixes_that_are_taken(prefix: str) -> None:
+    assert container(objects(registry=prefix), "device-plugin")["image"] == prefix + "/rebellions/k8s-device-plugin:v0.4.0"
+
+
+def test_S02_credentials_in_a_registry_are_refused_and_not_shown() -> None:
+    with pytest.raises(NpuError, match="holds credentials") as caught:
+        objects(registry="svc:not-a-real-secret@r.example")
+    assert "not-a-real-secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("case", BAD_INPUTS)
