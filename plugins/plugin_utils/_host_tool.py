@@ -20,7 +20,7 @@ CDI_UNIT = "rbln-host-cdi.service"
 READY_UNIT = "rbln-host-ready.service"
 RULE_PATH = "/etc/udev/rules.d/90-rbln-host.rules"
 # Removed when nothing is in them.
-DIRECTORIES = ("/usr/local/libexec/rebellions-npu", "/usr/local/libexec", "/etc/rebellions-npu", "/run/rbln/validations", "/run/rbln")
+DIRECTORIES = ("/usr/local/libexec/rebellions-npu", "/etc/rebellions-npu", "/run/rbln/validations", "/run/rbln")
 RUNTIMES = "containerd.service docker.service crio.service k3s.service k3s-agent.service rke2-server.service rke2-agent.service"
 
 # What belongs to one call and not to the host.
