@@ -117,6 +117,10 @@ class Hosts:
             self.lab.kubectl("delete", "namespace", NAMESPACE_OF_TESTS, "--ignore-not-found", "--wait=true", timeout=120)
         if used:
             self.lab.down(used)
+            for host in used if self.kube else ():
+                # Else the new node of the same name starts the pods of the old one.
+                mine = ["-n", NAMESPACE_OF_TESTS, "--field-selector", "spec.nodeName=" + host]
+                self.lab.kubectl("delete", "pods", *mine, "--force", "--grace-period=0", check=False)
             self.lab.up(used, kube=self.kube)
         for host in chosen:
             if self.state[host] != "virgin":

@@ -190,5 +190,5 @@ def test_lost_restart_is_found_again(nodes: Hosts, tmp_path: Path) -> None:
     ]
     (tmp_path / "lost.yml").write_text(json.dumps([{"name": "Lost", "hosts": "npu_nodes", "gather_facts": False, "tasks": tasks}]))
     run = play(tmp_path / "lost.yml", nodes.inventory(B)).good([B])
-    assert run.one("Write", B).state == "changed" and run.one("Write", B).data["restart_units"] == ["containerd.service"]
+    assert run.one("Write", B).state == "changed" and run.one("Write", B).data["restart_units"] == ["containerd"]
     repaired_once(nodes)

@@ -12,9 +12,11 @@ from tests.lab._base import until
 
 A, B = "it-a", "it-b"
 BOTH = [A, B]
-# What stays after a package has come and gone: dpkg's and ldconfig's own books, and folders that the stand-in driver leaves for depmod.
+# What stays: folders of the system that may have been there before (Debian 13 has libexec, 12 has not), dpkg's and ldconfig's own books,
+# and folders that the stand-in driver leaves for depmod.
 LEFT = {
     "+/run/cdi",
+    "+/usr/local/libexec",
     "~/etc/ld.so.cache",
     "~/var/lib/dpkg/status",
     "~/var/lib/dpkg/status-old",
