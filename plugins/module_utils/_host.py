@@ -130,6 +130,15 @@ def run_command(argv: t.Sequence[str], timeout: float, env: t.Optional[t.Mapping
     )
 
 
+def _open_file(path: str, flags: int) -> int:
+    """Open without ever waiting: a pipe somebody put in a file's place would hold the reader until a writer comes."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat_module.S_ISFIFO(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "a pipe, not a file")
+    return descriptor
+
+
 class Host:
     """A machine as seen below `root`.
 
@@ -205,7 +214,7 @@ class Host:
             return found
         try:
             # Unbuffered for small looks: a buffer would read far into the config space of a PCI function.
-            with open(self.real(found.value), "rb", buffering=0 if limit <= SMALL_READ else -1) as stream:
+            with open(self.real(found.value), "rb", buffering=0 if limit <= SMALL_READ else -1, opener=_open_file) as stream:
                 return Probe(VALUE, stream.read(limit))
         except OSError as exc:
             return _from_oserror(exc)
