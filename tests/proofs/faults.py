@@ -14,14 +14,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import typing as t
+import time
 from pathlib import Path
 
 from tests.proofs._proof import SAMPLE, Part, Proof
 
 from tests.integration._hosts import Fingerprint, Hosts, difference, fingerprint
 from tests.integration._killer import make_killer
-from tests.integration._play import COLLECTIONS, FOLDER, STAGED, command, parse, play
+from tests.integration._play import COLLECTIONS, FOLDER, STAGED, Result, Run, command, parse, play
 from tests.lab import Lab
 from tests.lab._base import until
 from tests.tools.stage import stage
@@ -29,8 +29,8 @@ from tests.tools.stage import stage
 SEED = 20260404
 HOST, KIND = "pf-a", "containerd17"
 MOMENTS = 1 if SAMPLE else 16
-# The steps of the writer up to the one the sample takes, when the file has just been replaced.
-SAMPLED = ("journal staging", "staged", "judged", "kept", "journal committing", "renamed")
+# The step of the writer that the sample takes: a file has just been replaced.
+SAMPLED = "renamed"
 OURS = ("/etc/containerd", "/etc/cdi", "/run/cdi", "/etc/systemd/system", "/usr/local/libexec/rebellions-npu")
 # Helper files of a write that is not finished, and backups.
 HELPERS = (".rbln-new", ".rbln-old", ".rbln-judge", ".rbln-backup")
@@ -82,24 +82,30 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def killed_site(where: Path, seconds: float) -> str:
-    """Start site.yml and kill it with all its processes after so many seconds; the last task that ended on the host."""
+def killed_site(where: Path, results: int, delay: float) -> str:
+    """Start site.yml and kill it with all its processes so many results and seconds later; the last task that ended on the host."""
     argv, settings = command("site", where)
     out = FOLDER / "killed.out"
+
+    def so_far() -> list[Result]:
+        text = out.read_text(errors="replace")
+        return parse(0, text[: text.rfind("\n") + 1], "", 0).results
+
     with out.open("w") as stream:
         process = subprocess.Popen(argv, cwd=STAGED, env=settings, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.DEVNULL, start_new_session=True)
         try:
-            process.wait(seconds)
-        except subprocess.TimeoutExpired:
+            until(300, "%d results of site.yml" % results, lambda: process.poll() is not None or len(so_far()) >= results, 0.05)
+            time.sleep(delay)
+        finally:
             for pid in descendants(process.pid):
                 try:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
                     continue
-        process.wait()
-    text = out.read_text(errors="replace")
-    run = parse(process.returncode, text[: text.rfind("\n") + 1], "", seconds)
-    return run.results[-1].task if run.results else "nothing"
+            process.wait()
+    assert process.returncode == -signal.SIGKILL, "site.yml ended before it was killed: %d" % process.returncode
+    done = so_far()
+    return done[-1].task if done else "nothing"
 
 
 def whole(before: Fingerprint, done: Fingerprint, now: Fingerprint) -> None:
@@ -138,44 +144,45 @@ def at_steps(part: Part, hosts: Hosts, done: Fingerprint) -> None:
     out = FOLDER / "out.json"
     out.write_text(json.dumps([{"name": "Out", "hosts": "npu_nodes", "gather_facts": False, "tasks": tasks}]))
 
-    def one(number: int) -> tuple[list[str], t.Any]:
+    def one(at: str) -> tuple[list[str], Run]:
         play(out, hosts.inventory(HOST)).good([HOST])
-        hosts.lab.exec(HOST, "rm -rf /run/npu-it; mkdir /run/npu-it; echo %d >/run/npu-it/kill" % number)
+        hosts.lab.exec(HOST, "rm -rf /run/npu-it; mkdir /run/npu-it; echo '%s' >/run/npu-it/kill" % at)
         run = play("site", hosts.inventory(HOST), env=killer)
         steps = hosts.lab.exec(HOST, ["cat", "/run/npu-it/steps"]).stdout.splitlines()
         hosts.lab.exec(HOST, ["rm", "-rf", "/run/npu-it"])
         return steps, run
 
-    steps, numbers = list(SAMPLED), [len(SAMPLED) - 1]
-    if not SAMPLE:
-        steps, run = one(999)
+    if SAMPLE:
+        kills = {SAMPLED: SAMPLED}
+    else:
+        steps, run = one("999")
         run.good([HOST])
-        numbers = list(range(len(steps)))
+        kills = {str(number): step for number, step in enumerate(steps)}
     play(out, hosts.inventory(HOST)).good([HOST])
     before = fingerprint(hosts.lab, HOST, times=False)
-    for number in numbers:
-        with part.case("step %d, %s" % (number, steps[number])):
-            seen, run = one(number)
-            assert run.code != 0 and seen == steps[: number + 1], (run.code, seen)
+    for at, step in kills.items():
+        with part.case("step %s, %s" % (at, step)):
+            seen, run = one(at)
+            assert run.code != 0 and seen[-1] == step, (run.code, seen)
             whole(before, done, fingerprint(hosts.lab, HOST, times=False))
             starts(hosts.lab)
             repaired(hosts, done)
-    part.note = "steps: " + ", ".join(steps[number] for number in numbers)
+    part.note = "steps: " + ", ".join(kills.values())
 
 
-def at_moments(part: Part, hosts: Hosts, done: Fingerprint, seconds: float) -> None:
+def at_moments(part: Part, hosts: Hosts, done: Fingerprint, whole_run: Run) -> None:
     """All of site.yml dies on a virgin host; on every other one the program it runs on the host dies too."""
     source = random.Random(SEED)
     told = []
     for number in range(MOMENTS):
-        # The first third of a run only looks.
-        moment, both = source.uniform(0.3, 0.95) * seconds, number % 2 == 0
-        with part.case("killed after %.1f s" % moment):
+        # The first results only look; the last task acts no more.
+        results, delay, both = source.randrange(4, len(whole_run.results) - 1), source.uniform(0, 1.5), number % 2 == 0
+        with part.case("killed %.1f s after %d results" % (delay, results)):
             hosts.virgin(HOST)
             hosts.state[HOST] = "dirty"
             before = {path: [*row[:4], 0] for path, row in hosts.fresh[HOST].items()}
-            task = killed_site(hosts.inventory(HOST), moment)
-            told.append("%.1f s%s, after '%s'" % (moment, " with the host's program" if both else "", task))
+            task = killed_site(hosts.inventory(HOST), results, delay)
+            told.append("%.1f s after '%s'%s" % (delay, task, ", with the host's program" if both else ""))
             strangers(hosts.lab, both)
             until(60, "the program on the host ends", lambda: strangers(hosts.lab, False) == 0)
             whole(before, done, fingerprint(hosts.lab, HOST, times=False))
@@ -196,11 +203,11 @@ def main() -> int:
         hosts.virgin(HOST)
         run = hosts.site(HOST)
         done = fingerprint(hosts.lab, HOST, times=False)
-        proof.say("an undisturbed run takes %.1f s" % run.seconds)
+        proof.say("an undisturbed run takes %.1f s and gives %d results" % (run.seconds, len(run.results)))
         with proof.part("the writer killed at its steps") as part:
             at_steps(part, hosts, done)
         with proof.part("site.yml killed at random moments") as part:
-            at_moments(part, hosts, done, run.seconds)
+            at_moments(part, hosts, done, run)
     finally:
         hosts.leave()
         shutil.rmtree(FOLDER, ignore_errors=True)
