@@ -26,7 +26,7 @@ from tests.lab import Lab
 from tests.lab._base import until
 from tests.tools.stage import stage
 
-SEED = 20260404
+SEED = 20260434
 HOST, KIND = "pf-a", "containerd17"
 MOMENTS = 1 if SAMPLE else 16
 # The step of the writer that the sample takes: a file has just been replaced.
