@@ -88,6 +88,9 @@ class ActionModule(ActionBase):
         if planned["steps"]:
             self._display.display(_table(host, planned["steps"]))
         if planned["stops"] and args["fail_on_stops"]:
+            # A callback prints all of a failed result: the message is to be seen.
+            for key in ("ansible_facts", "observation", "wanted", "options", "cdi_options"):
+                result.pop(key, None)
             result.update(failed=True, msg="Nothing was changed on %s. %s" % (host, " ".join(_problem_text(stop) for stop in planned["stops"])))
         return result
 
