@@ -157,11 +157,13 @@ def up() -> int:
     blocked = [problem for problem in _needs.obstacles() if not problem.startswith("missing packages")]
     if blocked:
         return _without_hosts(blocked)
+    lab = Lab()
+    if shutil.which("podman"):
+        lab.refuse_foreign()
     headline("what this will change on the machine (make demo-down takes it back)")
     print("\n".join("- " + line for line in [*_machine.changes(), "fill %s (about 5 GB with Go's own caches, kept by make demo-down)" % CACHE]))
     if not _agreed("Go on?"):
         return 1
-    lab = Lab()
     _machine.record()
     try:
         _packages(_needs.missing())

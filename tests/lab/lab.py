@@ -98,7 +98,7 @@ class Lab:
         if problems:
             raise LabError("the lab cannot be built here and now:\n" + "\n".join("- " + problem for problem in problems))
         with lock(LOCK):
-            self._foreign()
+            self.refuse_foreign()
             _machine.record()
             known = self._hosts()
             for name in sorted(chosen):
@@ -236,7 +236,8 @@ class Lab:
         listed = podman("ps", "-a", "--filter", "label=" + LABEL, "--format", "{{.Names}} {{.Labels}}", check=False).stdout.splitlines()
         return [line.split()[0] for line in listed if line.strip()]
 
-    def _foreign(self) -> None:
+    def refuse_foreign(self) -> None:
+        """LabError when hosts of another checkout are up: one lab a machine."""
         listed = podman("ps", "-a", "--filter", "label=" + LABEL, "--format", '{{.Names}} {{index .Labels "%s"}}' % LABEL, check=False).stdout
         for line in listed.splitlines():
             name, owner = line.partition(" ")[::2]
