@@ -15,7 +15,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._model import ERROR
 from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
 
 from tests.integration._cdi_library import disagreements, judge
-from tests.unit.fixtures.cdi.cases import CASES, HERE, Case, full
+from tests.unit.fixtures.cdi.table import CASES, HERE, Case, full
 from tests.unit.fixtures.cdi.tree import Tree
 
 WRITTEN = [case for case in CASES if not case.error]

@@ -12,7 +12,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils import _cdi, _host
 from ansible_collections.rebellions.npu.plugins.module_utils._cdi_manage import manage
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
-from ansible_collections.rebellions.npu.tests.unit.fixtures.cdi.cases import HERE, full
+from ansible_collections.rebellions.npu.tests.unit.fixtures.cdi.table import HERE, full
 from ansible_collections.rebellions.npu.tests.unit.fixtures.cdi.tree import Tree
 
 PATH = "/var/run/cdi/rbln.yaml"

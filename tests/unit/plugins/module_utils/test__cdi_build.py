@@ -17,7 +17,7 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils import _cdi, _host
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
-from ansible_collections.rebellions.npu.tests.unit.fixtures.cdi.cases import DRIVER_ROOT, device, full, mount
+from ansible_collections.rebellions.npu.tests.unit.fixtures.cdi.table import DRIVER_ROOT, device, full, mount
 from ansible_collections.rebellions.npu.tests.unit.fixtures.cdi.tree import MULTIARCH, Tree
 
 LIB = "/usr/lib64"

@@ -15,7 +15,7 @@ import yaml
 from ansible_collections.rebellions.npu.plugins.module_utils import _cdi, _host
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
-from ansible_collections.rebellions.npu.tests.unit.fixtures.cdi.cases import CASES, HERE, Case, vendor
+from ansible_collections.rebellions.npu.tests.unit.fixtures.cdi.table import CASES, HERE, Case, vendor
 from ansible_collections.rebellions.npu.tests.unit.fixtures.cdi.tree import Tree
 
 NAMES = [case.name for case in CASES]

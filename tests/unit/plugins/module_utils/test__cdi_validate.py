@@ -10,7 +10,7 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils import _cdi
 from ansible_collections.rebellions.npu.plugins.module_utils._cdi_validate import device_names, host_paths
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.tests.unit.fixtures.cdi.cases import HERE
+from ansible_collections.rebellions.npu.tests.unit.fixtures.cdi.table import HERE
 
 GOOD: dict[str, Any] = {
     "cdiVersion": "0.5.0",
