@@ -32,7 +32,14 @@ def make(target: str) -> tuple[int, str, float]:
     began = time.monotonic()
     env = {**os.environ, "YES": "1"}
     done = subprocess.run(
-        ["make", target], cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        ["make", "--no-print-directory", target],
+        cwd=ROOT,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
     )
     return done.returncode, done.stdout, time.monotonic() - began
 
