@@ -195,7 +195,7 @@ def up() -> int:
         seen = look(lab, node)
         count = lab.nodes()[node]["allocatable"].get("rebellions.ai/npu")
         print("%s: %s of %s allocatable, %s, %d library mounts" % (node, " ".join(seen["devices"]), count, seen["tool"] or "no tool", len(seen["libraries"])))
-    print("\nKUBECONFIG=%s\nmake demo-down takes everything back" % lab.kubeconfig)
+    print("\n. %s sets KUBECONFIG and finds kubectl\nmake demo-down takes everything back" % (STATE / "env"))
     return 0
 
 
