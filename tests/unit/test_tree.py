@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
+CHECKOUT = str(ROOT).split("/.work/", maxsplit=1)[0]
 SKIPPED_FOLDERS = {".git", ".work", ".ansible", "__pycache__", "output", ".pytest_cache", ".ruff_cache", "fixtures"}
 NO_HEADER = {"LICENSE", "CHANGELOG.md", "changelog.yaml"}
 HEADED = {".py", ".yml", ".yaml", ".sh", ".go", ".toml", ".j2", ".txt", ".service", ".rules"}
@@ -21,7 +22,8 @@ SPDX = "SPDX-License-Identifier: GPL-3.0-or-later"
 VENDOR_WORDS = re.compile(r"rbln|rebellions|1eff|atom", re.I)
 OWN_NAME = re.compile(r"The rebellions\.npu authors|ansible_collections\.rebellions\.npu|rebellions-npu|rebellions\.npu")
 BINDS_VENDOR = {"_vendor_rebellions.py"}
-FOREIGN_PATHS = re.compile(r"/root/\.pyenv|/home/[a-z]+/\.pyenv")
+# The checkout itself, and interpreters of somebody's own.
+FOREIGN_PATHS = re.compile(r"/(root|home/[a-z]+)/\.pyenv|%s/" % re.escape(CHECKOUT))
 
 
 def files() -> list[Path]:
