@@ -25,6 +25,21 @@ Release = t.Tuple[int, ...]
 ID_V1 = "cri"
 ID_V2 = "io.containerd.grpc.v1.cri"
 ID_V3 = "io.containerd.cri.v1.runtime"
+# Names of schema 1 for what version 2 calls in full (cmd/containerd/server/config, v1MigratePluginName).
+SHORT_NAMES = {
+    "aufs": "io.containerd.snapshotter.v1.aufs",
+    "btrfs": "io.containerd.snapshotter.v1.btrfs",
+    "devmapper": "io.containerd.snapshotter.v1.devmapper",
+    "native": "io.containerd.snapshotter.v1.native",
+    "overlayfs": "io.containerd.snapshotter.v1.overlayfs",
+    "zfs": "io.containerd.snapshotter.v1.zfs",
+    "cgroups": "io.containerd.monitor.v1.cgroups",
+    "linux": "io.containerd.runtime.v1.linux",
+    "opt": "io.containerd.internal.v1.opt",
+    "restart": "io.containerd.internal.v1.restart",
+    "tracing": "io.containerd.internal.v1.tracing",
+    "otlp": "io.containerd.tracing.processor.v1.otlp",
+}
 CDI_SINCE = (1, 7)
 MERGING_SINCE = (2, 0)
 MIGRATING_FILES_SINCE = (2, 3)
@@ -205,7 +220,7 @@ def _effective_2(files: ConfigSet, release: Release) -> Effective:
             return _broken(files, "%s has version %d, higher than the root file's %d" % (item.path, own, root_version))
         if own < 2:
             tables = {_renamed(name): value for name, value in tables.items()}
-            names = [_renamed(name) for name in names]
+            names = [SHORT_NAMES.get(name, _renamed(name)) for name in names]
             own = version
         if each_by_itself and item.version < newest:
             tables = _migrated(tables)

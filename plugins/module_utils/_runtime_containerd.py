@@ -9,7 +9,7 @@ import posixpath
 import re
 import typing as t
 
-from ._containerd_config import ID_V2, ID_V3, MERGING_SINCE, ConfigFile, ConfigSet, Release
+from ._containerd_config import ID_V2, ID_V3, MERGING_SINCE, SHORT_NAMES, ConfigFile, ConfigSet, Release
 from ._containerd_state import Missing, Reader, missing_keys, read_state, refuse_unreadable, schema_of, schema_one
 from ._runtime_base import (
     CONTAINERD,
@@ -33,21 +33,6 @@ DROPIN_DIR = "/etc/containerd/conf.d"
 BINARIES = ("/usr/bin/containerd", "/usr/local/bin/containerd")
 UNIT = "containerd.service"
 PRIVATE_PATHS = ("/var/run/docker/", "/run/docker/", "/var/lib/rancher/", "/run/k3s/", "/etc/k0s/", "/var/lib/k0s/", "/run/k0s/", "/var/snap/", "/snap/")
-# Names of schema 1 for what version 2 calls in full (cmd/containerd/server/config, v1MigratePluginName).
-SHORT_NAMES = {
-    "aufs": "io.containerd.snapshotter.v1.aufs",
-    "btrfs": "io.containerd.snapshotter.v1.btrfs",
-    "devmapper": "io.containerd.snapshotter.v1.devmapper",
-    "native": "io.containerd.snapshotter.v1.native",
-    "overlayfs": "io.containerd.snapshotter.v1.overlayfs",
-    "zfs": "io.containerd.snapshotter.v1.zfs",
-    "cgroups": "io.containerd.monitor.v1.cgroups",
-    "linux": "io.containerd.runtime.v1.linux",
-    "opt": "io.containerd.internal.v1.opt",
-    "restart": "io.containerd.internal.v1.restart",
-    "tracing": "io.containerd.internal.v1.tracing",
-    "otlp": "io.containerd.tracing.processor.v1.otlp",
-}
 
 # Who writes config.toml again at every run of its own, how that shows, and where the switch is there.
 OWNERS = (

@@ -167,3 +167,10 @@ def test_dump_of_a_release_without_the_switch() -> None:
     text = "version = 4\n[plugins.'io.containerd.cri.v1.runtime']\ncdi_spec_dirs = ['/x']\n"
     assert from_dump(text, (2, 4), own) == Effective(True, False, ("/x",), True)
     assert from_dump("version = 4\n", (2, 4), own) == Effective(None, False, (), False)
+
+
+@pytest.mark.parametrize("version, error", [("version = 1\n", ""), ("version = 2\n", "'zfs', which is not a plugin name")])
+def test_short_names_are_those_of_version_1(version: str, error: str, tmp_path: Path) -> None:
+    answer = judged(tmp_path, {"/etc/containerd/config.toml": version + 'disabled_plugins = ["zfs"]\n'}, "2.4.2")[1]
+    assert error in answer.error and bool(answer.error) == bool(error)
+    assert answer.enabled is (None if error else True)
