@@ -13,7 +13,7 @@ from ._yaml_read import YamlError, load
 
 __all__ = ["YamlError", "dump", "load", "quote"]
 
-_PLAIN_KEY = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+_PLAIN_KEY = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*\Z")
 _SAFE = re.compile(r"^[ !#-\[\]-~]*\Z")
 _RESERVED_KEYS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 

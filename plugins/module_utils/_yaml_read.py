@@ -166,7 +166,7 @@ class _Reader:
             return self.quoted()
         if char in "[{":
             return self.flow()
-        match = re.match(r"(?:[^\s#:]|:(?=\S)|(?<=\S)#| +(?![\s#:]|$))+", self.line[self.column :])
+        match = re.match(r"(?:[^\s#:]|:(?=\S)|(?<=\S)#| +(?![\s#]|:(?:\s|$)|$))+", self.line[self.column :])
         if match is None or char in _RESERVED:
             raise self.fail("a key was expected")
         self.column += match.end()
@@ -308,7 +308,7 @@ class _Reader:
         words: t.List[str] = []
         row = self.row
         while True:
-            match = re.match(r"(?:[^\s#:,\[\]{}]|:(?![\s,\[\]{}]|$)|(?<=\S)#| +(?![\s#:,\[\]{}]|$))+", self.line[self.column :])
+            match = re.match(r"(?:[^\s#:,\[\]{}]|:(?![\s,\[\]{}]|$)|(?<=\S)#| +(?![\s#,\[\]{}]|:(?:[\s,\[\]{}]|$)|$))+", self.line[self.column :])
             if match is None:
                 break
             if words and self.row > row + 1:
@@ -390,7 +390,7 @@ class _Reader:
         """A plain scalar in block context, with its continuation lines."""
         if self.line[self.column] in _RESERVED:
             raise self.fail("a value may not begin with %s" % self.line[self.column])
-        pattern = re.compile(r"(?:[^\s#:]|:(?=\S)|(?<=\S)#| +(?![\s#:]|$))+")
+        pattern = re.compile(r"(?:[^\s#:]|:(?=\S)|(?<=\S)#| +(?![\s#]|:(?:\s|$)|$))+")
         text = ""
         blanks = 0
         while True:

@@ -121,6 +121,15 @@ def test_written_text() -> None:
     assert _yaml.dump(data) == ('a: "x"\nb:\n  - 1\n  - true\n  - null\n  - []\n  - {}\n"yes":\n  "c-d":\n    - - 1\n      - 2\n    - e: "f"\n      g: []\n')
 
 
+@pytest.mark.parametrize("text", ["a: ~ :1{~'-%\n", "a: :&l! :!}e*\n", "a:\n  0[u[] :l{.: 0\n", "[a :b, c]\n", "{a :b: c}\n"])
+def test_a_colon_within_words(text: str) -> None:
+    assert _yaml.load(text) == yaml.safe_load(text)
+
+
+def test_a_key_that_ends_its_line() -> None:
+    assert yaml.safe_load(_yaml.dump({"b\n": 1})) == _yaml.load(_yaml.dump({"b\n": 1})) == {"b\n": 1}
+
+
 def test_random_data_survives_every_style() -> None:
     source = random.Random(20260101)
     for _round in range(150):
