@@ -135,7 +135,7 @@ changes:
     - path: /run/rbln/validations/driver-ready
       act: written
 ansible_facts:
-  description: The proof again, as C(rbln_proof), and what it was made from, as C(rbln) and C(rbln_runtimes).
+  description: The proof again, as C(rbln_proof), and where the module does not fail what it was made from, as C(rbln) and C(rbln_runtimes).
   returned: always
   type: dict
 """
@@ -181,10 +181,12 @@ def main() -> None:
             "before": "".join("%s\n" % item["path"] for item in data["changes"] if item["act"] == "removed"),
             "after": "".join("%s\n" % item["path"] for item in data["changes"] if item["act"] != "removed"),
         },
-        "ansible_facts": dict({"rbln": seen.facts, "rbln_runtimes": seen.runtimes} if seen.facts else {}, rbln_proof=data),
+        "ansible_facts": {"rbln_proof": data},
     }
     if not data["passed"] and module.params["fail_on_blocking"]:
         module.fail_json(msg=proof.message(), **result)
+    if seen.facts:
+        result["ansible_facts"].update(rbln=seen.facts, rbln_runtimes=seen.runtimes)
     module.exit_json(**result)
 
 
