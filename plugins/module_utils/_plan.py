@@ -19,6 +19,8 @@ VALIDATOR_ROLE = "validator"
 ROLE_ORDER = (DRIVER_ROLE, TOOLKIT_ROLE, VALIDATOR_ROLE)
 
 DRIVER_STEP = "driver.install"
+# Looks without which an absent driver is not known to be absent.
+DRIVER_PROBES = ("module_loaded", "module_file", "dkms", "packages", "runfile_stamp")
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,15 @@ def _driver(draft: _Draft, wanted: t.Mapping[str, t.Any], facts: t.Mapping[str, 
             "Remove the driver container first, or set %s_driver_source: preinstalled." % prefix,
         )
         return False
+    hidden = [name for name in DRIVER_PROBES if facts["probes"].get(name, {}).get("state") in ("denied", "timeout", "failed")]
+    if present is None and hidden:
+        draft.stop(
+            "driver_unknown",
+            "Whether a driver is installed could not be found out: %s."
+            % "; ".join("%s %s" % (name, facts["probes"][name]["detail"] or facts["probes"][name]["state"]) for name in hidden),
+            "Give the user of the connection root by become, and run again.",
+        )
+        return False
     if installed and (not version or same_release(present, version)):
         if driver["version_loaded"] and driver["version_on_disk"] and not same_release(driver["version_loaded"], driver["version_on_disk"]):
             draft.caution(
@@ -204,7 +215,7 @@ def _toolkit(
 ) -> None:
     get = _short(wanted, prefix + "_container_toolkit")
     after = DRIVER_STEP if driver_pending else ""
-    if facts["npus"] and not _needs_driver(facts):
+    if not _needs_driver(facts):
         return
     if get("package"):
         have = {package["name"] for package in facts["driver"]["packages"] if package["state"] == "installed"}
@@ -295,17 +306,23 @@ def _runtimes(draft: _Draft, get: t.Callable[[str], t.Any], runtimes: t.Mapping[
 
 
 def _validator(draft: _Draft, wanted: t.Mapping[str, t.Any], observed: t.Mapping[str, t.Any], facts: t.Mapping[str, t.Any]) -> None:
-    if facts["npus"] and not _needs_driver(facts):
+    if not _needs_driver(facts):
         return
     markers = observed["markers"]
-    if draft.steps or not markers["current"]:
+    if draft.steps or not markers["current"] or not observed["passed"]:
         draft.step(
             id="validator.markers",
             role=VALIDATOR_ROLE,
             component="ready files",
             now=markers["present"],
             wanted="written when every blocking check passes",
-            reason="The host changes in this run." if draft.steps else "The ready files do not fit what was observed.",
+            reason=(
+                "The host changes in this run."
+                if draft.steps
+                else "A check has not passed."
+                if not observed["passed"]
+                else "The ready files do not fit what was observed."
+            ),
             after=draft.steps[-1].id if draft.steps else "",
         )
 

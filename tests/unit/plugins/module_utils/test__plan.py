@@ -29,6 +29,7 @@ def facts(**changes: t.Any) -> dict[str, t.Any]:
         "vendor": "rebellions",
         "npus": [npu()],
         "counts": {"functions": 1},
+        "probes": {},
         "driver": {"installed_via": "runfile", "root": "/", "version_on_disk": "3.2.2", "version_loaded": "3.2.2", "legacy": False, "packages": []},
         "kernel": {"running": "6.8.0-117-generic", "next_boot": "6.8.0-117-generic"},
         "os": {"id": "ubuntu", "version_id": "24.04", "base_id": "ubuntu", "base_version": "24.04"},
@@ -67,6 +68,7 @@ def observed(**changes: t.Any) -> dict[str, t.Any]:
         "cdi": {"state": "current", "changed": False},
         "host_tool": {"current": True, "sha256": "a", "wanted": "a"},
         "markers": {"current": True, "present": ["driver-ready", "toolkit-ready"]},
+        "passed": True,
     }
     return {**base, **changes}
 
@@ -260,3 +262,29 @@ def test_acts_of_the_schema_are_task_files_of_their_roles() -> None:
     acts = schema("plan.schema.json").schema["properties"]["acts"]["properties"]
     toolkit = acts["container_toolkit"]["items"]["enum"]
     assert toolkit and all((COLLECTION / "roles/rbln_container_toolkit/tasks" / (act + ".yml")).is_file() for act in toolkit)
+
+
+def test_w02_a_host_whose_checks_fail_is_proven_again_although_no_file_would_change() -> None:
+    found = draw({}, o=observed(passed=False, markers={"current": True, "present": []}))
+    assert ids(found) == ["validator.markers"]
+    assert found["steps"][0]["reason"] == "A check has not passed."
+
+
+def test_a_host_without_npus_that_is_let_pass_is_left_alone() -> None:
+    bare = facts(npus=[], counts={"functions": 0}, driver=no_driver())
+    seen = observed(
+        cdi={"state": "missing", "changed": True},
+        host_tool={"current": False, "sha256": None, "wanted": "a"},
+        markers={"current": False, "present": []},
+        passed=False,
+    )
+    found = draw({"rbln_preflight_no_npus": "warn", "rbln_preflight_unlisted": "ignore"}, bare, runtimes(runtime(changes=[CHANGE])), seen)
+    assert (ids(found), codes(found)) == ([], [])
+
+
+@pytest.mark.parametrize("state, stops", [("denied", ["driver_unknown"]), ("timeout", ["driver_unknown"]), ("failed", ["driver_unknown"]), ("absent", [])])
+def test_a_driver_that_could_not_be_looked_for_is_not_taken_for_absent(state: str, stops: list[str]) -> None:
+    hidden = facts(driver=no_driver(), probes={"module_file": {"state": state, "detail": ""}})
+    found = draw({"rbln_driver_source": "package", "rbln_driver_version": "3.2.2"}, hidden)
+    assert codes(found) == stops
+    assert ("driver.install" in ids(found)) is (not stops)
