@@ -53,24 +53,6 @@ def parse_dpkg_status(text: str, patterns: t.Sequence[str]) -> list[dict[str, st
     return found
 
 
-def parse_dpkg_list(text: str) -> list[dict[str, str]]:
-    """Rows of `dpkg -l` (also without a version): the same shape as parse_dpkg_status."""
-    states = {"i": "installed", "c": "config-files", "n": "not-installed", "U": "unpacked", "F": "half-configured", "H": "half-installed"}
-    found = []
-    for line in text.splitlines():
-        match = re.match(r"^[uihrp]([ncHUFWti])\S?\s+(\S+?)(?::\S+)?(?:\s+(\S+))?(?:\s+(\S+).*)?$", line)
-        if match:
-            found.append(
-                {
-                    "name": match.group(2),
-                    "version": match.group(3) or "",
-                    "state": states.get(match.group(1), "unknown"),
-                    "architecture": match.group(4) or "",
-                }
-            )
-    return found
-
-
 def parse_rpm_query(text: str, patterns: t.Sequence[str]) -> list[dict[str, str]]:
     """Lines `name TAB version-release TAB arch`: the same shape as parse_dpkg_status, state always installed."""
     matches = _matcher(patterns)

@@ -219,14 +219,13 @@ def _toolkit(
         return
     if get("package"):
         have = {package["name"] for package in facts["driver"]["packages"] if package["state"] == "installed"}
-        missing = [name for name in [get("package")] if name.split("=")[0] not in have]
-        if missing:
+        if get("package").split("=")[0] not in have:
             draft.step(
                 id="toolkit.package",
                 role=TOOLKIT_ROLE,
                 component="vendor package",
                 now=None,
-                wanted=missing[0],
+                wanted=get("package"),
                 reason="The package is not installed.",
                 after=after,
             )
@@ -309,6 +308,12 @@ def _validator(draft: _Draft, wanted: t.Mapping[str, t.Any], observed: t.Mapping
     if not _needs_driver(facts):
         return
     markers = observed["markers"]
+    if draft.steps:
+        reason = "The host changes in this run."
+    elif not observed["passed"]:
+        reason = "A check has not passed."
+    else:
+        reason = "The ready files do not fit what was observed."
     if draft.steps or not markers["current"] or not observed["passed"]:
         draft.step(
             id="validator.markers",
@@ -316,13 +321,7 @@ def _validator(draft: _Draft, wanted: t.Mapping[str, t.Any], observed: t.Mapping
             component="ready files",
             now=markers["present"],
             wanted="written when every blocking check passes",
-            reason=(
-                "The host changes in this run."
-                if draft.steps
-                else "A check has not passed."
-                if not observed["passed"]
-                else "The ready files do not fit what was observed."
-            ),
+            reason=reason,
             after=draft.steps[-1].id if draft.steps else "",
         )
 

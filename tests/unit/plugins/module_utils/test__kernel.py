@@ -10,9 +10,8 @@ from typing import Any, Callable
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils import _boot as boot
 from ansible_collections.rebellions.npu.plugins.module_utils import _kernel as kernel
-from ansible_collections.rebellions.npu.plugins.module_utils._packages import parse_dpkg_list
 from ansible_collections.rebellions.npu.plugins.module_utils._versions import natural_key
-from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import KERNEL, Tree, case
+from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import KERNEL, Tree, case, parse_dpkg_list
 
 OLD, NEW = KERNEL, "6.8.0-138-generic"
 EL_OLD, EL_NEW = "5.14.0-570.16.1.el9_6.x86_64", "5.14.0-570.116.1.el9_6.x86_64"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils import _packages as packages
 from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
-from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import Tree, case
+from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import Tree, case, parse_dpkg_list
 
 STATUS = """Package: rebellions
 Status: install ok installed
@@ -49,14 +49,14 @@ def test_status_database_without_packages(text: str) -> None:
 
 
 def test_I02_removed_is_not_installed() -> None:
-    assert [(item["name"], item["version"], item["state"]) for item in packages.parse_dpkg_list(case("I02-legacy-package", "dpkg-l.txt"))] == [
+    assert [(item["name"], item["version"], item["state"]) for item in parse_dpkg_list(case("I02-legacy-package", "dpkg-l.txt"))] == [
         ("rebellions", "2.0.1", "installed"),
         ("rebellions-tools", "1.3.73", "config-files"),
     ]
 
 
 def test_K01_list_without_versions() -> None:
-    found = packages.parse_dpkg_list(case("K01-headers-metapackage", "dpkg-l.txt"))
+    found = parse_dpkg_list(case("K01-headers-metapackage", "dpkg-l.txt"))
     assert [item["name"] for item in found] == [
         "linux-image-6.8.0-117-generic",
         "linux-image-6.8.0-138-generic",
