@@ -8,10 +8,12 @@ Every look ends as a Probe, so that absent, denied, timed out and failed are nev
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fnmatch
 import os
 import posixpath
+import signal
 import stat as stat_module
 import subprocess
 import time
@@ -27,6 +29,7 @@ FAILED = "failed"
 READ_LIMIT = 16 * 1024 * 1024
 SMALL_READ = 4096
 LINK_LIMIT = 40
+KILL_WAIT = 5.0
 
 
 @dataclass(frozen=True)
@@ -104,30 +107,57 @@ def _from_oserror(exc: OSError) -> Probe:
     return Probe(FAILED, None, os.strerror(exc.errno) if exc.errno else str(exc))
 
 
-def run_command(argv: t.Sequence[str], timeout: float, env: t.Optional[t.Mapping[str, str]] = None) -> Probe:
-    """Run `argv` with the C locale, no standard input and a time limit in seconds; Probe of Completed."""
+def run_command(
+    argv: t.Sequence[str],
+    timeout: float,
+    env: t.Optional[t.Mapping[str, str]] = None,
+    cwd: t.Optional[str] = None,
+    pass_fds: t.Sequence[int] = (),
+) -> Probe:
+    """Run `argv` with the C locale, no standard input and a time limit in seconds; Probe of Completed.
+
+    Past the limit the command and its children are killed. `pass_fds` are open descriptors that the command inherits.
+    """
     full_env = dict(os.environ)
     full_env.update({"LC_ALL": "C", "LANGUAGE": "C"})
     full_env["PATH"] = full_env.get("PATH", "") + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     full_env.update(env or {})
     try:
-        done = subprocess.run(  # pylint: disable=ansible-bad-function
+        # A session of its own, so that a limit ends the children too: apt's dpkg, an installer's make.
+        child = subprocess.Popen(  # pylint: disable=ansible-bad-function
             list(argv),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            timeout=timeout,
             env=full_env,
-            check=False,
+            cwd=cwd,
+            pass_fds=pass_fds,
+            start_new_session=True,
         )
-    except subprocess.TimeoutExpired:
-        return Probe(TIMEOUT, None, "%s gave no answer in %g s" % (argv[0], timeout))
     except OSError as exc:
         return _from_oserror(exc)
-    return Probe(
-        VALUE,
-        Completed(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")),
-    )
+    try:
+        out, err = child.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        return Probe(TIMEOUT, None, "%s gave no answer in %g s%s" % (argv[0], timeout, end_session(child)))
+    except BaseException:
+        end_session(child)
+        raise
+    return Probe(VALUE, Completed(child.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")))
+
+
+def end_session(child: "subprocess.Popen[bytes]") -> str:
+    """Kill a command with its children; what to add to a message when the kernel does not let go of it."""
+    with contextlib.suppress(OSError):
+        os.killpg(child.pid, signal.SIGKILL)
+    try:
+        child.communicate(timeout=KILL_WAIT)
+    except subprocess.TimeoutExpired:
+        for stream in (child.stdout, child.stderr):
+            if stream is not None:
+                stream.close()
+        return ", and process %d cannot be killed: it waits inside the kernel" % child.pid
+    return ""
 
 
 def _open_file(path: str, flags: int) -> int:
