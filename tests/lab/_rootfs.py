@@ -33,6 +33,7 @@ class Flavour(t.NamedTuple):
 FLAVOURS: dict[str, Flavour] = {
     "bookworm": Flavour("bookworm", (*_BASE, *_NODE)),
     "trixie": Flavour("trixie", (*_BASE, *_NODE, "containerd")),
+    "bookworm-dkms": Flavour("bookworm", (*_BASE, *_NODE, "dkms", "gcc", "make", "libc6-dev", "linux-headers-cloud-amd64")),
     "bookworm-containerd": Flavour("bookworm", (*_BASE, *_NODE, "containerd")),
     "trixie-engines": Flavour("trixie", (*_BASE, *_NODE, "containerd", "docker.io", "docker-cli", "podman")),
 }

@@ -26,6 +26,7 @@ KINDS: dict[str, Kind] = {
     "containerd2": Kind("bookworm", "3", True, True, "Debian 12, containerd 2.x, CDI on by default"),
     "containerd17": Kind("trixie", "2", False, True, "Debian 13, its containerd 1.7, CDI off"),
     "containerd16": Kind("bookworm-containerd", "2", False, True, "Debian 12, its containerd 1.6, no CDI"),
+    "dkms": Kind("bookworm-dkms", "3", True, True, "containerd2 with dkms, gcc and the headers of Debian's own cloud kernel"),
     "engines": Kind("trixie-engines", "2", False, False, "Debian 13, its docker and podman"),
 }
 HOSTS: dict[str, str] = {"npu-a": "containerd2", "npu-b": "containerd17", "npu-c": "containerd16", "npu-d": "engines"}

@@ -2,25 +2,28 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The stand-in driver and toolkit as users get them: debs, an apt repository of them, and self-extracting runfiles.
 
-The real inner package names are not public; those here are ours. Everything is written without tools, the same bytes each time.
+The real inner package names are not public; those here are ours. Everything but the signatures is written without tools, the same bytes each time.
 """
 
 from __future__ import annotations
 
 import gzip
 import hashlib
-import io
-import tarfile
 import typing as t
 from pathlib import Path
 
 from .._image import Entry, tar_of
+from .dkms import source
 from .elf import kernel_module, shared_object
+from .repository import Signer, flat, signed
 
 FILES = Path(__file__).resolve().parent / "files"
 VERSIONS = ("3.2.2", "3.4.0")
 # Installs its tools and libraries, then fails where a module build fails.
 BROKEN_VERSION = "3.4.1"
+# Builds and loads, but every device comes up with status 3 (FAULT).
+FAULTY_VERSION = "3.4.2"
+ALL_VERSIONS = (*VERSIONS, BROKEN_VERSION, FAULTY_VERSION)
 # The last release that was one package of that name.
 LEGACY_VERSION = "2.1.0"
 TOOLKIT_VERSION = "0.2.3"
@@ -35,7 +38,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
 LOAD_UNIT = """[Unit]
 Description=Stand-in for loading the rebellions module at boot
 DefaultDependencies=no
-After=npu-lab-hardware.service
+After=npu-lab-hardware.service systemd-modules-load.service
 Before=sysinit.target
 
 [Service]
@@ -56,31 +59,6 @@ Restart=on-failure
 [Install]
 WantedBy=multi-user.target
 """
-KMD_POSTINST = """#!/bin/sh
-set -e
-[ "$1" = configure ] || exit 0
-kernel=$(uname -r)
-echo "Building module for $kernel"
-@FAIL@
-mkdir -p "/lib/modules/$kernel/updates/dkms"
-cp /usr/lib/rbln-standin/rebellions.ko "/lib/modules/$kernel/updates/dkms/rebellions.ko"
-touch "/lib/modules/$kernel/modules.order" "/lib/modules/$kernel/modules.builtin"
-depmod -a "$kernel" 2>/dev/null
-[ ! -d /run/systemd/system ] || systemctl daemon-reload
-systemctl enable -q rbln-standin-load.service
-if [ -d /run/systemd/system ]; then modprobe -r rebellions && modprobe rebellions || echo "rebellions is in use: version @VERSION@ is loaded after a reboot"; fi
-"""
-KMD_FAIL = """echo "Error! Bad return status for module build on kernel: $kernel (x86_64)" >&2
-echo "Consult /var/lib/dkms/rebellions/@VERSION@/build/make.log for more information." >&2
-exit 10"""
-KMD_PRERM = """#!/bin/sh
-set -e
-[ "$1" = remove ] || exit 0
-if [ -d /run/systemd/system ]; then modprobe -r rebellions || { echo "rebellions is in use: stop what holds it first" >&2; exit 1; }; fi
-systemctl disable -q rbln-standin-load.service || true
-rm -f "/lib/modules/$(uname -r)/updates/dkms/rebellions.ko"
-depmod -a 2>/dev/null || true
-"""
 TOOLS_POSTINST = """#!/bin/sh
 set -e
 [ "$1" = configure ] || exit 0
@@ -95,41 +73,11 @@ set -e
 systemctl disable -q rbln-smd.service || true
 """
 LDCONFIG = "#!/bin/sh\nldconfig\n"
-RUNFILE = """#!/bin/sh
-# Stand-in for the driver's runfile, version @VERSION@. The real one's flags are not public; these are ours.
-set -eu
-version=@VERSION@
-usage() { echo "usage: ${0##*/} [--silent] | --uninstall | --extract DIR | --version"; }
-unpack() { mkdir -p "$1"; tail -n +@LINE@ "$0" | tar -xzf - -C "$1"; }
-packages="rebellions-kmd rebellions-fw rbln-tools librbln"
-act=install
-while [ $# -gt 0 ]; do
-    case $1 in
-    --silent | -s) ;;
-    --uninstall) act=uninstall ;;
-    --extract) act=extract; shift; [ $# -gt 0 ] || { usage >&2; exit 2; }; target=$1 ;;
-    --version) echo "rebellions $version"; exit 0 ;;
-    --help | -h) usage; exit 0 ;;
-    *) usage >&2; exit 2 ;;
-    esac
-    shift
-done
-if [ $act = extract ]; then unpack "$target"; exit 0; fi
-[ "$(id -u)" = 0 ] || { echo "rebellions $version: run as root" >&2; exit 1; }
-[ "$(uname -m)" = x86_64 ] || { echo "rebellions $version: for x86_64 only" >&2; exit 1; }
-export DEBIAN_FRONTEND=noninteractive
-if [ $act = uninstall ]; then
-    present=$(dpkg-query -W -f '${Package} ${db:Status-Abbrev}\\n' $packages 2>/dev/null | awk '$2 != "un" {print $1}')
-    [ -z "$present" ] || dpkg --purge $present
-    echo "rebellions $version: removed"
-    exit 0
-fi
-work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
-unpack "$work"
-dpkg -i "$work"/*.deb
-echo "rebellions $version: installed"
-exit 0
+UDEV_RULES = """# Stand-in for the driver's udev rules.
+SUBSYSTEM=="rebellions", KERNEL=="rbln[0-9]*", MODE="0666"
+KERNEL=="rsd[0-9]*", MODE="0666"
 """
+MODULES_LOAD = "etc/modules-load.d/rebellions.conf"
 
 
 def _control(fields: t.Mapping[str, str]) -> str:
@@ -161,10 +109,19 @@ def _fields(name: str, version: str, text: str, **more: str) -> dict[str, str]:
 
 
 def _text(name: str, version: str) -> bytes:
-    return (FILES / name).read_text().replace("@VERSION@", version).encode()
+    words = {
+        "@VERSION@": version,
+        "@STATUS@": "3" if version == FAULTY_VERSION else "0",
+        "@BUILDS@": "false" if version == BROKEN_VERSION else "true",
+    }
+    text = (FILES / name).read_text()
+    for word, value in words.items():
+        text = text.replace(word, value)
+    return text.encode()
 
 
 def _kmd(version: str) -> tuple[dict[str, Entry], dict[str, str]]:
+    """Files of the kernel driver, and its maintainer scripts; its one conffile is MODULES_LOAD."""
     module = kernel_module(
         {
             "version": version,
@@ -178,21 +135,21 @@ def _kmd(version: str) -> tuple[dict[str, Entry], dict[str, str]]:
     entries = {
         "usr/lib/rbln-standin/kmod": Entry(_text("kmod.sh", version)),
         "usr/lib/rbln-standin/rebellions.ko": Entry(module, mode=0o644),
-        "usr/lib/modprobe.d/rbln-standin.conf": Entry(
-            b"install rebellions /usr/lib/rbln-standin/kmod load\nremove rebellions /usr/lib/rbln-standin/kmod unload\n", mode=0o644
-        ),
         "usr/lib/systemd/system/rbln-standin-load.service": Entry(LOAD_UNIT.encode(), mode=0o644),
+        "usr/lib/udev/rules.d/70-rebellions.rules": Entry(UDEV_RULES.encode(), mode=0o644),
+        MODULES_LOAD: Entry(b"rebellions\n", mode=0o644),
     }
-    fail = KMD_FAIL if version == BROKEN_VERSION else ":"
-    scripts = {"postinst": KMD_POSTINST.replace("@FAIL@", fail).replace("@VERSION@", version), "prerm": KMD_PRERM}
-    return entries, scripts
+    texts = source(version, version != BROKEN_VERSION, 3 if version == FAULTY_VERSION else 0)
+    entries.update({"usr/src/rebellions-%s/%s" % (version, name): Entry(text.encode(), mode=0o644) for name, text in texts.items()})
+    return entries, {name: _text("kmd-%s.sh" % name, version).decode() for name in ("postinst", "prerm")}
 
 
 def _tools(version: str) -> dict[str, Entry]:
     return {
         "usr/bin/rbln-smi": Entry(_text("rbln-smi.sh", version)),
         "usr/bin/rbln-stat": Entry(target="rbln-smi"),
-        "usr/bin/rbln-smd": Entry(b"#!/bin/sh\n# Stand-in for the management daemon: it runs, and does nothing.\nexec sleep infinity\n"),
+        "usr/bin/rbln-smd": Entry(_text("rbln-smd.sh", version)),
+        "usr/bin/rbln-flash": Entry(_text("rbln-flash.sh", version)),
         "usr/lib/systemd/system/rbln-smd.service": Entry(DAEMON_UNIT.encode(), mode=0o644),
     }
 
@@ -210,7 +167,8 @@ def _libraries(version: str) -> dict[str, Entry]:
 
 
 def _firmware(version: str) -> dict[str, Entry]:
-    return {"usr/lib/firmware/rebellions/ca22.bin": Entry(("stand-in firmware %s\n" % version).encode(), mode=0o644)}
+    image = Entry(("stand-in firmware %s\n" % version).encode(), mode=0o644)
+    return {"usr/lib/firmware/rebellions/%s.bin" % card: image for card in ("ca22", "ca25", "cr13")}
 
 
 def driver_debs(version: str) -> dict[str, bytes]:
@@ -218,7 +176,9 @@ def driver_debs(version: str) -> dict[str, bytes]:
     depends = "(= %s)" % version
     kmd, scripts = _kmd(version)
     made = {
-        "rebellions-kmd": deb(_fields("rebellions-kmd", version, "Rebellions kernel driver", Depends="kmod", Conflicts="rebellions"), kmd, scripts),
+        "rebellions-kmd": deb(
+            _fields("rebellions-kmd", version, "Rebellions kernel driver", Depends="kmod", Conflicts="rebellions"), kmd, scripts, ["/" + MODULES_LOAD]
+        ),
         "rebellions-fw": deb(_fields("rebellions-fw", version, "Rebellions firmware"), _firmware(version), {}),
         "rbln-tools": deb(
             _fields("rbln-tools", version, "Rebellions tools", Depends="librbln " + depends, Conflicts="rebellions"),
@@ -246,10 +206,12 @@ def legacy_deb(version: str = LEGACY_VERSION) -> dict[str, bytes]:
     """The single package `rebellions` of the releases before 3.0."""
     kmd, scripts = _kmd(version)
     entries = {**kmd, **_tools(version), **_libraries(version), **_firmware(version)}
-    postinst = scripts["postinst"] + "ldconfig\n" + TOOLS_POSTINST.split("\n", 3)[3]
-    prerm = TOOLS_PRERM + scripts["prerm"].split("\n", 3)[3]
+    both = "#!/bin/sh\nset -e\n(%s)\n(%s)\n"
+    postinst = both % (scripts["postinst"], "ldconfig\n" + TOOLS_POSTINST)
+    prerm = both % (TOOLS_PRERM, scripts["prerm"])
     fields = _fields("rebellions", version, "Rebellions driver", Depends="kmod")
-    return {"rebellions_%s_amd64.deb" % version: deb(fields, entries, {"postinst": postinst, "prerm": prerm})}
+    made = deb(fields, entries, {"postinst": postinst, "prerm": prerm}, ["/" + MODULES_LOAD])
+    return {"rebellions_%s_amd64.deb" % version: made}
 
 
 def toolkit_deb(version: str = TOOLKIT_VERSION) -> dict[str, bytes]:
@@ -272,45 +234,28 @@ def toolkit_deb(version: str = TOOLKIT_VERSION) -> dict[str, bytes]:
 def runfile(version: str) -> bytes:
     """`rebellions-x86_64-VERSION.run`: a shell head and a gzipped tar of the four driver packages."""
     packages = {name: Entry(data, mode=0o644) for name, data in driver_debs(version).items() if not name.startswith("rebellions-driver_")}
-    head = RUNFILE.replace("@VERSION@", version)
+    head = _text("runfile.sh", version).decode()
     head = head.replace("@LINE@", str(head.count("\n") + 1))
     return head.encode() + gzip.compress(tar_of(packages), mtime=0)
 
 
-def _member(package: bytes, wanted: str) -> bytes:
-    at = 8
-    while at < len(package):
-        name, size = package[at : at + 16].strip().decode(), int(package[at + 48 : at + 58])
-        if name == wanted:
-            return package[at + 60 : at + 60 + size]
-        at += 60 + size + size % 2
-    raise ValueError("no %s in the package" % wanted)
-
-
-def repository(packages: t.Mapping[str, bytes]) -> dict[str, bytes]:
-    """A flat, unsigned apt repository: `deb [trusted=yes] file:DIR ./`."""
-    index = ""
-    for name, data in sorted(packages.items()):
-        with tarfile.open(fileobj=io.BytesIO(gzip.decompress(_member(data, "control.tar.gz")))) as archive:
-            member = archive.extractfile("./control")
-            assert member is not None
-            index += member.read().decode() + "Filename: ./%s\nSize: %d\nSHA256: %s\n\n" % (name, len(data), hashlib.sha256(data).hexdigest())
-    raw = index.encode()
-    release = "Suite: ./\nArchitectures: amd64\nDate: Thu, 01 Jan 2026 00:00:00 UTC\nSHA256:\n %s %d Packages\n" % (hashlib.sha256(raw).hexdigest(), len(raw))
-    return {**packages, "Packages": raw, "Release": release.encode()}
-
-
 def write(home: Path) -> None:
-    """Lay out apt/ (repository), run/ (runfiles) and SHA256SUMS below home."""
+    """Lay the payload out below home (standins/README.md says what it is); all but the key and its signatures is the same each time."""
     packages: dict[str, bytes] = {**legacy_deb(), **toolkit_deb()}
-    files: dict[str, bytes] = {}
-    for version in (*VERSIONS, BROKEN_VERSION):
-        packages.update(driver_debs(version))
-        files["run/rebellions-x86_64-%s.run" % version] = runfile(version)
-    files.update({"apt/" + name: data for name, data in repository(packages).items()})
+    files: dict[str, bytes] = {"fault": _text("fault.sh", "")}
+    with Signer() as signer:
+        for version in ALL_VERSIONS:
+            packages.update(driver_debs(version))
+            name = "run/rebellions-x86_64-%s.run" % version
+            files[name] = runfile(version)
+            files[name + ".asc"] = signer.detached(files[name])
+        files["keys/rebellions.asc"], files["keys/rebellions.gpg"] = signer.public(armored=True), signer.public(armored=False)
+        index = flat(packages)
+        for folder, made in (("apt", index), ("apt-signed", signed(index, signer))):
+            files.update({"%s/%s" % (folder, name): data for name, data in {**packages, **made}.items()})
     for name, data in files.items():
         path = home / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-        path.chmod(0o755 if name.endswith(".run") else 0o644)
+        path.chmod(0o755 if name.endswith(".run") or name == "fault" else 0o644)
     (home / "SHA256SUMS").write_text("".join("%s  %s\n" % (hashlib.sha256(data).hexdigest(), name) for name, data in sorted(files.items())))

@@ -3,15 +3,24 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Stand-in for rbln-smi @VERSION@: tells what /sys/class/rebellions says, in the shape that public programs parse.
 # Faults are files in /run/npu-lab/fault: smi-hang (seconds), smi-exit (code), smi-noise (text before the JSON),
-# smi-truncate, smi-collapse (every npu is 0), smi-word-rblnN (status word), smi-missing-rblnN, smi-kmd (version).
+# smi-truncate, smi-collapse (every npu is 0), smi-word-rblnN (status word), smi-missing-rblnN, smi-kmd (version),
+# smi-contexts (the JSON array of contexts).
 class=/sys/class/rebellions fault=/run/npu-lab/fault
 groups="" json=""
+content() { cat "$1" 2>/dev/null || echo "$2"; }
+node() { [ -e "/dev/$1" ] || mknod -m 666 "/dev/$1" c "${2%:*}" "${2#*:}"; }
+if [ "${1:-}" = mknod ]; then
+	[ -e "$class/rbln0" ] || { echo "rbln-smi: no device" >&2; exit 1; }
+	for path in "$class"/rbln[0-9]*; do node "${path##*/}" "$(cat "$path/dev")" || exit 1; done
+	node rsd0 "$(content /sys/class/misc/rsd0/dev 1:8)"
+	exit
+fi
 for arg; do
 	case $arg in
 	--version | -V) echo "rbln-smi @VERSION@"; exit 0 ;;
 	-j) json=1 ;;
 	-g) groups=1 ;;
-	-h | --help) echo "usage: rbln-smi [-g] [-j] [--version]"; exit 0 ;;
+	-h | --help) echo "usage: rbln-smi [-g] [-j] [--version] | mknod"; exit 0 ;;
 	*) echo "rbln-smi: unknown argument $arg" >&2; exit 2 ;;
 	esac
 done
@@ -43,7 +52,7 @@ report() {
 		printf '      "temperature": "30C",\n      "card_power": "19200000uW",\n      "pstate": "P14",\n'
 		printf '      "memory": {"used": "%s", "total": "%s"},\n      "util": "0.0",\n      "board_info": "rev 1",\n      "location": %s\n    }' "$(of "$name" dram_used)" "$(of "$name" dram_total)" "$n"
 	done
-	printf '\n  ],\n  "contexts": []\n}\n'
+	printf '\n  ],\n  "contexts": %s\n}\n' "$(content $fault/smi-contexts '[]')"
 }
 
 if [ -n "$json" ]; then
