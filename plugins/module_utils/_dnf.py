@@ -1,0 +1,241 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""RPM packages: dnf 4 and dnf 5, versionlock and rpm. What dnf would do is read from the table it shows before it asks."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import typing as t
+from dataclasses import replace
+
+from ._dnf_output import REMEDIES, parse_locks, parse_transaction
+from ._inuse import find_open
+from ._model import NpuError
+from ._package_base import DOWNGRADE, QUERY_SECONDS, REINSTALL, UPGRADE, Change, PackageManager, last_lines
+from ._versions import natural_key
+
+CACHES = ("/var/cache/dnf", "/var/cache/libdnf5")
+LOCKS = (
+    "/var/lib/rpm/.rpm.lock",
+    "/usr/lib/sysimage/rpm/.rpm.lock",
+    "/usr/share/rpm/.rpm.lock",
+    "/run/dnf.pid",
+    "/var/run/dnf.pid",
+    "/run/dnf/rpmtransaction.lock",
+)
+EVR = "%|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}"
+QUERY = "%{NAME}\\t" + EVR + "\\t%{ARCH}\\n"
+# More than one version of these is meant to be installed.
+MANY = re.compile(r"^(kernel|gpg-pubkey|installonlypkg)")
+OPTIONS = ("-y", "--setopt=install_weak_deps=False", "--setopt=clean_requirements_on_remove=False", "--setopt=retries=2", "--setopt=timeout=30")
+NAME = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9+._:~^-]*$")
+
+
+class Dnf(PackageManager):
+    """The packages of a host of the RHEL family. A version is joined to its name by -, as in rebuilt-3.4.0-1.el9."""
+
+    format = "rpm"
+    remedies = REMEDIES
+    name_pattern = NAME
+
+    def simulate(
+        self,
+        install: t.Sequence[str] = (),
+        files: t.Sequence[str] = (),
+        remove: t.Sequence[str] = (),
+        allow_downgrade: bool = False,
+        allow_held: bool = False,
+    ) -> t.List[Change]:
+        changes: t.List[Change] = []
+        for argv in self._transactions(install, files, remove, allow_held):
+            done = self.ask([*argv, "--assumeno"], self.timeout)
+            said = done.out + "\n" + done.err
+            found = parse_transaction(done.out)
+            if done.rc != 0 and not (found and re.search(r"Operation aborted", said)):
+                raise self.failure([*argv, "--assumeno"], done)
+            changes += [change for change in found if change.name not in {known.name for known in changes}]
+        changes = self._with_old(changes)
+        lower = [str(change) for change in changes if change.act == DOWNGRADE]
+        if lower and not allow_downgrade:
+            raise NpuError("This would %s." % ", ".join(lower), "Allow the older version, or ask for one that is not older.")
+        return changes
+
+    def apply(
+        self,
+        install: t.Sequence[str] = (),
+        files: t.Sequence[str] = (),
+        remove: t.Sequence[str] = (),
+        allow_downgrade: bool = False,
+        allow_held: bool = False,
+        purge: bool = True,
+    ) -> str:
+        changes = self.simulate(install, files, remove, allow_downgrade, allow_held)
+        if not changes:
+            return ""
+        names = {change.name for change in changes}
+        locked = [name for name in self._locks() if name in names] if allow_held else []
+        self._lock("delete", locked)
+        said = ""
+        try:
+            for argv in self._transactions(install, files, remove, False):
+                done = self.change(argv)
+                said += done.out + "\n" + done.err
+                if done.rc != 0:
+                    raise self.failure(argv, done)
+        finally:
+            # A lock names a version: what is still installed is locked at the one it has now.
+            self._lock("add", [name for name in locked if name in self._installed(locked)])
+        return last_lines(said)
+
+    def _transactions(self, install: t.Sequence[str], files: t.Sequence[str], remove: t.Sequence[str], allow_held: bool) -> t.List[t.List[str]]:
+        """Command lines for the request. A removal that goes with an install comes after it, what conflicts being erased by the install itself."""
+        self.check_names([*install, *remove])
+        for path in files:
+            self.describe(path)
+        base = ["dnf", *OPTIONS, *(["--disableplugin=versionlock"] if allow_held and self._has_lock_plugin() else [])]
+        found = []
+        if install or files:
+            # The digests of the files were verified; what comes from a repository is still held to its key.
+            local = ["--setopt=localpkg_gpgcheck=0"] if files else []
+            found.append([*base, *local, *(["--allowerasing"] if remove else []), "install", *files, *install])
+        present = self._installed(remove)
+        gone = [name for name in remove if name in present]
+        if gone:
+            found.append([*base, "remove", *gone])
+        return found
+
+    def _has_lock_plugin(self) -> bool:
+        return any(self.host.exists(path) for path in ("/etc/dnf/plugins/versionlock.conf",))
+
+    def _query(self, names: t.Sequence[str]) -> t.List[t.List[str]]:
+        """[name, version, architecture] of installed packages; all of them without names."""
+        argv = ["rpm", "-q" if names else "-qa", "--qf", QUERY, *names]
+        done = self.ask(argv)
+        rows = [line.split("\t") for line in done.out.splitlines()]
+        # rpm -q counts the names that are not installed in its exit code.
+        if done.rc != 0 and (not names or re.search(r"^error:", done.err, re.MULTILINE)):
+            raise self.failure(argv, done)
+        return [row for row in rows if len(row) == 3]
+
+    def _installed(self, names: t.Sequence[str]) -> t.Dict[str, str]:
+        return {row[0]: row[1] for row in self._query(names)} if names else {}
+
+    def _with_old(self, changes: t.Sequence[Change]) -> t.List[Change]:
+        unknown = sorted({change.name for change in changes if change.old is None and change.act in (UPGRADE, DOWNGRADE, REINSTALL)})
+        versions = self._installed(unknown)
+        return [replace(change, old=versions[change.name]) if change.old is None and change.name in versions else change for change in changes]
+
+    def repair(self, removable: t.Sequence[str] = ()) -> bool:
+        if not self.unfinished():
+            return False
+        argv = ["dnf", *OPTIONS, "remove", "--duplicates"]
+        done = self.change(argv, self.repair_seconds)
+        if done.rc != 0:
+            raise self.failure(argv, done)
+        return True
+
+    def unfinished(self) -> t.List[str]:
+        seen: t.Set[t.Tuple[str, str]] = set()
+        twice = set()
+        for name, _version, architecture in self._query(()):
+            if (name, architecture) in seen and not MANY.match(name):
+                twice.add(name)
+            seen.add((name, architecture))
+        return sorted(twice)
+
+    def download(self, names: t.Sequence[str], directory: str) -> t.List[str]:
+        self.check_names(names)
+        versions = self._installed([name for name in names])
+        exact = ["%s-%s" % (name, versions[name]) if name in versions else name for name in names]
+        cached = [path for path in map(self._cached, exact) if path]
+        missing = [name for name in exact if not self._cached(name)]
+        paths = self.copy_into(directory, cached)
+        if missing:
+            before = set(self.host.glob(directory, "*.rpm"))
+            argv = ["dnf", *OPTIONS, "download", "--destdir", directory, *missing]
+            done = self.change(argv)
+            got = [path for path in self.host.glob(directory, "*.rpm") if path not in before]
+            labels = {self._label(path, epoch) for path in got for epoch in (True, False)}
+            if done.rc != 0 or not all(name in labels or not re.search(r"-[^-]+-[^-]+$", name) for name in missing):
+                error = self.failure(argv, done)
+                raise NpuError("%s cannot be downloaded. %s" % (", ".join(missing), error.message), error.next_step)
+            paths += got
+        return paths
+
+    def _label(self, path: str, epoch: bool) -> str:
+        found = self.describe(path)
+        version = found["version"] if epoch else re.sub(r"^[0-9]+:", "", found["version"])
+        return "%s-%s" % (found["name"], version)
+
+    def _cached(self, label: str) -> str:
+        """Path of that very package in dnf's cache, or empty."""
+        wanted = re.sub(r"-[0-9]+:", "-", label)
+        for base in CACHES:
+            for folder in self.host.listdir(base).get([]):
+                for path in self.host.glob(posixpath.join(base, folder, "packages"), wanted + ".*.rpm"):
+                    try:
+                        if self._label(path, False) == wanted:
+                            return path
+                    except NpuError:
+                        continue
+        return ""
+
+    def _locks(self) -> t.List[str]:
+        """Locked names; none when the plugin is missing, because then nothing is locked."""
+        done = self.ask(["dnf", "-q", "versionlock", "list"])
+        return parse_locks(done.out) if done.rc == 0 else []
+
+    def held(self) -> t.List[str]:
+        return self._locks()
+
+    def hold(self, names: t.Sequence[str]) -> t.List[str]:
+        held = set(self._locks())
+        return self._lock("add", [name for name in names if name not in held])
+
+    def unhold(self, names: t.Sequence[str]) -> t.List[str]:
+        held = set(self._locks())
+        return self._lock("delete", [name for name in names if name in held])
+
+    def _lock(self, act: str, names: t.Sequence[str]) -> t.List[str]:
+        self.check_names(names)
+        if names:
+            argv = ["dnf", "-y", "-q", "versionlock", act, *names]
+            done = self.change(argv, QUERY_SECONDS)
+            if done.rc != 0:
+                raise self.failure(argv, done)
+        return sorted(names)
+
+    def available(self, name: str) -> t.List[str]:
+        self.check_names([name])
+        argv = ["dnf", "-q", "repoquery", "--showduplicates", "--qf", "%{name}\\t%{evr}\\t%{arch}\\n", name]
+        done = self.ask(argv)
+        if done.rc != 0:
+            raise self.failure(argv, done)
+        rows = [line.split("\t") for line in done.out.splitlines()]
+        found = {row[1] for row in rows if len(row) == 3 and row[0] == name and row[2] != "src"}
+        return sorted(found, key=natural_key, reverse=True)
+
+    def describe(self, path: str) -> t.Dict[str, str]:
+        argv = ["rpm", "-qp", "--nosignature", "--qf", QUERY, path]
+        done = self.ask(argv)
+        parts = done.out.strip().split("\t")
+        if done.rc != 0 or len(parts) != 3:
+            raise self.failure(argv, done)
+        return {"name": parts[0], "version": parts[1], "architecture": parts[2]}
+
+    def refresh(self, source: str = "") -> None:
+        argv = ["dnf", *OPTIONS, *(["--disablerepo=*", "--enablerepo=" + source] if source else []), "--refresh", "makecache"]
+        done = self.change(argv)
+        if done.rc != 0:
+            raise self.failure(argv, done)
+
+    def busy(self) -> str:
+        holders = find_open(self.host, LOCKS)
+        named = {"%s (pid %d)" % (holder.name, holder.pid or 0) for holder in holders}
+        for path in ("/run/dnf.pid", "/var/run/dnf.pid", "/var/cache/dnf/metadata_lock.pid"):
+            pid = self.host.read_text(path, 64).get("").strip()
+            if pid.isdigit() and self.host.exists("/proc/" + pid):
+                named.add("%s (pid %s)" % (self.host.read_text("/proc/%s/comm" % pid, 64).get("a process").strip(), pid))
+        return ", ".join(sorted(named))

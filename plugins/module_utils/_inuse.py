@@ -1,0 +1,263 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who uses the NPUs of a host: open handles, mapped memory, contexts of the management tool, containers, virtual machines.
+
+A look that was denied is never taken for nobody.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import typing as t
+from dataclasses import dataclass, replace
+
+from ._host import DENIED, VALUE, Host, Probe
+from ._vendor import VendorProfile
+
+PROCESS = "process"
+CONTEXT = "context"
+CONTAINER = "container"
+VM = "vm"
+
+SHOWN = 8
+COMM_LENGTH = 15
+CAP_SYS_RAWIO = 17
+
+_CONTAINER_ID = re.compile(r"(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])")
+_SERVICE = re.compile(r"([^/:]+\.service)(?=/|$)")
+_MACHINE = re.compile(r"/(machine-[^/]+\.scope)")
+
+
+@dataclass(frozen=True)
+class Holder:
+    """One user of NPUs.
+
+    `kind` is process, context, container or vm; `pid` is None when only the management tool or nobody knows it; `name` is the program without
+    its arguments; `nodes` are names below /dev; `container` is the container's id; `unit` is the systemd unit, both empty when there is none.
+    """
+
+    kind: str
+    pid: t.Optional[int]
+    name: str
+    nodes: t.Tuple[str, ...] = ()
+    container: str = ""
+    unit: str = ""
+
+    def to_dict(self) -> t.Dict[str, t.Any]:
+        return {"kind": self.kind, "pid": self.pid, "name": self.name, "nodes": list(self.nodes), "container": self.container, "unit": self.unit}
+
+
+class _Processes:
+    """/proc of a host. A process that ends meanwhile is left out; one that may not be looked at is counted."""
+
+    def __init__(self, host: Host) -> None:
+        self.base = host.real("/proc")
+        self.listed = host.listdir("/proc")
+        self.pids = sorted(int(name) for name in self.listed.get([]) if name.isdigit())
+        self.denied = 0
+
+    def open_files(self, pid: int) -> t.List[str]:
+        """What the descriptors of a process lead to, as the kernel writes it. Links are read and nothing is opened: no driver notices."""
+        path = "%s/%d/fd" % (self.base, pid)
+        found = []
+        try:
+            for name in os.listdir(path):
+                try:
+                    found.append(os.readlink("%s/%s" % (path, name)))
+                except FileNotFoundError:
+                    continue
+        except PermissionError:
+            self.denied += 1
+        except OSError:
+            pass
+        return found
+
+    def text(self, pid: int, name: str) -> str:
+        """A small file of a process; empty when the process is gone or does not show it."""
+        try:
+            with open("%s/%d/%s" % (self.base, pid, name), "rb") as stream:
+                return stream.read().decode("utf-8", "replace")
+        except OSError:
+            return ""
+
+    def name(self, pid: int) -> str:
+        """The program: what the kernel shows, which holds no arguments, and in full when the executable begins with it."""
+        comm = self.text(pid, "comm").strip()
+        if len(comm) >= COMM_LENGTH or not comm:
+            try:
+                program = posixpath.basename(os.readlink("%s/%d/exe" % (self.base, pid)))
+            except OSError:
+                program = ""
+            if program.startswith(comm):
+                return program or "?"
+        return comm
+
+    def devices(self, pid: int) -> t.List[str]:
+        """Names in the /dev that a process sees; empty when that cannot be read."""
+        try:
+            return os.listdir("%s/%d/root/dev" % (self.base, pid))
+        except OSError:
+            return []
+
+    def privileged(self, pid: int) -> bool:
+        """True for a process that may be given every device of the host: it sees the nodes of all NPUs and need not use one."""
+        match = re.search(r"^CapBnd:\s*([0-9a-fA-F]+)", self.text(pid, "status"), re.MULTILINE)
+        return bool(match and int(match.group(1), 16) >> CAP_SYS_RAWIO & 1)
+
+
+def _node_matcher(profile: VendorProfile, host: Host) -> t.Callable[[str], str]:
+    """A function from the target of a descriptor to the name of the NPU's node below /dev, empty for anything else."""
+    own = re.compile(
+        "^/?(?:dev/)?((?:%s)(?:0|[1-9][0-9]*))(?: \\(deleted\\))?$"
+        % "|".join(re.escape(prefix) for prefix in (profile.device_prefix, profile.group_prefix, profile.storage_prefix))
+    )
+    vfio = _vfio_nodes(profile, host)
+
+    def match(target: str) -> str:
+        found = own.match(target)
+        if found:
+            return found.group(1)
+        if "vfio/" in target:
+            node = target.partition("vfio/")[2].partition(" ")[0]
+            return "vfio/" + node if node in vfio else ""
+        return ""
+
+    return match
+
+
+def _vfio_nodes(profile: VendorProfile, host: Host) -> t.Set[str]:
+    """Names below /dev/vfio that give access to the vendor's functions: IOMMU groups, and devices/vfioN of newer kernels."""
+    found = set()
+    for path in host.glob("/sys/bus/pci/devices", "*:*"):
+        if host.read_text(path + "/vendor", 64).get("").strip().lower() != "0x" + profile.pci_vendor:
+            continue
+        group = posixpath.basename(host.readlink(path + "/iommu_group").get(""))
+        if group:
+            found.add(group)
+        found.update("devices/" + posixpath.basename(entry) for entry in host.glob(path + "/vfio-dev", "vfio*"))
+    return found
+
+
+def _mapped(text: str, match: t.Callable[[str], str]) -> t.Set[str]:
+    """Nodes in the text of /proc/PID/maps: the path is what follows the inode, and may hold spaces."""
+    found = set()
+    for line in text.splitlines():
+        parts = line.split(None, 5)
+        if len(parts) == 6 and "/" in parts[5]:
+            found.add(match(parts[5]))
+    return found - {""}
+
+
+def container_of(cgroups: str) -> str:
+    """The id of the container in the text of /proc/PID/cgroup: docker, containerd, CRI-O and podman write 64 hexadecimal digits. Else empty."""
+    found = _CONTAINER_ID.findall(cgroups)
+    return found[-1] if found else ""
+
+
+def unit_of(cgroups: str) -> str:
+    """The innermost systemd service in the text of /proc/PID/cgroup, or the scope of a virtual machine; empty when there is none."""
+    services = _SERVICE.findall(cgroups)
+    machine = _MACHINE.search(cgroups)
+    return machine.group(1) if machine else services[-1] if services else ""
+
+
+def _natural(nodes: t.Iterable[str]) -> t.Tuple[str, ...]:
+    return tuple(sorted(set(nodes), key=lambda node: (re.sub(r"[0-9]+", "", node), int("0" + "".join(re.findall(r"[0-9]+$", node))))))
+
+
+def find_holders(
+    profile: VendorProfile, host: Host, contexts: t.Sequence[t.Mapping[str, t.Any]] = (), own_pids: t.Sequence[int] = ()
+) -> t.Tuple[t.List[Holder], Probe]:
+    """Holders, those with open handles first, and the Probe of the look, whose value is the number of processes seen.
+
+    `contexts` are those of the management tool (facts["smi"]["contexts"]); `own_pids` are left out, and so are the vendor's own daemons.
+    The Probe is denied when a process could not be looked at: then the list may be short.
+    """
+    processes = _Processes(host)
+    if not processes.listed.ok:
+        return [], processes.listed
+    match = _node_matcher(profile, host)
+    own = set(own_pids)
+    outer = container_of(processes.text(1, "cgroup"))
+    holders: t.List[Holder] = []
+    left_out = set(own)
+    first_of: t.Dict[str, int] = {}
+    for pid in processes.pids:
+        if pid in own:
+            continue
+        nodes = {match(target) for target in processes.open_files(pid)} - {""}
+        nodes |= _mapped(processes.text(pid, "maps"), match)
+        cgroups = processes.text(pid, "cgroup")
+        container = container_of(cgroups)
+        container = "" if container == outer else container
+        unit = unit_of(cgroups)
+        if unit in profile.daemon_units and not container:
+            left_out.add(pid)
+            continue
+        if container:
+            first_of.setdefault(container, pid)
+        if nodes:
+            holders.append(_holder(processes, pid, nodes, container, unit))
+    known = {holder.container for holder in holders}
+    for container, pid in first_of.items():
+        nodes = {match(name) for name in processes.devices(pid)} - {""} if container not in known else set()
+        if nodes and not processes.privileged(pid):
+            holders.append(Holder(CONTAINER, pid, processes.name(pid), _natural(nodes), container, ""))
+    holders = _with_contexts(profile, holders, contexts, left_out)
+    if processes.denied:
+        return holders, Probe(DENIED, None, "%d of %d processes could not be looked at: run as root (become)" % (processes.denied, len(processes.pids)))
+    return holders, Probe(VALUE, len(processes.pids))
+
+
+def _holder(processes: _Processes, pid: int, nodes: t.Set[str], container: str, unit: str) -> Holder:
+    kind = CONTAINER if container else VM if any(node.startswith("vfio/") for node in nodes) or _MACHINE.search("/" + unit) else PROCESS
+    return Holder(kind, pid, processes.name(pid), _natural(nodes), container, "" if container else unit)
+
+
+def _with_contexts(profile: VendorProfile, holders: t.Sequence[Holder], contexts: t.Sequence[t.Mapping[str, t.Any]], left_out: t.Set[int]) -> t.List[Holder]:
+    """The holders with what the management tool knows: a context of a known process adds its node, another one is a holder of its own."""
+    found = list(holders)
+    for context in contexts:
+        pid = context.get("pid")
+        if pid is not None and pid in left_out:
+            continue
+        device = str(context.get("device") or "")
+        node = profile.device_prefix + device if device.isdigit() else device
+        nodes = (node,) if node else ()
+        name = posixpath.basename((str(context.get("process") or "").split() or ["?"])[0])
+        at = next((index for index, holder in enumerate(found) if pid is not None and holder.pid == pid), None)
+        if at is None:
+            found.append(Holder(CONTEXT, pid, name, nodes))
+        else:
+            found[at] = replace(found[at], nodes=_natural(found[at].nodes + nodes))
+    return found
+
+
+def describe_holders(holders: t.Sequence[Holder]) -> str:
+    """One line for people: programs, process ids, nodes, containers and units, never arguments."""
+    parts = []
+    for holder in holders[:SHOWN]:
+        details = ["pid %d" % holder.pid] if holder.pid is not None else []
+        if holder.kind != PROCESS:
+            details.append("%s%s" % (holder.kind, " " + holder.container[:12] if holder.container else ""))
+        if holder.unit:
+            details.append(holder.unit)
+        parts.append("%s%s%s" % (holder.name, " (%s)" % ", ".join(details) if details else "", " on " + ", ".join(holder.nodes) if holder.nodes else ""))
+    if len(holders) > SHOWN:
+        parts.append("and %d more" % (len(holders) - SHOWN))
+    return "; ".join(parts)
+
+
+def find_open(host: Host, paths: t.Sequence[str]) -> t.List[Holder]:
+    """Processes that have one of the files open, in the shape of Holder, with the paths as nodes; those that cannot be looked at are left out."""
+    processes = _Processes(host)
+    wanted = set(paths)
+    found = []
+    for pid in processes.pids:
+        nodes = wanted.intersection(processes.open_files(pid))
+        if nodes:
+            found.append(Holder(PROCESS, pid, processes.name(pid), tuple(sorted(nodes)), "", unit_of(processes.text(pid, "cgroup"))))
+    return found

@@ -1,0 +1,270 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a package manager has to do, whichever it is: simulate, apply, download, repair, hold, list. Nothing runs without a time limit."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import shutil
+import tempfile
+import typing as t
+from dataclasses import dataclass
+
+from ._files import explain, make_directory
+from ._host import TIMEOUT, VALUE, Completed, Host
+from ._model import NpuError
+from ._versions import same_release
+
+INSTALL = "install"
+UPGRADE = "upgrade"
+DOWNGRADE = "downgrade"
+REMOVE = "remove"
+REINSTALL = "reinstall"
+ACTS = (INSTALL, UPGRADE, DOWNGRADE, REMOVE, REINSTALL)
+
+QUERY_SECONDS = 120.0
+REPAIR_SECONDS = 600.0
+KILL_AFTER = 15
+TAIL_LINES = 12
+TIMED_OUT = (124, 137)
+
+_USER = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^\s/]*@")
+_BARE_USER = re.compile(r"(?<![\w/.%+-])[\w.%+-]+:[^\s/@]+@(?=[\w.-])")
+_QUERY = re.compile(r"([?&][\w.%-]+=)[^&\s'\")]+")
+_KERNEL_IMAGE = re.compile(r"^(linux-(image|modules|generic|virtual|lowlatency|signed)|kernel(-rt|-64k|-uek)?(-core|-modules.*|-debug.*)?$)")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One package in a transaction. `act` is install, upgrade, downgrade, remove or reinstall; `old` and `new` are versions, None when there is none."""
+
+    act: str
+    name: str
+    old: t.Optional[str] = None
+    new: t.Optional[str] = None
+
+    def __str__(self) -> str:
+        versions = " -> ".join(version for version in (self.old, self.new) if version)
+        return "%s %s%s" % (self.act, self.name, " (%s)" % versions if versions else "")
+
+
+def mask(text: str) -> str:
+    """The text with user names, passwords and query values of addresses replaced by ***."""
+    return _QUERY.sub(r"\1***", _BARE_USER.sub("***@", _USER.sub(r"\1***@", text)))
+
+
+def last_lines(text: str, number: int = TAIL_LINES) -> str:
+    """The last lines that say something, masked; lines that only count progress are left out."""
+    lines = [line.rstrip() for line in re.split(r"[\r\n]+", text) if line.strip() and not re.match(r"^\(Reading database \.\.\.( [0-9]+%)?$", line.strip())]
+    return mask("\n".join(lines[-number:]))
+
+
+def without_epoch(version: str) -> str:
+    """`1:3.2.2-1` is `3.2.2-1`."""
+    return re.sub(r"^[0-9]+:", "", version)
+
+
+def bare_name(name: str) -> str:
+    """`libc6:i386` is `libc6`."""
+    return name.partition(":")[0]
+
+
+def fits(name: str, patterns: t.Sequence[str]) -> bool:
+    """True when the name, without its architecture, fits one of the shell patterns."""
+    return any(fnmatch.fnmatchcase(bare_name(name), pattern) for pattern in patterns)
+
+
+def planned(changes: t.Sequence[Change], patterns: t.Sequence[str], dependencies: bool) -> t.List[Change]:
+    """The changes beyond the plan: packages that fit none of the patterns.
+
+    With `dependencies` a new install of anything but a kernel image is within the plan; an upgrade, downgrade or removal never is.
+    """
+    beyond = []
+    for change in changes:
+        if fits(change.name, patterns):
+            continue
+        if dependencies and change.act == INSTALL and not _KERNEL_IMAGE.match(bare_name(change.name)):
+            continue
+        beyond.append(change)
+    return beyond
+
+
+class PackageManager:
+    """The packages of one host. Versions are the package manager's own, with epoch and revision.
+
+    `timeout` bounds each change in seconds. `environment` is added to that of every command, for example the proxy. Every method
+    raises NpuError with the last lines of the command and a next step.
+    """
+
+    format = ""
+    query_environment: t.Mapping[str, str] = {}
+    remedies: t.Sequence[t.Tuple[str, str]] = ()
+    name_pattern = re.compile(r"^$")
+
+    def __init__(self, host: Host, timeout: float = 1800.0, environment: t.Optional[t.Mapping[str, str]] = None) -> None:
+        self.host = host
+        self.timeout = timeout
+        self.repair_seconds = min(timeout, REPAIR_SECONDS)
+        self.environment = dict(self.query_environment, **dict(environment or {}))
+
+    def simulate(
+        self,
+        install: t.Sequence[str] = (),
+        files: t.Sequence[str] = (),
+        remove: t.Sequence[str] = (),
+        allow_downgrade: bool = False,
+        allow_held: bool = False,
+    ) -> t.List[Change]:
+        """What the same call of apply would do. Nothing changes and no lock is taken. What is to be removed may be missing already."""
+        raise NotImplementedError
+
+    def apply(
+        self,
+        install: t.Sequence[str] = (),
+        files: t.Sequence[str] = (),
+        remove: t.Sequence[str] = (),
+        allow_downgrade: bool = False,
+        allow_held: bool = False,
+        purge: bool = True,
+    ) -> str:
+        """Do it in one transaction and return the last lines. With `purge` the configuration of what is removed goes too."""
+        raise NotImplementedError
+
+    def download(self, names: t.Sequence[str], directory: str) -> t.List[str]:
+        """Host paths in `directory` of exactly these packages; a name without a version stands for what is installed."""
+        raise NotImplementedError
+
+    def repair(self, removable: t.Sequence[str] = ()) -> bool:
+        """Finish what an interrupted run left half done; True when something was tried.
+
+        What cannot be finished is removed when it fits a pattern of `removable`. Anything else stays as it is (see unfinished()): installing
+        another version over it may still mend it. NpuError when another program holds the lock, the disk is full, or a removal fails.
+        """
+        raise NotImplementedError
+
+    def unfinished(self) -> t.List[str]:
+        """Names of packages that an interrupted run left neither wholly there nor wholly gone."""
+        raise NotImplementedError
+
+    def hold(self, names: t.Sequence[str]) -> t.List[str]:
+        """Keep these packages at their version; the names that were not held before."""
+        raise NotImplementedError
+
+    def unhold(self, names: t.Sequence[str]) -> t.List[str]:
+        """Let go of these packages; the names that were held before."""
+        raise NotImplementedError
+
+    def held(self) -> t.List[str]:
+        """Sorted names of the packages that are held."""
+        raise NotImplementedError
+
+    def available(self, name: str) -> t.List[str]:
+        """Versions in the configured repositories, best first; empty for an unknown name."""
+        raise NotImplementedError
+
+    def describe(self, path: str) -> t.Dict[str, str]:
+        """{name, version, architecture} of a package file."""
+        raise NotImplementedError
+
+    def refresh(self, source: str = "") -> None:
+        """Read the lists of all repositories anew, or only of the one that the file `source` (deb) or the id `source` (rpm) names."""
+        raise NotImplementedError
+
+    def resolve(self, name: str, version: str) -> t.Optional[str]:
+        """The best available package version for a wanted one: the same text, else the same release. None when there is none.
+
+        Epoch and package revision do not count: 3.4.0 finds 1:3.4.0-2.
+        """
+        found = self.available(name)
+        for candidate in found:
+            if version in (candidate, without_epoch(candidate)):
+                return candidate
+        for candidate in found:
+            if same_release(without_epoch(candidate), without_epoch(version)):
+                return candidate
+        return None
+
+    def busy(self) -> str:
+        """Who holds the package manager's lock, for example `unattended-upgr (pid 812)`; empty when nobody is known to."""
+        return ""
+
+    def check_names(self, names: t.Sequence[str]) -> None:
+        """NpuError for text that is no package name: it could be read as an option or as a pattern."""
+        for name in names:
+            if not self.name_pattern.match(name):
+                raise NpuError("%r is not the name of a package." % name, "Give a name, or a name with a version as the package manager writes it.")
+
+    def ask(self, argv: t.Sequence[str], seconds: float = QUERY_SECONDS) -> Completed:
+        """Run a command that changes nothing. NpuError when it cannot run or gives no answer in time; its exit code is the caller's to judge."""
+        return self._finish(argv, self.host.run(list(argv), seconds, self.environment), seconds)
+
+    def change(self, argv: t.Sequence[str], seconds: t.Optional[float] = None) -> Completed:
+        """Run a command that changes packages. Past the limit its whole process group is ended, with the maintainer scripts in it."""
+        limit = max(1.0, self.timeout if seconds is None else seconds)
+        # The program `timeout` leads a process group of its own: killing only the package manager would leave its children at work.
+        guarded = ["timeout", "--kill-after=%d" % KILL_AFTER, "%g" % limit] + list(argv)
+        probe = self.host.run(guarded, limit + 2 * KILL_AFTER, self.environment)
+        if probe.state == VALUE and probe.value.rc in TIMED_OUT:
+            raise self._hung(argv, limit, probe.value.out + "\n" + probe.value.err)
+        return self._finish(argv, probe, limit)
+
+    def _finish(self, argv: t.Sequence[str], probe: t.Any, seconds: float) -> Completed:
+        if probe.state == TIMEOUT:
+            raise self._hung(argv, seconds, "")
+        if probe.state != VALUE:
+            raise NpuError("%s cannot be run: %s." % (argv[0], probe.detail), "Check that %s is installed and that this runs as root (become)." % argv[0])
+        return t.cast(Completed, probe.value)
+
+    def _hung(self, argv: t.Sequence[str], seconds: float, said: str) -> NpuError:
+        holder = self.busy()
+        tail = last_lines(said, 4)
+        message = "%s did not end within %g s%s.%s" % (
+            argv[0],
+            seconds,
+            ": the lock is held by %s" % holder if holder else "",
+            " It said last: %s" % tail if tail else "",
+        )
+        remedy = "Wait until that has ended, or end it, and run again." if holder else "See what it waits for; raise the timeout if it was still at work."
+        return NpuError(message, remedy)
+
+    def failure(self, argv: t.Sequence[str], done: Completed) -> NpuError:
+        """The error for a command that ended badly, with the remedy that fits what it said."""
+        said = "%s\n%s" % (done.out, done.err)
+        remedy = next((text for pattern, text in self.remedies if re.search(pattern, said, re.IGNORECASE | re.MULTILINE)), "")
+        holder = lock_holder(said)
+        message = "%s ended with %d%s: %s" % (argv[0], done.rc, ", the lock is held by %s" % holder if holder else "", last_lines(said) or "it said nothing")
+        return NpuError(message, remedy or "Run it by hand on the host: %s" % mask(" ".join(argv)))
+
+    def copy_into(self, directory: str, paths: t.Sequence[str]) -> t.List[str]:
+        """Copies of host files in a host directory, each there under its name only when it is whole; their host paths."""
+        done = []
+        for path in paths:
+            target = "%s/%s" % (directory.rstrip("/"), os.path.basename(path))
+            try:
+                real = make_directory(self.host, directory)
+                handle, staged = tempfile.mkstemp(dir=real)
+                try:
+                    with os.fdopen(handle, "wb") as out, open(self.host.real(path), "rb") as stream:
+                        shutil.copyfileobj(stream, out)
+                        out.flush()
+                        os.fsync(out.fileno())
+                    os.rename(staged, os.path.join(real, os.path.basename(path)))
+                except BaseException:
+                    os.unlink(staged)
+                    raise
+            except OSError as exc:
+                raise explain(exc, target, "written") from exc
+            done.append(target)
+        return done
+
+
+def lock_holder(text: str) -> str:
+    """`apt-get (pid 812)` from what apt, dpkg or dnf say of a lock that is taken; empty when they say nothing of it."""
+    match = re.search(r"held by process ([0-9]+)(?: \(([^)]*)\))?", text) or re.search(r"locked by another process with pid ([0-9]+)()", text)
+    if match:
+        return "%s (pid %s)" % (match.group(2) or "a process", match.group(1))
+    match = re.search(r"(?:application|process) with PID ([0-9]+)(?: is: (\S+))?", text)
+    return "%s (pid %s)" % (match.group(2) or "a process", match.group(1)) if match else ""

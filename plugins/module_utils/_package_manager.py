@@ -1,0 +1,39 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The package manager of a host by the format of its packages, and the records that go with it."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ._apt import Apt
+from ._dnf import Dnf
+from ._host import Host
+from ._model import NpuError
+from ._package_base import ACTS, DOWNGRADE, INSTALL, REINSTALL, REMOVE, UPGRADE, Change, PackageManager, fits, mask, planned
+
+__all__ = [
+    "ACTS",
+    "Change",
+    "DOWNGRADE",
+    "INSTALL",
+    "PackageManager",
+    "REINSTALL",
+    "REMOVE",
+    "UPGRADE",
+    "fits",
+    "manager_for",
+    "mask",
+    "planned",
+]
+
+MANAGERS: t.Mapping[str, t.Type[PackageManager]] = {Apt.format: Apt, Dnf.format: Dnf}
+
+
+def manager_for(host: Host, package_format: str, timeout: float = 1800.0, environment: t.Optional[t.Mapping[str, str]] = None) -> PackageManager:
+    """The manager for `deb` or `rpm`. NpuError for another format."""
+    manager = MANAGERS.get(package_format)
+    if manager is None:
+        raise NpuError("Packages of the format %r cannot be managed." % package_format, "Use a host with dpkg or rpm, or the source runfile or container.")
+    return manager(host, timeout, environment)
