@@ -5,20 +5,26 @@
 
 from __future__ import annotations
 
+import fnmatch
 import posixpath
 import typing as t
 
+from ._build import PACKAGES as BUILD_PACKAGES
+from ._build import read_build
 from ._devices import class_version, read_class, read_nodes
 from ._diagnose import find_problems
+from ._disk import read_disk
 from ._driver import DKMS_DIR, read_driver
 from ._host import FAILED, TIMEOUT, VALUE, Host, Probe
 from ._identity import read_container, read_hostname, read_identity, read_virtualization
-from ._kernel import read_kernel
+from ._kernel import PACKAGE_PATTERNS, guard, read_kernel
 from ._model import NpuError
+from ._mok import read_mok
 from ._npu import count, list_groups, merge_npus
 from ._osinfo import read_os
-from ._packages import read_packages
+from ._packages import read_holds, read_packages
 from ._pci import normalise_address, read_functions
+from ._pciehp import read_pciehp
 from ._pool import pool_key
 from ._secureboot import read_secure_boot
 from ._smi import read_smi
@@ -26,7 +32,6 @@ from ._tools import read_daemon, read_libraries, read_tools
 from ._vendor import VendorProfile
 
 SCHEMA = 1
-KERNEL_PACKAGES = ("linux-image-*", "linux-headers-*")
 DEFAULTS: t.Mapping[str, t.Any] = {
     "smi_timeout": 5.0,
     "command_timeout": 10.0,
@@ -102,8 +107,10 @@ def observe(profile: VendorProfile, host: Host, options: t.Optional[t.Mapping[st
     hostname = read_hostname(host)
     system, os_probe = read_os(host)
     in_container = read_container(host)
-    packages, package_format, package_probe = read_packages(host, tuple(profile.package_patterns) + KERNEL_PACKAGES, opts["command_timeout"])
-    own_packages = [item for item in packages if not item["name"].startswith("linux-")]
+    patterns = tuple(profile.package_patterns)
+    packages, package_format, package_probe = read_packages(host, patterns + PACKAGE_PATTERNS + BUILD_PACKAGES, opts["command_timeout"])
+    own_packages = [item for item in packages if any(fnmatch.fnmatchcase(item["name"], pattern) for pattern in patterns)]
+    holds, holds_probe = read_holds(host, package_format)
     kernel, probes = read_kernel(host, packages, in_container, opts["kernel"])
     functions, pci_probe = read_functions(host, profile.pci_vendor, profile.pci_class, profile.products, opts["command_timeout"])
     classes, class_probe = read_class(host, profile)
@@ -114,18 +121,23 @@ def observe(profile: VendorProfile, host: Host, options: t.Optional[t.Mapping[st
     if driver["loaded"] and driver["version_loaded"] is None:
         driver["version_loaded"] = smi["kmd_version"]
     kernel["modules"] = modules
+    kernel["guard"] = guard(kernel)
+    pciehp, pciehp_probe = read_pciehp(host, functions)
+    disk, mounts = read_disk(host)
     upcoming = kernel["next_boot"]
     fit = bool(kernel["headers"].get(upcoming) or modules.get(upcoming))
     kernel["next_boot_ok"] = fit if fit or upcoming in modules else None
     version = driver["version_loaded"] or class_version(classes) or smi["kmd_version"]
     npus = merge_npus(profile, functions, classes, smi_probe.get({}).get("devices", []), nodes, host, version, pci_probe.ok)
     secure_boot, secure_probe = read_secure_boot(host, opts["command_timeout"])
+    mok, mok_probes = read_mok(host, profile, system, driver, secure_boot, opts["command_timeout"])
     identity, identity_probes = read_identity(host, hostname)
     virtualization, virtualization_probe = read_virtualization(host)
     daemon, daemon_probe = read_daemon(host, profile, opts["command_timeout"])
     reasons = reboot_reasons(host, driver)
     probes.update(driver_probes)
     probes.update(identity_probes)
+    probes.update(mok_probes)
     probes.update(
         {
             "os_release": os_probe,
@@ -137,6 +149,8 @@ def observe(profile: VendorProfile, host: Host, options: t.Optional[t.Mapping[st
             "secure_boot": secure_probe,
             "virtualization": virtualization_probe,
             "daemon": daemon_probe,
+            "holds": holds_probe,
+            "pciehp": pciehp_probe,
         }
     )
     facts: dict[str, t.Any] = {
@@ -151,6 +165,12 @@ def observe(profile: VendorProfile, host: Host, options: t.Optional[t.Mapping[st
         "kernel": kernel,
         "os": system,
         "secure_boot": secure_boot,
+        "mok": mok,
+        "build": read_build(host, packages),
+        "disk": disk,
+        "mounts": mounts,
+        "holds": holds,
+        "pciehp": pciehp,
         # A tool that hung once would hang again.
         "tools": read_tools(host, profile, None if smi_probe.state == TIMEOUT else smi_path, opts["smi_timeout"]),
         "smi": smi,

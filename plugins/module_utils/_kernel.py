@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import posixpath
 import re
 import typing as t
@@ -13,6 +14,10 @@ from ._boot import read_next_boot
 from ._host import Host, Probe
 from ._versions import natural_key
 
+# Every package that a kernel, its modules or its headers come in; a name without a release is what pulls in the newest.
+PACKAGE_PATTERNS = ("linux-image-*", "linux-headers-*", "linux-modules-*", "linux-generic*", "linux-virtual*", "linux-lowlatency*", "linux-kvm*",
+                    "linux-aws*", "linux-azure*", "linux-gcp*", "linux-oracle*", "kernel", "kernel-*")
+NO_KERNEL = re.compile(r"^(linux-headers-\S+-common\S*|linux-image-\S+-dbg|kernel-(tools|srpm|rpm|doc|abi|macros|headers|debug).*)$")
 SECRET = re.compile(r"(\S*(?:passw(?:or)?d|secret|token)[^\s=]*)=\S+", re.I)
 
 
@@ -41,13 +46,20 @@ def has_headers(host: Host, kernel: str, packages: t.Sequence[t.Mapping[str, str
     return any(item["name"] == "linux-headers-" + kernel and item["state"] == "installed" for item in packages)
 
 
+def kernel_packages(packages: t.Sequence[t.Mapping[str, str]]) -> list[dict[str, str]]:
+    """[{name, version}] of the installed packages that kernels, their modules and the means to build for them come in, by name."""
+    names = re.compile("|".join(fnmatch.translate(pattern) for pattern in PACKAGE_PATTERNS))
+    found = [item for item in packages if item["state"] == "installed" and names.match(item["name"]) and not NO_KERNEL.match(item["name"])]
+    return [{"name": item["name"], "version": item["version"]} for item in sorted(found, key=lambda item: natural_key(item["name"] + " " + item["version"]))]
+
+
 def read_kernel(
     host: Host,
     packages: t.Sequence[t.Mapping[str, str]],
     in_container: bool,
     running: t.Optional[str] = None,
 ) -> t.Tuple[dict[str, t.Any], dict[str, Probe]]:
-    """The `kernel` part of the facts without `modules`, and the probes.
+    """The `kernel` part of the facts without `modules` and `guard`, and the probes.
 
     `running` overrides /proc, for an image that has none. In a container the boot loader is not this machine's, so the
     next boot is not known.
@@ -67,5 +79,20 @@ def read_kernel(
         "next_boot_source": source,
         "installed": installed,
         "headers": {name: has_headers(host, name, packages) for name in wanted},
+        "packages": kernel_packages(packages),
         "cmdline": SECRET.sub(r"\1=***", cmdline.value.strip()) if cmdline.ok else None,
     }, {"kernel": release, "cmdline": cmdline}
+
+
+def guard(kernel: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:
+    """[{kernel, headers, module, running, next_boot}] of every kernel that could boot, oldest first; module is None where its tree may not be read."""
+    return [
+        {
+            "kernel": name,
+            "headers": kernel["headers"].get(name, False),
+            "module": kernel["modules"].get(name),
+            "running": name == kernel["running"],
+            "next_boot": name == kernel["next_boot"],
+        }
+        for name in sorted(set(kernel["installed"]) | {name for name in (kernel["running"], kernel["next_boot"]) if name}, key=natural_key)
+    ]

@@ -15,17 +15,20 @@ import zlib
 from dataclasses import dataclass
 
 from ._host import ABSENT, DENIED, FAILED, VALUE, Host, Probe
+from ._x509 import COMMON_NAME, serial_text, signer_serial
 
 SUFFIXES = ("", ".xz", ".zst", ".gz")
 SEARCH_DIRS = ("updates/dkms", "updates", "extra", "extra/%s", "weak-updates", "weak-updates/%s", "kernel/drivers/misc", "kernel/drivers/accel")
 SIGNATURE_MARK = b"~Module signature appended~\n"
-COMMON_NAME = b"\x06\x03\x55\x04\x03"
 MODULE_LIMIT = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class ModuleFile:
-    """A module file: path, version and srcversion as built in, signer (None: unsigned or not readable), whether it is signed."""
+    """A module file: path, version and srcversion as built in, signer (None: unsigned or not readable), whether it is signed.
+
+    `sig_key` is the serial number of the signer's certificate, hexadecimal digits without leading zeros: names of keys are not unique.
+    """
 
     path: str
     version: t.Optional[str] = None
@@ -33,6 +36,7 @@ class ModuleFile:
     signer: t.Optional[str] = None
     signed: t.Optional[bool] = None
     vermagic: t.Optional[str] = None
+    sig_key: t.Optional[str] = None
 
 
 def find_module(host: Host, module: str, kernel: str) -> t.Optional[str]:
@@ -82,19 +86,20 @@ def section(data: bytes, name: bytes) -> t.Optional[bytes]:
     return None
 
 
-def _signer(data: bytes) -> t.Tuple[bool, t.Optional[str]]:
+def _signer(data: bytes) -> t.Tuple[bool, t.Optional[str], t.Optional[str]]:
     if not data.endswith(SIGNATURE_MARK):
-        return False, None
+        return False, None, None
     trailer = len(data) - len(SIGNATURE_MARK) - 12
     if trailer < 0:
-        return True, None
+        return True, None, None
     length = struct.unpack(">I", data[trailer + 8 : trailer + 12])[0]
     signature = data[max(0, trailer - length) : trailer]
+    serial = signer_serial(signature)
     at = signature.find(COMMON_NAME)
     if at < 0 or len(signature) < at + 7:
-        return True, None
+        return True, None, serial
     size = signature[at + 6]
-    return True, signature[at + 7 : at + 7 + size].decode("utf-8", "replace") or None
+    return True, signature[at + 7 : at + 7 + size].decode("utf-8", "replace") or None, serial
 
 
 def parse_module(path: str, data: bytes) -> ModuleFile:
@@ -105,8 +110,8 @@ def parse_module(path: str, data: bytes) -> ModuleFile:
         key, equals, value = item.decode("utf-8", "replace").partition("=")
         if equals:
             fields.setdefault(key, value)
-    signed, signer = _signer(data)
-    return ModuleFile(path, fields.get("version"), fields.get("srcversion"), signer, signed, fields.get("vermagic"))
+    signed, signer, serial = _signer(data)
+    return ModuleFile(path, fields.get("version"), fields.get("srcversion"), signer, signed, fields.get("vermagic"), serial)
 
 
 def parse_modinfo(path: str, text: str) -> ModuleFile:
@@ -117,7 +122,8 @@ def parse_modinfo(path: str, text: str) -> ModuleFile:
         if match and match.group(2):
             fields.setdefault(match.group(1), match.group(2))
     signed = "signer" in fields or "sig_id" in fields or "signature" in fields
-    return ModuleFile(path, fields.get("version"), fields.get("srcversion"), fields.get("signer"), signed, fields.get("vermagic"))
+    serial = serial_text(bytes.fromhex(fields["sig_key"].replace(":", ""))) if re.match(r"^[0-9A-F]{2}(:[0-9A-F]{2})*$", fields.get("sig_key", "")) else None
+    return ModuleFile(path, fields.get("version"), fields.get("srcversion"), fields.get("signer"), signed, fields.get("vermagic"), serial)
 
 
 def _unpack(path: str, data: bytes) -> bytes:

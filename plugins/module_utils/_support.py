@@ -16,16 +16,23 @@ PARTLY = "partly_tested"
 UNLISTED = "unlisted"
 UNKNOWN = "unknown"
 
-RULE_KEYS = frozenset(("drivers", "families", "os", "version", "kernel", "kernel_max", "flavours", "tested", "too_old", "too_new"))
+SEVERITIES = ("fail", "warn", "ignore")
+# A rule with these two and no operating system says which drivers belong to a release of the SDK.
+SDK_KEYS = frozenset(("sdk", "drivers", "families", "severity"))
+RULE_KEYS = frozenset(
+    ("drivers", "families", "os", "version", "kernel", "kernel_max", "flavours", "tested", "too_old", "too_new", "packages_absent", "pciehp", "severity")
+)
+LISTS = ("drivers", "families", "flavours", "packages_absent", "sdk")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """state is listed, partly_tested, unlisted or unknown; detail and next_step are for people."""
+    """state is listed, partly_tested, unlisted or unknown; detail and next_step are for people; severity is the rule's own policy or empty."""
 
     state: str
     detail: str
     next_step: str = ""
+    severity: str = ""
 
 
 def check_rules(rules: t.Sequence[t.Mapping[str, t.Any]], place: str) -> None:
@@ -34,12 +41,19 @@ def check_rules(rules: t.Sequence[t.Mapping[str, t.Any]], place: str) -> None:
         where = "%s[%d]" % (place, number)
         if not isinstance(rule, t.Mapping):
             raise NpuError("%s is not a mapping." % where, "Give each rule the keys os, version, kernel and drivers.")
-        unknown = sorted(set(rule) - RULE_KEYS)
+        keys = SDK_KEYS if "sdk" in rule else RULE_KEYS
+        unknown = sorted(set(rule) - keys)
         if unknown:
-            raise NpuError("%s has the unknown key %s." % (where, unknown[0]), "Use only: %s." % ", ".join(sorted(RULE_KEYS)))
-        for key in ("os", "version", "kernel"):
+            raise NpuError("%s has the unknown key %s." % (where, unknown[0]), "Use only: %s." % ", ".join(sorted(keys)))
+        for key in () if "sdk" in rule else ("os", "version", "kernel"):
             if not isinstance(rule.get(key), str) or not rule[key]:
                 raise NpuError("%s.%s must be text." % (where, key), "Quote the value, for example version: '24.04'.")
+        for key in LISTS:
+            value = rule.get(key)
+            if value is not None and not (isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)):
+                raise NpuError("%s.%s must be a list of text." % (where, key), "Write a YAML list of quoted values.")
+        if rule.get("severity") not in (None,) + SEVERITIES:
+            raise NpuError("%s.severity is %r." % (where, rule["severity"]), "Choose one of: %s." % ", ".join(SEVERITIES))
         for constraint in rule.get("drivers") or []:
             try:
                 satisfies("0", [constraint])
@@ -50,11 +64,76 @@ def check_rules(rules: t.Sequence[t.Mapping[str, t.Any]], place: str) -> None:
 def _for_driver(rule: t.Mapping[str, t.Any], driver_version: str, families: t.Collection[str]) -> bool:
     if not satisfies(driver_version, rule.get("drivers") or []):
         return False
+    return _for_families(rule, families)
+
+
+def _for_families(rule: t.Mapping[str, t.Any], families: t.Collection[str]) -> bool:
     wanted = rule.get("families") or []
     return not wanted or not families or any(family in wanted for family in families)
 
 
+def _constraints(rules: t.Iterable[t.Mapping[str, t.Any]]) -> str:
+    """`>=3.4 <3.5 or >=3.0 <3.2`: what the rules take, each once, in their order."""
+    return " or ".join(dict.fromkeys(" ".join(rule["drivers"]) for rule in rules if rule.get("drivers")))
+
+
+def rows_for(
+    rules: t.Sequence[t.Mapping[str, t.Any]],
+    driver_version: t.Optional[str],
+    families: t.Collection[str],
+    os_ids: t.Sequence[t.Tuple[t.Optional[str], t.Optional[str]]],
+) -> t.List[t.Mapping[str, t.Any]]:
+    """The rules of the matrix for a driver on an operating system: those of the first pair of `os_ids` that has any."""
+    if not driver_version:
+        return []
+    fit = [rule for rule in rules if "sdk" not in rule and _for_driver(rule, driver_version, families)]
+    for os_id, os_version in os_ids:
+        rows = [rule for rule in fit if rule["os"] == os_id and rule["version"] == os_version]
+        if rows:
+            return rows
+    return []
+
+
+def judge_sdk(rules: t.Sequence[t.Mapping[str, t.Any]], sdk: str, driver_version: t.Optional[str], families: t.Collection[str], prefix: str) -> Verdict:
+    """Judge whether a driver belongs to a release of the SDK, such as `0.11.2` or the series `0.11`, by the rules with the key sdk."""
+    numbers = release_numbers(sdk)
+    rows = []
+    for rule in rules:
+        for text in rule.get("sdk") or []:
+            known = release_numbers(text)
+            size = min(len(known), len(numbers))
+            if size > 1 and known[:size] == numbers[:size] and _for_families(rule, families):
+                rows.append(rule)
+                break
+    family = " for %s" % " and ".join(sorted(families)) if families else ""
+    accept = "or accept it with %s_preflight_unlisted: warn" % prefix
+    if not rows:
+        return Verdict(
+            UNLISTED,
+            "SDK %s is not in the support matrix%s." % (sdk, family),
+            "Correct %s_preflight_sdk, add a rule with sdk and drivers to %s_preflight_support_matrix_extra, %s." % (prefix, prefix, accept),
+        )
+    if not driver_version:
+        return Verdict(UNKNOWN, "No driver version is wanted or installed, so whether it belongs to SDK %s is not known." % sdk)
+    if any(satisfies(driver_version, rule.get("drivers") or []) for rule in rows):
+        return Verdict(LISTED, "Driver %s belongs to SDK %s." % (driver_version, sdk))
+    own = [text for rule in rules if satisfies(driver_version, rule.get("drivers") or []) and _for_families(rule, families) for text in rule.get("sdk") or []]
+    fits = "driver %s belongs to SDK %s" % (driver_version, ", ".join(dict.fromkeys(own))) if own else "no SDK of the matrix has driver %s" % driver_version
+    return Verdict(
+        UNLISTED,
+        "Driver %s does not belong to SDK %s%s: the SDK has driver %s, and %s." % (driver_version, sdk, family, _constraints(rows), fits),
+        "Set %s_driver_version to a driver of SDK %s, correct %s_preflight_sdk, %s." % (prefix, sdk, prefix, accept),
+        rows[0].get("severity") or "",
+    )
+
+
 def _judge_kernel(rule: t.Mapping[str, t.Any], kernel: str, prefix: str) -> Verdict:
+    """The verdict of one rule, with its own severity."""
+    verdict = _judge_bounds(rule, kernel, prefix)
+    return Verdict(verdict.state, verdict.detail, verdict.next_step, rule.get("severity") or "")
+
+
+def _judge_bounds(rule: t.Mapping[str, t.Any], kernel: str, prefix: str) -> Verdict:
     base, build, flavour = split_kernel(kernel)
     if not base:
         return Verdict(UNKNOWN, "The kernel release %r cannot be read." % kernel, "Check `uname -r` on the host.")
@@ -111,19 +190,21 @@ def judge(
         return Verdict(UNKNOWN, "No driver version is wanted or installed, so no row of the support matrix applies.")
     if not kernel:
         return Verdict(UNKNOWN, "The kernel release is not known.")
-    for_driver = [rule for rule in rules if _for_driver(rule, driver_version, families)]
-    if not for_driver:
+    hosts = [rule for rule in rules if "sdk" not in rule]
+    if not any(_for_driver(rule, driver_version, families) for rule in hosts):
+        there = _constraints(rule for rule in hosts if _for_families(rule, families))
+        family = " for %s" % " and ".join(sorted(families)) if families else ""
         return Verdict(
             UNLISTED,
-            "Driver %s is not in the support matrix." % driver_version,
-            "Add rules for it with %s_preflight_support_matrix_extra, or accept it with %s_preflight_unlisted: warn." % (prefix, prefix),
+            "Driver %s is not in the support matrix%s%s." % (driver_version, family, ", which has %s" % there if family and there else ""),
+            "%sdd rules for it with %s_preflight_support_matrix_extra, or accept it with %s_preflight_unlisted: warn."
+            % ("Take a driver%s, a" % family if family and there else "A", prefix, prefix),
         )
-    for os_id, os_version in os_ids:
-        rows = [rule for rule in for_driver if rule["os"] == os_id and rule["version"] == os_version]
-        if rows:
-            verdicts = [_judge_kernel(rule, kernel, prefix) for rule in rows]
-            ranks = (LISTED, PARTLY, UNLISTED, UNKNOWN)
-            return min(verdicts, key=lambda verdict: ranks.index(verdict.state))
+    rows = rows_for(rules, driver_version, families, os_ids)
+    if rows:
+        verdicts = [_judge_kernel(rule, kernel, prefix) for rule in rows]
+        ranks = (LISTED, PARTLY, UNLISTED, UNKNOWN)
+        return min(verdicts, key=lambda verdict: ranks.index(verdict.state))
     shown = " ".join(part or "?" for part in (os_ids[0] if os_ids else (None, None)))
     return Verdict(
         UNLISTED,

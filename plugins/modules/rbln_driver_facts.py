@@ -57,10 +57,10 @@ options:
     default: /var/lib/dkms
   runfile_stamp:
     description:
-      - File that tells of a driver installed from a runfile, a JSON object with C(version) and C(sha256).
+      - File that tells of a driver which this collection has installed, a JSON object with C(version), C(source), C(files) and what was there before.
       - Its absence says nothing. A kernel module and C(rbln-smi) without a driver package also count as installed from a runfile.
     type: path
-    default: /var/lib/rbln/driver-runfile.json
+    default: /var/lib/rbln/driver.json
   container_driver_root:
     description: Where a driver container lays its files on the host.
     type: path
@@ -159,7 +159,9 @@ ansible_facts:
           type: dict
           returned: always
         kernel:
-          description: Running and next kernel, headers and driver modules by kernel, command line.
+          description:
+            - Running and next kernel, headers and driver modules by kernel, packages of kernels, command line.
+            - C(guard) says of every kernel that could boot whether it has headers and the driver's module.
           type: dict
           returned: always
         os:
@@ -171,6 +173,37 @@ ansible_facts:
           type: str
           returned: always
           sample: disabled
+        mok:
+          description:
+            - The machine owner's keys of Secure Boot. C(state) is that of the key which DKMS signs modules with, C(enrolled) lists the certificates
+              this machine accepts, C(signer_enrolled) says whether the signer of the module on disk is one of them.
+          type: dict
+          returned: always
+          sample: {state: not_enrolled, subject: DKMS module signing key, own: false, signer_enrolled: false}
+        build:
+          description: Packages and programs that building a module needs besides headers. A compiler of any package counts.
+          type: dict
+          returned: always
+          sample: {packages: {dkms: 3.0.11-1ubuntu13}, programs: {dkms: /usr/sbin/dkms, cc: /usr/bin/cc, make: /usr/bin/make}}
+        disk:
+          description: Bytes free on the file systems of C(/), C(/boot), C(/usr), C(/var) and C(/lib/modules).
+          type: dict
+          returned: always
+          sample: {/: 53687091200, /boot: 734003200}
+        mounts:
+          description: Where the file system of each of these paths begins. Paths with one mount point share its bytes.
+          type: dict
+          returned: always
+          sample: {/usr: /, /boot: /boot}
+        holds:
+          description: Packages that the package manager must not change.
+          type: list
+          elements: str
+          returned: always
+        pciehp:
+          description: C(ports) above an NPU that the hotplug service of the kernel holds.
+          type: dict
+          returned: always
         tools:
           description: Vendor tools with path and version.
           type: dict
@@ -242,7 +275,7 @@ def main() -> None:
             "expected_addresses": {"type": "list", "elements": "str", "default": []},
             "kernel": {"type": "str"},
             "dkms_dir": {"type": "path", "default": "/var/lib/dkms"},
-            "runfile_stamp": {"type": "path", "default": "/var/lib/rbln/driver-runfile.json"},
+            "runfile_stamp": {"type": "path", "default": "/var/lib/rbln/driver.json"},
             "container_driver_root": {"type": "path", "default": "/run/rbln/driver"},
         },
         supports_check_mode=True,

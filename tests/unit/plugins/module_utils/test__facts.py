@@ -101,6 +101,21 @@ def test_healthy_host(tmp_path: Path) -> None:
         "headers": {KERNEL: True},
         "modules": {KERNEL: True},
         "cmdline": "root=/dev/vda1 ro quiet",
+        "packages": [],
+        "guard": [{"kernel": KERNEL, "headers": True, "module": True, "running": True, "next_boot": True}],
+    }
+    assert facts["build"]["programs"] == {"dkms": None, "cc": None, "make": None, "mokutil": None, "openssl": None}
+    assert set(facts["disk"]) == set(facts["mounts"]) == {"/", "/boot", "/usr", "/var", "/lib/modules"}
+    assert all(isinstance(size, int) for size in facts["disk"].values()) and set(facts["mounts"].values()) == {"/"}
+    assert (facts["holds"], facts["pciehp"]) == ([], {"ports": []})
+    assert {key: facts["mok"][key] for key in ("state", "key_present", "configured", "own", "enrolled", "pending", "signer_enrolled")} == {
+        "state": "none",
+        "key_present": False,
+        "configured": False,
+        "own": False,
+        "enrolled": None,
+        "pending": None,
+        "signer_enrolled": None,
     }
     assert facts["hostname"] == "NPU-A"
     assert facts["identity"] == {
@@ -509,7 +524,7 @@ PROBLEMS: list[tuple[str, Change, list[str]]] = [
     ("kernel without headers is next", lambda tree: tree.kernel("6.8.0-138-generic", False), ["headers_missing_next_boot"]),
     ("kernel without module is next", lambda tree: tree.kernel("6.8.0-138-generic"), ["module_missing_next_boot"]),
     ("driver of a container too", lambda tree: tree.program("/run/rbln/driver/usr/bin/rbln-smi", "exit 1\n"), ["driver_host_and_container"]),
-    ("broken stamp", lambda tree: tree.write("/var/lib/rbln/driver-runfile.json", "{"), ["probe_failed"]),
+    ("broken stamp", lambda tree: tree.write("/var/lib/rbln/driver.json", "{"), ["probe_failed"]),
     ("suffix of the version", lambda tree: tree.loaded("3.2.2-abc123-release"), []),
 ]
 
