@@ -42,7 +42,8 @@ fi
 ! container || systemctl enable -q rbln-standin-load.service
 if [ -d /run/systemd/system ]; then
 	daemon=
-	container || { udevadm control --reload || :; ! systemctl -q is-active rbln-smd.service || daemon=1; }
+	! systemctl -q is-active rbln-smd.service || daemon=1
+	container || udevadm control --reload || :
 	if [ ! -e $fault/install-no-load ]; then
 		[ -z "$daemon" ] || systemctl stop rbln-smd.service
 		# shellcheck disable=SC2015
