@@ -10,7 +10,8 @@ import typing as t
 from . import _mok
 from ._model import EVICT
 from ._plan_draft import DRIVER_ROLE, Draft, getter, needs_driver
-from ._plan_support import INSTALL_STEP, SECURE_BOOT_STEP, Data, Rules, step_before, will_install
+from ._plan_driver import DRIVER_STEP, wanted_version
+from ._plan_support import SECURE_BOOT_STEP, Data, Rules, step_before, will_install
 from ._secureboot import ENABLED, UNKNOWN
 from ._versions import same_release
 
@@ -102,7 +103,7 @@ def firmware(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: str
     get = getter(wanted, prefix + "_driver")
     installing = will_install(draft)
     driver = facts["driver"]
-    release = get("version") if installing else driver["version_loaded"] or driver["version_on_disk"]
+    release = wanted_version(wanted, facts, prefix) if installing else driver["version_loaded"] or driver["version_on_disk"]
     if get("firmware") == "ignore" or not needs_driver(facts) or not release:
         return
     cards = [npu for npu in facts["npus"] if npu["function"] == "pf" and npu["state"] not in ("passthrough", "unreachable") and npu["firmware"]]
@@ -131,5 +132,5 @@ def firmware(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: str
             wanted=release,
             reason="The firmware of %d card%s is of another release than the driver." % (len(other), "" if len(other) == 1 else "s"),
             disruption=EVICT,
-            after=INSTALL_STEP if installing else "",
+            after=DRIVER_STEP if installing else "",
         )

@@ -14,11 +14,11 @@ import typing as t
 from . import _support
 from ._model import INFO, NONE
 from ._plan_draft import DRIVER_ROLE, Draft, needs_driver
+from ._plan_driver import DRIVER_STEP, wanted_version
 
 Data = t.Mapping[str, t.Any]
 Rules = t.Sequence[t.Mapping[str, t.Any]]
 
-INSTALL_STEP = "driver.install"
 PREREQUISITES_STEP = "driver.prerequisites"
 BUILD_STEP = "driver.build"
 HOLD_STEP = "driver.hold"
@@ -28,7 +28,7 @@ BEFORE = (PREREQUISITES_STEP, HOLD_STEP, SECURE_BOOT_STEP)
 
 
 def will_install(draft: Draft) -> bool:
-    return any(step.id == INSTALL_STEP for step in draft.steps)
+    return any(step.id == DRIVER_STEP for step in draft.steps)
 
 
 def step_before(draft: Draft, **keys: t.Any) -> None:
@@ -54,7 +54,7 @@ def families(facts: Data) -> t.List[str]:
 def judged_version(wanted: Data, facts: Data, prefix: str) -> t.Optional[str]:
     """The driver that the host will have: the wanted one, else the one that is there."""
     driver = facts["driver"]
-    return wanted["%s_driver_version" % prefix] or driver["version_on_disk"] or driver["version_loaded"]
+    return wanted_version(wanted, facts, prefix) or driver["version_on_disk"] or driver["version_loaded"]
 
 
 def kernels_at_stake(facts: Data) -> t.List[str]:

@@ -1,0 +1,98 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Firmware of the cards: compared with driver and libraries, and flashed while the driver is unloaded, with a result for each card."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+from ._host import ABSENT, TIMEOUT, Host
+from ._model import NpuError
+from ._pci import normalise_address
+from ._smi import find_program
+from ._vendor import VendorProfile
+from ._versions import same_release
+
+PROGRAM_DIRS = ("/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin")
+LINE = re.compile(r"^\W*((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\s*:\s*(\S.*?)\s*$", re.I | re.M)
+GOOD = re.compile(r"\bSUCCESS\b", re.I)
+BAD = re.compile(r"\b(?:UN)?(?:FAIL|ERROR|TIMEOUT|ABORT|NOT)", re.I)
+TAIL = 1000
+
+Card = t.Dict[str, t.Any]
+
+
+def compare(
+    release: t.Optional[str], cards: t.Mapping[str, t.Mapping[str, t.Optional[str]]], library: t.Optional[str] = None
+) -> t.Tuple[t.List[str], t.List[str]]:
+    """What differs from a release, and what is not known, in words for people.
+
+    `cards` has {firmware, smc} by address; the management controller is judged only where it says a version, and so are the libraries.
+    """
+    bad: t.List[str] = []
+    unknown: t.List[str] = []
+    for address, versions in cards.items():
+        firmware, smc = versions.get("firmware"), versions.get("smc")
+        if not firmware:
+            unknown.append("firmware of %s" % address)
+        elif not same_release(firmware, release):
+            bad.append("%s has firmware %s, not %s" % (address, firmware, release))
+        if smc and not same_release(smc, release):
+            bad.append("%s has %s on its management controller, not %s" % (address, smc, release))
+    if library and not same_release(library, release):
+        bad.append("the libraries are %s, not %s" % (library, release))
+    return bad, unknown
+
+
+def parse_summary(text: str) -> t.List[Card]:
+    """Lines such as `0000:83:00.0 : SUCCESS [O]` in what the flashing tool printed: [{address, ok, detail}], the last line of a card counts.
+
+    `ok` is true only for the word SUCCESS without any word of failure; progress lines of a card are passed over by a later one.
+    """
+    found: t.Dict[str, Card] = {}
+    for address, said in LINE.findall(text):
+        key = normalise_address(address) or address
+        found[key] = {"address": key, "ok": bool(GOOD.search(said)) and not BAD.search(said), "detail": said}
+    return list(found.values())
+
+
+def _run(host: Host, profile: VendorProfile, program: str, part: str, directory: str, timeout: float) -> t.List[Card]:
+    argv = [program] + [word.replace("{directory}", directory) for word in profile.flash_args[part]]
+    done = host.run(argv, timeout)
+    if done.state == TIMEOUT:
+        raise NpuError(
+            "Flashing did not end: %s." % done.detail,
+            "Do not reset or power off the cards. See whether %s still runs, and read its output; give it a longer limit." % program,
+        )
+    if not done.ok:
+        raise NpuError("%s cannot be run: %s." % (program, done.detail), "Install the driver's tools and run as root.")
+    said = done.value.out + "\n" + done.value.err
+    cards = parse_summary(said)
+    bad = [card for card in cards if not card["ok"]]
+    if bad or done.value.rc != 0 or not cards:
+        told = "; ".join("%s: %s" % (card["address"], card["detail"]) for card in bad) or " ".join(said.split())[-TAIL:] or "nothing was printed"
+        raise NpuError(
+            "Flashing (%s) ended with code %d: %s." % (part, done.value.rc, told.rstrip(".")),
+            "Flash the named cards again by hand while the driver is unloaded, before anything uses them.",
+        )
+    return [dict(card, part=part) for card in cards]
+
+
+def flash(host: Host, profile: VendorProfile, directory: str, mcu: bool = False, timeout: float = 1800.0) -> t.List[Card]:
+    """Flash all cards from the files in `directory` on the host: [{address, ok, detail, part}], part being cp, and mcu where asked for.
+
+    The driver has to be unloaded. NpuError, before anything is flashed, when it is loaded, the tool is missing or the directory is empty;
+    and when a card fails, naming it. `timeout` is for each of the two runs, in seconds.
+    """
+    if host.listdir("/sys/module/" + profile.module).state != ABSENT:
+        raise NpuError("The module %s is loaded, or that cannot be told." % profile.module, "Unload it first: modprobe -r %s." % profile.module)
+    program = find_program(host, profile.flash_tool, PROGRAM_DIRS)
+    if program is None:
+        raise NpuError("%s is not on this host." % profile.flash_tool, "Install the driver's tools.")
+    names = host.listdir(directory)
+    if not names.get([]):
+        raise NpuError("%s holds no firmware%s." % (directory, "" if names.ok else " (%s)" % names.detail), "Give the directory of the firmware files.")
+    found = _run(host, profile, program, "cp", directory, timeout)
+    return found + (_run(host, profile, program, "mcu", directory, timeout) if mcu else [])
