@@ -13,11 +13,14 @@ from ansible_collections.rebellions.npu.plugins.module_utils._cdi_options import
 from ansible_collections.rebellions.npu.plugins.module_utils._inputs import misspelt
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._plan import plan
+from ansible_collections.rebellions.npu.plugins.module_utils._plan_driver import driver_files, wanted_version
 from ansible_collections.rebellions.npu.plugins.module_utils._support import check_rules
 from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import EXPORTS, HOST_ROLES, cdi_options, observe_options, read_inputs
 
 PREFIX = "rbln"
 EXTRA = "rbln_preflight_support_matrix_extra"
+# A registered result is printed with -v; the roles read these from their variables.
+SECRETS = ("rbln_driver_mok_password",)
 
 
 def _problem_text(problem: t.Mapping[str, t.Any]) -> str:
@@ -56,6 +59,7 @@ class ActionModule(ActionBase):
         try:
             wanted = read_inputs(self._templar, variables)
             check_rules(wanted[EXTRA], EXTRA)
+            wanted["rbln_driver_version"] = wanted_version(wanted, seen["rbln"], PREFIX)
             planned = plan(
                 wanted,
                 seen["rbln"],
@@ -74,7 +78,8 @@ class ActionModule(ActionBase):
         result.update(
             planned,
             changed=False,
-            wanted=wanted,
+            wanted={name: value for name, value in wanted.items() if name not in SECRETS},
+            driver_files=driver_files(wanted, seen["rbln"], PREFIX),
             options=observe_options(wanted),
             cdi_options=cdi,
             observation={"ansible_facts": seen},
@@ -89,7 +94,7 @@ class ActionModule(ActionBase):
             self._display.display(_table(host, planned["steps"]))
         if planned["stops"] and args["fail_on_stops"]:
             # A callback prints all of a failed result: the message is to be seen.
-            for key in ("ansible_facts", "observation", "wanted", "options", "cdi_options"):
+            for key in ("ansible_facts", "observation", "wanted", "options", "cdi_options", "driver_files"):
                 result.pop(key, None)
             result.update(failed=True, msg="Nothing was changed on %s. %s" % (host, " ".join(_problem_text(stop) for stop in planned["stops"])))
         return result

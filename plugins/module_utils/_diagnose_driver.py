@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import typing as t
 
-from ._driver import major_of
 from ._model import ERROR, WARNING, Problem
 from ._vendor import VendorProfile
 
@@ -70,7 +69,7 @@ def driver_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]
             "install libraries and driver of one release; replacing a link is not enough",
         )
     package = driver["package"]
-    newer = sorted({row["version"] for row in driver["dkms"] if (major_of(profile, row["version"]) or 0) >= profile.legacy_below})
+    newer = sorted({row["version"] for row in driver["dkms"] if (profile.major_of(row["version"]) or 0) >= profile.legacy_below})
     if driver["legacy"] and (driver["stamp"] or newer):
         other = driver["stamp"]["version"] if driver["stamp"] else ", ".join(newer)
         yield Problem(

@@ -12,12 +12,14 @@ import re
 import typing as t
 
 from ._devices import ClassDevice, class_version
+from ._driver_state import describe_state
 from ._host import ABSENT, DENIED, VALUE, Host, Probe
 from ._modinfo import ModuleFile, find_module, read_module
 from ._smi import find_program
 from ._vendor import VendorProfile
 
 DKMS_DIR = "/var/lib/dkms"
+STAMP_KEYS = ("version", "source", "files", "held", "held_kernel", "installed", "previous")
 
 
 def parse_dkms_status(text: str) -> list[dict[str, t.Any]]:
@@ -106,16 +108,9 @@ def read_stamp(host: Host, path: str) -> Probe:
     return host.read_text(path, 65536).map(load)
 
 
-def major_of(profile: VendorProfile, version: str) -> t.Optional[int]:
-    """First number of a version without its epoch; None when it starts with none."""
-    first = profile.release_of(version.split(":")[-1]).split(".")[0]
-    return int(first) if first.isdecimal() else None
-
-
 def is_legacy(profile: VendorProfile, package: t.Optional[t.Mapping[str, str]]) -> bool:
     """True for the one package that was the whole driver before there were runfiles."""
-    major = major_of(profile, package["version"]) if package and package["name"] == profile.legacy_package else None
-    return major is not None and major < profile.legacy_below
+    return package is not None and package["name"] == profile.legacy_package and profile.legacy_release(package["version"])
 
 
 def driver_package(profile: VendorProfile, packages: t.Sequence[t.Mapping[str, str]]) -> t.Optional[t.Mapping[str, str]]:
@@ -150,13 +145,15 @@ def read_driver(
     file: t.Optional[ModuleFile] = module.value
     dkms, dkms_probe = read_dkms(host, profile.driver_packages, options["dkms_dir"], timeout)
     stamp = read_stamp(host, options["runfile_stamp"])
+    state, state_probes = describe_state(host, profile)
     package = driver_package(profile, packages)
     root = options["container_driver_root"]
     container_tool = any(find_program(host, name, [posixpath.join(root, "usr/bin")]) for name in profile.smi_names)
     host_dirs = [path for path in profile.smi_dirs if not path.startswith(root)]
     host_tool = any(find_program(host, name, host_dirs) for name in profile.smi_names)
     on_host = bool(file and not file.path.startswith(root)) or bool(dkms)
-    if stamp.ok:
+    noted = stamp.value if stamp.ok else {}
+    if stamp.ok and noted.get("source", "runfile") == "runfile":
         via = "runfile"
     elif package:
         via = package_format or "unknown"
@@ -186,14 +183,17 @@ def read_driver(
         "srcversion_loaded": host.read_text("/sys/module/%s/srcversion" % profile.module, 128).get("").strip() or None if loaded else None,
         "signer": file.signer if file else None,
         "signed": file.signed if file else None,
+        "sig_key": file.sig_key if file else None,
         "dkms": dkms,
         "packages": [dict(item) for item in packages],
         "package": dict(package) if package else None,
         "legacy": is_legacy(profile, package),
-        "stamp": {"version": stamp.value["version"], "sha256": stamp.value.get("sha256")} if stamp.ok else None,
+        "stamp": {key: noted.get(key) for key in STAMP_KEYS} if stamp.ok else None,
+        "state": state,
         "container_root": root if container_tool else None,
     }
     probes = {"module_loaded": loaded_probe, "module_file": Probe(VALUE) if module.ok else module, "dkms": dkms_probe}
+    probes.update(state_probes)
     if stamp.state != ABSENT:
         probes["runfile_stamp"] = stamp
     # A tree that may not be read is left out: not known is not absent.

@@ -84,7 +84,8 @@ class FileStat:
     device: int
 
 
-Runner = t.Callable[[t.Sequence[str], float, t.Optional[t.Mapping[str, str]]], Probe]
+# Called with argv, timeout and environment; working directory and descriptors follow only where they are given.
+Runner = t.Callable[..., Probe]
 
 _KINDS = (
     (stat_module.S_ISREG, "file"),
@@ -313,8 +314,17 @@ class Host:
         """True when the path is there; a path that cannot be looked at counts as not there, use stat() to tell apart."""
         return self.resolve(path).ok
 
-    def run(self, argv: t.Sequence[str], timeout: float = 5.0, env: t.Optional[t.Mapping[str, str]] = None) -> Probe:
-        """Probe of Completed. A non-zero exit is a value: what it means is the caller's to say."""
+    def run(
+        self,
+        argv: t.Sequence[str],
+        timeout: float = 5.0,
+        env: t.Optional[t.Mapping[str, str]] = None,
+        cwd: t.Optional[str] = None,
+        pass_fds: t.Sequence[int] = (),
+    ) -> Probe:
+        """Probe of Completed. A non-zero exit is a value: what it means is the caller's to say. See run_command()."""
         if self._runner is None:
             return Probe(ABSENT, None, "commands are not run below %s" % self.root)
-        return self._runner(argv, timeout, env)
+        if cwd is None and not pass_fds:
+            return self._runner(argv, timeout, env)
+        return self._runner(argv, timeout, env, cwd, pass_fds)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import typing as t
 from dataclasses import dataclass, field
 
-from . import _support
-from ._model import DISRUPTIONS, INFO, Problem, Step
+from ._model import DISRUPTIONS, Problem, Step
 from ._plan_draft import ROLE_ORDER, VALIDATOR_ROLE, Draft, getter, needs_driver
 from ._plan_driver import plan_driver
+from ._plan_guard import AFTER_DRIVER, BEFORE_DRIVER
 from ._plan_toolkit import plan_toolkit
 from ._versions import release_numbers
 
@@ -48,7 +48,8 @@ class Plan:
         }
 
 
-def _preflight(draft: Draft, wanted: t.Mapping[str, t.Any], facts: t.Mapping[str, t.Any], matrix: t.Sequence[t.Mapping[str, t.Any]], prefix: str) -> None:
+def _preflight(draft: Draft, wanted: t.Mapping[str, t.Any], facts: t.Mapping[str, t.Any], prefix: str) -> bool:
+    """NPUs of one family are there; False when there are none, so that nothing else of the driver is judged."""
     get = getter(wanted, prefix + "_preflight")
     if facts["counts"]["functions"] == 0:
         draft.by_policy(
@@ -57,32 +58,15 @@ def _preflight(draft: Draft, wanted: t.Mapping[str, t.Any], facts: t.Mapping[str
             "No NPU of vendor %s is on the PCI bus of this host." % facts["vendor"],
             "Check `lspci -nn`, seat the card, or take the host out of npu_nodes; %s_preflight_no_npus: warn lets it pass." % prefix,
         )
-        return
-    families = sorted({npu["family"] for npu in facts["npus"] if npu["family"]})
+        return False
+    families = sorted({npu["family"] for npu in facts["npus"] if npu["family"] and npu["state"] != "passthrough"})
     if len(families) > 1:
         draft.stop(
             "two_families",
             "The host holds NPUs of the families %s, and one kernel driver build serves one family." % " and ".join(families),
-            "Keep one family per host.",
+            "Move the cards so that each host has one family, or give one family to virtual machines.",
         )
-    driver = facts["driver"]
-    version = wanted["%s_driver_version" % prefix] or driver["version_on_disk"] or driver["version_loaded"]
-    host_os = facts["os"]
-    pairs = [(host_os["id"], host_os["version_id"])]
-    if (host_os["base_id"], host_os["base_version"]) not in pairs:
-        pairs.append((host_os["base_id"], host_os["base_version"]))
-    kernels = [("running", facts["kernel"]["running"])]
-    if facts["kernel"]["next_boot"] and facts["kernel"]["next_boot"] != facts["kernel"]["running"]:
-        kernels.append(("next boot", facts["kernel"]["next_boot"]))
-    for label, kernel in kernels:
-        verdict = _support.judge(matrix, version, families, pairs, kernel, prefix)
-        detail = "%s (%s kernel)" % (verdict.detail, label)
-        if verdict.state == _support.UNLISTED:
-            draft.by_policy(get("unlisted"), "not_in_support_matrix", detail, verdict.next_step)
-        elif verdict.state == _support.UNKNOWN and version:
-            draft.caution("support_unknown", detail, verdict.next_step)
-        elif verdict.state == _support.PARTLY:
-            draft.caution("partly_tested", detail, severity=INFO)
+    return True
 
 
 def _validator(draft: Draft, wanted: t.Mapping[str, t.Any], observed: t.Mapping[str, t.Any], facts: t.Mapping[str, t.Any]) -> None:
@@ -128,8 +112,12 @@ def plan(
         draft.stop("two_pools", "The host is in the pools %s." % " and ".join(pools), "Keep it in one, or rename the inventory group.")
     if facts["driver"]["version_on_disk"] and not release_numbers(facts["driver"]["version_on_disk"]):
         draft.caution("driver_version_unreadable", "The driver version on disk is %r." % facts["driver"]["version_on_disk"])
-    _preflight(draft, wanted, facts, matrix, prefix)
+    if _preflight(draft, wanted, facts, prefix):
+        for part in BEFORE_DRIVER:
+            part(draft, wanted, facts, matrix, prefix)
     pending = plan_driver(draft, wanted, facts, prefix)
+    for part in AFTER_DRIVER:
+        part(draft, wanted, facts, matrix, prefix)
     plan_toolkit(draft, wanted, facts, runtimes, observed, pending, prefix)
     _validator(draft, wanted, observed, facts)
     return Plan(draft.steps, draft.stops, draft.cautions, draft.stale_units)

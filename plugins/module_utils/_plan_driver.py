@@ -7,89 +7,228 @@ from __future__ import annotations
 
 import typing as t
 
-from ._model import EVICT, INFO, NONE
+from ._model import EVICT, INFO, NONE, REBOOT, NpuError
 from ._plan_draft import DRIVER_ROLE, Draft, getter, needs_driver
 from ._versions import same_release
 
 DRIVER_STEP = "driver.install"
+RELOAD_STEP = "driver.reload"
+RECOVER_STEP = "driver.recover"
+REBOOT_STEP = "driver.reboot"
 # Looks without which an absent driver is not known to be absent.
-DRIVER_PROBES = ("module_loaded", "module_file", "dkms", "packages", "runfile_stamp")
+DRIVER_PROBES = ("module_loaded", "module_file", "dkms", "packages", "runfile_stamp", "driver_journal")
+
+Data = t.Mapping[str, t.Any]
 
 
-def plan_driver(draft: Draft, wanted: t.Mapping[str, t.Any], facts: t.Mapping[str, t.Any], prefix: str) -> bool:
-    """Plan the driver; True when one will be installed by this run."""
+def wanted_version(wanted: Data, facts: Data, prefix: str) -> str:
+    """The version for this host: the one that is named, else the one of its family, since one kernel driver build serves one family."""
+    named = wanted["%s_driver_version" % prefix]
+    versions = wanted["%s_driver_versions" % prefix]
+    for family, version in versions.items():
+        if not isinstance(version, str):
+            raise NpuError("%s_driver_versions: %s is %r, which is no text." % (prefix, family, version), "Quote the version: '3.10' is not 3.1.")
+    families = sorted({npu["family"] for npu in facts["npus"] if npu["family"] and npu["state"] != "passthrough"})
+    return str(named or (versions.get(families[0]) if len(families) == 1 else "") or "")
+
+
+def driver_files(wanted: Data, facts: Data, prefix: str) -> t.List[t.Dict[str, str]]:
+    """The files that an installation needs, for rbln_driver_files: [{src, sha256, name, signature}]; sha256 is empty where none is given."""
     get = getter(wanted, prefix + "_driver")
+    if get("source") == "package":
+        return [{"src": item["path"], "sha256": item["sha256"]} for item in get("package_files")]
+    if get("source") != "runfile" or not get("runfile"):
+        return []
+    version = wanted_version(wanted, facts, prefix)
+    words = {"{version}": version, "{arch}": facts["os"]["arch"] or "x86_64"}
+
+    def fill(text: str) -> str:
+        for word, value in words.items():
+            text = text.replace(word, value)
+        return text
+
+    file = {"src": fill(get("runfile")), "sha256": get("runfile_sha256") or get("runfile_digests").get(version) or "", "name": fill(get("runfile_name"))}
+    if get("runfile_signature"):
+        file["signature"] = fill(get("runfile_signature"))
+    return [file]
+
+
+def _refused(facts: Data, version: str, sha256: str) -> t.Optional[Data]:
+    for entry in facts["driver"]["state"]["refused"]:
+        if entry.get("version") == version and (not entry.get("sha256") or not sha256 or entry["sha256"] == sha256.lower()):
+            return dict(entry)
+    return None
+
+
+class _Situation:
+    """What is on the host and what is wanted, in the words that every decision below needs."""
+
+    def __init__(self, wanted: Data, facts: Data, prefix: str) -> None:
+        self.get = getter(wanted, prefix + "_driver")
+        self.facts, self.driver, self.prefix = facts, facts["driver"], prefix
+        self.source, self.version = self.get("source"), wanted_version(wanted, facts, prefix)
+        self.present = self.driver["version_on_disk"] or self.driver["version_loaded"]
+        self.traces = self.driver["installed_via"] != "none" or self.driver["version_loaded"] is not None
+        # What an installer left that broke off has no module; it protects nothing.
+        self.installed = self.traces and (self.present is not None or bool(self.driver.get("loaded")) or self.driver["installed_via"] == "container")
+        self.change = self.driver["state"]["change"]
+        self.tainted = self.driver["state"]["tainted"]
+        self.disruption = EVICT if self.driver["loaded"] or self.installed else NONE
+
+    @property
+    def fits(self) -> bool:
+        return self.installed and (not self.version or same_release(self.present, self.version))
+
+    @property
+    def hidden(self) -> t.List[str]:
+        probes = self.facts["probes"]
+        return [
+            "%s %s" % (name, probes[name]["detail"] or probes[name]["state"])
+            for name in DRIVER_PROBES
+            if probes.get(name, {}).get("state") in ("denied", "timeout", "failed")
+        ]
+
+
+def _preinstalled(draft: Draft, now: _Situation) -> None:
+    if not now.installed:
+        draft.stop(
+            "driver_missing",
+            "%s and %s_driver_source is preinstalled."
+            % ("An installation of the driver has broken off" if now.traces else "No driver is installed", now.prefix),
+            "Install the driver, or set %s_driver_source to package or runfile." % now.prefix,
+        )
+    elif now.version and not same_release(now.present, now.version):
+        draft.stop(
+            "driver_version_differs",
+            "Driver %s is installed, %s is wanted, and %s_driver_source is preinstalled." % (now.present, now.version, now.prefix),
+            "Set %s_driver_source to package or runfile, or %s_driver_version to %s." % (now.prefix, now.prefix, now.present),
+        )
+
+
+def _container(draft: Draft, now: _Situation) -> None:
+    if now.installed and now.driver["installed_via"] != "container":
+        draft.stop(
+            "driver_on_host",
+            "Driver %s is installed on the host, and %s_driver_source is container." % (now.present or "of unknown version", now.prefix),
+            "Remove it with the playbook remove, or set %s_driver_source: preinstalled." % now.prefix,
+        )
+    elif not now.installed:
+        draft.caution("driver_from_cluster", "The driver comes with the driver container of the cluster.", severity=INFO)
+
+
+def _recover(draft: Draft, now: _Situation, wanted: str) -> None:
+    draft.step(
+        id=RECOVER_STEP,
+        role=DRIVER_ROLE,
+        component="driver",
+        now="interrupted at %s" % (now.change["step"] or "an unknown step"),
+        wanted=wanted,
+        reason="A change of the driver was interrupted.",
+        disruption=now.disruption,
+    )
+
+
+def _reload(draft: Draft, now: _Situation) -> bool:
+    """Plan to load what is on disk; True when that is a step."""
+    driver = now.driver
+    if not driver["version_loaded"] or not driver["version_on_disk"] or same_release(driver["version_loaded"], driver["version_on_disk"]):
+        return False
+    detail = "Driver %s is on disk and %s is loaded." % (driver["version_on_disk"], driver["version_loaded"])
+    if not now.get("replace") or now.source == "preinstalled":
+        draft.caution("driver_reload_needed", detail, "Reboot the host, or unload and load the module when no process uses an NPU.")
+        return False
+    draft.step(
+        id=RELOAD_STEP,
+        role=DRIVER_ROLE,
+        component="driver",
+        now=driver["version_loaded"],
+        wanted=driver["version_on_disk"],
+        reason=detail,
+        disruption=EVICT,
+    )
+    return True
+
+
+def _may_replace(draft: Draft, now: _Situation) -> bool:
+    if now.present is None and now.hidden:
+        draft.stop(
+            "driver_unknown",
+            "Whether a driver is installed could not be found out: %s." % "; ".join(now.hidden),
+            "Give the user of the connection root by become, and run again.",
+        )
+        return False
+    if now.driver["installed_via"] == "container":
+        draft.stop(
+            "driver_from_container",
+            "A driver container owns the driver below %s." % now.driver["root"],
+            "Remove the driver container first, or set %s_driver_source: container." % now.prefix,
+        )
+        return False
+    if now.installed and not now.change and not now.get("replace"):
+        draft.stop(
+            "driver_replace_not_allowed",
+            "Driver %s is installed and %s is wanted." % (now.present, now.version),
+            "Set %s_driver_replace: true to let this run replace it, or %s_driver_version: '%s' to keep it." % (now.prefix, now.prefix, now.present),
+        )
+        return False
+    return True
+
+
+def plan_driver(draft: Draft, wanted: Data, facts: Data, prefix: str) -> bool:
+    """Plan the driver; True when this run will install, load or put back one."""
     if not needs_driver(facts):
         if facts["npus"]:
             draft.caution("no_driver_needed", "Every NPU is given to virtual machines, so no driver is installed.", severity=INFO)
         return False
-    driver = facts["driver"]
-    source, version = get("source"), get("version")
-    present = driver["version_on_disk"] or driver["version_loaded"]
-    traces = driver["installed_via"] != "none" or driver["version_loaded"] is not None
-    # What an installer left that broke off has no module; it protects nothing.
-    installed = traces and (present is not None or bool(driver.get("loaded")) or driver["installed_via"] == "container")
-    if source == "preinstalled":
-        if not installed:
-            draft.stop(
-                "driver_missing",
-                "%s and %s_driver_source is preinstalled."
-                % ("An installation of the driver has broken off" if traces else "No driver is installed", prefix),
-                "Install the driver, or set %s_driver_source to package or runfile." % prefix,
-            )
-        elif version and not same_release(present, version):
-            draft.stop(
-                "driver_version_differs",
-                "Driver %s is installed, %s is wanted, and %s_driver_source is preinstalled." % (present, version, prefix),
-                "Set %s_driver_source to package or runfile, or %s_driver_version to %s." % (prefix, prefix, present),
-            )
+    now = _Situation(wanted, facts, prefix)
+    if now.source == "container":
+        _container(draft, now)
         return False
-    if driver["installed_via"] == "container":
-        draft.stop(
-            "driver_from_container",
-            "A driver container owns the driver below %s." % driver["root"],
-            "Remove the driver container first, or set %s_driver_source: preinstalled." % prefix,
-        )
+    if now.source == "preinstalled":
+        if now.change:
+            _recover(draft, now, "as before the change")
+            return True
+        _preinstalled(draft, now)
+        _reload(draft, now)
         return False
-    hidden = [name for name in DRIVER_PROBES if facts["probes"].get(name, {}).get("state") in ("denied", "timeout", "failed")]
-    if present is None and hidden:
-        draft.stop(
-            "driver_unknown",
-            "Whether a driver is installed could not be found out: %s."
-            % "; ".join("%s %s" % (name, facts["probes"][name]["detail"] or facts["probes"][name]["state"]) for name in hidden),
-            "Give the user of the connection root by become, and run again.",
-        )
+    if now.change is None and now.fits and not now.tainted:
+        return _reload(draft, now)
+    sha256 = now.get("runfile_sha256") or now.get("runfile_digests").get(now.version) or ""
+    refused = _refused(facts, now.version, sha256)
+    if refused and not now.get("retry") and not (now.fits and now.change is None):
+        detail = "Driver %s failed its validation on this host at %s: %s" % (now.version, refused.get("time"), str(refused.get("reason"))[:300])
+        step = "Want another version, or set %s_driver_retry: true to try this one again." % prefix
+        if now.change:
+            # The host is put right first; the next run is told.
+            _recover(draft, now, "as before the change")
+            draft.caution("driver_failed_before", detail, step)
+            return True
+        draft.stop("driver_failed_before", detail, step)
         return False
-    if installed and (not version or same_release(present, version)):
-        if driver["version_loaded"] and driver["version_on_disk"] and not same_release(driver["version_loaded"], driver["version_on_disk"]):
-            draft.caution(
-                "driver_reload_needed",
-                "Driver %s is on disk and %s is loaded." % (driver["version_on_disk"], driver["version_loaded"]),
-                "Reboot the host, or unload and load the module when no process uses an NPU.",
-            )
+    if not _may_replace(draft, now):
         return False
-    if installed:
-        if source == "runfile" and driver["legacy"]:
-            draft.stop(
-                "legacy_package_in_the_way",
-                "Driver %s is the package of former releases; a runfile beside it leaves two module trees and mixed libraries." % present,
-                "Remove the package first, then run again.",
-            )
-            return False
-        if not get("replace"):
-            draft.stop(
-                "driver_replace_not_allowed",
-                "Driver %s is installed and %s is wanted." % (present, version),
-                "Set %s_driver_replace: true to let this run replace it, or %s_driver_version: '%s' to keep it." % (prefix, prefix, present),
-            )
-            return False
+    if now.change:
+        reason = "A change of the driver was interrupted at %s." % (now.change["step"] or "an unknown step")
+    elif now.tainted:
+        reason = "The last change failed and so did the way back."
+    elif now.driver["legacy"] and now.version and now.source == "runfile":
+        reason = "Another version is wanted; the package of former releases goes first."
+    elif now.installed:
+        reason = "Another version is wanted."
+    else:
+        reason = "An installation has broken off." if now.traces else "No driver is installed."
     draft.step(
         id=DRIVER_STEP,
         role=DRIVER_ROLE,
         component="driver",
-        now=present,
-        wanted=version or "newest of the source",
-        reason="Another version is wanted." if installed else "An installation has broken off." if traces else "No driver is installed.",
-        disruption=EVICT if installed else NONE,
+        now=now.present,
+        wanted=now.version or "newest of the source",
+        reason=reason,
+        disruption=now.disruption,
     )
+    if now.get("reboot") == "always":
+        draft.step(
+            id=REBOOT_STEP, role=DRIVER_ROLE, component="host", now="running", wanted="rebooted", reason="Asked for after each change of the driver.",
+            disruption=REBOOT, after=DRIVER_STEP,
+        )  # fmt: skip
     return True

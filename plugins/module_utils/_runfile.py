@@ -1,35 +1,43 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Place an installer in a directory of root alone, verify it, run what was verified, and note what it was."""
+"""Place verified files in a directory of root alone, and run an installer from the descriptor that was verified."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import posixpath
+import re
 import stat
-import subprocess
 import tempfile
 import typing as t
 
-from ._files import remove_empty_directory, remove_file, write_file
+from ._files import explain, sync_directory
 from ._host import Host
 from ._model import NpuError
 
 CHUNK = 1024 * 1024
 TAIL = 4000
+SHA256 = re.compile(r"^[0-9a-f]{64}$")
 
-# As AnsibleModule wants it, for the module and for its part on the controller.
-ARGUMENTS: t.Dict[str, t.Dict[str, t.Any]] = {
-    "src": {"type": "path", "required": True},
-    "sha256": {"type": "str", "required": True},
-    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-    "version": {"type": "str"},
-    "arguments": {"type": "list", "elements": "str", "default": []},
-    "directory": {"type": "path", "default": "/var/lib/rebellions-npu/driver"},
-    "timeout": {"type": "float", "default": 1800},
+# As AnsibleModule wants it, for rbln_driver_files and for its part on the controller.
+FILES_ARGUMENTS: t.Dict[str, t.Dict[str, t.Any]] = {
+    "files": {
+        "type": "list",
+        "elements": "dict",
+        "required": True,
+        "options": {
+            "src": {"type": "str", "required": True},
+            "sha256": {"type": "str", "required": True},
+            "name": {"type": "str"},
+            "signature": {"type": "str"},
+        },
+    },
+    "keyring": {"type": "path"},
+    "cache": {"type": "path", "default": "~/.cache/rebellions-npu/driver"},
+    "ca_path": {"type": "path"},
+    "directory": {"type": "path", "default": "/var/lib/rbln/incoming"},
+    "timeout": {"type": "float", "default": 60},
 }
 
 
@@ -42,27 +50,41 @@ def sha256_of(stream: t.BinaryIO) -> str:
 
 
 def private_directory(path: str, owner: int) -> None:
-    """Make `path` a directory of `owner` with mode 0700, or NpuError when something else is in the way."""
+    """Make `path` a directory of `owner` with mode 0700; nobody else may be able to put another in its place.
+
+    NpuError when something else is in the way, or when a directory above belongs to, or can be written by, another user.
+    """
     try:
-        os.makedirs(path, mode=0o700, exist_ok=True)
+        os.makedirs(path, mode=0o755, exist_ok=True)
         info = os.lstat(path)
         if not stat.S_ISDIR(info.st_mode) or info.st_uid != owner:
             raise NpuError("%s is not a directory of user %d." % (path, owner), "Remove it or choose another directory.")
         if stat.S_IMODE(info.st_mode) != 0o700:
             os.chmod(path, 0o700)
+        parent = os.path.dirname(os.path.realpath(path))
+        while True:
+            info = os.stat(parent)
+            if info.st_uid not in (0, owner) or (info.st_mode & 0o022 and not info.st_mode & stat.S_ISVTX):
+                raise NpuError("%s can be written by others than user %d." % (parent, owner), "Choose a directory below /var/lib.")
+            if parent == "/":
+                return
+            parent = os.path.dirname(parent)
     except OSError as exc:
-        raise NpuError("%s cannot be made: %s." % (path, exc.strerror), "Choose another directory.") from exc
+        raise explain(exc, path, "made") from exc
 
 
-def place(source: str, directory: str, sha256: str, owner: int) -> str:
-    """Copy `source` into the private directory under its base name and return the new path.
+def place(source: str, directory: str, sha256: str, owner: int, name: str = "") -> str:
+    """Copy `source` into the private directory under `name` (its own when empty) and return the new path.
 
     The digest is taken of the bytes that were copied; NpuError when it differs, and then nothing is left behind.
     """
     private_directory(directory, owner)
-    target = os.path.join(directory, os.path.basename(source))
+    target = os.path.join(directory, os.path.basename(name or source))
     digest = hashlib.sha256()
-    handle, staged = tempfile.mkstemp(dir=directory)
+    try:
+        handle, staged = tempfile.mkstemp(dir=directory)
+    except OSError as exc:
+        raise explain(exc, target, "written") from exc
     try:
         with os.fdopen(handle, "wb") as out, open(source, "rb") as stream:
             for block in iter(lambda: stream.read(CHUNK), b""):
@@ -72,53 +94,54 @@ def place(source: str, directory: str, sha256: str, owner: int) -> str:
             os.fsync(out.fileno())
         if digest.hexdigest() != sha256.lower():
             raise NpuError(
-                "The SHA-256 of %s on the host is %s, not %s." % (os.path.basename(source), digest.hexdigest(), sha256),
-                "Transfer the file again.",
+                "The SHA-256 of %s on the host is %s, not %s." % (os.path.basename(target), digest.hexdigest(), sha256),
+                "Transfer the file again; nothing was run.",
             )
         os.chmod(staged, 0o700)
         os.replace(staged, target)
-    except BaseException:
+        sync_directory(directory)
+    except OSError as exc:
+        raise explain(exc, target, "written") from exc
+    finally:
         if os.path.exists(staged):
             os.unlink(staged)
-        raise
     return target
 
 
-def execute(path: str, sha256: str, arguments: t.Sequence[str], timeout: float) -> dict[str, t.Any]:
-    """Verify the file once more and run it: {rc, output}, output being the end of both streams.
-
-    A script has to be opened by its interpreter again, so the file is run by its path; only root can write there.
-    NpuError on another digest, when it cannot be run, or past `timeout` seconds.
-    """
-    with open(path, "rb") as stream:
-        found = sha256_of(stream)
-    if found != sha256.lower():
-        raise NpuError("The SHA-256 of %s is %s, not %s." % (path, found, sha256), "Remove the file and run again.")
+def verified(path: str, sha256: str) -> bool:
+    """Whether the file is there with that digest."""
     try:
-        done = subprocess.run(  # pylint: disable=ansible-bad-function
-            [path, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=timeout,
-            cwd=os.path.dirname(path),
-            check=False,
-        )
-    except subprocess.TimeoutExpired as exc:
-        raise NpuError(
-            "%s did not end within %g s." % (path, timeout), "Look at its log on the host; raise the timeout if it was still at work."
-        ) from exc
+        with open(path, "rb") as stream:
+            return sha256_of(stream) == sha256.lower()
+    except OSError:
+        return False
+
+
+def execute(host: Host, path: str, sha256: str, arguments: t.Sequence[str], timeout: float, environment: t.Optional[t.Mapping[str, str]] = None) -> str:
+    """Verify the file and run it from the same open descriptor, as /proc/self/fd/N: between the two nobody can change what runs.
+
+    Returns the end of what it printed. NpuError on another digest, when it cannot be run, on any exit code but 0 (their meaning is not
+    public), or past `timeout` seconds; what it started is then killed with it.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
     except OSError as exc:
-        raise NpuError("%s cannot be run: %s." % (path, exc.strerror), "Check that its directory is not mounted noexec.") from exc
-    return {"rc": done.returncode, "output": done.stdout.decode("utf-8", "replace")[-TAIL:]}
-
-
-def note(host: Host, path: str, version: str, sha256: str) -> None:
-    """Note at `path` which driver was installed, as the JSON object that the driver facts read. NpuError when that fails."""
-    write_file(host, path, json.dumps({"version": version, "sha256": sha256.lower()}, sort_keys=True) + "\n")
-
-
-def forget(host: Host, path: str) -> None:
-    """Take the note away, and its directory when that is empty then. NpuError when that fails."""
-    remove_file(host, path)
-    remove_empty_directory(host, posixpath.dirname(path))
+        raise explain(exc, path, "read") from exc
+    try:
+        with os.fdopen(os.dup(descriptor), "rb") as stream:
+            found = sha256_of(stream)
+        if found != sha256.lower():
+            raise NpuError("The SHA-256 of %s is %s, not %s." % (path, found, sha256), "Remove the file and run again; it was not run.")
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        done = host.run(["/proc/self/fd/%d" % descriptor, *arguments], timeout, environment, os.path.dirname(path), (descriptor,))
+    finally:
+        os.close(descriptor)
+    name = os.path.basename(path)
+    if done.state == "timeout":
+        raise NpuError("%s did not end within %g s." % (name, timeout), "Read its log on the host; raise the timeout if it was still at work.")
+    if not done.ok:
+        raise NpuError("%s cannot be run: %s." % (name, done.detail), "Check that %s is not on a file system mounted noexec." % os.path.dirname(path))
+    output = (done.value.out + done.value.err)[-TAIL:]
+    if done.value.rc != 0:
+        raise NpuError("%s ended with code %d: %s" % (name, done.value.rc, " | ".join(output.strip().splitlines()[-6:])), "Read its log on the host.")
+    return output

@@ -72,6 +72,9 @@ class VendorProfile:
     ready_code: int
     ready_name: str
     fault_names: t.Tuple[str, ...]
+    residue: t.Tuple[t.Tuple[str, str], ...]
+    flash_tool: str
+    flash_args: t.Mapping[str, t.Tuple[str, ...]]
 
     @property
     def device_pattern(self) -> "re.Pattern[str]":
@@ -92,3 +95,13 @@ class VendorProfile:
             if product and product.startswith(prefix) and len(prefix) > len(best):
                 best = prefix
         return self.family_prefixes.get(best)
+
+    def major_of(self, version: str) -> t.Optional[int]:
+        """First number of a version without its epoch; None when it starts with none."""
+        first = self.release_of(version.split(":")[-1]).split(".")[0]
+        return int(first) if first.isdecimal() else None
+
+    def legacy_release(self, version: str) -> bool:
+        """True for a release that was one package, before there were runfiles."""
+        major = self.major_of(version)
+        return major is not None and major < self.legacy_below

@@ -131,6 +131,24 @@ def parse_smi(text: str) -> dict[str, t.Any]:
     return {"kmd_version": _text(data.get("KMD_version")), "devices": devices, "contexts": contexts}
 
 
+# Where an installer leaves what no package owns: (directory, pattern). The names of its rules and load files are not public.
+RESIDUE: t.Tuple[t.Tuple[str, str], ...] = tuple(
+    (directory + "/" + folder, pattern)
+    for directory in ("/etc", "/usr/lib", "/lib")
+    for folder, patterns in (
+        ("udev/rules.d", ("[0-9][0-9]-rbln.rules", "[0-9][0-9]-rbln-[!h]*.rules", "[0-9][0-9]-rebellions*.rules")),
+        ("modprobe.d", ("*rbln*.conf", "rebellions.conf")),
+        ("modules-load.d", ("*rbln*.conf", "rebellions.conf")),
+        ("systemd/system", ("rbln-smd.service", "rbln_daemon.service")),
+    )
+    for pattern in patterns
+) + tuple(
+    (directory, name)
+    for directory in ("/usr/bin", "/usr/local/bin")
+    for name in ("rbln-smi", "rbln-stat", "rbln-smd", "rbln-smdi", "rbln-flash", "rbln-bios", "rbln-vs", "rblnBandwidthLatencyTest")
+)
+
+
 PROFILE = VendorProfile(
     name="rebellions",
     title="Rebellions",
@@ -151,7 +169,7 @@ PROFILE = VendorProfile(
     daemon_units=("rbln-smd.service", "rbln_daemon.service"),
     container_driver_root="/run/rbln/driver",
     runfile_stamp_dir="/var/lib/rbln",
-    package_patterns=("rebellions", "rebellions-*", "librbln-*", "rbln-*"),
+    package_patterns=("rebellions", "rebellions-*", "librbln*", "rbln-*"),
     library_patterns=("librbln-*.so*",),
     library_version_names=("librbln-ccl.so", "librbln-thunk.so"),
     library_version_marker=b"rbln version: ",
@@ -176,8 +194,11 @@ PROFILE = VendorProfile(
     driver_packages=("rebellions", "rebellions-kmd*", "rebellions-dkms*", "rebellions-driver*", "rebellions-*"),
     legacy_package="rebellions",
     legacy_below=3,
-    runfile_stamp="driver-runfile.json",
+    runfile_stamp="driver.json",
     ready_code=0,
     ready_name="READY",
     fault_names=("FAULT",),
+    residue=RESIDUE,
+    flash_tool="rbln-flash",
+    flash_args={"cp": ("--cp", "-d", "{directory}", "-s", "all"), "mcu": ("--mcu", "-d", "{directory}", "-s", "all")},
 )

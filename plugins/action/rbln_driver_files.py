@@ -1,0 +1,49 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Controller side of rbln_driver_files: find and verify, ask the host what it lacks, send that."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._runfile import FILES_ARGUMENTS
+from ansible_collections.rebellions.npu.plugins.plugin_utils._sources import Finder
+
+MODULE = "rebellions.npu.rbln_driver_files"
+
+
+class ActionModule(ActionBase):
+    # A refused file must not touch the host, so the temporary directory is made here, once, and only to send.
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+
+    def run(self, tmp: t.Optional[str] = None, task_vars: t.Optional[dict[str, t.Any]] = None) -> dict[str, t.Any]:
+        task_vars = task_vars or {}
+        result = super().run(tmp, task_vars)
+        _validation, args = self.validate_argument_spec(argument_spec=FILES_ARGUMENTS)
+        finder = Finder(args["cache"], args["timeout"], args["ca_path"], args["keyring"])
+        found: dict[str, str] = {}
+        try:
+            for item in args["files"]:
+                path, item["name"] = finder.find(item)
+                found[item["name"]] = path
+        except NpuError as exc:
+            result.update(failed=True, msg=str(exc))
+            return result
+        answer = self._execute_module(module_name=MODULE, module_args=args, task_vars=task_vars)
+        if answer.get("failed") or not answer.get("missing") or self._task.check_mode:
+            result.update(answer)
+            return result
+        folder = self._make_tmp_path()
+        args["staged"] = {}
+        for name in answer["missing"]:
+            self._display.display("%s: sending %s" % (task_vars.get("inventory_hostname", ""), name))
+            args["staged"][name] = self._connection._shell.join_path(folder, name)
+            self._transfer_file(found[name], args["staged"][name])
+        result.update(self._execute_module(module_name=MODULE, module_args=args, task_vars=task_vars))
+        self._remove_tmp_path(folder)
+        return result

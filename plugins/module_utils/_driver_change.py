@@ -1,0 +1,361 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One change of the driver as a transaction: everything is looked at first, each step is in the journal before it acts, and a failure leads back.
+
+A step may be done twice: the next run after a power failure starts again with what the journal owes (units to start, the version to go back to).
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from . import _kmod
+from ._driver_parts import Material, Parts, material_of, vendor_packages
+from ._driver_request import Request
+from ._driver_state import TAINTED, Record, forgive, read_record, refuse, stamp_path, state_path, write_record
+from ._driver_units import Units
+from ._files import remove_file
+from ._firmware import flash
+from ._host import Host
+from ._journal import BACK, FORWARD, Journal, utc
+from ._kept import prune
+from ._model import NpuError
+from ._package_manager import PackageManager
+from ._vendor import VendorProfile
+from ._versions import same_release
+
+UNCHANGED = "unchanged"
+INSTALLED = "installed"
+UPGRADED = "upgraded"
+PREPARED = "prepared"
+REBOOT = "reboot_required"
+RESTORED = "restored"
+ROLLED_BACK = "rolled_back"
+LEFT_STOPPED = "left_stopped"
+FAILURES = (RESTORED, ROLLED_BACK, LEFT_STOPPED)
+
+
+class Unfit(NpuError):
+    """The driver was installed and its validation failed."""
+
+
+class Judge:
+    """Validation of the driver that is loaded: failed() are the names of blocking checks that do not pass, prove() raises Unfit."""
+
+    def failed(self) -> t.List[str]:
+        raise NotImplementedError
+
+    def prove(self, version: t.Optional[str], accepted: t.Collection[str] = ()) -> None:
+        raise NotImplementedError
+
+
+class DriverChange:
+    """Carries out one request. `result` grows while it runs: outcome, version, previous, steps, in_use, simulated, reason, warnings, firmware."""
+
+    def __init__(
+        self, host: Host, profile: VendorProfile, request: Request, manager: t.Optional[PackageManager], judge: Judge, units: t.Optional[Units] = None
+    ) -> None:
+        self.host, self.profile, self.request, self.judge = host, profile, request, judge
+        self.parts = Parts(host, profile, request, manager)
+        self.journal = Journal(host, profile)
+        self.units = units or Units(host, profile, request)
+        self.waits = False
+        self.result: Record = {
+            "changed": False,
+            "outcome": UNCHANGED,
+            "version": request.version or None,
+            "previous": None,
+            "steps": self.journal.times,
+            "in_use": [],
+            "simulated": [],
+            "reason": "",
+            "reboot_required": False,
+            "warnings": [],
+            "firmware": [],
+        }
+
+    # -- the whole
+
+    @property
+    def disturbs(self) -> bool:
+        return bool(self.request.install or self.request.reload or self.request.firmware)
+
+    def foresee(self) -> Record:
+        """What run() would do, without doing it: simulated changes of packages and what uses the NPUs now. Files that are not on the host yet are left out."""
+        if self.request.install and not self.request.files and self.request.names:
+            self.result["simulated"] = [vars(change) for change in self.parts.simulate()]
+        self.result["in_use"] = self.units.holders() if self.disturbs else []
+        self.result["changed"] = True
+        return self.result
+
+    def run(self) -> Record:
+        """Carry out the request. NpuError only when nothing was changed; a change that failed is told by `outcome` and `reason`."""
+        with self.journal.locked():
+            old = self.journal.interrupted()
+            if old is not None and not self.disturbs:
+                self._take_over(old)
+                self._back("A change was interrupted.", None)
+                return self._finish()
+            material: t.Optional[Material] = None
+            if self.request.install:
+                material, changes = self.parts.material()
+                self.result["simulated"] = [vars(change) for change in changes]
+            self.parts.simulate_prerequisites()
+            if self.disturbs:
+                self.units.refuse_or_wait(self.result)
+            self._take_over(old) if old is not None else self._begin()
+            self.result["changed"] = True
+            try:
+                self._forward(material)
+            except NpuError as exc:
+                self._failed(exc, material)
+            return self._finish()
+
+    def _finish(self) -> Record:
+        self.result["failed"] = self.result["outcome"] in FAILURES and bool(self.result["reason"])
+        return self.result
+
+    # -- before
+
+    def _wanted(self) -> Record:
+        return {
+            "version": self.request.version,
+            "source": self.request.source,
+            "files": sorted(str(item["sha256"]).lower() for item in self.request.files),
+            "names": list(self.request.names),
+        }
+
+    def _begin(self) -> None:
+        packages = vendor_packages(self.host, self.profile)
+        stamp = read_record(self.host, stamp_path(self.profile)).get()
+        version = self.units.present_version(stamp)
+        kept = self.parts.kept(version) is not None
+        if version and not kept and self.request.rollback and self.request.install and packages and self.parts.has_manager:
+            kept = self.parts.keep_installed(version, packages, utc(self.host))
+        if version and not kept and self.request.install:
+            self.result["warnings"].append("No copy of driver %s is kept on the host: there is no way back to it." % version)
+        loaded = _kmod.loaded_version(self.host, self.profile.module) is not None
+        self.journal.begin(
+            {
+                "id": utc(self.host),
+                "started": utc(self.host),
+                "by": self.request.by,
+                "direction": FORWARD,
+                "step": "begin",
+                "done": [],
+                "wanted": self._wanted(),
+                "previous": {"version": version, "kept": kept, "loaded": loaded, "stamp": stamp, "failed": self.judge.failed() if loaded else []},
+                "before": sorted(packages),
+                "stopped": [],
+                "reboot": False,
+                "reason": "",
+            }
+        )
+        self.result["previous"] = version
+
+    def _take_over(self, old: Record) -> None:
+        """Go on with what an interrupted change owes; what it had done counts only towards the same end."""
+        same = old.get("wanted") == self._wanted() and old.get("direction") == FORWARD
+        record = {
+            "id": old.get("id") or utc(self.host),
+            "started": old.get("started") or utc(self.host),
+            "by": self.request.by,
+            "direction": FORWARD,
+            "step": "begin",
+            "done": list(old.get("done") or []) if same else [],
+            "wanted": self._wanted(),
+            "previous": old.get("previous") or {"version": None, "kept": False, "loaded": False, "stamp": None, "failed": [], "unknown": True},
+            "before": old.get("before") or [],
+            "stopped": old.get("stopped") or [],
+            "reboot": False,
+            "reason": "",
+            "touched": bool(old.get("touched")),
+        }
+        self.journal.begin(record)
+        self.result["changed"] = True
+        self.result["previous"] = record["previous"].get("version")
+        self.result["warnings"].append("An earlier change was interrupted at %s; it is taken over." % (old.get("step") or "an unknown step"))
+
+    # -- forward
+
+    def _forward(self, material: t.Optional[Material]) -> None:
+        request, journal = self.request, self.journal
+        done = list(journal.record["done"])
+        if request.prerequisites:
+            journal.step("prerequisites", lambda: self.parts.manager.apply(install=list(request.prerequisites)))
+        if self.disturbs and "validate" not in done:
+            journal.step("stop", lambda: self.units.stop(journal))
+            journal.step("unload", self._unload)
+        if material is not None and "install" not in done:
+            journal.save(touched=True)
+            if self._legacy():
+                journal.step("retire", lambda: self.parts.manager.apply(remove=[self.profile.legacy_package], purge=True, allow_held=True))
+            journal.step("install", lambda: self.parts.install(material))
+        if request.firmware and not self.waits:
+            journal.step("firmware", self._flash)
+        if request.kernels:
+            journal.step("build", self._build)
+        if self.waits:
+            journal.save(reboot=True)
+            self.result.update(outcome=REBOOT, reboot_required=True)
+            return
+        if self.disturbs and "validate" not in done:
+            journal.step("load", self._load)
+            journal.step("start", lambda: self.units.start_daemon(journal))
+            journal.step("validate", lambda: self.judge.prove(request.version or None))
+        self._commit(material)
+
+    def _legacy(self) -> bool:
+        """Whether the one package of former releases is there and a driver of the new form comes in its place."""
+        version = vendor_packages(self.host, self.profile).get(self.profile.legacy_package)
+        return bool(version) and self.profile.legacy_release(version) and not self.profile.legacy_release(self.request.version)
+
+    def _unload(self) -> None:
+        try:
+            _kmod.unload(self.host, self.profile.module, self.request.load_timeout)
+        except _kmod.ModuleBusy:
+            if not self.request.reboot_allowed:
+                raise
+            self.waits = True
+
+    def _load(self) -> None:
+        """Load what is on the disk; an installer that has loaded it itself is taken at its word only when the version is right."""
+        now = _kmod.loaded_version(self.host, self.profile.module)
+        if now is not None and (not self.request.version or same_release(now, self.request.version)) and not self.request.reload:
+            return
+        if now is not None:
+            _kmod.unload(self.host, self.profile.module, self.request.load_timeout)
+        _kmod.load(self.host, self.profile.module, self.request.load_timeout)
+
+    def _flash(self) -> None:
+        self.units.stop_daemon()
+        _kmod.unload(self.host, self.profile.module, self.request.load_timeout)
+        self.result["firmware"] = flash(self.host, self.profile, self.request.firmware, timeout=self.request.timeout)
+
+    def _build(self) -> None:
+        """Build the module for kernels that have none yet; one that fails is told, since the driver of the running kernel is not hurt by it."""
+        for kernel in self.request.kernels:
+            done = self.host.run(["dkms", "autoinstall", "-k", kernel], self.request.timeout)
+            if not done.ok or done.value.rc != 0:
+                said = " ".join((done.value.out + done.value.err).split())[-300:] if done.ok else done.detail
+                self.result["warnings"].append("The module could not be built for kernel %s: %s" % (kernel, said))
+
+    def _commit(self, material: t.Optional[Material]) -> None:
+        journal, request, now = self.journal, self.request, utc(self.host)
+        previous = journal.record["previous"]
+        journal.save(step="commit")
+        if material is not None:
+            if request.keep > 0:
+                self.parts.keep(material, now)
+            old = previous.get("stamp") or {}
+            write_record(
+                self.host,
+                stamp_path(self.profile),
+                {
+                    "schema": 1,
+                    "version": request.version or self.units.present_version(None) or "",
+                    "source": request.source,
+                    "files": [{"name": item["path"].rpartition("/")[2], "sha256": item["sha256"].lower()} for item in request.files],
+                    "packages": [{"name": name, "version": version} for name, version in sorted(vendor_packages(self.host, self.profile).items())],
+                    "held": old.get("held", []),
+                    "held_kernel": old.get("held_kernel", []),
+                    "installed": {"time": now, "by": request.by},
+                    "previous": {"version": previous["version"], "source": old.get("source")} if previous.get("version") else None,
+                },
+                0o644,
+            )
+            forgive(self.host, self.profile, request.version)
+        self._hold()
+        if self.disturbs:
+            remove_file(self.host, state_path(self.profile, TAINTED))
+            self.units.start_services(journal, self.result["warnings"])
+        prune(self.host, self.parts.kept_directory, request.keep, [request.version, str(previous.get("version") or "")] if request.keep else [])
+        self.parts.clear_incoming()
+        journal.end()
+        self.result["outcome"] = (UPGRADED if previous.get("version") else INSTALLED) if material is not None else PREPARED
+
+    def _hold(self) -> None:
+        """Hold the driver's packages and, where asked, the kernel's; only what was not held before is noted as ours."""
+        path = stamp_path(self.profile)
+        stamp = read_record(self.host, path).get()
+        if stamp is None or not self.parts.has_manager or not (self.request.hold or self.request.hold_kernel):
+            return
+        held = set(self.parts.manager.held())
+        names = [item["name"] for item in stamp.get("packages", [])] if self.request.hold else []
+        for key, wanted in (("held", names), ("held_kernel", list(self.request.hold_kernel))):
+            new = [name for name in wanted if name not in held]
+            try:
+                if new:
+                    self.parts.manager.hold(new)
+            except NpuError as exc:
+                self.result["warnings"].append(str(exc))
+                continue
+            stamp[key] = sorted((set(stamp.get(key, [])) & set(wanted)) | set(new)) if wanted else stamp.get(key, [])
+        write_record(self.host, path, stamp, 0o644)
+
+    # -- back
+
+    def _failed(self, error: NpuError, material: t.Optional[Material]) -> None:
+        """Decide where a failure leads: nothing to undo, back, or, where going back is not wanted, stopped."""
+        if isinstance(error, Unfit):
+            refuse(self.host, self.profile, self.request.version, self.request.sha256, error.message, utc(self.host))
+        if self.request.rollback or not self.journal.record.get("touched"):
+            self._back(str(error), material)
+        else:
+            self._leave_stopped(str(error))
+
+    def _back(self, reason: str, material: t.Optional[Material]) -> None:
+        """Undo: the version before (or none), its units, its stamp. A failure here leaves the host stopped and tainted."""
+        journal = self.journal
+        previous = journal.record["previous"]
+        self.result["reason"] = reason
+        try:
+            journal.save(direction=BACK, reason=reason)
+            if journal.record.get("touched"):
+                self._back_files(previous, material)
+            if previous.get("version") and (previous.get("loaded") or journal.record.get("touched")):
+                if _kmod.loaded_version(self.host, self.profile.module) is None:
+                    journal.step("back_load", lambda: _kmod.load(self.host, self.profile.module, self.request.load_timeout))
+                journal.step("back_start", lambda: self.units.start_daemon(journal))
+            if journal.record.get("touched") and previous.get("version"):
+                journal.step("back_validate", lambda: self.judge.prove(previous["version"], previous.get("failed", [])))
+            if previous.get("stamp"):
+                write_record(self.host, stamp_path(self.profile), previous["stamp"], 0o644)
+            elif journal.record.get("touched"):
+                remove_file(self.host, stamp_path(self.profile))
+            self.units.start_services(journal, self.result["warnings"])
+            self.parts.clear_incoming()
+            self.result["outcome"] = ROLLED_BACK if journal.record.get("touched") and previous.get("version") else RESTORED
+            journal.end()
+        except NpuError as exc:
+            self._leave_stopped("%s Going back failed too: %s" % (reason, exc))
+
+    def _back_files(self, previous: Record, material: t.Optional[Material]) -> None:
+        journal = self.journal
+        journal.step("back_stop", self.units.stop_daemon)
+        journal.step("back_unload", lambda: _kmod.unload(self.host, self.profile.module, self.request.load_timeout))
+        version = previous.get("version")
+        if not version:
+            journal.step("back_remove", lambda: self.parts.remove(material, journal.record["before"]))
+            return
+        kept = self.parts.kept(version)
+        if kept is not None:
+            journal.step("back_install", lambda: self.parts.put_back(material_of(kept), journal.record["before"]))
+        elif self.parts.has_manager:
+            journal.step("back_repair", self.parts.manager.repair)
+
+    def _leave_stopped(self, reason: str) -> None:
+        """Neither forward nor back: nothing may use a driver nobody vouches for."""
+        self.result.update(outcome=LEFT_STOPPED, reason=reason)
+        for act in (self.units.stop_daemon, lambda: _kmod.unload(self.host, self.profile.module, self.request.load_timeout)):
+            try:
+                act()
+            except NpuError as exc:
+                self.result["warnings"].append(str(exc))
+        try:
+            write_record(
+                self.host, state_path(self.profile, TAINTED), {"version": self.request.version, "reason": reason, "time": utc(self.host)}, 0o644
+            )
+        except NpuError as exc:
+            self.result["warnings"].append(str(exc))

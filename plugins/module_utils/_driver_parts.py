@@ -1,0 +1,241 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The two kinds of driver source on the host, runfile and packages: simulate, put in place, take away."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import posixpath
+import shutil
+import typing as t
+from dataclasses import dataclass, field
+
+from ._driver_request import PACKAGE, RUNFILE, Request
+from ._driver_state import INCOMING, KEPT, state_path
+from ._files import explain
+from ._host import Host
+from ._kept import Kept, keep, read_kept
+from ._model import NpuError
+from ._package_manager import Change, PackageManager, planned
+from ._packages import read_packages
+from ._runfile import execute, private_directory, sha256_of, verified
+from ._vendor import VendorProfile
+
+SUFFIXES = {"deb": ".deb", "rpm": ".rpm"}
+
+File = t.Mapping[str, str]
+
+
+@dataclass
+class Material:
+    """What a driver is installed from: files on the host with their digests, and how an installer among them is called."""
+
+    source: str
+    version: str
+    files: t.List[t.Dict[str, str]] = field(default_factory=list)
+    arguments: t.Sequence[str] = ()
+    uninstall: t.Sequence[str] = ()
+
+
+def vendor_packages(host: Host, profile: VendorProfile) -> t.Dict[str, str]:
+    """{name: version} of the installed packages of the vendor, those that are half there too. NpuError when that is not known."""
+    found, _format, probe = read_packages(host, profile.package_patterns, 60.0)
+    if not probe.ok and probe.state != "absent":
+        raise NpuError("The installed packages cannot be read: %s." % probe.detail, "Run as root.")
+    return {item["name"]: item["version"] for item in found if item["state"] not in ("config-files", "not-installed")}
+
+
+def matches(name: str, patterns: t.Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+class Parts:
+    """Source, packages and kept drivers of one host."""
+
+    def __init__(self, host: Host, profile: VendorProfile, request: Request, manager: t.Optional[PackageManager]) -> None:
+        self.host, self.profile, self.request, self._manager = host, profile, request, manager
+        self.patterns = [*profile.package_patterns, *(name.split("=")[0] for name in request.names), *request.packages, *request.allowed]
+
+    @property
+    def manager(self) -> PackageManager:
+        if self._manager is None:
+            raise NpuError("This host has neither a dpkg nor an rpm database.", "Use a runfile that needs neither.")
+        return self._manager
+
+    @property
+    def has_manager(self) -> bool:
+        return self._manager is not None
+
+    # -- what to install from
+
+    def material(self) -> t.Tuple[Material, t.List[Change]]:
+        """Verified files to install from, and what the package manager would change (nothing is known of an installer that is only run).
+
+        NpuError, with nothing changed, for a digest that differs, for packages that are not there, and for changes beyond the plan.
+        """
+        request = self.request
+        for item in request.files:
+            if not verified(item["path"], item["sha256"]):
+                raise NpuError("%s is not there with the SHA-256 %s." % (item["path"], item["sha256"]), "Transfer it again; nothing was changed.")
+        files = [dict(item) for item in request.files]
+        if request.source == RUNFILE and not request.extract:
+            return Material(RUNFILE, request.version, files, request.arguments, request.uninstall), []
+        if request.source == RUNFILE:
+            files = self._extract(files[0])
+        changes = self.simulate([item["path"] for item in files])
+        if request.names:
+            # What was simulated is what is installed, and a copy of it is kept for the way back.
+            wanted = ["%s%s%s" % (item.name, "=" if self.manager.format == "deb" else "-", item.new) for item in changes if item.new]
+            for path in self.manager.download(wanted, self._directory("packages")):
+                with open(path, "rb") as stream:
+                    files.append({"path": path, "sha256": sha256_of(stream)})
+        return Material(PACKAGE, request.version, files, (), ()), changes
+
+    def simulate(self, files: t.Sequence[str] = ()) -> t.List[Change]:
+        """What installing the named packages and the files would change; NpuError when that is more than the vendor's packages and what is allowed."""
+        names = [self._resolved(name) for name in self.request.names]
+        changes = self.manager.simulate(install=names, files=list(files), allow_downgrade=True, allow_held=True)
+        self._refuse_beyond(planned(changes, self.patterns, False))
+        return changes
+
+    def _resolved(self, name: str) -> str:
+        if "=" in name or not self.request.version:
+            return name
+        found = self.manager.resolve(name, self.request.version)
+        if found is None:
+            raise NpuError(
+                "No repository of this host has %s in version %s; it has %s." % (name, self.request.version, ", ".join(self.manager.available(name)) or "none"),
+                "Add the version to the repository, or correct the version; nothing was changed.",
+            )
+        return "%s%s%s" % (name, "=" if self.manager.format == "deb" else "-", found)
+
+    def _refuse_beyond(self, beyond: t.Sequence[Change]) -> None:
+        if beyond:
+            raise NpuError(
+                "The package manager would also %s." % ", ".join("%s %s" % (item.act, item.name) for item in beyond),
+                "Allow them by name, or make the packages fit; nothing was changed.",
+            )
+
+    def _directory(self, name: str) -> str:
+        path = self.host.real(posixpath.join(state_path(self.profile, INCOMING), name))
+        try:
+            shutil.rmtree(path, ignore_errors=True)
+            private_directory(os.path.dirname(path), os.geteuid())
+            private_directory(path, os.geteuid())
+        except OSError as exc:
+            raise explain(exc, path, "made") from exc
+        return path
+
+    def _extract(self, runfile: File) -> t.List[t.Dict[str, str]]:
+        directory = self._directory("extracted")
+        arguments = [word.replace("{directory}", directory) for word in self.request.extract]
+        execute(self.host, runfile["path"], runfile["sha256"], arguments, self.request.timeout)
+        suffix = SUFFIXES[self.manager.format]
+        found = []
+        for folder, _folders, names in os.walk(directory):
+            for name in sorted(names):
+                path = os.path.join(folder, name)
+                if name.endswith(suffix) and (not self.request.packages or matches(self.manager.describe(path)["name"], self.request.packages)):
+                    with open(path, "rb") as stream:
+                        found.append({"path": path, "sha256": sha256_of(stream)})
+        if not found:
+            raise NpuError("The runfile has unpacked no %s package that fits." % suffix, "Correct the arguments of extraction; nothing was changed.")
+        return found
+
+    # -- acts
+
+    def simulate_prerequisites(self) -> t.List[Change]:
+        """What installing the packages that a build needs would change; NpuError when it is more than new packages."""
+        if not self.request.prerequisites:
+            return []
+        changes = self.manager.simulate(install=list(self.request.prerequisites))
+        self._refuse_beyond(planned(changes, list(self.request.prerequisites) + list(self.request.allowed), True))
+        return changes
+
+    def install(self, material: Material) -> None:
+        """Put the driver in place; what an earlier run left half done is repaired first."""
+        if self.has_manager:
+            self.manager.repair()
+        if material.source == RUNFILE:
+            first = material.files[0]
+            execute(self.host, first["path"], first["sha256"], material.arguments, self.request.timeout, self.request.environment)
+            return
+        damaged = [item["path"] for item in material.files if not verified(item["path"], item["sha256"])]
+        if damaged:
+            raise NpuError("%s is damaged." % ", ".join(damaged), "Transfer the files again.")
+        self.manager.apply(files=[item["path"] for item in material.files], allow_downgrade=True, allow_held=True)
+
+    def remove(self, material: t.Optional[Material], before: t.Collection[str] = ()) -> t.List[str]:
+        """Take a driver away: by its own installer where that is known how, then the vendor's packages but those in `before`. The packages removed."""
+        if self.has_manager:
+            self.manager.repair()
+        if material is not None and material.source == RUNFILE and material.uninstall and material.files:
+            first = material.files[0]
+            execute(self.host, first["path"], first["sha256"], material.uninstall, self.request.timeout)
+        present = vendor_packages(self.host, self.profile)
+        extra = [name for name in self.request.absent if self.has_manager and name not in present]
+        names = sorted(name for name in present if name not in before)
+        if names or extra:
+            held = [name for name in self.manager.held() if name in names]
+            if held:
+                self.manager.unhold(held)
+            changes = self.manager.simulate(remove=names + extra, allow_held=True)
+            self._refuse_beyond(planned(changes, [*self.patterns, *self.request.absent], False))
+            self.manager.apply(remove=names + extra, purge=True, allow_held=True)
+        return names + extra
+
+    # -- the way back
+
+    def put_back(self, material: Material, before: t.Collection[str]) -> None:
+        """Install a kept driver again and take away the packages that came after it."""
+        self.install(material)
+        came = sorted(name for name in vendor_packages(self.host, self.profile) if name not in before)
+        if came and before and self.has_manager:
+            self.manager.apply(remove=came, purge=True, allow_held=True)
+
+    def clear_incoming(self) -> None:
+        """Take away what was transferred and unpacked; what is kept lies elsewhere."""
+        shutil.rmtree(self.host.real(state_path(self.profile, INCOMING)), ignore_errors=True)
+
+    @property
+    def kept_directory(self) -> str:
+        return state_path(self.profile, KEPT)
+
+    def kept(self, version: t.Optional[str]) -> t.Optional[Kept]:
+        """The newest complete kept driver of a version."""
+        return next((item for item in read_kept(self.host, self.kept_directory) if item.version == version), None)
+
+    def keep(self, material: Material, now: str) -> Kept:
+        """Keep verified copies of what a good driver was installed from."""
+        record = {
+            "version": material.version,
+            "source": material.source,
+            "arguments": list(material.arguments),
+            "uninstall": list(material.uninstall),
+            "extract": list(self.request.extract),
+            "packages": [{"name": name, "version": version} for name, version in sorted(vendor_packages(self.host, self.profile).items())],
+            "time": now,
+        }
+        return keep(self.host, self.kept_directory, record, [item["path"] for item in material.files])
+
+    def keep_installed(self, version: str, packages: t.Mapping[str, str], now: str) -> bool:
+        """Keep the packages that are installed, fetched once more at their versions; False when no repository has them."""
+        sign = "=" if self.manager.format == "deb" else "-"
+        try:
+            paths = self.manager.download(["%s%s%s" % (name, sign, packages[name]) for name in sorted(packages)], self._directory("installed"))
+        except NpuError:
+            return False
+        files = []
+        for path in paths:
+            with open(path, "rb") as stream:
+                files.append({"path": path, "sha256": sha256_of(stream)})
+        self.keep(Material(PACKAGE, version, files), now)
+        return True
+
+
+def material_of(kept: Kept) -> Material:
+    """A kept driver as something to install from."""
+    files = [{"path": posixpath.join(kept.path, item["name"]), "sha256": item["sha256"]} for item in kept.files]
+    return Material(kept.source, kept.version, files, kept.arguments, kept.uninstall)

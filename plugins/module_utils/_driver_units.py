@@ -1,0 +1,131 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who uses the NPUs while the driver changes: services that are stopped in order, the daemon, and everybody else."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+import typing as t
+from dataclasses import asdict
+
+from ._driver_request import REFUSE, STOP, Request
+from ._driver_state import Record
+from ._host import Host
+from ._inuse import Holder, describe_holders, find_holders
+from ._journal import Journal
+from ._kmod import loaded_version
+from ._model import NpuError
+from ._modinfo import read_module
+from ._smi import read_smi
+from ._vendor import VendorProfile
+
+UNIT_TIMEOUT = 90.0
+LOOK_EVERY = 2.0
+GRACE = 20.0
+
+
+class Units:
+    """Services, daemon and other users of one host's NPUs."""
+
+    def __init__(self, host: Host, profile: VendorProfile, request: Request, sleep: t.Callable[[float], None] = time.sleep) -> None:
+        self.host, self.profile, self.request, self.sleep = host, profile, request, sleep
+
+    def present_version(self, stamp: t.Optional[Record]) -> t.Optional[str]:
+        """Version of the driver that is here: of the module on disk, else the loaded one, else the noted one."""
+        release = str(self.host.read_text("/proc/sys/kernel/osrelease", 512).get("")).strip()
+        module = read_module(self.host, self.profile.module, release or None, 10.0).get()
+        version = module.version if module else None
+        return version or loaded_version(self.host, self.profile.module) or (stamp or {}).get("version")
+
+    # -- units
+
+    def _active(self, unit: str) -> bool:
+        done = self.host.run(["systemctl", "is-active", unit], UNIT_TIMEOUT)
+        return done.ok and done.value.out.strip() in ("active", "activating", "reloading")
+
+    def _systemctl(self, act: str, unit: str) -> None:
+        done = self.host.run(["systemctl", act, unit], UNIT_TIMEOUT)
+        if not done.ok or done.value.rc != 0:
+            said = " ".join(done.value.err.split())[-300:] if done.ok else done.detail
+            raise NpuError("%s could not be made to %s: %s." % (unit, act, said.rstrip(".")), "Read `systemctl status %s` on the host." % unit)
+
+    def stop(self, journal: Journal) -> None:
+        """Stop the named services, the daemon, and, by policy, whatever is left; each is in the journal before it stops."""
+        for unit in [*self.request.services, *self.profile.daemon_units]:
+            if self._active(unit):
+                journal.save(stopped=[*[name for name in journal.record["stopped"] if name != unit], unit])
+                self._systemctl("stop", unit)
+        if self.request.in_use == STOP:
+            self._end(self._find())
+
+    def stop_daemon(self) -> None:
+        for unit in self.profile.daemon_units:
+            if self._active(unit):
+                self._systemctl("stop", unit)
+
+    def start_daemon(self, journal: Journal) -> None:
+        """Start the daemon's unit where one is installed; it had run before, or came with the driver."""
+        for unit in self.profile.daemon_units:
+            state = self.host.run(["systemctl", "is-enabled", unit], UNIT_TIMEOUT)
+            enabled = state.ok and state.value.out.strip() == "enabled"
+            present = state.ok and state.value.out.strip() not in ("", "not-found", "masked", "masked-runtime")
+            if present and (enabled or unit in journal.record["stopped"]) and not self._active(unit):
+                self._systemctl("start", unit)
+
+    def start_services(self, journal: Journal, warnings: t.List[str]) -> None:
+        """Start again what was stopped for the change, last stopped first; one that does not start is told, the driver is not to blame."""
+        for unit in reversed([name for name in journal.record["stopped"] if name not in self.profile.daemon_units]):
+            try:
+                self._systemctl("start", unit)
+            except NpuError as exc:
+                warnings.append(str(exc))
+
+    # -- other users
+
+    def _find(self) -> t.List[Holder]:
+        if loaded_version(self.host, self.profile.module) is None:
+            return []
+        _path, smi = read_smi(self.host, self.profile, 5.0)
+        found, probe = find_holders(self.profile, self.host, smi.get({}).get("contexts", []), (os.getpid(),))
+        if not probe.ok:
+            raise NpuError("Who uses the NPUs cannot be found out: %s." % probe.detail, "Run as root.")
+        return [holder for holder in found if holder.unit not in (*self.request.services, *self.profile.daemon_units)]
+
+    def holders(self) -> t.List[Record]:
+        """Users of the NPUs besides the named services and the daemon, as plain data."""
+        return [asdict(holder) for holder in self._find()]
+
+    def refuse_or_wait(self, result: Record) -> None:
+        """By policy: NpuError naming who uses the NPUs, at once or when they still do after the time limit. Nothing is stopped here."""
+        found = self._find()
+        result["in_use"] = [asdict(holder) for holder in found]
+        if not found or self.request.in_use == STOP:
+            return
+        deadline = time.monotonic() + (0 if self.request.in_use == REFUSE else self.request.in_use_timeout)
+        while found and time.monotonic() < deadline:
+            self.sleep(LOOK_EVERY)
+            found = self._find()
+        if found:
+            waited = "" if self.request.in_use == REFUSE else " after %g s" % self.request.in_use_timeout
+            result["in_use"] = [asdict(holder) for holder in found]
+            raise NpuError(
+                "The NPUs are in use%s: %s." % (waited, describe_holders(found)),
+                "Stop them, name their services, or choose to wait for them or to stop them; nothing was changed.",
+            )
+
+    def _end(self, found: t.Sequence[Holder]) -> None:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for pid in {holder.pid for holder in found if holder.pid}:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            deadline = time.monotonic() + GRACE
+            while found and time.monotonic() < deadline:
+                self.sleep(0.2)
+                found = self._find()
+            if not found:
+                return
+        raise NpuError("These do not let go of the NPUs: %s." % describe_holders(found), "Stop them by hand and run again.")

@@ -1,0 +1,85 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The journal of a change: what has begun is on the disk before it happens, so that the next run knows how far it came."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import typing as t
+
+from ._driver_state import JOURNAL, Record, read_record, state_path, write_record
+from ._files import make_directory, remove_file, take_lock
+from ._host import ABSENT, Host
+from ._model import NpuError
+from ._vendor import VendorProfile
+
+FORWARD = "forward"
+BACK = "back"
+LOCK_WAIT = 10.0
+
+
+def utc(host: Host) -> str:
+    """Now, as 2026-01-31T12:00:00Z."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(host.clock()))
+
+
+class Journal:
+    """One change in flight. `record` is what lies on the disk; every step writes it before it acts.
+
+    Keys: id, started, by, direction (forward or back), step (the last that has begun), done (names that ended), wanted and previous
+    ({version, source, kept, ...}), stopped (units to start again), unheld, before (packages), reboot, reason.
+    """
+
+    def __init__(self, host: Host, profile: VendorProfile) -> None:
+        self.host, self.profile = host, profile
+        self.path = state_path(profile, JOURNAL)
+        self.record: Record = {}
+        self.times: t.List[t.Dict[str, t.Any]] = []
+
+    @contextlib.contextmanager
+    def locked(self) -> t.Iterator[None]:
+        """Hold the state directory for this process alone; NpuError when another change is at work."""
+        directory = make_directory(self.host, self.profile.runfile_stamp_dir)
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            take_lock(descriptor, self.profile.runfile_stamp_dir, LOCK_WAIT, "another change of the driver is at work on this host")
+            yield
+        finally:
+            os.close(descriptor)
+
+    def interrupted(self) -> t.Optional[Record]:
+        """The record of a change that did not end; an empty one when it cannot be read, None when there is none."""
+        found = read_record(self.host, self.path)
+        if found.state == ABSENT:
+            return None
+        if found.state in ("denied", "timeout"):
+            raise NpuError("%s cannot be read: %s." % (self.path, found.detail), "Run as root.")
+        return dict(found.value) if found.ok else {}
+
+    def begin(self, record: Record) -> None:
+        self.record = record
+        self.save()
+
+    def save(self, **changes: t.Any) -> None:
+        """Note `changes` durably."""
+        self.record.update(changes)
+        write_record(self.host, self.path, self.record)
+
+    def step(self, name: str, act: t.Callable[[], t.Any]) -> t.Any:
+        """Note that `name` begins, act, note that it ended."""
+        self.save(step=name)
+        start = time.monotonic()
+        try:
+            result = act()
+        finally:
+            self.times.append({"step": name, "seconds": round(time.monotonic() - start, 2)})
+        self.save(done=[*self.record.get("done", []), name])
+        return result
+
+    def end(self) -> None:
+        """The change is over: nothing is left to finish or undo."""
+        remove_file(self.host, self.path)
+        self.record = {}
