@@ -1,0 +1,151 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Controller side of rbln_bundle: makes the folder of what a connected host has downloaded, and sends a host what it lacks of one."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pathlib
+import shutil
+import tempfile
+import typing as t
+
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.rebellions.npu.plugins.module_utils._bundle import INDEX, Manifest, examine
+from ansible_collections.rebellions.npu.plugins.module_utils._bundle_request import ABSENT, ARGUMENTS, CHECKED, COLLECTED
+from ansible_collections.rebellions.npu.plugins.module_utils._inputs import normalise
+from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._bundle_pack import (
+    assemble,
+    driver_files,
+    image_options,
+    pack,
+    read_folder,
+    verified,
+    wanted_images,
+)
+from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import raw_inputs, role_inputs
+
+Result = dict[str, t.Any]
+MODULE = "rebellions.npu.rbln_bundle"
+
+
+class ActionModule(ActionBase):
+    # A folder that is not whole must not touch the host, so the temporary directory is made here, and only to send or fetch.
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+
+    def run(self, tmp: t.Optional[str] = None, task_vars: t.Optional[dict[str, t.Any]] = None) -> Result:
+        self._vars = task_vars or {}
+        result = super().run(tmp, task_vars)
+        _validation, args = self.validate_argument_spec(argument_spec=ARGUMENTS)
+        local = tempfile.mkdtemp(prefix="rbln-bundle-")
+        try:
+            if args["ca_cert"]:
+                args["authorities"] = pathlib.Path(args["ca_cert"]).read_text(encoding="utf-8")
+            if args["state"] == COLLECTED:
+                result.update(self._collect(args, local))
+            elif args["state"] == ABSENT:
+                result.update(self._module(args))
+            else:
+                result.update(self._place(args, local))
+        except NpuError as exc:
+            result.update(failed=True, msg=str(exc))
+        except OSError as exc:
+            result.update(failed=True, msg="%s: %s. Next: look at the file and the room on the controller." % (exc.filename or local, exc.strerror))
+        finally:
+            shutil.rmtree(local, ignore_errors=True)
+        return result
+
+    def _module(self, args: Result) -> Result:
+        given = {key: value for key, value in args.items() if value is not None}
+        return dict(self._execute_module(module_name=MODULE, module_args=given, task_vars=self._vars))
+
+    def _images(self) -> list[Result]:
+        """What rbln_operands will ask for with the variables of this host."""
+        spec = image_options(role_inputs(("rbln_operands",)))
+        inputs = normalise(raw_inputs(self._templar, self._vars, spec), spec)
+        return wanted_images({name[len("rbln_operands_") :]: value for name, value in inputs.items()})
+
+    def _collect(self, args: Result, local: str) -> Result:
+        if not args["folder"]:
+            raise NpuError("folder is not set.", "Say where on the controller the bundle belongs.")
+        drivers = driver_files(args["runfiles"], args["driver_packages"])
+        if args["operands"]:
+            args["images"] = args["images"] + self._images()
+        before = self._before(args["folder"])
+        if self._task.check_mode:
+            return self._foreseen(args, before, drivers)
+        folder = self._make_tmp_path()
+        try:
+            args["transfer"] = self._connection._shell.join_path(folder, "files.tar")
+            args["have"] = sorted({one.sha256 for one in before.files} - {one.sha256 for one in examine(args["folder"], before.files).bad}) if before else []
+            answer = self._module(args)
+            if answer.get("failed"):
+                return answer
+            archive = os.path.join(local, "files.tar")
+            self._connection.fetch_file(args["transfer"], archive)
+        finally:
+            self._remove_tmp_path(folder)
+        changed, manifest = assemble(args["folder"], answer, archive, drivers, args["base"], args["kernels"])
+        return dict(_told(args["folder"], manifest), changed=changed, diff=_diff(args["folder"], before, manifest) if changed else [])
+
+    @staticmethod
+    def _before(folder: str) -> t.Optional[Manifest]:
+        try:
+            return read_folder(folder)[0]
+        except NpuError:
+            return None
+
+    def _foreseen(self, args: Result, before: t.Optional[Manifest], drivers: t.Sequence[t.Any]) -> Result:
+        answer = self._module(args)
+        if answer.get("failed"):
+            return answer
+        wanted = {row["sha256"] for row in answer.get("planned", [])} | {one.sha256 for _path, one in drivers}
+        have = {one.sha256 for one in before.files if one.kind != INDEX} if before else set()
+        told = {"requested": answer["requested"], "planned": answer.get("planned", []), "size": sum(row["size"] for row in answer.get("planned", []))}
+        return dict(told, changed=answer["format"] != "deb" or wanted != have, folder=args["folder"])
+
+    def _place(self, args: Result, local: str) -> Result:
+        if args["folder"]:
+            manifest, args["manifest"] = read_folder(args["folder"])
+            digest = hashlib.sha256(args["manifest"].encode("utf-8")).hexdigest()
+            if args["sha256"] and args["sha256"].lower() != digest:
+                raise NpuError("The SHA-256 of the manifest in %s is %s, not %s." % (args["folder"], digest, args["sha256"]), "Use the bundle you trust.")
+            if args["state"] == CHECKED:
+                verified(args["folder"], manifest.files)
+        if args["state"] == CHECKED and args["operands"]:
+            args["images"] = args["images"] + self._images()
+        answer = self._module(args)
+        lacking = answer.get("lacking") or []
+        if answer.get("failed") or args["state"] == CHECKED or not lacking or args["url"]:
+            return answer
+        if not args["folder"]:
+            raise NpuError("%s lacks %s, and neither folder nor url is set." % (args["directory"], ", ".join(lacking)), "Say where the bundle is.")
+        verified(args["folder"], [one for one in manifest.files if one.path in lacking])
+        if self._task.check_mode:
+            return answer
+        pack(args["folder"], lacking, os.path.join(local, "files.tar"))
+        folder = self._make_tmp_path()
+        try:
+            args["archive"] = self._connection._shell.join_path(folder, "files.tar")
+            self._transfer_file(os.path.join(local, "files.tar"), args["archive"])
+            return self._module(args)
+        finally:
+            self._remove_tmp_path(folder)
+
+
+def _told(folder: str, manifest: Manifest) -> Result:
+    with open(os.path.join(folder, "manifest.json"), "rb") as stream:
+        digest = hashlib.sha256(stream.read()).hexdigest()
+    images = [{"reference": one.reference, "target": one.target, "digest": one.digest, "reason": one.reason} for one in manifest.images]
+    told = {"folder": folder, "manifest_sha256": digest, "size": manifest.size, "count": len(manifest.files)}
+    return dict(told, images=images, requested=list(manifest.requested))
+
+
+def _diff(folder: str, before: t.Optional[Manifest], after: Manifest) -> Result:
+    texts = ["".join("%s\n" % one for one in sorted(map(str, manifest.files))) if manifest else "" for manifest in (before, after)]
+    return {"before": texts[0], "after": texts[1], "before_header": folder, "after_header": folder}
