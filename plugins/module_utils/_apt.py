@@ -16,7 +16,8 @@ from ._files import explain, make_directory, remove_file
 from ._host import Completed
 from ._inuse import find_open
 from ._model import NpuError
-from ._package_base import DOWNGRADE, QUERY_SECONDS, REMOVE, UPGRADE, Change, PackageManager, bare_name, fits, last_lines
+from ._package_base import QUERY_SECONDS, REMOVE, UPGRADE, Change, PackageManager, bare_name, fits
+from ._package_words import last_lines
 from ._packages import DPKG_STATUS, parse_dpkg_status
 
 ARCHIVES = "/var/cache/apt/archives"
@@ -95,9 +96,8 @@ class Apt(PackageManager):
         flags += ["--allow-change-held-packages"] if allow_held else []
         flags += [] if any(change.act == REMOVE for change in changes) else ["--no-remove"]
         argv = self._apt_get(*flags, "install", *wanted)
-        done = self.change(argv)
-        if done.rc != 0:
-            raise self.failure(argv, done)
+        with self.still_held(allow_held):
+            done = self.change(argv)
         return last_lines(done.out + "\n" + done.err)
 
     def _apt_get(self, *arguments: str) -> t.List[str]:
@@ -122,7 +122,7 @@ class Apt(PackageManager):
         pinned = {name.partition("=")[0] for name in install if "=" in name} | set(gone)
         for _round in range(PIN_ROUNDS):
             argv = self._apt_get("-s", "--purge", "--allow-downgrades", "--allow-change-held-packages", "install", *wanted)
-            done = self.ask(argv)
+            done = self.ask(argv, check=False)
             said = done.out + "\n" + done.err
             if done.rc == 0:
                 changes = parse_simulation(done.out)
@@ -136,15 +136,11 @@ class Apt(PackageManager):
             wanted += more
         if done.rc != 0:
             raise self.failure(argv, done)
-        self._refuse(changes, section(done.out, "held packages will be changed"), allow_downgrade, allow_held)
-        return wanted, changes
-
-    def _refuse(self, changes: t.Sequence[Change], held: t.Sequence[str], allow_downgrade: bool, allow_held: bool) -> None:
-        lower = [str(change) for change in changes if change.act == DOWNGRADE]
-        if lower and not allow_downgrade:
-            raise NpuError("This would %s." % ", ".join(lower), "Allow the older version, or ask for one that is not older.")
+        self.refuse_downgrades(changes, allow_downgrade)
+        held = section(done.out, "held packages will be changed")
         if held and not allow_held:
             raise NpuError("These packages are held on the host: %s." % ", ".join(held), "Let go of them (apt-mark unhold), or allow held packages to change.")
+        return wanted, changes
 
     def _status(self) -> t.List[t.Dict[str, str]]:
         status = self.host.read_text(DPKG_STATUS, 256 * 1024 * 1024)
@@ -160,7 +156,7 @@ class Apt(PackageManager):
             return False
         self._configure(["dpkg", "--force-confdef", "--force-confold", "--configure", "-a"])
         if self.unfinished():
-            done = self.ask(self._apt_get("-s", "--fix-broken", "install"))
+            done = self.ask(self._apt_get("-s", "--fix-broken", "install"), check=False)
             removed = [change.name for change in parse_simulation(done.out) if change.act == REMOVE]
             if done.rc == 0 and all(fits(name, removable) for name in removed):
                 self._configure(self._apt_get("--fix-broken", "install"))
@@ -172,7 +168,7 @@ class Apt(PackageManager):
     def _configure(self, argv: t.Sequence[str]) -> Completed:
         """Run one step of a repair. A script that fails or never ends is no error here; a lock that is held and a full disk are."""
         try:
-            done = self.change(argv, self.repair_seconds)
+            done = self.change(argv, self.repair_seconds, check=False)
         except NpuError as error:
             if self.busy():
                 raise
@@ -234,7 +230,7 @@ class Apt(PackageManager):
         try:
             # apt-get download knows no other place than its working directory.
             argv = ["sh", "-c", 'cd "$0" && exec "$@"', inside, *self._apt_get("-o", "APT::Sandbox::User=root", "download", *names)]
-            done = self.change(argv)
+            done = self.change(argv, check=False)
             if done.rc != 0:
                 error = self.failure(argv[4:], done)
                 raise NpuError("%s cannot be downloaded. %s" % (", ".join(names), error.message), error.next_step)
@@ -250,38 +246,25 @@ class Apt(PackageManager):
             os.rmdir(staged)
 
     def held(self) -> t.List[str]:
-        argv = ["apt-mark", "showhold"]
-        done = self.ask(argv)
-        if done.rc != 0:
-            raise self.failure(argv, done)
-        return sorted(done.out.split())
+        return sorted(self.ask(["apt-mark", "showhold"]).out.split())
 
-    def hold(self, names: t.Sequence[str]) -> t.List[str]:
-        return self._mark("hold", [name for name in names if name not in self.held()])
+    def installed(self, names: t.Sequence[str]) -> t.List[str]:
+        there = {item["name"] for item in self._status() if item["state"] != "config-files"} if names else set()
+        return [name for name in names if bare_name(name) in there]
 
-    def unhold(self, names: t.Sequence[str]) -> t.List[str]:
-        return self._mark("unhold", [name for name in names if name in self.held()])
-
-    def _mark(self, act: str, names: t.Sequence[str]) -> t.List[str]:
+    def mark(self, hold: bool, names: t.Sequence[str]) -> t.List[str]:
         self.check_names(names)
         if names:
-            argv = ["apt-mark", act, *names]
-            done = self.change(argv, QUERY_SECONDS)
-            if done.rc != 0:
-                raise self.failure(argv, done)
+            self.change(["apt-mark", "hold" if hold else "unhold", *names], QUERY_SECONDS)
         return sorted(names)
 
     def available(self, name: str) -> t.List[str]:
         self.check_names([name])
-        argv = ["apt-cache", "madison", name]
-        done = self.ask(argv)
-        if done.rc != 0:
-            raise self.failure(argv, done)
-        return parse_madison(done.out, name)
+        return parse_madison(self.ask(["apt-cache", "madison", name]).out, name)
 
     def describe(self, path: str) -> t.Dict[str, str]:
         argv = ["dpkg-deb", "--show", "--showformat=${Package}\\t${Version}\\t${Architecture}\\n", path]
-        done = self.ask(argv)
+        done = self.ask(argv, check=False)
         parts = done.out.strip().split("\t")
         if done.rc != 0 or len(parts) != 3:
             raise self.failure(argv, done)
@@ -289,10 +272,7 @@ class Apt(PackageManager):
 
     def refresh(self, source: str = "") -> None:
         only = ["-o", "Dir::Etc::sourcelist=" + source, "-o", "Dir::Etc::sourceparts=-", "-o", "APT::Get::List-Cleanup=false"] if source else []
-        argv = self._apt_get("-o", "APT::Update::Error-Mode=any", *only, "update")
-        done = self.change(argv)
-        if done.rc != 0:
-            raise self.failure(argv, done)
+        self.change(self._apt_get("-o", "APT::Update::Error-Mode=any", *only, "update"))
 
     def busy(self) -> str:
         holders = find_open(self.host, LOCKS)

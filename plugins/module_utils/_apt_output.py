@@ -12,8 +12,8 @@ from ._package_base import DOWNGRADE, INSTALL, REINSTALL, REMOVE, UPGRADE, Chang
 
 REMEDIES = (
     (r"No space left on device|You don't have enough free space", "Make room on the file systems of /, /usr, /var and /boot, and run again."),
-    (r"dpkg was interrupted", "Run again: the next run finishes what was interrupted. By hand: dpkg --configure -a"),
-    (r"Could not get lock|Unable to (acquire|lock)|locked by another process", "Wait until that program has ended and run again."),
+    (r"dpkg was interrupted|exited unexpectedly|received signal", "Run again: that finishes what was interrupted. By hand: dpkg --configure -a"),
+    (r"Could not get lock|Unable to (acquire|lock)|locked by \S+ process", "Wait until that program has ended and run again."),
     (
         r"Unable to locate package|has no installation candidate|Version '[^']*' for '[^']*' was not found",
         "Check the name and the version against the repositories of the host (apt-cache madison NAME), and that its lists are fresh (apt-get update).",
@@ -26,6 +26,7 @@ REMEDIES = (
         r"NO_PUBKEY|is not signed|couldn't be verified|EXPKEYSIG|cannot be authenticated",
         "Install the key of the repository, or correct Signed-By of its source.",
     ),
+    (r"Can't find a source to download", "No repository of the host has this version any more: give the file of the package."),
     (r"Hash Sum mismatch|File has unexpected size", "The mirror or a proxy serves old files: run apt-get update again, or purge the proxy's cache."),
     (
         r"unmet dependencies|held broken packages|Unable to satisfy dependencies",

@@ -13,7 +13,8 @@ from dataclasses import replace
 from ._dnf_output import REMEDIES, parse_locks, parse_transaction
 from ._inuse import find_open
 from ._model import NpuError
-from ._package_base import DOWNGRADE, QUERY_SECONDS, REINSTALL, UPGRADE, Change, PackageManager, last_lines
+from ._package_base import DOWNGRADE, QUERY_SECONDS, REINSTALL, UPGRADE, Change, PackageManager
+from ._package_words import last_lines
 from ._versions import natural_key
 
 CACHES = ("/var/cache/dnf", "/var/cache/libdnf5")
@@ -50,16 +51,14 @@ class Dnf(PackageManager):
     ) -> t.List[Change]:
         changes: t.List[Change] = []
         for argv in self._transactions(install, files, remove, allow_held):
-            done = self.ask([*argv, "--assumeno"], self.timeout)
+            done = self.ask([*argv, "--assumeno"], self.timeout, check=False)
             said = done.out + "\n" + done.err
             found = parse_transaction(done.out)
             if done.rc != 0 and not (found and re.search(r"Operation aborted", said)):
                 raise self.failure([*argv, "--assumeno"], done)
             changes += [change for change in found if change.name not in {known.name for known in changes}]
         changes = self._with_old(changes)
-        lower = [str(change) for change in changes if change.act == DOWNGRADE]
-        if lower and not allow_downgrade:
-            raise NpuError("This would %s." % ", ".join(lower), "Allow the older version, or ask for one that is not older.")
+        self.refuse_downgrades(changes, allow_downgrade)
         return changes
 
     def apply(
@@ -75,19 +74,18 @@ class Dnf(PackageManager):
         if not changes:
             return ""
         names = {change.name for change in changes}
-        locked = [name for name in self._locks() if name in names] if allow_held else []
-        self._lock("delete", locked)
         said = ""
-        try:
+        with self.still_held(allow_held) as held:
+            # A lock names a version: it goes first, and is taken again for the version that is there then.
+            self.mark(False, [name for name in held if name in names])
             for argv in self._transactions(install, files, remove, False):
                 done = self.change(argv)
                 said += done.out + "\n" + done.err
-                if done.rc != 0:
-                    raise self.failure(argv, done)
-        finally:
-            # A lock names a version: what is still installed is locked at the one it has now.
-            self._lock("add", [name for name in locked if name in self._installed(locked)])
         return last_lines(said)
+
+    def installed(self, names: t.Sequence[str]) -> t.List[str]:
+        there = self._installed(names)
+        return [name for name in names if name in there]
 
     def _transactions(self, install: t.Sequence[str], files: t.Sequence[str], remove: t.Sequence[str], allow_held: bool) -> t.List[t.List[str]]:
         """Command lines for the request. A removal that goes with an install comes after it, what conflicts being erased by the install itself."""
@@ -107,12 +105,12 @@ class Dnf(PackageManager):
         return found
 
     def _has_lock_plugin(self) -> bool:
-        return any(self.host.exists(path) for path in ("/etc/dnf/plugins/versionlock.conf",))
+        return self.host.exists("/etc/dnf/plugins/versionlock.conf")
 
     def _query(self, names: t.Sequence[str]) -> t.List[t.List[str]]:
         """[name, version, architecture] of installed packages; all of them without names."""
         argv = ["rpm", "-q" if names else "-qa", "--qf", QUERY, *names]
-        done = self.ask(argv)
+        done = self.ask(argv, check=False)
         rows = [line.split("\t") for line in done.out.splitlines()]
         # rpm -q counts the names that are not installed in its exit code.
         if done.rc != 0 and (not names or re.search(r"^error:", done.err, re.MULTILINE)):
@@ -131,9 +129,7 @@ class Dnf(PackageManager):
         if not self.unfinished():
             return False
         argv = ["dnf", *OPTIONS, "remove", "--duplicates"]
-        done = self.change(argv, self.repair_seconds)
-        if done.rc != 0:
-            raise self.failure(argv, done)
+        self.change(argv, self.repair_seconds)
         return True
 
     def unfinished(self) -> t.List[str]:
@@ -155,7 +151,7 @@ class Dnf(PackageManager):
         if missing:
             before = set(self.host.glob(directory, "*.rpm"))
             argv = ["dnf", *OPTIONS, "download", "--destdir", directory, *missing]
-            done = self.change(argv)
+            done = self.change(argv, check=False)
             got = [path for path in self.host.glob(directory, "*.rpm") if path not in before]
             labels = {self._label(path, epoch) for path in got for epoch in (True, False)}
             if done.rc != 0 or not all(name in labels or not re.search(r"-[^-]+-[^-]+$", name) for name in missing):
@@ -182,44 +178,28 @@ class Dnf(PackageManager):
                         continue
         return ""
 
-    def _locks(self) -> t.List[str]:
-        """Locked names; none when the plugin is missing, because then nothing is locked."""
-        done = self.ask(["dnf", "-q", "versionlock", "list"])
+    def held(self) -> t.List[str]:
+        # Without the plugin nothing is held.
+        done = self.ask(["dnf", "-q", "versionlock", "list"], check=False)
         return parse_locks(done.out) if done.rc == 0 else []
 
-    def held(self) -> t.List[str]:
-        return self._locks()
-
-    def hold(self, names: t.Sequence[str]) -> t.List[str]:
-        held = set(self._locks())
-        return self._lock("add", [name for name in names if name not in held])
-
-    def unhold(self, names: t.Sequence[str]) -> t.List[str]:
-        held = set(self._locks())
-        return self._lock("delete", [name for name in names if name in held])
-
-    def _lock(self, act: str, names: t.Sequence[str]) -> t.List[str]:
+    def mark(self, hold: bool, names: t.Sequence[str]) -> t.List[str]:
         self.check_names(names)
         if names:
-            argv = ["dnf", "-y", "-q", "versionlock", act, *names]
-            done = self.change(argv, QUERY_SECONDS)
-            if done.rc != 0:
-                raise self.failure(argv, done)
+            self.change(["dnf", "-y", "-q", "versionlock", "add" if hold else "delete", *names], QUERY_SECONDS)
         return sorted(names)
 
     def available(self, name: str) -> t.List[str]:
         self.check_names([name])
         argv = ["dnf", "-q", "repoquery", "--showduplicates", "--qf", "%{name}\\t%{evr}\\t%{arch}\\n", name]
         done = self.ask(argv)
-        if done.rc != 0:
-            raise self.failure(argv, done)
         rows = [line.split("\t") for line in done.out.splitlines()]
         found = {row[1] for row in rows if len(row) == 3 and row[0] == name and row[2] != "src"}
         return sorted(found, key=natural_key, reverse=True)
 
     def describe(self, path: str) -> t.Dict[str, str]:
         argv = ["rpm", "-qp", "--nosignature", "--qf", QUERY, path]
-        done = self.ask(argv)
+        done = self.ask(argv, check=False)
         parts = done.out.strip().split("\t")
         if done.rc != 0 or len(parts) != 3:
             raise self.failure(argv, done)
@@ -227,9 +207,7 @@ class Dnf(PackageManager):
 
     def refresh(self, source: str = "") -> None:
         argv = ["dnf", *OPTIONS, *(["--disablerepo=*", "--enablerepo=" + source] if source else []), "--refresh", "makecache"]
-        done = self.change(argv)
-        if done.rc != 0:
-            raise self.failure(argv, done)
+        self.change(argv)
 
     def busy(self) -> str:
         holders = find_open(self.host, LOCKS)

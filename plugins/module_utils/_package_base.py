@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import os
 import re
@@ -14,8 +15,9 @@ import typing as t
 from dataclasses import dataclass
 
 from ._files import explain, make_directory
-from ._host import TIMEOUT, VALUE, Completed, Host
+from ._host import TIMEOUT, VALUE, Completed, Host, Probe
 from ._model import NpuError
+from ._package_words import last_lines, lock_holder, mask
 from ._versions import same_release
 
 INSTALL = "install"
@@ -28,12 +30,8 @@ ACTS = (INSTALL, UPGRADE, DOWNGRADE, REMOVE, REINSTALL)
 QUERY_SECONDS = 120.0
 REPAIR_SECONDS = 600.0
 KILL_AFTER = 15
-TAIL_LINES = 12
 TIMED_OUT = (124, 137)
 
-_USER = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^\s/]*@")
-_BARE_USER = re.compile(r"(?<![\w/.%+-])[\w.%+-]+:[^\s/@]+@(?=[\w.-])")
-_QUERY = re.compile(r"([?&][\w.%-]+=)[^&\s'\")]+")
 _KERNEL_IMAGE = re.compile(r"^(linux-(image|modules|generic|virtual|lowlatency|signed)|kernel(-rt|-64k|-uek)?(-core|-modules.*|-debug.*)?$)")
 
 
@@ -49,17 +47,6 @@ class Change:
     def __str__(self) -> str:
         versions = " -> ".join(version for version in (self.old, self.new) if version)
         return "%s %s%s" % (self.act, self.name, " (%s)" % versions if versions else "")
-
-
-def mask(text: str) -> str:
-    """The text with user names, passwords and query values of addresses replaced by ***."""
-    return _QUERY.sub(r"\1***", _BARE_USER.sub("***@", _USER.sub(r"\1***@", text)))
-
-
-def last_lines(text: str, number: int = TAIL_LINES) -> str:
-    """The last lines that say something, masked; lines that only count progress are left out."""
-    lines = [line.rstrip() for line in re.split(r"[\r\n]+", text) if line.strip() and not re.match(r"^\(Reading database \.\.\.( [0-9]+%)?$", line.strip())]
-    return mask("\n".join(lines[-number:]))
 
 
 def without_epoch(version: str) -> str:
@@ -151,10 +138,16 @@ class PackageManager:
 
     def hold(self, names: t.Sequence[str]) -> t.List[str]:
         """Keep these packages at their version; the names that were not held before."""
-        raise NotImplementedError
+        held = self.held() if names else []
+        return self.mark(True, [name for name in names if name not in held])
 
     def unhold(self, names: t.Sequence[str]) -> t.List[str]:
         """Let go of these packages; the names that were held before."""
+        held = self.held() if names else []
+        return self.mark(False, [name for name in names if name in held])
+
+    def mark(self, hold: bool, names: t.Sequence[str]) -> t.List[str]:
+        """Hold packages, or let go of them, whatever they were before; their sorted names."""
         raise NotImplementedError
 
     def held(self) -> t.List[str]:
@@ -167,6 +160,10 @@ class PackageManager:
 
     def describe(self, path: str) -> t.Dict[str, str]:
         """{name, version, architecture} of a package file."""
+        raise NotImplementedError
+
+    def installed(self, names: t.Sequence[str]) -> t.List[str]:
+        """Those of the names that are installed."""
         raise NotImplementedError
 
     def refresh(self, source: str = "") -> None:
@@ -197,30 +194,33 @@ class PackageManager:
             if not self.name_pattern.match(name):
                 raise NpuError("%r is not the name of a package." % name, "Give a name, or a name with a version as the package manager writes it.")
 
-    def ask(self, argv: t.Sequence[str], seconds: float = QUERY_SECONDS) -> Completed:
-        """Run a command that changes nothing. NpuError when it cannot run or gives no answer in time; its exit code is the caller's to judge."""
-        return self._finish(argv, self.host.run(list(argv), seconds, self.environment), seconds)
+    def ask(self, argv: t.Sequence[str], seconds: float = QUERY_SECONDS, check: bool = True) -> Completed:
+        """Run a command that changes nothing. NpuError when it cannot run, gives no answer in time or, with `check`, ends badly."""
+        return self._finish(argv, self.host.run(list(argv), seconds, self.environment), seconds, check)
 
-    def change(self, argv: t.Sequence[str], seconds: t.Optional[float] = None) -> Completed:
+    def change(self, argv: t.Sequence[str], seconds: t.Optional[float] = None, check: bool = True) -> Completed:
         """Run a command that changes packages. Past the limit its whole process group is ended, with the maintainer scripts in it."""
         limit = max(1.0, self.timeout if seconds is None else seconds)
-        # The program `timeout` leads a process group of its own: killing only the package manager would leave its children at work.
+        # The program `timeout` ends the command first and so leaves what it said; the limit of the host itself comes after it.
         guarded = ["timeout", "--kill-after=%d" % KILL_AFTER, "%g" % limit] + list(argv)
         probe = self.host.run(guarded, limit + 2 * KILL_AFTER, self.environment)
         if probe.state == VALUE and probe.value.rc in TIMED_OUT:
             raise self._hung(argv, limit, probe.value.out + "\n" + probe.value.err)
-        return self._finish(argv, probe, limit)
+        return self._finish(argv, probe, limit, check)
 
-    def _finish(self, argv: t.Sequence[str], probe: t.Any, seconds: float) -> Completed:
+    def _finish(self, argv: t.Sequence[str], probe: Probe, seconds: float, check: bool) -> Completed:
         if probe.state == TIMEOUT:
             raise self._hung(argv, seconds, "")
         if probe.state != VALUE:
             raise NpuError("%s cannot be run: %s." % (argv[0], probe.detail), "Check that %s is installed and that this runs as root (become)." % argv[0])
-        return t.cast(Completed, probe.value)
+        done = t.cast(Completed, probe.value)
+        if check and done.rc != 0:
+            raise self.failure(argv, done)
+        return done
 
     def _hung(self, argv: t.Sequence[str], seconds: float, said: str) -> NpuError:
         holder = self.busy()
-        tail = last_lines(said, 4)
+        tail = " | ".join(last_lines(said, 4).splitlines())
         message = "%s did not end within %g s%s.%s" % (
             argv[0],
             seconds,
@@ -230,13 +230,42 @@ class PackageManager:
         remedy = "Wait until that has ended, or end it, and run again." if holder else "See what it waits for; raise the timeout if it was still at work."
         return NpuError(message, remedy)
 
+    def refuse_downgrades(self, changes: t.Sequence[Change], allowed: bool) -> None:
+        """NpuError that names the packages which would get an older version, unless that is allowed."""
+        lower = [str(change) for change in changes if change.act == DOWNGRADE]
+        if lower and not allowed:
+            raise NpuError("This would %s." % ", ".join(lower), "Allow the older version, or ask for one that is not older.")
+
     def failure(self, argv: t.Sequence[str], done: Completed) -> NpuError:
         """The error for a command that ended badly, with the remedy that fits what it said."""
         said = "%s\n%s" % (done.out, done.err)
         remedy = next((text for pattern, text in self.remedies if re.search(pattern, said, re.IGNORECASE | re.MULTILINE)), "")
-        holder = lock_holder(said)
-        message = "%s ended with %d%s: %s" % (argv[0], done.rc, ", the lock is held by %s" % holder if holder else "", last_lines(said) or "it said nothing")
+        holder = self._name_of(lock_holder(said))
+        message = "%s ended with %d%s: %s" % (
+            argv[0],
+            done.rc,
+            ", the lock is held by %s" % holder if holder else "",
+            " | ".join(last_lines(said, 8).splitlines()) or "it said nothing",
+        )
         return NpuError(message, remedy or "Run it by hand on the host: %s" % mask(" ".join(argv)))
+
+    def _name_of(self, holder: t.Tuple[str, str]) -> str:
+        pid, program = holder
+        if not pid:
+            return ""
+        return "%s (pid %s)" % (program or self.host.read_text("/proc/%s/comm" % pid, 64).get("").strip() or "a process", pid)
+
+    @contextlib.contextmanager
+    def still_held(self, wanted: bool) -> t.Iterator[t.List[str]]:
+        """Hold again at the end what was held before and is still installed: a change lets go of the packages it moves. Yields what was held."""
+        before = self.held() if wanted else []
+        try:
+            yield before
+        except BaseException:
+            with contextlib.suppress(NpuError):
+                self.hold(self.installed(before))
+            raise
+        self.hold(self.installed(before))
 
     def copy_into(self, directory: str, paths: t.Sequence[str]) -> t.List[str]:
         """Copies of host files in a host directory, each there under its name only when it is whole; their host paths."""
@@ -259,12 +288,3 @@ class PackageManager:
                 raise explain(exc, target, "written") from exc
             done.append(target)
         return done
-
-
-def lock_holder(text: str) -> str:
-    """`apt-get (pid 812)` from what apt, dpkg or dnf say of a lock that is taken; empty when they say nothing of it."""
-    match = re.search(r"held by process ([0-9]+)(?: \(([^)]*)\))?", text) or re.search(r"locked by another process with pid ([0-9]+)()", text)
-    if match:
-        return "%s (pid %s)" % (match.group(2) or "a process", match.group(1))
-    match = re.search(r"(?:application|process) with PID ([0-9]+)(?: is: (\S+))?", text)
-    return "%s (pid %s)" % (match.group(2) or "a process", match.group(1)) if match else ""

@@ -11,7 +11,8 @@ from ._apt import Apt
 from ._dnf import Dnf
 from ._host import Host
 from ._model import NpuError
-from ._package_base import ACTS, DOWNGRADE, INSTALL, REINSTALL, REMOVE, UPGRADE, Change, PackageManager, fits, mask, planned
+from ._package_base import ACTS, DOWNGRADE, INSTALL, REINSTALL, REMOVE, UPGRADE, Change, PackageManager, fits, planned
+from ._package_words import mask
 
 __all__ = [
     "ACTS",

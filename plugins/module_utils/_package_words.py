@@ -1,0 +1,41 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What may be told of a package manager's words: the last lines, without passwords, and who holds its lock."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+TAIL_LINES = 12
+
+_PROGRESS = re.compile(r"^(\(Reading database|Reading (package lists|state information)|Building dependency tree|debconf: delaying|Last metadata expiration)")
+_USER = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^\s/]*@")
+_BARE_USER = re.compile(r"(?<![\w/.%+-])[\w.%+-]+:[^\s/@]+@(?=[\w.-])")
+_QUERY = re.compile(r"([?&][\w.%-]+=)[^&\s'\")]+")
+LOCK_PATTERNS = (
+    re.compile(r"held by process ([0-9]+)(?: \(([^)]*)\))?"),
+    re.compile(r"locked by (?:another|\S+) process with pid ([0-9]+)"),
+    re.compile(r"(?:process|application) with (?:pid|PID) ([0-9]+)(?: is: (\S+))?"),
+)
+
+
+def mask(text: str) -> str:
+    """The text with user names, passwords and query values of addresses replaced by ***."""
+    return _QUERY.sub(r"\1***", _BARE_USER.sub("***@", _USER.sub(r"\1***@", text)))
+
+
+def last_lines(text: str, number: int = TAIL_LINES) -> str:
+    """The last lines that say something, masked; lines that only count progress are left out."""
+    lines = [line.rstrip() for line in re.split(r"[\r\n]+", text) if line.strip() and not _PROGRESS.match(line)]
+    return mask("\n".join(lines[-number:]))
+
+
+def lock_holder(text: str) -> t.Tuple[str, str]:
+    """(pid, program) from what apt, dpkg or dnf say of a lock that is taken; either may be empty."""
+    for pattern in LOCK_PATTERNS:
+        match = pattern.search(text)
+        if match:
+            return match.group(1), (match.group(2) or "") if pattern.groups > 1 else ""
+    return "", ""
