@@ -27,10 +27,14 @@ DKMS_PAIR = ("/var/lib/dkms/mok.key", "/var/lib/dkms/mok.pub")
 KEY_NAME = "mok.key"
 CERTIFICATE_NAME = "mok.der"
 
-CONSOLE_STEPS = (
-    "At the machine's console: reboot; when the blue screen of the MOK manager comes (press a key within ten seconds) choose Enroll MOK, Continue, Yes, "
-    "type the one-time password, and Reboot."
+CONSOLE = (
+    "Reboot the machine and watch its console.",
+    "When the blue screen of the MOK manager comes, press a key within ten seconds.",
+    "Choose Enroll MOK, then Continue, then Yes.",
+    "Type the one-time password; the keyboard is taken for an American one.",
+    "Choose Reboot.",
 )
+CONSOLE_STEPS = "At the console: " + " ".join(CONSOLE)
 
 UNKNOWN = "unknown"
 NO_KEY = "none"
