@@ -294,12 +294,22 @@ class DriverChange:
             stamp[key] = sorted((set(stamp.get(key, [])) & set(wanted)) | set(new)) if wanted else stamp.get(key, [])
         write_record(self.host, path, stamp, 0o644)
 
+    def _hold_again(self, stamp: Record) -> None:
+        """What an installation by other ways than the package manager has let go of is held as before."""
+        if not self.parts.has_manager:
+            return
+        held, there = self.parts.manager.held(), vendor_packages(self.host, self.profile)
+        lost = [name for name in stamp.get("held", []) if name not in held and name in there]
+        if lost:
+            self.parts.manager.hold(lost)
+
     # -- back
 
     def _failed(self, error: NpuError, material: t.Optional[Material]) -> None:
         """Decide where a failure leads: nothing to undo, back, or, where going back is not wanted, stopped."""
         if isinstance(error, Unfit):
             refuse(self.host, self.profile, self.request.version, self.request.sha256, error.message, utc(self.host))
+            error = NpuError(error.message, "Another version or file may be tried; this one only when that is asked for (retry).")
         if self.request.rollback or not self.journal.record.get("touched"):
             self._back(str(error), material)
         else:
@@ -322,6 +332,7 @@ class DriverChange:
                 journal.step("back_validate", lambda: self.judge.prove(previous["version"], previous.get("failed", [])))
             if previous.get("stamp"):
                 write_record(self.host, stamp_path(self.profile), previous["stamp"], 0o644)
+                self._hold_again(previous["stamp"])
             elif journal.record.get("touched"):
                 remove_file(self.host, stamp_path(self.profile))
             self.units.start_services(journal, self.result["warnings"])

@@ -156,6 +156,10 @@ options:
     description: Who asks, for the note of provenance.
     type: str
     default: ""
+  fail:
+    description: Fail when the change fails or is refused. V(false) tells it in RV(error) alone, for a caller that has something to do first.
+    type: bool
+    default: true
   options:
     description: Options of the validation, as of M(rebellions.npu.rbln_validate).
     type: dict
@@ -222,6 +226,10 @@ previous:
   description: The version before.
   type: str
   returned: always
+error:
+  description: Why the change failed or was refused, and what to do next; empty when it succeeded.
+  type: str
+  returned: always
 reason:
   description: Why it failed.
   type: str
@@ -265,10 +273,10 @@ left:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.rebellions.npu.plugins.module_utils._driver_change import LEFT_STOPPED, ROLLED_BACK, DriverChange
+from ansible_collections.rebellions.npu.plugins.module_utils._driver_change import LEFT_STOPPED, RESTORED, ROLLED_BACK, UNCHANGED, DriverChange
 from ansible_collections.rebellions.npu.plugins.module_utils._driver_judge import Checks
 from ansible_collections.rebellions.npu.plugins.module_utils._driver_parts import vendor_packages
-from ansible_collections.rebellions.npu.plugins.module_utils._driver_remove import DriverRemoval
+from ansible_collections.rebellions.npu.plugins.module_utils._driver_remove import REMOVED, DriverRemoval
 from ansible_collections.rebellions.npu.plugins.module_utils._driver_request import ABSENT, ARGUMENTS, Request
 from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
@@ -277,38 +285,45 @@ from ansible_collections.rebellions.npu.plugins.module_utils._packages import re
 from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
 
 NEXT = {
-    ROLLED_BACK: "The host works with driver %(previous)s. Next: read the reason; another file or version may be tried, or this one with rbln_driver_retry.",
+    RESTORED: "Nothing had been replaced, and the host is as it was before. Next: put the reason right and run again.",
+    ROLLED_BACK: "The host works with driver %(previous)s again. Next: put the reason right and run again.",
     LEFT_STOPPED: "The host is left without a driver that anybody vouches for, and is marked as tainted. Next: read the reason, put it right, and run again.",
+    REMOVED: "Next: see what holds it, and run again.",
 }
 
 
-def _message(result: dict) -> str:
-    after = NEXT.get(result["outcome"], "The host is as it was before. Next: put the reason right and run again.")
-    return "%s: %s %s" % (result["outcome"], result["reason"], after % result)
-
-
 def main() -> None:
-    module = AnsibleModule(argument_spec=dict(ARGUMENTS, options={"type": "dict", "default": {}}), supports_check_mode=True)
+    module = AnsibleModule(
+        argument_spec=dict(ARGUMENTS, fail={"type": "bool", "default": True}, options={"type": "dict", "default": {}}), supports_check_mode=True
+    )
     params = module.params
     host = Host()
-    change = None
+    result = {"changed": False, "outcome": UNCHANGED}
+    before: dict = {}
+    error = ""
     try:
         request = Request.read(params)
-        _packages, form, probe = read_packages(host, ("dpkg", "rpm"), 60.0)
+        _packages, form, _probe = read_packages(host, ("dpkg", "rpm"), 60.0)
         manager = manager_for(host, form, request.timeout, request.environment) if form else None
         before = vendor_packages(host, PROFILE)
         kind = DriverRemoval if request.state == ABSENT else DriverChange
         change = kind(host, PROFILE, request, manager, Checks(host, PROFILE, params["options"]))
-        result = change.foresee() if module.check_mode else change.run()
-        after = before if module.check_mode else vendor_packages(host, PROFILE)
+        result = change.result
+        if module.check_mode:
+            change.foresee()
+        else:
+            change.run()
     except NpuError as exc:
-        module.fail_json(msg=str(exc), **{key: value for key, value in (change.result if change else {}).items() if key != "warnings"})
-    for text in result.pop("warnings"):
+        error = str(exc)
+    for text in result.pop("warnings", []):
         module.warn(text)
-    result["diff"] = {side: "".join("%s %s\n" % item for item in sorted(names.items())) for side, names in (("before", before), ("after", after))}
     if result.pop("failed", False):
-        module.fail_json(msg=_message(result), **result)
-    module.exit_json(**result)
+        error = "%s: %s %s" % (result["outcome"].replace("_", " "), result["reason"], NEXT[result["outcome"]] % result)
+    after = before if module.check_mode or not result["changed"] else vendor_packages(host, PROFILE)
+    result["diff"] = {side: "".join("%s %s\n" % item for item in sorted(names.items())) for side, names in (("before", before), ("after", after))}
+    if error and params["fail"]:
+        module.fail_json(msg=error, error=error, **result)
+    module.exit_json(error=error, **result)
 
 
 if __name__ == "__main__":
