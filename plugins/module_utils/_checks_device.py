@@ -8,9 +8,9 @@ from __future__ import annotations
 import typing as t
 
 from ._checks_base import Context, Scope, Verdict, address_of, verdict_of
+from ._firmware import compare
 from ._host import ABSENT, VALUE
-from ._model import INFO, WARNING
-from ._versions import same_release
+from ._model import ERROR, INFO, WARNING
 
 # Part of the scope of the driver, in a table of its own.
 SCOPE = Scope("driver")
@@ -152,19 +152,23 @@ def device_words(context: Context) -> t.Optional[Verdict]:
                       "Look up the word with the vendor's support; reset the device or reload the driver.")
 
 
-@SCOPE.check()
+@SCOPE.check(WARNING)
 def firmware_is_driver(context: Context) -> t.Optional[Verdict]:
-    """Every device's firmware carries the release of the loaded driver, or the wanted firmware release."""
+    """Every device's firmware, and its management controller's where it is told, carries the release of the loaded driver. An error when a release is wanted."""
     if not context.container_npus:
         return None
-    wanted = context.wanted.get("firmware_version") or context.part("driver").get("version_loaded")
-    found = {npu["address"]: npu.get("firmware") for npu in context.container_npus}
-    evidence = {"firmware": found, "wanted": wanted}
+    asked = context.wanted.get("firmware_version")
+    wanted = asked or context.part("driver").get("version_loaded")
+    severity = ERROR if asked else ""
+    cards = {npu["address"]: {"firmware": npu.get("firmware"), "smc": npu.get("smc")} for npu in context.container_npus}
+    evidence = {"firmware": {address: card["firmware"] for address, card in cards.items()}, "smc": {address: card["smc"] for address, card in cards.items()},
+                "wanted": wanted}  # fmt: skip
     if not wanted:
-        return Verdict(None, "the driver's version is not known", evidence, "Load the driver.")
-    bad = ["%s has firmware %s, not %s" % (address, version, wanted) for address, version in found.items() if version and not same_release(version, wanted)]
-    unknown = ["firmware of %s" % address for address, version in found.items() if not version]
-    return verdict_of(bad, unknown, "firmware = %s" % wanted, evidence, "Flash the firmware that belongs to the driver, then load the driver again.")
+        return Verdict(None, "the driver's version is not known", evidence, "Load the driver.", severity)
+    bad, unknown = compare(wanted, cards)
+    step = "Flash the firmware that belongs to the driver, then load the driver again."
+    found = verdict_of(bad, unknown, "firmware = %s" % wanted, evidence, step)
+    return Verdict(found.ok, found.detail, found.evidence, found.next_step, severity)
 
 
 @SCOPE.check()

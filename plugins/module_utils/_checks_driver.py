@@ -166,14 +166,40 @@ def daemon_running(context: Context) -> t.Optional[Verdict]:
 
 @SCOPE.check()
 def signature_accepted(context: Context) -> t.Optional[Verdict]:
-    """Under Secure Boot the module is signed. A loaded module was accepted."""
+    """Under Secure Boot the module is signed with a key that this machine accepts. A loaded module was accepted."""
     if context.facts.get("secure_boot") != "enabled" or not context.container_npus:
         return None
-    driver = context.part("driver")
-    evidence = {"secure_boot": "enabled", "signer": driver.get("signer"), "loaded": driver.get("loaded")}
-    if driver.get("loaded") or driver.get("signer"):
-        return Verdict(True, "signed by %s" % (driver.get("signer") or "a key the kernel accepted"), evidence)
-    return Verdict(False, "Secure Boot is on and the module is not signed", evidence, "Sign the module with an enrolled key, or turn Secure Boot off.")
+    driver, mok = context.part("driver"), context.part("mok")
+    signer, accepted = driver.get("signer"), mok.get("signer_enrolled")
+    evidence = {"secure_boot": "enabled", "signer": signer, "loaded": driver.get("loaded"), "signer_enrolled": accepted, "key": mok.get("state")}
+    if driver.get("loaded"):
+        return Verdict(True, "signed by %s" % (signer or "a key the kernel accepted"), evidence)
+    if driver.get("signed") is False:
+        return Verdict(False, "Secure Boot is on and the module is not signed", evidence,
+                       "Sign the module with an enrolled key, or turn Secure Boot off.")
+    who = signer or "a key without a name"
+    if accepted is False:
+        return Verdict(False, "the module is signed by %s, which this machine does not accept" % who, evidence,
+                       "Enrol that key with mokutil --import and confirm it at the console, or sign with an enrolled key.")
+    if accepted is None:
+        return Verdict(None, "signed by %s; whether this machine accepts it is not known" % who, evidence, "Run as root with efivarfs mounted.")
+    return Verdict(True, "signed by %s, an enrolled key" % who, evidence)
+
+
+@SCOPE.check(INFO)
+def kernels_have_module(context: Context) -> t.Optional[Verdict]:
+    """Every installed kernel that could boot has the driver's module."""
+    rows = context.part("kernel").get("guard") or []
+    if not context.container_npus or not rows or context.part("driver").get("installed_via") in (None, "none", "container"):
+        return None
+    bad = [
+        "kernel %s has no %s module%s" % (row["kernel"], context.profile.module, "" if row["headers"] else " and no headers")
+        for row in rows
+        if row["module"] is False
+    ]
+    unknown = ["module of kernel %s" % row["kernel"] for row in rows if row["module"] is None]
+    return verdict_of(bad, unknown, "built for %s" % ", ".join(row["kernel"] for row in rows), {"kernels": [dict(row) for row in rows]},
+                      "Install the headers of these kernels and build the module (dkms autoinstall -k KERNEL), or remove the kernels.")
 
 
 @SCOPE.check(WARNING)

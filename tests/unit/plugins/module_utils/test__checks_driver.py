@@ -41,6 +41,16 @@ def denied(name: str) -> Look:
     return changed(no_npus(), "probes", name, {"state": "denied", "detail": "Permission denied"})
 
 
+def unloaded(enrolled: bool | None = None, **driver: Any) -> Look:
+    look = changed(facts(), "driver", {**facts()["driver"], "loaded": False, "signed": True, **driver})
+    return changed(look, "mok", {**look["mok"], "signer_enrolled": enrolled})
+
+
+def other_kernel(module: bool | None, headers: bool) -> Look:
+    row = {"kernel": "6.8.0-139-generic", "headers": headers, "module": module, "running": False, "next_boot": False}
+    return changed(facts(), "kernel", "guard", [*facts()["kernel"]["guard"], row])
+
+
 # name, facts, wanted, ok, words of the detail
 TABLE = [
     ("npus_found", facts(), {}, True, "2 on the PCI bus"),
@@ -93,6 +103,8 @@ TABLE = [
     ("device_words", changed(facts(), "npus", 1, "status", "word", None), {}, None, "health of " + SECOND),
     ("firmware_is_driver", facts(), {}, True, "firmware = 3.2.2"),
     ("firmware_is_driver", changed(facts(), "npus", 1, "firmware", "3.0.0"), {}, False, SECOND + " has firmware 3.0.0, not 3.2.2"),
+    ("firmware_is_driver", changed(facts(), "npus", 1, "smc", "3.0.0"), {}, False, SECOND + " has 3.0.0 on its management controller, not 3.2.2"),
+    ("firmware_is_driver", changed(facts(), "npus", 1, "smc", None), {}, True, "firmware = 3.2.2"),
     ("firmware_is_driver", facts(), {"firmware_version": "3.4.0"}, False, "not 3.4.0"),
     ("firmware_is_driver", changed(facts(), "npus", 1, "firmware", None), {}, None, "firmware of " + SECOND),
     ("firmware_is_driver", changed(facts(), "driver", "version_loaded", None), {}, None, "not known"),
@@ -111,7 +123,15 @@ TABLE = [
     ("daemon_running", changed(facts(), "daemon", "state", "failed"), {}, False, "is failed"),
     ("daemon_running", changed(facts(), "daemon", "state", None), {}, None, "is not known"),
     ("signature_accepted", facts(), {}, True, "Site key"),
-    ("signature_accepted", changed(facts(), "driver", {"loaded": False, "signer": None}), {}, False, "not signed"),
+    ("signature_accepted", unloaded(signed=False, signer=None), {}, False, "not signed"),
+    ("signature_accepted", unloaded(False), {}, False, "signed by Site key, which this machine does not accept"),
+    ("signature_accepted", unloaded(None), {}, None, "signed by Site key; whether this machine accepts it is not known"),
+    ("signature_accepted", unloaded(True), {}, True, "signed by Site key, an enrolled key"),
+    ("signature_accepted", unloaded(None, signed=None, signer=None), {}, None, "a key without a name"),
+    ("kernels_have_module", facts(), {}, True, "built for 6.8.0-117-generic"),
+    ("kernels_have_module", other_kernel(False, True), {}, False, "kernel 6.8.0-139-generic has no rebellions module"),
+    ("kernels_have_module", other_kernel(False, False), {}, False, "kernel 6.8.0-139-generic has no rebellions module and no headers"),
+    ("kernels_have_module", other_kernel(None, True), {}, None, "module of kernel 6.8.0-139-generic"),
     ("reboot_not_pending", facts(), {}, True, "no reboot is pending"),
     ("reboot_not_pending", changed(facts(), "reboot_required", True), {}, False, "a reboot is pending"),
     ("reboot_not_pending", changed(facts(), "kernel", {"next_boot": "6.8.0-139-generic", "modules": {"6.8.0-139-generic": False}}), {}, False,
@@ -119,7 +139,7 @@ TABLE = [
 ]  # fmt: skip
 
 # Checks of data that is there or not: they have no third answer, or only one.
-NEVER_UNKNOWN = {"npus_reachable", "npus_bound", "npu_index_unique", "signature_accepted", "reboot_not_pending"}
+NEVER_UNKNOWN = {"npus_reachable", "npus_bound", "npu_index_unique", "reboot_not_pending"}
 ONLY_TRUE = {"passthrough"}
 NEVER_FALSE = {"numa_known"}
 
@@ -144,13 +164,18 @@ def test_every_check_is_in_the_table_with_every_answer() -> None:
 def test_severity_of_what_does_not_stop_a_host() -> None:
     severity = {entry.name: entry.severity for entry in ENTRIES}
     assert {name for name, value in severity.items() if value != "error"} == {
-        "passthrough", "link_full", "numa_known", "daemon_running", "reboot_not_pending"}  # fmt: skip
+        "passthrough", "link_full", "numa_known", "daemon_running", "reboot_not_pending", "kernels_have_module", "firmware_is_driver"}  # fmt: skip
 
 
 def test_library_without_a_version_is_an_error_only_when_a_version_is_wanted() -> None:
     look = changed(facts(), "libraries", "version", None)
     assert of(look, "library_is_driver").severity == "warning"
     assert of(look, "library_is_driver", {"library_version": "3.2.2"}).severity == "error"
+
+
+def test_other_firmware_is_an_error_only_when_a_release_is_wanted() -> None:
+    assert of(facts(), "firmware_is_driver").severity == "warning"
+    assert of(facts(), "firmware_is_driver", {"firmware_version": "3.4.0"}).severity == "error"
 
 
 def test_what_does_not_apply_is_not_reported() -> None:

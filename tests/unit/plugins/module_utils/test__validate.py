@@ -150,11 +150,11 @@ def test_bad_rules_are_refused_before_anything_is_touched(machine: Machine, rule
 
 
 def test_message_names_every_check_that_stands_in_the_way_with_its_remedy(machine: Machine) -> None:
-    look = changed(BROKEN, "npus", 1, "firmware", None)
+    look = changed(BROKEN, "npus", 1, "status", {"raw": None, "name": None, "word": "normal"})
     message = machine.prove(Rules(), look).message()
     assert message.startswith("1 checks failed, 1 are not known.")
     assert "driver/driver_loaded: the kernel module rebellions is not loaded. Next: modprobe" in message
-    assert "driver/firmware_is_driver: not known" in message and "cdi" not in message
+    assert "driver/device_status: not known" in message and "cdi" not in message
 
 
 @pytest.mark.parametrize("_id", ["U06-noop-upgrade"])
