@@ -103,7 +103,7 @@ def firmware(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: str
     get = getter(wanted, prefix + "_driver")
     installing = will_install(draft)
     driver = facts["driver"]
-    release = wanted_version(wanted, facts, prefix) if installing else driver["version_loaded"] or driver["version_on_disk"]
+    release = wanted_version(wanted, facts, prefix) if installing else driver["version_on_disk"] or driver["version_loaded"]
     if get("firmware") == "ignore" or not needs_driver(facts) or not release:
         return
     cards = [npu for npu in facts["npus"] if npu["function"] == "pf" and npu["state"] not in ("passthrough", "unreachable") and npu["firmware"]]

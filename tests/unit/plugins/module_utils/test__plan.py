@@ -20,8 +20,12 @@ MATRIX = [{"os": "ubuntu", "version": "24.04", "kernel": "6.8.0", "drivers": [">
 SHARED = {"rbln_driver_ca_cert": "", "rbln_driver_http_proxy": "", "rbln_driver_https_proxy": "", "rbln_driver_no_proxy": ""}
 
 
+KERNEL = "6.8.0-117-generic"
+GIB = 1024**3
+
+
 def npu(state: str = "ok", function: str = "pf", family: str = "ATOM") -> dict[str, t.Any]:
-    return {"address": "0000:83:00.0", "state": state, "function": function, "family": family}
+    return {"address": "0000:83:00.0", "state": state, "function": function, "family": family, "firmware": "3.2.2"}
 
 
 def facts(**changes: t.Any) -> dict[str, t.Any]:
@@ -30,10 +34,21 @@ def facts(**changes: t.Any) -> dict[str, t.Any]:
         "npus": [npu()],
         "counts": {"functions": 1},
         "probes": {},
-        "driver": {"installed_via": "runfile", "root": "/", "version_on_disk": "3.2.2", "version_loaded": "3.2.2", "legacy": False, "packages": []},
-        "kernel": {"running": "6.8.0-117-generic", "next_boot": "6.8.0-117-generic"},
-        "os": {"id": "ubuntu", "version_id": "24.04", "base_id": "ubuntu", "base_version": "24.04"},
-    }
+        "driver": {
+            "installed_via": "runfile", "root": "/", "version_on_disk": "3.2.2", "version_loaded": "3.2.2", "loaded": True, "legacy": False, "packages": [],
+            "signed": False, "signer": None, "dkms": [], "stamp": None, "state": {"change": None, "tainted": None, "refused": []},
+        },
+        "kernel": {"running": KERNEL, "next_boot": KERNEL, "headers": {KERNEL: True}, "modules": {KERNEL: True}, "packages": [], "guard": []},
+        "os": {"id": "ubuntu", "version_id": "24.04", "base_id": "ubuntu", "base_version": "24.04", "family": "debian", "pretty": "Ubuntu", "arch": "x86_64"},
+        "virtualization": "none",
+        "secure_boot": "disabled",
+        "mok": {"state": "none", "key_present": False, "certificate": "/var/lib/dkms/mok.pub", "subject": None, "signer_enrolled": None},
+        "build": {"packages": {}, "programs": {"dkms": "/usr/sbin/dkms", "cc": "/usr/bin/cc", "make": "/usr/bin/make"}},
+        "disk": {"/": 100 * GIB, "/boot": GIB, "/usr": 100 * GIB, "/var": 100 * GIB, "/lib/modules": 100 * GIB},
+        "mounts": {"/": "/", "/boot": "/boot", "/usr": "/", "/var": "/", "/lib/modules": "/"},
+        "holds": [],
+        "pciehp": {"ports": []},
+    }  # fmt: skip
     base = copy.deepcopy(base)
     for key, value in changes.items():
         base[key] = {**base[key], **value} if isinstance(value, dict) else value
@@ -41,7 +56,7 @@ def facts(**changes: t.Any) -> dict[str, t.Any]:
 
 
 def no_driver() -> dict[str, t.Any]:
-    return {"installed_via": "none", "version_on_disk": None, "version_loaded": None}
+    return {"installed_via": "none", "version_on_disk": None, "version_loaded": None, "loaded": False, "signed": None}
 
 
 def runtime(**changes: t.Any) -> dict[str, t.Any]:
@@ -126,7 +141,7 @@ def test_a_virgin_host_gets_everything_and_knows_what_it_cannot_know() -> None:
         (
             {"rbln_driver_source": "runfile", "rbln_driver_version": "3.2.2"},
             {"installed_via": "deb", "version_on_disk": "2.0.1", "legacy": True},
-            ["legacy_package_in_the_way"],
+            ["driver_replace_not_allowed"],
         ),
         (
             {"rbln_driver_source": "runfile", "rbln_driver_version": "3.2.2"},
