@@ -35,6 +35,12 @@ def _table(host: str, steps: t.Sequence[t.Mapping[str, t.Any]]) -> str:
     return "\n".join(lines)
 
 
+def _groups(variables: t.Mapping[str, t.Any], pool_key: str) -> list[str]:
+    """The host's groups without the pool of the kernel that ran before this run rebooted it: Ansible cannot take a host out of a group."""
+    before = variables.get("rbln_preflight_plan", {}).get("observation", {}).get("ansible_facts", {}).get("rbln", {}).get("pool_key", pool_key)
+    return [name for name in variables.get("group_names", []) if before == pool_key or name != "npu_pool_" + before]
+
+
 class ActionModule(ActionBase):
     TRANSFERS_FILES = False
     _supports_check_mode = True
@@ -66,7 +72,7 @@ class ActionModule(ActionBase):
                 seen["rbln_runtimes"],
                 seen["rbln_observed"],
                 wanted[EXTRA] + args["support_matrix"],
-                variables.get("group_names", []),
+                _groups(variables, seen["rbln"]["pool_key"]),
                 prefix=PREFIX,
             ).to_dict()
         except NpuError as exc:

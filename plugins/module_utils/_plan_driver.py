@@ -181,6 +181,13 @@ def plan_driver(draft: Draft, wanted: Data, facts: Data, prefix: str) -> bool:
             draft.caution("no_driver_needed", "Every NPU is given to virtual machines, so no driver is installed.", severity=INFO)
         return False
     now = _Situation(wanted, facts, prefix)
+    if now.get("state") == "absent":
+        draft.stop(
+            "driver_not_wanted",
+            "%s_driver_state is absent, so nothing can be made ready on this host." % prefix,
+            "Run the playbook remove, or set %s_driver_state: present." % prefix,
+        )
+        return False
     if now.source == "container":
         _container(draft, now)
         return False
