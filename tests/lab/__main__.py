@@ -34,7 +34,14 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("host")
     one.add_argument("argv", nargs=argparse.REMAINDER)
     acts.add_parser("kubectl", help="kubectl as the cluster's administrator").add_argument("argv", nargs=argparse.REMAINDER)
-    act("needs", "list the packages that the lab needs")
+    act("needs", "list the packages that the lab needs").add_argument("--vm", action="store_true", help="those of virtual machines")
+    one = act("vm", "virtual machines: servers with a kernel and a boot loader of their own")
+    one.add_argument("vm_act", choices=("up", "down", "reset", "status", "exec", "inventory"))
+    one.add_argument("name", nargs="?", help="of the machine; without it status and down mean all")
+    one.add_argument("--npus", type=int, default=2)
+    for flag, text in (("secure-boot", "firmware that checks signatures"), ("kube", "a node of the cluster"), ("outside", "may reach a network")):
+        one.add_argument("--" + flag, action="store_true", help=text)
+    one.add_argument("argv", nargs=argparse.REMAINDER, help="-- COMMAND, for exec; one word is a shell line")
     act("demo", "simulated NPU servers from nothing to allocatable NPUs, by site.yml")
     act("demo-down", "undo the demo and compare the machine with its state before")
     act("build", "fill the cache").add_argument(
@@ -62,6 +69,31 @@ def _build(lab: Lab, what: list[str]) -> dict[str, str]:
     return done
 
 
+def _vm_act(args: argparse.Namespace) -> int:
+    from ._vm import Vm, print_status
+
+    if args.name is None and args.vm_act not in ("status", "down"):
+        raise LabError("vm %s: say which machine" % args.vm_act)
+    if args.vm_act == "up":
+        print("%s: up in %.1f s" % (args.name, Vm(args.name, args.npus, args.kube, args.secure_boot, args.outside).up()))
+    elif args.vm_act == "reset":
+        print("%s: virgin in %.1f s" % (args.name, Vm.named(args.name).reset()))
+    elif args.vm_act == "down":
+        for name in [args.name] if args.name else Vm.names():
+            Vm.named(name).down()
+    elif args.vm_act == "status":
+        print(print_status(args.json))
+    elif args.vm_act == "inventory":
+        print(Vm.named(args.name).write_inventory())
+    else:
+        words = args.argv[1:] if args.argv[:1] == ["--"] else args.argv
+        done = Vm.named(args.name).exec(words[0] if len(words) == 1 else words, check=False, timeout=3600)
+        sys.stdout.write(done.stdout)
+        sys.stderr.write(done.stderr)
+        return done.returncode
+    return 0
+
+
 def main() -> int:
     args = _parser().parse_args()
     try:
@@ -73,13 +105,15 @@ def main() -> int:
 
 def _act(args: argparse.Namespace) -> int:
     if args.act == "needs":
-        rows = list(_needs.table())
+        rows = list(_needs.vm_table() if args.vm else _needs.table())
         print(json.dumps([dict(zip(("package", "state", "why"), row)) for row in rows]) if args.json else "\n".join("%-24s %-8s %s" % row for row in rows))
         return 1 if any(row[1] == "missing" for row in rows) else 0
     if args.act in ("demo", "demo-down"):
         from .demo import main as demo
 
         return demo(["down"] if args.act == "demo-down" else [])
+    if args.act == "vm":
+        return _vm_act(args)
     lab = Lab()
     if args.act == "changes":
         lines = _machine.changes(not args.bare)

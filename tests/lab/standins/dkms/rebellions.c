@@ -3,6 +3,7 @@
 // Stand-in for the rebellions kernel module: binds every function of PCI vendor 1eff, and gives what public programs read:
 // /dev/rblnN and /dev/rsd0 (0666) and /sys/class/rebellions. It drives no silicon; nothing here is the vendor's.
 #include <linux/cdev.h>
+#include <linux/delay.h>
 #include <linux/device.h>
 #include <linux/fs.h>
 #include <linux/idr.h>
@@ -27,7 +28,10 @@ module_param(broken, bool, 0444);
 MODULE_PARM_DESC(broken, "fault: no device can be probed");
 static unsigned int hang;
 module_param(hang, uint, 0444);
-MODULE_PARM_DESC(hang, "fault: seconds that loading hangs; only SIGKILL ends it");
+MODULE_PARM_DESC(hang, "fault: seconds that loading hangs; a deadly signal ends it");
+static unsigned int stuck;
+module_param(stuck, uint, 0444);
+MODULE_PARM_DESC(stuck, "fault: seconds that loading hangs, and no signal ends it");
 static char *fw[MAX_NPUS], *smc[MAX_NPUS];
 module_param_array(fw, charp, NULL, 0444);
 MODULE_PARM_DESC(fw, "what each card was flashed with; empty: the driver's version");
@@ -317,6 +321,8 @@ static int __init rbln_init(void)
 		if (schedule_timeout_killable(hang * HZ))
 			return -EINTR;
 	}
+	if (stuck)
+		ssleep(stuck);
 	rc = alloc_chrdev_region(&first, 0, MAX_NPUS, "rbln");
 	if (rc)
 		return rc;
