@@ -1,0 +1,485 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a run would do about the driver, row by row. Cases I02-legacy-package, I05-release-suffix."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import typing as t
+
+import pytest
+
+from ansible_collections.rebellions.npu.plugins.module_utils._inputs import normalise
+from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._plan_draft import Draft
+from ansible_collections.rebellions.npu.plugins.module_utils._plan_driver import DRIVER_PROBES, driver_files, plan_driver, wanted_version
+from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import role_inputs
+
+SHA = "a" * 64
+OTHER = "b" * 64
+SHARED = {"rbln_driver_ca_cert": "", "rbln_driver_http_proxy": "", "rbln_driver_https_proxy": "", "rbln_driver_no_proxy": ""}
+TIME = "2026-01-31T12:00:00Z"
+NONE = {"installed_via": "none", "version_on_disk": None, "version_loaded": None, "loaded": False}
+BROKEN = {"installed_via": "deb", "version_on_disk": None, "version_loaded": None, "loaded": False}
+CHANGE = {"version": "3.4.0", "previous": "3.2.2", "step": "install", "direction": "forward", "started": TIME, "reboot": False}
+REFUSED = {"version": "3.4.0", "sha256": SHA, "reason": "card 0 is in FAULT", "time": TIME}
+
+Data = t.Dict[str, t.Any]
+spec = functools.lru_cache(maxsize=None)(role_inputs)
+
+
+def inputs(**changes: t.Any) -> Data:
+    """All inputs; the names of those that are changed without `rbln_driver_`."""
+    return normalise({**SHARED, **{"rbln_driver_" + key: value for key, value in changes.items()}}, spec())
+
+
+def npu(state: str = "ok", function: str = "pf", family: t.Optional[str] = "ATOM") -> Data:
+    return {"address": "0000:83:00.0", "state": state, "function": function, "family": family}
+
+
+def facts(driver: t.Optional[Data] = None, npus: t.Optional[t.List[Data]] = None, probes: t.Optional[Data] = None, **state: t.Any) -> Data:
+    """A host whose driver 3.2.2 from a runfile is loaded; `state` changes what is noted on it."""
+    base: Data = {
+        "installed_via": "runfile",
+        "root": "/",
+        "version_on_disk": "3.2.2",
+        "version_loaded": "3.2.2",
+        "loaded": True,
+        "legacy": False,
+        "state": {"change": None, "tainted": None, "refused": [], **state},
+    }
+    return {
+        "npus": [npu()] if npus is None else npus,
+        "os": {"arch": "x86_64"},
+        "probes": probes or {},
+        "driver": {**copy.deepcopy(base), **(driver or {})},
+    }
+
+
+GIVEN: t.Dict[t.Optional[str], Data] = {"runfile": {"runfile": "/srv/", "runfile_sha256": "c" * 64}, "package": {"package_names": ["rebellions"]}}
+
+
+def draw(raw: Data, seen: Data) -> t.Tuple[bool, Draft]:
+    """The plan with something to install from, unless `raw` says otherwise."""
+    draft = Draft("rebellions")
+    return plan_driver(draft, inputs(**{**GIVEN.get(raw.get("source"), {}), **raw}), seen, "rbln"), draft
+
+
+def codes(draft: Draft, key: str = "stops") -> t.List[str]:
+    return [item.code for item in getattr(draft, key)]
+
+
+def said(draft: Draft) -> t.Tuple[t.List[str], t.List[str], t.List[str]]:
+    return [step.id for step in draft.steps], codes(draft), codes(draft, "cautions")
+
+
+# -- which version
+
+
+@pytest.mark.parametrize(
+    "raw, npus, version",
+    [
+        ({}, [npu()], ""),
+        ({"version": "3.2.2"}, [npu()], "3.2.2"),
+        ({"versions": {"ATOM": "3.2.2", "REBEL": "4.0.0"}}, [npu()], "3.2.2"),
+        ({"versions": {"ATOM": "3.2.2", "REBEL": "4.0.0"}}, [npu(family="REBEL")], "4.0.0"),
+        ({"versions": {"ATOM": "3.2.2"}, "version": "3.1.0"}, [npu()], "3.1.0"),
+        ({"versions": {"ATOM": "3.2.2"}}, [npu(family="REBEL")], ""),
+        ({"versions": {"ATOM": "3.2.2", "REBEL": "4.0.0"}}, [npu(), npu(family="REBEL")], ""),
+        ({"versions": {"ATOM": "3.2.2", "REBEL": "4.0.0"}}, [npu(), npu("passthrough", family="REBEL")], "3.2.2"),
+        ({"versions": {"ATOM": "3.2.2"}}, [npu(), npu(family=None)], "3.2.2"),
+        ({"versions": {"ATOM": "3.2.2"}}, [], ""),
+    ],
+)
+def test_the_version_is_the_one_that_is_named_else_that_of_the_family(raw: Data, npus: t.List[Data], version: str) -> None:
+    assert wanted_version(inputs(**raw), facts(npus=npus), "rbln") == version
+
+
+@pytest.mark.parametrize("value", [3.10, 4, True, None])
+def test_a_version_that_yaml_made_a_number_is_refused_whatever_the_family(value: t.Any) -> None:
+    with pytest.raises(NpuError, match="^rbln_driver_versions: REBEL is %r, which is no text. Next: Quote the version: '3.10' is not 3.1.$" % value):
+        wanted_version(inputs(versions={"ATOM": "3.2.2", "REBEL": value}, version="3.2.2"), facts(), "rbln")
+
+
+# -- which files
+
+
+@pytest.mark.parametrize(
+    "raw, files",
+    [
+        ({"source": "preinstalled", "runfile": "/srv/a.run"}, []),
+        ({"source": "container"}, []),
+        ({"source": "runfile"}, []),
+        (
+            {"source": "runfile", "runfile": "/srv/{arch}/rbln-{version}.run", "version": "3.4.0", "runfile_sha256": SHA},
+            [{"src": "/srv/x86_64/rbln-3.4.0.run", "sha256": SHA, "name": "rebellions-x86_64-3.4.0.run"}],
+        ),
+        (
+            {"source": "runfile", "runfile": "/srv/", "version": "3.4.0", "runfile_digests": {"3.4.0": OTHER, "3.2.2": SHA}},
+            [{"src": "/srv/", "sha256": OTHER, "name": "rebellions-x86_64-3.4.0.run"}],
+        ),
+        (
+            {"source": "runfile", "runfile": "/srv/", "version": "3.4.0", "runfile_digests": {"3.4.0": OTHER}, "runfile_sha256": SHA},
+            [{"src": "/srv/", "sha256": SHA, "name": "rebellions-x86_64-3.4.0.run"}],
+        ),
+        (
+            {"source": "runfile", "runfile": "/srv/", "version": "3.4.0", "runfile_digests": {"3.2.2": SHA}},
+            [{"src": "/srv/", "sha256": "", "name": "rebellions-x86_64-3.4.0.run"}],
+        ),
+        (
+            {
+                "source": "runfile",
+                "runfile": "https://files.example.com/{version}/",
+                "version": "3.4.0",
+                "runfile_sha256": SHA,
+                "runfile_name": "rbln_{version}_{version}.run",
+                "runfile_signature": "https://files.example.com/{version}/{arch}.asc",
+            },
+            [
+                {
+                    "src": "https://files.example.com/3.4.0/",
+                    "sha256": SHA,
+                    "name": "rbln_3.4.0_3.4.0.run",
+                    "signature": "https://files.example.com/3.4.0/x86_64.asc",
+                }
+            ],
+        ),
+        (
+            {"source": "runfile", "runfile": "/srv/{version}.run", "versions": {"ATOM": "3.2.1", "REBEL": "4.0.0"}, "runfile_digests": {"3.2.1": SHA}},
+            [{"src": "/srv/3.2.1.run", "sha256": SHA, "name": "rebellions-x86_64-3.2.1.run"}],
+        ),
+        ({"source": "package", "package_names": ["rebellions"], "runfile": "/srv/a.run"}, []),
+        (
+            {"source": "package", "package_files": [{"path": "/srv/a.deb", "sha256": SHA}, {"path": "/srv/b.deb", "sha256": OTHER}]},
+            [{"src": "/srv/a.deb", "sha256": SHA}, {"src": "/srv/b.deb", "sha256": OTHER}],
+        ),
+    ],
+)
+def test_the_files_of_an_installation(raw: Data, files: t.List[Data]) -> None:
+    assert driver_files(inputs(**raw), facts(), "rbln") == files
+
+
+def test_an_unknown_architecture_counts_as_the_common_one() -> None:
+    seen = facts()
+    seen["os"]["arch"] = None
+    raw = {"source": "runfile", "runfile": "/srv/{arch}", "version": "1", "runfile_sha256": SHA}
+    assert driver_files(inputs(**raw), seen, "rbln")[0]["src"] == "/srv/x86_64"
+
+
+# -- preinstalled and container: nothing is changed
+
+
+PREINSTALLED = {"source": "preinstalled"}
+CONTAINER = {"source": "container"}
+IN_CONTAINER = {"installed_via": "container", "root": "/run/rbln/driver"}
+
+
+@pytest.mark.parametrize(
+    "raw, driver, stops, cautions",
+    [
+        (PREINSTALLED, {}, [], []),
+        (PREINSTALLED, NONE, ["driver_missing"], []),
+        (PREINSTALLED, BROKEN, ["driver_missing"], []),
+        (PREINSTALLED, IN_CONTAINER, [], []),
+        ({**PREINSTALLED, "version": "3.2.2"}, {}, [], []),
+        ({**PREINSTALLED, "version": "3.2.2"}, {"version_on_disk": "3.2.2-rebel1"}, [], []),
+        ({**PREINSTALLED, "version": "3.2.0"}, {}, ["driver_version_differs"], []),
+        ({**PREINSTALLED, "version": "3.2.0", "replace": True}, {}, ["driver_version_differs"], []),
+        (PREINSTALLED, {"version_loaded": "3.2.0"}, [], ["driver_reload_needed"]),
+        ({**PREINSTALLED, "replace": True}, {"version_loaded": "3.2.0"}, [], ["driver_reload_needed"]),
+        (PREINSTALLED, {"version_on_disk": None}, [], []),
+        (CONTAINER, NONE, [], ["driver_from_cluster"]),
+        (CONTAINER, BROKEN, [], ["driver_from_cluster"]),
+        (CONTAINER, IN_CONTAINER, [], []),
+        (CONTAINER, {}, ["driver_on_host"], []),
+        ({**CONTAINER, "replace": True}, {"installed_via": "deb"}, ["driver_on_host"], []),
+    ],
+)
+def test_a_driver_that_others_bring_is_only_judged(raw: Data, driver: Data, stops: t.List[str], cautions: t.List[str]) -> None:
+    pending, draft = draw(raw, facts(driver))
+    assert (pending, said(draft)) == (False, ([], stops, cautions))
+    assert all(stop.next_step for stop in draft.stops)
+
+
+def test_the_words_of_those_stops() -> None:
+    assert draw(PREINSTALLED, facts(NONE))[1].stops[0].detail == "No driver is installed and rbln_driver_source is preinstalled."
+    assert draw(PREINSTALLED, facts(BROKEN))[1].stops[0].detail == "An installation of the driver has broken off and rbln_driver_source is preinstalled."
+    stop = draw({**PREINSTALLED, "version": "3.2.0"}, facts())[1].stops[0]
+    assert stop.detail == "Driver 3.2.2 is installed, 3.2.0 is wanted, and rbln_driver_source is preinstalled."
+    assert stop.next_step == "Set rbln_driver_source to package or runfile, or rbln_driver_version to 3.2.2."
+    unknown = draw(CONTAINER, facts({"version_on_disk": None, "version_loaded": None}))[1].stops[0]
+    assert unknown.detail == "Driver of unknown version is installed on the host, and rbln_driver_source is container."
+
+
+@pytest.mark.parametrize(
+    "npus, cautions",
+    [
+        ([], []),
+        ([npu("passthrough")], ["no_driver_needed"]),
+        ([npu(function="vf")], ["no_driver_needed"]),
+        ([npu("passthrough"), npu(function="vf")], ["no_driver_needed"]),
+    ],
+)
+@pytest.mark.parametrize("raw", [PREINSTALLED, CONTAINER, {"source": "runfile", "version": "3.4.0", "replace": True}], ids=lambda raw: raw["source"])
+def test_a_host_whose_npus_need_no_driver_gets_none(raw: Data, npus: t.List[Data], cautions: t.List[str]) -> None:
+    pending, draft = draw(raw, facts(NONE, npus, change=CHANGE))
+    assert (pending, said(draft)) == (False, ([], [], cautions))
+
+
+# -- install and replace
+
+
+NEW = {"source": "runfile", "version": "3.4.0"}
+REPLACE = {**NEW, "replace": True}
+INSTALL = ["driver.install"]
+
+
+@pytest.mark.parametrize(
+    "raw, driver, steps, stops",
+    [
+        (NEW, NONE, INSTALL, []),
+        ({**NEW, "source": "package"}, NONE, INSTALL, []),
+        ({"source": "package"}, NONE, INSTALL, []),
+        (NEW, BROKEN, INSTALL, []),
+        (NEW, {**BROKEN, "loaded": True}, [], ["driver_replace_not_allowed"]),
+        (NEW, {}, [], ["driver_replace_not_allowed"]),
+        (REPLACE, {}, INSTALL, []),
+        ({**REPLACE, "source": "package"}, {"installed_via": "deb"}, INSTALL, []),
+        ({"source": "runfile"}, {}, [], []),
+        ({**REPLACE, "version": "3.2.2"}, {}, [], []),
+        ({**REPLACE, "version": "3.2.2"}, {"version_on_disk": "3.2.2-rebel1"}, [], []),
+        ({**REPLACE, "version": "3.2.2"}, {"version_on_disk": None}, [], []),
+        (REPLACE, IN_CONTAINER, [], ["driver_from_container"]),
+        (NEW, IN_CONTAINER, [], ["driver_from_container"]),
+        ({"source": "runfile"}, IN_CONTAINER, [], []),
+        (NEW, {"installed_via": "deb", "version_on_disk": "2.0.1", "legacy": True}, [], ["driver_replace_not_allowed"]),
+        (REPLACE, {"installed_via": "deb", "version_on_disk": "2.0.1", "legacy": True}, INSTALL, []),
+    ],
+)
+def test_an_installed_driver_is_replaced_only_where_that_is_said(raw: Data, driver: Data, steps: t.List[str], stops: t.List[str]) -> None:
+    pending, draft = draw(raw, facts(driver))
+    assert (pending, said(draft)) == (bool(steps), (steps, stops, []))
+    assert all(stop.next_step for stop in draft.stops)
+
+
+@pytest.mark.parametrize(
+    "raw, driver, state, reason, now, wanted, disruption",
+    [
+        (NEW, NONE, {}, "No driver is installed.", None, "3.4.0", "none"),
+        ({"source": "package"}, NONE, {}, "No driver is installed.", None, "newest of the source", "none"),
+        (NEW, BROKEN, {}, "An installation has broken off.", None, "3.4.0", "none"),
+        (REPLACE, {}, {}, "Another version is wanted.", "3.2.2", "3.4.0", "evict"),
+        (REPLACE, {"loaded": False, "version_loaded": None}, {}, "Another version is wanted.", "3.2.2", "3.4.0", "evict"),
+        (
+            REPLACE,
+            {"installed_via": "deb", "version_on_disk": "2.0.1", "legacy": True},
+            {},
+            "Another version is wanted; the package of former releases goes first.",
+            "2.0.1",
+            "3.4.0",
+            "evict",
+        ),
+        (NEW, {}, {"change": CHANGE}, "A change of the driver was interrupted at install.", "3.2.2", "3.4.0", "evict"),
+        (NEW, NONE, {"change": {**CHANGE, "step": None}}, "A change of the driver was interrupted at an unknown step.", None, "3.4.0", "none"),
+        (REPLACE, {}, {"tainted": {"version": "3.4.0"}}, "The last change failed and so did the way back.", "3.2.2", "3.4.0", "evict"),
+    ],
+)
+def test_the_step_says_why(raw: Data, driver: Data, state: Data, reason: str, now: t.Any, wanted: str, disruption: str) -> None:
+    pending, draft = draw(raw, facts(driver, **state))
+    step = draft.steps[0]
+    assert (pending, step.id, step.role, step.component, step.after) == (True, "driver.install", "driver", "driver", "")
+    assert (step.reason, step.now, step.wanted, step.disruption) == (reason, now, wanted, disruption)
+
+
+def test_the_words_of_a_refused_replacement() -> None:
+    stop = draw(NEW, facts())[1].stops[0]
+    assert stop.detail == "Driver 3.2.2 is installed and 3.4.0 is wanted."
+    assert stop.next_step == "Set rbln_driver_replace: true to let this run replace it, or rbln_driver_version: '3.2.2' to keep it."
+
+
+@pytest.mark.parametrize("reboot, steps", [("never", INSTALL), ("if_required", INSTALL), ("always", ["driver.install", "driver.reboot"])])
+def test_a_reboot_that_is_asked_for_after_each_change_is_a_step(reboot: str, steps: t.List[str]) -> None:
+    draft = draw({**NEW, "reboot": reboot}, facts(NONE))[1]
+    assert [step.id for step in draft.steps] == steps
+    if len(steps) == 2:
+        assert (draft.steps[1].disruption, draft.steps[1].after, draft.steps[1].component) == ("reboot", "driver.install", "host")
+    assert draw({"source": "runfile", "version": "3.2.2", "reboot": reboot}, facts())[1].steps == []
+
+
+@pytest.mark.parametrize(
+    "raw, code, detail",
+    [
+        ({"source": "runfile", "runfile": ""}, "driver_source_missing", "rbln_driver_source is runfile, and rbln_driver_runfile is not set."),
+        (
+            {"source": "package", "package_names": []},
+            "driver_source_missing",
+            "rbln_driver_source is package, and neither rbln_driver_package_names nor rbln_driver_package_files is set.",
+        ),
+        (
+            {"source": "runfile", "runfile": "/srv/{version}.run", "runfile_sha256": "", "runfile_digests": {"3.2.2": SHA}},
+            "driver_digest_missing",
+            "The SHA-256 of /srv/3.4.0.run is not set.",
+        ),
+    ],
+)
+def test_nothing_is_planned_without_something_to_install_from(raw: Data, code: str, detail: str) -> None:
+    pending, draft = draw({**raw, "version": "3.4.0"}, facts(NONE))
+    assert (pending, said(draft), draft.stops[0].detail) == (False, ([], [code], []), detail)
+    assert draft.stops[0].next_step
+    # A driver that is right already needs no source.
+    assert said(draw({**raw, "version": "3.2.2"}, facts())[1]) == ([], [], [])
+
+
+def test_package_files_are_a_source() -> None:
+    raw = {"source": "package", "package_names": [], "package_files": [{"path": "/srv/a.deb", "sha256": SHA}], "version": "3.4.0"}
+    assert said(draw(raw, facts(NONE))[1]) == (INSTALL, [], [])
+
+
+def test_a_driver_that_is_not_wanted_stops_a_run_that_would_make_the_host_ready() -> None:
+    pending, draft = draw({**REPLACE, "state": "absent"}, facts(change=CHANGE))
+    assert (pending, said(draft)) == (False, ([], ["driver_not_wanted"], []))
+    assert said(draw({**REPLACE, "state": "absent"}, facts(NONE, [npu("passthrough")]))[1]) == ([], [], ["no_driver_needed"])
+
+
+# -- loaded is not what is on disk
+
+
+OLD_LOADED = {"version_loaded": "3.2.0"}
+
+
+@pytest.mark.parametrize(
+    "raw, driver, steps, cautions",
+    [
+        ({"source": "runfile"}, OLD_LOADED, [], ["driver_reload_needed"]),
+        ({"source": "runfile", "version": "3.2.2"}, OLD_LOADED, [], ["driver_reload_needed"]),
+        ({"source": "runfile", "version": "3.2.2", "replace": True}, OLD_LOADED, ["driver.reload"], []),
+        ({"source": "package", "replace": True}, OLD_LOADED, ["driver.reload"], []),
+        ({"source": "package", "replace": True}, {"version_loaded": "3.2.2-rebel1"}, [], []),
+        ({"source": "package", "replace": True}, {"version_loaded": None, "loaded": False}, [], []),
+    ],
+)
+def test_what_is_on_disk_is_loaded_where_replacing_is_allowed(raw: Data, driver: Data, steps: t.List[str], cautions: t.List[str]) -> None:
+    pending, draft = draw(raw, facts(driver))
+    assert (pending, said(draft)) == (bool(steps), (steps, [], cautions))
+    for step in draft.steps:
+        assert (step.now, step.wanted, step.disruption) == ("3.2.0", "3.2.2", "evict")
+        assert step.reason == "Driver 3.2.2 is on disk and 3.2.0 is loaded."
+
+
+# -- versions that failed here
+
+
+@pytest.mark.parametrize(
+    "raw, refused, stopped",
+    [
+        ({"runfile_sha256": SHA}, REFUSED, True),
+        ({"runfile_sha256": SHA.upper()}, REFUSED, True),
+        ({"runfile_sha256": "", "runfile_digests": {"3.4.0": SHA}}, REFUSED, True),
+        ({"runfile_sha256": OTHER}, REFUSED, False),
+        ({"runfile_sha256": "", "runfile_digests": {"3.4.0": OTHER}}, REFUSED, False),
+        ({"runfile_sha256": ""}, REFUSED, True),
+        ({"runfile_sha256": SHA}, {**REFUSED, "sha256": ""}, True),
+        ({"runfile_sha256": SHA}, {**REFUSED, "version": "3.3.0"}, False),
+        ({"runfile_sha256": SHA, "retry": True}, REFUSED, False),
+    ],
+)
+def test_a_version_that_failed_here_is_not_tried_again_unasked(raw: Data, refused: Data, stopped: bool) -> None:
+    for driver, replace in ((NONE, False), ({}, True)):
+        pending, draft = draw({**NEW, **raw, "replace": replace}, facts(driver, refused=[refused]))
+        assert (pending, said(draft)) == ((False, ([], ["driver_failed_before"], [])) if stopped else (True, (INSTALL, [], [])))
+
+
+def test_the_words_of_a_version_that_failed() -> None:
+    stop = draw({**NEW, "runfile_sha256": SHA}, facts(NONE, refused=[{**REFUSED, "reason": "x" * 400}]))[1].stops[0]
+    assert stop.detail == "Driver 3.4.0 failed its validation on this host at %s: %s" % (TIME, "x" * 300)
+    assert stop.next_step == "Want another version, or set rbln_driver_retry: true to try this one again."
+
+
+def test_a_version_that_failed_once_and_works_now_is_in_nobodys_way() -> None:
+    works = facts({"version_on_disk": "3.4.0", "version_loaded": "3.4.0"}, refused=[REFUSED])
+    assert said(draw({**NEW, "runfile_sha256": SHA}, works)[1]) == ([], [], [])
+
+
+# -- interrupted and tainted
+
+
+@pytest.mark.parametrize("driver", [{}, NONE, BROKEN], ids=["installed", "none", "broken off"])
+@pytest.mark.parametrize("source", ["runfile", "package"])
+def test_an_interrupted_change_is_finished_although_nobody_allowed_a_replacement(driver: Data, source: str) -> None:
+    pending, draft = draw({**NEW, "source": source}, facts(driver, change=CHANGE))
+    assert (pending, said(draft)) == (True, (INSTALL, [], []))
+
+
+def test_an_interrupted_change_is_finished_although_the_version_on_disk_is_right() -> None:
+    pending, draft = draw({"source": "runfile", "version": "3.2.2"}, facts(change=CHANGE))
+    assert (pending, said(draft)) == (True, (INSTALL, [], []))
+
+
+@pytest.mark.parametrize("driver, disruption", [({}, "evict"), (NONE, "none"), ({**NONE, "loaded": True}, "evict")])
+def test_an_interrupted_change_is_undone_where_this_run_installs_nothing(driver: Data, disruption: str) -> None:
+    pending, draft = draw(PREINSTALLED, facts(driver, change=CHANGE))
+    assert (pending, said(draft)) == (True, (["driver.recover"], [], []))
+    step = draft.steps[0]
+    assert (step.now, step.wanted, step.disruption) == ("interrupted at install", "as before the change", disruption)
+
+
+def test_an_interrupted_change_to_a_version_that_failed_here_is_undone_and_told() -> None:
+    pending, draft = draw({**NEW, "runfile_sha256": SHA}, facts(change=CHANGE, refused=[REFUSED]))
+    assert (pending, said(draft)) == (True, (["driver.recover"], [], ["driver_failed_before"]))
+    assert draft.steps[0].wanted == "as before the change"
+    again = draw({**NEW, "runfile_sha256": SHA, "retry": True}, facts(change=CHANGE, refused=[REFUSED]))[1]
+    assert said(again) == (INSTALL, [], [])
+
+
+def test_an_interrupted_change_that_nobody_can_read_is_undone_too() -> None:
+    step = draw(PREINSTALLED, facts(change=dict.fromkeys(CHANGE)))[1].steps[0]
+    assert step.now == "interrupted at an unknown step"
+
+
+@pytest.mark.parametrize(
+    "raw, driver, steps, stops",
+    [
+        ({"source": "runfile", "version": "3.2.2"}, NONE, INSTALL, []),
+        ({"source": "runfile", "version": "3.2.2"}, {}, [], ["driver_replace_not_allowed"]),
+        ({"source": "runfile", "version": "3.2.2", "replace": True}, {}, INSTALL, []),
+        (REPLACE, {}, INSTALL, []),
+    ],
+)
+def test_a_tainted_driver_is_installed_again_although_its_version_is_right(raw: Data, driver: Data, steps: t.List[str], stops: t.List[str]) -> None:
+    draft = draw(raw, facts(driver, tainted={"version": "3.2.2", "reason": "x", "time": TIME}))[1]
+    assert said(draft) == (steps, stops, [])
+
+
+def test_a_tainted_host_is_put_right_with_the_version_it_has_although_that_failed_here() -> None:
+    there = {"version_on_disk": "3.4.0", "version_loaded": None, "loaded": False}
+    seen = facts(there, tainted={"version": "3.4.0", "reason": "x", "time": TIME}, refused=[REFUSED])
+    assert said(draw({**REPLACE, "runfile_sha256": SHA}, seen)[1]) == (INSTALL, [], [])
+
+
+# -- what could not be looked at
+
+
+@pytest.mark.parametrize("name", DRIVER_PROBES)
+@pytest.mark.parametrize("state, hidden", [("denied", True), ("timeout", True), ("failed", True), ("absent", False), ("value", False)])
+def test_a_driver_that_could_not_be_looked_for_is_not_taken_for_absent(name: str, state: str, hidden: bool) -> None:
+    seen = facts(NONE, probes={name: {"state": state, "detail": ""}})
+    pending, draft = draw(NEW, seen)
+    assert (pending, said(draft)) == ((False, ([], ["driver_unknown"], [])) if hidden else (True, (INSTALL, [], [])))
+    if hidden:
+        assert draft.stops[0].detail == "Whether a driver is installed could not be found out: %s %s." % (name, state)
+
+
+def test_every_hidden_look_is_named_with_its_reason() -> None:
+    probes = {
+        "dkms": {"state": "denied", "detail": "Permission denied"},
+        "module_file": {"state": "timeout", "detail": ""},
+        "smi": {"state": "failed", "detail": "x"},
+    }
+    draft = draw(NEW, facts(NONE, probes=probes))[1]
+    assert draft.stops[0].detail == "Whether a driver is installed could not be found out: module_file timeout; dkms Permission denied."
+
+
+def test_a_hidden_look_stops_nobody_when_the_driver_was_seen_elsewhere() -> None:
+    probes = {"dkms": {"state": "denied", "detail": "Permission denied"}}
+    assert said(draw(REPLACE, facts(probes=probes))[1]) == (INSTALL, [], [])
