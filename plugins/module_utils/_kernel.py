@@ -50,7 +50,7 @@ def kernel_packages(packages: t.Sequence[t.Mapping[str, str]]) -> list[dict[str,
     """[{name, version}] of the installed packages that kernels, their modules and the means to build for them come in, by name."""
     names = re.compile("|".join(fnmatch.translate(pattern) for pattern in PACKAGE_PATTERNS))
     found = [item for item in packages if item["state"] == "installed" and names.match(item["name"]) and not NO_KERNEL.match(item["name"])]
-    return [{"name": item["name"], "version": item["version"]} for item in sorted(found, key=lambda item: natural_key(item["name"] + " " + item["version"]))]
+    return [{"name": item["name"], "version": item["version"]} for item in sorted(found, key=lambda item: (item["name"], natural_key(item["version"])))]
 
 
 def read_kernel(
