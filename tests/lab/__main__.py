@@ -41,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--npus", type=int, default=2)
     for flag, text in (("secure-boot", "firmware that checks signatures"), ("kube", "a node of the cluster"), ("outside", "may reach a network")):
         one.add_argument("--" + flag, action="store_true", help=text)
-    one.add_argument("argv", nargs=argparse.REMAINDER, help="-- COMMAND, for exec; one word is a shell line")
+    one.add_argument("argv", nargs="*", help="-- COMMAND, for exec; one word is a shell line")
     act("demo", "simulated NPU servers from nothing to allocatable NPUs, by site.yml")
     act("demo-down", "undo the demo and compare the machine with its state before")
     act("build", "fill the cache").add_argument(
