@@ -25,7 +25,7 @@ PACKAGE, DRIVER_PACKAGE, RUNFILE, INDEX = "package", "driver_package", "runfile"
 KINDS = (PACKAGE, DRIVER_PACKAGE, RUNFILE, INDEX)
 CHUNK = 1024 * 1024
 _DIGEST = re.compile(r"^[0-9a-f]{64}$")
-_PART = re.compile(r"^[A-Za-z0-9_+~:%=@,-][A-Za-z0-9._+~:%=@,-]*$")
+_PART = re.compile(r"^[A-Za-z0-9_+~:%=@,^-][A-Za-z0-9._+~:%=@,^-]*$")
 AGAIN = "Collect the bundle again, or copy it again from where it was collected."
 
 

@@ -23,6 +23,7 @@ from ._packages import DPKG_STATUS
 
 STATUS_LIMIT = 256 * 1024 * 1024
 TAIL = 12
+ARCHIVES, NOTHING = "archives", "nothing"
 _UNKNOWN = re.compile(r"(?:Unable to locate package|Couldn't find any package by (?:glob|regex)|No package) '?([^\s']+)")
 
 Row = t.Dict[str, t.Any]
@@ -46,18 +47,18 @@ def _run(host: Host, argv: t.Sequence[str], timeout: float, act: str) -> Complet
     return ended
 
 
-def _described(path: str, name: str, version: str, architecture: str, **more: t.Any) -> Row:
-    with open(path, "rb") as stream:
+def _described(local: str, name: str, version: str, architecture: str, **more: t.Any) -> Row:
+    with open(local, "rb") as stream:
         size, digest = os.fstat(stream.fileno()).st_size, digest_of(stream)
-    return dict({"local": path, "size": size, "sha256": digest, "name": name, "version": version, "architecture": architecture}, **more)
+    return dict({"local": local, "size": size, "sha256": digest, "name": name, "version": version, "architecture": architecture}, **more)
 
 
-def _apt_options(work: str) -> t.List[str]:
+def _apt_options(work: str, archives: str = ARCHIVES) -> t.List[str]:
     places = {
         "Dir::State::lists": "lists",
         "Dir::State::status": "status",
         "Dir::State::extended_states": "extended_states",
-        "Dir::Cache::archives": "archives",
+        "Dir::Cache::archives": archives,
     }
     settings = ["%s=%s" % (key, os.path.join(work, name)) for key, name in places.items()]
     settings += ["Dir::Cache::pkgcache=", "Dir::Cache::srcpkgcache=", "Debug::NoLocking=true", "Acquire::Languages=none", "Acquire::ForceHash=SHA256"]
@@ -81,7 +82,7 @@ def deb_control(host: Host, path: str, timeout: float = 30.0) -> Row:
 
 def plan_deb(host: Host, work: str, packages: t.Sequence[str], base: str, timeout: float) -> t.List[Row]:
     """What the packages and their dependencies are on a host with no more than `base`: [{uri, name, size, sha256}]. Reads the package lists anew."""
-    for name in ("lists", "archives"):
+    for name in ("lists", ARCHIVES, NOTHING):
         os.makedirs(os.path.join(work, name, "partial"), mode=0o755, exist_ok=True)
     status = host.read_text(DPKG_STATUS, STATUS_LIMIT)
     if not status.ok:
@@ -90,14 +91,15 @@ def plan_deb(host: Host, work: str, packages: t.Sequence[str], base: str, timeou
     _run(host, ["apt-get", *_apt_options(work), "update"], timeout, "read the package lists")
     if not packages:
         return []
-    asked = ["apt-get", *_apt_options(work), "-y", "--no-install-recommends", "--print-uris", "install", "--", *packages]
+    # apt leaves out of the answer what lies in the archives already.
+    asked = ["apt-get", *_apt_options(work, NOTHING), "-y", "--no-install-recommends", "--print-uris", "install", "--", *packages]
     return parse_uris(_run(host, asked, timeout, "resolve the packages").out)
 
 
 def collect_deb(host: Host, work: str, packages: t.Sequence[str], base: str, timeout: float) -> t.List[Row]:
     """Download what plan_deb says and describe each file; what is in the folder already and fits is kept, what is not part of it goes."""
     planned = {row["name"]: row for row in plan_deb(host, work, packages, base, timeout)}
-    archives = os.path.join(work, "archives")
+    archives = os.path.join(work, ARCHIVES)
     for name in os.listdir(archives):
         path = os.path.join(archives, name)
         if os.path.isfile(path):
