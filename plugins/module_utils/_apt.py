@@ -58,7 +58,7 @@ ENVIRONMENT = {
     "NEEDRESTART_SUSPEND": "1",
     "NEEDRESTART_MODE": "l",
 }
-NAME = re.compile(r"^[a-z0-9][a-z0-9+.-]*(:[a-z0-9-]+)?(=[0-9A-Za-z.+:~_-]+)?$")
+NAME = re.compile(r"^[a-z0-9]([a-z0-9+.-]*[a-z0-9+.])?(:[a-z0-9-]+)?(=[0-9A-Za-z.+:~_-]+)?$")
 
 
 class Apt(PackageManager):

@@ -37,7 +37,7 @@ REMEDIES = (
     (r"package architecture \([^)]*\) does not match", "Give the package for the architecture of the host."),
 )
 LINE = re.compile(r"^(Inst|Remv|Purg) (\S+)(?: \[([^\]\s]*)\])?(?: \((\S+) [^)]*\))?")
-PIN = re.compile(r"(?:^|\s)(?:Pre-)?Depends: (\S+) \(= ([^)\s]+)\)")
+PIN = re.compile(r"(?:^|\s)(?:Pre-?)?Depends: (\S+) \(= ([^)\s]+)\)")
 SECTION_END = re.compile(r"^\S")
 
 

@@ -24,6 +24,7 @@ VM = "vm"
 
 SHOWN = 8
 COMM_LENGTH = 15
+ENDED = ("", "Z", "X")
 CAP_SYS_RAWIO = 17
 
 _CONTAINER_ID = re.compile(r"(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])")
@@ -70,7 +71,8 @@ class _Processes:
                 except FileNotFoundError:
                     continue
         except PermissionError:
-            self.denied += 1
+            # The kernel shows no descriptors of a process that has ended and waits for its parent.
+            self.denied += _state_of(self.text(pid, "stat")) not in ENDED
         except OSError:
             pass
         return found
@@ -146,9 +148,21 @@ def _mapped(text: str, match: t.Callable[[str], str]) -> t.Set[str]:
     found = set()
     for line in text.splitlines():
         parts = line.split(None, 5)
-        if len(parts) == 6 and "/" in parts[5]:
+        if len(parts) == 6 and parts[5].startswith("/"):
             found.add(match(parts[5]))
     return found - {""}
+
+
+def _may_be_mapped(profile: VendorProfile, host: Host) -> bool:
+    """False when the module is not loaded or has no users: a mapping counts as one after its descriptor is closed."""
+    module = "/sys/module/" + profile.module
+    users = host.read_text(module + "/refcnt", 64)
+    return users.value.strip() != "0" if users.ok else host.exists(module)
+
+
+def _state_of(stat: str) -> str:
+    """The letter of the state in /proc/PID/stat, empty when the process is gone. The name before it may hold spaces and parentheses."""
+    return (stat.rpartition(")")[2].split() or [""])[0]
 
 
 def container_of(cgroups: str) -> str:
@@ -185,11 +199,15 @@ def find_holders(
     holders: t.List[Holder] = []
     left_out = set(own)
     first_of: t.Dict[str, int] = {}
+    mapped = _may_be_mapped(profile, host)
+    words = (profile.device_prefix, profile.group_prefix, profile.storage_prefix, "vfio/")
     for pid in processes.pids:
         if pid in own:
             continue
         nodes = {match(target) for target in processes.open_files(pid)} - {""}
-        nodes |= _mapped(processes.text(pid, "maps"), match)
+        maps = processes.text(pid, "maps") if mapped else ""
+        if any(word in maps for word in words):
+            nodes |= _mapped(maps, match)
         cgroups = processes.text(pid, "cgroup")
         container = container_of(cgroups)
         container = "" if container == outer else container

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import itertools
 import json
 import os
 import posixpath
@@ -31,7 +32,6 @@ SCHEMA = 1
 MANIFEST = "manifest.json"
 MANIFEST_LIMIT = 1024 * 1024
 STAGED = ".staged-"
-RETIRED = ".retired-"
 RUNFILE = "runfile"
 CHUNK = 1024 * 1024
 PRIVATE = 0o700
@@ -158,7 +158,7 @@ def keep(host: Host, directory: str, record: t.Mapping[str, t.Any], sources: t.S
     """Copy the files at the host paths `sources` into a new directory below `directory`.
 
     `record` has version and source, and may have packages, arguments, uninstall, extract, time (now when missing) and files: then each copy
-    must have the SHA-256 that stands there. A kept driver of the same source and version is replaced once the new one is whole.
+    must have the SHA-256 that stands there. A kept driver of the same source and version goes once the new one has its name.
     NpuError leaves nothing behind and what was kept as it was.
     """
     names = [posixpath.basename(path) for path in sources]
@@ -178,16 +178,20 @@ def keep(host: Host, directory: str, record: t.Mapping[str, t.Any], sources: t.S
                 raise NpuError("The SHA-256 of %s is %s, not %s." % (source, digest, expected[name]), "Transfer the file again.")
             files.append({"name": name, "sha256": digest})
         now = str(record.get("time") or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(host.clock())))
-        name = re.sub(r"[^0-9A-Za-z._+~-]", "_", "%s-%s" % (record.get("source"), record.get("version"))).lstrip(".")
-        path = posixpath.join(directory.rstrip("/"), name)
+        stem = re.sub(r"[^0-9A-Za-z._+-]", "_", "%s-%s" % (record.get("source"), record.get("version"))).lstrip(".")
+        final = _free_name(base, stem)
+        path = posixpath.join(directory.rstrip("/"), final)
         kept = _from_record(dict(record, files=files, time=now), path)
         data = {key: value for key, value in kept.to_dict().items() if key != "path"}
         text = json.dumps(dict(data, schema=SCHEMA, sizes={name: os.lstat(posixpath.join(staged, name)).st_size for name in names}), indent=1, sort_keys=True)
         create_file(posixpath.join(staged, MANIFEST), (text + "\n").encode("utf-8"), 0o600)
         sync_directory(staged)
-        _swap(staged, posixpath.join(base, name))
+        older = [item.path for item in read_kept(host, directory) if (item.version, item.source) == (kept.version, kept.source)]
+        os.rename(staged, posixpath.join(base, final))
         staged = ""
         sync_directory(base)
+        for path in older:
+            _remove_tree(posixpath.join(base, posixpath.basename(path)))
     except OSError as exc:
         raise explain(exc, path, "kept") from exc
     except ValueError as exc:
@@ -198,20 +202,10 @@ def keep(host: Host, directory: str, record: t.Mapping[str, t.Any], sources: t.S
     return kept
 
 
-def _swap(staged: str, final: str) -> None:
-    """Give a whole directory its name; the one that had it goes. Between both renames the old one counts under its hidden name no more."""
-    if os.path.lexists(final):
-        retired = tempfile.mkdtemp(prefix=RETIRED, dir=posixpath.dirname(final))
-        os.rename(final, posixpath.join(retired, "old"))
-        try:
-            os.rename(staged, final)
-        except BaseException:
-            os.rename(posixpath.join(retired, "old"), final)
-            os.rmdir(retired)
-            raise
-        shutil.rmtree(retired, ignore_errors=True)
-    else:
-        os.rename(staged, final)
+def _free_name(base: str, stem: str) -> str:
+    """A name that nothing has in the directory: the stem, or the stem with a number."""
+    names = set(os.listdir(base))
+    return next(name for name in itertools.chain([stem], ("%s~%d" % (stem, number) for number in itertools.count(2))) if name not in names)
 
 
 def read_kept(host: Host, directory: str) -> t.List[Kept]:

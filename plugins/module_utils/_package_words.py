@@ -10,7 +10,11 @@ import typing as t
 
 TAIL_LINES = 12
 
-_PROGRESS = re.compile(r"^(\(Reading database|Reading (package lists|state information)|Building dependency tree|debconf: delaying|Last metadata expiration)")
+_PROGRESS = re.compile(
+    r"^(\(Reading database|Reading (package lists|state information)|Building dependency tree|Solving dependencies|debconf: delaying|(Get|Ign|Hit):[0-9]+ |"
+    r"Selecting previously unselected|Preparing to unpack|Need to get|After this operation|Last metadata expiration|Updating and loading|Repositories loaded|"
+    r"Some packages could not be installed|requested an impossible|distribution that some|or been moved out|The following information may help)"
+)
 _USER = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^\s/]*@")
 _BARE_USER = re.compile(r"(?<![\w/.%+-])[\w.%+-]+:[^\s/@]+@(?=[\w.-])")
 _QUERY = re.compile(r"([?&][\w.%-]+=)[^&\s'\")]+")
