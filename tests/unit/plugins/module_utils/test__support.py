@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.module_utils._support import check_rules, judge
+from ansible_collections.rebellions.npu.plugins.module_utils._support import check_rules, judge, judge_sdk
 
 ROLE = pathlib.Path(__file__).parents[4] / "roles" / "rbln_preflight" / "vars" / "main.yml"
 
@@ -22,7 +22,7 @@ def matrix_fixture() -> list[dict[str, t.Any]]:
     rules = data["__rbln_preflight_support_matrix"]
     assert len(rules) > 20
     for rule in rules:
-        for key in ("too_old", "too_new"):
+        for key in ("too_old", "too_new", "pciehp"):
             if key in rule:
                 rule[key] = data[rule[key].strip("{} ")]
     return rules
@@ -79,6 +79,11 @@ def test_families_choose_the_rule() -> None:
         ({"os": "ubuntu", "version": "24.04", "kernel": "6.8.0", "kernl_max": "x"}, "unknown key kernl_max"),
         ({"os": "ubuntu", "version": "24.04", "kernel": "6.8.0", "drivers": ["newest"]}, "not a version constraint"),
         ("ubuntu", "not a mapping"),
+        ({"os": "ubuntu", "version": "24.04", "kernel": "6.8.0", "severity": "error"}, r"extra\[0\].severity is 'error'"),
+        ({"os": "ubuntu", "version": "24.04", "kernel": "6.8.0", "packages_absent": "linux-*-hwe"}, r"extra\[0\].packages_absent must be a list"),
+        ({"sdk": "0.12.0", "drivers": [">=3.4"]}, r"extra\[0\].sdk must be a list of text"),
+        ({"sdk": ["0.12.0"], "os": "ubuntu"}, "unknown key os"),
+        ({"sdk": ["0.12.0"], "drivers": ["newest"]}, "not a version constraint"),
     ],
 )
 def test_a_bad_rule_names_its_place(rule: t.Any, message: str) -> None:
@@ -88,3 +93,30 @@ def test_a_bad_rule_names_its_place(rule: t.Any, message: str) -> None:
 
 def test_the_shipped_matrix_is_valid(matrix: list[dict[str, t.Any]]) -> None:
     check_rules(matrix, "matrix")
+
+
+@pytest.mark.parametrize(
+    "sdk, driver, families, state",
+    [
+        ("0.11.2", "3.2.2-6eed3e9-release", ["ATOM"], "listed"),
+        ("0.11", "3.2.2", ["ATOM"], "listed"),
+        ("0.10", "3.0.0", ["ATOM"], "listed"),
+        ("0.10.4", "3.0.0", ["ATOM"], "unlisted"),
+        ("0.10.2", "3.0.0", ["ATOM"], "unlisted"),
+        ("0.11.1.post1", "3.2.2", ["ATOM"], "listed"),
+        ("0", "3.2.2", ["ATOM"], "unlisted"),
+        ("newest", "3.2.2", ["ATOM"], "unlisted"),
+        ("0.12.0", "3.5.1", ["REBEL"], "listed"),
+        ("0.12.0", "3.5.1", [], "listed"),
+        ("0.12.0", "3.4.1", ["REBEL"], "unlisted"),
+        ("0.9.3", "2.0.1", ["ATOM"], "listed"),
+        ("0.11.2", None, ["ATOM"], "unknown"),
+    ],
+)
+def test_a_driver_belongs_to_an_sdk(matrix: list[dict[str, t.Any]], sdk: str, driver: str | None, families: list[str], state: str) -> None:
+    assert judge_sdk(matrix, sdk, driver, families, "rbln").state == state
+
+
+def test_rows_of_the_sdk_judge_no_host() -> None:
+    rules = [{"sdk": ["0.12.0"], "drivers": [">=3.4"]}]
+    assert judge(rules, "3.4.0", ["ATOM"], [("ubuntu", "24.04")], "6.8.0-1-generic", "rbln").state == "unlisted"
