@@ -25,7 +25,7 @@ def _accepted(facts: Data, installing: bool) -> t.Optional[bool]:
     driver, mok = facts["driver"], facts["mok"]
     if driver["loaded"] and not installing:
         return True
-    if driver["signed"] and mok["signer_enrolled"]:
+    if mok["signer_enrolled"]:
         # A new release comes from the same signer as the one that is there.
         return True
     if installing or driver["dkms"]:

@@ -138,6 +138,7 @@ TRUST: list[tuple[str, str | None, str | None, Any, Any, bool | None]] = [
     ("enrolled, the signature names no number", DKMS_NAME, None, ENROLLED, KEYRINGS, True),
     ("another key of the same name", DKMS_NAME, "708c0b1524b179d287f1e9a33ed70b0c8ffa3c4e", ENROLLED, KEYRINGS, False),
     ("another key of the same name, no keyrings", DKMS_NAME, "708c0b1524b179d287f1e9a33ed70b0c8ffa3c4e", ENROLLED, None, False),
+    ("another key of the same name, and the kernel shows its name", DKMS_NAME, "708c", ENROLLED, [DKMS_NAME], False),
     ("built into the kernel", "Site key", "1", ENROLLED, KEYRINGS, True),
     ("built into the kernel, list denied", "Site key", "1", None, KEYRINGS, True),
     ("nobody's", "Other key", "1", ENROLLED, KEYRINGS, False),
