@@ -154,7 +154,7 @@ def device_words(context: Context) -> t.Optional[Verdict]:
 
 @SCOPE.check(WARNING)
 def firmware_is_driver(context: Context) -> t.Optional[Verdict]:
-    """Every device's firmware, and its management controller's where it is told, carries the release of the loaded driver. An error when a release is wanted."""
+    """Firmware of every device, and of its management controller where told, has the loaded driver's release. An error when a release is wanted."""
     if not context.container_npus:
         return None
     asked = context.wanted.get("firmware_version")

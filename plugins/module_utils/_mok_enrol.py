@@ -94,6 +94,8 @@ class Enrolment:
             )
         mine = self._there(self.own[0]) and self._there(self.own[1])
         if not foreign or not whole or mine and not pair.configured:
+            if not mine and not _mok.read_enrolled(self.host).ok:
+                raise unreadable()
             self._make_key()
             self._configure()
             pair = _mok.SigningKey(self.own[0], self.own[1], True)
@@ -101,7 +103,7 @@ class Enrolment:
         out.certificate, out.own = pair.certificate, (pair.key, pair.certificate) == self.own
         out.state = self._state(pair.certificate)
         if out.state == _mok.UNKNOWN:
-            raise NpuError("Whether the key is enrolled could not be found out.", "Install mokutil, and run as root with efivarfs mounted.")
+            raise unreadable()
         if out.state in (_mok.NOT_ENROLLED, _mok.NO_KEY):
             self._request(pair.certificate, password)
         self._forget_secrets(out.state, bool(password))
@@ -293,6 +295,10 @@ class Enrolment:
                 write_bytes(self.host, _mok.FRAMEWORK_CONF, clean.encode("utf-8", "surrogateescape"), 0o644)
         if self.host.stat(BACKUP, follow=False).ok and not self.dry:
             remove_file(self.host, BACKUP)
+
+
+def unreadable() -> NpuError:
+    return NpuError("Which keys this machine accepts could not be found out.", "Run as root on a machine started by UEFI, with efivarfs mounted.")
 
 
 def without_lines(text: str, lines: t.Collection[str]) -> str:

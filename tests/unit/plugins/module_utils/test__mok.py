@@ -50,7 +50,10 @@ def test_certificates_of_openssl() -> None:
     assert found[0].der == DKMS
 
 
-@pytest.mark.parametrize("data", [b"", b"0", b"0\x82\x01", DKMS[:200], b"\x02\x01\x05", b"0\x03\x02\x01\x05", b"0\x05" + b"0\x03\x02\x01\x05", b"0\x88" + b"\xff" * 12])
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"0", b"0\x82\x01", DKMS[:200], b"\x02\x01\x05", b"0\x03\x02\x01\x05", b"0\x05" + b"0\x03\x02\x01\x05", b"0\x88" + b"\xff" * 12],
+)
 def test_what_is_no_certificate_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError):
         x509.parse_certificate(data)
