@@ -74,8 +74,6 @@ class Enrolment:
         self.own = _mok.own_pair(profile)
         self.outcome = Outcome()
 
-    # -- there
-
     def ensure(self, password: str = "") -> Outcome:
         """Make sure that DKMS signs with a key whose enrolment is at least asked for.
 
@@ -135,9 +133,6 @@ class Enrolment:
             raise NpuError("%s %s ended with %d: %s." % (argv[0], argv[1], done.value.rc, said.rstrip(".")), "Run it by hand as root to see more.")
         return str(done.value.out)
 
-    def _private(self) -> None:
-        private_directory(self.host.real(self.directory), os.geteuid())
-
     def _make_key(self) -> None:
         """A pair counts only as a whole: both are made beside their places, and the certificate, which comes last, completes it."""
         if self._there(self.own[0]) and self._there(self.own[1]):
@@ -145,7 +140,7 @@ class Enrolment:
         self.outcome.acts.append("made the key %s" % self.own[0])
         if self.dry:
             return
-        self._private()
+        private_directory(self.host.real(self.directory), os.geteuid())
         staged = [path + ".new" for path in self.own]
         name = re.sub(r"[^A-Za-z0-9.-]", "-", read_hostname(self.host) or "")
         subject = "/CN=%s" % ("%s driver signing key %s" % (self.profile.title, name)).strip()[:64]
@@ -202,7 +197,7 @@ class Enrolment:
         if self.dry:
             self.outcome.state = _mok.PENDING
             return
-        self._private()
+        private_directory(self.host.real(self.directory), os.geteuid())
         kept = posixpath.join(self.directory, PASSWORD_NAME)
         given = kept + ".given"
         hashed = posixpath.join(self.directory, HASH_NAME)
@@ -244,8 +239,6 @@ class Enrolment:
             where = "is in %s on this host, for root: read it before the reboot" % out.password_file if out.password_file else "is the one that was given"
             out.message = "The enrolment of the key %s waits for the console. The one-time password %s. %s" % (
                 out.subject or out.certificate, where, _mok.CONSOLE_STEPS)
-
-    # -- gone
 
     def remove(self) -> Outcome:
         """Take away what ensure() made: key, certificate, password, configuration, and the request when it is for our key alone."""
