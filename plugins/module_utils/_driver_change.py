@@ -96,6 +96,9 @@ class DriverChange:
             if old is not None and not self.disturbs:
                 self._take_over(old)
                 self._back("A change was interrupted.", None)
+                if self.result["outcome"] != LEFT_STOPPED:
+                    # To undo is what was asked for.
+                    self.result["reason"] = ""
                 return self._finish()
             material: t.Optional[Material] = None
             if self.request.install:
@@ -249,6 +252,8 @@ class DriverChange:
             if request.keep > 0:
                 self.parts.keep(material, now)
             old = previous.get("stamp") or {}
+            # A commit that was interrupted may have held something already.
+            noted = read_record(self.host, stamp_path(self.profile)).get(old)
             write_record(
                 self.host,
                 stamp_path(self.profile),
@@ -258,8 +263,8 @@ class DriverChange:
                     "source": request.source,
                     "files": [{"name": item["path"].rpartition("/")[2], "sha256": item["sha256"].lower()} for item in request.files],
                     "packages": [{"name": name, "version": version} for name, version in sorted(vendor_packages(self.host, self.profile).items())],
-                    "held": old.get("held", []),
-                    "held_kernel": old.get("held_kernel", []),
+                    "held": noted.get("held", []),
+                    "held_kernel": noted.get("held_kernel", []),
                     "installed": {"time": now, "by": request.by},
                     "previous": {"version": previous["version"], "source": old.get("source")} if previous.get("version") else None,
                 },
@@ -281,27 +286,42 @@ class DriverChange:
         stamp = read_record(self.host, path).get()
         if stamp is None or not self.parts.has_manager or not (self.request.hold or self.request.hold_kernel):
             return
-        held = set(self.parts.manager.held())
+        try:
+            held = set(self.parts.manager.held())
+        except NpuError as exc:
+            self.result["warnings"].append(str(exc))
+            return
         names = [item["name"] for item in stamp.get("packages", [])] if self.request.hold else []
         for key, wanted in (("held", names), ("held_kernel", list(self.request.hold_kernel))):
             new = [name for name in wanted if name not in held]
+            if wanted:
+                # Noted first: a hold that nobody knows of would stay for ever.
+                stamp[key] = sorted((set(stamp.get(key, [])) & set(wanted)) | set(new))
+                write_record(self.host, path, stamp, 0o644)
             try:
                 if new:
                     self.parts.manager.hold(new)
             except NpuError as exc:
                 self.result["warnings"].append(str(exc))
-                continue
-            stamp[key] = sorted((set(stamp.get(key, [])) & set(wanted)) | set(new)) if wanted else stamp.get(key, [])
-        write_record(self.host, path, stamp, 0o644)
+                stamp[key] = sorted(set(stamp[key]) - set(new))
+                write_record(self.host, path, stamp, 0o644)
 
-    def _hold_again(self, stamp: Record) -> None:
-        """What an installation by other ways than the package manager has let go of is held as before."""
+    def _holds_as_before(self, stamp: Record) -> None:
+        """Hold again what an installation by other ways than the package manager has let go of, and let go of what this change has held."""
         if not self.parts.has_manager:
             return
-        held, there = self.parts.manager.held(), vendor_packages(self.host, self.profile)
-        lost = [name for name in stamp.get("held", []) if name not in held and name in there]
-        if lost:
-            self.parts.manager.hold(lost)
+        now = read_record(self.host, stamp_path(self.profile)).get({})
+        before = [*stamp.get("held", []), *stamp.get("held_kernel", [])]
+        try:
+            held, there = self.parts.manager.held(), vendor_packages(self.host, self.profile)
+            lost = [name for name in stamp.get("held", []) if name not in held and name in there]
+            ours = [name for name in [*now.get("held", []), *now.get("held_kernel", [])] if name in held and name not in before]
+            if lost:
+                self.parts.manager.hold(lost)
+            if ours:
+                self.parts.manager.unhold(ours)
+        except NpuError as exc:
+            self.result["warnings"].append(str(exc))
 
     # -- back
 
@@ -330,11 +350,12 @@ class DriverChange:
                 journal.step("back_start", lambda: self.units.start_daemon(journal))
             if journal.record.get("touched") and previous.get("version"):
                 journal.step("back_validate", lambda: self.judge.prove(previous["version"], previous.get("failed", [])))
+            self._holds_as_before(previous.get("stamp") or {})
             if previous.get("stamp"):
                 write_record(self.host, stamp_path(self.profile), previous["stamp"], 0o644)
-                self._hold_again(previous["stamp"])
             elif journal.record.get("touched"):
                 remove_file(self.host, stamp_path(self.profile))
+            remove_file(self.host, state_path(self.profile, TAINTED))
             self.units.start_services(journal, self.result["warnings"])
             self.parts.clear_incoming()
             self.result["outcome"] = ROLLED_BACK if journal.record.get("touched") and previous.get("version") else RESTORED
@@ -344,7 +365,7 @@ class DriverChange:
 
     def _back_files(self, previous: Record, material: t.Optional[Material]) -> None:
         journal = self.journal
-        journal.step("back_stop", self.units.stop_daemon)
+        journal.step("back_stop", lambda: self.units.stop_again(journal))
         journal.step("back_unload", lambda: _kmod.unload(self.host, self.profile.module, self.request.load_timeout))
         version = previous.get("version")
         if not version:
@@ -359,7 +380,7 @@ class DriverChange:
     def _leave_stopped(self, reason: str) -> None:
         """Neither forward nor back: nothing may use a driver nobody vouches for."""
         self.result.update(outcome=LEFT_STOPPED, reason=reason)
-        for act in (self.units.stop_daemon, lambda: _kmod.unload(self.host, self.profile.module, self.request.load_timeout)):
+        for act in (lambda: self.units.stop_again(self.journal), lambda: _kmod.unload(self.host, self.profile.module, self.request.load_timeout)):
             try:
                 act()
             except NpuError as exc:

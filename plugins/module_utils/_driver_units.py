@@ -67,6 +67,13 @@ class Units:
             if self._active(unit):
                 self._systemctl("stop", unit)
 
+    def stop_again(self, journal: Journal) -> None:
+        """Stop what was stopped for the change and may have been started since, then the daemon."""
+        for unit in [name for name in journal.record["stopped"] if name not in self.profile.daemon_units]:
+            if self._active(unit):
+                self._systemctl("stop", unit)
+        self.stop_daemon()
+
     def start_daemon(self, journal: Journal) -> None:
         """Start the daemon's unit where one is installed; it had run before, or came with the driver."""
         for unit in self.profile.daemon_units:
