@@ -174,6 +174,32 @@ def _may_replace(draft: Draft, now: _Situation) -> bool:
     return True
 
 
+def _source_is_given(draft: Draft, now: _Situation, files: t.Sequence[Data]) -> bool:
+    if now.source == "runfile" and not files:
+        draft.stop(
+            "driver_source_missing",
+            "%s_driver_source is runfile, and %s_driver_runfile is not set." % (now.prefix, now.prefix),
+            "Give the installer from the vendor's support and its SHA-256.",
+        )
+        return False
+    if now.source == "package" and not files and not now.get("package_names"):
+        draft.stop(
+            "driver_source_missing",
+            "%s_driver_source is package, and neither %s_driver_package_names nor %s_driver_package_files is set." % ((now.prefix,) * 3),
+            "Name the driver packages, or give their files with SHA-256.",
+        )
+        return False
+    bare = [file["src"] for file in files if not file["sha256"]]
+    if bare:
+        draft.stop(
+            "driver_digest_missing",
+            "The SHA-256 of %s is not set." % ", ".join(bare),
+            "Set %s_driver_runfile_sha256, or give %s_driver_runfile_digests the version %s." % (now.prefix, now.prefix, now.version or "that is wanted"),
+        )
+        return False
+    return True
+
+
 def plan_driver(draft: Draft, wanted: Data, facts: Data, prefix: str) -> bool:
     """Plan the driver; True when this run will install, load or put back one."""
     if not needs_driver(facts):
@@ -212,7 +238,7 @@ def plan_driver(draft: Draft, wanted: Data, facts: Data, prefix: str) -> bool:
             return True
         draft.stop("driver_failed_before", detail, step)
         return False
-    if not _may_replace(draft, now):
+    if not _may_replace(draft, now) or not _source_is_given(draft, now, driver_files(wanted, facts, prefix)):
         return False
     if now.change:
         reason = "A change of the driver was interrupted at %s." % (now.change["step"] or "an unknown step")

@@ -1,0 +1,114 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Controller side of rbln_driver: the change runs detached from the connection, which may break without harm, and its steps are shown while it runs."""
+
+from __future__ import annotations
+
+import json
+import time
+import typing as t
+
+from ansible.errors import AnsibleConnectionFailure
+from ansible.playbook.task import Task
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.rebellions.npu.plugins.module_utils._driver_state import JOURNAL, state_path
+from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
+
+MODULE = "rebellions.npu.rbln_driver"
+# A change has several long parts (build tools, build, way back), each with its own limit; this one only ends a job that nothing ends.
+LIMIT = 6 * 3600
+PAUSES = (0.5, 0.5, 1.0, 1.0, 2.0)
+PAUSE = 3.0
+TELL_EVERY = 30.0
+LOST = 600.0
+
+
+class ActionModule(ActionBase):
+    _supports_check_mode = True
+    _supports_async = True
+
+    def run(self, tmp: t.Optional[str] = None, task_vars: t.Optional[dict[str, t.Any]] = None) -> dict[str, t.Any]:
+        result = super().run(tmp, task_vars)
+        args = dict(self._task.args)
+        if self._task.check_mode or self._task.async_val or getattr(self._connection, "has_native_async", False):
+            result.update(self._execute_module(module_name=MODULE, module_args=args, task_vars=task_vars, wrap_async=bool(self._task.async_val)))
+            return result
+        self._task.async_val = LIMIT
+        try:
+            job = self._execute_module(module_name=MODULE, module_args=args, task_vars=task_vars, wrap_async=True)
+        finally:
+            self._task.async_val = 0
+        if "ansible_job_id" not in job:
+            result.update(job)
+            return result
+        host = (task_vars or {}).get("inventory_hostname", "")
+        if not self._follow(host, str(job["ansible_job_id"]), str(job.get("results_file", ""))):
+            result.update(failed=True, msg="The change of the driver was cut off on the host. Next: run again; the next run takes it over.")
+            return result
+        status = self._status(job["ansible_job_id"], task_vars)
+        result.update({key: value for key, value in status.items() if key not in ("ansible_job_id", "started", "finished", "results_file")})
+        self._status(job["ansible_job_id"], task_vars, "cleanup")
+        return result
+
+    def _status(self, job: str, task_vars: t.Optional[dict[str, t.Any]], mode: str = "status") -> dict[str, t.Any]:
+        task = Task.load({"action": "async_status", "args": {"jid": job, "mode": mode}, "check_mode": False, "environment": self._task.environment})
+        action = self._shared_loader_obj.action_loader.get(
+            "ansible.legacy.async_status",
+            task=task,
+            connection=self._connection,
+            play_context=self._play_context,
+            loader=self._loader,
+            templar=self._templar,
+            shared_loader_obj=self._shared_loader_obj,
+        )
+        return dict(action.run(task_vars=task_vars))
+
+    def _follow(self, host: str, job: str, results: str) -> bool:
+        """Wait until the job has ended, and show each step as it begins; False when it is gone without a result.
+
+        A connection that breaks is tried again for ten minutes. The process that watches over a job has the job's name among its arguments; the
+        brackets keep the shell that looks for it from finding itself.
+        """
+        name = "[%s]%s" % (job[0], job[1:].partition(".")[0])
+        look = "cat %s; echo; grep -lsa '%s' /proc/[0-9]*/cmdline && echo alive; cat %s"
+        command = look % (results.replace(job, "[%s]%s" % (job[0], job[1:])), name, state_path(PROFILE, JOURNAL))
+        begun = told_at = seen_at = time.monotonic()
+        pauses = list(PAUSES)
+        told, missed = "", 0
+        while time.monotonic() - begun < LIMIT and missed < 2:
+            time.sleep(pauses.pop(0) if pauses else PAUSE)
+            try:
+                answer = self._low_level_execute_command("(%s) 2>/dev/null" % command)
+            except AnsibleConnectionFailure:
+                if time.monotonic() - seen_at > LOST:
+                    raise
+                self._connection.reset()
+                continue
+            now = seen_at = time.monotonic()
+            first, _line, rest = str(answer.get("stdout", "")).partition("\n")
+            state = _object(first)
+            # The note of a job that runs says so; the result in its place does not.
+            if state and (state.get("finished") or "started" not in state):
+                return True
+            missed = 0 if "alive" in rest.split("{")[0] else missed + 1
+            journal = _object("{" + rest.partition("{")[2])
+            step = str(journal.get("step") or "")
+            if step and (step != told or now - told_at > TELL_EVERY):
+                told, told_at = step, now
+                self._display.display("%s: driver %s, %s (%d s)" % (host, _between(journal), step.replace("_", " "), now - begun))
+        return False
+
+
+def _object(text: str) -> dict[str, t.Any]:
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _between(journal: t.Mapping[str, t.Any]) -> str:
+    old, new = (journal.get("previous") or {}).get("version"), (journal.get("wanted") or {}).get("version")
+    return " -> ".join(str(part or "none") for part in (old, new))
