@@ -19,14 +19,14 @@ NEAR = 4
 
 @dataclass(frozen=True)
 class Needs:
-    """What a run asks for: the host's system, driver installer by version or file name, driver packages, packages, kernels with headers, images.
+    """What a run asks for: the host's system, driver installers by version, else by file name, driver packages, packages, kernels with headers, images.
 
     `os` empty compares nothing. Packages are names, or name=version (deb) and name-version (rpm) as the package manager takes them; those
     that are installed are the caller's to leave out, and so are kernels whose headers are there.
     """
 
     os: t.Mapping[str, str] = field(default_factory=dict)
-    driver_version: str = ""
+    driver_versions: t.Sequence[str] = ()
     runfile: str = ""
     driver_packages: t.Sequence[str] = ()
     packages: t.Sequence[str] = ()
@@ -80,12 +80,12 @@ def lacking(manifest: Manifest, needs: Needs) -> t.List[str]:
     told = _system(manifest, needs.os)
     packages = manifest.of(PACKAGE, DRIVER_PACKAGE)
     have = set().union(*(names_of(one) for one in packages)) if packages else set()
-    if needs.driver_version or needs.runfile:
-        runfiles = manifest.of(RUNFILE)
-        named = [one for one in runfiles if needs.runfile and posixpath.basename(one.path) == needs.runfile]
-        if not named and not [one for one in runfiles if needs.driver_version and one.version == needs.driver_version]:
-            what = needs.runfile or "version %s" % needs.driver_version
-            told.append("driver: no installer %s.%s" % (what, _near(runfiles)))
+    runfiles = manifest.of(RUNFILE)
+    for version in needs.driver_versions:
+        if version not in {one.version for one in runfiles}:
+            told.append("driver: no installer of version %s.%s" % (version, _near(runfiles)))
+    if needs.runfile and not needs.driver_versions and needs.runfile not in {posixpath.basename(one.path) for one in runfiles}:
+        told.append("driver: no installer %s.%s" % (needs.runfile, _near(runfiles)))
     for name in needs.driver_packages:
         if name not in have:
             told.append("driver: no package %s.%s" % (name, _near(packages, name.split("=")[0])))

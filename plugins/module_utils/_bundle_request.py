@@ -66,7 +66,7 @@ ARGUMENTS: t.Dict[str, t.Dict[str, t.Any]] = {
         },
     },
     "operands": {"type": "bool", "default": False},
-    "driver_version": {"type": "str", "default": ""},
+    "driver_versions": {"type": "list", "elements": "str", "default": []},
     "runfile": {"type": "str", "default": ""},
     "driver_names": {"type": "list", "elements": "str", "default": []},
     "work": {"type": "path"},
@@ -182,7 +182,7 @@ def checked(host: Host, params: Params) -> Result:
     installed = {row["name"] for row in found if row["state"] == "installed"}
     needs = Needs(
         os=system,
-        driver_version=params["driver_version"],
+        driver_versions=params["driver_versions"],
         runfile=params["runfile"],
         driver_packages=params["driver_names"],
         packages=[package for package in params["packages"] if package not in installed],

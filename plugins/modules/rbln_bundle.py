@@ -79,7 +79,7 @@ options:
     default: []
     suboptions:
       path:
-        description: The file.
+        description: The file. C({version}) in it stands for the version.
         type: path
         required: true
       sha256:
@@ -126,12 +126,13 @@ options:
     description: Whether V(collected) lists, and V(checked) looks for, the images that P(rebellions.npu.rbln_operands#role) asks for on this host.
     type: bool
     default: false
-  driver_version:
-    description: Version of the driver whose installer V(checked) looks for.
-    type: str
-    default: ""
+  driver_versions:
+    description: Versions of the driver whose installers V(checked) looks for.
+    type: list
+    elements: str
+    default: []
   runfile:
-    description: File name of the installer that V(checked) looks for.
+    description: File name of the installer that V(checked) looks for where O(driver_versions) says nothing.
     type: str
     default: ""
   driver_names:
@@ -195,7 +196,7 @@ EXAMPLES = r"""
     folder: /srv/rbln/bundle/debian-12-x86_64
     packages: [dkms, gcc, make]
     kernels: [6.1.0-28-amd64]
-    driver_version: 3.2.2
+    driver_versions: [3.2.2]
 
 - name: Place it
   rebellions.npu.rbln_bundle:

@@ -69,7 +69,9 @@ def driver_files(runfiles: t.Sequence[Row], packages: t.Sequence[Row]) -> list[t
     found = []
     for kind, rows in ((RUNFILE, runfiles), (DRIVER_PACKAGE, packages)):
         for row in rows:
-            path, wanted = row["path"], row["sha256"].lower()
+            path, wanted = row["path"].replace("{version}", row.get("version") or ""), row["sha256"].lower()
+            if "://" in path:
+                raise NpuError("%s is an address." % path, "Get the file to the controller and give its path.")
             if not _SHA256.match(wanted):
                 raise NpuError("The SHA-256 of %s is not 64 hexadecimal digits." % path, "Run sha256sum on a copy you trust.")
             try:

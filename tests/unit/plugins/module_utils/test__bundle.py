@@ -121,13 +121,16 @@ def test_every_bad_file_is_told_with_both_sizes_and_digests(folder: pathlib.Path
     assert told[2].endswith("is another file: it has 6 bytes")
 
 
-@pytest.mark.parametrize("version, name, path", [("3.2.2", "", FILES[3].path), ("", "rebellions-x86_64-3.2.2.run", FILES[3].path), ("3.4.0", "", None), ("", "", None)])
+@pytest.mark.parametrize(
+    "version, name, path",
+    [("3.2.2", "", FILES[3].path), ("", "rebellions-x86_64-3.2.2.run", FILES[3].path), ("3.4.0", "", None), ("", "", None)],
+)
 def test_the_installer_of_a_version(version: str, name: str, path: t.Optional[str]) -> None:
     found = driver_file(MANIFEST, version, name)
     assert (found.path if found else None) == path
 
 
-ALL = Needs(OS, "3.2.2", "rebellions-x86_64-3.2.2.run", (), ("dkms", "gcc=4:13.2.0-7", "gcc=13.2.0-7"), (KERNEL,), (), ("docker.io/r/p:v1",))
+ALL = Needs(OS, ("3.2.2",), "rebellions-x86_64-3.2.2.run", (), ("dkms", "gcc=4:13.2.0-7", "gcc=13.2.0-7"), (KERNEL,), (), ("docker.io/r/p:v1",))
 
 
 def test_a_bundle_with_all_of_it_lacks_nothing() -> None:
@@ -141,7 +144,8 @@ def test_a_bundle_with_all_of_it_lacks_nothing() -> None:
     [
         ({"os": {**OS, "version_id": "22.04"}}, ["collected for ubuntu 24.04 x86_64, and this is ubuntu 22.04 x86_64"]),
         ({"os": {**OS, "architecture": "aarch64"}}, ["this is ubuntu 24.04 aarch64"]),
-        ({"driver_version": "3.4.0", "runfile": ""}, ["no installer version 3.4.0", "It has: driver/rebellions-x86_64-3.2.2.run (3 bytes, SHA-256 "]),
+        ({"driver_versions": ["3.2.2", "3.4.0"]}, ["no installer of version 3.4.0", "It has: driver/rebellions-x86_64-3.2.2.run (3 bytes, SHA-256 "]),
+        ({"driver_versions": [], "runfile": "other.run"}, ["no installer other.run."]),
         ({"driver_packages": ["rebellions-kmd"]}, ["driver: no package rebellions-kmd."]),
         ({"packages": ["make", "dkms"]}, ["packages: no make."]),
         ({"packages": ["gcc=12"]}, ["packages: no gcc=12. It has: packages/gcc_13.2.0-7_amd64.deb (3 bytes, SHA-256 "]),
@@ -155,7 +159,7 @@ def test_what_is_missing_is_said_with_what_is_there(change: dict[str, t.Any], wo
 
 
 def test_everything_is_told_in_one_error_G01_airgap_no_internet() -> None:
-    needs = dataclasses.replace(ALL, driver_version="3.4.0", runfile="", packages=["make", "gcc"], kernels=["6.8.0-99-generic"])
+    needs = dataclasses.replace(ALL, driver_versions=["3.4.0"], packages=["make", "gcc"], kernels=["6.8.0-99-generic"])
     with pytest.raises(NpuError) as caught:
         require(MANIFEST, needs, "/srv/bundle")
     text = str(caught.value)

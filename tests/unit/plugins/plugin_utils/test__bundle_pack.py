@@ -63,7 +63,8 @@ def archive(folder: pathlib.Path, files: dict[str, bytes]) -> str:
 def drivers(tmp_path: pathlib.Path) -> Drivers:
     path = tmp_path / "rebellions-x86_64-3.2.2.run"
     path.write_bytes(RUN)
-    return driver_files([{"path": str(path), "sha256": hashlib.sha256(RUN).hexdigest().upper()}], [])
+    digest = hashlib.sha256(RUN).hexdigest().upper()
+    return driver_files([{"path": str(tmp_path / "rebellions-x86_64-{version}.run"), "version": "3.2.2", "sha256": digest}], [])
 
 
 def test_a_bundle_is_made_and_made_again(tmp_path: pathlib.Path, drivers: Drivers) -> None:
@@ -112,12 +113,13 @@ def test_a_folder_of_something_else_stays(tmp_path: pathlib.Path, drivers: Drive
         ("a.run", "0" * 64, "is %s, not %s" % (hashlib.sha256(RUN).hexdigest(), "0" * 64)),
         ("a.run", "abc", "64 hexadecimal"),
         ("b.run", "0" * 64, "cannot be read on the controller"),
+        ("https://x/b.run", "0" * 64, "is an address"),
     ],
 )
 def test_a_driver_that_is_not_what_was_said_is_refused(tmp_path: pathlib.Path, name: str, sha256: str, word: str) -> None:
     (tmp_path / "a.run").write_bytes(RUN)
     with pytest.raises(NpuError, match=word):
-        driver_files([{"path": str(tmp_path / name), "sha256": sha256}], [])
+        driver_files([{"path": name if "://" in name else str(tmp_path / name), "sha256": sha256}], [])
 
 
 @pytest.mark.parametrize(
