@@ -2,7 +2,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
 # rebellions-kmd: build by DKMS and load. In a container, which cannot load a module, kmod stands in for the running kernel's.
-# Faults are files in /run/npu-lab/fault: build, install-hang (seconds), install-no-load.
+# Faults are files in /run/npu-lab/fault: build, install-hang (seconds), install-no-load, install-here-only.
 set -e
 [ "$1" = configure ] || exit 0
 version=@VERSION@ kernel=$(uname -r) fault=/run/npu-lab/fault
@@ -22,7 +22,7 @@ if command -v dkms >/dev/null; then
 	container || dkms install --force -m rebellions -v "$version" -k "$kernel" || exit 10
 	for other in /lib/modules/*; do
 		other=${other##*/}
-		if [ "$other" = "$kernel" ] || ! headers "$other"; then continue; fi
+		if [ "$other" = "$kernel" ] || [ -e $fault/install-here-only ] || ! headers "$other"; then continue; fi
 		echo "Building module for $other"
 		dkms install --force -m rebellions -v "$version" -k "$other" || echo "rebellions $version: not built for $other" >&2
 	done
