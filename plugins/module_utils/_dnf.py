@@ -10,22 +10,16 @@ import re
 import typing as t
 from dataclasses import replace
 
-from ._dnf_output import REMEDIES, parse_locks, parse_transaction
+from ._dnf_output import REMEDIES, SCRIPT_FAILED, failed_scripts, parse_interrupted, parse_locks, parse_transaction
 from ._inuse import find_open
 from ._model import NpuError
-from ._package_base import DOWNGRADE, QUERY_SECONDS, REINSTALL, UPGRADE, Change, PackageManager
-from ._package_words import last_lines
+from ._package_base import DOWNGRADE, INSTALL, QUERY_SECONDS, REINSTALL, UPGRADE, Change, PackageManager, fits
+from ._package_words import last_lines, mask
 from ._versions import natural_key
 
 CACHES = ("/var/cache/dnf", "/var/cache/libdnf5")
-LOCKS = (
-    "/var/lib/rpm/.rpm.lock",
-    "/usr/lib/sysimage/rpm/.rpm.lock",
-    "/usr/share/rpm/.rpm.lock",
-    "/run/dnf.pid",
-    "/var/run/dnf.pid",
-    "/run/dnf/rpmtransaction.lock",
-)
+LOCKS = ("/var/lib/rpm/.rpm.lock", "/usr/lib/sysimage/rpm/.rpm.lock", "/usr/share/rpm/.rpm.lock", "/run/dnf/rpmtransaction.lock")
+PID_FILES = ("/run/dnf.pid", "/var/lib/dnf/rpmdb_lock.pid", "/var/cache/dnf/metadata_lock.pid", "/var/cache/dnf/download_lock.pid")
 EVR = "%|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}"
 QUERY = "%{NAME}\\t" + EVR + "\\t%{ARCH}\\n"
 # More than one version of these is meant to be installed.
@@ -59,6 +53,13 @@ class Dnf(PackageManager):
             changes += [change for change in found if change.name not in {known.name for known in changes}]
         changes = self._with_old(changes)
         self.refuse_downgrades(changes, allow_downgrade)
+        # dnf keeps to the locks for what a repository has, and not for files.
+        moved = [change.name for change in changes if change.act != INSTALL]
+        held = [name for name in self.held() if name in moved] if moved and not allow_held else []
+        if held:
+            raise NpuError(
+                "These packages are held on the host: %s." % ", ".join(held), "Let go of them (dnf versionlock delete), or allow held packages to change."
+            )
         return changes
 
     def apply(
@@ -81,6 +82,9 @@ class Dnf(PackageManager):
             for argv in self._transactions(install, files, remove, False):
                 done = self.change(argv)
                 said += done.out + "\n" + done.err
+                failed = failed_scripts(said)
+                if failed:
+                    raise NpuError("A script of a package failed: %s" % mask(" | ".join(failed)), SCRIPT_FAILED)
         return last_lines(said)
 
     def installed(self, names: t.Sequence[str]) -> t.List[str]:
@@ -92,7 +96,7 @@ class Dnf(PackageManager):
         self.check_names([*install, *remove])
         for path in files:
             self.describe(path)
-        base = ["dnf", *OPTIONS, *(["--disableplugin=versionlock"] if allow_held and self._has_lock_plugin() else [])]
+        base = ["dnf", *OPTIONS, *self.options, *(["--disableplugin=versionlock"] if allow_held and self._has_lock_plugin() else [])]
         found = []
         if install or files:
             # The digests of the files were verified; what comes from a repository is still held to its key.
@@ -126,13 +130,24 @@ class Dnf(PackageManager):
         return [replace(change, old=versions[change.name]) if change.old is None and change.name in versions else change for change in changes]
 
     def repair(self, removable: t.Sequence[str] = ()) -> bool:
-        if not self.unfinished():
+        if self._twice():
+            self.change(["dnf", *OPTIONS, *self.options, "remove", "--duplicates"], self.repair_seconds)
+            return True
+        names = [name for name in self._cut_short() if fits(name, removable)]
+        if not names:
             return False
-        argv = ["dnf", *OPTIONS, "remove", "--duplicates"]
-        self.change(argv, self.repair_seconds)
+        # Installed again, because rpm counts a package as installed before its script has run.
+        argv = ["dnf", *OPTIONS, *self.options, "reinstall", *names]
+        done = self.change(argv, self.repair_seconds, check=False)
+        if done.rc != 0 or failed_scripts(done.out + "\n" + done.err):
+            self.change(["dnf", *OPTIONS, *self.options, "remove", *names], self.repair_seconds)
         return True
 
     def unfinished(self) -> t.List[str]:
+        return sorted({*self._twice(), *self._cut_short()})
+
+    def _twice(self) -> t.List[str]:
+        """Names of packages that are installed in two versions, which an interrupted upgrade leaves."""
         seen: t.Set[t.Tuple[str, str]] = set()
         twice = set()
         for name, _version, architecture in self._query(()):
@@ -140,6 +155,10 @@ class Dnf(PackageManager):
                 twice.add(name)
             seen.add((name, architecture))
         return sorted(twice)
+
+    def _cut_short(self) -> t.List[str]:
+        """Names of installed packages whose transaction was the last one and did not end."""
+        return self.installed(parse_interrupted(self.ask(["dnf", "-q", "history", "info", "last"], check=False).out))
 
     def download(self, names: t.Sequence[str], directory: str) -> t.List[str]:
         self.check_names(names)
@@ -150,7 +169,7 @@ class Dnf(PackageManager):
         paths = self.copy_into(directory, cached)
         if missing:
             before = set(self.host.glob(directory, "*.rpm"))
-            argv = ["dnf", *OPTIONS, "download", "--destdir", directory, *missing]
+            argv = ["dnf", *OPTIONS, *self.options, "download", "--destdir", directory, *missing]
             done = self.change(argv, check=False)
             got = [path for path in self.host.glob(directory, "*.rpm") if path not in before]
             labels = {self._label(path, epoch) for path in got for epoch in (True, False)}
@@ -191,7 +210,7 @@ class Dnf(PackageManager):
 
     def available(self, name: str) -> t.List[str]:
         self.check_names([name])
-        argv = ["dnf", "-q", "repoquery", "--showduplicates", "--qf", "%{name}\\t%{evr}\\t%{arch}\\n", name]
+        argv = ["dnf", "-q", *self.options, "repoquery", "--showduplicates", "--qf", "%{name}\\t%{evr}\\t%{arch}\\n", name]
         done = self.ask(argv)
         rows = [line.split("\t") for line in done.out.splitlines()]
         found = {row[1] for row in rows if len(row) == 3 and row[0] == name and row[2] != "src"}
@@ -206,13 +225,15 @@ class Dnf(PackageManager):
         return {"name": parts[0], "version": parts[1], "architecture": parts[2]}
 
     def refresh(self, source: str = "") -> None:
-        argv = ["dnf", *OPTIONS, *(["--disablerepo=*", "--enablerepo=" + source] if source else []), "--refresh", "makecache"]
+        only = ["--disablerepo=*", "--enablerepo=" + source] if source else []
+        # A repository that may be skipped would count as read.
+        argv = ["dnf", *OPTIONS, *self.options, "--setopt=skip_if_unavailable=False", "--setopt=*.skip_if_unavailable=False", *only, "--refresh", "makecache"]
         self.change(argv)
 
     def busy(self) -> str:
         holders = find_open(self.host, LOCKS)
         named = {"%s (pid %d)" % (holder.name, holder.pid or 0) for holder in holders}
-        for path in ("/run/dnf.pid", "/var/run/dnf.pid", "/var/cache/dnf/metadata_lock.pid"):
+        for path in PID_FILES:
             pid = self.host.read_text(path, 64).get("").strip()
             if pid.isdigit() and self.host.exists("/proc/" + pid):
                 named.add("%s (pid %s)" % (self.host.read_text("/proc/%s/comm" % pid, 64).get("a process").strip(), pid))

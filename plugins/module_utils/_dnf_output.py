@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ._package_base import DOWNGRADE, INSTALL, REINSTALL, REMOVE, UPGRADE, Change
 
+SCRIPT_FAILED = "Read what the script of the package said; a driver's build log is below /var/lib/dkms."
 REMEDIES = (
     (
         r"No space left on device|needs [0-9.]+ ?[KMG]i?B more space|At least [0-9.]+ ?[KMG]B more space needed",
@@ -21,11 +22,12 @@ REMEDIES = (
         "Wait until that program has ended and run again.",
     ),
     (
-        r"filtered out by exclude|versionlock",
+        r"filtered out by exclude|excluded by versionlock",
         "The package is held: dnf versionlock list. Let go of it (dnf versionlock delete NAME), or allow held packages to change.",
     ),
+    (r"conflicts with|obsoletes \S+ .*provided by", "Name the packages that must move together, each with its version, and those that must go."),
     (
-        r"Unable to find a match|No match for argument|No packages to (download|install)|nothing provides",
+        r"Unable to find a match|No match for argument|No package \S+ available|No packages to (download|install)|nothing provides",
         "Check the name and the version against the repositories of the host (dnf repoquery --showduplicates NAME); dkms comes from EPEL.",
     ),
     (
@@ -37,14 +39,14 @@ REMEDIES = (
         "Install the key of the repository, or correct gpgkey of its definition.",
     ),
     (r"conflicting requests|Problem:|broken dependency", "Name the packages that must move together, each with its version."),
-    (r"not an rpm package|cannot be opened|Could not open|read failed", "The file is damaged or no package: transfer it again."),
+    (r"not an rpm package|does not verify|digest: BAD|cannot be opened|Could not open|read failed", "The file is damaged or no package: transfer it again."),
     (r"No such command: versionlock|Unknown argument \"versionlock\"", "Install the package python3-dnf-plugin-versionlock, or turn the hold off."),
     (r"No such command: download|Unknown argument \"download\"", "Install the package dnf-plugins-core."),
-    (r"scriptlet failed|Error in .*scriptlet", "Read what the script of the package said; a driver's build log is below /var/lib/dkms."),
+    (r"scriptlet failed|Error in .*scriptlet", SCRIPT_FAILED),
 )
 ACTS = {"Installing": INSTALL, "Upgrading": UPGRADE, "Downgrading": DOWNGRADE, "Removing": REMOVE, "Reinstalling": REINSTALL}
+HEADING = re.compile(r"^(Installing|Upgrading|Downgrading|Reinstalling|Removing)\b[^:]*:\s*$")
 REPLACING = re.compile(r"^\s+replacing\s+(\S+)")
-ROW = re.compile(r"^ (\S+)\s+(\S+)\s+(\S+)\s+\S+")
 LOCKED = re.compile(r"^(!?)(.+)-(?:[0-9]+:)?[^-\s]+-[^-\s]+$")
 
 
@@ -55,29 +57,24 @@ def parse_transaction(text: str) -> t.List[Change]:
     """
     changes: t.List[Change] = []
     act = ""
-    pending = ""
+    begun: t.List[str] = []
     for line in text.splitlines():
         if line.startswith("Transaction Summary"):
             break
-        heading = re.match(r"^(Installing|Upgrading|Downgrading|Reinstalling|Removing)\b[^:]*:\s*$", line)
+        heading = HEADING.match(line)
         if heading:
-            act = ACTS[heading.group(1)]
-            continue
-        if not act or not line.startswith(" "):
-            act = "" if line.strip() and not line.startswith(" ") else act
-            continue
-        if REPLACING.match(line):
+            act, begun = ACTS[heading.group(1)], []
+        elif line.strip() and not line.startswith(" "):
+            act = ""
+        elif act and REPLACING.match(line):
             _replaced(changes, line)
-            continue
-        # A name that is too long for its column stands on a line of its own.
-        if len(line.split()) == 1:
-            pending = line.rstrip()
-            continue
-        row = ROW.match("%s %s" % (pending, line.strip()) if pending else line)
-        pending = ""
-        if row:
-            name, _architecture, version = row.groups()
-            changes.append(Change(act, name, version if act == REMOVE else None, None if act == REMOVE else version))
+        elif act and line.strip():
+            # A row begins after one space; what is too long for its column goes on in the next line, further in.
+            begun = line.split() if not line.startswith("  ") else begun + line.split() if begun else []
+            if len(begun) >= 3:
+                name, _architecture, version = begun[:3]
+                begun = []
+                changes.append(Change(act, name, version if act == REMOVE else None, None if act == REMOVE else version))
     return changes
 
 
@@ -107,3 +104,16 @@ def parse_locks(text: str) -> t.List[str]:
         elif four and not four.group(1) and " " not in four.group(2):
             names.add(four.group(2))
     return sorted(names)
+
+
+def parse_interrupted(text: str) -> t.List[str]:
+    """Names that `dnf history info` lists as installed by a transaction that did not end well; empty for one that did."""
+    if not re.search(r"^\s*(Return-Code\s*: *(Failure|Aborted)|Status\s*: *(Error|Started))", text, re.MULTILINE):
+        return []
+    found = re.findall(r"^[ *>#]*(?:Install|Dep-Install|Upgrade|Downgrade|Reinstall)\s+(\S+)-[^-\s]+-[^-\s]+", text, re.MULTILINE)
+    return sorted(set(found))
+
+
+def failed_scripts(text: str) -> t.List[str]:
+    """Lines that tell of a package script that failed. rpm itself ends well then."""
+    return [line.strip() for line in text.splitlines() if re.search(r"scriptlet failed|^Error in \S+ scriptlet", line)]

@@ -91,10 +91,13 @@ class PackageManager:
     remedies: t.Sequence[t.Tuple[str, str]] = ()
     name_pattern = re.compile(r"^$")
 
-    def __init__(self, host: Host, timeout: float = 1800.0, environment: t.Optional[t.Mapping[str, str]] = None) -> None:
+    def __init__(
+        self, host: Host, timeout: float = 1800.0, environment: t.Optional[t.Mapping[str, str]] = None, options: t.Sequence[str] = ()
+    ) -> None:
         self.host = host
         self.timeout = timeout
         self.repair_seconds = min(timeout, REPAIR_SECONDS)
+        self.options = tuple(options)
         self.environment = dict(self.query_environment, **dict(environment or {}))
 
     def simulate(
@@ -219,7 +222,7 @@ class PackageManager:
         return done
 
     def _hung(self, argv: t.Sequence[str], seconds: float, said: str) -> NpuError:
-        holder = self.busy()
+        holder = self._name_of(lock_holder(said)) or self.busy()
         tail = " | ".join(last_lines(said, 4).splitlines())
         message = "%s did not end within %g s%s.%s" % (
             argv[0],

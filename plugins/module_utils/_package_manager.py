@@ -8,6 +8,7 @@ from __future__ import annotations
 import typing as t
 
 from ._apt import Apt
+from ._bundle_use import dnf_options, environment as alone
 from ._dnf import Dnf
 from ._host import Host
 from ._model import NpuError
@@ -32,9 +33,13 @@ __all__ = [
 MANAGERS: t.Mapping[str, t.Type[PackageManager]] = {Apt.format: Apt, Dnf.format: Dnf}
 
 
-def manager_for(host: Host, package_format: str, timeout: float = 1800.0, environment: t.Optional[t.Mapping[str, str]] = None) -> PackageManager:
-    """The manager for `deb` or `rpm`. NpuError for another format."""
+def manager_for(
+    host: Host, package_format: str, timeout: float = 1800.0, environment: t.Optional[t.Mapping[str, str]] = None, bundle: str = ""
+) -> PackageManager:
+    """The manager for `deb` or `rpm`, which uses the offline bundle in the host's directory `bundle` alone when there is one. NpuError for another format."""
     manager = MANAGERS.get(package_format)
     if manager is None:
         raise NpuError("Packages of the format %r cannot be managed." % package_format, "Use a host with dpkg or rpm, or the source runfile or container.")
-    return manager(host, timeout, environment)
+    if not bundle:
+        return manager(host, timeout, environment)
+    return manager(host, timeout, dict(environment or {}, **alone(bundle, package_format)), dnf_options(bundle, package_format))
