@@ -11,6 +11,7 @@ from __future__ import annotations
 import typing as t
 
 from . import _kmod
+from ._driver_holds import Holds
 from ._driver_parts import Material, Parts, material_of, vendor_packages
 from ._driver_request import Request
 from ._driver_state import TAINTED, Record, forgive, read_record, refuse, stamp_path, state_path, write_record
@@ -74,6 +75,7 @@ class DriverChange:
             "warnings": [],
             "firmware": [],
         }
+        self.holds = Holds(host, profile, request, self.parts, self.result["warnings"])
 
     # -- the whole
 
@@ -129,7 +131,8 @@ class DriverChange:
             "names": list(self.request.names),
         }
 
-    def _begin(self) -> None:
+    def _present(self) -> t.Tuple[Record, t.List[str]]:
+        """What a way back leads to (a copy of it is kept where that can be had), and the names of the packages that are here."""
         packages = vendor_packages(self.host, self.profile)
         stamp = read_record(self.host, stamp_path(self.profile)).get()
         version = self.units.present_version(stamp)
@@ -139,45 +142,36 @@ class DriverChange:
         if version and not kept and self.request.install:
             self.result["warnings"].append("No copy of driver %s is kept on the host: there is no way back to it." % version)
         loaded = _kmod.loaded_version(self.host, self.profile.module) is not None
+        return {"version": version, "kept": kept, "loaded": loaded, "stamp": stamp, "failed": self.judge.failed() if loaded else []}, sorted(packages)
+
+    def _begin(self, old: t.Optional[Record] = None) -> None:
+        """Start a journal; `old` is that of an interrupted change, whose debts are taken over. What it had done counts only towards the same end."""
+        old = old or {}
+        same = old.get("wanted") == self._wanted() and old.get("direction") == FORWARD
+        previous, before = (old["previous"], old.get("before") or []) if old.get("previous") else self._present()
         self.journal.begin(
             {
-                "id": utc(self.host),
-                "started": utc(self.host),
+                "id": old.get("id") or utc(self.host),
+                "started": old.get("started") or utc(self.host),
                 "by": self.request.by,
                 "direction": FORWARD,
                 "step": "begin",
-                "done": [],
+                "done": list(old.get("done") or []) if same else [],
                 "wanted": self._wanted(),
-                "previous": {"version": version, "kept": kept, "loaded": loaded, "stamp": stamp, "failed": self.judge.failed() if loaded else []},
-                "before": sorted(packages),
-                "stopped": [],
+                "previous": previous,
+                "before": before,
+                "stopped": old.get("stopped") or [],
+                "touched": bool(old.get("touched")),
                 "reboot": False,
                 "reason": "",
             }
         )
-        self.result["previous"] = version
+        self.result["previous"] = previous.get("version")
 
     def _take_over(self, old: Record) -> None:
-        """Go on with what an interrupted change owes; what it had done counts only towards the same end."""
-        same = old.get("wanted") == self._wanted() and old.get("direction") == FORWARD
-        record = {
-            "id": old.get("id") or utc(self.host),
-            "started": old.get("started") or utc(self.host),
-            "by": self.request.by,
-            "direction": FORWARD,
-            "step": "begin",
-            "done": list(old.get("done") or []) if same else [],
-            "wanted": self._wanted(),
-            "previous": old.get("previous") or {"version": None, "kept": False, "loaded": False, "stamp": None, "failed": [], "unknown": True},
-            "before": old.get("before") or [],
-            "stopped": old.get("stopped") or [],
-            "reboot": False,
-            "reason": "",
-            "touched": bool(old.get("touched")),
-        }
-        self.journal.begin(record)
+        """Go on with what an interrupted change owes. Nothing is known of one whose journal cannot be read: what is here now counts as before."""
+        self._begin(old)
         self.result["changed"] = True
-        self.result["previous"] = record["previous"].get("version")
         self.result["warnings"].append("An earlier change was interrupted at %s; it is taken over." % (old.get("step") or "an unknown step"))
 
     # -- forward
@@ -249,7 +243,8 @@ class DriverChange:
         previous = journal.record["previous"]
         journal.save(step="commit")
         if material is not None:
-            if request.keep > 0:
+            material.version = request.version or self.units.present_version(None) or ""
+            if request.keep > 0 and material.version:
                 self.parts.keep(material, now)
             old = previous.get("stamp") or {}
             # A commit that was interrupted may have held something already.
@@ -259,7 +254,7 @@ class DriverChange:
                 stamp_path(self.profile),
                 {
                     "schema": 1,
-                    "version": request.version or self.units.present_version(None) or "",
+                    "version": material.version,
                     "source": request.source,
                     "files": [{"name": item["path"].rpartition("/")[2], "sha256": item["sha256"].lower()} for item in request.files],
                     "packages": [{"name": name, "version": version} for name, version in sorted(vendor_packages(self.host, self.profile).items())],
@@ -270,58 +265,20 @@ class DriverChange:
                 },
                 0o644,
             )
-            forgive(self.host, self.profile, request.version)
-        self._hold()
+            forgive(self.host, self.profile, material.version)
+        self.holds.make()
         if self.disturbs:
             remove_file(self.host, state_path(self.profile, TAINTED))
             self.units.start_services(journal, self.result["warnings"])
-        prune(self.host, self.parts.kept_directory, request.keep, [request.version, str(previous.get("version") or "")] if request.keep else [])
+        try:
+            stay = [material.version] if material is not None else []
+            before = self.parts.kept(previous.get("version"))
+            prune(self.host, self.parts.kept_directory, request.keep, [*stay, *([before.version] if before else [])] if request.keep else [])
+        except NpuError as exc:
+            self.result["warnings"].append(str(exc))
         self.parts.clear_incoming()
         journal.end()
         self.result["outcome"] = (UPGRADED if previous.get("version") else INSTALLED) if material is not None else PREPARED
-
-    def _hold(self) -> None:
-        """Hold the driver's packages and, where asked, the kernel's; only what was not held before is noted as ours."""
-        path = stamp_path(self.profile)
-        stamp = read_record(self.host, path).get()
-        if stamp is None or not self.parts.has_manager or not (self.request.hold or self.request.hold_kernel):
-            return
-        try:
-            held = set(self.parts.manager.held())
-        except NpuError as exc:
-            self.result["warnings"].append(str(exc))
-            return
-        names = [item["name"] for item in stamp.get("packages", [])] if self.request.hold else []
-        for key, wanted in (("held", names), ("held_kernel", list(self.request.hold_kernel))):
-            new = [name for name in wanted if name not in held]
-            if wanted:
-                # Noted first: a hold that nobody knows of would stay for ever.
-                stamp[key] = sorted((set(stamp.get(key, [])) & set(wanted)) | set(new))
-                write_record(self.host, path, stamp, 0o644)
-            try:
-                if new:
-                    self.parts.manager.hold(new)
-            except NpuError as exc:
-                self.result["warnings"].append(str(exc))
-                stamp[key] = sorted(set(stamp[key]) - set(new))
-                write_record(self.host, path, stamp, 0o644)
-
-    def _holds_as_before(self, stamp: Record) -> None:
-        """Hold again what an installation by other ways than the package manager has let go of, and let go of what this change has held."""
-        if not self.parts.has_manager:
-            return
-        now = read_record(self.host, stamp_path(self.profile)).get({})
-        before = [*stamp.get("held", []), *stamp.get("held_kernel", [])]
-        try:
-            held, there = self.parts.manager.held(), vendor_packages(self.host, self.profile)
-            lost = [name for name in stamp.get("held", []) if name not in held and name in there]
-            ours = [name for name in [*now.get("held", []), *now.get("held_kernel", [])] if name in held and name not in before]
-            if lost:
-                self.parts.manager.hold(lost)
-            if ours:
-                self.parts.manager.unhold(ours)
-        except NpuError as exc:
-            self.result["warnings"].append(str(exc))
 
     # -- back
 
@@ -350,7 +307,7 @@ class DriverChange:
                 journal.step("back_start", lambda: self.units.start_daemon(journal))
             if journal.record.get("touched") and previous.get("version"):
                 journal.step("back_validate", lambda: self.judge.prove(previous["version"], previous.get("failed", [])))
-            self._holds_as_before(previous.get("stamp") or {})
+            self.holds.as_before(previous.get("stamp") or {})
             if previous.get("stamp"):
                 write_record(self.host, stamp_path(self.profile), previous["stamp"], 0o644)
             elif journal.record.get("touched"):

@@ -22,6 +22,7 @@ from ._package_manager import Change, PackageManager, planned
 from ._packages import read_packages
 from ._runfile import execute, private_directory, sha256_of, verified
 from ._vendor import VendorProfile
+from ._versions import same_release
 
 SUFFIXES = {"deb": ".deb", "rpm": ".rpm"}
 
@@ -204,8 +205,9 @@ class Parts:
         return state_path(self.profile, KEPT)
 
     def kept(self, version: t.Optional[str]) -> t.Optional[Kept]:
-        """The newest complete kept driver of a version."""
-        return next((item for item in read_kept(self.host, self.kept_directory) if item.version == version), None)
+        """The newest complete kept driver of a version, else of the same release: a module may say 3.2.2-rebel1 where the inputs say 3.2.2."""
+        found = read_kept(self.host, self.kept_directory)
+        return next((item for item in found if item.version == version), None) or next((item for item in found if same_release(item.version, version)), None)
 
     def keep(self, material: Material, now: str) -> Kept:
         """Keep verified copies of what a good driver was installed from."""

@@ -1,0 +1,65 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Packages that are kept at their version with a driver, and which of those holds are ours: the lists `held` and `held_kernel` of the stamp."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ._driver_parts import Parts, vendor_packages
+from ._driver_request import Request
+from ._driver_state import Record, read_record, stamp_path, write_record
+from ._host import Host
+from ._model import NpuError
+from ._vendor import VendorProfile
+
+
+class Holds:
+    """The holds of one host. What cannot be held or let go of is added to `warnings`: the driver works without it."""
+
+    def __init__(self, host: Host, profile: VendorProfile, request: Request, parts: Parts, warnings: t.List[str]) -> None:
+        self.host, self.profile, self.request, self.parts, self.warnings = host, profile, request, parts, warnings
+
+    def make(self) -> None:
+        """Hold the driver's packages and, where asked, the kernel's; only what was not held before is noted as ours."""
+        path = stamp_path(self.profile)
+        stamp = read_record(self.host, path).get()
+        if stamp is None or not self.parts.has_manager or not (self.request.hold or self.request.hold_kernel):
+            return
+        try:
+            held = set(self.parts.manager.held())
+        except NpuError as exc:
+            self.warnings.append(str(exc))
+            return
+        names = [item["name"] for item in stamp.get("packages", [])] if self.request.hold else []
+        for key, wanted in (("held", names), ("held_kernel", list(self.request.hold_kernel))):
+            new = [name for name in wanted if name not in held]
+            if wanted:
+                # Noted first: a hold that nobody knows of would stay for ever.
+                stamp[key] = sorted((set(stamp.get(key, [])) & set(wanted)) | set(new))
+                write_record(self.host, path, stamp, 0o644)
+            try:
+                if new:
+                    self.parts.manager.hold(new)
+            except NpuError as exc:
+                self.warnings.append(str(exc))
+                stamp[key] = sorted(set(stamp[key]) - set(new))
+                write_record(self.host, path, stamp, 0o644)
+
+    def as_before(self, stamp: Record) -> None:
+        """As `stamp` of the driver before says: what an installer has let go of is held again, what this change has held is let go of."""
+        if not self.parts.has_manager:
+            return
+        now = read_record(self.host, stamp_path(self.profile)).get({})
+        before = [*stamp.get("held", []), *stamp.get("held_kernel", [])]
+        try:
+            held, there = self.parts.manager.held(), vendor_packages(self.host, self.profile)
+            lost = [name for name in stamp.get("held", []) if name not in held and name in there]
+            ours = [name for name in [*now.get("held", []), *now.get("held_kernel", [])] if name in held and name not in before]
+            if lost:
+                self.parts.manager.hold(lost)
+            if ours:
+                self.parts.manager.unhold(ours)
+        except NpuError as exc:
+            self.warnings.append(str(exc))
