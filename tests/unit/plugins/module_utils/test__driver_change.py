@@ -16,21 +16,27 @@ from ansible_collections.rebellions.npu.plugins.module_utils import _driver_chan
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._package_manager import Change
 from ansible_collections.rebellions.npu.tests.unit.fixtures.driver_machine import (
-    AFTER, DAEMON, ERROR, KMD, MODULE, SERVICES, STATE, UTC, Killed, Machine, change, having,
+    AFTER, DAEMON, ERROR, KMD, MODULE, SERVICES, STATE, UTC, Killed, Machine, change, having, memory,
 )  # fmt: skip
 
 UNINSTALL = ["--uninstall"]
 
 
+@pytest.fixture(name="base")
+def base_fixture() -> t.Iterator[Path]:
+    with memory() as path:
+        yield path
+
+
 @pytest.fixture(name="machine")
-def machine_fixture(tmp_path: Path) -> Machine:
+def machine_fixture(base: Path) -> Machine:
     """Driver 3.2.2 from a runfile, with two services that use it."""
-    return having(tmp_path / "root", uninstall=UNINSTALL)
+    return having(base / "root", uninstall=UNINSTALL)
 
 
 @pytest.fixture(name="empty")
-def empty_fixture(tmp_path: Path) -> Machine:
-    return Machine(tmp_path / "root")
+def empty_fixture(base: Path) -> Machine:
+    return Machine(base / "root")
 
 
 def upgrade(machine: Machine, version: str = "3.4.0", **keys: t.Any) -> t.Dict[str, t.Any]:

@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import functools
-import os
+import shutil
+import tempfile
 import typing as t
 from pathlib import Path
 
@@ -13,7 +14,9 @@ import pytest
 
 from ansible_collections.rebellions.npu.plugins.module_utils import _driver_state
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.tests.unit.fixtures.driver_machine import AFTER, BEFORE, DAEMON, ERROR, KMD, SERVICES, Killed, Machine, change, having
+from ansible_collections.rebellions.npu.tests.unit.fixtures.driver_machine import (
+    AFTER, BEFORE, DAEMON, ERROR, KMD, SERVICES, Killed, Machine, change, having, memory,
+)  # fmt: skip
 
 KERNEL_PACKAGE = "linux-image-generic"
 # Acts whose failure is told and hurts nobody.
@@ -111,20 +114,25 @@ def clean(name: str, base: Path) -> t.Tuple[t.Tuple[str, ...], Result]:
 
 
 @pytest.fixture(name="base", scope="module")
-def base_fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("crash")
-
-
-@pytest.fixture(autouse=True)
-def no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What reaches the disk when the power fails cannot be seen here; waiting for it would take most of the time."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+def base_fixture() -> t.Iterator[Path]:
+    with memory() as path:
+        yield path
 
 
 @pytest.fixture(name="fresh")
-def fresh_fixture(tmp_path: Path) -> t.Callable[[str], Story]:
-    count = iter(range(10000))
-    return lambda name: Story(name, tmp_path / str(next(count)))
+def fresh_fixture(base: Path) -> t.Iterator[t.Callable[[str], Story]]:
+    """Makes stories, each below a directory of its own; the one before is taken away."""
+    stories: t.List[Path] = []
+
+    def make(name: str) -> Story:
+        while stories:
+            shutil.rmtree(stories.pop())
+        stories.append(Path(tempfile.mkdtemp(dir=base)))
+        return Story(name, stories[0])
+
+    yield make
+    while stories:
+        shutil.rmtree(stories.pop())
 
 
 def installs(acts: t.Sequence[str]) -> int:
@@ -336,9 +344,6 @@ def test_a_kill_at_any_note_on_the_disk(mode: str, base: Path, fresh: t.Callable
             raise Killed
 
     monkeypatch.setattr(_driver_state, "write_bytes", counted)
-    fresh("runfile").run()
-    total = 10**9 - left[0]
-    total -= 10**9 - left[0] - total
     for number in range(60):
         for again in (True, False):
             left[0] = 10**9
