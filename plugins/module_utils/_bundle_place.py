@@ -21,12 +21,12 @@ import urllib.error
 import urllib.request
 
 from ._bundle import CHUNK, MANIFEST, BundleFile, Condition, Manifest, examine, parse_manifest
+from ._bundle_use import APT_CONFIG, environment
 from ._files import create_file, explain, make_directory, remove_empty_directory, replace_file
 from ._host import Host
 from ._model import NpuError
 
 REPOSITORY = "rebellions-npu-bundle"
-APT_CONFIG = "apt.conf"
 LISTS = "apt/lists"
 STAMP = "apt/read"
 _OWN = ("apt/", "dnf/")
@@ -42,16 +42,6 @@ Acquire::Languages "none";
 # Every file has been held against the manifest, and the folder is root's: no key would say more.
 _SOURCES = "deb [trusted=yes] file:%(directory)s ./\n"
 _REPO = "[" + REPOSITORY + "]\nname=RBLN offline bundle\nbaseurl=file://%(directory)s\nenabled=1\ngpgcheck=0\nrepo_gpgcheck=0\nmetadata_expire=1\n"
-
-
-def environment(directory: str, package_format: str) -> t.Dict[str, str]:
-    """What a package manager's environment needs so that it uses the bundle alone."""
-    return {"APT_CONFIG": os.path.join(directory, APT_CONFIG)} if package_format == "deb" else {}
-
-
-def dnf_options(directory: str, package_format: str) -> t.List[str]:
-    """What dnf's command line needs so that it uses the bundle alone."""
-    return ["--setopt=reposdir=" + os.path.join(directory, "dnf")] if package_format == "rpm" else []
 
 
 def settings(directory: str, package_format: str) -> t.Dict[str, str]:

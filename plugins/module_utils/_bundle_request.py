@@ -16,7 +16,8 @@ import typing as t
 from ._bundle import MANIFEST, BundleFile, Manifest, parse_manifest
 from ._bundle_collect import collect_deb, collect_rpm, image_digests, plan_deb
 from ._bundle_needs import Needs, header_packages, require
-from ._bundle_place import configure, dnf_options, download, environment, fetch, guard, look, place, read_bundle, remove, unpack
+from ._bundle_place import configure, download, fetch, guard, look, place, read_bundle, remove, unpack
+from ._bundle_use import dnf_options, environment
 from ._host import Host
 from ._kernel import has_headers
 from ._model import NpuError

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-ROLES = ("rbln_container_toolkit", "rbln_discover", "rbln_driver", "rbln_operands", "rbln_preflight", "rbln_validator")
+ROLES = ("rbln_bundle", "rbln_container_toolkit", "rbln_discover", "rbln_driver", "rbln_operands", "rbln_preflight", "rbln_validator")
 TYPES: dict[str, tuple[type, ...]] = {"bool": (bool,), "dict": (dict,), "float": (float,), "int": (int,), "list": (list,)}
 
 
@@ -105,7 +105,7 @@ def test_meta_and_readme(role: str) -> None:
     assert f"rebellions.npu.{role}" in (ROOT / "roles" / role / "README.md").read_text(encoding="utf-8")
 
 
-OWN = re.compile(r"^rbln_(container_toolkit|discover|driver|operands|preflight|validator)_|^rbln_(runtimes|observed|plan|proof|failure)$")
+OWN = re.compile(r"^rbln_(bundle|container_toolkit|discover|driver|operands|preflight|validator)_|^rbln_(runtimes|observed|plan|proof|failure)$")
 
 
 def test_shared_inputs_are_documented_once_and_all_of_them() -> None:

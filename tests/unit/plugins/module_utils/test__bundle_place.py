@@ -18,9 +18,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils import _bundle_plac
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle import BundleFile, Manifest
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle_place import (
     configure,
-    dnf_options,
     download,
-    environment,
     fetch,
     look,
     place,
@@ -30,6 +28,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._bundle_place impor
     unpack,
 )
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle_request import manifest_text
+from ansible_collections.rebellions.npu.plugins.module_utils._bundle_use import dnf_options, environment
 from ansible_collections.rebellions.npu.plugins.module_utils._host import Completed, Host, Probe
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 
