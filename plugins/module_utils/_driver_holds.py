@@ -25,8 +25,11 @@ class Holds:
         """Hold the driver's packages and, where asked, the kernel's; only what was not held before is noted as ours."""
         path = stamp_path(self.profile)
         stamp = read_record(self.host, path).get()
-        if stamp is None or not self.parts.has_manager or not (self.request.hold or self.request.hold_kernel):
+        if not self.parts.has_manager or not (self.request.hold_kernel or (self.request.hold and stamp is not None)):
             return
+        if stamp is None:
+            # The driver is not ours; what is held for it is noted all the same, so that it can be let go of.
+            stamp = {"schema": 1, "version": "", "source": "preinstalled"}
         try:
             held = set(self.parts.manager.held())
         except NpuError as exc:

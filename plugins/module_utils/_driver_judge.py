@@ -19,7 +19,7 @@ PATIENCE = (0.0, 1.0, 3.0, 6.0)
 
 
 class Checks(Judge):
-    """The checks of this collection, with the options that rbln_validate takes."""
+    """The checks of this collection, with the options that the validation takes."""
 
     def __init__(self, host: Host, profile: VendorProfile, options: t.Mapping[str, t.Any], sleep: t.Callable[[float], None] = time.sleep) -> None:
         self.host, self.profile, self.options, self.sleep = host, profile, options, sleep

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a change of the driver is asked for: the parameters of rbln_driver as one value."""
+"""What a change of the driver is asked for: the parameters of its module as one value."""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ ARGUMENTS: t.Dict[str, t.Dict[str, t.Any]] = {
     "keep": {"type": "int", "default": 2},
     "firmware": {"type": "path", "default": ""},
     "environment": {"type": "dict", "default": {}},
+    "bundle": {"type": "path", "default": ""},
     "by": {"type": "str", "default": ""},
 }
 
@@ -85,6 +86,7 @@ class Request:
     keep: int = 2
     firmware: str = ""
     environment: t.Mapping[str, str] = field(default_factory=dict)
+    bundle: str = ""
     by: str = ""
 
     @classmethod

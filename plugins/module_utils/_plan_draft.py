@@ -43,7 +43,7 @@ class Draft:
 
 
 def getter(wanted: t.Mapping[str, t.Any], prefix: str) -> t.Callable[[str], t.Any]:
-    """Short names for the inputs of one role: getter(wanted, "rbln_driver")("version")."""
+    """Short names for the inputs of one role: getter(wanted, prefix)("version")."""
 
     def get(name: str) -> t.Any:
         return wanted["%s_%s" % (prefix, name)]

@@ -33,7 +33,7 @@ def wanted_version(wanted: Data, facts: Data, prefix: str) -> str:
 
 
 def driver_files(wanted: Data, facts: Data, prefix: str) -> t.List[t.Dict[str, str]]:
-    """The files that an installation needs, for rbln_driver_files: [{src, sha256, name, signature}]; sha256 is empty where none is given."""
+    """The files that an installation needs: [{src, sha256, name, signature}]; sha256 is empty where none is given."""
     get = getter(wanted, prefix + "_driver")
     if get("source") == "package":
         return [{"src": item["path"], "sha256": item["sha256"]} for item in get("package_files")]
@@ -150,6 +150,7 @@ def _reload(draft: Draft, now: _Situation) -> bool:
 
 
 def _may_replace(draft: Draft, now: _Situation) -> bool:
+    """Whether a driver may be put in place of what is there, which may be nothing, something else, or not known."""
     if now.present is None and now.hidden:
         draft.stop(
             "driver_unknown",
@@ -224,7 +225,7 @@ def plan_driver(draft: Draft, wanted: Data, facts: Data, prefix: str) -> bool:
         _preinstalled(draft, now)
         _reload(draft, now)
         return False
-    if now.change is None and now.fits and not now.tainted:
+    if now.change is None and now.fits and not now.tainted and now.driver["installed_via"] != "container":
         return _reload(draft, now)
     sha256 = now.get("runfile_sha256") or now.get("runfile_digests").get(now.version) or ""
     refused = _refused(facts, now.version, sha256)

@@ -20,7 +20,7 @@ CHUNK = 1024 * 1024
 TAIL = 4000
 SHA256 = re.compile(r"^[0-9a-f]{64}$")
 
-# As AnsibleModule wants it, for rbln_driver_files and for its part on the controller.
+# As AnsibleModule wants it, for the module that places files and for its part on the controller.
 FILES_ARGUMENTS: t.Dict[str, t.Dict[str, t.Any]] = {
     "files": {
         "type": "list",
@@ -36,7 +36,7 @@ FILES_ARGUMENTS: t.Dict[str, t.Dict[str, t.Any]] = {
     "keyring": {"type": "path"},
     "cache": {"type": "path", "default": "~/.cache/rebellions-npu/driver"},
     "ca_path": {"type": "path"},
-    "directory": {"type": "path", "default": "/var/lib/rbln/incoming"},
+    "directory": {"type": "path"},
     "timeout": {"type": "float", "default": 60},
 }
 

@@ -47,9 +47,8 @@ options:
     description: File on the controller with the certificate authority of the server.
     type: path
   directory:
-    description: Directory on the host, made with mode 0700 for root when missing.
+    description: Directory on the host, made with mode 0700 for root when missing. Without it, C(/var/lib/rbln/incoming).
     type: path
-    default: /var/lib/rbln/incoming
   staged:
     description: Where the action plugin has put the files on the host. Not for use in playbooks.
     type: dict
@@ -109,18 +108,21 @@ import posixpath
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.rebellions.npu.plugins.module_utils._driver_state import INCOMING, state_path
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._runfile import FILES_ARGUMENTS, place, verified
+from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=dict(FILES_ARGUMENTS, staged={"type": "dict"}), supports_check_mode=True)
     params = module.params
+    directory = params["directory"] or state_path(PROFILE, INCOMING)
     files, missing, changed = [], [], False
     try:
         for item in params["files"]:
             name = posixpath.basename(item["name"] or item["src"])
-            path = posixpath.join(params["directory"], name)
+            path = posixpath.join(directory, name)
             files.append({"path": path, "sha256": item["sha256"].lower()})
             if verified(path, item["sha256"]):
                 continue
@@ -129,7 +131,7 @@ def main() -> None:
             if staged is None:
                 missing.append(name)
             elif not module.check_mode:
-                place(staged, params["directory"], item["sha256"], os.geteuid(), name)
+                place(staged, directory, item["sha256"], os.geteuid(), name)
     except (NpuError, OSError) as exc:
         module.fail_json(msg=str(exc))
     module.exit_json(changed=changed, files=files, missing=missing)

@@ -77,11 +77,15 @@ def test_G03_ca_path_a_private_authority_goes_where_the_system_looks(family: str
     assert "%s is changed" % place["register"] in build["when"]
 
 
-def test_I04_local_reboot_nothing_reboots() -> None:
-    for path in TASK_FILES:
-        for task in tasks(path):
-            assert "ansible.builtin.reboot" not in task, path
-            assert "reboot" not in str(task.get("ansible.builtin.command", "")), path
+def test_I04_local_reboot_only_one_task_reboots_and_never_over_a_local_connection() -> None:
+    found = [(path.name, task) for path in TASK_FILES for task in tasks(path) if "ansible.builtin.reboot" in task]
+    assert [name for name, _task in found] == ["reboot.yml"]
+    first, told, block = yaml.safe_load((ROOT / "roles/rbln_driver/tasks/reboot.yml").read_text())
+    assert first["ansible.builtin.set_fact"] == {"rbln_driver_reboot_required": True}
+    assert first["when"] == "ansible_connection | default('') in ['local', 'ansible.builtin.local']"
+    assert "has to be rebooted" in told["ansible.builtin.debug"]["msg"]
+    assert block["when"] == "rbln_driver_reboot_required is not defined"
+    assert found[0][1] in block["block"]
 
 
 def test_O01_el8_python_the_lowest_python_is_stated_where_it_is_enforced() -> None:
