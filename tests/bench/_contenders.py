@@ -75,6 +75,7 @@ def site() -> dict[str, t.Any]:
         "rbln_driver_runfile": str(payload_dir() / name),
         "rbln_driver_runfile_sha256": sums[name],
         "rbln_driver_runfile_args": ["--silent"],
+        "rbln_driver_build_packages": [],
         "rbln_preflight_unlisted": "warn",
         "rbln_container_toolkit_runtime_restart": "if_required",
     }

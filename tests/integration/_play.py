@@ -114,6 +114,8 @@ def runfile(version: str) -> Data:
         "rbln_driver_runfile_sha256": sha256(name),
         "rbln_driver_runfile_args": ["--silent"],
         "rbln_driver_runfile_uninstall": ["--uninstall"],
+        # These hosts have no compiler: their modules are stood in for.
+        "rbln_driver_build_packages": [],
     }
 
 

@@ -27,8 +27,9 @@ def test_daemon_runs(host):
 
 
 def test_the_runfile_is_only_where_root_alone_reads(host):
-    kept = "/var/lib/rebellions-npu/driver"
+    kept = "/var/lib/rbln/kept/runfile-3.2.2"
     found = host.run("find / -xdev -name '*.run' -not -path '/opt/npu-lab/*'").stdout.split()
     assert found == [kept + "/rebellions-x86_64-3.2.2.run"]
-    folder = host.file(kept)
-    assert (folder.user, folder.group, folder.mode) == ("root", "root", 0o700)
+    for path in (kept, "/var/lib/rbln/kept"):
+        folder = host.file(path)
+        assert (folder.user, folder.group, folder.mode) == ("root", "root", 0o700), path
