@@ -15,9 +15,10 @@ import typing as t
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle import INDEX, Manifest, examine
-from ansible_collections.rebellions.npu.plugins.module_utils._bundle_request import ABSENT, ARGUMENTS, CHECKED, COLLECTED
+from ansible_collections.rebellions.npu.plugins.module_utils._bundle_request import ABSENT, CHECKED, COLLECTED, arguments
 from ansible_collections.rebellions.npu.plugins.module_utils._inputs import normalise
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.plugin_utils._bundle_pack import (
     assemble,
     driver_files,
@@ -41,7 +42,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: t.Optional[str] = None, task_vars: t.Optional[dict[str, t.Any]] = None) -> Result:
         self._vars = task_vars or {}
         result = super().run(tmp, task_vars)
-        _validation, args = self.validate_argument_spec(argument_spec=ARGUMENTS)
+        _validation, args = self.validate_argument_spec(argument_spec=arguments(PROFILE.runfile_stamp_dir))
         local = tempfile.mkdtemp(prefix="rbln-bundle-")
         try:
             if args["ca_cert"]:

@@ -41,7 +41,7 @@ Acquire::Languages "none";
 """
 # Every file has been held against the manifest, and the folder is root's: no key would say more.
 _SOURCES = "deb [trusted=yes] file:%(directory)s ./\n"
-_REPO = "[" + REPOSITORY + "]\nname=RBLN offline bundle\nbaseurl=file://%(directory)s\nenabled=1\ngpgcheck=0\nrepo_gpgcheck=0\nmetadata_expire=1\n"
+_REPO = "[" + REPOSITORY + "]\nname=Offline bundle\nbaseurl=file://%(directory)s\nenabled=1\ngpgcheck=0\nrepo_gpgcheck=0\nmetadata_expire=1\n"
 
 
 def settings(directory: str, package_format: str) -> t.Dict[str, str]:

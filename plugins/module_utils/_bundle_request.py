@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The work of the module rbln_bundle on a host, by state; its part on the controller hands in and takes away the files."""
+"""The work of the bundle's module on a host, by state; its part on the controller hands in and takes away the files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ARGUMENTS: t.Dict[str, t.Dict[str, t.Any]] = {
     "url": {"type": "str"},
     "sha256": {"type": "str"},
     "ca_cert": {"type": "path"},
-    "directory": {"type": "path", "default": "/var/lib/rbln/bundle"},
+    "directory": {"type": "path"},
     "configure": {"type": "bool", "default": True},
     "base": {"type": "str", "choices": ["none", "required", "important", "host"], "default": "important"},
     "packages": {"type": "list", "elements": "str", "default": []},
@@ -86,6 +86,11 @@ Params = t.Mapping[str, t.Any]
 Result = t.Dict[str, t.Any]
 
 
+def arguments(state_directory: str) -> t.Dict[str, t.Dict[str, t.Any]]:
+    """ARGUMENTS with the place of the bundle in the folder where a host notes what was done to it."""
+    return dict(ARGUMENTS, directory={"type": "path", "default": os.path.join(state_directory, "bundle")})
+
+
 def system_of(host: Host) -> t.Tuple[t.Dict[str, str], str]:
     """({id, version_id, architecture}, package format deb or rpm). NpuError when either is not known."""
     described, _probe = read_os(host)
@@ -107,7 +112,7 @@ def _work(path: t.Optional[str]) -> t.Iterator[str]:
             raise NpuError("%s is not there." % path, "Give another folder as work.")
         yield path
         return
-    folder = tempfile.mkdtemp(prefix="rbln-bundle-", dir="/var/tmp")
+    folder = tempfile.mkdtemp(prefix="npu-bundle-", dir="/var/tmp")
     try:
         os.chmod(folder, 0o755)
         yield folder

@@ -278,21 +278,22 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle_request import (
     ABSENT,
-    ARGUMENTS,
     CHECKED,
     COLLECTED,
     STAGED,
     absent,
+    arguments,
     checked,
     collected,
     present,
 )
 from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=dict(ARGUMENTS, **STAGED), supports_check_mode=True)
+    module = AnsibleModule(argument_spec=dict(arguments(PROFILE.runfile_stamp_dir), **STAGED), supports_check_mode=True)
     params, host, dry = module.params, Host(), module.check_mode
     params["directory"] = "/" + params["directory"].strip("/")
     try:

@@ -165,7 +165,7 @@ def test_apt_and_dnf_know_the_bundle_alone_G01_airgap_no_internet() -> None:
         "apt/sources.list": "deb [trusted=yes] file:/b ./\n",
     }
     assert settings("/b", "rpm") == {
-        "dnf/rebellions-npu-bundle.repo": "[rebellions-npu-bundle]\nname=RBLN offline bundle\nbaseurl=file:///b\nenabled=1\ngpgcheck=0\nrepo_gpgcheck=0\n"
+        "dnf/rebellions-npu-bundle.repo": "[rebellions-npu-bundle]\nname=Offline bundle\nbaseurl=file:///b\nenabled=1\ngpgcheck=0\nrepo_gpgcheck=0\n"
         "metadata_expire=1\n"
     }
     assert (environment("/b", "deb"), dnf_options("/b", "deb")) == ({"APT_CONFIG": "/b/apt.conf"}, [])
