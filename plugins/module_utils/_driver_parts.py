@@ -161,7 +161,7 @@ class Parts:
             self.manager.repair()
         if material.source == RUNFILE:
             first = material.files[0]
-            execute(self.host, first["path"], first["sha256"], material.arguments, self.request.timeout, self.request.environment)
+            execute(self.host, first["path"], first["sha256"], material.arguments, self.request.timeout)
             return
         damaged = [item["path"] for item in material.files if not verified(item["path"], item["sha256"])]
         if damaged:
@@ -175,17 +175,22 @@ class Parts:
         if material is not None and material.source == RUNFILE and material.uninstall and material.files:
             first = material.files[0]
             execute(self.host, first["path"], first["sha256"], material.uninstall, self.request.timeout)
-        present = vendor_packages(self.host, self.profile)
-        extra = [name for name in self.request.absent if self.has_manager and name not in present]
-        names = sorted(name for name in present if name not in before)
-        if names or extra:
+        names = self.removable(before)
+        if names:
             held = [name for name in self.manager.held() if name in names]
             if held:
                 self.manager.unhold(held)
-            changes = self.manager.simulate(remove=names + extra, allow_held=True)
-            self._refuse_beyond(planned(changes, [*self.patterns, *self.request.absent], False))
-            self.manager.apply(remove=names + extra, purge=True, allow_held=True)
-        return names + extra
+            self.manager.apply(remove=names, purge=True, allow_held=True)
+        return names
+
+    def removable(self, before: t.Collection[str] = ()) -> t.List[str]:
+        """The vendor's packages that are here but for those in `before`, and those to remove besides; NpuError when more would go with them."""
+        present = vendor_packages(self.host, self.profile)
+        extra = [name for name in self.request.absent if self.has_manager and name not in present]
+        names = sorted(name for name in present if name not in before) + extra
+        if names:
+            self._refuse_beyond(planned(self.manager.simulate(remove=names, allow_held=True), [*self.patterns, *self.request.absent], False))
+        return names
 
     # -- the way back
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import typing as t
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 
 PRESENT = "present"
 ABSENT = "absent"
@@ -49,7 +49,6 @@ ARGUMENTS: t.Dict[str, t.Dict[str, t.Any]] = {
     "rollback": {"type": "bool", "default": True},
     "keep": {"type": "int", "default": 2},
     "firmware": {"type": "path", "default": ""},
-    "environment": {"type": "dict", "default": {}},
     "bundle": {"type": "path", "default": ""},
     "by": {"type": "str", "default": ""},
 }
@@ -85,7 +84,6 @@ class Request:
     rollback: bool = True
     keep: int = 2
     firmware: str = ""
-    environment: t.Mapping[str, str] = field(default_factory=dict)
     bundle: str = ""
     by: str = ""
 

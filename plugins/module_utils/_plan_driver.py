@@ -190,6 +190,13 @@ def _source_is_given(draft: Draft, now: _Situation, files: t.Sequence[Data]) -> 
             "Name the driver packages, or give their files with SHA-256.",
         )
         return False
+    if any("@" in file["src"].partition("://")[2].partition("/")[0] for file in files):
+        draft.stop(
+            "driver_source_with_password",
+            "The address of the driver holds a name or a password, which would reach logs.",
+            "Put them into ~/.netrc of the controller.",
+        )
+        return False
     bare = [file["src"] for file in files if not file["sha256"]]
     if bare:
         draft.stop(

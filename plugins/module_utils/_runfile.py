@@ -117,7 +117,7 @@ def verified(path: str, sha256: str) -> bool:
         return False
 
 
-def execute(host: Host, path: str, sha256: str, arguments: t.Sequence[str], timeout: float, environment: t.Optional[t.Mapping[str, str]] = None) -> str:
+def execute(host: Host, path: str, sha256: str, arguments: t.Sequence[str], timeout: float) -> str:
     """Verify the file and run it from the same open descriptor, as /proc/self/fd/N: between the two nobody can change what runs.
 
     Returns the end of what it printed. NpuError on another digest, when it cannot be run, on any exit code but 0 (their meaning is not
@@ -133,7 +133,7 @@ def execute(host: Host, path: str, sha256: str, arguments: t.Sequence[str], time
         if found != sha256.lower():
             raise NpuError("The SHA-256 of %s is %s, not %s." % (path, found, sha256), "Remove the file and run again; it was not run.")
         os.lseek(descriptor, 0, os.SEEK_SET)
-        done = host.run(["/proc/self/fd/%d" % descriptor, *arguments], timeout, environment, os.path.dirname(path), (descriptor,))
+        done = host.run(["/proc/self/fd/%d" % descriptor, *arguments], timeout, None, os.path.dirname(path), (descriptor,))
     finally:
         os.close(descriptor)
     name = os.path.basename(path)

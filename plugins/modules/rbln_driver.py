@@ -148,10 +148,6 @@ options:
     description: Directory with firmware to write to the cards while the module is unloaded. Empty writes none.
     type: path
     default: ""
-  environment:
-    description: Environment of package manager and installer, such as proxies.
-    type: dict
-    default: {}
   bundle:
     description: Directory on the host of an offline bundle, which the package manager then uses alone.
     type: path
@@ -308,7 +304,7 @@ def main() -> None:
     try:
         request = Request.read(params)
         _packages, form, _probe = read_packages(host, ("dpkg", "rpm"), 60.0)
-        manager = manager_for(host, form, request.timeout, request.environment, request.bundle) if form else None
+        manager = manager_for(host, form, request.timeout, bundle=request.bundle) if form else None
         before = vendor_packages(host, PROFILE)
         kind = DriverRemoval if request.state == ABSENT else DriverChange
         change = kind(host, PROFILE, request, manager, Checks(host, PROFILE, params["options"]))

@@ -181,11 +181,12 @@ def test_any_code_but_0_is_a_failure_that_shows_the_last_lines(placed: str) -> N
     assert caught.value.message == "driver-1.run ended with code 7: args: 7 | in %s | warned" % os.path.dirname(placed)
 
 
-def test_the_environment_reaches_the_installer(tmp_path: pathlib.Path) -> None:
+def test_the_environment_reaches_the_installer(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "http://proxy:3128")
     text = b'#!/bin/sh\necho "proxy $https_proxy, locale $LC_ALL"\n'
     (tmp_path / "env.run").write_bytes(text)
     path = place(str(tmp_path / "env.run"), str(tmp_path / "private"), digest_of(text), ME)
-    assert execute(Host(), path, digest_of(text), [], 30, {"https_proxy": "http://proxy:3128"}) == "proxy http://proxy:3128, locale C\n"
+    assert execute(Host(), path, digest_of(text), [], 30) == "proxy http://proxy:3128, locale C\n"
 
 
 def test_only_the_end_of_a_long_output_is_kept(tmp_path: pathlib.Path) -> None:
