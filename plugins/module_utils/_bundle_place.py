@@ -150,7 +150,7 @@ def fetch(address: str, authorities: str, timeout: float) -> t.Any:
         context = ssl.create_default_context()
         if authorities:
             context.load_verify_locations(cadata=authorities)
-        return urllib.request.urlopen(address, timeout=timeout, context=context)  # pylint: disable=ansible-bad-import-from
+        return urllib.request.build_opener(urllib.request.HTTPSHandler(context=context)).open(address, timeout=timeout)
     except (urllib.error.URLError, ssl.SSLError, OSError, ValueError) as exc:
         raise NpuError("%s: %s." % (address, getattr(exc, "reason", exc)), "Check the address, and the server with curl from this host.") from exc
 
