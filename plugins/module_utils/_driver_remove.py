@@ -64,6 +64,8 @@ class DriverRemoval(DriverChange):
             old = self.journal.interrupted()
             if not self.result["left"] and old is None:
                 return self._finish()
+            if self.parts.has_manager and not self.parts.manager.unfinished():
+                self.parts.removable()
             self.units.refuse_or_wait(self.result)
             self._take_over(old) if old is not None else self._begin()
             journal = self.journal
