@@ -26,7 +26,8 @@ UPDATES = "/var/lib/dpkg/updates"
 INFO = "/var/lib/dpkg/info"
 LOCK_SECONDS = 600
 PIN_ROUNDS = 6
-DONE_STATES = ("installed", "config-files", "not-installed")
+GONE_STATES = ("config-files", "not-installed")
+DONE_STATES = ("installed",) + GONE_STATES
 
 # Asked of apt each time, so that the settings of a host do not change what a name means.
 OPTIONS = (
@@ -249,7 +250,7 @@ class Apt(PackageManager):
         return sorted(self.ask(["apt-mark", "showhold"]).out.split())
 
     def installed(self, names: t.Sequence[str]) -> t.List[str]:
-        there = {item["name"] for item in self._status() if item["state"] != "config-files"} if names else set()
+        there = {item["name"] for item in self._status() if item["state"] not in GONE_STATES} if names else set()
         return [name for name in names if bare_name(name) in there]
 
     def mark(self, hold: bool, names: t.Sequence[str]) -> t.List[str]:

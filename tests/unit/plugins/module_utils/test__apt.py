@@ -346,3 +346,11 @@ def test_one_source_alone_is_refreshed(tmp_path: Path) -> None:
     Apt(machine).refresh("/etc/apt/sources.list.d/driver.sources")
     assert "Dir::Etc::sourcelist=/etc/apt/sources.list.d/driver.sources" in runner.calls[0]
     assert runner.calls[0][-1] == "update"
+
+
+def test_what_left_its_configuration_is_not_installed(tmp_path: Path) -> None:
+    states = ("installed", "half-configured", "config-files", "not-installed")
+    dpkg(tmp_path, *((state, "1", "install ok " + state) for state in states))
+    manager = Apt(host(tmp_path, [])[0])
+    assert manager.installed([*states, "unknown", "installed:i386"]) == ["installed", "half-configured", "installed:i386"]
+    assert manager.unfinished() == ["half-configured"]
