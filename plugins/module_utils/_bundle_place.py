@@ -70,6 +70,18 @@ def guard(directory: str, owner: int) -> bool:
     return True
 
 
+def whole(host: Host, directory: str) -> Manifest:
+    """The manifest of a bundle on this machine, every file of it verified: for whoever is about to use it. NpuError names each bad file."""
+    manifest = read_bundle(host, directory)
+    guard(directory, os.geteuid())
+    found = examine(directory, manifest.files)
+    if not found.good:
+        raise NpuError(
+            "The bundle %s is not whole: %s." % (directory, "; ".join(found.lines())), "Place it again (playbook bundle_place); nothing was changed."
+        )
+    return manifest
+
+
 def strays(directory: str, manifest: Manifest) -> t.List[str]:
     """Paths below the folder that neither the manifest nor our configuration has."""
     known = {one.path for one in manifest.files} | {MANIFEST, APT_CONFIG}

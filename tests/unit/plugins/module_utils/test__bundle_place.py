@@ -26,6 +26,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._bundle_place impor
     remove,
     settings,
     unpack,
+    whole,
 )
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle_request import manifest_text
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle_use import dnf_options, environment
@@ -108,6 +109,15 @@ def test_strays_and_damage_are_seen_and_put_right(source: pathlib.Path, target: 
     assert found.stray == ["packages/evil_1_all.deb"] and sorted(one.path for one in found.condition.bad) == ["Packages", "driver/d-1.run"]
     put(source, target)
     assert look(target, MANIFEST, TEXT, False, DIGEST).right and len(everything(target)) == 4
+
+
+def test_a_bundle_is_used_whole_or_not_at_all(source: pathlib.Path, target: str) -> None:
+    put(source, target)
+    assert whole(Host(), target).dump() == TEXT
+    pathlib.Path(target, "Packages").write_bytes(b"Package: evil\n")
+    pathlib.Path(target, "driver/d-1.run").unlink()
+    with pytest.raises(NpuError, match="is not whole: driver/d-1.run .10 bytes, SHA-256 .* is missing; Packages .*has 14 bytes.*bundle_place.; nothing"):
+        whole(Host(), target)
 
 
 def test_an_archive_puts_nothing_where_it_does_not_belong(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
