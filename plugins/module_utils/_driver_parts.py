@@ -88,7 +88,9 @@ class Parts:
         changes = self.simulate([item["path"] for item in files])
         if request.names:
             # What was simulated is what is installed, and a copy of it is kept for the way back.
-            wanted = ["%s%s%s" % (item.name, "=" if self.manager.format == "deb" else "-", item.new) for item in changes if item.new]
+            given = [self.manager.describe(item["path"])["name"] for item in files]
+            sign = "=" if self.manager.format == "deb" else "-"
+            wanted = ["%s%s%s" % (item.name, sign, item.new) for item in changes if item.new and item.name not in given]
             for path in self.manager.download(wanted, self._directory("packages")):
                 with open(path, "rb") as stream:
                     files.append({"path": path, "sha256": sha256_of(stream)})

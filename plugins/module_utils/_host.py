@@ -157,6 +157,9 @@ def end_session(child: "subprocess.Popen[bytes]") -> str:
         for stream in (child.stdout, child.stderr):
             if stream is not None:
                 stream.close()
+        if child.poll() is not None:
+            # Only something that left the session keeps the output open: a daemon that the command started.
+            return ""
         return ", and process %d cannot be killed: it waits inside the kernel" % child.pid
     return ""
 
