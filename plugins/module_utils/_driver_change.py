@@ -332,7 +332,7 @@ class DriverChange:
         if kept is not None:
             journal.step("back_install", lambda: self.parts.put_back(material_of(kept), journal.record["before"]))
         elif self.parts.has_manager:
-            journal.step("back_repair", self.parts.manager.repair)
+            journal.step("back_repair", lambda: self.parts.manager.repair(self.profile.package_patterns))
 
     def _leave_stopped(self, reason: str) -> None:
         """Neither forward nor back: nothing may use a driver nobody vouches for."""

@@ -160,7 +160,7 @@ class Parts:
     def install(self, material: Material) -> None:
         """Put the driver in place; what an earlier run left half done is repaired first."""
         if self.has_manager:
-            self.manager.repair()
+            self.manager.repair(self.profile.package_patterns)
         if material.source == RUNFILE:
             first = material.files[0]
             execute(self.host, first["path"], first["sha256"], material.arguments, self.request.timeout)
@@ -173,7 +173,7 @@ class Parts:
     def remove(self, material: t.Optional[Material], before: t.Collection[str] = ()) -> t.List[str]:
         """Take a driver away: by its own installer where that is known how, then the vendor's packages but those in `before`. The packages removed."""
         if self.has_manager:
-            self.manager.repair()
+            self.manager.repair(self.profile.package_patterns)
         if material is not None and material.source == RUNFILE and material.uninstall and material.files:
             first = material.files[0]
             execute(self.host, first["path"], first["sha256"], material.uninstall, self.request.timeout)
