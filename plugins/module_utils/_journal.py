@@ -11,7 +11,7 @@ import time
 import typing as t
 
 from ._driver_state import JOURNAL, Record, read_record, state_path, write_record
-from ._files import make_directory, remove_file, take_lock
+from ._files import explain, make_directory, remove_file, take_lock
 from ._host import ABSENT, Host
 from ._model import NpuError
 from ._vendor import VendorProfile
@@ -42,8 +42,10 @@ class Journal:
     @contextlib.contextmanager
     def locked(self) -> t.Iterator[None]:
         """Hold the state directory for this process alone; NpuError when another change is at work."""
-        directory = make_directory(self.host, self.profile.runfile_stamp_dir)
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            descriptor = os.open(make_directory(self.host, self.profile.runfile_stamp_dir), os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as exc:
+            raise explain(exc, self.profile.runfile_stamp_dir, "made") from exc
         try:
             take_lock(descriptor, self.profile.runfile_stamp_dir, LOCK_WAIT, "another change of the driver is at work on this host")
             yield

@@ -39,9 +39,10 @@ class Finder:
         sha256 = str(item["sha256"]).lower()
         if not SHA256.match(sha256):
             raise NpuError("sha256 of %s is not 64 hexadecimal digits." % safe(src), "Run sha256sum on a copy you trust.")
+        for address in (src, str(item.get("signature") or "")):
+            if is_address(address) and "@" in urlsplit(address).netloc:
+                raise NpuError("The address %s holds a name or a password." % safe(address), "Put them into ~/.netrc of the controller.")
         if is_address(src):
-            if "@" in urlsplit(src).netloc:
-                raise NpuError("The address %s holds a name or a password." % safe(src), "Put them into ~/.netrc of the controller.")
             address = posixpath.join(src, name) if src.endswith("/") and name else src
             name = posixpath.basename(urlsplit(address).path)
             if not name:

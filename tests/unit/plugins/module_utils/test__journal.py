@@ -112,3 +112,10 @@ def test_one_change_at_a_time(journal: Journal, monkeypatch: pytest.MonkeyPatch)
             raise ValueError
     with journal.locked():
         pass
+
+
+def test_a_directory_that_cannot_be_made_is_one_error(journal: Journal) -> None:
+    Path(journal.host.real("/var")).write_text("in the way", encoding="utf-8")
+    with pytest.raises(NpuError, match="^/var/lib/rbln cannot be made: Not a directory."):
+        with journal.locked():
+            raise AssertionError("there is no directory to lock")
