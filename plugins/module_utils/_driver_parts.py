@@ -77,6 +77,8 @@ class Parts:
         NpuError, with nothing changed, for a digest that differs, for packages that are not there, and for changes beyond the plan.
         """
         request = self.request
+        if request.bundle:
+            self._whole_bundle()
         for item in request.files:
             if not verified(item["path"], item["sha256"]):
                 raise NpuError("%s is not there with the SHA-256 %s." % (item["path"], item["sha256"]), "Transfer it again; nothing was changed.")
@@ -95,6 +97,14 @@ class Parts:
                 with open(path, "rb") as stream:
                     files.append({"path": path, "sha256": sha256_of(stream)})
         return Material(PACKAGE, request.version, files, (), ()), changes
+
+    def _whole_bundle(self) -> None:
+        # Its reader brings a web client along, which nobody else needs.
+        from ._bundle_needs import Needs, require
+        from ._bundle_place import whole
+
+        names = list(self.request.names) if self.request.source == PACKAGE else []
+        require(whole(self.host, self.request.bundle), Needs(driver_packages=names, packages=self.request.prerequisites), self.request.bundle)
 
     def simulate(self, files: t.Sequence[str] = ()) -> t.List[Change]:
         """What installing the named packages and the files would change; NpuError when that is more than the vendor's packages and what is allowed."""

@@ -271,8 +271,11 @@ left:
   returned: with O(state=absent)
 """
 
+import os
+
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.rebellions.npu.plugins.module_utils._bundle_use import environment
 from ansible_collections.rebellions.npu.plugins.module_utils._driver_change import LEFT_STOPPED, RESTORED, ROLLED_BACK, UNCHANGED, DriverChange
 from ansible_collections.rebellions.npu.plugins.module_utils._driver_judge import Checks
 from ansible_collections.rebellions.npu.plugins.module_utils._driver_parts import vendor_packages
@@ -304,6 +307,9 @@ def main() -> None:
     try:
         request = Request.read(params)
         _packages, form, _probe = read_packages(host, ("dpkg", "rpm"), 60.0)
+        if request.bundle:
+            # An installer that calls the package manager itself is held to the bundle too.
+            os.environ.update(environment(request.bundle, form))
         manager = manager_for(host, form, request.timeout, bundle=request.bundle) if form else None
         before = vendor_packages(host, PROFILE)
         kind = DriverRemoval if request.state == ABSENT else DriverChange
