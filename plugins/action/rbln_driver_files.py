@@ -30,6 +30,8 @@ class ActionModule(ActionBase):
         try:
             for item in args["files"]:
                 path, item["name"] = finder.find(item)
+                if item["name"] in found:
+                    raise NpuError("Two of the files have the name %s." % item["name"], "Rename one: they are placed in one directory.")
                 found[item["name"]] = path
         except NpuError as exc:
             result.update(failed=True, msg=str(exc))

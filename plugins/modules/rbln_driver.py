@@ -216,6 +216,7 @@ outcome:
   description:
     - V(installed), V(upgraded) (another version was there), V(prepared) (nothing was installed), V(reboot_required), V(removed), or V(unchanged).
     - V(restored) (nothing had been replaced), V(rolled_back), and V(left_stopped) are failures; RV(reason) says why.
+    - With O(install=false) an interrupted change is undone, and V(restored) and V(rolled_back) are what was asked for.
   type: str
   returned: always
 version:
@@ -264,6 +265,11 @@ warnings:
   type: list
   elements: str
   returned: when there is something
+packages:
+  description: Packages that were removed by the package manager.
+  type: list
+  elements: str
+  returned: when O(state=absent) has removed something
 left:
   description: What of the driver is still on the host.
   type: list
