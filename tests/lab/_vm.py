@@ -29,7 +29,9 @@ date -s @%(now)d >/dev/null
 echo %(name)s >/etc/hostname
 hostname %(name)s
 printf '127.0.0.1 localhost\\n127.0.1.1 %(name)s\\n' >/etc/hosts
+for d in /run/log/journal/* /var/log/journal/*; do [ ! -d "$d" ] || mv "$d" "${d%%/*}/%(identity)s"; done
 echo %(identity)s >/etc/machine-id
+systemctl restart systemd-journald.service
 echo %(noise)s >/dev/urandom
 for d in /sys/bus/pci/devices/*; do [ "$(cat "$d/vendor")" != 0x1eff ] || echo 1 >"$d/remove"; done
 echo 1 >/sys/bus/pci/rescan
@@ -173,7 +175,7 @@ class Vm:
             kept = read_json(self._file, {})
             if self.running() and all(kept.get(key) == value for key, value in wanted.items()):
                 return time.monotonic() - start
-            self._stop()
+            self._stop(final=False)
             self.folder.mkdir(parents=True, exist_ok=True)
             put_json(self._file, {**wanted, "port": kept.get("port") or _vmqemu.free_port(), "number": kept.get("number") or self._free_number()})
             try:
@@ -186,7 +188,7 @@ class Vm:
     def reset(self) -> float:
         """Virgin again: disk, memory, firmware variables. Seconds it took."""
         with lock(VMS / (".%s.lock" % self.name)):
-            self._stop()
+            self._stop(final=False)
         return self.up()
 
     def down(self) -> None:
@@ -222,14 +224,14 @@ class Vm:
 
             _vmnode.join(self)
 
-    def _stop(self) -> None:
+    def _stop(self, final: bool = True) -> None:
         kept = read_json(self._file, {})
         if not kept:
             return
         if kept.get("kube"):
             from . import _vmnode
 
-            _vmnode.leave(self)
+            _vmnode.leave(self, final)
         _close(self.folder, kept["port"])
         _vmqemu.stop(self.folder)
 
@@ -258,7 +260,7 @@ class Vm:
     def push(self, source: Path, target: str) -> None:
         """Copy what is in a folder into a folder of the machine."""
         pack = subprocess.Popen(["tar", "-C", str(source), "-cf", "-", "."], stdout=subprocess.PIPE)
-        words = "mkdir -p {0} && tar -C {0} -xf - --no-same-owner".format(shlex.quote(target))
+        words = "mkdir -p {0} && tar -C {0} -xf - --no-same-owner --no-overwrite-dir".format(shlex.quote(target))
         done = subprocess.run([*_ssh(self.folder, self.port), words], stdin=pack.stdout, capture_output=True, cwd=self.folder, timeout=300, check=False)
         if pack.wait() or done.returncode:
             raise LabError("%s: copying %s: %s" % (self.name, source, done.stderr.decode(errors="replace").strip()))
@@ -272,8 +274,6 @@ class Vm:
 
     def inventory(self, user: str = "root") -> dict[str, t.Any]:
         """Ansible's variables of the host; the user npu may sudo without a password."""
-        options = [word for word in ssh_options() if not word.startswith("ConnectTimeout")]
-        options = [word for at, word in enumerate(options) if not (word == "-o" and options[at + 1 : at + 2] in ([], ["-o"]))]
         return {
             "ansible_connection": "ssh",
             "ansible_host": "127.0.0.1",
@@ -281,7 +281,7 @@ class Vm:
             "ansible_user": user,
             "ansible_become": user != "root",
             "ansible_ssh_private_key_file": str(root_disk() / "id_ed25519"),
-            "ansible_ssh_common_args": shlex.join(options),
+            "ansible_ssh_common_args": shlex.join(ssh_options()),
             "ansible_python_interpreter": "/usr/bin/python3",
         }
 
@@ -332,6 +332,12 @@ class Vm:
         self.exec("systemctl reboot", check=False)
         return self.wait_reboot(before, timeout)
 
+    def enrol_mok(self, password: str, timeout: float = BOOT_SECONDS) -> float:
+        """Reboot and, as a person at the console, enrol the key that `mokutil --import` left with this password; seconds until all is up."""
+        from ._vmmok import enrol
+
+        return enrol(self, password, timeout)
+
     def console(self) -> str:
         """What the serial console said since the machine was resumed."""
         return (self.folder / "serial.log").read_text(errors="replace")
@@ -342,9 +348,8 @@ def print_status(as_json: bool) -> str:
     found = {name: Vm.named(name).status() for name in Vm.names()}
     if as_json:
         return json.dumps(found, indent=1)
-    lines = [
-        "%-10s %d NPUs%s%s  ssh port %d  %s"
-        % (name, vm["npus"], ", node" if vm["kube"] else "", ", secure boot" if vm["secure_boot"] else "", vm["port"], "pid %d" % vm["pid"] if vm["pid"] else "off")
-        for name, vm in found.items()
-    ]
+    lines = []
+    for name, vm in found.items():
+        what = ["%d NPUs" % vm["npus"]] + [text for key, text in (("kube", "node"), ("secure_boot", "secure boot"), ("outside", "outside")) if vm[key]]
+        lines.append("%-10s %s  ssh port %d  %s" % (name, ", ".join(what), vm["port"], "pid %d" % vm["pid"] if vm["pid"] else "off"))
     return "\n".join(lines or ["no machines"])

@@ -25,6 +25,8 @@ PACKAGES = (
     " initramfs-tools lz4 linux-image-cloud-amd64 linux-headers-cloud-amd64 dkms gcc make libc6-dev grub-efi-amd64 grub-efi-amd64-signed shim-signed"
     " runc containernetworking-plugins iptables nftables conntrack ethtool mount util-linux"
 ).split()
+# Signed files, under the names by which firmware and shim look for them on a disk that nobody registered.
+_LOADERS = {"BOOTX64.EFI": "shim/shimx64.efi.signed", "mmx64.efi": "shim/mmx64.efi.signed", "grubx64.efi": "grub/x86_64-efi-signed/grubx64.efi.signed"}
 # Until the guest's own update-grub has run.
 _FIRST_GRUB = """search --no-floppy --label npu-root --set=root
 linux /vmlinuz root=LABEL=npu-root ro console=ttyS0 mitigations=off quiet
@@ -87,7 +89,7 @@ def _root(home: Path) -> None:
     (root / "boot/grub/grub.cfg").write_text(_FIRST_GRUB)
     (esp / "EFI/BOOT").mkdir(parents=True)
     (esp / "EFI/debian").mkdir()
-    for name, source in (("BOOTX64.EFI", "shim/shimx64.efi.signed"), ("mmx64.efi", "shim/mmx64.efi.signed"), ("grubx64.efi", "grub/x86_64-efi-signed/grubx64.efi.signed")):
+    for name, source in _LOADERS.items():
         shutil.copy(root / "usr/lib" / source, esp / "EFI/BOOT" / name)
     (esp / "EFI/debian/grub.cfg").write_text(_ESP_GRUB)
     with open(disk, "wb") as handle:
