@@ -162,7 +162,7 @@ class Dnf(PackageManager):
 
     def download(self, names: t.Sequence[str], directory: str) -> t.List[str]:
         self.check_names(names)
-        versions = self._installed([name for name in names])
+        versions = self._installed(list(names))
         exact = ["%s-%s" % (name, versions[name]) if name in versions else name for name in names]
         cached = [path for path in map(self._cached, exact) if path]
         missing = [name for name in exact if not self._cached(name)]

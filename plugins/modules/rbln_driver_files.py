@@ -68,6 +68,10 @@ attributes:
     support: none
     details:
       - The files are not text.
+  idempotent:
+    support: full
+    details:
+      - What is there with its digest is not sent again.
   action:
     description: Has a corresponding action plugin, which finds, verifies and sends the files.
     support: full
