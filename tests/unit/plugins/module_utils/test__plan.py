@@ -18,6 +18,8 @@ from ansible_collections.rebellions.npu.tests.unit.fixtures.schemas import valid
 
 MATRIX = [{"os": "ubuntu", "version": "24.04", "kernel": "6.8.0", "drivers": [">=3.2", "<3.4"], "kernel_max": "6.8.0-117-generic"}]
 SHARED = {"rbln_driver_ca_cert": "", "rbln_driver_http_proxy": "", "rbln_driver_https_proxy": "", "rbln_driver_no_proxy": ""}
+# What an installation would install from, whichever the source is.
+GIVEN = {"rbln_driver_runfile": "/srv/", "rbln_driver_runfile_sha256": "c" * 64, "rbln_driver_package_names": ["rebellions"]}
 
 
 KERNEL = "6.8.0-117-generic"
@@ -92,7 +94,7 @@ schema = functools.lru_cache(maxsize=None)(validator)
 
 
 def draw(raw: dict[str, t.Any] | None = None, f: t.Any = None, r: t.Any = None, o: t.Any = None, **keys: t.Any) -> dict[str, t.Any]:
-    wanted = normalise({**SHARED, **(raw or {})}, role_inputs())
+    wanted = normalise({**SHARED, **GIVEN, **(raw or {})}, role_inputs())
     found = plan(wanted, f or facts(), r or runtimes(), o or observed(), MATRIX, prefix="rbln", **keys).to_dict()
     schema("plan.schema.json").validate(json.loads(json.dumps(found)))
     assert set(found) == set(schema("plan.schema.json").schema["required"])

@@ -252,7 +252,8 @@ INSTALL = ["driver.install"]
         ({**REPLACE, "version": "3.2.2"}, {"version_on_disk": None}, [], []),
         (REPLACE, IN_CONTAINER, [], ["driver_from_container"]),
         (NEW, IN_CONTAINER, [], ["driver_from_container"]),
-        ({"source": "runfile"}, IN_CONTAINER, [], []),
+        ({"source": "runfile"}, IN_CONTAINER, [], ["driver_from_container"]),
+        ({**NEW, "version": "3.2.2"}, IN_CONTAINER, [], ["driver_from_container"]),
         (NEW, {"installed_via": "deb", "version_on_disk": "2.0.1", "legacy": True}, [], ["driver_replace_not_allowed"]),
         (REPLACE, {"installed_via": "deb", "version_on_disk": "2.0.1", "legacy": True}, INSTALL, []),
     ],
@@ -321,6 +322,11 @@ def test_a_reboot_that_is_asked_for_after_each_change_is_a_step(reboot: str, ste
             "driver_digest_missing",
             "The SHA-256 of /srv/3.4.0.run is not set.",
         ),
+        (
+            {"source": "runfile", "runfile": "https://jo:secret@files.example.com/a.run", "runfile_sha256": ""},
+            "driver_source_with_password",
+            "The address of the driver holds a name or a password, which would reach logs.",
+        ),
     ],
 )
 def test_nothing_is_planned_without_something_to_install_from(raw: Data, code: str, detail: str) -> None:
@@ -329,6 +335,11 @@ def test_nothing_is_planned_without_something_to_install_from(raw: Data, code: s
     assert draft.stops[0].next_step
     # A driver that is right already needs no source.
     assert said(draw({**raw, "version": "3.2.2"}, facts())[1]) == ([], [], [])
+
+
+@pytest.mark.parametrize("runfile", ["https://files.example.com/a@b.run", "/srv/a@b.run", "https://files.example.com:8443/"])
+def test_an_at_sign_in_a_path_is_no_password(runfile: str) -> None:
+    assert said(draw({**NEW, "runfile": runfile}, facts(NONE))[1]) == (INSTALL, [], [])
 
 
 def test_package_files_are_a_source() -> None:
