@@ -1,0 +1,176 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The driver's life by the role rbln_driver on system containers: installed, refused, upgraded, rolled back, removed."""
+
+from __future__ import annotations
+
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from tests.integration._driver import (
+    FAULTY, NEW, NO_BUILD, OLD, PACKAGES, Drivers, add_package, alive, extracted, main_pid, many, packages, served, service_of, signed_source, user_of, works,
+)  # fmt: skip
+from tests.integration._hosts import Hosts, difference
+from tests.lab import Lab
+from tests.lab.lab import payload_dir
+from tests.lab.standins.repository import Signer
+
+# Debian 12 and Debian 13.
+A, B = "it-drv-one", "it-drv-two"
+BOTH = [A, B]
+# What was sent to be looked at on the host, and the ready files.
+OWN = ("/var/lib/rbln", "/run/rbln")
+
+
+@pytest.fixture(scope="module")
+def drivers(lab: Lab, staged: None) -> t.Iterator[Drivers]:
+    hosts = Hosts(lab, {A: "containerd2", B: "containerd17"}, kube=False)
+    hosts.virgin()
+    yield Drivers(hosts)
+    hosts.leave()
+
+
+def test_refused_on_the_controller_and_nothing_is_sent(drivers: Drivers, tmp_path: Path) -> None:
+    """Each case is a host of the inventory; all are the same machine."""
+    drivers.hosts.virgin(A)
+    with Signer() as other:
+        (tmp_path / "other.asc").write_bytes(other.public(armored=True))
+    run_dir = payload_dir() / "run"
+    sign: dict[str, t.Any] = {"rbln_driver_runfile_signature": "%s/rebellions-{arch}-{version}.run.asc" % run_dir}
+    key: dict[str, t.Any] = {"rbln_driver_runfile_keyring": str(payload_dir() / "keys/rebellions.asc")}
+    cases: dict[str, tuple[dict[str, t.Any], tuple[str, ...]]] = {
+        "digest": (many(OLD, rbln_driver_runfile_digests={OLD: "0" * 64}), ("not " + "0" * 64, "nothing was sent")),
+        "no-digest": (many(OLD, rbln_driver_runfile_digests={}), ("is not set", "rbln_driver_runfile_sha256")),
+        "other-key": (many(OLD, **sign, rbln_driver_runfile_keyring=str(tmp_path / "other.asc")), ("no good signature", "nothing was sent")),
+        "other-file": (many(OLD, **key, rbln_driver_runfile_signature="%s/rebellions-x86_64-%s.run.asc" % (run_dir, NEW)), ("no good signature",)),
+        "no-keyring": (many(OLD, **sign), ("no keyring",)),
+        "lost-keyring": (many(OLD, **sign, rbln_driver_runfile_keyring="/nowhere.asc"), ("/nowhere.asc", "public key")),
+        "no-server": (many(OLD, rbln_driver_runfile="http://127.0.0.1:1/"), ("cannot be fetched", "http://127.0.0.1:1/")),
+        "password": (many(OLD, rbln_driver_runfile="http://user:hidden@127.0.0.1:1/"), ("a name or a password", ".netrc")),
+    }
+    run = drivers.run({case: {"ansible_host": A, **row[0]} for case, row in cases.items()})
+    assert run.code == 2 and run.changed() == []
+    for case, (_inputs, words) in cases.items():
+        last = run.failed(case)[-1]
+        assert len(run.failed(case)) == 1 and all(word in last.msg for word in words), (case, last.msg)
+    assert "hidden" not in "".join(one.msg for one in run.results) + run.err
+    assert difference(drivers.hosts.fresh[A], drivers.disk(A)) == []
+    assert drivers.lab.exec(A, "ls /root/.ansible/tmp 2>/dev/null || :").stdout == ""
+
+
+def test_first_install_from_a_server_is_fetched_once_and_the_next_run_runs_no_package_program(drivers: Drivers, tmp_path: Path) -> None:
+    drivers.hosts.virgin()
+    with served(payload_dir() / "run") as (address, paths):
+        inputs = many(
+            OLD,
+            rbln_driver_runfile=address,
+            rbln_driver_runfile_signature=address + "rebellions-{arch}-{version}.run.asc",
+            rbln_driver_runfile_keyring=str(payload_dir() / "keys/rebellions.asc"),
+            rbln_driver_cache=str(tmp_path / "cache"),
+        )
+        run = drivers.good({host: inputs for host in BOTH})
+        assert paths.count("/rebellions-x86_64-%s.run" % OLD) == 1, paths
+        assert {path for path in paths} == {"/rebellions-x86_64-%s.run%s" % (OLD, end) for end in ("", ".asc")}
+        for host in BOTH:
+            change = run.one("Change the driver, and go back when that fails", host).data
+            assert change["outcome"] == "installed" and change["previous"] is None
+            state = works(drivers.seen(host), OLD)
+            assert state["holds"] == state["stamp"]["held"] == sorted(PACKAGES) and state["kept"] == ["runfile-" + OLD]
+            assert state["stamp"]["files"] == [{"name": "rebellions-x86_64-%s.run" % OLD, "sha256": inputs["rbln_driver_runfile_digests"][OLD]}]
+            assert state["stamp"]["previous"] is None and state["stamp"]["installed"]["by"]
+        del paths[:]
+        with drivers.managers(A) as started:
+            again = drivers.unchanged({host: inputs for host in BOTH})
+        assert started == [] and paths == []
+        assert [name for name, _line in sorted(again.executions)] == BOTH
+
+
+def test_in_use_is_refused_and_a_named_service_is_stopped(drivers: Drivers) -> None:
+    drivers.put(A, OLD)
+    drivers.put(B, OLD)
+    with service_of(drivers.lab, B) as unit, user_of(drivers.lab, A) as job, user_of(drivers.lab, B, program="npu-late") as late:
+        old_pid = main_pid(drivers.lab, B, unit)
+        before = {host: drivers.disk(host) for host in BOTH}
+        run = drivers.run({A: many(NEW), B: many(NEW, rbln_driver_services=[unit])})
+        assert run.code == 2
+        message = run.failed(A)[-1].msg
+        assert "npu-job (pid %d" % job in message and "rbln0" in message and "nothing was changed" in message, message
+        assert "600" not in message and alive(drivers.lab, A, job)
+        assert "npu-late (pid %d" % late in run.failed(B)[-1].msg and "npu-web" not in run.failed(B)[-1].msg, run.failed(B)[-1].msg
+        for host in BOTH:
+            rest = [line for line in difference(before[host], drivers.disk(host)) if not line[1:].startswith(OWN)]
+            assert rest == [] and works({**drivers.seen(host), "state": []}, OLD), rest
+        # The one that nobody named is ended, the named service comes back.
+        run = drivers.good({B: many(NEW, rbln_driver_in_use="stop", rbln_driver_services=[unit])})
+        assert not alive(drivers.lab, B, late)
+        assert main_pid(drivers.lab, B, unit) not in (0, old_pid)
+    works(drivers.seen(B), NEW)
+    assert [holder["name"] for holder in run.one("Change the driver, and go back when that fails", B).data["in_use"]] == ["npu-late"]
+
+
+def test_a_failed_build_and_a_failed_validation_lead_back(drivers: Drivers) -> None:
+    drivers.put(A, OLD)
+    drivers.put(B, OLD)
+    run = drivers.run({A: many(NO_BUILD), B: many(FAULTY)})
+    assert run.code == 2
+    for host, words in ((A, ("ended with code",)), (B, ("validation fails", "status"))):
+        last = run.failed(host)[-1]
+        assert last.msg.startswith("rolled back: ") and "works with driver %s again" % OLD in last.msg, last.msg
+        assert all(word in last.msg for word in words), last.msg
+        state = works(drivers.seen(host), OLD)
+        assert state["holds"] == sorted(PACKAGES) and state["stamp"]["installed"]["time"] and "driver-ready" in state["ready"], state
+    assert drivers.seen(A)["refused"] == [] and drivers.seen(B)["refused"] == [FAULTY]
+    # What failed its validation is not tried again; a build may succeed the next time.
+    before = drivers.disk(B)
+    run = drivers.run({B: many(FAULTY)})
+    assert run.code == 2 and "failed its validation on this host" in run.failed(B)[-1].msg and "rbln_driver_retry" in run.failed(B)[-1].msg
+    assert difference(before, drivers.disk(B)) == []
+
+
+def test_where_the_way_back_fails_too_the_host_is_tainted_and_the_next_run_converges(drivers: Drivers) -> None:
+    drivers.put(A, OLD)
+    drivers.lab.fault(A, "load")
+    run = drivers.run({A: many(NEW)})
+    last = run.failed(A)[-1].msg
+    assert run.code == 2 and last.startswith("left stopped: ") and "Going back failed too" in last and "tainted" in last, last
+    state = drivers.seen(A)
+    assert (state["loaded"], state["daemon"], state["ready"]) == (None, "inactive", []), state
+    assert state["tainted"]["version"] == NEW and state["journal"]["previous"]["version"] == OLD
+    drivers.lab.fault(A, "load", None)
+    drivers.good({A: many(NEW)})
+    state = works(drivers.seen(A), NEW)
+    assert state["holds"] == sorted(PACKAGES)
+    drivers.unchanged({A: many(NEW)})
+
+
+def test_apt_is_asked_first_and_refuses_what_is_beyond_the_plan(drivers: Drivers, tmp_path: Path) -> None:
+    """The packages out of the runfile; librbln is in the way of a package of somebody else."""
+    drivers.put(B, NEW)
+    add_package(drivers.lab, B, tmp_path, "npu-app", "librbln (>= 3.4)")
+    before = drivers.disk(B)
+    run = drivers.run({B: extracted(OLD)})
+    assert run.code == 2 and "would also remove npu-app" in run.failed(B)[-1].msg and "nothing was changed" in run.failed(B)[-1].msg, run.failed(B)[-1].msg
+    assert [line for line in difference(before, drivers.disk(B)) if not line[1:].startswith(OWN)] == []
+    drivers.good({B: extracted(OLD, rbln_driver_package_allowed=["npu-*"])})
+    works(drivers.seen(B), OLD)
+    assert drivers.lab.exec(B, "dpkg-query -W -f '${Status}' npu-app 2>/dev/null || :").stdout in ("", "unknown ok not-installed")
+
+
+def test_names_of_the_signed_repository_and_removal_leaves_nothing(drivers: Drivers) -> None:
+    drivers.hosts.virgin(A)
+    drivers.hosts.virgin(B)
+    parts = [*PACKAGES, "rebellions-driver"]
+    drivers.lab.exec(B, ["apt-mark", "hold", "tar"])
+    drivers.good({A: packages(NEW, signed_source()), B: many(OLD)})
+    works(drivers.seen(A), NEW, "package", parts)
+    assert drivers.seen(A)["holds"] == sorted(parts)
+    run = drivers.remove(*BOTH).good(BOTH)
+    for host in BOTH:
+        assert run.one("Absent | Remove the driver and what it came with", host).data["left"] == []
+        state = drivers.seen(host)
+        assert (state["packages"], state["loaded"], state["on_disk"], state["state"], state["devices"]) == ({}, None, None, None, []), state
+        assert drivers.rest(host, drivers.hosts.fresh[host]) == []
+    assert drivers.seen(B)["holds"] == ["tar"]
+    assert drivers.remove(*BOTH).good(BOTH).changed() == []
