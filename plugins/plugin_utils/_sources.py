@@ -102,7 +102,7 @@ class Finder:
         except NpuError:
             raise
         except Exception as exc:
-            said = re.sub(r"//[^/@\s]+@", "//", str(exc))
+            said = re.sub(r"//[^/\s]*@", "//", str(exc))
             raise NpuError(
                 "%s cannot be fetched: %s." % (safe(address), said.rstrip(".")), "Check the address, the proxy, and the certificate authority."
             ) from exc

@@ -228,6 +228,19 @@ def test_a_password_never_shows_in_what_went_wrong(server: Server, finder: Finde
             assert "secret" not in str(exc) and "jo" not in str(exc)
 
 
+@pytest.mark.parametrize("user", ["jo:secret", "jo:se@cret", "jo"])
+def test_a_password_in_the_words_of_others_is_taken_out(finder: Finder, user: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A redirect or a proxy may have one that the inputs do not."""
+
+    def fail(*arguments: t.Any, **keys: t.Any) -> None:
+        raise OSError("no route to http://%s@proxy:3128/a@b." % user)
+
+    monkeypatch.setattr(sources, "open_url", fail)
+    with pytest.raises(NpuError) as caught:
+        finder.fetch("https://h/a.run", "x/a.run", SHA)
+    assert caught.value.message == "https://h/a.run cannot be fetched: no route to http://proxy:3128/a@b."
+
+
 @pytest.mark.parametrize(
     "address, shown",
     [
