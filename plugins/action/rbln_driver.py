@@ -69,10 +69,11 @@ class ActionModule(ActionBase):
         """Wait until the job has ended, and show each step as it begins; False when it is gone without a result.
 
         A connection that breaks is tried again for ten minutes. The process that watches over a job has the job's name among its arguments; the
-        brackets keep the shell that looks for it from finding itself.
+        brackets keep the shell that looks for it from finding itself. What grep lists counts and not its exit code, which is an error already when
+        some other process ends while it looks.
         """
         name = "[%s]%s" % (job[0], job[1:].partition(".")[0])
-        look = "cat %s; echo; grep -lsa '%s' /proc/[0-9]*/cmdline && echo alive; cat %s"
+        look = "cat %s; echo; grep -lsa '%s' /proc/[0-9]*/cmdline; cat %s"
         command = look % (results.replace(job, "[%s]%s" % (job[0], job[1:])), name, state_path(PROFILE, JOURNAL))
         begun = told_at = seen_at = time.monotonic()
         pauses = list(PAUSES)
@@ -92,7 +93,7 @@ class ActionModule(ActionBase):
             # The note of a job that runs says so; the result in its place does not.
             if state and (state.get("finished") or "started" not in state):
                 return True
-            missed = 0 if "alive" in rest.split("{")[0] else missed + 1
+            missed = 0 if "/cmdline" in rest.split("{")[0] else missed + 1
             journal = _object("{" + rest.partition("{")[2])
             step = str(journal.get("step") or "")
             if step and (step != told or now - told_at > TELL_EVERY):

@@ -1,0 +1,65 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The controller's part of rbln_driver: a change that runs apart from the connection is followed to its end, and one that is gone is told."""
+
+from __future__ import annotations
+
+import json
+import types
+import typing as t
+
+import pytest
+from ansible.errors import AnsibleConnectionFailure
+
+from ansible_collections.rebellions.npu.plugins.action import rbln_driver
+from ansible_collections.rebellions.npu.plugins.action.rbln_driver import ActionModule
+
+JOB = "j123.45"
+RUNS = json.dumps({"started": 1, "finished": 0, "ansible_job_id": JOB})
+ENDED = json.dumps({"changed": True, "outcome": "installed"})
+WATCHED = "/proc/44/cmdline\n/proc/45/cmdline\n"
+JOURNAL = json.dumps({"step": "install", "previous": {"version": "3.2.2"}, "wanted": {"version": "3.4.0"}}, indent=1)
+
+
+class Action(ActionModule):
+    """The action on a host whose looks answer in order; None is a connection that breaks."""
+
+    def __init__(self, answers: t.Sequence[t.Optional[str]]) -> None:
+        self.answers, self.told, self.asked, self.resets = list(answers), [], "", 0  # type: ignore[var-annotated]
+        self._display = types.SimpleNamespace(display=self.told.append)  # type: ignore[assignment]
+        self._connection = types.SimpleNamespace(reset=self.reset)  # type: ignore[assignment]
+
+    def reset(self) -> None:
+        self.resets += 1
+
+    def _low_level_execute_command(self, cmd: str, *args: t.Any, **keys: t.Any) -> t.Dict[str, t.Any]:
+        self.asked = cmd
+        answer = self.answers.pop(0)
+        if answer is None:
+            raise AnsibleConnectionFailure("lost")
+        # Over ssh with a terminal lines end in both characters.
+        return {"rc": 1, "stdout": answer.replace("\n", "\r\n"), "stderr": ""}
+
+
+@pytest.mark.parametrize(
+    ("answers", "ended"),
+    [
+        ([RUNS + "\n" + WATCHED + JOURNAL, RUNS + "\n" + WATCHED + JOURNAL, RUNS + "\n" + WATCHED + JOURNAL, ENDED + "\n"], True),
+        # The note is not written yet, or is being replaced.
+        (["\n" + WATCHED, "\n" + WATCHED, "\n" + WATCHED, ENDED + "\n"], True),
+        ([None, None, None, RUNS + "\n" + WATCHED, ENDED + "\n"], True),
+        # One look without the process may be the moment of its end.
+        ([RUNS + "\n" + JOURNAL, ENDED + "\n" + JOURNAL], True),
+        ([RUNS + "\n" + WATCHED, RUNS + "\n" + JOURNAL, RUNS + "\n" + JOURNAL], False),
+        # A path in the journal is no process.
+        ([RUNS + "\n{\"step\": \"/proc/1/cmdline\"}", RUNS + "\n{\"step\": \"/proc/1/cmdline\"}"], False),
+    ],
+)  # fmt: skip
+def test_follow(answers: t.List[t.Optional[str]], ended: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rbln_driver.time, "sleep", lambda seconds: None)
+    action = Action(answers)
+    assert action._follow("npu-a", JOB, "/root/.ansible_async/" + JOB) is ended
+    assert action.answers == [] and action.resets == answers.count(None)
+    assert JOB not in action.asked and "[j]123" in action.asked
+    if JOURNAL in str(answers[0]) and ended:
+        assert [line.rpartition(" (")[0] for line in action.told] == ["npu-a: driver 3.2.2 -> 3.4.0, install"]
