@@ -294,6 +294,17 @@ def test_firmware_is_written_while_the_module_is_unloaded(machine: Machine, monk
     assert (result["firmware"], result["outcome"]) == ([{"address": "0000:83:00.0", "ok": True}], "upgraded")
 
 
+def test_firmware_that_cannot_be_written_leaves_the_driver_at_work(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: t.Any, **keys: t.Any) -> None:
+        raise NpuError("Card 0 refuses.", "Read its log.")
+
+    before = machine.look()
+    monkeypatch.setattr(_driver_change, "flash", fail)
+    result = change(machine, source="runfile", install=False, firmware="/fw", services=list(SERVICES)).run()
+    assert (result["outcome"], result["failed"], result["reason"]) == ("restored", True, "Card 0 refuses. Next: Read its log.")
+    assert (machine.look(), machine.record("journal.json")) == (before, None)
+
+
 # -- a module that does not let go
 
 

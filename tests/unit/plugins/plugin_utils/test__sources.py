@@ -59,6 +59,8 @@ class Server:
                 """Not on the terminal."""
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        # A client that has stopped waiting is no news.
+        self.server.handle_error = lambda request, address: None  # type: ignore[method-assign]
         self.url = "http://127.0.0.1:%d" % self.server.server_address[1]
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
