@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import typing as t
 
@@ -23,6 +24,7 @@ PAUSES = (0.5, 0.5, 1.0, 1.0, 2.0)
 PAUSE = 3.0
 TELL_EVERY = 30.0
 LOST = 600.0
+HEAD = re.compile(r"^=(note|jobs|journal)\s*$", re.M)
 
 
 class ActionModule(ActionBase):
@@ -70,10 +72,10 @@ class ActionModule(ActionBase):
 
         A connection that breaks is tried again for ten minutes. The process that watches over a job has the job's name among its arguments; the
         brackets keep the shell that looks for it from finding itself. What grep lists counts and not its exit code, which is an error already when
-        some other process ends while it looks.
+        some other process ends while it looks. Each part has a head, since a terminal adds empty lines before the first.
         """
         name = "[%s]%s" % (job[0], job[1:].partition(".")[0])
-        look = "cat %s; echo; grep -lsa '%s' /proc/[0-9]*/cmdline; cat %s"
+        look = "echo =note; cat %s; echo; echo =jobs; grep -lsa '%s' /proc/[0-9]*/cmdline; echo =journal; cat %s"
         command = look % (results.replace(job, "[%s]%s" % (job[0], job[1:])), name, state_path(PROFILE, JOURNAL))
         begun = told_at = seen_at = time.monotonic()
         pauses = list(PAUSES)
@@ -88,13 +90,14 @@ class ActionModule(ActionBase):
                 self._connection.reset()
                 continue
             now = seen_at = time.monotonic()
-            first, _line, rest = str(answer.get("stdout", "")).partition("\n")
-            state = _object(first)
+            parts = HEAD.split(str(answer.get("stdout", "")))
+            said = dict(zip(parts[1::2], parts[2::2]))
+            state = _object(said.get("note", ""))
             # The note of a job that runs says so; the result in its place does not.
             if state and (state.get("finished") or "started" not in state):
                 return True
-            missed = 0 if "/cmdline" in rest.split("{")[0] else missed + 1
-            journal = _object("{" + rest.partition("{")[2])
+            missed = 0 if "/cmdline" in said.get("jobs", "") else missed + 1
+            journal = _object(said.get("journal", ""))
             step = str(journal.get("step") or "")
             if step and (step != told or now - told_at > TELL_EVERY):
                 told, told_at = step, now

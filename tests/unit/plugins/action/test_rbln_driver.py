@@ -41,20 +41,26 @@ class Action(ActionModule):
         return {"rc": 1, "stdout": answer.replace("\n", "\r\n"), "stderr": ""}
 
 
+def look(note: str, jobs: str = WATCHED, journal: str = "") -> str:
+    return "=note\n%s\n=jobs\n%s=journal\n%s" % (note, jobs, journal)
+
+
 @pytest.mark.parametrize(
     ("answers", "ended"),
     [
-        ([RUNS + "\n" + WATCHED + JOURNAL, RUNS + "\n" + WATCHED + JOURNAL, RUNS + "\n" + WATCHED + JOURNAL, ENDED + "\n"], True),
+        ([look(RUNS, journal=JOURNAL), look(RUNS, journal=JOURNAL), look(RUNS, journal=JOURNAL), look(ENDED, "")], True),
+        # A terminal adds lines before the first.
+        (["\n" + look(RUNS), "\n\n" + look(RUNS), "\n" + look(RUNS), "\n" + look(ENDED, "")], True),
         # The note is not written yet, or is being replaced.
-        (["\n" + WATCHED, "\n" + WATCHED, "\n" + WATCHED, ENDED + "\n"], True),
-        ([None, None, None, RUNS + "\n" + WATCHED, ENDED + "\n"], True),
+        ([look(""), look(""), look("{"), look(ENDED, "")], True),
+        ([None, None, None, look(RUNS), look(ENDED)], True),
         # One look without the process may be the moment of its end.
-        ([RUNS + "\n" + JOURNAL, ENDED + "\n" + JOURNAL], True),
-        ([RUNS + "\n" + WATCHED, RUNS + "\n" + JOURNAL, RUNS + "\n" + JOURNAL], False),
+        ([look(RUNS, "", JOURNAL), look(ENDED, "", JOURNAL)], True),
+        ([look(RUNS), look(RUNS, "", JOURNAL), look(RUNS, "", JOURNAL)], False),
         # A path in the journal is no process.
-        ([RUNS + "\n{\"step\": \"/proc/1/cmdline\"}", RUNS + "\n{\"step\": \"/proc/1/cmdline\"}"], False),
+        ([look(RUNS, "", '{"step": "/proc/1/cmdline"}'), look(RUNS, "", '{"step": "/proc/1/cmdline"}')], False),
     ],
-)  # fmt: skip
+)
 def test_follow(answers: t.List[t.Optional[str]], ended: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rbln_driver.time, "sleep", lambda seconds: None)
     action = Action(answers)
