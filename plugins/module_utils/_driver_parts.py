@@ -131,6 +131,14 @@ class Parts:
                 "Allow them by name, or make the packages fit; nothing was changed.",
             )
 
+    def _execute(self, runfile: File, arguments: t.Sequence[str]) -> None:
+        try:
+            execute(self.host, runfile["path"], runfile["sha256"], arguments, self.request.timeout)
+        except NpuError as exc:
+            if not self.request.log:
+                raise
+            raise NpuError(exc.message, "%s Its log is %s." % (exc.next_step, self.request.log)) from exc
+
     def _directory(self, name: str) -> str:
         path = self.host.real(posixpath.join(state_path(self.profile, INCOMING), name))
         try:
@@ -144,7 +152,7 @@ class Parts:
     def _extract(self, runfile: File) -> t.List[t.Dict[str, str]]:
         directory = self._directory("extracted")
         arguments = [word.replace("{directory}", directory) for word in self.request.extract]
-        execute(self.host, runfile["path"], runfile["sha256"], arguments, self.request.timeout)
+        self._execute(runfile, arguments)
         suffix = SUFFIXES[self.manager.format]
         found = []
         for folder, _folders, names in os.walk(directory):
@@ -173,7 +181,7 @@ class Parts:
             self.manager.repair(self.profile.package_patterns)
         if material.source == RUNFILE:
             first = material.files[0]
-            execute(self.host, first["path"], first["sha256"], material.arguments, self.request.timeout)
+            self._execute(first, material.arguments)
             return
         damaged = [item["path"] for item in material.files if not verified(item["path"], item["sha256"])]
         if damaged:
@@ -186,7 +194,7 @@ class Parts:
             self.manager.repair(self.profile.package_patterns)
         if material is not None and material.source == RUNFILE and material.uninstall and material.files:
             first = material.files[0]
-            execute(self.host, first["path"], first["sha256"], material.uninstall, self.request.timeout)
+            self._execute(first, material.uninstall)
         names = self.removable(before)
         if names:
             held = [name for name in self.manager.held() if name in names]

@@ -11,7 +11,7 @@ import typing as t
 
 from . import _kmod
 from ._driver import read_dkms
-from ._driver_change import DriverChange
+from ._driver_change import RESTORED, DriverChange
 from ._driver_parts import material_of, vendor_packages
 from ._driver_state import Record, read_record, stamp_path
 from ._files import explain, remove_file
@@ -20,6 +20,7 @@ from ._model import NpuError
 from ._vendor import VendorProfile
 
 REMOVED = "removed"
+UNFINISHED = "unfinished"
 MODULE_DIRS = ("updates", "updates/dkms", "extra", "weak-updates", "kernel/drivers/accel")
 
 
@@ -68,20 +69,34 @@ class DriverRemoval(DriverChange):
                 self.parts.removable()
             self.units.refuse_or_wait(self.result)
             self._take_over(old) if old is not None else self._begin()
-            journal = self.journal
             self.result["changed"] = True
+            try:
+                self._remove()
+            except NpuError as exc:
+                self.result.update(outcome=UNFINISHED, reason=str(exc))
+        return self._finish()
+
+    def _remove(self) -> None:
+        journal = self.journal
+        try:
             journal.step("stop", lambda: self.units.stop(journal))
             journal.step("unload", lambda: _kmod.unload(self.host, self.profile.module, self.request.load_timeout))
-            journal.step("remove", self._remove_driver)
-            journal.step("files", self._remove_files)
+        except NpuError as exc:
+            # Nothing is removed yet, so the host goes on as before.
+            self.units.start_daemon(journal)
             self.units.start_services(journal, self.result["warnings"])
             journal.end()
-            self._remove_state()
-            self.result["left"] = self._left()
-            self.result["outcome"] = REMOVED
-            if self.result["left"]:
-                self.result["reason"] = "Something is left on the host: %s." % ", ".join(self.result["left"])
-        return self._finish()
+            self.result.update(outcome=RESTORED, reason=str(exc))
+            return
+        journal.step("remove", self._remove_driver)
+        journal.step("files", self._remove_files)
+        self.units.start_services(journal, self.result["warnings"])
+        journal.end()
+        self._remove_state()
+        self.result["left"] = self._left()
+        self.result["outcome"] = REMOVED
+        if self.result["left"]:
+            self.result["reason"] = "Something is left on the host: %s." % ", ".join(self.result["left"])
 
     def _finish(self) -> Record:
         self.result["failed"] = bool(self.result["reason"])

@@ -32,6 +32,7 @@ ARGUMENTS: t.Dict[str, t.Dict[str, t.Any]] = {
     "arguments": {"type": "list", "elements": "str", "default": []},
     "uninstall": {"type": "list", "elements": "str", "default": []},
     "extract": {"type": "list", "elements": "str", "default": []},
+    "log": {"type": "path", "default": ""},
     "packages": {"type": "list", "elements": "str", "default": []},
     "allowed": {"type": "list", "elements": "str", "default": []},
     "prerequisites": {"type": "list", "elements": "str", "default": []},
@@ -67,6 +68,7 @@ class Request:
     arguments: t.Sequence[str] = ()
     uninstall: t.Sequence[str] = ()
     extract: t.Sequence[str] = ()
+    log: str = ""
     packages: t.Sequence[str] = ()
     allowed: t.Sequence[str] = ()
     prerequisites: t.Sequence[str] = ()

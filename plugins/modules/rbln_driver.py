@@ -73,6 +73,10 @@ options:
     type: list
     elements: str
     default: []
+  log:
+    description: Where the installer writes its log, for messages.
+    type: path
+    default: ""
   packages:
     description: Patterns of the packages in the installer; empty takes all that it unpacks.
     type: list
@@ -215,7 +219,7 @@ RETURN = r"""
 outcome:
   description:
     - V(installed), V(upgraded) (another version was there), V(prepared) (nothing was installed), V(reboot_required), V(removed), or V(unchanged).
-    - V(restored) (nothing had been replaced), V(rolled_back), and V(left_stopped) are failures; RV(reason) says why.
+    - V(restored) (nothing had been replaced), V(rolled_back), V(left_stopped), and V(unfinished) (a removal) are failures; RV(reason) says why.
     - With O(install=false) an interrupted change is undone, and V(restored) and V(rolled_back) are what was asked for.
   type: str
   returned: always
@@ -285,7 +289,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._bundle_use import 
 from ansible_collections.rebellions.npu.plugins.module_utils._driver_change import LEFT_STOPPED, RESTORED, ROLLED_BACK, UNCHANGED, DriverChange
 from ansible_collections.rebellions.npu.plugins.module_utils._driver_judge import Checks
 from ansible_collections.rebellions.npu.plugins.module_utils._driver_parts import vendor_packages
-from ansible_collections.rebellions.npu.plugins.module_utils._driver_remove import REMOVED, DriverRemoval
+from ansible_collections.rebellions.npu.plugins.module_utils._driver_remove import REMOVED, UNFINISHED, DriverRemoval
 from ansible_collections.rebellions.npu.plugins.module_utils._driver_request import ABSENT, ARGUMENTS, Request
 from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
@@ -298,6 +302,7 @@ NEXT = {
     ROLLED_BACK: "The host works with driver %(previous)s again. Next: put the reason right and run again.",
     LEFT_STOPPED: "The host is left without a driver that anybody vouches for, and is marked as tainted. Next: read the reason, put it right, and run again.",
     REMOVED: "Next: see what holds it, and run again.",
+    UNFINISHED: "A part of the driver is removed. Next: put the reason right and run again; the next run goes on.",
 }
 
 
