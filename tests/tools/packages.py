@@ -39,7 +39,8 @@ def table(path: Path = TOOLS / "apt.txt") -> list[Package]:
         if len(fields) != 3:
             raise Missing(f"{path}:{number}: want 'package probe needed-by', got {line!r}. Next: give exactly three columns")
         rows.append(Package(*fields))
-    return rows + [Package(name, probe, "lab") for name, (probe, _why, _always) in _needs.PACKAGES.items()]
+    rows += [Package(name, probe, "lab") for name, (probe, _why, _always) in _needs.PACKAGES.items()]
+    return rows + [Package(name, probe, "vm") for name, (probe, _why) in _needs.VM_PACKAGES.items() if name not in {row.name for row in rows}]
 
 
 def missing(needs: set[str]) -> list[Package]:
@@ -65,7 +66,7 @@ def install(packages: list[Package]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="packages", description=__doc__)
     parser.add_argument("action", choices=("check", "install"))
-    parser.add_argument("needs", nargs="*", help="base, lab, bench; none means all")
+    parser.add_argument("needs", nargs="*", help="base, lab, vm, bench; none means all")
     args = parser.parse_args()
     try:
         lacking = missing(set(args.needs))
