@@ -305,7 +305,7 @@ class Vm:
         return self.exec("cat /proc/sys/kernel/random/boot_id").stdout.strip()
 
     def wait_reboot(self, before: str, timeout: float = BOOT_SECONDS) -> float:
-        """Wait until a boot other than `before` (of boot_id) has come up; seconds it took."""
+        """Wait until a boot other than `before` (of boot_id) has come up, as a Ready node when it is one; seconds it took."""
         start = time.monotonic()
 
         def other() -> bool:
@@ -319,9 +319,14 @@ class Vm:
 
         try:
             until(timeout, "%s: reboot" % self.name, other, 0.5)
+            since = time.time()
             self.exec(_RUNNING, timeout)
         except LabError as exc:
             raise LabError("%s\n%s" % (exc, _vmqemu.log_of(self.folder))) from exc
+        if self.kube:
+            from . import _vmnode
+
+            _vmnode.wait_ready(self, since, timeout)
         return time.monotonic() - start
 
     def reboot(self, kernel: t.Optional[str] = None, timeout: float = BOOT_SECONDS) -> float:

@@ -95,7 +95,7 @@ def _files(name: str, number: int) -> _seed.Seed:
     files["etc/systemd/network/20-lab.network"] = (_NETWORK % words, 0o644)
     files["etc/systemd/system/npu-lab-node.service"] = (_PREP, 0o644)
     files["etc/systemd/system/containerd.service.d/10-npu-lab.conf"] = ("[Unit]\nRequires=npu-lab-node.service\nAfter=npu-lab-node.service\n", 0o644)
-    return _seed.Seed(files, {})
+    return _seed.Seed(files, {path: target for path, target in seed.links.items() if path.rsplit("/", 1)[1] in _SHARED})
 
 
 _JOIN = """set -eu
