@@ -27,7 +27,8 @@ COMM_LENGTH = 15
 ENDED = ("", "Z", "X")
 CAP_SYS_RAWIO = 17
 
-_CONTAINER_ID = re.compile(r"(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])")
+# The monitors of podman and CRI-O have a scope of their own with the container's id; they see all of the host and are no part of the container.
+_CONTAINER_ID = re.compile(r"(?<![0-9a-f])(?<!conmon-)([0-9a-f]{64})(?![0-9a-f])")
 _SERVICE = re.compile(r"([^/:]+\.service)(?=/|$)")
 _MACHINE = re.compile(r"/(machine-[^/]+\.scope)")
 

@@ -30,6 +30,7 @@ SESSION = "0::/user.slice/user-1000.slice/session-3.scope\n"
 LIBVIRT = "0::/machine.slice/machine-qemu\\x2d1\\x2dvm.scope/libvirt/emulator\n"
 MAPS = "55d0-55d1 r-xp 00000000 08:01 1  /usr/bin/x\n7f00-7f01 rw-s 00000000 00:05 12  %s\n"
 NORMAL = "Name:\tx\nCapBnd:\t00000000a80425fb\n"
+CONMON = {"podman": "0::/machine.slice/libpod-conmon-%s.scope\n" % ID, "cri-o": "0::/kubepods.slice/crio-conmon-%s.scope\n" % ID}
 PRIVILEGED = "Name:\tx\nCapBnd:\t000001ffffffffff\n"
 
 
@@ -138,6 +139,13 @@ def test_memory_that_stays_mapped_after_the_handle_is_closed(machine: Machine, r
 def test_container_and_unit(machine: Machine, cgroup: str, container: str, unit: str) -> None:
     machine.process(10, "/dev/rbln0", cgroup=cgroup)
     assert machine.holders() == [Holder("container" if container else "process", 10, "python3", ("rbln0",), container, unit)]
+
+
+@pytest.mark.parametrize("engine", CONMON)
+def test_the_monitor_of_a_container_does_not_hide_it(machine: Machine, engine: str) -> None:
+    machine.process(10, cgroup=CONMON[engine], comm="conmon", dev=["null", "rbln0", "rbln1"], status=PRIVILEGED)
+    machine.process(11, cgroup=PODMAN if engine == "podman" else CRIO, comm="sleep", dev=["null", "rbln0"], status=NORMAL)
+    assert machine.holders() == [Holder("container", 11, "sleep", ("rbln0",), ID)]
 
 
 def test_the_container_that_we_run_in_ourselves_is_none(tmp_path: Path) -> None:
