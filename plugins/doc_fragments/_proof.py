@@ -57,6 +57,11 @@ options:
     type: list
     elements: dict
     default: []
+  no_runtime:
+    description: What a host without a container runtime means, a failed check, a warning, or nothing.
+    type: str
+    choices: [fail, warn, ignore]
+    default: fail
   blocking:
     description:
       - What fails the proof, as severities (V(error), V(warning), V(info)) and names of checks.

@@ -32,7 +32,7 @@ class Context:
 
     wanted: driver_version, firmware_version, library_version (str or None), expected_addresses (list of PCI addresses),
     expected_devices (int or None), node_allocatable (dict, int or None), expected_allocatable (int or None), resource_name,
-    containers_before (list or None).
+    containers_before (list or None), no_runtime (fail, warn or ignore).
     """
 
     profile: VendorProfile

@@ -159,7 +159,10 @@ def runtime_known(context: Context) -> t.Optional[Verdict]:
     if ambiguous:
         return Verdict(False, str(ambiguous.get("reason")), evidence, str(ambiguous.get("next_step") or "Name the runtime."))
     if not evidence["selected"]:
-        return Verdict(False, "no container runtime was found", evidence, "Install one, or name it.")
+        policy = context.wanted.get("no_runtime")
+        if policy == "ignore":
+            return None
+        return Verdict(False, "no container runtime was found", evidence, "Install one, or name it.", WARNING if policy == "warn" else "")
     return Verdict(True, ", ".join(evidence["selected"]), evidence)
 
 

@@ -32,6 +32,7 @@ ARGUMENTS: t.Dict[str, t.Dict[str, t.Any]] = {
     "containers_before": {"type": "list", "elements": "dict", "default": []},
     "blocking": {"type": "list", "elements": "str", "default": ["error"]},
     "unknown_blocks": {"type": "bool", "default": True},
+    "no_runtime": {"type": "str", "choices": ["fail", "warn", "ignore"], "default": "fail"},
     "runtimes": {"type": "list", "elements": "str", "choices": list(NAMES), "default": []},
     "kubelet_endpoint": {"type": "str", "default": ""},
     "cdi": {"type": "dict", "default": {}},
@@ -51,6 +52,7 @@ WANTED = (
     "expected_allocatable",
     "resource_name",
     "containers_before",
+    "no_runtime",
 )
 
 _TYPES: t.Dict[str, t.Tuple[type, ...]] = {
@@ -84,8 +86,8 @@ def complete(given: t.Mapping[str, t.Any], where: str) -> t.Dict[str, t.Any]:
         fits = isinstance(value, _TYPES[wanted]) and (wanted in ("bool", "raw") or not isinstance(value, bool))
         if value is not None and not fits:
             raise NpuError("%s: %s is %r, which is no %s." % (where, key, value, wanted), "Correct the value; quote a version.")
-        for item in value if isinstance(value, list) else []:
-            if "choices" in ARGUMENTS[key] and item not in ARGUMENTS[key]["choices"]:
+        for item in value if isinstance(value, list) else [value]:
+            if value is not None and "choices" in ARGUMENTS[key] and item not in ARGUMENTS[key]["choices"]:
                 raise NpuError("%s: %s holds %r." % (where, key, item), "Use: %s." % ", ".join(ARGUMENTS[key]["choices"]))
     return {key: given.get(key) if given.get(key) is not None else entry.get("default") for key, entry in ARGUMENTS.items()}
 

@@ -83,6 +83,7 @@ def observe_options(wanted: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         "expected_addresses": wanted["rbln_discover_expected_addresses"],
         "timeout": wanted["rbln_discover_timeout"],
         "runtimes": wanted["rbln_container_toolkit_runtimes"],
+        "no_runtime": wanted["rbln_container_toolkit_no_runtime"],
         "cdi": cdi_options(wanted),
         "cdi_path": wanted["rbln_container_toolkit_cdi_path"],
     }

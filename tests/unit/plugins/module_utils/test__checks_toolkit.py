@@ -274,3 +274,13 @@ def test_container_that_did_not_come_back(tmp_path: Path, _id: str) -> None:
     with http_on(tree.real("/run/docker.sock"), answers):
         assert checks(tree, cdi(), running, {"containers_before": before})["containers_are_back"].ok is True
     assert "containers_are_back" not in checks(tree, cdi(), running)
+
+
+@pytest.mark.parametrize("policy, severity", [("fail", "error"), ("warn", "warning"), (None, "error")])
+def test_a_host_without_a_runtime_is_judged_by_the_policy(tmp_path: Path, policy: str | None, severity: str) -> None:
+    record = checks(good(tmp_path), cdi(), NONE, {"no_runtime": policy})["runtime_known"]
+    assert (record.ok, record.severity) == (False, severity)
+
+
+def test_a_host_that_needs_no_runtime_is_not_judged_for_it(tmp_path: Path) -> None:
+    assert "runtime_known" not in checks(good(tmp_path), cdi(), NONE, {"no_runtime": "ignore"})
