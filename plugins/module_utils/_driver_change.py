@@ -142,7 +142,8 @@ class DriverChange:
         if version and not kept and self.request.install:
             self.result["warnings"].append("No copy of driver %s is kept on the host: there is no way back to it." % version)
         loaded = _kmod.loaded_version(self.host, self.profile.module) is not None
-        return {"version": version, "kept": kept, "loaded": loaded, "stamp": stamp, "failed": self.judge.failed() if loaded else []}, sorted(packages)
+        failed = self.judge.failed() if loaded else []
+        return {"version": version, "kept": kept, "loaded": loaded, "stamp": stamp, "held": self.holds.now(), "failed": failed}, sorted(packages)
 
     def _begin(self, old: t.Optional[Record] = None) -> None:
         """Start a journal; `old` is that of an interrupted change, whose debts are taken over. What it had done counts only towards the same end."""
@@ -266,7 +267,7 @@ class DriverChange:
                 0o644,
             )
             forgive(self.host, self.profile, material.version)
-        self.holds.make()
+        self.holds.make(previous)
         if self.disturbs:
             remove_file(self.host, state_path(self.profile, TAINTED))
             self.units.start_services(journal, self.result["warnings"])
@@ -307,7 +308,7 @@ class DriverChange:
                 journal.step("back_start", lambda: self.units.start_daemon(journal))
             if journal.record.get("touched") and previous.get("version"):
                 journal.step("back_validate", lambda: self.judge.prove(previous["version"], previous.get("failed", [])))
-            self.holds.as_before(previous.get("stamp") or {})
+            self.holds.as_before(previous)
             if previous.get("stamp"):
                 write_record(self.host, stamp_path(self.profile), previous["stamp"], 0o644)
             elif journal.record.get("touched"):

@@ -21,11 +21,34 @@ class Holds:
     def __init__(self, host: Host, profile: VendorProfile, request: Request, parts: Parts, warnings: t.List[str]) -> None:
         self.host, self.profile, self.request, self.parts, self.warnings = host, profile, request, parts, warnings
 
-    def make(self) -> None:
-        """Hold the driver's packages and, where asked, the kernel's; only what was not held before is noted as ours."""
+    def now(self) -> t.List[str]:
+        """Names that are held, by whomever; nothing where that cannot be told."""
+        try:
+            return self.parts.manager.held() if self.parts.has_manager else []
+        except NpuError:
+            return []
+
+    def _hold_lost(self, names: t.Iterable[str]) -> None:
+        """Hold again what an installer has let go of, as dpkg does with each package that is given as a file."""
+        held, there = self.parts.manager.held(), vendor_packages(self.host, self.profile)
+        lost = sorted(name for name in set(names) if name not in held and name in there)
+        if lost:
+            self.parts.manager.hold(lost)
+
+    def make(self, previous: Record) -> None:
+        """Hold the driver's packages and, where asked, the kernel's; only what was not held before, as `previous` of the journal says, is noted as ours."""
         path = stamp_path(self.profile)
         stamp = read_record(self.host, path).get()
-        if not self.parts.has_manager or not (self.request.hold_kernel or (self.request.hold and stamp is not None)):
+        if not self.parts.has_manager:
+            return
+        old = previous.get("stamp") or {}
+        users = set(previous.get("held", [])) - {*old.get("held", []), *old.get("held_kernel", [])}
+        if users:
+            try:
+                self._hold_lost(users)
+            except NpuError as exc:
+                self.warnings.append(str(exc))
+        if not (self.request.hold_kernel or (self.request.hold and stamp is not None)):
             return
         if stamp is None:
             # The driver is not ours; what is held for it is noted all the same, so that it can be let go of.
@@ -50,18 +73,17 @@ class Holds:
                 stamp[key] = sorted(set(stamp[key]) - set(new))
                 write_record(self.host, path, stamp, 0o644)
 
-    def as_before(self, stamp: Record) -> None:
-        """As `stamp` of the driver before says: what an installer has let go of is held again, what this change has held is let go of."""
+    def as_before(self, previous: Record) -> None:
+        """As `previous` of the journal says: what an installer has let go of is held again, what this change has held is let go of."""
         if not self.parts.has_manager:
             return
+        stamp = previous.get("stamp") or {}
         now = read_record(self.host, stamp_path(self.profile)).get({})
-        before = [*stamp.get("held", []), *stamp.get("held_kernel", [])]
+        before = [*stamp.get("held", []), *stamp.get("held_kernel", []), *previous.get("held", [])]
         try:
-            held, there = self.parts.manager.held(), vendor_packages(self.host, self.profile)
-            lost = [name for name in stamp.get("held", []) if name not in held and name in there]
+            self._hold_lost([*stamp.get("held", []), *previous.get("held", [])])
+            held = self.parts.manager.held()
             ours = [name for name in [*now.get("held", []), *now.get("held_kernel", [])] if name in held and name not in before]
-            if lost:
-                self.parts.manager.hold(lost)
             if ours:
                 self.parts.manager.unhold(ours)
         except NpuError as exc:

@@ -215,11 +215,13 @@ class Parts:
     # -- the way back
 
     def put_back(self, material: Material, before: t.Collection[str]) -> None:
-        """Install a kept driver again and take away the packages that came after it."""
-        self.install(material)
+        """Take away the packages that came after a kept driver, whose files may be in its way, and install it again."""
+        if self.has_manager:
+            self.manager.repair(self.profile.package_patterns)
         came = sorted(name for name in vendor_packages(self.host, self.profile) if name not in before)
         if came and before and self.has_manager:
             self.manager.apply(remove=came, purge=True, allow_held=True)
+        self.install(material)
 
     def clear_incoming(self) -> None:
         """Take away what was transferred and unpacked; what is kept lies elsewhere."""

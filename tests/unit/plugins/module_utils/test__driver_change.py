@@ -55,7 +55,7 @@ def test_an_upgrade_step_by_step(machine: Machine) -> None:
     result = upgrade(machine, by="jo", prerequisites=[], hold=True)
     assert machine.acts == [
         "stop vllm.service", "stop exporter.service", "stop rbln-smd.service", "unload", "repair", "run 3.4.0", "load", "start rbln-smd.service",
-        "prove 3.4.0", "start exporter.service", "start vllm.service",
+        "prove 3.4.0", "hold rebellions-kmd", "start exporter.service", "start vllm.service",
     ]  # fmt: skip
     assert [step["step"] for step in result["steps"]] == ["stop", "unload", "install", "load", "start", "validate"]
     assert all(isinstance(step["seconds"], float) for step in result["steps"])
@@ -94,7 +94,7 @@ def test_the_journal_says_what_has_begun(machine: Machine) -> None:
     assert machine.record("journal.json") == {
         "id": UTC, "started": UTC, "by": "jo", "direction": "forward", "step": "load", "done": ["stop", "unload", "install"], "touched": True,
         "wanted": {"version": "3.4.0", "source": "runfile", "files": [files[0]["sha256"]], "names": []},
-        "previous": {"version": "3.2.2", "kept": True, "loaded": True, "stamp": machine.record("driver.json"), "failed": []},
+        "previous": {"version": "3.2.2", "kept": True, "loaded": True, "stamp": machine.record("driver.json"), "held": [KMD], "failed": []},
         "before": [KMD], "stopped": [*SERVICES, DAEMON], "reboot": False, "reason": "",
     }  # fmt: skip
     assert mode(machine, STATE + "/journal.json") == 0o600
@@ -188,6 +188,15 @@ def test_what_was_held_before_is_not_ours(machine: Machine) -> None:
     assert machine.held == {KMD, "linux-generic", "linux-image-generic"}
     upgrade(machine, "3.6.0", hold_kernel=["linux-generic", "linux-image-generic"])
     assert machine.record("driver.json")["held_kernel"] == ["linux-image-generic"]
+
+
+@pytest.mark.parametrize("unfit, hold", [(False, True), (False, False), (True, True)])
+def test_a_hold_of_the_users_own_outlives_an_installer(empty: Machine, unfit: bool, hold: bool) -> None:
+    change(empty, source="runfile", version="3.2.2", files=empty.runfile("3.2.2"), hold=False).run()
+    empty.held.add(KMD)
+    empty.unfit.update({"3.4.0"} if unfit else set())
+    upgrade(empty, hold=hold)
+    assert (empty.held, empty.record("driver.json")["held"]) == ({KMD}, [])
 
 
 def test_a_hold_that_cannot_be_had_is_told_and_not_noted(empty: Machine) -> None:
@@ -363,6 +372,8 @@ def test_packages_that_came_are_gone_after_the_way_back(machine: Machine) -> Non
     files = [*machine.debs("3.4.0"), *machine.debs("3.4.0", "rebellions-tools")]
     result = upgrade(machine, source="package", files=files)
     assert (result["outcome"], machine.packages) == ("rolled_back", {KMD: "3.2.2"})
+    # First, since their files may be in the way.
+    assert machine.acts.index("apply -rebellions-tools") < machine.acts.index("run 3.2.2", machine.acts.index("unload"))
 
 
 def test_a_removal_that_would_take_more_than_the_driver_is_refused(empty: Machine) -> None:
