@@ -20,7 +20,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import
 PREFIX = "rbln"
 EXTRA = "rbln_preflight_support_matrix_extra"
 # A registered result is printed with -v; the roles read these from their variables.
-SECRETS = ("rbln_driver_mok_password",)
+SECRETS = ("rbln_driver_mok_password", "rbln_driver_http_proxy", "rbln_driver_https_proxy")
 
 
 def _problem_text(problem: t.Mapping[str, t.Any]) -> str:

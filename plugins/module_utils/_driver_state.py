@@ -79,7 +79,7 @@ def forgive(host: Host, profile: VendorProfile, version: str) -> None:
 def describe_state(host: Host, profile: VendorProfile) -> t.Tuple[Record, t.Dict[str, Probe]]:
     """The part `driver.state` of the facts, and the probes of what could not be read.
 
-    {change: {version, previous, step, direction, started}|None, tainted: {version, reason, time}|None, refused: [...], stamp: {...}|None}
+    {change: {version, previous, step, direction, started, reboot, touched}|None, tainted: {version, reason, time}|None, refused: [...], stamp: {...}|None}
     A journal that is there and cannot be read is a change of which nothing is known.
     """
     probes: t.Dict[str, Probe] = {}
@@ -100,9 +100,10 @@ def describe_state(host: Host, profile: VendorProfile) -> t.Tuple[Record, t.Dict
             "direction": journal.get("direction"),
             "started": journal.get("started"),
             "reboot": bool(journal.get("reboot")),
+            "touched": bool(journal.get("touched", True)),
         }
     elif probes.get("driver_journal") is not None and probes["driver_journal"].state == FAILED:
-        change = {"version": None, "previous": None, "step": None, "direction": None, "started": None, "reboot": False}
+        change = {"version": None, "previous": None, "step": None, "direction": None, "started": None, "reboot": False, "touched": True}
     return {
         "change": change,
         "tainted": read("driver_tainted", state_path(profile, TAINTED)),

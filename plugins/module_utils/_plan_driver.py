@@ -190,11 +190,12 @@ def _source_is_given(draft: Draft, now: _Situation, files: t.Sequence[Data]) -> 
             "Name the driver packages, or give their files with SHA-256.",
         )
         return False
-    if any("@" in file["src"].partition("://")[2].partition("/")[0] for file in files):
+    addresses = [file["src"] for file in files] + [file.get("signature", "") for file in files] + [str(now.get("repository").get("url", ""))]
+    if any("@" in address.partition("://")[2].partition("/")[0] for address in addresses):
         draft.stop(
             "driver_source_with_password",
             "The address of the driver holds a name or a password, which would reach logs.",
-            "Put them into ~/.netrc of the controller.",
+            "Put them into ~/.netrc of the controller; for a repository, into auth.conf.d of the host.",
         )
         return False
     bare = [file["src"] for file in files if not file["sha256"]]
@@ -215,6 +216,14 @@ def plan_driver(draft: Draft, wanted: Data, facts: Data, prefix: str) -> bool:
             draft.caution("no_driver_needed", "Every NPU is given to virtual machines, so no driver is installed.", severity=INFO)
         return False
     now = _Situation(wanted, facts, prefix)
+    if now.get("versions") and not now.version:
+        draft.stop(
+            "driver_version_of_family_missing",
+            "%s_driver_versions has no version for the family of this host's NPUs: %s."
+            % (prefix, ", ".join(sorted({str(npu["family"] or npu["product"]) for npu in facts["npus"]}))),
+            "Add it; the names are as in the facts. The map has %s." % ", ".join(sorted(now.get("versions"))),
+        )
+        return False
     if now.get("state") == "absent":
         draft.stop(
             "driver_not_wanted",
@@ -234,8 +243,12 @@ def plan_driver(draft: Draft, wanted: Data, facts: Data, prefix: str) -> bool:
         return False
     if now.change is None and now.fits and not now.tainted and now.driver["installed_via"] != "container":
         return _reload(draft, now)
-    sha256 = now.get("runfile_sha256") or now.get("runfile_digests").get(now.version) or ""
-    refused = _refused(facts, now.version, sha256)
+    if now.change and now.fits and not now.change["touched"]:
+        # Nothing had been replaced, and what is on the disk is what is wanted: only what was stopped is owed.
+        _recover(draft, now, now.present)
+        return True
+    files = driver_files(wanted, facts, prefix)
+    refused = _refused(facts, now.version, files[0]["sha256"] if len(files) == 1 else "")
     if refused and not now.get("retry") and not (now.fits and now.change is None):
         detail = "Driver %s failed its validation on this host at %s: %s" % (now.version, refused.get("time"), str(refused.get("reason"))[:300])
         step = "Want another version, or set %s_driver_retry: true to try this one again." % prefix
@@ -246,7 +259,7 @@ def plan_driver(draft: Draft, wanted: Data, facts: Data, prefix: str) -> bool:
             return True
         draft.stop("driver_failed_before", detail, step)
         return False
-    if not _may_replace(draft, now) or not _source_is_given(draft, now, driver_files(wanted, facts, prefix)):
+    if not _may_replace(draft, now) or not _source_is_given(draft, now, files):
         return False
     if now.change:
         reason = "A change of the driver was interrupted at %s." % (now.change["step"] or "an unknown step")

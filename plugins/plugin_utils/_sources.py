@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 import re
@@ -73,8 +74,11 @@ class Finder:
     def fetch(self, address: str, place: str, sha256: str = "") -> str:
         """Fetch to `place` in the cache unless it is there already, while other hosts of the run wait; NpuError when it cannot be had."""
         path = os.path.join(os.path.expanduser(self.cache), place)
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        descriptor = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            descriptor = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as exc:
+            raise NpuError("%s cannot be used on the controller: %s." % (os.path.dirname(path), exc.strerror), "Give another directory for the cache.") from exc
         try:
             take_lock(descriptor, path, LOCK_WAIT, "another run fetches it")
             if sha256 and os.path.exists(path):
@@ -117,7 +121,20 @@ class Finder:
         if not shutil.which("gpg"):
             raise NpuError("The controller has no gpg to verify a signature with.", "Install gnupg on the controller.")
         if is_address(signature):
-            signature = self.fetch(signature, posixpath.join(sha256, posixpath.basename(urlsplit(signature).path)))
+            # A name of its own: a signature may be called like the file it signs.
+            place = posixpath.join(sha256, posixpath.basename(urlsplit(signature).path) + ".signature")
+            kept = os.path.join(os.path.expanduser(self.cache), place)
+            if os.path.exists(kept):
+                try:
+                    self._verify_by(kept, path)
+                    return
+                except NpuError:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(kept)
+            signature = self.fetch(signature, place)
+        self._verify_by(signature, path)
+
+    def _verify_by(self, signature: str, path: str) -> None:
         with tempfile.TemporaryDirectory() as home:
             command = ["gpg", "--homedir", home, "--batch", "--no-tty", "--quiet"]
             known = subprocess.run([*command, "--import", os.path.expanduser(self.keyring)], capture_output=True, text=True, check=False)

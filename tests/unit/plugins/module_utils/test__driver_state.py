@@ -103,7 +103,7 @@ def test_refusals_that_cannot_be_read_stand_in_nobodys_way(host: Host, text: str
 
 # -- the part of the facts
 
-UNKNOWN = {"version": None, "previous": None, "step": None, "direction": None, "started": None, "reboot": False}
+UNKNOWN = {"version": None, "previous": None, "step": None, "direction": None, "started": None, "reboot": False, "touched": True}
 
 
 def test_nothing_is_noted_on_a_new_host(host: Host) -> None:
@@ -114,8 +114,9 @@ def test_nothing_is_noted_on_a_new_host(host: Host) -> None:
     "text, change, probe",
     [
         (
-            '{"wanted": {"version": "3.4.0"}, "previous": {"version": "3.2.2"}, "step": "install", "direction": "back", "started": "%s", "reboot": 1}' % TIME,
-            {"version": "3.4.0", "previous": "3.2.2", "step": "install", "direction": "back", "started": TIME, "reboot": True},
+            '{"wanted": {"version": "3.4.0"}, "previous": {"version": "3.2.2"}, "step": "install", "direction": "back", "started": "%s", "reboot": 1, "touched": false}'
+            % TIME,
+            {"version": "3.4.0", "previous": "3.2.2", "step": "install", "direction": "back", "started": TIME, "reboot": True, "touched": False},
             "value",
         ),
         ('{"wanted": null, "previous": null}', UNKNOWN, "value"),

@@ -22,7 +22,7 @@ SHARED = {"rbln_driver_ca_cert": "", "rbln_driver_http_proxy": "", "rbln_driver_
 TIME = "2026-01-31T12:00:00Z"
 NONE = {"installed_via": "none", "version_on_disk": None, "version_loaded": None, "loaded": False}
 BROKEN = {"installed_via": "deb", "version_on_disk": None, "version_loaded": None, "loaded": False}
-CHANGE = {"version": "3.4.0", "previous": "3.2.2", "step": "install", "direction": "forward", "started": TIME, "reboot": False}
+CHANGE = {"version": "3.4.0", "previous": "3.2.2", "step": "install", "direction": "forward", "started": TIME, "reboot": False, "touched": True}
 REFUSED = {"version": "3.4.0", "sha256": SHA, "reason": "card 0 is in FAULT", "time": TIME}
 
 Data = t.Dict[str, t.Any]
@@ -420,6 +420,22 @@ def test_a_version_that_failed_once_and_works_now_is_in_nobodys_way() -> None:
 def test_an_interrupted_change_is_finished_although_nobody_allowed_a_replacement(driver: Data, source: str) -> None:
     pending, draft = draw({**NEW, "source": source}, facts(driver, change=CHANGE))
     assert (pending, said(draft)) == (True, (INSTALL, [], []))
+
+
+def test_a_change_that_replaced_nothing_only_owes_what_it_stopped() -> None:
+    pending, draft = draw({"source": "runfile", "version": "3.2.2"}, facts(change={**CHANGE, "touched": False}))
+    assert (pending, [step.id for step in draft.steps]) == (True, ["driver.recover"])
+
+
+def test_a_map_of_versions_without_the_family_of_the_host_stops() -> None:
+    pending, draft = draw({**NEW, "version": "", "versions": {"atom": "3.4.0"}}, facts())
+    assert (pending, [stop.code for stop in draft.stops]) == (False, ["driver_version_of_family_missing"])
+
+
+@pytest.mark.parametrize("raw", [{"repository": {"url": "https://u:p@example.com/apt"}}, {"runfile_signature": "https://u:p@example.com/x.asc"}])
+def test_a_password_in_any_address_stops(raw: Data) -> None:
+    draft = draw({**NEW, **raw}, facts(NONE))[1]
+    assert [stop.code for stop in draft.stops] == ["driver_source_with_password"]
 
 
 def test_an_interrupted_change_is_finished_although_the_version_on_disk_is_right() -> None:
