@@ -114,7 +114,8 @@ def test_nothing_is_noted_on_a_new_host(host: Host) -> None:
     "text, change, probe",
     [
         (
-            '{"wanted": {"version": "3.4.0"}, "previous": {"version": "3.2.2"}, "step": "install", "direction": "back", "started": "%s", "reboot": 1, "touched": false}'
+            '{"wanted": {"version": "3.4.0"}, "previous": {"version": "3.2.2"},'
+            ' "step": "install", "direction": "back", "started": "%s", "reboot": 1, "touched": false}'
             % TIME,
             {"version": "3.4.0", "previous": "3.2.2", "step": "install", "direction": "back", "started": TIME, "reboot": True, "touched": False},
             "value",
