@@ -48,7 +48,7 @@ class Holds:
                 self._hold_lost(users)
             except NpuError as exc:
                 self.warnings.append(str(exc))
-        if not (self.request.hold_kernel or (self.request.hold and stamp is not None)):
+        if stamp is None and not self.request.hold_kernel:
             return
         if stamp is None:
             # The driver is not ours; what is held for it is noted all the same, so that it can be let go of.
@@ -58,12 +58,16 @@ class Holds:
         except NpuError as exc:
             self.warnings.append(str(exc))
             return
+        if not self.request.hold:
+            self._let_go(stamp, held)
         names = [item["name"] for item in stamp.get("packages", [])] if self.request.hold else []
         for key, wanted in (("held", names), ("held_kernel", list(self.request.hold_kernel))):
             new = [name for name in wanted if name not in held]
-            if wanted:
-                # Noted first: a hold that nobody knows of would stay for ever.
-                stamp[key] = sorted((set(stamp.get(key, [])) & set(wanted)) | set(new))
+            # Only what is missing is asked for: what is ours already and still held stays noted, or it would stay held for ever.
+            noted = sorted((set(stamp.get(key, [])) & held) | set(new))
+            if noted != stamp.get(key, []):
+                # Noted first: a hold that nobody knows of would stay for ever too.
+                stamp[key] = noted
                 write_record(self.host, path, stamp, 0o644)
             try:
                 if new:
@@ -72,6 +76,16 @@ class Holds:
                 self.warnings.append(str(exc))
                 stamp[key] = sorted(set(stamp[key]) - set(new))
                 write_record(self.host, path, stamp, 0o644)
+
+    def _let_go(self, stamp: Record, held: t.Set[str]) -> None:
+        """Let go of the driver's packages that are ours and still held; `held` is brought up to date, and so is the stamp by who calls."""
+        ours = [name for name in stamp.get("held", []) if name in held]
+        try:
+            if ours:
+                self.parts.manager.unhold(ours)
+                held.difference_update(ours)
+        except NpuError as exc:
+            self.warnings.append(str(exc))
 
     def as_before(self, previous: Record) -> None:
         """As `previous` of the journal says: what an installer has let go of is held again, what this change has held is let go of."""
