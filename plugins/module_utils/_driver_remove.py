@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Take everything of the driver off a host and prove it: packages, DKMS trees, modules, units, rules, holds, notes."""
+"""Take everything of the driver off a host and prove it: packages, DKMS trees, modules, libraries, units, rules, holds, notes."""
 
 from __future__ import annotations
 
@@ -11,70 +11,78 @@ import typing as t
 
 from . import _kmod
 from ._driver import read_dkms
-from ._driver_change import RESTORED, DriverChange
-from ._driver_parts import material_of, vendor_packages
+from ._driver_change import LEFT_STOPPED, RESTORED, DriverChange
+from ._driver_parts import Material, material_of, vendor_packages
+from ._driver_request import RUNFILE
+from ._driver_residue import notes, residue
 from ._driver_state import Record, read_record, stamp_path
-from ._files import explain, remove_file
-from ._host import ABSENT, Host
+from ._files import explain, remove_empty_directory, remove_file
 from ._model import NpuError
-from ._vendor import VendorProfile
+from ._runfile import verified
 
 REMOVED = "removed"
 UNFINISHED = "unfinished"
-MODULE_DIRS = ("updates", "updates/dkms", "extra", "weak-updates", "kernel/drivers/accel")
-
-
-def residue(host: Host, profile: VendorProfile) -> t.List[str]:
-    """Host paths of the driver's files in the places of `profile.residue` and below /lib/modules, /usr/src and DKMS's tree."""
-    found: t.List[str] = []
-    merged = host.readlink("/lib").ok
-    for directory, pattern in profile.residue:
-        if not (merged and directory.startswith("/lib/")):
-            found += host.glob(directory, pattern)
-    for kernel in host.listdir("/lib/modules").get([]):
-        for folder in MODULE_DIRS:
-            found += host.glob("/lib/modules/%s/%s" % (kernel, folder), profile.module + ".ko*")
-    for name in (profile.module, *profile.driver_packages):
-        found += host.glob("/var/lib/dkms", name) + host.glob("/usr/src", name + "-[0-9]*")
-    return sorted(set(found))
-
-
-def owned(host: Host, paths: t.Sequence[str]) -> t.Set[str]:
-    """Those of `paths` that an installed package owns: they are not ours to delete."""
-    found = set()
-    for path in paths:
-        for query in (["dpkg", "-S", path], ["rpm", "-qf", path]):
-            done = host.run(query, 30.0)
-            if done.ok and done.value.rc == 0:
-                found.add(path)
-    return found
 
 
 class DriverRemoval(DriverChange):
-    """As DriverChange, towards no driver. There is no way back: what fails is told, and the next run goes on."""
+    """As DriverChange, towards no driver. There is no way back: what fails is told, and the next run goes on.
+
+    With `notes_only` the driver is not ours and stays: an interrupted change of it is undone, and holds and notes are taken away.
+    """
 
     def foresee(self) -> Record:
-        self.result["in_use"] = self.units.holders()
-        self.result["left"] = self._left()
-        self.result["changed"] = bool(self.result["left"])
+        self.result["in_use"] = [] if self.request.notes_only else self.units.holders()
+        self.result["changed"] = bool(self._see())
         return self.result
 
     def run(self) -> Record:
+        # Looked at before the lock, which makes a directory: a clean host stays clean.
+        if not self._see():
+            return self._finish()
+        if self.request.look:
+            if not self.request.notes_only:
+                self._refuse()
+            return self._finish()
         with self.journal.locked():
-            self.result["left"] = self._left()
-            old = self.journal.interrupted()
-            if not self.result["left"] and old is None:
-                return self._finish()
-            if self.parts.has_manager and not self.parts.manager.unfinished():
-                self.parts.removable()
-            self.units.refuse_or_wait(self.result)
-            self._take_over(old) if old is not None else self._begin()
-            self.result["changed"] = True
             try:
-                self._remove()
-            except NpuError as exc:
-                self.result.update(outcome=UNFINISHED, reason=str(exc))
+                self._run()
+            finally:
+                remove_empty_directory(self.host, self.profile.runfile_stamp_dir)
         return self._finish()
+
+    def _run(self) -> None:
+        old = self.journal.interrupted()
+        if self.request.notes_only and old is not None:
+            self._take_over(old)
+            self._back("A change was interrupted.", None)
+            if self.result["outcome"] == LEFT_STOPPED:
+                return
+            self.result["reason"], old = "", None
+        driver = self._driver()
+        if driver:
+            self._refuse()
+        self.result["changed"] = True
+        if old is not None:
+            self._take_over(old)
+        elif driver:
+            self._begin()
+        try:
+            if driver or old is not None:
+                self._remove()
+            else:
+                self._unhold()
+                self._forget()
+        except NpuError as exc:
+            self.result.update(outcome=UNFINISHED, reason=str(exc))
+
+    def _refuse(self) -> None:
+        """NpuError, with nothing changed, when more would go with the driver, when it is in use, or when its installer is not what it should be."""
+        if self.parts.has_manager and not self.parts.manager.unfinished():
+            self.parts.removable()
+        for item in self.request.files:
+            if not verified(item["path"], item["sha256"]):
+                raise NpuError("%s is not there with the SHA-256 %s." % (item["path"], item["sha256"]), "Transfer it again; nothing was changed.")
+        self.units.refuse_or_wait(self.result)
 
     def _remove(self) -> None:
         journal = self.journal
@@ -82,45 +90,67 @@ class DriverRemoval(DriverChange):
             journal.step("stop", lambda: self.units.stop(journal))
             journal.step("unload", lambda: _kmod.unload(self.host, self.profile.module, self.request.load_timeout))
         except NpuError as exc:
+            if journal.record.get("touched"):
+                raise
             # Nothing is removed yet, so the host goes on as before.
             self.units.start_daemon(journal)
             self.units.start_services(journal, self.result["warnings"])
             journal.end()
             self.result.update(outcome=RESTORED, reason=str(exc))
             return
+        # From here on the way back is to install again.
+        journal.save(touched=True)
         journal.step("remove", self._remove_driver)
         journal.step("files", self._remove_files)
         self.units.start_services(journal, self.result["warnings"])
         journal.end()
-        self._remove_state()
-        self.result["left"] = self._left()
-        self.result["outcome"] = REMOVED
-        if self.result["left"]:
-            self.result["reason"] = "Something is left on the host: %s." % ", ".join(self.result["left"])
+        self._forget()
 
     def _finish(self) -> Record:
         self.result["failed"] = bool(self.result["reason"])
         return self.result
 
-    def _left(self) -> t.List[str]:
+    # -- what is there
+
+    def _see(self) -> t.List[str]:
+        """What is left on the host; noted in the result, with whether an installer is wanted for it."""
+        driver = self._driver()
+        self.result["left"] = driver + notes(self.host, self.profile)
+        self.result["installer"] = bool(driver and self.request.uninstall and self._kept() is None)
+        return list(self.result["left"])
+
+    def _driver(self) -> t.List[str]:
+        if self.request.notes_only:
+            return []
         packages = sorted(vendor_packages(self.host, self.profile)) if self.parts.has_manager else []
         loaded = [self.profile.module + " (loaded)"] if _kmod.loaded_version(self.host, self.profile.module) is not None else []
-        noted = [self.profile.runfile_stamp_dir] if self.host.stat(stamp_path(self.profile)).state != ABSENT else []
-        return packages + loaded + residue(self.host, self.profile) + noted
+        return packages + loaded + residue(self.host, self.profile)
+
+    def _kept(self) -> t.Optional[Material]:
+        """The kept installer of the driver that is here, or was before an interrupted removal."""
+        stamp = read_record(self.host, stamp_path(self.profile)).get()
+        before = self.journal.record or read_record(self.host, self.journal.path).get({})
+        kept = self.parts.kept((before.get("previous") or {}).get("version") or self.units.present_version(stamp))
+        return material_of(kept) if kept is not None and kept.source == RUNFILE else None
+
+    # -- acts
+
+    def _unhold(self) -> None:
+        """Let go of what is held by us, as far as it still is."""
+        stamp = read_record(self.host, stamp_path(self.profile)).get({})
+        ours = [*stamp.get("held", []), *stamp.get("held_kernel", [])]
+        if ours and self.parts.has_manager:
+            held = self.parts.manager.held()
+            if [name for name in ours if name in held]:
+                self.parts.manager.unhold([name for name in ours if name in held])
 
     def _remove_driver(self) -> None:
-        stamp = read_record(self.host, stamp_path(self.profile)).get({})
-        version = self.journal.record["previous"].get("version")
-        kept = self.parts.kept(version)
-        material = material_of(kept) if kept is not None else None
-        if material is None and self.request.files and self.request.uninstall:
-            material = self.parts.material()[0]
-        elif material is not None and self.request.uninstall:
-            material.uninstall = self.request.uninstall
-        if self.parts.has_manager:
-            holds = [name for name in [*stamp.get("held", []), *stamp.get("held_kernel", [])] if name in self.parts.manager.held()]
-            if holds:
-                self.parts.manager.unhold(holds)
+        material = self._kept()
+        if material is not None:
+            material.uninstall = self.request.uninstall or material.uninstall
+        elif self.request.files and self.request.uninstall:
+            material = Material(RUNFILE, self.request.version, [dict(item) for item in self.request.files], (), self.request.uninstall)
+        self._unhold()
         self.result["packages"] = self.parts.remove(material)
         dkms, _probe = read_dkms(self.host, (self.profile.module, *self.profile.driver_packages))
         for module, number in sorted({(row["module"], row["version"]) for row in dkms}):
@@ -130,25 +160,31 @@ class DriverRemoval(DriverChange):
 
     def _remove_files(self) -> None:
         found = residue(self.host, self.profile)
-        kernels = set()
-        for path in [item for item in found if item not in owned(self.host, found)]:
-            if path.startswith("/lib/modules/"):
-                kernels.add(path.split("/")[3])
-            real = self.host.real(path)
-            try:
-                if os.path.isdir(real) and not os.path.islink(real):
-                    shutil.rmtree(real)
-                else:
-                    remove_file(self.host, path)
-            except OSError as exc:
-                raise explain(exc, path, "removed") from exc
-        for kernel in sorted(kernels):
+        for path in found:
+            self._delete(path)
+        for kernel in sorted({path.split("/")[3] for path in found if path.startswith("/lib/modules/")}):
             self.host.run(["depmod", "-a", kernel], 120.0)
+        if any(".so" in os.path.basename(path) for path in found):
+            self.host.run(["ldconfig"], 120.0)
         for act in (["systemctl", "daemon-reload"], ["udevadm", "control", "--reload"]):
             self.host.run(act, 60.0)
 
-    def _remove_state(self) -> None:
-        """The directory of notes goes last, with everything in it: only what is not there can be asked for again."""
-        shutil.rmtree(self.host.real(self.profile.runfile_stamp_dir), ignore_errors=True)
-        if self.host.exists(self.profile.runfile_stamp_dir):
-            raise NpuError("%s cannot be removed." % self.profile.runfile_stamp_dir, "See what is in it and run again.")
+    def _delete(self, path: str) -> None:
+        real = self.host.real(path)
+        try:
+            if os.path.isdir(real) and not os.path.islink(real):
+                shutil.rmtree(real)
+            else:
+                remove_file(self.host, path)
+        except OSError as exc:
+            raise explain(exc, path, "removed") from exc
+
+    def _forget(self) -> None:
+        """Notes and kept installers go last: only what is not there can be asked for again. Keys and a bundle in the same directory stay."""
+        for path in notes(self.host, self.profile):
+            if path != self.profile.runfile_stamp_dir:
+                self._delete(path)
+        remove_empty_directory(self.host, self.profile.runfile_stamp_dir)
+        self.result["outcome"] = REMOVED
+        if self._see():
+            self.result["reason"] = "Something is left on the host: %s." % ", ".join(self.result["left"])

@@ -52,6 +52,8 @@ ARGUMENTS: t.Dict[str, t.Dict[str, t.Any]] = {
     "firmware": {"type": "path", "default": ""},
     "bundle": {"type": "path", "default": ""},
     "by": {"type": "str", "default": ""},
+    "look": {"type": "bool", "default": False},
+    "notes_only": {"type": "bool", "default": False},
 }
 
 
@@ -88,6 +90,8 @@ class Request:
     firmware: str = ""
     bundle: str = ""
     by: str = ""
+    look: bool = False
+    notes_only: bool = False
 
     @classmethod
     def read(cls, params: t.Mapping[str, t.Any]) -> "Request":

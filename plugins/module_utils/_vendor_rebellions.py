@@ -131,21 +131,28 @@ def parse_smi(text: str) -> dict[str, t.Any]:
     return {"kmd_version": _text(data.get("KMD_version")), "devices": devices, "contexts": contexts}
 
 
-# Where an installer leaves what no package owns: (directory, pattern). The names of its rules and load files are not public.
-RESIDUE: t.Tuple[t.Tuple[str, str], ...] = tuple(
-    (directory + "/" + folder, pattern)
-    for directory in ("/etc", "/usr/lib", "/lib")
-    for folder, patterns in (
-        ("udev/rules.d", ("[0-9][0-9]-rbln.rules", "[0-9][0-9]-rbln-[!h]*.rules", "[0-9][0-9]-rebellions*.rules")),
-        ("modprobe.d", ("*rbln*.conf", "rebellions.conf")),
-        ("modules-load.d", ("*rbln*.conf", "rebellions.conf")),
-        ("systemd/system", ("rbln-smd.service", "rbln_daemon.service")),
-    )
-    for pattern in patterns
-) + tuple(
-    (directory, name)
-    for directory in ("/usr/bin", "/usr/local/bin")
-    for name in ("rbln-smi", "rbln-stat", "rbln-smd", "rbln-smdi", "rbln-flash", "rbln-bios", "rbln-vs", "rblnBandwidthLatencyTest")
+PLUGIN_DIRS = ("/usr/lib64/libibverbs", "/usr/lib/x86_64-linux-gnu/libibverbs")
+# Where an installer leaves what no package owns: (directory, pattern). The names of its rules and load files are not public. In /etc, where a site
+# writes too, only plain names count; what a site has named after itself is its own.
+_CONF = ("rbln.conf", "[0-9][0-9]-rbln.conf", "rebellions.conf", "[0-9][0-9]-rebellions.conf")
+RESIDUE: t.Tuple[t.Tuple[str, str], ...] = (
+    *(
+        (directory + "/" + folder, pattern)
+        for directory, conf in (("/etc", _CONF), ("/usr/lib", (*_CONF, "rbln-*.conf")), ("/lib", (*_CONF, "rbln-*.conf")))
+        for folder, patterns in (
+            ("udev/rules.d", ("[0-9][0-9]-rbln.rules", "[0-9][0-9]-rbln-[!h]*.rules", "[0-9][0-9]-rebellions*.rules")),
+            ("modprobe.d", conf),
+            ("modules-load.d", conf),
+            ("systemd/system", ("rbln-smd.service", "rbln_daemon.service")),
+        )
+        for pattern in patterns
+    ),
+    *(
+        (directory, name)
+        for directory in ("/usr/bin", "/usr/local/bin")
+        for name in ("rbln-smi", "rbln-stat", "rbln-smd", "rbln-smdi", "rbln-flash", "rbln-bios", "rbln-vs", "rblnBandwidthLatencyTest")
+    ),
+    *((directory, "librbln*.so*") for directory in PLUGIN_DIRS),
 )
 
 
@@ -173,7 +180,7 @@ PROFILE = VendorProfile(
     library_patterns=("librbln-*.so*",),
     library_version_names=("librbln-ccl.so", "librbln-thunk.so"),
     library_version_marker=b"rbln version: ",
-    plugin_dirs=("/usr/lib64/libibverbs", "/usr/lib/x86_64-linux-gnu/libibverbs"),
+    plugin_dirs=PLUGIN_DIRS,
     hook_path="/usr/local/bin/rbln-cdi-hook",
     hook_env_prefix="RBLN_CDI_HOOK_",
     cdi_kind="rebellions.ai/npu",

@@ -62,7 +62,9 @@ options:
     elements: str
     default: []
   uninstall:
-    description: Arguments with which the installer removes what it has installed. Without them the vendor's packages are purged.
+    description:
+      - Arguments with which the installer removes what it has installed. Without them the vendor's packages are purged.
+      - With O(state=absent) the installer is the kept one of the version that is there, else the one of O(files).
     type: list
     elements: str
     default: []
@@ -160,6 +162,16 @@ options:
     description: Who asks, for the note of provenance.
     type: str
     default: ""
+  look:
+    description: With O(state=absent), only look whether the driver can be removed. Refuses, or waits for users of the NPUs, as the removal would.
+    type: bool
+    default: false
+  notes_only:
+    description:
+      - With O(state=absent), leave the driver and take away what was noted about it and held for it. For a driver that somebody else has installed.
+      - A change that was interrupted is undone first.
+    type: bool
+    default: false
   fail:
     description: Fail when the change fails or is refused. V(false) tells it in RV(error) alone, for a caller that has something to do first.
     type: bool
@@ -278,6 +290,10 @@ left:
   description: What of the driver is still on the host.
   type: list
   elements: str
+  returned: with O(state=absent)
+installer:
+  description: Whether an installer in O(files) is of use, because O(uninstall) is given and no copy of the installer is kept on the host.
+  type: bool
   returned: with O(state=absent)
 """
 

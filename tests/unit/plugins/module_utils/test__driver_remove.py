@@ -9,15 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.rebellions.npu.plugins.module_utils._driver_remove import DriverRemoval, owned, residue
-from ansible_collections.rebellions.npu.plugins.module_utils._host import VALUE, Completed, Host, Probe
+from ansible_collections.rebellions.npu.plugins.module_utils._driver_remove import DriverRemoval
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._package_manager import Change
-from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
 from ansible_collections.rebellions.npu.tests.unit.fixtures.driver_machine import (
     AFTER, BEFORE, DAEMON, ERROR, KMD, MODULE, SERVICES, STATE, Killed, Machine, change, having, memory,
 )  # fmt: skip
-from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import KERNEL, Tree
+from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import KERNEL
 
 LEFT = ["/etc/modules-load.d/rbln.conf", "/etc/udev/rules.d/70-rbln.rules", "/usr/bin/rbln-smi"]
 
@@ -44,40 +42,6 @@ def assert_gone(machine: Machine) -> None:
     assert (machine.loaded, machine.on_disk, machine.packages, machine.held) == (None, None, {}, set())
     assert not machine.tree.real(STATE).exists()
     assert not [path for path in LEFT if machine.tree.real(path).exists()]
-
-
-# -- what counts as left
-
-
-def test_residue_is_found_by_name_only(tmp_path: Path) -> None:
-    tree = Tree(tmp_path)
-    ours = [
-        "/etc/udev/rules.d/70-rbln.rules", "/etc/udev/rules.d/71-rbln-smd.rules", "/usr/lib/udev/rules.d/60-rebellions.rules", "/etc/modprobe.d/rbln.conf",
-        "/etc/modules-load.d/rebellions.conf", "/usr/lib/systemd/system/rbln-smd.service", "/usr/local/bin/rbln-stat",
-        "/lib/modules/%s/updates/dkms/rebellions.ko.zst" % KERNEL, "/lib/modules/5.15/extra/rebellions.ko", "/usr/src/rebellions-3.4.0/Makefile",
-        "/var/lib/dkms/rebellions/3.4.0/x",
-    ]  # fmt: skip
-    others = [
-        "/etc/udev/rules.d/70-rbln-host.rules", "/etc/udev/rules.d/99-other.rules", "/etc/modprobe.d/nouveau.conf", "/usr/bin/rbln-ctk",
-        "/lib/modules/%s/updates/dkms/nvidia.ko" % KERNEL, "/usr/src/rebellions-tools/x", "/var/lib/dkms/nvidia/x", "/usr/src/linux-headers-6.8/x",
-    ]  # fmt: skip
-    for path in ours + others:
-        tree.write(path, "x")
-    expected = [path for path in ours if not path.startswith(("/usr/src", "/var/lib/dkms"))] + ["/usr/src/rebellions-3.4.0", "/var/lib/dkms/rebellions"]
-    assert residue(tree.host(), PROFILE) == sorted(expected)
-
-
-def test_a_file_below_lib_is_found_once_where_lib_is_a_link(tmp_path: Path) -> None:
-    tree = Tree(tmp_path).write("/usr/lib/udev/rules.d/70-rbln.rules", "x").link("/lib", "usr/lib")
-    assert residue(tree.host(), PROFILE) == ["/usr/lib/udev/rules.d/70-rbln.rules"]
-
-
-def test_what_a_package_owns_is_asked_of_both_package_managers() -> None:
-    def run(argv: t.Sequence[str], timeout: float, env: t.Any) -> Probe:
-        known = {"dpkg": "/a", "rpm": "/b"}
-        return Probe(VALUE, Completed(0 if argv[-1] == known[argv[0]] else 1, "", "")) if argv[-1] != "/none" else Probe("absent")
-
-    assert owned(Host("/nowhere", run), ["/a", "/b", "/c", "/none"]) == {"/a", "/b"}
 
 
 # -- removing
@@ -141,17 +105,147 @@ def test_modules_of_every_kernel_go_and_their_lists_are_made_anew(base: Path) ->
     assert ["systemctl", "daemon-reload"] in machine.asked and ["udevadm", "control", "--reload"] in machine.asked
 
 
-def test_what_a_package_owns_stays_and_is_named(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_package_of_somebody_else_owns_stays_and_does_not_count(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = filled(base)
     plain = machine._run
 
     def run(argv: t.List[str], pass_fds: t.Sequence[int]) -> t.Tuple[int, str, str]:
-        return (0, "other: /usr/bin/rbln-smi", "") if argv == ["dpkg", "-S", "/usr/bin/rbln-smi"] else plain(argv, pass_fds)
+        return (1, "other: /usr/bin/rbln-smi\n", "") if argv[:2] == ["dpkg", "-S"] else plain(argv, pass_fds)
 
     monkeypatch.setattr(machine, "_run", run)
     result = remove(machine)
-    assert (result["failed"], result["left"], result["reason"]) == (True, ["/usr/bin/rbln-smi"], "Something is left on the host: /usr/bin/rbln-smi.")
+    assert (result["outcome"], result["failed"], result["left"]) == ("removed", False, [])
     assert machine.tree.real("/usr/bin/rbln-smi").exists() and not machine.tree.real("/etc/udev/rules.d/70-rbln.rules").exists()
+
+
+def test_libraries_go_and_the_cache_of_the_loader_is_made_anew(base: Path) -> None:
+    machine = filled(base)
+    machine.tree.write("/usr/lib/x86_64-linux-gnu/librbln-ccl.so.3.2.2", "x").link("/usr/lib/x86_64-linux-gnu/librbln-ccl.so", "librbln-ccl.so.3.2.2")
+    machine.tree.write("/usr/lib64/libibverbs/librbln-rdmav34.so", "x")
+    remove(machine)
+    assert list(machine.tree.real("/usr/lib/x86_64-linux-gnu").iterdir()) + list(machine.tree.real("/usr/lib64/libibverbs").iterdir()) == []
+    assert ["ldconfig"] in machine.asked
+
+
+# -- notes
+
+
+def test_a_clean_host_stays_clean(base: Path) -> None:
+    machine = Machine(base / "root")
+    for look in (False, True):
+        result = remove(machine, look=look, uninstall=["--uninstall"])
+        assert (result["outcome"], result["changed"], result["failed"], result["installer"]) == ("unchanged", False, False, False)
+    assert machine.acts == [] and not machine.tree.real(STATE).exists()
+
+
+@pytest.mark.parametrize("name", ["driver.json", "refused.json", "tainted.json", "kept/runfile-3.2.2/x", "incoming/a.run", ".driver.json.x1.tmp", ""])
+def test_any_note_of_ours_is_left_until_it_is_taken_away(base: Path, name: str) -> None:
+    machine = Machine(base / "root")
+    machine.tree.folder(STATE)
+    if name:
+        machine.tree.write(STATE + "/" + name, "{}")
+    machine.active.update(SERVICES)
+    result = remove(machine)
+    assert (result["outcome"], result["changed"], result["failed"], result["left"]) == ("removed", True, False, [])
+    # There is no driver, so nothing is stopped for it.
+    assert machine.acts == [] and not machine.tree.real(STATE).exists()
+
+
+def test_a_bundle_and_keys_in_the_directory_stay(base: Path) -> None:
+    machine = filled(base)
+    for name in ("/bundle/manifest.json", "/secure-boot/mok.key"):
+        machine.tree.write(STATE + name, "x")
+    result = remove(machine)
+    assert (result["outcome"], result["left"]) == ("removed", [])
+    assert sorted(path.name for path in machine.tree.real(STATE).iterdir()) == ["bundle", "secure-boot"]
+    again = remove(machine)
+    assert (again["outcome"], again["changed"]) == ("unchanged", False)
+
+
+def test_holds_that_were_made_for_a_driver_of_somebody_else_are_let_go_of_and_the_driver_stays(base: Path) -> None:
+    machine = having(base / "root")
+    machine.tree.real(STATE + "/driver.json").unlink()
+    machine.held.clear()
+    change(machine, source="package", install=False, hold_kernel=["linux-generic"]).run()
+    assert machine.held == {"linux-generic"}
+    result = remove(machine, source="package", notes_only=True)
+    assert (result["outcome"], result["changed"], result["left"], machine.acts) == ("removed", True, [], ["unhold linux-generic"])
+    assert (machine.loaded, machine.packages, machine.held) == ("3.2.2", {KMD: "3.2.2"}, set())
+    assert not machine.tree.real(STATE).exists()
+    again = remove(machine, source="package", notes_only=True)
+    assert (again["outcome"], again["changed"]) == ("unchanged", False)
+
+
+def test_with_the_notes_an_interrupted_change_is_undone_first(base: Path) -> None:
+    machine = having(base / "root")
+    machine.trouble = {"load": BEFORE}
+    with pytest.raises(Killed):
+        change(machine, source="package", install=False, reload=True, services=list(SERVICES)).run()
+    machine.trouble = {}
+    result = remove(machine, source="package", notes_only=True)
+    assert (result["outcome"], result["failed"], machine.loaded, machine.active) == ("removed", False, "3.2.2", {DAEMON, *SERVICES})
+    assert machine.packages == {KMD: "3.2.2"} and not machine.tree.real(STATE).exists()
+
+
+# -- looking, and the installer
+
+
+def test_a_look_refuses_as_the_removal_would_and_changes_nothing(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = filled(base)
+    before = machine.look()
+    result = remove(machine, look=True)
+    assert (result["outcome"], result["changed"], result["failed"], machine.acts, machine.look()) == ("unchanged", False, False, [], before)
+    machine.beside = [Change("remove", "libc6", "2")]
+    with pytest.raises(NpuError, match="would also remove libc6"):
+        remove(machine, look=True)
+    machine.beside = []
+    removal = change(machine, DriverRemoval, source="runfile", state="absent", look=True)
+
+    def used(result: t.Dict[str, t.Any]) -> None:
+        raise NpuError("The NPUs are in use.", "Stop them.")
+
+    monkeypatch.setattr(removal.units, "refuse_or_wait", used)
+    with pytest.raises(NpuError, match="in use"):
+        removal.run()
+    assert (machine.acts, machine.look(), machine.record("journal.json")) == ([], before, None)
+
+
+def by_hand(base: Path) -> Machine:
+    """A driver of which no installer is kept, and whose files only its installer knows."""
+    machine = having(base / "root", keep=0)
+    machine.active -= set(SERVICES)
+    return machine
+
+
+def test_an_installer_that_is_given_removes_where_none_is_kept(base: Path) -> None:
+    machine = by_hand(base)
+    uninstall = ["--uninstall"]
+    assert remove(machine, look=True, uninstall=uninstall)["installer"] is True
+    assert remove(machine, look=True)["installer"] is False
+    files = machine.runfile("3.2.2")
+    # Arguments of unpacking belong to installing alone.
+    result = remove(machine, uninstall=uninstall, files=files, extract=["--extract", "{directory}"])
+    assert (result["outcome"], result["failed"], "uninstall" in machine.acts) == ("removed", False, True)
+    assert_gone(machine)
+
+
+def test_a_kept_installer_goes_before_one_that_is_given(base: Path) -> None:
+    machine = filled(base)
+    assert remove(machine, look=True, uninstall=["--uninstall"])["installer"] is False
+    remove(machine, uninstall=["--uninstall"], files=machine.runfile("9.9.9"))
+    assert "uninstall" in machine.acts
+    assert_gone(machine)
+
+
+def test_an_installer_that_differs_is_refused_first(base: Path) -> None:
+    machine = by_hand(base)
+    before = machine.look()
+    with pytest.raises(NpuError, match="is not there with the SHA-256"):
+        remove(machine, uninstall=["--uninstall"], files=[{**machine.runfile("3.2.2")[0], "sha256": "0" * 64}])
+    assert (machine.acts, machine.look(), machine.record("journal.json")) == ([], before, None)
+
+
+# -- refusals and faults
 
 
 def test_a_removal_that_would_take_more_is_refused(base: Path) -> None:
@@ -204,8 +298,31 @@ def test_foreseeing_names_what_is_there_and_changes_nothing(base: Path) -> None:
     machine = filled(base)
     before = machine.look()
     result = change(machine, DriverRemoval, source="runfile", state="absent").foresee()
-    assert result["left"] == [KMD, "rebellions (loaded)", *sorted([*LEFT, MODULE]), machine.profile.runfile_stamp_dir]
+    notes = ["%s/%s" % (machine.profile.runfile_stamp_dir, name) for name in ("driver.json", "kept")]
+    assert result["left"] == [KMD, "rebellions (loaded)", *sorted([*LEFT, MODULE]), *notes]
     assert (result["changed"], machine.acts, machine.look()) == (True, [], before)
+
+
+def test_a_removal_that_broke_off_can_be_undone(base: Path) -> None:
+    machine = filled(base, uninstall=["--uninstall"])
+    machine.trouble = {"uninstall": AFTER}
+    with pytest.raises(Killed):
+        remove(machine)
+    assert (machine.record("journal.json")["touched"], machine.packages) == (True, {})
+    machine.trouble = {}
+    result = change(machine, source="runfile", install=False, services=list(SERVICES)).run()
+    assert (result["outcome"], result["failed"], machine.loaded, machine.packages) == ("rolled_back", False, "3.2.2", {KMD: "3.2.2"})
+    assert machine.active == {DAEMON, *SERVICES}
+
+
+def test_a_removal_that_goes_on_does_not_say_that_all_is_as_before(base: Path) -> None:
+    machine = filled(base, uninstall=["--uninstall"])
+    machine.trouble = {"uninstall": AFTER}
+    with pytest.raises(Killed):
+        remove(machine)
+    machine.loaded, machine.trouble = "3.2.2", {"unload": ERROR}
+    result = remove(machine)
+    assert (result["outcome"], result["failed"], machine.record("journal.json")["touched"]) == ("unfinished", True, True)
 
 
 @pytest.mark.parametrize("mode", [BEFORE, AFTER, ERROR])

@@ -152,7 +152,7 @@ def test_returned_values_are_documented(module: Module) -> None:
         for arguments in ({"version": "3.4.0", "files": files}, {"state": "absent"}):
             _code, result = module.run(check, **arguments)
             assert set(result) - {"changed", "diff", "failed", "msg"} <= documented
-            assert documented - {"left", "warnings", "packages"} <= set(result)
+            assert documented - {"left", "installer", "warnings", "packages"} <= set(result)
 
 
 # -- check mode
