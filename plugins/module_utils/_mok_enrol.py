@@ -8,6 +8,7 @@ The private key and the password of the enrolment never leave the host: neither 
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import posixpath
 import re
@@ -16,6 +17,7 @@ import typing as t
 from dataclasses import dataclass, field
 
 from . import _mok
+from ._driver import DKMS_DIR
 from ._files import explain, remove_empty_directory, remove_file, write_bytes, write_file
 from ._host import ABSENT, Host, Probe
 from ._identity import read_hostname
@@ -240,10 +242,27 @@ class Enrolment:
             out.message = "The enrolment of the key %s waits for the console. The one-time password %s. %s" % (
                 out.subject or out.certificate, where, _mok.CONSOLE_STEPS)
 
+    def _others(self) -> t.List[str]:
+        """Modules besides the driver's in DKMS's tree."""
+        drivers = (self.profile.module, *self.profile.driver_packages)
+        names = [name for name in self.host.listdir(DKMS_DIR).get([]) if not any(fnmatch.fnmatchcase(name, pattern) for pattern in drivers)]
+        found = [(name, self.host.stat(posixpath.join(DKMS_DIR, name))) for name in names]
+        return [name for name, info in found if info.ok and info.value.kind == "dir"]
+
     def remove(self) -> Outcome:
-        """Take away what ensure() made: key, certificate, password, configuration, and the request when it is for our key alone."""
+        """Take away what ensure() made: key, certificate, password, configuration, and the request when it is for our key alone.
+
+        A key that DKMS signs other modules with stays, with all that belongs to it: their next build would be signed with none that is enrolled.
+        """
         out = self.outcome
         found = self._certificate(self.own[1])
+        pair = _mok.signing_key(self.host, self.distribution)
+        others = self._others() if self._there(self.own[0]) and (pair.key, pair.certificate) == self.own else []
+        if others:
+            out.certificate, out.own, out.state = self.own[1], True, self._state(self.own[1])
+            out.message = "The key %s stays, since DKMS signs other modules with it: %s. Next: remove them from DKMS and run again, or keep the key." % (
+                self.own[0], ", ".join(others))  # fmt: skip
+            return out
         enrolled = _mok.read_enrolled(self.host)
         out.certificate, out.own = self.own[1], True
         if found.ok:
@@ -262,7 +281,8 @@ class Enrolment:
             path = posixpath.join(self.directory, name)
             if remove_file(self.host, path, self.dry):
                 out.acts.append("removed %s" % path)
-        remove_empty_directory(self.host, self.directory, self.dry)
+        for directory in (self.directory, self.profile.runfile_stamp_dir):
+            remove_empty_directory(self.host, directory, self.dry)
         out.state = _mok.NO_KEY
         if found.ok and any(item.der == found.value.der for item in enrolled.get([])):
             out.state = _mok.ENROLLED

@@ -21,7 +21,7 @@ options:
     description:
       - V(present) makes sure that an enrolled key signs, or that its enrolment is queued.
       - V(absent) removes the key that this module made, DKMS's configuration of it, and a queued enrolment of it alone. An enrolled certificate can
-        only be taken away at the console; RV(msg) says how.
+        only be taken away at the console; RV(msg) says how. A key that DKMS signs modules of others with stays, and RV(msg) names them.
     type: str
     choices: [present, absent]
     default: present
@@ -69,7 +69,7 @@ RETURN = r"""
 state:
   description:
     - State of the key, V(enrolled), V(pending) (queued, waits for the console) or V(none).
-    - With O(state=absent) V(enrolled) means that the certificate is still in the machine owner's list.
+    - With O(state=absent) V(enrolled) means that the certificate is still in the machine owner's list. A key that stays may be V(not_enrolled).
   type: str
   returned: success
   sample: pending

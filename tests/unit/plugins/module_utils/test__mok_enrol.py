@@ -36,7 +36,7 @@ class Machine:
         self.tree = Tree(root)
         self.tree.write(VARS + "SecureBoot" + GLOBAL, ATTRIBUTES + b"\x01").write("/proc/sys/kernel/hostname", "NPU-A\n")
         self.tree.write("/usr/sbin/dkms", NEW_DKMS, 0o755)
-        self.tree.folder("/var/lib/rbln")
+        self.tree.write("/var/lib/rbln/driver.json", "{}")
         self.calls: list[list[str]] = []
         self.takes_requests = True
         self.has_mokutil = True
@@ -265,6 +265,35 @@ def test_what_is_not_ours_is_left(machine: Machine) -> None:
     before = machine.files()
     assert machine.work().remove().to_dict()["changed"] is False
     assert machine.files() == before
+
+
+def test_a_key_that_signs_modules_of_others_stays_until_they_are_gone(machine: Machine) -> None:
+    machine.work().ensure()
+    machine.tree.folder("/var/lib/dkms/rebellions/3.4.0").folder("/var/lib/dkms/nvidia/550").write("/var/lib/dkms/dkms_dbversion", "3").write(
+        mok.DKMS_PAIR[1], DKMS)  # fmt: skip
+    before = machine.files()
+    done = machine.work().remove().to_dict()
+    assert (done["changed"], done["state"], done["own"], machine.files()) == (False, "pending", True, before)
+    assert done["msg"].startswith("The key %smok.key stays, since DKMS signs other modules with it: nvidia. Next: " % OWN)
+    machine.tree.real("/var/lib/dkms/nvidia/550").rmdir()
+    machine.tree.real("/var/lib/dkms/nvidia").rmdir()
+    assert machine.work().remove().to_dict()["changed"] and not machine.tree.real(OWN).exists()
+
+
+def test_a_key_that_dkms_uses_no_more_goes_whatever_dkms_builds(machine: Machine) -> None:
+    machine.work().ensure()
+    machine.tree.folder("/var/lib/dkms/nvidia/550").write(enrol.DROP_IN.replace("rebellions-npu", "site"), "mok_signing_key=/root/a\nmok_certificate=/root/b\n")
+    assert machine.work().remove().to_dict()["changed"] and not machine.tree.real(OWN).exists()
+
+
+def test_the_directory_of_the_driver_goes_with_the_last_thing_in_it(machine: Machine) -> None:
+    machine.work().ensure()
+    machine.work().remove()
+    assert machine.tree.real("/var/lib/rbln/driver.json").exists()
+    machine.work().ensure()
+    machine.tree.real("/var/lib/rbln/driver.json").unlink()
+    machine.work().remove()
+    assert not machine.tree.real("/var/lib/rbln").exists()
 
 
 def test_another_vendor_has_its_own_place(machine: Machine) -> None:
