@@ -274,6 +274,8 @@ runfiles:
   returned: when O(state) is V(present) or V(checked)
 """
 
+import posixpath
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle_request import (
@@ -287,6 +289,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._bundle_request imp
     collected,
     present,
 )
+from ansible_collections.rebellions.npu.plugins.module_utils._files import remove_empty_directory
 from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
@@ -303,6 +306,8 @@ def main() -> None:
             result = checked(host, params)
         elif params["state"] == ABSENT:
             result = absent(params, dry)
+            if posixpath.dirname(params["directory"]) == PROFILE.runfile_stamp_dir and result.get("changed"):
+                remove_empty_directory(host, PROFILE.runfile_stamp_dir, dry)
         else:
             result = present(host, params, dry)
     except (NpuError, OSError) as exc:
