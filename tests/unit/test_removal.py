@@ -1,0 +1,114 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The order of a removal, and that everything that the role driver places is taken away again."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+from pathlib import Path
+
+import jinja2
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+DRIVER = ROOT / "roles" / "rbln_driver"
+BUILTIN = "ansible.builtin."
+
+
+def load(path: Path) -> t.Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def absent() -> t.List[t.Dict[str, t.Any]]:
+    return list(load(DRIVER / "tasks" / "absent.yml"))
+
+
+def place_of(tasks: t.Sequence[t.Mapping[str, t.Any]], module: str, **keys: t.Any) -> int:
+    found = [number for number, task in enumerate(tasks) if module in task and all(task[module].get(key) == value for key, value in keys.items())]
+    assert len(found) == 1, (module, found)
+    return found[0]
+
+
+def test_the_playbook_refuses_first_and_takes_the_bundle_last() -> None:
+    hosts = next(play for play in load(ROOT / "playbooks" / "remove.yml") if play["name"].endswith("Hosts"))
+    order = [(task[BUILTIN + "import_role"]["name"].split(".")[-1], task[BUILTIN + "import_role"]["tasks_from"]) for task in hosts["tasks"][:-1]]
+    assert order == [
+        ("rbln_driver", "absent_look.yml"), ("rbln_container_toolkit", "absent.yml"), ("rbln_driver", "absent.yml"), ("rbln_bundle", "absent.yml"),
+    ]  # fmt: skip
+
+
+def test_the_role_refuses_first_and_takes_keys_and_files_after_the_driver() -> None:
+    tasks = absent()
+    assert tasks[0][BUILTIN + "include_tasks"] == "absent_look.yml"
+    markers = place_of(tasks, "rebellions.npu.rbln_validate", markers="remove")
+    removal = place_of(tasks, "rebellions.npu.rbln_driver", state="absent")
+    back = place_of(tasks, "rebellions.npu.rbln_validate", fail_on_blocking=False)
+    failure, key = place_of(tasks, BUILTIN + "fail"), place_of(tasks, "rebellions.npu.rbln_mok")
+    placed = [number for number, task in enumerate(tasks) if task.get(BUILTIN + "include_tasks") == "absent_placed.yml"][0]
+    assert markers < removal < back < failure < key < placed
+    assert tasks[removal]["rebellions.npu.rbln_driver"]["fail"] is False
+    assert "__rbln_driver_absent.outcome in ['restored', 'unchanged']" in tasks[back]["when"]
+    assert tasks[key]["when"] == tasks[markers]["when"] == "__rbln_driver_ours | bool"
+    look = load(DRIVER / "tasks" / "absent_look.yml")[-1]
+    assert look["rebellions.npu.rbln_driver"]["look"] is True and look["when"] == "__rbln_driver_ours | bool"
+
+
+def test_an_installer_is_sent_only_when_it_is_known_which_and_is_of_use() -> None:
+    tasks = absent()
+    send = tasks[place_of(tasks, "rebellions.npu.rbln_driver_files")]
+    removal = tasks[place_of(tasks, "rebellions.npu.rbln_driver", state="absent")]["rebellions.npu.rbln_driver"]
+    assert removal["files"] == "{{ %s.files | default([]) }}" % send["register"]
+    environment = jinja2.Environment(undefined=jinja2.ChainableUndefined)
+    environment.filters["bool"] = bool
+
+    def sent(installer: t.Any, source: str, digests: t.Sequence[str]) -> bool:
+        names = {
+            "__rbln_driver_absent_look": {"installer": installer} if installer is not None else {"skipped": True},
+            "__rbln_driver_wanted": {"rbln_driver_source": source},
+            "__rbln_driver_files": [{"sha256": digest} for digest in digests],
+        }
+        return all(environment.compile_expression(text)(**names) for text in send["when"])
+
+    assert sent(True, "runfile", ["a"])
+    assert not [row for row in ((False, "runfile", ["a"]), (None, "runfile", ["a"]), (True, "package", ["a"]), (True, "runfile", [""])) if sent(*row)]
+    assert not sent(True, "runfile", [])
+
+
+OWN, PLAIN = {"source": "runfile"}, {"source": None}
+
+
+@pytest.mark.parametrize(
+    "source, stamp, expected",
+    [("runfile", None, True), ("package", None, True), ("preinstalled", None, False), ("container", None, False), ("preinstalled", OWN, True),
+     ("container", {"source": "package"}, True), ("preinstalled", PLAIN, True), ("preinstalled", {"source": "preinstalled"}, False)],
+)  # fmt: skip
+def test_a_driver_is_ours_by_the_inputs_or_by_our_stamp(source: str, stamp: t.Any, expected: bool) -> None:
+    values = load(DRIVER / "vars" / "main.yml")
+    prove = next(play for play in load(ROOT / "playbooks" / "remove.yml") if play["name"].endswith("Prove"))["tasks"][-1]["vars"]
+    plan = {"wanted": {"rbln_driver_source": source}, "observation": {"ansible_facts": {"rbln": {"driver": {"stamp": stamp}}}}}
+    for where, prefix in ((values, "__rbln_driver_"), (prove, "__rbln_")):
+        kept = jinja2.Environment().compile_expression(where[prefix + "stamp"][2:-2])(rbln_preflight_plan=plan)
+        names = {"rbln_preflight_plan": plan, "__rbln_driver_wanted": plan["wanted"], prefix + "stamp": kept}
+        assert jinja2.Template(where[prefix + "ours"].strip()).render(names) == str(expected)
+
+
+def test_everything_that_is_placed_is_taken_away() -> None:
+    placed = set(load(DRIVER / "vars" / "main.yml")["__rbln_driver_placed_files"])
+    tasks = [task for name in ("repository_apt", "repository_dnf") for task in load(DRIVER / "tasks" / (name + ".yml"))]
+    written = {task[module]["dest"] for task in tasks for module in (BUILTIN + "copy", BUILTIN + "template") if module in task}
+    written |= {"/etc/yum.repos.d/%s.repo" % task[BUILTIN + "yum_repository"]["name"] for task in tasks if BUILTIN + "yum_repository" in task}
+    assert len(written) == 4 and placed == written
+
+
+def test_the_certificate_goes_before_the_bundle_is_built_and_the_note_of_it_last() -> None:
+    tasks = load(DRIVER / "tasks" / "absent_placed.yml")
+    cert, look, build, note = tasks[1:]
+    assert cert[BUILTIN + "file"]["path"].endswith("/rebellions-npu.crt") and note[BUILTIN + "file"]["path"] == look[BUILTIN + "stat"]["path"]
+    assert "%s is changed or %s.stat.exists | bool" % (cert["register"], look["register"]) in build["when"]
+    for family in ("debian", "redhat"):
+        values = load(DRIVER / "vars" / (family + ".yml"))
+        assert build[BUILTIN + "command"] == "{{ __rbln_driver_ca_command_fresh }}" and values["__rbln_driver_ca_command_fresh"]
+        # What lies there is trusted too, or is read as a certificate by its name.
+        assert not re.search(r"/anchors/|\.crt$", values["__rbln_driver_ca_built"])
