@@ -52,7 +52,7 @@ print(json.dumps({
     "tainted": record("tainted.json"),
     "refused": [entry["version"] for entry in (record("refused.json") or {}).get("refused", [])],
     "stamp": record("driver.json"),
-    "kept": sorted(os.path.basename(path) for path in glob.glob("/var/lib/rbln/kept/*")),
+    "kept": sorted(name.split("~")[0] for name in (os.listdir("/var/lib/rbln/kept") if os.path.isdir("/var/lib/rbln/kept") else [])),
     "state": sorted(os.listdir("/var/lib/rbln")) if os.path.isdir("/var/lib/rbln") else None,
     "ready": sorted(os.listdir("/run/rbln/validations")) if os.path.isdir("/run/rbln/validations") else [],
 }))
