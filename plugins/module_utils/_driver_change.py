@@ -13,7 +13,7 @@ import typing as t
 from . import _kmod
 from ._driver_holds import Holds
 from ._driver_parts import Material, Parts, material_of, vendor_packages
-from ._driver_request import Request
+from ._driver_request import STOP, Request
 from ._driver_state import TAINTED, Record, forgive, read_record, refuse, stamp_path, state_path, write_record
 from ._driver_units import Units
 from ._files import remove_file
@@ -107,6 +107,8 @@ class DriverChange:
                 material, changes = self.parts.material()
                 self.result["simulated"] = [vars(change) for change in changes]
             self.parts.simulate_prerequisites()
+            if self.request.install:
+                self.parts.wait_for_manager(self.units.sleep)
             if self.disturbs:
                 self.units.refuse_or_wait(self.result)
             self._take_over(old) if old is not None else self._begin()
@@ -212,9 +214,11 @@ class DriverChange:
     def _unload(self) -> None:
         try:
             _kmod.unload(self.host, self.profile.module, self.request.load_timeout)
-        except _kmod.ModuleBusy:
-            if not self.request.reboot_allowed:
-                raise
+        except _kmod.ModuleBusy as exc:
+            found = self.units.holders() if self.request.reboot_allowed and self.request.in_use != STOP else []
+            if not self.request.reboot_allowed or found:
+                who = " Used by %s." % ", ".join("%s (pid %s)" % (row["name"], row["pid"]) for row in found) if found else ""
+                raise NpuError(exc.message + who, exc.next_step) from exc
             self.waits = True
 
     def _load(self) -> None:
@@ -245,8 +249,12 @@ class DriverChange:
         journal.save(step="commit")
         if material is not None:
             material.version = request.version or self.units.present_version(None) or ""
-            if request.keep > 0 and material.version:
-                self.parts.keep(material, now)
+            if request.keep > 0 and material.version and material.files:
+                try:
+                    self.parts.keep(material, now)
+                except NpuError as exc:
+                    # A driver that was proven is not given up for want of a copy.
+                    self.result["warnings"].append(str(exc))
             old = previous.get("stamp") or {}
             # A commit that was interrupted may have held something already.
             noted = read_record(self.host, stamp_path(self.profile)).get(old)
@@ -286,7 +294,10 @@ class DriverChange:
     def _failed(self, error: NpuError, material: t.Optional[Material]) -> None:
         """Decide where a failure leads: nothing to undo, back, or, where going back is not wanted, stopped."""
         if isinstance(error, Unfit):
-            refuse(self.host, self.profile, self.request.version, self.request.sha256, error.message, utc(self.host))
+            try:
+                refuse(self.host, self.profile, self.request.version, self.request.sha256, error.message, utc(self.host))
+            except NpuError as exc:
+                self.result["warnings"].append(str(exc))
             error = NpuError(error.message, "Another version or file may be tried; this one only when that is asked for (retry).")
         if self.request.rollback or not self.journal.record.get("touched"):
             self._back(str(error), material)

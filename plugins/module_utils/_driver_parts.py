@@ -24,6 +24,8 @@ from ._runfile import execute, private_directory, sha256_of, verified
 from ._vendor import VendorProfile
 from ._versions import same_release
 
+MANAGER_TURNS = 60
+MANAGER_PAUSE = 5.0
 SUFFIXES = {"deb": ".deb", "rpm": ".rpm"}
 
 File = t.Mapping[str, str]
@@ -57,6 +59,7 @@ class Parts:
 
     def __init__(self, host: Host, profile: VendorProfile, request: Request, manager: t.Optional[PackageManager]) -> None:
         self.host, self.profile, self.request, self._manager = host, profile, request, manager
+        self._refreshed = False
         self.patterns = [*profile.package_patterns, *(name.split("=")[0] for name in request.names), *request.packages, *request.allowed]
 
     @property
@@ -83,6 +86,8 @@ class Parts:
             if not verified(item["path"], item["sha256"]):
                 raise NpuError("%s is not there with the SHA-256 %s." % (item["path"], item["sha256"]), "Transfer it again; nothing was changed.")
         files = [dict(item) for item in request.files]
+        if not files and (request.source == RUNFILE or not request.names):
+            raise NpuError("There is nothing to install from: neither a file nor a name of a package.", "Give the source again; nothing was changed.")
         if request.source == RUNFILE and not request.extract:
             return Material(RUNFILE, request.version, files, request.arguments, request.uninstall), []
         if request.source == RUNFILE:
@@ -93,7 +98,17 @@ class Parts:
             given = [self.manager.describe(item["path"])["name"] for item in files]
             sign = "=" if self.manager.format == "deb" else "-"
             wanted = ["%s%s%s" % (item.name, sign, item.new) for item in changes if item.new and item.name not in given]
-            for path in self.manager.download(wanted, self._directory("packages")):
+            if not changes:
+                # A change that is taken up again has installed them already; the copies are wanted all the same.
+                there = vendor_packages(self.host, self.profile)
+                wanted = ["%s%s%s" % (name, sign, version) for name, version in sorted(there.items()) if name not in given]
+            try:
+                paths = self.manager.download(wanted, self._directory("packages"))
+            except NpuError:
+                if changes:
+                    raise
+                paths = []
+            for path in paths:
                 with open(path, "rb") as stream:
                     files.append({"path": path, "sha256": sha256_of(stream)})
         return Material(PACKAGE, request.version, files, (), ()), changes
@@ -113,10 +128,25 @@ class Parts:
         self._refuse_beyond(planned(changes, self.patterns, False))
         return changes
 
+    def wait_for_manager(self, sleep: t.Callable[[float], None]) -> None:
+        """Wait a while for whoever uses the package manager; NpuError naming it: an installer would fail on it in the middle of the change."""
+        holder = ""
+        for _turn in range(MANAGER_TURNS):
+            holder = self.manager.busy() if self.has_manager else ""
+            if not holder:
+                return
+            sleep(MANAGER_PAUSE)
+        raise NpuError("The package manager is in use by %s." % holder, "Wait until it has ended and run again; nothing was changed.")
+
     def _resolved(self, name: str) -> str:
         if "=" in name or not self.request.version:
             return name
         found = self.manager.resolve(name, self.request.version)
+        if found is None and not self._refreshed:
+            # The lists may be older than the version, or have never been read.
+            self._refreshed = True
+            self.manager.refresh()
+            found = self.manager.resolve(name, self.request.version)
         if found is None:
             raise NpuError(
                 "No repository of this host has %s in version %s; it has %s." % (name, self.request.version, ", ".join(self.manager.available(name)) or "none"),
