@@ -70,7 +70,7 @@ def test_broken_driver_on_the_first_host_of_a_batch(nodes: Hosts) -> None:
     assert (run.stats[A]["failures"], run.stats[B]["failures"]) == (1, 0), run.stats
     last = run.failed(A)[-1]
     assert last.play == "5 Result" and run.failed(B) == []
-    assert "The installer ended with code" in last.msg and "Next:" in last.msg and "\n" not in last.msg
+    assert "3.4.1.run ended with code" in last.msg and "Next:" in last.msg and "\n" not in last.msg
     # The two were in one batch.
     assert [one.host for one in run.of("Stop the rollout when the failure budget is spent")] in (BOTH, BOTH[::-1])
     assert {one.play for one in run.results if one.host == A and one.task.endswith("Judge the host")} == set()
