@@ -7,7 +7,7 @@ PY := .work/venv/bin/python
 LAYERS := $(PY) -m tests.tools.layers
 export PYTHON PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help root env stage packages test test-unit sanity units lint docs molecule integration bench build changelog demo demo-down lab-up lab-status lab-down clean
+.PHONY: help root env stage packages test test-unit sanity units lint docs molecule integration vm bench build changelog demo demo-down lab-up lab-status lab-down clean
 
 help: ## this list
 	@sed -n 's/^\([a-z][a-z% -]*\):.*## /\1\n    /p' Makefile
@@ -27,7 +27,7 @@ test: root stage ## every layer, under 60 minutes; needs root
 test-unit sanity units lint docs: stage ## one layer without root
 	@$(LAYERS) $@
 
-molecule integration bench: stage ## one layer on system containers; needs root
+molecule integration vm bench: stage ## one layer on system containers, vm on a virtual machine; needs root
 	@$(LAYERS) $@
 
 build: stage ## the collection tarball, byte for byte the same from the same commit

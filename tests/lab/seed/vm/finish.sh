@@ -1,3 +1,4 @@
+#!/bin/sh
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Run by sh inside the new root, where apt still knows the mirror: the second kernel, and what a machine of its own needs.
@@ -8,7 +9,8 @@ have=$(ls /boot/vmlinuz-*)
 have=${have#/boot/vmlinuz-}
 other=$(apt-cache pkgnames linux-image-6.1.0- | sed -n 's/^linux-image-\(.*[0-9]-cloud-amd64\)$/\1/p' | sort -V | grep -vxF "$have" | tail -n 1)
 apt-get install -y -q --no-install-recommends "linux-image-${other:-amd64}" "linux-headers-${other:-amd64}"
-[ "$(ls /boot/vmlinuz-* | wc -l)" -ge 2 ]
+set -- /boot/vmlinuz-*
+[ $# -ge 2 ]
 
 useradd -m -s /bin/bash npu
 usermod -p '*' npu

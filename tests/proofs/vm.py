@@ -1,0 +1,130 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the layer `vm` has no time for: power lost at every part of a change, loading that hangs, secure boot to the enrolment at the console, a node.
+
+One virtual machine runs at a time. The sample loses power once.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import typing as t
+
+from tests.proofs._proof import SAMPLE, Part, Proof
+from tests.proofs._vm_node import node
+from tests.proofs._vm_secure_boot import secure_boot
+
+from tests.integration._driver import NEW, OLD, STATE_DIR
+from tests.integration._play import FOLDER, STAGED
+from tests.lab._vm import Vm
+from tests.tools.stage import stage
+from tests.vm._server import CHANGE, Server, debian, unpacked
+
+JOURNAL = STATE_DIR + "/journal.json"
+# What the machine looks at, as fast as it can, until the power goes.
+MOMENTS = {
+    "the service stops": "grep -qs '\"step\": \"stop\"' %s" % JOURNAL,
+    "packages are unpacked": "ls /var/lib/dpkg/info/*.dpkg-new /usr/src/rebellions-*/*.dpkg-new /var/lib/dpkg/tmp.ci/control",
+    "the module is built": "pgrep -x cc1",
+    "the module is installed": "pgrep -x depmod",
+    "the module is loaded": "grep -qs '\"step\": \"load\"' %s" % JOURNAL,
+    "the driver is validated": "grep -qs '\"step\": \"validate\"' %s" % JOURNAL,
+    "the change is noted": "grep -qs '\"step\": \"commit\"' %s" % JOURNAL,
+}
+SAMPLED = "the driver is validated"
+
+
+def power(part: Part, server: Server) -> None:
+    """From one version to the other and back; the packages are as before, as wanted, or told by the journal, and the next run converges."""
+    wanted, told = OLD, []
+    for moment, look in MOMENTS.items():
+        if SAMPLE and moment != SAMPLED:
+            continue
+        with part.case("power lost while " + moment):
+            server.fault("install-here-only")
+            server.sh("sync")
+            inputs = unpacked(wanted) if wanted == OLD else debian(wanted)
+            with server.while_playing(inputs) as end:
+                server.sh("until %s >/dev/null 2>&1; do :; done" % look, 600)
+                server.pull_the_plug()
+                seconds = server.switch_on()
+                run = end()
+            assert run.code == 2 and "cut off on the host" in run.failed()[-1].msg, "the change was over before the power went"
+            state = server.seen()
+            step = (state["journal"] or {}).get("step")
+            assert step or state["packages"].get("rebellions-kmd") in (None, OLD, NEW) and not state["broken"], state
+            server.fault("install-here-only")
+            run = server.good(inputs)
+            assert not step or "interrupted at %s" % step in run.warnings(), run.warnings()
+            server.works(wanted, [server.vm.kernel()])
+            told.append("%s: %s, boot %.0f s" % (moment, step, seconds))
+            wanted = NEW if wanted == OLD else OLD
+    part.note = "; ".join(told)
+
+
+def hanging(part: Part, server: Server) -> None:
+    """The installer leaves the loading to us; the limit holds, the host is left stopped and says so, and the next run converges."""
+    faults = ("install-here-only", "install-no-load")
+    for name, how in (
+        ("ends by a signal", "options rebellions hang=600"),
+        ("ends by no signal", "options rebellions stuck=60"),
+    ):
+        with part.case("loading hangs and " + name):
+            server.put(OLD)
+            for fault in faults:
+                server.fault(fault)
+            server.sh("mkdir -p /run/modprobe.d; echo '%s' >/run/modprobe.d/hang.conf" % how)
+            run = server.role(debian(NEW, rbln_driver_load_timeout=8))
+            last = run.failed()[-1].msg
+            assert run.code == 2 and last.startswith("left stopped: ") and "did not end" in last, last
+            state = server.seen()
+            assert state["tainted"]["version"] == NEW and state["ready"] == [] and state["daemon"] != "active", state
+            server.sh("rm /run/modprobe.d/hang.conf; until ! pgrep -x modprobe; do sleep 1; done")
+            run = server.good(debian(NEW))
+            server.works(NEW, [server.vm.kernel()])
+            assert run.of(CHANGE)[-1].data["outcome"] in ("upgraded", "installed")
+
+
+def always(part: Part, server: Server) -> None:
+    """A reboot after each change, and none without one."""
+    with part.case("reboot always"):
+        boot = server.vm.boot_id()
+        inputs = debian(OLD, rbln_driver_reboot="always")
+        server.good(inputs)
+        assert server.vm.boot_id() != boot
+        server.works(OLD)
+        boot = server.vm.boot_id()
+        server.role(inputs).unchanged([server.name])
+        assert server.vm.boot_id() == boot
+
+
+PLAIN: dict[str, t.Callable[[Part, Server], None]] = {"power": power, "hanging": hanging, "always": always}
+
+
+def main() -> int:
+    if os.geteuid() != 0:
+        print("proof-vm starts virtual machines and needs root. Next: sudo make proof-vm", file=sys.stderr)
+        return 2
+    only = sys.argv[1:] or (["power"] if SAMPLE else [*PLAIN, "secure_boot", "node"])
+    proof = Proof("vm")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    stage(target=STAGED)
+    try:
+        for name in only:
+            vm = Vm("vm-proof", secure_boot=name == "secure_boot", kube=name == "node")
+            vm.down()
+            with proof.part(name) as part:
+                try:
+                    vm.up()
+                    {**PLAIN, "secure_boot": secure_boot, "node": node}[name](part, Server(vm))
+                finally:
+                    vm.down()
+    finally:
+        shutil.rmtree(FOLDER, ignore_errors=True)
+    return proof.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A driver's life on a machine with kernels of its own, from nothing to nothing. The tests run in this order, each goes on where the last one ended."""
+
+from __future__ import annotations
+
+import time
+
+from tests.integration._driver import FAULTY, NEW, OLD, STATE_DIR, alive, user_of
+from tests.vm._server import CHANGE, FAULT, Server, debian, unpacked
+
+UNIT = """[Service]
+ExecStart=/bin/sh -c 'exec 9</dev/rbln1; exec sleep infinity'
+"""
+# A process with a device open, which ends when the change has looked for users of the NPUs a third time.
+LATE = """cp /usr/bin/sleep /tmp/npu-late; exec 9</dev/rbln0; setsid /tmp/npu-late 600 >/dev/null 2>&1 & late=$!; exec 9<&-; echo $late
+(until pgrep -f '[A]nsiballZ_rbln_driver.py'; do sleep 0.2; done
+for look in 1 2 3; do until pgrep -x rbln-smi; do sleep 0.05; done; sleep 1.2; done; kill $late) >/dev/null 2>&1 &"""
+
+
+def test_from_nothing_by_site_with_the_packages_of_a_runfile(server: Server) -> None:
+    virgin = server.real()
+    assert len(virgin["kernels"]) == 2 and virgin["dkms"] == [] and virgin["opens"] == {} and virgin["bound"] == [], virgin
+    run = server.play("site", unpacked(OLD), "--tags", "driver").good([server.name])
+    change = run.one(CHANGE, server.name).data
+    assert (change["outcome"], change["previous"]) == ("installed", None)
+    assert {row["name"] for row in change["simulated"]} == {"librbln", "rbln-tools", "rebellions-fw", "rebellions-kmd"}
+    state = server.works(OLD)
+    pool = run.of("Put the host into its pool")[0].data["add_group"]
+    assert pool == "npu_pool_debian_12_k%s" % state["real"]["running"].translate(str.maketrans(".-", "__")), pool
+
+
+def test_the_second_run_changes_nothing(server: Server) -> None:
+    before = server.state()
+    server.play("site", unpacked(OLD), "--tags", "driver").unchanged([server.name])
+    assert server.state() == before
+
+
+def test_a_device_in_use_is_refused_with_pid_and_program(server: Server) -> None:
+    server.put(OLD)
+    before = server.state()
+    with user_of(server.lab, server.name) as pid:
+        run = server.role(debian(NEW))
+        assert alive(server.lab, server.name, pid)
+    last = run.failed()[-1].msg
+    assert run.code == 2 and "npu-job (pid %d" % pid in last and "rbln0" in last and "nothing was changed" in last, last
+    after = server.state()
+    assert "driver-ready" in after["seen"]["ready"], after["seen"]
+    for state in (before, after):
+        # What was sent for the change waits for the next run.
+        del state["seen"]["state"], state["seen"]["ready"]
+    assert after == before
+
+
+def test_an_upgrade_by_the_runfile_waits_stops_a_service_and_swaps_the_module(server: Server) -> None:
+    server.put(OLD)
+    old = server.real()["identity"]
+    server.vm.exec(["tee", "/etc/systemd/system/npu-web.service"], stdin=UNIT)
+    server.sh("systemctl daemon-reload; systemctl start npu-web")
+    first = server.sh("systemctl show -p MainPID --value npu-web")
+    # Other kernels are left for the next test.
+    server.fault("install-here-only")
+    late = int(server.sh(LATE))
+    run = server.good(debian(NEW, rbln_driver_in_use="wait", rbln_driver_in_use_timeout=300, rbln_driver_services=["npu-web.service"]))
+    change = run.one(CHANGE, server.name).data
+    assert (change["outcome"], change["previous"]) == ("upgraded", OLD)
+    assert [holder["pid"] for holder in change["in_use"]] == [late], change["in_use"]
+    state = server.works(NEW, [server.vm.kernel()])
+    assert state["real"]["identity"] != old and state["stamp"]["previous"] == {"version": OLD, "source": "runfile"}
+    shown = server.sh("systemctl show -p MainPID,ActiveState --value npu-web").split()
+    assert "active" in shown and first.strip() not in shown, shown
+    server.sh("systemctl stop npu-web; rm /etc/systemd/system/npu-web.service; systemctl daemon-reload")
+
+
+def test_the_kernel_that_boots_next_is_built_for_and_held(server: Server) -> None:
+    server.put(NEW)
+    running, other = server.vm.kernels()
+    if server.real()["modules"][other]["version"]:
+        server.sh("dkms remove rebellions/%s -k %s" % (NEW, other))
+    held = dict(rbln_driver_kernel_hold=True)
+    server.next_boot(other)
+    with server.without_headers(other):
+        checked, ignored = [server.play("plan", debian(NEW, rbln_driver_headers=policy, **held)) for policy in ("check", "ignore")]
+    plan = checked.good([server.name]).one("Show the plan", server.name).data["msg"]
+    assert [stop["code"] for stop in plan["stops"]] == ["prerequisites_missing"] and "linux-headers-" + other in plan["stops"][0]["next_step"], plan["stops"]
+    plan = ignored.good([server.name]).one("Show the plan", server.name).data["msg"]
+    assert [item["detail"] for item in plan["cautions"] if item["code"] == "kernel_without_module" and other in item["detail"]], plan["cautions"]
+    before = server.sh("cat /sys/module/rebellions/refcnt; systemctl show -p MainPID rbln-smd")
+    run = server.good(debian(NEW, **held))
+    assert run.one(CHANGE, server.name).data["outcome"] == "prepared"
+    state = server.works(NEW)
+    kernel_packages = {"linux-image-cloud-amd64", "linux-headers-cloud-amd64", "linux-image-" + running, "linux-headers-" + running}
+    assert kernel_packages <= set(state["holds"]) and set(state["stamp"]["held_kernel"]) >= kernel_packages, state["holds"]
+    assert server.sh("cat /sys/module/rebellions/refcnt; systemctl show -p MainPID rbln-smd") == before
+    server.role(debian(NEW, **held)).unchanged([server.name])
+    server.sh("grub-editenv /boot/grub/grubenv unset next_entry")
+
+
+def test_a_driver_that_fails_its_validation_goes_back_with_everything_loaded_for_real(server: Server) -> None:
+    server.put(NEW)
+    good = server.real()["loaded"]
+    server.fault("install-here-only")
+    with user_of(server.lab, server.name) as job:
+        run = server.role(unpacked(FAULTY, rbln_driver_in_use="stop"))
+        assert not alive(server.lab, server.name, job)
+    last = run.failed()[-1].msg
+    assert run.code == 2 and last.startswith("rolled back: ") and "works with driver %s again" % NEW in last and "status" in last, last
+    assert "stand-in %s: " % FAULTY in server.sh("journalctl -k -b --no-pager")
+    state = server.works(NEW, [server.vm.kernel()])
+    assert state["real"]["loaded"] == good and state["refused"] == [FAULTY] and "driver-ready" in state["ready"], state
+
+
+def test_firmware_that_differs_is_told_and_flashed_while_the_module_is_unloaded(server: Server) -> None:
+    server.put(NEW)
+    server.fault("fw-ver", OLD)
+    server.sh("rm -rf /var/lib/npu-lab/cards /etc/modprobe.d/npu-lab-fw.conf")
+    server.sh("systemctl stop rbln-smd; modprobe -r rebellions; modprobe rebellions; systemctl start rbln-smd")
+    assert server.real()["firmware"] == [OLD, OLD]
+    here = server.vm.kernel()
+    run = server.good(debian(NEW, rbln_driver_firmware="flash", rbln_driver_headers="ignore"))
+    change = run.one(CHANGE, server.name).data
+    assert [card["ok"] for card in change["firmware"]] == [True, True], change["firmware"]
+    real = server.real()
+    assert real["firmware"] == [NEW, NEW] and real["loaded"] == real["modules"][here]["srcversion"], real
+    server.fault("fw-ver", "-")
+
+
+def test_a_module_in_use_goes_by_a_reboot_into_another_kernel(server: Server) -> None:
+    server.put(NEW)
+    first, second = server.vm.kernels()
+    boot = server.vm.boot_id()
+    server.fault("busy")
+    server.next_boot(second)
+    run = server.play("site", unpacked(OLD, rbln_driver_reboot="if_required"), "--tags", "driver").good([server.name])
+    outcomes = [result.data["outcome"] for result in run.of(CHANGE)]
+    assert outcomes == ["reboot_required", "upgraded"], outcomes
+    assert server.vm.boot_id() != boot and server.vm.kernel() == second
+    pools = [result.data["add_group"] for result in run.of("Put the host into its pool")]
+    assert len(set(pools)) == 2 and pools[-1].endswith(second.translate(str.maketrans(".-", "__"))), pools
+    server.works(OLD)
+    server.role(unpacked(OLD)).unchanged([server.name])
+
+
+def test_power_lost_in_the_middle_of_an_installation_is_recognised_and_finished(server: Server) -> None:
+    server.put(OLD)
+    server.sh("sync")
+    with server.while_playing(debian(NEW)) as end:
+        server.sh("until pgrep -x cc1 >/dev/null; do sleep 0.1; done", 400)
+        server.pull_the_plug()
+        print("boot after power loss: %.1f s" % server.switch_on())
+        # The run has waited for the host to come back, and finds its change gone.
+        run = end()
+    assert run.code == 2 and "cut off on the host" in run.failed()[-1].msg, run.failed()
+    state = server.seen()
+    assert state["journal"]["step"] == "install" and state["journal"]["previous"]["version"] == OLD, state["journal"]
+    server.fault("install-here-only")
+    run = server.good(debian(NEW))
+    assert "interrupted at install" in run.warnings()
+    state = server.works(NEW, [server.vm.kernel()])
+    assert state["stamp"]["previous"]["version"] == OLD
+
+
+def test_remove_leaves_nothing(server: Server) -> None:
+    server.put(NEW)
+    began = time.monotonic()
+    server.play("remove", debian("")).good([server.name])
+    print("removed in %.1f s" % (time.monotonic() - began))
+    real, state = server.real(), server.seen()
+    assert real["dkms"] == [] and real["bound"] == [] and real["opens"] == {} and real["majors"] == [], real
+    assert all(module == {"version": "", "srcversion": "", "vermagic": ""} for module in real["modules"].values()), real["modules"]
+    assert (state["packages"], state["broken"], state["holds"], state["loaded"], state["state"]) == ({}, [], [], None, None), state
+    trees = "/lib/modules /usr/src /var/lib /etc /usr/lib/systemd /usr/lib/udev /run/cdi /run/rbln"
+    left = server.sh("find %s \\( -iname '*rebellions*' -o -iname '*rbln*' \\) 2>/dev/null || :" % trees)
+    assert left.split() == ["/etc/modprobe.d/npu-lab-fw.conf"] or left.split() == [], left
+    assert server.vm.exec(["test", "-e", STATE_DIR], check=False).returncode == 1
+    server.sh("%s >/dev/null" % FAULT)
