@@ -176,7 +176,7 @@ attributes:
     description: Has a corresponding action plugin, which holds the bundle on the controller.
     support: full
 seealso:
-  - module: rebellions.npu.rbln_runfile
+  - module: rebellions.npu.rbln_driver_files
 """
 
 EXAMPLES = r"""

@@ -72,7 +72,7 @@ def test_first_install_from_a_server_is_fetched_once_and_the_next_run_runs_no_pa
         )
         run = drivers.good({host: inputs for host in BOTH})
         assert paths.count("/rebellions-x86_64-%s.run" % OLD) == 1, paths
-        assert {path for path in paths} == {"/rebellions-x86_64-%s.run%s" % (OLD, end) for end in ("", ".asc")}
+        assert set(paths) == {"/rebellions-x86_64-%s.run%s" % (OLD, end) for end in ("", ".asc")}
         for host in BOTH:
             change = run.one("Change the driver, and go back when that fails", host).data
             assert change["outcome"] == "installed" and change["previous"] is None

@@ -154,7 +154,7 @@ def converged(state: Data, change: Change) -> None:
         return
     works(state, change.end, change.source)
     assert state["holds"] == state["stamp"]["held"] == sorted(PACKAGES), state
-    assert len([name for name in state["kept"]]) <= 2, state["kept"]
+    assert len(state["kept"]) <= 2, state["kept"]
 
 
 def changes() -> list[Change]:
