@@ -155,7 +155,7 @@ def test_awx_job_from_nothing_with_a_survey_A04_string_bools(bare: Hosts, tmp_pa
     where = bare.inventory(E)
     code, events = runner(tmp_path, where, SURVEY)
     assert code == 0 and [one["stdout"] for one in events if one["event"] in ("runner_on_failed", "runner_on_unreachable", "error")] == []
-    assert closing(events)["ok"][E] > 10 and closing(events)["changed"][E] == 6, closing(events)
+    assert closing(events)["ok"][E] > 10 and closing(events)["changed"][E] == 7, closing(events)
     assert closing(events)["failures"] == {}
     assert markers(bare, E) == [".driver-ctr-ready", "driver-ready", "toolkit-ready"]
     code, events = runner(tmp_path, where, SURVEY)
