@@ -292,7 +292,7 @@ def test_a_driver_from_a_repository_and_the_failure_budget(bare: Hosts, tmp_path
     where = bare.inventory(E, rbln_driver_source="package", rbln_driver_repository=source, rbln_driver_package_names=names)
     play("site", where).good([E])
     play("site", where).unchanged([E])
-    assert bare.lab.exec(E, ["dpkg-query", "-W", "-f", "${db:Status-Abbrev}${Version}", "rebellions-kmd"]).stdout == "ii 3.2.2"
+    assert bare.lab.exec(E, ["dpkg-query", "-W", "-f", "${db:Status-Abbrev}${Version}", "rebellions-kmd"]).stdout == "hi 3.2.2"
     play("remove", where).good([E])
     rows = bare.lab.exec(E, ["dpkg-query", "-W", "-f", "${db:Status-Status} ${Package}\n"]).stdout.splitlines()
     assert len(rows) > 100 and [row for row in rows if row.startswith("installed") and row.split()[1] in DEBS] == []
