@@ -223,15 +223,24 @@ class Parts:
         if self.has_manager:
             self.manager.repair(self.profile.package_patterns)
         if material is not None and material.source == RUNFILE and material.uninstall and material.files:
-            first = material.files[0]
-            self._execute(first, material.uninstall)
+            if self.request.absent and self.has_manager:
+                # Else the installer's own removal fails where they need the driver.
+                self.manager.apply(remove=list(self.request.absent), purge=True, allow_held=True)
+            self._execute(material.files[0], material.uninstall)
         names = self.removable(before)
+        if self.has_manager:
+            names += [name for name in self._shells() if name not in before]
         if names:
             held = [name for name in self.manager.held() if name in names]
             if held:
                 self.manager.unhold(held)
             self.manager.apply(remove=names, purge=True, allow_held=True)
         return names
+
+    def _shells(self) -> t.List[str]:
+        """The vendor's packages that are removed and not purged, as a repair leaves them: nobody needs them."""
+        found, _format, _probe = read_packages(self.host, self.profile.package_patterns, 60.0)
+        return sorted(item["name"] for item in found if item["state"] == "config-files")
 
     def removable(self, before: t.Collection[str] = ()) -> t.List[str]:
         """The vendor's packages that are here but for those in `before`, and those to remove besides; NpuError when more would go with them."""

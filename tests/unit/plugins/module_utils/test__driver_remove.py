@@ -283,6 +283,23 @@ def test_packages_to_remove_besides_are_named(base: Path, absent: str) -> None:
     assert absent not in machine.packages
 
 
+def test_packages_to_remove_besides_go_before_the_installer_removes(base: Path) -> None:
+    machine = filled(base, uninstall=["--uninstall"])
+    machine.packages["npu-app"] = "1"
+    machine.write_packages()
+    remove(machine, absent=["npu-app"])
+    assert machine.acts.index("apply -npu-app") < machine.acts.index("uninstall")
+    assert_gone(machine)
+
+
+def test_what_is_removed_and_not_purged_is_purged(base: Path) -> None:
+    machine = filled(base)
+    machine.shells.add("rebellions-kmd-old")
+    machine.write_packages()
+    remove(machine)
+    assert machine.shells == set() and "apply -%s -rebellions-kmd-old" % KMD in machine.acts
+
+
 def test_a_module_that_does_not_let_go_is_an_error_and_nothing_is_removed(base: Path) -> None:
     machine = filled(base)
     machine.active.add("other.service")
