@@ -36,9 +36,9 @@ def _table(host: str, steps: t.Sequence[t.Mapping[str, t.Any]]) -> str:
 
 
 def _groups(variables: t.Mapping[str, t.Any], pool_key: str) -> list[str]:
-    """The host's groups without the pool of the kernel that ran before this run rebooted it: Ansible cannot take a host out of a group."""
-    before = variables.get("rbln_preflight_plan", {}).get("observation", {}).get("ansible_facts", {}).get("rbln", {}).get("pool_key", pool_key)
-    return [name for name in variables.get("group_names", []) if before == pool_key or name != "npu_pool_" + before]
+    """The host's groups without the pools of kernels that ran before this run rebooted it: Ansible cannot take a host out of a group."""
+    left = ["npu_pool_" + key for key in variables.get("rbln_driver_pools_left", []) if key != pool_key]
+    return [name for name in variables.get("group_names", []) if name not in left]
 
 
 class ActionModule(ActionBase):

@@ -26,7 +26,7 @@ COLLECTION = pathlib.Path(__file__).resolve().parents[2]
 HOST_ROLES = ("rbln_discover", "rbln_preflight", "rbln_driver", "rbln_container_toolkit", "rbln_validator")
 EXPORTS = (
     "rbln_discover_observation", "rbln_preflight_plan", "rbln_driver_change", "rbln_driver_proof", "rbln_driver_reboot_required",
-    "rbln_container_toolkit_proof", "rbln_validator_proof",
+    "rbln_driver_pools_left", "rbln_container_toolkit_proof", "rbln_validator_proof",
 )  # fmt: skip
 HOOKS = {"auto": "auto", "always": "on", "never": "off"}
 
