@@ -72,5 +72,10 @@ def read_secure_boot(host: Host, timeout: float = 5.0) -> t.Tuple[str, Probe]:
         names = secure
     asked = host.run(["mokutil", "--sb-state"], timeout)
     if asked.ok:
-        return parse_mokutil(asked.value.out + "\n" + asked.value.err), asked
+        said = asked.value.out + "\n" + asked.value.err
+        state = parse_mokutil(said)
+        if state == UNSUPPORTED and "efi variables" in said.lower():
+            # UEFI has started this machine, so mokutil only lacks the mounted variables.
+            return UNKNOWN, Probe(ABSENT, None, "efivarfs is empty or not mounted")
+        return state, asked
     return UNKNOWN, names if not names.ok else Probe(ABSENT, None, "efivarfs is empty or not mounted")

@@ -93,6 +93,12 @@ def test_empty_efivars_asks_mokutil(tmp_path: Path) -> None:
     assert secureboot.read_secure_boot(tree.host())[0] == "enabled"
 
 
+def test_mokutil_without_the_variables_of_a_uefi_machine_knows_nothing(tmp_path: Path) -> None:
+    tree = Tree(tmp_path).folder(VARS).program("/usr/bin/mokutil", "echo 'EFI variables are not supported on this system' >&2; exit 1\n")
+    state, probe = secureboot.read_secure_boot(tree.host())
+    assert (state, probe.state, probe.detail) == ("unknown", "absent", "efivarfs is empty or not mounted")
+
+
 def test_mokutil_on_standard_error_with_an_exit_code(tmp_path: Path) -> None:
     tree = Tree(tmp_path).folder(VARS).program("/usr/bin/mokutil", 'echo "This system doesn\'t support Secure Boot" >&2; exit 255\n')
     assert secureboot.read_secure_boot(tree.host())[0] == "unsupported"
