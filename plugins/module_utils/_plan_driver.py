@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import typing as t
 
 from ._model import EVICT, INFO, NONE, REBOOT, NpuError
@@ -17,6 +18,8 @@ RECOVER_STEP = "driver.recover"
 REBOOT_STEP = "driver.reboot"
 # Looks without which an absent driver is not known to be absent.
 DRIVER_PROBES = ("module_loaded", "module_file", "dkms", "packages", "runfile_stamp", "driver_journal")
+# Parameters of an address that let whoever reads them fetch as well: tokens, keys and signatures of signed addresses.
+_SECRET_QUERY = re.compile(r"[?&][^=&#]*(?:token|passw|secret|signature|credential|api-?key|sig(?==))", re.I)
 
 Data = t.Mapping[str, t.Any]
 
@@ -191,11 +194,11 @@ def _source_is_given(draft: Draft, now: _Situation, files: t.Sequence[Data]) -> 
         )
         return False
     addresses = [file["src"] for file in files] + [file.get("signature", "") for file in files] + [str(now.get("repository").get("url", ""))]
-    if any("@" in address.partition("://")[2].partition("/")[0] for address in addresses):
+    if any("@" in address.partition("://")[2].partition("/")[0] or "://" in address and _SECRET_QUERY.search(address) for address in addresses):
         draft.stop(
             "driver_source_with_password",
             "The address of the driver holds a name or a password, which would reach logs.",
-            "Put them into ~/.netrc of the controller; for a repository, into auth.conf.d of the host.",
+            "Put them into ~/.netrc of the controller; for a repository, into auth.conf.d of the host. A signed address is fetched to a path beforehand.",
         )
         return False
     bare = [file["src"] for file in files if not file["sha256"]]
@@ -220,7 +223,7 @@ def plan_driver(draft: Draft, wanted: Data, facts: Data, prefix: str) -> bool:
         draft.stop(
             "driver_version_of_family_missing",
             "%s_driver_versions has no version for the family of this host's NPUs: %s."
-            % (prefix, ", ".join(sorted({str(npu["family"] or npu["product"]) for npu in facts["npus"]}))),
+            % (prefix, ", ".join(sorted({str(npu["family"] or npu["product"] or "unknown") for npu in facts["npus"]}))),
             "Add it; the names are as in the facts. The map has %s." % ", ".join(sorted(now.get("versions"))),
         )
         return False

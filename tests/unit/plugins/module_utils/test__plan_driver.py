@@ -438,6 +438,23 @@ def test_a_password_in_any_address_stops(raw: Data) -> None:
     assert [stop.code for stop in draft.stops] == ["driver_source_with_password"]
 
 
+@pytest.mark.parametrize(
+    "address, stops",
+    [
+        ("https://files.example.com/a.run?X-Amz-Credential=x&X-Amz-Signature=y", ["driver_source_with_password"]),
+        ("https://files.example.com/a.run?sv=1&sig=abc", ["driver_source_with_password"]),
+        ("https://files.example.com/raw/a.run?private_token=abc", ["driver_source_with_password"]),
+        ("https://files.example.com/a.run?at=refs/heads/main&design=x", []),
+        ("https://files.example.com/token/a.run", []),
+        ("/srv/a.run?token=x", []),
+    ],
+)
+def test_an_address_that_lets_its_reader_fetch_stops(address: str, stops: t.List[str]) -> None:
+    draft = draw({**NEW, "runfile": address}, facts(NONE))[1]
+    assert [stop.code for stop in draft.stops] == stops
+    assert not any("abc" in stop.detail + stop.next_step for stop in draft.stops)
+
+
 def test_an_interrupted_change_is_finished_although_the_version_on_disk_is_right() -> None:
     pending, draft = draw({"source": "runfile", "version": "3.2.2"}, facts(change=CHANGE))
     assert (pending, said(draft)) == (True, (INSTALL, [], []))
