@@ -12,6 +12,10 @@ Facts = t.Mapping[str, t.Any]
 
 IMAGE = "linux-image-"
 HEADERS = "linux-headers-"
+# Kernels of other repositories, whose packages have other names.
+FOREIGN = re.compile(r"-pve$|\.elrepo\.")
+# Pulls in an image under another name; no headers are called like it.
+NO_HEADERS = ("linux-image-extra-virtual",)
 
 
 def _names(facts: Facts) -> t.List[str]:
@@ -29,6 +33,7 @@ def header_packages(facts: Facts, kernels: t.Sequence[str]) -> t.List[str]:
     The user-space headers of EL exist once on a host whatever the number of kernels, so they are named only when there are none.
     """
     family = facts["os"]["family"]
+    kernels = [kernel for kernel in kernels if not FOREIGN.search(kernel)]
     if family == "debian":
         return [HEADERS + kernel for kernel in kernels]
     if family != "redhat":
@@ -40,14 +45,15 @@ def header_packages(facts: Facts, kernels: t.Sequence[str]) -> t.List[str]:
         kind = "-" + variant if plus else "-uek" if re.search(r"\.el[0-9]+uek\.", release) else ""
         found.append("kernel%s-devel-%s" % (kind, release))
     if kernels and not facts["build"]["packages"].get("kernel-headers"):
-        found.append("kernel-headers-" + kernels[0].partition("+")[0])
+        # Oracle's own kernel has none of its own.
+        found.append("kernel-headers" + ("" if re.search(r"\.el[0-9]+uek\.", kernels[0]) else "-" + kernels[0].partition("+")[0]))
     return found
 
 
 def header_metas(facts: Facts) -> t.List[str]:
     """Packages missing for the next kernel to arrive with its headers: one for each package that pulls in the newest image."""
     there = _names(facts)
-    wanted = [HEADERS + name[len(IMAGE) :] for name in there if is_meta(name) and name.startswith(IMAGE)]
+    wanted = [HEADERS + name[len(IMAGE) :] for name in there if is_meta(name) and name.startswith(IMAGE) and name not in NO_HEADERS]
     return [name for name in wanted if name not in there]
 
 

@@ -17,8 +17,8 @@ from ._kernel_packages import header_metas, header_packages, install_command, ke
 from ._model import INFO, NONE, WARNING
 from ._plan_draft import DRIVER_ROLE, Draft, getter, needs_driver
 from ._plan_support import (
-    BUILD_STEP, HOLD_STEP, PREREQUISITES_STEP, Data, Rules, families, judged_version, kernel_line, kernels_at_stake, os_pairs, pciehp, sdk, step_before,
-    support, will_install,
+    BUILD_STEP, HOLD_STEP, PREREQUISITES_STEP, Data, Rules, families, judged_version, kernel_line, kernels_at_stake, os_pairs, pciehp, sdk, source,
+    step_before, support, will_install,
 )
 from ._plan_secure_boot import firmware, secure_boot
 
@@ -173,4 +173,4 @@ def disk(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: str) ->
 
 Part = t.Callable[[Draft, Data, Data, Rules, str], None]
 BEFORE_DRIVER: t.Tuple[Part, ...] = (support, sdk, kernel_line, pciehp)
-AFTER_DRIVER: t.Tuple[Part, ...] = (prerequisites, kernel_hold, secure_boot, firmware, kernel_guard, disk)
+AFTER_DRIVER: t.Tuple[Part, ...] = (source, prerequisites, kernel_hold, secure_boot, firmware, kernel_guard, disk)

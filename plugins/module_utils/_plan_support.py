@@ -80,6 +80,26 @@ def support(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: str)
             draft.caution("support_unknown", detail, verdict.next_step)
         elif verdict.state == _support.PARTLY:
             draft.caution("partly_tested", detail, severity=INFO)
+    fit, arch = rows(wanted, facts, matrix, prefix), facts["os"]["arch"]
+    if fit and arch and not any(arch in (rule.get("arch") or _support.ARCH) for rule in fit):
+        draft.by_policy(
+            fit[0].get("severity") or wanted["%s_preflight_unlisted" % prefix],
+            "arch_not_in_support_matrix",
+            "The architecture %s is not in the support matrix of driver %s." % (arch, version),
+            "Add a rule with arch to %s_preflight_support_matrix_extra, or accept it with %s_preflight_unlisted: warn." % (prefix, prefix),
+        )
+
+
+def source(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: str) -> None:
+    """A driver is installed from what there is of it: up to 2.x there was one package and no runfile."""
+    given = wanted["%s_driver_source" % prefix]
+    rule = next((rule for rule in rows(wanted, facts, matrix, prefix) if rule.get("sources")), None)
+    if rule and given not in rule["sources"] and will_install(draft):
+        draft.stop(
+            "driver_source_not_of_version",
+            "Driver %s comes as %s, and %s_driver_source is %s." % (judged_version(wanted, facts, prefix), " or ".join(rule["sources"]), prefix, given),
+            "Set %s_driver_source: %s, or want another version." % (prefix, rule["sources"][0]),
+        )
 
 
 def sdk(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: str) -> None:

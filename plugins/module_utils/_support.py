@@ -9,7 +9,7 @@ import typing as t
 from dataclasses import dataclass
 
 from ._model import NpuError
-from ._versions import compare, release_numbers, satisfies, split_kernel
+from ._versions import compare, is_tagged, release_numbers, satisfies, split_kernel
 
 LISTED = "listed"
 PARTLY = "partly_tested"
@@ -20,9 +20,14 @@ SEVERITIES = ("fail", "warn", "ignore")
 # A rule with these two and no operating system says which drivers belong to a release of the SDK.
 SDK_KEYS = frozenset(("sdk", "drivers", "families", "severity"))
 RULE_KEYS = frozenset(
-    ("drivers", "families", "os", "version", "kernel", "kernel_max", "flavours", "tested", "too_old", "too_new", "packages_absent", "pciehp", "severity")
-)
-LISTS = ("drivers", "families", "flavours", "packages_absent", "sdk")
+    (
+        "drivers", "families", "os", "version", "arch", "sources", "kernel", "kernel_max", "flavours", "tested", "too_old", "too_new", "packages_absent",
+        "pciehp", "severity",
+    )
+)  # fmt: skip
+LISTS = ("drivers", "families", "arch", "sources", "flavours", "packages_absent", "sdk")
+# What a rule that names no architecture is about.
+ARCH = ("x86_64",)
 
 
 @dataclass(frozen=True)
@@ -152,12 +157,13 @@ def _judge_bounds(rule: t.Mapping[str, t.Any], kernel: str, prefix: str) -> Verd
             "Kernel %s on %s is newer than the supported %s series." % (kernel, name, rule["kernel"]),
             rule.get("too_new") or "Boot a kernel of the %s series." % rule["kernel"],
         )
-    flavours = rule.get("flavours") or []
+    # Where the standard kernel's release names no flavour, a rule that names none means that kernel.
+    flavours = rule.get("flavours") or ([""] if is_tagged(kernel) else [])
     if flavours and flavour not in flavours:
         return Verdict(
             UNLISTED,
             "The kernel flavour %r of %s is not in the support matrix for %s." % (flavour, kernel, name),
-            "Boot a kernel of flavour %s." % ", ".join(flavours),
+            "Boot a kernel of flavour %s." % ", ".join(flavours) if any(flavours) else "Boot the standard kernel of %s." % name,
         )
     maximum = rule.get("kernel_max")
     if maximum:
@@ -184,7 +190,7 @@ def judge(
     """Judge one kernel; `prefix` is that of the vendor's input names, for the next step.
 
     `os_ids` are (id, version) pairs, the host's own first and its base after it: a derivative is judged by its own rules
-    when it has some, else by its base's. The best verdict of the matching rules counts.
+    when it has some, else by its base's, and is then at most partly tested. The best verdict of the matching rules counts.
     """
     if not driver_version:
         return Verdict(UNKNOWN, "No driver version is wanted or installed, so no row of the support matrix applies.")
@@ -204,7 +210,12 @@ def judge(
     if rows:
         verdicts = [_judge_kernel(rule, kernel, prefix) for rule in rows]
         ranks = (LISTED, PARTLY, UNLISTED, UNKNOWN)
-        return min(verdicts, key=lambda verdict: ranks.index(verdict.state))
+        best = min(verdicts, key=lambda verdict: ranks.index(verdict.state))
+        base = (rows[0]["os"], rows[0]["version"])
+        if best.state == LISTED and base != tuple(os_ids[0]):
+            own = " ".join(part or "?" for part in os_ids[0])
+            return Verdict(PARTLY, "%s is not in the support matrix; it is judged as %s %s, from which it is built." % ((own,) + base))
+        return best
     shown = " ".join(part or "?" for part in (os_ids[0] if os_ids else (None, None)))
     return Verdict(
         UNLISTED,

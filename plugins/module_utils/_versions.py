@@ -11,7 +11,7 @@ import typing as t
 Numbers = t.Tuple[int, ...]
 
 _CONSTRAINT = re.compile(r"^\s*(>=|<=|==|!=|>|<)?\s*([0-9][0-9A-Za-z.+~-]*)\s*$")
-_DISTRIBUTION_TAG = re.compile(r"\.(el|fc|amzn)[0-9].*$")
+_DISTRIBUTION_TAG = re.compile(r"\.(?:el|fc|amzn)[0-9]+(?:_[0-9]+)?(uek)?([^+]*)(?:\+(.+))?$")
 _KERNEL = re.compile(r"^([0-9]+(?:\.[0-9]+)*)(?:-([0-9]+(?:\.[0-9]+)*))?(.*)$")
 
 
@@ -58,13 +58,23 @@ def satisfies(version: str, constraints: t.Sequence[str]) -> bool:
 def split_kernel(release: str) -> t.Tuple[Numbers, Numbers, str]:
     """`6.8.0-117-generic` is ((6, 8, 0), (117,), 'generic'); `5.14.0-570.116.1.el9_6.x86_64` is ((5, 14, 0), (570, 116, 1), '').
 
-    The last part is the flavour: what follows the build number without distribution tag and architecture.
+    The last part is the flavour: what follows the build number without distribution tag and architecture. Kernels of Enterprise Linux have
+    one only where they are a variant: rt or debug behind a plus, uek or elrepo in the tag.
     """
-    plain = re.sub(r"\.(x86_64|aarch64|ppc64le|s390x)$", "", release.strip())
-    plain = _DISTRIBUTION_TAG.sub("", plain)
+    plain = re.sub(r"\.(x86_64|aarch64|ppc64le|s390x)(?=$|\+)", "", release.strip())
+    tag = _DISTRIBUTION_TAG.search(plain)
+    variant = ""
+    if tag:
+        variant = tag.group(3) or tag.group(1) or ("elrepo" if ".elrepo" in tag.group(2) else "")
+        plain = plain[: tag.start()]
     match = _KERNEL.match(plain)
     if not match:
         return (), (), release.strip()
     base = tuple(int(part) for part in match.group(1).split("."))
     build = tuple(int(part) for part in match.group(2).split(".")) if match.group(2) else ()
-    return base, build, match.group(3).lstrip("-.")
+    return base, build, variant or match.group(3).lstrip("-.")
+
+
+def is_tagged(release: str) -> bool:
+    """True for a kernel release with the tag of Enterprise Linux, Fedora or Amazon Linux."""
+    return re.search(r"\.(el|fc|amzn)[0-9]", release) is not None

@@ -301,6 +301,7 @@ def test_a_virgin_host_without_headers(headers: str, stops: list[str], steps: li
         (EL + "+rt", "1", ["kernel-rt-devel-" + EL]),
         (EL + "+64k", "1", ["kernel-64k-devel-" + EL]),
         ("5.15.0-310.184.5.el9uek.x86_64", "1", ["kernel-uek-devel-5.15.0-310.184.5.el9uek.x86_64"]),
+        ("5.15.0-310.184.5.el9uek.x86_64", None, ["kernel-uek-devel-5.15.0-310.184.5.el9uek.x86_64", "kernel-headers"]),
     ],
 )
 def test_headers_of_el(running: str, user_headers: str | None, expected: list[str]) -> None:
@@ -310,10 +311,43 @@ def test_headers_of_el(running: str, user_headers: str | None, expected: list[st
     assert step(found, "driver.prerequisites")["wanted"] == expected
 
 
+@pytest.mark.parametrize(
+    "arch, extra, policy, stops, cautions",
+    [
+        ("aarch64", [], "fail", ["arch_not_in_support_matrix"], []),
+        ("aarch64", [], "warn", [], ["arch_not_in_support_matrix"]),
+        ("aarch64", [{"os": "ubuntu", "version": "24.04", "kernel": "6.8.0", "arch": ["aarch64"]}], "fail", [], []),
+        (None, [], "fail", [], []),
+    ],
+)
+def test_architectures_are_a_part_of_the_matrix(arch: str | None, extra: list[dict[str, t.Any]], policy: str, stops: list[str], cautions: list[str]) -> None:
+    found = draw(facts(os={"arch": arch}), **package(preflight_unlisted=policy, preflight_support_matrix_extra=extra))
+    assert (codes(found), codes(found, "cautions")) == (stops, cautions)
+
+
+@pytest.mark.parametrize(
+    "version, source, stops",
+    [("2.1.0", "runfile", ["driver_source_not_of_version"]), ("2.1.0", "package", []), ("3.0.0", "runfile", []), ("2.0.1-rebel1", "runfile", [])],
+)
+def test_i02_legacy_package_of_former_releases_there_is_no_runfile(version: str, source: str, stops: list[str]) -> None:
+    look = facts(driver={"version_on_disk": "2.0.1", "version_loaded": "2.0.1", "legacy": True})
+    raw = {"driver_runfile": "/srv/", "driver_runfile_sha256": "c" * 64, "driver_firmware": "ignore", "driver_replace": True}
+    found = draw(look, **package(driver_source=source, driver_version=version, **raw))
+    assert codes(found) == stops
+    if stops:
+        assert found["stops"][0]["detail"] == "Driver 2.1.0 comes as package, and rbln_driver_source is runfile."
+
+
 def test_headers_where_package_names_are_not_known() -> None:
     look = virgin(os={**system("sles", "15.6", "suse"), "pretty": "SLES 15 SP6"}, kernel=kernel(OLD, headers={OLD: False}))
     assert codes(draw(look, **package(preflight_unlisted="ignore"))) == ["headers_missing"]
     assert codes(draw(look, **package(preflight_unlisted="ignore", driver_headers="ignore"))) == []
+
+
+@pytest.mark.parametrize("family, running", [("debian", "6.8.12-4-pve"), ("redhat", "6.12.5-1.el9.elrepo.x86_64")])
+def test_headers_of_kernels_from_other_repositories_are_left_to_a_person(family: str, running: str) -> None:
+    look = virgin(os=system("x", "1", family), kernel=kernel(running, headers={running: False}))
+    assert codes(draw(look, **package(preflight_unlisted="ignore"))) == ["headers_missing"]
 
 
 def test_a_host_that_needs_nothing_built_needs_no_headers() -> None:
@@ -321,7 +355,9 @@ def test_a_host_that_needs_nothing_built_needs_no_headers() -> None:
     assert driver_steps(draw(look, **package())) == []
 
 
-@pytest.mark.parametrize("metas, expected", [(["linux-image-amd64"], ["linux-headers-amd64"]), (["linux-image-amd64", "linux-headers-amd64"], []), ([], [])])
+@pytest.mark.parametrize("metas, expected", [
+    (["linux-image-amd64"], ["linux-headers-amd64"]), (["linux-image-amd64", "linux-headers-amd64"], []), (["linux-image-extra-virtual"], []), ([], []),
+])  # fmt: skip
 def test_the_next_kernel_will_have_headers(metas: list[str], expected: list[str]) -> None:
     look = facts(kernel=kernel(OLD, packages=[kernel_package(name) for name in metas]))
     found = draw(look, **package())

@@ -58,7 +58,32 @@ def test_the_bound_depends_on_the_driver(matrix: list[dict[str, t.Any]]) -> None
 
 
 def test_a_derivative_is_judged_by_its_base(matrix: list[dict[str, t.Any]]) -> None:
-    assert judge(matrix, "3.2.2", [], [("linuxmint", "22.1"), ("ubuntu", "24.04")], "6.8.0-117-generic", "rbln").state == "listed"
+    verdict = judge(matrix, "3.2.2", [], [("linuxmint", "22.1"), ("ubuntu", "24.04")], "6.8.0-117-generic", "rbln")
+    assert (verdict.state, verdict.detail) == (
+        "partly_tested", "linuxmint 22.1 is not in the support matrix; it is judged as ubuntu 24.04, from which it is built.",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "os_id, version, kernel, state",
+    [
+        ("rocky", "9.6", "5.14.0-570.116.1.el9_6.x86_64", "partly_tested"),
+        ("rocky", "9.6", "5.14.0-570.117.1.el9_6.x86_64", "unlisted"),
+        ("ol", "9.6", "5.14.0-570.12.1.0.1.el9_6.x86_64", "partly_tested"),
+        ("ol", "9.6", "5.15.0-300.163.18.el9uek.x86_64", "unlisted"),
+        ("ol", "10.0", "6.12.0-40.28.2.el10uek.x86_64", "unlisted"),
+        ("rhel", "9.6", "5.14.0-570.el9.x86_64", "listed"),
+        ("rhel", "9.6", "5.14.0-570.116.1.el9_6.x86_64+rt", "unlisted"),
+        ("rhel", "9.6", "5.14.0-570.116.1.el9_6.x86_64+debug", "unlisted"),
+        ("rhel", "9.6", "5.14.0-284.30.1.rt14.315.el9_2.x86_64", "unlisted"),
+        ("rhel", "10.0", "6.12.0-1.el10.elrepo.x86_64", "unlisted"),
+    ],
+)
+def test_kernels_of_enterprise_linux_and_what_is_built_from_it(matrix: list[dict[str, t.Any]], os_id: str, version: str, kernel: str, state: str) -> None:
+    verdict = judge(matrix, "3.2.2", ["ATOM"], [(os_id, version), ("rhel", version)], kernel, "rbln")
+    assert verdict.state == state
+    if "570.116" in kernel and state == "unlisted":
+        assert verdict.next_step == "Boot the standard kernel of rhel 9.6."
 
 
 def test_unknown_is_not_unlisted(matrix: list[dict[str, t.Any]]) -> None:
