@@ -25,6 +25,7 @@ class Action(ActionModule):
         task = types.SimpleNamespace(args=args, action="rebellions.npu.rbln_driver_files", async_val=0, check_mode=check, diff=False, delegate_to=None)
         shell = types.SimpleNamespace(tmpdir=None, join_path=lambda *parts: "/".join(parts))
         super().__init__(task, types.SimpleNamespace(_shell=shell), None, None, None, None)  # type: ignore[arg-type]
+        self._load_name = MODULE
         self.answers = list(answers)
         self.did: t.List[t.Tuple[t.Any, ...]] = []
         self._display = types.SimpleNamespace(display=lambda text: self.did.append(("display", text)))  # type: ignore[assignment]
