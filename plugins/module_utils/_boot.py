@@ -135,17 +135,21 @@ def _from_bls(host: Host, environment: t.Mapping[str, str]) -> t.Tuple[t.Optiona
         fits = [entry for entry in menu if pattern and fnmatch.fnmatchcase(entry["id"] + ".conf", pattern.group(1))]
         fits = fits or [entry for entry in menu if pattern and fnmatch.fnmatchcase(entry["id"], pattern.group(1))]
         return (fits[0]["kernel"], "loader.conf") if fits else (None, "the default of systemd-boot is not in loader.conf")
-    wanted = environment.get("next_entry") or environment.get("saved_entry") or "0"
+    default = _grub_default(host) or "saved"
+    wanted = environment.get("next_entry") or (environment.get("saved_entry") or "0" if default == "saved" else default)
     kernel = choose_entry(menu, wanted)
     return kernel, "boot loader entry %s" % wanted if kernel else "no boot loader entry %s" % wanted
 
 
+def _grub_default(host: Host) -> t.Optional[str]:
+    return parse_grub_default([host.read_text(path, 65536).get("") for path in ["/etc/default/grub"] + host.glob("/etc/default/grub.d", "*.cfg")])
+
+
 def _from_grub(host: Host, environment: t.Mapping[str, str]) -> t.Tuple[t.Optional[str], str]:
-    texts = [host.read_text(path, 65536).get("") for path in ["/etc/default/grub"] + host.glob("/etc/default/grub.d", "*.cfg")]
     menu: list[MenuEntry] = []
     for path in GRUB_CFGS:
         menu = menu or parse_grub_menu(host.read_text(path).get(""))
-    default = parse_grub_default(texts)
+    default = _grub_default(host)
     if not menu and default is None:
         return None, ""
     wanted = default or "0"

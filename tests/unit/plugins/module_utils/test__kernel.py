@@ -198,6 +198,8 @@ NEXT: list[tuple[str, Callable[[Tree], Any], str | None, str]] = [
     ("EL without saved entry", lambda tree: bls(tree, ""), EL_NEW, "boot loader entry 0"),
     ("EL saved by number", lambda tree: bls(tree, "saved_entry=1\n"), EL_OLD, "boot loader entry 1"),
     ("EL next entry", lambda tree: bls(tree, "saved_entry=abc-%s\nnext_entry=abc-%s\n" % (EL_NEW, EL_OLD)), EL_OLD, "boot loader entry abc-"),
+    ("EL newest whatever is saved", lambda tree: bls(tree, "saved_entry=abc-%s\n" % EL_OLD, "0"), EL_NEW, "boot loader entry 0"),
+    ("EL pinned by number, once another", lambda tree: bls(tree, "next_entry=0\n", "1"), EL_NEW, "boot loader entry 0"),
     ("EL saved entry that is gone", lambda tree: bls(tree, "saved_entry=abc-9.9\n"), None, "no boot loader entry abc-9.9"),
     ("systemd-boot", lambda tree: sd_boot(tree, "timeout 3\ndefault abc-%s*\n" % OLD), OLD, "loader.conf"),
     ("systemd-boot without default", lambda tree: sd_boot(tree, "timeout 3\n"), None, "the default of systemd-boot is not in loader.conf"),
