@@ -95,6 +95,13 @@ def driver_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]
                 "DKMS could not build %s %s for kernel %s" % (row["module"], row["version"], row["kernel"]),
                 "read make.log in the build directory of that version; missing headers and an unsupported kernel are the usual causes",
             )
+        elif row["state"] == "broken":
+            yield Problem(
+                "dkms_source_missing",
+                WARNING,
+                "DKMS has %s %s without its source, so it is built for no other kernel" % (row["module"], row["version"]),
+                "install that version again, or remove it from DKMS when it is not wanted",
+            )
     if facts["secure_boot"] == "enabled" and driver["signed"] is False:
         yield Problem(
             "secure_boot_unsigned",

@@ -56,7 +56,11 @@ def _read_version(host: Host, base: str, module: str, version: str) -> list[dict
     failed = re.search(r"make\.log for \S+ for kernel (\S+) \((\S+)\)", head)
     if failed and not any(item["kernel"] == failed.group(1) for item in found):
         add(failed.group(1), failed.group(2), "failed")
-    if not found and host.exists(posixpath.join(folder, "source")):
+    source = posixpath.join(folder, "source")
+    if host.readlink(source).ok and host.stat(source).state == ABSENT:
+        # DKMS itself says so as well: without its source nothing is built for the next kernel.
+        add(None, None, "broken")
+    elif not found and host.exists(source):
         add(None, None, "added")
     return found
 
@@ -64,7 +68,7 @@ def _read_version(host: Host, base: str, module: str, version: str) -> list[dict
 def read_dkms(host: Host, patterns: t.Sequence[str], base: str = DKMS_DIR, timeout: float = 10.0) -> t.Tuple[list[dict[str, t.Any]], Probe]:
     """DKMS state of the modules whose name fits a pattern, read from DKMS's tree; `dkms status` only when that is denied.
 
-    States: added, built, installed, and failed where the last build of a version left its log behind.
+    States: added, built, installed, broken where the source of a version is gone, and failed where its last build left its log behind.
     """
     names = host.listdir(base)
     if names.state == DENIED:

@@ -63,6 +63,18 @@ def test_dkms_tree(tmp_path: Path) -> None:
     ]
 
 
+def test_dkms_without_the_source_is_broken(tmp_path: Path) -> None:
+    tree = dkms(Tree(tmp_path), "3.2.2", KERNEL)
+    tree.real("/var/lib/dkms/rebellions/3.2.2/source").rmdir()
+    for version in ("2.0.1", "3.2.2"):
+        tree.link("/var/lib/dkms/rebellions/%s/source" % version, "/usr/src/rebellions-" + version)
+    found = driver.read_dkms(tree.host(), PROFILE.driver_packages)[0]
+    assert found == [row("2.0.1", None, "broken", None), row("3.2.2", KERNEL, "installed"), row("3.2.2", None, "broken", None)]
+    assert driver.parse_dkms_status("rebellions/2.0.1: broken") == found[:1]
+    tree.folder("/usr/src/rebellions-2.0.1").folder("/usr/src/rebellions-3.2.2")
+    assert [item["state"] for item in driver.read_dkms(tree.host(), PROFILE.driver_packages)[0]] == ["added", "installed"]
+
+
 def test_dkms_log_of_older_releases(tmp_path: Path) -> None:
     tree = Tree(tmp_path).write("/var/lib/dkms/rebellions/2.0.1/build/make.log", "DKMS make.log for rebellions-2.0.1 for kernel %s (x86_64)\n" % KERNEL)
     assert driver.read_dkms(tree.host(), PROFILE.driver_packages)[0] == [row("2.0.1", KERNEL, "failed")]
