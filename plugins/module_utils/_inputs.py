@@ -101,7 +101,7 @@ def _as_dict(name: str, value: t.Any, spec: t.Mapping[str, t.Any]) -> dict[str, 
         try:
             value = _literal(value.strip()) if value.strip() else {}
         except ValueError as exc:
-            raise NpuError("%s is not a mapping: %s." % (name, exc), "Write a YAML or JSON mapping.") from exc
+            raise NpuError("%s is not a mapping: %s." % (name, exc), "Write a YAML mapping, or JSON where only text can be given.") from exc
     if not isinstance(value, t.Mapping):
         raise NpuError("%s must be a mapping, not %s." % (name, type(value).__name__), "Write a YAML mapping.")
     options = spec.get("options")
@@ -122,6 +122,9 @@ def _coerce(name: str, value: t.Any, spec: t.Mapping[str, t.Any]) -> t.Any:
     elif kind == "float":
         result = _as_float(name, value)
     elif kind in ("str", "path"):
+        if spec.get("no_log") and not isinstance(value, str):
+            # 0123 has become another number already, and what it is must not be shown.
+            raise NpuError("%s must be text, not %s." % (name, type(value).__name__), "Quote the value.")
         result = _as_text(name, value)
     elif kind == "list":
         return _as_list(name, value, spec)

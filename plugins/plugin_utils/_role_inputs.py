@@ -47,8 +47,9 @@ def _default(entry: t.Mapping[str, t.Any]) -> t.Any:
 
 
 def raw_inputs(templar: t.Any, variables: t.Mapping[str, t.Any], spec: t.Mapping[str, t.Mapping[str, t.Any]]) -> dict[str, t.Any]:
-    """Values of the inputs in `spec` as the inventory has them, else their defaults; templates resolved, types not yet put right."""
-    return {name: templar.template(variables[name] if name in variables else _default(entry)) for name, entry in spec.items()}
+    """Values of the inputs in `spec` as the inventory has them, else their defaults; templates resolved, types not yet put right. None is not set."""
+    found = {name: templar.template(variables[name]) for name in spec if name in variables}
+    return {name: found[name] if found.get(name) is not None else templar.template(_default(entry)) for name, entry in spec.items()}
 
 
 def read_inputs(templar: t.Any, variables: t.Mapping[str, t.Any]) -> dict[str, t.Any]:

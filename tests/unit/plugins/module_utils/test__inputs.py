@@ -105,6 +105,13 @@ def test_a04_bad_input_names_the_variable(name: str, value: t.Any, message: str)
         normalise({name: value}, SPEC)
 
 
+@pytest.mark.parametrize("value", [342391, 12345.5, True])
+def test_s02_secrets_in_output_a_password_that_yaml_has_changed_is_refused_and_not_shown(value: t.Any) -> None:
+    with pytest.raises(NpuError) as caught:
+        normalise({"x_password": value}, {"x_password": {"type": "str", "no_log": True}})
+    assert "x_password must be text" in str(caught.value) and str(value) not in str(caught.value)
+
+
 def test_defaults_fill_what_is_not_set() -> None:
     found = normalise({}, SPEC)
     assert sorted(found) == sorted(SPEC)

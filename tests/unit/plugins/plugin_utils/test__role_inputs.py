@@ -53,6 +53,11 @@ def test_inputs_become_options(variables: dict[str, t.Any], key: str, value: t.A
     assert options(**variables)[key] == value
 
 
+def test_an_input_that_is_null_takes_its_default_with_what_that_refers_to() -> None:
+    found = read_inputs(Templar(), {"rbln_driver_http_proxy": None, "rbln_driver_version": None, "rbln_driver_hold": None, "rbln_driver_keep": "3"})
+    assert [found["rbln_driver_" + name] for name in ("http_proxy", "version", "hold", "keep")] == ["", "", True, 3]
+
+
 @pytest.mark.parametrize("given, hooks", [("auto", "auto"), ("always", "on"), ("never", "off")])
 def test_the_word_for_hooks(given: str, hooks: str) -> None:
     assert options(rbln_container_toolkit_hooks=given)["cdi"]["hooks"] == hooks
