@@ -74,6 +74,9 @@ class _Situation:
         self.traces = self.driver["installed_via"] != "none" or self.driver["version_loaded"] is not None
         # What an installer left that broke off has no module; it protects nothing.
         self.installed = self.traces and (self.present is not None or bool(self.driver.get("loaded")) or self.driver["installed_via"] == "container")
+        # DKMS has it, and the kernel that runs came later and without headers.
+        built = [row["version"] for row in self.driver.get("dkms") or [] if row["state"] in ("built", "installed")]
+        self.unbuilt = built[-1] if built and not self.installed else ""
         self.change = self.driver["state"]["change"]
         self.tainted = self.driver["state"]["tainted"]
         self.disruption = EVICT if self.driver["loaded"] or self.installed else NONE
@@ -93,7 +96,14 @@ class _Situation:
 
 
 def _preinstalled(draft: Draft, now: _Situation) -> None:
-    if not now.installed:
+    if now.unbuilt:
+        draft.stop(
+            "driver_not_built",
+            "Driver %s has no module for the running kernel, and %s_driver_source is preinstalled." % (now.unbuilt, now.prefix),
+            "Install the headers of that kernel and run dkms autoinstall, boot a kernel that has the module, or set %s_driver_source to package or runfile."
+            % now.prefix,
+        )
+    elif not now.installed:
         draft.stop(
             "driver_missing",
             "%s and %s_driver_source is preinstalled."
@@ -272,6 +282,8 @@ def plan_driver(draft: Draft, wanted: Data, facts: Data, prefix: str) -> bool:
         reason = "Another version is wanted; the package of former releases goes first."
     elif now.installed:
         reason = "Another version is wanted."
+    elif now.unbuilt:
+        reason = "Driver %s has no module for the running kernel." % now.unbuilt
     else:
         reason = "An installation has broken off." if now.traces else "No driver is installed."
     draft.step(

@@ -16,11 +16,13 @@ from ._build import missing_packages
 from ._kernel_packages import header_metas, header_packages, install_command, kernel_family
 from ._model import INFO, NONE, WARNING
 from ._plan_draft import DRIVER_ROLE, Draft, getter, needs_driver
+from ._plan_driver import DRIVER_STEP
 from ._plan_support import (
     BUILD_STEP, HOLD_STEP, PREREQUISITES_STEP, Data, Rules, families, judged_version, kernel_line, kernels_at_stake, os_pairs, pciehp, sdk, source,
     step_before, support, will_install,
 )
 from ._plan_secure_boot import firmware, secure_boot
+from ._versions import same_release
 
 MIB = 1024 * 1024
 # How the wanted room is spread: user-space files and module trees below /usr, package cache, builds and kept installers below /var.
@@ -59,9 +61,13 @@ def prerequisites(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix
     elif names and policy == "install":
         draft.caution("prerequisites_missing", _lack(bare, names), "%s; %s_driver_source is %s, so this run does not." % (
             install_command(facts, names), prefix, get("source")))
-    if installing or not changes or policy == "check" and names:
+    if not changes or policy == "check" and names:
         return
     build = [name for name in without if policy == "install" or name not in bare]
+    if installing:
+        # A package manager does nothing about a version that it has already: DKMS is to build it for the kernel that it lacks.
+        there = any(same_release(row["version"], judged_version(wanted, facts, prefix)) for row in driver["dkms"])
+        build = [name for name in build if there and name == kernel["running"]]
     if build:
         draft.step(
             id=BUILD_STEP,
@@ -71,7 +77,7 @@ def prerequisites(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix
             wanted=build,
             reason="The driver is not built for kernel %s." % " and ".join(build),
             disruption=NONE,
-            after=PREREQUISITES_STEP if any(step.id == PREREQUISITES_STEP for step in draft.steps) else "",
+            after=DRIVER_STEP if installing else PREREQUISITES_STEP if any(step.id == PREREQUISITES_STEP for step in draft.steps) else "",
         )
 
 

@@ -202,6 +202,19 @@ def test_a_driver_that_others_bring_is_only_judged(raw: Data, driver: Data, stop
     assert all(stop.next_step for stop in draft.stops)
 
 
+ELSEWHERE = [{"module": "rebellions", "version": "3.2.2", "kernel": "6.8.0-117-generic", "arch": "x86_64", "state": "installed"}]
+
+
+def test_k01_headers_metapackage_a_kernel_that_came_without_the_module_is_told() -> None:
+    seen = facts({**BROKEN, "installed_via": "dkms", "dkms": ELSEWHERE})
+    stop = draw(PREINSTALLED, seen)[1].stops[0]
+    assert (stop.code, stop.detail) == (
+        "driver_not_built", "Driver 3.2.2 has no module for the running kernel, and rbln_driver_source is preinstalled.",
+    )  # fmt: skip
+    step = draw(NEW, seen)[1].steps[0]
+    assert (step.id, step.reason) == ("driver.install", "Driver 3.2.2 has no module for the running kernel.")
+
+
 def test_the_words_of_those_stops() -> None:
     assert draw(PREINSTALLED, facts(NONE))[1].stops[0].detail == "No driver is installed and rbln_driver_source is preinstalled."
     assert draw(PREINSTALLED, facts(BROKEN))[1].stops[0].detail == "An installation of the driver has broken off and rbln_driver_source is preinstalled."

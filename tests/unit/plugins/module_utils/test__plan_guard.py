@@ -338,6 +338,19 @@ def test_i02_legacy_package_of_former_releases_there_is_no_runfile(version: str,
         assert found["stops"][0]["detail"] == "Driver 2.1.0 comes as package, and rbln_driver_source is runfile."
 
 
+@pytest.mark.parametrize("version, steps", [("3.2.2", ["driver.install", "driver.build"]), ("3.2.3", ["driver.install"])])
+@pytest.mark.parametrize("headers", [True, False])
+def test_k01_headers_metapackage_dkms_builds_for_the_kernel_that_was_booted_without_the_module(headers: bool, version: str, steps: list[str]) -> None:
+    look = facts(
+        driver={"version_on_disk": None, "version_loaded": None, "loaded": False, "signed": None, "signer": None},
+        kernel=kernel(NEW, headers={OLD: True, NEW: headers}, modules={OLD: True, NEW: False}, packages=[]),
+    )
+    found = draw(look, **package(driver_version=version, preflight_unlisted="ignore", driver_replace=True))
+    assert driver_steps(found) == ([] if headers else ["driver.prerequisites"]) + steps
+    if "driver.build" in steps:
+        assert (step(found, "driver.build")["wanted"], step(found, "driver.build")["after"]) == ([NEW], "driver.install")
+
+
 def test_headers_where_package_names_are_not_known() -> None:
     look = virgin(os={**system("sles", "15.6", "suse"), "pretty": "SLES 15 SP6"}, kernel=kernel(OLD, headers={OLD: False}))
     assert codes(draw(look, **package(preflight_unlisted="ignore"))) == ["headers_missing"]
