@@ -80,6 +80,17 @@ def test_G03_ca_path_a_private_authority_goes_where_the_system_looks(family: str
     assert place["ansible.builtin.copy"]["src"] == keep["ansible.builtin.copy"]["src"]
 
 
+@pytest.mark.parametrize("role", ["rbln_driver", "rbln_container_toolkit"])
+def test_G02_proxy_every_task_with_a_package_manager_knows_the_proxies_and_the_bundle(role: str) -> None:
+    found = [task for path in ROOT.glob("roles/%s/tasks/*.yml" % role) for task in tasks(path) if "ansible.builtin.package" in task]
+    name = "__%s_environment" % role
+    assert found and all(task["environment"] == "{{ %s }}" % name for task in found)
+    environment = yaml.safe_load((ROOT / "roles" / role / "vars" / "main.yml").read_text(encoding="utf-8"))[name]
+    assert all("'%s': %s" % pair in environment for pair in (("http_proxy", "rbln_"), ("https_proxy", "rbln_"), ("no_proxy", "rbln_")))
+    # A variable that is null is no proxy called None.
+    assert "/apt.conf" in environment and "selectattr('value') |" in environment
+
+
 def test_I04_local_reboot_only_one_task_reboots_and_never_over_a_local_connection() -> None:
     found = [(path.name, task) for path in TASK_FILES for task in tasks(path) if "ansible.builtin.reboot" in task]
     assert [name for name, _task in found] == ["reboot.yml"]
