@@ -18,7 +18,7 @@ from ._versions import natural_key
 PACKAGE_PATTERNS = ("linux-image-*", "linux-headers-*", "linux-modules-*", "linux-generic*", "linux-virtual*", "linux-lowlatency*", "linux-kvm*",
                     "linux-aws*", "linux-azure*", "linux-gcp*", "linux-oracle*", "kernel", "kernel-*")
 NO_KERNEL = re.compile(r"^(linux-headers-\S+-common\S*|linux-image-\S+-dbg|kernel-(tools|srpm|rpm|doc|abi|macros|headers|debug).*)$")
-SECRET = re.compile(r"(\S*(?:passw(?:or)?d|secret|token)[^\s=]*)=\S+", re.I)
+SECRET = re.compile(r"(\S*(?:passw(?:or)?d|secret|token|set_credential)[^\s=]*=)\S+|(://|\biscsi:)[^\s/@]+(?=@)", re.I)
 
 
 def installed_kernels(host: Host, packages: t.Sequence[t.Mapping[str, str]]) -> list[str]:
@@ -80,7 +80,7 @@ def read_kernel(
         "installed": installed,
         "headers": {name: has_headers(host, name, packages) for name in wanted},
         "packages": kernel_packages(packages),
-        "cmdline": SECRET.sub(r"\1=***", cmdline.value.strip()) if cmdline.ok else None,
+        "cmdline": SECRET.sub(lambda found: (found.group(1) or found.group(2)) + "***", cmdline.value.strip()) if cmdline.ok else None,
     }, {"kernel": release, "cmdline": cmdline}
 
 

@@ -223,3 +223,18 @@ def test_running_kernel_of_an_image_is_given(tmp_path: Path) -> None:
     facts, probes = kernel.read_kernel(Tree(tmp_path).kernel(NEW).host(), [], False, NEW)
     assert (facts["running"], facts["next_boot"], facts["cmdline"]) == (NEW, NEW, None)
     assert probes["kernel"].state == "absent"
+
+
+@pytest.mark.parametrize(
+    "given, shown",
+    [
+        ("ro luks.password=abc quiet", "ro luks.password=*** quiet"),
+        ("inst.ks=http://u:p@files/ks ro", "inst.ks=http://***@files/ks ro"),
+        ("netroot=iscsi:u:p@192.0.2.1::3260:1:iqn", "netroot=iscsi:***@192.0.2.1::3260:1:iqn"),
+        ("systemd.set_credential=root:abc ip=dhcp", "systemd.set_credential=*** ip=dhcp"),
+        ("root=UUID=1 rd.lvm.lv=rl/root intel_iommu=on x=http://files/a", "root=UUID=1 rd.lvm.lv=rl/root intel_iommu=on x=http://files/a"),
+    ],
+)
+def test_s02_secrets_in_output_the_command_line_of_the_kernel_holds_none(tmp_path: Path, given: str, shown: str) -> None:
+    tree = Tree(tmp_path).write("/proc/cmdline", given + "\n")
+    assert kernel.read_kernel(tree.host(), [], False)[0]["cmdline"] == shown
