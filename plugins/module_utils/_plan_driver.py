@@ -10,7 +10,7 @@ import typing as t
 
 from ._model import EVICT, INFO, NONE, REBOOT, NpuError
 from ._plan_draft import DRIVER_ROLE, Draft, getter, needs_driver
-from ._versions import same_release
+from ._versions import compare, release_numbers, same_release
 
 DRIVER_STEP = "driver.install"
 RELOAD_STEP = "driver.reload"
@@ -84,6 +84,13 @@ class _Situation:
     @property
     def fits(self) -> bool:
         return self.installed and (not self.version or same_release(self.present, self.version))
+
+    @property
+    def doubled(self) -> bool:
+        """The driver that works is not that of the package of former releases, which is here as well."""
+        package = self.driver.get("package") or {}
+        number = str(package.get("version", "")).partition(":")[2] or package.get("version")
+        return bool(self.driver["legacy"] and self.present and number and compare(release_numbers(self.present), release_numbers(number)) > 0)
 
     @property
     def hidden(self) -> t.List[str]:
@@ -247,6 +254,12 @@ def plan_driver(draft: Draft, wanted: Data, facts: Data, prefix: str) -> bool:
     if now.source == "container":
         _container(draft, now)
         return False
+    if now.doubled and (now.source == "preinstalled" or now.fits and not now.get("replace")):
+        draft.caution(
+            "legacy_package_left",
+            "Driver %s is here, and so is the package %s %s." % (now.present, now.driver["package"]["name"], now.driver["package"]["version"]),
+            "Let this run take the package away and install again with %s_driver_replace: true and a source, or do so by hand." % prefix,
+        )
     if now.source == "preinstalled":
         if now.change:
             _recover(draft, now, "as before the change")
@@ -254,7 +267,8 @@ def plan_driver(draft: Draft, wanted: Data, facts: Data, prefix: str) -> bool:
         _preinstalled(draft, now)
         _reload(draft, now)
         return False
-    if now.change is None and now.fits and not now.tainted and now.driver["installed_via"] != "container":
+    mixed = now.doubled and now.get("replace")
+    if now.change is None and now.fits and not now.tainted and not mixed and now.driver["installed_via"] != "container":
         return _reload(draft, now)
     if now.change and now.fits and not now.change["touched"]:
         # Nothing had been replaced, and what is on the disk is what is wanted: only what was stopped is owed.
@@ -278,6 +292,8 @@ def plan_driver(draft: Draft, wanted: Data, facts: Data, prefix: str) -> bool:
         reason = "A change of the driver was interrupted at %s." % (now.change["step"] or "an unknown step")
     elif now.tainted:
         reason = "The last change failed and so did the way back."
+    elif now.fits and now.doubled:
+        reason = "The package of former releases is here as well, and goes."
     elif now.driver["legacy"] and now.version and now.source == "runfile":
         reason = "Another version is wanted; the package of former releases goes first."
     elif now.installed:

@@ -82,7 +82,8 @@ def test_G03_ca_path_a_private_authority_goes_where_the_system_looks(family: str
 
 @pytest.mark.parametrize("role", ["rbln_driver", "rbln_container_toolkit"])
 def test_G02_proxy_every_task_with_a_package_manager_knows_the_proxies_and_the_bundle(role: str) -> None:
-    found = [task for path in ROOT.glob("roles/%s/tasks/*.yml" % role) for task in tasks(path) if task.get("ansible.builtin.package", {}).get("state") == "present"]
+    every = [task for path in ROOT.glob("roles/%s/tasks/*.yml" % role) for task in tasks(path)]
+    found = [task for task in every if task.get("ansible.builtin.package", {}).get("state") == "present"]
     name = "__%s_environment" % role
     assert found and all(task["environment"] == "{{ %s }}" % name for task in found)
     environment = yaml.safe_load((ROOT / "roles" / role / "vars" / "main.yml").read_text(encoding="utf-8"))[name]

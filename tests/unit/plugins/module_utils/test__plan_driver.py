@@ -202,6 +202,27 @@ def test_a_driver_that_others_bring_is_only_judged(raw: Data, driver: Data, stop
     assert all(stop.next_step for stop in draft.stops)
 
 
+@pytest.mark.parametrize(
+    "raw, steps, cautions",
+    [
+        ({"source": "runfile", "version": "3.2.2"}, [], ["legacy_package_left"]),
+        ({"source": "runfile", "version": "3.2.2", "replace": True}, ["driver.install"], []),
+        ({"source": "package", "replace": True}, ["driver.install"], []),
+        (PREINSTALLED, [], ["legacy_package_left"]),
+        ({"source": "runfile", "version": "3.4.0", "replace": True}, ["driver.install"], []),
+    ],
+)
+def test_i02_legacy_package_left_beside_a_newer_driver_is_told_and_taken_away(raw: Data, steps: t.List[str], cautions: t.List[str]) -> None:
+    package = {"name": "rebellions", "version": "2.0.1", "state": "installed", "architecture": "amd64"}
+    draft = draw(raw, facts({"legacy": True, "package": package}))[1]
+    assert said(draft) == (steps, [], cautions)
+    if steps and raw.get("version") != "3.4.0":
+        assert draft.steps[0].reason == "The package of former releases is here as well, and goes."
+    # On its own it is the driver, whatever epoch its packager gave it.
+    alone = facts({"legacy": True, "package": {**package, "version": "1:2.0.1-1"}, "version_on_disk": "2.0.1", "version_loaded": "2.0.1"})
+    assert said(draw({"source": "package", "version": "2.0.1", "replace": True}, alone)[1]) == ([], [], [])
+
+
 ELSEWHERE = [{"module": "rebellions", "version": "3.2.2", "kernel": "6.8.0-117-generic", "arch": "x86_64", "state": "installed"}]
 
 
