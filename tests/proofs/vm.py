@@ -16,7 +16,7 @@ from tests.proofs._proof import SAMPLE, Part, Proof
 from tests.proofs._vm_node import node
 from tests.proofs._vm_secure_boot import secure_boot
 
-from tests.integration._driver import NEW, OLD, STATE_DIR
+from tests.integration._driver import NEW, OLD, STATE_DIR, role_book
 from tests.integration._play import FOLDER, STAGED
 from tests.lab._vm import Vm
 from tests.tools.stage import stage
@@ -46,7 +46,7 @@ def power(part: Part, server: Server) -> None:
             server.fault("install-here-only")
             server.sh("sync")
             inputs = unpacked(wanted) if wanted == OLD else debian(wanted)
-            with server.while_playing(inputs) as end:
+            with server.while_playing(role_book(), inputs) as end:
                 server.sh("until %s >/dev/null 2>&1; do :; done" % look, 600)
                 server.pull_the_plug()
                 seconds = server.switch_on()

@@ -120,9 +120,9 @@ class Server:
         return self.role(inputs).good([self.name])
 
     @contextlib.contextmanager
-    def while_playing(self, inputs: Data) -> t.Iterator[t.Callable[[], Run]]:
-        """The role in a process of its own; the function that is given waits for its end."""
-        argv, env = command(role_book(), self._inventory(inputs))
+    def while_playing(self, book: t.Union[str, Path], inputs: Data, *args: str) -> t.Iterator[t.Callable[[], Run]]:
+        """A playbook in a process of its own; the function that is given waits for its end."""
+        argv, env = command(book, self._inventory(inputs), *args)
         pipes: dict[str, t.Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "errors": "replace"}
         process = subprocess.Popen(argv, cwd=STAGED, env=env, **pipes)
 
