@@ -20,6 +20,7 @@ from tests.lab.lab import payload_dir
 from tests.lab.standins.payload import ALL_VERSIONS, deb
 
 OLD, NEW = "3.2.2", "3.4.0"
+CHANGE = "Change the driver, and go back when that fails"
 NO_BUILD, FAULTY = "3.4.1", "3.4.2"
 # As dpkg names them.
 PACKAGES = ("librbln", "rbln-tools", "rebellions-fw", "rebellions-kmd")

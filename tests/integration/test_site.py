@@ -11,6 +11,7 @@ import pytest
 from tests.lab._base import until
 
 from tests.integration._hosts import Hosts, difference, fingerprint, started
+from tests.integration._driver import CHANGE
 from tests.integration._play import NAMESPACE_OF_TESTS, Run, play
 
 A, B = "it-a", "it-b"
@@ -42,7 +43,7 @@ def test_check_of_virgin_hosts_changes_nothing_A06_check_mode(nodes: Hosts) -> N
     for host in BOTH:
         assert difference(nodes.fresh[host], fingerprint(nodes.lab, host)) == []
         assert nodes.labels(host) == {} and markers(nodes, host) == []
-        assert run.one("Runfile | Verify, send, and run the installer", host).state == "changed"
+        assert run.one(CHANGE, host).state == "changed"
         assert run.one("Say that the proof is known only later", host).state == "changed"
     assert "namespace/" + NAMESPACE_OF_TESTS not in namespaces(nodes)
     diff = run.one("Runtime | Switch CDI on", B).data["diff"]
@@ -56,7 +57,7 @@ def test_from_nothing_W01_ready_before_driver(nodes: Hosts) -> None:
     run = nodes.site()
     for host in BOTH:
         steps = order(
-            run, host, "run the installer", "CDI | Write the spec", "Host tool | Install the program with its units", "Prove the host and write the ready files"
+            run, host, CHANGE, "CDI | Write the spec", "Host tool | Install the program with its units", "Prove the host and write the ready files"
         )
         assert steps == sorted(steps), steps
         assert markers(nodes, host) == [".driver-ctr-ready", "driver-ready", "toolkit-ready"]

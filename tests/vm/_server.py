@@ -12,7 +12,7 @@ import subprocess
 import typing as t
 from pathlib import Path
 
-from tests.integration._driver import NEW, OLD, many, role_book, seen, works
+from tests.integration._driver import CHANGE, NEW, OLD, many, role_book, seen, works
 from tests.integration._play import FOLDER, STAGED, Data, Run, command, parse, play
 from tests.lab import Lab
 from tests.lab._base import until
@@ -21,7 +21,6 @@ from tests.lab._vmqemu import alive, command as qemu_command, spawn
 from tests.lab.standins.payload import FAULTY_VERSION
 
 FAULT = "/opt/npu-lab/payload/fault"
-CHANGE = "Change the driver, and go back when that fails"
 # Seconds of one playbook: a build for a kernel takes half a minute where nothing else runs.
 PLAY_SECONDS = 900
 
