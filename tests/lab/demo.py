@@ -15,7 +15,7 @@ import typing as t
 
 from ..tools import packages
 from ..tools.paths import STAGED, Missing, environment
-from . import _machine, _needs
+from . import _demo_vm, _machine, _needs
 from ._base import CACHE, STATE, LabError, put_json, read_json, run
 from ._seed import DEFAULT_HOSTS
 from .lab import Lab
@@ -64,10 +64,10 @@ def _packages(names: t.Sequence[str]) -> None:
     put_json(INSTALLED, sorted({*read_json(INSTALLED, []), *added}))
 
 
-def playbook(name: str, *more: str, inventory: str = INVENTORY, timeout: float = 1800, callback: str = "") -> "subprocess.CompletedProcess[str]":
+def playbook(name: str, *more: str, timeout: float = 1800, callback: str = "") -> "subprocess.CompletedProcess[str]":
     """ansible-playbook on the staged collection; with a callback its output is captured, else shown."""
     env = environment(NPU_LAB=str(STATE), ANSIBLE_DISPLAY_SKIPPED_HOSTS="false", **({"ANSIBLE_STDOUT_CALLBACK": callback} if callback else {}))
-    argv = ["ansible-playbook", "-i", inventory, "playbooks/%s.yml" % name, *more]
+    argv = ["ansible-playbook", *[word for path in [INVENTORY, *_demo_vm.inventory()] for word in ("-i", path)], "playbooks/%s.yml" % name, *more]
     if callback:
         return subprocess.run(argv, cwd=STAGED, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False)
     process = subprocess.Popen(argv, cwd=STAGED, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -146,6 +146,7 @@ def look(lab: Lab, node: str) -> dict[str, t.Any]:
         "devices": inside("for d in /dev/rbln[0-9]* /dev/rsd[0-9]*; do [ -c $d ] && : <$d && echo $d; done"),
         "libraries": inside("grep -o ' /[^ ]*librbln-[^ ]*' /proc/mounts"),
         "tool": " ".join(inside("rbln-smi --version")),
+        "major": " ".join(inside("for d in /dev/rbln[0-9]*; do stat -c %t $d; done")),
     }
     lab.kubectl("delete", "pod", name, "--wait=false")
     if len([device for device in seen["devices"] if "/rbln" in device]) != 1 or not seen["libraries"]:
@@ -169,6 +170,10 @@ def up() -> int:
         _packages(_needs.missing())
     except Missing as exc:
         return _without_hosts([str(exc)])
+    try:
+        _packages(_needs.missing_vm())
+    except Missing as exc:
+        print("no virtual machine: %s" % exc)
     headline("hosts and cluster")
     kube = True
     try:
@@ -180,6 +185,7 @@ def up() -> int:
     for name in DEFAULT_HOSTS:
         host = state["hosts"][name]
         print("%s: %s, %s%s" % (name, host["kind"], host["state"], ", Ready" if host["ready"] else ""))
+    vm = _demo_vm.up() if kube else None
     skip = () if kube else ("--skip-tags", "operands")
     _site("first", False, *skip)
     _site("second", True, *skip)
@@ -191,10 +197,12 @@ def up() -> int:
     if not kube:
         return _render()
     headline("a pod that sees its NPU, on each node")
-    for node in DEFAULT_HOSTS:
+    for node in [*DEFAULT_HOSTS, *([vm.name] if vm else [])]:
         seen = look(lab, node)
         count = lab.nodes()[node]["allocatable"].get("rebellions.ai/npu")
         print("%s: %s of %s allocatable, %s, %d library mounts" % (node, " ".join(seen["devices"]), count, seen["tool"] or "no tool", len(seen["libraries"])))
+    if vm:
+        print("%s: %s" % (vm.name, _demo_vm.loaded(vm, seen["major"])))
     print("\n. %s sets KUBECONFIG and finds kubectl\nmake demo-down takes everything back" % (STATE / "env"))
     return 0
 
@@ -239,6 +247,7 @@ def down() -> int:
         return 0
     lab = Lab()
     added = read_json(INSTALLED, [])
+    _demo_vm.down()
     rest = lab.down()
     if lab.hosts():
         print("hosts are left: %s" % ", ".join(lab.hosts()))
