@@ -46,7 +46,6 @@ class Layer:
     unit: str
     steps: tuple[Step, ...]
     root: bool = False
-    named: bool = False  # runs only when it is named: too slow for every run
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Outcome:
 LAYERS = (
     Layer(
         "test-unit",
-        180,
+        150,
         "tests",
         (
             Step((PY, "-m", "tests.tools.floor")),
@@ -72,14 +71,14 @@ LAYERS = (
             Step((str(OLD_VENV / "bin" / "python"), "-m", "pytest", *PYTEST, "-n", JOBS, "tests/unit"), old=True, staged=True),
         ),
     ),
-    Layer("sanity", 240, "tests", (Step((PY, "-m", "tests.tools.ansible_test", "sanity"), counter=count.sanity),)),
-    Layer("units", 150, "tests", (Step((PY, "-m", "tests.tools.ansible_test", "units")),)),
-    Layer("lint", 90, "files", (Step((PY, "-m", "tests.tools.lint")),)),
-    Layer("docs", 90, "pages", (Step((PY, "-m", "tests.tools.docs")),)),
-    Layer("molecule", 720, "hosts", (Step((PY, "-m", "tests.tools.molecule_all")),), root=True),
-    Layer("integration", 1200, "tests", (Step((PY, "-m", "pytest", "-v", *PYTEST[1:], "tests/integration")),), root=True),
-    Layer("vm", 600, "tests", (Step((PY, "-m", "pytest", "-v", *PYTEST[1:], "--durations=0", "--durations-min=1", "tests/vm")),), root=True, named=True),
-    Layer("bench", 240, "gates", (Step((PY, "-m", "tests.bench")),), root=True),
+    Layer("sanity", 180, "tests", (Step((PY, "-m", "tests.tools.ansible_test", "sanity"), counter=count.sanity),)),
+    Layer("units", 120, "tests", (Step((PY, "-m", "tests.tools.ansible_test", "units")),)),
+    Layer("lint", 60, "files", (Step((PY, "-m", "tests.tools.lint")),)),
+    Layer("docs", 60, "pages", (Step((PY, "-m", "tests.tools.docs")),)),
+    Layer("molecule", 660, "hosts", (Step((PY, "-m", "tests.tools.molecule_all")),), root=True),
+    Layer("integration", 1320, "tests", (Step((PY, "-m", "pytest", "-v", *PYTEST[1:], "--durations=25", "tests/integration")),), root=True),
+    Layer("vm", 840, "tests", (Step((PY, "-m", "pytest", "-v", *PYTEST[1:], "--durations=0", "--durations-min=1", "tests/vm")),), root=True),
+    Layer("bench", 200, "gates", (Step((PY, "-m", "tests.bench")),), root=True),
 )
 
 
@@ -159,7 +158,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="layers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("layers", nargs="+", choices=[*names, "all"], metavar="LAYER", help=", ".join([*names, "all"]))
     wanted = parser.parse_args().layers
-    chosen = [layer for layer in LAYERS if layer.name in wanted or ("all" in wanted and not layer.named)]
+    chosen = [layer for layer in LAYERS if layer.name in wanted or "all" in wanted]
     if os.geteuid() != 0 and any(layer.root for layer in chosen):
         needing = ", ".join(layer.name for layer in chosen if layer.root)
         print(f"layers: {needing} start system containers and need root. Next: sudo make test, or make test-unit without root", file=sys.stderr)
