@@ -13,7 +13,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._cdi_options import
 from ansible_collections.rebellions.npu.plugins.module_utils._inputs import misspelt
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._plan import plan
-from ansible_collections.rebellions.npu.plugins.module_utils._plan_driver import driver_files, wanted_version
+from ansible_collections.rebellions.npu.plugins.module_utils._plan_situation import driver_files, wanted_version
 from ansible_collections.rebellions.npu.plugins.module_utils._support import check_rules
 from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import EXPORTS, HOST_ROLES, cdi_options, observe_options, read_inputs
 

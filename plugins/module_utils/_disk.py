@@ -11,6 +11,7 @@ import typing as t
 
 from ._host import Host
 
+INITRAMFS = ("initrd.img-*", "initramfs-*.img", "initrd-*")
 PATHS = ("/", "/boot", "/usr", "/var", "/lib/modules")
 
 
@@ -51,3 +52,15 @@ def read_disk(host: Host) -> t.Tuple[t.Dict[str, t.Optional[int]], t.Dict[str, t
         except OSError:
             free[path] = None
     return free, mounts
+
+
+def read_initramfs(host: Host) -> t.Optional[int]:
+    """Bytes of the largest initial ram disk in /boot, which is about what the next one needs; None when none can be seen."""
+    sizes = []
+    for pattern in INITRAMFS:
+        for path in host.glob("/boot", pattern):
+            found = host.stat(path)
+            # The rescue image holds every driver there is and is made only once.
+            if found.ok and found.value.kind == "file" and "rescue" not in path and not path.endswith("kdump.img"):
+                sizes.append(found.value.size)
+    return max(sizes) if sizes else None

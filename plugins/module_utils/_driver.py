@@ -183,6 +183,7 @@ def read_driver(
         "loaded": loaded,
         "module": profile.module,
         "module_path": file.path if file else None,
+        "vermagic": file.vermagic if file else None,
         "srcversion_on_disk": file.srcversion if file else None,
         "srcversion_loaded": host.read_text("/sys/module/%s/srcversion" % profile.module, 128).get("").strip() or None if loaded else None,
         "signer": file.signer if file else None,

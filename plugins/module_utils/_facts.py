@@ -13,7 +13,7 @@ from ._build import PACKAGES as BUILD_PACKAGES
 from ._build import read_build
 from ._devices import class_version, read_class, read_nodes
 from ._diagnose import find_problems
-from ._disk import read_disk
+from ._disk import read_disk, read_initramfs
 from ._driver import DKMS_DIR, read_driver
 from ._host import FAILED, TIMEOUT, VALUE, Host, Probe
 from ._identity import read_container, read_hostname, read_identity, read_virtualization
@@ -169,6 +169,7 @@ def observe(profile: VendorProfile, host: Host, options: t.Optional[t.Mapping[st
         "build": read_build(host, packages),
         "disk": disk,
         "mounts": mounts,
+        "initramfs": read_initramfs(host),
         "holds": holds,
         "pciehp": pciehp,
         # A tool that hung once would hang again.

@@ -11,7 +11,7 @@ import re
 import typing as t
 
 from ._boot import read_next_boot
-from ._host import Host, Probe
+from ._host import ABSENT, Host, Probe
 from ._versions import natural_key
 
 # Every package that a kernel, its modules or its headers come in; a name without a release is what pulls in the newest.
@@ -72,12 +72,14 @@ def read_kernel(
         upcoming, source = None, "not known in a container"
     else:
         upcoming, source = read_next_boot(host, installed, now)
+    tree = host.listdir("/lib/modules/" + now) if now else release
     wanted = sorted(set(installed) | {name for name in (now, upcoming) if name}, key=natural_key)
     return {
         "running": now,
         "next_boot": upcoming,
         "next_boot_source": source,
         "installed": installed,
+        "module_tree": True if tree.ok else False if tree.state == ABSENT and now else None,
         "headers": {name: has_headers(host, name, packages) for name in wanted},
         "packages": kernel_packages(packages),
         "cmdline": SECRET.sub(lambda found: (found.group(1) or found.group(2)) + "***", cmdline.value.strip()) if cmdline.ok else None,

@@ -20,6 +20,9 @@ ENROLLED_LIST = "MokListRT"
 PENDING_LIST = "MokNew"
 ATTRIBUTES = 4
 PROC_KEYS = "/proc/keys"
+TRUSTED = "MokListTrustedRT"
+SIG_ENFORCE = "/sys/module/module/parameters/sig_enforce"
+LOCKDOWN = "/sys/kernel/security/lockdown"
 FRAMEWORK_CONF = "/etc/dkms/framework.conf"
 FRAMEWORK_DIR = "/etc/dkms/framework.conf.d"
 UBUNTU_PAIR = ("/var/lib/shim-signed/mok/MOK.priv", "/var/lib/shim-signed/mok/MOK.der")
@@ -111,6 +114,29 @@ def read_pending(host: Host) -> Probe:
     return _read_list(host, PENDING_LIST)
 
 
+def read_trusted(host: Host) -> t.Optional[bool]:
+    """Whether shim tells the kernel to take the machine owner's keys for modules as well; None when the variables cannot be read."""
+    found = host.read_bytes("%s/%s-%s" % (EFIVARS_DIR, TRUSTED, SHIM_GUID), 64)
+    mirrored = host.read_bytes("%s/%s" % (MOK_VARIABLES, TRUSTED), 64)
+    if found.ok or mirrored.ok:
+        return (found.value[ATTRIBUTES:] if found.ok else mirrored.value)[:1] == b"\1"
+    return False if found.state == ABSENT and host.listdir(EFIVARS_DIR).get([]) else None
+
+
+def read_enforcement(host: Host) -> t.Optional[str]:
+    """By what the running kernel refuses modules without an accepted signature, whatever the firmware says: `module.sig_enforce`,
+    `lockdown (integrity)` or `lockdown (confidentiality)`; empty when it does not, None when that cannot be told."""
+    parameter, lockdown = host.read_text(SIG_ENFORCE, 64), host.read_text(LOCKDOWN, 256)
+    mode = re.search(r"\[(integrity|confidentiality)\]", lockdown.get(""))
+    if mode:
+        return "lockdown (%s)" % mode.group(1)
+    words = host.read_text("/proc/cmdline", 65536).get("").split()
+    asked = any(re.match(r"^module\.sig_enforce(=[1yY].*)?$", word) for word in words)
+    if parameter.get("").strip() in ("Y", "1") or asked and not parameter.ok:
+        return "module.sig_enforce"
+    return "" if parameter.ok or lockdown.ok else None
+
+
 def parse_keyrings(text: str) -> t.List[str]:
     """Names of the X.509 keys in /proc/keys, without the identifier behind them: `Debian Secure Boot CA`."""
     return re.findall(r"^.*?\sasymmetri[a-z]*\s+(.*?)(?:: [0-9a-f]{6,})?: X509\.", text, re.M)
@@ -193,6 +219,8 @@ def read_mok(
         "own": (pair.key, pair.certificate) == own_pair(profile),
         "enrolled": _listed(enrolled),
         "pending": _listed(pending),
+        "trusted": read_trusted(host),
+        "enforced_by": read_enforcement(host),
         "signer_enrolled": is_trusted(driver["signer"], driver["sig_key"], enrolled.get(), keys.get()),
     }
     looks = {"mok_certificate": certificate, "mok_enrolled": enrolled, "mok_pending": pending}

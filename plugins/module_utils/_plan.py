@@ -12,6 +12,7 @@ from ._model import DISRUPTIONS, Problem, Step
 from ._plan_draft import ROLE_ORDER, VALIDATOR_ROLE, Draft, getter, needs_driver
 from ._plan_driver import plan_driver
 from ._plan_guard import AFTER_DRIVER, BEFORE_DRIVER
+from ._plan_situation import confined
 from ._plan_toolkit import plan_toolkit
 from ._versions import release_numbers
 
@@ -116,7 +117,8 @@ def plan(
         for part in BEFORE_DRIVER:
             part(draft, wanted, facts, matrix, prefix)
     pending = plan_driver(draft, wanted, facts, prefix)
-    for part in AFTER_DRIVER:
+    # Kernels, headers and room of a container say nothing where the driver is the machine's below.
+    for part in () if confined(facts) else AFTER_DRIVER:
         part(draft, wanted, facts, matrix, prefix)
     plan_toolkit(draft, wanted, facts, runtimes, observed, pending, prefix)
     _validator(draft, wanted, observed, facts)

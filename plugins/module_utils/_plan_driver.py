@@ -5,104 +5,20 @@
 
 from __future__ import annotations
 
-import re
 import typing as t
 
-from ._model import EVICT, INFO, NONE, REBOOT, NpuError
-from ._plan_draft import DRIVER_ROLE, Draft, getter, needs_driver
-from ._versions import compare, release_numbers, same_release
+from ._model import EVICT, INFO, NONE, REBOOT
+from ._plan_draft import DRIVER_ROLE, Draft, needs_driver
+from ._plan_situation import SECRET_QUERY, Data, Situation, confined, driver_files, failed_before
+from ._versions import same_release
 
 DRIVER_STEP = "driver.install"
 RELOAD_STEP = "driver.reload"
 RECOVER_STEP = "driver.recover"
 REBOOT_STEP = "driver.reboot"
-# Looks without which an absent driver is not known to be absent.
-DRIVER_PROBES = ("module_loaded", "module_file", "dkms", "packages", "runfile_stamp", "driver_journal")
-# Parameters of an address that let whoever reads them fetch as well: tokens, keys and signatures of signed addresses.
-_SECRET_QUERY = re.compile(r"[?&][^=&#]*(?:token|passw|secret|signature|credential|api-?key|sig(?==))", re.I)
-
-Data = t.Mapping[str, t.Any]
 
 
-def wanted_version(wanted: Data, facts: Data, prefix: str) -> str:
-    """The version for this host: the one that is named, else the one of its family, since one kernel driver build serves one family."""
-    named = wanted["%s_driver_version" % prefix]
-    versions = wanted["%s_driver_versions" % prefix]
-    for family, version in versions.items():
-        if not isinstance(version, str):
-            raise NpuError("%s_driver_versions: %s is %r, which is no text." % (prefix, family, version), "Quote the version: '3.10' is not 3.1.")
-    families = sorted({npu["family"] for npu in facts["npus"] if npu["family"] and npu["state"] != "passthrough"})
-    return str(named or (versions.get(families[0]) if len(families) == 1 else "") or "")
-
-
-def driver_files(wanted: Data, facts: Data, prefix: str) -> t.List[t.Dict[str, str]]:
-    """The files that an installation needs: [{src, sha256, name, signature}]; sha256 is empty where none is given."""
-    get = getter(wanted, prefix + "_driver")
-    if get("source") == "package":
-        return [{"src": item["path"], "sha256": item["sha256"]} for item in get("package_files")]
-    if get("source") != "runfile" or not get("runfile"):
-        return []
-    version = wanted_version(wanted, facts, prefix)
-    words = {"{version}": version, "{arch}": facts["os"]["arch"] or "x86_64"}
-
-    def fill(text: str) -> str:
-        for word, value in words.items():
-            text = text.replace(word, value)
-        return text
-
-    file = {"src": fill(get("runfile")), "sha256": get("runfile_sha256") or get("runfile_digests").get(version) or "", "name": fill(get("runfile_name"))}
-    if get("runfile_signature"):
-        file["signature"] = fill(get("runfile_signature"))
-    return [file]
-
-
-def _refused(facts: Data, version: str, sha256: str) -> t.Optional[Data]:
-    for entry in facts["driver"]["state"]["refused"]:
-        if entry.get("version") == version and (not entry.get("sha256") or not sha256 or entry["sha256"] == sha256.lower()):
-            return dict(entry)
-    return None
-
-
-class _Situation:
-    """What is on the host and what is wanted, in the words that every decision below needs."""
-
-    def __init__(self, wanted: Data, facts: Data, prefix: str) -> None:
-        self.get = getter(wanted, prefix + "_driver")
-        self.facts, self.driver, self.prefix = facts, facts["driver"], prefix
-        self.source, self.version = self.get("source"), wanted_version(wanted, facts, prefix)
-        self.present = self.driver["version_on_disk"] or self.driver["version_loaded"]
-        self.traces = self.driver["installed_via"] != "none" or self.driver["version_loaded"] is not None
-        # What an installer left that broke off has no module; it protects nothing.
-        self.installed = self.traces and (self.present is not None or bool(self.driver.get("loaded")) or self.driver["installed_via"] == "container")
-        # DKMS has it, and the kernel that runs came later and without headers.
-        built = [row["version"] for row in self.driver.get("dkms") or [] if row["state"] in ("built", "installed")]
-        self.unbuilt = built[-1] if built and not self.installed else ""
-        self.change = self.driver["state"]["change"]
-        self.tainted = self.driver["state"]["tainted"]
-        self.disruption = EVICT if self.driver["loaded"] or self.installed else NONE
-
-    @property
-    def fits(self) -> bool:
-        return self.installed and (not self.version or same_release(self.present, self.version))
-
-    @property
-    def doubled(self) -> bool:
-        """The driver that works is not that of the package of former releases, which is here as well."""
-        package = self.driver.get("package") or {}
-        number = str(package.get("version", "")).partition(":")[2] or package.get("version")
-        return bool(self.driver["legacy"] and self.present and number and compare(release_numbers(self.present), release_numbers(number)) > 0)
-
-    @property
-    def hidden(self) -> t.List[str]:
-        probes = self.facts["probes"]
-        return [
-            "%s %s" % (name, probes[name]["detail"] or probes[name]["state"])
-            for name in DRIVER_PROBES
-            if probes.get(name, {}).get("state") in ("denied", "timeout", "failed")
-        ]
-
-
-def _preinstalled(draft: Draft, now: _Situation) -> None:
+def _preinstalled(draft: Draft, now: Situation) -> None:
     if now.unbuilt:
         draft.stop(
             "driver_not_built",
@@ -125,7 +41,7 @@ def _preinstalled(draft: Draft, now: _Situation) -> None:
         )
 
 
-def _container(draft: Draft, now: _Situation) -> None:
+def _container(draft: Draft, now: Situation) -> None:
     if now.installed and now.driver["installed_via"] != "container":
         draft.stop(
             "driver_on_host",
@@ -136,7 +52,7 @@ def _container(draft: Draft, now: _Situation) -> None:
         draft.caution("driver_from_cluster", "The driver comes with the driver container of the cluster.", severity=INFO)
 
 
-def _recover(draft: Draft, now: _Situation, wanted: str) -> None:
+def _recover(draft: Draft, now: Situation, wanted: str) -> None:
     draft.step(
         id=RECOVER_STEP,
         role=DRIVER_ROLE,
@@ -148,28 +64,66 @@ def _recover(draft: Draft, now: _Situation, wanted: str) -> None:
     )
 
 
-def _reload(draft: Draft, now: _Situation) -> bool:
+def _reload(draft: Draft, now: Situation) -> bool:
     """Plan to load what is on disk; True when that is a step."""
     driver = now.driver
-    if not driver["version_loaded"] or not driver["version_on_disk"] or same_release(driver["version_loaded"], driver["version_on_disk"]):
+    on_disk, loaded = driver["version_on_disk"], driver["version_loaded"]
+    if not on_disk or driver["installed_via"] == "container" or not now.stopped and (not loaded or same_release(loaded, on_disk)):
         return False
-    detail = "Driver %s is on disk and %s is loaded." % (driver["version_on_disk"], driver["version_loaded"])
-    if not now.get("replace") or now.source == "preinstalled":
-        draft.caution("driver_reload_needed", detail, "Reboot the host, or unload and load the module when no process uses an NPU.")
+    if now.stopped:
+        # Nothing can use a driver that is not loaded, so nothing has to be allowed.
+        detail, acts = "Driver %s is on disk and not loaded." % on_disk, now.source != "preinstalled"
+    else:
+        detail, acts = "Driver %s is on disk and %s is loaded." % (on_disk, loaded), now.get("replace") and now.source != "preinstalled"
+    if not acts:
+        if now.stopped:
+            draft.caution("driver_not_loaded", detail, "Run modprobe %s, and read the kernel log when that is refused." % driver["module"])
+        else:
+            draft.caution("driver_reload_needed", detail, "Reboot the host, or unload and load the module when no process uses an NPU.")
         return False
     draft.step(
         id=RELOAD_STEP,
         role=DRIVER_ROLE,
         component="driver",
-        now=driver["version_loaded"],
-        wanted=driver["version_on_disk"],
+        now=loaded,
+        wanted=on_disk,
         reason=detail,
-        disruption=EVICT,
+        disruption=NONE if now.stopped else EVICT,
     )
     return True
 
 
-def _may_replace(draft: Draft, now: _Situation) -> bool:
+def _damaged(draft: Draft, now: Situation) -> None:
+    draft.caution(
+        "driver_module_damaged",
+        now.damage,
+        "Build it again by hand (dkms build --force, dkms install --force), or let this run install the driver again%s."
+        % (", with %s_driver_replace: true" % now.prefix if now.source != "preinstalled" else " from a source"),
+    )
+
+
+def _failed_before(draft: Draft, now: Situation, entry: Data, stops: bool = True) -> None:
+    detail = "Driver %s failed its validation on this host at %s: %s" % (entry.get("version"), entry.get("time"), str(entry.get("reason"))[:300])
+    step = "Want another version, or set %s_driver_retry: true to try this one again." % now.prefix
+    if stops:
+        draft.stop("driver_failed_before", detail, step)
+    else:
+        draft.caution("driver_failed_before", detail, step)
+
+
+def _as_it_is(draft: Draft, now: Situation) -> bool:
+    """Plan what a driver of the right version needs; True when that is a step."""
+    refused = failed_before(now.facts, now.present, "") if now.stopped else None
+    if now.damage:
+        _damaged(draft, now)
+    elif refused and not now.get("retry"):
+        _failed_before(draft, now, refused)
+    else:
+        return _reload(draft, now)
+    return False
+
+
+def _may_replace(draft: Draft, now: Situation) -> bool:
     """Whether a driver may be put in place of what is there, which may be nothing, something else, or not known."""
     if now.present is None and now.hidden:
         draft.stop(
@@ -185,7 +139,8 @@ def _may_replace(draft: Draft, now: _Situation) -> bool:
             "Remove the driver container first, or set %s_driver_source: container." % now.prefix,
         )
         return False
-    if now.installed and not now.change and not now.get("replace"):
+    # A driver that can not be loaded is repaired, not replaced.
+    if now.installed and not now.change and not now.get("replace") and not (now.fits and now.stopped and now.damage):
         draft.stop(
             "driver_replace_not_allowed",
             "Driver %s is installed and %s is wanted." % (now.present, now.version),
@@ -195,7 +150,7 @@ def _may_replace(draft: Draft, now: _Situation) -> bool:
     return True
 
 
-def _source_is_given(draft: Draft, now: _Situation, files: t.Sequence[Data]) -> bool:
+def _source_is_given(draft: Draft, now: Situation, files: t.Sequence[Data]) -> bool:
     if now.source == "runfile" and not files:
         draft.stop(
             "driver_source_missing",
@@ -211,7 +166,7 @@ def _source_is_given(draft: Draft, now: _Situation, files: t.Sequence[Data]) -> 
         )
         return False
     addresses = [file["src"] for file in files] + [file.get("signature", "") for file in files] + [str(now.get("repository").get("url", ""))]
-    if any("@" in address.partition("://")[2].partition("/")[0] or "://" in address and _SECRET_QUERY.search(address) for address in addresses):
+    if any("@" in address.partition("://")[2].partition("/")[0] or "://" in address and SECRET_QUERY.search(address) for address in addresses):
         draft.stop(
             "driver_source_with_password",
             "The address of the driver holds a name or a password, which would reach logs.",
@@ -235,7 +190,7 @@ def plan_driver(draft: Draft, wanted: Data, facts: Data, prefix: str) -> bool:
         if facts["npus"]:
             draft.caution("no_driver_needed", "Every NPU is given to virtual machines, so no driver is installed.", severity=INFO)
         return False
-    now = _Situation(wanted, facts, prefix)
+    now = Situation(wanted, facts, prefix)
     if now.get("versions") and not now.version:
         draft.stop(
             "driver_version_of_family_missing",
@@ -254,6 +209,17 @@ def plan_driver(draft: Draft, wanted: Data, facts: Data, prefix: str) -> bool:
     if now.source == "container":
         _container(draft, now)
         return False
+    repaired = now.damage and (now.stopped or now.get("replace")) and now.source != "preinstalled"
+    right = now.change is None and now.fits and not now.tainted and not repaired and now.driver["installed_via"] != "container"
+    if confined(facts) and now.source != "preinstalled":
+        if now.fits and now.change is None and not now.tainted:
+            return False
+        draft.stop(
+            "driver_of_machine_below",
+            "This host is a container without the modules of its kernel %s: the driver belongs to the machine below." % facts["kernel"]["running"],
+            "Set %s_driver_source: preinstalled (or container, where the cluster brings the driver), and install it on the machine itself." % prefix,
+        )
+        return False
     if now.doubled and (now.source == "preinstalled" or now.fits and not now.get("replace")):
         draft.caution(
             "legacy_package_left",
@@ -265,33 +231,33 @@ def plan_driver(draft: Draft, wanted: Data, facts: Data, prefix: str) -> bool:
             _recover(draft, now, "as before the change")
             return True
         _preinstalled(draft, now)
-        _reload(draft, now)
+        if now.damage:
+            _damaged(draft, now)
+        else:
+            _reload(draft, now)
         return False
-    mixed = now.doubled and now.get("replace")
-    if now.change is None and now.fits and not now.tainted and not mixed and now.driver["installed_via"] != "container":
-        return _reload(draft, now)
+    if right and not (now.doubled and now.get("replace")):
+        return _as_it_is(draft, now)
     if now.change and now.fits and not now.change["touched"]:
         # Nothing had been replaced, and what is on the disk is what is wanted: only what was stopped is owed.
         _recover(draft, now, now.present)
         return True
     files = driver_files(wanted, facts, prefix)
-    refused = _refused(facts, now.version, files[0]["sha256"] if len(files) == 1 else "")
+    refused = failed_before(facts, now.version, files[0]["sha256"] if len(files) == 1 else "")
     if refused and not now.get("retry") and not (now.fits and now.change is None):
-        detail = "Driver %s failed its validation on this host at %s: %s" % (now.version, refused.get("time"), str(refused.get("reason"))[:300])
-        step = "Want another version, or set %s_driver_retry: true to try this one again." % prefix
         if now.change:
             # The host is put right first; the next run is told.
             _recover(draft, now, "as before the change")
-            draft.caution("driver_failed_before", detail, step)
-            return True
-        draft.stop("driver_failed_before", detail, step)
-        return False
+        _failed_before(draft, now, refused, stops=not now.change)
+        return bool(now.change)
     if not _may_replace(draft, now) or not _source_is_given(draft, now, files):
         return False
     if now.change:
         reason = "A change of the driver was interrupted at %s." % (now.change["step"] or "an unknown step")
     elif now.tainted:
         reason = "The last change failed and so did the way back."
+    elif repaired and (now.fits or not now.installed):
+        reason = now.damage
     elif now.fits and now.doubled:
         reason = "The package of former releases is here as well, and goes."
     elif now.driver["legacy"] and now.version and now.source == "runfile":

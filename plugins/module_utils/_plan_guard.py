@@ -21,6 +21,7 @@ from ._plan_support import (
     BUILD_STEP, HOLD_STEP, PREREQUISITES_STEP, Data, Rules, families, judged_version, kernel_line, kernels_at_stake, os_pairs, pciehp, sdk, source,
     step_before, support, will_install,
 )
+from ._plan_situation import damaged_module
 from ._plan_secure_boot import firmware, secure_boot
 from ._versions import same_release
 
@@ -35,7 +36,9 @@ def prerequisites(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix
     get = getter(wanted, prefix + "_driver")
     driver, kernel = facts["driver"], facts["kernel"]
     installing = will_install(draft)
-    without = [name for name in kernels_at_stake(facts) if kernel["modules"].get(name) is False]
+    # A build that is damaged counts as none when the driver is installed again: nobody else would build it.
+    again = kernel["running"] if installing and damaged_module(facts) else None
+    without = [name for name in kernels_at_stake(facts) if kernel["modules"].get(name) is False or name == again]
     if not needs_driver(facts) or not installing and not (driver["dkms"] and without):
         return
     due = kernels_at_stake(facts) if installing else without

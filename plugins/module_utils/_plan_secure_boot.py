@@ -10,7 +10,8 @@ import typing as t
 from . import _mok
 from ._model import EVICT
 from ._plan_draft import DRIVER_ROLE, Draft, getter, needs_driver
-from ._plan_driver import DRIVER_STEP, wanted_version
+from ._plan_driver import DRIVER_STEP
+from ._plan_situation import wanted_version
 from ._plan_support import SECURE_BOOT_STEP, Data, Rules, step_before, will_install
 from ._secureboot import ENABLED, UNKNOWN
 from ._versions import same_release

@@ -14,7 +14,8 @@ import typing as t
 from . import _support
 from ._model import INFO, NONE
 from ._plan_draft import DRIVER_ROLE, Draft, needs_driver
-from ._plan_driver import DRIVER_STEP, wanted_version
+from ._plan_driver import DRIVER_STEP
+from ._plan_situation import wanted_version
 
 Data = t.Mapping[str, t.Any]
 Rules = t.Sequence[t.Mapping[str, t.Any]]

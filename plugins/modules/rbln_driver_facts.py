@@ -176,7 +176,8 @@ ansible_facts:
         mok:
           description:
             - The machine owner's keys of Secure Boot. C(state) is that of the key which DKMS signs modules with, C(enrolled) lists the certificates
-              this machine accepts, C(signer_enrolled) says whether the signer of the module on disk is one of them.
+              this machine accepts, C(signer_enrolled) says whether the signer of the module on disk is one of them, C(enforced_by) what makes the
+              running kernel refuse unsigned modules besides Secure Boot, C(trusted) whether it takes these keys for modules.
           type: dict
           returned: always
           sample: {state: not_enrolled, subject: DKMS module signing key, own: false, signer_enrolled: false}
@@ -190,6 +191,11 @@ ansible_facts:
           type: dict
           returned: always
           sample: {/: 53687091200, /boot: 734003200}
+        initramfs:
+          description: Bytes of the largest initial ram disk in C(/boot), rescue images aside. Null when none can be seen.
+          type: int
+          returned: always
+          sample: 73400320
         mounts:
           description: Where the file system of each of these paths begins. Paths with one mount point share its bytes.
           type: dict

@@ -92,6 +92,7 @@ def test_healthy_host(tmp_path: Path) -> None:
         "root": "/",
     }
     assert facts["driver"]["module_path"] == "/lib/modules/%s/updates/dkms/rebellions.ko" % KERNEL
+    assert facts["driver"]["vermagic"] == KERNEL + " SMP"
     assert facts["kernel"] == {
         "running": KERNEL,
         "next_boot": KERNEL,
@@ -99,6 +100,7 @@ def test_healthy_host(tmp_path: Path) -> None:
         "next_boot_ok": True,
         "installed": [KERNEL],
         "headers": {KERNEL: True},
+        "module_tree": True,
         "modules": {KERNEL: True},
         "cmdline": "root=/dev/vda1 ro quiet",
         "packages": [],

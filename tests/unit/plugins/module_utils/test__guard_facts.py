@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils import _kernel as kernel
 from ansible_collections.rebellions.npu.plugins.module_utils._build import missing_packages, read_build
-from ansible_collections.rebellions.npu.plugins.module_utils._disk import mount_point, read_disk
+from ansible_collections.rebellions.npu.plugins.module_utils._disk import mount_point, read_disk, read_initramfs
 from ansible_collections.rebellions.npu.plugins.module_utils._facts import observe
 from ansible_collections.rebellions.npu.plugins.module_utils._host import DENIED, FileStat, Host, Probe
 from ansible_collections.rebellions.npu.plugins.module_utils._packages import parse_version_locks, read_holds
@@ -51,6 +51,22 @@ class Mounted(Host):
         found = super().stat(path, follow)
         device = next((at for at, mount in enumerate(self.mounts, 1) if path == mount or path.startswith(mount + "/")), 0)
         return Probe(found.state, FileStat(**{**found.value.__dict__, "device": device})) if found.ok else found
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, None),
+        ({"initrd.img-6.8.0-117-generic": 5, "initrd.img-6.8.0-90-generic": 7, "vmlinuz-6.8.0-117-generic": 99}, 7),
+        ({"initramfs-5.14.0-570.el9.x86_64.img": 6, "initramfs-0-rescue-0123.img": 90, "initramfs-5.14.0-570.el9.x86_64kdump.img": 80}, 6),
+        ({"vmlinuz-6.8.0-117-generic": 99}, None),
+    ],
+)
+def test_the_largest_initial_ram_disk(tmp_path: Path, files: dict[str, int], expected: int | None) -> None:
+    tree = Tree(tmp_path)
+    for name, size in files.items():
+        tree.write("/boot/" + name, b"x" * size)
+    assert read_initramfs(tree.link("/boot/initrd.img", "initrd.img-6.8.0-117-generic").host()) == expected
 
 
 @pytest.mark.parametrize(

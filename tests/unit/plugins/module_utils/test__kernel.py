@@ -219,6 +219,13 @@ def test_next_boot(tmp_path: Path, build: Callable[[Tree], Any], expected: str |
     assert where.startswith(source)
 
 
+def test_whether_the_running_kernel_has_a_module_tree(tmp_path: Path) -> None:
+    # A tree of add-on modules alone counts: a host of containers may be given nothing else.
+    seen = [kernel.read_kernel(Tree(tmp_path / name).host(), [], True, release)[0]["module_tree"] for name, release in (("a", NEW), ("b", None))]
+    bare = Tree(tmp_path / "c").write("/lib/modules/%s/modules.order" % NEW, "").host()
+    assert [*seen, kernel.read_kernel(bare, [], True, NEW)[0]["module_tree"]] == [False, None, True]
+
+
 def test_running_kernel_of_an_image_is_given(tmp_path: Path) -> None:
     facts, probes = kernel.read_kernel(Tree(tmp_path).kernel(NEW).host(), [], False, NEW)
     assert (facts["running"], facts["next_boot"], facts["cmdline"]) == (NEW, NEW, None)

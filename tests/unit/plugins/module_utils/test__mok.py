@@ -238,3 +238,35 @@ def test_denied_is_unknown_and_is_said(tmp_path: Path) -> None:
     facts, probes = mok.read_mok(Refusing(str(tmp_path)), PROFILE, SYSTEM, UNSIGNED, "enabled", 5.0)
     assert (facts["state"], facts["enrolled"], facts["pending"]) == ("unknown", None, None)
     assert {name: probe.state for name, probe in probes.items()} == {"mok_enrolled": "denied", "mok_pending": "denied"}
+
+
+@pytest.mark.parametrize(
+    ("parameter", "lockdown", "cmdline", "expected"),
+    [
+        (None, None, "quiet", None),
+        ("N\n", None, "quiet", ""),
+        ("Y\n", "[none] integrity confidentiality\n", "quiet", "module.sig_enforce"),
+        ("N\n", "[none] integrity confidentiality\n", "quiet", ""),
+        ("N\n", "none [integrity] confidentiality\n", "quiet", "lockdown (integrity)"),
+        (None, "none integrity [confidentiality]\n", "quiet", "lockdown (confidentiality)"),
+        (None, None, "ro module.sig_enforce quiet", "module.sig_enforce"),
+        (None, None, "ro module.sig_enforce=1", "module.sig_enforce"),
+        (None, None, "ro module.sig_enforce=0", None),
+        # The kernel says what it does with what it was asked for.
+        ("N\n", None, "ro module.sig_enforce=1", ""),
+    ],
+)
+def test_a_kernel_that_enforces_signatures_by_itself(tmp_path: Path, parameter: str | None, lockdown: str | None, cmdline: str, expected: str | None) -> None:
+    tree = Tree(tmp_path).write("/proc/cmdline", cmdline)
+    for path, text in ((mok.SIG_ENFORCE, parameter), (mok.LOCKDOWN, lockdown)):
+        if text is not None:
+            tree.write(path, text)
+    assert read(tree)["enforced_by"] == expected
+
+
+def test_whether_the_kernel_takes_the_keys_of_the_owner_for_modules(tmp_path: Path) -> None:
+    assert read(Tree(tmp_path / "bios"))["trusted"] is None
+    assert read(secure(Tree(tmp_path / "absent")))["trusted"] is False
+    for data, expected in ((b"\1", True), (b"\0", False)):
+        assert read(secure(Tree(tmp_path / ("efi%d" % expected))).write(VARS + mok.TRUSTED + SHIM, ATTRIBUTES + data))["trusted"] is expected
+        assert read(Tree(tmp_path / ("mirror%d" % expected)).write(MIRROR + mok.TRUSTED, data))["trusted"] is expected

@@ -44,10 +44,14 @@ def facts(**changes: t.Any) -> dict[str, t.Any]:
         "os": {"id": "ubuntu", "version_id": "24.04", "base_id": "ubuntu", "base_version": "24.04", "family": "debian", "pretty": "Ubuntu", "arch": "x86_64"},
         "virtualization": "none",
         "secure_boot": "disabled",
-        "mok": {"state": "none", "key_present": False, "certificate": "/var/lib/dkms/mok.pub", "subject": None, "signer_enrolled": None},
+        "mok": {
+            "state": "none", "key_present": False, "certificate": "/var/lib/dkms/mok.pub", "subject": None, "signer_enrolled": None, "enforced_by": "",
+            "trusted": None,
+        },
         "build": {"packages": {}, "programs": {"dkms": "/usr/sbin/dkms", "cc": "/usr/bin/cc", "make": "/usr/bin/make"}},
         "disk": {"/": 100 * GIB, "/boot": GIB, "/usr": 100 * GIB, "/var": 100 * GIB, "/lib/modules": 100 * GIB},
         "mounts": {"/": "/", "/boot": "/boot", "/usr": "/", "/var": "/", "/lib/modules": "/"},
+        "initramfs": None,
         "holds": [],
         "pciehp": {"ports": []},
     }  # fmt: skip

@@ -13,7 +13,8 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._inputs import normalise
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._plan_draft import Draft
-from ansible_collections.rebellions.npu.plugins.module_utils._plan_driver import DRIVER_PROBES, driver_files, plan_driver, wanted_version
+from ansible_collections.rebellions.npu.plugins.module_utils._plan_driver import plan_driver
+from ansible_collections.rebellions.npu.plugins.module_utils._plan_situation import DRIVER_PROBES, driver_files, wanted_version
 from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import role_inputs
 
 SHA = "a" * 64
@@ -46,6 +47,7 @@ def facts(driver: t.Optional[Data] = None, npus: t.Optional[t.List[Data]] = None
         "version_on_disk": "3.2.2",
         "version_loaded": "3.2.2",
         "loaded": True,
+        "module": "rebellions",
         "legacy": False,
         "state": {"change": None, "tainted": None, "refused": [], **state},
     }
@@ -401,7 +403,8 @@ OLD_LOADED = {"version_loaded": "3.2.0"}
         ({"source": "runfile", "version": "3.2.2", "replace": True}, OLD_LOADED, ["driver.reload"], []),
         ({"source": "package", "replace": True}, OLD_LOADED, ["driver.reload"], []),
         ({"source": "package", "replace": True}, {"version_loaded": "3.2.2-rebel1"}, [], []),
-        ({"source": "package", "replace": True}, {"version_loaded": None, "loaded": False}, [], []),
+        ({"source": "package", "replace": True}, {"version_loaded": None}, [], []),
+        ({"source": "package", "replace": True}, {"version_loaded": None, "loaded": None}, [], []),
     ],
 )
 def test_what_is_on_disk_is_loaded_where_replacing_is_allowed(raw: Data, driver: Data, steps: t.List[str], cautions: t.List[str]) -> None:
@@ -410,6 +413,117 @@ def test_what_is_on_disk_is_loaded_where_replacing_is_allowed(raw: Data, driver:
     for step in draft.steps:
         assert (step.now, step.wanted, step.disruption) == ("3.2.0", "3.2.2", "evict")
         assert step.reason == "Driver 3.2.2 is on disk and 3.2.0 is loaded."
+
+
+STOPPED = {"version_loaded": None, "loaded": False}
+
+
+@pytest.mark.parametrize("raw", [{"source": "runfile"}, {"source": "package", "version": "3.2.2"}, {"source": "runfile", "replace": True, "runfile": ""}])
+def test_a_driver_that_is_installed_and_not_loaded_is_brought_up_unasked(raw: Data) -> None:
+    pending, draft = draw(raw, facts(STOPPED))
+    assert (pending, said(draft)) == (True, (["driver.reload"], [], []))
+    step = draft.steps[0]
+    assert (step.now, step.wanted, step.disruption, step.reason) == (None, "3.2.2", "none", "Driver 3.2.2 is on disk and not loaded.")
+
+
+def test_a_preinstalled_driver_that_is_not_loaded_is_only_told() -> None:
+    pending, draft = draw({**PREINSTALLED, "replace": True}, facts(STOPPED))
+    assert (pending, said(draft)) == (False, ([], [], ["driver_not_loaded"]))
+    assert draft.cautions[0].next_step == "Run modprobe rebellions, and read the kernel log when that is refused."
+    # The module of a driver container is not this host's to load.
+    assert said(draw(PREINSTALLED, facts({**STOPPED, **IN_CONTAINER}))[1]) == ([], [], [])
+
+
+def test_a_version_that_failed_here_is_not_loaded_unasked() -> None:
+    seen = facts(STOPPED, refused=[{**REFUSED, "version": "3.2.2"}])
+    assert said(draw({"source": "runfile"}, seen)[1]) == ([], ["driver_failed_before"], [])
+    assert said(draw({"source": "runfile", "retry": True}, seen)[1]) == (["driver.reload"], [], [])
+
+
+# -- the module file is damaged
+
+
+RUNNING = "6.8.0-117-generic"
+PATH = "/lib/modules/%s/updates/dkms/rebellions.ko" % RUNNING
+BUILT = [{"module": "rebellions", "version": "3.2.2", "kernel": RUNNING, "arch": "x86_64", "state": "installed"}]
+UNREADABLE = {"module_file": {"state": "failed", "detail": PATH + ": not an ELF file"}}
+GONE = {"module_file": {"state": "absent", "detail": "no module file"}}
+WRONG = {"module_path": PATH, "vermagic": "6.8.0-99-generic SMP mod_unload", "dkms": BUILT}
+BAD = {"module_path": PATH, "vermagic": None, "dkms": BUILT}
+
+
+def damaged(driver: Data, probes: t.Optional[Data] = None) -> Data:
+    seen = facts({**STOPPED, **driver}, probes=probes)
+    seen["kernel"] = {"running": RUNNING}
+    return seen
+
+
+@pytest.mark.parametrize(
+    "driver, probes, reason",
+    [
+        (WRONG, None, "The module file %s is built for kernel 6.8.0-99-generic." % PATH),
+        (BAD, UNREADABLE, "The module file cannot be read: %s: not an ELF file." % PATH),
+        ({**BAD, "module_path": None}, GONE, "The module file of kernel %s is gone, which DKMS has installed." % RUNNING),
+        ({**BAD, "dkms": [], "version_on_disk": None}, UNREADABLE, "The module file cannot be read: %s: not an ELF file." % PATH),
+    ],
+)
+def test_a_damaged_module_file_is_repaired_by_installing_the_version_again(driver: Data, probes: t.Any, reason: str) -> None:
+    for raw in ({"source": "runfile", "version": "3.2.2"}, {"source": "package"}):
+        pending, draft = draw(raw, damaged(driver, probes))
+        assert (pending, said(draft), draft.steps[0].reason) == (True, (INSTALL, [], []), reason)
+
+
+@pytest.mark.parametrize(
+    "driver, probes",
+    [
+        ({**WRONG, "vermagic": RUNNING + " SMP"}, None),
+        ({**WRONG, "dkms": []}, None),
+        ({**WRONG, "dkms": [{**BUILT[0], "kernel": "6.8.0-99-generic"}]}, None),
+        ({**WRONG, "vermagic": None}, None),
+        ({**BAD, "module_path": None, "dkms": []}, GONE),
+    ],
+)
+def test_a_build_that_may_serve_this_kernel_is_not_called_damaged(driver: Data, probes: t.Any) -> None:
+    assert said(draw({"source": "runfile"}, damaged(driver, probes))[1]) == (["driver.reload"], [], [])
+
+
+@pytest.mark.parametrize(
+    "raw, driver, steps, cautions",
+    [
+        ({"source": "package"}, {"loaded": True, "version_loaded": "3.2.2"}, [], ["driver_module_damaged"]),
+        ({"source": "package", "replace": True}, {"loaded": True, "version_loaded": "3.2.2"}, INSTALL, []),
+        (PREINSTALLED, {}, [], ["driver_module_damaged"]),
+        (PREINSTALLED, {"loaded": True, "version_loaded": "3.2.2"}, [], ["driver_module_damaged"]),
+    ],
+)
+def test_a_damaged_file_under_a_loaded_or_foreign_driver_is_told(raw: Data, driver: Data, steps: t.List[str], cautions: t.List[str]) -> None:
+    assert said(draw(raw, damaged({**WRONG, **driver}))[1]) == (steps, [], cautions)
+
+
+# -- a container without its kernel's modules
+
+
+def below(tree: t.Optional[bool], driver: t.Optional[Data] = None, container: bool = True) -> Data:
+    return {**facts(driver), "in_container": container, "kernel": {"running": RUNNING, "module_tree": tree}}
+
+
+@pytest.mark.parametrize("raw", [NEW, REPLACE, {**NEW, "source": "package"}])
+@pytest.mark.parametrize("driver", [NONE, {**BROKEN, "loaded": True, "version_loaded": "3.2.2"}])
+def test_a_container_without_modules_is_told_whose_driver_it_uses(raw: Data, driver: Data) -> None:
+    pending, draft = draw(raw, below(False, driver))
+    assert (pending, said(draft)) == (False, ([], ["driver_of_machine_below"], []))
+    assert draft.stops[0].detail == "This host is a container without the modules of its kernel %s: the driver belongs to the machine below." % RUNNING
+    assert draft.stops[0].next_step.startswith("Set rbln_driver_source: preinstalled (or container")
+
+
+@pytest.mark.parametrize("tree, container", [(True, True), (None, True), (False, False)])
+def test_only_a_container_that_certainly_has_no_modules_is_meant(tree: t.Optional[bool], container: bool) -> None:
+    assert said(draw(NEW, below(tree, NONE, container))[1]) == (INSTALL, [], [])
+
+
+def test_a_container_that_needs_no_change_is_left_alone() -> None:
+    assert said(draw({**NEW, "version": "3.2.2"}, below(False, {"version_on_disk": None}))[1]) == ([], [], [])
+    assert said(draw(PREINSTALLED, below(False, {"version_on_disk": None}))[1]) == ([], [], [])
 
 
 # -- versions that failed here

@@ -65,10 +65,14 @@ def facts(**changes: t.Any) -> dict[str, t.Any]:
         "os": {"id": "ubuntu", "version_id": "24.04", "base_id": "ubuntu", "base_version": "24.04", "family": "debian", "pretty": "Ubuntu", "arch": "x86_64"},
         "virtualization": "none",
         "secure_boot": "disabled",
-        "mok": {"state": "none", "key_present": False, "certificate": "/var/lib/dkms/mok.pub", "subject": None, "signer_enrolled": None},
+        "mok": {
+            "state": "none", "key_present": False, "certificate": "/var/lib/dkms/mok.pub", "subject": None, "signer_enrolled": None, "enforced_by": "",
+            "trusted": None,
+        },
         "build": {"packages": {"dkms": "3"}, "programs": {"dkms": "/usr/sbin/dkms", "cc": "/usr/bin/cc", "make": "/usr/bin/make"}},
         "disk": {"/": 9000 * MIB, "/boot": 900 * MIB, "/usr": 9000 * MIB, "/var": 9000 * MIB, "/lib/modules": 9000 * MIB},
         "mounts": {"/": "/", "/boot": "/boot", "/usr": "/", "/var": "/", "/lib/modules": "/"},
+        "initramfs": None,
         "holds": [],
         "pciehp": {"ports": []},
     }  # fmt: skip
@@ -129,6 +133,22 @@ def problem(found: dict[str, t.Any], code: str) -> dict[str, t.Any]:
 def test_a_right_host_has_nothing_to_do() -> None:
     found = draw(facts(), **package())
     assert (driver_steps(found), codes(found), codes(found, "cautions")) == ([], [], [])
+
+
+def test_a_damaged_build_is_built_again_with_the_installation() -> None:
+    bad = {"loaded": False, "version_loaded": None, "module_path": "/lib/modules/%s/updates/dkms/rebellions.ko" % OLD, "vermagic": NEW + " SMP"}
+    found = draw(facts(driver=bad), **package())
+    assert (driver_steps(found), codes(found)) == (["driver.install", "driver.build"], [])
+    assert (step(found, "driver.build")["wanted"], step(found, "driver.build")["after"]) == ([OLD], "driver.install")
+    # One that is only told is not built either.
+    assert driver_steps(draw(facts(driver={**bad, "loaded": True, "version_loaded": "3.2.2"}), **package())) == []
+
+
+def test_a_container_on_the_machine_of_others_gets_no_steps_around_a_driver() -> None:
+    look = virgin(in_container=True)
+    look["kernel"].update(module_tree=False, headers={OLD: False})
+    found = draw(look, **package(driver_kernel_hold=True))
+    assert (driver_steps(found), codes(found)) == ([], ["driver_of_machine_below"])
 
 
 # -- I01: kernel and operating system
