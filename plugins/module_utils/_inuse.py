@@ -8,12 +8,12 @@ A look that was denied is never taken for nobody.
 
 from __future__ import annotations
 
-import os
 import posixpath
 import re
 import typing as t
 from dataclasses import dataclass, replace
 
+from ._handles import Number, Processes
 from ._host import DENIED, VALUE, Host, Probe
 from ._vendor import VendorProfile
 
@@ -23,9 +23,8 @@ CONTAINER = "container"
 VM = "vm"
 
 SHOWN = 8
-COMM_LENGTH = 15
-ENDED = ("", "Z", "X")
-CAP_SYS_RAWIO = 17
+# The kernel's own memory devices (null, zero, random) are open everywhere: a node that borrows their number tells nothing.
+MEMORY_MAJOR = 1
 
 # The monitors of podman and CRI-O have a scope of their own with the container's id; they see all of the host and are no part of the container.
 _CONTAINER_ID = re.compile(r"(?<![0-9a-f])(?<!conmon-)([0-9a-f]{64})(?![0-9a-f])")
@@ -38,7 +37,8 @@ class Holder:
     """One user of NPUs.
 
     `kind` is process, context, container or vm; `pid` is None when only the management tool or nobody knows it; `name` is the program without
-    its arguments; `nodes` are names below /dev; `container` is the container's id; `unit` is the systemd unit, both empty when there is none.
+    its arguments; `nodes` are names below /dev; `container` is the container's id; `unit` is the systemd unit, both empty when there is none;
+    `started` is when the process began, in ticks since the kernel's boot: the same pid with another start is another process.
     """
 
     kind: str
@@ -47,68 +47,13 @@ class Holder:
     nodes: t.Tuple[str, ...] = ()
     container: str = ""
     unit: str = ""
+    started: t.Optional[int] = None
 
     def to_dict(self) -> t.Dict[str, t.Any]:
-        return {"kind": self.kind, "pid": self.pid, "name": self.name, "nodes": list(self.nodes), "container": self.container, "unit": self.unit}
-
-
-class _Processes:
-    """/proc of a host. A process that ends meanwhile is left out; one that may not be looked at is counted."""
-
-    def __init__(self, host: Host) -> None:
-        self.base = host.real("/proc")
-        self.listed = host.listdir("/proc")
-        self.pids = sorted(int(name) for name in self.listed.get([]) if name.isdigit())
-        self.denied = 0
-
-    def open_files(self, pid: int) -> t.List[str]:
-        """What the descriptors of a process lead to, as the kernel writes it. Links are read and nothing is opened: no driver notices."""
-        path = "%s/%d/fd" % (self.base, pid)
-        found = []
-        try:
-            for name in os.listdir(path):
-                try:
-                    found.append(os.readlink("%s/%s" % (path, name)))
-                except FileNotFoundError:
-                    continue
-        except PermissionError:
-            # The kernel shows no descriptors of a process that has ended and waits for its parent.
-            self.denied += _state_of(self.text(pid, "stat")) not in ENDED
-        except OSError:
-            pass
-        return found
-
-    def text(self, pid: int, name: str) -> str:
-        """A small file of a process; empty when the process is gone or does not show it."""
-        try:
-            with open("%s/%d/%s" % (self.base, pid, name), "rb") as stream:
-                return stream.read().decode("utf-8", "replace")
-        except OSError:
-            return ""
-
-    def name(self, pid: int) -> str:
-        """The program: what the kernel shows, which holds no arguments, and in full when the executable begins with it."""
-        comm = self.text(pid, "comm").strip()
-        if len(comm) >= COMM_LENGTH or not comm:
-            try:
-                program = posixpath.basename(os.readlink("%s/%d/exe" % (self.base, pid)))
-            except OSError:
-                program = ""
-            if program.startswith(comm):
-                return program or "?"
-        return comm
-
-    def devices(self, pid: int) -> t.List[str]:
-        """Names in the /dev that a process sees; empty when that cannot be read."""
-        try:
-            return os.listdir("%s/%d/root/dev" % (self.base, pid))
-        except OSError:
-            return []
-
-    def privileged(self, pid: int) -> bool:
-        """True for a process that may be given every device of the host: it sees the nodes of all NPUs and need not use one."""
-        match = re.search(r"^CapBnd:\s*([0-9a-fA-F]+)", self.text(pid, "status"), re.MULTILINE)
-        return bool(match and int(match.group(1), 16) >> CAP_SYS_RAWIO & 1)
+        return {
+            "kind": self.kind, "pid": self.pid, "name": self.name, "nodes": list(self.nodes), "container": self.container, "unit": self.unit,
+            "started": self.started,
+        }  # fmt: skip
 
 
 def _node_matcher(profile: VendorProfile, host: Host) -> t.Callable[[str], str]:
@@ -131,16 +76,35 @@ def _node_matcher(profile: VendorProfile, host: Host) -> t.Callable[[str], str]:
     return match
 
 
-def _vfio_nodes(profile: VendorProfile, host: Host) -> t.Set[str]:
-    """Names below /dev/vfio that give access to the vendor's functions: IOMMU groups, and devices/vfioN of newer kernels."""
+def _numbers(profile: VendorProfile, host: Host) -> t.Dict[Number, str]:
+    """{device number: name below /dev} of the NPUs' nodes, as the driver's class has them, else as they lie in /dev."""
+    found: t.Dict[Number, str] = {}
+    names = [name for name in host.listdir("/dev").get([]) for one in _patterns(profile) if one.match(name)]
+    for name in [*names, *_vfio_nodes(profile, host, "vfio/")]:
+        info = host.stat("/dev/" + name).get()
+        if info is not None and info.kind == "char":
+            found[(info.major, info.minor)] = name
+    for name in host.listdir(profile.class_dir).get([]):
+        number = re.match(r"^([0-9]+):([0-9]+)\s*$", host.read_text(posixpath.join(profile.class_dir, name, "dev"), 64).get(""))
+        if number and any(one.match(name) for one in _patterns(profile)):
+            found[(int(number.group(1)), int(number.group(2)))] = name
+    return {number: name for number, name in found.items() if number[0] != MEMORY_MAJOR}
+
+
+def _patterns(profile: VendorProfile) -> t.Tuple["re.Pattern[str]", ...]:
+    return profile.device_pattern, profile.group_pattern, profile.storage_pattern
+
+
+def _vfio_nodes(profile: VendorProfile, host: Host, before: str = "") -> t.Set[str]:
+    """Names below /dev/vfio, each with `before` in front, that give access to the vendor's functions: IOMMU groups, and devices/vfioN of newer kernels."""
     found = set()
     for path in host.glob("/sys/bus/pci/devices", "*:*"):
         if host.read_text(path + "/vendor", 64).get("").strip().lower() != "0x" + profile.pci_vendor:
             continue
         group = posixpath.basename(host.readlink(path + "/iommu_group").get(""))
         if group:
-            found.add(group)
-        found.update("devices/" + posixpath.basename(entry) for entry in host.glob(path + "/vfio-dev", "vfio*"))
+            found.add(before + group)
+        found.update(before + "devices/" + posixpath.basename(entry) for entry in host.glob(path + "/vfio-dev", "vfio*"))
     return found
 
 
@@ -159,11 +123,6 @@ def _may_be_mapped(profile: VendorProfile, host: Host) -> bool:
     module = "/sys/module/" + profile.module
     users = host.read_text(module + "/refcnt", 64)
     return users.value.strip() != "0" if users.ok else host.exists(module)
-
-
-def _state_of(stat: str) -> str:
-    """The letter of the state in /proc/PID/stat, empty when the process is gone. The name before it may hold spaces and parentheses."""
-    return (stat.rpartition(")")[2].split() or [""])[0]
 
 
 def container_of(cgroups: str) -> str:
@@ -191,10 +150,10 @@ def find_holders(
     `contexts` are those of the management tool (facts["smi"]["contexts"]); `own_pids` are left out, and so are the vendor's own daemons.
     The Probe is denied when a process could not be looked at: then the list may be short.
     """
-    processes = _Processes(host)
+    processes = Processes(host)
     if not processes.listed.ok:
         return [], processes.listed
-    match = _node_matcher(profile, host)
+    match, numbers = _node_matcher(profile, host), _numbers(profile, host)
     own = set(own_pids)
     outer = container_of(processes.text(1, "cgroup"))
     holders: t.List[Holder] = []
@@ -205,7 +164,7 @@ def find_holders(
     for pid in processes.pids:
         if pid in own:
             continue
-        nodes = {match(target) for target in processes.open_files(pid)} - {""}
+        nodes = {_node(processes, pid, row, match, numbers) for row in processes.handles(pid)} - {""}
         maps = processes.text(pid, "maps") if mapped else ""
         if any(word in maps for word in words):
             nodes |= _mapped(maps, match)
@@ -222,21 +181,34 @@ def find_holders(
             holders.append(_holder(processes, pid, nodes, container, unit))
     known = {holder.container for holder in holders}
     for container, pid in first_of.items():
-        nodes = {match(name) for name in processes.devices(pid)} - {""} if container not in known else set()
+        seen = processes.devices(pid) if container not in known else []
+        nodes = {match(name) or (numbers.get(number, "") if number else "") for name, number in seen} - {""}
         if nodes and not processes.privileged(pid):
-            holders.append(Holder(CONTAINER, pid, processes.name(pid), _natural(nodes), container, ""))
-    holders = _with_contexts(profile, holders, contexts, left_out)
+            holders.append(Holder(CONTAINER, pid, processes.name(pid), _natural(nodes), container, "", processes.started(pid)))
+    holders = _with_contexts(profile, processes, holders, contexts, left_out)
     if processes.denied:
         return holders, Probe(DENIED, None, "%d of %d processes could not be looked at: run as root (become)" % (processes.denied, len(processes.pids)))
     return holders, Probe(VALUE, len(processes.pids))
 
 
-def _holder(processes: _Processes, pid: int, nodes: t.Set[str], container: str, unit: str) -> Holder:
+def _node(processes: Processes, pid: int, row: t.Tuple[str, str], match: t.Callable[[str], str], numbers: t.Mapping[Number, str]) -> str:
+    """The NPU's node behind a descriptor, by its name, else by its number: a node that somebody made has any name. Empty for anything else."""
+    descriptor, target = row
+    found = match(target)
+    if found or not numbers or not target.startswith("/"):
+        return found
+    number = processes.number(pid, descriptor)
+    return numbers.get(number, "") if number else ""
+
+
+def _holder(processes: Processes, pid: int, nodes: t.Set[str], container: str, unit: str) -> Holder:
     kind = CONTAINER if container else VM if any(node.startswith("vfio/") for node in nodes) or _MACHINE.search("/" + unit) else PROCESS
-    return Holder(kind, pid, processes.name(pid), _natural(nodes), container, "" if container else unit)
+    return Holder(kind, pid, processes.name(pid), _natural(nodes), container, "" if container else unit, processes.started(pid))
 
 
-def _with_contexts(profile: VendorProfile, holders: t.Sequence[Holder], contexts: t.Sequence[t.Mapping[str, t.Any]], left_out: t.Set[int]) -> t.List[Holder]:
+def _with_contexts(
+    profile: VendorProfile, processes: Processes, holders: t.Sequence[Holder], contexts: t.Sequence[t.Mapping[str, t.Any]], left_out: t.Set[int]
+) -> t.List[Holder]:
     """The holders with what the management tool knows: a context of a known process adds its node, another one is a holder of its own."""
     found = list(holders)
     for context in contexts:
@@ -249,7 +221,7 @@ def _with_contexts(profile: VendorProfile, holders: t.Sequence[Holder], contexts
         name = posixpath.basename((str(context.get("process") or "").split() or ["?"])[0])
         at = next((index for index, holder in enumerate(found) if pid is not None and holder.pid == pid), None)
         if at is None:
-            found.append(Holder(CONTEXT, pid, name, nodes))
+            found.append(Holder(CONTEXT, pid, name, nodes, started=processes.started(pid) if pid is not None else None))
         else:
             found[at] = replace(found[at], nodes=_natural(found[at].nodes + nodes))
     return found
@@ -272,11 +244,11 @@ def describe_holders(holders: t.Sequence[Holder]) -> str:
 
 def find_open(host: Host, paths: t.Sequence[str]) -> t.List[Holder]:
     """Processes that have one of the files open, in the shape of Holder, with the paths as nodes; those that cannot be looked at are left out."""
-    processes = _Processes(host)
+    processes = Processes(host)
     wanted = set(paths)
     found = []
     for pid in processes.pids:
         nodes = wanted.intersection(processes.open_files(pid))
         if nodes:
-            found.append(Holder(PROCESS, pid, processes.name(pid), tuple(sorted(nodes)), "", unit_of(processes.text(pid, "cgroup"))))
+            found.append(Holder(PROCESS, pid, processes.name(pid), tuple(sorted(nodes)), "", unit_of(processes.text(pid, "cgroup")), processes.started(pid)))
     return found

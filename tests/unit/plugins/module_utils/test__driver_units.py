@@ -178,7 +178,7 @@ def test_the_daemon_starts_where_it_is_enabled_or_ran_before(tmp_path: Path, ena
 
 # -- everybody else
 
-IN_USE = {"kind": "process", "pid": PID, "name": "python3", "nodes": ("rbln0",), "container": "", "unit": ""}
+IN_USE = {"kind": "process", "pid": PID, "name": "python3", "nodes": ("rbln0",), "container": "", "unit": "", "started": None}
 
 
 def test_nobody_uses_a_module_that_is_not_loaded(tmp_path: Path) -> None:

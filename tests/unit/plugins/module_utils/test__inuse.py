@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Sequence
 
@@ -88,6 +89,74 @@ def machine_fixture(tmp_path: Path) -> Machine:
 def test_nobody(machine: Machine) -> None:
     machine.process(10, "/dev/null", "socket:[1]", "/dev/rblnx", "/dev/rbln0x", "/var/log/rbln0", "/dev/rsd", "/dev/rbln", "pipe:[2]")
     assert machine.find() == ([], Probe("value", 2))
+
+
+TTY = os.stat("/dev/tty").st_rdev
+NUMBER = "%d:%d\n" % (os.major(TTY), os.minor(TTY))
+MOUNTED = "25 1 0:5 / /srv rw,%s - %s x rw\n"
+
+
+def other_name(machine: Machine, tmp_path: Path, device: str, number: str, mounted: str, mount: int = 25) -> None:
+    """A process with a node open that is called otherwise and lies on a file system that is mounted so."""
+    (tmp_path / "npu").symlink_to(device)
+    (tmp_path / "sys/class/rebellions/rbln3").mkdir(parents=True)
+    (tmp_path / "sys/class/rebellions/rbln3/dev").write_text(number)
+    machine.process(10, "/dev/null", str(tmp_path / "npu"), mountinfo=mounted)
+    (tmp_path / "proc/10/fdinfo").mkdir()
+    for descriptor in ("0", "1"):
+        (tmp_path / "proc/10/fdinfo" / descriptor).write_text("pos:\t0\nflags:\t02\nmnt_id:\t%d\n" % mount)
+
+
+@pytest.mark.parametrize(
+    "device, number, mounted, mount, nodes",
+    [
+        ("/dev/tty", NUMBER, MOUNTED % ("nosuid", "tmpfs"), 25, ("rbln3",)),
+        ("/dev/tty", NUMBER, MOUNTED % ("relatime", "overlay"), 25, ("rbln3",)),
+        ("/dev/tty", "240:0\n", MOUNTED % ("nosuid", "tmpfs"), 25, ()),
+        # The memory devices are no NPU, whatever a class says; a regular file has no number.
+        ("/dev/null", "1:3\n", MOUNTED % ("nosuid", "tmpfs"), 25, ()),
+        ("/etc/hostname", "0:0\n", MOUNTED % ("nosuid", "tmpfs"), 25, ()),
+        # Where nodes do not work, where a server might not answer, where the mount is not known.
+        ("/dev/tty", NUMBER, MOUNTED % ("nosuid,nodev", "tmpfs"), 25, ()),
+        ("/dev/tty", NUMBER, MOUNTED % ("relatime", "nfs4"), 25, ()),
+        ("/dev/tty", NUMBER, MOUNTED % ("relatime", "fuse.sshfs"), 25, ()),
+        ("/dev/tty", NUMBER, MOUNTED % ("nosuid", "tmpfs"), 26, ()),
+    ],
+)
+def test_a_node_of_another_name_is_known_by_its_number(
+    machine: Machine, tmp_path: Path, device: str, number: str, mounted: str, mount: int, nodes: tuple[str, ...]
+) -> None:
+    other_name(machine, tmp_path, device, number, mounted, mount)
+    assert machine.holders() == ([Holder("process", 10, "python3", nodes)] if nodes else [])
+
+
+def test_the_number_of_a_node_in_dev_counts_too(machine: Machine, tmp_path: Path) -> None:
+    other_name(machine, tmp_path, "/dev/tty", "", MOUNTED % ("nosuid", "tmpfs"))
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/rblnfs1").write_text("")
+
+    class Devices(Host):
+        def stat(self, path: str, follow: bool = True) -> Probe:
+            found = super().stat(path, follow)
+            return Probe("value", replace(found.value, kind="char", major=os.major(TTY), minor=os.minor(TTY))) if path == "/dev/rblnfs1" else found
+
+    assert find_holders(PROFILE, Devices(str(tmp_path)))[0] == [Holder("process", 10, "python3", ("rblnfs1",))]
+
+
+def test_a_container_that_was_given_a_node_under_another_name(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "sys/class/rebellions/rbln3").mkdir(parents=True)
+    (tmp_path / "sys/class/rebellions/rbln3/dev").write_text(NUMBER)
+    machine.process(20, cgroup=DOCKER, status=NORMAL)
+    (tmp_path / "proc/20/root/dev").rmdir()
+    (tmp_path / "proc/20/root/dev").symlink_to("/dev")
+    assert [(holder.container, holder.nodes) for holder in machine.holders()] == [(ID, ("rbln3",))]
+
+
+def test_a_holder_is_told_from_another_process_of_its_number(machine: Machine) -> None:
+    stat = "10 (a b) c) S 1 10 10 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 %d 1 1"
+    machine.process(10, "/dev/rbln0", stat=stat % 4711).process(11, comm="ctx", stat=stat % 12)
+    found = machine.holders([{"pid": 11, "device": "1", "process": "ctx"}, {"pid": None, "device": "2", "process": "x"}])
+    assert [(holder.kind, holder.started) for holder in found] == [("process", 4711), ("context", 12), ("context", None)]
 
 
 @pytest.mark.parametrize(
@@ -277,7 +346,9 @@ def test_one_line_for_people() -> None:
 
 
 def test_as_plain_data() -> None:
-    assert Holder("process", 10, "x", ("rbln0",)).to_dict() == {"kind": "process", "pid": 10, "name": "x", "nodes": ["rbln0"], "container": "", "unit": ""}
+    assert Holder("process", 10, "x", ("rbln0",), started=7).to_dict() == {
+        "kind": "process", "pid": 10, "name": "x", "nodes": ["rbln0"], "container": "", "unit": "", "started": 7,
+    }  # fmt: skip
 
 
 def test_who_has_a_file_open(machine: Machine) -> None:
@@ -299,6 +370,7 @@ def test_real_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         holder.kill()
     zombie.wait()
     assert [(found.pid, found.name, found.nodes) for found in mine] == [(holder.pid, "sleep", ("rbln0",))]
+    assert mine[0].started and 0 < mine[0].started < time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")
 
 
 def test_a_look_at_hundreds_of_processes_is_cheap(machine: Machine) -> None:
