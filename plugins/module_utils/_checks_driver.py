@@ -166,17 +166,20 @@ def daemon_running(context: Context) -> t.Optional[Verdict]:
 
 @SCOPE.check()
 def signature_accepted(context: Context) -> t.Optional[Verdict]:
-    """Under Secure Boot the module is signed with a key that this machine accepts. A loaded module was accepted."""
-    if context.facts.get("secure_boot") != "enabled" or not context.container_npus:
-        return None
+    """Where signatures are enforced the module is signed with a key that this machine accepts. A loaded module was accepted."""
     driver, mok = context.part("driver"), context.part("mok")
+    state, by = context.facts.get("secure_boot"), mok.get("enforced_by")
+    if state != "enabled" and not by or not context.container_npus:
+        return None
     signer, accepted = driver.get("signer"), mok.get("signer_enrolled")
-    evidence = {"secure_boot": "enabled", "signer": signer, "loaded": driver.get("loaded"), "signer_enrolled": accepted, "key": mok.get("state")}
+    evidence = {"secure_boot": state, "enforced_by": by, "signer": signer, "loaded": driver.get("loaded"), "signer_enrolled": accepted, "key": mok.get("state")}
     if driver.get("loaded"):
         return Verdict(True, "signed by %s" % (signer or "a key the kernel accepted"), evidence)
     if driver.get("signed") is False:
-        return Verdict(False, "Secure Boot is on and the module is not signed", evidence,
-                       "Sign the module with an enrolled key, or turn Secure Boot off.")
+        why, off = ("Secure Boot is on", "turn Secure Boot off")
+        if state != "enabled":
+            why, off = "the kernel refuses unsigned modules by %s" % by, "start the kernel without that"
+        return Verdict(False, "%s and the module is not signed" % why, evidence, "Sign the module with an enrolled key, or %s." % off)
     who = signer or "a key without a name"
     if accepted is False:
         return Verdict(False, "the module is signed by %s, which this machine does not accept" % who, evidence,

@@ -8,32 +8,45 @@ from __future__ import annotations
 import typing as t
 
 from . import _mok
-from ._model import EVICT
+from ._model import EVICT, INFO
 from ._plan_draft import DRIVER_ROLE, Draft, getter, needs_driver
 from ._plan_driver import DRIVER_STEP
 from ._plan_situation import wanted_version
 from ._plan_support import SECURE_BOOT_STEP, Data, Rules, step_before, will_install
-from ._secureboot import ENABLED, UNKNOWN
-from ._versions import same_release
+from ._secureboot import ENABLED, UNKNOWN, UNSUPPORTED
+from ._versions import compare, same_release, split_kernel
 
 FIRMWARE_STEP = "driver.firmware"
 ENROL = "enrol"
 FLASH = "flash"
+LATER = "later"
+# From here on the kernel takes keys of the machine owner for modules only when shim says so.
+MACHINE_KEYRING = (5, 18)
 
 
-def _accepted(facts: Data, installing: bool) -> t.Optional[bool]:
-    """Whether the kernel accepts the module of this plan; None when that cannot be told."""
+def _accepted(facts: Data, installing: bool, built_here: bool) -> t.Union[None, bool, str]:
+    """Whether the kernel accepts the module of this plan: None when that cannot be told, LATER when only the installed file tells its signer."""
     driver, mok = facts["driver"], facts["mok"]
     if driver["loaded"] and not installing:
         return True
-    if mok["signer_enrolled"]:
-        # A new release comes from the same signer as the one that is there.
+    if mok["signer_enrolled"] and not installing:
         return True
+    if installing and not driver["dkms"] and mok["signer_enrolled"]:
+        # What is there came signed; what comes may be signed by another.
+        return LATER
     if installing or driver["dkms"]:
         if mok["state"] == _mok.ENROLLED:
-            return True if installing and mok["key_present"] else False
+            accepted = installing and mok["key_present"]
+            return LATER if accepted and not driver["dkms"] and not built_here else accepted
         return None if mok["state"] == _mok.UNKNOWN else False
     return False if driver["signed"] is False else mok["signer_enrolled"]
+
+
+def _enforced(facts: Data) -> str:
+    """Why unsigned modules are refused, as the beginning of a sentence; empty when they are not, or that cannot be told."""
+    if facts["secure_boot"] == ENABLED:
+        return "Secure Boot is on"
+    return "The kernel refuses unsigned modules by %s" % facts["mok"]["enforced_by"] if facts["mok"]["enforced_by"] else ""
 
 
 def _cause(facts: Data, installing: bool) -> str:
@@ -50,6 +63,9 @@ def _cause(facts: Data, installing: bool) -> str:
 
 def _remedy(facts: Data, prefix: str) -> str:
     mok = facts["mok"]
+    if facts["secure_boot"] == UNSUPPORTED:
+        return "No key can be enrolled without UEFI: sign the module with a key that the kernel has built in, or start the kernel without %s." % (
+            mok["enforced_by"])
     if mok["state"] == _mok.PENDING:
         return "%s The password is the one that was given with the request." % _mok.CONSOLE_STEPS
     if mok["state"] == _mok.ENROLLED and mok["key_present"]:
@@ -61,42 +77,63 @@ def _remedy(facts: Data, prefix: str) -> str:
     return "%s%s, a key included. %s But %s." % (enrol[0].upper(), enrol[1:], _mok.CONSOLE_STEPS, vendor)
 
 
+def _told_later(draft: Draft, facts: Data, enforced: str) -> None:
+    signer, accepted = facts["driver"]["signer"], facts["mok"]["signer_enrolled"]
+    draft.caution(
+        "secure_boot_signer_later",
+        "%s, and which key has signed the new module is known only when it is installed%s."
+        % (enforced, "; that of the present one, %s, is accepted" % signer if signer and accepted else ""),
+        "The check signature_accepted looks at it after the installation; a module that is refused leads back to the driver before.",
+    )
+
+
 def secure_boot(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: str) -> None:
-    """Under Secure Boot the module is signed with a key that this machine accepts, or what the console needs is said or prepared."""
-    driver, installing = facts["driver"], will_install(draft)
-    if facts["secure_boot"] not in (ENABLED, UNKNOWN) or not needs_driver(facts):
+    """Where signatures are enforced the module is signed with a key that this machine accepts, or what the console needs is said or prepared."""
+    get, driver, mok = getter(wanted, prefix + "_driver"), facts["driver"], facts["mok"]
+    installing, enforced = will_install(draft), _enforced(facts)
+    if not enforced and facts["secure_boot"] != UNKNOWN or not needs_driver(facts):
         return
     if not installing and driver["installed_via"] in ("none", "container"):
         return
-    accepted = _accepted(facts, installing)
-    if accepted:
-        return
-    if facts["secure_boot"] == UNKNOWN:
-        if installing:
+    # Without headers nothing is built, as the inputs say: the driver brings its modules.
+    accepted = _accepted(facts, installing, get("headers") != "ignore")
+    usable = mok["state"] == _mok.ENROLLED and mok["key_present"]
+    if not enforced:
+        if installing and accepted is not True:
             draft.caution(
                 "secure_boot_unknown",
                 "Whether Secure Boot is on could not be found out.",
                 "Mount efivarfs or install mokutil; if it is on, an unsigned module is refused when it is loaded.",
             )
-        return
-    if wanted["%s_driver_secure_boot" % prefix] == ENROL and not (facts["mok"]["state"] == _mok.ENROLLED and facts["mok"]["key_present"]):
+    elif accepted is True:
+        base = split_kernel(facts["kernel"]["running"] or "")[0]
+        if usable and mok["trusted"] is False and compare(base, MACHINE_KEYRING) >= 0 and (installing or not driver["loaded"]):
+            draft.caution(
+                "mok_not_trusted",
+                "The key %s is enrolled, and the kernel is not told to take such keys for modules (MokListTrustedRT)." % (mok["subject"] or mok["certificate"]),
+                "If the module is refused: mokutil --trust-mok, reboot, and confirm it at the console.",
+                severity=INFO,
+            )
+    elif accepted == LATER:
+        _told_later(draft, facts, enforced)
+    elif get("secure_boot") == ENROL and not usable and facts["secure_boot"] != UNSUPPORTED:
         step_before(
             draft,
             id=SECURE_BOOT_STEP,
             component="machine owner's key",
-            now=facts["mok"]["state"],
+            now=mok["state"],
             wanted=_mok.ENROLLED,
-            reason="Secure Boot is on, and %s." % _cause(facts, installing),
+            reason="%s, and %s." % (enforced, _cause(facts, installing)),
             after="",
         )
     elif accepted is None:
         draft.caution(
             "secure_boot_unknown",
-            "Secure Boot is on, and whether this machine accepts the signer of the module could not be found out.",
+            "%s, and whether this machine accepts the signer of the module could not be found out." % enforced,
             "Run as root with efivarfs mounted; mokutil --list-enrolled shows what is accepted.",
         )
     else:
-        draft.stop("secure_boot_unsigned", "Secure Boot is on, and %s." % _cause(facts, installing), _remedy(facts, prefix))
+        draft.stop("secure_boot_unsigned", "%s, and %s." % (enforced, _cause(facts, installing)), _remedy(facts, prefix))
 
 
 def firmware(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: str) -> None:

@@ -180,6 +180,10 @@ def test_other_firmware_is_an_error_only_when_a_release_is_wanted() -> None:
 
 def test_what_does_not_apply_is_not_reported() -> None:
     assert names(changed(facts(), "secure_boot", "disabled")) == names(facts()) - {"signature_accepted"}
+    enforced = changed(changed(facts(), "secure_boot", "disabled"), "mok", {"enforced_by": "module.sig_enforce"})
+    assert names(enforced) == names(facts())
+    bare = changed(changed(unloaded(signed=False, signer=None), "secure_boot", "unsupported"), "mok", {"enforced_by": "lockdown (integrity)"})
+    assert of(bare, "signature_accepted").detail == "the kernel refuses unsigned modules by lockdown (integrity) and the module is not signed"
     assert "daemon_running" not in names(changed(facts(), "daemon", {"unit": None, "state": "absent"}))
     assert "driver_is_wanted" in names(facts(), {"driver_version": "3.2.2"}) and "driver_is_wanted" not in names(facts())
 

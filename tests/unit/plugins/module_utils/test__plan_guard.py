@@ -548,11 +548,72 @@ def test_B01_a_module_that_is_there(driver: dict[str, t.Any], keys: dict[str, t.
     assert [name for name in driver_steps(found) if name == "driver.secure_boot"] == steps
 
 
-def test_B01_a_new_release_of_an_accepted_signer_needs_no_key() -> None:
-    there = {"version_on_disk": "3.2.0", "version_loaded": "3.2.0", "signer": "Vendor"}
-    look = facts(secure_boot="enabled", driver=there, mok=mok("none", signer_enrolled=True))
-    found = draw(look, **package(driver_replace=True))
-    assert "secure_boot_unsigned" not in codes(found) and "driver.install" in driver_steps(found)
+VENDOR = {"version_on_disk": "3.2.0", "version_loaded": "3.2.0", "signer": "Vendor"}
+
+
+@pytest.mark.parametrize(
+    "dkms, keys, headers, stops, cautions",
+    [
+        # A module that came signed: the next one may be signed by another.
+        ([], mok("none", signer_enrolled=True), "install", [], ["secure_boot_signer_later"]),
+        ([], mok("enrolled", signer_enrolled=True), "install", [], ["secure_boot_signer_later"]),
+        ([], mok("enrolled", signer_enrolled=False), "install", [], []),
+        ([], mok("enrolled", signer_enrolled=False), "ignore", [], ["secure_boot_signer_later"]),
+        ([], mok("none", signer_enrolled=False), "ignore", ["secure_boot_unsigned"], []),
+        # DKMS signs with its own key, whoever has signed what is there.
+        (None, mok("none", signer_enrolled=True), "install", ["secure_boot_unsigned"], []),
+        (None, mok("not_enrolled", signer_enrolled=True), "ignore", ["secure_boot_unsigned"], []),
+        (None, mok("unknown", signer_enrolled=True), "install", [], ["secure_boot_unknown"]),
+        (None, mok("enrolled", signer_enrolled=True), "ignore", [], []),
+    ],
+)
+def test_B01_the_signer_of_the_present_module_says_nothing_of_the_next(
+    dkms: t.Any, keys: dict[str, t.Any], headers: str, stops: list[str], cautions: list[str]
+) -> None:
+    look = facts(secure_boot="enabled", driver={**VENDOR, **({} if dkms is None else {"dkms": dkms})}, mok=keys)
+    found = draw(look, **package(driver_replace=True, driver_headers=headers, driver_firmware="ignore"))
+    assert (codes(found), codes(found, "cautions")) == (stops, cautions)
+
+
+def test_B01_what_is_told_of_a_signer_that_is_not_known_yet() -> None:
+    look = facts(secure_boot="enabled", driver={**VENDOR, "dkms": []}, mok=mok("none", signer_enrolled=True))
+    for mode in ("check", "enrol"):
+        found = draw(look, **package(driver_replace=True, driver_secure_boot=mode))
+        told = problem(found, "secure_boot_signer_later")
+        assert told["detail"] == (
+            "Secure Boot is on, and which key has signed the new module is known only when it is installed; that of the present one, Vendor, is accepted."
+        )
+        assert "signature_accepted" in told["next_step"] and driver_steps(found) == ["driver.install"]
+
+
+@pytest.mark.parametrize("by", ["module.sig_enforce", "lockdown (integrity)"])
+@pytest.mark.parametrize("state", ["disabled", "unsupported", "enabled_not_enforced", "unknown"])
+def test_B01_a_kernel_that_enforces_signatures_itself_is_judged_alike(by: str, state: str) -> None:
+    for key in ("not_enrolled", "pending", "none"):
+        found = draw(virgin(secure_boot=state, mok=mok(key, enforced_by=by)), **package())
+        assert codes(found) == ["secure_boot_unsigned"]
+        assert found["stops"][0]["detail"].startswith("The kernel refuses unsigned modules by %s, and " % by)
+        assert ("start the kernel without " + by in found["stops"][0]["next_step"]) is (state == "unsupported")
+    assert codes(draw(virgin(secure_boot=state, mok=mok("enrolled", enforced_by=by)), **package())) == []
+    unsigned = facts(secure_boot=state, driver={"loaded": False, "version_loaded": None, "signed": False}, mok=mok("none", enforced_by=by))
+    assert codes(draw(unsigned, **package())) == ["secure_boot_unsigned"]
+    # Without UEFI there is nothing to enrol a key in.
+    found = draw(virgin(secure_boot=state, mok=mok("none", enforced_by=by)), **package(driver_secure_boot="enrol"))
+    steps = ["driver.install"] if state == "unsupported" else ["driver.secure_boot", "driver.install"]
+    assert (driver_steps(found), codes(found)) == (steps, ["secure_boot_unsigned"] if state == "unsupported" else [])
+
+
+@pytest.mark.parametrize(
+    "trusted, running, told", [(False, OLD, True), (True, OLD, False), (None, OLD, False), (False, "5.14.0-570.116.1.el9_6.x86_64", False)]
+)
+def test_B01_keys_that_the_kernel_may_not_take_for_modules_are_told(trusted: t.Any, running: str, told: bool) -> None:
+    look = virgin(secure_boot="enabled", mok=mok("enrolled", trusted=trusted))
+    look["kernel"]["running"] = running
+    found = draw(look, **package(preflight_unlisted="ignore"))
+    assert ("mok_not_trusted" in codes(found, "cautions")) is told
+    assert codes(found) == []
+    look["mok"]["state"] = "none"
+    assert "mok_not_trusted" not in codes(draw(look, **package(preflight_unlisted="ignore")), "cautions")
 
 
 # -- firmware
