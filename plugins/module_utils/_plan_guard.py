@@ -160,7 +160,6 @@ def disk(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: str) ->
         mount = facts["mounts"][path] or path
         needs[mount] = needs.get(mount, 0.0) + share * wanted_mib
         paths.setdefault(mount, []).append(path)
-    boot = facts["mounts"]["/boot"] or "/boot"
     for mount, amount in needs.items():
         free = facts["disk"][paths[mount][0]]
         if free is None:
@@ -171,15 +170,32 @@ def disk(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: str) ->
                 "The file system %s (for %s) has %d MiB free, and %d MiB are wanted." % (mount, " and ".join(paths[mount]), free // MIB, amount),
                 "Make room there (old kernels, package caches), or lower %s_driver_disk_free from %d." % (prefix, wanted_mib),
             )
-    free = facts["disk"]["/boot"]
-    if boot not in needs and free is not None and free < BOOT_SHARE * wanted_mib * MIB:
+
+
+def boot_room(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: str) -> None:
+    """Room in /boot for one more initial ram disk, which packages of a change make beside the present one before they replace it."""
+    wanted_mib, free, size = wanted["%s_driver_disk_free" % prefix], facts["disk"]["/boot"], facts["initramfs"] or 0
+    changes = [step for step in draft.steps if step.id in (DRIVER_STEP, PREREQUISITES_STEP, BUILD_STEP)]
+    if not changes or wanted_mib <= 0 or free is None or any(stop.code == "disk_full" for stop in draft.stops):
+        return
+    mount = facts["mounts"]["/boot"] or "/boot"
+    old = [row["kernel"] for row in facts["kernel"]["guard"] if not row["running"] and not row["next_boot"]]
+    remedy = "Remove kernels that are no longer used: %s." % ", ".join(old) if old else "Make it larger: no kernel is installed but those that run now or next."
+    if free < max(size, 1) and facts["os"]["family"] == "debian":
+        draft.stop(
+            "boot_full",
+            "The file system %s has %d MiB free, and the packages of this change make an initial ram disk there%s."
+            % (mount, free // MIB, "; the present one has %d MiB" % -(-size // MIB) if size else ""),
+            remedy,
+        )
+    elif free < max(size, BOOT_SHARE * wanted_mib * MIB) and mount not in [facts["mounts"][path] or path for path, _share in SHARES]:
         draft.caution(
             "disk_low",
-            "The file system %s has %d MiB free, and an initial ram disk may need %d MiB." % (boot, free // MIB, BOOT_SHARE * wanted_mib),
-            "Remove kernels that are no longer used.",
+            "The file system %s has %d MiB free, and an initial ram disk may need %d MiB." % (mount, free // MIB, size // MIB or BOOT_SHARE * wanted_mib),
+            remedy,
         )
 
 
 Part = t.Callable[[Draft, Data, Data, Rules, str], None]
 BEFORE_DRIVER: t.Tuple[Part, ...] = (support, sdk, kernel_line, pciehp)
-AFTER_DRIVER: t.Tuple[Part, ...] = (source, prerequisites, kernel_hold, secure_boot, firmware, kernel_guard, disk)
+AFTER_DRIVER: t.Tuple[Part, ...] = (source, prerequisites, kernel_hold, secure_boot, firmware, kernel_guard, disk, boot_room)

@@ -439,6 +439,55 @@ def test_little_room_for_boot_is_told() -> None:
     assert codes(draw(virgin(disk={"/boot": 100 * MIB}, mounts={"/boot": "/"}), **package(driver_disk_free=2048)), "cautions") == []
 
 
+def row(name: str, **changes: t.Any) -> dict[str, t.Any]:
+    return {"kernel": name, "headers": True, "module": True, "running": False, "next_boot": False, **changes}
+
+
+@pytest.mark.parametrize(
+    "free, size, mounts, stops, cautions",
+    [
+        (0, None, {}, ["boot_full"], []),
+        (0, 70 * MIB, {}, ["boot_full"], []),
+        (69 * MIB, 70 * MIB, {}, ["boot_full"], []),
+        (71 * MIB, 70 * MIB, {}, [], ["disk_low"]),
+        (1, None, {}, [], ["disk_low"]),
+        (900 * MIB, 70 * MIB, {}, [], []),
+        (69 * MIB, 70 * MIB, {"/boot": "/"}, ["boot_full"], []),
+        (None, 70 * MIB, {}, [], []),
+    ],
+)
+def test_a_full_boot_stops_what_makes_an_initial_ram_disk(free: t.Any, size: t.Any, mounts: dict[str, str], stops: list[str], cautions: list[str]) -> None:
+    look = virgin(disk={"/boot": free}, mounts=mounts, initramfs=size)
+    found = draw(look, **package())
+    assert (codes(found), codes(found, "cautions")) == (stops, cautions)
+    # Packages for a build alone make one as well; where nothing changes nobody asks.
+    due = facts(disk={"/boot": free}, mounts=mounts, initramfs=size)
+    assert codes(draw(due, **package())) == []
+    due["kernel"].update(next_boot=NEW, headers={OLD: True, NEW: False}, modules={OLD: True, NEW: False})
+    found = draw(due, **package(preflight_unlisted="ignore"))
+    assert (driver_steps(found), codes(found)) == (["driver.prerequisites", "driver.build"], stops)
+    assert codes(draw(look, **package(driver_disk_free=0))) == []
+
+
+def test_a_full_boot_is_told_with_the_kernels_to_remove() -> None:
+    look = virgin(disk={"/boot": 5 * MIB}, initramfs=70 * MIB + 1)
+    look["kernel"].update(next_boot=NEW, guard=[row("6.8.0-90-generic"), row("6.8.0-101-generic"), row(OLD, running=True), row(NEW, next_boot=True)])
+    stop = problem(draw(look, **package(preflight_unlisted="ignore")), "boot_full")
+    assert stop["detail"] == (
+        "The file system /boot has 5 MiB free, and the packages of this change make an initial ram disk there; the present one has 71 MiB."
+    )
+    assert stop["next_step"] == "Remove kernels that are no longer used: 6.8.0-90-generic, 6.8.0-101-generic."
+    look["kernel"]["guard"] = look["kernel"]["guard"][2:]
+    stop = problem(draw(look, **package(preflight_unlisted="ignore")), "boot_full")
+    assert stop["next_step"] == "Make it larger: no kernel is installed but those that run now or next."
+
+
+def test_the_packages_of_enterprise_linux_make_no_initial_ram_disk() -> None:
+    look = virgin(os=system("rocky", "9.6", "redhat"), disk={"/boot": 0}, initramfs=70 * MIB)
+    found = draw(look, **package(preflight_unlisted="ignore"))
+    assert ("boot_full" in codes(found), "disk_low" in codes(found, "cautions")) == (False, True)
+
+
 def test_room_that_is_not_known_is_said() -> None:
     assert codes(draw(virgin(disk={"/usr": None}), **package()), "cautions") == ["disk_unknown"]
 
