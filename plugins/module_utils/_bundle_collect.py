@@ -24,7 +24,7 @@ from ._packages import DPKG_STATUS
 STATUS_LIMIT = 256 * 1024 * 1024
 TAIL = 12
 ARCHIVES, NOTHING = "archives", "nothing"
-_UNKNOWN = re.compile(r"(?:Unable to locate package|Couldn't find any package by (?:glob|regex)|No package) '?([^\s']+)")
+_UNKNOWN = re.compile(r"(?:Unable to locate package|Couldn't find any package by (?:glob|regex)|No package|No match for argument:) '?([^\s']+)")
 
 Row = t.Dict[str, t.Any]
 
@@ -41,7 +41,7 @@ def _run(host: Host, argv: t.Sequence[str], timeout: float, act: str) -> Complet
         if unknown:
             raise NpuError(
                 "No repository of this host has %s." % ", ".join(unknown),
-                "Add the repository that has it (dkms comes from EPEL on Enterprise Linux), or leave it out of packages and kernels.",
+                "Add the repository that has it (on Enterprise Linux dkms comes from EPEL, kernel-rt from rt or nfv), or leave it out of packages and kernels.",
             )
         raise NpuError("%s could not %s: %s" % (argv[0], act, " ".join(errors[-TAIL:])), "Look at the repositories of this host and run again.")
     return ended

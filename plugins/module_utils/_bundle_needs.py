@@ -10,10 +10,9 @@ import typing as t
 from dataclasses import dataclass, field
 
 from ._bundle import DRIVER_PACKAGE, PACKAGE, RUNFILE, BundleFile, Manifest
+from ._kernel_packages import HEADERS, rpm_headers
 from ._model import NpuError
 
-# Packages with the headers of a kernel, by package format.
-HEADERS: t.Dict[str, t.Tuple[str, ...]] = {"deb": ("linux-headers-{kernel}",), "rpm": ("kernel-devel-{kernel}", "kernel-headers-{kernel}")}
 NEAR = 4
 
 
@@ -44,13 +43,14 @@ def names_of(one: BundleFile) -> t.Set[str]:
     return found
 
 
-def header_packages(package_format: str, kernel: str, patterns: t.Sequence[str] = ()) -> t.List[str]:
-    """Names of the packages with the headers of a kernel release. NpuError for a pattern without {kernel}."""
-    chosen = list(patterns) or list(HEADERS.get(package_format, ()))
-    for pattern in chosen:
+def header_packages(package_format: str, kernel: str, patterns: t.Sequence[str] = (), system: t.Optional[str] = None) -> t.List[str]:
+    """Names of the packages with the headers of a kernel release on a system with this id. NpuError for a pattern without {kernel}."""
+    for pattern in patterns:
         if "{kernel}" not in pattern:
             raise NpuError("%r does not say where the kernel's release belongs." % pattern, "Write for example linux-headers-{kernel}.")
-    return [pattern.replace("{kernel}", kernel) for pattern in chosen]
+    if patterns:
+        return [pattern.replace("{kernel}", kernel) for pattern in patterns]
+    return [HEADERS + kernel] if package_format == "deb" else list(rpm_headers(kernel, system)) if package_format == "rpm" else []
 
 
 def _near(files: t.Iterable[BundleFile], start: str = "") -> str:
@@ -93,9 +93,9 @@ def lacking(manifest: Manifest, needs: Needs) -> t.List[str]:
         if name not in have:
             told.append("packages: no %s.%s" % (name, _near(packages, name.split("=")[0])))
     for kernel in needs.kernels:
-        for name in header_packages(manifest.format, kernel, needs.headers):
+        for name in header_packages(manifest.format, kernel, needs.headers, manifest.os.get("id")):
             if name not in have:
-                told.append("headers of kernel %s: no %s.%s" % (kernel, name, _near(packages, name[: name.find(kernel)])))
+                told.append("headers of kernel %s: no %s.%s" % (kernel, name, _near(packages, name[: name.find(kernel.partition("+")[0])])))
     references = {text for one in manifest.images for text in (one.reference, one.target)}
     for reference in needs.images:
         if reference not in references:

@@ -21,7 +21,7 @@ import urllib.error
 import urllib.request
 
 from ._bundle import CHUNK, MANIFEST, BundleFile, Condition, Manifest, examine, parse_manifest
-from ._bundle_use import APT_CONFIG, environment
+from ._bundle_use import APT_CONFIG, DNF_CONFIG, environment
 from ._files import create_file, explain, make_directory, remove_empty_directory, replace_file
 from ._host import Host
 from ._model import NpuError
@@ -42,11 +42,13 @@ Acquire::Languages "none";
 # Every file has been held against the manifest, and the folder is root's: no key would say more.
 _SOURCES = "deb [trusted=yes] file:%(directory)s ./\n"
 _REPO = "[" + REPOSITORY + "]\nname=Offline bundle\nbaseurl=file://%(directory)s\nenabled=1\ngpgcheck=0\nrepo_gpgcheck=0\nmetadata_expire=1\n"
+# What dnf has in its own configuration as shipped, and the directory above in place of the system's.
+_DNF_CONF = "[main]\nreposdir=%(directory)s/dnf\ngpgcheck=1\ninstallonly_limit=3\nclean_requirements_on_remove=True\nbest=True\ninstall_weak_deps=False\n"
 
 
 def settings(directory: str, package_format: str) -> t.Dict[str, str]:
     """{path below the folder: text} of the package manager's configuration."""
-    texts = {APT_CONFIG: _APT_CONF, "apt/sources.list": _SOURCES} if package_format == "deb" else {"dnf/%s.repo" % REPOSITORY: _REPO}
+    texts = {APT_CONFIG: _APT_CONF, "apt/sources.list": _SOURCES} if package_format == "deb" else {"dnf/%s.repo" % REPOSITORY: _REPO, DNF_CONFIG: _DNF_CONF}
     return {name: text % {"directory": directory} for name, text in texts.items()}
 
 

@@ -17,7 +17,7 @@ from ._bundle import MANIFEST, BundleFile, Manifest, parse_manifest
 from ._bundle_collect import collect_deb, collect_rpm, image_digests, plan_deb
 from ._bundle_needs import Needs, header_packages, require
 from ._bundle_place import configure, download, fetch, guard, look, place, read_bundle, remove, unpack
-from ._bundle_use import dnf_options, environment
+from ._bundle_use import dnf_config, dnf_options, environment
 from ._host import Host
 from ._kernel import has_headers
 from ._model import NpuError
@@ -125,7 +125,8 @@ def collected(host: Host, params: Params, dry: bool) -> Result:
     system, package_format = system_of(host)
     requested = sorted(set(params["packages"]))
     for kernel in params["kernels"]:
-        requested += header_packages(package_format, kernel, params["headers"])
+        requested += header_packages(package_format, kernel, params["headers"], system["id"])
+    requested = list(dict.fromkeys(requested))
     result: Result = {"os": system, "format": package_format, "requested": requested, "files": [], "images": []}
     with _work(None if dry else params["work"]) as work:
         if dry:
@@ -171,6 +172,7 @@ def _summary(manifest: Manifest, directory: str, digest: str) -> Result:
         "count": len(manifest.files),
         "environment": environment(directory, manifest.format),
         "dnf_options": dnf_options(directory, manifest.format),
+        "dnf_config": dnf_config(directory, manifest.format),
         "runfiles": {one.version or one.name: {"path": os.path.join(directory, one.path), "sha256": one.sha256} for one in manifest.of("runfile")},
     }
 
@@ -181,7 +183,7 @@ def checked(host: Host, params: Params) -> Result:
     manifest = parse_manifest(text)
     system, package_format = system_of(host)
     names = [package.split("=")[0] for package in params["packages"]]
-    headers = [name for kernel in params["kernels"] for name in header_packages(package_format, kernel, params["headers"])]
+    headers = [name for kernel in params["kernels"] for name in header_packages(package_format, kernel, params["headers"], system["id"])]
     found, _format, probe = read_packages(host, [*names, *headers])
     if probe.state not in ("value", "absent"):
         raise NpuError("The installed packages cannot be read: %s." % probe.detail, "Run as root (become).")

@@ -9,6 +9,8 @@ import posixpath
 import typing as t
 
 APT_CONFIG = "apt.conf"
+DNF_DIRECTORY = "dnf"
+DNF_CONFIG = DNF_DIRECTORY + "/dnf.conf"
 
 
 def environment(directory: str, package_format: str) -> t.Dict[str, str]:
@@ -18,4 +20,9 @@ def environment(directory: str, package_format: str) -> t.Dict[str, str]:
 
 def dnf_options(directory: str, package_format: str) -> t.List[str]:
     """What dnf's command line needs so that it uses the bundle alone."""
-    return ["--setopt=reposdir=" + posixpath.join(directory, "dnf")] if package_format == "rpm" else []
+    return ["--setopt=reposdir=" + posixpath.join(directory, DNF_DIRECTORY)] if package_format == "rpm" else []
+
+
+def dnf_config(directory: str, package_format: str) -> str:
+    """A configuration of dnf that knows the bundle alone, for whoever cannot give dnf options; empty where apt is used."""
+    return posixpath.join(directory, DNF_CONFIG) if package_format == "rpm" else ""

@@ -27,6 +27,20 @@ def is_meta(name: str) -> bool:
     return name.startswith("linux-") and not re.search(r"[0-9]+\.[0-9]+\.[0-9]", name)
 
 
+def rpm_headers(kernel: str, system: t.Optional[str] = None) -> t.Tuple[str, str]:
+    """(package to build modules with, package of the user-space headers) of a kernel of EL; `system` is the id of the operating system.
+
+    The 64k, realtime and debug kernels carry their variant behind a plus. Realtime kernels before EL 9.3 have a version of their own, Oracle's
+    own kernel its distribution tag. Neither has user-space headers of its version, and on Oracle's system the two kernels share one package of
+    them, whose version is that of neither.
+    """
+    release, plus, variant = kernel.partition("+")
+    uek, realtime = re.search(r"\.el[0-9]+uek\.", release), re.search(r"\.rt[0-9]+\.[0-9]+\.el[0-9]", release)
+    kind = "-" + variant if plus else "-uek" if uek else "-rt" if realtime else ""
+    shared = uek or realtime or system == "ol"
+    return "kernel%s-devel-%s" % (kind, release), "kernel-headers" + ("" if shared else "-" + release)
+
+
 def header_packages(facts: Facts, kernels: t.Sequence[str]) -> t.List[str]:
     """What to install so that modules can be built for `kernels`; empty where the names of this system's packages are not known.
 
@@ -38,16 +52,8 @@ def header_packages(facts: Facts, kernels: t.Sequence[str]) -> t.List[str]:
         return [HEADERS + kernel for kernel in kernels]
     if family != "redhat":
         return []
-    found = []
-    for kernel in kernels:
-        release, plus, variant = kernel.partition("+")
-        # The 64k and realtime kernels carry their variant behind a plus, Oracle's own kernel in its distribution tag.
-        kind = "-" + variant if plus else "-uek" if re.search(r"\.el[0-9]+uek\.", release) else ""
-        found.append("kernel%s-devel-%s" % (kind, release))
-    if kernels and not facts["build"]["packages"].get("kernel-headers"):
-        # Oracle's own kernel has none of its own.
-        found.append("kernel-headers" + ("" if re.search(r"\.el[0-9]+uek\.", kernels[0]) else "-" + kernels[0].partition("+")[0]))
-    return found
+    pairs = [rpm_headers(kernel, facts["os"]["id"]) for kernel in kernels]
+    return [build for build, _user in pairs] + ([pairs[0][1]] if pairs and not facts["build"]["packages"].get("kernel-headers") else [])
 
 
 def header_metas(facts: Facts) -> t.List[str]:

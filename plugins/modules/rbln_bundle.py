@@ -268,6 +268,11 @@ dnf_options:
   elements: str
   returned: when O(state) is V(present) or V(checked)
   sample: ["--setopt=reposdir=/var/lib/rbln/bundle/dnf"]
+dnf_config:
+  description: Configuration of dnf that knows the bundle alone, as O(ansible.builtin.dnf#module:conf_file) takes it. Empty where apt is used.
+  type: str
+  returned: when O(state) is V(present) or V(checked)
+  sample: /var/lib/rbln/bundle/dnf/dnf.conf
 runfiles:
   description: Driver installers of the bundle by version, each with C(path) on the host and C(sha256).
   type: dict

@@ -177,6 +177,29 @@ def test_rpm_names_carry_the_kernel_and_the_minor_release_may_differ() -> None:
     assert lacking(EL, Needs(os={**EL.os, "version_id": "10.0"}))[0].startswith("it was collected for rhel 9.6")
 
 
+# `uname -r` of kernels of the RHEL family, and what `dnf repoquery` calls the packages with their headers.
+@pytest.mark.parametrize(
+    "system, kernel, names",
+    [
+        ("rhel", "5.14.0-570.el9_6.x86_64", ["kernel-devel-5.14.0-570.el9_6.x86_64", "kernel-headers-5.14.0-570.el9_6.x86_64"]),
+        ("rocky", "5.14.0-570.12.1.el9_6.x86_64+rt", ["kernel-rt-devel-5.14.0-570.12.1.el9_6.x86_64", "kernel-headers-5.14.0-570.12.1.el9_6.x86_64"]),
+        ("rhel", "5.14.0-570.12.1.el9_6.aarch64+64k", ["kernel-64k-devel-5.14.0-570.12.1.el9_6.aarch64", "kernel-headers-5.14.0-570.12.1.el9_6.aarch64"]),
+        ("rhel", "5.14.0-570.el9_6.x86_64+rt-debug", ["kernel-rt-debug-devel-5.14.0-570.el9_6.x86_64", "kernel-headers-5.14.0-570.el9_6.x86_64"]),
+        ("rhel", "5.14.0-284.11.1.rt14.296.el9_2.x86_64", ["kernel-rt-devel-5.14.0-284.11.1.rt14.296.el9_2.x86_64", "kernel-headers"]),
+        ("ol", "5.15.0-310.184.5.el9uek.x86_64", ["kernel-uek-devel-5.15.0-310.184.5.el9uek.x86_64", "kernel-headers"]),
+        ("ol", "5.14.0-570.12.1.0.1.el9_6.x86_64", ["kernel-devel-5.14.0-570.12.1.0.1.el9_6.x86_64", "kernel-headers"]),
+    ],
+)
+def test_header_packages_of_the_kernels_of_enterprise_linux(system: str, kernel: str, names: list[str]) -> None:
+    assert header_packages("rpm", kernel, (), system) == names
+    plain, _dash, release = names[0].partition("-devel-")
+    version, _dot, arch = release.rpartition(".")
+    files = [one("packages/a.rpm", name=plain + "-devel", version=version, arch=arch), one("packages/b.rpm", name="kernel-headers", version="1", arch=arch)]
+    bundle = dataclasses.replace(EL, os={**EL.os, "id": system}, files=files)
+    told = [] if names[1] == "kernel-headers" else ["headers of kernel %s: no %s." % (kernel, names[1])]
+    assert [line.partition(" It has")[0] for line in lacking(bundle, Needs(kernels=[kernel]))] == told
+
+
 def test_header_packages() -> None:
     assert header_packages("deb", KERNEL) == ["linux-headers-" + KERNEL]
     assert header_packages("deb", "1", ["a-{kernel}", "b-{kernel}-c"]) == ["a-1", "b-1-c"]

@@ -150,6 +150,9 @@ def test_dnf_resolves_all_and_signatures_are_checked(tmp_path: pathlib.Path) -> 
     "answers, word",
     [
         ({"dnf": said("", 1, "No package dkms available.\nError: No packages found")}, "No repository of this host has dkms"),
+        # dnf 5, and what dnf 4 says of a kernel whose repository is not enabled.
+        ({"dnf": said("", 1, "No match for argument: kernel-rt-devel-5.14.0-570.el9.x86_64\n")}, "has kernel-rt-devel-5.14.0-570.el9.x86_64.*kernel-rt from"),
+        ({"dnf": said("", 1, "No package kernel-uek-devel-5.15.0-310.el9uek.x86_64 available.\n")}, "has kernel-uek-devel-5.15.0-310.el9uek.x86_64"),
         ({"rpmkeys": said("dkms-3.1.5-1.el9.noarch.rpm: digests SIGNATURES NOT OK\n", 1)}, "SIGNATURES NOT OK"),
         ({"-qp": said(QUERY), "createrepo_c": Probe("absent", None, "No such file")}, "dnf install createrepo_c"),
     ],

@@ -29,7 +29,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._bundle_place impor
     whole,
 )
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle_request import manifest_text
-from ansible_collections.rebellions.npu.plugins.module_utils._bundle_use import dnf_options, environment
+from ansible_collections.rebellions.npu.plugins.module_utils._bundle_use import dnf_config, dnf_options, environment
 from ansible_collections.rebellions.npu.plugins.module_utils._host import Completed, Host, Probe
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 
@@ -176,10 +176,12 @@ def test_apt_and_dnf_know_the_bundle_alone_G01_airgap_no_internet() -> None:
     }
     assert settings("/b", "rpm") == {
         "dnf/rebellions-npu-bundle.repo": "[rebellions-npu-bundle]\nname=Offline bundle\nbaseurl=file:///b\nenabled=1\ngpgcheck=0\nrepo_gpgcheck=0\n"
-        "metadata_expire=1\n"
+        "metadata_expire=1\n",
+        "dnf/dnf.conf": "[main]\nreposdir=/b/dnf\ngpgcheck=1\ninstallonly_limit=3\nclean_requirements_on_remove=True\nbest=True\ninstall_weak_deps=False\n",
     }
     assert (environment("/b", "deb"), dnf_options("/b", "deb")) == ({"APT_CONFIG": "/b/apt.conf"}, [])
     assert (environment("/b", "rpm"), dnf_options("/b", "rpm")) == ({}, ["--setopt=reposdir=/b/dnf"])
+    assert (dnf_config("/b", "rpm"), dnf_config("/b", "deb")) == ("/b/dnf/dnf.conf", "")
 
 
 def test_apt_reads_the_lists_once_and_again_when_the_bundle_is_another(source: pathlib.Path, target: str) -> None:

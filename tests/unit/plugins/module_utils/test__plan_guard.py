@@ -320,6 +320,7 @@ def test_a_virgin_host_without_headers(headers: str, stops: list[str], steps: li
         (EL, "5.14.0-570.el9", ["kernel-devel-" + EL]),
         (EL + "+rt", "1", ["kernel-rt-devel-" + EL]),
         (EL + "+64k", "1", ["kernel-64k-devel-" + EL]),
+        ("5.14.0-284.11.1.rt14.296.el9_2.x86_64", None, ["kernel-rt-devel-5.14.0-284.11.1.rt14.296.el9_2.x86_64", "kernel-headers"]),
         ("5.15.0-310.184.5.el9uek.x86_64", "1", ["kernel-uek-devel-5.15.0-310.184.5.el9uek.x86_64"]),
         ("5.15.0-310.184.5.el9uek.x86_64", None, ["kernel-uek-devel-5.15.0-310.184.5.el9uek.x86_64", "kernel-headers"]),
     ],
@@ -329,6 +330,12 @@ def test_headers_of_el(running: str, user_headers: str | None, expected: list[st
     look["build"]["packages"]["kernel-headers"] = user_headers
     found = draw(look, **package(preflight_unlisted="ignore"))
     assert step(found, "driver.prerequisites")["wanted"] == expected
+
+
+def test_the_two_kernels_of_oracle_share_their_user_space_headers() -> None:
+    running = "5.14.0-570.12.1.0.1.el9_6.x86_64"
+    look = virgin(os=system("ol", "9.6", "redhat"), kernel=kernel(running, headers={running: False}, modules={running: False}, packages=[]))
+    assert step(draw(look, **package(preflight_unlisted="ignore")), "driver.prerequisites")["wanted"] == ["kernel-devel-" + running, "kernel-headers"]
 
 
 @pytest.mark.parametrize(
