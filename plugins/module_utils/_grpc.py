@@ -13,7 +13,7 @@ import struct
 import time
 import typing as t
 
-from ._host import FAILED, TIMEOUT, VALUE, Probe, _from_oserror
+from ._probe import FAILED, TIMEOUT, VALUE, Probe, from_oserror
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0x0, 0x1, 0x3, 0x4, 0x6, 0x7, 0x8
@@ -154,7 +154,7 @@ def call(path: str, method: str, message: bytes, timeout: float = 5.0) -> Probe:
     except socket.timeout:
         return Probe(TIMEOUT, None, "no answer from %s in %g s" % (path, timeout))
     except OSError as exc:
-        return _from_oserror(exc)
+        return from_oserror(exc)
     except ValueError as exc:
         return Probe(FAILED, None, "%s: %s" % (path, exc))
     finally:

@@ -8,66 +8,23 @@ Every look ends as a Probe, so that absent, denied, timed out and failed are nev
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fnmatch
 import os
 import posixpath
-import signal
 import stat as stat_module
-import subprocess
 import time
 import typing as t
 from dataclasses import dataclass
 
-VALUE = "value"
-ABSENT = "absent"
-DENIED = "denied"
-TIMEOUT = "timeout"
-FAILED = "failed"
+from ._command import Runner, run_command
+from ._probe import ABSENT, DENIED, FAILED, TIMEOUT, VALUE, Completed, Probe, from_oserror
+
+__all__ = ["ABSENT", "DENIED", "FAILED", "TIMEOUT", "VALUE", "Completed", "FileStat", "Host", "Probe", "run_command"]
 
 READ_LIMIT = 16 * 1024 * 1024
 SMALL_READ = 4096
 LINK_LIMIT = 40
-KILL_WAIT = 5.0
-
-
-@dataclass(frozen=True)
-class Probe:
-    """One answer: `state` is value, absent, denied, timeout or failed; `value` is set only for value; `detail` says why not."""
-
-    state: str
-    value: t.Any = None
-    detail: str = ""
-
-    @property
-    def ok(self) -> bool:
-        return self.state == VALUE
-
-    def map(self, function: t.Callable[[t.Any], t.Any]) -> "Probe":
-        """Apply `function` to a value; a ValueError, or a value nested too deeply, turns into failed. Other states pass through."""
-        if self.state != VALUE:
-            return self
-        try:
-            return Probe(VALUE, function(self.value))
-        except (ValueError, RecursionError) as exc:
-            return Probe(FAILED, None, str(exc))
-
-    def get(self, default: t.Any = None) -> t.Any:
-        return self.value if self.state == VALUE else default
-
-    def to_dict(self) -> dict[str, t.Any]:
-        """State and detail only; the value belongs to whoever asked."""
-        return {"state": self.state, "detail": self.detail}
-
-
-@dataclass(frozen=True)
-class Completed:
-    """A finished command: exit code, standard output, standard error (kept apart)."""
-
-    rc: int
-    out: str
-    err: str
 
 
 @dataclass(frozen=True)
@@ -84,9 +41,6 @@ class FileStat:
     device: int
 
 
-# Called with argv, timeout and environment; working directory and descriptors follow only where they are given.
-Runner = t.Callable[..., Probe]
-
 _KINDS = (
     (stat_module.S_ISREG, "file"),
     (stat_module.S_ISDIR, "dir"),
@@ -96,72 +50,6 @@ _KINDS = (
     (stat_module.S_ISFIFO, "fifo"),
     (stat_module.S_ISSOCK, "socket"),
 )
-
-
-def _from_oserror(exc: OSError) -> Probe:
-    if exc.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENXIO, errno.ENODEV):
-        return Probe(ABSENT, None, os.strerror(exc.errno))
-    if exc.errno in (errno.EACCES, errno.EPERM):
-        return Probe(DENIED, None, os.strerror(exc.errno))
-    if exc.errno == errno.ETIMEDOUT:
-        return Probe(TIMEOUT, None, os.strerror(exc.errno))
-    return Probe(FAILED, None, os.strerror(exc.errno) if exc.errno else str(exc))
-
-
-def run_command(
-    argv: t.Sequence[str],
-    timeout: float,
-    env: t.Optional[t.Mapping[str, str]] = None,
-    cwd: t.Optional[str] = None,
-    pass_fds: t.Sequence[int] = (),
-) -> Probe:
-    """Run `argv` with the C locale, no standard input and a time limit in seconds; Probe of Completed.
-
-    Past the limit the command and its children are killed. `pass_fds` are open descriptors that the command inherits.
-    """
-    full_env = dict(os.environ)
-    full_env.update({"LC_ALL": "C", "LANGUAGE": "C"})
-    full_env["PATH"] = full_env.get("PATH", "") + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    full_env.update(env or {})
-    try:
-        # A session of its own, so that a limit ends the children too: apt's dpkg, an installer's make.
-        child = subprocess.Popen(  # pylint: disable=ansible-bad-function
-            list(argv),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=full_env,
-            cwd=cwd,
-            pass_fds=pass_fds,
-            start_new_session=True,
-        )
-    except OSError as exc:
-        return _from_oserror(exc)
-    try:
-        out, err = child.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        return Probe(TIMEOUT, None, "%s gave no answer in %g s%s" % (argv[0], timeout, end_session(child)))
-    except BaseException:
-        end_session(child)
-        raise
-    return Probe(VALUE, Completed(child.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")))
-
-
-def end_session(child: "subprocess.Popen[bytes]") -> str:
-    """Kill a command with its children; what to add to a message when the kernel does not let go of it."""
-    with contextlib.suppress(OSError):
-        os.killpg(child.pid, signal.SIGKILL)
-    try:
-        child.communicate(timeout=KILL_WAIT)
-    except subprocess.TimeoutExpired:
-        for stream in (child.stdout, child.stderr):
-            if stream is not None:
-                stream.close()
-        if child.poll() is not None:
-            # Only something that left the session keeps the output open: a daemon that the command started.
-            return ""
-        return ", and process %d cannot be killed: it waits inside the kernel" % child.pid
-    return ""
 
 
 def _open_file(path: str, flags: int) -> int:
@@ -223,7 +111,7 @@ class Host:
                 mode = os.lstat(self.real(current)).st_mode
             except OSError as exc:
                 if strict:
-                    return _from_oserror(exc)
+                    return from_oserror(exc)
                 done.append(part)
                 continue
             if not stat_module.S_ISLNK(mode):
@@ -235,7 +123,7 @@ class Host:
             try:
                 target = os.readlink(self.real(current))
             except OSError as exc:
-                return _from_oserror(exc)
+                return from_oserror(exc)
             if target.startswith("/"):
                 done = []
             parts = [piece for piece in target.split("/") if piece not in ("", ".")] + parts
@@ -251,7 +139,7 @@ class Host:
             with open(self.real(found.value), "rb", buffering=0 if limit <= SMALL_READ else -1, opener=_open_file) as stream:
                 return Probe(VALUE, stream.read(limit))
         except OSError as exc:
-            return _from_oserror(exc)
+            return from_oserror(exc)
 
     def read_text(self, path: str, limit: int = READ_LIMIT) -> Probe:
         """As read_bytes, decoded as UTF-8; undecodable bytes are replaced."""
@@ -266,7 +154,7 @@ class Host:
         try:
             return Probe(VALUE, sorted(os.listdir(self.real(found.value))))
         except OSError as exc:
-            return _from_oserror(exc)
+            return from_oserror(exc)
 
     def glob(self, directory: str, pattern: str) -> list[str]:
         """Sorted host paths in `directory` whose name matches the shell pattern; nothing when it cannot be read."""
@@ -284,7 +172,7 @@ class Host:
         try:
             info = os.lstat(self.real(target))
         except OSError as exc:
-            return _from_oserror(exc)
+            return from_oserror(exc)
         kind = "other"
         for test, name in _KINDS:
             if test(info.st_mode):
@@ -311,7 +199,7 @@ class Host:
         except OSError as exc:
             if exc.errno == errno.EINVAL:
                 return Probe(ABSENT, None, "not a symbolic link")
-            return _from_oserror(exc)
+            return from_oserror(exc)
 
     def exists(self, path: str) -> bool:
         """True when the path is there; a path that cannot be looked at counts as not there, use stat() to tell apart."""

@@ -8,7 +8,6 @@ The private key and the password of the enrolment never leave the host: neither 
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import posixpath
 import re
@@ -17,21 +16,17 @@ import typing as t
 from dataclasses import dataclass, field
 
 from . import _mok
-from ._driver import DKMS_DIR
-from ._files import explain, remove_empty_directory, remove_file, write_bytes, write_file
+from ._files import explain, remove_empty_directory, remove_file, write_bytes
 from ._host import ABSENT, Host, Probe
 from ._identity import read_hostname
+from ._mok_dkms import Edit, configure, other_modules, unconfigure
 from ._model import NpuError
 from ._runfile import private_directory
 from ._vendor import VendorProfile
 from ._x509 import parse_certificate
 
-DROP_IN = _mok.FRAMEWORK_DIR + "/rebellions-npu.conf"
-BACKUP = _mok.FRAMEWORK_CONF + ".rebellions-npu.backup"
-MARK = "# Managed by rebellions.npu: the key that kernel modules are signed with"
 PASSWORD_NAME = "password"
 HASH_NAME = "hash"
-DKMS_PROGRAMS = ("/usr/sbin/dkms", "/usr/bin/dkms")
 # Modules only: shim refuses to start a boot loader that is signed with such a key.
 USAGE = "extendedKeyUsage=codeSigning,1.3.6.1.4.1.2312.16.1.2"
 DAYS = 36500
@@ -97,7 +92,7 @@ class Enrolment:
             if not mine and not _mok.read_enrolled(self.host).ok:
                 raise unreadable()
             self._make_key()
-            self._configure()
+            self._note(configure(self.host, self.own, self.dry))
             pair = _mok.SigningKey(self.own[0], self.own[1], True)
         out = self.outcome
         out.certificate, out.own = pair.certificate, (pair.key, pair.certificate) == self.own
@@ -158,41 +153,10 @@ class Enrolment:
         except OSError as exc:
             raise explain(exc, self.own[0], "written") from exc
 
-    def _dkms_text(self) -> t.Optional[str]:
-        for path in DKMS_PROGRAMS:
-            found = self.host.read_text(path)
-            if found.ok:
-                return str(found.value)
-        return None
-
-    def _configure(self) -> None:
-        """Name the pair in a drop-in; in the one file of DKMS itself where an old release reads no drop-ins."""
-        text = self._dkms_text()
-        if text is not None and "mok_signing_key" not in text:
-            raise NpuError(
-                "The DKMS of this host cannot be told which key to sign with.",
-                "On Ubuntu run update-secureboot-policy --new-key and run again; elsewhere install DKMS 3.",
-            )
-        lines = [MARK, 'mok_signing_key="%s"' % self.own[0], 'mok_certificate="%s"' % self.own[1]]
-        out = self.outcome
-        if text is None or "framework.conf.d" in text:
-            out.path, out.after = DROP_IN, "\n".join(lines) + "\n"
-            out.before = self.host.read_text(DROP_IN).get("")
-            if write_file(self.host, DROP_IN, out.after, 0o644, self.dry):
-                out.acts.append("told DKMS to sign with it (%s)" % DROP_IN)
-            return
-        old = self.host.read_bytes(_mok.FRAMEWORK_CONF)
-        out.path, out.before = _mok.FRAMEWORK_CONF, old.get(b"").decode("utf-8", "surrogateescape")
-        out.after = without_lines(out.before, lines).rstrip("\n") + "\n" + "\n".join(lines) + "\n"
-        if out.before.rstrip("\n").endswith("\n".join(lines)):
-            out.after = out.before
-            return
-        out.acts.append("told DKMS to sign with it (%s)" % _mok.FRAMEWORK_CONF)
-        if self.dry:
-            return
-        if old.ok and not self.host.stat(BACKUP).ok:
-            write_bytes(self.host, BACKUP, old.value, 0o600)
-        write_bytes(self.host, _mok.FRAMEWORK_CONF, out.after.encode("utf-8", "surrogateescape"), 0o644)
+    def _note(self, edit: Edit) -> None:
+        self.outcome.path, self.outcome.before, self.outcome.after = edit.path, edit.before, edit.after
+        if edit.act:
+            self.outcome.acts.append(edit.act)
 
     def _request(self, certificate: str, password: str) -> None:
         self.outcome.acts.append("asked for the enrolment of %s" % certificate)
@@ -242,13 +206,6 @@ class Enrolment:
             out.message = "The enrolment of the key %s waits for the console. The one-time password %s. %s" % (
                 out.subject or out.certificate, where, _mok.CONSOLE_STEPS)
 
-    def _others(self) -> t.List[str]:
-        """Modules besides the driver's in DKMS's tree."""
-        drivers = (self.profile.module, *self.profile.driver_packages)
-        names = [name for name in self.host.listdir(DKMS_DIR).get([]) if not any(fnmatch.fnmatchcase(name, pattern) for pattern in drivers)]
-        found = [(name, self.host.stat(posixpath.join(DKMS_DIR, name))) for name in names]
-        return [name for name, info in found if info.ok and info.value.kind == "dir"]
-
     def remove(self) -> Outcome:
         """Take away what ensure() made: key, certificate, password, configuration, and the request when it is for our key alone.
 
@@ -257,7 +214,8 @@ class Enrolment:
         out = self.outcome
         found = self._certificate(self.own[1])
         pair = _mok.signing_key(self.host, self.distribution)
-        others = self._others() if self._there(self.own[0]) and (pair.key, pair.certificate) == self.own else []
+        ours = self._there(self.own[0]) and (pair.key, pair.certificate) == self.own
+        others = other_modules(self.host, (self.profile.module, *self.profile.driver_packages)) if ours else []
         if others:
             out.certificate, out.own, out.state = self.own[1], True, self._state(self.own[1])
             out.message = "The key %s stays, since DKMS signs other modules with it: %s. Next: remove them from DKMS and run again, or keep the key." % (
@@ -275,7 +233,8 @@ class Enrolment:
                     self._run(["mokutil", "--revoke-import"], "mokutil")
             elif any(waiting):
                 out.message = "The request for enrolment holds other keys too, so it was left: choose what to enrol at the console."
-        self._unconfigure()
+        for edit in unconfigure(self.host, self.own, self.dry):
+            self._note(edit)
         for name in (PASSWORD_NAME, PASSWORD_NAME + ".given", HASH_NAME, _mok.CERTIFICATE_NAME + ".new", _mok.KEY_NAME + ".new", _mok.KEY_NAME,
                      _mok.CERTIFICATE_NAME):
             path = posixpath.join(self.directory, name)
@@ -292,28 +251,5 @@ class Enrolment:
             )
         return out
 
-    def _unconfigure(self) -> None:
-        out = self.outcome
-        lines = [MARK, 'mok_signing_key="%s"' % self.own[0], 'mok_certificate="%s"' % self.own[1]]
-        if self.host.stat(DROP_IN, follow=False).ok:
-            out.path, out.before = DROP_IN, self.host.read_text(DROP_IN).get("")
-            remove_file(self.host, DROP_IN, self.dry)
-            out.acts.append("removed %s" % DROP_IN)
-        text = self.host.read_bytes(_mok.FRAMEWORK_CONF).get(b"").decode("utf-8", "surrogateescape")
-        clean = without_lines(text, lines)
-        if clean != text:
-            out.path, out.before, out.after = _mok.FRAMEWORK_CONF, text, clean
-            out.acts.append("took our lines out of %s" % _mok.FRAMEWORK_CONF)
-            if not self.dry:
-                write_bytes(self.host, _mok.FRAMEWORK_CONF, clean.encode("utf-8", "surrogateescape"), 0o644)
-        if self.host.stat(BACKUP, follow=False).ok and not self.dry:
-            remove_file(self.host, BACKUP)
-
-
 def unreadable() -> NpuError:
     return NpuError("Which keys this machine accepts could not be found out.", "Run as root on a machine started by UEFI, with efivarfs mounted.")
-
-
-def without_lines(text: str, lines: t.Collection[str]) -> str:
-    """The text without the lines that are exactly one of `lines`."""
-    return "".join(line for line in text.splitlines(True) if line.rstrip("\r\n") not in lines)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import http.client
 import socket
 
-from ._host import FAILED, TIMEOUT, VALUE, Probe, _from_oserror
+from ._probe import FAILED, TIMEOUT, VALUE, Probe, from_oserror
 
 BODY_LIMIT = 8 * 1024 * 1024
 
@@ -34,7 +34,7 @@ def http_get(path: str, target: str, timeout: float = 5.0) -> Probe:
     except socket.timeout:
         return Probe(TIMEOUT, None, "no answer from %s in %g s" % (path, timeout))
     except OSError as exc:
-        return _from_oserror(exc)
+        return from_oserror(exc)
     except http.client.HTTPException as exc:
         return Probe(FAILED, None, "%s: %s" % (path, exc or type(exc).__name__))
     finally:

@@ -14,8 +14,9 @@ import typing as t
 
 import pytest
 
-from ansible_collections.rebellions.npu.plugins.module_utils import _host
-from ansible_collections.rebellions.npu.plugins.module_utils._host import Host, Probe, end_session, run_command
+from ansible_collections.rebellions.npu.plugins.module_utils import _command
+from ansible_collections.rebellions.npu.plugins.module_utils._command import end_session, run_command
+from ansible_collections.rebellions.npu.plugins.module_utils._host import Host, Probe
 
 
 def test_value_and_absent(tmp_path: pathlib.Path) -> None:
@@ -135,7 +136,7 @@ class Stuck:
         self.stdout, self.stderr, self.code = io.BytesIO(), io.BytesIO(), code
 
     def communicate(self, timeout: float) -> t.Tuple[bytes, bytes]:
-        assert timeout == _host.KILL_WAIT
+        assert timeout == _command.KILL_WAIT
         raise subprocess.TimeoutExpired("x", timeout)
 
     def poll(self) -> t.Optional[int]:
@@ -151,7 +152,7 @@ def test_a_process_that_cannot_be_killed_is_told_and_left(code: t.Optional[int],
 
 def test_a_process_that_left_the_session_is_no_process_that_cannot_be_killed(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A daemon that the command started keeps its output open; the command itself has ended."""
-    monkeypatch.setattr(_host, "KILL_WAIT", 0.3)
+    monkeypatch.setattr(_command, "KILL_WAIT", 0.3)
     found = run_command(["sh", "-c", "setsid sleep 60 & echo $! >pids; wait"], 0.5, cwd=str(tmp_path))
     os.kill(written(tmp_path / "pids")[0], signal.SIGKILL)
     assert found.detail == "sh gave no answer in 0.5 s"

@@ -13,6 +13,7 @@ from typing import Any, Mapping, Sequence
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils import _mok as mok
+from ansible_collections.rebellions.npu.plugins.module_utils import _mok_dkms as dkms
 from ansible_collections.rebellions.npu.plugins.module_utils import _mok_enrol as enrol
 from ansible_collections.rebellions.npu.plugins.module_utils._host import ABSENT, VALUE, Completed, Host, Probe, run_command
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
@@ -90,12 +91,12 @@ def modes(machine: Machine) -> dict[str, str]:
 def test_a_host_without_a_key_gets_one(machine: Machine) -> None:
     done = machine.work().ensure().to_dict()
     assert done["state"] == "pending" and done["changed"] and done["own"] is True
-    assert done["acts"] == ["made the key %smok.key" % OWN, "told DKMS to sign with it (%s)" % enrol.DROP_IN, "asked for the enrolment of %smok.der" % OWN]
+    assert done["acts"] == ["made the key %smok.key" % OWN, "told DKMS to sign with it (%s)" % dkms.DROP_IN, "asked for the enrolment of %smok.der" % OWN]
     assert modes(machine) == {".": "0700", "mok.key": "0600", "mok.der": "0644", "password": "0600"}
     assert done["subject"] == NAME
-    assert machine.tree.real(enrol.DROP_IN).read_text(encoding="utf-8").splitlines()[1:] == [
+    assert machine.tree.real(dkms.DROP_IN).read_text(encoding="utf-8").splitlines()[1:] == [
         'mok_signing_key="%smok.key"' % OWN, 'mok_certificate="%smok.der"' % OWN]  # fmt: skip
-    assert done["diff"]["before"] == "" and "mok_signing_key" in done["diff"]["after"] and done["diff"]["after_header"] == enrol.DROP_IN
+    assert done["diff"]["before"] == "" and "mok_signing_key" in done["diff"]["after"] and done["diff"]["after_header"] == dkms.DROP_IN
     assert done["password_file"] == OWN + "password" and OWN + "password" in done["msg"]
     password = machine.tree.real(OWN + "password").read_text(encoding="utf-8").strip()
     assert len(password) == 14 and set(password) <= set(enrol.ALPHABET)
@@ -162,7 +163,7 @@ def test_a_key_that_dkms_uses_already_is_taken(machine: Machine, distribution: s
     assert (done["own"], done["certificate"], done["subject"], done["state"]) == (False, pair[1], DKMS_NAME, "pending")
     assert done["acts"] == ["asked for the enrolment of %s" % pair[1]]
     assert modes(machine) == {".": "0700", "password": "0600"}
-    assert not machine.tree.real(enrol.DROP_IN).exists()
+    assert not machine.tree.real(dkms.DROP_IN).exists()
 
 
 def test_half_a_pair_is_no_pair(machine: Machine) -> None:
@@ -199,10 +200,10 @@ def test_an_old_dkms_is_told_in_its_one_file_with_a_backup(machine: Machine) -> 
     machine.work().ensure()
     text = machine.tree.real(mok.FRAMEWORK_CONF).read_text(encoding="utf-8")
     assert text.startswith(old) and 'mok_signing_key="%smok.key"' % OWN in text
-    assert machine.tree.real(enrol.BACKUP).read_text(encoding="utf-8") == old
+    assert machine.tree.real(dkms.BACKUP).read_text(encoding="utf-8") == old
     assert machine.work().ensure().acts == []
     machine.work().remove()
-    assert machine.tree.real(mok.FRAMEWORK_CONF).read_text(encoding="utf-8") == old and not machine.tree.real(enrol.BACKUP).exists()
+    assert machine.tree.real(mok.FRAMEWORK_CONF).read_text(encoding="utf-8") == old and not machine.tree.real(dkms.BACKUP).exists()
 
 
 def test_a_dkms_that_cannot_be_told_says_so(machine: Machine) -> None:
@@ -282,7 +283,7 @@ def test_a_key_that_signs_modules_of_others_stays_until_they_are_gone(machine: M
 
 def test_a_key_that_dkms_uses_no_more_goes_whatever_dkms_builds(machine: Machine) -> None:
     machine.work().ensure()
-    machine.tree.folder("/var/lib/dkms/nvidia/550").write(enrol.DROP_IN.replace("rebellions-npu", "site"), "mok_signing_key=/root/a\nmok_certificate=/root/b\n")
+    machine.tree.folder("/var/lib/dkms/nvidia/550").write(dkms.DROP_IN.replace("rebellions-npu", "site"), "mok_signing_key=/root/a\nmok_certificate=/root/b\n")
     assert machine.work().remove().to_dict()["changed"] and not machine.tree.real(OWN).exists()
 
 

@@ -1,0 +1,65 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How every look at a machine ends: value, absent, denied, timeout or failed, never confused with each other or with zero."""
+
+from __future__ import annotations
+
+import errno
+import os
+import typing as t
+from dataclasses import dataclass
+
+VALUE = "value"
+ABSENT = "absent"
+DENIED = "denied"
+TIMEOUT = "timeout"
+FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One answer: `state` is value, absent, denied, timeout or failed; `value` is set only for value; `detail` says why not."""
+
+    state: str
+    value: t.Any = None
+    detail: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.state == VALUE
+
+    def map(self, function: t.Callable[[t.Any], t.Any]) -> "Probe":
+        """Apply `function` to a value; a ValueError, or a value nested too deeply, turns into failed. Other states pass through."""
+        if self.state != VALUE:
+            return self
+        try:
+            return Probe(VALUE, function(self.value))
+        except (ValueError, RecursionError) as exc:
+            return Probe(FAILED, None, str(exc))
+
+    def get(self, default: t.Any = None) -> t.Any:
+        return self.value if self.state == VALUE else default
+
+    def to_dict(self) -> dict[str, t.Any]:
+        """State and detail only; the value belongs to whoever asked."""
+        return {"state": self.state, "detail": self.detail}
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A finished command: exit code, standard output, standard error (kept apart)."""
+
+    rc: int
+    out: str
+    err: str
+
+
+def from_oserror(exc: OSError) -> Probe:
+    if exc.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENXIO, errno.ENODEV):
+        return Probe(ABSENT, None, os.strerror(exc.errno))
+    if exc.errno in (errno.EACCES, errno.EPERM):
+        return Probe(DENIED, None, os.strerror(exc.errno))
+    if exc.errno == errno.ETIMEDOUT:
+        return Probe(TIMEOUT, None, os.strerror(exc.errno))
+    return Probe(FAILED, None, os.strerror(exc.errno) if exc.errno else str(exc))
