@@ -9,7 +9,7 @@ import typing as t
 
 from ._model import NONE, RESTART
 from ._plan_draft import TOOLKIT_ROLE, Draft, getter, needs_driver
-from ._plan_driver import DRIVER_STEP
+from ._plan_driver import DRIVER_STEP, RECOVER_STEP, RELOAD_STEP
 
 
 def plan_toolkit(
@@ -22,7 +22,7 @@ def plan_toolkit(
     prefix: str,
 ) -> None:
     get = getter(wanted, prefix + "_container_toolkit")
-    after = DRIVER_STEP if driver_pending else ""
+    after = next((step.id for step in draft.steps if step.id in (DRIVER_STEP, RELOAD_STEP, RECOVER_STEP)), DRIVER_STEP) if driver_pending else ""
     if not needs_driver(facts):
         return
     if get("package"):

@@ -188,6 +188,20 @@ def test_another_version_loaded_than_on_disk_is_said() -> None:
     assert codes(found, "cautions") == ["driver_reload_needed"]
 
 
+@pytest.mark.parametrize(
+    "driver, act",
+    [
+        ({"loaded": False, "version_loaded": None, "signed": True}, "driver.reload"),
+        ({"state": {"change": {"step": "stop", "touched": False}, "tainted": None, "refused": []}}, "driver.recover"),
+    ],
+)
+def test_what_follows_a_driver_that_is_only_loaded_or_put_back_names_that_step(driver: dict[str, t.Any], act: str) -> None:
+    found = draw({"rbln_driver_source": "package"}, facts(driver=driver))
+    assert ids(found) == [act, "toolkit.cdi", "validator.markers"]
+    assert (found["steps"][1]["after"], found["steps"][1]["wanted"]) == (act, "known after " + act)
+    assert found["disruption"] == ("none" if act == "driver.reload" else "evict")
+
+
 def test_f12_a_passthrough_host_gets_no_driver_and_no_toolkit() -> None:
     found = draw({}, facts(npus=[npu("passthrough")], driver=no_driver()), o=observed(cdi={"state": "missing", "changed": True}))
     assert ids(found) == []

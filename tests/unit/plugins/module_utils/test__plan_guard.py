@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import json
 import pathlib
 import typing as t
 
@@ -15,6 +16,7 @@ import yaml
 from ansible_collections.rebellions.npu.plugins.module_utils._inputs import normalise
 from ansible_collections.rebellions.npu.plugins.module_utils._plan import plan
 from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import role_inputs
+from ansible_collections.rebellions.npu.tests.unit.fixtures.schemas import validator
 
 ROLE = pathlib.Path(__file__).parents[4] / "roles" / "rbln_preflight" / "vars" / "main.yml"
 OLD, NEW = "6.8.0-117-generic", "6.8.0-138-generic"
@@ -23,6 +25,8 @@ EL102 = "6.12.0-211.55.1.el10_2.x86_64"
 MIB = 1024**2
 SHARED = {"rbln_driver_ca_cert": "", "rbln_driver_http_proxy": "", "rbln_driver_https_proxy": "", "rbln_driver_no_proxy": ""}
 PACKAGE = {"rbln_driver_source": "package", "rbln_driver_package_names": ["rebellions-driver"], "rbln_driver_version": "3.2.2"}
+
+schema = functools.lru_cache(maxsize=None)(validator)
 
 
 @functools.lru_cache(maxsize=None)
@@ -107,7 +111,9 @@ def draw(look: dict[str, t.Any], **raw: t.Any) -> dict[str, t.Any]:
     runtime = {"name": "containerd", "flavor": "system", "version": "2.1.4", "changes": [], "refusal": None, "process_stale": False,
                "restart_unit": "containerd.service", "cdi": {"state": "on"}}  # fmt: skip
     runtimes = {"runtimes": [runtime], "selected": ["containerd"], "ambiguous": None}
-    return plan(wanted, look, runtimes, observed, wanted["rbln_preflight_support_matrix_extra"] + matrix(), prefix="rbln").to_dict()
+    found = plan(wanted, look, runtimes, observed, wanted["rbln_preflight_support_matrix_extra"] + matrix(), prefix="rbln").to_dict()
+    schema("plan.schema.json").validate(json.loads(json.dumps(found)))
+    return found
 
 
 def package(**raw: t.Any) -> dict[str, t.Any]:
