@@ -11,17 +11,18 @@ import re
 import tempfile
 import typing as t
 
-from ._apt_output import REMEDIES, parse_madison, parse_pins, parse_simulation, section
+from ._apt_output import MISSING, REMEDIES, UNREACHED, list_prefixes, parse_madison, parse_pins, parse_simulation, section
 from ._files import explain, make_directory, remove_file
 from ._host import Completed
 from ._inuse import find_open
 from ._model import NpuError
-from ._package_base import QUERY_SECONDS, REMOVE, UPGRADE, Change, PackageManager, bare_name, fits
+from ._package_base import QUERY_SECONDS, REFRESH_SECONDS, REMOVE, UPGRADE, Change, PackageManager, bare_name, fits
 from ._package_words import last_lines
 from ._packages import DPKG_STATUS, parse_dpkg_status
 
 ARCHIVES = "/var/cache/apt/archives"
 LOCKS = ("/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock", ARCHIVES + "/lock", "/var/lib/apt/lists/lock")
+LISTS = "/var/lib/apt/lists"
 UPDATES = "/var/lib/dpkg/updates"
 INFO = "/var/lib/dpkg/info"
 LOCK_SECONDS = 600
@@ -50,6 +51,8 @@ OPTIONS = (
     "-o",
     "Dpkg::Options::=--force-confold",
 )
+# A mirror that does not answer is waited for twice this long, and those of other hosts meanwhile.
+REFRESH_OPTIONS = ("-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=20", "-o", "Acquire::https::Timeout=20", "-o", "APT::Update::Error-Mode=any")
 ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
     "DEBIAN_PRIORITY": "critical",
@@ -69,6 +72,9 @@ class Apt(PackageManager):
     query_environment = ENVIRONMENT
     remedies = REMEDIES
     name_pattern = NAME
+    missing = MISSING
+    unreached = UNREACHED
+    own_file = own_source = "/etc/apt/sources.list.d/rebellions-npu.sources"
 
     def simulate(
         self,
@@ -78,7 +84,7 @@ class Apt(PackageManager):
         allow_downgrade: bool = False,
         allow_held: bool = False,
     ) -> t.List[Change]:
-        return self._settle(install, files, remove, allow_downgrade, allow_held)[1]
+        return self.lists.answer(lambda: self._settle(install, files, remove, allow_downgrade, allow_held)[1])
 
     def apply(
         self,
@@ -89,6 +95,9 @@ class Apt(PackageManager):
         allow_held: bool = False,
         purge: bool = True,
     ) -> str:
+        return self.lists.answer(lambda: self._apply(install, files, remove, allow_downgrade, allow_held, purge))
+
+    def _apply(self, install: t.Sequence[str], files: t.Sequence[str], remove: t.Sequence[str], allow_downgrade: bool, allow_held: bool, purge: bool) -> str:
         wanted, changes = self._settle(install, files, remove, allow_downgrade, allow_held)
         if not wanted or (not changes and not self.unfinished()):
             return ""
@@ -208,7 +217,7 @@ class Apt(PackageManager):
             else:
                 missing.append(exact)
         paths = self.copy_into(directory, list(found.values()))
-        return paths + (self._fetch(missing, directory) if missing else [])
+        return paths + (self.lists.answer(lambda: self._fetch(missing, directory)) if missing else [])
 
     def _cached(self, name: str, version: str) -> str:
         """Path of that very package in apt's archive folder, or empty."""
@@ -234,7 +243,7 @@ class Apt(PackageManager):
             done = self.change(argv, check=False)
             if done.rc != 0:
                 error = self.failure(argv[4:], done)
-                raise NpuError("%s cannot be downloaded. %s" % (", ".join(names), error.message), error.next_step)
+                raise type(error)("%s cannot be downloaded. %s" % (", ".join(names), error.message), error.next_step)
             wanted = {(bare_name(name.partition("=")[0]), name.partition("=")[2]) for name in names}
             paths = [posixpath.join(inside, name) for name in self.host.listdir(inside).get([])]
             got = {(found["name"], found["version"]) for found in map(self.describe, paths)}
@@ -273,7 +282,14 @@ class Apt(PackageManager):
 
     def refresh(self, source: str = "") -> None:
         only = ["-o", "Dir::Etc::sourcelist=" + source, "-o", "Dir::Etc::sourceparts=-", "-o", "APT::Get::List-Cleanup=false"] if source else []
-        self.change(self._apt_get("-o", "APT::Update::Error-Mode=any", *only, "update"))
+        self.change(self._apt_get(*REFRESH_OPTIONS, *only, "update"), min(self.timeout, REFRESH_SECONDS))
+
+    def stale(self) -> bool:
+        source = self.host.stat(self.own_file)
+        prefixes = list_prefixes(self.host.read_text(self.own_file).get(""))
+        # apt gives a list the time of the mirror's file; its inode changes when it is read.
+        times = [self.host.stat(posixpath.join(LISTS, name)) for name in self.host.listdir(LISTS).get([]) if name.startswith(prefixes)]
+        return source.ok and not any(found.ok and found.value.ctime >= source.value.mtime for found in times)
 
     def busy(self) -> str:
         holders = find_open(self.host, LOCKS)

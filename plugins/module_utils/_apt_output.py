@@ -36,6 +36,9 @@ REMEDIES = (
     (r"script subprocess returned error|error processing package", "Read what the script of the package said; a driver's build log is below /var/lib/dkms."),
     (r"package architecture \([^)]*\) does not match", "Give the package for the architecture of the host."),
 )
+# The lists lack a package or a version, or are so old that the mirror has replaced a file they name.
+MISSING = re.compile(r"Unable to locate package|has no installation candidate|Version '[^']*' for '[^']*' was not found|is not installable|404 +Not Found")
+UNREACHED = re.compile(r"^(?:Err:[0-9]+ |[EW]: Failed to fetch )([a-z+]+://[^/\s]+)()", re.MULTILINE)
 LINE = re.compile(r"^(Inst|Remv|Purg) (\S+)(?: \[([^\]\s]*)\])?(?: \((\S+) [^)]*\))?")
 PIN = re.compile(r"(?:^|\s)(?:Pre-?)?Depends: (\S+) \(= ([^)\s]+)\)")
 SECTION_END = re.compile(r"^\S")
@@ -83,6 +86,16 @@ def parse_madison(text: str, name: str) -> t.List[str]:
         if len(parts) == 3 and parts[0] == name and not parts[2].endswith("Sources") and parts[1] not in found:
             found.append(parts[1])
     return found
+
+
+def list_prefixes(source: str) -> t.Tuple[str, ...]:
+    """How the names of a deb822 source's lists begin: its addresses without scheme and credentials, / written as _."""
+    found = []
+    for line in re.findall(r"^URIs:(.*)$", source, re.MULTILINE):
+        for address in line.split():
+            rest = re.sub(r"^[a-z+]+:/*([^/@]*@)?", "" if not address.startswith("file:/") else "/", address).rstrip("/")
+            found.append(re.sub(r"[_~=^!@#$%&*|{}\[\]<>\"\\]", lambda match: "%%%02x" % ord(match.group()), rest).replace("/", "_") + "_")
+    return tuple(found)
 
 
 def parse_pins(text: str) -> t.List[t.Tuple[str, str]]:

@@ -10,10 +10,11 @@ import re
 import typing as t
 from dataclasses import replace
 
-from ._dnf_output import REMEDIES, SCRIPT_FAILED, failed_scripts, parse_interrupted, parse_locks, parse_transaction
+from ._dnf_output import MISSING, NOT_THERE, REMEDIES, SCRIPT_FAILED, UNREACHED, failed_scripts, parse_interrupted, parse_locks, parse_transaction
 from ._inuse import find_open
 from ._model import NpuError
-from ._package_base import DOWNGRADE, INSTALL, QUERY_SECONDS, REINSTALL, UPGRADE, Change, PackageManager, fits
+from ._package_base import DOWNGRADE, INSTALL, QUERY_SECONDS, REFRESH_SECONDS, REINSTALL, UPGRADE, Change, PackageManager, fits
+from ._package_lists import Missing
 from ._package_words import last_lines, mask
 from ._versions import natural_key
 
@@ -34,6 +35,10 @@ class Dnf(PackageManager):
     format = "rpm"
     remedies = REMEDIES
     name_pattern = NAME
+    missing = MISSING
+    unreached = UNREACHED
+    own_file = "/etc/yum.repos.d/rebellions-npu.repo"
+    own_source = "rebellions-npu"
 
     def simulate(
         self,
@@ -43,6 +48,9 @@ class Dnf(PackageManager):
         allow_downgrade: bool = False,
         allow_held: bool = False,
     ) -> t.List[Change]:
+        return self.lists.answer(lambda: self._simulate(install, files, remove, allow_downgrade, allow_held))
+
+    def _simulate(self, install: t.Sequence[str], files: t.Sequence[str], remove: t.Sequence[str], allow_downgrade: bool, allow_held: bool) -> t.List[Change]:
         changes: t.List[Change] = []
         for argv in self._transactions(install, files, remove, allow_held):
             done = self.ask([*argv, "--assumeno"], self.timeout, check=False)
@@ -71,7 +79,10 @@ class Dnf(PackageManager):
         allow_held: bool = False,
         purge: bool = True,
     ) -> str:
-        changes = self.simulate(install, files, remove, allow_downgrade, allow_held)
+        return self.lists.answer(lambda: self._apply(install, files, remove, allow_downgrade, allow_held))
+
+    def _apply(self, install: t.Sequence[str], files: t.Sequence[str], remove: t.Sequence[str], allow_downgrade: bool, allow_held: bool) -> str:
+        changes = self._simulate(install, files, remove, allow_downgrade, allow_held)
         if not changes:
             return ""
         names = {change.name for change in changes}
@@ -167,17 +178,20 @@ class Dnf(PackageManager):
         cached = [path for path in map(self._cached, exact) if path]
         missing = [name for name in exact if not self._cached(name)]
         paths = self.copy_into(directory, cached)
-        if missing:
-            before = set(self.host.glob(directory, "*.rpm"))
-            argv = ["dnf", *OPTIONS, *self.options, "download", "--destdir", directory, *missing]
-            done = self.change(argv, check=False)
-            got = [path for path in self.host.glob(directory, "*.rpm") if path not in before]
-            labels = {self._label(path, epoch) for path in got for epoch in (True, False)}
-            if done.rc != 0 or not all(name in labels or not re.search(r"-[^-]+-[^-]+$", name) for name in missing):
-                error = self.failure(argv, done)
-                raise NpuError("%s cannot be downloaded. %s" % (", ".join(missing), error.message), error.next_step)
-            paths += got
-        return paths
+        return paths + (self.lists.answer(lambda: self._fetch(missing, directory)) if missing else [])
+
+    def _fetch(self, names: t.Sequence[str], directory: str) -> t.List[str]:
+        before = set(self.host.glob(directory, "*.rpm"))
+        argv = ["dnf", *OPTIONS, *self.options, "download", "--destdir", directory, *names]
+        done = self.change(argv, check=False)
+        got = [path for path in self.host.glob(directory, "*.rpm") if path not in before]
+        labels = {self._label(path, epoch) for path in got for epoch in (True, False)}
+        if done.rc != 0 or not all(name in labels or not re.search(r"-[^-]+-[^-]+$", name) for name in names):
+            error = self.failure(argv, done)
+            # A version that no repository has any more is told from lists that are too old by the mirror's answer alone.
+            kind = Missing if NOT_THERE.search(done.out + done.err) else NpuError
+            raise kind("%s cannot be downloaded. %s" % (", ".join(names), error.message), error.next_step)
+        return got
 
     def _label(self, path: str, epoch: bool) -> str:
         found = self.describe(path)
@@ -225,10 +239,14 @@ class Dnf(PackageManager):
         return {"name": parts[0], "version": parts[1], "architecture": parts[2]}
 
     def refresh(self, source: str = "") -> None:
+        # Of all repositories those that answer are read; one that may be skipped would count as read where it is the only one.
+        skip = str(not source)
         only = ["--disablerepo=*", "--enablerepo=" + source] if source else []
-        # A repository that may be skipped would count as read.
-        argv = ["dnf", *OPTIONS, *self.options, "--setopt=skip_if_unavailable=False", "--setopt=*.skip_if_unavailable=False", *only, "--refresh", "makecache"]
-        self.change(argv)
+        skips = ["--setopt=skip_if_unavailable=" + skip, "--setopt=*.skip_if_unavailable=" + skip]
+        argv = ["dnf", *OPTIONS, *self.options, *skips, *only, "--refresh", "makecache"]
+        done = self.change(argv, min(self.timeout, REFRESH_SECONDS))
+        if self.unreached.search(done.out + "\n" + done.err):
+            raise self.failure(argv, done)
 
     def busy(self) -> str:
         holders = find_open(self.host, LOCKS)

@@ -44,6 +44,10 @@ REMEDIES = (
     (r"No such command: download|Unknown argument \"download\"", "Install the package dnf-plugins-core."),
     (r"scriptlet failed|Error in .*scriptlet", SCRIPT_FAILED),
 )
+# The lists lack a package or a version, or are so old that the mirror has replaced a file they name.
+NOT_THERE = re.compile(r"Status code: 404")
+MISSING = re.compile(r"Unable to find a match|No match for argument|No package \S+ available|nothing provides|" + NOT_THERE.pattern)
+UNREACHED = re.compile(r"metadata .*for repo(?:sitory)? ['\"]([^'\"]+)['\"]|^Ignoring repositories: (.+)$", re.MULTILINE)
 ACTS = {"Installing": INSTALL, "Upgrading": UPGRADE, "Downgrading": DOWNGRADE, "Removing": REMOVE, "Reinstalling": REINSTALL}
 HEADING = re.compile(r"^(Installing|Upgrading|Downgrading|Reinstalling|Removing)\b[^:]*:\s*$")
 REPLACING = re.compile(r"^\s+replacing\s+(\S+)")

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from ._files import explain, make_directory
 from ._host import TIMEOUT, VALUE, Completed, Host, Probe
 from ._model import NpuError
+from ._package_lists import Lists, Missing
 from ._package_words import last_lines, lock_holder, mask
 from ._versions import same_release
 
@@ -28,6 +29,7 @@ REINSTALL = "reinstall"
 
 QUERY_SECONDS = 120.0
 REPAIR_SECONDS = 600.0
+REFRESH_SECONDS = 300.0
 KILL_AFTER = 15
 TIMED_OUT = (124, 137)
 
@@ -82,22 +84,29 @@ class PackageManager:
     """The packages of one host. Versions are the package manager's own, with epoch and revision.
 
     `timeout` bounds each change in seconds. `environment` is added to that of every command, for example the proxy. Every method
-    raises NpuError with the last lines of the command and a next step.
+    raises NpuError with the last lines of the command and a next step. `alone` is True when `environment` or `options` leave it no source of the host.
     """
 
     format = ""
     query_environment: t.Mapping[str, str] = {}
     remedies: t.Sequence[t.Tuple[str, str]] = ()
     name_pattern = re.compile(r"^$")
+    missing = re.compile(r"(?!)")
+    unreached = re.compile(r"(?!)")
+    # The source that the role writes: its file, and what refresh() calls it.
+    own_file = ""
+    own_source = ""
 
     def __init__(
-        self, host: Host, timeout: float = 1800.0, environment: t.Optional[t.Mapping[str, str]] = None, options: t.Sequence[str] = ()
+        self, host: Host, timeout: float = 1800.0, environment: t.Optional[t.Mapping[str, str]] = None, options: t.Sequence[str] = (), alone: bool = False
     ) -> None:
         self.host = host
         self.timeout = timeout
         self.repair_seconds = min(timeout, REPAIR_SECONDS)
         self.options = tuple(options)
         self.environment = dict(self.query_environment, **dict(environment or {}))
+        self.alone = alone
+        self.lists = Lists(self.refresh, self._own, lambda: bool(self._own()) and self.stale())
 
     def simulate(
         self,
@@ -169,14 +178,27 @@ class PackageManager:
         raise NotImplementedError
 
     def refresh(self, source: str = "") -> None:
-        """Read the lists of all repositories anew, or only of the one that the file `source` (deb) or the id `source` (rpm) names."""
+        """Read the lists of all repositories anew, or only of the one that the file `source` (deb) or the id `source` (rpm) names.
+
+        A mirror that does not answer costs a bounded time; NpuError names it, and the lists of the others are read all the same.
+        """
         raise NotImplementedError
+
+    def stale(self) -> bool:
+        """True when the source that the role writes is newer than its lists. dnf sees to that itself."""
+        return False
+
+    def _own(self) -> str:
+        return self.own_source if not self.alone and self.host.exists(self.own_file) else ""
 
     def resolve(self, name: str, version: str) -> t.Optional[str]:
         """The best available package version for a wanted one: the same text, else the same release. None when there is none.
 
-        Epoch and package revision do not count: 3.4.0 finds 1:3.4.0-2.
+        Epoch and package revision do not count: 3.4.0 finds 1:3.4.0-2. What the lists lack is looked for once more in fresh ones.
         """
+        return self.lists.answer(lambda: self._resolve(name, version), lambda found: found is not None)
+
+    def _resolve(self, name: str, version: str) -> t.Optional[str]:
         found = self.available(name)
         for candidate in found:
             if version in (candidate, without_epoch(candidate)):
@@ -223,10 +245,11 @@ class PackageManager:
     def _hung(self, argv: t.Sequence[str], seconds: float, said: str) -> NpuError:
         holder = self._name_of(lock_holder(said)) or self.busy()
         tail = " | ".join(last_lines(said, 4).splitlines())
-        message = "%s did not end within %g s%s.%s" % (
+        message = "%s did not end within %g s%s.%s%s" % (
             argv[0],
             seconds,
             ": the lock is held by %s" % holder if holder else "",
+            self._silent(said),
             " It said last: %s" % tail if tail else "",
         )
         remedy = "Wait until that has ended, or end it, and run again." if holder else "See what it waits for; raise the timeout if it was still at work."
@@ -249,7 +272,12 @@ class PackageManager:
             ", the lock is held by %s" % holder if holder else "",
             " | ".join(last_lines(said, 8).splitlines()) or "it said nothing",
         )
-        return NpuError(message, remedy or "Run it by hand on the host: %s" % mask(" ".join(argv)))
+        kind = Missing if self.missing.search(said) else NpuError
+        return kind(message + self._silent(said), remedy or "Run it by hand on the host: %s" % mask(" ".join(argv)))
+
+    def _silent(self, said: str) -> str:
+        names = sorted({mask(next(filter(None, match))) for match in self.unreached.findall(said)})
+        return " Out of reach: %s." % ", ".join(names) if names else ""
 
     def _name_of(self, holder: t.Tuple[str, str]) -> str:
         pid, program = holder

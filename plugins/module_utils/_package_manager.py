@@ -41,4 +41,4 @@ def manager_for(
         raise NpuError("Packages of the format %r cannot be managed." % package_format, "Use a host with dpkg or rpm, or the source runfile or container.")
     if not bundle:
         return manager(host, timeout, environment)
-    return manager(host, timeout, dict(environment or {}, **alone(bundle, package_format)), dnf_options(bundle, package_format))
+    return manager(host, timeout, dict(environment or {}, **alone(bundle, package_format)), dnf_options(bundle, package_format), alone=True)

@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 
@@ -13,6 +15,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._apt import ARCHIVE
 from ansible_collections.rebellions.npu.plugins.module_utils._apt_output import parse_madison, parse_pins, parse_simulation, section
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._package_base import Change
+from ansible_collections.rebellions.npu.plugins.module_utils._package_manager import manager_for
 from ansible_collections.rebellions.npu.tests.unit.fixtures.packages.replay import APTS, dpkg, host, recorded, short
 
 DRIVER = ("rebellions-driver", "rebellions-kmd", "rebellions-fw", "rbln-tools", "librbln")
@@ -114,9 +117,12 @@ FAULTS = [
 
 @pytest.mark.parametrize("step, wanted, said, remedy", FAULTS)
 def test_errors_of_a_simulation_have_a_remedy(apt: Any, step: str, wanted: dict[str, list[str]], said: str, remedy: str) -> None:
-    manager, _runner = apt(step)
+    manager, runner = apt(step)
+    # Fresh lists do not have it either.
+    runner.answers += [{}, *runner.answers[-1:]] if "files" not in wanted else [{}, *runner.answers]
     with pytest.raises(NpuError) as caught:
         manager.simulate(**wanted)
+    assert runner.answers == []
     assert said in caught.value.message
     assert caught.value.next_step.startswith(remedy)
 
@@ -346,6 +352,102 @@ def test_one_source_alone_is_refreshed(tmp_path: Path) -> None:
     Apt(machine).refresh("/etc/apt/sources.list.d/driver.sources")
     assert "Dir::Etc::sourcelist=/etc/apt/sources.list.d/driver.sources" in runner.calls[0]
     assert runner.calls[0][-1] == "update"
+
+
+OWN = "/etc/apt/sources.list.d/rebellions-npu.sources"
+ABSENT = {"rc": 100, "err": "E: Unable to locate package dkms\n"}
+DEAD = {"rc": 100, "err": "E: Failed to fetch https://joe:pw@mirror.example/debian/dists/x/InRelease  Connection timed out\n"}
+DKMS = {"out": "Inst dkms (3.0 m [all])\n"}
+
+
+def own_source(root: Path, newer: bool) -> None:
+    """Our source, newer than its list or older."""
+    (root / OWN[1:]).parent.mkdir(parents=True)
+    (root / OWN[1:]).write_text("Types: deb\nURIs: https://u:p@repo.example/rbln_x\nSuites: stable\n")
+    lists = root / "var/lib/apt/lists"
+    lists.mkdir(parents=True)
+    (lists / "other.example_x_InRelease").write_text("x")
+    (lists / "repo.example_rbln%5fx_dists_stable_InRelease").write_text("x")
+    # The list has the time of the mirror's file.
+    os.utime(lists / "repo.example_rbln%5fx_dists_stable_InRelease", (1e9, 1e9))
+    os.utime(root / OWN[1:], (time.time() + (60 if newer else -60),) * 2)
+
+
+def updates(runner: Any) -> list[str]:
+    """Of each refresh what it reads: own or all."""
+    return ["own" if "Dir::Etc::sourcelist=" + OWN in call else "all" for call in runner.calls if call[-1] == "update"]
+
+
+@pytest.mark.parametrize(
+    "own, answers, read",
+    [
+        (None, [ABSENT, {}, DKMS], ["all"]),
+        ("older", [DKMS], []),
+        ("newer", [{}, DKMS], ["own"]),
+        ("newer", [{}, ABSENT, {}, DKMS], ["own", "all"]),
+        ("newer", [DEAD, DKMS], ["own"]),
+        ("older", [ABSENT, {}, DKMS], ["own"]),
+        ("older", [ABSENT, {}, ABSENT, DEAD, DKMS], ["own", "all"]),
+    ],
+)
+def test_lists_are_read_when_they_are_needed(tmp_path: Path, own: Optional[str], answers: list[dict[str, Any]], read: list[str]) -> None:
+    dpkg(tmp_path)
+    if own:
+        own_source(tmp_path, own == "newer")
+    machine, runner = host(tmp_path, answers)
+    manager = Apt(machine, environment={"https_proxy": "http://proxy.example:3128"})
+    assert manager.simulate(install=["dkms"]) == [Change("install", "dkms", None, "3.0")]
+    assert (updates(runner), runner.answers) == (read, [])
+    assert {env.get("https_proxy") for env in runner.environments} == {"http://proxy.example:3128"}
+
+
+def test_the_mirror_that_failed_is_named_when_something_is_missing(tmp_path: Path) -> None:
+    dpkg(tmp_path)
+    machine, runner = host(tmp_path, [ABSENT, DEAD, ABSENT, ABSENT])
+    manager = Apt(machine)
+    for _turn in range(2):
+        with pytest.raises(NpuError) as caught:
+            manager.simulate(install=["dkms"])
+        assert "Unable to locate package dkms The lists could not be read anew: " in caught.value.message
+        assert caught.value.message.endswith(" Out of reach: https://***@mirror.example.")
+        assert caught.value.next_step.startswith("Check that the host reaches its mirrors")
+    assert updates(runner) == ["all"]
+
+
+def test_reading_lists_has_a_limit_and_names_the_mirror(tmp_path: Path) -> None:
+    machine, runner = host(tmp_path, [{"rc": 124, "out": "Err:7 http://slow.example/debian bookworm InRelease\n"}])
+    with pytest.raises(NpuError, match=r"did not end within 300 s\. Out of reach: http://slow\.example\."):
+        Apt(machine, 1800.0).refresh()
+    assert runner.calls[0][:3] == ["timeout", "--kill-after=15", "300"]
+    assert {"Acquire::http::Timeout=20", "Acquire::https::Timeout=20"} <= set(runner.calls[0])
+
+
+def test_a_version_is_looked_for_in_fresh_lists(tmp_path: Path) -> None:
+    machine, runner = host(tmp_path, [{}, {}, {"out": " kmd | 3.4.0-1 | m Packages\n"}])
+    assert Apt(machine).resolve("kmd", "3.4.0") == "3.4.0-1"
+    assert updates(runner) == ["all"]
+    machine, runner = host(tmp_path, [{}, DEAD, {}])
+    with pytest.raises(NpuError, match="Out of reach: "):
+        Apt(machine).resolve("kmd", "3.4.0")
+
+
+def test_a_file_that_the_mirror_has_replaced_is_looked_for_in_fresh_lists(tmp_path: Path) -> None:
+    dpkg(tmp_path)
+    gone = {"rc": 100, "err": "E: Failed to fetch http://m.example/dkms_3.0_all.deb  404  Not Found [IP: 1.2.3.4 80]\n"}
+    newer = {"out": "Inst dkms (3.1 m [all])\n"}
+    machine, runner = host(tmp_path, [DKMS, gone, {}, newer, {"out": "Setting up dkms (3.1)\n"}])
+    assert Apt(machine).apply(install=["dkms"]) == "Setting up dkms (3.1)"
+    assert updates(runner) == ["all"]
+
+
+def test_with_a_bundle_the_sources_of_the_host_are_not_read(tmp_path: Path) -> None:
+    dpkg(tmp_path)
+    own_source(tmp_path, True)
+    machine, runner = host(tmp_path, [ABSENT, {}, ABSENT])
+    with pytest.raises(NpuError, match="Unable to locate package dkms"):
+        manager_for(machine, "deb", bundle="/var/lib/rbln/bundle").simulate(install=["dkms"])
+    assert updates(runner) == ["all"]
+    assert {env["APT_CONFIG"] for env in runner.environments} == {"/var/lib/rbln/bundle/apt.conf"}
 
 
 def test_what_left_its_configuration_is_not_installed(tmp_path: Path) -> None:

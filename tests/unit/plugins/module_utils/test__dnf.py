@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.rebellions.npu.plugins.module_utils._dnf import Dnf
-from ansible_collections.rebellions.npu.plugins.module_utils._dnf_output import failed_scripts, parse_interrupted, parse_locks, parse_transaction
+from ansible_collections.rebellions.npu.plugins.module_utils._dnf_output import MISSING, failed_scripts, parse_interrupted, parse_locks, parse_transaction
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._package_base import Change
 from ansible_collections.rebellions.npu.tests.unit.fixtures.packages.replay import DNFS, host, recorded, short
@@ -148,8 +148,13 @@ FAULTS = [
 
 @pytest.mark.parametrize("step, wanted, said, remedy", FAULTS)
 def test_errors_of_a_simulation_have_a_remedy(dnf: Any, step: str, wanted: dict[str, list[str]], said: str, remedy: str) -> None:
+    manager, runner = dnf(step)
+    if MISSING.search(str(runner.answers[-1])):
+        # Fresh lists do not have it either.
+        runner.answers += [{}, *runner.answers]
     with pytest.raises(NpuError) as caught:
-        dnf(step)[0].simulate(**wanted)
+        manager.simulate(**wanted)
+    assert runner.answers == []
     assert said in caught.value.message
     assert caught.value.next_step.startswith(remedy)
 
@@ -177,6 +182,34 @@ def test_a_mirror_out_of_reach_is_told_without_its_password(dnf: Any) -> None:
         dnf("mirror")[0].refresh("x")
     assert "http://***@127.0.0.1:9/x" in caught.value.message and "s3cret" not in str(caught.value)
     assert caught.value.next_step.startswith("Check that the host reaches its mirrors")
+
+
+ABSENT = {"rc": 1, "out": "No match for argument: dkms\n", "err": "Error: Unable to find a match: dkms\n"}
+SKIPPED = {"err": "Error: Failed to download metadata for repo 'epel': Cannot download repomd.xml\n", "out": "Ignoring repositories: epel\n"}
+DKMS = {"rc": 1, "out": "Installing:\n dkms  noarch  3.0-1.el9  epel  80 k\n\nTransaction Summary\n", "err": "Operation aborted.\n"}
+
+
+@pytest.mark.parametrize(
+    "own, answers, read", [(False, [ABSENT, {}, DKMS], ["all"]), (True, [ABSENT, {}, ABSENT, {}, DKMS], ["own", "all"]), (True, [DKMS], [])]
+)
+def test_lists_are_read_when_they_are_needed(tmp_path: Path, own: bool, answers: list[dict[str, Any]], read: list[str]) -> None:
+    if own:
+        (tmp_path / "etc/yum.repos.d").mkdir(parents=True)
+        (tmp_path / "etc/yum.repos.d/rebellions-npu.repo").write_text("[rebellions-npu]\n")
+    machine, runner = host(tmp_path, answers)
+    assert Dnf(machine).simulate(install=["dkms"]) == [Change("install", "dkms", None, "3.0-1.el9")]
+    assert ["own" if "--enablerepo=rebellions-npu" in call else "all" for call in runner.calls if call[-1] == "makecache"] == read
+    assert all(("--setopt=skip_if_unavailable=True" in call) is ("--disablerepo=*" not in call) for call in runner.calls if call[-1] == "makecache")
+    assert runner.answers == []
+
+
+def test_the_repository_that_failed_is_named_when_something_is_missing(tmp_path: Path) -> None:
+    machine, _runner = host(tmp_path, [ABSENT, SKIPPED, ABSENT])
+    with pytest.raises(NpuError, match="Unable to find a match: dkms The lists could not be read anew: dnf .* Out of reach: epel."):
+        Dnf(machine).simulate(install=["dkms"])
+    machine, runner = host(tmp_path, [ABSENT, SKIPPED, DKMS])
+    assert len(Dnf(machine).simulate(install=["dkms"])) == 1
+    assert runner.calls[1][:3] == ["timeout", "--kill-after=15", "300"]
 
 
 def test_who_holds_the_lock_is_named(dnf: Any) -> None:

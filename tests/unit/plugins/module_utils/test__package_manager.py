@@ -115,8 +115,9 @@ MADISON = """ kmd | 1:3.4.0-2 | http://m/ ./ Packages
     ],
 )
 def test_the_version_of_a_release(tmp_path: Path, version: str, found: str | None) -> None:
-    machine, _runner = host(tmp_path, [{"out": MADISON}])
+    machine, runner = host(tmp_path, [{"out": MADISON}, *([{}, {"out": MADISON}] if found is None else [])])
     assert manager_for(machine, "deb").resolve("kmd", version) == found
+    assert runner.answers == []
 
 
 def test_only_two_formats() -> None:
