@@ -16,7 +16,8 @@ from ._files import explain, make_directory, remove_file
 from ._host import Completed
 from ._inuse import find_open
 from ._model import NpuError
-from ._package_base import QUERY_SECONDS, REFRESH_SECONDS, REMOVE, UPGRADE, Change, PackageManager, bare_name, fits
+from ._package_base import QUERY_SECONDS, REFRESH_SECONDS, PackageManager
+from ._package_changes import REMOVE, UPGRADE, Change, bare_name, fits
 from ._package_words import last_lines
 from ._packages import DPKG_STATUS, parse_dpkg_status
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ._package_base import DOWNGRADE, INSTALL, REINSTALL, REMOVE, UPGRADE, Change
+from ._package_changes import DOWNGRADE, INSTALL, REINSTALL, REMOVE, UPGRADE, Change
 
 REMEDIES = (
     (r"No space left on device|You don't have enough free space", "Make room on the file systems of /, /usr, /var and /boot, and run again."),

@@ -13,7 +13,8 @@ from dataclasses import replace
 from ._dnf_output import MISSING, NOT_THERE, REMEDIES, SCRIPT_FAILED, UNREACHED, failed_scripts, parse_interrupted, parse_locks, parse_transaction
 from ._inuse import find_open
 from ._model import NpuError
-from ._package_base import DOWNGRADE, INSTALL, QUERY_SECONDS, REFRESH_SECONDS, REINSTALL, UPGRADE, Change, PackageManager, fits
+from ._package_base import QUERY_SECONDS, REFRESH_SECONDS, PackageManager
+from ._package_changes import DOWNGRADE, INSTALL, REINSTALL, UPGRADE, Change, fits
 from ._package_lists import Missing
 from ._package_words import last_lines, mask
 from ._versions import natural_key

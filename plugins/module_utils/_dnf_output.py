@@ -9,7 +9,7 @@ import re
 import typing as t
 from dataclasses import replace
 
-from ._package_base import DOWNGRADE, INSTALL, REINSTALL, REMOVE, UPGRADE, Change
+from ._package_changes import DOWNGRADE, INSTALL, REINSTALL, REMOVE, UPGRADE, Change
 
 SCRIPT_FAILED = "Read what the script of the package said; a driver's build log is below /var/lib/dkms."
 REMEDIES = (

@@ -6,78 +6,25 @@
 from __future__ import annotations
 
 import contextlib
-import fnmatch
 import os
 import re
 import shutil
 import tempfile
 import typing as t
-from dataclasses import dataclass
 
 from ._files import explain, make_directory
 from ._host import TIMEOUT, VALUE, Completed, Host, Probe
 from ._model import NpuError
+from ._package_changes import DOWNGRADE, Change, without_epoch
 from ._package_lists import Lists, Missing
 from ._package_words import last_lines, lock_holder, mask
 from ._versions import same_release
-
-INSTALL = "install"
-UPGRADE = "upgrade"
-DOWNGRADE = "downgrade"
-REMOVE = "remove"
-REINSTALL = "reinstall"
 
 QUERY_SECONDS = 120.0
 REPAIR_SECONDS = 600.0
 REFRESH_SECONDS = 300.0
 KILL_AFTER = 15
 TIMED_OUT = (124, 137)
-
-_KERNEL_IMAGE = re.compile(r"^(linux-(image|modules|generic|virtual|lowlatency|signed)|kernel(-rt|-64k|-uek)?(-core|-modules.*|-debug.*)?$)")
-
-
-@dataclass(frozen=True)
-class Change:
-    """One package in a transaction. `act` is install, upgrade, downgrade, remove or reinstall; `old` and `new` are versions, None when there is none."""
-
-    act: str
-    name: str
-    old: t.Optional[str] = None
-    new: t.Optional[str] = None
-
-    def __str__(self) -> str:
-        versions = " -> ".join(version for version in (self.old, self.new) if version)
-        return "%s %s%s" % (self.act, self.name, " (%s)" % versions if versions else "")
-
-
-def without_epoch(version: str) -> str:
-    """`1:3.2.2-1` is `3.2.2-1`."""
-    return re.sub(r"^[0-9]+:", "", version)
-
-
-def bare_name(name: str) -> str:
-    """`libc6:i386` is `libc6`."""
-    return name.partition(":")[0]
-
-
-def fits(name: str, patterns: t.Sequence[str]) -> bool:
-    """True when the name, without its architecture, fits one of the shell patterns."""
-    return any(fnmatch.fnmatchcase(bare_name(name), pattern) for pattern in patterns)
-
-
-def planned(changes: t.Sequence[Change], patterns: t.Sequence[str], dependencies: bool) -> t.List[Change]:
-    """The changes beyond the plan: packages that fit none of the patterns.
-
-    With `dependencies` a new install of anything but a kernel image is within the plan; an upgrade, downgrade or removal never is.
-    """
-    beyond = []
-    for change in changes:
-        if fits(change.name, patterns):
-            continue
-        if dependencies and change.act == INSTALL and not _KERNEL_IMAGE.match(bare_name(change.name)):
-            continue
-        beyond.append(change)
-    return beyond
 
 
 class PackageManager:

@@ -12,7 +12,8 @@ from ._bundle_use import dnf_options, environment as alone
 from ._dnf import Dnf
 from ._host import Host
 from ._model import NpuError
-from ._package_base import DOWNGRADE, INSTALL, REINSTALL, REMOVE, UPGRADE, Change, PackageManager, fits, planned
+from ._package_base import PackageManager
+from ._package_changes import DOWNGRADE, INSTALL, REINSTALL, REMOVE, UPGRADE, Change, fits, planned
 from ._package_words import mask
 
 __all__ = [

@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._apt import ARCHIVES, Apt
 from ansible_collections.rebellions.npu.plugins.module_utils._apt_output import parse_madison, parse_pins, parse_simulation, section
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.module_utils._package_base import Change
+from ansible_collections.rebellions.npu.plugins.module_utils._package_changes import Change
 from ansible_collections.rebellions.npu.plugins.module_utils._package_manager import manager_for
 from ansible_collections.rebellions.npu.tests.unit.fixtures.packages.replay import APTS, dpkg, host, recorded, short
 

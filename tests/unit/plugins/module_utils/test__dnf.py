@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._dnf import Dnf
 from ansible_collections.rebellions.npu.plugins.module_utils._dnf_output import MISSING, failed_scripts, parse_interrupted, parse_locks, parse_transaction
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.module_utils._package_base import Change
+from ansible_collections.rebellions.npu.plugins.module_utils._package_changes import Change
 from ansible_collections.rebellions.npu.tests.unit.fixtures.packages.replay import DNFS, host, recorded, short
 
 DRIVER = ("librbln", "rebellions-driver", "rebellions-fw", "rebellions-kmd")

@@ -10,7 +10,7 @@ import pytest
 
 from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.module_utils._package_base import Change, fits, planned
+from ansible_collections.rebellions.npu.plugins.module_utils._package_changes import Change, fits, planned
 from ansible_collections.rebellions.npu.plugins.module_utils._package_manager import manager_for
 from ansible_collections.rebellions.npu.plugins.module_utils._package_words import last_lines, lock_holder, mask
 from ansible_collections.rebellions.npu.tests.unit.fixtures.packages.replay import dpkg, host
