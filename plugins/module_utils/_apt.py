@@ -85,7 +85,7 @@ class Apt(PackageManager):
         allow_downgrade: bool = False,
         allow_held: bool = False,
     ) -> t.List[Change]:
-        return self.lists.answer(lambda: self._settle(install, files, remove, allow_downgrade, allow_held)[1])
+        return self.with_lists(lambda: self._settle(install, files, remove, allow_downgrade, allow_held)[1], [*install, *files])
 
     def apply(
         self,
@@ -96,7 +96,7 @@ class Apt(PackageManager):
         allow_held: bool = False,
         purge: bool = True,
     ) -> str:
-        return self.lists.answer(lambda: self._apply(install, files, remove, allow_downgrade, allow_held, purge))
+        return self.with_lists(lambda: self._apply(install, files, remove, allow_downgrade, allow_held, purge), [*install, *files])
 
     def _apply(self, install: t.Sequence[str], files: t.Sequence[str], remove: t.Sequence[str], allow_downgrade: bool, allow_held: bool, purge: bool) -> str:
         wanted, changes = self._settle(install, files, remove, allow_downgrade, allow_held)

@@ -49,7 +49,7 @@ class Dnf(PackageManager):
         allow_downgrade: bool = False,
         allow_held: bool = False,
     ) -> t.List[Change]:
-        return self.lists.answer(lambda: self._simulate(install, files, remove, allow_downgrade, allow_held))
+        return self.with_lists(lambda: self._simulate(install, files, remove, allow_downgrade, allow_held), [*install, *files])
 
     def _simulate(self, install: t.Sequence[str], files: t.Sequence[str], remove: t.Sequence[str], allow_downgrade: bool, allow_held: bool) -> t.List[Change]:
         changes: t.List[Change] = []
@@ -80,7 +80,7 @@ class Dnf(PackageManager):
         allow_held: bool = False,
         purge: bool = True,
     ) -> str:
-        return self.lists.answer(lambda: self._apply(install, files, remove, allow_downgrade, allow_held))
+        return self.with_lists(lambda: self._apply(install, files, remove, allow_downgrade, allow_held), [*install, *files])
 
     def _apply(self, install: t.Sequence[str], files: t.Sequence[str], remove: t.Sequence[str], allow_downgrade: bool, allow_held: bool) -> str:
         changes = self._simulate(install, files, remove, allow_downgrade, allow_held)

@@ -25,6 +25,7 @@ REPAIR_SECONDS = 600.0
 REFRESH_SECONDS = 300.0
 KILL_AFTER = 15
 TIMED_OUT = (124, 137)
+T = t.TypeVar("T")
 
 
 class PackageManager:
@@ -134,6 +135,10 @@ class PackageManager:
     def stale(self) -> bool:
         """True when the source that the role writes is newer than its lists. dnf sees to that itself."""
         return False
+
+    def with_lists(self, attempt: t.Callable[[], T], arriving: t.Sequence[str]) -> T:
+        """What `attempt` returns, with fresh lists where it needs them: a mere removal, where nothing is `arriving`, needs none."""
+        return self.lists.answer(attempt) if arriving else attempt()
 
     def _own(self) -> str:
         return self.own_source if not self.alone and self.host.exists(self.own_file) else ""

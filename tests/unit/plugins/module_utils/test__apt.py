@@ -440,6 +440,17 @@ def test_a_file_that_the_mirror_has_replaced_is_looked_for_in_fresh_lists(tmp_pa
     assert updates(runner) == ["all"]
 
 
+def test_a_removal_needs_no_lists(tmp_path: Path) -> None:
+    dpkg(tmp_path, ("kmd", "1", INSTALLED))
+    own_source(tmp_path, True)
+    gone = {"out": "Purg kmd [1]\n"}
+    machine, runner = host(tmp_path, [gone, gone, {}])
+    manager = Apt(machine)
+    assert manager.simulate(remove=["kmd"]) == [Change("remove", "kmd", "1")]
+    manager.apply(remove=["kmd"])
+    assert (updates(runner), runner.answers) == ([], [])
+
+
 def test_with_a_bundle_the_sources_of_the_host_are_not_read(tmp_path: Path) -> None:
     dpkg(tmp_path)
     own_source(tmp_path, True)
