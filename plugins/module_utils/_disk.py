@@ -54,6 +54,14 @@ def read_disk(host: Host) -> t.Tuple[t.Dict[str, t.Optional[int]], t.Dict[str, t
     return free, mounts
 
 
+def mount_flags(host: Host, path: str) -> int:
+    """Flags of the file system that holds a path, as os.ST_RDONLY and others; 0 when they cannot be looked at, since a look that failed is no refusal."""
+    try:
+        return os.statvfs(host.real(_nearest(host, path) or "/")).f_flag
+    except OSError:
+        return 0
+
+
 def read_initramfs(host: Host) -> t.Optional[int]:
     """Bytes of the largest initial ram disk in /boot, which is about what the next one needs; None when none can be seen."""
     sizes = []

@@ -11,45 +11,25 @@ from __future__ import annotations
 import typing as t
 
 from . import _kmod
+from ._driver_back import WayBack
+from ._driver_build import build
 from ._driver_holds import Holds
-from ._driver_parts import Material, Parts, material_of, vendor_packages
-from ._driver_request import STOP, Request
-from ._driver_state import TAINTED, Record, forgive, read_record, refuse, stamp_path, state_path, write_record
+from ._driver_material import Material, require_room_to_write
+from ._driver_outcome import FAILURES, FIRMWARE_FAILED, INSTALLED, LEFT_STOPPED, PREPARED, REBOOT, UNCHANGED, UPGRADED, Judge, Unfit
+from ._driver_parts import Parts, vendor_packages
+from ._driver_request import RUNFILE, STOP, Request
+from ._driver_state import TAINTED, Record, forgive, read_record, refuse, stamp_path, state_path, write_stamp
 from ._driver_units import Units
 from ._files import remove_file
-from ._firmware import flash
+from ._firmware import FlashFailed, flash, told
 from ._host import Host
-from ._journal import BACK, FORWARD, Journal, utc
+from ._journal import FORWARD, Journal, utc
 from ._kept import prune
+from ._markers import MARKERS, marker_path
 from ._model import NpuError
 from ._package_manager import PackageManager
 from ._vendor import VendorProfile
 from ._versions import same_release
-
-UNCHANGED = "unchanged"
-INSTALLED = "installed"
-UPGRADED = "upgraded"
-PREPARED = "prepared"
-REBOOT = "reboot_required"
-RESTORED = "restored"
-ROLLED_BACK = "rolled_back"
-LEFT_STOPPED = "left_stopped"
-FAILURES = (RESTORED, ROLLED_BACK, LEFT_STOPPED)
-
-
-class Unfit(NpuError):
-    """The driver was installed and its validation failed."""
-
-
-class Judge:
-    """Validation of the driver that is loaded: failed() are the names of blocking checks that do not pass, prove() raises Unfit."""
-
-    def failed(self) -> t.List[str]:
-        raise NotImplementedError
-
-    def prove(self, version: t.Optional[str], accepted: t.Collection[str] = ()) -> None:
-        raise NotImplementedError
-
 
 class DriverChange:
     """Carries out one request. `result` grows while it runs: outcome, version, previous, steps, in_use, simulated, reason, warnings, firmware."""
@@ -61,7 +41,7 @@ class DriverChange:
         self.parts = Parts(host, profile, request, manager)
         self.journal = Journal(host, profile)
         self.units = units or Units(host, profile, request)
-        self.waits = False
+        self.waits = self.flashed = False
         self.result: Record = {
             "changed": False,
             "outcome": UNCHANGED,
@@ -76,6 +56,7 @@ class DriverChange:
             "firmware": [],
         }
         self.holds = Holds(host, profile, request, self.parts, self.result["warnings"])
+        self.back = WayBack(host, profile, request, self.parts, self.journal, self.units, self.holds, judge, self.result)
 
     # -- the whole
 
@@ -97,7 +78,7 @@ class DriverChange:
             old = self.journal.interrupted()
             if old is not None and not self.disturbs:
                 self._take_over(old)
-                self._back("A change was interrupted.", None)
+                self.back.go("A change was interrupted.", None)
                 if self.result["outcome"] != LEFT_STOPPED:
                     # To undo is what was asked for.
                     self.result["reason"] = ""
@@ -108,8 +89,10 @@ class DriverChange:
                 self.result["simulated"] = [vars(change) for change in changes]
             self.parts.simulate_prerequisites()
             if self.request.install:
+                require_room_to_write(self.host, self.profile, self.request)
                 self.parts.wait_for_manager(self.units.sleep)
             if self.disturbs:
+                self.units.require_answers()
                 self.units.refuse_or_wait(self.result)
             self._take_over(old) if old is not None else self._begin()
             self.result["changed"] = True
@@ -133,25 +116,26 @@ class DriverChange:
             "names": list(self.request.names),
         }
 
-    def _present(self) -> t.Tuple[Record, t.List[str]]:
-        """What a way back leads to (a copy of it is kept where that can be had), and the names of the packages that are here."""
+    def _present(self) -> t.Tuple[Record, t.Dict[str, str]]:
+        """What a way back leads to (a copy of it is kept where that can be had), and the packages that are here with their versions."""
         packages = vendor_packages(self.host, self.profile)
         stamp = read_record(self.host, stamp_path(self.profile)).get()
         version = self.units.present_version(stamp)
-        kept = self.parts.kept(version) is not None
+        kept = self.parts.kept(version, self.result["warnings"]) is not None
         if version and not kept and self.request.rollback and self.request.install and packages and self.parts.has_manager:
             kept = self.parts.keep_installed(version, packages, utc(self.host))
         if version and not kept and self.request.install:
             self.result["warnings"].append("No copy of driver %s is kept on the host: there is no way back to it." % version)
         loaded = _kmod.loaded_version(self.host, self.profile.module) is not None
         failed = self.judge.failed() if loaded else []
-        return {"version": version, "kept": kept, "loaded": loaded, "stamp": stamp, "held": self.holds.now(), "failed": failed}, sorted(packages)
+        previous = {"version": version, "module": self.units.module_version(), "kept": kept, "loaded": loaded, "stamp": stamp, "failed": failed}
+        return dict(previous, held=self.holds.now()), packages
 
     def _begin(self, old: t.Optional[Record] = None) -> None:
         """Start a journal; `old` is that of an interrupted change, whose debts are taken over. What it had done counts only towards the same end."""
         old = old or {}
         same = old.get("wanted") == self._wanted() and old.get("direction") == FORWARD
-        previous, before = (old["previous"], old.get("before") or []) if old.get("previous") else self._present()
+        previous, before = (old["previous"], old.get("before") or {}) if old.get("previous") else self._present()
         self.journal.begin(
             {
                 "id": old.get("id") or utc(self.host),
@@ -165,6 +149,7 @@ class DriverChange:
                 "before": before,
                 "stopped": old.get("stopped") or [],
                 "touched": bool(old.get("touched")),
+                "opaque": bool(old.get("opaque", old.get("touched"))),
                 "reboot": False,
                 "reason": "",
             }
@@ -185,17 +170,16 @@ class DriverChange:
         if request.prerequisites:
             journal.step("prerequisites", lambda: self.parts.manager.apply(install=list(request.prerequisites)))
         if self.disturbs and "validate" not in done:
-            journal.step("stop", lambda: self.units.stop(journal))
+            journal.step("stop", self._stop)
             journal.step("unload", self._unload)
         if material is not None and "install" not in done:
-            journal.save(touched=True)
+            # Nobody knows what an installer that is only run replaces.
+            journal.save(touched=True, opaque=journal.record["opaque"] or material.source == RUNFILE)
             if self._legacy():
                 journal.step("retire", lambda: self.parts.manager.apply(remove=[self.profile.legacy_package], purge=True, allow_held=True))
             journal.step("install", lambda: self.parts.install(material))
-        if request.firmware and not self.waits:
-            journal.step("firmware", self._flash)
         if request.kernels:
-            journal.step("build", self._build)
+            journal.step("build", lambda: self.result["warnings"].extend(build(self.host, self.profile, request.kernels, request.timeout)))
         if self.waits:
             journal.save(reboot=True)
             self.result.update(outcome=REBOOT, reboot_required=True)
@@ -204,7 +188,16 @@ class DriverChange:
             journal.step("load", self._load)
             journal.step("start", lambda: self.units.start_daemon(journal))
             journal.step("validate", lambda: self.judge.prove(request.version or None))
+        failure = self._firmware() if request.firmware else None
         self._commit(material)
+        if failure is not None:
+            self.result.update(outcome=FIRMWARE_FAILED, reason=str(failure))
+
+    def _stop(self) -> None:
+        """From here on nothing may take the host for ready."""
+        for name in MARKERS:
+            remove_file(self.host, marker_path(self.profile, name))
+        self.units.stop(self.journal)
 
     def _legacy(self) -> bool:
         """Whether the one package of former releases is there and a driver of the new form comes in its place."""
@@ -230,18 +223,32 @@ class DriverChange:
             _kmod.unload(self.host, self.profile.module, self.request.load_timeout)
         _kmod.load(self.host, self.profile.module, self.request.load_timeout)
 
-    def _flash(self) -> None:
-        self.units.stop_daemon()
-        _kmod.unload(self.host, self.profile.module, self.request.load_timeout)
-        self.result["firmware"] = flash(self.host, self.profile, self.request.firmware, timeout=self.request.timeout)
+    def _firmware(self) -> t.Optional[FlashFailed]:
+        """Flash the cards under a driver that has passed, and have it pass again with them; the failure of a card is no failure of the driver."""
+        journal, failure = self.journal, None
+        # Whoever takes this over has to load the driver and to validate it again.
+        journal.save(done=[name for name in journal.record["done"] if name not in ("load", "start", "validate")])
+        try:
+            journal.step("firmware", self._flash)
+        except FlashFailed as exc:
+            failure = exc
+        if _kmod.loaded_version(self.host, self.profile.module) is None:
+            journal.step("load", lambda: _kmod.load(self.host, self.profile.module, self.request.load_timeout))
+        journal.step("start", lambda: self.units.start_daemon(journal))
+        journal.step("validate", lambda: self.judge.prove(self.request.version or None))
+        return failure
 
-    def _build(self) -> None:
-        """Build the module for kernels that have none yet; one that fails is told, since the driver of the running kernel is not hurt by it."""
-        for kernel in self.request.kernels:
-            done = self.host.run(["dkms", "autoinstall", "-k", kernel], self.request.timeout)
-            if not done.ok or done.value.rc != 0:
-                said = " ".join((done.value.out + done.value.err).split())[-300:] if done.ok else done.detail
-                self.result["warnings"].append("The module could not be built for kernel %s: %s" % (kernel, said))
+    def _flash(self) -> None:
+        try:
+            self.units.stop_daemon()
+            _kmod.unload(self.host, self.profile.module, self.request.load_timeout)
+            self.result["firmware"] = flash(self.host, self.profile, self.request.firmware, self.request.timeout)
+            self.flashed = True
+        except FlashFailed as exc:
+            self.result["firmware"], self.flashed = exc.cards, True
+            raise
+        except NpuError as exc:
+            raise FlashFailed("No card was flashed: %s" % exc.message, exc.next_step) from exc
 
     def _commit(self, material: t.Optional[Material]) -> None:
         journal, request, now = self.journal, self.request, utc(self.host)
@@ -255,26 +262,8 @@ class DriverChange:
                 except NpuError as exc:
                     # A driver that was proven is not given up for want of a copy.
                     self.result["warnings"].append(str(exc))
-            old = previous.get("stamp") or {}
-            # A commit that was interrupted may have held something already.
-            noted = read_record(self.host, stamp_path(self.profile)).get(old)
-            write_record(
-                self.host,
-                stamp_path(self.profile),
-                {
-                    "schema": 1,
-                    "version": material.version,
-                    "source": request.source,
-                    "files": [{"name": item["path"].rpartition("/")[2], "sha256": item["sha256"].lower()} for item in request.files],
-                    "packages": [{"name": name, "version": version} for name, version in sorted(vendor_packages(self.host, self.profile).items())],
-                    "held": noted.get("held", []),
-                    "held_kernel": noted.get("held_kernel", []),
-                    "installed": {"time": now, "by": request.by},
-                    "previous": {"version": previous["version"], "source": old.get("source")} if previous.get("version") else None,
-                },
-                0o644,
-            )
-            forgive(self.host, self.profile, material.version)
+            write_stamp(self.host, self.profile, request, material.version, vendor_packages(self.host, self.profile), previous, now)
+            forgive(self.host, self.profile, material.version, request.sha256)
         self.holds.make(previous)
         if self.disturbs:
             remove_file(self.host, state_path(self.profile, TAINTED))
@@ -292,7 +281,10 @@ class DriverChange:
     # -- back
 
     def _failed(self, error: NpuError, material: t.Optional[Material]) -> None:
-        """Decide where a failure leads: nothing to undo, back, or, where going back is not wanted, stopped."""
+        """Decide where a failure leads: nothing to undo, back, or, where going back is not wanted or leads nowhere, stopped."""
+        if self.flashed:
+            self.back.leave_stopped("%s %s" % (error.message, told(self.result["firmware"])))
+            return
         if isinstance(error, Unfit):
             try:
                 refuse(self.host, self.profile, self.request.version, self.request.sha256, error.message, utc(self.host))
@@ -300,63 +292,6 @@ class DriverChange:
                 self.result["warnings"].append(str(exc))
             error = NpuError(error.message, "Another version or file may be tried; this one only when that is asked for (retry).")
         if self.request.rollback or not self.journal.record.get("touched"):
-            self._back(str(error), material)
+            self.back.go(str(error), material)
         else:
-            self._leave_stopped(str(error))
-
-    def _back(self, reason: str, material: t.Optional[Material]) -> None:
-        """Undo: the version before (or none), its units, its stamp. A failure here leaves the host stopped and tainted."""
-        journal = self.journal
-        previous = journal.record["previous"]
-        self.result["reason"] = reason
-        try:
-            journal.save(direction=BACK, reason=reason)
-            if journal.record.get("touched"):
-                self._back_files(previous, material)
-            if previous.get("version") and (previous.get("loaded") or journal.record.get("touched")):
-                if _kmod.loaded_version(self.host, self.profile.module) is None:
-                    journal.step("back_load", lambda: _kmod.load(self.host, self.profile.module, self.request.load_timeout))
-                journal.step("back_start", lambda: self.units.start_daemon(journal))
-            if journal.record.get("touched") and previous.get("version"):
-                journal.step("back_validate", lambda: self.judge.prove(previous["version"], previous.get("failed", [])))
-            self.holds.as_before(previous)
-            if previous.get("stamp"):
-                write_record(self.host, stamp_path(self.profile), previous["stamp"], 0o644)
-            elif journal.record.get("touched"):
-                remove_file(self.host, stamp_path(self.profile))
-            remove_file(self.host, state_path(self.profile, TAINTED))
-            self.units.start_services(journal, self.result["warnings"])
-            self.parts.clear_incoming()
-            self.result["outcome"] = ROLLED_BACK if journal.record.get("touched") and previous.get("version") else RESTORED
-            journal.end()
-        except NpuError as exc:
-            self._leave_stopped("%s Going back failed too: %s" % (reason, exc))
-
-    def _back_files(self, previous: Record, material: t.Optional[Material]) -> None:
-        journal = self.journal
-        journal.step("back_stop", lambda: self.units.stop_again(journal))
-        journal.step("back_unload", lambda: _kmod.unload(self.host, self.profile.module, self.request.load_timeout))
-        version = previous.get("version")
-        if not version:
-            journal.step("back_remove", lambda: self.parts.remove(material, journal.record["before"]))
-            return
-        kept = self.parts.kept(version)
-        if kept is not None:
-            journal.step("back_install", lambda: self.parts.put_back(material_of(kept), journal.record["before"]))
-        elif self.parts.has_manager:
-            journal.step("back_repair", lambda: self.parts.manager.repair(self.profile.package_patterns))
-
-    def _leave_stopped(self, reason: str) -> None:
-        """Neither forward nor back: nothing may use a driver nobody vouches for."""
-        self.result.update(outcome=LEFT_STOPPED, reason=reason)
-        for act in (lambda: self.units.stop_again(self.journal), lambda: _kmod.unload(self.host, self.profile.module, self.request.load_timeout)):
-            try:
-                act()
-            except NpuError as exc:
-                self.result["warnings"].append(str(exc))
-        try:
-            write_record(
-                self.host, state_path(self.profile, TAINTED), {"version": self.request.version, "reason": reason, "time": utc(self.host)}, 0o644
-            )
-        except NpuError as exc:
-            self.result["warnings"].append(str(exc))
+            self.back.leave_stopped(str(error))

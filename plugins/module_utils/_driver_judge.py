@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import typing as t
 
-from ._driver_change import Judge, Unfit
+from ._driver_outcome import Judge, Unfit
 from ._host import Host
 from ._observe import look, prove_look
 from ._settings import complete, read_settings

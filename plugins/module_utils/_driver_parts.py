@@ -10,13 +10,13 @@ import os
 import posixpath
 import shutil
 import typing as t
-from dataclasses import dataclass, field
 
+from ._driver_material import Material
 from ._driver_request import PACKAGE, RUNFILE, Request
 from ._driver_state import INCOMING, KEPT, state_path
 from ._files import explain
 from ._host import Host
-from ._kept import Kept, keep, read_kept
+from ._kept import Kept, keep, read_kept, verify
 from ._model import NpuError
 from ._package_manager import Change, PackageManager, planned
 from ._packages import read_packages
@@ -29,17 +29,6 @@ MANAGER_PAUSE = 5.0
 SUFFIXES = {"deb": ".deb", "rpm": ".rpm"}
 
 File = t.Mapping[str, str]
-
-
-@dataclass
-class Material:
-    """What a driver is installed from: files on the host with their digests, and how an installer among them is called."""
-
-    source: str
-    version: str
-    files: t.List[t.Dict[str, str]] = field(default_factory=list)
-    arguments: t.Sequence[str] = ()
-    uninstall: t.Sequence[str] = ()
 
 
 def vendor_packages(host: Host, profile: VendorProfile) -> t.Dict[str, str]:
@@ -59,7 +48,6 @@ class Parts:
 
     def __init__(self, host: Host, profile: VendorProfile, request: Request, manager: t.Optional[PackageManager]) -> None:
         self.host, self.profile, self.request, self._manager = host, profile, request, manager
-        self._refreshed = False
         self.patterns = [*profile.package_patterns, *(name.split("=")[0] for name in request.names), *request.packages, *request.allowed]
 
     @property
@@ -142,11 +130,6 @@ class Parts:
         if "=" in name or not self.request.version:
             return name
         found = self.manager.resolve(name, self.request.version)
-        if found is None and not self._refreshed:
-            # The lists may be older than the version, or have never been read.
-            self._refreshed = True
-            self.manager.refresh()
-            found = self.manager.resolve(name, self.request.version)
         if found is None:
             raise NpuError(
                 "No repository of this host has %s in version %s; it has %s." % (name, self.request.version, ", ".join(self.manager.available(name)) or "none"),
@@ -270,10 +253,22 @@ class Parts:
     def kept_directory(self) -> str:
         return state_path(self.profile, KEPT)
 
-    def kept(self, version: t.Optional[str]) -> t.Optional[Kept]:
-        """The newest complete kept driver of a version, else of the same release: a module may say 3.2.2-rebel1 where the inputs say 3.2.2."""
+    def kept(self, version: t.Optional[str], warnings: t.Optional[t.List[str]] = None) -> t.Optional[Kept]:
+        """The newest complete kept driver of a version, else of the same release: a module may say 3.2.2-rebel1 where the inputs say 3.2.2.
+
+        With `warnings`, which tell of damaged copies, its bytes are compared with those that were kept.
+        """
         found = read_kept(self.host, self.kept_directory)
-        return next((item for item in found if item.version == version), None) or next((item for item in found if same_release(item.version, version)), None)
+        fitting = [item for item in found if item.version == version] + [
+            item for item in found if item.version != version and same_release(item.version, version)
+        ]
+        for item in fitting:
+            damaged = verify(self.host, item) if warnings is not None else []
+            if not damaged:
+                return item
+            if warnings is not None:
+                warnings.append("The copy of driver %s in %s is damaged (%s) and does not count." % (item.version, item.path, ", ".join(damaged)))
+        return None
 
     def keep(self, material: Material, now: str) -> Kept:
         """Keep verified copies of what a good driver was installed from."""
@@ -301,9 +296,3 @@ class Parts:
                 files.append({"path": path, "sha256": sha256_of(stream)})
         self.keep(Material(PACKAGE, version, files), now)
         return True
-
-
-def material_of(kept: Kept) -> Material:
-    """A kept driver as something to install from."""
-    files = [{"path": posixpath.join(kept.path, item["name"]), "sha256": item["sha256"]} for item in kept.files]
-    return Material(kept.source, kept.version, files, kept.arguments, kept.uninstall)

@@ -11,8 +11,10 @@ import typing as t
 
 from . import _kmod
 from ._driver import read_dkms
-from ._driver_change import LEFT_STOPPED, RESTORED, DriverChange
-from ._driver_parts import Material, material_of, vendor_packages
+from ._driver_change import DriverChange
+from ._driver_outcome import LEFT_STOPPED, RESTORED
+from ._driver_material import Material, material_of
+from ._driver_parts import vendor_packages
 from ._driver_request import RUNFILE
 from ._driver_residue import notes, residue
 from ._driver_state import Record, read_record, stamp_path
@@ -54,7 +56,7 @@ class DriverRemoval(DriverChange):
         old = self.journal.interrupted()
         if self.request.notes_only and old is not None:
             self._take_over(old)
-            self._back("A change was interrupted.", None)
+            self.back.go("A change was interrupted.", None)
             if self.result["outcome"] == LEFT_STOPPED:
                 return
             self.result["reason"], old = "", None

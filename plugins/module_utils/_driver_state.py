@@ -12,6 +12,7 @@ import json
 import posixpath
 import typing as t
 
+from ._driver_request import Request
 from ._files import remove_file, write_bytes
 from ._host import ABSENT, FAILED, Host, Probe
 from ._vendor import VendorProfile
@@ -53,6 +54,27 @@ def write_record(host: Host, path: str, record: t.Mapping[str, t.Any], mode: int
     write_bytes(host, path, (json.dumps(record, sort_keys=True, indent=1) + "\n").encode("utf-8"), mode)
 
 
+def write_stamp(
+    host: Host, profile: VendorProfile, request: Request, version: str, packages: t.Mapping[str, str], previous: t.Mapping[str, t.Any], now: str
+) -> None:
+    """Note where the driver that works now came from; `previous` is that of the journal. What is held for it already stays noted."""
+    old = previous.get("stamp") or {}
+    # A commit that was interrupted may have held something already.
+    noted = read_record(host, stamp_path(profile)).get(old)
+    record = {
+        "schema": 1,
+        "version": version,
+        "source": request.source,
+        "files": [{"name": posixpath.basename(item["path"]), "sha256": item["sha256"].lower()} for item in request.files],
+        "packages": [{"name": name, "version": there} for name, there in sorted(packages.items())],
+        "held": noted.get("held", []),
+        "held_kernel": noted.get("held_kernel", []),
+        "installed": {"time": now, "by": request.by},
+        "previous": {"version": previous["version"], "source": old.get("source")} if previous.get("version") else None,
+    }
+    write_record(host, stamp_path(profile), record, 0o644)
+
+
 def read_refused(host: Host, profile: VendorProfile) -> t.List[Record]:
     """[{version, sha256, reason, time}] of drivers whose validation failed on this host, oldest first."""
     entries = read_record(host, state_path(profile, REFUSED)).get({}).get("refused")
@@ -66,10 +88,15 @@ def refuse(host: Host, profile: VendorProfile, version: str, sha256: str, reason
     write_record(host, state_path(profile, REFUSED), {"refused": entries[-REFUSED_LIMIT:]})
 
 
-def forgive(host: Host, profile: VendorProfile, version: str) -> None:
-    """Forget the failures of a version that works now."""
+def _same_file(entry: Record, sha256: str) -> bool:
+    noted = entry.get("sha256") or ""
+    return bool(noted and noted == sha256 or not noted and not entry.get("version"))
+
+
+def forgive(host: Host, profile: VendorProfile, version: str, sha256: str) -> None:
+    """Forget the failures of a version, or of a file, that works now, and those that are noted with neither."""
     entries = read_refused(host, profile)
-    left = [entry for entry in entries if entry.get("version") != version]
+    left = [entry for entry in entries if entry.get("version") != version and not _same_file(entry, sha256)]
     if not left:
         remove_file(host, state_path(profile, REFUSED))
     elif left != entries:

@@ -14,7 +14,8 @@ from dataclasses import asdict
 
 from ._driver_request import REFUSE, STOP, Request
 from ._driver_state import Record
-from ._host import Host
+from ._handles import Processes
+from ._host import ABSENT, Host
 from ._inuse import Holder, describe_holders, find_holders
 from ._journal import Journal
 from ._kmod import loaded_version
@@ -34,18 +35,33 @@ class Units:
     def __init__(self, host: Host, profile: VendorProfile, request: Request, sleep: t.Callable[[float], None] = time.sleep) -> None:
         self.host, self.profile, self.request, self.sleep = host, profile, request, sleep
 
-    def present_version(self, stamp: t.Optional[Record]) -> t.Optional[str]:
-        """Version of the driver that is here: of the module on disk, else the loaded one, else the noted one."""
+    def module_version(self) -> t.Optional[str]:
+        """Version of the module on disk for the running kernel; None when there is none or it says none."""
         release = str(self.host.read_text("/proc/sys/kernel/osrelease", 512).get("")).strip()
         module = read_module(self.host, self.profile.module, release or None, 10.0).get()
-        version = module.version if module else None
-        return version or loaded_version(self.host, self.profile.module) or (stamp or {}).get("version")
+        return module.version if module else None
+
+    def present_version(self, stamp: t.Optional[Record]) -> t.Optional[str]:
+        """Version of the driver that is here: of the module on disk, else the loaded one, else the noted one."""
+        return self.module_version() or loaded_version(self.host, self.profile.module) or (stamp or {}).get("version")
 
     # -- units
 
     def _active(self, unit: str) -> bool:
+        """Whether a unit runs. NpuError when systemd does not say: not known is not stopped."""
         done = self.host.run(["systemctl", "is-active", unit], UNIT_TIMEOUT)
-        return done.ok and done.value.out.strip() in ("active", "activating", "reloading")
+        if done.state == ABSENT:
+            return False
+        said = done.value.out.strip() if done.ok else ""
+        if not said:
+            why = " ".join(done.value.err.split())[-300:] if done.ok else done.detail
+            raise NpuError("Whether %s runs cannot be found out: %s." % (unit, why.rstrip(".") or "systemd says nothing"), "Run `systemctl status %s`." % unit)
+        return said in ("active", "activating", "reloading")
+
+    def require_answers(self) -> None:
+        """NpuError, with nothing changed, when it cannot be told of every unit to stop whether it runs."""
+        for unit in [*self.request.services, *self.profile.daemon_units]:
+            self._active(unit)
 
     def _systemctl(self, act: str, unit: str) -> None:
         done = self.host.run(["systemctl", act, unit], UNIT_TIMEOUT)
@@ -110,6 +126,13 @@ class Units:
         """By policy: NpuError naming who uses the NPUs, at once or when they still do after the time limit. Nothing is stopped here."""
         found = self._find()
         result["in_use"] = [asdict(holder) for holder in found]
+        pods = [holder for holder in found if self._in_pod(holder)] if self.request.in_use == STOP else []
+        if pods:
+            # Kubernetes would start them again at once, in the middle of the change.
+            raise NpuError(
+                "Pods use the NPUs: %s." % describe_holders(pods),
+                "Cordon and drain the node (kubectl drain), or wait for them, and run again; nothing was changed.",
+            )
         if not found or self.request.in_use == STOP:
             return
         deadline = time.monotonic() + (0 if self.request.in_use == REFUSE else self.request.in_use_timeout)
@@ -124,11 +147,16 @@ class Units:
                 "Stop them, name their services, or choose to wait for them or to stop them; nothing was changed.",
             )
 
+    def _in_pod(self, holder: Holder) -> bool:
+        return bool(holder.pid and "kubepods" in str(self.host.read_text("/proc/%d/cgroup" % holder.pid, 65536).get("")))
+
     def _end(self, found: t.Sequence[Holder]) -> None:
         for number in (signal.SIGTERM, signal.SIGKILL):
-            for pid in {holder.pid for holder in found if holder.pid}:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
+            for pid, started in {(holder.pid, holder.started) for holder in found if holder.pid}:
+                # The number may have gone to another process since the look.
+                if pid and (started is None or Processes(self.host).started(pid) == started):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, number)
             deadline = time.monotonic() + GRACE
             while found and time.monotonic() < deadline:
                 self.sleep(0.2)

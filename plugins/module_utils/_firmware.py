@@ -24,12 +24,18 @@ TAIL = 1000
 Card = t.Dict[str, t.Any]
 
 
-def compare(
-    release: t.Optional[str], cards: t.Mapping[str, t.Mapping[str, t.Optional[str]]], library: t.Optional[str] = None
-) -> t.Tuple[t.List[str], t.List[str]]:
+class FlashFailed(NpuError):
+    """Flashing went wrong; `cards` are the results that are known, as flash() gives them."""
+
+    def __init__(self, message: str, next_step: str, cards: t.Sequence[Card] = ()) -> None:
+        super().__init__(message, next_step)
+        self.cards = list(cards)
+
+
+def compare(release: t.Optional[str], cards: t.Mapping[str, t.Mapping[str, t.Optional[str]]]) -> t.Tuple[t.List[str], t.List[str]]:
     """What differs from a release, and what is not known, in words for people.
 
-    `cards` has {firmware, smc} by address; the management controller is judged only where it says a version, and so are the libraries.
+    `cards` has {firmware, smc} by address; the management controller is judged only where it says a version.
     """
     bad: t.List[str] = []
     unknown: t.List[str] = []
@@ -41,9 +47,15 @@ def compare(
             bad.append("%s has firmware %s, not %s" % (address, firmware, release))
         if smc and not same_release(smc, release):
             bad.append("%s has %s on its management controller, not %s" % (address, smc, release))
-    if library and not same_release(library, release):
-        bad.append("the libraries are %s, not %s" % (library, release))
     return bad, unknown
+
+
+def told(cards: t.Sequence[Card]) -> str:
+    """Which cards have new firmware and which have not, as a sentence for people."""
+    good, bad = [", ".join(card["address"] for card in cards if card["ok"] is ok) for ok in (True, False)]
+    parts = ["these cards were flashed: %s" % good if good else "no card is known to be flashed"] + (["these were not: %s" % bad] if bad else [])
+    text = "; ".join(parts)
+    return text[0].upper() + text[1:] + "."
 
 
 def parse_summary(text: str) -> t.List[Card]:
@@ -58,33 +70,11 @@ def parse_summary(text: str) -> t.List[Card]:
     return list(found.values())
 
 
-def _run(host: Host, profile: VendorProfile, program: str, part: str, directory: str, timeout: float) -> t.List[Card]:
-    argv = [program] + [word.replace("{directory}", directory) for word in profile.flash_args[part]]
-    done = host.run(argv, timeout)
-    if done.state == TIMEOUT:
-        raise NpuError(
-            "Flashing did not end: %s." % done.detail,
-            "Do not reset or power off the cards. See whether %s still runs, and read its output; give it a longer limit." % program,
-        )
-    if not done.ok:
-        raise NpuError("%s cannot be run: %s." % (program, done.detail), "Install the driver's tools and run as root.")
-    said = done.value.out + "\n" + done.value.err
-    cards = parse_summary(said)
-    bad = [card for card in cards if not card["ok"]]
-    if bad or done.value.rc != 0 or not cards:
-        told = "; ".join("%s: %s" % (card["address"], card["detail"]) for card in bad) or " ".join(said.split())[-TAIL:] or "nothing was printed"
-        raise NpuError(
-            "Flashing (%s) ended with code %d: %s." % (part, done.value.rc, told.rstrip(".")),
-            "Flash the named cards again by hand while the driver is unloaded, before anything uses them.",
-        )
-    return [dict(card, part=part) for card in cards]
-
-
-def flash(host: Host, profile: VendorProfile, directory: str, mcu: bool = False, timeout: float = 1800.0) -> t.List[Card]:
-    """Flash all cards from the files in `directory` on the host: [{address, ok, detail, part}], part being cp, and mcu where asked for.
+def flash(host: Host, profile: VendorProfile, directory: str, timeout: float = 1800.0) -> t.List[Card]:
+    """Flash all cards from the files in `directory` on the host: [{address, ok, detail}]. `timeout` is for all of them, in seconds.
 
     The driver has to be unloaded. NpuError, before anything is flashed, when it is loaded, the tool is missing or the directory is empty;
-    and when a card fails, naming it. `timeout` is for each of the two runs, in seconds.
+    FlashFailed when a card fails, with the result of each.
     """
     if host.listdir("/sys/module/" + profile.module).state != ABSENT:
         raise NpuError("The module %s is loaded, or that cannot be told." % profile.module, "Unload it first: modprobe -r %s." % profile.module)
@@ -94,5 +84,22 @@ def flash(host: Host, profile: VendorProfile, directory: str, mcu: bool = False,
     names = host.listdir(directory)
     if not names.get([]):
         raise NpuError("%s holds no firmware%s." % (directory, "" if names.ok else " (%s)" % names.detail), "Give the directory of the firmware files.")
-    found = _run(host, profile, program, "cp", directory, timeout)
-    return found + (_run(host, profile, program, "mcu", directory, timeout) if mcu else [])
+    done = host.run([program] + [word.replace("{directory}", directory) for word in profile.flash_args], timeout)
+    if done.state == TIMEOUT:
+        raise FlashFailed(
+            "Flashing did not end: %s." % done.detail,
+            "Do not reset or power off the cards. See whether %s still runs, and read its output; give it a longer limit." % program,
+        )
+    if not done.ok:
+        raise NpuError("%s cannot be run: %s." % (program, done.detail), "Install the driver's tools and run as root.")
+    said = done.value.out + "\n" + done.value.err
+    cards = parse_summary(said)
+    if done.value.rc != 0 or not cards or not all(card["ok"] for card in cards):
+        bad = "; ".join("%s: %s" % (card["address"], card["detail"]) for card in cards if not card["ok"])
+        why = bad or " ".join(said.split())[-TAIL:] or "nothing was printed"
+        raise FlashFailed(
+            "Flashing ended with code %d: %s. %s" % (done.value.rc, why.rstrip("."), told(cards)),
+            "Flash the cards that were not again by hand while the driver is unloaded, before anything uses them.",
+            cards,
+        )
+    return cards

@@ -30,7 +30,9 @@ class Journal:
     """One change in flight. `record` is what lies on the disk; every step writes it before it acts.
 
     Keys: id, started, by, direction (forward or back), step (the last that has begun), done (names that ended), wanted and previous
-    ({version, source, kept, ...}), stopped (units to start again), unheld, before (packages), reboot, reason.
+    ({version, source, kept, ...}), stopped (units to start again), before ({package: version}; names alone in older journals), touched (an
+    installation has begun), opaque (by an installer that is only run), reboot, reason.
+    While it is `lenient`, a note that cannot be written is told in `unsaved` and stops nothing.
     """
 
     def __init__(self, host: Host, profile: VendorProfile) -> None:
@@ -38,6 +40,8 @@ class Journal:
         self.path = state_path(profile, JOURNAL)
         self.record: Record = {}
         self.times: t.List[t.Dict[str, t.Any]] = []
+        self.lenient = False
+        self.unsaved: t.List[str] = []
 
     @contextlib.contextmanager
     def locked(self) -> t.Iterator[None]:
@@ -68,7 +72,12 @@ class Journal:
     def save(self, **changes: t.Any) -> None:
         """Note `changes` durably."""
         self.record.update(changes)
-        write_record(self.host, self.path, self.record)
+        try:
+            write_record(self.host, self.path, self.record)
+        except NpuError as exc:
+            if not self.lenient:
+                raise
+            self.unsaved = [str(exc)]
 
     def step(self, name: str, act: t.Callable[[], t.Any]) -> t.Any:
         """Note that `name` begins, act, note that it ended."""

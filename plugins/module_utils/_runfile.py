@@ -15,6 +15,7 @@ import typing as t
 from ._files import explain, sync_directory
 from ._host import Host
 from ._model import NpuError
+from ._package_words import mask
 
 CHUNK = 1024 * 1024
 TAIL = 4000
@@ -120,7 +121,7 @@ def verified(path: str, sha256: str) -> bool:
 def execute(host: Host, path: str, sha256: str, arguments: t.Sequence[str], timeout: float) -> str:
     """Verify the file and run it from the same open descriptor, as /proc/self/fd/N: between the two nobody can change what runs.
 
-    Returns the end of what it printed. NpuError on another digest, when it cannot be run, on any exit code but 0 (their meaning is not
+    Returns the end of what it printed, masked. NpuError on another digest, when it cannot be run, on any exit code but 0 (their meaning is not
     public), or past `timeout` seconds; what it started is then killed with it.
     """
     try:
@@ -141,7 +142,7 @@ def execute(host: Host, path: str, sha256: str, arguments: t.Sequence[str], time
         raise NpuError("%s did not end within %g s." % (name, timeout), "Read its log on the host; raise the timeout if it was still at work.")
     if not done.ok:
         raise NpuError("%s cannot be run: %s." % (name, done.detail), "Check that %s is not on a file system mounted noexec." % os.path.dirname(path))
-    output = (done.value.out + done.value.err)[-TAIL:]
+    output = mask((done.value.out + done.value.err)[-TAIL:])
     if done.value.rc != 0:
         raise NpuError("%s ended with code %d: %s" % (name, done.value.rc, " | ".join(output.strip().splitlines()[-6:])), "Read its log on the host.")
     return output

@@ -74,7 +74,7 @@ class VendorProfile:
     fault_names: t.Tuple[str, ...]
     residue: t.Tuple[t.Tuple[str, str], ...]
     flash_tool: str
-    flash_args: t.Mapping[str, t.Tuple[str, ...]]
+    flash_args: t.Tuple[str, ...]
 
     @property
     def device_pattern(self) -> "re.Pattern[str]":

@@ -207,5 +207,5 @@ PROFILE = VendorProfile(
     fault_names=("FAULT",),
     residue=RESIDUE,
     flash_tool="rbln-flash",
-    flash_args={"cp": ("--cp", "-d", "{directory}", "-s", "all"), "mcu": ("--mcu", "-d", "{directory}", "-s", "all")},
+    flash_args=("--cp", "-d", "{directory}", "-s", "all"),
 )

@@ -231,7 +231,8 @@ RETURN = r"""
 outcome:
   description:
     - V(installed), V(upgraded) (another version was there), V(prepared) (nothing was installed), V(reboot_required), V(removed), or V(unchanged).
-    - V(restored) (nothing had been replaced), V(rolled_back), V(left_stopped), and V(unfinished) (a removal) are failures; RV(reason) says why.
+    - V(firmware_failed) (the driver works, cards could not be flashed), V(restored) (nothing had been replaced), V(rolled_back), V(left_stopped), and
+      V(unfinished) (a removal) are failures; RV(reason) says why.
     - With O(install=false) an interrupted change is undone, and V(restored) and V(rolled_back) are what was asked for.
   type: str
   returned: always
@@ -262,7 +263,7 @@ steps:
   returned: always
   sample: [{step: install, seconds: 31.2}]
 in_use:
-  description: Who used an NPU (C(kind), C(pid), C(name), C(nodes), C(container), C(unit)).
+  description: Who used an NPU (C(kind), C(pid), C(name), C(nodes), C(container), C(unit), C(started)).
   type: list
   elements: dict
   returned: always
@@ -272,7 +273,7 @@ simulated:
   elements: dict
   returned: always
 firmware:
-  description: What was written, card by card.
+  description: What was flashed, card by card (C(address), C(ok), C(detail)), also when the change has failed.
   type: list
   elements: dict
   returned: always
@@ -302,8 +303,11 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle_use import environment
-from ansible_collections.rebellions.npu.plugins.module_utils._driver_change import LEFT_STOPPED, RESTORED, ROLLED_BACK, UNCHANGED, DriverChange
+from ansible_collections.rebellions.npu.plugins.module_utils._driver_change import DriverChange
 from ansible_collections.rebellions.npu.plugins.module_utils._driver_judge import Checks
+from ansible_collections.rebellions.npu.plugins.module_utils._driver_outcome import (
+    FIRMWARE_FAILED, LEFT_STOPPED, RESTORED, ROLLED_BACK, UNCHANGED,
+)  # fmt: skip
 from ansible_collections.rebellions.npu.plugins.module_utils._driver_parts import vendor_packages
 from ansible_collections.rebellions.npu.plugins.module_utils._driver_remove import REMOVED, UNFINISHED, DriverRemoval
 from ansible_collections.rebellions.npu.plugins.module_utils._driver_request import ABSENT, ARGUMENTS, Request
@@ -314,6 +318,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._packages import re
 from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
 
 NEXT = {
+    FIRMWARE_FAILED: "The driver works. Next: put the reason right and run again.",
     RESTORED: "Nothing had been replaced, and the host is as it was before. Next: put the reason right and run again.",
     ROLLED_BACK: "The host works with driver %(previous)s again. Next: put the reason right and run again.",
     LEFT_STOPPED: "The host is left without a driver that anybody vouches for, and is marked as tainted. Next: read the reason, put it right, and run again.",

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.rebellions.npu.plugins.module_utils import _driver_change, _journal
+from ansible_collections.rebellions.npu.plugins.module_utils import _driver_change, _driver_material, _journal
+from ansible_collections.rebellions.npu.plugins.module_utils._firmware import FlashFailed
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._package_manager import Change
 from ansible_collections.rebellions.npu.tests.unit.fixtures.driver_machine import (
@@ -93,9 +94,10 @@ def test_the_journal_says_what_has_begun(machine: Machine) -> None:
     files = machine.runfile("3.4.0")
     assert machine.record("journal.json") == {
         "id": UTC, "started": UTC, "by": "jo", "direction": "forward", "step": "load", "done": ["stop", "unload", "install"], "touched": True,
+        "opaque": True,
         "wanted": {"version": "3.4.0", "source": "runfile", "files": [files[0]["sha256"]], "names": []},
-        "previous": {"version": "3.2.2", "kept": True, "loaded": True, "stamp": machine.record("driver.json"), "held": [KMD], "failed": []},
-        "before": [KMD], "stopped": [*SERVICES, DAEMON], "reboot": False, "reason": "",
+        "previous": {"version": "3.2.2", "module": "3.2.2", "kept": True, "loaded": True, "stamp": machine.record("driver.json"), "held": [KMD], "failed": []},
+        "before": {KMD: "3.2.2"}, "stopped": [*SERVICES, DAEMON], "reboot": False, "reason": "",
     }  # fmt: skip
     assert mode(machine, STATE + "/journal.json") == 0o600
 
@@ -283,6 +285,13 @@ def test_builds_and_holds_alone_disturb_nobody(machine: Machine) -> None:
     assert (result["outcome"], machine.record("driver.json")) == ("prepared", {**stamp, "held_kernel": ["linux-generic"]})
 
 
+def test_a_build_that_is_noted_and_was_found_wanting_is_made_again(machine: Machine) -> None:
+    tree, version = machine.tree, "/var/lib/dkms/rebellions/3.2.2"
+    tree.folder(version + "/6.9.0-1/x86_64/module").link("/var/lib/dkms/rebellions/kernel-6.9.0-1-x86_64", version + "/6.9.0-1/x86_64")
+    change(machine, source="runfile", install=False, kernels=["6.9.0-1"]).run()
+    assert machine.acts == ["dkms %s --force -m rebellions -v 3.2.2 -k 6.9.0-1" % act for act in ("build", "install")]
+
+
 def test_a_build_that_fails_is_told(machine: Machine) -> None:
     machine.trouble = {"dkms autoinstall -k 6.9.0-1": ERROR}
     result = upgrade(machine, kernels=["6.9.0-1", "6.10.0-1"])
@@ -290,28 +299,127 @@ def test_a_build_that_fails_is_told(machine: Machine) -> None:
     assert "dkms autoinstall -k 6.10.0-1" in machine.acts and result["outcome"] == "upgraded"
 
 
-def test_firmware_is_written_while_the_module_is_unloaded(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+CARD = {"address": "0000:83:00.0", "ok": True, "detail": "SUCCESS [O]"}
+OTHER_CARD = {"address": "0000:84:00.0", "ok": False, "detail": "FAIL [X]"}
+
+
+def test_firmware_is_flashed_under_a_driver_that_has_passed(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
     def flash(host: t.Any, profile: t.Any, directory: str, timeout: float) -> t.List[t.Dict[str, t.Any]]:
-        seen.append((directory, timeout, machine.loaded, sorted(machine.active)))
-        return [{"address": "0000:83:00.0", "ok": True}]
+        seen.append((directory, timeout, machine.loaded, sorted(machine.active), list(machine.acts)))
+        return [CARD]
 
     monkeypatch.setattr(_driver_change, "flash", flash)
     result = upgrade(machine, firmware="/usr/lib/firmware/rebellions", timeout=60)
-    assert seen == [("/usr/lib/firmware/rebellions", 60, None, [])]
-    assert (result["firmware"], result["outcome"]) == ([{"address": "0000:83:00.0", "ok": True}], "upgraded")
+    assert [row[:4] for row in seen] == [("/usr/lib/firmware/rebellions", 60, None, [])] and "prove 3.4.0" in seen[0][4]
+    assert (result["firmware"], result["outcome"], machine.acts.count("prove 3.4.0")) == ([CARD], "upgraded", 2)
 
 
-def test_firmware_that_cannot_be_written_leaves_the_driver_at_work(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def failing(monkeypatch: pytest.MonkeyPatch, error: NpuError) -> None:
     def fail(*arguments: t.Any, **keys: t.Any) -> None:
-        raise NpuError("Card 0 refuses.", "Read its log.")
+        raise error
 
-    before = machine.look()
     monkeypatch.setattr(_driver_change, "flash", fail)
+
+
+def test_firmware_that_cannot_be_flashed_leaves_the_driver_at_work(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = machine.look()
+    failing(monkeypatch, NpuError("rbln-flash is not on this host.", "Install it."))
     result = change(machine, source="runfile", install=False, firmware="/fw", services=list(SERVICES)).run()
-    assert (result["outcome"], result["failed"], result["reason"]) == ("restored", True, "Card 0 refuses. Next: Read its log.")
+    assert (result["outcome"], result["failed"], result["firmware"]) == ("firmware_failed", True, [])
+    assert result["reason"] == "No card was flashed: rbln-flash is not on this host. Next: Install it."
     assert (machine.look(), machine.record("journal.json")) == (before, None)
+
+
+def test_a_card_that_fails_does_not_take_a_new_driver_back(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, FlashFailed("Flashing ended with code 1.", "By hand.", [CARD, OTHER_CARD]))
+    result = upgrade(machine, firmware="/fw")
+    assert (result["outcome"], result["failed"], result["reason"]) == ("firmware_failed", True, "Flashing ended with code 1. Next: By hand.")
+    assert (result["firmware"], machine.loaded, machine.record("driver.json")["version"]) == ([CARD, OTHER_CARD], "3.4.0", "3.4.0")
+    assert (machine.record("journal.json"), machine.record("refused.json"), machine.active) == (None, None, {DAEMON, *SERVICES})
+
+
+def test_a_driver_that_does_not_pass_with_new_firmware_is_left_stopped_and_the_cards_named(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flash(*arguments: t.Any, **keys: t.Any) -> t.List[t.Dict[str, t.Any]]:
+        machine.unfit.add("3.4.0")
+        return [CARD]
+
+    monkeypatch.setattr(_driver_change, "flash", flash)
+    result = upgrade(machine, firmware="/fw")
+    assert (result["outcome"], machine.loaded, machine.record("refused.json")) == ("left_stopped", None, None)
+    assert result["reason"] == "Driver 3.4.0 does not work. These cards were flashed: 0000:83:00.0."
+
+
+def test_a_change_that_was_cut_off_while_it_flashed_loads_and_validates_again(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, t.cast(NpuError, Killed("flash")))
+    with pytest.raises(Killed):
+        upgrade(machine, firmware="/fw")
+    assert machine.loaded is None
+    result = upgrade(machine)
+    assert (result["outcome"], machine.loaded) == ("upgraded", "3.4.0")
+    assert machine.acts == [
+        "load", "start rbln-smd.service", "prove 3.4.0", "hold rebellions-kmd", "start exporter.service", "start vllm.service",
+    ]  # fmt: skip
+
+
+# -- what others take the host for
+
+
+def test_ready_files_go_with_the_first_service_and_stay_when_the_change_is_refused(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = machine.profile.validation_dir
+    machine.tree.write(folder + "/driver-ready", "").write(folder + "/toolkit-ready", "")
+    refusing = change(machine, source="runfile", version="3.4.0", files=machine.runfile("3.4.0"))
+
+    def used(result: t.Dict[str, t.Any]) -> None:
+        raise NpuError("The NPUs are in use.", "Stop them.")
+
+    monkeypatch.setattr(refusing.units, "refuse_or_wait", used)
+    with pytest.raises(NpuError, match="in use"):
+        refusing.run()
+    assert sorted(os.listdir(machine.tree.real(folder))) == ["driver-ready", "toolkit-ready"]
+    machine.trouble = {"stop vllm.service": ERROR}
+    assert upgrade(machine)["outcome"] == "restored"
+    assert os.listdir(machine.tree.real(folder)) == []
+
+
+# -- what is looked at first, and a way back with little to go on
+
+
+@pytest.mark.parametrize(
+    ("flag", "place", "words"),
+    [(os.ST_RDONLY, "/usr", "/usr is on a file system that is mounted read-only"), (os.ST_NOEXEC, "", "mounted noexec"), (os.ST_RDONLY, "", "read-only")],
+)
+def test_a_file_system_that_cannot_take_the_driver_is_refused_first(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, flag: int, place: str, words: str
+) -> None:
+    monkeypatch.setattr(_driver_material, "mount_flags", lambda host, path: flag if path == (place or machine.profile.runfile_stamp_dir) else 0)
+    before = machine.look()
+    with pytest.raises(NpuError, match=words):
+        upgrade(machine)
+    assert (machine.acts, machine.look(), machine.record("journal.json")) == ([], before, None)
+
+
+def test_the_way_back_needs_no_journal(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, write = machine.look(), _journal.write_record
+
+    def full(host: t.Any, path: str, record: t.Mapping[str, t.Any]) -> None:
+        if record["step"] == "load" or record["direction"] == "back":
+            raise NpuError("No space left on device.", "Make room.")
+        write(host, path, record)
+
+    monkeypatch.setattr(_journal, "write_record", full)
+    result = upgrade(machine)
+    assert (result["outcome"], machine.look()) == ("rolled_back", before)
+    assert result["reason"] == "No space left on device. Next: Make room." and result["warnings"] == ["No space left on device. Next: Make room."]
+    assert sorted(os.listdir(machine.tree.real(STATE))) == ["driver.json", "kept"]
+
+
+def test_a_damaged_copy_is_none(machine: Machine) -> None:
+    machine.tree.write(STATE + "/kept/runfile-3.2.2/rebellions-3.2.2.run", "driver 9.9.9\n")
+    result = upgrade(machine)
+    assert len([text for text in result["warnings"] if "is damaged (rebellions-3.2.2.run) and does not count" in text]) == 1, result["warnings"]
+    assert any("no way back" in text for text in result["warnings"]) and result["outcome"] == "upgraded"
 
 
 # -- a module that does not let go

@@ -140,6 +140,13 @@ def installs(acts: t.Sequence[str]) -> int:
     return min(number for number, act in enumerate(acts) if act in ("repair", "apply -rebellions") or act.startswith(("run ", "apply %s=" % KMD)))
 
 
+def replaces(name: str, acts: t.Sequence[str]) -> int:
+    """The number of the first act after which packages of the driver are others; of what an installer does nobody knows."""
+    if name in ("runfile", "legacy", "bare"):
+        return installs(acts)
+    return min(number for number, act in enumerate(acts) if act.startswith("apply %s=" % KMD)) + 1
+
+
 def assert_as_before(story: Story) -> None:
     assert story.machine.look() == story.before
     assert (story.journal, story.machine.record("tainted.json")) == (None, None)
@@ -159,7 +166,7 @@ def assert_as_wanted(story: Story, result: Result, end: Result) -> None:
 @pytest.mark.parametrize("name", STORIES)
 def test_an_error_at_any_act_leads_back(name: str, base: Path, fresh: t.Callable[[str], Story]) -> None:
     acts, end = clean(name, base)
-    first = installs(acts)
+    first = replaces(name, acts)
     for number, act in enumerate(acts):
         story = fresh(name)
         try:
@@ -212,8 +219,9 @@ def test_an_error_on_the_way_back_too_leaves_the_driver_stopped(name: str, base:
         if number % 2:
             assert_as_wanted(story, story.run(), end)
         else:
+            replaced = story.journal["opaque"] or story.machine.look()["packages"] != story.before["packages"]
             done = story.undo()
-            assert (done["outcome"], done["failed"]) == ("rolled_back" if story.before["on_disk"] else "restored", False)
+            assert (done["outcome"], done["failed"]) == ("rolled_back" if replaced and story.before["on_disk"] else "restored", False)
             assert_as_before(story)
 
 
@@ -265,9 +273,10 @@ def test_a_kill_at_any_act_is_undone_by_a_run_that_installs_nothing(name: str, m
         if story.journal is None:
             assert story.machine.look() == story.before, act
             continue
-        touched = story.journal.get("touched")
+        touched = story.journal["touched"]
+        replaced = story.journal["opaque"] or story.machine.look()["packages"] != story.before["packages"]
         result = story.undo()
-        back = "rolled_back" if touched and story.before["on_disk"] else "restored"
+        back = "rolled_back" if touched and replaced and story.before["on_disk"] else "restored"
         assert (result["outcome"], result["failed"], result["changed"]) == (back, False, True), act
         assert_as_before(story)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.rebellions.npu.plugins.module_utils import _driver_parts as parts
+from ansible_collections.rebellions.npu.plugins.module_utils._driver_material import material_of
 from ansible_collections.rebellions.npu.plugins.module_utils._driver_request import Request
 from ansible_collections.rebellions.npu.plugins.module_utils._host import VALUE, Completed, Host, Probe
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
@@ -168,7 +169,7 @@ def test_a_kept_driver_is_installed_as_it_was(machine: Machine) -> None:
     kept = work.keep(work.material()[0], UTC)
     work.clear_incoming()
     assert not machine.tree.real(STATE + "/incoming").exists()
-    again = parts.material_of(t.cast(t.Any, work.kept("3.4.0")))
+    again = material_of(t.cast(t.Any, work.kept("3.4.0")))
     assert (again.source, again.version, again.arguments, again.uninstall) == ("runfile", "3.4.0", ["--silent"], ["--uninstall"])
     assert again.files == [{"path": kept.path + "/rebellions-3.4.0.run", "sha256": kept.files[0]["sha256"]}]
     assert (kept.packages, kept.time) == ([{"name": KMD, "version": "3.4.0"}], UTC)

@@ -77,14 +77,22 @@ def test_refusals_are_of_a_version_and_a_file(host: Host) -> None:
     state.refuse(host, PROFILE, "3.4.0", SHA, "again", TIME)
     assert refused(host) == [("3.4.0", OTHER, "another file"), ("3.5.0", SHA, "another version"), ("3.4.0", SHA, "again")]
     assert state.read_refused(host, PROFILE)[0]["time"] == TIME
-    state.forgive(host, PROFILE, "3.4.0")
+    state.forgive(host, PROFILE, "3.4.0", "")
     assert refused(host) == [("3.5.0", SHA, "another version")]
     before = os.stat(Path(host.root) / DIRECTORY / "refused.json").st_ino
-    state.forgive(host, PROFILE, "9.9.9")
+    state.forgive(host, PROFILE, "9.9.9", OTHER)
     assert os.stat(Path(host.root) / DIRECTORY / "refused.json").st_ino == before
-    state.forgive(host, PROFILE, "3.5.0")
+    state.forgive(host, PROFILE, "3.5.0", SHA)
     assert os.listdir(Path(host.root) / DIRECTORY) == []
-    state.forgive(host, PROFILE, "3.5.0")
+    state.forgive(host, PROFILE, "3.5.0", SHA)
+
+
+def test_a_refusal_without_a_version_is_forgiven_by_its_file_and_one_without_both_by_any_success(host: Host) -> None:
+    state.refuse(host, PROFILE, "", SHA, "a file", TIME)
+    state.refuse(host, PROFILE, "", "", "neither", TIME)
+    state.refuse(host, PROFILE, "", OTHER, "another file", TIME)
+    state.forgive(host, PROFILE, "3.4.0", SHA)
+    assert refused(host) == [("", OTHER, "another file")]
 
 
 def test_only_so_many_refusals_are_remembered(host: Host) -> None:

@@ -120,6 +120,23 @@ def test_services_stop_in_their_order_and_the_daemon_last(tmp_path: Path) -> Non
     assert (node.acts[4:], warnings) == (["start a.service", "start b.service"], [])
 
 
+@pytest.mark.parametrize(
+    "answer, words",
+    [
+        (Probe(TIMEOUT, None, "systemctl gave no answer in 90 s"), "gave no answer in 90 s"),
+        (Probe("denied", None, "systemctl may not be run"), "may not be run"),
+        (Probe(VALUE, Completed(1, "", "Failed to connect to bus: No such file or directory\n")), "Failed to connect to bus"),
+    ],
+)
+def test_a_unit_of_which_systemd_says_nothing_is_not_taken_for_stopped(tmp_path: Path, answer: Probe, words: str) -> None:
+    node = Node(tmp_path, services=["a.service"])
+    node.work.host = Host(str(tmp_path), lambda *arguments: answer)
+    with pytest.raises(NpuError, match="^Whether a.service runs cannot be found out: .*%s" % words):
+        node.work.require_answers()
+    node.work.host = Host(str(tmp_path), lambda *arguments: Probe("absent", None, "no program systemctl"))
+    node.work.require_answers()
+
+
 def test_a_unit_that_does_not_stop_is_an_error_and_is_owed_all_the_same(tmp_path: Path) -> None:
     node = Node(tmp_path, services=["a.service"])
     node.units["a.service"], node.stuck = "active", {"a.service"}
@@ -244,6 +261,30 @@ def test_a_user_is_stopped_by_policy_and_only_in_the_step(tmp_path: Path) -> Non
     finally:
         child.kill()
         child.wait()
+
+
+def test_pods_are_left_to_who_drains_the_node(tmp_path: Path) -> None:
+    pod = "0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-%s.scope\n" % ("ab" * 32)
+    node = Node(tmp_path, in_use="stop").loaded().process(cgroup=pod)
+    with pytest.raises(NpuError, match="^Pods use the NPUs: .*pid 4200.* Next: Cordon and drain the node"):
+        node.work.refuse_or_wait({})
+    assert node.acts == []
+
+
+def test_a_pid_that_has_gone_to_another_process_is_spared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: t.List[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: sent.append(pid))
+    monkeypatch.setattr(driver_units, "GRACE", 0.01)
+    node = Node(tmp_path, in_use="stop").loaded().process()
+    stat = "%d (python3) S 1 " % PID + "0 " * 17
+    node.tree.write("/proc/%d/stat" % PID, stat + "777 0")
+    holder = node.work._find()[0]
+    assert holder.started == 777
+    node.tree.write("/proc/%d/stat" % PID, stat + "888 0")
+    with pytest.raises(NpuError, match="do not let go"):
+        node.work._end([holder])
+    # The second round looks again, and finds who is there now.
+    assert sent == [PID]
 
 
 def test_a_user_that_does_not_end_is_killed_and_one_that_never_lets_go_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rebellions.npu.plugins.module_utils._firmware import compare, flash, parse_summary
+from ansible_collections.rebellions.npu.plugins.module_utils._firmware import FlashFailed, compare, flash, parse_summary
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
 from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import Tree
@@ -18,18 +18,17 @@ FOLDER = "/usr/lib/firmware/rebellions"
 
 
 @pytest.mark.parametrize(
-    ("cards", "library", "bad", "unknown"),
+    ("cards", "bad", "unknown"),
     [
-        ({A: {"firmware": "3.2.2", "smc": "3.2.2"}}, "3.2.2", [], []),
-        ({A: {"firmware": "3.2.2-abc-release", "smc": None}}, None, [], []),
-        ({A: {"firmware": "3.2.10", "smc": "3.2.2"}}, None, ["%s has firmware 3.2.10, not 3.2.2" % A], []),
-        ({A: {"firmware": "3.2.2", "smc": "3.0.0"}}, None, ["%s has 3.0.0 on its management controller, not 3.2.2" % A], []),
-        ({A: {"firmware": None}, B: {"firmware": "3.2.2"}}, None, [], ["firmware of %s" % A]),
-        ({}, "3.0.0", ["the libraries are 3.0.0, not 3.2.2"], []),
+        ({A: {"firmware": "3.2.2", "smc": "3.2.2"}}, [], []),
+        ({A: {"firmware": "3.2.2-abc-release", "smc": None}}, [], []),
+        ({A: {"firmware": "3.2.10", "smc": "3.2.2"}}, ["%s has firmware 3.2.10, not 3.2.2" % A], []),
+        ({A: {"firmware": "3.2.2", "smc": "3.0.0"}}, ["%s has 3.0.0 on its management controller, not 3.2.2" % A], []),
+        ({A: {"firmware": None}, B: {"firmware": "3.2.2"}}, [], ["firmware of %s" % A]),
     ],
 )
-def test_firmware_is_driver_is_library(cards: dict[str, Any], library: str | None, bad: list[str], unknown: list[str]) -> None:
-    assert compare("3.2.2", cards, library) == (bad, unknown)
+def test_firmware_is_driver(cards: dict[str, Any], bad: list[str], unknown: list[str]) -> None:
+    assert compare("3.2.2", cards) == (bad, unknown)
 
 
 @pytest.mark.parametrize(
@@ -63,16 +62,18 @@ def calls(tree: Tree) -> list[str]:
 def test_every_card_is_told(tmp_path: Path) -> None:
     tree = machine(tmp_path, "echo '%s : SUCCESS [O]'; echo '%s : SUCCESS [O]' >&2\n" % (A, B))
     assert flash(tree.host(), PROFILE, FOLDER, timeout=5) == [
-        {"address": A, "ok": True, "detail": "SUCCESS [O]", "part": "cp"},
-        {"address": B, "ok": True, "detail": "SUCCESS [O]", "part": "cp"},
+        {"address": A, "ok": True, "detail": "SUCCESS [O]"},
+        {"address": B, "ok": True, "detail": "SUCCESS [O]"},
     ]
     assert calls(tree) == ["--cp -d %s -s all" % FOLDER]
 
 
-def test_the_management_controller_comes_second(tmp_path: Path) -> None:
-    tree = machine(tmp_path, "echo '%s : SUCCESS [O]'\n" % A)
-    assert [card["part"] for card in flash(tree.host(), PROFILE, FOLDER, mcu=True, timeout=5)] == ["cp", "mcu"]
-    assert calls(tree) == ["--cp -d %s -s all" % FOLDER, "--mcu -d %s -s all" % FOLDER]
+def test_a_card_that_fails_is_told_beside_those_that_are_done(tmp_path: Path) -> None:
+    tree = machine(tmp_path, "echo '%s : SUCCESS [O]'; echo '%s : FAIL [X]'; exit 1\n" % (A, B))
+    with pytest.raises(FlashFailed) as raised:
+        flash(tree.host(), PROFILE, FOLDER, timeout=5)
+    assert [(card["address"], card["ok"]) for card in raised.value.cards] == [(A, True), (B, False)]
+    assert "These cards were flashed: %s; these were not: %s." % (A, B) in raised.value.message
 
 
 @pytest.mark.parametrize(
@@ -87,8 +88,8 @@ def test_the_management_controller_comes_second(tmp_path: Path) -> None:
 )
 def test_what_went_wrong_is_named(tmp_path: Path, script: str, words: str) -> None:
     tree = machine(tmp_path, script)
-    with pytest.raises(NpuError) as raised:
-        flash(tree.host(), PROFILE, FOLDER, mcu=True, timeout=0.5)
+    with pytest.raises(FlashFailed) as raised:
+        flash(tree.host(), PROFILE, FOLDER, timeout=0.5)
     assert words in raised.value.message and raised.value.next_step and len(calls(tree)) == 1
 
 

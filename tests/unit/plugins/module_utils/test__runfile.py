@@ -181,6 +181,15 @@ def test_any_code_but_0_is_a_failure_that_shows_the_last_lines(placed: str) -> N
     assert caught.value.message == "driver-1.run ended with code 7: args: 7 | in %s | warned" % os.path.dirname(placed)
 
 
+def test_no_password_of_an_address_is_shown(tmp_path: pathlib.Path) -> None:
+    text = b"#!/bin/sh\necho fetching https://jo:hidden@mirror.example.com/a?token=hidden\nexit 4\n"
+    (tmp_path / "net.run").write_bytes(text)
+    path = place(str(tmp_path / "net.run"), str(tmp_path / "private"), digest_of(text), ME)
+    with pytest.raises(NpuError) as caught:
+        execute(Host(), path, digest_of(text), [], 30)
+    assert caught.value.message == "net.run ended with code 4: fetching https://***@mirror.example.com/a?token=***"
+
+
 def test_the_environment_reaches_the_installer(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://proxy:3128")
     text = b'#!/bin/sh\necho "proxy $https_proxy, locale $LC_ALL"\n'
