@@ -31,6 +31,10 @@ from ._package_manager import PackageManager
 from ._vendor import VendorProfile
 from ._versions import same_release
 
+# What flashing puts right is no fault of the driver before it.
+FIRMWARE_CHECKS = ("firmware_is_driver",)
+
+
 class DriverChange:
     """Carries out one request. `result` grows while it runs: outcome, version, previous, steps, in_use, simulated, reason, warnings, firmware."""
 
@@ -187,7 +191,7 @@ class DriverChange:
         if self.disturbs and "validate" not in done:
             journal.step("load", self._load)
             journal.step("start", lambda: self.units.start_daemon(journal))
-            journal.step("validate", lambda: self.judge.prove(request.version or None))
+            journal.step("validate", lambda: self.judge.prove(request.version or None, FIRMWARE_CHECKS if request.firmware else ()))
         failure = self._firmware() if request.firmware else None
         self._commit(material)
         if failure is not None:

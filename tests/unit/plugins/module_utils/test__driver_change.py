@@ -316,6 +316,18 @@ def test_firmware_is_flashed_under_a_driver_that_has_passed(machine: Machine, mo
     assert (result["firmware"], result["outcome"], machine.acts.count("prove 3.4.0")) == ([CARD], "upgraded", 2)
 
 
+def test_cards_that_still_carry_the_firmware_before_do_not_fail_the_driver_they_are_flashed_for(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.failing = ["firmware_is_driver"]
+    assert upgrade(machine)["outcome"] == "rolled_back"
+
+    def flash(*arguments: t.Any, **keys: t.Any) -> t.List[t.Dict[str, t.Any]]:
+        machine.failing = []
+        return [CARD]
+
+    monkeypatch.setattr(_driver_change, "flash", flash)
+    assert upgrade(machine, firmware="/fw")["outcome"] == "upgraded"
+
+
 def failing(monkeypatch: pytest.MonkeyPatch, error: NpuError) -> None:
     def fail(*arguments: t.Any, **keys: t.Any) -> None:
         raise error
