@@ -251,5 +251,6 @@ class Enrolment:
             )
         return out
 
+
 def unreadable() -> NpuError:
     return NpuError("Which keys this machine accepts could not be found out.", "Run as root on a machine started by UEFI, with efivarfs mounted.")

@@ -40,12 +40,12 @@ class Lists:
         while True:
             try:
                 value = attempt()
-            except Missing as error:
+            except Missing as exc:
                 if self._read():
                     continue
                 if self._error is None:
                     raise
-                raise Missing("%s The lists could not be read anew: %s" % (error.message, self._error.message), self._error.next_step) from error
+                raise Missing("%s The lists could not be read anew: %s" % (exc.message, self._error.message), self._error.next_step) from exc
             if found(value):
                 return value
             if self._read():

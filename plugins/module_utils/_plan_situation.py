@@ -72,7 +72,7 @@ def damaged_module(facts: Data) -> str:
         return "The module file of kernel %s is gone, which DKMS has installed." % running if gone else ""
     if probe.get("state") == "failed":
         return "The module file cannot be read: %s." % str(probe.get("detail") or path).rstrip(".")
-    release = str(driver.get("vermagic") or "").split(" ")[0]
+    release = str(driver.get("vermagic") or "").partition(" ")[0]
     return "The module file %s is built for kernel %s." % (path, release) if built and release and release != running else ""
 
 

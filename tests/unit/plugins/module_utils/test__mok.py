@@ -268,5 +268,5 @@ def test_whether_the_kernel_takes_the_keys_of_the_owner_for_modules(tmp_path: Pa
     assert read(Tree(tmp_path / "bios"))["trusted"] is None
     assert read(secure(Tree(tmp_path / "absent")))["trusted"] is False
     for data, expected in ((b"\1", True), (b"\0", False)):
-        assert read(secure(Tree(tmp_path / ("efi%d" % expected))).write(VARS + mok.TRUSTED + SHIM, ATTRIBUTES + data))["trusted"] is expected
-        assert read(Tree(tmp_path / ("mirror%d" % expected)).write(MIRROR + mok.TRUSTED, data))["trusted"] is expected
+        assert read(secure(Tree(tmp_path / ("efi%s" % expected))).write(VARS + mok.TRUSTED + SHIM, ATTRIBUTES + data))["trusted"] is expected
+        assert read(Tree(tmp_path / ("mirror%s" % expected)).write(MIRROR + mok.TRUSTED, data))["trusted"] is expected
