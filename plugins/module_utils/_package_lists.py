@@ -38,21 +38,22 @@ class Lists:
         if not self._own_is_read and self._stale():
             self._read()
         while True:
+            lacking: t.Optional[Missing] = None
             try:
                 value = attempt()
+                if found(value):
+                    return value
             except Missing as exc:
-                if self._read():
-                    continue
-                if self._error is None:
-                    raise
-                raise Missing("%s The lists could not be read anew: %s" % (exc.message, self._error.message), self._error.next_step) from exc
-            if found(value):
-                return value
+                lacking = exc
             if self._read():
                 continue
-            if self._error is not None:
-                raise self._error
-            return value
+            if lacking is None:
+                if self._error is not None:
+                    raise self._error
+                return value
+            if self._error is None:
+                raise lacking
+            raise Missing("%s The lists could not be read anew: %s" % (lacking.message, self._error.message), self._error.next_step)
 
     def _read(self) -> bool:
         """Read the next lists; False when all were read before."""
