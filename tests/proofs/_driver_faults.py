@@ -116,11 +116,25 @@ def faults(part: Part, drivers: Drivers, a: str, b: str) -> None:
         assert "headers" in run.failed(a)[-1].msg and kernel in run.failed(a)[-1].msg, run.failed(a)[-1].msg
         same(drivers, a, before, "~/usr/src")
         assert run.changed(a) == [], run.changed(a)
+    with part.case("file systems that cannot take the driver are named before anything is changed"):
+        drivers.put(a, OLD)
+        drivers.put(b, OLD)
+        before = {host: drivers.disk(host) for host in (a, b)}
+        mounts = {a: ("/usr", "ro", "mounted read-only"), b: ("/var/lib/rbln", "noexec", "mounted noexec")}
+        for host, (path, option, _words) in mounts.items():
+            drivers.lab.exec(host, "mount --bind %s %s && mount -o remount,bind,%s %s" % (path, path, option, path))
+        run = drivers.run({host: many(NEW) for host in (a, b)})
+        for host, (path, _option, words) in mounts.items():
+            drivers.lab.exec(host, ["umount", path])
+            assert path in run.failed(host)[-1].msg and words in run.failed(host)[-1].msg, run.failed(host)[-1].msg
+            same(drivers, host, before[host])
+            works({**drivers.seen(host), "state": []}, OLD)
     with part.case("the copy of the way back is damaged: left stopped, told, and the next run converges"):
         drivers.put(b, OLD)
         drivers.lab.exec(b, "for f in /var/lib/rbln/kept/runfile-%s*/*.run; do printf x | dd of=$f bs=1 seek=100 conv=notrunc status=none; done" % OLD)
         run = drivers.run({b: many(FAULTY)})
-        assert run.failed(b)[-1].msg.startswith("left stopped: ") and "SHA-256" in run.failed(b)[-1].msg, run.failed(b)[-1].msg
+        assert run.failed(b)[-1].msg.startswith("left stopped: "), run.failed(b)[-1].msg
+        assert "is damaged" in run.warnings() and "no way back" in run.warnings(), run.warnings()
         drivers.good({b: many(NEW)})
         works(drivers.seen(b), NEW)
 
