@@ -13,12 +13,41 @@ Numbers = t.Tuple[int, ...]
 _CONSTRAINT = re.compile(r"^\s*(>=|<=|==|!=|>|<)?\s*([0-9][0-9A-Za-z.+~-]*)\s*$")
 _DISTRIBUTION_TAG = re.compile(r"\.(?:el|fc|amzn)[0-9]+(?:_[0-9]+)?(uek)?([^+]*)(?:\+(.+))?$")
 _KERNEL = re.compile(r"^([0-9]+(?:\.[0-9]+)*)(?:-([0-9]+(?:\.[0-9]+)*))?(.*)$")
+# What Debian and its backports put between the numbers of a kernel and its flavour: +deb13, +bpo, .deb11.28; and ~22.04.1.
+_KERNEL_TAG = re.compile(r"^(?:[+~]|\.(?:deb|bpo))[^-]*(?=-|$)")
+# The kernels that Ubuntu builds of every upstream release have a number such as 060812 in the place of their own.
+_MAINLINE = re.compile(r"-0[0-9]{5}(?:rc[0-9]+)?-")
+# None of the words can be part of a commit's digest.
+_PRE_RELEASE = re.compile(r"(?:^|[-~_.]|(?<=[0-9]))(alpha|beta|rc|prerelease|preview|pre|dev)[-._]?([0-9]*)(?![0-9A-Za-z])", re.I)
+_SHORT_PRE_RELEASE = re.compile(r"^[0-9.]*[0-9](a|b|c)([0-9]+)(?![0-9A-Za-z])")
+_SHORT = {"a": "alpha", "b": "beta", "c": "rc"}
 
 
 def release_numbers(version: t.Optional[str]) -> Numbers:
-    """`3.2.2-rebel1` is (3, 2, 2): the numbers before the first -, + or ~. Empty when there are none, or when it is not known."""
-    release = re.split(r"[-+~]", (version or "").strip(), maxsplit=1)[0]
+    """`1:3.2.2-rebel1` and `3.2.2rc1` are (3, 2, 2): the numbers before the first -, +, ~, ^ or _, without epoch and pre-release.
+
+    Empty when there are none, or when it is not known.
+    """
+    release = re.split(r"[-+~^_]", _without_epoch(version or ""), maxsplit=1)[0]
+    release = re.sub(r"(?<=[0-9])\.?(?:alpha|beta|rc|prerelease|preview|pre|dev|[abc](?=[0-9]))\.?[0-9]*$", "", release, flags=re.I)
     return tuple(int(part) for part in re.findall(r"[0-9]+", release))
+
+
+def _without_epoch(version: str) -> str:
+    return re.sub(r"^[0-9]+:", "", version.strip())
+
+
+def upstream_version(version: str) -> str:
+    """What a package holds: `1:3.4.0~rc1-2.el9` is `3.4.0~rc1`, without the epoch and the revision of its packager."""
+    return re.sub(r"-[^-]*$", "", _without_epoch(version))
+
+
+def pre_release(version: str) -> t.Tuple[str, int]:
+    """`3.4.0~rc1` is (rc, 1), `3.4.0b2` is (beta, 2); empty and 0 for a release, whatever builds and revisions its suffixes name."""
+    text = _without_epoch(version).partition("+")[0]
+    found = _PRE_RELEASE.search(text) or _SHORT_PRE_RELEASE.search(text)
+    word = found.group(1).lower() if found else ""
+    return _SHORT.get(word, word), int(found.group(2) or 0) if found else 0
 
 
 def natural_key(text: str) -> t.Tuple[t.Tuple[int, t.Any], ...]:
@@ -35,10 +64,10 @@ def compare(left: Numbers, right: Numbers) -> int:
 
 
 def same_release(left: t.Optional[str], right: t.Optional[str]) -> bool:
-    """True when both are known and name the same release, whatever their suffixes."""
-    if not left or not right:
+    """True when both are known and name the same release, whatever builds their suffixes name. A pre-release is not its release."""
+    if not left or not right or not release_numbers(left):
         return False
-    return bool(release_numbers(left)) and compare(release_numbers(left), release_numbers(right)) == 0
+    return compare(release_numbers(left), release_numbers(right)) == 0 and pre_release(left) == pre_release(right)
 
 
 def satisfies(version: str, constraints: t.Sequence[str]) -> bool:
@@ -59,7 +88,7 @@ def split_kernel(release: str) -> t.Tuple[Numbers, Numbers, str]:
     """`6.8.0-117-generic` is ((6, 8, 0), (117,), 'generic'); `5.14.0-570.116.1.el9_6.x86_64` is ((5, 14, 0), (570, 116, 1), '').
 
     The last part is the flavour: what follows the build number without distribution tag and architecture. Kernels of Enterprise Linux have
-    one only where they are a variant: rt or debug behind a plus, uek or elrepo in the tag.
+    one only where they are a variant: rt or debug behind a plus, uek or elrepo in the tag. Ubuntu's builds of upstream kernels are `mainline`.
     """
     plain = re.sub(r"\.(x86_64|aarch64|ppc64le|s390x)(?=$|\+)", "", release.strip())
     tag = _DISTRIBUTION_TAG.search(plain)
@@ -72,7 +101,8 @@ def split_kernel(release: str) -> t.Tuple[Numbers, Numbers, str]:
         return (), (), release.strip()
     base = tuple(int(part) for part in match.group(1).split("."))
     build = tuple(int(part) for part in match.group(2).split(".")) if match.group(2) else ()
-    return base, build, variant or match.group(3).lstrip("-.")
+    flavour = _KERNEL_TAG.sub("", match.group(3)).lstrip("-.")
+    return base, build, variant or ("mainline" if _MAINLINE.search(plain) else flavour)
 
 
 def is_tagged(release: str) -> bool:
