@@ -92,14 +92,15 @@ def support(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: str)
 
 
 def source(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: str) -> None:
-    """A driver is installed from what there is of it: up to 2.x there was one package and no runfile."""
-    given = wanted["%s_driver_source" % prefix]
-    rule = next((rule for rule in rows(wanted, facts, matrix, prefix) if rule.get("sources")), None)
-    if rule and given not in rule["sources"] and will_install(draft):
+    """A driver is installed from what there is of it, whether or not the matrix has it for this system: up to 2.x there was one package and no runfile."""
+    given, version = wanted["%s_driver_source" % prefix], judged_version(wanted, facts, prefix)
+    own = next((rule["sources"] for rule in rows(wanted, facts, matrix, prefix) if rule.get("sources")), None)
+    there = own or _support.sources_for(matrix, version, families(facts))
+    if there and given not in there and will_install(draft):
         draft.stop(
             "driver_source_not_of_version",
-            "Driver %s comes as %s, and %s_driver_source is %s." % (judged_version(wanted, facts, prefix), " or ".join(rule["sources"]), prefix, given),
-            "Set %s_driver_source: %s, or want another version." % (prefix, rule["sources"][0]),
+            "Driver %s comes as %s, and %s_driver_source is %s." % (version, " or ".join(there), prefix, given),
+            "Set %s_driver_source: %s, or want another version." % (prefix, there[0]),
         )
 
 

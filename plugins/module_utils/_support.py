@@ -9,7 +9,7 @@ import typing as t
 from dataclasses import dataclass
 
 from ._model import NpuError
-from ._versions import compare, is_tagged, release_numbers, satisfies, split_kernel
+from ._versions import Numbers, compare, is_tagged, release_numbers, satisfies, split_kernel
 
 LISTED = "listed"
 PARTLY = "partly_tested"
@@ -19,6 +19,8 @@ UNKNOWN = "unknown"
 SEVERITIES = ("fail", "warn", "ignore")
 # A rule with these two and no operating system says which drivers belong to a release of the SDK.
 SDK_KEYS = frozenset(("sdk", "drivers", "families", "severity"))
+# One with these and neither says what every driver of a release comes as.
+SOURCE_KEYS = frozenset(("sources", "drivers", "families"))
 RULE_KEYS = frozenset(
     (
         "drivers", "families", "os", "version", "arch", "sources", "kernel", "kernel_max", "flavours", "tested", "too_old", "too_new", "packages_absent",
@@ -46,11 +48,11 @@ def check_rules(rules: t.Sequence[t.Mapping[str, t.Any]], place: str) -> None:
         where = "%s[%d]" % (place, number)
         if not isinstance(rule, t.Mapping):
             raise NpuError("%s is not a mapping." % where, "Give each rule the keys os, version, kernel and drivers.")
-        keys = SDK_KEYS if "sdk" in rule else RULE_KEYS
+        keys = SDK_KEYS if "sdk" in rule else SOURCE_KEYS if "sources" in rule and "os" not in rule else RULE_KEYS
         unknown = sorted(set(rule) - keys)
         if unknown:
             raise NpuError("%s has the unknown key %s." % (where, unknown[0]), "Use only: %s." % ", ".join(sorted(keys)))
-        for key in () if "sdk" in rule else ("os", "version", "kernel"):
+        for key in ("os", "version", "kernel") if keys is RULE_KEYS else ():
             if not isinstance(rule.get(key), str) or not rule[key]:
                 raise NpuError("%s.%s must be text." % (where, key), "Quote the value, for example version: '24.04'.")
         for key in LISTS:
@@ -77,6 +79,16 @@ def _for_families(rule: t.Mapping[str, t.Any], families: t.Collection[str]) -> b
     return not wanted or not families or any(family in wanted for family in families)
 
 
+def _of_hosts(rules: t.Iterable[t.Mapping[str, t.Any]]) -> t.List[t.Mapping[str, t.Any]]:
+    return [rule for rule in rules if "os" in rule]
+
+
+def sources_for(rules: t.Sequence[t.Mapping[str, t.Any]], driver_version: t.Optional[str], families: t.Collection[str]) -> t.Sequence[str]:
+    """What a driver comes as, by the first rule without an operating system that says so; empty when none does."""
+    general = [rule for rule in rules if rule.get("sources") and "os" not in rule]
+    return next((rule["sources"] for rule in general if driver_version and _for_driver(rule, driver_version, families)), ())
+
+
 def _constraints(rules: t.Iterable[t.Mapping[str, t.Any]]) -> str:
     """`>=3.4 <3.5 or >=3.0 <3.2`: what the rules take, each once, in their order."""
     return " or ".join(dict.fromkeys(" ".join(rule["drivers"]) for rule in rules if rule.get("drivers")))
@@ -91,7 +103,7 @@ def rows_for(
     """The rules of the matrix for a driver on an operating system: those of the first pair of `os_ids` that has any."""
     if not driver_version:
         return []
-    fit = [rule for rule in rules if "sdk" not in rule and _for_driver(rule, driver_version, families)]
+    fit = [rule for rule in _of_hosts(rules) if _for_driver(rule, driver_version, families)]
     for os_id, os_version in os_ids:
         rows = [rule for rule in fit if rule["os"] == os_id and rule["version"] == os_version]
         if rows:
@@ -122,7 +134,7 @@ def judge_sdk(rules: t.Sequence[t.Mapping[str, t.Any]], sdk: str, driver_version
         return Verdict(UNKNOWN, "No driver version is wanted or installed, so whether it belongs to SDK %s is not known." % sdk)
     if any(satisfies(driver_version, rule.get("drivers") or []) for rule in rows):
         return Verdict(LISTED, "Driver %s belongs to SDK %s." % (driver_version, sdk))
-    own = [text for rule in rules if satisfies(driver_version, rule.get("drivers") or []) and _for_families(rule, families) for text in rule.get("sdk") or []]
+    own = [text for rule in rules if rule.get("sdk") and _for_driver(rule, driver_version, families) for text in rule["sdk"]]
     fits = "driver %s belongs to SDK %s" % (driver_version, ", ".join(dict.fromkeys(own))) if own else "no SDK of the matrix has driver %s" % driver_version
     return Verdict(
         UNLISTED,
@@ -138,13 +150,21 @@ def _judge_kernel(rule: t.Mapping[str, t.Any], kernel: str, prefix: str) -> Verd
     return Verdict(verdict.state, verdict.detail, verdict.next_step, rule.get("severity") or "")
 
 
+def _series(release: Numbers) -> Numbers:
+    """What a rule that names these numbers is about: 6.12 and 6.12.0 are every 6.12, 6.12.38 is that one alone."""
+    size = len(release)
+    while size > 2 and not release[size - 1]:
+        size -= 1
+    return release[:size]
+
+
 def _judge_bounds(rule: t.Mapping[str, t.Any], kernel: str, prefix: str) -> Verdict:
     base, build, flavour = split_kernel(kernel)
     if not base:
         return Verdict(UNKNOWN, "The kernel release %r cannot be read." % kernel, "Check `uname -r` on the host.")
     name = "%s %s" % (rule["os"], rule["version"])
-    wanted_base = release_numbers(rule["kernel"])
-    order = compare(base, wanted_base)
+    series = _series(release_numbers(rule["kernel"]))
+    order = compare(base[: len(series)], series)
     if order < 0:
         return Verdict(
             UNLISTED,
@@ -168,7 +188,9 @@ def _judge_bounds(rule: t.Mapping[str, t.Any], kernel: str, prefix: str) -> Verd
     maximum = rule.get("kernel_max")
     if maximum:
         max_base, max_build, _ignored = split_kernel(maximum)
-        if (compare(base, max_base), compare(build, max_build)) > (0, 0):
+        if not max_build:
+            max_base, build = _series(max_base), ()
+        if (compare(base[: len(max_base)] if not max_build else base, max_base), compare(build, max_build)) > (0, 0):
             return Verdict(
                 UNLISTED,
                 "Kernel %s on %s is above the tested bound %s." % (kernel, name, maximum),
@@ -196,7 +218,7 @@ def judge(
         return Verdict(UNKNOWN, "No driver version is wanted or installed, so no row of the support matrix applies.")
     if not kernel:
         return Verdict(UNKNOWN, "The kernel release is not known.")
-    hosts = [rule for rule in rules if "sdk" not in rule]
+    hosts = _of_hosts(rules)
     if not any(_for_driver(rule, driver_version, families) for rule in hosts):
         there = _constraints(rule for rule in hosts if _for_families(rule, families))
         family = " for %s" % " and ".join(sorted(families)) if families else ""

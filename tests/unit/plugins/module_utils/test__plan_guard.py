@@ -371,6 +371,14 @@ def test_i02_legacy_package_of_former_releases_there_is_no_runfile(version: str,
         assert found["stops"][0]["detail"] == "Driver 2.1.0 comes as package, and rbln_driver_source is runfile."
 
 
+@pytest.mark.parametrize("extra", [[], [{"os": "ubuntu", "version": "24.04", "kernel": "6.8.0", "drivers": ["<2.0"]}]])
+def test_i02_legacy_package_nor_is_there_one_where_the_matrix_has_no_row(extra: list[dict[str, t.Any]]) -> None:
+    raw = {"driver_runfile": "/srv/", "driver_runfile_sha256": "c" * 64, "driver_version": "1.3.73", "preflight_support_matrix_extra": extra}
+    found = draw(virgin(), **package(driver_source="runfile", preflight_unlisted="warn", **raw))
+    assert codes(found) == ["driver_source_not_of_version"]
+    assert found["stops"][0]["next_step"] == "Set rbln_driver_source: package, or want another version."
+
+
 @pytest.mark.parametrize("version, steps", [("3.2.2", ["driver.install", "driver.build"]), ("3.2.3", ["driver.install"])])
 @pytest.mark.parametrize("headers", [True, False])
 def test_k01_headers_metapackage_dkms_builds_for_the_kernel_that_was_booted_without_the_module(headers: bool, version: str, steps: list[str]) -> None:

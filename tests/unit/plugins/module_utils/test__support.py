@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.module_utils._support import check_rules, judge, judge_sdk
+from ansible_collections.rebellions.npu.plugins.module_utils._support import check_rules, judge, judge_sdk, sources_for
 
 ROLE = pathlib.Path(__file__).parents[4] / "roles" / "rbln_preflight" / "vars" / "main.yml"
 
@@ -43,6 +43,7 @@ def matrix_fixture() -> list[dict[str, t.Any]]:
         ("rhel", "10.0", "6.12.0-55.76.0.el10_0.x86_64", "unlisted", "or older"),
         ("rocky", "9.7", "5.14.0-611.55.1.el9_7.x86_64", "partly_tested", ""),
         ("ubuntu", "24.04", "6.8.0-1024-aws", "unlisted", "flavour generic"),
+        ("ubuntu", "24.04", "6.8.12-060812-generic", "unlisted", "flavour generic"),
         ("debian", "12", "6.1.0-50-cloud-amd64", "unlisted", "rbln_preflight_unlisted: warn"),
     ],
 )
@@ -86,6 +87,29 @@ def test_kernels_of_enterprise_linux_and_what_is_built_from_it(matrix: list[dict
         assert verdict.next_step == "Boot the standard kernel of rhel 9.6."
 
 
+@pytest.mark.parametrize(
+    "rule, kernel, state",
+    [
+        ({"kernel": "6.12"}, "6.12.38+deb13-amd64", "listed"),
+        ({"kernel": "6.12.0"}, "6.12.38+deb13-amd64", "listed"),
+        ({"kernel": "6.12.38"}, "6.12.38+deb13-amd64", "listed"),
+        ({"kernel": "6.12.38"}, "6.12.43+deb13-amd64", "unlisted"),
+        ({"kernel": "6.12"}, "6.13.0-1-amd64", "unlisted"),
+        ({"kernel": "6.12"}, "6.1.0-50-amd64", "unlisted"),
+        ({"kernel": "6.0"}, "6.12.38+deb13-amd64", "unlisted"),
+        ({"kernel": "6.12", "flavours": ["amd64"]}, "6.12.38+deb13-amd64", "listed"),
+        ({"kernel": "6.12", "flavours": ["amd64"]}, "6.12.38+deb13-cloud-amd64", "unlisted"),
+        ({"kernel": "6.12", "kernel_max": "6.12"}, "6.12.38+deb13-amd64", "listed"),
+        ({"kernel": "6.12", "kernel_max": "6.12.38+deb13-amd64"}, "6.12.38+deb13-amd64", "listed"),
+        ({"kernel": "6.12", "kernel_max": "6.12.38"}, "6.12.43+deb13-amd64", "unlisted"),
+        ({"kernel": "6.1", "kernel_max": "6.1.0-50-amd64"}, "6.1.0-49-amd64", "listed"),
+        ({"kernel": "6.1", "kernel_max": "6.1.0-50-amd64"}, "6.1.0-51-amd64", "unlisted"),
+    ],
+)
+def test_i01_kernel_matrix_a_rule_that_names_a_series_is_about_all_of_it(rule: dict[str, t.Any], kernel: str, state: str) -> None:
+    assert judge([{"os": "debian", "version": "13", **rule}], "3.4.0", [], [("debian", "13")], kernel, "rbln").state == state
+
+
 def test_unknown_is_not_unlisted(matrix: list[dict[str, t.Any]]) -> None:
     assert judge(matrix, None, [], [("ubuntu", "24.04")], "6.8.0-117-generic", "rbln").state == "unknown"
     assert judge(matrix, "3.2.2", [], [("ubuntu", "24.04")], None, "rbln").state == "unknown"
@@ -109,6 +133,8 @@ def test_families_choose_the_rule() -> None:
         ({"sdk": "0.12.0", "drivers": [">=3.4"]}, r"extra\[0\].sdk must be a list of text"),
         ({"sdk": ["0.12.0"], "os": "ubuntu"}, "unknown key os"),
         ({"sdk": ["0.12.0"], "drivers": ["newest"]}, "not a version constraint"),
+        ({"sources": ["package"], "drivers": ["<3.0"], "version": "24.04"}, "unknown key version"),
+        ({"sources": "package", "drivers": ["<3.0"]}, r"extra\[0\].sources must be a list"),
     ],
 )
 def test_a_bad_rule_names_its_place(rule: t.Any, message: str) -> None:
@@ -140,6 +166,11 @@ def test_the_shipped_matrix_is_valid(matrix: list[dict[str, t.Any]]) -> None:
 )
 def test_a_driver_belongs_to_an_sdk(matrix: list[dict[str, t.Any]], sdk: str, driver: str | None, families: list[str], state: str) -> None:
     assert judge_sdk(matrix, sdk, driver, families, "rbln").state == state
+
+
+@pytest.mark.parametrize("driver, sources", [("1.3.73", ["package"]), ("2.1.0", ["package"]), ("3.0.0", []), ("3.0.0~rc1", []), (None, [])])
+def test_i02_legacy_package_what_a_driver_comes_as(matrix: list[dict[str, t.Any]], driver: str | None, sources: list[str]) -> None:
+    assert list(sources_for(matrix, driver, ["ATOM"])) == sources
 
 
 def test_rows_of_the_sdk_judge_no_host() -> None:
