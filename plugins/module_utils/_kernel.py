@@ -17,7 +17,11 @@ from ._versions import natural_key
 # Every package that a kernel, its modules or its headers come in; a name without a release is what pulls in the newest.
 PACKAGE_PATTERNS = ("linux-image-*", "linux-headers-*", "linux-modules-*", "linux-generic*", "linux-virtual*", "linux-lowlatency*", "linux-kvm*",
                     "linux-aws*", "linux-azure*", "linux-gcp*", "linux-oracle*", "kernel", "kernel-*")
-NO_KERNEL = re.compile(r"^(linux-headers-\S+-common\S*|linux-image-\S+-dbg|kernel-(tools|srpm|rpm|doc|abi|macros|headers|debug).*)$")
+NO_KERNEL = re.compile(r"^(linux-headers-\S+-common\S*|linux-\S+-(dbg|dbgsym|signed-template)|kernel-(tools|srpm|rpm|doc|abi|macros|headers|debug).*)$")
+# What package managers and people leave beside a kernel: it is named like one and none.
+BESIDE = re.compile(
+    r"rescue|~$|;[0-9a-f]+$|\.(?:dpkg-[a-z]+|rpm(?:new|save|orig|moved)|old|orig|bak|backup|saved?|prev|tmp|temp|new|disabled|hmac|sig|signed|efi|gz)$"
+)
 SECRET = re.compile(r"(\S*(?:passw(?:or)?d|secret|token|set_credential)[^\s=]*=)\S+|(://|\biscsi:)[^\s/@]+(?=@)", re.I)
 
 
@@ -26,16 +30,16 @@ def installed_kernels(host: Host, packages: t.Sequence[t.Mapping[str, str]]) -> 
 
     A directory of /lib/modules that only holds add-on modules is what an uninstalled kernel leaves behind.
     """
-    found = {posixpath.basename(path)[len("vmlinuz-") :] for path in host.glob("/boot", "vmlinuz-*")}
+    found = {posixpath.basename(path)[len("vmlinuz-") :] for path in host.glob("/boot", "vmlinuz-[0-9]*")}
     for name in host.listdir("/lib/modules").get([]):
         base = "/lib/modules/" + name
         if host.exists(base + "/vmlinuz") or host.exists(base + "/kernel"):
             found.add(name)
     for package in packages:
-        match = re.match(r"^linux-image-(?:unsigned-)?([0-9][0-9A-Za-z.+~-]*)$", package["name"])
-        if match and package["state"] == "installed" and re.search(r"[0-9]+\.[0-9]+.*-", match.group(1)):
+        match = re.match(r"^linux-image-(?:unsigned-)?([0-9][0-9A-Za-z.+~-]*?)(?:-unsigned)?$", package["name"])
+        if match and package["state"] == "installed" and not NO_KERNEL.match(package["name"]) and re.search(r"[0-9]+\.[0-9]+.*-", match.group(1)):
             found.add(match.group(1))
-    return sorted((name for name in found if not re.search(r"rescue|\.old$", name)), key=natural_key)
+    return sorted((name for name in found if not BESIDE.search(name)), key=natural_key)
 
 
 def has_headers(host: Host, kernel: str, packages: t.Sequence[t.Mapping[str, str]]) -> bool:

@@ -14,8 +14,8 @@ IMAGE = "linux-image-"
 HEADERS = "linux-headers-"
 # Kernels of other repositories, whose packages have other names.
 FOREIGN = re.compile(r"-pve$|\.elrepo\.")
-# Pulls in an image under another name; no headers are called like it.
-NO_HEADERS = ("linux-image-extra-virtual",)
+# Pulls in an image under another name, holds what a distribution signs, or symbols: no headers are called like it.
+NO_HEADERS = re.compile(r"^linux-image-(?:extra-virtual|.*-(?:signed-template|dbg|dbgsym))$")
 
 
 def _names(facts: Facts) -> t.List[str]:
@@ -59,7 +59,7 @@ def header_packages(facts: Facts, kernels: t.Sequence[str]) -> t.List[str]:
 def header_metas(facts: Facts) -> t.List[str]:
     """Packages missing for the next kernel to arrive with its headers: one for each package that pulls in the newest image."""
     there = _names(facts)
-    wanted = [HEADERS + name[len(IMAGE) :] for name in there if is_meta(name) and name.startswith(IMAGE) and name not in NO_HEADERS]
+    wanted = [HEADERS + name[len(IMAGE) :] for name in there if is_meta(name) and name.startswith(IMAGE) and not NO_HEADERS.match(name)]
     return [name for name in wanted if name not in there]
 
 

@@ -10,6 +10,7 @@ from typing import Any, Callable
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils import _boot as boot
 from ansible_collections.rebellions.npu.plugins.module_utils import _kernel as kernel
+from ansible_collections.rebellions.npu.plugins.module_utils._kernel_packages import header_metas
 from ansible_collections.rebellions.npu.plugins.module_utils._versions import natural_key
 from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import KERNEL, Tree, case, parse_dpkg_list
 
@@ -54,6 +55,50 @@ def test_K01_installed_by_packages(tmp_path: Path) -> None:
     facts, _probes = kernel.read_kernel(Tree(tmp_path).write("/proc/sys/kernel/osrelease", OLD + "\n").host(), rows, False)
     assert facts["installed"] == [OLD, NEW]
     assert (facts["running"], facts["next_boot"], facts["headers"]) == (OLD, NEW, {OLD: True, NEW: False})
+
+
+@pytest.mark.parametrize(
+    "suffix", [".dpkg-new", ".dpkg-tmp", ".old", ".bak", ".hmac", ".efi.signed", ".signed", ".rpmsave", ".tmp", "~", ";5f3c21aa", ".old.bak"]
+)
+def test_K01_headers_metapackage_what_lies_beside_a_kernel_is_none(tmp_path: Path, suffix: str) -> None:
+    tree = Tree(tmp_path).kernel(OLD).write("/boot/vmlinuz-%s%s" % (NEW, suffix), "x").write("/lib/modules/%s%s/vmlinuz" % (NEW, suffix), "x")
+    assert kernel.installed_kernels(tree.host(), []) == [OLD]
+
+
+@pytest.mark.parametrize("name", ["vmlinuz-linux", "vmlinuz-0-rescue-5f3c21aa"])
+def test_an_image_without_a_release_is_no_kernel(tmp_path: Path, name: str) -> None:
+    assert kernel.installed_kernels(Tree(tmp_path).kernel(OLD).write("/boot/" + name, "x").host(), []) == [OLD]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("linux-image-6.12.38+deb13-amd64", ["6.12.38+deb13-amd64"]),
+        ("linux-image-6.12.38+deb13-amd64-unsigned", ["6.12.38+deb13-amd64"]),
+        ("linux-image-unsigned-6.8.0-138-generic", [NEW]),
+        ("linux-image-6.12.38+deb13-amd64-dbg", []),
+        ("linux-image-unsigned-6.8.0-138-generic-dbgsym", []),
+        ("linux-image-amd64-signed-template", []),
+    ],
+)
+def test_K01_headers_metapackage_packages_that_bring_a_kernel(tmp_path: Path, name: str, expected: list[str]) -> None:
+    rows = [{"name": name, "version": "1", "state": "installed"}]
+    assert kernel.installed_kernels(Tree(tmp_path).host(), rows) == expected
+    assert bool(kernel.kernel_packages(rows)) is bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("image", "headers"),
+    [
+        ("linux-image-amd64", ["linux-headers-amd64"]),
+        ("linux-image-generic-hwe-24.04", ["linux-headers-generic-hwe-24.04"]),
+        ("linux-image-amd64-signed-template", []),
+        ("linux-image-amd64-dbg", []),
+        ("linux-image-extra-virtual", []),
+    ],
+)
+def test_K01_headers_metapackage_headers_that_arrive_with_the_next_kernel(image: str, headers: list[str]) -> None:
+    assert header_metas({"kernel": {"packages": [{"name": image, "version": "1"}]}}) == headers
 
 
 def test_left_over_module_tree_is_no_kernel(tmp_path: Path) -> None:
