@@ -56,7 +56,7 @@ class WayBack:
                 journal.step("back_validate", lambda: self.judge.prove(previous["version"], previous.get("failed", [])))
             self.holds.as_before(previous)
             self._stamp(previous, touched)
-            remove_file(self.host, state_path(self.profile, TAINTED))
+            journal.forget(state_path(self.profile, TAINTED))
             self.units.start_services(journal, self.result["warnings"])
             self.parts.clear_incoming()
             self.result["outcome"] = ROLLED_BACK if replaced and previous.get("version") else RESTORED
@@ -115,8 +115,6 @@ class WayBack:
             except NpuError as exc:
                 self.result["warnings"].append(str(exc))
         try:
-            write_record(
-                self.host, state_path(self.profile, TAINTED), {"version": self.request.version, "reason": reason, "time": utc(self.host)}, 0o644
-            )
+            write_record(self.host, state_path(self.profile, TAINTED), {"version": self.request.version, "reason": reason, "time": utc(self.host)}, 0o644)
         except NpuError as exc:
             self.result["warnings"].append(str(exc))

@@ -287,8 +287,7 @@ class DriverChange:
     def _failed(self, error: NpuError, material: t.Optional[Material]) -> None:
         """Decide where a failure leads: nothing to undo, back, or, where going back is not wanted or leads nowhere, stopped."""
         if self.flashed:
-            self.back.leave_stopped("%s %s" % (error.message, told(self.result["firmware"])))
-            return
+            return self.back.leave_stopped("%s %s" % (error.message, told(self.result["firmware"])))
         if isinstance(error, Unfit):
             try:
                 refuse(self.host, self.profile, self.request.version, self.request.sha256, error.message, utc(self.host))

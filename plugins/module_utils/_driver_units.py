@@ -76,7 +76,9 @@ class Units:
                 journal.save(stopped=[*[name for name in journal.record["stopped"] if name != unit], unit])
                 self._systemctl("stop", unit)
         if self.request.in_use == STOP:
-            self._end(self._find())
+            found = self._find()
+            self._refuse_pods(found)
+            self._end(found)
 
     def stop_daemon(self) -> None:
         for unit in self.profile.daemon_units:
@@ -94,9 +96,10 @@ class Units:
         """Start the daemon's unit where one is installed; it had run before, or came with the driver."""
         for unit in self.profile.daemon_units:
             state = self.host.run(["systemctl", "is-enabled", unit], UNIT_TIMEOUT)
-            enabled = state.ok and state.value.out.strip() == "enabled"
-            present = state.ok and state.value.out.strip() not in ("", "not-found", "masked", "masked-runtime")
-            if present and (enabled or unit in journal.record["stopped"]) and not self._active(unit):
+            said = state.value.out.strip() if state.ok else ""
+            # Without an answer the unit may be there: what was stopped is started.
+            present = said not in ("", "not-found", "masked", "masked-runtime") or not (state.ok or state.state == ABSENT)
+            if present and (said == "enabled" or unit in journal.record["stopped"]) and not self._active(unit):
                 self._systemctl("start", unit)
 
     def start_services(self, journal: Journal, warnings: t.List[str]) -> None:
@@ -126,13 +129,8 @@ class Units:
         """By policy: NpuError naming who uses the NPUs, at once or when they still do after the time limit. Nothing is stopped here."""
         found = self._find()
         result["in_use"] = [asdict(holder) for holder in found]
-        pods = [holder for holder in found if self._in_pod(holder)] if self.request.in_use == STOP else []
-        if pods:
-            # Kubernetes would start them again at once, in the middle of the change.
-            raise NpuError(
-                "Pods use the NPUs: %s." % describe_holders(pods),
-                "Cordon and drain the node (kubectl drain), or wait for them, and run again; nothing was changed.",
-            )
+        if self.request.in_use == STOP:
+            self._refuse_pods(found)
         if not found or self.request.in_use == STOP:
             return
         deadline = time.monotonic() + (0 if self.request.in_use == REFUSE else self.request.in_use_timeout)
@@ -145,6 +143,15 @@ class Units:
             raise NpuError(
                 "The NPUs are in use%s: %s." % (waited, describe_holders(found)),
                 "Stop them, name their services, or choose to wait for them or to stop them; nothing was changed.",
+            )
+
+    def _refuse_pods(self, found: t.Sequence[Holder]) -> None:
+        pods = [holder for holder in found if self._in_pod(holder)]
+        if pods:
+            # Kubernetes would start them again at once, in the middle of the change.
+            raise NpuError(
+                "Pods use the NPUs: %s." % describe_holders(pods),
+                "Cordon and drain the node (kubectl drain), or wait for them, and run again; no pod was stopped.",
             )
 
     def _in_pod(self, holder: Holder) -> bool:

@@ -32,7 +32,7 @@ class Journal:
     Keys: id, started, by, direction (forward or back), step (the last that has begun), done (names that ended), wanted and previous
     ({version, source, kept, ...}), stopped (units to start again), before ({package: version}; names alone in older journals), touched (an
     installation has begun), opaque (by an installer that is only run), reboot, reason.
-    While it is `lenient`, a note that cannot be written is told in `unsaved` and stops nothing.
+    While it is `lenient`, a note that cannot be written or removed is told in `unsaved` and stops nothing.
     """
 
     def __init__(self, host: Host, profile: VendorProfile) -> None:
@@ -92,5 +92,14 @@ class Journal:
 
     def end(self) -> None:
         """The change is over: nothing is left to finish or undo."""
-        remove_file(self.host, self.path)
+        self.forget(self.path)
         self.record = {}
+
+    def forget(self, path: str) -> None:
+        """Take away a note; the one of this change, when it stays, has the next run look once more."""
+        try:
+            remove_file(self.host, path)
+        except NpuError as exc:
+            if not self.lenient:
+                raise
+            self.unsaved = [*self.unsaved, str(exc)]

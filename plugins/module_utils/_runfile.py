@@ -142,7 +142,7 @@ def execute(host: Host, path: str, sha256: str, arguments: t.Sequence[str], time
         raise NpuError("%s did not end within %g s." % (name, timeout), "Read its log on the host; raise the timeout if it was still at work.")
     if not done.ok:
         raise NpuError("%s cannot be run: %s." % (name, done.detail), "Check that %s is not on a file system mounted noexec." % os.path.dirname(path))
-    output = mask((done.value.out + done.value.err)[-TAIL:])
+    output = mask(done.value.out + done.value.err)[-TAIL:]
     if done.value.rc != 0:
         raise NpuError("%s ended with code %d: %s" % (name, done.value.rc, " | ".join(output.strip().splitlines()[-6:])), "Read its log on the host.")
     return output

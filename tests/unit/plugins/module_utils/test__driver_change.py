@@ -427,6 +427,27 @@ def test_the_way_back_needs_no_journal(machine: Machine, monkeypatch: pytest.Mon
     assert sorted(os.listdir(machine.tree.real(STATE))) == ["driver.json", "kept"]
 
 
+def test_a_note_that_cannot_be_removed_does_not_stop_a_host_that_works(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, remove = _journal.write_record, _journal.remove_file
+
+    def forward_only(host: t.Any, path: str, record: t.Mapping[str, t.Any]) -> None:
+        if record["step"] == "load":
+            monkeypatch.setattr(_journal, "remove_file", readonly)
+            raise NpuError("Read-only.", "Mount it.")
+        write(host, path, record)
+
+    def readonly(*arguments: t.Any) -> bool:
+        raise NpuError("Still read-only.", "Mount it.")
+
+    monkeypatch.setattr(_journal, "write_record", forward_only)
+    result = upgrade(machine)
+    assert (result["outcome"], machine.loaded) == ("rolled_back", "3.2.2")
+    assert "Still read-only. Next: Mount it." in result["warnings"]
+    monkeypatch.setattr(_journal, "write_record", write)
+    monkeypatch.setattr(_journal, "remove_file", remove)
+    assert upgrade(machine)["outcome"] == "upgraded"
+
+
 def test_a_damaged_copy_is_none(machine: Machine) -> None:
     machine.tree.write(STATE + "/kept/runfile-3.2.2/rebellions-3.2.2.run", "driver 9.9.9\n")
     result = upgrade(machine)

@@ -263,6 +263,32 @@ def test_a_user_is_stopped_by_policy_and_only_in_the_step(tmp_path: Path) -> Non
         child.wait()
 
 
+def test_a_pod_that_comes_after_the_look_is_not_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: t.List[int] = []
+    monkeypatch.setattr(driver_units.os, "kill", lambda pid, number: killed.append(pid))
+    node = Node(tmp_path, in_use="stop").loaded()
+    node.work.refuse_or_wait({})
+    node.process(cgroup="0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-%s.scope\n" % ("a" * 64))
+    with pytest.raises(NpuError, match="^Pods use the NPUs: .*pid 4200"):
+        node.work.stop(node.journal)
+    assert killed == []
+
+
+@pytest.mark.parametrize("stopped, acts", [([DAEMON], ["start " + DAEMON]), ([], [])])
+def test_a_daemon_that_was_stopped_starts_again_when_systemd_does_not_say_whether_it_is_enabled(
+    tmp_path: Path, stopped: t.List[str], acts: t.List[str]
+) -> None:
+    node = Node(tmp_path)
+    node.journal.begin({"stopped": stopped})
+
+    def slow(argv: t.Sequence[str], timeout: float, env: t.Any) -> Probe:
+        return Probe(TIMEOUT, None, "no answer") if argv[1] == "is-enabled" else node.run(argv, timeout, env)
+
+    node.work.host = Host(str(tmp_path), slow)
+    node.work.start_daemon(node.journal)
+    assert node.acts == acts
+
+
 def test_pods_are_left_to_who_drains_the_node(tmp_path: Path) -> None:
     pod = "0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-%s.scope\n" % ("ab" * 32)
     node = Node(tmp_path, in_use="stop").loaded().process(cgroup=pod)
