@@ -118,11 +118,11 @@ def verified(path: str, sha256: str) -> bool:
         return False
 
 
-def execute(host: Host, path: str, sha256: str, arguments: t.Sequence[str], timeout: float) -> str:
+def execute(host: Host, path: str, sha256: str, arguments: t.Sequence[str], timeout: float) -> None:
     """Verify the file and run it from the same open descriptor, as /proc/self/fd/N: between the two nobody can change what runs.
 
-    Returns the end of what it printed, masked. NpuError on another digest, when it cannot be run, on any exit code but 0 (their meaning is not
-    public), or past `timeout` seconds; what it started is then killed with it.
+    NpuError on another digest, when it cannot be run, on any exit code but 0 (their meaning is not public) with the end of what it printed, masked,
+    or past `timeout` seconds; what it started is then killed with it.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY)
@@ -142,7 +142,6 @@ def execute(host: Host, path: str, sha256: str, arguments: t.Sequence[str], time
         raise NpuError("%s did not end within %g s." % (name, timeout), "Read its log on the host; raise the timeout if it was still at work.")
     if not done.ok:
         raise NpuError("%s cannot be run: %s." % (name, done.detail), "Check that %s is not on a file system mounted noexec." % os.path.dirname(path))
-    output = mask(done.value.out + done.value.err)[-TAIL:]
     if done.value.rc != 0:
+        output = mask(done.value.out + done.value.err)[-TAIL:]
         raise NpuError("%s ended with code %d: %s" % (name, done.value.rc, " | ".join(output.strip().splitlines()[-6:])), "Read its log on the host.")
-    return output
