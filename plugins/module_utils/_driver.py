@@ -17,8 +17,10 @@ from ._host import ABSENT, DENIED, VALUE, Host, Probe
 from ._modinfo import ModuleFile, find_module, read_module
 from ._smi import find_program
 from ._vendor import VendorProfile
+from ._versions import upstream_version
 
 DKMS_DIR = "/var/lib/dkms"
+BUILT = ("built", "installed")
 STAMP_KEYS = ("version", "source", "files", "held", "held_kernel", "installed", "previous")
 
 
@@ -112,9 +114,11 @@ def read_stamp(host: Host, path: str) -> Probe:
     return host.read_text(path, 65536).map(load)
 
 
-def is_legacy(profile: VendorProfile, package: t.Optional[t.Mapping[str, str]]) -> bool:
-    """True for the one package that was the whole driver before there were runfiles."""
-    return package is not None and package["name"] == profile.legacy_package and profile.legacy_release(package["version"])
+def is_legacy(profile: VendorProfile, package: t.Optional[t.Mapping[str, str]], dkms: t.Sequence[t.Mapping[str, t.Any]] = ()) -> bool:
+    """True for the one package that was the whole driver before there were runfiles, and for what it has left to DKMS."""
+    if package is not None:
+        return package["name"] == profile.legacy_package and profile.legacy_release(package["version"])
+    return any(row["module"] == profile.legacy_package and profile.legacy_release(row["version"]) for row in dkms)
 
 
 def driver_package(profile: VendorProfile, packages: t.Sequence[t.Mapping[str, str]]) -> t.Optional[t.Mapping[str, str]]:
@@ -138,6 +142,8 @@ def read_driver(
     options: t.Mapping[str, t.Any],
 ) -> t.Tuple[dict[str, t.Any], dict[str, Probe], dict[str, bool]]:
     """The `driver` part of the facts, its probes, and `kernel.modules`.
+
+    Where neither a module nor DKMS says which driver is there, and none is loaded, it is the one of the package.
 
     How it was installed: a stamp, or user tools together with a module that no package and no package manager owns, is a
     runfile; a driver package is deb or rpm; a DKMS module without tools is dkms; a driver root of a container with nothing
@@ -175,6 +181,8 @@ def read_driver(
     if version is None and kernel:
         built = [item for item in dkms if item["kernel"] == kernel and item["state"] == "installed"]
         version = built[0]["version"] if len(built) == 1 else None
+    if version is None and not loaded and module.state == ABSENT and package and via == package_format:
+        version = None if any(item["state"] in BUILT for item in dkms) else upstream_version(package["version"]) or None
     facts = {
         "installed_via": via,
         "root": root if via == "container" else "/",
@@ -192,7 +200,7 @@ def read_driver(
         "dkms": dkms,
         "packages": [dict(item) for item in packages],
         "package": dict(package) if package else None,
-        "legacy": is_legacy(profile, package),
+        "legacy": is_legacy(profile, package, dkms),
         "stamp": {key: noted.get(key) for key in STAMP_KEYS} if stamp.ok else None,
         "state": state,
         "container_root": root if container_tool else None,

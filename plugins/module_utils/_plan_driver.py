@@ -19,10 +19,10 @@ REBOOT_STEP = "driver.reboot"
 
 
 def _preinstalled(draft: Draft, now: Situation) -> None:
-    if now.unbuilt:
+    if now.unbuilt or now.bare:
         draft.stop(
             "driver_not_built",
-            "Driver %s has no module for the running kernel, and %s_driver_source is preinstalled." % (now.unbuilt, now.prefix),
+            "Driver %s has no module for the running kernel, and %s_driver_source is preinstalled." % (now.unbuilt or now.present, now.prefix),
             "Install the headers of that kernel and run dkms autoinstall, boot a kernel that has the module, or set %s_driver_source to package or runfile."
             % now.prefix,
         )
@@ -140,7 +140,7 @@ def _may_replace(draft: Draft, now: Situation) -> bool:
         )
         return False
     # A driver that can not be loaded is repaired, not replaced.
-    if now.installed and not now.change and not now.get("replace") and not (now.fits and now.stopped and now.damage):
+    if now.installed and not now.change and not now.get("replace") and not (now.fits and now.stopped and (now.damage or now.broken)):
         draft.stop(
             "driver_replace_not_allowed",
             "Driver %s is installed and %s is wanted." % (now.present, now.version),
@@ -209,10 +209,16 @@ def plan_driver(draft: Draft, wanted: Data, facts: Data, prefix: str) -> bool:
     if now.source == "container":
         _container(draft, now)
         return False
-    repaired = now.damage and (now.stopped or now.get("replace")) and now.source != "preinstalled"
+    if now.broken and not confined(facts):
+        draft.caution(
+            "driver_package_broken",
+            now.broken,
+            "dpkg --configure -a finishes it or says why not; a change of the driver by this run puts it right first.",
+        )
+    repaired = (now.damage or now.broken) and (now.stopped or now.get("replace")) and now.source != "preinstalled"
     right = now.change is None and now.fits and not now.tainted and not repaired and now.driver["installed_via"] != "container"
     if confined(facts) and now.source != "preinstalled":
-        if now.fits and now.change is None and not now.tainted:
+        if now.fits and not now.bare and now.change is None and not now.tainted:
             return False
         draft.stop(
             "driver_of_machine_below",
@@ -231,9 +237,9 @@ def plan_driver(draft: Draft, wanted: Data, facts: Data, prefix: str) -> bool:
             _recover(draft, now, "as before the change")
             return True
         _preinstalled(draft, now)
-        if now.damage:
+        if now.damage and not now.bare:
             _damaged(draft, now)
-        else:
+        elif not now.damage:
             _reload(draft, now)
         return False
     if right and not (now.doubled and now.get("replace")):
@@ -257,10 +263,10 @@ def plan_driver(draft: Draft, wanted: Data, facts: Data, prefix: str) -> bool:
     elif now.tainted:
         reason = "The last change failed and so did the way back."
     elif repaired and (now.fits or not now.installed):
-        reason = now.damage
+        reason = now.damage or now.broken
     elif now.fits and now.doubled:
         reason = "The package of former releases is here as well, and goes."
-    elif now.driver["legacy"] and now.version and now.source == "runfile":
+    elif now.driver["legacy"] and not now.orphans and now.version and now.source == "runfile":
         reason = "Another version is wanted; the package of former releases goes first."
     elif now.installed:
         reason = "Another version is wanted."
@@ -268,6 +274,12 @@ def plan_driver(draft: Draft, wanted: Data, facts: Data, prefix: str) -> bool:
         reason = "Driver %s has no module for the running kernel." % now.unbuilt
     else:
         reason = "An installation has broken off." if now.traces else "No driver is installed."
+    if now.orphans and not now.fits:
+        draft.caution(
+            "legacy_left_to_dkms",
+            "DKMS has %s, and the package that brought it is gone: it stays, and is built for new kernels as well." % ", ".join(now.orphans),
+            "Once the new driver works: %s." % "; ".join("dkms remove %s --all" % name for name in now.orphans),
+        )
     draft.step(
         id=DRIVER_STEP,
         role=DRIVER_ROLE,

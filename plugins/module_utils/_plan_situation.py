@@ -17,6 +17,9 @@ DRIVER_PROBES = ("module_loaded", "module_file", "dkms", "packages", "runfile_st
 # Parameters of an address that let whoever reads them fetch as well: tokens, keys and signatures of signed addresses.
 SECRET_QUERY = re.compile(r"[?&][^=&#]*(?:token|passw|secret|signature|credential|api-?key|sig(?==))", re.I)
 
+# States of dpkg between nothing and installed.
+UNFINISHED = ("half-installed", "unpacked", "half-configured")
+
 Data = t.Mapping[str, t.Any]
 
 
@@ -76,6 +79,12 @@ def damaged_module(facts: Data) -> str:
     return "The module file %s is built for kernel %s." % (path, release) if built and release and release != running else ""
 
 
+def broken_package(facts: Data) -> str:
+    """Which package of the driver the package manager has begun and not finished, as a sentence; empty when none is like that."""
+    package = facts["driver"].get("package") or {}
+    return "The package %s %s is %s." % (package["name"], package["version"], package["state"]) if package.get("state") in UNFINISHED else ""
+
+
 def confined(facts: Data) -> bool:
     """True for a container that does not even see the modules of the kernel it runs on: it can bring no driver."""
     return bool(facts.get("in_container")) and (facts.get("kernel") or {}).get("module_tree") is False
@@ -97,9 +106,20 @@ class Situation:
         self.unbuilt = built[-1] if built and not self.installed else ""
         self.change = self.driver["state"]["change"]
         self.tainted = self.driver["state"]["tainted"]
-        self.damage = damaged_module(facts)
         # The kernel has no module of it, which is more than that none is known of.
         self.stopped = self.driver["loaded"] is False and self.driver["version_loaded"] is None
+        # Only the package manager knows of it: there is no module to load.
+        self.bare = bool(
+            self.stopped and self.driver["version_on_disk"] and self.driver.get("package") and not built
+            and facts["probes"].get("module_file", {}).get("state") == "absent"
+        )  # fmt: skip
+        # What a former package has left to DKMS, which nobody takes away with it.
+        owned = not self.driver["legacy"] or self.driver.get("package")
+        self.orphans = [] if owned else sorted({"%s/%s" % (row["module"], row["version"]) for row in self.driver.get("dkms") or []})
+        self.broken = broken_package(facts)
+        self.damage = damaged_module(facts)
+        if self.bare and not self.damage:
+            self.damage = "The package %s %s has no module for the running kernel." % (self.driver["package"]["name"], self.driver["package"]["version"])
         self.disruption = EVICT if self.driver["loaded"] or self.installed else NONE
 
     @property

@@ -197,6 +197,39 @@ def test_stamp_that_is_none(tmp_path: Path, text: str) -> None:
     assert driver.read_stamp(Tree(tmp_path).write("/stamp", text).host(), "/stamp").state == "failed"
 
 
+HALF = "install ok half-configured"
+LEGACY: list[tuple[str, Build, tuple[str, str | None, bool]]] = [
+    ("package alone", lambda tree: package(tree, "2.0.1"), ("deb", "2.0.1", True)),
+    ("package alone, half-configured", lambda tree: package(tree, "1:2.0.1-1", HALF), ("deb", "2.0.1", True)),
+    ("package whose build has failed", lambda tree: failed(package(tree, "2.0.1", HALF)), ("deb", "2.0.1", True)),
+    ("package of a new release alone", lambda tree: package(tree, "3.4.0~rc1-1", name="rebellions-kmd"), ("deb", "3.4.0~rc1", False)),
+    ("package of which only the configuration is left", lambda tree: package(tree, "2.0.1", "deinstall ok config-files"), ("none", None, False)),
+    ("rpm alone", rpm, ("rpm", "2.0.1", True)),
+    ("loaded, its file gone", lambda tree: package(tree, "2.0.1").loaded("2.0.0"), ("deb", None, True)),
+    ("built for another kernel", lambda tree: dkms(package(tree, "2.0.1"), "2.0.1", "6.8.0-9-generic"), ("deb", None, True)),
+    ("DKMS alone", lambda tree: dkms(tree, "2.0.1", KERNEL), ("dkms", "2.0.1", True)),
+    ("DKMS alone, of a new release", lambda tree: dkms(tree, "3.2.2", KERNEL), ("dkms", "3.2.2", False)),
+]
+
+
+def failed(tree: Tree) -> Tree:
+    return tree.write("/var/lib/dkms/rebellions/2.0.1/build/make.log", "DKMS make.log for rebellions-2.0.1 for kernel %s (x86_64)\n" % KERNEL)
+
+
+@pytest.mark.parametrize(("build", "expected"), [way[1:] for way in LEGACY], ids=[way[0] for way in LEGACY])
+def test_I02_legacy_package_without_a_module_is_the_driver_all_the_same(tmp_path: Path, build: Build, expected: tuple[str, str | None, bool]) -> None:
+    tree = Tree(tmp_path).system()
+    build(tree)
+    found = observe(PROFILE, tree.host())["driver"]
+    assert (found["installed_via"], found["version_on_disk"], found["legacy"]) == expected
+
+
+def test_I02_legacy_package_left_to_dkms_beside_a_runfile(tmp_path: Path) -> None:
+    facts = observe(PROFILE, stamp(dkms(Tree(tmp_path).system(), "2.0.1", KERNEL)).host())
+    found = [problem["detail"] for problem in facts["problems"] if problem["code"] == "legacy_package_and_runfile"]
+    assert found == ["what the former package has left to DKMS (2.0.1) and a runfile installation (3.2.2) are both here"]
+
+
 def test_two_versions_of_dkms(tmp_path: Path) -> None:
     tree = dkms(dkms(Tree(tmp_path).system(), "3.0.0", KERNEL, installed=False), "3.2.2", KERNEL)
     details = [problem["detail"] for problem in observe(PROFILE, tree.host())["problems"] if problem["code"] == "two_dkms_versions"]

@@ -225,6 +225,77 @@ def test_i02_legacy_package_left_beside_a_newer_driver_is_told_and_taken_away(ra
     assert said(draw({"source": "package", "version": "2.0.1", "replace": True}, alone)[1]) == ([], [], [])
 
 
+OLD_PACKAGE = {"name": "rebellions", "version": "2.0.1", "state": "installed", "architecture": "amd64"}
+NO_MODULE = {"module_file": {"state": "absent", "detail": "no module file rebellions for kernel 6.8.0-117-generic"}}
+BARE = {"installed_via": "deb", "version_on_disk": "2.0.1", "version_loaded": None, "loaded": False, "legacy": True}
+BARE_TEXT = "The package rebellions 2.0.1 has no module for the running kernel."
+HALF_TEXT = "The package rebellions 2.0.1 is half-configured."
+
+
+@pytest.mark.parametrize("state", ["installed", "half-configured"])
+@pytest.mark.parametrize(
+    "raw, steps, stops",
+    [
+        ({"source": "runfile", "version": "3.4.0"}, [], ["driver_replace_not_allowed"]),
+        ({"source": "runfile", "version": "3.4.0", "replace": True}, ["driver.install"], []),
+        ({"source": "package", "version": "2.0.1"}, ["driver.install"], []),
+        ({"source": "package"}, ["driver.install"], []),
+        (PREINSTALLED, [], ["driver_not_built"]),
+        (CONTAINER, [], ["driver_on_host"]),
+    ],
+)
+def test_i02_legacy_package_without_a_module(raw: Data, steps: t.List[str], stops: t.List[str], state: str) -> None:
+    draft = draw(raw, facts({**BARE, "package": {**OLD_PACKAGE, "state": state}}, probes=NO_MODULE))[1]
+    broken = ["driver_package_broken"] if state != "installed" and raw["source"] != "container" else []
+    assert said(draft) == (steps, stops, broken)
+    assert [item.detail for item in draft.cautions] == [HALF_TEXT] * len(broken)
+    if raw["source"] == "package":
+        assert draft.steps[0].reason == BARE_TEXT
+
+
+@pytest.mark.parametrize(
+    "raw, loaded, steps, stops",
+    [
+        ({"source": "package", "version": "2.0.1"}, False, ["driver.install"], []),
+        ({"source": "package", "version": "2.0.1"}, True, [], []),
+        ({"source": "package", "version": "2.0.1", "replace": True}, True, ["driver.install"], []),
+        (PREINSTALLED, True, [], []),
+        ({"source": "runfile", "version": "3.4.0"}, True, [], ["driver_replace_not_allowed"]),
+    ],
+)
+@pytest.mark.parametrize("state", ["half-configured", "half-installed", "unpacked"])
+def test_i02_legacy_package_whose_installation_has_broken_off(raw: Data, loaded: bool, steps: t.List[str], stops: t.List[str], state: str) -> None:
+    driver = {**BARE, "loaded": loaded, "version_loaded": "2.0.1" if loaded else None, "module_path": "/lib/modules/k/rebellions.ko"}
+    draft = draw(raw, facts({**driver, "package": {**OLD_PACKAGE, "state": state}}))[1]
+    assert said(draft) == (steps, stops, ["driver_package_broken"])
+    if steps:
+        assert draft.steps[0].reason == "The package rebellions 2.0.1 is %s." % state
+
+
+def test_i02_legacy_package_that_is_gone_and_has_left_its_tree_to_dkms() -> None:
+    tree = [{"module": "rebellions", "version": "2.0.1", "kernel": "6.8.0-117-generic", "arch": "x86_64", "state": "installed"}]
+    seen = facts({**BARE, "installed_via": "dkms", "package": None, "dkms": tree})
+    draft = draw({"source": "runfile", "version": "3.4.0", "replace": True}, seen)[1]
+    assert said(draft) == (["driver.install"], [], ["legacy_left_to_dkms"])
+    assert (draft.steps[0].reason, draft.cautions[0].next_step) == (
+        "Another version is wanted.", "Once the new driver works: dkms remove rebellions/2.0.1 --all.",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("wanted, there", [("1:3.2.2-1", "3.2.2"), ("3.2.2", "1:3.2.2-1"), ("3.2.2", "3.2.2+git.abc"), ("3.4.0~rc1", "3.4.0-rc1")])
+def test_U06_noop_upgrade_the_same_release_in_other_words(wanted: str, there: str) -> None:
+    for raw in ({"source": "package"}, {"source": "runfile", "replace": True}, PREINSTALLED):
+        seen = facts({"version_on_disk": there, "version_loaded": there})
+        assert said(draw({**raw, "version": wanted}, seen)[1]) == ([], [], [])
+
+
+@pytest.mark.parametrize("there", ["3.4.0~rc1", "3.4.0-rc1", "3.4.0rc1", "3.4.0_beta2"])
+def test_U06_noop_upgrade_a_pre_release_gives_way_to_its_release(there: str) -> None:
+    seen = facts({"version_on_disk": there, "version_loaded": there})
+    assert said(draw({"source": "package", "version": "3.4.0", "replace": True}, seen)[1]) == (["driver.install"], [], [])
+    assert said(draw({"source": "package", "version": "3.4.0"}, seen)[1]) == ([], ["driver_replace_not_allowed"], [])
+
+
 ELSEWHERE = [{"module": "rebellions", "version": "3.2.2", "kernel": "6.8.0-117-generic", "arch": "x86_64", "state": "installed"}]
 
 
