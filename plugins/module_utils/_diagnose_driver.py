@@ -9,6 +9,7 @@ import typing as t
 
 from ._model import ERROR, WARNING, Problem
 from ._vendor import VendorProfile
+from ._versions import same_release
 
 Facts = t.Mapping[str, t.Any]
 
@@ -18,8 +19,9 @@ def where(npus: t.Sequence[Facts]) -> str:
     return ", ".join(item["address"] or item["device"] or "?" for item in npus)
 
 
-def _release(profile: VendorProfile, version: t.Optional[str]) -> t.Optional[str]:
-    return profile.release_of(version) if version else None
+def _differ(left: t.Optional[str], right: t.Optional[str]) -> bool:
+    """True when both are known and are not of one release."""
+    return bool(left and right and left != right and not same_release(left, right))
 
 
 def driver_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]:
@@ -42,41 +44,41 @@ def driver_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]
             "the driver is loaded and does not hold %s" % where(loose),
             "look in the kernel log for the failed probe of the address; a driver build serves one family only",
         )
-    disk = _release(profile, driver["version_on_disk"])
-    loaded = _release(profile, driver["version_loaded"])
-    if disk and loaded and disk != loaded:
+    loaded = driver["version_loaded"]
+    if _differ(driver["version_on_disk"], loaded):
         yield Problem(
             "version_mismatch_loaded_disk",
             ERROR,
-            "version %s is loaded and %s is on disk" % (driver["version_loaded"], driver["version_on_disk"]),
+            "version %s is loaded and %s is on disk" % (loaded, driver["version_on_disk"]),
             "drain the host, then reload the module or reboot",
         )
     for item in facts["npus"]:
-        firmware = _release(profile, item["firmware"])
-        if firmware and loaded and firmware != loaded and item["state"] != "unreachable":
+        if _differ(item["firmware"], loaded) and item["state"] != "unreachable":
             yield Problem(
                 "firmware_mismatch",
                 WARNING,
-                "%s has firmware %s and the driver is %s" % (item["address"], item["firmware"], driver["version_loaded"]),
+                "%s has firmware %s and the driver is %s" % (item["address"], item["firmware"], loaded),
                 "flash the firmware that came with the driver while the driver is unloaded",
             )
     library = facts["libraries"]["version"]
-    if library and loaded and profile.release_of(library) != loaded:
+    if _differ(library, loaded):
         yield Problem(
             "library_mismatch",
             WARNING,
-            "the user libraries are %s and the driver is %s" % (library, driver["version_loaded"]),
+            "the user libraries are %s and the driver is %s" % (library, loaded),
             "install libraries and driver of one release; replacing a link is not enough",
         )
     package = driver["package"]
     newer = sorted({row["version"] for row in driver["dkms"] if (profile.major_of(row["version"]) or 0) >= profile.legacy_below})
     if driver["legacy"] and (driver["stamp"] or newer):
         other = driver["stamp"]["version"] if driver["stamp"] else ", ".join(newer)
+        left = sorted({row["version"] for row in driver["dkms"]} - set(newer))
+        there = "the package %s %s" % (package["name"], package["version"]) if package else "what the former package has left to DKMS (%s)" % ", ".join(left)
         yield Problem(
             "legacy_package_and_runfile",
             ERROR,
-            "the package %s %s and a runfile installation (%s) are both here" % (package["name"], package["version"], other),
-            "drain the host, remove the package, then install from the runfile again",
+            "%s and a runfile installation (%s) are both here" % (there, other),
+            "drain the host, %s, then install from the runfile again" % ("remove the package" if package else "remove that from DKMS"),
         )
     versions = sorted({row["version"] for row in driver["dkms"]})
     if len(versions) > 1:
@@ -102,12 +104,18 @@ def driver_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]
                 "DKMS has %s %s without its source, so it is built for no other kernel" % (row["module"], row["version"]),
                 "install that version again, or remove it from DKMS when it is not wanted",
             )
-    if facts["secure_boot"] == "enabled" and driver["signed"] is False:
+    by = facts["mok"]["enforced_by"]
+    if (facts["secure_boot"] == "enabled" or by) and driver["signed"] is False:
+        firmware = facts["secure_boot"] == "enabled"
         yield Problem(
             "secure_boot_unsigned",
             ERROR,
-            "Secure Boot is on and %s carries no signature" % driver["module_path"],
-            "sign the module with a key enrolled by mokutil --import, or turn Secure Boot off",
+            "%s and %s carries no signature" % ("Secure Boot is on" if firmware else "the kernel refuses unsigned modules by %s" % by, driver["module_path"]),
+            "sign the module with a key %s, or %s"
+            % (
+                "enrolled by mokutil --import" if facts["secure_boot"] != "unsupported" else "that the kernel has built in",
+                "turn Secure Boot off" if firmware else "start the kernel without %s" % by,
+            ),
         )
     if driver["container_root"] and driver["installed_via"] not in ("container", "none"):
         yield Problem(

@@ -502,6 +502,14 @@ def secure(tree: Tree) -> None:
     tree.write("/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c", b"\x06\0\0\0\x01")
 
 
+def enforcing(tree: Tree, value: str = "Y") -> None:
+    tree.write("/sys/module/module/parameters/sig_enforce", value + "\n")
+
+
+def locked(tree: Tree) -> None:
+    tree.write("/sys/kernel/security/lockdown", "none [integrity] confidentiality\n")
+
+
 Change = Callable[[Tree], Any]
 BASE_84 = "/sys/devices/pci0000:00/0000:84:00.0"
 PROBLEMS: list[tuple[str, Change, list[str]]] = [
@@ -523,6 +531,12 @@ PROBLEMS: list[tuple[str, Change, list[str]]] = [
     ("library", lambda tree: tree.write("/usr/lib/librbln-ml.so.3.0.0"), ["library_mismatch"]),
     ("unsigned under Secure Boot", lambda tree: (secure(tree), tree.kernel(KERNEL, False, module_file("3.2.2"))), ["secure_boot_unsigned"]),
     ("signed under Secure Boot", secure, []),
+    ("unsigned under sig_enforce", lambda tree: (enforcing(tree), tree.kernel(KERNEL, False, module_file("3.2.2"))), ["secure_boot_unsigned"]),
+    ("signed under sig_enforce", lambda tree: enforcing(tree), []),
+    ("unsigned under lockdown", lambda tree: (locked(tree), tree.kernel(KERNEL, False, module_file("3.2.2"))), ["secure_boot_unsigned"]),
+    ("unsigned, nothing enforced", lambda tree: (enforcing(tree, "N"), tree.kernel(KERNEL, False, module_file("3.2.2"))), []),
+    ("pre-release of the version", lambda tree: tree.loaded("3.2.2~rc1"), ["version_mismatch_loaded_disk", *["firmware_mismatch"] * 4]),
+    ("epoch and revision", lambda tree: tree.loaded("1:3.2.2-1"), []),
     ("kernel without headers is next", lambda tree: tree.kernel("6.8.0-138-generic", False), ["headers_missing_next_boot"]),
     ("kernel without module is next", lambda tree: tree.kernel("6.8.0-138-generic"), ["module_missing_next_boot"]),
     ("driver of a container too", lambda tree: tree.program("/run/rbln/driver/usr/bin/rbln-smi", "exit 1\n"), ["driver_host_and_container"]),
