@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Cases that are about the collection as a whole: A01, A03, G03, I04, O01."""
+"""Cases that are about the collection as a whole: A01, A03, G01, G02, G03, I04, O01."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import pathlib
 import re
 import typing as t
 
+import jinja2
 import pytest
 import yaml
+
+from ansible_collections.rebellions.npu.plugins.module_utils._bundle_use import DNF_CONFIG
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TASK_FILES = sorted([*ROOT.glob("roles/*/tasks/*.yml"), *ROOT.glob("playbooks/*.yml")])
@@ -85,11 +88,53 @@ def test_G02_proxy_every_task_with_a_package_manager_knows_the_proxies_and_the_b
     every = [task for path in ROOT.glob("roles/%s/tasks/*.yml" % role) for task in tasks(path)]
     found = [task for task in every if task.get("ansible.builtin.package", {}).get("state") == "present"]
     name = "__%s_environment" % role
-    assert found and all(task["environment"] == "{{ %s }}" % name for task in found)
+    blocks = [task for task in every if task.get("environment") == "{{ %s }}" % name for task in task.get("block", [])]
+    assert found and all(task in blocks or task["environment"] == "{{ %s }}" % name for task in found)
     environment = yaml.safe_load((ROOT / "roles" / role / "vars" / "main.yml").read_text(encoding="utf-8"))[name]
     assert all("'%s': %s" % pair in environment for pair in (("http_proxy", "rbln_"), ("https_proxy", "rbln_"), ("no_proxy", "rbln_")))
     # A variable that is null is no proxy called None.
     assert "/apt.conf" in environment and "selectattr('value') |" in environment
+
+
+@pytest.mark.parametrize("role, name", [("rbln_driver", "secure_boot.yml"), ("rbln_container_toolkit", "package.yml")])
+def test_G01_airgap_no_internet_dnf_installs_from_the_bundle_alone(role: str, name: str) -> None:
+    """dnf takes no repositories from its environment, so a task of its own gives it the configuration of the bundle."""
+    every = list(tasks(ROOT / "roles" / role / "tasks" / name))
+    (plain,) = [task for task in every if "ansible.builtin.package" in task]
+    (bundled,) = [task for task in every if "ansible.builtin.dnf" in task]
+    (block,) = [task for task in every if "block" in task]
+    (switch,) = [key for key in block["vars"] if key.endswith("_by_dnf")]
+    assert (plain["when"], bundled["when"]) == ("not %s | bool" % switch, "%s | bool" % switch)
+    assert bundled["ansible.builtin.dnf"]["conf_file"].endswith("rbln_driver_bundle }}/" + DNF_CONFIG)
+    assert bundled["ansible.builtin.dnf"]["name"] == plain["ansible.builtin.package"]["name"]
+    for bundle, family, by_dnf in (("/b", "redhat", True), ("/b", "debian", False), ("", "redhat", False)):
+        wanted = {"rbln_driver_bundle": bundle}
+        observed = {"observation": {"ansible_facts": {"rbln": {"os": {"family": family}}}}}
+        values = {"__rbln_driver_wanted": wanted, "__rbln_container_toolkit_wanted": wanted, "rbln_preflight_plan": observed}
+        assert jinja2.Environment(autoescape=False).from_string(block["vars"][switch]).render(values) == str(by_dnf)
+
+
+def test_G01_airgap_no_internet_dnf_removes_without_repositories_out_of_reach() -> None:
+    every = list(tasks(ROOT / "roles" / "rbln_container_toolkit" / "tasks" / "absent.yml"))
+    (look,) = [task for task in every if "ansible.builtin.stat" in task]
+    (plain,) = [task for task in every if "ansible.builtin.package" in task]
+    (bundled,) = [task for task in every if "ansible.builtin.dnf" in task]
+    there = look["register"] + ".stat.exists | bool"
+    assert (plain["when"], bundled["when"]) == ("not " + there, there)
+    assert bundled["ansible.builtin.dnf"]["conf_file"] == look["ansible.builtin.stat"]["path"]
+
+
+def test_G01_airgap_no_internet_the_bundle_has_what_the_enrolment_of_a_key_needs() -> None:
+    said = yaml.safe_load((ROOT / "roles" / "rbln_bundle" / "vars" / "main.yml").read_text(encoding="utf-8"))["__rbln_bundle_packages"]
+    given = {"rbln_bundle_packages": ["dkms"], "rbln_bundle_toolkit_packages": ["toolkit"], "rbln_bundle_driver_names": ["driver"]}
+    environment = jinja2.Environment(autoescape=False)
+    environment.filters["unique"] = lambda values: list(dict.fromkeys(values))
+    for secure_boot, more in (("enrol", ["mokutil", "openssl"]), ("check", []), (None, [])):
+        rendered = environment.from_string(said).render({**given, "rbln_driver_secure_boot": secure_boot})
+        assert ast.literal_eval(rendered) == ["dkms", "toolkit", "driver", *more]
+    for name in ("check.yml", "collect.yml"):
+        (task,) = [task["rebellions.npu.rbln_bundle"] for task in tasks(ROOT / "roles/rbln_bundle/tasks" / name) if "rebellions.npu.rbln_bundle" in task]
+        assert task["packages"] == "{{ __rbln_bundle_packages }}"
 
 
 def test_I04_local_reboot_only_one_task_reboots_and_never_over_a_local_connection() -> None:
