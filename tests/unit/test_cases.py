@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Cases that are about the collection as a whole: A01, A03, G01, G02, G03, I04, O01."""
+"""Cases that are about the collection as a whole: A01, A03, A06, G01, G02, G03, I04, O01."""
 
 from __future__ import annotations
 
@@ -75,12 +75,40 @@ def test_A03_ee_deps_modules_for_hosts_need_only_the_standard_library() -> None:
 def test_G03_ca_path_a_private_authority_goes_where_the_system_looks(family: str, directory: str, command: str) -> None:
     values = yaml.safe_load((ROOT / "roles" / "rbln_driver" / "vars" / (family + ".yml")).read_text(encoding="utf-8"))
     assert (values["__rbln_driver_ca_directory"], values["__rbln_driver_ca_command"]) == (directory, command)
-    place, look, build, keep = list(reversed(list(tasks(ROOT / "roles" / "rbln_driver" / "tasks" / "trust.yml"))))
+    _refuse, place, look, build, keep = list(reversed(list(tasks(ROOT / "roles" / "rbln_driver" / "tasks" / "trust.yml"))))
     assert place["ansible.builtin.copy"]["dest"].endswith(".crt")
     # Whether to build is seen on the disk: the copy is made only after the command, so a run that was cut off is made up for.
     assert "%s.checksum != %s.stat.checksum | default('')" % (place["register"], look["register"]) in build["when"]
     assert look["ansible.builtin.stat"]["path"] == keep["ansible.builtin.copy"]["dest"] == "{{ __rbln_driver_ca_built }}"
     assert place["ansible.builtin.copy"]["src"] == keep["ansible.builtin.copy"]["src"]
+
+
+@pytest.mark.parametrize(
+    "text, accepted",
+    [
+        ("-----BEGIN CERTIFICATE-----\nAA\n-----END CERTIFICATE-----\n", True),
+        ("# Site CA\n-----BEGIN TRUSTED CERTIFICATE-----\nAA\n", True),
+        ("\x30\x82\x03", False),
+        ("-----BEGIN CERTIFICATE REQUEST-----\nAA\n", False),
+        ("-----BEGIN CERTIFICATE-----\nAA\n-----BEGIN EC PRIVATE KEY-----\nAA\n-----END EC PRIVATE KEY-----\n", False),
+    ],
+)
+def test_G03_ca_path_only_certificates_come_to_where_everybody_reads(text: str, accepted: bool) -> None:
+    (refuse,) = [task for task in tasks(ROOT / "roles" / "rbln_driver" / "tasks" / "trust.yml") if "ansible.builtin.assert" in task]
+    environment = jinja2.Environment(autoescape=False)
+    environment.tests["search"] = lambda value, pattern: re.search(pattern, value) is not None
+    held = [environment.compile_expression(said)(__rbln_driver_ca_text=text) for said in refuse["ansible.builtin.assert"]["that"]]
+    assert all(held) is accepted
+
+
+@pytest.mark.parametrize("path", TASK_FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_A06_check_mode_what_a_task_has_not_done_is_not_asked_for(path: pathlib.Path) -> None:
+    """Conditions are read in their order, and in check mode a result lacks what only the act itself can say."""
+    for task in tasks(path):
+        conditions = task.get("when", [])
+        told = isinstance(conditions, list) and "not ansible_check_mode" in conditions
+        for before in conditions[: conditions.index("not ansible_check_mode")] if told else []:
+            assert not re.search(r"\w\.(checksum|rc|stdout|stderr|status|backup_file)\b", str(before)), "%s: when: %s" % (task.get("name"), before)
 
 
 @pytest.mark.parametrize("role", ["rbln_driver", "rbln_container_toolkit"])
