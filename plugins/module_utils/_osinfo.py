@@ -26,6 +26,10 @@ UBUNTU_CODENAMES = {
     "resolute": "26.04",
 }
 DEBIAN_CODENAMES = {"stretch": "9", "buster": "10", "bullseye": "11", "bookworm": "12", "trixie": "13", "forky": "14", "duke": "15"}
+# Devuan has names of its own for Debian's releases, and does not give theirs.
+DEBIAN_CODENAMES.update({"beowulf": "10", "chimaera": "11", "daedalus": "12", "excalibur": "13"})
+# Numbers of a release; what follows is a point release, which no file as shipped has in its VERSION_ID.
+RELEASES = {"ubuntu": r"[0-9]+\.[0-9]+", "debian": r"[0-9]+"}
 REDHAT_IDS = ("rhel", "centos", "rocky", "almalinux", "ol", "fedora", "scientific", "virtuozzo", "circle", "eurolinux", "miraclelinux", "amzn")
 SUSE_IDS = ("sles", "sle_hpc", "sled", "opensuse", "opensuse-leap", "opensuse-tumbleweed", "suse")
 # Sold under other names, with the releases of SLES.
@@ -67,7 +71,8 @@ def _base(fields: t.Mapping[str, str], name: str, family: t.Optional[str]) -> t.
     like = fields.get("ID_LIKE", "").lower().split()
     own = fields.get("VERSION_CODENAME", "").lower()
     if name in ("ubuntu", "debian", "fedora", "amzn"):
-        return name, version
+        release = re.match(RELEASES.get(name, ""), version or "")
+        return name, (release.group(0) if release else "") or version
     if family == "suse":
         return ("sles" if name.startswith(SLES_EDITIONS) else name), version
     ubuntu = fields.get("UBUNTU_CODENAME", "").lower()

@@ -78,6 +78,13 @@ ROWS: list[tuple[str, str, tuple[str | None, ...]]] = [
         ("kali", "2024.4", "debian", "debian", None, "kali-rolling"),
     ),
     ("F10-os-release-odd byte order mark and CRLF", '\ufeffID=ubuntu\r\nVERSION_ID="24.04"\r\n', ("ubuntu", "24.04", "debian", "ubuntu", "24.04", None)),
+    (
+        "F10-os-release-odd devuan",
+        'ID=devuan\nID_LIKE=debian\nVERSION_ID="6"\nVERSION_CODENAME=excalibur\n',
+        ("devuan", "6", "debian", "debian", "13", "excalibur"),
+    ),
+    ("F10-os-release-odd point release", 'ID=ubuntu\nVERSION_ID="24.04.3"\n', ("ubuntu", "24.04.3", "debian", "ubuntu", "24.04", None)),
+    ("F10-os-release-odd point release of debian", "ID=debian\nVERSION_ID=12.5\n", ("debian", "12.5", "debian", "debian", "12", None)),
     ("arch", "ID=arch\n", ("arch", None, None, "arch", None, None)),
     ("empty", "", (None, None, None, None, None, None)),
 ]
