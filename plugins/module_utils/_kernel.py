@@ -76,6 +76,8 @@ def read_kernel(
         upcoming, source = None, "not known in a container"
     else:
         upcoming, source = read_next_boot(host, installed, now)
+        # The same kernel in the file that older releases of Ubuntu start under Secure Boot.
+        upcoming = re.sub(r"(?:\.efi)?\.signed$", "", upcoming) if upcoming else None
     tree = host.listdir("/lib/modules/" + now) if now else release
     wanted = sorted(set(installed) | {name for name in (now, upcoming) if name}, key=natural_key)
     return {

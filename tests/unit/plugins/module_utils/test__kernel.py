@@ -65,6 +65,13 @@ def test_K01_headers_metapackage_what_lies_beside_a_kernel_is_none(tmp_path: Pat
     assert kernel.installed_kernels(tree.host(), []) == [OLD]
 
 
+def test_K01_headers_metapackage_a_signed_image_that_boots_next_is_its_kernel(tmp_path: Path) -> None:
+    menu = "menuentry 'Ubuntu' --id a {\n linuxefi /boot/vmlinuz-%s.efi.signed root=/dev/sda1\n}\n" % NEW
+    tree = Tree(tmp_path).kernel(OLD).kernel(NEW).write("/boot/vmlinuz-%s.efi.signed" % NEW, "x").write("/boot/grub/grub.cfg", 'set default="0"\n' + menu)
+    facts = kernel.read_kernel(tree.write("/proc/sys/kernel/osrelease", OLD + "\n").host(), [], False)[0]
+    assert (facts["next_boot"], facts["headers"]) == (NEW, {OLD: True, NEW: True})
+
+
 @pytest.mark.parametrize("name", ["vmlinuz-linux", "vmlinuz-0-rescue-5f3c21aa"])
 def test_an_image_without_a_release_is_no_kernel(tmp_path: Path, name: str) -> None:
     assert kernel.installed_kernels(Tree(tmp_path).kernel(OLD).write("/boot/" + name, "x").host(), []) == [OLD]
