@@ -68,6 +68,14 @@ def driver_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]
             "the user libraries are %s and the driver is %s" % (library, loaded),
             "install libraries and driver of one release; replacing a link is not enough",
         )
+    told = facts["smi"]["kmd_version"]
+    if _differ(told, loaded):
+        yield Problem(
+            "tool_sees_other_driver",
+            WARNING,
+            "%s reports driver %s and the driver is %s" % (facts["smi"]["path"], told, loaded),
+            "install tools and driver of one release, and look for a second copy of the tool",
+        )
     package = driver["package"]
     newer = sorted({row["version"] for row in driver["dkms"] if (profile.major_of(row["version"]) or 0) >= profile.legacy_below})
     if driver["legacy"] and (driver["stamp"] or newer):

@@ -535,7 +535,12 @@ PROBLEMS: list[tuple[str, Change, list[str]]] = [
     ("signed under sig_enforce", lambda tree: enforcing(tree), []),
     ("unsigned under lockdown", lambda tree: (locked(tree), tree.kernel(KERNEL, False, module_file("3.2.2"))), ["secure_boot_unsigned"]),
     ("unsigned, nothing enforced", lambda tree: (enforcing(tree, "N"), tree.kernel(KERNEL, False, module_file("3.2.2"))), []),
-    ("pre-release of the version", lambda tree: tree.loaded("3.2.2~rc1"), ["version_mismatch_loaded_disk", *["firmware_mismatch"] * 4]),
+    (
+        "W02-count-mismatch the tool knows another driver",
+        lambda tree: tree.smi(sample("rbln-smi_ca22_3.2.2_idle.json").replace('"KMD_version": "3.2.2"', '"KMD_version": "3.0.0"')),
+        ["tool_sees_other_driver"],
+    ),
+    ("pre-release of the version", lambda tree: tree.loaded("3.2.2~rc1"), ["version_mismatch_loaded_disk", *["firmware_mismatch"] * 4, "tool_sees_other_driver"]),
     ("epoch and revision", lambda tree: tree.loaded("1:3.2.2-1"), []),
     ("kernel without headers is next", lambda tree: tree.kernel("6.8.0-138-generic", False), ["headers_missing_next_boot"]),
     ("kernel without module is next", lambda tree: tree.kernel("6.8.0-138-generic"), ["module_missing_next_boot"]),
