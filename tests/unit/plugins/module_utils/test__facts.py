@@ -540,7 +540,11 @@ PROBLEMS: list[tuple[str, Change, list[str]]] = [
         lambda tree: tree.smi(sample("rbln-smi_ca22_3.2.2_idle.json").replace('"KMD_version": "3.2.2"', '"KMD_version": "3.0.0"')),
         ["tool_sees_other_driver"],
     ),
-    ("pre-release of the version", lambda tree: tree.loaded("3.2.2~rc1"), ["version_mismatch_loaded_disk", *["firmware_mismatch"] * 4, "tool_sees_other_driver"]),
+    (
+        "pre-release of the version",
+        lambda tree: tree.loaded("3.2.2~rc1"),
+        ["version_mismatch_loaded_disk", *["firmware_mismatch"] * 4, "tool_sees_other_driver"],
+    ),
     ("epoch and revision", lambda tree: tree.loaded("1:3.2.2-1"), []),
     ("kernel without headers is next", lambda tree: tree.kernel("6.8.0-138-generic", False), ["headers_missing_next_boot"]),
     ("kernel without module is next", lambda tree: tree.kernel("6.8.0-138-generic"), ["module_missing_next_boot"]),
