@@ -20,7 +20,8 @@ from ._cdi import compare
 from ._cdi_options import AUTO
 from ._cdi_write import remove_spec, write_spec
 from ._checks import SCOPES
-from ._host import Host, Probe, run_command
+from ._driver_state import JOURNAL, state_path
+from ._host import ABSENT, Host, Probe, run_command
 from ._model import NpuError
 from ._observe import cdi_options, look_for, observe, prove_look
 from ._runtime import detect_runtimes
@@ -167,7 +168,9 @@ def _validate(profile: VendorProfile, host: Host, settings: Settings, args: argp
 
 def _ready(profile: VendorProfile, host: Host, settings: Settings, args: argparse.Namespace, say: Print, sleep: Sleep) -> int:
     scopes = [scope for scope in settings.rules.scopes if scope != "plugin"]
-    settings = replace(settings, rules=replace(settings.rules, scopes=scopes, markers=WRITE))
+    # While the driver changes, or after a change that was cut off, the files are for who ends the change.
+    changing = host.stat(state_path(profile, JOURNAL)).state != ABSENT
+    settings = replace(settings, rules=replace(settings.rules, scopes=scopes, markers=KEEP if changing else WRITE))
     host.run(["udevadm", "settle", "--timeout=%d" % SETTLE], SETTLE + 2.0)
 
     def attempt() -> Proof:

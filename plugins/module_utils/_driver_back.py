@@ -22,6 +22,7 @@ from ._driver_units import Units
 from ._files import remove_file
 from ._host import Host
 from ._journal import BACK, Journal, utc
+from ._markers import remove_markers
 from ._model import NpuError
 from ._vendor import VendorProfile
 
@@ -43,6 +44,11 @@ class WayBack:
         self.result["reason"] = reason
         journal.lenient = True
         try:
+            if touched:
+                # Loading the driver may have had them written anew.
+                remove_markers(self.host, self.profile)
+            elif not previous.get("loaded"):
+                self._unload()
             if previous.get("version"):
                 # A disk that is full has room again.
                 self.parts.clear_incoming()
@@ -65,6 +71,12 @@ class WayBack:
             self.leave_stopped("%s Going back failed too: %s" % (reason, exc))
         finally:
             self.result["warnings"] += journal.unsaved
+
+    def _unload(self) -> None:
+        """Nothing was loaded before, and so it is again."""
+        if _kmod.loaded_version(self.host, self.profile.module) is not None:
+            self.journal.step("back_stop", lambda: self.units.stop_again(self.journal))
+            self.journal.step("back_unload", lambda: _kmod.unload(self.host, self.profile.module, self.request.load_timeout))
 
     def _stamp(self, previous: Record, touched: bool) -> None:
         path = stamp_path(self.profile)
@@ -109,7 +121,14 @@ class WayBack:
     def leave_stopped(self, reason: str) -> None:
         """Neither forward nor back: nothing may use a driver nobody vouches for."""
         self.result.update(outcome=LEFT_STOPPED, reason=reason)
-        for act in (lambda: self.units.stop_again(self.journal), lambda: _kmod.unload(self.host, self.profile.module, self.request.load_timeout)):
+        self.journal.lenient = True
+        # The next run begins anew, whatever has been done.
+        self.journal.save(done=[])
+        for act in (
+            lambda: remove_markers(self.host, self.profile),
+            lambda: self.units.stop_again(self.journal),
+            lambda: _kmod.unload(self.host, self.profile.module, self.request.load_timeout),
+        ):
             try:
                 act()
             except NpuError as exc:

@@ -13,6 +13,7 @@ import typing as t
 from . import _kmod
 from ._driver_back import WayBack
 from ._driver_build import build
+from ._driver_cards import Cards
 from ._driver_holds import Holds
 from ._driver_material import Material, require_room_to_write
 from ._driver_outcome import FAILURES, FIRMWARE_FAILED, INSTALLED, LEFT_STOPPED, PREPARED, REBOOT, UNCHANGED, UPGRADED, Judge, Unfit
@@ -21,12 +22,13 @@ from ._driver_request import RUNFILE, STOP, Request
 from ._driver_state import TAINTED, Record, forgive, read_record, refuse, stamp_path, state_path, write_stamp
 from ._driver_units import Units
 from ._files import remove_file
-from ._firmware import FlashFailed, flash, told
+from ._firmware import told
 from ._host import Host
 from ._journal import FORWARD, Journal, utc
 from ._kept import prune
-from ._markers import MARKERS, marker_path
+from ._markers import remove_markers
 from ._model import NpuError
+from ._package_lists import Missing
 from ._package_manager import PackageManager
 from ._vendor import VendorProfile
 from ._versions import same_release
@@ -45,7 +47,7 @@ class DriverChange:
         self.parts = Parts(host, profile, request, manager)
         self.journal = Journal(host, profile)
         self.units = units or Units(host, profile, request)
-        self.waits = self.flashed = False
+        self.waits = False
         self.result: Record = {
             "changed": False,
             "outcome": UNCHANGED,
@@ -60,6 +62,7 @@ class DriverChange:
             "firmware": [],
         }
         self.holds = Holds(host, profile, request, self.parts, self.result["warnings"])
+        self.cards = Cards(host, profile, request, self.journal, self.units, judge, self.result)
         self.back = WayBack(host, profile, request, self.parts, self.journal, self.units, self.holds, judge, self.result)
 
     # -- the whole
@@ -71,7 +74,10 @@ class DriverChange:
     def foresee(self) -> Record:
         """What run() would do, without doing it: simulated changes of packages and what uses the NPUs now. Files that are not on the host yet are left out."""
         if self.request.install and not self.request.files and self.request.names:
-            self.result["simulated"] = [vars(change) for change in self.parts.simulate()]
+            try:
+                self.result["simulated"] = [vars(change) for change in self.parts.foresee()]
+            except Missing as exc:
+                self.result["warnings"].append("What the package manager will change is known when the source is in place: %s" % exc.message)
         self.result["in_use"] = self.units.holders() if self.disturbs else []
         self.result["changed"] = True
         return self.result
@@ -94,6 +100,7 @@ class DriverChange:
             self.parts.simulate_prerequisites()
             if self.request.install:
                 require_room_to_write(self.host, self.profile, self.request)
+            if self.request.install or self.request.prerequisites:
                 self.parts.wait_for_manager(self.units.sleep)
             if self.disturbs:
                 self.units.require_answers()
@@ -147,18 +154,25 @@ class DriverChange:
                 "by": self.request.by,
                 "direction": FORWARD,
                 "step": "begin",
-                "done": list(old.get("done") or []) if same else [],
+                "done": self._still_done(old) if same else [],
                 "wanted": self._wanted(),
                 "previous": previous,
                 "before": before,
                 "stopped": old.get("stopped") or [],
                 "touched": bool(old.get("touched")),
                 "opaque": bool(old.get("opaque", old.get("touched"))),
+                "flashed": old.get("flashed"),
                 "reboot": False,
                 "reason": "",
             }
         )
-        self.result["previous"] = previous.get("version")
+        self.result.update(previous=previous.get("version"), firmware=old.get("flashed") or [])
+
+    def _still_done(self, old: Record) -> t.List[str]:
+        """What an interrupted change towards the same end need not do again: install what is on the disk, and validate, when it was all but over."""
+        done = old.get("done") or []
+        there = "install" in done and self._is_wanted(self.units.module_version())
+        return (["install"] if there else []) + (["validate"] if "validate" in done and old.get("step") == "commit" else [])
 
     def _take_over(self, old: Record) -> None:
         """Go on with what an interrupted change owes. Nothing is known of one whose journal cannot be read: what is here now counts as before."""
@@ -170,37 +184,66 @@ class DriverChange:
 
     def _forward(self, material: t.Optional[Material]) -> None:
         request, journal = self.request, self.journal
-        done = list(journal.record["done"])
+        swap = self.disturbs and not self._works_already()
+        here = [kernel for kernel in request.kernels if kernel == self.units.kernel()]
+        others = [kernel for kernel in request.kernels if kernel not in here]
         if request.prerequisites:
+            if self.parts.manager.unfinished():
+                self.parts.manager.repair(self.profile.package_patterns)
             journal.step("prerequisites", lambda: self.parts.manager.apply(install=list(request.prerequisites)))
-        if self.disturbs and "validate" not in done:
+        if material is None:
+            # What is at work goes on while DKMS builds.
+            self._build(request.kernels)
+        if swap:
             journal.step("stop", self._stop)
             journal.step("unload", self._unload)
-        if material is not None and "install" not in done:
+        if material is not None and "install" not in journal.record["done"]:
             # Nobody knows what an installer that is only run replaces.
             journal.save(touched=True, opaque=journal.record["opaque"] or material.source == RUNFILE)
             if self._legacy():
                 journal.step("retire", lambda: self.parts.manager.apply(remove=[self.profile.legacy_package], purge=True, allow_held=True))
             journal.step("install", lambda: self.parts.install(material))
-        if request.kernels:
-            journal.step("build", lambda: self.result["warnings"].extend(build(self.host, self.profile, request.kernels, request.timeout)))
+        if material is not None:
+            self._build(request.kernels if self.waits else here)
         if self.waits:
             journal.save(reboot=True)
             self.result.update(outcome=REBOOT, reboot_required=True)
             return
-        if self.disturbs and "validate" not in done:
+        if swap:
             journal.step("load", self._load)
             journal.step("start", lambda: self.units.start_daemon(journal))
             journal.step("validate", lambda: self.judge.prove(request.version or None, FIRMWARE_CHECKS if request.firmware else ()))
-        failure = self._firmware() if request.firmware else None
+        failure = self.cards.write() if request.firmware else None
+        if material is not None:
+            self._build(others)
         self._commit(material)
         if failure is not None:
             self.result.update(outcome=FIRMWARE_FAILED, reason=str(failure))
 
+    def _build(self, kernels: t.Sequence[str]) -> None:
+        if kernels:
+            self.journal.step("build", lambda: self.result["warnings"].extend(build(self.host, self.profile, kernels, self.request.timeout)))
+
+    def _works_already(self) -> bool:
+        """Whether a change that was cut off when it was all but over has left a driver at work that passes."""
+        if "validate" not in self.journal.record["done"] or not self._is_wanted(_kmod.loaded_version(self.host, self.profile.module)):
+            return False
+        try:
+            self.judge.prove(self.request.version or None)
+        except Unfit:
+            return False
+        return True
+
+    def _version(self) -> str:
+        """The version that this change is about: the one asked for, else the one that is here now."""
+        return self.request.version or self.units.present_version(None) or ""
+
+    def _is_wanted(self, version: t.Optional[str]) -> bool:
+        return bool(version and self.request.version and same_release(version, self.request.version))
+
     def _stop(self) -> None:
         """From here on nothing may take the host for ready."""
-        for name in MARKERS:
-            remove_file(self.host, marker_path(self.profile, name))
+        remove_markers(self.host, self.profile)
         self.units.stop(self.journal)
 
     def _legacy(self) -> bool:
@@ -227,39 +270,12 @@ class DriverChange:
             _kmod.unload(self.host, self.profile.module, self.request.load_timeout)
         _kmod.load(self.host, self.profile.module, self.request.load_timeout)
 
-    def _firmware(self) -> t.Optional[FlashFailed]:
-        """Flash the cards under a driver that has passed, and have it pass again with them; the failure of a card is no failure of the driver."""
-        journal, failure = self.journal, None
-        # Whoever takes this over has to load the driver and to validate it again.
-        journal.save(done=[name for name in journal.record["done"] if name not in ("load", "start", "validate")])
-        try:
-            journal.step("firmware", self._flash)
-        except FlashFailed as exc:
-            failure = exc
-        if _kmod.loaded_version(self.host, self.profile.module) is None:
-            journal.step("load", lambda: _kmod.load(self.host, self.profile.module, self.request.load_timeout))
-        journal.step("start", lambda: self.units.start_daemon(journal))
-        journal.step("validate", lambda: self.judge.prove(self.request.version or None))
-        return failure
-
-    def _flash(self) -> None:
-        try:
-            self.units.stop_daemon()
-            _kmod.unload(self.host, self.profile.module, self.request.load_timeout)
-            self.result["firmware"] = flash(self.host, self.profile, self.request.firmware, self.request.timeout)
-            self.flashed = True
-        except FlashFailed as exc:
-            self.result["firmware"], self.flashed = exc.cards, True
-            raise
-        except NpuError as exc:
-            raise FlashFailed("No card was flashed: %s" % exc.message, exc.next_step) from exc
-
     def _commit(self, material: t.Optional[Material]) -> None:
         journal, request, now = self.journal, self.request, utc(self.host)
         previous = journal.record["previous"]
         journal.save(step="commit")
         if material is not None:
-            material.version = request.version or self.units.present_version(None) or ""
+            material.version = self._version()
             if request.keep > 0 and material.version and material.files:
                 try:
                     self.parts.keep(material, now)
@@ -267,9 +283,9 @@ class DriverChange:
                     # A driver that was proven is not given up for want of a copy.
                     self.result["warnings"].append(str(exc))
             write_stamp(self.host, self.profile, request, material.version, vendor_packages(self.host, self.profile), previous, now)
-            forgive(self.host, self.profile, material.version, request.sha256)
         self.holds.make(previous)
         if self.disturbs:
+            forgive(self.host, self.profile, self._version(), request.sha256)
             remove_file(self.host, state_path(self.profile, TAINTED))
             self.units.start_services(journal, self.result["warnings"])
         try:
@@ -286,11 +302,16 @@ class DriverChange:
 
     def _failed(self, error: NpuError, material: t.Optional[Material]) -> None:
         """Decide where a failure leads: nothing to undo, back, or, where going back is not wanted or leads nowhere, stopped."""
-        if self.flashed:
+        if self.cards.begun and self.cards.passed:
+            # The driver works, and the one before has not seen this firmware: what is left to note is for the next run.
+            self.units.start_services(self.journal, self.result["warnings"])
+            self.result.update(outcome=FIRMWARE_FAILED, reason="%s %s" % (error, told(self.result["firmware"])))
+            return
+        if self.cards.begun:
             return self.back.leave_stopped("%s %s" % (error.message, told(self.result["firmware"])))
         if isinstance(error, Unfit):
             try:
-                refuse(self.host, self.profile, self.request.version, self.request.sha256, error.message, utc(self.host))
+                refuse(self.host, self.profile, self._version(), self.request.sha256, error.message, utc(self.host))
             except NpuError as exc:
                 self.result["warnings"].append(str(exc))
             error = NpuError(error.message, "Another version or file may be tried; this one only when that is asked for (retry).")

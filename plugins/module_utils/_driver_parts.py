@@ -18,6 +18,7 @@ from ._files import explain
 from ._host import Host
 from ._kept import Kept, keep, read_kept, verify
 from ._model import NpuError
+from ._package_lists import Missing
 from ._package_manager import Change, PackageManager, planned
 from ._packages import read_packages
 from ._runfile import execute, private_directory, sha256_of, verified
@@ -116,6 +117,11 @@ class Parts:
         self._refuse_beyond(planned(changes, self.patterns, False))
         return changes
 
+    def foresee(self) -> t.List[Change]:
+        """What simulate() says by the package lists as they are; Missing when these do not know."""
+        self.manager.lists.freeze()
+        return self.simulate()
+
     def wait_for_manager(self, sleep: t.Callable[[float], None]) -> None:
         """Wait a while for whoever uses the package manager; NpuError naming it: an installer would fail on it in the middle of the change."""
         holder = ""
@@ -131,7 +137,7 @@ class Parts:
             return name
         found = self.manager.resolve(name, self.request.version)
         if found is None:
-            raise NpuError(
+            raise Missing(
                 "No repository of this host has %s in version %s; it has %s." % (name, self.request.version, ", ".join(self.manager.available(name)) or "none"),
                 "Add the version to the repository, or correct the version; nothing was changed.",
             )
@@ -182,7 +188,8 @@ class Parts:
 
     def simulate_prerequisites(self) -> t.List[Change]:
         """What installing the packages that a build needs would change; NpuError when it is more than new packages."""
-        if not self.request.prerequisites:
+        if not self.request.prerequisites or self.manager.unfinished():
+            # What is half there is repaired first, and stands in the way of any answer.
             return []
         changes = self.manager.simulate(install=list(self.request.prerequisites))
         self._refuse_beyond(planned(changes, list(self.request.prerequisites) + list(self.request.allowed), True))
@@ -241,7 +248,8 @@ class Parts:
         if self.has_manager:
             self.manager.repair(self.profile.package_patterns)
         came = sorted(name for name in vendor_packages(self.host, self.profile) if name not in before)
-        if came and before and self.has_manager:
+        # An empty list is that of an older journal, which did not know.
+        if came and (before or isinstance(before, dict)) and self.has_manager:
             self.manager.apply(remove=came, purge=True, allow_held=True)
         self.install(material)
 

@@ -84,7 +84,9 @@ class DriverRemoval(DriverChange):
         for item in self.request.files:
             if not verified(item["path"], item["sha256"]):
                 raise NpuError("%s is not there with the SHA-256 %s." % (item["path"], item["sha256"]), "Transfer it again; nothing was changed.")
+        self.units.require_answers()
         self.units.refuse_or_wait(self.result)
+        self.parts.wait_for_manager(self.units.sleep)
 
     def _remove(self) -> None:
         journal = self.journal
@@ -95,7 +97,7 @@ class DriverRemoval(DriverChange):
             if journal.record.get("touched"):
                 raise
             # Nothing is removed yet, so the host goes on as before.
-            self.units.start_daemon(journal)
+            self._start_again()
             self.units.start_services(journal, self.result["warnings"])
             journal.end()
             self.result.update(outcome=RESTORED, reason=str(exc))
@@ -107,6 +109,15 @@ class DriverRemoval(DriverChange):
         self.units.start_services(journal, self.result["warnings"])
         journal.end()
         self._forget()
+
+    def _start_again(self) -> None:
+        journal = self.journal
+        try:
+            if (journal.record["previous"] or {}).get("loaded") and _kmod.loaded_version(self.host, self.profile.module) is None:
+                _kmod.load(self.host, self.profile.module, self.request.load_timeout)
+            self.units.start_daemon(journal)
+        except NpuError as exc:
+            self.result["warnings"].append(str(exc))
 
     def _finish(self) -> Record:
         self.result["failed"] = bool(self.result["reason"])

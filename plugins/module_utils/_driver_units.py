@@ -35,10 +35,13 @@ class Units:
     def __init__(self, host: Host, profile: VendorProfile, request: Request, sleep: t.Callable[[float], None] = time.sleep) -> None:
         self.host, self.profile, self.request, self.sleep = host, profile, request, sleep
 
+    def kernel(self) -> str:
+        """The running kernel; empty when it cannot be read."""
+        return str(self.host.read_text("/proc/sys/kernel/osrelease", 512).get("")).strip()
+
     def module_version(self) -> t.Optional[str]:
         """Version of the module on disk for the running kernel; None when there is none or it says none."""
-        release = str(self.host.read_text("/proc/sys/kernel/osrelease", 512).get("")).strip()
-        module = read_module(self.host, self.profile.module, release or None, 10.0).get()
+        module = read_module(self.host, self.profile.module, self.kernel() or None, 10.0).get()
         return module.version if module else None
 
     def present_version(self, stamp: t.Optional[Record]) -> t.Optional[str]:
@@ -76,9 +79,7 @@ class Units:
                 journal.save(stopped=[*[name for name in journal.record["stopped"] if name != unit], unit])
                 self._systemctl("stop", unit)
         if self.request.in_use == STOP:
-            found = self._find()
-            self._refuse_pods(found)
-            self._end(found)
+            self._end(self._find())
 
     def stop_daemon(self) -> None:
         for unit in self.profile.daemon_units:
@@ -158,16 +159,27 @@ class Units:
         return bool(holder.pid and "kubepods" in str(self.host.read_text("/proc/%d/cgroup" % holder.pid, 65536).get("")))
 
     def _end(self, found: t.Sequence[Holder]) -> None:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            for pid, started in {(holder.pid, holder.started) for holder in found if holder.pid}:
-                # The number may have gone to another process since the look.
-                if pid and (started is None or Processes(self.host).started(pid) == started):
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, number)
-            deadline = time.monotonic() + GRACE
-            while found and time.monotonic() < deadline:
-                self.sleep(0.2)
-                found = self._find()
-            if not found:
-                return
-        raise NpuError("These do not let go of the NPUs: %s." % describe_holders(found), "Stop them by hand and run again.")
+        """Ask each user to end, newcomers too, and kill who has not after a while. Pods are never stopped."""
+        asked: t.Dict[t.Tuple[t.Optional[int], t.Optional[int]], float] = {}
+        killed: t.Set[t.Tuple[t.Optional[int], t.Optional[int]]] = set()
+        begun = time.monotonic()
+        while found and time.monotonic() - begun < 2 * GRACE:
+            self._refuse_pods(found)
+            for holder in found:
+                who, now = (holder.pid, holder.started), time.monotonic()
+                if who not in asked:
+                    asked[who] = now
+                    self._signal(holder, signal.SIGTERM)
+                elif now - asked[who] >= GRACE and who not in killed:
+                    killed.add(who)
+                    self._signal(holder, signal.SIGKILL)
+            self.sleep(0.2)
+            found = self._find()
+        if found:
+            raise NpuError("These do not let go of the NPUs: %s." % describe_holders(found), "Stop them by hand and run again.")
+
+    def _signal(self, holder: Holder, number: int) -> None:
+        # The number may have gone to another process since the look.
+        if holder.pid and (holder.started is None or Processes(self.host).started(holder.pid) == holder.started):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(holder.pid, number)

@@ -20,16 +20,17 @@ LINE = re.compile(r"^\W*((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\s*:\
 GOOD = re.compile(r"\bSUCCESS\b", re.I)
 BAD = re.compile(r"\b(?:UN)?(?:FAIL|ERROR|TIMEOUT|ABORT|NOT)", re.I)
 TAIL = 1000
+LIMIT = 4 * 3600.0
 
 Card = t.Dict[str, t.Any]
 
 
 class FlashFailed(NpuError):
-    """Flashing went wrong; `cards` are the results that are known, as flash() gives them."""
+    """Flashing went wrong; `cards` are the results that are known, as flash() gives them. `hung`: it did not end, and nobody knows what it has done."""
 
-    def __init__(self, message: str, next_step: str, cards: t.Sequence[Card] = ()) -> None:
+    def __init__(self, message: str, next_step: str, cards: t.Sequence[Card] = (), hung: bool = False) -> None:
         super().__init__(message, next_step)
-        self.cards = list(cards)
+        self.cards, self.hung = list(cards), hung
 
 
 def compare(release: t.Optional[str], cards: t.Mapping[str, t.Mapping[str, t.Optional[str]]]) -> t.Tuple[t.List[str], t.List[str]]:
@@ -52,6 +53,8 @@ def compare(release: t.Optional[str], cards: t.Mapping[str, t.Mapping[str, t.Opt
 
 def told(cards: t.Sequence[Card]) -> str:
     """Which cards have new firmware and which have not, as a sentence for people."""
+    if not cards:
+        return "Which cards were flashed is not known."
     good, bad = [", ".join(card["address"] for card in cards if card["ok"] is ok) for ok in (True, False)]
     parts = ["these cards were flashed: %s" % good if good else "no card is known to be flashed"] + (["these were not: %s" % bad] if bad else [])
     text = "; ".join(parts)
@@ -70,8 +73,10 @@ def parse_summary(text: str) -> t.List[Card]:
     return list(found.values())
 
 
-def flash(host: Host, profile: VendorProfile, directory: str, timeout: float = 1800.0) -> t.List[Card]:
-    """Flash all cards from the files in `directory` on the host: [{address, ok, detail}]. `timeout` is for all of them, in seconds.
+def flash(host: Host, profile: VendorProfile, directory: str, timeout: float = LIMIT) -> t.List[Card]:
+    """Flash all cards from the files in `directory` on the host: [{address, ok, detail}].
+
+    A tool that is cut off may leave a card that does not start again: `timeout`, in seconds, only ends what nothing else ends.
 
     The driver has to be unloaded. NpuError, before anything is flashed, when it is loaded, the tool is missing or the directory is empty;
     FlashFailed when a card fails, with the result of each.
@@ -88,7 +93,8 @@ def flash(host: Host, profile: VendorProfile, directory: str, timeout: float = 1
     if done.state == TIMEOUT:
         raise FlashFailed(
             "Flashing did not end: %s." % done.detail,
-            "Do not reset or power off the cards. See whether %s still runs, and read its output; give it a longer limit." % program,
+            "The driver is left unloaded. See what the cards say (%s), and ask the vendor's support before they are reset or powered off." % program,
+            hung=True,
         )
     if not done.ok:
         raise NpuError("%s cannot be run: %s." % (program, done.detail), "Install the driver's tools and run as root.")

@@ -31,7 +31,8 @@ class Journal:
 
     Keys: id, started, by, direction (forward or back), step (the last that has begun), done (names that ended), wanted and previous
     ({version, source, kept, ...}), stopped (units to start again), before ({package: version}; names alone in older journals), touched (an
-    installation has begun), opaque (by an installer that is only run), reboot, reason.
+    installation has begun), opaque (by an installer that is only run), flashed (results of
+    the cards; None until flashing begins), reboot, reason.
     While it is `lenient`, a note that cannot be written or removed is told in `unsaved` and stops nothing.
     """
 

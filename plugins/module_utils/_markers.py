@@ -14,6 +14,7 @@ import shlex
 import typing as t
 
 from ._cdi_options import SPEC_SUFFIXES
+from ._files import remove_file
 from ._host import FAILED, VALUE, Host, Probe
 from ._model import NpuError
 from ._vendor import VendorProfile
@@ -31,6 +32,12 @@ _SINGLE = re.compile(r"^'([^']*)'$")
 
 def marker_path(profile: VendorProfile, name: str) -> str:
     return posixpath.join(profile.validation_dir, name)
+
+
+def remove_markers(host: Host, profile: VendorProfile) -> None:
+    """Take the ready files away: from here on nothing may take the host for ready."""
+    for name in MARKERS:
+        remove_file(host, marker_path(profile, name))
 
 
 def parse_ready(text: str, name: str) -> t.Dict[str, str]:

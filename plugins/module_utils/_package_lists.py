@@ -55,6 +55,10 @@ class Lists:
                 raise lacking
             raise Missing("%s The lists could not be read anew: %s" % (lacking.message, self._error.message), self._error.next_step)
 
+    def freeze(self) -> None:
+        """Take the lists as they are: reading them is a change too."""
+        self._own_is_read = self._all_are_read = True
+
     def _read(self) -> bool:
         """Read the next lists; False when all were read before."""
         if self._all_are_read:

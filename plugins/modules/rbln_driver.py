@@ -357,7 +357,12 @@ def main() -> None:
         module.warn(text)
     if result.pop("failed", False):
         error = "%s: %s %s" % (result["outcome"].replace("_", " "), result["reason"], NEXT[result["outcome"]] % result)
-    after = before if module.check_mode or not result["changed"] else vendor_packages(host, PROFILE)
+    after = before
+    if result["changed"] and not module.check_mode:
+        try:
+            after = vendor_packages(host, PROFILE)
+        except NpuError as exc:
+            module.warn(str(exc))
     result["diff"] = {side: "".join("%s %s\n" % item for item in sorted(names.items())) for side, names in (("before", before), ("after", after))}
     if error and params["fail"]:
         module.fail_json(msg=error, error=error, **result)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.rebellions.npu.plugins.module_utils import _driver_change, _driver_material, _journal
+from ansible_collections.rebellions.npu.plugins.module_utils import _driver_cards, _driver_change, _driver_material, _journal
 from ansible_collections.rebellions.npu.plugins.module_utils._firmware import FlashFailed
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._package_manager import Change
@@ -94,7 +94,7 @@ def test_the_journal_says_what_has_begun(machine: Machine) -> None:
     files = machine.runfile("3.4.0")
     assert machine.record("journal.json") == {
         "id": UTC, "started": UTC, "by": "jo", "direction": "forward", "step": "load", "done": ["stop", "unload", "install"], "touched": True,
-        "opaque": True,
+        "opaque": True, "flashed": None,
         "wanted": {"version": "3.4.0", "source": "runfile", "files": [files[0]["sha256"]], "names": []},
         "previous": {"version": "3.2.2", "module": "3.2.2", "kept": True, "loaded": True, "stamp": machine.record("driver.json"), "held": [KMD], "failed": []},
         "before": {KMD: "3.2.2"}, "stopped": [*SERVICES, DAEMON], "reboot": False, "reason": "",
@@ -306,13 +306,13 @@ OTHER_CARD = {"address": "0000:84:00.0", "ok": False, "detail": "FAIL [X]"}
 def test_firmware_is_flashed_under_a_driver_that_has_passed(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def flash(host: t.Any, profile: t.Any, directory: str, timeout: float) -> t.List[t.Dict[str, t.Any]]:
-        seen.append((directory, timeout, machine.loaded, sorted(machine.active), list(machine.acts)))
+    def flash(host: t.Any, profile: t.Any, directory: str) -> t.List[t.Dict[str, t.Any]]:
+        seen.append((directory, machine.loaded, sorted(machine.active), list(machine.acts)))
         return [CARD]
 
-    monkeypatch.setattr(_driver_change, "flash", flash)
+    monkeypatch.setattr(_driver_cards, "flash", flash)
     result = upgrade(machine, firmware="/usr/lib/firmware/rebellions", timeout=60)
-    assert [row[:4] for row in seen] == [("/usr/lib/firmware/rebellions", 60, None, [])] and "prove 3.4.0" in seen[0][4]
+    assert [row[:3] for row in seen] == [("/usr/lib/firmware/rebellions", None, [])] and "prove 3.4.0" in seen[0][3]
     assert (result["firmware"], result["outcome"], machine.acts.count("prove 3.4.0")) == ([CARD], "upgraded", 2)
 
 
@@ -324,7 +324,7 @@ def test_cards_that_still_carry_the_firmware_before_do_not_fail_the_driver_they_
         machine.failing = []
         return [CARD]
 
-    monkeypatch.setattr(_driver_change, "flash", flash)
+    monkeypatch.setattr(_driver_cards, "flash", flash)
     assert upgrade(machine, firmware="/fw")["outcome"] == "upgraded"
 
 
@@ -332,7 +332,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: NpuError) -> None:
     def fail(*arguments: t.Any, **keys: t.Any) -> None:
         raise error
 
-    monkeypatch.setattr(_driver_change, "flash", fail)
+    monkeypatch.setattr(_driver_cards, "flash", fail)
 
 
 def test_firmware_that_cannot_be_flashed_leaves_the_driver_at_work(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,7 +357,7 @@ def test_a_driver_that_does_not_pass_with_new_firmware_is_left_stopped_and_the_c
         machine.unfit.add("3.4.0")
         return [CARD]
 
-    monkeypatch.setattr(_driver_change, "flash", flash)
+    monkeypatch.setattr(_driver_cards, "flash", flash)
     result = upgrade(machine, firmware="/fw")
     assert (result["outcome"], machine.loaded, machine.record("refused.json")) == ("left_stopped", None, None)
     assert result["reason"] == "Driver 3.4.0 does not work. These cards were flashed: 0000:83:00.0."

@@ -298,10 +298,10 @@ def test_pods_are_left_to_who_drains_the_node(tmp_path: Path) -> None:
 
 
 def test_a_pid_that_has_gone_to_another_process_is_spared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: t.List[int] = []
-    monkeypatch.setattr(os, "kill", lambda pid, number: sent.append(pid))
-    monkeypatch.setattr(driver_units, "GRACE", 0.01)
     node = Node(tmp_path, in_use="stop").loaded().process()
+    sent: t.List[t.Tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((len(node.sleeps) > 0, number)))
+    monkeypatch.setattr(driver_units, "GRACE", 0.01)
     stat = "%d (python3) S 1 " % PID + "0 " * 17
     node.tree.write("/proc/%d/stat" % PID, stat + "777 0")
     holder = node.work._find()[0]
@@ -309,8 +309,8 @@ def test_a_pid_that_has_gone_to_another_process_is_spared(tmp_path: Path, monkey
     node.tree.write("/proc/%d/stat" % PID, stat + "888 0")
     with pytest.raises(NpuError, match="do not let go"):
         node.work._end([holder])
-    # The second round looks again, and finds who is there now.
-    assert sent == [PID]
+    # The next look finds who is there now, who is asked before being killed.
+    assert sent == [(True, signal.SIGTERM), (True, signal.SIGKILL)]
 
 
 def test_a_user_that_does_not_end_is_killed_and_one_that_never_lets_go_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

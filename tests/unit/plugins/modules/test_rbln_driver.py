@@ -14,6 +14,7 @@ from ansible.module_utils import basic
 
 from ansible_collections.rebellions.npu.plugins.module_utils._driver_request import ARGUMENTS
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._package_manager import Change
 from ansible_collections.rebellions.npu.plugins.modules import rbln_driver
 from ansible_collections.rebellions.npu.tests.unit.fixtures.driver_machine import DAEMON, ERROR, KMD, SERVICES, Machine, Verdict, having, memory
 
@@ -173,7 +174,11 @@ def test_check_mode_simulates_and_refuses(module: Module) -> None:
     _code, result = module.run(True, version="3.4.0", names=[KMD], source="package")
     assert result["simulated"] == [{"act": "upgrade", "name": KMD, "old": "3.2.2", "new": "3.4.0"}]
     code, result = module.run(True, version="3.9.0", names=[KMD], source="package")
-    assert (code, result["changed"]) == (1, False) and "No repository of this host has" in result["msg"]
+    # The repository that has it may be placed by the same run.
+    assert (code, result["changed"], result["simulated"]) == (0, True, [])
+    module.machine.beside = [Change("remove", "libc6", "2")]
+    code, result = module.run(True, version="3.4.0", names=[KMD], source="package")
+    assert (code, result["changed"]) == (1, False) and "would also remove libc6" in result["msg"]
 
 
 def test_a_host_that_cannot_be_read_is_one_error(module: Module, monkeypatch: pytest.MonkeyPatch) -> None:

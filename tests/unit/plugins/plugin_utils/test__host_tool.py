@@ -108,6 +108,13 @@ def test_life_of_a_host_without_ansible(tmp_path: Path, program: Path, python: s
     assert sorted(os.listdir(tmp_path / "run/rbln/validations")) == [".driver-ctr-ready", "driver-ready"]
     again = run(program, "ready", *root, python=python)
     assert again.returncode == 0 and "written" not in again.stdout
+    # A change of the driver that has not ended: the files are not ours to give.
+    tree.write("/var/lib/rbln/journal.json", "{}")
+    shutil.rmtree(tmp_path / "run/rbln/validations")
+    done = run(program, "ready", *root, python=python)
+    assert done.returncode == 0 and not (tmp_path / "run/rbln/validations").exists()
+    tree.real("/var/lib/rbln/journal.json").unlink()
+    assert run(program, "ready", *root, python=python).returncode == 0
     shutil.rmtree(tmp_path / "sys/module/rebellions")
     done = run(program, "ready", *root, python=python)
     assert done.returncode == 1 and "FAILED   driver/driver_loaded" in done.stdout
