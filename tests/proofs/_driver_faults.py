@@ -125,7 +125,7 @@ def faults(part: Part, drivers: Drivers, a: str, b: str) -> None:
             drivers.lab.exec(host, "mount --bind %s %s && mount -o remount,bind,%s %s" % (path, path, option, path))
         run = drivers.run({host: many(NEW) for host in (a, b)})
         for host, (path, _option, words) in mounts.items():
-            drivers.lab.exec(host, ["umount", path])
+            drivers.lab.exec(host, ["umount", "-l", path])
             assert path in run.failed(host)[-1].msg and words in run.failed(host)[-1].msg, run.failed(host)[-1].msg
             same(drivers, host, before[host])
             works({**drivers.seen(host), "state": []}, OLD)
