@@ -532,7 +532,7 @@ PROBLEMS: list[tuple[str, Change, list[str]]] = [
     ("unsigned under Secure Boot", lambda tree: (secure(tree), tree.kernel(KERNEL, False, module_file("3.2.2"))), ["secure_boot_unsigned"]),
     ("signed under Secure Boot", secure, []),
     ("unsigned under sig_enforce", lambda tree: (enforcing(tree), tree.kernel(KERNEL, False, module_file("3.2.2"))), ["secure_boot_unsigned"]),
-    ("signed under sig_enforce", lambda tree: enforcing(tree), []),
+    ("signed under sig_enforce", enforcing, []),
     ("unsigned under lockdown", lambda tree: (locked(tree), tree.kernel(KERNEL, False, module_file("3.2.2"))), ["secure_boot_unsigned"]),
     ("unsigned, nothing enforced", lambda tree: (enforcing(tree, "N"), tree.kernel(KERNEL, False, module_file("3.2.2"))), []),
     (
