@@ -98,7 +98,8 @@ class Hosts:
         entries = ["Host %s\n  HostName %s" % item for item in ADDRESSES.items()] + ["Host *\n  " + "\n  ".join(settings)]
         self.config.write_text("\n".join(entries) + "\n")
         for name in NAMES:
-            run(["ssh", "-F", self.config, name, "true"], timeout=30)
+            # systemd takes sshd for started before it listens.
+            run(["ssh", "-F", self.config, "-o", "ConnectionAttempts=20", name, "true"], timeout=60)
 
     def stop(self) -> None:
         self.lab.down([SERVER])

@@ -79,6 +79,12 @@ def alive(folder: Path) -> t.Optional[int]:
     return pid if (not words[0] or b"qemu-system-x86_64" in words[0]) and here == str(folder.resolve()) else None
 
 
+def gone(pid: int) -> bool:
+    """Whether the process has ended with all its threads: until then it may hold its disk, whatever it still shows of itself."""
+    _reap(pid)
+    return not Path("/proc/%d" % pid).exists()
+
+
 def stop(folder: Path) -> None:
     """End the qemu of folder, as pulling the plug does."""
     for number, seconds in ((signal.SIGTERM, 5), (signal.SIGKILL, 5)):
@@ -87,7 +93,7 @@ def stop(folder: Path) -> None:
             break
         os.kill(pid, number)
         end = time.monotonic() + seconds
-        while alive(folder) and time.monotonic() < end:
+        while not gone(pid) and time.monotonic() < end:
             time.sleep(0.02)
     (folder / "pid").unlink(missing_ok=True)
 

@@ -17,7 +17,7 @@ from tests.integration._play import FOLDER, STAGED, Data, Run, command, parse, p
 from tests.lab import Lab
 from tests.lab._base import until
 from tests.lab._vm import Vm, _await_boot, _close
-from tests.lab._vmqemu import alive, command as qemu_command, spawn
+from tests.lab._vmqemu import alive, command as qemu_command, gone, spawn
 from tests.lab.standins.payload import FAULTY_VERSION
 
 FAULT = "/opt/npu-lab/payload/fault"
@@ -199,7 +199,7 @@ class Server:
         pid = alive(self.vm.folder)
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        until(10, "end of qemu", lambda: alive(self.vm.folder) is None, 0.05)
+        until(10, "end of qemu", lambda: gone(pid), 0.05)
         _close(self.vm.folder, self.vm.port)
 
     def switch_on(self) -> float:
