@@ -72,8 +72,14 @@ def alive(folder: Path) -> t.Optional[int]:
         pid = int((folder / "pid").read_text())
         _reap(pid)
         words = Path("/proc/%d/cmdline" % pid).read_bytes().split(b"\0")
-        here = os.readlink("/proc/%d/cwd" % pid)
     except (FileNotFoundError, ProcessLookupError, PermissionError, ValueError):
+        return None
+    try:
+        here = os.readlink("/proc/%d/cwd" % pid)
+    except (FileNotFoundError, ProcessLookupError):
+        # One that ends shows no folder any more, and its threads may still hold the disk.
+        return None if gone(pid) else pid
+    except PermissionError:
         return None
     # A process between fork and the end of exec has no words yet.
     return pid if (not words[0] or b"qemu-system-x86_64" in words[0]) and here == str(folder.resolve()) else None
