@@ -91,7 +91,7 @@ def _hook() -> None:
     around(Journal, "save", lambda args, more: "note " + str(more.get("step") or ",".join(sorted(more)) or "begin"))
     around(Journal, "end", lambda args, more: "end")
     around(_driver_parts, "keep", lambda args, more: "keep")
-    for name in ("write_record", "prune"):
+    for name in ("write_stamp", "prune"):
         around(globals()["_hook_globals"], name, lambda args, more, name=name: name)
 
 
