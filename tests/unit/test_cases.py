@@ -170,7 +170,7 @@ def test_I04_local_reboot_only_one_task_reboots_and_never_over_a_local_connectio
     assert [name for name, _task in found] == ["reboot.yml"]
     first, told, block = yaml.safe_load((ROOT / "roles/rbln_driver/tasks/reboot.yml").read_text())
     assert first["ansible.builtin.set_fact"] == {"rbln_driver_reboot_required": True}
-    assert first["when"] == "ansible_connection | default('') in ['local', 'ansible.builtin.local']"
+    assert first["when"] == "ansible_connection | default('') in ['local', 'ansible.builtin.local', 'ansible.legacy.local']"
     assert "has to be rebooted" in told["ansible.builtin.debug"]["msg"]
     assert block["when"] == "rbln_driver_reboot_required is not defined"
     assert found[0][1] in block["block"]
