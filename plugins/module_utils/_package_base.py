@@ -15,10 +15,10 @@ import typing as t
 from ._files import explain, make_directory
 from ._host import TIMEOUT, VALUE, Completed, Host, Probe
 from ._model import NpuError
-from ._package_changes import DOWNGRADE, Change, without_epoch
+from ._package_changes import DOWNGRADE, Change
 from ._package_lists import Lists, Missing
 from ._package_words import last_lines, lock_holder, mask
-from ._versions import same_release
+from ._versions import same_release, without_epoch
 
 QUERY_SECONDS = 120.0
 REPAIR_SECONDS = 600.0
@@ -156,7 +156,7 @@ class PackageManager:
             if version in (candidate, without_epoch(candidate)):
                 return candidate
         for candidate in found:
-            if same_release(without_epoch(candidate), without_epoch(version)):
+            if same_release(candidate, version):
                 return candidate
         return None
 

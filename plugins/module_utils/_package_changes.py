@@ -33,11 +33,6 @@ class Change:
         return "%s %s%s" % (self.act, self.name, " (%s)" % versions if versions else "")
 
 
-def without_epoch(version: str) -> str:
-    """`1:3.2.2-1` is `3.2.2-1`."""
-    return re.sub(r"^[0-9]+:", "", version)
-
-
 def bare_name(name: str) -> str:
     """`libc6:i386` is `libc6`."""
     return name.partition(":")[0]

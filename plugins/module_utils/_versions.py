@@ -28,23 +28,24 @@ def release_numbers(version: t.Optional[str]) -> Numbers:
 
     Empty when there are none, or when it is not known.
     """
-    release = re.split(r"[-+~^_]", _without_epoch(version or ""), maxsplit=1)[0]
+    release = re.split(r"[-+~^_]", without_epoch(version or ""), maxsplit=1)[0]
     release = re.sub(r"(?<=[0-9])\.?(?:alpha|beta|rc|prerelease|preview|pre|dev|[abc](?=[0-9]))\.?[0-9]*$", "", release, flags=re.I)
     return tuple(int(part) for part in re.findall(r"[0-9]+", release))
 
 
-def _without_epoch(version: str) -> str:
+def without_epoch(version: str) -> str:
+    """`1:3.2.2-1` is `3.2.2-1`."""
     return re.sub(r"^[0-9]+:", "", version.strip())
 
 
 def upstream_version(version: str) -> str:
     """What a package holds: `1:3.4.0~rc1-2.el9` is `3.4.0~rc1`, without the epoch and the revision of its packager."""
-    return re.sub(r"-[^-]*$", "", _without_epoch(version))
+    return re.sub(r"-[^-]*$", "", without_epoch(version))
 
 
 def pre_release(version: str) -> t.Tuple[str, int]:
     """`3.4.0~rc1` is (rc, 1), `3.4.0b2` is (beta, 2); empty and 0 for a release, whatever builds and revisions its suffixes name."""
-    text = _without_epoch(version).partition("+")[0]
+    text = without_epoch(version).partition("+")[0]
     found = _PRE_RELEASE.search(text) or _SHORT_PRE_RELEASE.search(text)
     word = found.group(1).lower() if found else ""
     return _SHORT.get(word, word), int(found.group(2) or 0) if found else 0
