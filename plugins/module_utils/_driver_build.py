@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ._driver import read_dkms
+from ._driver import BUILT, read_dkms
 from ._host import Host
 from ._package_words import mask
 from ._vendor import VendorProfile
@@ -21,7 +21,7 @@ def build(host: Host, profile: VendorProfile, kernels: t.Sequence[str], timeout:
     DKMS takes a build that it has noted for good: where there is one and the module was found wanting all the same, it is made again.
     """
     failures = []
-    noted = {row["kernel"]: row for row in read_dkms(host, profile.package_patterns)[0] if row["state"] in ("built", "installed")}
+    noted = {row["kernel"]: row for row in read_dkms(host, profile.package_patterns)[0] if row["state"] in BUILT}
     for kernel in kernels:
         row = noted.get(kernel)
         if row is None:

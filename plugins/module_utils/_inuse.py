@@ -11,7 +11,7 @@ from __future__ import annotations
 import posixpath
 import re
 import typing as t
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from ._handles import Number, Processes
 from ._host import DENIED, VALUE, Host, Probe
@@ -50,10 +50,7 @@ class Holder:
     started: t.Optional[int] = None
 
     def to_dict(self) -> t.Dict[str, t.Any]:
-        return {
-            "kind": self.kind, "pid": self.pid, "name": self.name, "nodes": list(self.nodes), "container": self.container, "unit": self.unit,
-            "started": self.started,
-        }  # fmt: skip
+        return dict(asdict(self), nodes=list(self.nodes))
 
 
 def _node_matcher(profile: VendorProfile, host: Host) -> t.Callable[[str], str]:

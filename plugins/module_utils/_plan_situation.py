@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import typing as t
 
+from ._driver import BUILT
 from ._model import EVICT, NONE, NpuError
 from ._plan_draft import getter
 from ._versions import compare, release_numbers, same_release
@@ -102,7 +103,7 @@ class Situation:
         # What an installer left that broke off has no module; it protects nothing.
         self.installed = self.traces and (self.present is not None or bool(self.driver.get("loaded")) or self.driver["installed_via"] == "container")
         # DKMS has it, and the kernel that runs came later and without headers.
-        built = [row["version"] for row in self.driver.get("dkms") or [] if row["state"] in ("built", "installed")]
+        built = [row["version"] for row in self.driver.get("dkms") or [] if row["state"] in BUILT]
         self.unbuilt = built[-1] if built and not self.installed else ""
         self.change = self.driver["state"]["change"]
         self.tainted = self.driver["state"]["tainted"]
@@ -129,8 +130,7 @@ class Situation:
     @property
     def doubled(self) -> bool:
         """The driver that works is not that of the package of former releases, which is here as well."""
-        package = self.driver.get("package") or {}
-        number = str(package.get("version", "")).partition(":")[2] or package.get("version")
+        number = (self.driver.get("package") or {}).get("version")
         return bool(self.driver["legacy"] and self.present and number and compare(release_numbers(self.present), release_numbers(number)) > 0)
 
     @property
