@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import typing as t
 
-from . import _kmod
 from ._driver_holds import Holds
 from ._driver_material import Material, material_of
 from ._driver_outcome import LEFT_STOPPED, RESTORED, ROLLED_BACK, Judge
@@ -47,7 +46,8 @@ class WayBack:
             if touched:
                 # Loading the driver may have had them written anew.
                 remove_markers(self.host, self.profile)
-            elif not previous.get("loaded"):
+            elif not previous.get("loaded") and self.units.loaded_version() is not None:
+                # Nothing was loaded before, and so it is again.
                 self._unload()
             if previous.get("version"):
                 # A disk that is full has room again.
@@ -55,8 +55,8 @@ class WayBack:
             journal.save(direction=BACK, reason=reason)
             replaced = self._files(previous, material) if touched else False
             if previous.get("version") and (previous.get("loaded") or touched):
-                if _kmod.loaded_version(self.host, self.profile.module) is None:
-                    journal.step("back_load", lambda: _kmod.load(self.host, self.profile.module, self.request.load_timeout))
+                if self.units.loaded_version() is None:
+                    journal.step("back_load", self.units.load)
                 journal.step("back_start", lambda: self.units.start_daemon(journal))
             if touched and previous.get("version"):
                 journal.step("back_validate", lambda: self.judge.prove(previous["version"], previous.get("failed", [])))
@@ -73,10 +73,8 @@ class WayBack:
             self.result["warnings"] += journal.unsaved
 
     def _unload(self) -> None:
-        """Nothing was loaded before, and so it is again."""
-        if _kmod.loaded_version(self.host, self.profile.module) is not None:
-            self.journal.step("back_stop", lambda: self.units.stop_again(self.journal))
-            self.journal.step("back_unload", lambda: _kmod.unload(self.host, self.profile.module, self.request.load_timeout))
+        self.journal.step("back_stop", lambda: self.units.stop_again(self.journal))
+        self.journal.step("back_unload", self.units.unload)
 
     def _stamp(self, previous: Record, touched: bool) -> None:
         path = stamp_path(self.profile)
@@ -89,8 +87,7 @@ class WayBack:
     def _files(self, previous: Record, material: t.Optional[Material]) -> bool:
         """Put the files of the version before back; False when they are still there."""
         journal = self.journal
-        journal.step("back_stop", lambda: self.units.stop_again(journal))
-        journal.step("back_unload", lambda: _kmod.unload(self.host, self.profile.module, self.request.load_timeout))
+        self._unload()
         version, before = previous.get("version"), journal.record["before"]
         if not version:
             journal.step("back_remove", lambda: self.parts.remove(material, before))
@@ -124,16 +121,14 @@ class WayBack:
         self.journal.lenient = True
         # The next run begins anew, whatever has been done.
         self.journal.save(done=[])
+        tainted = {"version": self.request.version, "reason": reason, "time": utc(self.host)}
         for act in (
             lambda: remove_markers(self.host, self.profile),
             lambda: self.units.stop_again(self.journal),
-            lambda: _kmod.unload(self.host, self.profile.module, self.request.load_timeout),
+            self.units.unload,
+            lambda: write_record(self.host, state_path(self.profile, TAINTED), tainted, 0o644),
         ):
             try:
                 act()
             except NpuError as exc:
                 self.result["warnings"].append(str(exc))
-        try:
-            write_record(self.host, state_path(self.profile, TAINTED), {"version": self.request.version, "reason": reason, "time": utc(self.host)}, 0o644)
-        except NpuError as exc:
-            self.result["warnings"].append(str(exc))

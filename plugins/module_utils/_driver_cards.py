@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import typing as t
 
-from . import _kmod
 from ._driver_outcome import Judge
 from ._driver_request import Request
 from ._driver_state import Record
@@ -44,8 +43,8 @@ class Cards:
             if exc.hung:
                 raise
             failure = exc
-        if _kmod.loaded_version(self.host, self.profile.module) is None:
-            journal.step("load", lambda: _kmod.load(self.host, self.profile.module, self.request.load_timeout))
+        if self.units.loaded_version() is None:
+            journal.step("load", self.units.load)
         journal.step("start", lambda: self.units.start_daemon(journal))
         journal.step("validate", lambda: self.judge.prove(self.request.version or None))
         self.passed = True
@@ -57,7 +56,7 @@ class Cards:
             # Loading the driver may have had them written anew.
             remove_markers(self.host, self.profile)
             self.units.stop_daemon()
-            _kmod.unload(self.host, self.profile.module, self.request.load_timeout)
+            self.units.unload()
             self.journal.save(flashed=before or [])
             self._note(flash(self.host, self.profile, self.request.firmware))
         except FlashFailed as exc:

@@ -137,7 +137,7 @@ class DriverChange:
             kept = self.parts.keep_installed(version, packages, utc(self.host))
         if version and not kept and self.request.install:
             self.result["warnings"].append("No copy of driver %s is kept on the host: there is no way back to it." % version)
-        loaded = _kmod.loaded_version(self.host, self.profile.module) is not None
+        loaded = self.units.loaded_version() is not None
         failed = self.judge.failed() if loaded else []
         previous = {"version": version, "module": self.units.module_version(), "kept": kept, "loaded": loaded, "stamp": stamp, "failed": failed}
         return dict(previous, held=self.holds.now()), packages
@@ -226,7 +226,7 @@ class DriverChange:
 
     def _works_already(self) -> bool:
         """Whether a change that was cut off when it was all but over has left a driver at work that passes."""
-        if "validate" not in self.journal.record["done"] or not self._is_wanted(_kmod.loaded_version(self.host, self.profile.module)):
+        if "validate" not in self.journal.record["done"] or not self._is_wanted(self.units.loaded_version()):
             return False
         try:
             self.judge.prove(self.request.version or None)
@@ -253,7 +253,7 @@ class DriverChange:
 
     def _unload(self) -> None:
         try:
-            _kmod.unload(self.host, self.profile.module, self.request.load_timeout)
+            self.units.unload()
         except _kmod.ModuleBusy as exc:
             found = self.units.holders() if self.request.reboot_allowed and self.request.in_use != STOP else []
             if not self.request.reboot_allowed or found:
@@ -263,12 +263,12 @@ class DriverChange:
 
     def _load(self) -> None:
         """Load what is on the disk; an installer that has loaded it itself is taken at its word only when the version is right."""
-        now = _kmod.loaded_version(self.host, self.profile.module)
+        now = self.units.loaded_version()
         if now is not None and (not self.request.version or same_release(now, self.request.version)) and not self.request.reload:
             return
         if now is not None:
-            _kmod.unload(self.host, self.profile.module, self.request.load_timeout)
-        _kmod.load(self.host, self.profile.module, self.request.load_timeout)
+            self.units.unload()
+        self.units.load()
 
     def _commit(self, material: t.Optional[Material]) -> None:
         journal, request, now = self.journal, self.request, utc(self.host)

@@ -9,7 +9,6 @@ import os
 import shutil
 import typing as t
 
-from . import _kmod
 from ._driver import read_dkms
 from ._driver_change import DriverChange
 from ._driver_outcome import LEFT_STOPPED, RESTORED
@@ -92,7 +91,7 @@ class DriverRemoval(DriverChange):
         journal = self.journal
         try:
             journal.step("stop", lambda: self.units.stop(journal))
-            journal.step("unload", lambda: _kmod.unload(self.host, self.profile.module, self.request.load_timeout))
+            journal.step("unload", self.units.unload)
         except NpuError as exc:
             if journal.record.get("touched"):
                 raise
@@ -113,8 +112,8 @@ class DriverRemoval(DriverChange):
     def _start_again(self) -> None:
         journal = self.journal
         try:
-            if (journal.record["previous"] or {}).get("loaded") and _kmod.loaded_version(self.host, self.profile.module) is None:
-                _kmod.load(self.host, self.profile.module, self.request.load_timeout)
+            if (journal.record["previous"] or {}).get("loaded") and self.units.loaded_version() is None:
+                self.units.load()
             self.units.start_daemon(journal)
         except NpuError as exc:
             self.result["warnings"].append(str(exc))
@@ -136,7 +135,7 @@ class DriverRemoval(DriverChange):
         if self.request.notes_only:
             return []
         packages = sorted(vendor_packages(self.host, self.profile)) if self.parts.has_manager else []
-        loaded = [self.profile.module + " (loaded)"] if _kmod.loaded_version(self.host, self.profile.module) is not None else []
+        loaded = [self.profile.module + " (loaded)"] if self.units.loaded_version() is not None else []
         return packages + loaded + residue(self.host, self.profile)
 
     def _kept(self) -> t.Optional[Material]:

@@ -12,13 +12,13 @@ import time
 import typing as t
 from dataclasses import asdict
 
+from . import _kmod
 from ._driver_request import REFUSE, STOP, Request
 from ._driver_state import Record
 from ._handles import Processes
 from ._host import ABSENT, Host
 from ._inuse import Holder, describe_holders, find_holders
 from ._journal import Journal
-from ._kmod import loaded_version
 from ._model import NpuError
 from ._modinfo import read_module
 from ._smi import read_smi
@@ -46,7 +46,19 @@ class Units:
 
     def present_version(self, stamp: t.Optional[Record]) -> t.Optional[str]:
         """Version of the driver that is here: of the module on disk, else the loaded one, else the noted one."""
-        return self.module_version() or loaded_version(self.host, self.profile.module) or (stamp or {}).get("version")
+        return self.module_version() or self.loaded_version() or (stamp or {}).get("version")
+
+    # -- the module
+
+    def loaded_version(self) -> t.Optional[str]:
+        """As _kmod.loaded_version(): None when nothing is loaded."""
+        return _kmod.loaded_version(self.host, self.profile.module)
+
+    def load(self) -> None:
+        _kmod.load(self.host, self.profile.module, self.request.load_timeout)
+
+    def unload(self) -> None:
+        _kmod.unload(self.host, self.profile.module, self.request.load_timeout)
 
     # -- units
 
@@ -114,7 +126,7 @@ class Units:
     # -- other users
 
     def _find(self) -> t.List[Holder]:
-        if loaded_version(self.host, self.profile.module) is None:
+        if self.loaded_version() is None:
             return []
         _path, smi = read_smi(self.host, self.profile, 5.0)
         found, probe = find_holders(self.profile, self.host, smi.get({}).get("contexts", []), (os.getpid(),))
