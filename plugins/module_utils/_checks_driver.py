@@ -11,6 +11,7 @@ from ._checks_base import Context, Scope, Verdict, address_of, verdict_of
 from ._host import VALUE
 from ._model import INFO, WARNING
 from ._pci import normalise_address
+from ._secureboot import ENABLED, enforcement
 from ._versions import same_release
 
 SCOPE = Scope("driver")
@@ -169,16 +170,15 @@ def signature_accepted(context: Context) -> t.Optional[Verdict]:
     """Where signatures are enforced the module is signed with a key that this machine accepts. A loaded module was accepted."""
     driver, mok = context.part("driver"), context.part("mok")
     state, by = context.facts.get("secure_boot"), mok.get("enforced_by")
-    if state != "enabled" and not by or not context.container_npus:
+    why = enforcement(state, by)
+    if not why or not context.container_npus:
         return None
     signer, accepted = driver.get("signer"), mok.get("signer_enrolled")
     evidence = {"secure_boot": state, "enforced_by": by, "signer": signer, "loaded": driver.get("loaded"), "signer_enrolled": accepted, "key": mok.get("state")}
     if driver.get("loaded"):
         return Verdict(True, "signed by %s" % (signer or "a key the kernel accepted"), evidence)
     if driver.get("signed") is False:
-        why, off = ("Secure Boot is on", "turn Secure Boot off")
-        if state != "enabled":
-            why, off = "the kernel refuses unsigned modules by %s" % by, "start the kernel without that"
+        off = "turn Secure Boot off" if state == ENABLED else "start the kernel without that"
         return Verdict(False, "%s and the module is not signed" % why, evidence, "Sign the module with an enrolled key, or %s." % off)
     who = signer or "a key without a name"
     if accepted is False:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import typing as t
 
 from ._model import ERROR, WARNING, Problem
+from ._secureboot import ENABLED, UNSUPPORTED, enforcement
 from ._vendor import VendorProfile
 from ._versions import same_release
 
@@ -113,16 +114,16 @@ def driver_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]
                 "install that version again, or remove it from DKMS when it is not wanted",
             )
     by = facts["mok"]["enforced_by"]
-    if (facts["secure_boot"] == "enabled" or by) and driver["signed"] is False:
-        firmware = facts["secure_boot"] == "enabled"
+    why = enforcement(facts["secure_boot"], by)
+    if why and driver["signed"] is False:
         yield Problem(
             "secure_boot_unsigned",
             ERROR,
-            "%s and %s carries no signature" % ("Secure Boot is on" if firmware else "the kernel refuses unsigned modules by %s" % by, driver["module_path"]),
+            "%s and %s carries no signature" % (why, driver["module_path"]),
             "sign the module with a key %s, or %s"
             % (
-                "enrolled by mokutil --import" if facts["secure_boot"] != "unsupported" else "that the kernel has built in",
-                "turn Secure Boot off" if firmware else "start the kernel without %s" % by,
+                "enrolled by mokutil --import" if facts["secure_boot"] != UNSUPPORTED else "that the kernel has built in",
+                "turn Secure Boot off" if facts["secure_boot"] == ENABLED else "start the kernel without %s" % by,
             ),
         )
     if driver["container_root"] and driver["installed_via"] not in ("container", "none"):

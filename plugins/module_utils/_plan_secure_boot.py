@@ -13,7 +13,7 @@ from ._plan_draft import DRIVER_ROLE, Draft, getter, needs_driver
 from ._plan_driver import DRIVER_STEP
 from ._plan_situation import wanted_version
 from ._plan_support import SECURE_BOOT_STEP, Data, Rules, step_before, will_install
-from ._secureboot import ENABLED, UNKNOWN, UNSUPPORTED
+from ._secureboot import UNKNOWN, UNSUPPORTED, enforcement
 from ._versions import compare, same_release, split_kernel
 
 FIRMWARE_STEP = "driver.firmware"
@@ -44,9 +44,8 @@ def _accepted(facts: Data, installing: bool, built_here: bool) -> t.Union[None, 
 
 def _enforced(facts: Data) -> str:
     """Why unsigned modules are refused, as the beginning of a sentence; empty when they are not, or that cannot be told."""
-    if facts["secure_boot"] == ENABLED:
-        return "Secure Boot is on"
-    return "The kernel refuses unsigned modules by %s" % facts["mok"]["enforced_by"] if facts["mok"]["enforced_by"] else ""
+    why = enforcement(facts["secure_boot"], facts["mok"]["enforced_by"])
+    return why[:1].upper() + why[1:]
 
 
 def _cause(facts: Data, installing: bool) -> str:

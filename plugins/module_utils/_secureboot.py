@@ -23,6 +23,13 @@ UNSUPPORTED = "unsupported"
 UNKNOWN = "unknown"
 
 
+def enforcement(state: t.Optional[str], by: t.Optional[str]) -> str:
+    """Why unsigned modules are refused, in words, by the facts `secure_boot` and `mok.enforced_by`; empty when they are not, or that is not known."""
+    if state == ENABLED:
+        return "Secure Boot is on"
+    return "the kernel refuses unsigned modules by %s" % by if by else ""
+
+
 def parse_mokutil(text: str) -> str:
     """Meaning of what `mokutil --sb-state` printed (both streams); its exit code says nothing reliable on BIOS machines."""
     lowered = " ".join(re.sub(r"secure[ -]?boot:?", "secureboot", text.lower().replace("\u2019", "'")).split())
