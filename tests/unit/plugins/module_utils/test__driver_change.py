@@ -17,7 +17,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._firmware import Fl
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._package_manager import Change
 from ansible_collections.rebellions.npu.tests.unit.fixtures.driver_machine import (
-    AFTER, DAEMON, ERROR, KMD, MODULE, SERVICES, STATE, UTC, Killed, Machine, change, having, memory,
+    AFTER, DAEMON, ERROR, KMD, MODULE, SERVICES, STATE, UTC, Killed, Machine, change, having, memory, upgrade,
 )  # fmt: skip
 
 UNINSTALL = ["--uninstall"]
@@ -38,11 +38,6 @@ def machine_fixture(base: Path) -> Machine:
 @pytest.fixture(name="empty")
 def empty_fixture(base: Path) -> Machine:
     return Machine(base / "root")
-
-
-def upgrade(machine: Machine, version: str = "3.4.0", **keys: t.Any) -> t.Dict[str, t.Any]:
-    keys = {"source": "runfile", "files": machine.runfile(version), "services": list(SERVICES), "uninstall": UNINSTALL, **keys}
-    return change(machine, version=version, **keys).run()
 
 
 def mode(machine: Machine, path: str) -> int:

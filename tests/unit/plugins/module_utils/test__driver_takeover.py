@@ -18,7 +18,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._inuse import Holde
 from ansible_collections.rebellions.npu.plugins.module_utils._markers import MARKERS, marker_path
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.tests.unit.fixtures.driver_machine import (
-    AFTER, BEFORE, DAEMON, ERROR, KMD, MODULE, SERVICES, Killed, Machine, change, having, memory,
+    AFTER, BEFORE, DAEMON, ERROR, KMD, MODULE, SERVICES, Killed, Machine, change, having, memory, upgrade,
 )  # fmt: skip
 
 CARD = {"address": "0000:83:00.0", "ok": True, "detail": "SUCCESS [O]"}
@@ -29,10 +29,6 @@ def machine_fixture() -> t.Iterator[Machine]:
     """Driver 3.2.2 from a runfile, with two services that use it."""
     with memory() as path:
         yield having(path / "root")
-
-
-def upgrade(machine: Machine, **keys: t.Any) -> t.Dict[str, t.Any]:
-    return change(machine, **{"source": "runfile", "version": "3.4.0", "files": machine.runfile("3.4.0"), "services": list(SERVICES), **keys}).run()
 
 
 def cut_off(machine: Machine, trouble: t.Dict[t.Union[int, str], str], **keys: t.Any) -> None:

@@ -183,6 +183,12 @@ def printed(path: str, sha256: str, arguments: t.Sequence[str], runner: t.Callab
     return heard[0]
 
 
+def placed_as(tmp_path: pathlib.Path, name: str, text: bytes) -> str:
+    """An installer of this text where root alone may write."""
+    (tmp_path / name).write_bytes(text)
+    return place(str(tmp_path / name), str(tmp_path / "private"), digest_of(text), ME)
+
+
 def test_it_runs_with_its_arguments_beside_itself(placed: str) -> None:
     output = printed(placed, SHA256.upper(), ["0", "--silent"])
     assert output == "args: 0 --silent\nin %s\nwarned\n" % os.path.dirname(placed)
@@ -196,8 +202,7 @@ def test_any_code_but_0_is_a_failure_that_shows_the_last_lines(placed: str) -> N
 
 def test_no_password_of_an_address_is_shown(tmp_path: pathlib.Path) -> None:
     text = b"#!/bin/sh\necho fetching https://jo:hidden@mirror.example.com/a?token=hidden\nexit 4\n"
-    (tmp_path / "net.run").write_bytes(text)
-    path = place(str(tmp_path / "net.run"), str(tmp_path / "private"), digest_of(text), ME)
+    path = placed_as(tmp_path, "net.run", text)
     with pytest.raises(NpuError) as caught:
         execute(Host(), path, digest_of(text), [], 30)
     assert caught.value.message == "net.run ended with code 4: fetching https://***@mirror.example.com/a?token=***"
@@ -206,15 +211,13 @@ def test_no_password_of_an_address_is_shown(tmp_path: pathlib.Path) -> None:
 def test_the_environment_reaches_the_installer(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://proxy:3128")
     text = b'#!/bin/sh\necho "proxy $https_proxy, locale $LC_ALL"\n'
-    (tmp_path / "env.run").write_bytes(text)
-    path = place(str(tmp_path / "env.run"), str(tmp_path / "private"), digest_of(text), ME)
+    path = placed_as(tmp_path, "env.run", text)
     assert printed(path, digest_of(text), []) == "proxy http://proxy:3128, locale C\n"
 
 
 def test_only_the_end_of_a_long_output_is_kept(tmp_path: pathlib.Path) -> None:
     text = b"#!/bin/sh\nhead -c 9000 /dev/zero | tr '\\0' x\nexit 3\n"
-    (tmp_path / "long.run").write_bytes(text)
-    path = place(str(tmp_path / "long.run"), str(tmp_path / "private"), digest_of(text), ME)
+    path = placed_as(tmp_path, "long.run", text)
     with pytest.raises(NpuError) as caught:
         execute(Host(), path, digest_of(text), [], 30)
     assert caught.value.message == "long.run ended with code 3: " + "x" * TAIL
@@ -241,8 +244,7 @@ def test_a_file_put_in_its_place_after_the_look_is_not_what_runs(tmp_path: pathl
 
 def test_it_can_read_itself_as_archives_that_unpack_themselves_do(tmp_path: pathlib.Path) -> None:
     text = b'#!/bin/sh\ntail -n 1 "$0"\nexit 0\nthe payload\n'
-    (tmp_path / "self.run").write_bytes(text)
-    path = place(str(tmp_path / "self.run"), str(tmp_path / "private"), digest_of(text), ME)
+    path = placed_as(tmp_path, "self.run", text)
     assert printed(path, digest_of(text), []) == "the payload\n"
 
 
@@ -256,8 +258,7 @@ def test_no_descriptor_is_left_open(placed: str) -> None:
 
 def test_one_that_does_not_end_is_an_error(tmp_path: pathlib.Path) -> None:
     text = b"#!/bin/sh\nexec sleep 30\n"
-    (tmp_path / "slow.run").write_bytes(text)
-    path = place(str(tmp_path / "slow.run"), str(tmp_path / "private"), digest_of(text), ME)
+    path = placed_as(tmp_path, "slow.run", text)
     with pytest.raises(NpuError, match="^slow.run did not end within 0.5 s"):
         execute(Host(), path, digest_of(text), [], 0.5)
 
