@@ -135,7 +135,7 @@ class Lab:
             for name in podman("ps", "-a", "--filter", "label=%s=%s" % (LABEL, STATE), "--format", "{{.Names}}", check=False).stdout.split():
                 self._remove_container(name)
             _control.down()
-            if self._other_labs():
+            if self._foreign():
                 return []
             _machine.release()
             if not _machine.RECORD.exists():
@@ -232,17 +232,25 @@ class Lab:
 
     # -- inside
 
-    def _other_labs(self) -> list[str]:
-        listed = podman("ps", "-a", "--filter", "label=" + LABEL, "--format", "{{.Names}} {{.Labels}}", check=False).stdout.splitlines()
-        return [line.split()[0] for line in listed if line.strip()]
+    def _foreign(self) -> dict[str, list[str]]:
+        """{state folder of another checkout: names of its hosts}, running or not."""
+        listed = podman("ps", "-a", "--filter", "label=" + LABEL, "--format", '{{.Names}} {{index .Labels "%s"}}' % LABEL, check=False).stdout
+        found: dict[str, list[str]] = {}
+        for name, _blank, owner in (line.partition(" ") for line in listed.splitlines()):
+            if owner.strip() != str(STATE):
+                found.setdefault(owner.strip() or "unknown", []).append(name)
+        return found
 
     def refuse_foreign(self) -> None:
-        """LabError when hosts of another checkout are up: one lab a machine."""
-        listed = podman("ps", "-a", "--filter", "label=" + LABEL, "--format", '{{.Names}} {{index .Labels "%s"}}' % LABEL, check=False).stdout
-        for line in listed.splitlines():
-            name, owner = line.partition(" ")[::2]
-            if owner.strip() != str(STATE):
-                raise LabError("host %s belongs to the lab of another checkout (%s): take that one down first" % (name, owner.strip() or "unknown"))
+        """LabError when hosts of another checkout are up, one lab a machine; those of a lab that was killed as a whole are removed."""
+        for owner, names in self._foreign().items():
+            living = [name for name in names if is_alive(name)]
+            if living:
+                raise LabError("host %s belongs to the lab of another checkout (%s): take that one down first" % (living[0], owner))
+            for name in names:
+                say("%s: removed, it was left of a lab of another checkout (%s) that was killed" % (name, owner))
+                self._remove_container(name)
+            _machine.release()
 
     @staticmethod
     def _free_index(known: t.Mapping[str, t.Any]) -> int:
@@ -261,7 +269,7 @@ class Lab:
         wanted = self._wanted(host, image)
         found = podman("inspect", "-f", '{{.State.Status}} {{index .Config.Labels "npu-lab-seed"}}', name, check=False).stdout.split()
         start = time.time()
-        if found and found[1:] != [wanted]:
+        if found and (found[1:] != [wanted] or (found[0] == "running" and not is_alive(name))):
             self._host_down(name, host)
             found = []
         if found[:1] == ["running"]:
@@ -363,6 +371,15 @@ class Lab:
         from ._go import PROGRAMS
 
         return {name: is_built(name) for name in PROGRAMS}
+
+
+def is_alive(name: str) -> bool:
+    """Whether the container's first process runs: podman goes on to say "running" of one that was killed together with its monitor."""
+    found = podman("inspect", "-f", "{{.State.Pid}} {{.Id}}", name, check=False).stdout.split()
+    try:
+        return bool(found) and found[1] in Path("/proc/%s/cgroup" % found[0]).read_text()
+    except OSError:
+        return False
 
 
 def _rmdir(path: Path) -> None:
