@@ -15,7 +15,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuEr
 from ansible_collections.rebellions.npu.plugins.module_utils._plan import plan
 from ansible_collections.rebellions.npu.plugins.module_utils._plan_situation import driver_files, wanted_version
 from ansible_collections.rebellions.npu.plugins.module_utils._support import check_rules
-from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import EXPORTS, HOST_ROLES, cdi_options, observe_options, read_inputs
+from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import EXPORTS, HOST_ROLES, SHARED, cdi_options, observe_options, read_inputs
 
 PREFIX = "rbln"
 EXTRA = "rbln_preflight_support_matrix_extra"
@@ -91,7 +91,7 @@ class ActionModule(ActionBase):
             observation={"ansible_facts": seen},
         )
         cautions = [_problem_text(item) for item in planned["cautions"] if item["severity"] != "info"]
-        set_names = [name for name in variables if name.startswith(PREFIX + "_") and name not in EXPORTS]
+        set_names = [name for name in variables if name.startswith(PREFIX + "_") and name not in (*EXPORTS, *SHARED)]
         for name, near in misspelt(set_names, wanted, [role + "_" for role in HOST_ROLES]):
             cautions.append("%s is no input of a role. Next: perhaps %s is meant." % (name, near))
         if cautions:

@@ -107,10 +107,28 @@ def _as_dict(name: str, value: t.Any, spec: t.Mapping[str, t.Any]) -> dict[str, 
     options = spec.get("options")
     if not options:
         return dict(value)
-    unknown = sorted(set(value) - set(options))
+    unknown = sorted(set(value) - set(options), key=str)
     if unknown:
-        raise NpuError("%s has the unknown key %s." % (name, unknown[0]), "Use only: %s." % ", ".join(sorted(options)))
+        raise NpuError("%s has the unknown key %s." % (name, unknown[0]), suggestion(str(unknown[0]), options))
     return {key: _one("%s.%s" % (name, key), value.get(key, _MISSING), options[key]) for key in options}
+
+
+def nearest(name: str, known: t.Iterable[str]) -> str:
+    """The known name that looks most like `name`, whatever its case and separators; empty when none does."""
+    import difflib
+
+    plain: dict[str, str] = {}
+    for item in sorted(known):
+        plain.setdefault(re.sub(r"[^a-z0-9]", "", item.lower()), item)
+    near = difflib.get_close_matches(re.sub(r"[^a-z0-9]", "", name.lower()), list(plain), 1)
+    return plain[near[0]] if near else ""
+
+
+def suggestion(name: str, known: t.Iterable[str]) -> str:
+    """What to do about an unknown name: the nearest of the known ones, and all of them."""
+    names = sorted(known)
+    near = nearest(name, names)
+    return "%sUse only: %s." % ("Did you mean %s? " % near if near else "", ", ".join(names))
 
 
 def _coerce(name: str, value: t.Any, spec: t.Mapping[str, t.Any]) -> t.Any:

@@ -108,7 +108,8 @@ def _control(path: str) -> dict[str, str]:
 
 def image_options(spec: t.Mapping[str, Row]) -> dict[str, Row]:
     """The options of rbln_operands that say which images it asks for."""
-    parts = {name: entry for name, entry in spec.items() if name.endswith("_image") or "image" in (entry.get("options") or {})}
+    mappings = {name: entry for name, entry in spec.items() if entry["type"] == "dict"}
+    parts = {name: entry for name, entry in mappings.items() if name.endswith("_image") or "image" in (entry.get("options") or {})}
     return dict(parts, rbln_operands_registry=spec["rbln_operands_registry"])
 
 

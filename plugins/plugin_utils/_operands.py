@@ -10,30 +10,57 @@ import json
 import os
 import typing as t
 
-from ansible_collections.rebellions.npu.plugins.module_utils._inputs import normalise
+from ansible_collections.rebellions.npu.plugins.module_utils._inputs import misspelt, normalise
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 
+from ._k8s_fields import Spec, fields
+from ._policy_check import COMPONENTS, check
+from ._policy_files import inherit, located, overlay, read_policy
 from ._role_inputs import role_inputs
 
 ROLE = "rbln_operands"
 PREFIX = ROLE + "_"
 SECRET = "pull_secret_content"
+EXPORTS = (PREFIX + "result",)
+FILES = (PREFIX + "policy_files", PREFIX + "policy_ignore")
+# What may differ between hosts of one cluster.
+OF_A_HOST = ("node_name", "node_workload", "kubeconfig", "context", "notes")
 
 
-def read_inputs(raw: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Typed inputs without the role's prefix, from variables with it. NpuError names the variable and the remedy."""
-    typed = normalise(raw, role_inputs((ROLE,)))
+def read_inputs(raw: t.Mapping[str, t.Any], names: t.Iterable[str] = ()) -> dict[str, t.Any]:
+    """Typed inputs without the role's prefix, from variables with it and the policy files that they name; `notes` holds what to warn of.
+
+    `names` are those of all variables, of which the misspelt ones are noted. NpuError names variable, file and key, and the remedy.
+    """
+    spec = role_inputs((ROLE,))
+    files, ignore = (normalise(raw, {name: spec[name]})[name] for name in FILES)
+    policy = read_policy(files, ignore, spec)
+    given, sources = overlay(policy, raw, spec)
+    try:
+        given = inherit(given)
+        inputs = _typed(given, spec)
+        notes = check(inputs, spec)
+    except NpuError as exc:
+        raise located(exc, sources, given) from exc
+    notes += ["%s is no input of this role. Next: perhaps %s is meant." % pair for pair in misspelt(set(names) - set(EXPORTS), spec, (PREFIX,))]
+    inputs["notes"] = [*policy.notes, *notes]
+    return inputs
+
+
+def _typed(raw: t.Mapping[str, t.Any], spec: Spec) -> dict[str, t.Any]:
+    """Typed inputs with what one takes from another: environments as lists, shared update strategy, steps of the validator by `checks`."""
+    typed = normalise(raw, spec)
+    for path, name, holder in fields(spec, typed):
+        if name == "env":
+            holder[name] = environment(path, holder[name])
     inputs = {name[len(PREFIX) :]: value for name, value in typed.items()}
-    for name in ("device_plugin", "validator"):
-        inputs[name]["env"] = environment(PREFIX + name + ".env", inputs[name]["env"])
-    for step in ("driver", "toolkit", "plugin"):
-        part = inputs["validator"][step]
-        part["env"] = environment("%svalidator.%s.env" % (PREFIX, step), part["env"])
+    for name in COMPONENTS:
+        if inputs[name].get("update_strategy") == {}:
+            inputs[name]["update_strategy"] = inputs["update_strategy"]
+    for step, part in inputs["validator"].pop("checks").items():
+        if part["enabled"] is not None:
+            inputs["validator"][step]["enabled"] = part["enabled"]
     inputs[SECRET] = pull_secret(inputs[SECRET])
-    if inputs["wait_timeout"] < 1 or inputs["wait_delay"] < 1:
-        raise NpuError("rbln_operands_wait_timeout and rbln_operands_wait_delay must be at least 1 second.", "Set them to 300 and 3.")
-    if inputs["delivery"] == "render" and inputs["enabled"] and not inputs["render_dir"]:
-        raise NpuError("rbln_operands_delivery is render, and rbln_operands_render_dir is empty.", "Name a directory on the controller.")
     return inputs
 
 
@@ -84,7 +111,7 @@ def cluster_key(inputs: t.Mapping[str, t.Any]) -> str:
 
 def digest(inputs: t.Mapping[str, t.Any]) -> str:
     """A digest of every input that hosts of one cluster must share."""
-    shared = {name: value for name, value in inputs.items() if name not in ("node_name", "kubeconfig", "context")}
+    shared = {name: value for name, value in inputs.items() if name not in OF_A_HOST}
     return hashlib.sha256(json.dumps(shared, sort_keys=True, default=str).encode()).hexdigest()
 
 

@@ -28,6 +28,8 @@ EXPORTS = (
     "rbln_discover_observation", "rbln_preflight_plan", "rbln_driver_change", "rbln_driver_proof", "rbln_driver_reboot_required",
     "rbln_driver_pools_left", "rbln_container_toolkit_proof", "rbln_validator_proof",
 )  # fmt: skip
+# Inputs of other roles whose names begin as those of a host role.
+SHARED = ("rbln_driver_instances",)
 HOOKS = {"auto": "auto", "always": "on", "never": "off"}
 
 

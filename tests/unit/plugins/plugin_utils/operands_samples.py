@@ -24,6 +24,8 @@ BASE: dict[str, Any] = {
     "rbln_operands_https_proxy": "",
     "rbln_operands_no_proxy": "",
     "rbln_operands_ca_bundle": "",
+    "rbln_operands_node_workload": "",
+    "rbln_operands_driver_instances": [],
 }
 
 

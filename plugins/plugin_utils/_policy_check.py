@@ -1,0 +1,153 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules over several inputs of the cluster part: what cannot be together is refused, what is unusual is noted."""
+
+from __future__ import annotations
+
+import re
+import string
+import typing as t
+
+from ansible_collections.rebellions.npu.plugins.module_utils._inputs import suggestion
+from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+
+from ._instances import check_instances
+from ._k8s_fields import Spec, check_inputs, fields
+
+Inputs = t.Mapping[str, t.Any]
+PREFIX = "rbln_operands_"
+COMPONENTS = (
+    "driver", "container_toolkit", "validator", "device_plugin", "feature_discovery", "node_feature_rule", "smd", "metrics_exporter",
+    "dra_driver", "vfio_manager", "sandbox_device_plugin",
+)  # fmt: skip
+DRA_GROUP, DRA_VERSION = "resource.k8s.io", "v1"
+TAG_FIELDS = ("tag", "os_id", "os_version", "kernel", "family")
+# Bounds of whole numbers by name, at any depth.
+BOUNDS = {
+    "port": (1, 65535), "health_port": (0, 65535), "wait_timeout": (1, None), "wait_delay": (1, None), "marker_timeout": (1, None),
+    "lease_timeout": (0, None), "lease_duration": (5, None), "refresh_interval": (1, None),
+}  # fmt: skip
+_PREFIX_NAME = re.compile(r"^[a-z][a-z0-9-]{0,19}$")
+_DURATION = re.compile(r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$")
+
+
+class Served(t.Protocol):
+    """What a cluster serves: API group to its versions."""
+
+    groups: t.Mapping[str, t.Tuple[str, ...]]
+
+
+def check(inputs: Inputs, spec: Spec, capabilities: t.Optional[Served] = None) -> list[str]:
+    """Notes on typed inputs without the role's prefix; `spec` is their argument spec with it. NpuError on what cannot work.
+
+    Without `capabilities` nothing is said about what the cluster serves: the same inputs are checked again when that is known.
+    """
+    own = {name[len(PREFIX) :]: entry for name, entry in spec.items()}
+    check_inputs(own, inputs, PREFIX)
+    _check_numbers(inputs, own)
+    _check_words(inputs)
+    _check_allocation(inputs, capabilities)
+    _check_driver(inputs)
+    return _notes(inputs)
+
+
+def _check_numbers(inputs: Inputs, spec: Spec) -> None:
+    for path, name, holder in fields(spec, inputs, PREFIX):
+        low, high = BOUNDS.get(name, (None, None))
+        value = holder[name]
+        if low is not None and (value < low or (high is not None and value > high)):
+            bounds = "at least %d" % low if high is None else "from %d to %d" % (low, high)
+            raise NpuError("%s is %d, and must be %s." % (path, value, bounds), "Correct it.")
+    interval = inputs["feature_discovery"]["interval"]
+    if not 10 <= interval <= 3600:
+        raise NpuError("rbln_operands_feature_discovery.interval is %d, and must be from 10 to 3600." % interval, "Correct it.")
+    if inputs["metrics_exporter"]["interval"] < 1:
+        raise NpuError("rbln_operands_metrics_exporter.interval must be at least 1.", "Correct it.")
+    for name, value in inputs["deadlines"].items():
+        if name not in COMPONENTS:
+            raise NpuError("rbln_operands_deadlines has the unknown component %s." % name, suggestion(name, COMPONENTS))
+        if not re.match(r"^[0-9]+$", str(value)):
+            raise NpuError("rbln_operands_deadlines.%s is %r, which is no number of seconds." % (name, value), "Write for example 1800.")
+
+
+def _check_words(inputs: Inputs) -> None:
+    if not _PREFIX_NAME.match(inputs["name_prefix"]):
+        raise NpuError("rbln_operands_name_prefix is %r." % inputs["name_prefix"], "Write a small letter, then at most 19 small letters, digits and dashes.")
+    for name in ("kubelet_root", "kubelet_roots"):
+        for path in [inputs[name]] if isinstance(inputs[name], str) else inputs[name]:
+            if not path.startswith("/"):
+                raise NpuError("%s%s is %r, which is no absolute path." % (PREFIX, name, path), "Write for example /var/lib/kubelet.")
+    if inputs["runtime_class"]["enabled"] and not inputs["runtime_class"]["handler"]:
+        raise NpuError("rbln_operands_runtime_class is wanted and has no handler.", "Set its handler to the runtime's name in containerd or CRI-O.")
+    for path, value in (
+        ("device_plugin.scan_interval", inputs["device_plugin"]["scan_interval"]),
+        ("metrics_exporter.service_monitor.interval", inputs["metrics_exporter"]["service_monitor"]["interval"]),
+    ):
+        if value and not _DURATION.match(value):
+            raise NpuError("%s%s is %r, which is no duration." % (PREFIX, path, value), "Write for example 30s or 1m.")
+    if inputs["delivery"] == "render" and inputs["enabled"] and not inputs["render_dir"]:
+        raise NpuError("rbln_operands_delivery is render, and rbln_operands_render_dir is empty.", "Name a directory on the controller.")
+    if inputs["coexistence"] == "takeover" and not inputs["takeover"]["backup_dir"]:
+        raise NpuError("rbln_operands_coexistence is takeover, and rbln_operands_takeover has no backup_dir.", "Name a directory on the controller.")
+
+
+def _check_allocation(inputs: Inputs, capabilities: t.Optional[Served]) -> None:
+    if not inputs["dra_driver"]["enabled"]:
+        return
+    for name in ("device_plugin", "sandbox_device_plugin"):
+        if inputs[name]["enabled"]:
+            raise NpuError(
+                "rbln_operands_dra_driver and rbln_operands_%s are both wanted, and would give out the same NPUs twice." % name,
+                "Set rbln_operands_%s: {enabled: false}, or do so for the DRA driver." % name,
+            )
+    if capabilities is not None and DRA_VERSION not in capabilities.groups.get(DRA_GROUP, ()):
+        raise NpuError(
+            "rbln_operands_dra_driver is wanted, and the cluster does not serve %s/%s." % (DRA_GROUP, DRA_VERSION),
+            "Take Kubernetes 1.34 or newer, or the device plugin.",
+        )
+
+
+def _check_driver(inputs: Inputs) -> None:
+    driver, instances = inputs["driver"], inputs["driver_instances"]
+    named = [("rbln_operands_driver", driver)] + [("rbln_operands_driver_instances[%d]" % number, own) for number, own in enumerate(instances)]
+    for name, own in named:
+        if own["update_strategy"].get("type") != "OnDelete":
+            raise NpuError("%s.update_strategy is not OnDelete." % name, "Leave it out: a driver is replaced node by node, after the node's work has ended.")
+        _check_template(name + ".tag_template", own["tag_template"])
+    check_instances(driver, instances)
+    if inputs["delivery"] == "render" and inputs["enabled"]:
+        for name, own in named if not instances else named[1:]:
+            if own["enabled"] and not own["pools"]:
+                raise NpuError("%s is wanted and has no pools, and rendering asks no node." % name, "Name os_id, os_version and kernel of the nodes in pools.")
+
+
+def _check_template(name: str, text: str) -> None:
+    try:
+        parts = [(field, spec, conversion) for _text, field, spec, conversion in string.Formatter().parse(text) if field is not None]
+    except ValueError as exc:
+        raise NpuError("%s is %r: %s." % (name, text, exc), "Write for example {tag}-{kernel}-{os_id}{os_version}.") from exc
+    for field, spec, conversion in parts:
+        if field not in TAG_FIELDS or spec or conversion:
+            raise NpuError("%s has the unknown field {%s}." % (name, field), suggestion(field, TAG_FIELDS))
+
+
+def _notes(inputs: Inputs) -> list[str]:
+    notes = []
+    if inputs["metrics_exporter"]["enabled"] and not inputs["smd"]["enabled"]:
+        notes.append("The metrics exporter is wanted without rbln_operands_smd: it expects the daemon rbln-smd of each host at %s." % (
+            inputs["metrics_exporter"]["daemon_url"]
+        ))  # fmt: skip
+    sandbox = [name for name in ("vfio_manager", "sandbox_device_plugin") if inputs[name]["enabled"]]
+    if sandbox and inputs["workload"] == "container" and inputs["node_workload"] != "vm-passthrough":
+        notes.append(
+            "rbln_operands_%s is for nodes of virtual machines: only nodes with the label rebellions.ai/npu.workload.config=vm-passthrough get it."
+            % " and rbln_operands_".join(sandbox)
+        )
+    containers = [name for name in ("driver", "container_toolkit") if inputs[name]["enabled"]]
+    if containers and inputs["validator"]["enabled"] and inputs["validator"]["source"] == "host_tool":
+        notes.append(
+            "rbln_operands_%s is wanted, and the validator runs the tool that the host part installs: nodes without it need "
+            "rbln_operands_validator.source image." % " and rbln_operands_".join(containers)
+        )
+    return notes

@@ -1,0 +1,201 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Inputs that do not fit each other are refused, and what is unusual is noted."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils import _instances
+from ansible_collections.rebellions.npu.plugins.plugin_utils._operands import digest, read_inputs
+from ansible_collections.rebellions.npu.plugins.plugin_utils._policy_check import COMPONENTS, check
+from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import role_inputs
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import BASE, inputs
+
+SPEC = role_inputs(("rbln_operands",))
+DRA = {"dra_driver": {"enabled": True}, "device_plugin": {"enabled": False}}
+POOL = {"os_id": "ubuntu", "os_version": "24.04", "kernel": "6.8.0-117-generic"}
+
+
+@dataclasses.dataclass
+class Capabilities:
+    groups: dict[str, tuple[str, ...]]
+
+
+def instance(name: str, **selector: Any) -> dict[str, Any]:
+    return {"name": name, "enabled": True, "node_selector": selector}
+
+
+REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "DRA and device plugin": ({"dra_driver": {"enabled": True}}, ("rbln_operands_dra_driver and rbln_operands_device_plugin", "{enabled: false}")),
+    "DRA and sandbox plugin": ({**DRA, "sandbox_device_plugin": {"enabled": True}}, ("rbln_operands_sandbox_device_plugin", "twice")),
+    "two instances of a name": ({"driver_instances": [instance("a", x="1"), instance("a", x="2")]}, ("two instances a",)),
+    "name of an instance": ({"driver_instances": [instance("A_1")]}, ("driver_instances[0].name is 'A_1'",)),
+    "instance without selector": ({"driver_instances": [instance("a", x="1"), instance("b")]}, ("b has no node selector",)),
+    "the same nodes": ({"driver_instances": [instance("a", x="1"), instance("b", x=1)]}, ("a and b select the same nodes",)),
+    "overlap": ({"driver_instances": [instance("a", x="1"), instance("b", y="1")]}, ("both a and b", "add x to b or y to a")),
+    "families are spelled in two ways": (
+        {"driver_instances": [instance("a", **{_instances.FAMILY_KEY: "atom"}), instance("b", **{_instances.FAMILY_KEY: "ATOM"})]},
+        ("select the same nodes",),
+    ),
+    "owner in a selector": ({"driver": {"node_selector": {_instances.OWNER_KEY: "a"}}}, ("rbln_operands_driver", _instances.OWNER_KEY)),
+    "gate in an affinity": (
+        {"driver_instances": [{"name": "a", "node_affinity": [{"key": _instances.GATE_PREFIX + "driver", "operator": "Exists"}]}]},
+        ("driver_instances a selects", _instances.GATE_PREFIX + "driver"),
+    ),
+    "gate in an alternative": (
+        {"driver": {"affinity_terms": [{"expressions": [{"key": _instances.GATE_PREFIX + "smd", "operator": "Exists"}]}]}},
+        (_instances.GATE_PREFIX + "smd",),
+    ),
+    "driver rolls by itself": ({"driver": {"update_strategy": {"type": "RollingUpdate"}}}, ("driver.update_strategy is not OnDelete",)),
+    "field of the template": ({"driver": {"tag_template": "{tag}-{kernal}"}}, ("{kernal}", "kernel")),
+    "template": ({"driver": {"tag_template": "{tag"}}, ("driver.tag_template is '{tag'",)),
+    "template with a format": ({"driver": {"tag_template": "{tag!r}"}}, ("driver.tag_template",)),
+    "render without pools": (
+        {"delivery": "render", "render_dir": "/tmp/x", "driver": {"enabled": True}},
+        ("rbln_operands_driver is wanted and has no pools",),
+    ),
+    "render of an instance without pools": (
+        {"delivery": "render", "render_dir": "/tmp/x", "driver": {"enabled": True}, "driver_instances": [instance("a")]},
+        ("driver_instances[0] is wanted and has no pools",),
+    ),
+    "render without directory": ({"delivery": "render", "render_dir": ""}, ("rbln_operands_render_dir is empty",)),
+    "no wait": ({"wait_timeout": 0}, ("rbln_operands_wait_timeout is 0", "at least 1")),
+    "port": ({"smd": {"port": 65536}}, ("rbln_operands_smd.port is 65536", "from 1 to 65535")),
+    "interval": ({"feature_discovery": {"interval": 5}}, ("feature_discovery.interval is 5", "10 to 3600")),
+    "interval of the exporter": ({"metrics_exporter": {"interval": 0}}, ("metrics_exporter.interval",)),
+    "deadline of nobody": ({"deadlines": {"drivr": 5}}, ("deadlines", "drivr", "Did you mean driver?")),
+    "deadline": ({"deadlines": {"driver": "soon"}}, ("deadlines.driver is 'soon'",)),
+    "prefix": ({"name_prefix": "Rbln"}, ("rbln_operands_name_prefix is 'Rbln'",)),
+    "kubelet root": ({"kubelet_root": "var/lib"}, ("rbln_operands_kubelet_root is 'var/lib'",)),
+    "other kubelet roots": ({"kubelet_roots": ["/data/kubelet", "x"]}, ("rbln_operands_kubelet_roots is 'x'",)),
+    "class without handler": ({"runtime_class": {"enabled": True}}, ("rbln_operands_runtime_class", "handler")),
+    "duration": ({"device_plugin": {"scan_interval": "often"}}, ("device_plugin.scan_interval is 'often'",)),
+    "takeover": ({"coexistence": "takeover"}, ("backup_dir",)),
+    "vm-vgpu": ({"workload": "vm-vgpu"}, ("rbln_operands_workload is 'vm-vgpu'", "vm-passthrough")),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_together_is_refused(case: str) -> None:
+    given, words = REFUSED[case]
+    with pytest.raises(NpuError) as caught:
+        inputs(**given)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+    assert caught.value.next_step
+
+
+ACCEPTED: dict[str, dict[str, Any]] = {
+    "DRA alone": DRA,
+    "disjoint instances": {"driver_instances": [instance("a", x="1"), instance("b", x="2")]},
+    "nested instances": {"driver_instances": [instance("a", x="1"), instance("b", x="1", y="1"), instance("c", x="1", y="2")]},
+    "one instance for all": {"driver_instances": [instance("a")]},
+    "an instance that is off": {"driver_instances": [instance("a", x="1"), {**instance("b", y="1"), "enabled": False}]},
+    "render with pools": {"delivery": "render", "render_dir": "/tmp/x", "driver": {"enabled": True, "pools": [POOL]}, "validator": {"source": "image"}},
+    "template": {"driver": {"tag_template": "{tag}-{kernel}-{os_id}{os_version}"}},
+    "deadlines": {"deadlines": {"driver": "1800", "smd": 0}},
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_what_fits_is_accepted(case: str) -> None:
+    assert inputs(**ACCEPTED[case])["notes"] == []
+
+
+@pytest.mark.parametrize("groups, ok", [({}, False), ({"resource.k8s.io": ("v1beta1",)}, False), ({"resource.k8s.io": ("v1", "v1beta1")}, True)])
+def test_DRA_is_never_skipped(groups: dict[str, tuple[str, ...]], ok: bool) -> None:
+    wanted = inputs(**DRA)
+    if ok:
+        assert check(wanted, SPEC, Capabilities(groups)) == []
+        return
+    with pytest.raises(NpuError, match=r"resource.k8s.io/v1.*1\.34"):
+        check(wanted, SPEC, Capabilities(groups))
+
+
+NOTED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "exporter without daemon": ({"metrics_exporter": {"enabled": True}}, ("expects the daemon rbln-smd of each host at 127.0.0.1:50051",)),
+    "vfio manager without nodes": ({"vfio_manager": {"enabled": True}}, ("rbln_operands_vfio_manager", "vm-passthrough")),
+    "driver container and host tool": ({"driver": {"enabled": True}}, ("validator", "source image")),
+}
+
+
+@pytest.mark.parametrize("case", NOTED)
+def test_what_is_unusual_is_noted(case: str) -> None:
+    given, words = NOTED[case]
+    notes = inputs(**given)["notes"]
+    assert len(notes) == 1 and all(word in notes[0] for word in words), notes
+
+
+def test_no_note_where_there_is_a_node_for_virtual_machines() -> None:
+    assert inputs(vfio_manager={"enabled": True}, node_workload="vm-passthrough")["notes"] == []
+    assert inputs(sandbox_device_plugin={"enabled": True}, workload="vm-passthrough")["notes"] == []
+
+
+def test_misspelt_variables_are_noted() -> None:
+    found = read_inputs(BASE, [*BASE, "rbln_operands_nod_selector", "rbln_operands_result", "other_operands_labels"])["notes"]
+    assert found == ["rbln_operands_nod_selector is no input of this role. Next: perhaps rbln_operands_node_selector is meant."]
+
+
+def test_an_instance_has_what_the_driver_says_but_not_its_selector() -> None:
+    driver = {"enabled": True, "image": {"tag": "3.4.1", "pull_policy": "Always"}, "node_selector": {"x": "1"}, "env": {"A": "1"}, "args": ["-v"]}
+    own = [{"name": "a", "image": {"tag": "3.5.1"}, "args": []}, {"name": "b", "enabled": False}]
+    first, second = inputs(driver=driver, driver_instances=own)["driver_instances"]
+    assert (first["image"]["tag"], first["image"]["pull_policy"], first["image"]["repository"]) == ("3.5.1", "Always", "rebellions/rbln-driver")
+    assert (first["enabled"], first["node_selector"], first["env"], first["args"]) == (True, {}, [{"name": "A", "value": "1"}], [])
+    assert (second["enabled"], second["image"]["tag"], second["update_strategy"]) == (False, "3.4.1", {"type": "OnDelete"})
+
+
+def test_instances_can_be_text() -> None:
+    (found,) = inputs(driver='{"args": ["-v"]}', driver_instances='[{"name": "a"}]')["driver_instances"]
+    assert (found["name"], found["args"]) == ("a", ["-v"])
+
+
+@pytest.mark.parametrize(
+    "left, right, expected",
+    [
+        ({"x": "1"}, {"x": "2"}, "disjoint"),
+        ({"x": "1"}, {"x": "1", "y": "1"}, "wider"),
+        ({"x": "1", "y": "1"}, {"x": "1"}, "narrower"),
+        ({"x": "1"}, {"x": "1"}, "same"),
+        ({"x": "1"}, {"y": "1"}, "unclear"),
+        ({}, {"y": "1"}, "wider"),
+    ],
+)
+def test_two_selectors(left: dict[str, str], right: dict[str, str], expected: str) -> None:
+    assert _instances.relation(left, right) == expected
+
+
+def test_a_family_has_all_its_spellings() -> None:
+    assert _instances.spellings("REBEL") == _instances.spellings("rebel100") == ("rebel100", "REBEL")
+    assert _instances.spellings("atom") == ("atom", "ATOM") and _instances.spellings("new") == ("new",)
+
+
+def test_the_shared_strategy_is_that_of_every_component_but_the_driver() -> None:
+    found = inputs(update_strategy={"type": "OnDelete"}, smd={"update_strategy": {"type": "RollingUpdate"}})
+    strategies = {name: found[name]["update_strategy"]["type"] for name in COMPONENTS if "update_strategy" in found[name]}
+    assert strategies.pop("smd") == "RollingUpdate" and set(strategies.values()) == {"OnDelete"} and len(strategies) > 5
+
+
+def test_the_steps_of_the_validator_can_be_switched_by_checks() -> None:
+    own = inputs(validator={"checks": {"plugin": {"enabled": False}, "driver": {}}, "toolkit": {"enabled": False}})["validator"]
+    assert [own[step]["enabled"] for step in ("driver", "toolkit", "plugin", "vfio")] == [True, False, False, True]
+
+
+def test_hosts_of_one_cluster_may_differ_in_what_is_their_own() -> None:
+    assert digest(inputs()) == digest(inputs(node_name="a", node_workload="vm-passthrough", vfio_manager={}))
+    assert digest(inputs()) != digest(inputs(workload="vm-passthrough"))
+
+
+def test_new_components_are_off() -> None:
+    found = inputs()
+    assert {name for name in COMPONENTS if found[name]["enabled"]} == {"device_plugin", "validator"}
+
+
+def test_every_component_is_a_component() -> None:
+    switched = {name[len("rbln_operands_") :] for name, entry in SPEC.items() if "enabled" in (entry.get("options") or {}) and entry["type"] == "dict"}
+    assert switched - {"runtime_class"} == set(COMPONENTS)
