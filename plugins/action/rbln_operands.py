@@ -12,17 +12,19 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.rebellions.npu.plugins.module_utils._files import replace_file
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.plugin_utils._apply import apply_objects, remove_objects, summarise
+from ansible_collections.rebellions.npu.plugins.plugin_utils._apply import apply_objects, summarise
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import Cluster, require_packages
-from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes import Waiter, label_nodes, labelled_nodes, member_record, unlabel_nodes
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes import label_nodes, labelled_nodes, member_record, unlabel_nodes
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects import build_objects, manifests
 from ansible_collections.rebellions.npu.plugins.plugin_utils._operands import ROLE, choose_actors, cluster_key, digest, read_inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._outcome import judge_host
+from ansible_collections.rebellions.npu.plugins.plugin_utils._prune import remove_objects
 from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import raw_inputs, role_inputs
+from ansible_collections.rebellions.npu.plugins.plugin_utils._waiter import Waiter
 
 Result = dict[str, t.Any]
 ARGUMENTS = {
-    "act": {"type": "str", "required": True, "choices": ["member", "clusters", "render", "label", "apply", "wait", "absent", "judge"]},
+    "act": {"type": "str", "required": True, "choices": ["member", "clusters", "render", "run", "label", "apply", "wait", "absent", "judge"]},
     "members": {"type": "list", "elements": "dict", "default": []},
     "nodes": {"type": "dict", "default": {}},
     "outcome": {"type": "dict", "default": {}},
@@ -83,23 +85,35 @@ class ActionModule(ActionBase):
             result["warnings"] = ["The pull secret %s is not in %s: make it in the cluster." % (inputs["pull_secret_name"], path)]
         return result
 
-    def _label(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
+    def _run(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
+        """Label, apply and wait in one process. A later part that fails leaves what the earlier ones did in the result."""
         inputs = self._inputs(task_vars)
-        nodes = label_nodes(self._cluster(inputs), args["members"], True, self._dry_run)
-        return _labelled(nodes)
+        cluster = self._cluster(inputs)
+        result = _labelled(label_nodes(cluster, args["members"], True, self._dry_run))
+        try:
+            applied = self._applied(cluster, inputs)
+            result.update(applied, changed=result["changed"] or applied["changed"], diff=result["diff"] + applied["diff"])
+            if inputs["wait"] and not self._dry_run:
+                waited = _waited(cluster, inputs, result["nodes"])
+                result.update(waited, changed=result["changed"], warnings=result["warnings"] + waited["warnings"])
+        except NpuError as exc:
+            result.update(failed=True, msg=str(exc))
+        return dict(result, requests=cluster.requests)
+
+    def _label(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
+        return _labelled(label_nodes(self._cluster(self._inputs(task_vars)), args["members"], True, self._dry_run))
 
     def _apply(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
         inputs = self._inputs(task_vars)
-        objects = build_objects(inputs)
         cluster = self._cluster(inputs)
-        changes = apply_objects(cluster, objects, inputs["namespace"], inputs["force_conflicts"], self._dry_run)
-        return dict(summarise(changes), requests=cluster.requests)
+        return dict(self._applied(cluster, inputs), requests=cluster.requests)
+
+    def _applied(self, cluster: Cluster, inputs: Result) -> Result:
+        return summarise(apply_objects(cluster, build_objects(inputs), inputs["namespace"], inputs["force_conflicts"], self._dry_run))
 
     def _wait(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
         inputs = self._inputs(task_vars)
-        waited = Waiter(self._cluster(inputs), inputs, args["nodes"]).run()
-        found = "all is there" if waited["ok"] else "; ".join(problem["text"] for problem in waited["problems"])
-        return {"changed": False, "waited": waited, "warnings": waited["warnings"], "msg": "After %s s: %s" % (waited["seconds"], found)}
+        return _waited(self._cluster(inputs), inputs, args["nodes"])
 
     def _absent(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
         inputs = self._inputs(task_vars)
@@ -135,3 +149,9 @@ def _labelled(nodes: dict[str, Result]) -> Result:
         if record["changed"]
     ]
     return {"changed": bool(diff), "nodes": nodes, "diff": diff, "warnings": [note for record in nodes.values() for note in record["notes"]]}
+
+
+def _waited(cluster: Cluster, inputs: Result, nodes: dict[str, Result]) -> Result:
+    waited = Waiter(cluster, inputs, nodes).run()
+    found = "all is there" if waited["ok"] else "; ".join(problem["text"] for problem in waited["problems"])
+    return {"changed": False, "waited": waited, "warnings": waited["warnings"], "msg": "After %s s: %s" % (waited["seconds"], found)}

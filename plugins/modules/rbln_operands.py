@@ -24,6 +24,7 @@ options:
       - V(member) reads the inputs of a host and says which cluster it belongs to.
       - V(clusters) chooses the host that acts for each cluster and checks that hosts of one cluster agree on the inputs.
       - V(render) writes the manifests to a file on the controller.
+      - V(run) does V(label), V(apply) and, unless in check mode or switched off, V(wait), in one process.
       - V(label) labels the node of each member of the cluster, and no other node.
       - V(apply) lists the objects of ours, applies by server-side apply those that differ, and deletes those that are no longer wanted.
       - V(wait) waits until every pod is ready and every node offers the NPUs of its host, or the deadline passes.
@@ -31,9 +32,9 @@ options:
       - V(judge) turns the outcome of the cluster into success or failure of this host.
     type: str
     required: true
-    choices: [member, clusters, render, label, apply, wait, absent, judge]
+    choices: [member, clusters, render, run, label, apply, wait, absent, judge]
   members:
-    description: For V(clusters) the registered results of V(member); for V(label) and V(absent) the records of the members of the cluster.
+    description: For V(clusters) the registered results of V(member); for V(run), V(label) and V(absent) the records of the members of the cluster.
     type: list
     elements: dict
     default: []
@@ -114,19 +115,19 @@ path:
   type: str
   sample: /srv/manifests/rbln-system.yaml
 objects:
-  description: What happened to each object, for V(apply) and V(absent).
-  returned: when O(act=apply) or O(act=absent)
+  description: What happened to each object, for V(run), V(apply) and V(absent).
+  returned: when O(act=run) or O(act=apply) or O(act=absent)
   type: dict
   sample:
     DaemonSet rbln-system/rbln-device-plugin: created
     Namespace rbln-system: unchanged
 nodes:
   description: For each host the node it is, the labels before and after, notes, the expected number of NPUs, and the error if there is one.
-  returned: when O(act=label) or O(act=absent)
+  returned: when O(act=run) or O(act=label) or O(act=absent)
   type: dict
 waited:
   description: The last look at DaemonSets and nodes, with the problems that were left.
-  returned: when O(act=wait)
+  returned: when O(act=run) or O(act=wait)
   type: dict
 result:
   description: For this host the cluster, the acting host, objects, node, DaemonSets, allocatable NPUs, C(ok), and the error.
@@ -134,6 +135,6 @@ result:
   type: dict
 requests:
   description: Number of requests to the API server.
-  returned: when O(act=apply) or O(act=absent)
+  returned: when O(act=run) or O(act=apply) or O(act=absent)
   type: int
 """

@@ -32,7 +32,7 @@ def judge_host(host: str, outcome: Data) -> dict[str, t.Any]:
     nodes = _part(outcome, "labelled").get("nodes") or _part(outcome, "applied").get("nodes") or {}
     record = nodes.get(host) or {}
     result["node"] = {key: record[key] for key in ("node", "after", "notes", "expected") if key in record}
-    waited = _part(outcome, "waited").get("waited") or {}
+    waited = _part(outcome, "waited").get("waited") or _part(outcome, "applied").get("waited") or {}
     result["daemonsets"] = [{key: verdict[key] for key in ("name", "desired", "ready", "updated", "done")} for verdict in waited.get("daemonsets") or []]
     result["allocatable"] = (waited.get("allocatable") or {}).get(record.get("node"))
     errors = _errors(host, record, nodes, waited, str(outcome.get("error") or ""))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.rebellions.npu.plugins.plugin_utils._objects import build_objects
+from ansible_collections.rebellions.npu.plugins.plugin_utils._objects import build_objects, manifests
 from ansible_collections.rebellions.npu.plugins.plugin_utils._operands import read_inputs
 
 BASE: dict[str, Any] = {

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.plugin_utils import _apply
-from ansible_collections.rebellions.npu.plugins.plugin_utils._apply import apply_objects, reduce_diff, remove_objects, summarise, visible, with_hash, within
+from ansible_collections.rebellions.npu.plugins.plugin_utils import _prune
+from ansible_collections.rebellions.npu.plugins.plugin_utils._apply import apply_objects, summarise
+from ansible_collections.rebellions.npu.plugins.plugin_utils._compare import reduce_diff, visible, with_hash, within
+from ansible_collections.rebellions.npu.plugins.plugin_utils._prune import remove_objects
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import explain, missing_packages
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import objects
 
@@ -187,7 +189,7 @@ def test_absent_that_does_not_finish_names_what_is_left(monkeypatch: pytest.Monk
     apply_objects(store, objects(), "rbln-system", False, False)
     monkeypatch.setattr(store, "delete", lambda item, dry_run: None)
     times = iter([0.0, 100.0])
-    monkeypatch.setattr(_apply.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(_prune.time, "sleep", lambda seconds: None)
     with pytest.raises(NpuError, match="DaemonSet rbln-system/rbln-device-plugin"):
         remove_objects(store, "rbln-system", 5, False, clock=lambda: next(times))
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes import Waiter, find_nodes, label_nodes, member_record
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes import find_nodes, label_nodes, member_record
 from ansible_collections.rebellions.npu.plugins.plugin_utils._operands import choose_actors, cluster_key, digest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._outcome import judge_host
+from ansible_collections.rebellions.npu.plugins.plugin_utils._waiter import Waiter
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs, objects
 
 Data = dict[str, Any]

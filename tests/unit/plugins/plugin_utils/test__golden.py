@@ -1,0 +1,59 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whole policies and the bytes they render to. RBLN_REWRITE_GOLDEN names a directory to write them to instead."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from typing import Any
+
+import pytest
+
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import manifests, objects
+
+GOLDEN = pathlib.Path(__file__).parents[2] / "fixtures" / "operands"
+POLICIES: dict[str, dict[str, Any]] = {
+    "01-defaults": {},
+    "07-air-gap": {
+        "registry": "mirror.example.org:5000/npu",
+        "image_pull_secrets": ["site-pull"],
+        "pull_secret_content": {"auths": {"mirror.example.org:5000": {"auth": "dXNlcjpwYXNz"}}},
+        "http_proxy": "http://proxy.example.org:3128",
+        "https_proxy": "http://proxy.example.org:3128",
+        "no_proxy": "10.0.0.0/8,.svc",
+        "ca_bundle": "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
+        "helper_image": {"repository": "library/busybox", "digest": "sha256:" + "ab" * 32},
+        "device_plugin": {"image": {"digest": "sha256:" + "cd" * 32, "pull_secrets": ["plugin-pull"]}},
+        "validator": {"source": "image", "image": {"tag": "v1.2.3"}},
+    },
+    "10-bare": {
+        "pod_security": "",
+        "require_gate": True,
+        "node_affinity": [{"key": "zone", "operator": "In", "values": ["a", "b"]}],
+        "node_selector": {"pool": "npu"},
+        "tolerations": [{"key": "site", "operator": "Exists"}],
+        "labels": {"team": "npu"},
+        "annotations": {"note": "text"},
+        "priority_class": "system-node-critical",
+        "marker_timeout": 30,
+        "validator": {"driver": {"env": {"DEBUG": "1"}}, "node_affinity": [{"key": "check", "operator": "Exists"}]},
+        "device_plugin": {"args": ["-v"], "device_plugins_dir": "/data/kubelet/device-plugins", "node_selector": {"kind": "card"}},
+    },
+}
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_bytes_of_a_policy(name: str) -> None:
+    text = manifests(objects(**POLICIES[name]))
+    target = os.environ.get("RBLN_REWRITE_GOLDEN")
+    if target:
+        (pathlib.Path(target) / (name + ".yaml")).write_text(text, encoding="utf-8")
+    else:
+        assert text == (GOLDEN / (name + ".yaml")).read_text(encoding="utf-8")
+
+
+def test_order_of_keys_does_not_matter() -> None:
+    given = POLICIES["10-bare"]
+    assert manifests(objects(**given)) == manifests(objects(**dict(reversed(given.items()))))
