@@ -9,16 +9,16 @@ import pathlib
 import typing as t
 
 from ansible.plugins.action import ActionBase
-
 from ansible_collections.rebellions.npu.plugins.module_utils._files import replace_file
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._apply import apply_objects, summarise
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import Cluster, require_packages
+from ansible_collections.rebellions.npu.plugins.plugin_utils._model_cluster import Context
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes import label_nodes, labelled_nodes, member_record, unlabel_nodes
-from ansible_collections.rebellions.npu.plugins.plugin_utils._objects import build_objects, manifests
 from ansible_collections.rebellions.npu.plugins.plugin_utils._operands import ROLE, choose_actors, cluster_key, digest, read_inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._outcome import judge_host
 from ansible_collections.rebellions.npu.plugins.plugin_utils._prune import remove_objects
+from ansible_collections.rebellions.npu.plugins.plugin_utils._render import build, manifests
 from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import raw_inputs, role_inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._waiter import Waiter
 
@@ -70,7 +70,7 @@ class ActionModule(ActionBase):
 
     def _render(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
         inputs = self._inputs(task_vars)
-        text = manifests([item for item in build_objects(inputs) if item["kind"] != "Secret"])
+        text = manifests([item for item in build(Context(inputs)) if item["kind"] != "Secret"])
         path = pathlib.Path(inputs["render_dir"]).expanduser() / (inputs["namespace"] + ".yaml")
         try:
             before = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -109,7 +109,7 @@ class ActionModule(ActionBase):
         return dict(self._applied(cluster, inputs), requests=cluster.requests)
 
     def _applied(self, cluster: Cluster, inputs: Result) -> Result:
-        return summarise(apply_objects(cluster, build_objects(inputs), inputs["namespace"], inputs["force_conflicts"], self._dry_run))
+        return summarise(apply_objects(cluster, build(Context(inputs)), inputs["namespace"], inputs["force_conflicts"], self._dry_run))
 
     def _wait(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
         inputs = self._inputs(task_vars)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from ansible_collections.rebellions.npu.plugins.action import rbln_operands as action
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 
@@ -37,7 +36,7 @@ def run(monkeypatch: pytest.MonkeyPatch, dry_run: bool = False, broken: bool = F
     monkeypatch.setattr(module, "_inputs", lambda _vars: {"namespace": "x", "force_conflicts": False, "wait": True})
     monkeypatch.setattr(module, "_cluster", lambda _inputs: Cluster())
     monkeypatch.setattr(action, "label_nodes", lambda *_args: NODES)
-    monkeypatch.setattr(action, "build_objects", lambda _inputs: [])
+    monkeypatch.setattr(action, "build", lambda _ctx: [])
     monkeypatch.setattr(action, "apply_objects", apply_objects)
     monkeypatch.setattr(action, "Waiter", Waiter)
     result: dict[str, Any] = module._run({"members": []}, {})

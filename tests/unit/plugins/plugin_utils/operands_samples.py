@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.rebellions.npu.plugins.plugin_utils._objects import build_objects, manifests
+from ansible_collections.rebellions.npu.plugins.plugin_utils._model_cluster import Context
 from ansible_collections.rebellions.npu.plugins.plugin_utils._operands import read_inputs
+from ansible_collections.rebellions.npu.plugins.plugin_utils._render import build
 
 BASE: dict[str, Any] = {
     "rbln_operands_enabled": True,
@@ -35,7 +36,7 @@ def inputs(**given: Any) -> dict[str, Any]:
 
 
 def objects(**given: Any) -> list[dict[str, Any]]:
-    return build_objects(inputs(**given))
+    return build(Context(inputs(**given)))
 
 
 def one(items: list[dict[str, Any]], kind: str, name: str = "") -> dict[str, Any]:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import manifests, objects
+from ansible_collections.rebellions.npu.plugins.plugin_utils._render import manifests
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import objects
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "fixtures" / "operands"
 POLICIES: dict[str, dict[str, Any]] = {

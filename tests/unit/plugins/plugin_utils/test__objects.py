@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
-
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.plugin_utils._objects import manifests
 from ansible_collections.rebellions.npu.plugins.plugin_utils._placement import repelling_taints, selects
+from ansible_collections.rebellions.npu.plugins.plugin_utils._render import manifests
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import container, containers, inputs, objects, one, pod_of
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4

@@ -1,0 +1,55 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The device plugin, which offers the NPUs of a node to the kubelet."""
+
+from __future__ import annotations
+
+from . import _object_parts as parts
+from ._object_parts import Inputs, Object
+from ._containers import container, wait_for_host, without_empty
+from ._model_cluster import Context
+
+DEVICE_PLUGIN = "device-plugin"
+
+
+def objects(ctx: Context) -> list[Object]:
+    """Its DaemonSet."""
+    return [_device_plugin(ctx.inputs)]
+
+
+def _device_plugin(inputs: Inputs) -> Object:
+    own = inputs["device_plugin"]
+    socket_dir = "/var/lib/kubelet/device-plugins"
+    marker_dir = inputs["marker_dir"]
+    ca_mounts, ca_volumes = parts.ca_mounts(inputs)
+    mounts = [{"name": "device-plugins", "mountPath": socket_dir}]
+    volumes = [
+        parts.host_path("device-plugins", own["device_plugins_dir"], "DirectoryOrCreate"),
+        parts.host_path("markers", marker_dir, "DirectoryOrCreate"),
+    ]
+    for item in own["host_paths"]:
+        mount = {"name": item["name"], "mountPath": item["mount_path"] or item["path"]}
+        mounts.append({**mount, "readOnly": True} if item["read_only"] else mount)
+        volumes.append(parts.host_path(item["name"], item["path"], item["type"]))
+    base = {"CDI_ROOT": "/var/run/cdi", "KUBELET_DEVICE_PLUGIN_PATH": socket_dir}
+    base["USE_GENERIC_RESOURCE_NAME"] = "true" if inputs["resource_name"] == parts.NPU_KEY else "false"
+    wait = wait_for_host(inputs, ("driver-ready", "toolkit-ready"))
+    main = container(
+        DEVICE_PLUGIN,
+        parts.image_reference("rbln_operands_device_plugin.image", own["image"], inputs["registry"]),
+        own["image"]["pull_policy"],
+        command=own["command"],
+        args=own["args"],
+        env=parts.environment(inputs, base, own["env"]),
+        resources=own["resources"],
+        securityContext=parts.security_context(own["privileged"]),
+        volumeMounts=mounts + ca_mounts,
+    )
+    pod = {
+        "imagePullSecrets": parts.pull_secrets(inputs, own["image"], inputs["helper_image"]),
+        "initContainers": [wait],
+        "containers": [main],
+        "volumes": volumes + ca_volumes,
+    }
+    return parts.daemon_set(inputs, DEVICE_PLUGIN, own, without_empty(pod))

@@ -1,0 +1,112 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The validator, which proves driver, toolkit and plugin on each node."""
+
+from __future__ import annotations
+
+from . import _object_parts as parts
+from ._object_parts import Inputs, Object
+from ._containers import container, helper, without_empty
+from ._model_cluster import Context
+
+VALIDATOR = "validator"
+
+# The kubelet's own record of device plugins. The host tool ends with 3 when it could not find something out, and from here it
+# cannot: the role asks the API server for the allocatable NPUs itself.
+PLUGIN_SCRIPT = """until grep -q "\\"$RBLN_RESOURCE_NAME\\":\\[\\"" "$CHECKPOINT" 2>/dev/null; do
+  if [ "$WAIT_SECONDS" -le 0 ]; then
+    echo "the kubelet of $NODE_NAME has no $RBLN_RESOURCE_NAME from a device plugin" >&2
+    exit 1
+  fi
+  sleep 2
+  WAIT_SECONDS=$((WAIT_SECONDS - 2))
+done
+chroot /host "$RBLN_HOST_TOOL" validate --scope plugin "$@" || [ $? -eq 3 ]
+"""
+IDLE_SCRIPT = "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait $!; done"
+
+
+def objects(ctx: Context) -> list[Object]:
+    """Its roles, only with an image from elsewhere, and its DaemonSet."""
+    roles = _validator_rbac(ctx.inputs) if ctx.inputs["validator"]["source"] == "image" else []
+    return [*roles, _validator(ctx.inputs)]
+
+
+def _validator_rbac(inputs: Inputs) -> list[Object]:
+    """An image from elsewhere asks the API for the node's allocatable NPUs; the host's own tool asks the kubelet's files."""
+    api = "rbac.authorization.k8s.io"
+    meta = parts.metadata(inputs, VALIDATOR, "rbln-validator", namespaced=False)
+    return [
+        {
+            "apiVersion": api + "/v1",
+            "kind": "ClusterRole",
+            "metadata": meta,
+            "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}],
+        },
+        {
+            "apiVersion": api + "/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": meta,
+            "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": "rbln-validator"},
+            "subjects": [{"kind": "ServiceAccount", "name": "rbln-validator", "namespace": inputs["namespace"]}],
+        },
+    ]
+
+
+def _validator(inputs: Inputs) -> Object:
+    own = inputs["validator"]
+    ca_mounts, ca_volumes = parts.ca_mounts(inputs)
+    volumes = [parts.host_path("host", "/", "Directory")] + ca_volumes
+    mounts = [{"name": "host", "mountPath": "/host", "readOnly": True, "mountPropagation": "HostToContainer"}] + ca_mounts
+    idle = helper(
+        inputs,
+        VALIDATOR,
+        {"requests": {"cpu": "5m", "memory": "8Mi"}, "limits": {"memory": "32Mi"}},
+        command=["/bin/sh", "-c", IDLE_SCRIPT],
+        securityContext=parts.security_context(user=65534),
+    )
+    pod = {
+        "imagePullSecrets": parts.pull_secrets(inputs, inputs["helper_image"], *([own["image"]] if own["source"] == "image" else [])),
+        "initContainers": [_validation(inputs, step, mounts) for step in ("driver", "toolkit", "plugin") if own[step]["enabled"]],
+        "containers": [idle],
+        "volumes": volumes,
+    }
+    if own["source"] == "image":
+        pod["automountServiceAccountToken"] = True
+    return parts.daemon_set(inputs, VALIDATOR, own, without_empty(pod))
+
+
+def _validation(inputs: Inputs, step: str, mounts: list[Object]) -> Object:
+    """One init container: our tool on the host by chroot, which needs that one capability, or an image with its own command."""
+    own = inputs["validator"]
+    part = own[step]
+    base = {"RBLN_RESOURCE_NAME": inputs["resource_name"]}
+    command = ["chroot", "/host", own["host_tool"], "validate", "--scope", step]
+    if step == "plugin" and own["source"] == "host_tool":
+        command = ["/bin/sh", "-c", PLUGIN_SCRIPT, step]
+        base["RBLN_HOST_TOOL"] = own["host_tool"]
+        base["CHECKPOINT"] = "/host%s/kubelet_internal_checkpoint" % inputs["device_plugin"]["device_plugins_dir"]
+        base["WAIT_SECONDS"] = str(inputs["marker_timeout"])
+    more = {"env": parts.environment(inputs, base, own["env"], part["env"]), "volumeMounts": mounts}
+    name = step + "-validation"
+    if own["source"] == "image":
+        return container(
+            name,
+            parts.image_reference("rbln_operands_validator.image", own["image"], inputs["registry"]),
+            own["image"]["pull_policy"],
+            command=part["command"],
+            args=part["args"] + own["args"],
+            resources=own["resources"],
+            securityContext=parts.security_context(part["privileged"]),
+            **more,
+        )
+    return helper(
+        inputs,
+        name,
+        own["resources"],
+        command=part["command"] or command,
+        args=part["args"] + own["args"],
+        securityContext=parts.security_context(part["privileged"], add=("SYS_CHROOT",)),
+        **more,
+    )
