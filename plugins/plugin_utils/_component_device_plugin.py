@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from . import _object_parts as parts
-from ._object_parts import Inputs, Object
 from ._containers import container, wait_for_host, without_empty
 from ._model_cluster import Context
+from ._object_parts import Inputs, Object
+from ._where import daemon_set
 
 DEVICE_PLUGIN = "device-plugin"
 
@@ -52,4 +53,4 @@ def _device_plugin(inputs: Inputs) -> Object:
         "containers": [main],
         "volumes": volumes + ca_volumes,
     }
-    return parts.daemon_set(inputs, DEVICE_PLUGIN, own, without_empty(pod))
+    return daemon_set(inputs, DEVICE_PLUGIN, own, without_empty(pod))

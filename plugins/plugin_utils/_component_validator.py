@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from . import _object_parts as parts
-from ._object_parts import Inputs, Object
 from ._containers import container, helper, without_empty
 from ._model_cluster import Context
+from ._object_parts import Inputs, Object
+from ._where import daemon_set
 
 VALIDATOR = "validator"
 
@@ -74,7 +75,7 @@ def _validator(inputs: Inputs) -> Object:
     }
     if own["source"] == "image":
         pod["automountServiceAccountToken"] = True
-    return parts.daemon_set(inputs, VALIDATOR, own, without_empty(pod))
+    return daemon_set(inputs, VALIDATOR, own, without_empty(pod))
 
 
 def _validation(inputs: Inputs, step: str, mounts: list[Object]) -> Object:

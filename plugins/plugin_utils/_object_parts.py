@@ -26,17 +26,13 @@ NPU_KEY = PROFILE.resource_name
 PRESENT_LABEL = NPU_KEY + ".present"
 GATE_PREFIX = NPU_KEY + ".deploy."
 # Node Feature Discovery writes the PCI label with or without the class, by its option deviceLabelFields.
-NFD_LABELS = tuple(
-    "feature.node.kubernetes.io/pci-%s.present" % device for device in ("%s_%s" % (PROFILE.pci_class, PROFILE.pci_vendor), PROFILE.pci_vendor)
-)
+NFD_LABELS = tuple("feature.node.kubernetes.io/pci-%s.present" % device for device in ("%s_%s" % (PROFILE.pci_class, PROFILE.pci_vendor), PROFILE.pci_vendor))
 
 CA_CONFIG_MAP = "rbln-ca"
 CA_MOUNT = "/etc/rbln-ca"
 
 _REPOSITORY = re.compile(r"^[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*$")
-_PREFIX = re.compile(
-    r"^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\])(?::[0-9]{1,5})?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*\Z"
-)
+_PREFIX = re.compile(r"^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\])(?::[0-9]{1,5})?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*\Z")
 _TAG = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$")
 _DIGEST = re.compile(r"^sha256:[0-9a-f]{64}$")
 
@@ -87,13 +83,13 @@ def metadata(inputs: Inputs, component: str, name: str, own: t.Optional[Inputs] 
     extra = own or {}
     labels = {**inputs["labels"], **extra.get("labels", {}), **identity(component), **OURS, "app.kubernetes.io/component": component}
     annotations = {**inputs["annotations"], **extra.get("annotations", {})}
-    result: Object = {"name": name, "labels": _texts(labels)}
+    result: Object = {"name": name, "labels": texts(labels)}
     if namespaced:
         result["namespace"] = inputs["namespace"]
     else:
         result["labels"][INSTANCE] = inputs["namespace"]
     if annotations:
-        result["annotations"] = _texts(annotations)
+        result["annotations"] = texts(annotations)
     return result
 
 
@@ -102,40 +98,8 @@ def pod_metadata(inputs: Inputs, component: str, own: Inputs) -> Object:
     return {key: value for key, value in result.items() if key in ("labels", "annotations")}
 
 
-def _texts(values: t.Mapping[str, t.Any]) -> dict[str, str]:
+def texts(values: t.Mapping[str, t.Any]) -> dict[str, str]:
     return {str(key): ("true" if value else "false") if isinstance(value, bool) else str(value) for key, value in values.items()}
-
-
-def node_affinity(inputs: Inputs, component: str, own: Inputs) -> Object:
-    """Nodes with an NPU: our own label or either form of the discovery's, one term each because terms are alternatives."""
-    gate = GATE_PREFIX + component
-    required = [{"key": gate, "operator": "In", "values": ["true"]}] if inputs["require_gate"] else [{"key": gate, "operator": "NotIn", "values": ["false"]}]
-    required += list(inputs["node_affinity"]) + list(own["node_affinity"])
-    terms = [
-        {"matchExpressions": [{"key": key, "operator": "In", "values": ["true"]}, *required]} for key in (PRESENT_LABEL, *NFD_LABELS)
-    ]
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
-
-
-def tolerations(inputs: Inputs, own: Inputs) -> list[Object]:
-    """The NPU taint with any value and effect, then what the inputs add, each once."""
-    result: list[Object] = []
-    for item in [{"key": NPU_KEY, "operator": "Exists"}, *inputs["tolerations"], *own["tolerations"]]:
-        if item not in result:
-            result.append(dict(item))
-    return result
-
-
-def placement(inputs: Inputs, component: str, own: Inputs) -> Object:
-    """Affinity, node selector, tolerations and priority of a DaemonSet's pods: the one place that decides them."""
-    result: Object = {"affinity": node_affinity(inputs, component, own), "tolerations": tolerations(inputs, own)}
-    selector = _texts({**inputs["node_selector"], **own["node_selector"]})
-    if selector:
-        result["nodeSelector"] = selector
-    priority = own["priority_class"] or inputs["priority_class"]
-    if priority:
-        result["priorityClassName"] = priority
-    return result
 
 
 def security_context(privileged: bool = False, add: t.Sequence[str] = (), user: int = 0) -> Object:
@@ -182,25 +146,3 @@ def ca_mounts(inputs: Inputs) -> tuple[list[Object], list[Object]]:
 
 def host_path(name: str, path: str, kind: str) -> Object:
     return {"name": name, "hostPath": {"path": path, "type": kind}}
-
-
-def daemon_set(inputs: Inputs, component: str, own: Inputs, pod: Object) -> Object:
-    """A DaemonSet around a pod specification; placement and pod-wide security come from here."""
-    spec: Object = {
-        "serviceAccountName": "rbln-" + component,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-        **placement(inputs, component, own),
-        **pod,
-    }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": metadata(inputs, component, "rbln-" + component, own),
-        "spec": {
-            "selector": {"matchLabels": identity(component)},
-            "updateStrategy": dict(own["update_strategy"]),
-            "template": {"metadata": pod_metadata(inputs, component, own), "spec": spec},
-        },
-    }
