@@ -110,7 +110,7 @@ def _document(label: str, body: t.Any) -> Document:
     if unknown:
         near = nearest(unknown[0], ("metadata", "spec", "status"))
         raise NpuError("%s: %s is not known." % (label, unknown[0]), "Did you mean %s?" % near if near else "Put it under spec.")
-    metadata, spec = body.get("metadata") or {}, body.get("spec") or {}
+    metadata, spec = ({} if body.get(name) is None else body[name] for name in ("metadata", "spec"))
     for name, value in (("metadata", metadata), ("spec", spec)):
         if not isinstance(value, t.Mapping):
             raise NpuError("%s: %s must be a mapping, not %s." % (label, name, type(value).__name__), "Correct it.")

@@ -117,11 +117,12 @@ class _Reader:
 
     def _elsewhere(self, key: str, path: Path) -> list[str]:
         """Places in other sections, first those where the key is right as it is."""
-        same = [known for known in self._rows if known[-1] == key and known[:-1] != path]
+        places = {known[:length] for known in self._rows for length in range(1, len(known) + 1)}
+        same = [known for known in places if known[-1] == key and known[:-1] != path]
         if not same:
-            by_name = {".".join(known): known for known in self._rows}
-            near = nearest(".".join(path + (key,)), by_name) or nearest(key, {known[-1] for known in self._rows})
-            same = [by_name[near]] if near in by_name else [known for known in self._rows if known[-1] == near]
+            by_name = {".".join(known): known for known in places}
+            near = nearest(".".join(path + (key,)), by_name) or nearest(key, {known[-1] for known in places})
+            same = [by_name[near]] if near in by_name else [known for known in places if known[-1] == near]
         root = "" if self._document.kind == DRIVER else self._document.root
         return [root + ".".join(known) for known in sorted(same, key=lambda known: (len(known), known))[:3]]
 
