@@ -8,7 +8,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.rebellions.npu.plugins.module_utils._inputs import misspelt, normalise
+from ansible_collections.rebellions.npu.plugins.module_utils._inputs import misspelt, nearest, normalise, suggestion
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 
 SPEC: dict[str, t.Any] = {
@@ -120,3 +120,13 @@ def test_defaults_fill_what_is_not_set() -> None:
 
 def test_a_misspelt_name_is_found() -> None:
     assert misspelt(["x_verson", "y_other", "x_version"], SPEC, ["x_"]) == [("x_verson", "x_version")]
+
+
+@pytest.mark.parametrize("name, expected", [("nodeSelector", "node_selector"), ("node_selektor", "node_selector"), ("zzz", "")])
+def test_the_nearest_name_is_found_in_any_spelling(name: str, expected: str) -> None:
+    assert nearest(name, ["args", "node_selector"]) == expected
+
+
+def test_an_unknown_key_is_answered_with_the_nearest_and_all() -> None:
+    assert suggestion("tga", ["tag", "url"]) == "Did you mean tag? Use only: tag, url."
+    assert suggestion("zzz", ["tag", "url"]) == "Use only: tag, url."

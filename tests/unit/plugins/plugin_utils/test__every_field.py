@@ -1,0 +1,127 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every input changes an object, or is on a list that says why not. What a component's builder takes up leaves the list NOT_YET."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.rebellions.npu.plugins.plugin_utils._render import manifests
+from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import role_inputs
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import objects
+
+SPEC = {name[len("rbln_operands_") :]: entry for name, entry in role_inputs(("rbln_operands",)).items()}
+NO_OBJECT = {
+    "state": "says what is done with the objects", "enabled": "says whether there is a cluster", "kubeconfig": "names the cluster",
+    "context": "names the cluster", "node_name": "is of a host", "node_workload": "is of a host", "delivery": "says where the objects go",
+    "render_dir": "says where the objects go", "policy_files": "are inputs themselves", "policy_ignore": "is about files", "node_labels": "is of hosts",
+    "force_conflicts": "is how the objects are written", "wait": "is after the objects", "wait_timeout": "is after the objects",
+    "wait_delay": "is after the objects", "wait_scope": "is after the objects", "deadlines": "is after the objects", "absent_scope": "is without objects",
+    "coexistence": "is before the objects", "takeover": "is before the objects", "lease_timeout": "is how the objects are written",
+    "lease_duration": "is how the objects are written", "capabilities": "says which objects a cluster takes",
+}  # fmt: skip
+# Inputs, or all below one, whose component is not built yet. A row leaves when one of its inputs changes an object.
+NOT_YET = (
+    "name_prefix", "workload", "kubelet_root", "kubelet_roots", "runtime_class", "network_policy", "device_plugin.probes", "device_plugin.health_port",
+    "device_plugin.scan_interval", "validator.vfio", "validator.checks.vfio",
+    "driver", "driver_instances", "container_toolkit", "feature_discovery", "node_feature_rule", "smd", "metrics_exporter", "dra_driver",
+    "vfio_manager", "sandbox_device_plugin",
+)  # fmt: skip
+VALUES: dict[str, Any] = {
+    "env": {"ODDITY": "oddity"}, "resources": {"limits": {"memory": "77Mi"}}, "update_strategy": {"type": "OnDelete"},
+    "tolerations": [{"key": "oddity", "operator": "Exists"}], "node_affinity": [{"key": "oddity", "operator": "Exists"}],
+    "affinity_terms": [{"expressions": [{"key": "oddity", "operator": "Exists"}]}],
+    "preferred_node_affinity": [{"weight": 1, "preference": {"matchExpressions": [{"key": "oddity", "operator": "Exists"}]}}],
+    "digest": "sha256:" + "7" * 64, "name_prefix": "oddity", "kubelet_root": "/oddity", "kubelet_roots": ["/oddity"], "runtimes": ["crio"],
+    "tag_template": "{tag}-oddity", "pull_secret_content": {"auths": {"oddity": {}}}, "registry": "oddity.example", "scan_interval": "77s",
+    "service_monitor.interval": "77s", "host_paths": [{"name": "oddity", "path": "/oddity"}], "ca_bundle": "oddity", "helper_image.tag": "oddity",
+    "driver_instances": [{"name": "oddity"}], "driver.update_strategy": {"type": "OnDelete", "rollingUpdate": {}}, "handler": "oddity",
+    "pools": [{"os_id": "oddity", "os_version": "1", "kernel": "2"}], "resource_name": "example.com/oddity", "deadlines": {"driver": 7},
+}  # fmt: skip
+# What an input needs beside it to have a meaning.
+WITH: dict[str, dict[str, Any]] = {
+    "validator.image": {"validator": {"source": "image", "image": {"tag": "1"}}},
+    "validator.source": {"validator": {"image": {"tag": "1"}}},
+    "pull_secret_name": {"pull_secret_content": {"auths": {"a": {}}}},
+    "dra_driver": {"device_plugin": {"enabled": False}},
+    "runtime_class": {"runtime_class": {"handler": "a"}},
+}
+
+
+def leaves(spec: dict[str, Any], path: str = "") -> list[str]:
+    found: list[str] = []
+    for name, entry in spec.items():
+        inner = entry.get("options") if entry["type"] == "dict" else None
+        found += leaves(inner, path + name + ".") if inner else [path + name]
+    return found
+
+
+LEAVES = leaves(SPEC)
+
+
+def below(path: str, rows: Any) -> str:
+    """The row that an input is on, or empty."""
+    return next((row for row in rows if path == row or path.startswith(row + ".")), "")
+
+
+def option(path: str) -> dict[str, Any]:
+    entry: dict[str, Any] = {"options": SPEC}
+    for name in path.split("."):
+        entry = entry["options"][name]
+    return entry
+
+
+def other(path: str) -> Any:
+    """A value of the right type that is not the default."""
+    entry = option(path)
+    parts = path.split(".")
+    known = [name for name in (".".join(parts[-2:]), parts[-1]) if name in VALUES]
+    if known:
+        return VALUES[known[0]]
+    if entry.get("choices"):
+        return next(choice for choice in entry["choices"] if choice not in ("", entry.get("default")))
+    values: dict[str, Any] = {"bool": entry.get("default") is False, "int": 77, "list": ["oddity"], "dict": {"oddity": "oddity"}, "path": "/oddity"}
+    return values.get(entry["type"], "/oddity" if str(entry.get("default")).startswith("/") else "oddity")
+
+
+def merged(below_it: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    result = dict(below_it)
+    for name, value in above.items():
+        result[name] = merged(result[name], value) if isinstance(value, dict) and isinstance(result.get(name), dict) else value
+    return result
+
+
+def rendered(path: str) -> tuple[str, str]:
+    """All objects without and with another value of one input."""
+    row = below(path, WITH)
+    base = WITH.get(row, {})
+    given: Any = other(path)
+    parts = path.split(".")
+    component = option(parts[0]).get("options") or {}
+    if option(parts[0])["type"] == "dict" and "enabled" in component and path != parts[0] + ".enabled":
+        base = merged(base, {parts[0]: {"enabled": True}})
+    for name in reversed(parts):
+        given = {name: given}
+    return manifests(objects(**base)), manifests(objects(**merged(base, given)))
+
+
+@pytest.mark.parametrize("path", [path for path in LEAVES if not below(path, NO_OBJECT) and not below(path, NOT_YET)])
+def test_every_input_changes_an_object(path: str) -> None:
+    before, after = rendered(path)
+    assert before != after
+    if other(path) in ("oddity", "/oddity", ["oddity"]):
+        assert "oddity" in after and "oddity" not in before
+
+
+@pytest.mark.parametrize("row", NOT_YET)
+def test_what_is_built_has_left_the_list(row: str) -> None:
+    built = [path for path in LEAVES if below(path, (row,)) and len(set(rendered(path))) > 1]
+    assert built == [], "Take the row away, and name what is still missing below it."
+
+
+def test_the_lists_name_inputs_only_once() -> None:
+    assert [row for row in (*NO_OBJECT, *NOT_YET) if not any(below(path, (row,)) for path in LEAVES)] == []
+    assert [path for path in LEAVES if below(path, NO_OBJECT) and below(path, NOT_YET)] == []
