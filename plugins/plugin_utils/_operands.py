@@ -33,6 +33,7 @@ def read_inputs(raw: t.Mapping[str, t.Any], names: t.Iterable[str] = ()) -> dict
     `names` are those of all variables, of which the misspelt ones are noted. NpuError names variable, file and key, and the remedy.
     """
     spec = role_inputs((ROLE,))
+    raw = plain(raw)
     files, ignore = (normalise(raw, {name: spec[name]})[name] for name in FILES)
     policy = read_policy(files, ignore, spec)
     given, sources = overlay(policy, raw, spec)
@@ -45,6 +46,15 @@ def read_inputs(raw: t.Mapping[str, t.Any], names: t.Iterable[str] = ()) -> dict
     notes += ["%s is no input of this role. Next: perhaps %s is meant." % pair for pair in misspelt(set(names) - set(EXPORTS), spec, (PREFIX,))]
     inputs["notes"] = [*policy.notes, *notes]
     return inputs
+
+
+def plain(value: t.Any) -> t.Any:
+    """A value of exact types: Ansible's templates give subclasses that carry their origin, and YAML can write none of them."""
+    if isinstance(value, t.Mapping):
+        return {plain(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return str.__str__(value) if isinstance(value, str) else value
 
 
 def _typed(raw: t.Mapping[str, t.Any], spec: Spec) -> dict[str, t.Any]:

@@ -14,8 +14,9 @@ from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuEr
 from ansible_collections.rebellions.npu.plugins.plugin_utils import _instances
 from ansible_collections.rebellions.npu.plugins.plugin_utils._operands import digest, read_inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._policy_check import COMPONENTS, check
+from ansible_collections.rebellions.npu.plugins.plugin_utils._render import manifests
 from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import role_inputs
-from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import BASE, inputs
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import BASE, inputs, objects
 
 SPEC = role_inputs(("rbln_operands",))
 DRA = {"dra_driver": {"enabled": True}, "device_plugin": {"enabled": False}}
@@ -189,6 +190,16 @@ def test_the_steps_of_the_validator_can_be_switched_by_checks() -> None:
 def test_hosts_of_one_cluster_may_differ_in_what_is_their_own() -> None:
     assert digest(inputs()) == digest(inputs(node_name="a", node_workload="vm-passthrough", vfio_manager={}))
     assert digest(inputs()) != digest(inputs(workload="vm-passthrough"))
+
+
+class Tagged(str):
+    """Text as Ansible's templates give it."""
+
+
+def test_text_of_a_template_can_be_written() -> None:
+    strategy = {Tagged("type"): Tagged("RollingUpdate"), Tagged("rollingUpdate"): {Tagged("maxUnavailable"): Tagged("10%")}}
+    items = objects(update_strategy=strategy, device_plugin={"resources": {"limits": {Tagged("memory"): Tagged("1Mi")}}}, tolerations=[{"key": Tagged("a")}])
+    assert "maxUnavailable: 10%" in manifests(items)
 
 
 def test_new_components_are_off() -> None:
