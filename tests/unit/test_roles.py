@@ -91,6 +91,23 @@ def test_every_option_is_described_and_typed(role: str) -> None:
     assert [path for path, option in walk(options(role), "") if not option.get("description") or "type" not in option] == []
 
 
+def merged_keys(node: yaml.MappingNode, found: list[str]) -> set[str]:
+    """Keys of a mapping with those that it merges in; `found` gets each that is there twice, of which Ansible warns."""
+    keys: list[str] = []
+    for key, value in node.value:
+        below = merged_keys(value, found) if isinstance(value, yaml.MappingNode) else set()
+        keys += sorted(below) if key.value == "<<" else [key.value]
+    found += sorted({key for key in keys if keys.count(key) > 1})
+    return set(keys)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_no_merged_key_is_said_again(role: str) -> None:
+    found: list[str] = []
+    merged_keys(yaml.compose((ROOT / "roles" / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"), Loader=yaml.SafeLoader), found)
+    assert found == []
+
+
 @pytest.mark.parametrize("role", ROLES)
 def test_versions_are_strings(role: str) -> None:
     assert [name for name, option in options(role).items() if name.endswith("_version") and option.get("type") != "str"] == []
