@@ -57,8 +57,10 @@ def check_blocking(blocking: t.Sequence[str]) -> None:
     """NpuError when an entry is neither a severity nor the name of a check."""
     for entry in blocking:
         if entry not in SEVERITIES and entry not in NAMES:
-            raise NpuError("blocking names %r, which is neither a severity nor a check." % entry,
-                           "Use %s, or one of: %s." % (", ".join(SEVERITIES), ", ".join(sorted(NAMES))))
+            raise NpuError(
+                "blocking names %r, which is neither a severity nor a check." % entry,
+                "Use %s, or one of: %s." % (", ".join(SEVERITIES), ", ".join(sorted(NAMES))),
+            )
 
 
 def blocks(check: Check, blocking: t.Sequence[str]) -> bool:

@@ -39,8 +39,13 @@ def device_nodes(context: Context) -> t.Optional[Verdict]:
         if node.get("kind") in ("missing", "other"):
             what = "is missing" if node["kind"] == "missing" else "is not a character device"
             bad.append("%s of device group %s %s" % (node.get("path"), group.get("id"), what))
-    return verdict_of(bad, unknown, "%d character devices" % len(seen), {"nodes": seen},
-                      "Make the nodes (udevadm trigger --subsystem-match=%s), or reload the driver." % context.profile.class_dir.rsplit("/", 1)[-1])
+    return verdict_of(
+        bad,
+        unknown,
+        "%d character devices" % len(seen),
+        {"nodes": seen},
+        "Make the nodes (udevadm trigger --subsystem-match=%s), or reload the driver." % context.profile.class_dir.rsplit("/", 1)[-1],
+    )
 
 
 def _tool(context: Context) -> t.Tuple[t.Optional[bool], str]:
@@ -65,8 +70,12 @@ def tool_answers(context: Context) -> t.Optional[Verdict]:
     name = context.profile.smi_names[0]
     if ok:
         return Verdict(True, "%s answers" % name, {"kmd_version": context.part("smi").get("kmd_version")})
-    return Verdict(ok, "%s gives no answer: %s" % (name, why), {"state": context.part("smi").get("state")},
-                   "Install the driver's tools, load the driver, and run as root; a call that hangs needs a reload or reboot.")
+    return Verdict(
+        ok,
+        "%s gives no answer: %s" % (name, why),
+        {"state": context.part("smi").get("state")},
+        "Install the driver's tools, load the driver, and run as root; a call that hangs needs a reload or reboot.",
+    )
 
 
 @SCOPE.check()
@@ -148,8 +157,13 @@ def device_words(context: Context) -> t.Optional[Verdict]:
     words = {npu["address"]: (npu.get("status") or {}).get("word") for npu in context.container_npus}
     bad = ["%s: %s" % (address, word) for address, word in words.items() if word is not None and word.lower() not in context.profile.healthy_words]
     unknown = ["health of %s" % address for address, word in words.items() if word is None]
-    return verdict_of(bad, unknown, "%s on every device" % "/".join(context.profile.healthy_words), {"words": words},
-                      "Look up the word with the vendor's support; reset the device or reload the driver.")
+    return verdict_of(
+        bad,
+        unknown,
+        "%s on every device" % "/".join(context.profile.healthy_words),
+        {"words": words},
+        "Look up the word with the vendor's support; reset the device or reload the driver.",
+    )
 
 
 @SCOPE.check(WARNING)
@@ -193,8 +207,10 @@ def link_full(context: Context) -> t.Optional[Verdict]:
         link = npu.get("link") or {}
         links[npu["address"]] = dict(link)
         if link.get("degraded"):
-            bad.append("%s runs at %s GT/s x%s of %s GT/s x%s" % (
-                address_of(npu), link.get("speed_gts"), link.get("width"), link.get("max_speed_gts"), link.get("max_width")))
+            bad.append(
+                "%s runs at %s GT/s x%s of %s GT/s x%s"
+                % (address_of(npu), link.get("speed_gts"), link.get("width"), link.get("max_speed_gts"), link.get("max_width"))
+            )
         elif link.get("degraded") is None:
             unknown.append("link of %s" % address_of(npu))
     return verdict_of(bad, unknown, "every link is at its best", {"links": links}, "Check slot, riser and BIOS settings of the card.")
@@ -207,5 +223,10 @@ def numa_known(context: Context) -> t.Optional[Verdict]:
         return None
     nodes = {npu["address"]: npu.get("numa_node") for npu in context.npus}
     unknown = [address for address, node in nodes.items() if node is None]
-    return verdict_of([], ["NUMA node of %s" % address for address in unknown], "NUMA nodes %s" % ", ".join(sorted(set(str(node) for node in nodes.values()))),
-                      {"numa": nodes}, "Turn the NUMA domains on in the BIOS if the host has more than one socket.")
+    return verdict_of(
+        [],
+        ["NUMA node of %s" % address for address in unknown],
+        "NUMA nodes %s" % ", ".join(sorted(set(str(node) for node in nodes.values()))),
+        {"numa": nodes},
+        "Turn the NUMA domains on in the BIOS if the host has more than one socket.",
+    )

@@ -56,7 +56,10 @@ def npus_reachable(context: Context) -> t.Optional[Verdict]:
         return None
     bad = ["%s does not answer on the bus (reads ff)" % address_of(npu) for npu in context.npus if npu.get("state") == "unreachable"]
     return verdict_of(
-        bad, [], "every NPU answers on the bus", {"unreachable": [npu["address"] for npu in context.npus if npu.get("state") == "unreachable"]},
+        bad,
+        [],
+        "every NPU answers on the bus",
+        {"unreachable": [npu["address"] for npu in context.npus if npu.get("state") == "unreachable"]},
         "Reset the slot or reboot; if it comes back, check riser, power and hotplug handling of the switch.",
     )
 
@@ -94,8 +97,12 @@ def driver_loaded(context: Context) -> t.Optional[Verdict]:
     if driver.get("loaded") is None:
         return Verdict(None, "not known whether %s is loaded" % context.profile.module, evidence, "Run as root with /sys mounted.")
     if not driver["loaded"]:
-        return Verdict(False, "the kernel module %s is not loaded" % context.profile.module, evidence,
-                       "modprobe %s; if it is refused, read the kernel log (signature, missing build for this kernel)." % context.profile.module)
+        return Verdict(
+            False,
+            "the kernel module %s is not loaded" % context.profile.module,
+            evidence,
+            "modprobe %s; if it is refused, read the kernel log (signature, missing build for this kernel)." % context.profile.module,
+        )
     return Verdict(True, "%s %s is loaded" % (context.profile.module, driver.get("version_loaded") or ""), evidence)
 
 
@@ -133,8 +140,12 @@ def npus_bound(context: Context) -> t.Optional[Verdict]:
     if not context.container_npus:
         return None
     loose = [npu["address"] for npu in context.container_npus if npu.get("state") == "unbound"]
-    return Verdict(not loose, "no kernel driver holds %s" % ", ".join(loose) if loose else "the driver holds every NPU", {"unbound": loose},
-                   "Load the driver; if it is loaded, read the kernel log for the failed probe of the address.")
+    return Verdict(
+        not loose,
+        "no kernel driver holds %s" % ", ".join(loose) if loose else "the driver holds every NPU",
+        {"unbound": loose},
+        "Load the driver; if it is loaded, read the kernel log for the failed probe of the address.",
+    )
 
 
 @SCOPE.check()
@@ -182,8 +193,12 @@ def signature_accepted(context: Context) -> t.Optional[Verdict]:
         return Verdict(False, "%s and the module is not signed" % why, evidence, "Sign the module with an enrolled key, or %s." % off)
     who = signer or "a key without a name"
     if accepted is False:
-        return Verdict(False, "the module is signed by %s, which this machine does not accept" % who, evidence,
-                       "Enrol that key with mokutil --import and confirm it at the console, or sign with an enrolled key.")
+        return Verdict(
+            False,
+            "the module is signed by %s, which this machine does not accept" % who,
+            evidence,
+            "Enrol that key with mokutil --import and confirm it at the console, or sign with an enrolled key.",
+        )
     if accepted is None:
         return Verdict(None, "signed by %s; whether this machine accepts it is not known" % who, evidence, "Run as root with efivarfs mounted.")
     return Verdict(True, "signed by %s, an enrolled key" % who, evidence)
@@ -201,8 +216,13 @@ def kernels_have_module(context: Context) -> t.Optional[Verdict]:
         if row["module"] is False
     ]
     unknown = ["module of kernel %s" % row["kernel"] for row in rows if row["module"] is None]
-    return verdict_of(bad, unknown, "built for %s" % ", ".join(row["kernel"] for row in rows), {"kernels": [dict(row) for row in rows]},
-                      "Install the headers of these kernels and build the module (dkms autoinstall -k KERNEL), or remove the kernels.")
+    return verdict_of(
+        bad,
+        unknown,
+        "built for %s" % ", ".join(row["kernel"] for row in rows),
+        {"kernels": [dict(row) for row in rows]},
+        "Install the headers of these kernels and build the module (dkms autoinstall -k KERNEL), or remove the kernels.",
+    )
 
 
 @SCOPE.check(WARNING)
@@ -213,8 +233,12 @@ def reboot_not_pending(context: Context) -> t.Optional[Verdict]:
     built = kernel.get("modules") or {}
     evidence = {"reboot_required": context.facts.get("reboot_required"), "running": kernel.get("running"), "next_boot": following}
     if context.container_npus and following and built.get(following) is False:
-        return Verdict(False, "the next boot is into %s, which has no %s module" % (following, context.profile.module), evidence,
-                       "Install that kernel's headers and build the module before rebooting.")
+        return Verdict(
+            False,
+            "the next boot is into %s, which has no %s module" % (following, context.profile.module),
+            evidence,
+            "Install that kernel's headers and build the module before rebooting.",
+        )
     if context.container_npus and following and following not in built:
         return Verdict(None, "not known whether %s has the %s module" % (following, context.profile.module), evidence, "Run as root.")
     if context.facts.get("reboot_required"):

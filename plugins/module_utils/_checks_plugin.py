@@ -72,8 +72,12 @@ def node_allocatable(context: Context) -> t.Optional[Verdict]:
     if given is None:
         return Verdict(None, "the API server was not asked", evidence, "Give node_allocatable: the node's status.allocatable.")
     found = amount(given, resource)
-    return Verdict(found == expected, "%s: %s allocatable, %d expected" % (resource, found, expected), evidence,
-                   "Look at the device plugin's pod on this node; after a restart of the kubelet wait for two equal answers.")
+    return Verdict(
+        found == expected,
+        "%s: %s allocatable, %d expected" % (resource, found, expected),
+        evidence,
+        "Look at the device plugin's pod on this node; after a restart of the kubelet wait for two equal answers.",
+    )
 
 
 @SCOPE.check(WARNING)

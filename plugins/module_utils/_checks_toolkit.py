@@ -135,8 +135,12 @@ def cdi_no_conflict(context: Context) -> t.Optional[Verdict]:
     lost = [entry for entry in context.cdi["conflicts"] if entry.get("kind") == "device" and entry.get("chosen") != path]
     others = sorted({other for entry in lost for other in entry.get("paths") or [] if other != path})
     detail = "%s: defined in %s too" % (", ".join(str(entry.get("name")) for entry in lost), ", ".join(others))
-    return Verdict(not lost, detail if lost else "no device is taken by another specification", {"conflicts": lost},
-                   "Remove %s, and the service that writes it." % ", ".join(others))
+    return Verdict(
+        not lost,
+        detail if lost else "no device is taken by another specification",
+        {"conflicts": lost},
+        "Remove %s, and the service that writes it." % ", ".join(others),
+    )
 
 
 def selected_runtimes(context: Context) -> t.List[Data]:

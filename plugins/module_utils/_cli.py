@@ -43,8 +43,12 @@ def _say(text: str) -> None:
 
 
 def _parser(name: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=name, description=(__doc__ or "").split("\n", 1)[0], epilog=(__doc__ or "").split("\n\n", 1)[1],
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog=name,
+        description=(__doc__ or "").split("\n", 1)[0],
+        epilog=(__doc__ or "").split("\n\n", 1)[1],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--root", default="/", help="look below this directory, for a container that has the host mounted there, or for an image")
     shared.add_argument("--run-in-root", action="store_true", help="run the host's programs by chroot into --root; only for a host that runs")

@@ -15,8 +15,21 @@ from ._host import ABSENT, Host, Probe
 from ._versions import natural_key
 
 # Every package that a kernel, its modules or its headers come in; a name without a release is what pulls in the newest.
-PACKAGE_PATTERNS = ("linux-image-*", "linux-headers-*", "linux-modules-*", "linux-generic*", "linux-virtual*", "linux-lowlatency*", "linux-kvm*",
-                    "linux-aws*", "linux-azure*", "linux-gcp*", "linux-oracle*", "kernel", "kernel-*")
+PACKAGE_PATTERNS = (
+    "linux-image-*",
+    "linux-headers-*",
+    "linux-modules-*",
+    "linux-generic*",
+    "linux-virtual*",
+    "linux-lowlatency*",
+    "linux-kvm*",
+    "linux-aws*",
+    "linux-azure*",
+    "linux-gcp*",
+    "linux-oracle*",
+    "kernel",
+    "kernel-*",
+)
 NO_KERNEL = re.compile(r"^(linux-headers-\S+-common\S*|linux-\S+-(dbg|dbgsym|signed-template)|kernel-(tools|srpm|rpm|doc|abi|macros|headers|debug).*)$")
 # What package managers and people leave beside a kernel: it is named like one and none.
 BESIDE = re.compile(

@@ -72,8 +72,15 @@ def ask(host: Host, runtime: Data, timeout: float = 5.0) -> Probe:
     """Probe of {enabled: bool, spec_dirs: [path], devices: [CDI name] or None, source} for one entry of the runtimes found."""
     name = runtime.get("name")
     if name == "podman":
-        return Probe(VALUE, {"enabled": True, "spec_dirs": list((runtime.get("cdi") or {}).get("spec_dirs") or []),
-                             "devices": None, "source": "podman has no process: every call reads the files"})
+        return Probe(
+            VALUE,
+            {
+                "enabled": True,
+                "spec_dirs": list((runtime.get("cdi") or {}).get("spec_dirs") or []),
+                "devices": None,
+                "source": "podman has no process: every call reads the files",
+            },
+        )
     if not runtime.get("socket"):
         return Probe(ABSENT, None, "no socket of %s is known" % name)
     where = host.resolve(str(runtime["socket"]))

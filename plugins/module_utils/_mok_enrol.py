@@ -204,7 +204,10 @@ class Enrolment:
         else:
             where = "is in %s on this host, for root: read it before the reboot" % out.password_file if out.password_file else "is the one that was given"
             out.message = "The enrolment of the key %s waits for the console. The one-time password %s. %s" % (
-                out.subject or out.certificate, where, _mok.CONSOLE_STEPS)
+                out.subject or out.certificate,
+                where,
+                _mok.CONSOLE_STEPS,
+            )
 
     def remove(self) -> Outcome:
         """Take away what ensure() made: key, certificate, password, configuration, and the request when it is for our key alone.
@@ -235,8 +238,15 @@ class Enrolment:
                 out.message = "The request for enrolment holds other keys too, so it was left: choose what to enrol at the console."
         for edit in unconfigure(self.host, self.own, self.dry):
             self._note(edit)
-        for name in (PASSWORD_NAME, PASSWORD_NAME + ".given", HASH_NAME, _mok.CERTIFICATE_NAME + ".new", _mok.KEY_NAME + ".new", _mok.KEY_NAME,
-                     _mok.CERTIFICATE_NAME):
+        for name in (
+            PASSWORD_NAME,
+            PASSWORD_NAME + ".given",
+            HASH_NAME,
+            _mok.CERTIFICATE_NAME + ".new",
+            _mok.KEY_NAME + ".new",
+            _mok.KEY_NAME,
+            _mok.CERTIFICATE_NAME,
+        ):
             path = posixpath.join(self.directory, name)
             if remove_file(self.host, path, self.dry):
                 out.acts.append("removed %s" % path)

@@ -18,8 +18,22 @@ from ._model import INFO, NONE, WARNING
 from ._plan_draft import DRIVER_ROLE, Draft, getter, needs_driver
 from ._plan_driver import DRIVER_STEP
 from ._plan_support import (
-    BUILD_STEP, HOLD_STEP, PREREQUISITES_STEP, Data, Rules, families, judged_version, kernel_line, kernels_at_stake, os_pairs, pciehp, sdk, source,
-    step_before, support, will_install,
+    BUILD_STEP,
+    HOLD_STEP,
+    PREREQUISITES_STEP,
+    Data,
+    Rules,
+    families,
+    judged_version,
+    kernel_line,
+    kernels_at_stake,
+    os_pairs,
+    pciehp,
+    sdk,
+    source,
+    step_before,
+    support,
+    will_install,
 )
 from ._plan_situation import damaged_module
 from ._plan_secure_boot import firmware, secure_boot
@@ -58,12 +72,13 @@ def prerequisites(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix
     elif names and policy == "check":
         draft.stop("prerequisites_missing", _lack(bare, names), "%s; or set %s_driver_headers: install." % (install_command(facts, names), prefix))
     elif names and policy == "install" and changes:
-        step_before(
-            draft, id=PREREQUISITES_STEP, component="headers and build tools", now=None, wanted=names, reason=_lack(bare, names), after=""
-        )
+        step_before(draft, id=PREREQUISITES_STEP, component="headers and build tools", now=None, wanted=names, reason=_lack(bare, names), after="")
     elif names and policy == "install":
-        draft.caution("prerequisites_missing", _lack(bare, names), "%s; %s_driver_source is %s, so this run does not." % (
-            install_command(facts, names), prefix, get("source")))
+        draft.caution(
+            "prerequisites_missing",
+            _lack(bare, names),
+            "%s; %s_driver_source is %s, so this run does not." % (install_command(facts, names), prefix, get("source")),
+        )
     if not changes or policy == "check" and names:
         return
     build = [name for name in without if policy == "install" or name not in bare]
@@ -95,8 +110,11 @@ def kernel_hold(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: 
     if not get("kernel_hold") or not needs_driver(facts):
         return
     if get("source") not in ("package", "runfile"):
-        draft.caution("kernel_not_held", "%s_driver_kernel_hold is true, and %s_driver_source is %s." % (prefix, prefix, get("source")),
-                      "The kernel is held only together with a driver that this collection installs.")
+        draft.caution(
+            "kernel_not_held",
+            "%s_driver_kernel_hold is true, and %s_driver_source is %s." % (prefix, prefix, get("source")),
+            "The kernel is held only together with a driver that this collection installs.",
+        )
         return
     names = kernel_family(facts)
     if facts["holds"] is None or not names:
@@ -105,8 +123,13 @@ def kernel_hold(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: 
     missing = [name for name in names if name not in facts["holds"]]
     if missing:
         step_before(
-            draft, id=HOLD_STEP, component="kernel packages", now=sorted(set(names) & set(facts["holds"])), wanted=missing,
-            reason="The kernel stays at %s." % facts["kernel"]["running"], after="",
+            draft,
+            id=HOLD_STEP,
+            component="kernel packages",
+            now=sorted(set(names) & set(facts["holds"])),
+            wanted=missing,
+            reason="The kernel stays at %s." % facts["kernel"]["running"],
+            after="",
         )
 
 

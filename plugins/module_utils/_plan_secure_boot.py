@@ -63,8 +63,10 @@ def _cause(facts: Data, installing: bool) -> str:
 def _remedy(facts: Data, prefix: str) -> str:
     mok = facts["mok"]
     if facts["secure_boot"] == UNSUPPORTED:
-        return "No key can be enrolled without UEFI: sign the module with a key that the kernel has built in, or start the kernel without %s." % (
-            mok["enforced_by"])
+        return (
+            "No key can be enrolled without UEFI: sign the module with a key that the kernel has built in, or start the kernel without %s."
+            % (mok["enforced_by"])
+        )
     if mok["state"] == _mok.PENDING:
         return "%s The password is the one that was given with the request." % _mok.CONSOLE_STEPS
     if mok["state"] == _mok.ENROLLED and mok["key_present"]:
@@ -148,10 +150,16 @@ def firmware(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: str
     if not other:
         return
     told = "The firmware is %s, and the driver %s %s." % (
-        ", ".join("%s on %s" % (version, address) for address, version in sorted(other.items())), "will be" if installing else "is", release)
+        ", ".join("%s on %s" % (version, address) for address, version in sorted(other.items())),
+        "will be" if installing else "is",
+        release,
+    )
     if get("firmware") != FLASH:
-        draft.caution("firmware_differs", told, "Set %s_driver_firmware: flash with %s_driver_firmware_dir, or flash it by hand while the driver is unloaded."
-                      % (prefix, prefix))
+        draft.caution(
+            "firmware_differs",
+            told,
+            "Set %s_driver_firmware: flash with %s_driver_firmware_dir, or flash it by hand while the driver is unloaded." % (prefix, prefix),
+        )
     elif not get("firmware_dir"):
         draft.stop("firmware_dir_missing", told, "Set %s_driver_firmware_dir to the directory of the firmware files on the host." % prefix)
     elif not installing and not get("replace"):

@@ -176,9 +176,7 @@ class Context:
                 return path
         return None
 
-    def main_process(
-        self, unit: t.Optional[Unit], program: str, fits: t.Callable[[t.Tuple[str, ...]], bool] = lambda argv: True
-    ) -> t.Optional[Process]:
+    def main_process(self, unit: t.Optional[Unit], program: str, fits: t.Callable[[t.Tuple[str, ...]], bool] = lambda argv: True) -> t.Optional[Process]:
         """The running process of a unit; by a scan of /proc only where systemd does not say what runs."""
         if unit is not None and unit.main_pid:
             found = self.processes.get(unit.main_pid)

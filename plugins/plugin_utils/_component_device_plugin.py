@@ -8,10 +8,10 @@ from __future__ import annotations
 from . import _object_parts as parts
 from ._containers import container, wait_for_host, without_empty
 from ._model_cluster import Context
-from ._object_parts import Inputs, Object
+from ._model_cluster import Inputs, Object
 from ._where import daemon_set
 
-DEVICE_PLUGIN = "device-plugin"
+NAME = "device-plugin"
 
 
 def objects(ctx: Context) -> list[Object]:
@@ -29,15 +29,12 @@ def _device_plugin(inputs: Inputs) -> Object:
         parts.host_path("device-plugins", own["device_plugins_dir"], "DirectoryOrCreate"),
         parts.host_path("markers", marker_dir, "DirectoryOrCreate"),
     ]
-    for item in own["host_paths"]:
-        mount = {"name": item["name"], "mountPath": item["mount_path"] or item["path"]}
-        mounts.append({**mount, "readOnly": True} if item["read_only"] else mount)
-        volumes.append(parts.host_path(item["name"], item["path"], item["type"]))
-    base = {"CDI_ROOT": "/var/run/cdi", "KUBELET_DEVICE_PLUGIN_PATH": socket_dir}
+    more_mounts, more_volumes = parts.host_mounts(own)
+    base = {"CDI_ROOT": "/var/run/cdi", "KUBELET_NAME_PATH": socket_dir}
     base["USE_GENERIC_RESOURCE_NAME"] = "true" if inputs["resource_name"] == parts.NPU_KEY else "false"
     wait = wait_for_host(inputs, ("driver-ready", "toolkit-ready"))
     main = container(
-        DEVICE_PLUGIN,
+        NAME,
         parts.image_reference("rbln_operands_device_plugin.image", own["image"], inputs["registry"]),
         own["image"]["pull_policy"],
         command=own["command"],
@@ -45,12 +42,12 @@ def _device_plugin(inputs: Inputs) -> Object:
         env=parts.environment(inputs, base, own["env"]),
         resources=own["resources"],
         securityContext=parts.security_context(own["privileged"]),
-        volumeMounts=mounts + ca_mounts,
+        volumeMounts=mounts + more_mounts + ca_mounts,
     )
     pod = {
         "imagePullSecrets": parts.pull_secrets(inputs, own["image"], inputs["helper_image"]),
         "initContainers": [wait],
         "containers": [main],
-        "volumes": volumes + ca_volumes,
+        "volumes": volumes + more_volumes + ca_volumes,
     }
-    return daemon_set(inputs, DEVICE_PLUGIN, own, without_empty(pod))
+    return daemon_set(inputs, NAME, own, without_empty(pod))

@@ -8,10 +8,10 @@ from __future__ import annotations
 from . import _object_parts as parts
 from ._containers import container, helper, without_empty
 from ._model_cluster import Context
-from ._object_parts import Inputs, Object
+from ._model_cluster import Inputs, Object
 from ._where import daemon_set
 
-VALIDATOR = "validator"
+NAME = "validator"
 
 # The kubelet's own record of device plugins. The host tool ends with 3 when it could not find something out, and from here it
 # cannot: the role asks the API server for the allocatable NPUs itself.
@@ -30,29 +30,9 @@ IDLE_SCRIPT = "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait $!; done"
 
 def objects(ctx: Context) -> list[Object]:
     """Its roles, only with an image from elsewhere, and its DaemonSet."""
-    roles = _validator_rbac(ctx.inputs) if ctx.inputs["validator"]["source"] == "image" else []
-    return [*roles, _validator(ctx.inputs)]
-
-
-def _validator_rbac(inputs: Inputs) -> list[Object]:
-    """An image from elsewhere asks the API for the node's allocatable NPUs; the host's own tool asks the kubelet's files."""
-    api = "rbac.authorization.k8s.io"
-    meta = parts.metadata(inputs, VALIDATOR, "rbln-validator", namespaced=False)
-    return [
-        {
-            "apiVersion": api + "/v1",
-            "kind": "ClusterRole",
-            "metadata": meta,
-            "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}],
-        },
-        {
-            "apiVersion": api + "/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": meta,
-            "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": "rbln-validator"},
-            "subjects": [{"kind": "ServiceAccount", "name": "rbln-validator", "namespace": inputs["namespace"]}],
-        },
-    ]
+    # An image from elsewhere asks the API for the node's allocatable NPUs; the host's own tool asks the kubelet's files.
+    rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}] if ctx.inputs["validator"]["source"] == "image" else []
+    return [*parts.roles(ctx.inputs, NAME, rules), _validator(ctx.inputs)]
 
 
 def _validator(inputs: Inputs) -> Object:
@@ -62,7 +42,7 @@ def _validator(inputs: Inputs) -> Object:
     mounts = [{"name": "host", "mountPath": "/host", "readOnly": True, "mountPropagation": "HostToContainer"}] + ca_mounts
     idle = helper(
         inputs,
-        VALIDATOR,
+        NAME,
         {"requests": {"cpu": "5m", "memory": "8Mi"}, "limits": {"memory": "32Mi"}},
         command=["/bin/sh", "-c", IDLE_SCRIPT],
         securityContext=parts.security_context(user=65534),
@@ -75,7 +55,7 @@ def _validator(inputs: Inputs) -> Object:
     }
     if own["source"] == "image":
         pod["automountServiceAccountToken"] = True
-    return daemon_set(inputs, VALIDATOR, own, without_empty(pod))
+    return daemon_set(inputs, NAME, own, without_empty(pod))
 
 
 def _validation(inputs: Inputs, step: str, mounts: list[Object]) -> Object:

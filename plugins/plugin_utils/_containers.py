@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 
 from . import _object_parts as parts
-from ._object_parts import Inputs, Object
+from ._model_cluster import Inputs, Object
 
 WAIT_SCRIPT = """left="$WAIT_SECONDS"
 for marker in $WAIT_MARKERS; do

@@ -22,10 +22,12 @@ def _swapped(identifier: str) -> str:
     """A system UUID with the byte order of its first three groups turned, as some firmware and kernels disagree on it."""
     if len(identifier) != 32:
         return identifier
-    return "".join(
-        "".join(reversed([part[index : index + 2] for index in range(0, len(part), 2)]))
-        for part in (identifier[:8], identifier[8:12], identifier[12:16])
-    ) + identifier[16:]
+    return (
+        "".join(
+            "".join(reversed([part[index : index + 2] for index in range(0, len(part), 2)])) for part in (identifier[:8], identifier[8:12], identifier[12:16])
+        )
+        + identifier[16:]
+    )
 
 
 def _names(nodes: t.Iterable[Node]) -> t.List[str]:

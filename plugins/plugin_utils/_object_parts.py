@@ -11,8 +11,7 @@ import typing as t
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
 
-Object = dict[str, t.Any]
-Inputs = t.Mapping[str, t.Any]
+from ._model_cluster import Inputs, Object
 
 MANAGER = "rebellions-npu"
 PART_OF = "rebellions-npu"
@@ -25,10 +24,14 @@ LABEL_PREFIX = PROFILE.label_prefix + "/"
 NPU_KEY = PROFILE.resource_name
 PRESENT_LABEL = NPU_KEY + ".present"
 GATE_PREFIX = NPU_KEY + ".deploy."
+# An administrator keeps every component off a node with it.
+SKIP_LABEL = GATE_PREFIX + "skip"
+WORKLOAD_LABEL = NPU_KEY + ".workload.config"
+# Distinguishes the DaemonSets of one component, so that none selects the pods of another.
+VARIANT_LABEL = NPU_KEY + ".variant"
 # Node Feature Discovery writes the PCI label with or without the class, by its option deviceLabelFields.
 NFD_LABELS = tuple("feature.node.kubernetes.io/pci-%s.present" % device for device in ("%s_%s" % (PROFILE.pci_class, PROFILE.pci_vendor), PROFILE.pci_vendor))
 
-CA_CONFIG_MAP = "rbln-ca"
 CA_MOUNT = "/etc/rbln-ca"
 
 _REPOSITORY = re.compile(r"^[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*$")
@@ -71,6 +74,11 @@ def pull_secrets(inputs: Inputs, *images: t.Mapping[str, t.Any]) -> list[Object]
     for image in images:
         names.extend(image["pull_secrets"])
     return [{"name": name} for name in dict.fromkeys(names)]
+
+
+def object_name(inputs: Inputs, component: str, variant: str = "") -> str:
+    """`prefix-component` or `prefix-component-variant`."""
+    return "-".join(part for part in (inputs["name_prefix"], component, variant) if part)
 
 
 def identity(component: str) -> dict[str, str]:
@@ -141,8 +149,43 @@ def ca_mounts(inputs: Inputs) -> tuple[list[Object], list[Object]]:
     if not inputs["ca_bundle"]:
         return [], []
     mount = {"name": "ca", "mountPath": CA_MOUNT, "readOnly": True}
-    return [mount], [{"name": "ca", "configMap": {"name": CA_CONFIG_MAP}}]
+    return [mount], [{"name": "ca", "configMap": {"name": object_name(inputs, "ca")}}]
 
 
 def host_path(name: str, path: str, kind: str) -> Object:
     return {"name": name, "hostPath": {"path": path, "type": kind}}
+
+
+def host_mounts(own: Inputs) -> tuple[list[Object], list[Object]]:
+    """(volume mounts, volumes) of the input host_paths."""
+    mounts: list[Object] = []
+    for item in own["host_paths"]:
+        mount: Object = {"name": item["name"], "mountPath": item["mount_path"] or item["path"]}
+        mounts.append({**mount, "readOnly": True} if item["read_only"] else mount)
+    return mounts, [host_path(item["name"], item["path"], item["type"]) for item in own["host_paths"]]
+
+
+def probe(handler: Object, period: int = 10, failures: int = 3, delay: int = 0, timeout: int = 5) -> Object:
+    """A probe around a handler such as {"grpc": {"port": 51515}}; seconds."""
+    result: Object = {**handler, "periodSeconds": period, "failureThreshold": failures, "timeoutSeconds": timeout}
+    return {**result, "initialDelaySeconds": delay} if delay else result
+
+
+def roles(inputs: Inputs, component: str, rules: t.Sequence[Object], namespaced: t.Sequence[Object] = ()) -> list[Object]:
+    """Role and binding for `namespaced` rules, ClusterRole and binding for `rules`, to the component's account; none for no rules."""
+    api, name = "rbac.authorization.k8s.io", object_name(inputs, component)
+    made: list[Object] = []
+    for kind, items in (("Role", namespaced), ("ClusterRole", rules)):
+        if items:
+            meta = metadata(inputs, component, name, namespaced=kind == "Role")
+            made += [
+                {"apiVersion": api + "/v1", "kind": kind, "metadata": meta, "rules": list(items)},
+                {
+                    "apiVersion": api + "/v1",
+                    "kind": kind + "Binding",
+                    "metadata": meta,
+                    "roleRef": {"apiGroup": api, "kind": kind, "name": name},
+                    "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": inputs["namespace"]}],
+                },
+            ]
+    return made

@@ -1,20 +1,66 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The components of the cluster side, one row each, in the order of their creation."""
+"""The components of the cluster side, one row each, in the order in which they are created and become ready."""
 
 from __future__ import annotations
 
-from . import _component_device_plugin, _component_validator
-from ._model_cluster import Component
-from ._object_parts import Inputs
+import typing as t
+
+from . import (
+    _component_device_plugin,
+    _component_discovery,
+    _component_dra,
+    _component_driver,
+    _component_exporter,
+    _component_rule,
+    _component_sandbox,
+    _component_smd,
+    _component_toolkit,
+    _component_validator,
+)
+from ._model_cluster import Component, Inputs, Object
+
+COMPONENT_LABEL = "app.kubernetes.io/component"
+
+
+def _enabled(key: str) -> t.Callable[[Inputs], bool]:
+    return lambda inputs: bool(inputs[key]["enabled"])
+
+
+def _sandbox_validator(inputs: Inputs) -> bool:
+    sandbox = inputs["vfio_manager"]["enabled"] or inputs["sandbox_device_plugin"]["enabled"]
+    return bool(sandbox and inputs["validator"]["enabled"] and inputs["validator"]["vfio"]["enabled"])
+
 
 COMPONENTS = (
-    Component("device_plugin", _component_device_plugin.DEVICE_PLUGIN, _component_device_plugin.objects),
-    Component("validator", _component_validator.VALIDATOR, _component_validator.objects),
+    Component("node_feature_rule", _component_rule.NAME, _component_rule.objects, _enabled("node_feature_rule"), pods=False),
+    Component("driver", _component_driver.NAME, _component_driver.objects, _component_driver.is_wanted, deadline=1800),
+    Component("container_toolkit", _component_toolkit.NAME, _component_toolkit.objects, _enabled("container_toolkit"), ("driver",)),
+    Component("validator", _component_validator.NAME, _component_validator.objects, _enabled("validator"), ("driver", "container_toolkit")),
+    Component("device_plugin", _component_device_plugin.NAME, _component_device_plugin.objects, _enabled("device_plugin"), ("driver", "container_toolkit")),
+    Component("dra_driver", _component_dra.NAME, _component_dra.objects, _enabled("dra_driver"), ("driver", "container_toolkit")),
+    Component("smd", _component_smd.NAME, _component_smd.objects, _enabled("smd"), ("driver",)),
+    Component("metrics_exporter", _component_exporter.NAME, _component_exporter.objects, _enabled("metrics_exporter"), ("driver", "smd")),
+    Component("feature_discovery", _component_discovery.NAME, _component_discovery.objects, _enabled("feature_discovery"), ("driver",)),
+    Component("vfio_manager", _component_sandbox.MANAGER_NAME, _component_sandbox.manager_objects, _enabled("vfio_manager")),
+    Component("sandbox_validator", _component_sandbox.VALIDATOR_NAME, _component_sandbox.validator_objects, _sandbox_validator, ("vfio_manager",)),
+    Component("sandbox_device_plugin", _component_sandbox.PLUGIN_NAME, _component_sandbox.plugin_objects, _enabled("sandbox_device_plugin"), ("vfio_manager",)),
 )
+_BY_NAME = {row.name: row.key for row in COMPONENTS}
 
 
 def wanted(inputs: Inputs) -> tuple[Component, ...]:
     """The rows that the inputs enable."""
-    return tuple(row for row in COMPONENTS if inputs[row.key]["enabled"])
+    return tuple(row for row in COMPONENTS if row.wanted(inputs))
+
+
+def component_of(item: Object) -> str:
+    """The key of the component that an object belongs to; empty for what all share."""
+    return _BY_NAME.get((item["metadata"].get("labels") or {}).get(COMPONENT_LABEL, ""), "")
+
+
+def dependents(key: str) -> set[str]:
+    """The keys of all components that need the one, directly or through another."""
+    found = {row.key for row in COMPONENTS if key in row.needs}
+    return found.union(*(dependents(other) for other in found)) if found else found

@@ -9,22 +9,20 @@ import typing as t
 
 import yaml
 
-from ._component_base import ca_config_map, namespace, pull_secret, service_account
-from ._model_cluster import Context
-from ._object_parts import Object
+from ._component_base import service_account, shared
+from ._model_cluster import Context, Object
 from ._registry import wanted
 
 
 def build(ctx: Context) -> list[Object]:
-    """Every object of one cluster in the order of creation: namespace, accounts, configuration, roles, DaemonSets."""
-    inputs, rows = ctx.inputs, wanted(ctx.inputs)
-    first = [namespace(inputs), *(service_account(inputs, row.name) for row in rows)]
-    if inputs["pull_secret_content"]:
-        first.append(pull_secret(inputs))
-    if inputs["ca_bundle"]:
-        first.append(ca_config_map(inputs))
-    made = [item for row in rows for item in row.build(ctx)]
-    return first + sorted(made, key=lambda item: bool(item["kind"] == "DaemonSet"))
+    """Every object of one cluster in the order of creation: what all share, then each component with its account first."""
+    rows = wanted(ctx.inputs)
+    made = shared(ctx, [row.name for row in rows if row.pods])
+    for row in rows:
+        if row.pods:
+            made.append(service_account(ctx.inputs, row.name))
+        made += row.build(ctx)
+    return made
 
 
 class _Dumper(yaml.SafeDumper):

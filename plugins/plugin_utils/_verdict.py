@@ -152,11 +152,21 @@ def _missing(daemon_set: Data, node: Data) -> dict[str, t.Any]:
         labels = node["metadata"].get("labels") or {}
         seen = [key for key in (PRESENT_LABEL, *NFD_LABELS) if labels.get(key) == "true"]
         if not seen:
-            return _problem("NoLabel", "the node has none of the labels %s" % ", ".join((PRESENT_LABEL, *NFD_LABELS)),
-                            "Let the host label its node (rbln_operands_node_labels), or run Node Feature Discovery.", name, fatal=True)
+            return _problem(
+                "NoLabel",
+                "the node has none of the labels %s" % ", ".join((PRESENT_LABEL, *NFD_LABELS)),
+                "Let the host label its node (rbln_operands_node_labels), or run Node Feature Discovery.",
+                name,
+                fatal=True,
+            )
         gates = ["%s=%s" % item for item in sorted(labels.items()) if ".deploy." in item[0]]
-        return _problem("NotSelected", "the node selector or affinity leaves the node out; its gates are: %s" % (", ".join(gates) or "none"),
-                        "Correct the node's labels, rbln_operands_node_selector or rbln_operands_node_affinity.", name, fatal=True)
+        return _problem(
+            "NotSelected",
+            "the node selector or affinity leaves the node out; its gates are: %s" % (", ".join(gates) or "none"),
+            "Correct the node's labels, rbln_operands_node_selector or rbln_operands_node_affinity.",
+            name,
+            fatal=True,
+        )
     own = [taint for taint in taints if taint.startswith(("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"))]
     if own:
         return _problem(

@@ -6,23 +6,59 @@
 from __future__ import annotations
 
 import itertools
+import typing as t
 
-from ._object_parts import GATE_PREFIX, NFD_LABELS, NPU_KEY, PRESENT_LABEL, Inputs, Object, identity, metadata, pod_metadata, texts
+from ._model_cluster import CONTAINER, PASSTHROUGH, Terms, Variant
+from ._object_parts import (
+    GATE_PREFIX,
+    NFD_LABELS,
+    NPU_KEY,
+    PRESENT_LABEL,
+    SKIP_LABEL,
+    VARIANT_LABEL,
+    WORKLOAD_LABEL,
+    Inputs,
+    Object,
+    identity,
+    metadata,
+    object_name,
+    pod_metadata,
+    texts,
+)
+
+NONE = Variant("")
 
 
-def terms(inputs: Inputs, component: str, own: Inputs) -> list[list[Object]]:
-    """Alternatives, each a list of match expressions that all hold: an NPU by our own label or either form of the discovery's, the gate, the inputs."""
+def terms(inputs: Inputs, component: str, own: Inputs, mode: str = CONTAINER, variant: Variant = NONE) -> Terms:
+    """Alternatives, each a list of match expressions that all hold.
+
+    An NPU by our own label or either form of the discovery's; no order to skip the node; the component's gate; the workload of the
+    node, which `mode` ("" for both) names; the variant; the inputs.
+    """
     gate = GATE_PREFIX + component
-    required = [{"key": gate, "operator": "In", "values": ["true"]}] if inputs["require_gate"] else [{"key": gate, "operator": "NotIn", "values": ["false"]}]
+    required = [{"key": SKIP_LABEL, "operator": "NotIn", "values": ["true"]}]
+    required += [{"key": gate, "operator": "In", "values": ["true"]}] if inputs["require_gate"] else [{"key": gate, "operator": "NotIn", "values": ["false"]}]
+    required += workload(inputs, mode)
     required += list(inputs["node_affinity"]) + list(own["node_affinity"])
     npu = [[{"key": key, "operator": "In", "values": ["true"]}] for key in (PRESENT_LABEL, *NFD_LABELS)]
     choices = [[list(term["expressions"]) for term in holder["affinity_terms"]] or [[]] for holder in (inputs, own)]
-    return [[*first, *required, *shared, *mine] for first, shared, mine in itertools.product(npu, *choices)]
+    parts = [list(term) for term in variant.terms] or [[]]
+    return [[*first, *required, *part, *shared, *mine] for first, part, shared, mine in itertools.product(npu, parts, *choices)]
 
 
-def affinity(inputs: Inputs, component: str, own: Inputs) -> Object:
+def workload(inputs: Inputs, mode: str) -> list[Object]:
+    """What a node's workload must be for a component of `mode`; a node that does not say it, or says something unknown, has that of the inputs."""
+    if not mode:
+        return []
+    if mode == inputs["workload"]:
+        other = PASSTHROUGH if mode == CONTAINER else CONTAINER
+        return [{"key": WORKLOAD_LABEL, "operator": "NotIn", "values": [other]}]
+    return [{"key": WORKLOAD_LABEL, "operator": "In", "values": [mode]}]
+
+
+def affinity(inputs: Inputs, component: str, own: Inputs, mode: str = CONTAINER, variant: Variant = NONE) -> Object:
     """Node affinity of a component: required `terms`, and what the inputs prefer."""
-    required = {"nodeSelectorTerms": [{"matchExpressions": term} for term in terms(inputs, component, own)]}
+    required = {"nodeSelectorTerms": [{"matchExpressions": term} for term in terms(inputs, component, own, mode, variant)]}
     result: Object = {"requiredDuringSchedulingIgnoredDuringExecution": required}
     preferred = [*inputs["preferred_node_affinity"], *own["preferred_node_affinity"]]
     if preferred:
@@ -39,9 +75,9 @@ def tolerations(inputs: Inputs, own: Inputs) -> list[Object]:
     return result
 
 
-def placement(inputs: Inputs, component: str, own: Inputs) -> Object:
+def placement(inputs: Inputs, component: str, own: Inputs, mode: str = CONTAINER, variant: Variant = NONE) -> Object:
     """Affinity, node selector, tolerations and priority of a DaemonSet's pods: the one place that decides them."""
-    result: Object = {"affinity": affinity(inputs, component, own), "tolerations": tolerations(inputs, own)}
+    result: Object = {"affinity": affinity(inputs, component, own, mode, variant), "tolerations": tolerations(inputs, own)}
     selector = texts({**inputs["node_selector"], **own["node_selector"]})
     if selector:
         result["nodeSelector"] = selector
@@ -51,23 +87,28 @@ def placement(inputs: Inputs, component: str, own: Inputs) -> Object:
     return result
 
 
-def daemon_set(inputs: Inputs, component: str, own: Inputs, pod: Object) -> Object:
+def daemon_set(inputs: Inputs, component: str, own: Inputs, pod: Object, mode: str = CONTAINER, variant: Variant = NONE) -> Object:
     """A DaemonSet around a pod specification; placement and pod-wide security come from here."""
     spec: Object = {
-        "serviceAccountName": "rbln-" + component,
+        "serviceAccountName": object_name(inputs, component),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-        **placement(inputs, component, own),
+        **placement(inputs, component, own, mode, variant),
         **pod,
     }
+    selector, template = identity(component), pod_metadata(inputs, component, own)
+    meta: t.Any = metadata(inputs, component, object_name(inputs, component, variant.name), own)
+    if variant.name:
+        for labels in (selector, template["labels"], meta["labels"]):
+            labels[VARIANT_LABEL] = variant.name
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
-        "metadata": metadata(inputs, component, "rbln-" + component, own),
+        "metadata": meta,
         "spec": {
-            "selector": {"matchLabels": identity(component)},
+            "selector": {"matchLabels": selector},
             "updateStrategy": dict(own["update_strategy"]),
-            "template": {"metadata": pod_metadata(inputs, component, own), "spec": spec},
+            "template": {"metadata": template, "spec": spec},
         },
     }

@@ -1,0 +1,18 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""driver"""
+
+from __future__ import annotations
+
+from ._model_cluster import Context, Inputs, Object
+
+NAME = "driver"
+
+
+def objects(ctx: Context) -> list[Object]:
+    raise NotImplementedError
+
+
+def is_wanted(inputs: Inputs) -> bool:
+    return bool(inputs["driver"]["enabled"])

@@ -1,0 +1,24 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""sandbox"""
+
+from __future__ import annotations
+
+from ._model_cluster import Context, Inputs, Object
+
+MANAGER_NAME = "vfio-manager"
+VALIDATOR_NAME = "sandbox-validator"
+PLUGIN_NAME = "sandbox-device-plugin"
+
+
+def manager_objects(ctx: Context) -> list[Object]:
+    raise NotImplementedError
+
+
+def validator_objects(ctx: Context) -> list[Object]:
+    raise NotImplementedError
+
+
+def plugin_objects(ctx: Context) -> list[Object]:
+    raise NotImplementedError
