@@ -30,8 +30,14 @@ def _device_plugin(inputs: Inputs) -> Object:
         parts.host_path("markers", marker_dir, "DirectoryOrCreate"),
     ]
     more_mounts, more_volumes = parts.host_mounts(own)
-    base = {"CDI_ROOT": "/var/run/cdi", "KUBELET_NAME_PATH": socket_dir}
+    base = {"CDI_ROOT": "/var/run/cdi", "KUBELET_DEVICE_PLUGIN_PATH": socket_dir}
     base["USE_GENERIC_RESOURCE_NAME"] = "true" if inputs["resource_name"] == parts.NPU_KEY else "false"
+    base["DEVICE_SCAN_INTERVAL"] = own["scan_interval"]
+    probes: Object = {}
+    if own["health_port"]:
+        base["HEALTHCHECK_PORT"] = str(own["health_port"])
+        if own["probes"]:
+            probes["livenessProbe"] = parts.probe({"grpc": {"port": own["health_port"], "service": "liveness"}}, delay=10)
     wait = wait_for_host(inputs, ("driver-ready", "toolkit-ready"))
     main = container(
         NAME,
@@ -42,6 +48,7 @@ def _device_plugin(inputs: Inputs) -> Object:
         env=parts.environment(inputs, base, own["env"]),
         resources=own["resources"],
         securityContext=parts.security_context(own["privileged"]),
+        **probes,
         volumeMounts=mounts + more_mounts + ca_mounts,
     )
     pod = {

@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import typing as t
+
 from . import _object_parts as parts
+from ._component_driver import is_wanted as driver_wanted
 from ._containers import container, helper, without_empty
 from ._model_cluster import Context
 from ._model_cluster import Inputs, Object
@@ -26,6 +29,18 @@ done
 chroot /host "$RBLN_HOST_TOOL" validate --scope plugin "$@" || [ $? -eq 3 ]
 """
 IDLE_SCRIPT = "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait $!; done"
+# Init containers do not run again when only the pod of the driver is replaced: without this the ready files would stay away.
+WATCH_SCRIPT = """trap 'exit 0' TERM INT
+look() { stat -c '%i %Z' "$DRIVER_READY" 2>/dev/null || echo none; }
+seen="$(look)"
+while :; do
+  sleep 5 & wait $!
+  now="$(look)"
+  if [ "$now" != "$seen" ]; then
+    chroot /host "$RBLN_HOST_TOOL" validate "$@" --markers write && seen="$now"
+  fi
+done
+"""
 
 
 def objects(ctx: Context) -> list[Object]:
@@ -35,27 +50,50 @@ def objects(ctx: Context) -> list[Object]:
     return [*parts.roles(ctx.inputs, NAME, rules), _validator(ctx.inputs)]
 
 
+def _writes_markers(inputs: Inputs) -> bool:
+    """Whether the ready files are ours to write: driver or toolkit are containers, so no host part does it."""
+    return bool(inputs["validator"]["source"] == "host_tool" and (driver_wanted(inputs) or inputs["container_toolkit"]["enabled"]))
+
+
 def _validator(inputs: Inputs) -> Object:
     own = inputs["validator"]
     ca_mounts, ca_volumes = parts.ca_mounts(inputs)
-    volumes = [parts.host_path("host", "/", "Directory")] + ca_volumes
-    mounts = [{"name": "host", "mountPath": "/host", "readOnly": True, "mountPropagation": "HostToContainer"}] + ca_mounts
-    idle = helper(
-        inputs,
-        NAME,
-        {"requests": {"cpu": "5m", "memory": "8Mi"}, "limits": {"memory": "32Mi"}},
-        command=["/bin/sh", "-c", IDLE_SCRIPT],
-        securityContext=parts.security_context(user=65534),
-    )
+    volumes = [parts.host_path("host", "/", "Directory")]
+    mounts: list[Object] = [{"name": "host", "mountPath": "/host", "readOnly": True, "mountPropagation": "HostToContainer"}]
+    if _writes_markers(inputs):
+        volumes.append(parts.host_path("markers", inputs["marker_dir"], "DirectoryOrCreate"))
+        mounts.append({"name": "markers", "mountPath": "/host" + inputs["marker_dir"]})
+    mounts += ca_mounts
+    steps = [step for step in ("driver", "toolkit", "plugin") if own[step]["enabled"]]
     pod = {
         "imagePullSecrets": parts.pull_secrets(inputs, inputs["helper_image"], *([own["image"]] if own["source"] == "image" else [])),
-        "initContainers": [_validation(inputs, step, mounts) for step in ("driver", "toolkit", "plugin") if own[step]["enabled"]],
-        "containers": [idle],
-        "volumes": volumes,
+        "initContainers": [_validation(inputs, step, mounts) for step in steps],
+        "containers": [_main(inputs, steps, mounts)],
+        "volumes": volumes + ca_volumes,
     }
     if own["source"] == "image":
         pod["automountServiceAccountToken"] = True
     return daemon_set(inputs, NAME, own, without_empty(pod))
+
+
+def _main(inputs: Inputs, steps: t.Sequence[str], mounts: list[Object]) -> Object:
+    """The container that stays: it does nothing, or proves driver and toolkit again when the driver's container has made itself ready anew."""
+    own = inputs["validator"]
+    resources = {"requests": {"cpu": "5m", "memory": "8Mi"}, "limits": {"memory": "32Mi"}}
+    scopes = [word for step in ("driver", "toolkit") if step in steps for word in ("--scope", step)]
+    if not (_writes_markers(inputs) and scopes):
+        return helper(inputs, NAME, resources, command=["/bin/sh", "-c", IDLE_SCRIPT], securityContext=parts.security_context(user=65534))
+    base = {"RBLN_HOST_TOOL": own["host_tool"], "DRIVER_READY": "/host%s/.driver-ctr-ready" % inputs["marker_dir"]}
+    return helper(
+        inputs,
+        NAME,
+        own["resources"],
+        command=["/bin/sh", "-c", WATCH_SCRIPT, NAME],
+        args=scopes,
+        env=parts.environment(inputs, base, own["env"]),
+        securityContext=parts.security_context(own["driver"]["privileged"] and "driver" in steps, add=("SYS_CHROOT",)),
+        volumeMounts=mounts,
+    )
 
 
 def _validation(inputs: Inputs, step: str, mounts: list[Object]) -> Object:
@@ -64,6 +102,8 @@ def _validation(inputs: Inputs, step: str, mounts: list[Object]) -> Object:
     part = own[step]
     base = {"RBLN_RESOURCE_NAME": inputs["resource_name"]}
     command = ["chroot", "/host", own["host_tool"], "validate", "--scope", step]
+    if step != "plugin" and _writes_markers(inputs):
+        command += ["--markers", "write", "--wait", str(inputs["marker_timeout"])]
     if step == "plugin" and own["source"] == "host_tool":
         command = ["/bin/sh", "-c", PLUGIN_SCRIPT, step]
         base["RBLN_HOST_TOOL"] = own["host_tool"]

@@ -22,6 +22,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	v1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
@@ -41,7 +43,7 @@ type plugin struct {
 	v1.UnimplementedDevicePluginServer
 }
 
-func health(name string) string {
+func deviceHealth(name string) string {
 	raw, err := os.ReadFile(filepath.Join(*classDir, name, "status"))
 	if err != nil || strings.TrimSpace(string(raw)) != "0" {
 		return v1.Unhealthy
@@ -71,7 +73,7 @@ func scan() (devices []*v1.Device) {
 		if !device.MatchString(entry.Name()) || entry.Type()&os.ModeCharDevice == 0 {
 			continue
 		}
-		devices = append(devices, &v1.Device{ID: entry.Name(), Health: health(entry.Name()), Topology: numa(entry.Name())})
+		devices = append(devices, &v1.Device{ID: entry.Name(), Health: deviceHealth(entry.Name()), Topology: numa(entry.Name())})
 	}
 	sort.Slice(devices, func(a, b int) bool { return devices[a].ID < devices[b].ID })
 	return devices
@@ -175,8 +177,26 @@ func serve() error {
 	return nil
 }
 
+// probes answers the kubelet's gRPC probes on $HEALTHCHECK_PORT, as the vendor's plugin does, by the service "liveness".
+func probes() {
+	port := os.Getenv("HEALTHCHECK_PORT")
+	if port == "" {
+		return
+	}
+	listener, err := net.Listen("tcp", ":"+port)
+	if err != nil {
+		log.Fatal(err)
+	}
+	service := health.NewServer()
+	service.SetServingStatus("liveness", grpc_health_v1.HealthCheckResponse_SERVING)
+	server := grpc.NewServer()
+	grpc_health_v1.RegisterHealthServer(server, service)
+	log.Fatal(server.Serve(listener))
+}
+
 func main() {
 	flag.Parse()
+	go probes()
 	go func() {
 		signals := make(chan os.Signal, 1)
 		signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)

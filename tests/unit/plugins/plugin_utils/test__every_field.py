@@ -25,8 +25,8 @@ NO_OBJECT = {
 }  # fmt: skip
 # Inputs, or all below one, whose component is not built yet. A row leaves when one of its inputs changes an object.
 NOT_YET = (
-    "name_prefix", "workload", "kubelet_root", "kubelet_roots", "runtime_class", "network_policy", "device_plugin.probes", "device_plugin.health_port",
-    "device_plugin.scan_interval", "validator.vfio", "validator.checks.vfio",
+    "workload", "kubelet_root", "kubelet_roots", "runtime_class", "network_policy",
+    "validator.vfio", "validator.checks.vfio",
     "driver", "driver_instances", "container_toolkit", "feature_discovery", "node_feature_rule", "smd", "metrics_exporter", "dra_driver",
     "vfio_manager", "sandbox_device_plugin",
 )  # fmt: skip

@@ -13,7 +13,8 @@ import pytest
 import yaml
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._placement import repelling_taints, selects
-from ansible_collections.rebellions.npu.plugins.plugin_utils._render import manifests
+from ansible_collections.rebellions.npu.plugins.plugin_utils._model_cluster import Capabilities, Context
+from ansible_collections.rebellions.npu.plugins.plugin_utils._render import build, manifests
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import container, containers, inputs, objects, one, pod_of
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
@@ -27,10 +28,11 @@ def node(labels: dict[str, str], taints: Any = ()) -> dict[str, Any]:
 def test_kinds_and_order() -> None:
     assert [(item["kind"], item["metadata"]["name"]) for item in objects()] == [
         ("Namespace", "rbln-system"),
-        ("ServiceAccount", "rbln-device-plugin"),
+        ("NetworkPolicy", "rbln-no-ingress"),
         ("ServiceAccount", "rbln-validator"),
-        ("DaemonSet", "rbln-device-plugin"),
         ("DaemonSet", "rbln-validator"),
+        ("ServiceAccount", "rbln-device-plugin"),
+        ("DaemonSet", "rbln-device-plugin"),
     ]
 
 
@@ -39,14 +41,14 @@ def test_order_with_everything() -> None:
         pull_secret_content={"auths": {"r": {"auth": "x"}}}, ca_bundle="PEM", validator={"source": "image", "image": {"tag": "1"}}
     )
     assert [item["kind"] for item in items] == [
-        "Namespace", "ServiceAccount", "ServiceAccount", "Secret", "ConfigMap", "ClusterRole", "ClusterRoleBinding", "DaemonSet", "DaemonSet",
+        "Namespace", "Secret", "ConfigMap", "NetworkPolicy", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "DaemonSet", "ServiceAccount", "DaemonSet",
     ]
 
 
 @pytest.mark.parametrize("component, gone", [("device_plugin", "rbln-device-plugin"), ("validator", "rbln-validator")])
 def test_a_component_can_be_switched_off(component: str, gone: str) -> None:
     names = {item["metadata"]["name"] for item in objects(**{component: {"enabled": "false"}})}
-    assert gone not in names and len(names) == 2
+    assert gone not in names and len(names) == 3
 
 
 def test_S01_podsecurity_labels() -> None:
@@ -305,6 +307,72 @@ def test_validator_command_args_env_of_each_init_container(step: str, source: st
         assert found["args"][-1] == "--all"
     assert container(items, step + "-validation")["command"] == ["/v", step]
     assert container(items, step + "-validation")["args"] == ["--a", "--all"]
+
+
+def test_001_11_a_component_is_made_in_the_order_of_need() -> None:
+    items = objects(validator={"source": "image", "image": {"tag": "1"}})
+    kinds = [item["kind"] for item in items if item["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "validator"]
+    assert kinds == ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "DaemonSet"]
+
+
+def test_all_names_begin_with_one_prefix() -> None:
+    items = objects(name_prefix="acme", ca_bundle="x", validator={"source": "image", "image": {"tag": "1"}}, container_toolkit={"enabled": True, "image": {"tag": "1"}})
+    assert {item["metadata"]["name"].split("-")[0] for item in items if item["kind"] != "Namespace"} == {"acme"}
+    assert {pod_of(items, name)["serviceAccountName"] for name in ("device-plugin", "validator")} == {"acme-device-plugin", "acme-validator"}
+    assert one(items, "ClusterRoleBinding", "acme-validator")["roleRef"]["name"] == "acme-validator"
+
+
+def test_device_plugin_is_probed_on_the_port_it_is_told() -> None:
+    found = container(objects(device_plugin={"health_port": 7000, "scan_interval": "30s"}), "device-plugin")
+    env = {item["name"]: item.get("value") for item in found["env"]}
+    assert (env["HEALTHCHECK_PORT"], env["DEVICE_SCAN_INTERVAL"]) == ("7000", "30s")
+    assert found["livenessProbe"]["grpc"] == {"port": 7000, "service": "liveness"}
+    assert "livenessProbe" not in container(objects(device_plugin={"probes": False}), "device-plugin")
+    silent = container(objects(device_plugin={"health_port": 0}), "device-plugin")
+    assert "livenessProbe" not in silent and "HEALTHCHECK_PORT" not in {item["name"] for item in silent["env"]}
+
+
+CONTAINERS = {"driver": {"driver": {"enabled": True, "image": {"tag": "1"}, "manager": {"image": {"tag": "1"}}}}, "toolkit": {"container_toolkit": {"enabled": True, "image": {"tag": "1"}}}}
+
+
+@pytest.mark.parametrize("which", CONTAINERS)
+def test_000_13_the_validator_writes_the_ready_files_where_no_host_part_does(which: str) -> None:
+    items = objects(marker_timeout=90, **CONTAINERS[which])
+    pod = pod_of(items, "rbln-validator")
+    assert pod["initContainers"][0]["command"] == ["chroot", "/host", TOOL, "validate", "--scope", "driver", "--markers", "write", "--wait", "90"]
+    assert pod["initContainers"][1]["command"][4:] == ["--scope", "toolkit", "--markers", "write", "--wait", "90"]
+    assert "--markers" not in pod["initContainers"][2]["command"][2]
+    main = pod["containers"][0]
+    assert main["args"] == ["--scope", "driver", "--scope", "toolkit"] and "--markers write" in main["command"][2]
+    for item in (*pod["initContainers"], main):
+        assert {"name": "markers", "mountPath": "/host/run/rbln/validations"} in item["volumeMounts"]
+        assert item["volumeMounts"][0]["readOnly"] is True
+
+
+def test_validator_of_a_cluster_whose_hosts_write_the_ready_files_writes_nothing() -> None:
+    pod = pod_of(objects(), "validator")
+    assert [mount["name"] for item in (*pod["initContainers"], *pod["containers"]) for mount in item.get("volumeMounts", [])] == ["host"] * 3
+    assert "volumeMounts" not in pod["containers"][0]
+
+
+def test_a_policy_keeps_everybody_out_of_pods_that_serve_nobody() -> None:
+    spec = one(objects(), "NetworkPolicy")["spec"]
+    assert spec["policyTypes"] == ["Ingress"] and "ingress" not in spec
+    assert spec["podSelector"]["matchExpressions"] == [{"key": "app.kubernetes.io/component", "operator": "NotIn", "values": ["metrics-exporter"]}]
+    assert [item for item in objects(network_policy=False) if item["kind"] == "NetworkPolicy"] == []
+
+
+def test_002_02_openshift_objects_only_where_it_is_openshift() -> None:
+    assert [item for item in objects() if item["kind"] == "RoleBinding"] == []
+    found = one(build(Context(inputs(), Capabilities({"security.openshift.io": ("v1",)}))), "RoleBinding")
+    assert found["roleRef"]["name"] == "system:openshift:scc:privileged" and found["metadata"]["namespace"] == "rbln-system"
+    assert [item["name"] for item in found["subjects"]] == ["rbln-validator", "rbln-device-plugin"]
+
+
+def test_a_runtime_class_is_made_when_it_is_wanted() -> None:
+    assert [item for item in objects() if item["kind"] == "RuntimeClass"] == []
+    found = one(objects(runtime_class={"enabled": True, "handler": "rbln-runtime", "node_selector": {"a": True}}), "RuntimeClass")
+    assert (found["metadata"]["name"], found["handler"], found["scheduling"]) == ("rbln", "rbln-runtime", {"nodeSelector": {"a": "true"}})
 
 
 def test_validator_part_can_be_switched_off() -> None:
