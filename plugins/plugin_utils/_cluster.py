@@ -39,6 +39,24 @@ KINDS: dict[tuple[str, str], tuple[str, str, bool]] = {
     ("apps/v1", "StatefulSet"): ("/apis/apps/v1", "statefulsets", True),
     ("batch/v1", "Job"): ("/apis/batch/v1", "jobs", True),
     ("batch/v1", "CronJob"): ("/apis/batch/v1", "cronjobs", True),
+    ("coordination.k8s.io/v1", "Lease"): ("/apis/coordination.k8s.io/v1", "leases", True),
+    ("node.k8s.io/v1", "RuntimeClass"): ("/apis/node.k8s.io/v1", "runtimeclasses", False),
+    ("networking.k8s.io/v1", "NetworkPolicy"): ("/apis/networking.k8s.io/v1", "networkpolicies", True),
+    ("discovery.k8s.io/v1", "EndpointSlice"): ("/apis/discovery.k8s.io/v1", "endpointslices", True),
+    ("resource.k8s.io/v1", "DeviceClass"): ("/apis/resource.k8s.io/v1", "deviceclasses", False),
+    ("resource.k8s.io/v1", "ResourceSlice"): ("/apis/resource.k8s.io/v1", "resourceslices", False),
+    ("resource.k8s.io/v1", "ResourceClaim"): ("/apis/resource.k8s.io/v1", "resourceclaims", True),
+    ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"): ("/apis/admissionregistration.k8s.io/v1", "validatingadmissionpolicies", False),
+    ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding"): (
+        "/apis/admissionregistration.k8s.io/v1",
+        "validatingadmissionpolicybindings",
+        False,
+    ),
+    ("apiextensions.k8s.io/v1", "CustomResourceDefinition"): ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", False),
+    ("monitoring.coreos.com/v1", "ServiceMonitor"): ("/apis/monitoring.coreos.com/v1", "servicemonitors", True),
+    ("nfd.k8s-sigs.io/v1alpha1", "NodeFeatureRule"): ("/apis/nfd.k8s-sigs.io/v1alpha1", "nodefeaturerules", False),
+    ("rebellions.ai/v1beta1", "RBLNClusterPolicy"): ("/apis/rebellions.ai/v1beta1", "rblnclusterpolicies", False),
+    ("rebellions.ai/v1alpha1", "RBLNDriver"): ("/apis/rebellions.ai/v1alpha1", "rblndrivers", False),
 }
 TRIES = 4
 _BUSY = (429, 500, 502, 503, 504)
