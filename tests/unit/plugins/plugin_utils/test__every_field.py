@@ -25,7 +25,7 @@ NO_OBJECT = {
 }  # fmt: skip
 # Inputs, or all below one, whose component is not built yet. A row leaves when one of its inputs changes an object.
 NOT_YET = (
-    "workload", "kubelet_root", "kubelet_roots", "runtime_class", "network_policy",
+    "kubelet_root", "kubelet_roots",
     "validator.vfio", "validator.checks.vfio",
     "driver", "driver_instances", "container_toolkit", "feature_discovery", "node_feature_rule", "smd", "metrics_exporter", "dra_driver",
     "vfio_manager", "sandbox_device_plugin",
