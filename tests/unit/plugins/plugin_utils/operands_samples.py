@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.rebellions.npu.plugins.plugin_utils._capabilities import declared
 from ansible_collections.rebellions.npu.plugins.plugin_utils._model_cluster import Context
 from ansible_collections.rebellions.npu.plugins.plugin_utils._operands import read_inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._render import build
@@ -36,7 +37,8 @@ def inputs(**given: Any) -> dict[str, Any]:
 
 
 def objects(**given: Any) -> list[dict[str, Any]]:
-    return build(Context(inputs(**given)))
+    typed = inputs(**given)
+    return build(Context(typed, declared(typed)))
 
 
 def one(items: list[dict[str, Any]], kind: str, name: str = "") -> dict[str, Any]:
