@@ -1,14 +1,80 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""smd"""
+"""The vendor's system management daemon, which reads, resets and groups the NPUs of a node for whoever reaches its port."""
 
 from __future__ import annotations
 
+from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+
+from . import _object_parts as parts
+from ._component_driver import is_wanted as driver_wanted
+from ._containers import container, wait_for_host, without_empty
 from ._model_cluster import Context, Inputs, Object
+from ._where import daemon_set
 
 NAME = "smd"
+LOGS = "/var/log/rebellions"
 
 
 def objects(ctx: Context) -> list[Object]:
-    raise NotImplementedError
+    """Its DaemonSet."""
+    inputs = ctx.inputs
+    own = inputs["smd"]
+    ca_mounts, ca_volumes = parts.ca_mounts(inputs)
+    more_mounts, more_volumes = parts.host_mounts(own)
+    port: Object = {"name": "grpc", "containerPort": own["port"], "hostPort": own["port"], "protocol": "TCP"}
+    if own["host_ip"]:
+        port["hostIP"] = own["host_ip"]
+    probes: Object = {}
+    if own["probes"]:
+        handler = {"tcpSocket": {"port": "grpc"}}
+        probes = {"livenessProbe": parts.probe(handler, delay=10), "readinessProbe": parts.probe(handler)}
+    main = container(
+        NAME,
+        parts.image_reference("rbln_operands_smd.image", _image(inputs), inputs["registry"]),
+        own["image"]["pull_policy"],
+        command=own["command"],
+        args=own["args"],
+        env=parts.environment(inputs, {"RBLN_SMD_PORT": str(own["port"])}, own["env"]),
+        ports=[port],
+        resources=own["resources"],
+        securityContext=parts.security_context(own["privileged"]),
+        **probes,
+        volumeMounts=[
+            {"name": "dev", "mountPath": "/dev"},
+            {"name": "sys", "mountPath": "/sys"},
+            {"name": "logs", "mountPath": LOGS},
+            *more_mounts,
+            *ca_mounts,
+        ],
+    )
+    pod = {
+        "imagePullSecrets": parts.pull_secrets(inputs, own["image"], inputs["helper_image"]),
+        "initContainers": [wait_for_host(inputs, ("driver-ready",))],
+        "containers": [main],
+        "volumes": [
+            parts.host_path("dev", "/dev", "Directory"),
+            parts.host_path("sys", "/sys", "Directory"),
+            parts.host_path("logs", LOGS, "DirectoryOrCreate"),
+            parts.host_path("markers", inputs["marker_dir"], "DirectoryOrCreate"),
+            *more_volumes,
+            *ca_volumes,
+        ],
+    }
+    return [daemon_set(inputs, NAME, own, without_empty(pod))]
+
+
+def _image(inputs: Inputs) -> Inputs:
+    """Its image, which takes the tag of the driver's image when it has none: the daemon has the version of the driver."""
+    image: Inputs = inputs["smd"]["image"]
+    if image["tag"] or image["digest"] or not driver_wanted(inputs):
+        return image
+    drivers = [own for own in inputs["driver_instances"] or [inputs["driver"]] if own["enabled"]]
+    tags = sorted({own["image"]["tag"] for own in drivers} - {""})
+    if len(tags) > 1:
+        raise NpuError(
+            "rbln_operands_smd.image has no tag, and the drivers have several: %s." % ", ".join(tags),
+            "Set rbln_operands_smd.image.tag to a version that works with all of them.",
+        )
+    return {**image, "tag": tags[0]} if tags else image

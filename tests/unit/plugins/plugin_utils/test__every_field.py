@@ -27,7 +27,7 @@ NO_OBJECT = {
 NOT_YET = (
     "kubelet_root", "kubelet_roots",
     "validator.vfio", "validator.checks.vfio",
-    "driver", "driver_instances", "container_toolkit", "feature_discovery", "node_feature_rule", "smd", "metrics_exporter", "dra_driver",
+    "driver", "driver_instances", "container_toolkit", "metrics_exporter", "dra_driver",
     "vfio_manager", "sandbox_device_plugin",
 )  # fmt: skip
 VALUES: dict[str, Any] = {
@@ -37,7 +37,8 @@ VALUES: dict[str, Any] = {
     "preferred_node_affinity": [{"weight": 1, "preference": {"matchExpressions": [{"key": "oddity", "operator": "Exists"}]}}],
     "digest": "sha256:" + "7" * 64, "name_prefix": "oddity", "kubelet_root": "/oddity", "kubelet_roots": ["/oddity"], "runtimes": ["crio"],
     "tag_template": "{tag}-oddity", "pull_secret_content": {"auths": {"oddity": {}}}, "registry": "oddity.example", "scan_interval": "77s",
-    "service_monitor.interval": "77s", "host_paths": [{"name": "oddity", "path": "/oddity"}], "ca_bundle": "oddity", "helper_image.tag": "oddity",
+    "service_monitor.interval": "77s", "service_monitor.enabled": "no",
+    "host_paths": [{"name": "oddity", "path": "/oddity"}], "ca_bundle": "oddity", "helper_image.tag": "oddity",
     "driver_instances": [{"name": "oddity"}], "driver.update_strategy": {"type": "OnDelete", "rollingUpdate": {}}, "handler": "oddity",
     "pools": [{"os_id": "oddity", "os_version": "1", "kernel": "2"}], "resource_name": "example.com/oddity", "deadlines": {"driver": 7},
 }  # fmt: skip
@@ -46,7 +47,12 @@ WITH: dict[str, dict[str, Any]] = {
     "validator.image": {"validator": {"source": "image", "image": {"tag": "1"}}},
     "validator.source": {"validator": {"image": {"tag": "1"}}},
     "pull_secret_name": {"pull_secret_content": {"auths": {"a": {}}}},
-    "dra_driver": {"device_plugin": {"enabled": False}},
+    "dra_driver": {"device_plugin": {"enabled": False}, "dra_driver": {"image": {"tag": "1"}}},
+    "metrics_exporter": {"metrics_exporter": {"image": {"tag": "1"}}, "capabilities": {"groups": ["monitoring.coreos.com"]}},
+    "smd": {"smd": {"image": {"tag": "1"}}},
+    "feature_discovery.image": {"feature_discovery": {"source": "image", "image": {"tag": "1"}}},
+    "feature_discovery.source": {"feature_discovery": {"image": {"tag": "1"}}},
+    "node_feature_rule": {"capabilities": {"groups": ["nfd.k8s-sigs.io"]}},
     "runtime_class": {"runtime_class": {"handler": "a"}},
 }
 
