@@ -25,9 +25,9 @@ NO_OBJECT = {
 }  # fmt: skip
 # Inputs, or all below one, whose component is not built yet. A row leaves when one of its inputs changes an object.
 NOT_YET = (
-    "kubelet_root", "kubelet_roots",
+    "kubelet_roots",
     "validator.vfio", "validator.checks.vfio",
-    "driver", "driver_instances", "container_toolkit", "metrics_exporter", "dra_driver",
+    "driver", "driver_instances", "container_toolkit",
     "vfio_manager", "sandbox_device_plugin",
 )  # fmt: skip
 VALUES: dict[str, Any] = {
@@ -54,6 +54,8 @@ WITH: dict[str, dict[str, Any]] = {
     "feature_discovery.source": {"feature_discovery": {"image": {"tag": "1"}}},
     "node_feature_rule": {"capabilities": {"groups": ["nfd.k8s-sigs.io"]}},
     "runtime_class": {"runtime_class": {"handler": "a"}},
+    "kubelet_root": {"metrics_exporter": {"enabled": True, "image": {"tag": "1"}}},
+    "kubelet_roots": {"metrics_exporter": {"enabled": True, "image": {"tag": "1"}}},
 }
 
 

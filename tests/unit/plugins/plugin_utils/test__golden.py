@@ -17,6 +17,10 @@ from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands
 GOLDEN = pathlib.Path(__file__).parents[2] / "fixtures" / "operands"
 POLICIES: dict[str, dict[str, Any]] = {
     "01-defaults": {},
+    "05-dra": {
+        "device_plugin": {"enabled": False},
+        "dra_driver": {"enabled": True, "image": {"tag": "0.2.1"}, "extended_resource": True},
+    },
     "07-air-gap": {
         "registry": "mirror.example.org:5000/npu",
         "image_pull_secrets": ["site-pull"],
@@ -28,6 +32,19 @@ POLICIES: dict[str, dict[str, Any]] = {
         "helper_image": {"repository": "library/busybox", "digest": "sha256:" + "ab" * 32},
         "device_plugin": {"image": {"digest": "sha256:" + "cd" * 32, "pull_secrets": ["plugin-pull"]}},
         "validator": {"source": "image", "image": {"tag": "v1.2.3"}},
+    },
+    "09-monitoring-openshift": {
+        "capabilities": {"groups": ["monitoring.coreos.com", "nfd.k8s-sigs.io", "security.openshift.io"]},
+        "feature_discovery": {"enabled": True, "interval": 120},
+        "metrics_exporter": {
+            "enabled": True,
+            "image": {"tag": "0.3.4"},
+            "service": {"annotations": {"team": "npu"}},
+            "service_monitor": {"labels": {"release": "prometheus"}, "interval": "30s"},
+        },
+        "node_feature_rule": {"enabled": True},
+        "runtime_class": {"enabled": True, "handler": "rbln", "node_selector": {"rebellions.ai/npu.present": "true"}},
+        "smd": {"enabled": True, "image": {"tag": "3.4.1"}},
     },
     "10-bare": {
         "pod_security": "",
