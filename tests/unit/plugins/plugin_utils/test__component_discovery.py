@@ -107,6 +107,18 @@ def test_the_script_writes_what_the_tool_says(tmp_path: pathlib.Path) -> None:
     assert pod.end() == 0 and sorted(os.listdir(pod.features)) == ["rbln-features"]
 
 
+@pytest.mark.parametrize(("oneshot", "again"), [("false", True), ("true", False)])
+def test_the_script_looks_again_unless_told_otherwise(tmp_path: pathlib.Path, oneshot: str, again: bool) -> None:
+    count = tmp_path / "count"
+    pod = Pod(tmp_path, "echo x >>%s; echo a=b" % count, ONESHOT=oneshot)
+    pod.wait()
+    until = time.monotonic() + (10 if again else 0.3)
+    while time.monotonic() < until and len(count.read_text(encoding="utf-8")) < 6:
+        time.sleep(0.01)
+    assert pod.end() == 0
+    assert (len(count.read_text(encoding="utf-8")) > 2) is again
+
+
 def test_the_script_says_until_when_the_labels_hold(tmp_path: pathlib.Path) -> None:
     pod = Pod(tmp_path, "echo a=b", ONESHOT="true", EXPIRY_SECONDS="3600")
     text = pod.wait()
