@@ -13,8 +13,9 @@ from . import _object_parts as parts
 from ._capabilities import POLICY, POLICY_BINDING
 from ._containers import container, without_empty
 from ._model_cluster import PASSTHROUGH, Context, Inputs, Object, Variant
+from ._variants import kubelet_roots
 from ._wait_either import wait_for_either
-from ._where import NONE, daemon_set
+from ._where import daemon_set
 
 NAME = "dra-driver"
 GROUP = "resource.k8s.io"
@@ -36,7 +37,7 @@ def objects(ctx: Context) -> list[Object]:
     made = [*parts.roles(inputs, NAME, RULES), *_classes(inputs)]
     if own["admission_policy"]:
         made += _admission(inputs)
-    return [*made, *(_daemon_set(inputs, root, variant) for root, variant in ((inputs["kubelet_root"], NONE),))]
+    return [*made, *(_daemon_set(inputs, root, variant) for root, variant in kubelet_roots(inputs))]
 
 
 def _classes(inputs: Inputs) -> list[Object]:
@@ -100,7 +101,7 @@ def _daemon_set(inputs: Inputs, root: str, variant: Variant) -> Object:
     ca_mounts, ca_volumes = parts.ca_mounts(inputs)
     more_mounts, more_volumes = parts.host_mounts(own)
     # The kubelet is told these paths, so they are the same inside and outside.
-    plugins, registry = (root.rstrip("/") + name for name in ("/plugins", "/plugins_registry"))
+    plugins, registry = (root + name for name in ("/plugins", "/plugins_registry"))
     base = {
         "DRIVER_NAME": own["driver_name"],
         "CDI_ROOT": "/var/run/cdi",

@@ -11,7 +11,8 @@ from . import _object_parts as parts
 from ._capabilities import serves
 from ._containers import container, wait_for_host, without_empty
 from ._model_cluster import CONTAINER, Context, Inputs, Object, Variant
-from ._where import NONE, daemon_set
+from ._variants import kubelet_roots
+from ._where import daemon_set
 
 NAME = "metrics-exporter"
 PORT = "metrics"
@@ -25,7 +26,7 @@ def objects(ctx: Context) -> list[Object]:
     """Its Service, a DaemonSet for each root of a kubelet, and its ServiceMonitor where the kind is served."""
     inputs = ctx.inputs
     made = [_service(inputs)] if inputs["metrics_exporter"]["service"]["enabled"] else []
-    made += [_daemon_set(inputs, root, variant) for root, variant in ((inputs["kubelet_root"], NONE),)]
+    made += [_daemon_set(inputs, root, variant) for root, variant in kubelet_roots(inputs)]
     return [*made, _service_monitor(inputs)] if _monitored(ctx) else made
 
 
@@ -109,7 +110,7 @@ def _daemon_set(inputs: Inputs, root: str, variant: Variant) -> Object:
         "initContainers": [wait_for_host(inputs, ("driver-ready",))],
         "containers": [main],
         "volumes": [
-            parts.host_path("pod-resources", root.rstrip("/") + "/pod-resources", "Directory"),
+            parts.host_path("pod-resources", root + "/pod-resources", "Directory"),
             parts.host_path("markers", inputs["marker_dir"], "DirectoryOrCreate"),
             *more_volumes,
             *ca_volumes,

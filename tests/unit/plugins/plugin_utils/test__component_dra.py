@@ -57,6 +57,21 @@ def test_without_a_probe(own: dict[str, Any], port: str) -> None:
     assert "livenessProbe" not in main and {"name": "HEALTHCHECK_PORT", "value": port} in main["env"]
 
 
+def test_sockets_are_below_each_root_of_a_kubelet_at_the_same_place_inside() -> None:
+    items = dra({"kubelet_root": "/opt/kubelet", "kubelet_roots": ["/data/kubelet"]})
+    for item in items:
+        if item["kind"] == "DaemonSet" and "dra" in item["metadata"]["name"]:
+            spec = item["spec"]["template"]["spec"]
+            outside = {volume["name"]: volume["hostPath"] for volume in spec["volumes"]}
+            inside = {mount["name"]: mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]}
+            root = outside["plugins"]["path"].rpartition("/")[0]
+            assert root in ("/opt/kubelet", "/data/kubelet")
+            assert outside["plugins-registry"] == {"path": root + "/plugins_registry", "type": "Directory"}
+            assert inside["plugins"] == root + "/plugins" and inside["plugins-registry"] == root + "/plugins_registry"
+    names = [item["metadata"]["name"] for item in items if item["kind"] == "DaemonSet"]
+    assert len(names) == len(set(names)) == 3
+
+
 def test_rights() -> None:
     assert one(dra(), "ClusterRole", "dra-driver")["rules"] == [
         {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get"]},

@@ -69,6 +69,14 @@ def test_P03_only_the_directory_of_pod_resources_moves_with_the_kubelet() -> Non
     assert {"name": "device-plugins", "hostPath": {"path": "/var/lib/kubelet/device-plugins", "type": "DirectoryOrCreate"}} in plugin["volumes"]
 
 
+def test_a_daemon_set_for_each_root_of_a_kubelet() -> None:
+    sets = [item for item in exporter(more={"kubelet_roots": ["/data/kubelet"]}) if item["kind"] == "DaemonSet" and "exporter" in item["metadata"]["name"]]
+    found = {item["metadata"]["name"]: item["spec"]["template"]["spec"]["volumes"][0]["hostPath"]["path"] for item in sets}
+    assert sorted(found.values()) == ["/data/kubelet/pod-resources", "/var/lib/kubelet/pod-resources"] and len(found) == 2
+    selectors = [tuple(sorted(item["spec"]["selector"]["matchLabels"].items())) for item in sets]
+    assert len(set(selectors)) == 2
+
+
 def test_service() -> None:
     service = one(exporter(port=9191, service={"labels": {"team": "npu"}, "annotations": {"a": "b"}}), "Service")
     assert service["metadata"]["name"] == "rbln-metrics-exporter" and service["metadata"]["labels"]["team"] == "npu"

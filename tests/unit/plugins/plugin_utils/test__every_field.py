@@ -25,7 +25,6 @@ NO_OBJECT = {
 }  # fmt: skip
 # Inputs, or all below one, whose component is not built yet. A row leaves when one of its inputs changes an object.
 NOT_YET = (
-    "kubelet_roots",
     "validator.vfio", "validator.checks.vfio",
     "driver", "driver_instances", "container_toolkit",
     "vfio_manager", "sandbox_device_plugin",
