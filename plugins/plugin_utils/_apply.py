@@ -6,53 +6,226 @@
 from __future__ import annotations
 
 import typing as t
+from dataclasses import dataclass, field
 
-from ._cluster import Cluster, Data
-from ._compare import change, finish, object_key, with_hash, within
-from ._namespace import apply_namespace
-from ._prune import NAMESPACED_KINDS, OUR_KINDS, selector
+from ._cluster import ApiError, Cluster, Data
+from ._compare import change, field_changes, finish, missing_paths, object_label, visible, with_hash, within, without_paths
+from ._inventory import KEPT, Inventory, Key, key_of, made_kinds, read_inventory, write_inventory
+from ._lease import WriteLease
+from ._model_cluster import Capabilities, Inputs
+from ._namespace import apply_namespace, find_namespace, is_right
+from ._prune import guard, is_legacy, list_ours
+from ._registry import COMPONENT_LABEL, component_of, dependents
 
 
-def apply_objects(cluster: Cluster, objects: t.Sequence[Data], namespace: str, force: bool, dry_run: bool) -> list[Data]:
-    """Bring the cluster to `objects`; one record {object, action, before, after} each, action created, changed, unchanged or deleted.
+@dataclass
+class Applied:
+    """`changes`: records {component, object, action, before, after, error}; `failures`: component to the reason; `notes`: what to warn of."""
 
-    Our objects that are no longer wanted are deleted; they are known by our labels and made from declared variables only, so that a
-    limited run wants the same ones.
+    changes: list[Data] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What differs between the wanted objects and the cluster.
+
+    `write` are wanted keys that differ; `prune` live objects no longer wanted; `kept` those that stay all the same, with the nodes that
+    need them; `legacy` driver DaemonSets of earlier charts; `strangers` have our labels and were not made here.
     """
-    live_namespace = cluster.get("v1", "Namespace", namespace)
-    changes: list[Data] = []
-    live: dict[tuple[str, str, str], Data] = {}
-    for api_version, kind in OUR_KINDS:
-        scope = namespace if (api_version, kind) in NAMESPACED_KINDS else ""
-        if scope and live_namespace is None:
-            continue
-        live.update({object_key(item): item for item in cluster.list(api_version, kind, scope, selector(namespace, scope))})
-    wanted_keys = set()
+
+    namespace: t.Optional[Data]
+    wanted: t.Mapping[Key, Data]
+    live: t.Mapping[Key, Data]
+    write: t.FrozenSet[Key]
+    prune: t.Tuple[Data, ...]
+    kept: t.Tuple[t.Tuple[Data, list[str]], ...]
+    legacy: t.Tuple[Data, ...]
+    strangers: t.Tuple[Data, ...]
+    inventory: t.Optional[Inventory]
+
+    @property
+    def differs(self) -> bool:
+        known = frozenset(self.wanted) | {key_of(item) for item, _nodes in self.kept}
+        return bool(self.write or self.prune or self.legacy or self.inventory is None or self.inventory.keys != known)
+
+
+def plan_changes(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, capabilities: Capabilities) -> Plan:
+    """Look at the cluster and compare; nothing is written. NpuError for a second installation in it."""
+    namespace = find_namespace(cluster, inputs)
+    inventory = read_inventory(cluster, inputs) if namespace else None
+    wanted = {key_of(item): with_hash(item) for item in objects if item["kind"] != "Namespace"}
+    kinds = dict.fromkeys(key[:2] for key in wanted)
+    # Without an inventory nobody knows what was made: then every kind is looked at, once.
+    kinds.update(dict.fromkeys(sorted({key[:2] for key in inventory.keys}) if inventory else made_kinds(capabilities)))
+    live = {key_of(item): item for kind in kinds for item in list_ours(cluster, kind, inputs["namespace"], bool(namespace))}
+    drivers = [item for item in objects if component_of(item) == "driver" and item["kind"] == "DaemonSet"]
+    everyone = cluster.list("apps/v1", "DaemonSet", inputs["namespace"]) if drivers and namespace and inputs["driver"]["remove_legacy"] else []
+    dropped = inventory.dropped if inventory else {}
+    write = {key for key, item in wanted.items() if key not in live or not within(without_paths(item, dropped.get(key, ())), live[key])}
+    write |= {key_of(item) for item in objects if item["kind"] == "Namespace" and not is_right(item, namespace)}
+    left = [item for key, item in live.items() if key not in wanted and item["metadata"]["labels"].get(COMPONENT_LABEL) not in KEPT]
+    ended = [item for item in left if inventory is None or key_of(item) in inventory.keys]
+    guarded = guard(cluster, inputs["namespace"], ended)
+    return Plan(
+        namespace,
+        wanted,
+        live,
+        frozenset(write),
+        tuple(item for item in ended if object_label(item) not in guarded),
+        tuple((item, guarded[object_label(item)]) for item in ended if object_label(item) in guarded),
+        tuple(item for item in everyone if is_legacy(item)),
+        tuple(item for item in left if item not in ended),
+        inventory,
+    )
+
+
+def apply_objects(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, capabilities: Capabilities, dry_run: bool) -> Applied:
+    """Bring the cluster to `objects`, in their order, then delete what is no longer wanted.
+
+    An object that the API refuses ends its component and those that need it; NpuError for what ends everything. Nothing is written and
+    no Lease is taken when nothing differs. Objects come from declared variables and live labels only, so a limited run wants the same.
+    """
+    plan = plan_changes(cluster, objects, inputs, capabilities)
+    applied = Applied()
     for item in objects:
-        wanted_keys.add(object_key(item))
         if item["kind"] == "Namespace":
-            changes.append(apply_namespace(cluster, item, live_namespace, dry_run))
-        elif live_namespace is None and dry_run and item["metadata"].get("namespace"):
-            changes.append(change(item, "created", None, item))
+            applied.changes.append(_record(item, apply_namespace(cluster, item, plan.namespace, dry_run)))
+    writer = _Writer(cluster, objects, inputs, applied)
+    if dry_run or not plan.differs:
+        writer.run(plan, lambda: None, True)
+        return applied
+    find_namespace(cluster, inputs)
+    lease = WriteLease(cluster, inputs)
+    lease.take()
+    try:
+        writer.run(plan_changes(cluster, objects, inputs, capabilities), lease.check, False)
+    finally:
+        lease.give_up()
+    return applied
+
+
+class _Writer:
+    """One pass over the objects; `applied` gets what happened."""
+
+    def __init__(self, cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, applied: Applied) -> None:
+        self._cluster, self._inputs, self._applied = cluster, inputs, applied
+        self._objects = [item for item in objects if item["kind"] != "Namespace"]
+        self._there: set[Key] = set()
+        self._dropped: dict[Key, t.Any] = {}
+
+    def run(self, plan: Plan, check: t.Callable[[], None], dry_run: bool) -> None:
+        recorded = plan.inventory or Inventory()
+        kept = {key_of(item) for item, _nodes in plan.kept}
+        self._dropped = {key: paths for key, paths in recorded.dropped.items() if key in plan.wanted}
+        everything = Inventory(recorded.keys | frozenset(plan.wanted) | {key_of(item) for item in plan.prune} | kept, self._dropped)
+        if not dry_run and (plan.inventory is None or not everything.keys <= recorded.keys):
+            write_inventory(self._cluster, self._inputs, everything)
+        for item in self._objects:
+            self._one(plan, item, check, dry_run)
+        for item in [*reversed(plan.prune), *([] if "driver" in self._applied.failures else plan.legacy)]:
+            if component_of(item) in self._applied.failures:
+                self._there.add(key_of(item))
+                continue
+            check()
+            self._cluster.delete(item, dry_run)
+            self._applied.changes.append(_record(item, change(item, "deleted", item, None)))
+        self._tell(plan)
+        exact = Inventory(frozenset(self._there | kept), {key: paths for key, paths in self._dropped.items() if key in self._there})
+        if not dry_run and exact != (everything if everything.keys != recorded.keys else recorded):
+            write_inventory(self._cluster, self._inputs, exact)
+
+    def _tell(self, plan: Plan) -> None:
+        for item, nodes in plan.kept:
+            self._applied.changes.append(_record(item, change(item, "kept")))
+            self._applied.notes.append(
+                "%s stays, because its driver runs on %s. Next: Give these nodes another driver, or delete it by hand when they are free."
+                % (object_label(item), ", ".join(nodes[:10]))
+            )
+        for item in plan.strangers:
+            self._applied.notes.append("%s has our labels and is not in the inventory: it stays." % object_label(item))
+
+    def _one(self, plan: Plan, plain: Data, check: t.Callable[[], None], dry_run: bool) -> None:
+        key, component = key_of(plain), component_of(plain)
+        item, live = plan.wanted[key], plan.live.get(key)
+        if live is not None:
+            self._there.add(key)
+        failures = self._applied.failures
+        if component in failures:
+            record = dict(change(item, "not tried"), error=failures[component])
+        elif key not in plan.write:
+            record = change(item, "unchanged")
+        elif plan.namespace is None and dry_run and item["metadata"].get("namespace"):
+            record = change(item, "created", None, item)
         else:
-            changes.append(_apply_one(cluster, with_hash(item), live.get(object_key(item)), force, dry_run))
-    for key, item in live.items():
-        if key not in wanted_keys:
-            cluster.delete(item, dry_run)
-            changes.append(change(item, "deleted", item, None))
-    return changes
+            check()
+            try:
+                created, after = self._cluster.apply(item, self._inputs["force_conflicts"], dry_run)
+            except ApiError as exc:
+                if not component:
+                    raise
+                failures[component] = str(exc)
+                for other in dependents(component):
+                    failures.setdefault(other, "not tried, because it needs %s" % component)
+                record = dict(change(item, "failed"), error=str(exc))
+            else:
+                self._there.add(key)
+                record = finish(item, live, after, created)
+                self._note_dropped(key, item, after)
+        self._applied.changes.append(_record(item, record))
+
+    def _note_dropped(self, key: Key, item: Data, after: Data) -> None:
+        paths = missing_paths(item, after)
+        self._dropped.pop(key, None)
+        if paths:
+            self._dropped[key] = paths
+            places = ", ".join(".".join(map(str, path)) for path in paths)
+            self._applied.notes.append("%s: the API server does not keep %s; a feature of this cluster is off." % (object_label(item), places))
 
 
-def _apply_one(cluster: Cluster, item: Data, live: t.Optional[Data], force: bool, dry_run: bool) -> Data:
-    if live is not None and item["kind"] != "Secret" and within(item, live):
-        return change(item, "unchanged")
-    created, after = cluster.apply(item, force, dry_run)
-    return finish(item, live, after, created)
+def _record(item: Data, record: Data) -> Data:
+    return {"component": component_of(item), "error": "", **record}
+
+
+def failure_text(failures: t.Mapping[str, str]) -> str:
+    """One error for all components that failed."""
+    return " | ".join("%s: %s" % pair for pair in failures.items())
+
+
+def diff_objects(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, capabilities: Capabilities) -> list[Data]:
+    """What `apply_objects` would change, by dry runs of the API server: [{object, action, fields: [{path, before, after}]}]."""
+    plan = plan_changes(cluster, objects, inputs, capabilities)
+    found: list[Data] = []
+    for plain in objects:
+        key = key_of(plain)
+        if key not in plan.write:
+            continue
+        live = plan.namespace if plain["kind"] == "Namespace" else plan.live.get(key)
+        item = plan.wanted.get(key, plain)
+        after, error = item, ""
+        if plain["metadata"].get("namespace") is None or plan.namespace is not None:
+            try:
+                after = _kept_by_server(cluster, item, inputs["force_conflicts"] or plain["kind"] == "Namespace")
+            except ApiError as exc:
+                error = str(exc)
+        fields = field_changes(visible(live), visible(after)) if live else field_changes({}, visible(after))
+        if live is not None and item["kind"] == "Secret" and live.get("data") != after.get("data"):
+            fields = [*fields, {"path": "data", "before": "(hidden)", "after": "(hidden, and different)"}]
+        if fields or error or live is None:
+            found.append({"object": object_label(item), "action": "changed" if live else "created", "fields": fields, "error": error})
+    found += [{"object": object_label(item), "action": "deleted", "fields": [], "error": ""} for item in reversed(plan.prune)]
+    return found
+
+
+def _kept_by_server(cluster: Cluster, item: Data, force: bool) -> Data:
+    """The object as the API server would keep it."""
+    return cluster.apply(item, force, True)[1]
 
 
 def summarise(changes: t.Sequence[Data]) -> dict[str, t.Any]:
     """{changed, objects: [label: action], diff} for a task result."""
-    different = [one for one in changes if one["action"] not in ("unchanged", "kept")]
+    different = [one for one in changes if one["action"] not in ("unchanged", "kept", "failed", "not tried")]
     return {
         "changed": bool(different),
         "objects": {one["object"]: one["action"] for one in changes},

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import typing as t
 
+from ._mask import MASK, mask
 from ._object_parts import LABEL_PREFIX
 
 Data = dict[str, t.Any]
@@ -17,10 +19,9 @@ _SERVER_FIELDS = ("managedFields", "resourceVersion", "generation", "uid", "crea
 
 
 def with_hash(item: Data) -> Data:
-    """The object with a digest of itself as annotation; a Secret gets none, because its digest would tell about its content."""
-    if item["kind"] == "Secret":
-        return item
-    digest = hashlib.sha256(json.dumps(item, sort_keys=True).encode()).hexdigest()[:32]
+    """The object with a digest of itself as annotation, which tells of fields that are no longer wanted; the content of a Secret is left out of it."""
+    told = {key: value for key, value in item.items() if item["kind"] != "Secret" or key not in ("data", "stringData")}
+    digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32]
     meta = dict(item["metadata"], annotations={**item["metadata"].get("annotations", {}), HASH: digest})
     return dict(item, metadata=meta)
 
@@ -49,6 +50,62 @@ def visible(item: t.Optional[Data]) -> Data:
     result["metadata"] = meta
     if item.get("kind") == "Secret":
         result["data"] = {key: "(hidden)" for key in item.get("data") or {}}
+    return t.cast(Data, _masked(result))
+
+
+def _masked(value: t.Any) -> t.Any:
+    """Without the values of environment variables whose name says that they are secret, and without credentials in text."""
+    if isinstance(value, dict):
+        shown = {key: _masked(item) for key, item in value.items()}
+        if isinstance(value.get("name"), str) and isinstance(value.get("value"), str) and mask("%s=x" % value["name"]) != "%s=x" % value["name"]:
+            shown["value"] = MASK
+        return shown
+    if isinstance(value, list):
+        return [_masked(item) for item in value]
+    return mask(value) if isinstance(value, str) and "://" in value else value
+
+
+def field_changes(before: t.Any, after: t.Any, path: str = "") -> list[Data]:
+    """[{path, before, after}] of everything that differs; items of a list that have names are compared by them. None stands for what is not there."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        return [
+            one
+            for key in sorted(set(before) | set(after))
+            for one in field_changes(before.get(key), after.get(key), ("%s.%s" % (path, key)) if path else str(key))
+        ]
+    if isinstance(before, list) and isinstance(after, list):
+        left, right = _by_name(before), _by_name(after)
+        if left is not None and right is not None:
+            names = [*left, *(name for name in right if name not in left)]
+            return [one for name in names for one in field_changes(left.get(name), right.get(name), "%s[%s]" % (path, name))]
+    return [] if before == after else [{"path": path, "before": before, "after": after}]
+
+
+def _by_name(items: t.Sequence[t.Any]) -> t.Optional[dict[str, t.Any]]:
+    """The items by their names, or None when not every one has a name of its own."""
+    named = {item["name"]: item for item in items if isinstance(item, dict) and isinstance(item.get("name"), str)}
+    return named if len(named) == len(items) else None
+
+
+def missing_paths(wanted: t.Any, live: t.Any, path: t.Tuple[t.Union[str, int], ...] = ()) -> list[t.Tuple[t.Union[str, int], ...]]:
+    """Where `live`, the answer to an apply of `wanted`, lacks what was sent: fields that the server does not keep."""
+    if isinstance(wanted, dict) and isinstance(live, dict):
+        return [one for key, value in wanted.items() for one in missing_paths(value, live.get(key), (*path, key))]
+    if isinstance(wanted, list) and isinstance(live, list) and len(wanted) == len(live):
+        return [one for number, value in enumerate(wanted) for one in missing_paths(value, live[number], (*path, number))]
+    return [] if within(wanted, live) else [path]
+
+
+def without_paths(item: Data, paths: t.Iterable[t.Sequence[t.Union[str, int]]]) -> Data:
+    """A copy of an object without some of its fields."""
+    result = copy.deepcopy(item)
+    for path in paths:
+        place: t.Any = result
+        for step in path[:-1]:
+            known = (isinstance(place, dict) and step in place) or (isinstance(place, list) and isinstance(step, int) and step < len(place))
+            place = place[step] if known else {}
+        if isinstance(place, dict):
+            place.pop(path[-1], None)
     return result
 
 
@@ -73,10 +130,6 @@ def reduce_diff(before: t.Any, after: t.Any) -> tuple[t.Any, t.Any]:
 def object_label(item: Data) -> str:
     meta = item["metadata"]
     return "%s %s" % (item["kind"], "/".join(part for part in (meta.get("namespace"), meta["name"]) if part))
-
-
-def object_key(item: Data) -> tuple[str, str, str]:
-    return item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]
 
 
 def change(item: Data, action: str, before: t.Optional[Data] = None, after: t.Optional[Data] = None) -> Data:

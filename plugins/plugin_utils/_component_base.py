@@ -13,7 +13,7 @@ from ._model_cluster import Context, Inputs, Object
 
 
 def namespace(inputs: Inputs) -> Object:
-    labels = {}
+    labels = {parts.POLICY_LABEL: inputs["name_prefix"]}
     if inputs["pod_security"]:
         labels["pod-security.kubernetes.io/enforce"] = inputs["pod_security"]
         labels["pod-security.kubernetes.io/audit"] = "baseline"

@@ -14,7 +14,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuEr
 from ._cluster import Cluster, Data
 from ._compare import change, finish, object_label, within
 from ._labels import owned_labels
-from ._object_parts import LABEL_PREFIX
+from ._model_cluster import Inputs
+from ._object_parts import LABEL_PREFIX, POLICY_LABEL as POLICY
 
 CREATED = LABEL_PREFIX + "namespace-created"
 BEFORE = LABEL_PREFIX + "pod-security-before"
@@ -38,6 +39,25 @@ FOREIGN_KINDS = (
 MADE_BY_KUBERNETES = {("ServiceAccount", "default"), ("ConfigMap", "kube-root-ca.crt"), ("ConfigMap", "openshift-service-ca.crt")}
 
 
+def find_namespace(cluster: Cluster, inputs: Inputs) -> t.Optional[Data]:
+    """Our namespace, or None when it is not there. NpuError when the cluster has another installation, or this one has other names."""
+    marked = {item["metadata"]["name"]: item for item in cluster.list("v1", "Namespace", "", POLICY)}
+    own, prefix = marked.pop(inputs["namespace"], None), inputs["name_prefix"]
+    if marked:
+        raise NpuError(
+            "The cluster has an installation in the namespace %s, and a second one is wanted in %s." % (sorted(marked)[0], inputs["namespace"]),
+            "Set rbln_namespace to %s, or remove that one first (rbln_operands_state: absent)." % sorted(marked)[0],
+        )
+    if own is None:
+        return cluster.get("v1", "Namespace", inputs["namespace"])
+    if own["metadata"]["labels"][POLICY] != prefix:
+        raise NpuError(
+            "The installation in %s has rbln_operands_name_prefix %s, and %s is wanted." % (inputs["namespace"], own["metadata"]["labels"][POLICY], prefix),
+            "Remove it with the former prefix first (rbln_operands_state: absent).",
+        )
+    return own
+
+
 def _namespace_wanted(item: Data, live: t.Optional[Data]) -> Data:
     """The namespace to apply: it remembers that we made it, or which Pod Security level it had before us."""
     annotations: Data = {}
@@ -50,19 +70,26 @@ def _namespace_wanted(item: Data, live: t.Optional[Data]) -> Data:
             annotations[CREATED] = "true"
         elif BEFORE in known:
             annotations[BEFORE] = known[BEFORE]
-        elif item["metadata"]["labels"]:
-            annotations[BEFORE] = json.dumps({key: labels.get(key) for key in sorted(item["metadata"]["labels"])}, sort_keys=True)
+        elif any(key.startswith(POD_SECURITY) for key in item["metadata"]["labels"]):
+            mine = sorted(key for key in item["metadata"]["labels"] if key.startswith(POD_SECURITY))
+            annotations[BEFORE] = json.dumps({key: labels.get(key) for key in mine}, sort_keys=True)
     meta = dict(item["metadata"])
     if annotations:
         meta["annotations"] = annotations
     return dict(item, metadata=meta)
 
 
-def apply_namespace(cluster: Cluster, item: Data, live: t.Optional[Data], dry_run: bool) -> Data:
-    """Only the Pod Security labels are applied, and by force: whoever wrote them before, our pods need them."""
+def is_right(item: Data, live: t.Optional[Data]) -> bool:
+    """Whether the live namespace is as wanted."""
     wanted = _namespace_wanted(item, live)
-    if live is not None and within(wanted["metadata"], live["metadata"]) and owned_labels(live) <= set(wanted["metadata"]["labels"]):
+    return live is not None and within(wanted["metadata"], live["metadata"]) and owned_labels(live) <= set(wanted["metadata"]["labels"])
+
+
+def apply_namespace(cluster: Cluster, item: Data, live: t.Optional[Data], dry_run: bool) -> Data:
+    """Only the Pod Security labels and our mark are applied, and by force: whoever wrote them before, our pods need them."""
+    if is_right(item, live):
         return change(item, "unchanged")
+    wanted = _namespace_wanted(item, live)
     created, after = cluster.apply(wanted, True, dry_run)
     return finish(item, live, after, created)
 
@@ -76,6 +103,7 @@ def remove_namespace(cluster: Cluster, live: Data, end: float, clock: t.Callable
     for api_version, kind in FOREIGN_KINDS:
         others += [item for item in cluster.list(api_version, kind, name) if (kind, item["metadata"]["name"]) not in MADE_BY_KUBERNETES]
     if others:
+        _patch_namespace(cluster, name, {"labels": {POLICY: None}})
         return [{"object": "Namespace " + name, "action": "kept", "before": {}, "after": {"holds": sorted(object_label(item) for item in others)[:10]}}]
     cluster.delete(dict(live, apiVersion="v1", kind="Namespace"), False)
     while cluster.get("v1", "Namespace", name) is not None:
@@ -87,11 +115,16 @@ def remove_namespace(cluster: Cluster, live: Data, end: float, clock: t.Callable
 
 def _restore_namespace(cluster: Cluster, live: Data, before: t.Optional[str]) -> list[Data]:
     """Give up our labels in a namespace that is not ours, and put the Pod Security labels back that it had."""
-    if before is None:
+    labels: Data = {key: value for key, value in json.loads(before or "{}").items() if key.startswith(POD_SECURITY)}
+    if POLICY in (live["metadata"].get("labels") or {}):
+        labels[POLICY] = None
+    if not labels:
         return []
-    name = live["metadata"]["name"]
-    labels = {key: value for key, value in json.loads(before).items() if key.startswith(POD_SECURITY)}
-    body = {"metadata": {"labels": labels, "annotations": {BEFORE: None}}}
+    after = _patch_namespace(cluster, live["metadata"]["name"], {"labels": labels, "annotations": {BEFORE: None}})
+    return [change({"kind": "Namespace", "metadata": {"name": live["metadata"]["name"]}}, "changed", live, after)]
+
+
+def _patch_namespace(cluster: Cluster, name: str, meta: Data) -> Data:
     path = cluster.path("v1", "Namespace", "", name)
-    after = cluster.request("PATCH", path, "Restore namespace " + name, {"fieldManager": "rebellions-npu-restore"}, body, "application/merge-patch+json")[1]
-    return [change({"kind": "Namespace", "metadata": {"name": name}}, "changed", live, after)]
+    query = {"fieldManager": "rebellions-npu-restore"}
+    return cluster.request("PATCH", path, "Restore namespace " + name, query, {"metadata": meta}, "application/merge-patch+json")[1]

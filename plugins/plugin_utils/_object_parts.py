@@ -27,6 +27,8 @@ GATE_PREFIX = NPU_KEY + ".deploy."
 # An administrator keeps every component off a node with it.
 SKIP_LABEL = GATE_PREFIX + "skip"
 WORKLOAD_LABEL = NPU_KEY + ".workload.config"
+# Marks the namespace of an installation, with the prefix of its names.
+POLICY_LABEL = NPU_KEY + ".policy"
 # Distinguishes the DaemonSets of one component, so that none selects the pods of another.
 VARIANT_LABEL = NPU_KEY + ".variant"
 # Node Feature Discovery writes the PCI label with or without the class, by its option deviceLabelFields.
