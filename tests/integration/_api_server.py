@@ -24,18 +24,33 @@ def _port() -> int:
         return int(listener.getsockname()[1])
 
 
-class ApiServer:
-    """`users` are names with a token of the same name; `admin` may do everything, the others what RBAC gives them."""
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    process.terminate()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
-    def __init__(self, home: Path, users: t.Sequence[str] = ()) -> None:
+
+class ApiServer:
+    """`users` are names with a token of the same name; `admin` may do everything, the others what RBAC gives them.
+
+    `audited` is one more user who may do everything, and whose requests `asked` tells; `more` are further flags of the API server.
+    """
+
+    def __init__(self, home: Path, users: t.Sequence[str] = (), audited: str = "", more: t.Sequence[str] = ()) -> None:
         self.home = home
         self.port = _port()
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._store = ""
+        self._audited, self._more = audited, list(more)
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._kube = program("kube")
         home.mkdir(parents=True)
         lines = ['admin,admin,admin,"system:masters"'] + ["%s,%s,%s," % (user, user, user) for user in users]
+        lines += ['{0},{0},{0},"system:masters"'.format(audited)] if audited else []
         (home / "tokens.csv").write_text("\n".join(lines) + "\n")
-        for user in ("admin", *users):
+        for user in ("admin", *users, *([audited] if audited else [])):
             self.write_kubeconfig(user)
 
     def write_kubeconfig(self, user: str, token: str = "", port: int = 0) -> Path:
@@ -54,33 +69,64 @@ class ApiServer:
     def _start(self, name: str, *argv: t.Union[str, Path]) -> None:
         with open(self.home / (name + ".log"), "wb") as log:
             words = [str(word) for word in argv]
-            self._processes.append(subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.home))
+            self._processes[name] = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.home)
 
     def start(self) -> None:
         client, peer = "http://127.0.0.1:%d" % _port(), "http://127.0.0.1:%d" % _port()
         run(["openssl", "genrsa", "-out", self.home / "sa.key", "2048"], 60)
         store = ["--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
         self._start("etcd", "etcd", "--data-dir", self.home / "etcd", "--unsafe-no-fsync", *store, "--initial-cluster", "default=" + peer)
-        keys = ["--service-account-issuer", "https://test", "--service-account-key-file", "sa.key", "--service-account-signing-key-file", "sa.key"]
-        listen = ["--bind-address", "127.0.0.1", "--secure-port", str(self.port), "--cert-dir", self.home / "certs"]
-        more = ["--authorization-mode", "RBAC", "--token-auth-file", "tokens.csv", "--service-cluster-ip-range", "10.99.0.0/16"]
-        policy = ["--allow-privileged=true", "--disable-admission-plugins", "ServiceAccount"]
-        self._start("kube-apiserver", self._kube / "kube-apiserver", "--etcd-servers", client, *listen, *keys, *more, *policy)
-        until(90, "the API server", lambda: not self.kubectl("get", "--raw", "/readyz", check=False).returncode)
+        self._store = client
+        if self._audited:
+            rules = [{"level": "Metadata", "users": [self._audited]}, {"level": "None"}]
+            policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": rules}
+            (self.home / "audit.json").write_text(json.dumps(policy))
+        self.start_server()
         config = self.home / "admin.kubeconfig"
         access = ["--kubeconfig", config, "--authentication-kubeconfig", config, "--authorization-kubeconfig", config]
         loops = ["--controllers", "daemonset-controller,namespace-controller,garbage-collector-controller", "--leader-elect=false"]
         place = ["--bind-address", "127.0.0.1", "--secure-port", str(_port()), "--cert-dir", self.home / "manager"]
-        self._start("manager", self._kube / "kube-controller-manager", *access, *loops, *place, "--service-account-private-key-file", "sa.key")
+        pace = ["--kube-api-qps=500", "--kube-api-burst=1000"]
+        self._start("manager", self._kube / "kube-controller-manager", *access, *loops, *place, *pace, "--service-account-private-key-file", "sa.key")
+
+    def start_server(self) -> None:
+        """The API server on the store that runs; returns when it is ready."""
+        keys = ["--service-account-issuer", "https://test", "--service-account-key-file", "sa.key", "--service-account-signing-key-file", "sa.key"]
+        listen = ["--bind-address", "127.0.0.1", "--secure-port", str(self.port), "--cert-dir", self.home / "certs"]
+        more = ["--authorization-mode", "RBAC", "--token-auth-file", "tokens.csv", "--service-cluster-ip-range", "10.99.0.0/16"]
+        policy = ["--allow-privileged=true", "--disable-admission-plugins", "ServiceAccount"]
+        if self._audited:
+            more += ["--audit-policy-file", "audit.json", "--audit-log-path", "audit.log"]
+        self._start("kube-apiserver", self._kube / "kube-apiserver", "--etcd-servers", self._store, *listen, *keys, *more, *policy, *self._more)
+        until(90, "the API server", lambda: not self.kubectl("get", "--raw", "/readyz", check=False).returncode)
+
+    def stop_server(self) -> None:
+        _end(self._processes.pop("kube-apiserver"))
 
     def stop(self) -> None:
-        for process in reversed(self._processes):
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        for name in reversed(list(self._processes)):
+            _end(self._processes.pop(name))
+
+    def start_scheduler(self) -> None:
+        config = self.home / "admin.kubeconfig"
+        access = ["--kubeconfig", config, "--authentication-kubeconfig", config, "--authorization-kubeconfig", config, "--leader-elect=false"]
+        place = ["--bind-address", "127.0.0.1", "--secure-port", str(_port()), "--cert-dir", self.home / "scheduler"]
+        self._start("scheduler", self._kube / "kube-scheduler", *access, *place, "--kube-api-qps=500", "--kube-api-burst=1000")
+
+    def start_kwok(self) -> None:
+        """Every node is there and every pod of it is ready; no Leases of nodes."""
+        config = ["--kubeconfig", self.home / "admin.kubeconfig", "--manage-all-nodes", "--node-lease-duration-seconds", "0"]
+        self._start("kwok", program("kwok") / "kwok", *config, "--server-address", "127.0.0.1:%d" % _port())
+
+    def asked(self, since: int = 0) -> list[tuple[str, str, str]]:
+        """(verb, plural, name) of every request of the audited user, from the number `since` on."""
+        found = []
+        for line in (self.home / "audit.log").read_text().splitlines()[since:]:
+            event = json.loads(line)
+            target = event.get("objectRef") or {}
+            dry = "dryRun" in event["requestURI"]
+            found.append((event["verb"] + (" (dry)" if dry else ""), target.get("resource", event["requestURI"]), target.get("name", "")))
+        return found
 
     def kubectl(self, *argv: t.Union[str, Path], stdin: t.Optional[str] = None, check: bool = True) -> "subprocess.CompletedProcess[str]":
         return run([self._kube / "kubectl", "--kubeconfig", self.home / "admin.kubeconfig", *argv], 60, check, stdin)

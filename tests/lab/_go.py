@@ -37,9 +37,7 @@ PROGRAMS: dict[str, Program] = {
         + (
             " -X {0}.gitVersion={1} -X {0}.gitMajor={2} -X {0}.gitMinor={3} -X {0}.gitTreeState=clean"
             " -X {0}.gitCommit={4} -X {0}.buildDate=2026-01-01T00:00:00Z"
-        ).format(
-            _KUBE_VERSION, KUBERNETES_VERSION, *KUBERNETES_VERSION[1:].split(".")[:2], "0" * 40
-        ),
+        ).format(_KUBE_VERSION, KUBERNETES_VERSION, *KUBERNETES_VERSION[1:].split(".")[:2], "0" * 40),
     ),
     "containerd": Program(
         "go/containerd",
@@ -48,6 +46,7 @@ PROGRAMS: dict[str, Program] = {
     ),
     "cdi-validate": Program("go/cdi-validate", {"cdi-validate": "."}),
     "pause": Program("go/pause", {"pause": "."}),
+    "kwok": Program("go/kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
     "npu-device-plugin": Program("standins/device-plugin", {"npu-device-plugin": "."}),
 }
 KUBE_APPLETS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", "kubectl")
