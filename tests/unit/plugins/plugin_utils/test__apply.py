@@ -5,82 +5,43 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
 
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils import _prune
-from ansible_collections.rebellions.npu.plugins.plugin_utils._apply import apply_objects, summarise
+from ansible_collections.rebellions.npu.plugins.plugin_utils._apply import Applied, apply_objects, summarise
+from ansible_collections.rebellions.npu.plugins.plugin_utils._capabilities import declared
 from ansible_collections.rebellions.npu.plugins.plugin_utils._compare import reduce_diff, visible, with_hash, within
 from ansible_collections.rebellions.npu.plugins.plugin_utils._prune import remove_objects
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import explain, missing_packages
-from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import objects
+from ansible_collections.rebellions.npu.plugins.plugin_utils._model_cluster import Context
+from ansible_collections.rebellions.npu.plugins.plugin_utils._render import build
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.cluster_store import Store
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
 
 Data = dict[str, Any]
-Key = tuple[str, str, str]
+EVERY = declared(inputs())
 
 
-class Store:
-    """Objects by kind, namespace and name; counts the writes; an apply merges maps, as the API does for what others do not own."""
-
-    def __init__(self, *items: Data) -> None:
-        self.items: dict[Key, Data] = {self.key(item): copy.deepcopy(item) for item in items}
-        self.writes: list[str] = []
-        self.requests = 0
-
-    @staticmethod
-    def key(item: Data) -> Key:
-        return item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]
-
-    def get(self, api_version: str, kind: str, name: str, namespace: str = "") -> Data | None:
-        return copy.deepcopy(self.items.get((kind, namespace, name)))
-
-    def list(self, api_version: str, kind: str, namespace: str = "", selector: str = "", fields: str = "") -> list[Data]:
-        wanted = dict(pair.split("=") for pair in selector.split(",") if pair)
-        return [
-            copy.deepcopy(item)
-            for key, item in self.items.items()
-            if key[0] == kind and (not namespace or key[1] == namespace) and wanted.items() <= item["metadata"].get("labels", {}).items()
-        ]
-
-    def apply(self, item: Data, force: bool, dry_run: bool) -> tuple[bool, Data]:
-        before = self.items.get(self.key(item))
-        after = _merge(copy.deepcopy(before or {}), item)
-        if not dry_run:
-            self.writes.append("apply " + item["kind"])
-            self.items[self.key(item)] = after
-        return before is None, after
-
-    def delete(self, item: Data, dry_run: bool) -> None:
-        if not dry_run:
-            self.writes.append("delete " + item["kind"])
-            del self.items[self.key(item)]
-
-    def path(self, api_version: str, kind: str, namespace: str = "", name: str = "") -> str:
-        return name
-
-    def request(self, method: str, path: str, what: str, query: Data | None = None, body: Any = None, kind: str = "") -> tuple[int, Data]:
-        item = self.items[("Namespace", "", path)]
-        for part, values in body["metadata"].items():
-            for name, value in values.items():
-                if value is None:
-                    item["metadata"].get(part, {}).pop(name, None)
-                else:
-                    item["metadata"].setdefault(part, {})[name] = value
-        self.writes.append("restore")
-        return 200, copy.deepcopy(item)
+def apply(store: Store, dry_run: bool = False, **given: Any) -> Applied:
+    """What the role does with these inputs."""
+    typed = inputs(**given)
+    return apply_objects(store, build(Context(typed, EVERY)), typed, EVERY, dry_run)
 
 
-def _merge(base: Data, item: Data) -> Data:
-    for key, value in item.items():
-        base[key] = _merge(base.get(key) or {}, value) if isinstance(value, dict) and isinstance(base.get(key), dict) else copy.deepcopy(value)
-    return base
+def remove(store: Store, **more: Any) -> list[Data]:
+    return remove_objects(store, inputs(), EVERY, False, **more)
 
 
-def actions(changes: list[Data]) -> dict[str, str]:
+def actions(applied: Applied | list[Data]) -> dict[str, str]:
+    changes = applied.changes if isinstance(applied, Applied) else applied
     return {change["object"]: change["action"] for change in changes}
+
+
+def unlike(applied: Applied, action: str) -> list[str]:
+    return [name for name, done in actions(applied).items() if done != action]
 
 
 def namespace(labels: Data, annotations: Data | None = None) -> Data:
@@ -89,36 +50,37 @@ def namespace(labels: Data, annotations: Data | None = None) -> Data:
 
 def test_first_run_creates_and_second_run_writes_nothing() -> None:
     store = Store()
-    first = apply_objects(store, objects(), "rbln-system", False, False)
-    assert set(actions(first).values()) == {"created"} and len(first) == 5
+    first = apply(store)
+    assert set(actions(first).values()) == {"created"} and len(first.changes) == 6
     store.writes.clear()
-    second = apply_objects(store, objects(), "rbln-system", False, False)
-    assert set(actions(second).values()) == {"unchanged"} and len(second) == 5
-    assert store.writes == []
-    assert summarise(second)["changed"] is False
+    leased = store.lease_writes
+    second = apply(store)
+    assert set(actions(second).values()) == {"unchanged"} and len(second.changes) == 6
+    assert store.writes == [] and store.lease_writes == leased
+    assert summarise(second.changes)["changed"] is False
 
 
 def test_check_mode_on_an_empty_cluster_writes_nothing() -> None:
     store = Store()
-    changes = apply_objects(store, objects(), "rbln-system", False, True)
+    changes = apply(store, True)
     assert set(actions(changes).values()) == {"created"}
     assert store.writes == [] and store.items == {}
 
 
 def test_only_what_differs_is_applied() -> None:
     store = Store()
-    apply_objects(store, objects(), "rbln-system", False, False)
+    apply(store)
     store.writes.clear()
-    changes = apply_objects(store, objects(device_plugin={"image": {"tag": "v9"}}), "rbln-system", False, False)
+    changes = apply(store, device_plugin={"image": {"tag": "v9"}})
     assert [name for name, action in actions(changes).items() if action == "changed"] == ["DaemonSet rbln-system/rbln-device-plugin"]
     assert store.writes == ["apply DaemonSet"]
 
 
 def test_drift_is_found_and_corrected() -> None:
     store = Store()
-    apply_objects(store, objects(), "rbln-system", False, False)
+    apply(store)
     store.items[("DaemonSet", "rbln-system", "rbln-validator")]["spec"]["template"]["spec"]["containers"][0]["image"] = "evil:1"
-    changes = apply_objects(store, objects(), "rbln-system", False, False)
+    changes = apply(store)
     assert actions(changes)["DaemonSet rbln-system/rbln-validator"] == "changed"
     assert [name for name, action in actions(changes).items() if action != "unchanged"] == ["DaemonSet rbln-system/rbln-validator"]
 
@@ -126,49 +88,40 @@ def test_drift_is_found_and_corrected() -> None:
 def test_a_component_switched_off_is_pruned_and_nothing_else() -> None:
     stranger = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "other", "namespace": "rbln-system", "labels": {}}}
     store = Store(stranger)
-    apply_objects(store, objects(), "rbln-system", False, False)
-    changes = apply_objects(store, objects(validator={"enabled": False}), "rbln-system", False, False)
+    apply(store)
+    changes = apply(store, validator={"enabled": False})
     assert {name for name, action in actions(changes).items() if action == "deleted"} == {
         "DaemonSet rbln-system/rbln-validator", "ServiceAccount rbln-system/rbln-validator",
     }
     assert ("DaemonSet", "rbln-system", "other") in store.items
 
 
-def test_another_installation_in_the_cluster_is_left_alone() -> None:
-    image = {"source": "image", "image": {"tag": "1"}}
-    store = Store()
-    apply_objects(store, objects(namespace="other", validator=image), "other", False, False)
-    apply_objects(store, objects(), "rbln-system", False, False)
-    remove_objects(store, "rbln-system", 5, False)
-    assert {key[0] for key in store.items} == {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "DaemonSet"}
-    assert {key[1] for key in store.items} == {"", "other"}
-
-
 def test_S01_podsecurity_labels_of_others_survive() -> None:
     store = Store(namespace({"pod-security.kubernetes.io/enforce": "baseline", "team": "infra"}))
-    apply_objects(store, objects(), "rbln-system", False, False)
+    apply(store)
     assert store.items[("Namespace", "", "rbln-system")]["metadata"]["labels"] == {
         "team": "infra",
         "pod-security.kubernetes.io/enforce": "privileged",
         "pod-security.kubernetes.io/audit": "baseline",
         "pod-security.kubernetes.io/warn": "baseline",
+        "rebellions.ai/npu.policy": "rbln",
     }
 
 
 def test_absent_removes_what_we_made_with_the_namespace() -> None:
     store = Store()
-    apply_objects(store, objects(), "rbln-system", False, False)
-    changes = remove_objects(store, "rbln-system", 5, False)
+    apply(store)
+    changes = remove(store)
     assert store.items == {}
-    assert set(actions(changes).values()) == {"deleted"} and len(changes) == 5
-    assert remove_objects(store, "rbln-system", 5, False) == []
+    assert set(actions(changes).values()) == {"deleted"} and len(changes) == 6
+    assert remove(store) == []
 
 
 def test_absent_keeps_a_namespace_that_is_not_ours_and_restores_its_labels() -> None:
     store = Store(namespace({"pod-security.kubernetes.io/enforce": "baseline", "team": "infra"}))
-    apply_objects(store, objects(), "rbln-system", False, False)
-    apply_objects(store, objects(), "rbln-system", False, False)
-    remove_objects(store, "rbln-system", 5, False)
+    apply(store)
+    apply(store)
+    remove(store)
     assert list(store.items) == [("Namespace", "", "rbln-system")]
     assert store.items[("Namespace", "", "rbln-system")]["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "baseline", "team": "infra"}
     assert store.items[("Namespace", "", "rbln-system")]["metadata"]["annotations"] == {}
@@ -176,22 +129,22 @@ def test_absent_keeps_a_namespace_that_is_not_ours_and_restores_its_labels() -> 
 
 def test_absent_keeps_a_namespace_that_holds_something_else() -> None:
     store = Store()
-    apply_objects(store, objects(), "rbln-system", False, False)
+    apply(store)
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "theirs", "namespace": "rbln-system"}}
     store.items[Store.key(secret)] = secret
-    changes = remove_objects(store, "rbln-system", 5, False)
+    changes = remove(store)
     assert actions(changes)["Namespace rbln-system"] == "kept"
     assert changes[-1]["after"]["holds"] == ["Secret rbln-system/theirs"]
 
 
 def test_absent_that_does_not_finish_names_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store()
-    apply_objects(store, objects(), "rbln-system", False, False)
+    apply(store)
     monkeypatch.setattr(store, "delete", lambda item, dry_run: None)
-    times = iter([0.0, 100.0])
+    times = iter([0.0, 1000.0])
     monkeypatch.setattr(_prune.time, "sleep", lambda seconds: None)
     with pytest.raises(NpuError, match="DaemonSet rbln-system/rbln-device-plugin"):
-        remove_objects(store, "rbln-system", 5, False, clock=lambda: next(times))
+        remove(store, clock=lambda: next(times))
 
 
 def test_S02_secrets_in_output_never_show_their_content() -> None:
@@ -199,14 +152,14 @@ def test_S02_secrets_in_output_never_show_their_content() -> None:
     given = {"pull_secret_content": {"auths": {"r": {"auth": "aHVudGVyMg=="}}}}
     for value in ("aHVudGVyMg==", "b3RoZXI="):
         given["pull_secret_content"]["auths"]["r"]["auth"] = value
-        summary = summarise(apply_objects(store, objects(**given), "rbln-system", False, False))
+        summary = summarise(apply(store, **given).changes)
         assert summary["objects"]["Secret rbln-system/rbln-registry"] in ("created", "changed")
         assert value not in str(summary)
         assert "(hidden" in str(summary["diff"])
     encoded = store.items[("Secret", "rbln-system", "rbln-registry")]["data"][".dockerconfigjson"]
     assert encoded not in str(summary)
-    assert "annotations" not in with_hash(store.items[("Secret", "rbln-system", "rbln-registry")])["metadata"]
-    again = summarise(apply_objects(store, objects(**given), "rbln-system", False, False))
+    assert with_hash({"kind": "Secret", "metadata": {}, "data": {"a": "b"}}) == dict(with_hash({"kind": "Secret", "metadata": {}}), data={"a": "b"})
+    again = summarise(apply(store, **given).changes)
     assert again["changed"] is False
 
 
