@@ -119,7 +119,7 @@ class _Writer:
         recorded = plan.inventory or Inventory()
         kept = {key_of(item) for item, _nodes in plan.kept}
         self._dropped = {key: paths for key, paths in recorded.dropped.items() if key in plan.wanted}
-        everything = Inventory(recorded.keys | frozenset(plan.wanted) | {key_of(item) for item in plan.prune} | kept, self._dropped)
+        everything = Inventory(recorded.keys | frozenset(plan.wanted) | {key_of(item) for item in plan.prune} | kept, dict(self._dropped))
         if not dry_run and (plan.inventory is None or not everything.keys <= recorded.keys):
             write_inventory(self._cluster, self._inputs, everything)
         for item in self._objects:
