@@ -11,22 +11,20 @@ import typing as t
 from ansible.plugins.action import ActionBase
 from ansible_collections.rebellions.npu.plugins.module_utils._files import replace_file
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.plugin_utils._apply import apply_objects, summarise
+from ansible_collections.rebellions.npu.plugins.plugin_utils._capabilities import declared
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import Cluster, require_packages
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster_work import ClusterWork
 from ansible_collections.rebellions.npu.plugins.plugin_utils._model_cluster import Context
-from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes import label_nodes, labelled_nodes, member_record, unlabel_nodes
-from ansible_collections.rebellions.npu.plugins.plugin_utils._operands import ROLE, choose_actors, cluster_key, digest, read_inputs
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes import member_record
+from ansible_collections.rebellions.npu.plugins.plugin_utils._operands import ROLE, check_served, choose_actors, cluster_key, digest, read_inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._outcome import judge_host
-from ansible_collections.rebellions.npu.plugins.plugin_utils._prune import remove_objects
 from ansible_collections.rebellions.npu.plugins.plugin_utils._render import build, manifests
 from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import raw_inputs, role_inputs
-from ansible_collections.rebellions.npu.plugins.plugin_utils._waiter import Waiter
 
 Result = dict[str, t.Any]
 ARGUMENTS = {
-    "act": {"type": "str", "required": True, "choices": ["member", "clusters", "render", "run", "label", "apply", "wait", "absent", "judge"]},
+    "act": {"type": "str", "required": True, "choices": ["member", "clusters", "render", "run", "diff", "absent", "judge"]},
     "members": {"type": "list", "elements": "dict", "default": []},
-    "nodes": {"type": "dict", "default": {}},
     "outcome": {"type": "dict", "default": {}},
 }
 
@@ -49,15 +47,16 @@ class ActionModule(ActionBase):
         return result
 
     def _inputs(self, task_vars: dict[str, t.Any]) -> Result:
-        return read_inputs(raw_inputs(self._templar, task_vars, role_inputs((ROLE,))))
+        return read_inputs(raw_inputs(self._templar, task_vars, role_inputs((ROLE,))), task_vars)
 
     def _member(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
         inputs = self._inputs(task_vars)
         facts = (task_vars.get("ansible_facts") or {}).get("rbln")
         member = member_record(task_vars["inventory_hostname"], inputs, facts)
         member.update(cluster=cluster_key(inputs), digest=digest(inputs))
-        file = "render.yml" if inputs["delivery"] == "render" else inputs["state"] + ".yml"
-        return {"changed": False, "member": member, "tasks": file, "wait": inputs["wait"] and not self._dry_run}
+        file = (inputs["state"] if inputs["delivery"] == "apply" else inputs["delivery"]) + ".yml"
+        result: Result = {"changed": False, "member": member, "tasks": file}
+        return dict(result, warnings=inputs["notes"]) if inputs["notes"] and member["cluster"] else result
 
     def _clusters(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
         members = {record["member"]["host"]: record["member"] for record in args["members"] if record.get("member")}
@@ -70,7 +69,9 @@ class ActionModule(ActionBase):
 
     def _render(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
         inputs = self._inputs(task_vars)
-        text = manifests([item for item in build(Context(inputs)) if item["kind"] != "Secret"])
+        capabilities = declared(inputs)
+        check_served(inputs, capabilities)
+        text = manifests([item for item in build(Context(inputs, capabilities)) if item["kind"] != "Secret"])
         path = pathlib.Path(inputs["render_dir"]).expanduser() / (inputs["namespace"] + ".yaml")
         try:
             before = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -86,72 +87,17 @@ class ActionModule(ActionBase):
         return result
 
     def _run(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
-        """Label, apply and wait in one process. A later part that fails leaves what the earlier ones did in the result."""
-        inputs = self._inputs(task_vars)
-        cluster = self._cluster(inputs)
-        result = _labelled(label_nodes(cluster, args["members"], True, self._dry_run))
-        try:
-            applied = self._applied(cluster, inputs)
-            result.update(applied, changed=result["changed"] or applied["changed"], diff=result["diff"] + applied["diff"])
-            if inputs["wait"] and not self._dry_run:
-                waited = _waited(cluster, inputs, result["nodes"])
-                result.update(waited, changed=result["changed"], warnings=result["warnings"] + waited["warnings"])
-        except NpuError as exc:
-            result.update(failed=True, msg=str(exc))
-        return dict(result, requests=cluster.requests)
+        return self._work(args, task_vars).present()
 
-    def _label(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
-        return _labelled(label_nodes(self._cluster(self._inputs(task_vars)), args["members"], True, self._dry_run))
-
-    def _apply(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
-        inputs = self._inputs(task_vars)
-        cluster = self._cluster(inputs)
-        return dict(self._applied(cluster, inputs), requests=cluster.requests)
-
-    def _applied(self, cluster: Cluster, inputs: Result) -> Result:
-        return summarise(apply_objects(cluster, build(Context(inputs)), inputs["namespace"], inputs["force_conflicts"], self._dry_run))
-
-    def _wait(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
-        inputs = self._inputs(task_vars)
-        return _waited(self._cluster(inputs), inputs, args["nodes"])
+    def _diff(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
+        return self._work(args, task_vars).diff()
 
     def _absent(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
+        return self._work(args, task_vars).absent()
+
+    def _work(self, args: Result, task_vars: dict[str, t.Any]) -> ClusterWork:
         inputs = self._inputs(task_vars)
-        cluster = self._cluster(inputs)
-        result = _labelled(label_nodes(cluster, args["members"], False, self._dry_run))
-        mine = {record["node"] for record in result["nodes"].values()}
-        others = [name for name in labelled_nodes(cluster) if name not in mine]
-        if inputs["absent_scope"] == "hosts" or (inputs["absent_scope"] == "auto" and others):
-            if inputs["absent_scope"] == "auto":
-                result["warnings"] = [
-                    "The objects stay: %s still carry our labels. Set rbln_operands_absent_scope to cluster to remove everything." % ", ".join(others[:10])
-                ]
-            return result
-        unlabelled = unlabel_nodes(cluster, self._dry_run)
-        removed = summarise(remove_objects(cluster, inputs["namespace"], inputs["wait_timeout"], self._dry_run))
-        if not self._dry_run and labelled_nodes(cluster):
-            raise NpuError("The nodes %s still carry our labels." % ", ".join(labelled_nodes(cluster)), "Run again.")
-        removed["changed"] = removed["changed"] or result["changed"] or bool(set(unlabelled) - mine)
-        removed["diff"] = result["diff"] + removed["diff"]
-        return dict(result, **removed, requests=cluster.requests)
+        return ClusterWork(Cluster(inputs["kubeconfig"], inputs["context"]), inputs, args["members"], self._dry_run)
 
     def _judge(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
         return judge_host(task_vars["inventory_hostname"], args["outcome"])
-
-    def _cluster(self, inputs: Result) -> Cluster:
-        return Cluster(inputs["kubeconfig"], inputs["context"])
-
-
-def _labelled(nodes: dict[str, Result]) -> Result:
-    diff = [
-        {"before": record["before"], "after": record["after"], "before_header": "Node " + record["node"], "after_header": "Node " + record["node"]}
-        for record in nodes.values()
-        if record["changed"]
-    ]
-    return {"changed": bool(diff), "nodes": nodes, "diff": diff, "warnings": [note for record in nodes.values() for note in record["notes"]]}
-
-
-def _waited(cluster: Cluster, inputs: Result, nodes: dict[str, Result]) -> Result:
-    waited = Waiter(cluster, inputs, nodes).run()
-    found = "all is there" if waited["ok"] else "; ".join(problem["text"] for problem in waited["problems"])
-    return {"changed": False, "waited": waited, "warnings": waited["warnings"], "msg": "After %s s: %s" % (waited["seconds"], found)}

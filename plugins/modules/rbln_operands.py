@@ -24,24 +24,20 @@ options:
       - V(member) reads the inputs of a host and says which cluster it belongs to.
       - V(clusters) chooses the host that acts for each cluster and checks that hosts of one cluster agree on the inputs.
       - V(render) writes the manifests to a file on the controller.
-      - V(run) does V(label), V(apply) and, unless in check mode or switched off, V(wait), in one process.
-      - V(label) labels the node of each member of the cluster, and no other node.
-      - V(apply) lists the objects of ours, applies by server-side apply those that differ, and deletes those that are no longer wanted.
-      - V(wait) waits until every pod is ready and every node offers the NPUs of its host, or the deadline passes.
+      - V(run) labels the node of each member of the cluster and no other, lists the objects of ours, applies by server-side apply those that
+        differ, deletes those that are no longer wanted, and, unless in check mode or switched off, waits until each component is ready and every
+        node offers the NPUs of its host, or the deadline of the component passes.
+      - V(diff) says field by field what V(run) would change, and writes nothing.
       - V(absent) removes labels and objects and proves that they are gone.
       - V(judge) turns the outcome of the cluster into success or failure of this host.
     type: str
     required: true
-    choices: [member, clusters, render, run, label, apply, wait, absent, judge]
+    choices: [member, clusters, render, run, diff, absent, judge]
   members:
-    description: For V(clusters) the registered results of V(member); for V(run), V(label) and V(absent) the records of the members of the cluster.
+    description: For V(clusters) the registered results of V(member); for V(run), V(diff) and V(absent) the records of the members of the cluster.
     type: list
     elements: dict
     default: []
-  nodes:
-    description: For V(wait), the RV(nodes) of V(label).
-    type: dict
-    default: {}
   outcome:
     description: For V(judge), what the acting host registered.
     type: dict
@@ -75,10 +71,11 @@ EXAMPLES = r"""
     act: member
   register: member
 
-- name: Apply all objects of the cluster
+- name: Say what would change in the cluster
   rebellions.npu.rbln_operands:
-    act: apply
-  register: applied
+    act: diff
+    members: ["{{ member.member }}"]
+  register: compared
 """
 
 RETURN = r"""
@@ -91,10 +88,6 @@ tasks:
   returned: when O(act=member)
   type: str
   sample: present.yml
-wait:
-  description: Whether the role waits for pods and NPUs; never in check mode.
-  returned: when O(act=member)
-  type: bool
 actors:
   description: For each host with a cluster the host that acts for it.
   returned: when O(act=clusters)
@@ -115,19 +108,24 @@ path:
   type: str
   sample: /srv/manifests/rbln-system.yaml
 objects:
-  description: What happened to each object, for V(run), V(apply) and V(absent).
-  returned: when O(act=run) or O(act=apply) or O(act=absent)
+  description: What happened to each object, for V(run) and V(absent).
+  returned: when O(act=run) or O(act=absent)
   type: dict
   sample:
     DaemonSet rbln-system/rbln-device-plugin: created
     Namespace rbln-system: unchanged
 nodes:
   description: For each host the node it is, the labels before and after, notes, the expected number of NPUs, and the error if there is one.
-  returned: when O(act=run) or O(act=label) or O(act=absent)
+  returned: when O(act=run), O(act=diff) or O(act=absent)
   type: dict
+differences:
+  description: What would change, each with C(object), C(action), C(fields) of C(path), C(before) and C(after), and the C(error) of a dry run that was refused.
+  returned: when O(act=diff)
+  type: list
+  elements: dict
 waited:
   description: The last look at DaemonSets and nodes, with the problems that were left.
-  returned: when O(act=run) or O(act=wait)
+  returned: when O(act=run)
   type: dict
 result:
   description: For this host the cluster, the acting host, objects, node, DaemonSets, allocatable NPUs, C(ok), and the error.
@@ -135,6 +133,6 @@ result:
   type: dict
 requests:
   description: Number of requests to the API server.
-  returned: when O(act=run) or O(act=apply) or O(act=absent)
+  returned: when O(act=run), O(act=diff) or O(act=absent)
   type: int
 """

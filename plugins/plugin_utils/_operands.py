@@ -14,6 +14,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._inputs import miss
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 
 from ._k8s_fields import Spec, fields
+from ._model_cluster import Capabilities
 from ._policy_check import COMPONENTS, check
 from ._policy_files import inherit, located, overlay, read_policy
 from ._role_inputs import role_inputs
@@ -46,6 +47,11 @@ def read_inputs(raw: t.Mapping[str, t.Any], names: t.Iterable[str] = ()) -> dict
     notes += ["%s is no input of this role. Next: perhaps %s is meant." % pair for pair in misspelt(set(names) - set(EXPORTS), spec, (PREFIX,))]
     inputs["notes"] = [*policy.notes, *notes]
     return inputs
+
+
+def check_served(inputs: t.Mapping[str, t.Any], capabilities: Capabilities) -> None:
+    """NpuError when the inputs want what the cluster does not serve."""
+    check(inputs, role_inputs((ROLE,)), capabilities)
 
 
 def plain(value: t.Any) -> t.Any:
