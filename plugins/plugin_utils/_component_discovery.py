@@ -21,12 +21,8 @@ EXPIRY = 3600
 # The file is written beside its place and renamed, since Node Feature Discovery may read at any time; it skips names with a dot.
 SCRIPT = """trap 'exit 0' TERM INT
 write() {
-  {
-    if [ "$EXPIRY_SECONDS" -gt 0 ]; then
-      echo "# +expiry-time=$(date -u -d "@$(($(date +%s) + EXPIRY_SECONDS))" +%Y-%m-%dT%H:%M:%SZ)"
-    fi
-    chroot /host "$RBLN_HOST_TOOL" labels --nfd "$@"
-  } >"$FEATURES_DIR/.$FEATURES_FILE" && mv "$FEATURES_DIR/.$FEATURES_FILE" "$FEATURES_DIR/$FEATURES_FILE"
+  chroot /host "$RBLN_HOST_TOOL" labels --nfd --expiry "$EXPIRY_SECONDS" "$@" >"$FEATURES_DIR/.$FEATURES_FILE" &&
+    mv "$FEATURES_DIR/.$FEATURES_FILE" "$FEATURES_DIR/$FEATURES_FILE"
 }
 pause() { sleep "$1" & wait $!; }
 while :; do
