@@ -51,8 +51,9 @@ class ActionModule(ActionBase):
 
     def _member(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
         inputs = self._inputs(task_vars)
-        facts = (task_vars.get("ansible_facts") or {}).get("rbln")
-        member = member_record(task_vars["inventory_hostname"], inputs, facts)
+        facts = task_vars.get("ansible_facts") or {}
+        source = str(self._templar.template(task_vars.get("rbln_driver_source")) or "")
+        member = member_record(task_vars["inventory_hostname"], inputs, facts.get("rbln"), facts, task_vars.get("rbln_validator_proof"), source)
         member.update(cluster=cluster_key(inputs), digest=digest(inputs))
         file = (inputs["state"] if inputs["delivery"] == "apply" else inputs["delivery"]) + ".yml"
         result: Result = {"changed": False, "member": member, "tasks": file}

@@ -21,8 +21,10 @@ from ._cdi_options import AUTO
 from ._cdi_write import remove_spec, write_spec
 from ._checks import SCOPES
 from ._driver_state import JOURNAL, state_path
+from ._facts import observe as observe_facts
 from ._host import ABSENT, Host, Probe, run_command
 from ._model import NpuError
+from ._node_labels import feature_file, npu_labels
 from ._observe import cdi_options, look_for, observe, prove_look
 from ._runtime import detect_runtimes
 from ._settings import Settings, complete, read_settings
@@ -64,6 +66,10 @@ def _parser(name: str) -> argparse.ArgumentParser:
     validate.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="try again every %g s until it passes" % INTERVAL)
     ready = commands.add_parser("ready", parents=[shared], help="after a boot or a change of devices: write the specification, prove, write the ready files")
     ready.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="try again every %g s until it passes" % INTERVAL)
+    labels = commands.add_parser("labels", parents=[shared], help="print what is known of the NPUs as labels of a node, as JSON")
+    labels.add_argument("--nfd", action="store_true", help="print them as a feature file of Node Feature Discovery")
+    labels.add_argument("--expiry", type=float, default=0.0, metavar="SECONDS", help="with --nfd: drop them after this time; without it: never")
+    labels.add_argument("--no-timestamp", action="store_true", help="with --nfd: no time in the file, whatever --expiry says")
     commands.add_parser("observe", parents=[shared], help="print all that is known, as JSON")
     return parser
 
@@ -190,6 +196,19 @@ def _ready(profile: VendorProfile, host: Host, settings: Settings, args: argpars
     return _report(_until(attempt, host, args.wait, sleep), args.json, say)
 
 
+def _labels(profile: VendorProfile, host: Host, settings: Settings, args: argparse.Namespace, say: Print) -> int:
+    labels = npu_labels(profile, observe_facts(profile, host, settings.facts))
+    if labels is None:
+        sys.stderr.write("The PCI functions of this host cannot be read, so nothing is said of its NPUs.\n")
+        return UNKNOWN
+    if not args.nfd:
+        say(json.dumps(labels, sort_keys=True))
+        return OK
+    expires = time.time() + args.expiry if args.expiry > 0 and not args.no_timestamp else None
+    say("\n".join(feature_file(labels, expires)))
+    return OK
+
+
 def main(profile: VendorProfile, standard_config: str, argv: t.Sequence[str], say: Print = _say, sleep: Sleep = time.sleep) -> int:
     """Run one command; the exit code."""
     parser = _parser(standard_config.rsplit("/", 1)[-1].rsplit(".", 1)[0])
@@ -206,6 +225,8 @@ def main(profile: VendorProfile, standard_config: str, argv: t.Sequence[str], sa
             return _validate(profile, host, settings, args, say, sleep)
         if args.command == "ready":
             return _ready(profile, host, settings, args, say, sleep)
+        if args.command == "labels":
+            return _labels(profile, host, settings, args, say)
         seen = observe(profile, host, settings)
         say(json.dumps(seen, sort_keys=True))
         return {PASSED: OK, FAILED: BAD}.get(seen["observed"]["state"], UNKNOWN)

@@ -11,22 +11,36 @@ from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuEr
 from ansible_collections.rebellions.npu.plugins.plugin_utils._node_match import match_node
 
 from ._cluster import Cluster, Data
-from ._labels import node_labels, owned_labels, settle_labels
+from ._labels import Seen, node_labels, owned_labels, settle_labels
 
 
-def member_record(host: str, inputs: t.Mapping[str, t.Any], facts: t.Optional[t.Mapping[str, t.Any]]) -> Data:
-    """What the acting host must know of `host`: its identity, labels and NPUs. Without facts labels and NPUs are unknown (None)."""
+def member_record(
+    host: str,
+    inputs: t.Mapping[str, t.Any],
+    facts: t.Optional[t.Mapping[str, t.Any]],
+    more: t.Optional[t.Mapping[str, t.Any]] = None,
+    proof: t.Optional[t.Mapping[str, t.Any]] = None,
+    driver_source: str = "",
+) -> Data:
+    """What the acting host must know of `host`: its identity, labels and NPUs. Without facts labels and NPUs are unknown (None).
+
+    `facts` is ansible_facts.rbln, `more` all of ansible_facts, of which rbln_runtimes and rbln_observed are read, `proof` the result
+    rbln_validator_proof of this run, `driver_source` the input rbln_driver_source. NpuError when the inputs lack what this host needs.
+    """
     identity = (facts or {}).get("identity") or {}
-    known = bool(facts)
     counts = (facts or {}).get("counts") or {}
+    labels = None
+    if facts and inputs["node_labels"] and inputs["state"] == "present":
+        found = more or {}
+        labels = node_labels(inputs, Seen(facts, found.get("rbln_runtimes") or {}, found.get("rbln_observed") or {}, proof or {}, driver_source))
     return {
         "host": host,
         "node_name": inputs["node_name"],
         "machine_id": identity.get("machine_id"),
         "system_uuid": identity.get("system_uuid"),
         "kubelet_name": identity.get("node_name"),
-        "labels": node_labels(facts or {}) if known and inputs["node_labels"] else None,
-        "expected": int(counts["usable"]) if known and counts.get("usable") is not None else None,
+        "labels": labels,
+        "expected": int(counts["usable"]) if facts and counts.get("usable") is not None else None,
     }
 
 
