@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import typing as t
 
-from . import _checks_device, _checks_driver, _checks_plugin, _checks_toolkit
+from . import _checks_device, _checks_driver, _checks_plugin, _checks_toolkit, _checks_vfio
 from ._checks_base import Context, Data
 from ._host import Host
 from ._model import ERROR, INFO, WARNING, Check, NpuError
 from ._vendor import VendorProfile
 
-TABLES = (_checks_driver.SCOPE, _checks_device.SCOPE, _checks_toolkit.SCOPE, _checks_plugin.SCOPE)
+TABLES = (_checks_driver.SCOPE, _checks_device.SCOPE, _checks_toolkit.SCOPE, _checks_plugin.SCOPE, _checks_vfio.SCOPE)
 SCOPES = tuple(dict.fromkeys(table.name for table in TABLES))
-DRIVER = _checks_driver.SCOPE.name
+FOR_CONTAINERS = (_checks_toolkit.SCOPE.name, _checks_plugin.SCOPE.name)
 SEVERITIES = (ERROR, WARNING, INFO)
 NAMES = tuple(entry.name for table in TABLES for entry in table.entries)
 
@@ -38,7 +38,7 @@ def run_checks(
     passthrough_only = bool(context.npus) and not context.container_npus
     records: t.List[Check] = []
     for table in TABLES:
-        if table.name in scopes and table.name != DRIVER and passthrough_only:
+        if table.name in scopes and table.name in FOR_CONTAINERS and passthrough_only:
             detail = "every NPU is given to virtual machines"
             records.append(Check("not_for_containers", table.name, True, INFO, detail, vendor=profile.name))
         elif table.name in scopes:

@@ -147,4 +147,5 @@ def prove(profile: VendorProfile, host: Host, facts: Data, runtimes: Data, cdi: 
     elif write and toolkit == FAILED:
         files.remove(TOOLKIT)
     run("plugin")
+    run("vfio")
     return proof

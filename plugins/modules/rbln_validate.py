@@ -81,7 +81,7 @@ checks:
       returned: always
       type: str
     scope:
-      description: V(driver), V(toolkit) or V(plugin).
+      description: V(driver), V(toolkit), V(plugin) or V(vfio).
       returned: always
       type: str
     ok:
