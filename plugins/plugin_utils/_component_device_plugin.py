@@ -47,7 +47,8 @@ def _device_plugin(inputs: Inputs) -> Object:
         args=own["args"],
         env=parts.environment(inputs, base, own["env"]),
         resources=own["resources"],
-        securityContext=parts.security_context(own["privileged"]),
+        # The vendor's plugin makes groups of devices under a lock in /var/run.
+        securityContext=parts.security_context(own["privileged"], writable=True),
         **probes,
         volumeMounts=mounts + more_mounts + ca_mounts,
     )

@@ -121,7 +121,7 @@ def _daemon_set(inputs: Inputs, root: str, variant: Variant) -> Object:
         env=parts.environment(inputs, base, own["env"]),
         resources=own["resources"],
         # The lock on groups of NPUs is a file below /var/run; without it every claim would get the group of all NPUs.
-        securityContext={**parts.security_context(own["privileged"]), "readOnlyRootFilesystem": False},
+        securityContext=parts.security_context(own["privileged"], writable=True),
         **probes,
         volumeMounts=[
             {"name": "plugins", "mountPath": plugins},

@@ -13,13 +13,10 @@ from ansible_collections.rebellions.npu.plugins.module_utils._node_labels import
 from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
 
 from ._model_cluster import PASSTHROUGH, Inputs
-from ._object_parts import GATE_PREFIX, LABEL_PREFIX, MANAGER, PRESENT_LABEL, WORKLOAD_LABEL
+from ._object_parts import GATE_PREFIX, KERNEL_LABEL, MANAGER, OS_ID_LABEL, OS_VERSION_LABEL, PRESENT_LABEL, WORKLOAD_LABEL
 from ._registry import wanted
 from ._variants import KUBELET_LABEL, OTHER_RUNTIME, RUNTIME_LABEL, kubelet_key, kubelet_roots
 
-OS_ID_LABEL = LABEL_PREFIX + "host.os-id"
-OS_VERSION_LABEL = LABEL_PREFIX + "host.os-version"
-KERNEL_LABEL = LABEL_PREFIX + "host.kernel"
 RUNTIME_WORDS = {"containerd": "containerd", "docker": "docker", "cri-o": "crio"}
 # Components for nodes whose NPUs virtual machines use, and those for nodes of either workload.
 SANDBOX = ("vfio_manager", "sandbox_validator", "sandbox_device_plugin")

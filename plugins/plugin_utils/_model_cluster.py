@@ -56,10 +56,14 @@ class Context:
 
 @dataclass(frozen=True)
 class Variant:
-    """One of several DaemonSets of a component: what its name ends with, and the alternatives that pick its nodes."""
+    """One of several DaemonSets of a component: what its name ends with, and the alternatives that pick its nodes.
+
+    The component may have several (`several`), of which the one without a name must not select the pods of the others.
+    """
 
     name: str
     terms: t.Tuple[t.Tuple[Object, ...], ...] = ()
+    several: bool = False
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,10 @@ GATE_PREFIX = NPU_KEY + ".deploy."
 # An administrator keeps every component off a node with it.
 SKIP_LABEL = GATE_PREFIX + "skip"
 WORKLOAD_LABEL = NPU_KEY + ".workload.config"
+# What a host tells of its system on its own node, so that no discovery is needed.
+OS_ID_LABEL = LABEL_PREFIX + "host.os-id"
+OS_VERSION_LABEL = LABEL_PREFIX + "host.os-version"
+KERNEL_LABEL = LABEL_PREFIX + "host.kernel"
 # Marks the namespace of an installation, with the prefix of its names.
 POLICY_LABEL = NPU_KEY + ".policy"
 # Distinguishes the DaemonSets of one component, so that none selects the pods of another.
@@ -112,17 +116,17 @@ def texts(values: t.Mapping[str, t.Any]) -> dict[str, str]:
     return {str(key): ("true" if value else "false") if isinstance(value, bool) else str(value) for key, value in values.items()}
 
 
-def security_context(privileged: bool = False, add: t.Sequence[str] = (), user: int = 0) -> Object:
+def security_context(privileged: bool = False, add: t.Sequence[str] = (), user: int = 0, writable: bool = False) -> Object:
     """The tightest container context that still works; `user` 0 because what is read on the host belongs to root."""
     if privileged:
-        return {"privileged": True, "readOnlyRootFilesystem": True, "runAsUser": user}
+        return {"privileged": True, "readOnlyRootFilesystem": not writable, "runAsUser": user}
     capabilities: Object = {"drop": ["ALL"]}
     if add:
         capabilities["add"] = list(add)
     return {
         "allowPrivilegeEscalation": False,
         "capabilities": capabilities,
-        "readOnlyRootFilesystem": True,
+        "readOnlyRootFilesystem": not writable,
         "runAsNonRoot": user != 0,
         "runAsUser": user,
         "seccompProfile": {"type": "RuntimeDefault"},

@@ -47,7 +47,7 @@ COMPONENTS = (
     Component("sandbox_validator", _component_sandbox.VALIDATOR_NAME, _component_sandbox.validator_objects, _sandbox_validator, ("vfio_manager",)),
     Component("sandbox_device_plugin", _component_sandbox.PLUGIN_NAME, _component_sandbox.plugin_objects, _enabled("sandbox_device_plugin"), ("vfio_manager",)),
 )
-_BY_NAME = {row.name: row.key for row in COMPONENTS}
+_BY_NAME = {**{row.name: row.key for row in COMPONENTS}, _component_driver.LABEL: "driver"}
 
 
 def wanted(inputs: Inputs) -> tuple[Component, ...]:

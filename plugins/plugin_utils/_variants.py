@@ -52,9 +52,9 @@ def kubelet_key(path: str, default: str) -> str:
 
 
 def _one_of(label: str, value: str, name: str) -> Variant:
-    return Variant(name, (({"key": label, "operator": "In", "values": [value]},),))
+    return Variant(name, (({"key": label, "operator": "In", "values": [value]},),), several=True)
 
 
 def _none_of(label: str, values: t.Sequence[str]) -> Variant:
     term: Object = {"key": label, "operator": "NotIn", "values": list(values)}
-    return Variant("", ((term,),)) if values else Variant("")
+    return Variant("", ((term,),) if values else (), several=True)

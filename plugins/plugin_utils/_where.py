@@ -102,12 +102,15 @@ def daemon_set(inputs: Inputs, component: str, own: Inputs, pod: Object, mode: s
     if variant.name:
         for labels in (selector, template["labels"], meta["labels"]):
             labels[VARIANT_LABEL] = variant.name
+    chosen: Object = {"matchLabels": selector}
+    if variant.several and not variant.name:
+        chosen["matchExpressions"] = [{"key": VARIANT_LABEL, "operator": "DoesNotExist"}]
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
         "metadata": meta,
         "spec": {
-            "selector": {"matchLabels": selector},
+            "selector": chosen,
             "updateStrategy": dict(own["update_strategy"]),
             "template": {"metadata": template, "spec": spec},
         },

@@ -22,11 +22,12 @@ NO_OBJECT = {
     "wait_delay": "is after the objects", "wait_scope": "is after the objects", "deadlines": "is after the objects", "absent_scope": "is without objects",
     "coexistence": "is before the objects", "takeover": "is before the objects", "lease_timeout": "is how the objects are written",
     "lease_duration": "is how the objects are written", "capabilities": "says which objects a cluster takes",
+    "driver.remove_legacy": "is about objects of others",
 }  # fmt: skip
 # Inputs, or all below one, whose component is not built yet. A row leaves when one of its inputs changes an object.
 NOT_YET = (
     "validator.vfio", "validator.checks.vfio",
-    "driver", "driver_instances", "container_toolkit",
+    "container_toolkit",
     "vfio_manager", "sandbox_device_plugin",
 )  # fmt: skip
 VALUES: dict[str, Any] = {
@@ -38,8 +39,11 @@ VALUES: dict[str, Any] = {
     "tag_template": "{tag}-oddity", "pull_secret_content": {"auths": {"oddity": {}}}, "registry": "oddity.example", "scan_interval": "77s",
     "service_monitor.interval": "77s", "service_monitor.enabled": "no",
     "host_paths": [{"name": "oddity", "path": "/oddity"}], "ca_bundle": "oddity", "helper_image.tag": "oddity",
-    "driver_instances": [{"name": "oddity"}], "driver.update_strategy": {"type": "OnDelete", "rollingUpdate": {}}, "handler": "oddity",
+    "driver_instances": [{"name": "oddity"}], "driver.enabled": False, "driver.update_strategy": {"type": "OnDelete", "rollingUpdate": {}}, "handler": "oddity",
     "pools": [{"os_id": "oddity", "os_version": "1", "kernel": "2"}], "resource_name": "example.com/oddity", "deadlines": {"driver": 7},
+}  # fmt: skip
+DRIVER: dict[str, Any] = {
+    "enabled": True, "image": {"tag": "1"}, "manager": {"image": {"tag": "1"}}, "pools": [{"os_id": "a", "os_version": "1", "kernel": "2"}],
 }  # fmt: skip
 # What an input needs beside it to have a meaning.
 WITH: dict[str, dict[str, Any]] = {
@@ -53,6 +57,7 @@ WITH: dict[str, dict[str, Any]] = {
     "feature_discovery.source": {"feature_discovery": {"image": {"tag": "1"}}},
     "node_feature_rule": {"capabilities": {"groups": ["nfd.k8s-sigs.io"]}},
     "runtime_class": {"runtime_class": {"handler": "a"}},
+    "driver": {"driver": DRIVER}, "driver_instances": {"driver": DRIVER},
     "kubelet_root": {"metrics_exporter": {"enabled": True, "image": {"tag": "1"}}},
     "kubelet_roots": {"metrics_exporter": {"enabled": True, "image": {"tag": "1"}}},
 }

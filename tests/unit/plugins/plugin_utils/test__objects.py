@@ -56,8 +56,9 @@ def test_S01_podsecurity_labels() -> None:
         "pod-security.kubernetes.io/enforce": "privileged",
         "pod-security.kubernetes.io/audit": "baseline",
         "pod-security.kubernetes.io/warn": "baseline",
+        "rebellions.ai/npu.policy": "rbln",
     }
-    assert one(objects(pod_security=""), "Namespace")["metadata"]["labels"] == {}
+    assert one(objects(pod_security=""), "Namespace")["metadata"]["labels"] == {"rebellions.ai/npu.policy": "rbln"}
 
 
 P04 = {
@@ -391,7 +392,7 @@ def test_rbac_exists_only_where_the_api_is_asked() -> None:
 def test_least_privilege() -> None:
     items = objects()
     assert sorted(item["name"] for item in containers(items) if item["securityContext"].get("privileged")) == ["device-plugin", "driver-validation"]
-    assert [item["name"] for item in containers(items) if item["securityContext"].get("readOnlyRootFilesystem") is not True] == []
+    assert [item["name"] for item in containers(items) if item["securityContext"].get("readOnlyRootFilesystem") is not True] == ["device-plugin"]
     for item in containers(items):
         if not item["securityContext"].get("privileged"):
             assert item["securityContext"]["capabilities"]["drop"] == ["ALL"]
