@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-ROLES = ("rbln_bundle", "rbln_container_toolkit", "rbln_discover", "rbln_driver", "rbln_operands", "rbln_preflight", "rbln_validator")
+ROLES = ("rbln_bundle", "rbln_container_toolkit", "rbln_discover", "rbln_driver", "rbln_operands", "rbln_preflight", "rbln_pull", "rbln_validator")
 TYPES: dict[str, tuple[type, ...]] = {"bool": (bool,), "dict": (dict,), "float": (float,), "int": (int,), "list": (list,)}
 
 
@@ -123,7 +123,7 @@ def test_meta_and_readme(role: str) -> None:
 
 
 OWN = re.compile(
-    r"^(?!rbln_driver_instances$)rbln_(bundle|container_toolkit|discover|driver|operands|preflight|validator)_"
+    r"^(?!rbln_driver_instances$)rbln_(bundle|container_toolkit|discover|driver|operands|preflight|pull|validator)_"
     r"|^rbln_(runtimes|observed|plan|proof|failure)$"
 )
 
