@@ -144,7 +144,7 @@ def _rejection(daemon_set: Data, events: t.Sequence[Data]) -> t.Optional[dict[st
     return _problem("FailedCreate", "no pod is made: %s" % event.split(": ", 1)[1], step)
 
 
-def _missing(daemon_set: Data, node: Data) -> dict[str, t.Any]:
+def missing_pod(daemon_set: Data, node: Data) -> dict[str, t.Any]:
     """Why a node that has NPUs is given no pod."""
     name, spec = node["metadata"]["name"], daemon_set["spec"]["template"]["spec"]
     taints = repelling_taints(spec, node)
@@ -212,8 +212,6 @@ def judge_daemon_set(
     by_name = {node["metadata"]["name"]: node for node in nodes}
     selected = {name for name, node in by_name.items() if selects(spec, node)}
     must = set(scope) if scope is not None else {name for name in by_name if _has_npu(by_name[name])} | selected
-    if scope is not None and not must:
-        must = set(selected)
     own = [pod for pod in pods if _owned(daemon_set, pod)]
     rejection = _rejection(daemon_set, events)
     if scope is None and not must:
@@ -225,11 +223,13 @@ def judge_daemon_set(
                 fatal=True,
             )
         )
+    waits = daemon_set["spec"].get("updateStrategy", {}).get("type") == "OnDelete"
     for name in sorted(must | selected):
         found = _judge_node(daemon_set, by_name.get(name), name, [pod for pod in own if pod_node(pod) == name], events, rejection)
         if found:
-            problems.append(found) if name in must else verdict["warnings"].append(found)
-    if scope is None and not problems and not (0 < desired == verdict["ready"] == verdict["updated"]):
+            old = waits and found["reason"] == "OldPod"
+            problems.append(found) if name in must and not old else verdict["warnings"].append(found)
+    if scope is None and not problems and not (0 < desired == verdict["ready"] and (waits or desired == verdict["updated"])):
         problems.append(
             _problem(
                 "Counts", "%(desired)d wanted, %(updated)d of the newest form, %(ready)d ready" % verdict, "Give it more time: rbln_operands_wait_timeout."
@@ -251,7 +251,7 @@ def _judge_node(
         return _problem("NoNode", "the node is not in the cluster any more", "Correct the inventory.", name, fatal=True)
     living = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
     if not living:
-        missing = _missing(daemon_set, node)
+        missing = missing_pod(daemon_set, node)
         if missing["reason"] == "NoPod" and pods:
             return _problem("Terminating", "the old pod has not ended yet", "Look at the kubelet of the node.", name, pods[0]["metadata"]["name"])
         return dict(rejection, node=name) if missing["reason"] == "NoPod" and rejection else missing
@@ -262,7 +262,7 @@ def _judge_node(
         return _problem(
             "OldPod",
             "the pod is not of the newest form yet",
-            "Give it more time, or delete the pod if the update strategy is OnDelete.",
+            "Give it more time; with the update strategy OnDelete drain the node and delete the pod.",
             name,
             living[0]["metadata"]["name"],
         )

@@ -1,134 +1,282 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The wait until the pods and the NPUs of the nodes are there."""
+"""The wait until each component is ready, or has failed, by its own deadline."""
 
 from __future__ import annotations
 
 import time
 import typing as t
-
-from ansible_collections.rebellions.npu.plugins.module_utils._checks_plugin import amount, settled
+from dataclasses import dataclass, field
 
 from ._cluster import Cluster, Data
-from ._object_parts import SELECTOR
-from ._verdict import judge_daemon_set, pod_node, pod_ready, problem_text
+from ._model_cluster import Component, Inputs
+from ._object_parts import SELECTOR, object_name
+from ._placement import repelling_taints, selects
+from ._readiness import Allocatable, allocatable_text, discovered_text, endpoints_text, left_out, slices_text, vfio_text
+from ._registry import component_of, wanted
+from ._verdict import judge_daemon_set, missing_pod, pod_node, pod_ready, problem_text
 
 FATAL_PATIENCE = 20.0
+# More nodes than these are not asked for one by one.
+SINGLE_NODES = 20
+READY, FAILED, NOT_WAITED, PENDING = "ready", "failed", "not_waited", "pending"
+
+
+@dataclass
+class _State:
+    """How far a component is. `since` is when all it needs was ready, `fatal` since when nothing heals by waiting; seconds of the wait."""
+
+    row: Component
+    sets: list[str]
+    state: str = PENDING
+    since: t.Optional[float] = None
+    fatal: t.Optional[float] = None
+    seconds: float = 0.0
+    text: str = ""
+    verdicts: list[Data] = field(default_factory=list)
+    problems: list[Data] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass
+class _Look:
+    """One look at the cluster; pods and events are asked for when they are needed."""
+
+    sets: dict[str, Data]
+    nodes: dict[str, Data]
+    seconds: float
+    pods: t.Optional[list[Data]] = None
+    events: t.Optional[list[Data]] = None
 
 
 class Waiter:
-    """Looks again and again until the DaemonSets and the NPUs of the nodes are as wanted, or a deadline passes."""
+    """Looks again and again until every component has ended: ready, fatal for a while, or past its deadline.
+
+    `objects` are those that were applied; `failures` maps a component whose objects were refused to the reason. `nodes` are the records
+    of the hosts of this run, by host.
+    """
 
     def __init__(
         self,
         cluster: Cluster,
-        inputs: t.Mapping[str, t.Any],
+        inputs: Inputs,
         nodes: t.Mapping[str, t.Mapping[str, t.Any]],
+        objects: t.Sequence[Data],
+        failures: t.Mapping[str, str],
         clock: t.Callable[[], float] = time.monotonic,
         sleep: t.Callable[[float], None] = time.sleep,
     ) -> None:
-        self._cluster = cluster
-        self._inputs = inputs
-        self._hosts = {host: record for host, record in nodes.items() if record["node"] and not record["error"]}
-        self._clock = clock
-        self._sleep = sleep
-        self._samples: dict[str, list[Data]] = {}
+        self._cluster, self._inputs, self._clock, self._sleep = cluster, inputs, clock, sleep
+        self._hosts = {record["node"]: record for record in nodes.values() if record["node"] and not record["error"]}
+        self._allocatable = Allocatable(inputs["resource_name"])
+        self._offers: dict[str, Data] = {}
+        self._nodes: dict[str, Data] = {}
+        sets: dict[str, list[str]] = {}
+        for item in objects:
+            if item["kind"] == "DaemonSet":
+                sets.setdefault(component_of(item), []).append(item["metadata"]["name"])
+        self._states = {row.key: _State(row, sets.get(row.key, [])) for row in wanted(inputs) if row.pods}
+        for key, reason in failures.items():
+            if key in self._states:
+                self._end(self._states[key], FAILED, 0.0, reason)
 
     def run(self) -> Data:
-        """{ok, daemonsets: [verdict], allocatable: {node: {...}}, problems: [{node, text}], warnings: [text], seconds}."""
+        """{ok, components, daemonsets: [verdict], allocatable: {node: {...}}, problems: [{component, node, text, fatal}], warnings, seconds}.
+
+        `components` maps each to {state: ready|failed|not_waited, seconds, desired, ready, text}.
+        """
         start = self._clock()
-        fatal_since: t.Optional[float] = None
         while True:
-            look = self._look(self._clock() - start)
-            look["seconds"] = round(self._clock() - start, 1)
-            if look["ok"] or look["seconds"] >= self._inputs["wait_timeout"]:
-                return look
-            if not look["fatal"]:
-                fatal_since = None
-            elif fatal_since is None:
-                fatal_since = self._clock()
-            elif self._clock() - fatal_since >= FATAL_PATIENCE:
-                return look
+            seconds = self._clock() - start
+            self._pass(seconds)
+            if all(one.state != PENDING for one in self._states.values()):
+                return self._result(round(self._clock() - start, 1))
             self._sleep(self._inputs["wait_delay"])
 
-    def _scope(self) -> t.Optional[set[str]]:
-        if self._inputs["wait_scope"] == "cluster":
-            return None
-        return {record["node"] for record in self._hosts.values() if record["expected"] is None or record["expected"] > 0}
+    def _pass(self, seconds: float) -> None:
+        look: t.Optional[_Look] = None
+        for one in self._states.values():
+            if one.state != PENDING or not self._may_start(one, seconds):
+                continue
+            look = look or self._look(seconds)
+            self._judge(one, look)
+            if not one.problems:
+                self._end(one, READY, seconds, "")
+                continue
+            one.fatal = (one.fatal if one.fatal is not None else seconds) if all(problem["fatal"] for problem in one.problems) else None
+            if seconds - (one.since or 0.0) >= self._deadline(one.row) or (one.fatal is not None and seconds - one.fatal >= FATAL_PATIENCE):
+                self._end(one, FAILED, seconds, "; ".join(problem["text"] for problem in one.problems))
 
-    def _look(self, seconds: float) -> Data:
+    def _may_start(self, one: _State, seconds: float) -> bool:
+        """Whether all that the component needs is ready; its clock runs from then on. It ends when one of them has failed."""
+        needs = [self._states[key] for key in one.row.needs if key in self._states]
+        broken = [need.row.key for need in needs if need.state in (FAILED, NOT_WAITED)]
+        if broken:
+            self._end(one, NOT_WAITED, seconds, "not waited for, because it needs %s" % " and ".join(broken))
+        elif one.since is None and all(need.state == READY for need in needs):
+            one.since = seconds
+        return one.state == PENDING and one.since is not None
+
+    @staticmethod
+    def _end(one: _State, state: str, seconds: float, text: str) -> None:
+        one.state, one.seconds, one.text = state, round(seconds, 1), text
+        if state != READY and not one.problems:
+            one.problems = [{"node": "", "text": "%s: %s" % (one.row.name, text), "fatal": True}]
+
+    def _deadline(self, row: Component) -> float:
+        return float(int(self._inputs["deadlines"].get(row.key) or 0) or row.deadline or self._inputs["wait_timeout"])
+
+    def _look(self, seconds: float) -> _Look:
         namespace = self._inputs["namespace"]
-        wanted = ["rbln-" + name.replace("_", "-") for name in ("device_plugin", "validator") if self._inputs[name]["enabled"]]
         sets = {item["metadata"]["name"]: item for item in self._cluster.list("apps/v1", "DaemonSet", namespace, SELECTOR)}
-        pods = self._cluster.list("v1", "Pod", namespace, SELECTOR)
-        nodes = self._cluster.list("v1", "Node")
-        verdicts = [judge_daemon_set(sets[name], pods, [], nodes, self._scope()) for name in wanted if name in sets]
-        if not all(verdict["done"] for verdict in verdicts):
-            events = self._cluster.list("v1", "Event", namespace, fields="type=Warning")
-            verdicts = [judge_daemon_set(sets[name], pods, events, nodes, self._scope()) for name in wanted if name in sets]
-        problems = [
-            {"node": problem["node"], "text": problem_text(problem, verdict["name"]), "fatal": problem["fatal"]}
-            for verdict in verdicts
-            for problem in verdict["problems"]
-        ]
-        problems += [{"node": "", "text": "The DaemonSet %s is not there. Next: Run again." % name, "fatal": True} for name in wanted if name not in sets]
-        allocatable = self._allocatable(nodes, pods, seconds) if self._inputs["device_plugin"]["enabled"] else {}
-        explained = {problem["node"] for problem in problems}
-        for name, state in allocatable.items():
-            if not state["settled"] and name not in explained:
-                problems.append({"node": name, "text": _allocatable_text(name, state, self._inputs["resource_name"]), "fatal": False})
+        few = len(self._hosts) <= SINGLE_NODES and self._inputs["wait_scope"] == "run"
+        if not self._nodes or not few:
+            self._nodes = {item["metadata"]["name"]: item for item in self._cluster.list("v1", "Node")}
+        else:
+            for name in self._hosts:
+                found = self._cluster.get("v1", "Node", name)
+                if found is None:
+                    self._nodes.pop(name, None)
+                else:
+                    self._nodes[name] = found
+        return _Look(sets, self._nodes, seconds)
+
+    def _pods(self, look: _Look) -> list[Data]:
+        if look.pods is None:
+            look.pods = self._cluster.list("v1", "Pod", self._inputs["namespace"], SELECTOR)
+        return look.pods
+
+    def _judge(self, one: _State, look: _Look) -> None:
+        """Verdicts, problems and warnings of a component at this look."""
+        one.verdicts, one.problems, one.warnings = [], [], []
+        must, told = self._must(one.row, look)
+        one.warnings += told
+        sets = [look.sets[name] for name in one.sets if name in look.sets]
+        for name in one.sets:
+            if name not in look.sets:
+                self._problem(one, "", "The DaemonSet %s is not there. Next: Run again." % name, True)
+        covered = set()
+        for item in sets:
+            spec = item["spec"]["template"]["spec"]
+            mine = {name for name in must if name in look.nodes and selects(spec, look.nodes[name])} if must is not None else None
+            covered |= mine or set()
+            if len(sets) > 1 and not mine and must is not None:
+                continue
+            self._verdict(one, item, mine if len(sets) > 1 else must, look)
+        if len(sets) > 1 and must:
+            for name in sorted(must - covered):
+                node = look.nodes.get(name)
+                if node is not None:
+                    problem = missing_pod(sets[0], node)
+                    self._problem(one, name, problem_text(problem, one.row.name), problem["fatal"])
+        if not one.sets and must and one.row.key == "driver":
+            names = ", ".join(sorted(must)[:10])
+            self._problem(one, "", "driver: no pool is known for %s. Next: Label these nodes, or name their pools." % names, True)
+        self._prove(one, must, look)
+
+    def _must(self, row: Component, look: _Look) -> tuple[t.Optional[set[str]], list[str]]:
+        """The nodes of this run that must have the component (None: every node of the cluster that should), and who is left out and why."""
+        if self._inputs["wait_scope"] == "cluster":
+            return None, []
+        must, told = set(), []
+        for name, record in self._hosts.items():
+            if record["expected"] is not None and record["expected"] <= 0:
+                continue
+            why = left_out(self._inputs, row.key, row.name, look.nodes[name]) if name in look.nodes else ""
+            if why:
+                told.append("%s on node %s: not expected, %s." % (row.name, name, why))
+            else:
+                must.add(name)
+        return must, told
+
+    def _verdict(self, one: _State, item: Data, scope: t.Optional[set[str]], look: _Look) -> None:
+        nodes = list(look.nodes.values())
+        verdict = judge_counters(item, scope, look.nodes) if scope else None
+        if verdict is None:
+            verdict = judge_daemon_set(item, self._pods(look), [], nodes, scope)
+            if verdict["problems"]:
+                if look.events is None:
+                    look.events = self._cluster.list("v1", "Event", self._inputs["namespace"], fields="type=Warning")
+                verdict = judge_daemon_set(item, self._pods(look), look.events, nodes, scope)
+        one.verdicts.append(verdict)
+        for problem in verdict["problems"]:
+            self._problem(one, problem["node"], problem_text(problem, verdict["name"]), problem["fatal"])
+        one.warnings += [problem_text(warning, verdict["name"]) for warning in verdict["warnings"]]
+
+    @staticmethod
+    def _problem(one: _State, node: str, text: str, fatal: bool = False) -> None:
+        one.problems.append({"node": node, "text": text, "fatal": fatal})
+
+    def _prove(self, one: _State, must: t.Optional[set[str]], look: _Look) -> None:
+        """What the component shows beside its pods, on the nodes of this run."""
+        key, inputs = one.row.key, self._inputs
+        mine = {name: record for name, record in self._hosts.items() if record["expected"] is not None and name in look.nodes}
+        mine = {name: record for name, record in mine.items() if must is None or name in must or (key == "device_plugin" and record["expected"] == 0)}
+        explained = {problem["node"] for problem in one.problems}
+        if key == "device_plugin":
+            ready = None if not one.problems and look.pods is None else {pod_node(pod) for pod in self._pods(look) if _runs(pod, one.row.name)}
+            self._offers = {
+                name: self._allocatable.look(look.nodes[name], record["expected"], ready is None or name in ready, look.seconds)
+                for name, record in mine.items()
+            }
+            for name, state in self._offers.items():
+                if not state["settled"] and name not in explained:
+                    self._problem(one, name, allocatable_text(name, state, inputs["resource_name"]))
+        if one.problems or not one.sets:
+            return
+        texts: dict[str, str] = {}
+        if key == "sandbox_device_plugin":
+            texts = {name: vfio_text(look.nodes[name], inputs["resource_name"]) for name in must or ()}
+        elif key == "dra_driver":
+            slices = self._cluster.list("resource.k8s.io/v1", "ResourceSlice")
+            texts = {name: slices_text(name, record["expected"], slices, inputs["dra_driver"]["driver_name"]) for name, record in mine.items()}
+        elif key == "feature_discovery":
+            texts = {name: discovered_text(look.nodes[name]) for name in must or ()}
+        elif key == "metrics_exporter" and inputs["metrics_exporter"]["service"]["enabled"] and must != set():
+            service = object_name(inputs, one.row.name)
+            chosen = "kubernetes.io/service-name=" + service
+            texts = {"": endpoints_text(service, self._cluster.list("discovery.k8s.io/v1", "EndpointSlice", inputs["namespace"], chosen))}
+        for name, text in texts.items():
+            if text:
+                self._problem(one, name, text)
+
+    def _result(self, seconds: float) -> Data:
+        states = self._states.values()
+        problems = [{"component": one.row.key, **problem} for one in states if one.state in (FAILED, NOT_WAITED) for problem in one.problems]
         return {
             "ok": not problems,
             "fatal": bool(problems) and all(problem["fatal"] for problem in problems),
-            "daemonsets": verdicts,
-            "allocatable": allocatable,
+            "components": {
+                key: {
+                    "state": one.state,
+                    "seconds": one.seconds,
+                    "desired": sum(verdict["desired"] for verdict in one.verdicts),
+                    "ready": sum(verdict["ready"] for verdict in one.verdicts),
+                    "text": one.text,
+                }
+                for key, one in self._states.items()
+            },
+            "daemonsets": [verdict for one in states for verdict in one.verdicts],
+            "allocatable": self._offers,
             "problems": problems,
-            "warnings": [problem_text(warning, verdict["name"]) for verdict in verdicts for warning in verdict["warnings"]],
+            "warnings": [warning for one in states for warning in one.warnings],
+            "seconds": seconds,
         }
 
-    def _allocatable(self, nodes: t.Sequence[Data], pods: t.Sequence[Data], seconds: float) -> dict[str, Data]:
-        """Node to {expected, allocatable, settled}: two equal right answers in a row, with the plugin's pod ready."""
-        resource = self._inputs["resource_name"]
-        ready = {pod_node(pod) for pod in pods if pod_ready(pod) and pod["metadata"]["labels"].get("app.kubernetes.io/component") == "device-plugin"}
-        by_name = {node["metadata"]["name"]: node for node in nodes}
-        result: dict[str, Data] = {}
-        for record in self._hosts.values():
-            node = by_name.get(record["node"])
-            if node is None or record["expected"] is None:
-                continue
-            status = node.get("status") or {}
-            conditions = status.get("conditions") or []
-            sample = {
-                "t": seconds,
-                "ready": any(item.get("type") == "Ready" and item.get("status") == "True" for item in conditions),
-                "alloc": status.get("allocatable") or {},
-                "plugin_ready": record["node"] in ready or record["expected"] == 0,
-            }
-            samples = self._samples.setdefault(record["node"], [])
-            samples[:] = samples[-3:] + [sample]
-            state = settled(samples, record["expected"], resource)
-            result[record["node"]] = {
-                "expected": record["expected"],
-                "allocatable": amount(sample["alloc"], resource),
-                "node_ready": sample["ready"],
-                "plugin_ready": sample["plugin_ready"],
-                "settled": state["settled"],
-            }
-        return result
+
+def _runs(pod: Data, component: str) -> bool:
+    return pod_ready(pod) and pod["metadata"]["labels"].get("app.kubernetes.io/component") == component
 
 
-def _allocatable_text(name: str, state: Data, resource: str) -> str:
-    if not state["node_ready"]:
-        return "node %s is not Ready. Next: Look at the kubelet of the node." % name
-    if state["allocatable"] == state["expected"]:
-        return (
-            "node %s: %d %s are allocatable as expected, not yet twice in a row with a ready plugin. Next: Give it more time: rbln_operands_wait_timeout."
-            % (name, state["expected"], resource)
-        )
-    return "node %s: %d %s allocatable, %d expected. Next: Read the log of the device plugin's pod on this node." % (
-        name,
-        state["allocatable"],
-        resource,
-        state["expected"],
-    )
+def judge_counters(item: Data, scope: set[str], nodes: t.Mapping[str, Data]) -> t.Optional[Data]:
+    """The verdict on a DaemonSet whose counters say that all is well on every node it is meant for, those of `scope` among them; else None."""
+    status, spec = item.get("status") or {}, item["spec"]["template"]["spec"]
+    desired = int(status.get("desiredNumberScheduled") or 0)
+    observed = int(status.get("observedGeneration") or 0) >= int(item["metadata"].get("generation") or 0)
+    counts = {int(status.get(name) or 0) for name in ("numberReady", "updatedNumberScheduled", "numberAvailable")}
+    if not observed or not desired or counts != {desired} or int(status.get("numberMisscheduled") or 0):
+        return None
+    if any(name not in nodes or not selects(spec, nodes[name]) or repelling_taints(spec, nodes[name]) for name in scope):
+        return None
+    return {"name": item["metadata"]["name"], "done": True, "desired": desired, "ready": desired, "updated": desired, "problems": [], "warnings": []}

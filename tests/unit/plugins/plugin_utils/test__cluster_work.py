@@ -110,6 +110,10 @@ class Api:
             self.look += 1
         return self.looks[max(0, min(self.look, len(self.looks) - 1))].get(kind, [])
 
+    def get(self, api_version: str, kind: str, name: str, namespace: str = "") -> Data | None:
+        found = self.looks[max(0, min(self.look, len(self.looks) - 1))].get(kind, [])
+        return next((item for item in found if item["metadata"]["name"] == name), None)
+
     def apply(self, item: Data, force: bool, dry_run: bool) -> tuple[bool, Data]:
         assert force is False
         if not dry_run:
@@ -144,7 +148,8 @@ def wait(looks: list[dict[str, list[Data]]], expected: int | None = 1, **given: 
         now[0] += seconds
 
     nodes = {"a": {"node": "n1", "error": "", "expected": expected}}
-    waiter = Waiter(Api(looks), inputs(wait_timeout=30, wait_delay=5, **given), nodes, clock=lambda: now[0], sleep=sleep)  # type: ignore[arg-type]
+    typed = inputs(wait_timeout=30, wait_delay=5, **given)
+    waiter = Waiter(Api(looks), typed, nodes, objects(**given), {}, clock=lambda: now[0], sleep=sleep)  # type: ignore[arg-type]
     return waiter.run(), slept
 
 
