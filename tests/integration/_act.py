@@ -20,23 +20,18 @@ PREFIX = "rbln_operands_"
 
 
 def act(name: str, variables: Data, host: str = "controller", facts: t.Optional[Data] = None, check: bool = False, **arguments: t.Any) -> Data:
-    """The result of one act of the action with `variables` as those of the host."""
+    """The result of one act of the action with `variables` as those of the host; one with facts has proven itself."""
     from ansible.parsing.dataloader import DataLoader
     from ansible.template import Templar
     from ansible_collections.rebellions.npu.plugins.action.rbln_operands import ActionModule
 
-    task_vars = {**variables, "inventory_hostname": host, "ansible_facts": {"rbln": facts} if facts else {}}
+    proof = {"rbln_validator_proof": {"passed": True}} if facts else {}
+    task_vars = {**proof, **variables, "inventory_hostname": host, "ansible_facts": {"rbln": facts} if facts else {}}
     task = SimpleNamespace(args={"act": name, **arguments}, check_mode=check, diff=True, async_val=0, no_log=False, action="rbln_operands", delegate_to=None)
     connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir=None), _load_name="local", has_pipelining=True)
     loader = DataLoader()
-    action: t.Any = ActionModule(
-        task=task,
-        connection=connection,
-        play_context=SimpleNamespace(check_mode=check),
-        loader=loader,
-        templar=Templar(loader, task_vars),
-        shared_loader_obj=None,
-    )
+    parts = {"task": task, "connection": connection, "play_context": SimpleNamespace(check_mode=check), "loader": loader}
+    action: t.Any = ActionModule(templar=Templar(loader, task_vars), shared_loader_obj=None, **parts)
     found: Data = action.run(task_vars=task_vars)
     return found
 

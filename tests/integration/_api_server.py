@@ -71,7 +71,8 @@ class ApiServer:
             words = [str(word) for word in argv]
             self._processes[name] = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.home)
 
-    def start(self) -> None:
+    def start(self, before_controllers: t.Callable[[], None] = lambda: None) -> None:
+        """`before_controllers` may define kinds: the garbage collector learns of later ones after half a minute."""
         client, peer = "http://127.0.0.1:%d" % _port(), "http://127.0.0.1:%d" % _port()
         run(["openssl", "genrsa", "-out", self.home / "sa.key", "2048"], 60)
         store = ["--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
@@ -82,6 +83,7 @@ class ApiServer:
             policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": rules}
             (self.home / "audit.json").write_text(json.dumps(policy))
         self.start_server()
+        before_controllers()
         config = self.home / "admin.kubeconfig"
         access = ["--kubeconfig", config, "--authentication-kubeconfig", config, "--authorization-kubeconfig", config]
         loops = ["--controllers", "daemonset-controller,namespace-controller,garbage-collector-controller", "--leader-elect=false"]
