@@ -1,0 +1,60 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The status of an installation as a ConfigMap, for those who look into the cluster and not at a run (002-08, 003-10)."""
+
+from __future__ import annotations
+
+import json
+import typing as t
+
+from ._cluster import Cluster, Data
+from ._compare import with_hash, within
+from ._model_cluster import Inputs
+from ._object_parts import metadata, object_name
+
+COMPONENT = "status"
+MOST_NODES = 50
+# Component to the condition of a node that lacks it.
+CONDITIONS = {
+    "driver": "DriverMissing", "container_toolkit": "ToolkitMissing", "metrics_exporter": "MonitoringMissing", "smd": "MonitoringMissing",
+    "feature_discovery": "DiscoveryMissing",
+}  # fmt: skip
+_BY_CHECK = {"driver-validation": "DriverMissing", "toolkit-validation": "ToolkitMissing"}
+
+
+def status_object(inputs: Inputs, waited: t.Mapping[str, t.Any]) -> Data:
+    """The ConfigMap for the result of a wait. It holds no times, so that it is written only when something is different.
+
+    `status.json`: {ready, components: {key: {state, desired, ready, reason}}, nodes: {name: {ready_for_pooling, conditions, reasons}}},
+    of nodes only those that are not ready, at most 50.
+    """
+    nodes: dict[str, Data] = {}
+    for problem in waited["problems"]:
+        if not problem["node"]:
+            continue
+        entry = nodes.setdefault(problem["node"], {"ready_for_pooling": False, "conditions": [], "reasons": []})
+        found = CONDITIONS.get(problem["component"]) or next((name for check, name in _BY_CHECK.items() if check in problem["text"]), "NotReady")
+        if found not in entry["conditions"]:
+            entry["conditions"] = sorted([*entry["conditions"], found])
+        entry["reasons"].append(problem["text"])
+    content = {
+        "ready": waited["ok"],
+        "components": {
+            key: {"state": one["state"], "desired": one["desired"], "ready": one["ready"], "reason": one["text"]} for key, one in waited["components"].items()
+        },
+        "nodes": {name: nodes[name] for name in sorted(nodes)[:MOST_NODES]},
+        "nodes_not_shown": max(0, len(nodes) - MOST_NODES),
+    }
+    meta = metadata(inputs, COMPONENT, object_name(inputs, COMPONENT))
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"status.json": json.dumps(content, indent=1, sort_keys=True) + "\n"}}
+
+
+def write_status(cluster: Cluster, inputs: Inputs, waited: t.Mapping[str, t.Any]) -> bool:
+    """Write the status when it is different; whether it was."""
+    item = with_hash(status_object(inputs, waited))
+    live = cluster.get("v1", "ConfigMap", item["metadata"]["name"], inputs["namespace"])
+    if live is not None and within(item, live):
+        return False
+    cluster.apply(item, True, False)
+    return True
