@@ -82,6 +82,7 @@ VARIABLES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "of the cluster part": ({"rbln_operands_pull_secret_content": "x"}, ["rbln_operands_pull_secret_content"]),
     "the environment's": ({"env": {"K8S_AUTH_API_KEY": "x", "KUBECONFIG": "x"}}, ["K8S_AUTH_API_KEY", "KUBECONFIG"]),
     "a kubeconfig as text": ({"mine": "users:\n- user:\n    client-key-data: x"}, ["client-key-data"]),
+    "a word that ends alike": ({"note": "oauths2 paths"}, []),
     "a pull secret": ({"mine": '{"auths": {"r": {"auth": "x"}}}'}, ["auths"]),
 }  # fmt: skip
 

@@ -128,6 +128,11 @@ def test_kubelet_root(case: str) -> None:
     assert (node_labels(inputs(**given), rooted(root)) or {}).get("rebellions.ai/host.kubelet") == expected
 
 
+def test_a_kubelet_that_is_not_there_has_no_root() -> None:
+    gone = Seen(facts([CA22]), {"kubelet": {"present": False, "root_dir": "/var/lib/kubelet"}}, RIGHT)
+    assert "rebellions.ai/host.kubelet" not in (node_labels(inputs(), gone) or {})
+
+
 def test_a_root_directory_that_no_input_names_is_refused_with_the_line_to_add() -> None:
     with pytest.raises(NpuError, match=r"/data/kubelet, which no input names, and metrics-exporter .*rbln_operands_kubelet_roots: \[/opt/k, /data/kubelet\]"):
         node_labels(inputs(kubelet_roots=["/opt/k"], **EXPORTER), rooted("/data/kubelet"))
