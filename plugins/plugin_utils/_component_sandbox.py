@@ -1,24 +1,195 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""sandbox"""
+"""Nodes that give their NPUs to virtual machines: what binds them to vfio-pci, what proves it, and what offers them to the kubelet."""
 
 from __future__ import annotations
 
-from ._model_cluster import Context, Inputs, Object
+import hashlib
+import typing as t
+
+from . import _object_parts as parts
+from ._component_validator import IDLE_SCRIPT
+from ._containers import container, helper, without_empty
+from ._model_cluster import PASSTHROUGH, Context, Inputs, Object
+from ._vfio_script import MANAGER, WAIT, environment
+from ._where import daemon_set
 
 MANAGER_NAME = "vfio-manager"
 VALIDATOR_NAME = "sandbox-validator"
 PLUGIN_NAME = "sandbox-device-plugin"
+SCRIPT_DIR = "/opt/rbln"
+SCRIPT_FILE = "vfio-manager.sh"
+# Pods started anew when the script changes: a mounted file alone does not end what runs.
+SCRIPT_HASH = parts.LABEL_PREFIX + "script-sha256"
+SOCKET_DIR = "/var/lib/kubelet/device-plugins"
 
 
 def manager_objects(ctx: Context) -> list[Object]:
-    raise NotImplementedError
+    """Its script, unless an image does the work, and its DaemonSet."""
+    inputs = ctx.inputs
+    if inputs["vfio_manager"]["source"] == "image":
+        return [_manager(inputs, _manager_image(inputs), [])]
+    script = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": parts.metadata(inputs, MANAGER_NAME, parts.object_name(inputs, MANAGER_NAME)),
+        "data": {SCRIPT_FILE: MANAGER},
+    }
+    item = _manager(inputs, _manager_script(inputs), [{"name": "script", "configMap": {"name": script["metadata"]["name"]}}])
+    annotations = item["spec"]["template"]["metadata"].setdefault("annotations", {})
+    annotations[SCRIPT_HASH] = hashlib.sha256(MANAGER.encode("utf-8")).hexdigest()
+    return [script, item]
 
 
 def validator_objects(ctx: Context) -> list[Object]:
-    raise NotImplementedError
+    """The DaemonSet that proves vfio-pci on each node, with the inputs of the validator."""
+    inputs = ctx.inputs
+    own = inputs["validator"]
+    ca_mounts, ca_volumes = parts.ca_mounts(inputs)
+    mounts = [{"name": "host", "mountPath": "/host", "readOnly": True, "mountPropagation": "HostToContainer"}, *ca_mounts]
+    main = helper(
+        inputs,
+        VALIDATOR_NAME,
+        {"requests": {"cpu": "5m", "memory": "8Mi"}, "limits": {"memory": "32Mi"}},
+        command=["/bin/sh", "-c", IDLE_SCRIPT],
+        securityContext=parts.security_context(user=65534),
+    )
+    pod = {
+        "imagePullSecrets": parts.pull_secrets(inputs, inputs["helper_image"], *([own["image"]] if own["source"] == "image" else [])),
+        "initContainers": [_validation(inputs, mounts)],
+        "containers": [main],
+        "volumes": [parts.host_path("host", "/", "Directory"), *ca_volumes],
+    }
+    return [daemon_set(inputs, VALIDATOR_NAME, own, without_empty(pod), PASSTHROUGH)]
 
 
 def plugin_objects(ctx: Context) -> list[Object]:
-    raise NotImplementedError
+    """The DaemonSet of the device plugin for functions at vfio-pci."""
+    inputs = ctx.inputs
+    own = inputs["sandbox_device_plugin"]
+    ca_mounts, ca_volumes = parts.ca_mounts(inputs)
+    more_mounts, more_volumes = parts.host_mounts(own)
+    base, probes = {}, {}
+    if own["health_port"]:
+        base["HEALTHCHECK_PORT"] = str(own["health_port"])
+        if own["probes"]:
+            probes["livenessProbe"] = parts.probe({"grpc": {"port": own["health_port"], "service": "liveness"}}, delay=10)
+    mounts: list[Object] = [
+        {"name": "device-plugins", "mountPath": SOCKET_DIR},
+        {"name": "vfio", "mountPath": "/dev/vfio"},
+        {"name": "sys", "mountPath": "/sys", "readOnly": True},
+    ]
+    main = container(
+        PLUGIN_NAME,
+        parts.image_reference("rbln_operands_sandbox_device_plugin.image", own["image"], inputs["registry"]),
+        own["image"]["pull_policy"],
+        command=own["command"],
+        args=own["args"],
+        env=parts.environment(inputs, base, own["env"]),
+        resources=own["resources"],
+        securityContext=parts.security_context(own["privileged"]),
+        **probes,
+        volumeMounts=[*mounts, *more_mounts, *ca_mounts],
+    )
+    pod = {
+        "imagePullSecrets": parts.pull_secrets(inputs, own["image"], inputs["helper_image"]),
+        "initContainers": [_wait_for_vfio(inputs)],
+        "containers": [main],
+        "volumes": [
+            parts.host_path("device-plugins", own["device_plugins_dir"], "DirectoryOrCreate"),
+            parts.host_path("vfio", "/dev/vfio", "DirectoryOrCreate"),
+            parts.host_path("sys", "/sys", "Directory"),
+            *more_volumes,
+            *ca_volumes,
+        ],
+    }
+    return [daemon_set(inputs, PLUGIN_NAME, own, without_empty(pod), PASSTHROUGH)]
+
+
+def _manager(inputs: Inputs, main: Object, volumes: t.Sequence[Object]) -> Object:
+    own = inputs["vfio_manager"]
+    ca_mounts, ca_volumes = parts.ca_mounts(inputs)
+    more_mounts, more_volumes = parts.host_mounts(own)
+    main["volumeMounts"] = [{"name": "sys", "mountPath": "/sys"}, *main.get("volumeMounts", []), *more_mounts, *ca_mounts]
+    pod = {
+        # Who has a device open is seen in /proc of the host alone.
+        "hostPID": True,
+        "imagePullSecrets": parts.pull_secrets(inputs, own["image"] if own["source"] == "image" else inputs["helper_image"]),
+        "containers": [main],
+        "volumes": [parts.host_path("sys", "/sys", "Directory"), *volumes, *more_volumes, *ca_volumes],
+    }
+    return daemon_set(inputs, MANAGER_NAME, own, without_empty(pod), PASSTHROUGH)
+
+
+def _manager_script(inputs: Inputs) -> Object:
+    own = inputs["vfio_manager"]
+    path = "%s/%s" % (SCRIPT_DIR, SCRIPT_FILE)
+    base = {**environment(), "RELEASE_ON_EXIT": "true" if own["release_on_exit"] else "false"}
+    check = {"exec": {"command": ["/bin/sh", path, "check"]}}
+    return helper(
+        inputs,
+        MANAGER_NAME,
+        own["resources"],
+        command=own["command"] or ["/bin/sh", path, "manage"],
+        args=own["args"],
+        env=parts.environment(inputs, base, own["env"]),
+        securityContext=parts.security_context(own["privileged"]),
+        readinessProbe=parts.probe(check, failures=1) if own["probes"] else None,
+        volumeMounts=[{"name": "script", "mountPath": SCRIPT_DIR, "readOnly": True}],
+    )
+
+
+def _manager_image(inputs: Inputs) -> Object:
+    own = inputs["vfio_manager"]
+    return container(
+        MANAGER_NAME,
+        parts.image_reference("rbln_operands_vfio_manager.image", own["image"], inputs["registry"]),
+        own["image"]["pull_policy"],
+        command=own["command"],
+        args=own["args"],
+        env=parts.environment(inputs, {}, own["env"]),
+        resources=own["resources"],
+        securityContext=parts.security_context(own["privileged"]),
+    )
+
+
+def _validation(inputs: Inputs, mounts: list[Object]) -> Object:
+    """The host's own tool by chroot, which needs that one capability, or an image with its own command."""
+    own = inputs["validator"]
+    part = own["vfio"]
+    name = "vfio-validation"
+    more = {"env": parts.environment(inputs, {}, own["env"], part["env"]), "resources": own["resources"], "volumeMounts": mounts}
+    if own["source"] == "image":
+        return container(
+            name,
+            parts.image_reference("rbln_operands_validator.image", own["image"], inputs["registry"]),
+            own["image"]["pull_policy"],
+            command=part["command"],
+            args=part["args"] + own["args"],
+            securityContext=parts.security_context(part["privileged"]),
+            **more,
+        )
+    return helper(
+        inputs,
+        name,
+        command=part["command"] or ["chroot", "/host", own["host_tool"], "validate", "--scope", "vfio", "--wait", str(inputs["marker_timeout"])],
+        args=part["args"] + own["args"],
+        securityContext=parts.security_context(part["privileged"], add=("SYS_CHROOT",)),
+        **more,
+    )
+
+
+def _wait_for_vfio(inputs: Inputs) -> Object:
+    """An init container that ends when every NPU of the node is at vfio-pci, or fails after marker_timeout seconds. Sysfs is in every container."""
+    return helper(
+        inputs,
+        "wait-for-vfio",
+        {"requests": {"cpu": "5m", "memory": "8Mi"}, "limits": {"memory": "32Mi"}},
+        command=["/bin/sh", "-c", WAIT],
+        env=parts.environment(
+            {**inputs, "ca_bundle": "", "http_proxy": "", "https_proxy": "", "no_proxy": ""},
+            {**environment(), "WAIT_SECONDS": str(inputs["marker_timeout"])},
+        ),
+        securityContext=parts.security_context(),
+    )
