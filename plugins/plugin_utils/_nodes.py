@@ -30,7 +30,8 @@ def member_record(
     identity = (facts or {}).get("identity") or {}
     counts = (facts or {}).get("counts") or {}
     labels = None
-    if facts and inputs["node_labels"] and inputs["state"] == "present":
+    labelled = inputs["enabled"] and inputs["node_labels"] and inputs["state"] == "present" and inputs["delivery"] != "render"
+    if facts and labelled:
         found = more or {}
         labels = node_labels(inputs, Seen(facts, found.get("rbln_runtimes") or {}, found.get("rbln_observed") or {}, proof or {}, driver_source))
     return {
@@ -40,6 +41,7 @@ def member_record(
         "system_uuid": identity.get("system_uuid"),
         "kubelet_name": identity.get("node_name"),
         "labels": labels,
+        "driver_managed": driver_source not in ("", "preinstalled", "container"),
         "expected": int(counts["usable"]) if facts and counts.get("usable") is not None else None,
     }
 
@@ -62,6 +64,15 @@ def find_nodes(members: t.Sequence[Data], nodes: t.Sequence[Data]) -> dict[str, 
             for host in hosts:
                 found[host] = {"node": "", "error": "The hosts %s are all the node %r. Next: Set rbln_node_name for each." % (", ".join(hosts), name)}
     return found
+
+
+def match_members(cluster: Cluster, members: t.Sequence[Data]) -> dict[str, Data]:
+    """Host to the record that `label_nodes` gives, with nothing labelled."""
+    found = find_nodes(members, cluster.list("v1", "Node"))
+    return {
+        member["host"]: {**found[member["host"]], "changed": False, "before": {}, "after": {}, "notes": [], "expected": member["expected"]}
+        for member in members
+    }
 
 
 def label_nodes(cluster: Cluster, members: t.Sequence[Data], present: bool, dry_run: bool) -> dict[str, Data]:

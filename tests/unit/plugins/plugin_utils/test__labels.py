@@ -139,7 +139,8 @@ def test_a_root_directory_that_no_input_names_is_refused_with_the_line_to_add() 
     more = {"rbln_runtimes": {"kubelet": {"present": True, "root_dir": "/data/kubelet"}}}
     with pytest.raises(NpuError, match="/data/kubelet"):
         member_record("a", inputs(**EXPORTER), facts([CA22]), more)
-    assert member_record("a", inputs(state="absent", **EXPORTER), facts([CA22]), more)["labels"] is None
+    for without in ({"state": "absent"}, {"enabled": False}, {"delivery": "render", "render_dir": "/out"}):
+        assert member_record("a", inputs(**without, **EXPORTER), facts([CA22]), more)["labels"] is None
 
 
 CONTAINERS: Data = {
