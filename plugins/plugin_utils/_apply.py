@@ -14,7 +14,7 @@ from ._inventory import KEPT, Inventory, Key, key_of, made_kinds, read_inventory
 from ._lease import WriteLease
 from ._model_cluster import Capabilities, Inputs
 from ._namespace import apply_namespace, find_namespace, is_right
-from ._prune import guard, is_legacy, list_ours
+from ._prune import creation_order, guard, is_legacy, list_ours
 from ._registry import COMPONENT_LABEL, component_of, dependents
 
 
@@ -31,7 +31,7 @@ class Applied:
 class Plan:
     """What differs between the wanted objects and the cluster.
 
-    `write` are wanted keys that differ; `prune` live objects no longer wanted; `kept` those that stay all the same, with the nodes that
+    `write` are wanted keys that differ; `prune` live objects no longer wanted, in the order of their deletion; `kept` those that stay all the same, with the nodes that
     need them; `legacy` driver DaemonSets of earlier charts; `strangers` have our labels and were not made here.
     """
 
@@ -73,7 +73,7 @@ def plan_changes(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, ca
         wanted,
         live,
         frozenset(write),
-        tuple(item for item in ended if object_label(item) not in guarded),
+        tuple(sorted((item for item in ended if object_label(item) not in guarded), key=creation_order, reverse=True)),
         tuple((item, guarded[object_label(item)]) for item in ended if object_label(item) in guarded),
         tuple(item for item in everyone if is_legacy(item)),
         tuple(item for item in left if item not in ended),
@@ -81,18 +81,26 @@ def plan_changes(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, ca
     )
 
 
-def apply_objects(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, capabilities: Capabilities, dry_run: bool) -> Applied:
+def apply_objects(
+    cluster: Cluster,
+    objects: t.Sequence[Data],
+    inputs: Inputs,
+    capabilities: Capabilities,
+    dry_run: bool,
+    before: t.Callable[[str], None] = lambda component: None,
+) -> Applied:
     """Bring the cluster to `objects`, in their order, then delete what is no longer wanted.
 
     An object that the API refuses ends its component and those that need it; NpuError for what ends everything. Nothing is written and
     no Lease is taken when nothing differs. Objects come from declared variables and live labels only, so a limited run wants the same.
+    `before` is called with each component before its first object is written.
     """
     plan = plan_changes(cluster, objects, inputs, capabilities)
     applied = Applied()
     for item in objects:
         if item["kind"] == "Namespace":
             applied.changes.append(_record(item, apply_namespace(cluster, item, plan.namespace, dry_run)))
-    writer = _Writer(cluster, objects, inputs, applied)
+    writer = _Writer(cluster, objects, inputs, applied, before)
     if dry_run or not plan.differs:
         writer.run(plan, lambda: None, True)
         return applied
@@ -109,8 +117,9 @@ def apply_objects(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, c
 class _Writer:
     """One pass over the objects; `applied` gets what happened."""
 
-    def __init__(self, cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, applied: Applied) -> None:
-        self._cluster, self._inputs, self._applied = cluster, inputs, applied
+    def __init__(self, cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, applied: Applied, before: t.Callable[[str], None]) -> None:
+        self._cluster, self._inputs, self._applied, self._before = cluster, inputs, applied, before
+        self._begun: set[str] = set()
         self._objects = [item for item in objects if item["kind"] != "Namespace"]
         self._there: set[Key] = set()
         self._dropped: dict[Key, t.Any] = {}
@@ -121,20 +130,36 @@ class _Writer:
         self._dropped = {key: paths for key, paths in recorded.dropped.items() if key in plan.wanted}
         everything = Inventory(recorded.keys | frozenset(plan.wanted) | {key_of(item) for item in plan.prune} | kept, dict(self._dropped))
         if not dry_run and (plan.inventory is None or not everything.keys <= recorded.keys):
+            check()
             write_inventory(self._cluster, self._inputs, everything)
         for item in self._objects:
             self._one(plan, item, check, dry_run)
-        for item in [*reversed(plan.prune), *([] if "driver" in self._applied.failures else plan.legacy)]:
-            if component_of(item) in self._applied.failures:
+        for item in plan.prune:
+            if not self._delete(item, component_of(item), check, dry_run):
                 self._there.add(key_of(item))
-                continue
-            check()
-            self._cluster.delete(item, dry_run)
-            self._applied.changes.append(_record(item, change(item, "deleted", item, None)))
+        for item in plan.legacy:
+            self._delete(item, "driver", check, dry_run)
         self._tell(plan)
         exact = Inventory(frozenset(self._there | kept), {key: paths for key, paths in self._dropped.items() if key in self._there})
         if not dry_run and exact != (everything if everything.keys != recorded.keys else recorded):
+            check()
             write_inventory(self._cluster, self._inputs, exact)
+
+    def _delete(self, item: Data, component: str, check: t.Callable[[], None], dry_run: bool) -> bool:
+        """Whether the object was deleted: not when its component failed, and a refusal is a failure of the component."""
+        if component in self._applied.failures:
+            return False
+        check()
+        try:
+            self._cluster.delete(item, dry_run)
+        except ApiError as exc:
+            if not component:
+                raise
+            self._applied.failures[component] = str(exc)
+            self._applied.changes.append(_record(item, dict(change(item, "failed"), error=str(exc))))
+            return False
+        self._applied.changes.append(_record(item, change(item, "deleted", item, None)))
+        return True
 
     def _tell(self, plan: Plan) -> None:
         for item, nodes in plan.kept:
@@ -152,6 +177,9 @@ class _Writer:
         if live is not None:
             self._there.add(key)
         failures = self._applied.failures
+        if component and component not in self._begun:
+            self._begun.add(component)
+            self._before(component)
         if component in failures:
             record = dict(change(item, "not tried"), error=failures[component])
         elif key not in plan.write:
@@ -165,6 +193,9 @@ class _Writer:
             except ApiError as exc:
                 if not component:
                     raise
+                if exc.status >= 500:
+                    # The server may have done it all the same.
+                    self._there.add(key)
                 failures[component] = str(exc)
                 for other in dependents(component):
                     failures.setdefault(other, "not tried, because it needs %s" % component)
@@ -214,7 +245,7 @@ def diff_objects(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, ca
             fields = [*fields, {"path": "data", "before": "(hidden)", "after": "(hidden, and different)"}]
         if fields or error or live is None:
             found.append({"object": object_label(item), "action": "changed" if live else "created", "fields": fields, "error": error})
-    found += [{"object": object_label(item), "action": "deleted", "fields": [], "error": ""} for item in reversed(plan.prune)]
+    found += [{"object": object_label(item), "action": "deleted", "fields": [], "error": ""} for item in (*plan.prune, *plan.legacy)]
     return found
 
 

@@ -9,16 +9,22 @@ import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 
-from ._apply import apply_objects, diff_objects, failure_text, summarise
+from ._apply import Applied, apply_objects, diff_objects, failure_text, summarise
 from ._capabilities import discover
 from ._cluster import Cluster, Data
 from ._component_driver import is_wanted as driver_wanted
+from ._component_rule import notes as rule_notes
 from ._model_cluster import Capabilities, Context, Inputs, Object
-from ._nodes import label_nodes, labelled_nodes, unlabel_nodes
+from ._namespace import prepare_namespace
+from ._nodes import label_nodes, labelled_nodes, match_members, unlabel_nodes
 from ._operands import check_served
+from ._operator import COEXIST, RESTORE, TAKEOVER, Found, coexist_notes, decide, find_operator, refuse_driver_conflict
+from ._operator_takeover import Takeover
+from ._policy_check import COMPONENTS
 from ._pools import live_pools, missing_pool_labels
 from ._prune import remove_objects
 from ._render import build
+from ._status import write_status
 from ._waiter import Waiter
 
 
@@ -31,13 +37,19 @@ class ClusterWork:
     def present(self) -> Data:
         """Label the nodes of the members, apply, and wait. A part that fails leaves what the earlier ones did in the result."""
         capabilities = self._look()
+        found = find_operator(self._cluster, self._inputs, capabilities)
+        decision = decide(found, self._inputs)
+        if decision == COEXIST:
+            return self._coexist(found)
+        if decision == RESTORE:
+            return self._restore(found, capabilities)
         result = self._labelled(True)
         try:
             objects, notes = self._objects(capabilities)
-            applied = apply_objects(self._cluster, objects, self._inputs, capabilities, self._dry_run)
-            summary = summarise(applied.changes)
-            result.update(objects=summary["objects"], changed=result["changed"] or summary["changed"], diff=result["diff"] + summary["diff"])
-            result["warnings"] += notes + applied.notes
+            takeover = Takeover(self._cluster, self._inputs, found, self._dry_run) if decision == TAKEOVER else None
+            applied = self._apply(objects, capabilities, takeover)
+            self._add(result, applied.changes + (takeover.changes if takeover else []))
+            result["warnings"] += notes + applied.notes + (takeover.notes() if takeover else [])
             if applied.failures:
                 result.update(failed=True, msg=failure_text(applied.failures))
             if self._inputs["wait"] and not self._dry_run:
@@ -45,6 +57,43 @@ class ClusterWork:
         except NpuError as exc:
             result.update(failed=True, msg=str(exc))
         return dict(result, requests=self._cluster.requests)
+
+    def _apply(self, objects: t.Sequence[Object], capabilities: Capabilities, takeover: t.Optional[Takeover]) -> Applied:
+        arguments = (self._cluster, objects, self._inputs, capabilities, self._dry_run)
+        if takeover is None:
+            return apply_objects(*arguments)
+        if not self._dry_run:
+            # What is noted of the takeover needs the namespace.
+            prepare_namespace(self._cluster, objects[0], self._inputs)
+        takeover.begin()
+        return apply_objects(*arguments, before=takeover.make_room)
+
+    def _coexist(self, found: Found) -> Data:
+        """Nothing is written: the components are the operator's, and that each node offers the NPUs of its host is proven all the same."""
+        nodes = match_members(self._cluster, self._members)
+        for host, error in refuse_driver_conflict(found, self._members).items():
+            nodes[host]["error"] = error
+        result: Data = {"changed": False, "nodes": nodes, "diff": [], "objects": {}, "warnings": coexist_notes(found)}
+        if self._inputs["wait"] and not self._dry_run:
+            only = {key: dict(value, enabled=key == "device_plugin") for key, value in self._inputs.items() if key in COMPONENTS}
+            inputs = {**self._inputs, **only, "driver_instances": []}
+            self._waited(result, Waiter(self._cluster, inputs, nodes, [], {}).run())
+        return dict(result, requests=self._cluster.requests)
+
+    def _restore(self, found: Found, capabilities: Capabilities) -> Data:
+        """What is ours goes, and the operator wakes and makes its components again from its own objects."""
+        takeover = Takeover(self._cluster, self._inputs, found, self._dry_run)
+        result = self._labelled(False)
+        if found.record is None:
+            return dict(result, objects={}, requests=self._cluster.requests)
+        removed = remove_objects(self._cluster, self._inputs, capabilities, self._dry_run, takeover.wake)
+        self._add(result, removed + takeover.changes)
+        return dict(result, requests=self._cluster.requests)
+
+    @staticmethod
+    def _add(result: Data, changes: t.Sequence[Data]) -> None:
+        summary = summarise(changes)
+        result.update(objects=summary["objects"], changed=result["changed"] or summary["changed"], diff=result["diff"] + summary["diff"])
 
     def diff(self) -> Data:
         """What `present` would change, field by field, labels of nodes included; nothing is written."""
@@ -93,17 +142,16 @@ class ClusterWork:
 
     def _objects(self, capabilities: Capabilities) -> tuple[list[Object], list[str]]:
         """The objects of the cluster and what to warn of: from the inputs, and for a driver from the labels of all live nodes."""
-        if not driver_wanted(self._inputs):
-            return build(Context(self._inputs, capabilities)), []
-        nodes = self._cluster.list("v1", "Node")
+        nodes = self._cluster.list("v1", "Node") if driver_wanted(self._inputs) else []
+        context = Context(self._inputs, capabilities, live_pools(nodes))
         unknown = missing_pool_labels(nodes)
-        notes = []
+        notes = rule_notes(context)
         if unknown:
             notes.append(
                 "The nodes %s have an NPU and no label that tells their operating system and kernel: no driver is made for them. "
                 "Next: Run the host part for them, or Node Feature Discovery." % ", ".join(unknown[:10])
             )
-        return build(Context(self._inputs, capabilities, live_pools(nodes))), notes
+        return build(context), notes
 
     def _labelled(self, present: bool, dry_run: bool = False) -> Data:
         nodes = label_nodes(self._cluster, self._members, present, self._dry_run or dry_run)
@@ -116,6 +164,11 @@ class ClusterWork:
 
     def _wait(self, result: Data, objects: t.Sequence[Object], failures: t.Mapping[str, str]) -> None:
         waited = Waiter(self._cluster, self._inputs, result["nodes"], objects, failures).run()
+        self._waited(result, waited)
+        result["changed"] = write_status(self._cluster, self._inputs, waited) or result["changed"]
+
+    @staticmethod
+    def _waited(result: Data, waited: Data) -> None:
         result["waited"] = waited
         result["warnings"] += waited["warnings"]
         if "msg" not in result:

@@ -35,15 +35,17 @@ FOREIGN_KINDS = (
     ("v1", "ServiceAccount"),
     (RBAC, "Role"),
     (RBAC, "RoleBinding"),
+    ("networking.k8s.io/v1", "NetworkPolicy"),
+    ("coordination.k8s.io/v1", "Lease"),
 )
 MADE_BY_KUBERNETES = {("ServiceAccount", "default"), ("ConfigMap", "kube-root-ca.crt"), ("ConfigMap", "openshift-service-ca.crt")}
 
 
-def find_namespace(cluster: Cluster, inputs: Inputs) -> t.Optional[Data]:
-    """Our namespace, or None when it is not there. NpuError when the cluster has another installation, or this one has other names."""
+def find_namespace(cluster: Cluster, inputs: Inputs, alone: bool = True) -> t.Optional[Data]:
+    """Our namespace, or None when it is not there. NpuError when this installation has other names, or is to be `alone` and the cluster has another."""
     marked = {item["metadata"]["name"]: item for item in cluster.list("v1", "Namespace", "", POLICY)}
     own, prefix = marked.pop(inputs["namespace"], None), inputs["name_prefix"]
-    if marked:
+    if marked and alone:
         raise NpuError(
             "The cluster has an installation in the namespace %s, and a second one is wanted in %s." % (sorted(marked)[0], inputs["namespace"]),
             "Set rbln_namespace to %s, or remove that one first (rbln_operands_state: absent)." % sorted(marked)[0],
@@ -92,6 +94,11 @@ def apply_namespace(cluster: Cluster, item: Data, live: t.Optional[Data], dry_ru
     wanted = _namespace_wanted(item, live)
     created, after = cluster.apply(wanted, True, dry_run)
     return finish(item, live, after, created)
+
+
+def prepare_namespace(cluster: Cluster, item: Data, inputs: Inputs) -> None:
+    """Make our namespace before anything else needs it."""
+    apply_namespace(cluster, item, find_namespace(cluster, inputs), False)
 
 
 def remove_namespace(cluster: Cluster, live: Data, end: float, clock: t.Callable[[], float]) -> list[Data]:

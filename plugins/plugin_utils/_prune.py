@@ -12,16 +12,19 @@ from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuEr
 
 from ._cluster import KINDS, ApiError, Cluster, Data
 from ._compare import change, object_label
-from ._inventory import KEPT, made_kinds
+from ._inventory import KEPT, Inventory, key_of, made_kinds, read_inventory
 from ._lease import WriteLease
 from ._model_cluster import Capabilities, Inputs
 from ._namespace import find_namespace, remove_namespace
 from ._object_parts import INSTANCE, OURS, SELECTOR
-from ._registry import COMPONENT_LABEL, component_of
+from ._registry import COMPONENT_LABEL, COMPONENTS, component_of
 
 # Names and containers of driver DaemonSets that earlier charts of the vendor made.
 LEGACY_NAME = "rbln-k8s-driver-manager"
 LEGACY_CONTAINER = "rbln-umd-installer"
+_COMPONENT_ORDER = {row.key: number for number, row in enumerate(COMPONENTS)}
+_KIND_ORDER = {key: number for number, key in enumerate(KINDS)}
+_LATE = {"DaemonSet": 1, "ServiceMonitor": 2}
 
 
 def list_ours(cluster: Cluster, kind: tuple[str, str], namespace: str, there: bool) -> list[Data]:
@@ -48,6 +51,12 @@ def is_legacy(daemon_set: Data) -> bool:
     return bool(meta["name"].startswith(LEGACY_NAME) or LEGACY_CONTAINER in names)
 
 
+def creation_order(item: Data) -> tuple[int, int, int]:
+    """Sorts objects as they are created: by component, and in it what needs others last."""
+    component = _COMPONENT_ORDER.get(component_of(item), -1)
+    return component, _LATE.get(item["kind"], 0), _KIND_ORDER[(item["apiVersion"], item["kind"])]
+
+
 def is_ours(item: Data) -> bool:
     return OURS.items() <= (item["metadata"].get("labels") or {}).items()
 
@@ -55,7 +64,7 @@ def is_ours(item: Data) -> bool:
 def nodes_of(daemon_set: Data, pods: t.Iterable[Data]) -> list[str]:
     """The nodes that pods of a DaemonSet are on."""
     uid = daemon_set["metadata"].get("uid")
-    own = [pod for pod in pods if any(owner.get("uid") == uid for owner in pod["metadata"].get("ownerReferences") or [])]
+    own = [pod for pod in pods if uid in _owners(pod)]
     return sorted({(pod.get("spec") or {}).get("nodeName") or "a node not chosen yet" for pod in own})
 
 
@@ -69,46 +78,74 @@ def guard(cluster: Cluster, namespace: str, items: t.Sequence[Data]) -> dict[str
 
 
 def remove_objects(cluster: Cluster, inputs: Inputs, capabilities: Capabilities, dry_run: bool, clock: t.Callable[[], float] = time.monotonic) -> list[Data]:
-    """Delete everything that carries our labels and wait until the lists are empty; then the namespace, if it was ours and is empty."""
-    name = inputs["namespace"]
-    namespace = find_namespace(cluster, inputs)
+    """Delete what is ours and wait until the lists are empty; then the namespace, if it was ours and is empty.
+
+    Ours is what carries our labels and is in the inventory, or all that carries them when there is no inventory.
+    """
+    namespace = find_namespace(cluster, inputs, alone=False)
+    inventory = read_inventory(cluster, inputs) if namespace else None
     kinds = [key for key in made_kinds(capabilities) if namespace or not KINDS[key][2]]
-    found = ours(cluster, name, kinds)
+    found = list_all(cluster, inputs["namespace"], kinds)
+    mine = [item for item in found if not _is_foreign(item, inventory)]
+    changes: list[Data] = [change(item, "kept") for item in found if _is_foreign(item, inventory)]
     if dry_run:
-        for item in found:
+        for item in mine:
             cluster.delete(item, True)
-        return [change(item, "deleted", item, None) for item in found if not _is_kept(item)]
+        return changes + [change(item, "deleted", item, None) for item in mine if not _is_kept(item)]
     end = clock() + inputs["wait_timeout"]
-    changes: list[Data] = []
     lease = WriteLease(cluster, inputs)
-    if namespace and found:
+    held = bool(namespace and mine)
+    if held:
         lease.take()
-    for item in sorted(found, key=lambda item: item["kind"] != "DaemonSet"):
-        if not _is_kept(item):
-            cluster.delete(item, False)
-            changes.append(change(item, "deleted", item, None))
-    watched = kinds + ([("v1", "Pod")] if namespace else [])
-    while True:
-        left = ours(cluster, name, watched)
-        last = [item for item in left if _is_kept(item)]
-        if len(last) == len(left):
-            for item in sorted(last, key=lambda item: item["kind"] == "Lease"):
+    try:
+        for item in sorted(mine, key=lambda item: item["kind"] != "DaemonSet"):
+            if not _is_kept(item):
+                if held:
+                    lease.check()
                 cluster.delete(item, False)
-            break
-        if clock() > end:
-            rest = [item for item in left if item not in last]
-            raise NpuError(
-                "After %d s these objects are still there: %s." % (inputs["wait_timeout"], ", ".join(object_label(item) for item in rest[:10])),
-                "Look at their finalizers and at the kubelets of their nodes.",
-            )
-        time.sleep(1)
+                changes.append(change(item, "deleted", item, None))
+        last = _wait_until_gone(cluster, inputs, kinds + ([("v1", "Pod")] if namespace else []), inventory, end, clock)
+        for item in sorted(last, key=lambda item: item["kind"] == "Lease"):
+            cluster.delete(item, False)
+    except NpuError:
+        if held:
+            lease.give_up()
+        raise
     if namespace:
         changes += remove_namespace(cluster, namespace, end, clock)
     return changes
 
 
-def ours(cluster: Cluster, namespace: str, kinds: t.Iterable[tuple[str, str]]) -> list[Data]:
+def _wait_until_gone(
+    cluster: Cluster, inputs: Inputs, kinds: t.Sequence[tuple[str, str]], inventory: t.Optional[Inventory], end: float, clock: t.Callable[[], float]
+) -> list[Data]:
+    """Wait until of ours only inventory, Lease and the like are there; these are the answer. NpuError that names what is left."""
+    while True:
+        found = list_all(cluster, inputs["namespace"], kinds)
+        foreign = {item["metadata"].get("uid") for item in found if item["kind"] != "Pod" and _is_foreign(item, inventory)}
+        left = [item for item in found if (item["kind"] == "Pod" and not _owners(item) & foreign) or not (item["kind"] == "Pod" or _is_foreign(item, inventory))]
+        rest = [item for item in left if not _is_kept(item)]
+        if not rest:
+            return left
+        if clock() > end:
+            raise NpuError(
+                "After %d s these objects are still there: %s." % (inputs["wait_timeout"], ", ".join(object_label(item) for item in rest[:10])),
+                "Look at their finalizers and at the kubelets of their nodes.",
+            )
+        time.sleep(1)
+
+
+def list_all(cluster: Cluster, namespace: str, kinds: t.Iterable[tuple[str, str]]) -> list[Data]:
     return [item for kind in kinds for item in list_ours(cluster, kind, namespace, True)]
+
+
+def _owners(item: Data) -> set[t.Any]:
+    return {owner.get("uid") for owner in item["metadata"].get("ownerReferences") or []}
+
+
+def _is_foreign(item: Data, inventory: t.Optional[Inventory]) -> bool:
+    """Whether an object with our labels was made by somebody else: the inventory does not have it."""
+    return inventory is not None and not _is_kept(item) and key_of(item) not in inventory.keys
 
 
 def _is_kept(item: Data) -> bool:
