@@ -77,10 +77,18 @@ def guard(cluster: Cluster, namespace: str, items: t.Sequence[Data]) -> dict[str
     return {object_label(item): nodes for item in drivers for nodes in [nodes_of(item, pods)] if nodes}
 
 
-def remove_objects(cluster: Cluster, inputs: Inputs, capabilities: Capabilities, dry_run: bool, clock: t.Callable[[], float] = time.monotonic) -> list[Data]:
+def remove_objects(
+    cluster: Cluster,
+    inputs: Inputs,
+    capabilities: Capabilities,
+    dry_run: bool,
+    at_last: t.Callable[[], None] = lambda: None,
+    clock: t.Callable[[], float] = time.monotonic,
+) -> list[Data]:
     """Delete what is ours and wait until the lists are empty; then the namespace, if it was ours and is empty.
 
     Ours is what carries our labels and is in the inventory, or all that carries them when there is no inventory.
+    `at_last` is called when all components and their pods are gone, before what is noted of the installation goes.
     """
     namespace = find_namespace(cluster, inputs, alone=False)
     inventory = read_inventory(cluster, inputs) if namespace else None
@@ -91,6 +99,7 @@ def remove_objects(cluster: Cluster, inputs: Inputs, capabilities: Capabilities,
     if dry_run:
         for item in mine:
             cluster.delete(item, True)
+        at_last()
         return changes + [change(item, "deleted", item, None) for item in mine if not _is_kept(item)]
     end = clock() + inputs["wait_timeout"]
     lease = WriteLease(cluster, inputs)
@@ -105,6 +114,7 @@ def remove_objects(cluster: Cluster, inputs: Inputs, capabilities: Capabilities,
                 cluster.delete(item, False)
                 changes.append(change(item, "deleted", item, None))
         last = _wait_until_gone(cluster, inputs, kinds + ([("v1", "Pod")] if namespace else []), inventory, end, clock)
+        at_last()
         for item in sorted(last, key=lambda item: item["kind"] == "Lease"):
             cluster.delete(item, False)
     except NpuError:
@@ -123,7 +133,7 @@ def _wait_until_gone(
     while True:
         found = list_all(cluster, inputs["namespace"], kinds)
         foreign = {item["metadata"].get("uid") for item in found if item["kind"] != "Pod" and _is_foreign(item, inventory)}
-        left = [item for item in found if (item["kind"] == "Pod" and not _owners(item) & foreign) or not (item["kind"] == "Pod" or _is_foreign(item, inventory))]
+        left = [item for item in found if not (_owners(item) & foreign if item["kind"] == "Pod" else _is_foreign(item, inventory))]
         rest = [item for item in left if not _is_kept(item)]
         if not rest:
             return left
