@@ -31,8 +31,9 @@ class Applied:
 class Plan:
     """What differs between the wanted objects and the cluster.
 
-    `write` are wanted keys that differ; `prune` live objects no longer wanted, in the order of their deletion; `kept` those that stay all the same, with the nodes that
-    need them; `legacy` driver DaemonSets of earlier charts; `strangers` have our labels and were not made here.
+    `write` are wanted keys that differ; `prune` live objects no longer wanted, in the order of their deletion; `kept` those that stay all
+    the same, with the nodes that need them; `legacy` driver DaemonSets of earlier charts; `strangers` have our labels and were not made
+    here.
     """
 
     namespace: t.Optional[Data]

@@ -15,6 +15,8 @@ from ._object_parts import LABEL_PREFIX
 
 Data = dict[str, t.Any]
 HASH = LABEL_PREFIX + "applied-hash"
+# The second is the whole object once more, so that it would show what is masked elsewhere.
+_OWN_ANNOTATIONS = (HASH, "kubectl.kubernetes.io/last-applied-configuration", "deprecated.daemonset.template.generation")
 _SERVER_FIELDS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
 
 
@@ -43,7 +45,7 @@ def visible(item: t.Optional[Data]) -> Data:
         return {}
     result = {key: value for key, value in item.items() if key != "status"}
     meta = {key: value for key, value in (item.get("metadata") or {}).items() if key not in _SERVER_FIELDS}
-    annotations = {key: value for key, value in (meta.get("annotations") or {}).items() if key not in (HASH, "deprecated.daemonset.template.generation")}
+    annotations = {key: value for key, value in (meta.get("annotations") or {}).items() if key not in _OWN_ANNOTATIONS}
     meta.pop("annotations", None)
     if annotations:
         meta["annotations"] = annotations

@@ -47,21 +47,25 @@ class WriteLease:
         since = start
         while True:
             live = self._read()
-            if live is None:
-                if self._create():
-                    return
-                continue
-            spec = live.get("spec") or {}
-            stamp = (spec.get("holderIdentity"), spec.get("renewTime"), spec.get("leaseTransitions"))
+            spec = (live or {}).get("spec") or {}
+            holder = spec.get("holderIdentity")
+            stamp = (holder, spec.get("renewTime"), spec.get("leaseTransitions"))
             if stamp != seen:
                 seen, since = stamp, self._clock()
-            if not spec.get("holderIdentity") or self._clock() - since >= self._duration:
-                if self._replace(live):
-                    return
-                continue
+            if holder == self.holder:
+                # A write of ours went through, though its answer was lost.
+                self._renewed = self._clock()
+                return
+            if live is None:
+                taken = self._create()
+            else:
+                taken = (not holder or self._clock() - since >= self._duration) and self._replace(live)
+            if taken:
+                return
             if self._clock() - start >= self._timeout:
                 raise NpuError(
-                    "Another run writes to this cluster: %s holds the Lease %s since %s." % (spec["holderIdentity"], self._name, spec.get("acquireTime")),
+                    "Another run writes to this cluster: %s holds the Lease %s since %s."
+                    % (holder or "one that was faster", self._name, spec.get("acquireTime") or "just now"),
                     "Let it end, or raise rbln_operands_lease_timeout.",
                 )
             self._sleep(DELAY)
@@ -70,9 +74,14 @@ class WriteLease:
         """NpuError when somebody else holds the Lease now; renewed past a third of its duration."""
         if self._clock() - self._renewed < self._duration / 3.0:
             return
-        live = self._read()
-        if live is None or (live.get("spec") or {}).get("holderIdentity") != self.holder or not self._replace(live):
-            raise NpuError("The Lease %s was lost while this run wrote." % self._name, "Run again: what was written is kept.")
+        # Twice, because the answer to a write of ours may be lost, and the client's second try is then a conflict with the first.
+        for _attempt in range(2):
+            live = self._read()
+            if live is None or (live.get("spec") or {}).get("holderIdentity") != self.holder:
+                break
+            if self._replace(live):
+                return
+        raise NpuError("The Lease %s was lost while this run wrote." % self._name, "Run again: what was written is kept.")
 
     def give_up(self) -> None:
         """Free the Lease; that somebody else has it, or that the server is away, is no error: it runs out by itself."""

@@ -14,6 +14,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuEr
 from ansible_collections.rebellions.npu.plugins.plugin_utils import _lease
 from ansible_collections.rebellions.npu.plugins.plugin_utils._apply import Applied, apply_objects, diff_objects, failure_text
 from ansible_collections.rebellions.npu.plugins.plugin_utils._capabilities import declared
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import ApiError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._compare import field_changes, missing_paths, visible, without_paths
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inventory import inventory_object, Inventory
 from ansible_collections.rebellions.npu.plugins.plugin_utils._lease import WriteLease
@@ -104,6 +105,74 @@ def test_old_objects_of_a_component_that_failed_stay() -> None:
     assert ("ClusterRole", "", "rbln-validator") not in store.items
 
 
+def test_what_a_server_may_have_done_in_spite_of_its_error_is_still_ours() -> None:
+    store = Store()
+    apply(store)
+    store.refuse = {"ClusterRole": 504}
+    assert list(apply(store, **IMAGE).failures) == ["validator"]
+    assert ["rbac.authorization.k8s.io/v1", "ClusterRole", "", "rbln-validator"] in recorded(store)
+    assert ["rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "", "rbln-validator"] not in recorded(store)
+
+
+def recorded(store: Store) -> list[Data]:
+    return [entry["object"] for entry in json.loads(store.items[INVENTORY]["data"]["objects.json"])]
+
+
+def test_an_object_that_may_not_be_deleted_ends_its_component_alone_and_is_tried_again() -> None:
+    store = Store()
+    apply(store, **IMAGE)
+    delete = store.delete
+
+    def refuse(item: Data, dry_run: bool) -> None:
+        if item["kind"] == "ClusterRole":
+            raise ApiError(403, "Delete ClusterRole rbln-validator", {"message": "no"})
+        delete(item, dry_run)
+
+    store.delete = refuse  # type: ignore[method-assign]
+    applied = apply(store, validator={"enabled": False}, device_plugin={"image": {"tag": "v9"}})
+    assert list(applied.failures) == ["validator"] and "not allowed: no" in applied.failures["validator"]
+    assert done(applied)["DaemonSet rbln-system/rbln-device-plugin"] == "changed" and done(applied)["ClusterRole rbln-validator"] == "failed"
+    store.delete = delete  # type: ignore[method-assign]
+    again = apply(store, validator={"enabled": False}, device_plugin={"image": {"tag": "v9"}})
+    assert done(again) == {"ClusterRole rbln-validator": "deleted", "ServiceAccount rbln-system/rbln-validator": "deleted"}
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_objects_are_deleted_in_the_reverse_order_of_their_creation(lost: bool) -> None:
+    store = Store()
+    apply(store, **IMAGE)
+    if lost:
+        del store.items[INVENTORY]
+    store.writes.clear()
+    apply(store, validator={"enabled": False}, device_plugin={"enabled": False})
+    assert [what for what in store.writes if what.startswith("delete")] == [
+        "delete DaemonSet", "delete ServiceAccount", "delete DaemonSet", "delete ClusterRoleBinding", "delete ClusterRole", "delete ServiceAccount",
+    ]  # fmt: skip
+
+
+def test_a_server_that_goes_away_between_writes_is_one_error_and_the_next_run_finishes() -> None:
+    store = Store()
+    plain = store.apply
+
+    def away(item: Data, force: bool, dry_run: bool) -> tuple[bool, Data]:
+        if item["kind"] == "DaemonSet":
+            store.request = away_too  # type: ignore[method-assign]
+            raise NpuError("Apply DaemonSet: the API server cannot be reached", "Check the network.")
+        return plain(item, force, dry_run)
+
+    def away_too(*_args: Any) -> tuple[int, Data]:
+        raise NpuError("Read Lease: the API server cannot be reached", "Check the network.")
+
+    request, store.apply = store.request, away  # type: ignore[method-assign]
+    with pytest.raises(NpuError, match="^Apply DaemonSet: the API server cannot be reached"):
+        apply(store)
+    assert store.items[LEASE]["spec"]["holderIdentity"] != ""
+    store.apply, store.request = plain, request  # type: ignore[method-assign]
+    store.items[LEASE]["spec"]["holderIdentity"] = ""
+    assert apply(store).failures == {}
+    assert done(apply(store)) == {}
+
+
 def copy_of_ours(store: Store, name: str) -> Data:
     item = copy.deepcopy(store.items[("DaemonSet", "rbln-system", "rbln-validator")])
     item["metadata"]["name"] = name
@@ -169,6 +238,32 @@ def test_the_daemon_set_of_a_driver_is_pruned_only_when_it_has_no_pods() -> None
     assert done(apply(store)) == {"DaemonSet rbln-system/rbln-driver-a": "deleted"}
 
 
+def test_absent_leaves_a_copy_that_somebody_made() -> None:
+    store = Store()
+    apply(store)
+    theirs = copy_of_ours(store, "copied")
+    theirs["metadata"]["uid"] = "7"
+    store.items[Store.key(theirs)] = theirs
+    running = pod("7", "n1", theirs["metadata"]["labels"])
+    store.items[Store.key(running)] = running
+    changes = {one["object"]: one["action"] for one in remove(store)}
+    assert changes["DaemonSet rbln-system/copied"] == "kept" and changes["Namespace rbln-system"] == "kept"
+    assert {key[0] for key in store.items} == {"Namespace", "DaemonSet", "Pod"}
+
+
+def test_absent_that_fails_gives_the_lease_up() -> None:
+    store = Store()
+    apply(store)
+
+    def refuse(item: Data, dry_run: bool) -> None:
+        raise ApiError(403, "Delete " + item["kind"], {"message": "no"})
+
+    store.delete = refuse  # type: ignore[method-assign]
+    with pytest.raises(NpuError, match="not allowed"):
+        remove(store)
+    assert store.items[LEASE]["spec"]["holderIdentity"] == ""
+
+
 LEGACY = {
     "by name": ("rbln-k8s-driver-manager-x", "any", {}, True),
     "by container": ("any", "rbln-umd-installer", {}, True),
@@ -194,6 +289,9 @@ def test_a_legacy_driver_goes_after_ours_has_come() -> None:
     new = driver_set("rbln-driver-a", "1")
     kept = apply(store, extra=[new], driver={"remove_legacy": False})
     assert "deleted" not in done(kept).values()
+    typed = inputs()
+    told = diff_objects(store, [*build(Context(typed, EVERY)), new], typed, EVERY)
+    assert [(one["object"], one["action"]) for one in told] == [("DaemonSet rbln-system/rbln-k8s-driver-manager", "deleted")]
     applied = apply(store, extra=[new])
     assert done(applied) == {"DaemonSet rbln-system/rbln-k8s-driver-manager": "deleted"}
     assert done(apply(store, extra=[new])) == {}
@@ -205,6 +303,21 @@ def test_two_installations_in_one_cluster_are_refused() -> None:
     with pytest.raises(NpuError, match="an installation in the namespace other, and a second one is wanted in rbln-system.*Set rbln_namespace to other"):
         apply(store)
     assert {key[1] for key in store.items} == {"", "other"} and ("Namespace", "", "rbln-system") not in store.items
+    remove(store, namespace="other")
+    assert apply(store).failures == {}
+
+
+def test_two_installations_that_came_at_once_can_be_removed() -> None:
+    """Both labelled their namespace before either looked again: both are refused, and each can be taken away."""
+    store = Store()
+    apply(store, namespace="other")
+    labels = store.items[("Namespace", "", "other")]["metadata"]["labels"]
+    store.items[("Namespace", "", "rbln-system")] = {
+        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "rbln-system", "labels": dict(labels), "annotations": {}},
+    }  # fmt: skip
+    for name in ("other", "rbln-system"):
+        with pytest.raises(NpuError, match="a second one is wanted"):
+            apply(store, namespace=name)
     remove(store, namespace="other")
     assert apply(store).failures == {}
 
@@ -323,6 +436,28 @@ def test_two_that_create_or_replace_at_once() -> None:
     assert store.items[LEASE]["spec"]["holderIdentity"] == first.holder
 
 
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+def test_a_write_of_the_lease_whose_answer_was_lost_is_our_own(method: str) -> None:
+    """The client writes again after a lost answer, and the second write is a conflict with the first."""
+    store, clock = Store(), Clock()
+    one = lease(store, clock)
+    if method == "PUT":
+        one.take()
+        clock.now = 20.0
+    plain = store.request
+
+    def answer_lost(done: str, path: str, what: str, *rest: Any) -> Any:
+        answer = plain(done, path, what, *rest)
+        if done == method:
+            store.request = plain  # type: ignore[method-assign]
+            raise ApiError(409, what, {"message": "conflict"})
+        return answer
+
+    store.request = answer_lost  # type: ignore[method-assign]
+    one.take() if method == "POST" else one.check()
+    assert store.items[LEASE]["spec"]["holderIdentity"] == one.holder and clock.now <= 22.0
+
+
 def test_a_lease_is_renewed_past_a_third_of_its_duration() -> None:
     store, clock = Store(), Clock()
     one = lease(store, clock, lease_duration=60)
@@ -394,6 +529,11 @@ def test_field_changes(before: Data, after: Data, expected: list[Any]) -> None:
 def test_S02_environment_of_a_secret_name_and_credentials_in_text_are_hidden() -> None:
     item = {"kind": "X", "metadata": {"name": "n"}, "env": [{"name": "DB_PASSWORD", "value": "hunter2"}, {"name": "URL", "value": "http://u:hunter2@h/x"}]}
     assert "hunter2" not in str(visible(item)) and visible(item)["env"][1]["value"] == "http://********@h/x"
+
+
+def test_S02_the_object_in_an_annotation_of_kubectl_is_not_shown() -> None:
+    item = {"kind": "X", "metadata": {"name": "n", "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "hunter2", "a": "b"}}}
+    assert visible(item) == {"kind": "X", "metadata": {"name": "n", "annotations": {"a": "b"}}}
 
 
 def test_paths_that_are_missing_can_be_left_out() -> None:
