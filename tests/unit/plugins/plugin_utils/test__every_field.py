@@ -25,11 +25,7 @@ NO_OBJECT = {
     "driver.remove_legacy": "is about objects of others",
 }  # fmt: skip
 # Inputs, or all below one, whose component is not built yet. A row leaves when one of its inputs changes an object.
-NOT_YET = (
-    "validator.vfio", "validator.checks.vfio",
-    "container_toolkit",
-    "vfio_manager", "sandbox_device_plugin",
-)  # fmt: skip
+NOT_YET: tuple[str, ...] = ()
 VALUES: dict[str, Any] = {
     "env": {"ODDITY": "oddity"}, "resources": {"limits": {"memory": "77Mi"}}, "update_strategy": {"type": "OnDelete"},
     "tolerations": [{"key": "oddity", "operator": "Exists"}], "node_affinity": [{"key": "oddity", "operator": "Exists"}],
@@ -57,6 +53,12 @@ WITH: dict[str, dict[str, Any]] = {
     "feature_discovery.source": {"feature_discovery": {"image": {"tag": "1"}}},
     "node_feature_rule": {"capabilities": {"groups": ["nfd.k8s-sigs.io"]}},
     "runtime_class": {"runtime_class": {"handler": "a"}},
+    "container_toolkit": {"container_toolkit": {"image": {"tag": "1"}}},
+    "vfio_manager.image": {"vfio_manager": {"source": "image", "image": {"tag": "1"}}},
+    "vfio_manager.source": {"vfio_manager": {"image": {"tag": "1"}}},
+    "sandbox_device_plugin": {"sandbox_device_plugin": {"image": {"tag": "1"}}},
+    "sandbox_device_plugin.probes": {"sandbox_device_plugin": {"image": {"tag": "1"}, "health_port": 7}},
+    "validator.vfio": {"vfio_manager": {"enabled": True}}, "validator.checks.vfio": {"vfio_manager": {"enabled": True}},
     "driver": {"driver": DRIVER}, "driver_instances": {"driver": DRIVER},
     "kubelet_root": {"metrics_exporter": {"enabled": True, "image": {"tag": "1"}}},
     "kubelet_roots": {"metrics_exporter": {"enabled": True, "image": {"tag": "1"}}},
@@ -75,8 +77,8 @@ LEAVES = leaves(SPEC)
 
 
 def below(path: str, rows: Any) -> str:
-    """The row that an input is on, or empty."""
-    return next((row for row in rows if path == row or path.startswith(row + ".")), "")
+    """The longest row that an input is on, or empty."""
+    return max((row for row in rows if path == row or path.startswith(row + ".")), key=len, default="")
 
 
 def option(path: str) -> dict[str, Any]:

@@ -17,6 +17,18 @@ from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands
 GOLDEN = pathlib.Path(__file__).parents[2] / "fixtures" / "operands"
 POLICIES: dict[str, dict[str, Any]] = {
     "01-defaults": {},
+    "03-sandbox": {
+        "workload": "vm-passthrough",
+        "device_plugin": {"enabled": False},
+        "vfio_manager": {"enabled": True, "release_on_exit": True},
+        "sandbox_device_plugin": {"enabled": True, "image": {"tag": "0.1.1"}, "health_port": 51517},
+        "validator": {"driver": {"enabled": False}, "toolkit": {"enabled": False}, "plugin": {"enabled": False}, "vfio": {"env": {"LEVEL": "debug"}}},
+    },
+    "04-hybrid": {
+        "container_toolkit": {"enabled": True, "image": {"tag": "0.2.3"}},
+        "vfio_manager": {"enabled": True, "source": "image", "image": {"tag": "1.0.1"}},
+        "sandbox_device_plugin": {"enabled": True, "image": {"tag": "0.1.1"}},
+    },
     "05-dra": {
         "device_plugin": {"enabled": False},
         "dra_driver": {"enabled": True, "image": {"tag": "0.2.1"}, "extended_resource": True},
@@ -32,6 +44,11 @@ POLICIES: dict[str, dict[str, Any]] = {
         "helper_image": {"repository": "library/busybox", "digest": "sha256:" + "ab" * 32},
         "device_plugin": {"image": {"digest": "sha256:" + "cd" * 32, "pull_secrets": ["plugin-pull"]}},
         "validator": {"source": "image", "image": {"tag": "v1.2.3"}},
+    },
+    "08-runtimes-and-kubelet-roots": {
+        "kubelet_roots": ["/data/kubelet"],
+        "container_toolkit": {"enabled": True, "image": {"tag": "0.2.3"}, "runtimes": ["docker", "crio"], "restart": False, "env_from_marker": False},
+        "metrics_exporter": {"enabled": True, "image": {"tag": "0.3.4"}},
     },
     "09-monitoring-openshift": {
         "capabilities": {"groups": ["monitoring.coreos.com", "nfd.k8s-sigs.io", "security.openshift.io"]},
