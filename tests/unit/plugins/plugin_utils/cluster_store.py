@@ -32,6 +32,8 @@ class Store:
         self.lease_writes = 0
         self.requests = 0
         self.stop_after, self.refuse, self.keep = stop_after, refuse or {}, keep
+        # Answers to requests by path, beside those about objects.
+        self.answers: dict[str, Data] = {"/apis": {"groups": []}}
         self._version = 0
 
     @staticmethod
@@ -80,6 +82,8 @@ class Store:
 
     def request(self, method: str, path: str, what: str, query: Data | None = None, body: Any = None, kind: str = "") -> tuple[int, Data]:
         self.requests += 1
+        if method == "GET" and path in self.answers:
+            return 200, copy.deepcopy(self.answers[path])
         key = self._key_of_path(path, body)
         live = self.items.get(key)
         if method == "GET":
@@ -87,11 +91,9 @@ class Store:
                 raise ApiError(404, what, {})
             return 200, copy.deepcopy(live)
         if method == "PATCH":
-            for part, values in body["metadata"].items():
-                for name, value in values.items():
-                    held = self.items[key]["metadata"].setdefault(part, {})
-                    held.pop(name, None) if value is None else held.update({name: value})
-            self._write("restore")
+            if (query or {}).get("dryRun") != "All":
+                self._write("patch " + key[0])
+                _patch(self.items[key], body)
             return 200, copy.deepcopy(self.items[key])
         stale = live is not None and body["metadata"].get("resourceVersion") != live["metadata"].get("resourceVersion")
         if (method == "POST" and live is not None) or (method == "PUT" and stale):
@@ -118,6 +120,17 @@ class Store:
         if len(self.writes) == self.stop_after:
             raise Stopped(what)
         self.writes.append(what)
+
+
+def _patch(base: Data, change: Data) -> None:
+    """A JSON merge patch."""
+    for key, value in change.items():
+        if value is None:
+            base.pop(key, None)
+        elif isinstance(value, dict):
+            _patch(base.setdefault(key, {}), value)
+        else:
+            base[key] = value
 
 
 def _merge(base: Data, item: Data) -> Data:

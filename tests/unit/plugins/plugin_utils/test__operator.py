@@ -1,0 +1,210 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A cluster where the vendor's operator runs: refused, lived beside, taken over, given back."""
+
+from __future__ import annotations
+
+import copy
+import pathlib
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster_work import ClusterWork
+from ansible_collections.rebellions.npu.plugins.plugin_utils._operator_takeover import component_like
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.cluster_store import Stopped, Store
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
+
+Data = dict[str, Any]
+GROUP = "/apis/rebellions.ai/"
+POLICY = {
+    "apiVersion": "rebellions.ai/v1beta1",
+    "kind": "RBLNClusterPolicy",
+    "metadata": {"name": "policy"},
+    "spec": {"x": {"env": [{"name": "API_TOKEN", "value": "not-a-real-secret"}]}},
+}
+DRIVER = {"apiVersion": "rebellions.ai/v1alpha1", "kind": "RBLNDriver", "metadata": {"name": "driver"}, "spec": {}}
+DEPLOYMENT = ("Deployment", "rbln-operator", "rbln-npu-operator-controller-manager")
+
+
+def owned(name: str, kind: str = "RBLNClusterPolicy") -> Data:
+    owner = {"apiVersion": "rebellions.ai/v1beta1", "kind": kind, "name": "policy", "uid": "1"}
+    meta = {"name": name, "namespace": "rbln-operator", "ownerReferences": [owner], "uid": name, "labels": {}}
+    return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": meta, "spec": {"template": {"spec": {"containers": []}}}}
+
+
+def cluster(*more: Data, policies: tuple[Data, ...] = (POLICY,), drivers: tuple[Data, ...] = (), **given: Any) -> Store:
+    deployment = {
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": DEPLOYMENT[2], "namespace": DEPLOYMENT[1], "labels": {}, "annotations": {"a": "b"}},
+        "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "operator"}}},
+    }  # fmt: skip
+    stranger = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "any-device-plugin", "namespace": "other", "labels": {}}, "spec": {}}
+    store = Store(deployment, owned("rbln-device-plugin-daemonset"), owned("rbln-npu-operator-validator"), owned("rbln-odd"), stranger, *more, **given)
+    versions = [{"version": "v1beta1"}, {"version": "v1alpha1"}]
+    store.answers["/apis"] = {"groups": [{"name": "rebellions.ai", "versions": versions}]}
+    store.answers[GROUP + "v1beta1"] = {
+        "resources": [{"name": "rblnclusterpolicies", "kind": "RBLNClusterPolicy"}, {"name": "rblnclusterpolicies/status", "kind": "RBLNClusterPolicy"}]
+    }
+    store.answers[GROUP + "v1alpha1"] = {"resources": [{"name": "rblndrivers", "kind": "RBLNDriver"}]}
+    store.answers[GROUP + "v1beta1/rblnclusterpolicies"] = {"items": list(policies)}
+    store.answers[GROUP + "v1alpha1/rblndrivers"] = {"items": list(drivers)}
+    return store
+
+
+def run(store: Store, members: Any = (), dry_run: bool = False, **given: Any) -> Data:
+    result: Data = ClusterWork(store, inputs(**{"wait": False, **given}), members, dry_run).present()  # type: ignore[arg-type]
+    return result
+
+
+def names(store: Store, kind: str = "DaemonSet") -> set[str]:
+    return {key[2] for key in store.items if key[0] == kind}
+
+
+def snapshot(store: Store) -> Data:
+    return {str(key): copy.deepcopy(item) for key, item in store.items.items()}
+
+
+def taking(tmp_path: pathlib.Path, **more: Any) -> Data:
+    return {"coexistence": "takeover", "takeover": {"backup_dir": str(tmp_path / "copies")}, **more}
+
+
+def test_refused_by_default_with_the_choices_and_nothing_is_written() -> None:
+    store = cluster(drivers=(DRIVER,))
+    before = snapshot(store)
+    with pytest.raises(NpuError) as caught:
+        run(store)
+    for word in ("RBLNClusterPolicy policy", "RBLNDriver driver", "Nothing was changed", "coexist", "takeover", "restore"):
+        assert word in str(caught.value)
+    assert snapshot(store) == before and store.writes == []
+
+
+def test_an_operator_without_objects_and_one_of_another_group_do_not_matter() -> None:
+    store = cluster(policies=())
+    assert run(store)["changed"] is True
+    store = Store()
+    store.answers["/apis"] = {"groups": [{"name": "rebellions.example", "versions": [{"version": "v1"}]}]}
+    assert run(store)["changed"] is True
+
+
+def node(name: str) -> Data:
+    status = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"rebellions.ai/npu": "1"}}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {}}, "spec": {}, "status": status}
+
+
+def member(name: str, **more: Any) -> Data:
+    found = {"host": name, "node_name": name, "system_uuid": None, "machine_id": None, "kubelet_name": None, "labels": {"a": "b"}, "expected": 1}
+    return {**found, "driver_managed": False, **more}
+
+
+def test_beside_the_operator_nothing_is_written_and_the_npus_are_proven() -> None:
+    store = cluster(node("n1"), owned("rbln-container-toolkit"))
+    result = run(store, [member("n1")], coexistence="coexist", wait=True, wait_delay=1)
+    assert store.writes == [] and result["changed"] is False and result["objects"] == {}
+    assert result["waited"]["ok"] and result["waited"]["allocatable"]["n1"]["settled"] is True
+    assert "DaemonSet rbln-operator/rbln-container-toolkit of the operator writes the CDI specification" in result["warnings"][0]
+
+
+def test_beside_the_operator_two_drivers_for_one_host_are_refused_for_that_host() -> None:
+    store = cluster(node("n1"), node("n2"), drivers=(DRIVER,))
+    result = run(store, [member("n1", driver_managed=True), member("n2")], coexistence="coexist")
+    assert "RBLNDriver driver manages drivers here" in result["nodes"]["n1"]["error"] and result["nodes"]["n2"]["error"] == ""
+
+
+def test_a_takeover_and_its_way_back(tmp_path: pathlib.Path) -> None:
+    store = cluster()
+    result = run(store, **taking(tmp_path))
+    assert names(store) == {"rbln-device-plugin", "rbln-validator", "rbln-odd", "any-device-plugin"}
+    operator = store.items[DEPLOYMENT]
+    assert operator["spec"]["replicas"] == 0 and operator["metadata"]["annotations"] == {"a": "b", "rebellions.ai/npu.replicas-before": "2"}
+    assert result["objects"]["DaemonSet rbln-operator/rbln-device-plugin-daemonset"] == "deleted"
+    assert result["warnings"] == ["DaemonSet rbln-operator/rbln-odd of the operator stays, and nobody manages it while the operator rests."]
+    copies = sorted((tmp_path / "copies").iterdir())
+    assert [path.name for path in copies] == [
+        "DaemonSet-rbln-operator-rbln-device-plugin-daemonset.yaml", "DaemonSet-rbln-operator-rbln-npu-operator-validator.yaml",
+        "DaemonSet-rbln-operator-rbln-odd.yaml", "Deployment-rbln-operator-rbln-npu-operator-controller-manager.yaml", "RBLNClusterPolicy-policy.yaml",
+    ]  # fmt: skip
+    assert {path.stat().st_mode & 0o777 for path in copies} == {0o600} and (tmp_path / "copies").stat().st_mode & 0o777 == 0o700
+    assert "not-a-real-secret" not in copies[-1].read_text() and yaml.safe_load(copies[-1].read_text())["kind"] == "RBLNClusterPolicy"
+    store.writes.clear()
+    assert run(store, **taking(tmp_path))["changed"] is False and store.writes == []
+    assert run(store)["changed"] is False and store.writes == []
+    back = run(store, coexistence="restore")
+    assert back["changed"] and names(store) == {"rbln-odd", "any-device-plugin"}
+    assert store.items[DEPLOYMENT]["spec"]["replicas"] == 2 and store.items[DEPLOYMENT]["metadata"]["annotations"] == {"a": "b"}
+    assert names(store, "ConfigMap") == set() and names(store, "Namespace") == set()
+    store.writes.clear()
+    assert run(store, coexistence="restore")["changed"] is False and store.writes == []
+
+
+def test_a_takeover_that_is_killed_at_any_write_is_finished_by_the_next(tmp_path: pathlib.Path) -> None:
+    points = 0
+    while True:
+        store = cluster(stop_after=points)
+        try:
+            run(store, **taking(tmp_path / str(points)))
+            break
+        except Stopped:
+            points += 1
+        store.stop_after = -1
+        run(store, **taking(tmp_path / str(points)))
+        assert names(store) == {"rbln-device-plugin", "rbln-validator", "rbln-odd", "any-device-plugin"}, points
+        assert store.items[DEPLOYMENT]["spec"]["replicas"] == 0
+        run(store, coexistence="restore")
+        assert store.items[DEPLOYMENT]["spec"]["replicas"] == 2
+    assert points > 10
+
+
+def test_a_takeover_in_check_mode_says_what_it_would_do_and_writes_nothing(tmp_path: pathlib.Path) -> None:
+    store = cluster()
+    before = snapshot(store)
+    result = run(store, dry_run=True, **taking(tmp_path))
+    assert snapshot(store) == before and store.writes == [] and not (tmp_path / "copies").exists()
+    assert result["objects"]["Deployment rbln-operator/rbln-npu-operator-controller-manager"] == "changed"
+    assert result["objects"]["DaemonSet rbln-operator/rbln-device-plugin-daemonset"] == "deleted"
+
+
+def test_drivers_in_containers_are_not_taken_over(tmp_path: pathlib.Path) -> None:
+    store = cluster(owned("rbln-driver-x", "RBLNDriver"), drivers=(DRIVER,))
+    result = run(store, **taking(tmp_path))
+    assert result["failed"] and "DaemonSet rbln-operator/rbln-driver-x" in result["msg"] and "one by one" in result["msg"]
+    assert store.items[DEPLOYMENT]["spec"]["replicas"] == 2
+
+
+@pytest.mark.parametrize("second", [True, False])
+def test_an_operator_that_is_not_known_is_asked_for(tmp_path: pathlib.Path, second: bool) -> None:
+    store = cluster()
+    if second:
+        twin = copy.deepcopy(store.items[DEPLOYMENT])
+        twin["metadata"]["namespace"] = "elsewhere"
+        store.items[Store.key(twin)] = twin
+    else:
+        del store.items[DEPLOYMENT]
+    result = run(store, **taking(tmp_path))
+    assert result["failed"] and "The operator's Deployment is not known" in result["msg"] and "operator_deployment" in result["msg"]
+    if second:
+        named = {"backup_dir": str(tmp_path), "operator_namespace": "rbln-operator", "operator_deployment": DEPLOYMENT[2]}
+        assert "failed" not in run(store, coexistence="takeover", takeover=named)
+
+
+def test_a_restore_without_the_operator_says_what_to_do(tmp_path: pathlib.Path) -> None:
+    store = cluster()
+    run(store, **taking(tmp_path))
+    del store.items[DEPLOYMENT]
+    with pytest.raises(NpuError, match="Deployment rbln-operator/rbln-npu-operator-controller-manager is not there any more.*Install the operator again"):
+        run(store, coexistence="restore")
+    assert "rbln-takeover" in names(store, "ConfigMap")
+
+
+THEIRS = {
+    "rbln-device-plugin-daemonset": "device_plugin", "rbln-sandbox-device-plugin": "sandbox_device_plugin", "rbln-npu-operator-validator": "validator",
+    "rbln-sandbox-validator": "sandbox_validator", "rbln-container-toolkit-daemonset": "container_toolkit", "rbln-metrics-exporter": "metrics_exporter",
+    "rbln-npu-feature-discovery": "feature_discovery", "rbln-vfio-manager": "vfio_manager", "rbln-smd": "smd", "rbln-daemon": "smd",
+    "rbln-dra-kubelet-plugin": "dra_driver", "rbln-other": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", THEIRS)
+def test_which_component_takes_the_place_of_which(name: str) -> None:
+    assert component_like(name) == THEIRS[name]
