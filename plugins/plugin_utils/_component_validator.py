@@ -9,7 +9,7 @@ import typing as t
 
 from . import _object_parts as parts
 from ._component_driver import is_wanted as driver_wanted
-from ._containers import container, helper, without_empty
+from ._containers import container, helper, patience, without_empty
 from ._model_cluster import Context
 from ._model_cluster import Inputs, Object
 from ._where import daemon_set
@@ -29,14 +29,14 @@ done
 chroot /host "$RBLN_HOST_TOOL" validate --scope plugin "$@" || [ $? -eq 3 ]
 """
 IDLE_SCRIPT = "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait $!; done"
-# Init containers do not run again when only the pod of the driver is replaced: without this the ready files would stay away.
+# Init containers do not run again when only the pod of the driver or the toolkit is replaced: without this the ready files would stay away.
 WATCH_SCRIPT = """trap 'exit 0' TERM INT
 look() { stat -c '%i %Z' "$DRIVER_READY" 2>/dev/null || echo none; }
 seen="$(look)"
 while :; do
   sleep 5 & wait $!
   now="$(look)"
-  if [ "$now" != "$seen" ]; then
+  if [ "$now" != "$seen" ] || { [ -n "$TOOLKIT_READY" ] && [ ! -e "$TOOLKIT_READY" ]; }; then
     chroot /host "$RBLN_HOST_TOOL" validate "$@" --markers write && seen="$now"
   fi
 done
@@ -51,8 +51,8 @@ def objects(ctx: Context) -> list[Object]:
 
 
 def _writes_markers(inputs: Inputs) -> bool:
-    """Whether the ready files are ours to write: driver or toolkit are containers, so no host part does it."""
-    return bool(inputs["validator"]["source"] == "host_tool" and (driver_wanted(inputs) or inputs["container_toolkit"]["enabled"]))
+    """Whether the ready files are the validator's to write: driver or toolkit are containers, so no host part does it."""
+    return bool(driver_wanted(inputs) or inputs["container_toolkit"]["enabled"])
 
 
 def _validator(inputs: Inputs) -> Object:
@@ -62,7 +62,8 @@ def _validator(inputs: Inputs) -> Object:
     mounts: list[Object] = [{"name": "host", "mountPath": "/host", "readOnly": True, "mountPropagation": "HostToContainer"}]
     if _writes_markers(inputs):
         volumes.append(parts.host_path("markers", inputs["marker_dir"], "DirectoryOrCreate"))
-        mounts.append({"name": "markers", "mountPath": "/host" + inputs["marker_dir"]})
+        # An image from elsewhere knows the files by their place on the host.
+        mounts.append({"name": "markers", "mountPath": ("/host" if own["source"] == "host_tool" else "") + inputs["marker_dir"]})
     mounts += ca_mounts
     steps = [step for step in ("driver", "toolkit", "plugin") if own[step]["enabled"]]
     pod = {
@@ -81,9 +82,10 @@ def _main(inputs: Inputs, steps: t.Sequence[str], mounts: list[Object]) -> Objec
     own = inputs["validator"]
     resources = {"requests": {"cpu": "5m", "memory": "8Mi"}, "limits": {"memory": "32Mi"}}
     scopes = [word for step in ("driver", "toolkit") if step in steps for word in ("--scope", step)]
-    if not (_writes_markers(inputs) and scopes):
+    if not (_writes_markers(inputs) and scopes and own["source"] == "host_tool"):
         return helper(inputs, NAME, resources, command=["/bin/sh", "-c", IDLE_SCRIPT], securityContext=parts.security_context(user=65534))
     base = {"RBLN_HOST_TOOL": own["host_tool"], "DRIVER_READY": "/host%s/.driver-ctr-ready" % inputs["marker_dir"]}
+    base["TOOLKIT_READY"] = "/host%s/toolkit-ready" % inputs["marker_dir"] if "toolkit" in steps else ""
     return helper(
         inputs,
         NAME,
@@ -103,7 +105,7 @@ def _validation(inputs: Inputs, step: str, mounts: list[Object]) -> Object:
     base = {"RBLN_RESOURCE_NAME": inputs["resource_name"]}
     command = ["chroot", "/host", own["host_tool"], "validate", "--scope", step]
     if step != "plugin" and _writes_markers(inputs):
-        command += ["--markers", "write", "--wait", str(inputs["marker_timeout"])]
+        command += ["--markers", "write", "--wait", str(patience(inputs))]
     if step == "plugin" and own["source"] == "host_tool":
         command = ["/bin/sh", "-c", PLUGIN_SCRIPT, step]
         base["RBLN_HOST_TOOL"] = own["host_tool"]

@@ -10,6 +10,9 @@ import typing as t
 from . import _object_parts as parts
 from ._model_cluster import Inputs, Object
 
+# Seconds until a driver in a container is given up when the inputs say nothing else.
+DRIVER_DEADLINE = 1800
+
 WAIT_SCRIPT = """left="$WAIT_SECONDS"
 for marker in $WAIT_MARKERS; do
   until [ -e "$marker" ]; do
@@ -41,8 +44,15 @@ def helper(inputs: Inputs, name: str, resources: Object, **more: t.Any) -> Objec
     return container(name, reference, image["pull_policy"], resources=resources, **more)
 
 
+def patience(inputs: Inputs) -> int:
+    """Seconds that a pod waits for the ready files of its host; a driver in a container may take as long as its own deadline."""
+    drivers = [inputs["driver"], *inputs["driver_instances"]]
+    driver = int(inputs["deadlines"].get("driver") or 0) or DRIVER_DEADLINE
+    return max(inputs["marker_timeout"], driver) if any(own["enabled"] for own in drivers) else int(inputs["marker_timeout"])
+
+
 def wait_for_host(inputs: Inputs, markers: t.Sequence[str]) -> Object:
-    """An init container that ends when the ready files `markers` of the host are there, in this order, or fails after marker_timeout seconds."""
+    """An init container that ends when the ready files `markers` of the host are there, in this order, or fails after a while."""
     marker_dir = inputs["marker_dir"]
     return helper(
         inputs,
@@ -52,7 +62,7 @@ def wait_for_host(inputs: Inputs, markers: t.Sequence[str]) -> Object:
         env=parts.environment(
             {**inputs, "ca_bundle": "", "http_proxy": "", "https_proxy": "", "no_proxy": ""},
             {
-                "WAIT_SECONDS": str(inputs["marker_timeout"]),
+                "WAIT_SECONDS": str(patience(inputs)),
                 "WAIT_MARKERS": " ".join("%s/%s" % (marker_dir, name) for name in markers),
             },
         ),

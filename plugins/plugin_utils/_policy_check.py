@@ -49,6 +49,7 @@ def check(inputs: Inputs, spec: Spec, capabilities: t.Optional[Served] = None) -
     _check_words(inputs)
     _check_allocation(inputs, capabilities)
     _check_driver(inputs)
+    _check_ready_files(inputs)
     return _notes(inputs)
 
 
@@ -120,6 +121,16 @@ def _check_driver(inputs: Inputs) -> None:
         for name, own in named if not instances else named[1:]:
             if own["enabled"] and not own["pools"]:
                 raise NpuError("%s is wanted and has no pools, and rendering asks no node." % name, "Name os_id, os_version and kernel of the nodes in pools.")
+
+
+def _check_ready_files(inputs: Inputs) -> None:
+    """The ready files that others wait for are written by the host part, or by the validator where driver or toolkit are containers."""
+    drivers = [inputs["driver"], *inputs["driver_instances"]]
+    if any(own["enabled"] for own in drivers) and not inputs["validator"]["enabled"]:
+        raise NpuError(
+            "rbln_operands_driver is wanted without rbln_operands_validator: nobody would write the ready files that the other components wait for.",
+            "Set rbln_operands_validator: {enabled: true}.",
+        )
 
 
 def _check_template(name: str, text: str) -> None:

@@ -19,6 +19,7 @@ from . import (
     _component_toolkit,
     _component_validator,
 )
+from ._containers import DRIVER_DEADLINE
 from ._model_cluster import Component, Inputs, Object
 
 COMPONENT_LABEL = "app.kubernetes.io/component"
@@ -35,7 +36,7 @@ def _sandbox_validator(inputs: Inputs) -> bool:
 
 COMPONENTS = (
     Component("node_feature_rule", _component_rule.NAME, _component_rule.objects, _enabled("node_feature_rule"), pods=False),
-    Component("driver", _component_driver.NAME, _component_driver.objects, _component_driver.is_wanted, deadline=1800),
+    Component("driver", _component_driver.NAME, _component_driver.objects, _component_driver.is_wanted, deadline=DRIVER_DEADLINE),
     Component("container_toolkit", _component_toolkit.NAME, _component_toolkit.objects, _enabled("container_toolkit"), ("driver",)),
     Component("validator", _component_validator.NAME, _component_validator.objects, _enabled("validator"), ("driver", "container_toolkit")),
     Component("device_plugin", _component_device_plugin.NAME, _component_device_plugin.objects, _enabled("device_plugin"), ("driver", "container_toolkit")),

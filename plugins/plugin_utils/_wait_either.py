@@ -37,7 +37,7 @@ done
 
 
 def wait_for_either(inputs: Inputs, markers: t.Sequence[str]) -> Object:
-    """An init container that ends when the ready files are there or an NPU is bound to vfio-pci, or fails after marker_timeout seconds."""
+    """An init container that ends when the ready files are there or an NPU is bound to vfio-pci, or fails after a while."""
     wait = wait_for_host(inputs, markers)
     vendor = {"name": "PCI_VENDOR", "value": "0x" + PROFILE.pci_vendor}
     return {**wait, "command": ["/bin/sh", "-c", SCRIPT], "env": [*wait["env"], vendor]}

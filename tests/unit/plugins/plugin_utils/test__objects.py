@@ -340,8 +340,11 @@ CONTAINERS = {"driver": {"driver": {"enabled": True, "image": {"tag": "1"}, "man
 def test_000_13_the_validator_writes_the_ready_files_where_no_host_part_does(which: str) -> None:
     items = objects(marker_timeout=90, **CONTAINERS[which])
     pod = pod_of(items, "rbln-validator")
-    assert pod["initContainers"][0]["command"] == ["chroot", "/host", TOOL, "validate", "--scope", "driver", "--markers", "write", "--wait", "90"]
-    assert pod["initContainers"][1]["command"][4:] == ["--scope", "toolkit", "--markers", "write", "--wait", "90"]
+    patience = {"driver": "1800", "toolkit": "90"}[which]
+    assert pod["initContainers"][0]["command"] == ["chroot", "/host", TOOL, "validate", "--scope", "driver", "--markers", "write", "--wait", patience]
+    assert pod["initContainers"][1]["command"][4:] == ["--scope", "toolkit", "--markers", "write", "--wait", patience]
+    wait = {item["name"]: item.get("value") for item in pod_of(items, "device-plugin")["initContainers"][0]["env"]}
+    assert wait["WAIT_SECONDS"] == patience
     assert "--markers" not in pod["initContainers"][2]["command"][2]
     main = pod["containers"][0]
     assert main["args"] == ["--scope", "driver", "--scope", "toolkit"] and "--markers write" in main["command"][2]
