@@ -24,6 +24,7 @@ from tests.tools.packages import advice, missing
 
 from . import cdi_syscalls
 from ._api import Api
+from ._cluster import cluster
 from ._contenders import BenchError, Spent, bare, naive, operands, ours, prepare, pyinfra
 from ._events import Event, read_events
 from ._hosts import FOLDER, NAMES, Hosts
@@ -144,6 +145,7 @@ def main(words: t.Optional[t.Sequence[str]] = None) -> int:
     parser.add_argument(
         "--naive-hosts", type=int, choices=range(1, len(NAMES) + 1), metavar="N", help="hosts of the naive role (default: 3 in one round, else 10)"
     )
+    parser.add_argument("--cluster", action="store_true", help="only the cluster side against kubectl: without hosts and lab")
     args = parser.parse_args(words)
     if args.rounds < 1:
         parser.error("--rounds must be at least 1")
@@ -153,9 +155,15 @@ def main(words: t.Optional[t.Sequence[str]] = None) -> int:
         return 2
     report, hosts, began = Report(), Hosts(), time.monotonic()
     try:
+        if args.cluster:
+            FOLDER.mkdir(parents=True, exist_ok=True)
+            prepare(others=False)
+            cluster(report, args.rounds)
+            return closed(report, began)
         cdi(report, max(args.rounds, 3))
         hosts.start()
         prepare()
+        cluster(report, args.rounds)
         first_and_second(report, hosts, args.rounds)
         count_unchanged(report, hosts)
         count_requests(report, hosts)
@@ -163,8 +171,14 @@ def main(words: t.Optional[t.Sequence[str]] = None) -> int:
     except (BenchError, LabError) as exc:
         report.gate(False, str(exc))
     finally:
-        with contextlib.suppress(LabError):
-            hosts.stop()
+        if not args.cluster:
+            with contextlib.suppress(LabError):
+                hosts.stop()
+    return closed(report, began)
+
+
+def closed(report: Report, began: float) -> int:
+    """The closing lines; the exit code."""
     failed = sum(not good for good, _text in report.gates)
     print("%d aims missed, %.0f s" % (report.missed, time.monotonic() - began))
     print("%d passed, %d failed" % (len(report.gates) - failed, failed))

@@ -43,11 +43,12 @@ class Spent:
         return self.controller + self.host
 
 
-def prepare() -> None:
-    """A copy of the checkout that nobody changes between the rounds, and pyinfra."""
+def prepare(others: bool = True) -> None:
+    """A copy of the checkout that nobody changes between the rounds, and pyinfra where `others` are compared."""
     STAGED.mkdir(parents=True, exist_ok=True)
     stage(target=STAGED)
-    pyinfra_program()
+    if others:
+        pyinfra_program()
 
 
 def measured(hosts: Hosts, argv: t.Sequence[str | Path], env: t.Mapping[str, str], log: str) -> Spent:

@@ -1,0 +1,118 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The cluster side against `kubectl apply --server-side` of the same objects, each on an API server that nobody has used. No host, no lab."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import typing as t
+from pathlib import Path
+from statistics import median
+
+from tests.integration._everything import EVERYTHING, SYSTEMS
+from tests.lab._go import program
+from tests.tools.paths import COLLECTIONS, environment
+
+from ._api import Api
+from ._contenders import HERE, STAGE, STAGED, TIMEOUT, BenchError
+from ._events import read_events
+from ._hosts import FOLDER
+
+POOLS = 30
+OBJECTS = 60
+RATIO_LIMIT, RENDER_LIMIT = 3.0, 1.0
+NAMESPACE = "rbln-bench"
+
+
+class Teller(t.Protocol):
+    """The report of the benchmark."""
+
+    def gate(self, good: bool, text: str) -> None: ...
+
+    def tell(self, text: str) -> None: ...
+
+
+def policy() -> dict[str, t.Any]:
+    """Inputs of about 60 objects: every component, and a driver for each of 30 pools."""
+    pools = [
+        {"os_id": SYSTEMS[number % 3][0], "os_version": SYSTEMS[number % 3][1], "kernel": "6.8.0-%d-generic" % (10 + number // 3)} for number in range(POOLS)
+    ]
+    given = {key: value for key, value in EVERYTHING.items() if key not in ("pull_secret_content", "node_feature_rule")}
+    given.update(driver={**EVERYTHING["driver"], "pools": pools}, namespace=NAMESPACE, wait=False, node_labels=False)
+    return {"rbln_operands_" + name: value for name, value in given.items()}
+
+
+def spend(argv: t.Sequence[str | Path], log: str, **more: str) -> dict[str, float]:
+    """{cpu, wall} of a command and all it started; BenchError with its last words when it fails."""
+    report, path = FOLDER / "spent.json", FOLDER / (log + ".log")
+    report.unlink(missing_ok=True)
+    env = environment(ANSIBLE_COLLECTIONS_PATH="%s:%s" % (STAGE, COLLECTIONS), PYTHONPATH="%s:%s" % (STAGE, STAGED), ANSIBLE_LOCALHOST_WARNING="false", **more)
+    with path.open("w", encoding="utf-8") as out:
+        words = [sys.executable, "-I", str(HERE / "_spend.py"), str(report), *map(str, argv)]
+        subprocess.run(words, cwd=STAGED, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, timeout=TIMEOUT, check=False)
+    spent: dict[str, float] = json.loads(report.read_text()) if report.exists() else {"code": -1}
+    if spent["code"]:
+        raise BenchError("%s: exit %d:\n%s" % (log, spent["code"], "\n".join(path.read_text(errors="replace").splitlines()[-25:])))
+    return spent
+
+
+def play(variables: t.Mapping[str, t.Any]) -> dict[str, float]:
+    """The role by Ansible for one host; its events are in cluster.log."""
+    group = {"hosts": {"one": {}}, "vars": {"ansible_connection": "local", **variables}}
+    (FOLDER / "cluster.json").write_text(json.dumps({"npu_nodes": group}))
+    tasks = [{"name": "Deploy", "ansible.builtin.import_role": {"name": "rebellions.npu.rbln_operands"}}]
+    (FOLDER / "cluster-play.json").write_text(json.dumps([{"name": "Cluster", "hosts": "npu_nodes", "gather_facts": False, "tasks": tasks}]))
+    argv = ["ansible-playbook", "-i", FOLDER / "cluster.json", FOLDER / "cluster-play.json"]
+    return spend(argv, "cluster", ANSIBLE_STDOUT_CALLBACK="ansible.posix.jsonl", ANSIBLE_INJECT_FACT_VARS="false", ANSIBLE_GATHERING="explicit")
+
+
+def render() -> tuple[Path, float]:
+    """The file with the policy's objects, and the CPU seconds that the render act took beyond a start of Python."""
+    folder = FOLDER / "rendered"
+    variables = {**policy(), "rbln_operands_enabled": True, "rbln_operands_delivery": "render", "rbln_operands_render_dir": str(folder)}
+    variables.update(rbln_operands_kubeconfig="", rbln_operands_context="")
+    (FOLDER / "render.json").write_text(json.dumps({"act": "render", "variables": variables, "hosts": {}, "facts": None}))
+    spend([sys.executable, "-m", "tests.integration._act", FOLDER / "render.json"], "render")
+    told = json.loads((FOLDER / "render.log").read_text().splitlines()[-1])
+    if told["result"].get("failed"):
+        raise BenchError("render: %s" % told["result"]["msg"])
+    return folder / (NAMESPACE + ".yaml"), float(told["cpu"])
+
+
+def cluster(report: Teller, rounds: int) -> None:
+    """First and unchanged pass of both in turn; ratios of CPU seconds, requests of ours as a proxy counts them."""
+    took: dict[str, list[dict[str, float]]] = {name: [] for name in ("kubectl first", "kubectl unchanged", "role first", "role unchanged")}
+    counted: dict[str, int] = {}
+    for _round in range(rounds):
+        manifests, seconds = render()
+        objects = manifests.read_text().count("---\n")
+        with Api() as api:
+            apply = [program("kube") / "kubectl", "--kubeconfig", api.kubeconfig, "apply", "--server-side", "-f", manifests]
+            for name in ("kubectl first", "kubectl unchanged"):
+                took[name].append(spend(apply, "kubectl"))
+        with Api() as api:
+            api.add_node("one")
+            for name in ("role first", "role unchanged"):
+                api.requests.clear()
+                took[name].append(play({**policy(), "rbln_kubeconfig": str(api.kubeconfig), "rbln_node_name": "one"}))
+                counted[name] = len(api.requests)
+                writes = sum(method != "GET" for method, _path in api.requests)
+                done = [event.data for event in read_events(FOLDER / "cluster.log") if "objects" in event.data and "requests" in event.data]
+                actions = set(done[0]["objects"].values()) if done else set()
+                wanted = {"created"} if name == "role first" else {"unchanged"}
+                report.gate(actions == wanted and (writes == 0) == (name == "role unchanged"), "%s: %s, %d writes" % (name, sorted(actions), writes))
+    report.gate(abs(objects - OBJECTS) <= 10, "the policy has %d objects (about %d)" % (objects, OBJECTS))
+    report.gate(seconds < RENDER_LIMIT, "render of %d pools: %.2f CPU-s (limit %g)" % (POOLS, seconds, RENDER_LIMIT))
+    for name, spent in took.items():
+        asked = "; %d requests" % counted[name] if name in counted else ""
+        report.tell("%s: %.2f CPU-s, %.2f s%s" % (name, _middle(spent, "cpu"), _middle(spent, "wall"), asked))
+    report.gate(counted["role unchanged"] < objects, "unchanged pass: %d requests for %d objects" % (counted["role unchanged"], objects))
+    for kind in ("first", "unchanged"):
+        ratio = _middle(took["role " + kind], "cpu") / _middle(took["kubectl " + kind], "cpu")
+        report.gate(ratio <= RATIO_LIMIT, "role / kubectl apply --server-side, %s: %.2f of CPU (limit %g)" % (kind, ratio, RATIO_LIMIT))
+
+
+def _middle(spent: t.Sequence[t.Mapping[str, float]], key: str) -> float:
+    return median(one[key] for one in spent)

@@ -1,0 +1,275 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The cluster side where something is in its way: rights, another writer, a server that goes away, kinds that are missing, other owners."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import typing as t
+
+import pytest
+
+from tests.integration._api_server import NAMESPACE, Data
+from tests.integration._cluster_site import MONITOR, OPENSHIFT, RULE, Site
+from tests.integration._everything import EVERYTHING
+from tests.lab._base import until
+
+RBAC = "rbac.authorization.k8s.io"
+# API group to the plurals of what a run reads or makes, and what of it has verbs of its own.
+PLURALS = {
+    "": ("namespaces", "nodes", "pods", "events", "serviceaccounts", "secrets", "configmaps", "services"),
+    "apps": ("daemonsets",),
+    RBAC: ("roles", "rolebindings", "clusterroles", "clusterrolebindings"),
+    "coordination.k8s.io": ("leases",),
+    "node.k8s.io": ("runtimeclasses",),
+    "networking.k8s.io": ("networkpolicies",),
+    "resource.k8s.io": ("deviceclasses", "resourceslices"),
+    "admissionregistration.k8s.io": ("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
+    "monitoring.coreos.com": ("servicemonitors",),
+    "nfd.k8s-sigs.io": ("nodefeaturerules",),
+}
+VERBS = ("get", "list", "create", "update", "patch", "delete", "escalate", "bind")
+SMD_AND_EXPORTER = {name: EVERYTHING[name] for name in ("smd", "metrics_exporter")}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Site]:
+    one = Site(tmp_path_factory.mktemp("faults") / "home", ["lowly"])
+    try:
+        one.start()
+        yield one
+    finally:
+        one.server.stop()
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(site: Site) -> t.Iterator[None]:
+    yield
+    # A test that failed may have left a Lease that somebody seems to hold.
+    site.server.kubectl("-n", NAMESPACE, "delete", "lease", "rbln-operands", "--ignore-not-found", check=False)
+    site.absent()
+
+
+def grant(site: Site, verb: str = "", plural: str = "") -> None:
+    """Every right to lowly but one; returns when the server knows it."""
+    rules: list[Data] = [{"nonResourceURLs": ["*"], "verbs": ["get"]}]
+    for group, plurals in PLURALS.items():
+        rules += [{"apiGroups": [group], "resources": [name], "verbs": [one for one in VERBS if (one, name) != (verb, plural)]} for name in plurals]
+    # What our ClusterRoles give to pods must be the writer's own, or it needs `escalate`, which it has.
+    role: Data = {"apiVersion": RBAC + "/v1", "kind": "ClusterRole", "metadata": {"name": "lowly"}, "rules": rules}
+    binding = {"apiVersion": RBAC + "/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "lowly"}, "subjects": [{"kind": "User", "name": "lowly"}]}
+    binding["roleRef"] = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "lowly"}
+    for item in (role, binding):
+        site.server.kubectl("apply", "-f", "-", stdin=json.dumps(item))
+    if plural:
+        words = ("auth", "can-i", verb, plural, "--as", "lowly", "-n", NAMESPACE)
+        until(10, "no right to %s" % plural, lambda: site.server.kubectl(*words, check=False).stdout.strip() == "no")
+
+
+MISSING = [("list", "nodes"), ("patch", "nodes"), ("list", "namespaces"), ("create", "leases")] + [
+    ("patch", name)
+    for name in (
+        "namespaces", "serviceaccounts", "secrets", "configmaps", "services", "daemonsets", "clusterroles", "clusterrolebindings", "runtimeclasses",
+        "networkpolicies", "servicemonitors", "nodefeaturerules",
+    )
+]  # fmt: skip
+
+
+def test_one_right_less_is_named(site: Site) -> None:
+    grant(site)
+    full = site.act("run", user="lowly", **EVERYTHING)
+    assert not full.get("failed"), full["msg"]
+    wrong = []
+    for number, (verb, plural) in enumerate(MISSING):
+        grant(site, verb, plural)
+        if verb == "create":
+            site.server.kubectl("-n", NAMESPACE, "delete", "lease", "rbln-operands", "--ignore-not-found")
+        more: Data = {"pod_security": "baseline"} if plural == "namespaces" else {}
+        if plural == "nodes":
+            site.server.kubectl("label", "node", "node-0000", "rebellions.ai/npu.present-")
+        secret = {"auths": {"round%d.example.org" % number: {"auth": "eDp5"}}}
+        result = site.act("run", user="lowly", **{**EVERYTHING, "annotations": {"round": str(number)}, "pull_secret_content": secret, **more})
+        if 'cannot %s resource "%s"' % (verb, plural) not in json.dumps(result, default=str).replace('\\"', '"'):
+            wrong.append((verb, plural, result.get("msg")))
+    assert wrong == []
+
+
+def test_another_writer_is_named_and_nothing_is_written_until_it_is_gone(site: Site) -> None:
+    site.run()
+    spec = {"holderIdentity": "elsewhere/1/abcd", "leaseDurationSeconds": 60, "acquireTime": "2026-01-01T00:00:00.000000Z"}
+    site.server.kubectl("-n", NAMESPACE, "patch", "lease", "rbln-operands", "--type=merge", "-p", json.dumps({"spec": spec}))
+    result = site.act("run", lease_timeout=1, lease_duration=60, labels={"team": "a"})
+    assert result["failed"] and "elsewhere/1/abcd" in result["msg"] and "rbln_operands_lease_timeout" in result["msg"]
+    assert site.written == []
+    # Nobody renews it: after its duration by our own clock it is taken over.
+    result = site.run(lease_timeout=20, lease_duration=5, labels={"team": "a"})
+    assert result["changed"] is True
+
+
+def test_two_writers_at_once_both_end_and_the_cluster_is_as_one_of_them_wants(site: Site) -> None:
+    site.run(**SMD_AND_EXPORTER)
+    ends: dict[str, Data] = {}
+
+    def write(team: str) -> None:
+        ends[team] = site.act("run", **{**SMD_AND_EXPORTER, "labels": {"team": team}, "lease_timeout": 30})
+
+    writers = [threading.Thread(target=write, args=(team,)) for team in ("a", "b")]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [team for team, result in sorted(ends.items()) if result.get("failed")] == []
+    teams = {item["metadata"]["labels"].get("team") for item in site.ours() if item["metadata"]["name"] not in ("rbln-inventory", "rbln-operands")}
+    assert len(teams) == 1
+    site.run(**SMD_AND_EXPORTER, labels={"team": teams.pop()})
+    assert site.written == []
+
+
+@pytest.mark.parametrize("at", [1, 12, 30])
+def test_a_server_that_restarts_between_two_writes_ends_well(site: Site, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import Cluster
+
+    plain, count = Cluster.apply, 0
+
+    def apply(self: t.Any, *words: t.Any) -> t.Any:
+        nonlocal count
+        count += 1
+        if count == at:
+            site.server.stop_server()
+            starter.start()
+        return plain(self, *words)
+
+    starter = threading.Thread(target=site.server.start_server)
+    monkeypatch.setattr(Cluster, "apply", apply)
+    try:
+        first = site.act("run", **EVERYTHING)
+    finally:
+        monkeypatch.undo()
+        if count >= at:
+            starter.join()
+    assert count >= at
+    if first.get("failed"):
+        assert "cannot be reached" in first["msg"] or "API server" in first["msg"], first["msg"]
+        site.everything(lease_timeout=70, lease_duration=5)
+    site.everything()
+    assert site.written == []
+
+
+def test_kinds_that_are_missing_old_or_come_later(site: Site) -> None:
+    given = {**SMD_AND_EXPORTER, "node_feature_rule": EVERYTHING["node_feature_rule"]}
+    full = set(site.run(**given)["objects"])
+    custom = {"ServiceMonitor %s/rbln-metrics-exporter" % NAMESPACE, "NodeFeatureRule rbln-npu"}
+    assert custom <= full
+    try:
+        for versions in ((), ("v1alpha9",)):
+            for definition in (MONITOR, RULE):
+                site.undefine(definition)
+                if versions:
+                    site.define(definition, *versions)
+            result = site.run(**given)
+            assert set(result["objects"]) & custom == set()
+            site.run(**given)
+            assert site.written == []
+            refused = site.act("run", **{**given, "metrics_exporter": {**given["metrics_exporter"], "service_monitor": {"enabled": "yes"}}})
+            assert refused["failed"] and "monitoring.coreos.com" in refused["msg"]
+    finally:
+        for definition, version in ((MONITOR, "v1"), (RULE, "v1alpha1")):
+            site.undefine(definition)
+            site.define(definition, version)
+    result = site.run(**given)
+    assert {name for name, action in result["objects"].items() if action == "created"} == custom
+
+
+def test_on_openshift_the_accounts_get_the_privileged_constraint(site: Site) -> None:
+    site.run()
+    assert not [item for item in site.ours() if item["kind"] == "RoleBinding"]
+    site.define(OPENSHIFT, "v1")
+    try:
+        site.run()
+        roles = [item for item in site.ours() if item["kind"] == "Role"]
+        assert [rule["resourceNames"] for role in roles for rule in role["rules"] if "securitycontextconstraints" in rule["resources"]] == [["privileged"]]
+        assert len([item for item in site.ours() if item["kind"] == "RoleBinding"]) >= 1
+    finally:
+        site.undefine(OPENSHIFT)
+    site.run()
+    assert not [item for item in site.ours() if item["kind"] == "RoleBinding"]
+
+
+def test_a_restricted_namespace_is_opened_for_us_and_given_back(site: Site) -> None:
+    site.server.kubectl("create", "namespace", NAMESPACE)
+    site.server.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted", "team=infra")
+    try:
+        site.everything()
+        assert site.server.get("namespace", NAMESPACE)["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
+        pods = "pods in %s" % NAMESPACE
+        until(20, pods, lambda: len(site.server.get("-n", NAMESPACE, "pods")["items"]) > 10)
+        site.absent()
+        labels = site.server.get("namespace", NAMESPACE)["metadata"]["labels"]
+        assert {name: value for name, value in labels.items() if name != "kubernetes.io/metadata.name"} == {
+            "pod-security.kubernetes.io/enforce": "restricted",
+            "team": "infra",
+        }
+    finally:
+        site.server.kubectl("delete", "namespace", NAMESPACE)
+
+
+def test_a_second_policy_and_another_prefix_are_refused(site: Site) -> None:
+    site.run()
+    for given, words in (({"namespace": "other"}, ("rbln-system", "other", "absent")), ({"name_prefix": "acme"}, ("acme", "absent"))):
+        result = site.act("run", **given)
+        assert result["failed"] and [word for word in words if word not in result["msg"]] == []
+        assert [one for one in site.written if one[1] != "nodes"] == []
+    assert site.server.kubectl("get", "namespace", "other", check=False).returncode
+
+
+def test_one_refused_component_does_not_stop_the_others(site: Site) -> None:
+    """A policy of the site denies one DaemonSet: what needs it is not tried, all else is there, and the next run mends it."""
+    rule = {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["daemonsets"]}
+    spec = {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "object.metadata.name != 'rbln-smd'", "message": "not here"}]}
+    api = "admissionregistration.k8s.io/v1"
+    site.create({"apiVersion": api, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "site"}, "spec": spec})
+    bound = {"policyName": "site", "validationActions": ["Deny"]}
+    site.create({"apiVersion": api, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "site"}, "spec": bound})
+    try:
+        probe = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "rbln-smd", "namespace": "default"}}
+        body = {"containers": [{"name": "c", "image": "i"}]}
+        probe["spec"] = {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": body}}
+        words = ("create", "--dry-run=server", "-f", "-")
+        until(20, "the site's policy", lambda: "not here" in site.server.kubectl(*words, stdin=json.dumps(probe), check=False).stderr)
+        result = site.act("run", **EVERYTHING)
+        assert result["failed"] and "smd: " in result["msg"] and "not here" in result["msg"]
+        actions = {name.rpartition("/")[2]: action for name, action in result["objects"].items() if name.startswith("DaemonSet")}
+        assert (actions.pop("rbln-smd"), actions.pop("rbln-metrics-exporter")) == ("failed", "not tried")
+        assert set(actions.values()) == {"created"}
+    finally:
+        site.server.kubectl("delete", "validatingadmissionpolicy,validatingadmissionpolicybinding", "site")
+    time.sleep(1)
+    result = site.everything()
+    assert {name.rpartition("/")[2] for name, action in result["objects"].items() if action == "created"} >= {"rbln-smd", "rbln-metrics-exporter"}
+    site.everything()
+    assert site.written == []
+
+
+def test_driver_sets_of_an_earlier_chart_go_and_owned_ones_stay(site: Site) -> None:
+    site.server.kubectl("create", "namespace", NAMESPACE)
+    owner = site.server.get("namespace", NAMESPACE)["metadata"]["uid"]
+    for name, image in (("rbln-k8s-driver-manager-ubuntu", "c"), ("other-name", "rbln-umd-installer"), ("rbln-k8s-driver-manager-owned", "c")):
+        meta: Data = {"name": name, "namespace": NAMESPACE}
+        if name.endswith("owned"):
+            meta["ownerReferences"] = [{"apiVersion": "v1", "kind": "Namespace", "name": NAMESPACE, "uid": owner}]
+        template = {"metadata": {"labels": {"app": name}}, "spec": {"nodeSelector": {"no": "where"}, "containers": [{"name": image, "image": "x"}]}}
+        spec = {"selector": {"matchLabels": {"app": name}}, "template": template}
+        site.create({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": meta, "spec": spec})
+    try:
+        kept = site.run(driver={**EVERYTHING["driver"], "remove_legacy": False})
+        assert "deleted" not in kept["objects"].values()
+        result = site.run(driver=EVERYTHING["driver"])
+        gone = sorted(name for name, action in result["objects"].items() if action == "deleted")
+        assert gone == ["DaemonSet %s/%s" % (NAMESPACE, name) for name in ("other-name", "rbln-k8s-driver-manager-ubuntu")]
+        names = {item["metadata"]["name"] for item in site.server.get("-n", NAMESPACE, "daemonsets")["items"]}
+        assert "rbln-k8s-driver-manager-owned" in names
+    finally:
+        site.absent()
+        site.server.kubectl("delete", "namespace", NAMESPACE)
