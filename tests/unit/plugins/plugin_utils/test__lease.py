@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.plugin_utils import _lease
+from ansible_collections.rebellions.npu.plugins.plugin_utils import _apply, _lease, _prune
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import ApiError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._lease import WriteLease
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.cluster_store import Store
-from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.delivery_acts import LEASE, apply, done
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.delivery_acts import LEASE, apply, done, remove
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
 
 
@@ -135,3 +135,44 @@ def test_the_writers_of_one_pass_hold_the_lease() -> None:
         apply(store, lease_timeout=0, device_plugin={"image": {"tag": "v9"}})
     assert done(apply(store, lease_timeout=0)) == {}
     assert done(apply(store, dry_run=True, lease_timeout=0, device_plugin={"image": {"tag": "v9"}})) == {"DaemonSet rbln-system/rbln-device-plugin": "changed"}
+
+
+@pytest.mark.parametrize("method, kind", [("list", "ServiceAccount"), ("delete", "ServiceAccount")])
+def test_who_lost_the_lease_writes_no_inventory(monkeypatch: pytest.MonkeyPatch, method: str, kind: str) -> None:
+    """Lost before the first write, and after the last deletion."""
+    store, clock = Store(), Clock()
+    apply(store)
+    given = {"validator": {"enabled": False}, "runtime_class": {"enabled": True, "handler": "h"}}
+    monkeypatch.setattr(_apply, "WriteLease", lambda cluster, typed: WriteLease(cluster, typed, clock, clock.sleep))
+    plain = getattr(store, method)
+    writes = len(store.writes)
+
+    def overtaken(*arguments: Any) -> Any:
+        told = arguments[1] if method == "list" else arguments[0]["kind"]
+        if told == kind and store.items[LEASE]["spec"]["holderIdentity"]:
+            store.items[LEASE]["spec"]["holderIdentity"] = "other"
+            clock.now += 60
+        return plain(*arguments)
+
+    setattr(store, method, overtaken)
+    with pytest.raises(NpuError, match="was lost while this run wrote"):
+        apply(store, **given)
+    assert store.writes[writes:] == ([] if method == "list" else ["apply ConfigMap", "apply RuntimeClass", "delete DaemonSet", "delete ServiceAccount"])
+
+
+def test_who_lost_the_lease_removes_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, clock = Store(), Clock()
+    apply(store)
+    monkeypatch.setattr(_prune, "WriteLease", lambda cluster, typed: WriteLease(cluster, typed, clock, clock.sleep))
+    plain, deleted = store.delete, []
+
+    def overtaken(item: Any, dry_run: bool) -> None:
+        deleted.append(item["kind"])
+        store.items[LEASE]["spec"]["holderIdentity"] = "other"
+        clock.now += 60
+        plain(item, dry_run)
+
+    store.delete = overtaken  # type: ignore[method-assign]
+    with pytest.raises(NpuError, match="was lost while this run wrote"):
+        remove(store)
+    assert deleted == ["DaemonSet"] and store.items[LEASE]["spec"]["holderIdentity"] == "other"
