@@ -14,7 +14,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._apply import diff_
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import ApiError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inventory import Inventory, inventory_object
 from ansible_collections.rebellions.npu.plugins.plugin_utils._model_cluster import Context
-from ansible_collections.rebellions.npu.plugins.plugin_utils._prune import is_legacy
+from ansible_collections.rebellions.npu.plugins.plugin_utils._prune import creation_order, is_legacy
 from ansible_collections.rebellions.npu.plugins.plugin_utils._render import build
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.cluster_store import Store
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.delivery_acts import EVERY, IMAGE, INVENTORY, LEASE, Data, apply, done, remove
@@ -189,3 +189,9 @@ def test_absent_leaves_nothing_and_gives_a_foreign_namespace_back() -> None:
         assert {key: item["metadata"]["labels"] for key, item in store.items.items()} == {
             ("Namespace", "", "rbln-system"): {"team": "a"}, ("ConfigMap", "rbln-system", "theirs"): {},
         }  # fmt: skip
+
+
+def test_what_needs_others_is_created_last() -> None:
+    made = [("monitoring.coreos.com/v1", "ServiceMonitor"), ("apps/v1", "DaemonSet"), ("resource.k8s.io/v1", "DeviceClass"), ("v1", "ServiceAccount")]
+    items: list[Data] = [{"apiVersion": version, "kind": kind, "metadata": {"name": "x"}} for version, kind in made]
+    assert [item["kind"] for item in sorted(items, key=creation_order)] == ["ServiceAccount", "DeviceClass", "DaemonSet", "ServiceMonitor"]
