@@ -127,36 +127,6 @@ def test_two_writers_at_once_both_end_and_the_cluster_is_as_one_of_them_wants(si
     assert site.written == []
 
 
-@pytest.mark.parametrize("at", [1, 12, 30])
-def test_a_server_that_restarts_between_two_writes_ends_well(site: Site, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
-    from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import Cluster
-
-    plain, count = Cluster.apply, 0
-
-    def apply(self: t.Any, *words: t.Any) -> t.Any:
-        nonlocal count
-        count += 1
-        if count == at:
-            site.server.stop_server()
-            starter.start()
-        return plain(self, *words)
-
-    starter = threading.Thread(target=site.server.start_server)
-    monkeypatch.setattr(Cluster, "apply", apply)
-    try:
-        first = site.act("run", **EVERYTHING)
-    finally:
-        monkeypatch.undo()
-        if count >= at:
-            starter.join()
-    assert count >= at
-    if first.get("failed"):
-        assert "cannot be reached" in first["msg"] or "API server" in first["msg"], first["msg"]
-        site.everything(lease_timeout=70, lease_duration=5)
-    site.everything()
-    assert site.written == []
-
-
 def test_kinds_that_are_missing_old_or_come_later(site: Site) -> None:
     given = {**SMD_AND_EXPORTER, "node_feature_rule": EVERYTHING["node_feature_rule"]}
     full = set(site.run(**given)["objects"])
@@ -273,3 +243,33 @@ def test_driver_sets_of_an_earlier_chart_go_and_owned_ones_stay(site: Site) -> N
     finally:
         site.absent()
         site.server.kubectl("delete", "namespace", NAMESPACE)
+
+
+@pytest.mark.parametrize("at", [1, 30])
+def test_a_server_that_restarts_between_two_writes_ends_well(site: Site, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import Cluster
+
+    plain, count = Cluster.apply, 0
+
+    def apply(self: t.Any, *words: t.Any) -> t.Any:
+        nonlocal count
+        count += 1
+        if count == at:
+            site.server.stop_server()
+            starter.start()
+        return plain(self, *words)
+
+    starter = threading.Thread(target=site.server.start_server)
+    monkeypatch.setattr(Cluster, "apply", apply)
+    try:
+        first = site.act("run", **EVERYTHING)
+    finally:
+        monkeypatch.undo()
+        if count >= at:
+            starter.join()
+    assert count >= at
+    if first.get("failed"):
+        assert "cannot be reached" in first["msg"] or "API server" in first["msg"], first["msg"]
+        site.everything(lease_timeout=70, lease_duration=5)
+    site.everything()
+    assert site.written == []

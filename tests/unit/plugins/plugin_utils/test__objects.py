@@ -317,7 +317,8 @@ def test_001_11_a_component_is_made_in_the_order_of_need() -> None:
 
 
 def test_all_names_begin_with_one_prefix() -> None:
-    items = objects(name_prefix="acme", ca_bundle="x", validator={"source": "image", "image": {"tag": "1"}}, container_toolkit={"enabled": True, "image": {"tag": "1"}})
+    image = {"image": {"tag": "1"}}
+    items = objects(name_prefix="acme", ca_bundle="x", validator={"source": "image", **image}, container_toolkit={"enabled": True, **image})
     assert {item["metadata"]["name"].split("-")[0] for item in items if item["kind"] != "Namespace"} == {"acme"}
     assert {pod_of(items, name)["serviceAccountName"] for name in ("device-plugin", "validator")} == {"acme-device-plugin", "acme-validator"}
     assert one(items, "ClusterRoleBinding", "acme-validator")["roleRef"]["name"] == "acme-validator"
@@ -333,7 +334,8 @@ def test_device_plugin_is_probed_on_the_port_it_is_told() -> None:
     assert "livenessProbe" not in silent and "HEALTHCHECK_PORT" not in {item["name"] for item in silent["env"]}
 
 
-CONTAINERS = {"driver": {"driver": {"enabled": True, "image": {"tag": "1"}, "manager": {"image": {"tag": "1"}}}}, "toolkit": {"container_toolkit": {"enabled": True, "image": {"tag": "1"}}}}
+IMAGE: dict[str, Any] = {"enabled": True, "image": {"tag": "1"}}
+CONTAINERS = {"driver": {"driver": {**IMAGE, "manager": {"image": {"tag": "1"}}}}, "toolkit": {"container_toolkit": IMAGE}}
 
 
 @pytest.mark.parametrize("which", CONTAINERS)

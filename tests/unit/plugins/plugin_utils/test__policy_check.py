@@ -77,7 +77,8 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "other kubelet roots": ({"kubelet_roots": ["/data/kubelet", "x"]}, ("rbln_operands_kubelet_roots is 'x'",)),
     "class without handler": ({"runtime_class": {"enabled": True}}, ("rbln_operands_runtime_class", "handler")),
     "driver without a validator": (
-        {"driver": {"enabled": True, "image": {"tag": "1"}}, "validator": {"enabled": False}}, ("rbln_operands_driver is wanted without rbln_operands_validator",),
+        {"driver": {"enabled": True, "image": {"tag": "1"}}, "validator": {"enabled": False}},
+        ("rbln_operands_driver is wanted without rbln_operands_validator",),
     ),
     "duration": ({"device_plugin": {"scan_interval": "often"}}, ("device_plugin.scan_interval is 'often'",)),
     "takeover": ({"coexistence": "takeover"}, ("backup_dir",)),
