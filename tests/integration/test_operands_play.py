@@ -20,6 +20,7 @@ UUIDS = {"a": "aaaaaaaa-0000-4000-8000-000000000001", "b": "bbbbbbbb-0000-4000-8
 NPUS = 2
 TAINT = "team=ml:NoExecute"
 FACTS = {
+    "rbln_observed": {"passed": True, "markers": {"current": True, "present": []}},
     "rbln": {
         "npus": [{"product": "RBLN-CA22", "family": "ATOM"}] * NPUS,
         "counts": {"cards": NPUS, "functions": NPUS, "devices": NPUS, "usable": NPUS},
