@@ -74,7 +74,7 @@ def render() -> tuple[Path, float]:
     """The file with the policy's objects, and the CPU seconds that the render act took beyond a start of Python."""
     folder = FOLDER / "rendered"
     variables = {**policy(), "rbln_operands_enabled": True, "rbln_operands_delivery": "render", "rbln_operands_render_dir": str(folder)}
-    variables.update(rbln_operands_kubeconfig="", rbln_operands_context="")
+    variables.update(rbln_operands_kubeconfig="", rbln_operands_context="", rbln_operands_driver_instances=[])
     (FOLDER / "render.json").write_text(json.dumps({"act": "render", "variables": variables, "hosts": {}, "facts": None}))
     spend([sys.executable, "-m", "tests.integration._act", FOLDER / "render.json"], "render")
     told = json.loads((FOLDER / "render.log").read_text().splitlines()[-1])

@@ -38,7 +38,8 @@ def act(name: str, variables: Data, host: str = "controller", facts: t.Optional[
 
 def inputs(kubeconfig: t.Union[str, Path], **given: t.Any) -> Data:
     """Variables of the role from names without its prefix."""
-    plain = {"enabled": True, "delivery": "apply", "kubeconfig": str(kubeconfig), "context": "", "render_dir": "", "wait_timeout": 25, "wait_delay": 1}
+    plain: Data = {"enabled": True, "delivery": "apply", "kubeconfig": str(kubeconfig), "context": "", "render_dir": "", "wait_timeout": 25, "wait_delay": 1}
+    plain["driver_instances"] = []
     return {PREFIX + name: value for name, value in {**plain, **given}.items()}
 
 

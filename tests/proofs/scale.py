@@ -62,6 +62,7 @@ class Site:
     def run(self, act: str, **given: t.Any) -> Data:
         """{seconds, cpu, rss in MiB, result, requests, writes}; the requests are those that the API server has noted."""
         variables = {"enabled": True, "delivery": "apply", "kubeconfig": str(self.home / "runner.kubeconfig"), "context": "", "render_dir": ""}
+        variables["driver_instances"] = []
         variables.update({**EVERYTHING, "wait_timeout": WAIT, "wait_delay": 5, "wait_scope": "cluster", "deadlines": {"driver": WAIT}, **given})
         hosts = {"host-%d" % number: "node-%04d" % number for number in range(HOSTS)}
         request = {"act": act, "variables": {"rbln_operands_" + name: value for name, value in variables.items()}, "hosts": hosts, "facts": FACTS}
