@@ -98,7 +98,7 @@ class ActionModule(ActionBase):
 
     def _work(self, args: Result, task_vars: dict[str, t.Any]) -> ClusterWork:
         inputs = self._inputs(task_vars)
-        return ClusterWork(Cluster(inputs["kubeconfig"], inputs["context"]), inputs, args["members"], self._dry_run)
+        return ClusterWork(Cluster(inputs["kubeconfig"], inputs["context"]), inputs, args["members"], self._dry_run, bool(self._task.diff))
 
     def _judge(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
         return judge_host(task_vars["inventory_hostname"], args["outcome"])

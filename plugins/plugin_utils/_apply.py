@@ -89,19 +89,20 @@ def apply_objects(
     capabilities: Capabilities,
     dry_run: bool,
     before: t.Callable[[str], None] = lambda component: None,
+    show: bool = True,
 ) -> Applied:
     """Bring the cluster to `objects`, in their order, then delete what is no longer wanted.
 
     An object that the API refuses ends its component and those that need it; NpuError for what ends everything. Nothing is written and
     no Lease is taken when nothing differs. Objects come from declared variables and live labels only, so a limited run wants the same.
-    `before` is called with each component before its first object is written.
+    `before` is called with each component before its first object is written; with `show` the records tell what differed.
     """
     plan = plan_changes(cluster, objects, inputs, capabilities)
     applied = Applied()
     for item in objects:
         if item["kind"] == "Namespace":
             applied.changes.append(_record(item, apply_namespace(cluster, item, plan.namespace, dry_run)))
-    writer = _Writer(cluster, objects, inputs, applied, before)
+    writer = _Writer(cluster, objects, inputs, applied, before, show)
     if dry_run or not plan.differs:
         writer.run(plan, lambda: None, True)
         return applied
@@ -118,8 +119,8 @@ def apply_objects(
 class _Writer:
     """One pass over the objects; `applied` gets what happened."""
 
-    def __init__(self, cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, applied: Applied, before: t.Callable[[str], None]) -> None:
-        self._cluster, self._inputs, self._applied, self._before = cluster, inputs, applied, before
+    def __init__(self, cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, applied: Applied, before: t.Callable[[str], None], show: bool) -> None:
+        self._cluster, self._inputs, self._applied, self._before, self._show = cluster, inputs, applied, before, show
         self._begun: set[str] = set()
         self._objects = [item for item in objects if item["kind"] != "Namespace"]
         self._there: set[Key] = set()
@@ -159,7 +160,7 @@ class _Writer:
             self._applied.failures[component] = str(exc)
             self._applied.changes.append(_record(item, dict(change(item, "failed"), error=str(exc))))
             return False
-        self._applied.changes.append(_record(item, change(item, "deleted", item, None)))
+        self._applied.changes.append(_record(item, change(item, "deleted", item, None, self._show)))
         return True
 
     def _tell(self, plan: Plan) -> None:
@@ -186,7 +187,7 @@ class _Writer:
         elif key not in plan.write:
             record = change(item, "unchanged")
         elif plan.namespace is None and dry_run and item["metadata"].get("namespace"):
-            record = change(item, "created", None, item)
+            record = change(item, "created", None, item, self._show)
         else:
             check()
             try:
@@ -203,7 +204,7 @@ class _Writer:
                 record = dict(change(item, "failed"), error=str(exc))
             else:
                 self._there.add(key)
-                record = finish(item, live, after, created)
+                record = finish(item, live, after, created, self._show)
                 self._note_dropped(key, item, after)
         self._applied.changes.append(_record(item, record))
 

@@ -232,9 +232,12 @@ class Cluster:
         return status == 201, after
 
     def delete(self, item: Data, dry_run: bool) -> None:
-        """Delete an object in the foreground; one that is gone already is no error."""
+        """Delete an object, with its pods in the foreground; one that is gone already is no error.
+
+        In the background otherwise: where the garbage collector does not know a kind yet, nobody would end the deletion.
+        """
         meta = item["metadata"]
-        query = {"propagationPolicy": "Foreground"}
+        query = {"propagationPolicy": "Foreground" if item["kind"] == "DaemonSet" else "Background"}
         if dry_run:
             query["dryRun"] = "All"
         path = self.path(item["apiVersion"], item["kind"], meta.get("namespace", ""), meta["name"])

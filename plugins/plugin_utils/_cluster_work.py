@@ -29,10 +29,10 @@ from ._waiter import Waiter
 
 
 class ClusterWork:
-    """One pass over one cluster. Each act gives the result of the task; `dry_run` asks the API server for dry runs."""
+    """One pass over one cluster. Each act gives the result of the task; `dry_run` asks the API server for dry runs, `show` tells differences."""
 
-    def __init__(self, cluster: Cluster, inputs: Inputs, members: t.Sequence[Data], dry_run: bool) -> None:
-        self._cluster, self._inputs, self._members, self._dry_run = cluster, inputs, members, dry_run
+    def __init__(self, cluster: Cluster, inputs: Inputs, members: t.Sequence[Data], dry_run: bool, show: bool = True) -> None:
+        self._cluster, self._inputs, self._members, self._dry_run, self._show = cluster, inputs, members, dry_run, show
 
     def present(self) -> Data:
         """Label the nodes of the members, apply, and wait. A part that fails leaves what the earlier ones did in the result."""
@@ -61,12 +61,12 @@ class ClusterWork:
     def _apply(self, objects: t.Sequence[Object], capabilities: Capabilities, takeover: t.Optional[Takeover]) -> Applied:
         arguments = (self._cluster, objects, self._inputs, capabilities, self._dry_run)
         if takeover is None:
-            return apply_objects(*arguments)
+            return apply_objects(*arguments, show=self._show)
         if not self._dry_run:
             # What is noted of the takeover needs the namespace.
             prepare_namespace(self._cluster, objects[0], self._inputs)
         takeover.begin()
-        return apply_objects(*arguments, before=takeover.make_room)
+        return apply_objects(*arguments, before=takeover.make_room, show=self._show)
 
     def _coexist(self, found: Found) -> Data:
         """Nothing is written: the components are the operator's, and that each node offers the NPUs of its host is proven all the same."""
@@ -90,10 +90,10 @@ class ClusterWork:
         self._add(result, removed + takeover.changes)
         return dict(result, requests=self._cluster.requests)
 
-    @staticmethod
-    def _add(result: Data, changes: t.Sequence[Data]) -> None:
+    def _add(self, result: Data, changes: t.Sequence[Data]) -> None:
         summary = summarise(changes)
-        result.update(objects=summary["objects"], changed=result["changed"] or summary["changed"], diff=result["diff"] + summary["diff"])
+        result.update(objects=summary["objects"], changed=result["changed"] or summary["changed"])
+        result["diff"] += summary["diff"] if self._show else []
 
     def diff(self) -> Data:
         """What `present` would change, field by field, labels of nodes included; nothing is written."""

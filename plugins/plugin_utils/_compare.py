@@ -134,20 +134,25 @@ def object_label(item: Data) -> str:
     return "%s %s" % (item["kind"], "/".join(part for part in (meta.get("namespace"), meta["name"]) if part))
 
 
-def change(item: Data, action: str, before: t.Optional[Data] = None, after: t.Optional[Data] = None) -> Data:
+def change(item: Data, action: str, before: t.Optional[Data] = None, after: t.Optional[Data] = None, show: bool = True) -> Data:
+    """{object, action, before, after}, the last two only with `show`, because comparing all fields of many objects costs."""
+    if not show:
+        return {"object": object_label(item), "action": action, "before": {}, "after": {}}
     left, right = reduce_diff(visible(before), visible(after))
     if before and after and item["kind"] == "Secret" and before.get("data") != after.get("data"):
         left["data"], right["data"] = "(hidden)", "(hidden, and different)"
     return {"object": object_label(item), "action": action, "before": left, "after": right}
 
 
-def finish(item: Data, live: t.Optional[Data], after: Data, created: bool) -> Data:
+def finish(item: Data, live: t.Optional[Data], after: Data, created: bool, show: bool = True) -> Data:
+    """The record of an apply by what the object was and is."""
     if created or live is None:
-        return change(item, "created" if created else "changed", live, after)
-    return change(item, "unchanged" if _comparable(live) == _comparable(after) else "changed", live, after)
+        return change(item, "created" if created else "changed", live, after, show)
+    return change(item, "unchanged" if _counted_off(live) == _counted_off(after) else "changed", live, after, show)
 
 
-def _comparable(item: Data) -> Data:
-    """An object without what the server counts, content of a Secret included, for comparison only."""
-    shown = visible(item)
-    return dict(shown, data=item["data"]) if "data" in item else shown
+def _counted_off(item: Data) -> Data:
+    """An object without what the server counts and our digest of it, content of a Secret included, for comparison only."""
+    meta = {key: value for key, value in (item.get("metadata") or {}).items() if key not in _SERVER_FIELDS}
+    meta["annotations"] = {key: value for key, value in (meta.get("annotations") or {}).items() if key not in _OWN_ANNOTATIONS}
+    return {**{key: value for key, value in item.items() if key != "status"}, "metadata": meta}

@@ -65,7 +65,8 @@ def plain(value: t.Any) -> t.Any:
 
 def _typed(raw: t.Mapping[str, t.Any], spec: Spec) -> dict[str, t.Any]:
     """Typed inputs with what one takes from another: environments as lists, shared update strategy, steps of the validator by `checks`."""
-    typed = normalise(raw, spec)
+    empty = {name: [] for name, entry in spec.items() if entry["type"] == "list" and raw.get(name) is None and "default" not in entry}
+    typed = normalise({**raw, **empty}, spec)
     for path, name, holder in fields(spec, typed):
         if name == "env":
             holder[name] = environment(path, holder[name])

@@ -116,7 +116,7 @@ def plain_mapping(name: str, value: t.Any) -> Tree:
 
 
 def _is_default(value: t.Any, entry: t.Mapping[str, t.Any]) -> bool:
-    default = entry.get("default")
+    default = entry.get("default", [] if entry["type"] == "list" else None)
     if isinstance(default, str) and "{{" in default:
         fallback = _FALLBACK.search(default)
         default = fallback.group(1) if fallback else []

@@ -129,19 +129,29 @@ def remove_objects(
 def _wait_until_gone(
     cluster: Cluster, inputs: Inputs, kinds: t.Sequence[tuple[str, str]], inventory: t.Optional[Inventory], end: float, clock: t.Callable[[], float]
 ) -> list[Data]:
-    """Wait until of ours only inventory, Lease and the like are there; these are the answer. NpuError that names what is left."""
+    """Wait until of ours only inventory, Lease and the like are there; these are the answer. NpuError that names what is left.
+
+    Only the kinds of what was left are looked at again, and all of them once more at the end.
+    """
+    looked = list(kinds)
     while True:
-        found = list_all(cluster, inputs["namespace"], kinds)
+        found = list_all(cluster, inputs["namespace"], looked)
         foreign = {item["metadata"].get("uid") for item in found if item["kind"] != "Pod" and _is_foreign(item, inventory)}
         left = [item for item in found if not (_owners(item) & foreign if item["kind"] == "Pod" else _is_foreign(item, inventory))]
         rest = [item for item in left if not _is_kept(item)]
-        if not rest:
+        if not rest and len(looked) == len(kinds):
             return left
+        if not rest:
+            looked = list(kinds)
+            continue
         if clock() > end:
             raise NpuError(
                 "After %d s these objects are still there: %s." % (inputs["wait_timeout"], ", ".join(object_label(item) for item in rest[:10])),
                 "Look at their finalizers and at the kubelets of their nodes.",
             )
+        names = {item["kind"] for item in rest}
+        # Whose pods these are is seen by their DaemonSets.
+        looked = [kind for kind in kinds if kind[1] in names or (kind[1] == "DaemonSet" and "Pod" in names)]
         time.sleep(1)
 
 

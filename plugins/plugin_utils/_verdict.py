@@ -211,7 +211,7 @@ def judge_daemon_set(
         problems.append(_problem("NotObserved", "the controller has not seen the change yet", "Check that kube-controller-manager runs."))
     by_name = {node["metadata"]["name"]: node for node in nodes}
     selected = {name for name, node in by_name.items() if selects(spec, node)}
-    must = set(scope) if scope is not None else {name for name in by_name if _has_npu(by_name[name])} | selected
+    must = set(scope) if scope is not None else {name for name in by_name if has_npu(by_name[name])} | selected
     own = [pod for pod in pods if _owned(daemon_set, pod)]
     rejection = _rejection(daemon_set, events)
     if scope is None and not must:
@@ -239,7 +239,7 @@ def judge_daemon_set(
     return verdict
 
 
-def _has_npu(node: Data) -> bool:
+def has_npu(node: Data) -> bool:
     labels = node["metadata"].get("labels") or {}
     return any(labels.get(key) == "true" for key in (PRESENT_LABEL, *NFD_LABELS))
 

@@ -15,7 +15,7 @@ from ._object_parts import SELECTOR, object_name
 from ._placement import repelling_taints, selects
 from ._readiness import Allocatable, allocatable_text, discovered_text, endpoints_text, left_out, slices_text, vfio_text
 from ._registry import component_of, wanted
-from ._verdict import judge_daemon_set, missing_pod, pod_node, pod_ready, problem_text
+from ._verdict import has_npu, judge_daemon_set, missing_pod, pod_node, pod_ready, problem_text
 
 FATAL_PATIENCE = 20.0
 # More nodes than these are not asked for one by one.
@@ -159,9 +159,9 @@ class Waiter:
         covered = set()
         for item in sets:
             spec = item["spec"]["template"]["spec"]
-            mine = {name for name in must if name in look.nodes and selects(spec, look.nodes[name])} if must is not None else None
-            covered |= mine or set()
-            if len(sets) > 1 and not mine and must is not None:
+            mine = {name for name in must if name in look.nodes and selects(spec, look.nodes[name])}
+            covered |= mine
+            if len(sets) > 1 and not mine:
                 continue
             self._verdict(one, item, mine if len(sets) > 1 else must, look)
         if len(sets) > 1 and must:
@@ -173,24 +173,27 @@ class Waiter:
         if not one.sets and must and one.row.key == "driver":
             names = ", ".join(sorted(must)[:10])
             self._problem(one, "", "driver: no pool is known for %s. Next: Label these nodes, or name their pools." % names, True)
+        if self._inputs["wait_scope"] == "cluster" and not any(has_npu(node) for node in look.nodes.values()):
+            text = "%s: no node of the cluster has an NPU label. Next: Label the nodes (rbln_operands_node_labels), or run Node Feature Discovery."
+            self._problem(one, "", text % one.row.name, True)
         self._prove(one, must, look)
 
-    def _must(self, row: Component, look: _Look) -> tuple[t.Optional[set[str]], list[str]]:
-        """The nodes of this run that must have the component (None: every node of the cluster that should), and who is left out and why."""
+    def _must(self, row: Component, look: _Look) -> tuple[set[str], list[str]]:
+        """The nodes that must have the component, of this run or of the cluster, and who is left out and why."""
         if self._inputs["wait_scope"] == "cluster":
-            return None, []
+            names = [name for name, node in look.nodes.items() if has_npu(node)]
+        else:
+            names = [name for name, record in self._hosts.items() if record["expected"] is None or record["expected"] > 0]
         must, told = set(), []
-        for name, record in self._hosts.items():
-            if record["expected"] is not None and record["expected"] <= 0:
-                continue
+        for name in names:
             why = left_out(self._inputs, row.key, row.name, look.nodes[name]) if name in look.nodes else ""
-            if why:
+            if why and self._inputs["wait_scope"] == "run":
                 told.append("%s on node %s: not expected, %s." % (row.name, name, why))
-            else:
+            if not why:
                 must.add(name)
         return must, told
 
-    def _verdict(self, one: _State, item: Data, scope: t.Optional[set[str]], look: _Look) -> None:
+    def _verdict(self, one: _State, item: Data, scope: set[str], look: _Look) -> None:
         nodes = list(look.nodes.values())
         verdict = judge_counters(item, scope, look.nodes) if scope else None
         if verdict is None:
@@ -208,11 +211,11 @@ class Waiter:
     def _problem(one: _State, node: str, text: str, fatal: bool = False) -> None:
         one.problems.append({"node": node, "text": text, "fatal": fatal})
 
-    def _prove(self, one: _State, must: t.Optional[set[str]], look: _Look) -> None:
+    def _prove(self, one: _State, must: set[str], look: _Look) -> None:
         """What the component shows beside its pods, on the nodes of this run."""
         key, inputs = one.row.key, self._inputs
         mine = {name: record for name, record in self._hosts.items() if record["expected"] is not None and name in look.nodes}
-        mine = {name: record for name, record in mine.items() if must is None or name in must or (key == "device_plugin" and record["expected"] == 0)}
+        mine = {name: record for name, record in mine.items() if name in must or (key == "device_plugin" and record["expected"] == 0)}
         explained = {problem["node"] for problem in one.problems}
         if key == "device_plugin":
             ready = None if not one.problems and look.pods is None else {pod_node(pod) for pod in self._pods(look) if _runs(pod, one.row.name)}
@@ -227,13 +230,13 @@ class Waiter:
             return
         texts: dict[str, str] = {}
         if key == "sandbox_device_plugin":
-            texts = {name: vfio_text(look.nodes[name], inputs["resource_name"]) for name in must or ()}
+            texts = {name: vfio_text(look.nodes[name], inputs["resource_name"]) for name in must}
         elif key == "dra_driver":
             slices = self._cluster.list("resource.k8s.io/v1", "ResourceSlice")
             texts = {name: slices_text(name, record["expected"], slices, inputs["dra_driver"]["driver_name"]) for name, record in mine.items()}
         elif key == "feature_discovery":
-            texts = {name: discovered_text(look.nodes[name]) for name in must or ()}
-        elif key == "metrics_exporter" and inputs["metrics_exporter"]["service"]["enabled"] and must != set():
+            texts = {name: discovered_text(look.nodes[name]) for name in must}
+        elif key == "metrics_exporter" and inputs["metrics_exporter"]["service"]["enabled"] and must:
             service = object_name(inputs, one.row.name)
             chosen = "kubernetes.io/service-name=" + service
             texts = {"": endpoints_text(service, self._cluster.list("discovery.k8s.io/v1", "EndpointSlice", inputs["namespace"], chosen))}

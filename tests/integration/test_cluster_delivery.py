@@ -130,7 +130,7 @@ def test_every_kind_is_pruned_and_look_alikes_of_others_stay(site: Site) -> None
         for kind, _space, place in there:
             namespace, _slash, name = place.partition("/")
             site.server.kubectl("delete", kind, name, *(["-n", namespace] if namespace else []))
-    assert {place.partition("/")[2] for _kind, _space, place in there} == set(plain)
+    assert {place.partition("/")[2] for _kind, _space, place in there} == {*plain, *copied}
 
 
 def test_a_new_node_by_limit_is_labelled_and_nothing_else_is_written(site: Site) -> None:
