@@ -43,10 +43,12 @@ class ClusterWork:
             return self._coexist(found)
         if decision == RESTORE:
             return self._restore(found, capabilities)
+        takeover = Takeover(self._cluster, self._inputs, found, self._dry_run) if decision == TAKEOVER else None
+        if takeover:
+            takeover.check()
         result = self._labelled(True)
         try:
             objects, notes = self._objects(capabilities)
-            takeover = Takeover(self._cluster, self._inputs, found, self._dry_run) if decision == TAKEOVER else None
             applied = self._apply(objects, capabilities, takeover)
             self._add(result, applied.changes + (takeover.changes if takeover else []))
             result["warnings"] += notes + applied.notes + (takeover.notes() if takeover else [])
@@ -84,7 +86,8 @@ class ClusterWork:
         """What is ours goes, and the operator wakes and makes its components again from its own objects."""
         takeover = Takeover(self._cluster, self._inputs, found, self._dry_run)
         result = self._labelled(False)
-        if found.record is None:
+        # Where the operator manages and nothing is noted, what is ours is left of a restore that was cut off.
+        if found.record is None and not found.manages:
             return dict(result, objects={}, requests=self._cluster.requests)
         removed = remove_objects(self._cluster, self._inputs, capabilities, self._dry_run, takeover.wake)
         self._add(result, removed + takeover.changes)
@@ -98,6 +101,10 @@ class ClusterWork:
     def diff(self) -> Data:
         """What `present` would change, field by field, labels of nodes included; nothing is written."""
         capabilities = self._look()
+        decision = decide(find_operator(self._cluster, self._inputs, capabilities), self._inputs)
+        if decision in (COEXIST, RESTORE):
+            note = "rbln_operands_coexistence is %s: nothing is compared." % decision
+            return {"changed": False, "nodes": {}, "differences": [], "warnings": [note], "requests": self._cluster.requests}
         labelled = self._labelled(True, dry_run=True)
         objects, notes = self._objects(capabilities)
         differences = diff_objects(self._cluster, objects, self._inputs, capabilities)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import typing as t
 from dataclasses import dataclass
 
@@ -27,12 +28,16 @@ NORMAL, COEXIST, TAKEOVER, RESTORE = "normal", "coexist", "takeover", "restore"
 
 @dataclass(frozen=True)
 class Found:
-    """What of the operator is in a cluster: its objects, the DaemonSets they own, and our record of a takeover, if there was one."""
+    """What of the operator is in a cluster: its objects, the DaemonSets they own, and our record of a takeover, if there was one.
+
+    `awake` tells that the operator of the record works: the takeover was cut off before it was put to rest, or somebody has woken it.
+    """
 
     policies: t.Tuple[Data, ...]
     drivers: t.Tuple[Data, ...]
     daemon_sets: t.Tuple[Data, ...]
     record: t.Optional[Data] = None
+    awake: bool = False
 
     @property
     def manages(self) -> bool:
@@ -46,18 +51,25 @@ def find_operator(cluster: Cluster, inputs: Inputs, capabilities: Capabilities) 
         record = cluster.get("v1", "ConfigMap", object_name(inputs, RECORD), inputs["namespace"])
     if GROUP not in capabilities.groups:
         return Found((), (), (), record)
+    awake = record is not None and _is_awake(cluster, record)
     kinds = _kinds(cluster, capabilities.groups[GROUP])
     policies, drivers = ([_named(item, kind) for item in _list(cluster, kinds.get(kind), kind)] for kind in (POLICY, DRIVER))
     sets: list[Data] = []
     if policies or drivers:
         sets = [item for item in cluster.list("apps/v1", "DaemonSet") if owner_of(item)]
-    return Found(tuple(policies), tuple(drivers), tuple(sets), record)
+    return Found(tuple(policies), tuple(drivers), tuple(sets), record, awake)
 
 
 def owner_of(item: Data) -> str:
     """The kind of the operator's object that owns one; empty for none."""
     owners = [owner.get("kind", "") for owner in item["metadata"].get("ownerReferences") or [] if str(owner.get("apiVersion", "")).startswith(GROUP + "/")]
     return next((kind for kind in owners if kind in (POLICY, DRIVER)), "")
+
+
+def _is_awake(cluster: Cluster, record: Data) -> bool:
+    where = json.loads(record["data"]["takeover.json"])
+    operator = cluster.get("apps/v1", "Deployment", where["name"], where["namespace"])
+    return operator is not None and int((operator.get("spec") or {}).get("replicas") or 0) > 0
 
 
 def _kinds(cluster: Cluster, versions: t.Iterable[str]) -> dict[str, str]:
@@ -84,7 +96,7 @@ def decide(found: Found, inputs: Inputs) -> str:
     choice = inputs["coexistence"]
     if choice == RESTORE:
         return RESTORE
-    if found.record is not None:
+    if found.record is not None and not found.awake:
         # The operator rests since a takeover: what it managed is ours.
         return TAKEOVER if choice == TAKEOVER else NORMAL
     if not found.manages:

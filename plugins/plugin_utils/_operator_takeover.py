@@ -21,6 +21,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuEr
 
 from ._cluster import Cluster, Data
 from ._compare import object_label, visible
+from ._mask import MASK, mask
 from ._model_cluster import Inputs
 from ._object_parts import metadata, object_name
 from ._operator import DRIVER, OPERATOR_NAME, RECORD, REPLICAS, Found, owner_of
@@ -47,6 +48,15 @@ def component_like(name: str) -> str:
     return max(fitting)[1] if fitting else ""
 
 
+def _hidden(value: t.Any) -> t.Any:
+    """A value without the texts of keys that name a secret, and without secrets in arguments."""
+    if isinstance(value, dict):
+        return {key: MASK if isinstance(item, str) and item and mask("%s=x" % key) != "%s=x" % key else _hidden(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_hidden(item) for item in value]
+    return mask(value) if isinstance(value, str) else value
+
+
 class Takeover:
     """One takeover or restore. Each step looks whether it is done already, so that a run that was cut off is finished by the next."""
 
@@ -64,8 +74,8 @@ class Takeover:
         self._left = {item["metadata"]["name"]: item for item in found.daemon_sets if owner_of(item)}
         self.changes: list[Data] = []
 
-    def begin(self) -> None:
-        """Refuse what cannot be taken over, keep a copy of all, note what was, and put the operator to rest."""
+    def check(self) -> None:
+        """NpuError for what cannot be taken over; nothing is written."""
         drivers = [item for item in self._found.daemon_sets if owner_of(item) == DRIVER]
         if drivers:
             raise NpuError(
@@ -73,6 +83,10 @@ class Takeover:
                 % ", ".join(object_label(item) for item in drivers),
                 "Move the nodes to drivers of the host part first, one by one, and delete the RBLNDriver objects; docs/cluster.md says how.",
             )
+        self._operator()
+
+    def begin(self) -> None:
+        """Keep a copy of all, note what was, and put the operator to rest."""
         operator = self._operator()
         rests = int((operator.get("spec") or {}).get("replicas") or 0) == 0
         if self._found.record is not None and rests:
@@ -142,7 +156,7 @@ class Takeover:
                 if path.exists() or self._dry_run:
                     continue
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                replace_file(str(path), yaml.safe_dump(visible(item), sort_keys=True).encode("utf-8"), 0o600)
+                replace_file(str(path), yaml.safe_dump(_hidden(visible(item)), sort_keys=True).encode("utf-8"), 0o600)
         except OSError as exc:
             raise NpuError("The copies cannot be written to %s: %s." % (folder, exc.strerror), "Correct rbln_operands_takeover.backup_dir.") from exc
 

@@ -117,7 +117,7 @@ def remove_objects(
         at_last()
         for item in sorted(last, key=lambda item: item["kind"] == "Lease"):
             cluster.delete(item, False)
-    except NpuError:
+    except BaseException:
         if held:
             lease.give_up()
         raise

@@ -34,6 +34,9 @@ def status_object(inputs: Inputs, waited: t.Mapping[str, t.Any]) -> Data:
         if not problem["node"]:
             continue
         entry = nodes.setdefault(problem["node"], {"ready_for_pooling": False, "conditions": [], "reasons": []})
+        if problem["text"].startswith("%s: not waited for" % problem["component"].replace("_", "-")):
+            entry["reasons"].append(problem["text"])
+            continue
         found = CONDITIONS.get(problem["component"]) or next((name for check, name in _BY_CHECK.items() if check in problem["text"]), "NotReady")
         if found not in entry["conditions"]:
             entry["conditions"] = sorted([*entry["conditions"], found])

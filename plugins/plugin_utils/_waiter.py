@@ -114,6 +114,9 @@ class Waiter:
         broken = [need.row.key for need in needs if need.state in (FAILED, NOT_WAITED)]
         if broken:
             self._end(one, NOT_WAITED, seconds, "not waited for, because it needs %s" % " and ".join(broken))
+            nodes = {problem["node"] for key in broken for problem in self._states[key].problems}
+            # Trouble of some nodes alone is theirs alone here too.
+            one.problems = [dict(one.problems[0], node=node) for node in sorted(nodes or {""})]
         elif one.since is None and all(need.state == READY for need in needs):
             one.since = seconds
         return one.state == PENDING and one.since is not None
@@ -160,6 +163,13 @@ class Waiter:
         for item in sets:
             spec = item["spec"]["template"]["spec"]
             mine = {name for name in must if name in look.nodes and selects(spec, look.nodes[name])}
+            for name in sorted(mine & covered):
+                self._problem(
+                    one,
+                    name,
+                    "node %s: two DaemonSets of %s want it, %s is one. Next: Correct their selectors." % (name, one.row.name, item["metadata"]["name"]),
+                    True,
+                )
             covered |= mine
             if len(sets) > 1 and not mine:
                 continue

@@ -31,6 +31,8 @@ class Teller(t.Protocol):
 
     def gate(self, good: bool, text: str) -> None: ...
 
+    def aim(self, good: bool, text: str) -> None: ...
+
     def tell(self, text: str) -> None: ...
 
 
@@ -115,8 +117,8 @@ def cluster(report: Teller, rounds: int) -> None:
     for kind in ("first", "unchanged"):
         whole, start, other = (_middle(took[name], "cpu") for name in ("role " + kind, "empty playbook", "kubectl " + kind))
         part = "%.2f without what an empty playbook costs" % ((whole - start) / other)
-        text = "role / kubectl apply --server-side, %s: %.2f of CPU (limit %g); %s" % (kind, whole / other, RATIO_LIMIT, part)
-        report.gate(whole / other <= RATIO_LIMIT, text)
+        text = "role / kubectl apply --server-side, %s: %.2f of CPU (aim at most %g); %s" % (kind, whole / other, RATIO_LIMIT, part)
+        report.aim(whole / other <= RATIO_LIMIT, text)
 
 
 def _middle(spent: t.Sequence[t.Mapping[str, float]], key: str) -> float:

@@ -94,7 +94,8 @@ def test_cosmetic_change_reaches_the_cluster_alone_U06_noop_upgrade(nodes: Hosts
     nodes.done()
     before = {host: started(nodes.lab, host) for host in BOTH}
     run = play("site", nodes.inventory(rbln_operands_labels={"team": "npu"}), "--tags", "operands").good(BOTH)
-    assert [name.split(" : ")[-1] for name in run.changed()] == ["Present | Apply all objects of the cluster"], run.changed()
+    work = "Present | Label the nodes, apply all objects, and wait for the pods and the NPUs"
+    assert [name.split(" : ")[-1] for name in run.changed()] == [work], run.changed()
     assert {host: started(nodes.lab, host) for host in BOTH} == before
     assert all(item["metadata"]["labels"]["team"] == "npu" for key, item in nodes.objects().items() if key.startswith("DaemonSet/"))
     play("site", nodes.inventory(), "--tags", "operands").good(BOTH)

@@ -82,6 +82,9 @@ def test_000_05_to_09_what_the_pod_is() -> None:
     assert driver["lifecycle"]["preStop"]["exec"]["command"][2] == (
         "rm -f /run/rbln/validations/.driver-ctr-ready /run/rbln/validations/driver-ready /run/rbln/validations/toolkit-ready"
     )
+    mounts = {mount["name"]: mount for mount in driver["volumeMounts"]}
+    assert mounts["rbln"] == {"name": "rbln", "mountPath": "/run/rbln", "mountPropagation": "Bidirectional"}
+    assert mounts["sources"]["readOnly"] is True and "readOnly" not in mounts["modules"]
     assert (pod["hostPID"], pod["automountServiceAccountToken"], driver["securityContext"]["privileged"]) == (True, True, True)
 
 
@@ -173,6 +176,7 @@ def test_an_old_label_of_ours_does_not_win_over_the_discovery() -> None:
     items = made(JAMMY, NOBLE)
     both = node(**dict(zip(OURS, ("ubuntu", "24.04", "6.8.0-138-generic"))))
     assert takers(items, both) == ["rbln-driver-ubuntu-22-04-k6-8-0-138-generic"]
+    assert live_pools([both]) == (JAMMY,)
     assert takers(items, node(keys=OURS, pool=NOBLE)) == ["rbln-driver-ubuntu-24-04-k6-8-0-138-generic"]
 
 

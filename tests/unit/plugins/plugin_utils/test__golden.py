@@ -15,8 +15,22 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._render import mani
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import objects
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "fixtures" / "operands"
+FILES = pathlib.Path(__file__).parents[2] / "fixtures" / "policies"
+JAMMY = {"os_id": "ubuntu", "os_version": "22.04", "kernel": "6.8.0-138-generic"}
+NOBLE = {"os_id": "ubuntu", "os_version": "24.04", "kernel": "6.8.0-138-generic"}
+RHEL = {"os_id": "rhel", "os_version": "9.4", "kernel": "5.14.0-427.el9.x86_64"}
+DRIVER: dict[str, Any] = {"enabled": True, "manager": {"image": {"tag": "0.3.0"}}}
 POLICIES: dict[str, dict[str, Any]] = {
     "01-defaults": {},
+    "02-everything-in-containers": {
+        "capabilities": {"groups": ["monitoring.coreos.com", "nfd.k8s-sigs.io"]},
+        "driver": {**DRIVER, "image": {"tag": "3.4.1"}, "pools": [JAMMY]},
+        "container_toolkit": {"enabled": True, "image": {"tag": "0.2.3"}},
+        "smd": {"enabled": True, "image": {"tag": "3.4.1"}},
+        "metrics_exporter": {"enabled": True, "image": {"tag": "0.3.4"}},
+        "feature_discovery": {"enabled": True},
+        "node_feature_rule": {"enabled": True},
+    },
     "03-sandbox": {
         "workload": "vm-passthrough",
         "device_plugin": {"enabled": False},
@@ -32,6 +46,14 @@ POLICIES: dict[str, dict[str, Any]] = {
     "05-dra": {
         "device_plugin": {"enabled": False},
         "dra_driver": {"enabled": True, "image": {"tag": "0.2.1"}, "extended_resource": True},
+    },
+    "06-driver-pools": {
+        "driver": {**DRIVER, "pools": [JAMMY, NOBLE, RHEL], "env": {"LEVEL": "info"}},
+        "driver_instances": [
+            {"name": "atom", "image": {"tag": "3.4.1"}, "node_selector": {"rebellions.ai/npu.family": "atom"}},
+            {"name": "canary", "image": {"tag": "3.5.0"}, "node_selector": {"rebellions.ai/npu.family": "atom", "stage": "canary"}},
+        ],
+        "deadlines": {"driver": 2400},
     },
     "07-air-gap": {
         "registry": "mirror.example.org:5000/npu",
@@ -76,6 +98,21 @@ POLICIES: dict[str, dict[str, Any]] = {
         "validator": {"driver": {"env": {"DEBUG": "1"}}, "node_affinity": [{"key": "check", "operator": "Exists"}]},
         "device_plugin": {"args": ["-v"], "device_plugins_dir": "/data/kubelet/device-plugins", "node_selector": {"kind": "card"}},
     },
+    "11-values-of-the-chart": {"policy_files": [str(FILES / "flat.yaml")]},
+    "14-own-names-and-gates": {
+        "name_prefix": "acme-npu",
+        "namespace": "acme",
+        "require_gate": True,
+        "resource_name": "rebellions.ai/ATOM",
+        "affinity_terms": [
+            {"expressions": [{"key": "rack", "operator": "In", "values": ["r1"]}]},
+            {"expressions": [{"key": "rack", "operator": "In", "values": ["r2"]}, {"key": "spare", "operator": "DoesNotExist"}]},
+        ],
+        "preferred_node_affinity": [{"weight": 1, "preference": {"matchExpressions": [{"key": "fast", "operator": "Exists"}]}}],
+        "network_policy": False,
+        "validator": {"checks": {"plugin": {"enabled": False}}},
+        "device_plugin": {"privileged": False, "probes": False},
+    },
 }
 
 
@@ -87,6 +124,12 @@ def test_bytes_of_a_policy(name: str) -> None:
         (pathlib.Path(target) / (name + ".yaml")).write_text(text, encoding="utf-8")
     else:
         assert text == (GOLDEN / (name + ".yaml")).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("files", [["nested.yaml"], ["objects.yaml"]], ids=["chart nested", "policy and driver objects"])
+def test_every_form_of_a_policy_renders_to_the_same_bytes_000_31_000_39(files: list[str]) -> None:
+    given = {"policy_files": [str(FILES / name) for name in files]}
+    assert manifests(objects(**given)) == manifests(objects(**POLICIES["11-values-of-the-chart"]))
 
 
 def test_order_of_keys_does_not_matter() -> None:

@@ -156,6 +156,59 @@ def test_a_takeover_that_is_killed_at_any_write_is_finished_by_the_next(tmp_path
     assert points > 10
 
 
+@pytest.mark.parametrize("choice", ["refuse", "coexist"])
+def test_a_record_of_a_takeover_does_not_count_while_the_operator_is_awake(tmp_path: pathlib.Path, choice: str) -> None:
+    store = cluster()
+    run(store, **taking(tmp_path))
+    store.items[DEPLOYMENT]["spec"]["replicas"] = 1
+    store.writes.clear()
+    if choice == "refuse":
+        with pytest.raises(NpuError, match="manages this cluster"):
+            run(store)
+    else:
+        assert run(store, coexistence="coexist")["objects"] == {}
+    assert store.writes == []
+    run(store, **taking(tmp_path))
+    assert store.items[DEPLOYMENT]["spec"]["replicas"] == 0
+
+
+def test_copies_have_no_secret_of_a_key_or_an_argument(tmp_path: pathlib.Path) -> None:
+    spec = {"image": {"password": "not-real-1", "tag": "1"}, "args": ["--token=not-real-2", "--level=3"], "imagePullSecrets": ["pull"]}
+    run(cluster(policies=({**POLICY, "spec": spec},)), **taking(tmp_path))
+    copy_of = yaml.safe_load((tmp_path / "copies" / "RBLNClusterPolicy-policy.yaml").read_text())
+    assert copy_of["spec"] == {"image": {"password": "********", "tag": "1"}, "args": ["--token=********", "--level=3"], "imagePullSecrets": ["pull"]}
+
+
+def test_a_restore_that_is_killed_at_any_write_is_finished_by_the_next(tmp_path: pathlib.Path) -> None:
+    taken = cluster()
+    run(taken, **taking(tmp_path))
+    points = 0
+    while True:
+        store = copy.deepcopy(taken)
+        store.writes, store.stop_after = [], points
+        try:
+            run(store, coexistence="restore")
+            break
+        except Stopped:
+            points += 1
+        store.stop_after = -1
+        run(store, coexistence="restore")
+        assert store.items[DEPLOYMENT]["spec"]["replicas"] == 2, points
+        assert {key[0] for key in store.items} == {"Deployment", "DaemonSet"} and names(store) == {"rbln-odd", "any-device-plugin"}, points
+    assert points > 8
+
+
+def test_diff_minds_the_operator() -> None:
+    def compare(store: Store, **given: Any) -> Data:
+        result: Data = ClusterWork(store, inputs(**given), [], False).diff()  # type: ignore[arg-type]
+        return result
+
+    with pytest.raises(NpuError, match="Nothing was changed"):
+        compare(cluster())
+    beside = compare(cluster(), coexistence="coexist")
+    assert (beside["differences"], beside["warnings"]) == ([], ["rbln_operands_coexistence is coexist: nothing is compared."])
+
+
 def test_a_takeover_in_check_mode_says_what_it_would_do_and_writes_nothing(tmp_path: pathlib.Path) -> None:
     store = cluster()
     before = snapshot(store)
@@ -167,9 +220,9 @@ def test_a_takeover_in_check_mode_says_what_it_would_do_and_writes_nothing(tmp_p
 
 def test_drivers_in_containers_are_not_taken_over(tmp_path: pathlib.Path) -> None:
     store = cluster(owned("rbln-driver-x", "RBLNDriver"), drivers=(DRIVER,))
-    result = run(store, **taking(tmp_path))
-    assert result["failed"] and "DaemonSet rbln-operator/rbln-driver-x" in result["msg"] and "one by one" in result["msg"]
-    assert store.items[DEPLOYMENT]["spec"]["replicas"] == 2
+    with pytest.raises(NpuError, match="DaemonSet rbln-operator/rbln-driver-x.*one by one"):
+        run(store, **taking(tmp_path))
+    assert store.items[DEPLOYMENT]["spec"]["replicas"] == 2 and store.writes == []
 
 
 @pytest.mark.parametrize("second", [True, False])
@@ -181,8 +234,9 @@ def test_an_operator_that_is_not_known_is_asked_for(tmp_path: pathlib.Path, seco
         store.items[Store.key(twin)] = twin
     else:
         del store.items[DEPLOYMENT]
-    result = run(store, **taking(tmp_path))
-    assert result["failed"] and "The operator's Deployment is not known" in result["msg"] and "operator_deployment" in result["msg"]
+    with pytest.raises(NpuError, match="The operator's Deployment is not known.*operator_deployment"):
+        run(store, **taking(tmp_path))
+    assert store.writes == []
     if second:
         named = {"backup_dir": str(tmp_path), "operator_namespace": "rbln-operator", "operator_deployment": DEPLOYMENT[2]}
         assert "failed" not in run(store, coexistence="takeover", takeover=named)

@@ -193,8 +193,16 @@ BAD: dict[str, tuple[Data, list[Data], list[Data], list[Data], set[str] | None, 
         False,
     ),
     "the old pod stays": (
-        daemon_set(1), [{**pod("p0", "a"), "metadata": {**pod("p0", "a")["metadata"], "deletionTimestamp": "x"}}], [], [node("a")], None, "Terminating", "a",
-        ["p0", "not ended"], False),
+        daemon_set(1),
+        [{**pod("p0", "a"), "metadata": {**pod("p0", "a")["metadata"], "deletionTimestamp": "x"}}],
+        [],
+        [node("a")],
+        None,
+        "Terminating",
+        "a",
+        ["p0", "not ended"],
+        False,
+    ),
     "pod missing yet": (daemon_set(1), [], [], [node("a")], None, "NoPod", "a", ["no pod yet"], False),
     "old template": (daemon_set(1, 1, updated=0), [pod("p1", "a", template="1")], [], [node("a")], None, "OldPod", "a", ["p1", "newest form"], False),
     "image pull": (
@@ -227,9 +235,25 @@ BAD: dict[str, tuple[Data, list[Data], list[Data], list[Data], set[str] | None, 
         False,
     ),
     "of a long log the failures are told": (
-        daemon_set(1), [pod("p1", "a", ready=False, initContainerStatuses=[
-            waiting("toolkit-validation", "CrashLoopBackOff", "", {"exitCode": 1, "message": "ok      a\nFAILED   b: CDI is off\nok      c\nfailed\n"})])],
-        [], [node("a")], None, "CrashLoopBackOff", "a", ["toolkit-validation: CrashLoopBackOff: FAILED b: CDI is off. Next"], False),
+        daemon_set(1),
+        [
+            pod(
+                "p1",
+                "a",
+                ready=False,
+                initContainerStatuses=[
+                    waiting("toolkit-validation", "CrashLoopBackOff", "", {"exitCode": 1, "message": "ok      a\nFAILED   b: CDI is off\nok      c\nfailed\n"})
+                ],
+            )
+        ],
+        [],
+        [node("a")],
+        None,
+        "CrashLoopBackOff",
+        "a",
+        ["toolkit-validation: CrashLoopBackOff: FAILED b: CDI is off. Next"],
+        False,
+    ),
     "waits for the host": (
         daemon_set(1),
         [pod("p1", "a", ready=False, initContainerStatuses=[{"name": "wait-for-host", "state": {"running": {}}}])],

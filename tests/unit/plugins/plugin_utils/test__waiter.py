@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._model_cluster import Context, Pool
 from ansible_collections.rebellions.npu.plugins.plugin_utils._capabilities import declared
-from ansible_collections.rebellions.npu.plugins.plugin_utils._placement import selects
+from ansible_collections.rebellions.npu.plugins.plugin_utils._placement import repelling_taints, selects
 from ansible_collections.rebellions.npu.plugins.plugin_utils._readiness import endpoints_text, left_out, slices_text
 from ansible_collections.rebellions.npu.plugins.plugin_utils._render import build
 from ansible_collections.rebellions.npu.plugins.plugin_utils._status import status_object, write_status
@@ -47,6 +47,10 @@ class Cluster:
         self.now = 0.0
         self.requests: list[str] = []
 
+    def _places(self, item: Data) -> list[Data]:
+        spec = item["spec"]["template"]["spec"]
+        return [where for where in self.nodes if selects(spec, where) and not repelling_taints(spec, where)]
+
     def _ready(self, item: Data) -> bool:
         component = item["metadata"]["labels"]["app.kubernetes.io/component"]
         return component not in self.broken and self.now >= self.late.get(component, 0.0)
@@ -59,7 +63,7 @@ class Cluster:
         if kind == "DaemonSet":
             return [self._set(item) for item in sets]
         if kind == "Pod":
-            return [self._pod(item, where) for item in sets for where in self.nodes if selects(item["spec"]["template"]["spec"], where)]
+            return [self._pod(item, where) for item in sets for where in self._places(item)]
         found: list[Data] = self.more.get(kind, [])
         return found
 
@@ -68,7 +72,7 @@ class Cluster:
         return next((item for item in self.nodes if item["metadata"]["name"] == name), None)
 
     def _set(self, item: Data) -> Data:
-        count = sum(selects(item["spec"]["template"]["spec"], where) for where in self.nodes)
+        count = len(self._places(item))
         ready = count if self._ready(item) else 0
         updated = 0 if self.more.get("old") == item["metadata"]["name"] else count
         status = {"observedGeneration": 1, "desiredNumberScheduled": count, "numberReady": ready, "numberAvailable": ready, "updatedNumberScheduled": updated}
@@ -188,6 +192,55 @@ def test_every_node_is_covered_by_one_of_the_pools() -> None:
     result, api = wait([node("n1", POOLS[0]), node("n2", Pool("rhel", "9", "5"))], **QUIET, **DRIVER)
     assert states(result)["driver"] == "failed" and api.now == 20.0
     assert [problem["node"] for problem in result["problems"] if problem["component"] == "driver"] == ["n2"]
+
+
+def test_a_node_that_two_daemon_sets_want_is_an_error() -> None:
+    typed = inputs(**DRIVER, **QUIET)
+    objects = build(Context(typed, declared(typed), POOLS))
+    for item in objects:
+        if item["kind"] == "DaemonSet":
+            item["spec"]["template"]["spec"].pop("affinity", None)
+    api = Cluster(objects, [node("n1", POOLS[0])])
+    hosts = {"n1": {"node": "n1", "error": "", "expected": 1}}
+
+    def sleep(seconds: float) -> None:
+        api.now += seconds
+
+    result = Waiter(api, typed, hosts, objects, {}, lambda: api.now, sleep).run()  # type: ignore[arg-type]
+    assert "node n1: two DaemonSets of driver want it" in str(result["problems"]) and api.now == 20.0
+
+
+def test_a_driver_without_a_pool_for_a_node_is_named() -> None:
+    typed = inputs(**DRIVER, **QUIET)
+    objects = build(Context(typed, declared(typed)))
+    api = Cluster(objects, [node("n1")])
+    hosts = {"n1": {"node": "n1", "error": "", "expected": 1}}
+
+    def sleep(seconds: float) -> None:
+        api.now += seconds
+
+    result = Waiter(api, typed, hosts, objects, {}, lambda: api.now, sleep).run()  # type: ignore[arg-type]
+    assert result["components"]["driver"]["text"] == "driver: no pool is known for n1. Next: Label these nodes, or name their pools."
+
+
+def test_P01_a_taint_is_seen_even_when_the_counters_fit() -> None:
+    tainted = node("n2")
+    tainted["spec"]["taints"] = [{"key": "team", "value": "ml", "effect": "NoSchedule"}]
+    result, _api = wait([node("n1"), tainted])
+    assert {problem["node"] for problem in result["problems"]} == {"n2"} and "team=ml:NoSchedule" in str(result["problems"])
+
+
+def test_a_cluster_without_an_npu_is_named() -> None:
+    bare = node("n1")
+    bare["metadata"]["labels"] = {}
+    result, _api = wait([bare], wait_scope="cluster", expected=0)
+    assert result["problems"][0]["text"].startswith("validator: no node of the cluster has an NPU label.")
+
+
+def test_a_driver_that_failed_on_one_node_fails_that_node_alone() -> None:
+    result, _api = wait([node("n1", POOLS[0]), node("n2", Pool("rhel", "9", "5"))], **DRIVER)
+    assert {problem["node"] for problem in result["problems"]} == {"n2"}
+    assert states(result) == {"driver": "failed", "validator": "not_waited", "device_plugin": "not_waited"}
 
 
 def test_an_old_driver_pod_is_a_warning() -> None:
