@@ -43,7 +43,7 @@ class Site:
         self.define(MONITOR, "v1")
         self.define(RULE, "v1alpha1")
 
-    def act(self, name: str, hosts: t.Iterable[str] = HOSTS, check: bool = False, user: str = "runner", **given: t.Any) -> Data:
+    def act(self, name: str, hosts: t.Iterable[str] = tuple(HOSTS), check: bool = False, user: str = "runner", **given: t.Any) -> Data:
         variables = inputs(self.config.with_name(user + ".kubeconfig"), **{"wait": False, "lease_timeout": 5, **given})
         members = [member(variables, host, FACTS, node_name=HOSTS[host]) for host in hosts]
         before = len(self.server.asked())
@@ -53,7 +53,7 @@ class Site:
         self.written = [one for one in asked if one[0] not in ("get", "list", "watch") and "(dry)" not in one[0]]
         return result
 
-    def run(self, hosts: t.Iterable[str] = HOSTS, **given: t.Any) -> Data:
+    def run(self, hosts: t.Iterable[str] = tuple(HOSTS), **given: t.Any) -> Data:
         """A run that must not fail."""
         result = self.act("run", hosts, **given)
         assert not result.get("failed"), result["msg"]

@@ -63,7 +63,7 @@ class Outcome:
 LAYERS = (
     Layer(
         "test-unit",
-        150,
+        180,
         "tests",
         (
             Step((PY, "-m", "tests.tools.floor")),
@@ -72,11 +72,11 @@ LAYERS = (
         ),
     ),
     Layer("sanity", 180, "tests", (Step((PY, "-m", "tests.tools.ansible_test", "sanity"), counter=count.sanity),)),
-    Layer("units", 120, "tests", (Step((PY, "-m", "tests.tools.ansible_test", "units")),)),
+    Layer("units", 160, "tests", (Step((PY, "-m", "tests.tools.ansible_test", "units")),)),
     Layer("lint", 60, "files", (Step((PY, "-m", "tests.tools.lint")),)),
     Layer("docs", 60, "pages", (Step((PY, "-m", "tests.tools.docs")),)),
-    Layer("molecule", 420, "hosts", (Step((PY, "-m", "tests.tools.molecule_all")),), root=True),
-    Layer("integration", 1560, "tests", (Step((PY, "-m", "pytest", "-v", *PYTEST[1:], "--durations=25", "tests/integration")),), root=True),
+    Layer("molecule", 400, "hosts", (Step((PY, "-m", "tests.tools.molecule_all")),), root=True),
+    Layer("integration", 1500, "tests", (Step((PY, "-m", "pytest", "-v", *PYTEST[1:], "--durations=25", "tests/integration")),), root=True),
     Layer("vm", 840, "tests", (Step((PY, "-m", "pytest", "-v", *PYTEST[1:], "--durations=0", "--durations-min=1", "tests/vm")),), root=True),
     Layer("bench", 200, "gates", (Step((PY, "-m", "tests.bench")),), root=True),
 )

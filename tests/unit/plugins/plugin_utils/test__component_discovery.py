@@ -148,6 +148,6 @@ def test_the_gate_opens_for_a_ready_host_or_an_npu_of_virtual_machines(tmp_path:
     script = WAIT.replace("/sys/bus/pci/drivers/vfio-pci", str(tmp_path / "vfio"))
     assert script != WAIT
     variables = {"WAIT_MARKERS": str(tmp_path / "ready"), "WAIT_SECONDS": "0", "NODE_NAME": "n1", "PCI_VENDOR": "0x1eff", "PATH": os.environ["PATH"]}
-    done = subprocess.run(["/bin/sh", "-c", script], env=variables, capture_output=True, text=True, timeout=10)
+    done = subprocess.run(["/bin/sh", "-c", script], env=variables, capture_output=True, text=True, timeout=10, check=False)
     assert done.returncode == expected
     assert done.stderr == ("" if expected == 0 else "n1 has neither %s nor an NPU at vfio-pci after 0 s\n" % (tmp_path / "ready"))

@@ -121,9 +121,9 @@ def test_bytes_of_a_policy(name: str) -> None:
     text = manifests(objects(**POLICIES[name]))
     target = os.environ.get("RBLN_REWRITE_GOLDEN")
     if target:
-        (pathlib.Path(target) / (name + ".yaml")).write_text(text, encoding="utf-8")
+        (pathlib.Path(target) / (name + ".manifests")).write_text(text, encoding="utf-8")
     else:
-        assert text == (GOLDEN / (name + ".yaml")).read_text(encoding="utf-8")
+        assert text == (GOLDEN / (name + ".manifests")).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("files", [["nested.yaml"], ["objects.yaml"]], ids=["chart nested", "policy and driver objects"])

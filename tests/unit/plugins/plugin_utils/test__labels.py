@@ -52,8 +52,8 @@ def facts(npus: list[Data], version: str | None = "3.2.2-rebel1", usable: int | 
     }
 
 
-def seen(npus: list[Data] | None = None, observed: Data = RIGHT, proof: Data | None = None, source: str = "", **more: Any) -> Seen:
-    return Seen(facts([CA22, CA22] if npus is None else npus, **more), RUNTIMES, observed, proof or {}, source)
+def seen(npus: list[Data] | None = None, observed: Data | None = None, proof: Data | None = None, source: str = "", **more: Any) -> Seen:
+    return Seen(facts([CA22, CA22] if npus is None else npus, **more), RUNTIMES, RIGHT if observed is None else observed, proof or {}, source)
 
 
 def open_gates(found: Seen, **given: Any) -> set[str]:

@@ -26,7 +26,7 @@ FIRST = 29
 SCHEMAS = pathlib.Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema"
 VERSIONS = [minor for minor in sorted(int(path.name.split(".")[1]) for path in SCHEMAS.glob("v1.*.0-local-strict")) if minor >= FIRST]
 GOLDEN = pathlib.Path(__file__).parents[2] / "fixtures" / "operands"
-POLICIES = sorted(path.stem for path in GOLDEN.glob("*.yaml"))
+POLICIES = sorted(path.stem for path in GOLDEN.glob("*.manifests"))
 # First minor version of Kubernetes that serves a kind, where it is not FIRST. A policy with such an object is for that version or a newer one.
 SINCE = {
     ("resource.k8s.io/v1", "DeviceClass"): 34,
@@ -69,7 +69,7 @@ def faults(minor: int, item: dict[str, Any]) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=None)
 def objects(policy: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = list(yaml.safe_load_all((GOLDEN / (policy + ".yaml")).read_text(encoding="utf-8")))
+    found: list[dict[str, Any]] = list(yaml.safe_load_all((GOLDEN / (policy + ".manifests")).read_text(encoding="utf-8")))
     assert found
     return found
 
