@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Every input changes an object, or is on a list that says why not. What a component's builder takes up leaves the list NOT_YET."""
+"""Every input changes an object, or is on a list that says why not."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ NO_OBJECT = {
     "lease_duration": "is how the objects are written", "capabilities": "says which objects a cluster takes",
     "driver.remove_legacy": "is about objects of others",
 }  # fmt: skip
-# Inputs, or all below one, whose component is not built yet. A row leaves when one of its inputs changes an object.
-NOT_YET: tuple[str, ...] = ()
 VALUES: dict[str, Any] = {
     "env": {"ODDITY": "oddity"}, "resources": {"limits": {"memory": "77Mi"}}, "update_strategy": {"type": "OnDelete"},
     "tolerations": [{"key": "oddity", "operator": "Exists"}], "node_affinity": [{"key": "oddity", "operator": "Exists"}],
@@ -122,7 +120,7 @@ def rendered(path: str) -> tuple[str, str]:
     return manifests(objects(**base)), manifests(objects(**merged(base, given)))
 
 
-@pytest.mark.parametrize("path", [path for path in LEAVES if not below(path, NO_OBJECT) and not below(path, NOT_YET)])
+@pytest.mark.parametrize("path", [path for path in LEAVES if not below(path, NO_OBJECT)])
 def test_every_input_changes_an_object(path: str) -> None:
     before, after = rendered(path)
     assert before != after
@@ -130,12 +128,5 @@ def test_every_input_changes_an_object(path: str) -> None:
         assert "oddity" in after and "oddity" not in before
 
 
-@pytest.mark.parametrize("row", NOT_YET)
-def test_what_is_built_has_left_the_list(row: str) -> None:
-    built = [path for path in LEAVES if below(path, (row,)) and len(set(rendered(path))) > 1]
-    assert built == [], "Take the row away, and name what is still missing below it."
-
-
 def test_the_lists_name_inputs_only_once() -> None:
-    assert [row for row in (*NO_OBJECT, *NOT_YET) if not any(below(path, (row,)) for path in LEAVES)] == []
-    assert [path for path in LEAVES if below(path, NO_OBJECT) and below(path, NOT_YET)] == []
+    assert [row for row in NO_OBJECT if not any(below(path, (row,)) for path in LEAVES)] == []
