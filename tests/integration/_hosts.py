@@ -189,7 +189,8 @@ class Hosts:
             meta = item["metadata"]
             if item["kind"] == "Namespace" and meta["name"] != NAMESPACE_OF_TESTS:
                 continue
-            if meta["name"] in ("default", "kube-root-ca.crt"):
+            # The status tells of the nodes that have come so far.
+            if meta["name"] in ("default", "kube-root-ca.crt", "rbln-status"):
                 continue
             item.pop("status", None)
             for key in ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"):
