@@ -65,7 +65,8 @@ def _validator(inputs: Inputs) -> Object:
         # An image from elsewhere knows the files by their place on the host.
         mounts.append({"name": "markers", "mountPath": ("/host" if own["source"] == "host_tool" else "") + inputs["marker_dir"]})
     mounts += ca_mounts
-    steps = [step for step in ("driver", "toolkit", "plugin") if own[step]["enabled"]]
+    # The DRA driver registers nothing with the kubelet's device manager, so that a proof of a device plugin would never end.
+    steps = [step for step in ("driver", "toolkit", "plugin") if own[step]["enabled"] and not (step == "plugin" and inputs["dra_driver"]["enabled"])]
     pod = {
         "imagePullSecrets": parts.pull_secrets(inputs, inputs["helper_image"], *([own["image"]] if own["source"] == "image" else [])),
         "initContainers": [_validation(inputs, step, mounts) for step in steps],

@@ -104,7 +104,7 @@ def made_by_the_host(enabled: tuple[str, ...], machines: bool) -> set[str]:
 def test_every_pod_of_a_node_gets_through_its_gates(workload: str, enabled: tuple[str, ...]) -> None:
     given: dict[str, Any] = {"device_plugin": {"enabled": False}, **{name: {"enabled": True, **INPUTS[name]} for name in enabled}}
     # Nobody proves a device plugin that is not there.
-    given["validator"] = {"plugin": {"enabled": "device_plugin" in enabled}}
+    given["validator"] = {"plugin": {"enabled": "device_plugin" in enabled or "dra_driver" in enabled}}
     sets = [item for item in objects(workload=workload, **given) if item["kind"] == "DaemonSet"]
     for own in (None, "container", "vm-passthrough"):
         labels = {**NODE, **({"rebellions.ai/npu.workload.config": own} if own else {})}
