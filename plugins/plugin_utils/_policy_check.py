@@ -125,12 +125,23 @@ def _check_driver(inputs: Inputs) -> None:
 
 def _check_ready_files(inputs: Inputs) -> None:
     """The ready files that others wait for are written by the host part, or by the validator where driver or toolkit are containers."""
-    drivers = [inputs["driver"], *inputs["driver_instances"]]
-    if any(own["enabled"] for own in drivers) and not inputs["validator"]["enabled"]:
+    drivers = inputs["driver_instances"] or [inputs["driver"]]
+    wanted = [name for name, own in (("driver", drivers), ("container_toolkit", [inputs["container_toolkit"]])) if any(item["enabled"] for item in own)]
+    if not wanted:
+        return
+    validator = inputs["validator"]
+    if not validator["enabled"]:
         raise NpuError(
-            "rbln_operands_driver is wanted without rbln_operands_validator: nobody would write the ready files that the other components wait for.",
+            "rbln_operands_%s is wanted without rbln_operands_validator: nobody would write the ready files that the other components wait for." % wanted[0],
             "Set rbln_operands_validator: {enabled: true}.",
         )
+    waited_for = {"driver": "driver" in wanted, "toolkit": inputs["device_plugin"]["enabled"] or inputs["dra_driver"]["enabled"]}
+    for step, waits in waited_for.items():
+        if waits and not validator[step]["enabled"]:
+            raise NpuError(
+                "rbln_operands_%s is wanted, and rbln_operands_validator.%s.enabled is false: nobody would write the ready file %s-ready." % (wanted[0], step, step),
+                "Set rbln_operands_validator.%s.enabled to true." % step,
+            )
 
 
 def _check_template(name: str, text: str) -> None:

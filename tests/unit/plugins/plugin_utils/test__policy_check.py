@@ -80,6 +80,18 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"driver": {"enabled": True, "image": {"tag": "1"}}, "validator": {"enabled": False}},
         ("rbln_operands_driver is wanted without rbln_operands_validator",),
     ),
+    "toolkit without a validator": (
+        {"container_toolkit": {"enabled": True, "image": {"tag": "1"}}, "validator": {"enabled": False}},
+        ("rbln_operands_container_toolkit is wanted without rbln_operands_validator",),
+    ),
+    "toolkit without its step": (
+        {"container_toolkit": {"enabled": True, "image": {"tag": "1"}}, "validator": {"checks": {"toolkit": {"enabled": False}}}},
+        ("rbln_operands_container_toolkit", "rbln_operands_validator.toolkit.enabled", "toolkit-ready"),
+    ),
+    "driver without its step": (
+        {"driver": {"enabled": True, "image": {"tag": "1"}}, "validator": {"driver": {"enabled": False}}},
+        ("rbln_operands_driver", "rbln_operands_validator.driver.enabled", "driver-ready"),
+    ),
     "duration": ({"device_plugin": {"scan_interval": "often"}}, ("device_plugin.scan_interval is 'often'",)),
     "takeover": ({"coexistence": "takeover"}, ("backup_dir",)),
     "vm-vgpu": ({"workload": "vm-vgpu"}, ("rbln_operands_workload is 'vm-vgpu'", "vm-passthrough")),
