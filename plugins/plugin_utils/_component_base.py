@@ -64,8 +64,10 @@ def runtime_class(inputs: Inputs) -> Object:
 
 
 def network_policy(inputs: Inputs) -> Object:
-    """No ingress to any pod of ours but those whose metrics are read. The kubelet of the node reaches its pods in any case."""
-    expressions = [{"key": "app.kubernetes.io/component", "operator": "NotIn", "values": ["metrics-exporter"]}]
+    """No ingress to any pod of ours but those that the inputs open to others. The node itself reaches its pods in any case."""
+    smd = inputs["smd"]
+    opened = ["metrics-exporter"] + (["smd"] if smd["enabled"] and not parts.is_loopback(smd["host_ip"]) else [])
+    expressions = [{"key": "app.kubernetes.io/component", "operator": "NotIn", "values": opened}]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",

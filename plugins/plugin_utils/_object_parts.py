@@ -158,6 +158,11 @@ def ca_mounts(inputs: Inputs) -> tuple[list[Object], list[Object]]:
     return [mount], [{"name": "ca", "configMap": {"name": object_name(inputs, "ca")}}]
 
 
+def is_loopback(address: str) -> bool:
+    """Whether an address, with a port or without, is that of the host itself alone."""
+    return re.match(r"^(127\.|localhost(:|$)|\[?::1(\]|$))", address) is not None
+
+
 def host_path(name: str, path: str, kind: str) -> Object:
     return {"name": name, "hostPath": {"path": path, "type": kind}}
 

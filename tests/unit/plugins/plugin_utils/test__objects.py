@@ -368,6 +368,12 @@ def test_a_policy_keeps_everybody_out_of_pods_that_serve_nobody() -> None:
     assert [item for item in objects(network_policy=False) if item["kind"] == "NetworkPolicy"] == []
 
 
+@pytest.mark.parametrize("address, opened", [("127.0.0.1", False), ("::1", False), ("", True), ("0.0.0.0", True), ("10.0.0.7", True)])
+def test_a_daemon_that_others_may_reach_is_not_kept_from_them(address: str, opened: bool) -> None:
+    spec = one(objects(smd={"enabled": True, "image": {"tag": "1"}, "host_ip": address}), "NetworkPolicy")["spec"]
+    assert spec["podSelector"]["matchExpressions"][0]["values"] == ["metrics-exporter"] + (["smd"] if opened else [])
+
+
 def test_002_02_openshift_objects_only_where_it_is_openshift() -> None:
     assert [item for item in objects() if item["kind"] == "RoleBinding"] == []
     found = one(build(Context(inputs(), Capabilities({"security.openshift.io": ("v1",)}))), "RoleBinding")
