@@ -115,6 +115,11 @@ def _check_driver(inputs: Inputs) -> None:
     for name, own in named:
         if own["update_strategy"].get("type") != "OnDelete":
             raise NpuError("%s.update_strategy is not OnDelete." % name, "Leave it out: a driver is replaced node by node, after the node's work has ended.")
+        if not own["privileged"]:
+            raise NpuError(
+                "%s.privileged is false: only a privileged container may load a module, or mount something that others see." % name,
+                "Leave it out, or let the host part install the driver.",
+            )
         _check_template(name + ".tag_template", own["tag_template"])
     check_instances(driver, instances)
     if inputs["delivery"] == "render" and inputs["enabled"]:

@@ -22,7 +22,7 @@ NO_OBJECT = {
     "wait_delay": "is after the objects", "wait_scope": "is after the objects", "deadlines": "is after the objects", "absent_scope": "is without objects",
     "coexistence": "is before the objects", "takeover": "is before the objects", "lease_timeout": "is how the objects are written",
     "lease_duration": "is how the objects are written", "capabilities": "says which objects a cluster takes",
-    "driver.remove_legacy": "is about objects of others",
+    "driver.remove_legacy": "is about objects of others", "driver.privileged": "is refused when it is false",
 }  # fmt: skip
 VALUES: dict[str, Any] = {
     "env": {"ODDITY": "oddity"}, "resources": {"limits": {"memory": "77Mi"}}, "update_strategy": {"type": "OnDelete"},
