@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from . import _object_parts as parts
+from ._component_driver import roots as driver_roots
 from ._containers import container, wait_for_host, without_empty
 from ._model_cluster import Context
 from ._model_cluster import Inputs, Object
@@ -29,7 +30,8 @@ def _device_plugin(inputs: Inputs) -> Object:
         parts.host_path("device-plugins", own["device_plugins_dir"], "DirectoryOrCreate"),
         parts.host_path("markers", marker_dir, "DirectoryOrCreate"),
     ]
-    more_mounts, more_volumes = parts.host_mounts(own)
+    # Without the mounts of the host it would run the tools of a driver that is gone, once another has taken its place.
+    more_mounts, more_volumes = parts.host_mounts(own, driver_roots(inputs))
     base = {"CDI_ROOT": "/var/run/cdi", "KUBELET_DEVICE_PLUGIN_PATH": socket_dir}
     base["USE_GENERIC_RESOURCE_NAME"] = "true" if inputs["resource_name"] == parts.NPU_KEY else "false"
     base["DEVICE_SCAN_INTERVAL"] = own["scan_interval"]

@@ -11,6 +11,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuEr
 
 from . import _object_parts as parts
 from ._capabilities import POLICY, POLICY_BINDING
+from ._component_driver import roots as driver_roots
 from ._containers import container, without_empty
 from ._model_cluster import PASSTHROUGH, Context, Inputs, Object, Variant
 from ._variants import kubelet_roots
@@ -99,7 +100,11 @@ def _admission(inputs: Inputs) -> list[Object]:
 def _daemon_set(inputs: Inputs, root: str, variant: Variant) -> Object:
     own = inputs["dra_driver"]
     ca_mounts, ca_volumes = parts.ca_mounts(inputs)
-    more_mounts, more_volumes = parts.host_mounts(own)
+    rbln: Object = {"name": "rbln", "mountPath": "/run/rbln"}
+    if driver_roots(inputs):
+        # Another driver may take the place of this one while the pod runs.
+        rbln["mountPropagation"] = "HostToContainer"
+    more_mounts, more_volumes = parts.host_mounts(own, driver_roots(inputs))
     # The kubelet is told these paths, so they are the same inside and outside.
     plugins, registry = (root + name for name in ("/plugins", "/plugins_registry"))
     base = {
@@ -128,7 +133,7 @@ def _daemon_set(inputs: Inputs, root: str, variant: Variant) -> Object:
             {"name": "plugins-registry", "mountPath": registry},
             {"name": "cdi", "mountPath": "/var/run/cdi"},
             {"name": "dev", "mountPath": "/dev"},
-            {"name": "rbln", "mountPath": "/run/rbln"},
+            rbln,
             {"name": "usr-bin", "mountPath": "/host/usr/bin", "readOnly": True},
             *more_mounts,
             *ca_mounts,

@@ -45,6 +45,11 @@ def _instances(inputs: Inputs) -> list[tuple[str, Inputs]]:
     return [("", inputs["driver"])] if inputs["driver"]["enabled"] else []
 
 
+def roots(inputs: Inputs) -> tuple[str, ...]:
+    """Directories of the host that drivers in containers mount anew each time they start."""
+    return tuple(dict.fromkeys(own["host_root"].rstrip("/") for _name, own in _instances(inputs)))
+
+
 def objects(ctx: Context) -> list[Object]:
     """Roles, and the DaemonSets in the order of instances and pools."""
     inputs, instances = ctx.inputs, _instances(ctx.inputs)

@@ -11,6 +11,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuEr
 from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
 
 from . import _object_parts as parts
+from ._component_driver import roots as driver_roots
 from ._containers import container, wait_for_host, without_empty
 from ._model_cluster import CONTAINER, Context, Inputs, Object, Variant
 from ._variants import runtimes
@@ -133,7 +134,7 @@ def _environment(inputs: Inputs, runtime: Runtime) -> dict[str, str]:
         values["NO_CLEANUP_ON_EXIT"] = "true"
     if not own["env_from_marker"]:
         values["HOST_ROOT"] = "/host"
-        values["DRIVER_ROOT"] = inputs["driver"]["host_root"] if inputs["driver"]["enabled"] else "/"
+        values["DRIVER_ROOT"] = next(iter(driver_roots(inputs)), "/")
         values["CONTAINER_LIBRARY_PATH"] = PROFILE.container_library_path
     named = {PROFILE.ready_prefix + name: value for name, value in values.items()}
     return {"READY_FILE": inputs["marker_dir"] + "/driver-ready", **named} if own["env_from_marker"] else named
@@ -141,7 +142,7 @@ def _environment(inputs: Inputs, runtime: Runtime) -> dict[str, str]:
 
 def _mounts(inputs: Inputs, runtime: Runtime) -> tuple[list[Object], list[Object]]:
     """(volume mounts, volumes): the host read-only, and over it what the daemon writes to."""
-    driver_root, marker_dir = inputs["driver"]["host_root"], inputs["marker_dir"]
+    driver_root, marker_dir = next(iter(driver_roots(inputs)), inputs["driver"]["host_root"]), inputs["marker_dir"]
     mounts: list[Object] = [
         {"name": "host", "mountPath": "/host", "readOnly": True, "mountPropagation": "HostToContainer"},
         {"name": "host-bin", "mountPath": "/host" + HOOK_DIR},

@@ -167,12 +167,17 @@ def host_path(name: str, path: str, kind: str) -> Object:
     return {"name": name, "hostPath": {"path": path, "type": kind}}
 
 
-def host_mounts(own: Inputs) -> tuple[list[Object], list[Object]]:
-    """(volume mounts, volumes) of the input host_paths."""
+def host_mounts(own: Inputs, roots: t.Sequence[str] = ()) -> tuple[list[Object], list[Object]]:
+    """(volume mounts, volumes) of the input host_paths; what holds one of `roots`, or is in it, follows the mounts of the host."""
     mounts: list[Object] = []
     for item in own["host_paths"]:
         mount: Object = {"name": item["name"], "mountPath": item["mount_path"] or item["path"]}
-        mounts.append({**mount, "readOnly": True} if item["read_only"] else mount)
+        if item["read_only"]:
+            mount["readOnly"] = True
+        path = item["path"].rstrip("/") + "/"
+        if any((root + "/").startswith(path) or path.startswith(root + "/") for root in roots):
+            mount["mountPropagation"] = "HostToContainer"
+        mounts.append(mount)
     return mounts, [host_path(item["name"], item["path"], item["type"]) for item in own["host_paths"]]
 
 

@@ -122,6 +122,12 @@ def _check_driver(inputs: Inputs) -> None:
             )
         _check_template(name + ".tag_template", own["tag_template"])
     check_instances(driver, instances)
+    roots = sorted({own["host_root"] for own in instances if own["enabled"]})
+    if len(roots) > 1 and inputs["container_toolkit"]["enabled"]:
+        raise NpuError(
+            "rbln_operands_driver_instances have several host_root: %s. The container toolkit looks into one." % ", ".join(roots),
+            "Give all instances the same host_root.",
+        )
     if inputs["delivery"] == "render" and inputs["enabled"]:
         for name, own in named if not instances else named[1:]:
             if own["enabled"] and not own["pools"]:
@@ -144,7 +150,8 @@ def _check_ready_files(inputs: Inputs) -> None:
     for step, waits in waited_for.items():
         if waits and not validator[step]["enabled"]:
             raise NpuError(
-                "rbln_operands_%s is wanted, and rbln_operands_validator.%s.enabled is false: nobody would write the ready file %s-ready." % (wanted[0], step, step),
+                "rbln_operands_%s is wanted, and rbln_operands_validator.%s.enabled is false: nobody would write the ready file %s-ready."
+                % (wanted[0], step, step),
                 "Set rbln_operands_validator.%s.enabled to true." % step,
             )
 

@@ -16,7 +16,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._placement import s
 from ansible_collections.rebellions.npu.plugins.plugin_utils._pools import live_pools, missing_pool_labels, pool_names, shortened
 from ansible_collections.rebellions.npu.plugins.plugin_utils._registry import component_of
 from ansible_collections.rebellions.npu.plugins.plugin_utils._render import build
-from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import container, inputs, one
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import container, inputs, objects, one
 
 Data = dict[str, Any]
 PRESENT = "rebellions.ai/npu.present"
@@ -209,3 +209,20 @@ def test_names_are_legal_unique_and_no_longer_than_a_label_of_their_pods_allows(
     assert len(set(names)) == 3 and max(map(len, names)) <= 52 and all(name == name.lower().strip("-") and "_" not in name for name in names)
     assert len(set(pool_names(alike).values())) == 2
     assert shortened("abc", 10) == "abc" and len(shortened("x" * 60, 52)) == 52 and shortened("x" * 60, 52) != shortened("x" * 61, 52)
+
+
+@pytest.mark.parametrize("plugin", ["device-plugin", "dra-driver"])
+def test_plugins_see_the_mounts_of_a_driver_that_starts_anew(plugin: str) -> None:
+    given: dict[str, Any] = {"dra_driver": {"enabled": True, "image": {"tag": "1"}}, "device_plugin": {"enabled": False}} if plugin == "dra-driver" else {}
+    for wanted, propagation in ((True, "HostToContainer"), (False, None)):
+        driver = {"enabled": wanted, "image": {"tag": "1"}, "manager": {"image": {"tag": "1"}}}
+        found = container(objects(driver=driver, **given), plugin)
+        mounts = {mount["mountPath"]: mount.get("mountPropagation") for mount in found["volumeMounts"]}
+        assert mounts["/run/rbln"] == propagation and mounts["/dev"] is None
+
+
+def test_the_toolkit_looks_where_the_instances_put_the_driver() -> None:
+    own = {"name": "a", "enabled": True, "host_root": "/opt/rbln", "image": {"tag": "1"}, "manager": {"image": {"tag": "1"}}}
+    toolkit = container(objects(driver_instances=[own], container_toolkit={"enabled": True, "image": {"tag": "1"}, "env_from_marker": False}), "toolkit")
+    assert {"name": "RBLN_CTK_DAEMON_DRIVER_ROOT", "value": "/opt/rbln"} in toolkit["env"]
+    assert [mount["mountPath"] for mount in toolkit["volumeMounts"] if mount["name"] == "driver-root"] == ["/opt/rbln"]

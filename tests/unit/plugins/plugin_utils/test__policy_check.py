@@ -56,6 +56,13 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "driver rolls by itself": ({"driver": {"update_strategy": {"type": "RollingUpdate"}}}, ("driver.update_strategy is not OnDelete",)),
     "driver without rights": ({"driver": {"privileged": False}}, ("rbln_operands_driver.privileged is false", "host part")),
     "instance without rights": ({"driver_instances": [{"name": "a", "privileged": False}]}, ("rbln_operands_driver_instances[0].privileged is false",)),
+    "roots of instances": (
+        {
+            "driver_instances": [{**instance("a", x="1"), "host_root": "/a"}, {**instance("b", x="2"), "host_root": "/b"}],
+            "container_toolkit": {"enabled": True},
+        },
+        ("several host_root: /a, /b", "the same host_root"),
+    ),
     "field of the template": ({"driver": {"tag_template": "{tag}-{kernal}"}}, ("{kernal}", "kernel")),
     "template": ({"driver": {"tag_template": "{tag"}}, ("driver.tag_template is '{tag'",)),
     "template with a format": ({"driver": {"tag_template": "{tag!r}"}}, ("driver.tag_template",)),
