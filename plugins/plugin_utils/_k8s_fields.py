@@ -32,6 +32,9 @@ ENV_ITEM = {
 _COMPUTE = ("cpu", "memory", "ephemeral-storage")
 _QUANTITY = re.compile(r"^[+-]?([0-9]+|[0-9]+\.[0-9]*|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$")
 _SHARE = re.compile(r"^([0-9]{1,2}|100)%$")
+_LABEL = re.compile(r"^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?\Z")
+_DNS = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*\Z")
+_PATH = re.compile(r"^/(?!.*(^|/)\.\.(/|\Z))[^\s:]*\Z")
 _ENV_NAME = re.compile(r"^[^\s=\x00-\x1f]+$")
 
 
@@ -60,7 +63,7 @@ def check_fields(name: str, value: t.Any, shape: Shape) -> None:
 
 def _check_type(name: str, value: t.Any, kinds: t.Tuple[type, ...]) -> None:
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        wanted = {str: "text", int: "a whole number", bool: "true or false"}
+        wanted = {str: "text", int: "a whole number", bool: "true or false", dict: "a mapping"}
         remedy = "Quote it." if str in kinds and isinstance(value, (bool, int, float)) else "Correct its type."
         raise NpuError("%s is %r, which is not %s." % (name, value, " or ".join(wanted[kind] for kind in kinds)), remedy)
 
@@ -142,6 +145,52 @@ def check_env_item(name: str, value: t.Any) -> None:
         raise NpuError("%s.valueFrom needs exactly one source." % name, "Take one of: %s." % ", ".join(sorted(ENV_ITEM["valueFrom"])))
 
 
+def check_name(name: str, value: t.Any) -> None:
+    """The name of an object; an empty one stands for none."""
+    _check_type(name, value, (str,))
+    if value and (len(value) > 253 or not _DNS.match(value)):
+        raise NpuError("%s is %r, which is no name of an object." % (name, value), "Write small letters, digits, dashes and dots, as in rbln-system.")
+
+
+def check_namespace(name: str, value: t.Any) -> None:
+    check_name(name, value)
+    if not value or len(value) > 63 or "." in value:
+        raise NpuError("%s is %r, which is no name of a namespace." % (name, value), "Write at most 63 small letters, digits and dashes.")
+
+
+def check_path(name: str, value: t.Any) -> None:
+    """A place on the host or in a container; an empty one stands for another input."""
+    _check_type(name, value, (str,))
+    if value and not _PATH.match(value):
+        raise NpuError("%s is %r, which is no absolute path without .., spaces and colons." % (name, value), "Write for example /run/rbln.")
+
+
+def check_root(name: str, value: t.Any) -> None:
+    check_path(name, value)
+    if not value.strip("/"):
+        raise NpuError("%s is %r: nothing can be mounted at the root of a container." % (name, value), "Write for example /run/rbln/driver.")
+
+
+def check_annotations(name: str, value: t.Any) -> None:
+    """Keys with a legal name and values that are text, or can be it without a change."""
+    _check_type(name, value, (dict,))
+    for key, item in value.items():
+        prefix, _slash, rest = str(key).rpartition("/")
+        if not rest or not _LABEL.match(rest) or ("/" in str(key) and not _DNS.match(prefix)):
+            raise NpuError(
+                "%s has the key %r, which is none of Kubernetes." % (name, key), "Write letters, digits, dashes, dots and _, after an optional domain and /."
+            )
+        if not isinstance(item, (str, int)):
+            raise NpuError("%s.%s is %r, which is not text." % (name, key, item), "Quote it as it was meant.")
+
+
+def check_labels(name: str, value: t.Any) -> None:
+    check_annotations(name, value)
+    for key, item in value.items():
+        if not _LABEL.match(str(item)):
+            raise NpuError("%s.%s is %r, which is no value of a label." % (name, key, item), "Write at most 63 letters, digits, dashes, dots and _.")
+
+
 # What the inputs of these names hold, wherever they are in the argument specs.
 CHECKS: t.Mapping[str, Shape] = {
     "tolerations": [check_toleration],
@@ -151,6 +200,22 @@ CHECKS: t.Mapping[str, Shape] = {
     "update_strategy": check_update_strategy,
     "resources": check_resources,
     "env": [check_env_item],
+    "labels": check_labels,
+    "node_selector": check_labels,
+    "annotations": check_annotations,
+    "namespace": check_namespace,
+    "pull_secret_name": check_name,
+    "image_pull_secrets": [check_name],
+    "pull_secrets": [check_name],
+    "priority_class": check_name,
+    "handler": check_name,
+    "path": check_path,
+    "mount_path": check_path,
+    "marker_dir": check_root,
+    "device_plugins_dir": check_root,
+    "features_dir": check_root,
+    "host_root": check_root,
+    "host_tool": check_path,
 }
 
 
