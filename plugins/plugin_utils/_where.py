@@ -8,6 +8,8 @@ from __future__ import annotations
 import itertools
 import typing as t
 
+from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+
 from ._model_cluster import CONTAINER, PASSTHROUGH, Terms, Variant
 from ._object_parts import (
     GATE_PREFIX,
@@ -87,8 +89,20 @@ def placement(inputs: Inputs, component: str, own: Inputs, mode: str = CONTAINER
     return result
 
 
+def _check_mounts(component: str, pod: Object) -> None:
+    """Refuse what the input host_paths has twice, or the component itself has. NpuError names both."""
+    name = "rbln_operands_%s.host_paths" % component.replace("-", "_")
+    containers = [*pod.get("initContainers", []), *pod.get("containers", [])]
+    mounted = [[mount["mountPath"].rstrip("/") for mount in item.get("volumeMounts", [])] for item in containers]
+    for what, values in (("a volume named", [volume["name"] for volume in pod.get("volumes", [])]), *(("a mount at", paths) for paths in mounted)):
+        twice = next((value for number, value in enumerate(values) if value in values[:number]), "")
+        if twice:
+            raise NpuError("%s: there would be %s %s twice." % (name, what, twice), "Take it away, or give it another name or mount_path.")
+
+
 def daemon_set(inputs: Inputs, component: str, own: Inputs, pod: Object, mode: str = CONTAINER, variant: Variant = NONE) -> Object:
     """A DaemonSet around a pod specification; placement and pod-wide security come from here."""
+    _check_mounts(component, pod)
     spec: Object = {
         "serviceAccountName": object_name(inputs, component),
         "automountServiceAccountToken": False,

@@ -9,6 +9,7 @@ import itertools
 from typing import Any
 
 import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._model_cluster import CONTAINER, PASSTHROUGH, Variant
 from ansible_collections.rebellions.npu.plugins.plugin_utils._placement import matches, selects
 from ansible_collections.rebellions.npu.plugins.plugin_utils._where import daemon_set, terms
@@ -20,6 +21,20 @@ GATE = "rebellions.ai/npu.deploy.validator"
 
 def term(key: str) -> dict[str, Any]:
     return {"expressions": [{"key": key, "operator": "Exists"}]}
+
+
+@pytest.mark.parametrize(
+    "path, words",
+    [
+        ({"name": "dev", "path": "/more"}, ("rbln_operands_smd.host_paths", "a volume named dev")),
+        ({"name": "more", "path": "/dev/"}, ("a mount at /dev", "mount_path")),
+        ({"name": "more", "path": "/more", "mount_path": "/sys"}, ("a mount at /sys",)),
+    ],
+)
+def test_no_host_path_is_there_twice(path: dict[str, str], words: tuple[str, ...]) -> None:
+    with pytest.raises(NpuError) as caught:
+        objects(smd={"enabled": True, "image": {"tag": "1"}, "host_paths": [path]})
+    assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
 def test_shared_and_own_alternatives_are_multiplied() -> None:
