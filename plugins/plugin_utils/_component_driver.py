@@ -15,7 +15,7 @@ import typing as t
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 
 from . import _object_parts as parts
-from ._containers import container, without_empty
+from ._containers import container, patience, without_empty
 from ._instances import FAMILY_KEY, relation, selector, spellings
 from ._model_cluster import CONTAINER, Context, Inputs, Object, Pool, Terms, Variant
 from ._pools import LONGEST, label_values, pool_names, pool_terms, shortened, wanted_pools
@@ -142,8 +142,9 @@ def _driver(inputs: Inputs, own: Inputs, pool: Pool, mounts: list[Object]) -> Ob
     probes: Object = {}
     if own["probes"]:
         handler = {"exec": {"command": ["test", "-e", ready]}}
-        # Building and loading the module takes minutes; the deadline of the component ends the wait for it.
-        probes = {"startupProbe": parts.probe(handler, failures=240), "readinessProbe": parts.probe(handler)}
+        # Building and loading the module takes minutes; the deadline of the component ends the wait for it, not the kubelet.
+        failures = max(240, -(-patience(inputs) // 10))
+        probes = {"startupProbe": parts.probe(handler, failures=failures), "readinessProbe": parts.probe(handler)}
     return container(
         "rbln-driver-container",
         parts.image_reference("rbln_operands_driver.image", _image(own, pool), inputs["registry"]),

@@ -226,3 +226,10 @@ def test_the_toolkit_looks_where_the_instances_put_the_driver() -> None:
     toolkit = container(objects(driver_instances=[own], container_toolkit={"enabled": True, "image": {"tag": "1"}, "env_from_marker": False}), "toolkit")
     assert {"name": "RBLN_CTK_DAEMON_DRIVER_ROOT", "value": "/opt/rbln"} in toolkit["env"]
     assert [mount["mountPath"] for mount in toolkit["volumeMounts"] if mount["name"] == "driver-root"] == ["/opt/rbln"]
+
+
+@pytest.mark.parametrize("deadline, failures", [(0, 240), (600, 240), (3605, 361), (7200, 720)])
+def test_the_kubelet_ends_no_driver_before_its_deadline(deadline: int, failures: int) -> None:
+    driver = {"enabled": True, "image": {"tag": "1"}, "manager": {"image": {"tag": "1"}}, "pools": [vars(JAMMY)]}
+    found = container(objects(driver=driver, deadlines={"driver": deadline}), "rbln-driver-container")["startupProbe"]
+    assert (found["periodSeconds"], found["failureThreshold"]) == (10, failures)
