@@ -157,6 +157,9 @@ def located(error: NpuError, sources: t.Mapping[Path, str], raw: t.Mapping[str, 
     for candidate in candidates:
         for length in range(len(candidate), 0, -1):
             place = sources.get(candidate[:length])
+            if not place and length == 1 and candidate[0] == INSTANCES:
+                # What concerns several instances names none of their keys.
+                place = next((found for where, found in sources.items() if where[0] == INSTANCES), None)
             if place:
                 return NpuError(error.message, ("%s (%s)" % (error.next_step, place)).strip())
     return error

@@ -168,6 +168,8 @@ def _affinity(model: Path, value: t.Any) -> Values:
     for term in terms:
         if not isinstance(term, t.Mapping) or set(term) != {"matchExpressions"}:
             raise NpuError("has a term that is not just matchExpressions", "Select by labels: matchExpressions: [...].")
+        if not isinstance(term["matchExpressions"], list) or not term["matchExpressions"]:
+            raise NpuError("has a term without matchExpressions, which Kubernetes takes for no node at all", "Write the expressions, or take the term away.")
     if len(terms) == 1:
         found.append((model, terms[0]["matchExpressions"]))
     elif terms:

@@ -187,6 +187,10 @@ REFUSED: dict[str, tuple[tuple[Any, ...], tuple[str, ...]]] = {
         ({"driver": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchFields": []}]}}}},),
         ("driver.nodeAffinity", "matchExpressions"),
     ),
+    "affinity that is empty": (
+        ({"driver": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": None}]}}}},),
+        ("driver.nodeAffinity", "no node"),
+    ),
     "affinity type": (({"driver": {"nodeAffinity": "a"}},), ("nodeAffinity must be a list or a mapping",)),
     "switch": (({"metricsExporter": {"serviceMonitor": {"enabled": "on"}}},), ("serviceMonitor.enabled is 'on'",)),
     "two policies": ((cluster_policy(), cluster_policy()), ("values.yaml, document 1 and values.yaml, document 2", "one only")),
@@ -310,3 +314,9 @@ def test_an_error_of_a_variable_names_no_file(write: Write) -> None:
 
 def test_notes_of_files_reach_the_inputs(write: Write) -> None:
     assert ["nfd is left out" in note for note in inputs(policy_files=[write({"nfd": {}})])["notes"]] == [True]
+
+
+def test_what_is_wrong_between_two_drivers_is_named_with_a_place(write: Write) -> None:
+    with pytest.raises(NpuError) as caught:
+        inputs(policy_files=[write(driver("a"), driver("b"))])
+    assert "a has no node selector" in str(caught.value) and "(values.yaml, document 1: " in str(caught.value)
