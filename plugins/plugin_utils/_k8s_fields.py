@@ -110,6 +110,9 @@ def check_update_strategy(name: str, value: t.Any) -> None:
     check_fields(name, value, {"type": ("RollingUpdate", "OnDelete"), "rollingUpdate": {"maxUnavailable": check_share, "maxSurge": check_share}})
     if value.get("type") == "OnDelete" and value.get("rollingUpdate"):
         raise NpuError("%s has the type OnDelete and rollingUpdate." % name, "Take one of them away.")
+    rolling = value.get("rollingUpdate") or {}
+    if rolling.get("maxUnavailable", 1) in (0, "0%") and rolling.get("maxSurge", 0) in (0, "0%"):
+        raise NpuError("%s has maxUnavailable 0 and no maxSurge: nothing could ever be updated." % name, "Set one of them to 1 or more.")
     surge = (value.get("rollingUpdate") or {}).get("maxSurge", 0)
     if surge not in (0, "0%") and (value["rollingUpdate"].get("maxUnavailable", 1)) not in (0, "0%"):
         raise NpuError("%s has maxSurge, and maxUnavailable is not 0." % name, "Set maxUnavailable to 0: Kubernetes takes one of them only.")

@@ -9,11 +9,12 @@ import re
 import string
 import typing as t
 
-from ansible_collections.rebellions.npu.plugins.module_utils._inputs import suggestion
+from ansible_collections.rebellions.npu.plugins.module_utils._inputs import nearest, suggestion
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 
 from ._instances import check_instances
 from ._k8s_fields import Spec, check_inputs, fields
+from ._object_parts import is_loopback
 
 Inputs = t.Mapping[str, t.Any]
 PREFIX = "rbln_operands_"
@@ -21,7 +22,10 @@ COMPONENTS = (
     "driver", "container_toolkit", "validator", "device_plugin", "feature_discovery", "node_feature_rule", "smd", "metrics_exporter",
     "dra_driver", "vfio_manager", "sandbox_device_plugin",
 )  # fmt: skip
+# The validator of nodes for virtual machines has the inputs of the validator and a deadline of its own.
+DEADLINES = (*COMPONENTS, "sandbox_validator")
 DRA_GROUP, DRA_VERSION = "resource.k8s.io", "v1"
+GROUPS = ("monitoring.coreos.com", "nfd.k8s-sigs.io", "rebellions.ai", "security.openshift.io")
 TAG_FIELDS = ("tag", "os_id", "os_version", "kernel", "family")
 # Bounds of whole numbers by name, at any depth.
 BOUNDS = {
@@ -29,6 +33,7 @@ BOUNDS = {
     "lease_timeout": (0, None), "lease_duration": (5, None), "refresh_interval": (1, None),
 }  # fmt: skip
 _PREFIX_NAME = re.compile(r"^[a-z][a-z0-9-]{0,19}$")
+_RESOURCE = re.compile(r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$")
 _DURATION = re.compile(r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$")
 
 
@@ -63,11 +68,12 @@ def _check_numbers(inputs: Inputs, spec: Spec) -> None:
     interval = inputs["feature_discovery"]["interval"]
     if not 10 <= interval <= 3600:
         raise NpuError("rbln_operands_feature_discovery.interval is %d, and must be from 10 to 3600." % interval, "Correct it.")
-    if inputs["metrics_exporter"]["interval"] < 1:
-        raise NpuError("rbln_operands_metrics_exporter.interval must be at least 1.", "Correct it.")
+    interval = inputs["metrics_exporter"]["interval"]
+    if not 1 <= interval <= 60:
+        raise NpuError("rbln_operands_metrics_exporter.interval is %d, and must be from 1 to 60." % interval, "Correct it.")
     for name, value in inputs["deadlines"].items():
-        if name not in COMPONENTS:
-            raise NpuError("rbln_operands_deadlines has the unknown component %s." % name, suggestion(name, COMPONENTS))
+        if name not in DEADLINES:
+            raise NpuError("rbln_operands_deadlines has the unknown component %s." % name, suggestion(name, DEADLINES))
         if not re.match(r"^[0-9]+$", str(value)):
             raise NpuError("rbln_operands_deadlines.%s is %r, which is no number of seconds." % (name, value), "Write for example 1800.")
 
@@ -79,6 +85,19 @@ def _check_words(inputs: Inputs) -> None:
         for path in [inputs[name]] if isinstance(inputs[name], str) else inputs[name]:
             if not path.startswith("/"):
                 raise NpuError("%s%s is %r, which is no absolute path." % (PREFIX, name, path), "Write for example /var/lib/kubelet.")
+    if not _RESOURCE.match(inputs["resource_name"]):
+        raise NpuError("rbln_operands_resource_name is %r, which is no extended resource." % inputs["resource_name"], "Write for example rebellions.ai/npu.")
+    discovery, exporter = inputs["feature_discovery"], inputs["metrics_exporter"]
+    if discovery["enabled"] and discovery["source"] == "image" and discovery["oneshot"]:
+        raise NpuError(
+            "rbln_operands_feature_discovery.oneshot is true with an image: its program ends, and a DaemonSet starts it again without end.",
+            "Set oneshot to false, or source to host_tool.",
+        )
+    if exporter["enabled"] and not exporter["host_network"] and is_loopback(exporter["daemon_url"]):
+        raise NpuError(
+            "rbln_operands_metrics_exporter.host_network is false, and its daemon_url %s is then the pod itself." % exporter["daemon_url"],
+            "Set host_network to true, or daemon_url to an address of the daemon that pods reach.",
+        )
     if inputs["runtime_class"]["enabled"] and not inputs["runtime_class"]["handler"]:
         raise NpuError("rbln_operands_runtime_class is wanted and has no handler.", "Set its handler to the runtime's name in containerd or CRI-O.")
     for path, value in (
@@ -177,6 +196,25 @@ def _notes(inputs: Inputs) -> list[str]:
         notes.append(
             "rbln_operands_%s is for nodes of virtual machines: only nodes with the label rebellions.ai/npu.workload.config=vm-passthrough get it."
             % " and rbln_operands_".join(sandbox)
+        )
+    if inputs["driver_instances"] and not any(own["enabled"] for own in inputs["driver_instances"]):
+        notes.append("rbln_operands_driver_instances has instances, and none is enabled: set rbln_operands_driver.enabled, or enabled of each that is wanted.")
+    if inputs["pod_security"] in ("baseline", "restricted"):
+        notes.append(
+            "rbln_operands_pod_security is %s, which keeps out every pod that mounts a directory of its host: all of ours. "
+            "Next: privileged, unless the API server leaves this namespace out." % inputs["pod_security"]
+        )
+    for group in inputs["capabilities"]["groups"]:
+        near = nearest(group, GROUPS)
+        if group not in GROUPS and near:
+            notes.append("rbln_operands_capabilities.groups has %s, which changes nothing. Next: perhaps %s is meant." % (group, near))
+    validator = inputs["validator"]
+    steps = [step for step in ("driver", "toolkit", "plugin") if validator[step]["enabled"]]
+    alike = [step for step in steps if not (validator[step]["command"] or validator[step]["args"] or validator[step]["env"])]
+    if validator["enabled"] and validator["source"] == "image" and len(alike) > 1:
+        notes.append(
+            "rbln_operands_validator.source is image, and the steps %s have neither command nor args nor env: each runs what the image runs by itself, "
+            "and is not told which step it is." % ", ".join(alike)
         )
     containers = [name for name in ("driver", "container_toolkit") if inputs[name]["enabled"]]
     if containers and inputs["validator"]["enabled"] and inputs["validator"]["source"] == "host_tool":

@@ -56,12 +56,12 @@ def test_labels_expire_only_when_somebody_renews_them(given: dict[str, Any], exp
 
 
 def test_by_the_vendors_image() -> None:
-    given = {"enabled": True, "source": "image", "image": {"tag": "0.2.3", "pull_secrets": ["mine"]}, "interval": 30, "oneshot": True, "no_timestamp": True}
+    given = {"enabled": True, "source": "image", "image": {"tag": "0.2.3", "pull_secrets": ["mine"]}, "interval": 30, "no_timestamp": True}
     items = objects(feature_discovery=given)
     pod, main = pod_of(items, "feature-discovery"), container(items, "feature-discovery")
     assert main["image"] == "docker.io/rebellions/rbln-npu-feature-discovery:0.2.3" and "command" not in main
     assert env(main) == {
-        "RBLN_NPU_FEATURE_DISCOVERY_SLEEP_INTERVAL": "30", "RBLN_NPU_FEATURE_DISCOVERY_ONESHOT": "true", "RBLN_NPU_FEATURE_DISCOVERY_NO_TIMESTAMP": "true",
+        "RBLN_NPU_FEATURE_DISCOVERY_SLEEP_INTERVAL": "30", "RBLN_NPU_FEATURE_DISCOVERY_ONESHOT": "false", "RBLN_NPU_FEATURE_DISCOVERY_NO_TIMESTAMP": "true",
     }  # fmt: skip
     assert main["volumeMounts"] == [{"name": "features", "mountPath": "/etc/kubernetes/node-feature-discovery/features.d"}]
     assert main["securityContext"]["capabilities"] == {"drop": ["ALL"]}

@@ -101,6 +101,17 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"driver": {"enabled": True, "image": {"tag": "1"}}, "validator": {"driver": {"enabled": False}}},
         ("rbln_operands_driver", "rbln_operands_validator.driver.enabled", "driver-ready"),
     ),
+    "update of nothing": ({"update_strategy": {"rollingUpdate": {"maxUnavailable": 0}}}, ("rbln_operands_update_strategy", "maxSurge")),
+    "rare readings": ({"metrics_exporter": {"interval": 61}}, ("rbln_operands_metrics_exporter.interval is 61", "from 1 to 60")),
+    "resource": ({"resource_name": "npu"}, ("rbln_operands_resource_name is 'npu'", "rebellions.ai/npu")),
+    "an image that ends": (
+        {"feature_discovery": {"enabled": True, "source": "image", "image": {"tag": "1"}, "oneshot": True}},
+        ("rbln_operands_feature_discovery.oneshot", "host_tool"),
+    ),
+    "daemon of the pod itself": (
+        {"metrics_exporter": {"enabled": True, "host_network": False}},
+        ("rbln_operands_metrics_exporter.host_network", "127.0.0.1:50051", "daemon_url"),
+    ),
     "namespace": ({"namespace": "Rbln_System"}, ("rbln_operands_namespace is 'Rbln_System'",)),
     "key of a label": ({"labels": {"my key": "x"}}, ("rbln_operands_labels has the key 'my key'",)),
     "domain of a label": ({"smd": {"labels": {"/x": "x"}}}, ("rbln_operands_smd.labels has the key '/x'",)),
@@ -131,15 +142,16 @@ def test_what_cannot_be_together_is_refused(case: str) -> None:
     assert caught.value.next_step
 
 
+STEPS = {"source": "image", **{step: {"args": [step]} for step in ("driver", "toolkit", "plugin")}}
 ACCEPTED: dict[str, dict[str, Any]] = {
     "DRA alone": DRA,
     "disjoint instances": {"driver_instances": [instance("a", x="1"), instance("b", x="2")]},
     "nested instances": {"driver_instances": [instance("a", x="1"), instance("b", x="1", y="1"), instance("c", x="1", y="2")]},
     "one instance for all": {"driver_instances": [instance("a")]},
     "an instance that is off": {"driver_instances": [instance("a", x="1"), {**instance("b", y="1"), "enabled": False}]},
-    "render with pools": {"delivery": "render", "render_dir": "/tmp/x", "driver": {"enabled": True, "pools": [POOL]}, "validator": {"source": "image"}},
+    "render with pools": {"delivery": "render", "render_dir": "/tmp/x", "driver": {"enabled": True, "pools": [POOL]}, "validator": STEPS},
     "template": {"driver": {"tag_template": "{tag}-{kernel}-{os_id}{os_version}"}},
-    "deadlines": {"deadlines": {"driver": "1800", "smd": 0}},
+    "deadlines": {"deadlines": {"driver": "1800", "smd": 0, "sandbox_validator": 900}},
 }
 
 
@@ -161,6 +173,10 @@ def test_DRA_is_never_skipped(groups: dict[str, tuple[str, ...]], ok: bool) -> N
 NOTED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "exporter without daemon": ({"metrics_exporter": {"enabled": True}}, ("expects the daemon rbln-smd of each host at 127.0.0.1:50051",)),
     "vfio manager without nodes": ({"vfio_manager": {"enabled": True}}, ("rbln_operands_vfio_manager", "vm-passthrough")),
+    "instances that are off": ({"driver_instances": [{"name": "a"}]}, ("rbln_operands_driver_instances", "none is enabled")),
+    "level that keeps all out": ({"pod_security": "restricted"}, ("rbln_operands_pod_security is restricted", "privileged")),
+    "group that is misspelt": ({"capabilities": {"groups": ["apps", "monitoring.coreos.con"]}}, ("monitoring.coreos.con,", "monitoring.coreos.com is meant")),
+    "steps that are alike": ({"validator": {"source": "image", "driver": {"args": ["driver"]}}}, ("the steps toolkit, plugin have neither",)),
     "driver container and host tool": ({"driver": {"enabled": True}}, ("validator", "source image")),
 }
 
