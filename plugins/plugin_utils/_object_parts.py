@@ -123,7 +123,7 @@ def security_context(privileged: bool = False, add: t.Sequence[str] = (), user: 
     capabilities: Object = {"drop": ["ALL"]}
     if add:
         capabilities["add"] = list(add)
-    return {
+    result: Object = {
         "allowPrivilegeEscalation": False,
         "capabilities": capabilities,
         "readOnlyRootFilesystem": not writable,
@@ -131,6 +131,10 @@ def security_context(privileged: bool = False, add: t.Sequence[str] = (), user: 
         "runAsUser": user,
         "seccompProfile": {"type": "RuntimeDefault"},
     }
+    if user == 0:
+        # On hosts where SELinux enforces, the type that containers have by themselves reads nothing of /run or the kubelet. Elsewhere it is not looked at.
+        result["seLinuxOptions"] = {"type": "spc_t"}
+    return result
 
 
 def environment(inputs: Inputs, base: t.Mapping[str, str], *more: t.Sequence[Object]) -> list[Object]:

@@ -47,6 +47,7 @@ def test_it_is_root_without_any_of_roots_rights() -> None:
         "readOnlyRootFilesystem": True,
         "runAsNonRoot": False,
         "runAsUser": 0,
+        "seLinuxOptions": {"type": "spc_t"},
         "seccompProfile": {"type": "RuntimeDefault"},
     }
 

@@ -471,3 +471,14 @@ def test_survey_text_makes_the_same_objects() -> None:
 
 def test_inputs_of_the_tests_are_those_of_the_role() -> None:
     assert {"device_plugin", "validator", "wait_timeout", "pull_secret_content"} <= set(inputs())
+
+
+def test_what_mounts_the_host_reads_it_where_selinux_enforces() -> None:
+    image = {"enabled": True, "image": {"tag": "1"}}
+    items = objects(metrics_exporter=image, feature_discovery={"enabled": True}, vfio_manager={"enabled": True}, sandbox_device_plugin=image)
+    for item in containers(items):
+        context = item["securityContext"]
+        if item.get("volumeMounts"):
+            assert context.get("privileged") or context["seLinuxOptions"] == {"type": "spc_t"}, item["name"]
+        elif context["runAsUser"]:
+            assert "seLinuxOptions" not in context
