@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import string
 import typing as t
@@ -52,6 +53,7 @@ def check(inputs: Inputs, spec: Spec, capabilities: t.Optional[Served] = None) -
     check_inputs(own, inputs, PREFIX)
     _check_numbers(inputs, own)
     _check_words(inputs)
+    _check_daemon(inputs)
     _check_allocation(inputs, capabilities)
     _check_driver(inputs)
     _check_ready_files(inputs)
@@ -110,6 +112,25 @@ def _check_words(inputs: Inputs) -> None:
         raise NpuError("rbln_operands_delivery is render, and rbln_operands_render_dir is empty.", "Name a directory on the controller.")
     if inputs["coexistence"] == "takeover" and not inputs["takeover"]["backup_dir"]:
         raise NpuError("rbln_operands_coexistence is takeover, and rbln_operands_takeover has no backup_dir.", "Name a directory on the controller.")
+
+
+def _check_daemon(inputs: Inputs) -> None:
+    """The exporter reaches the management daemon of its node by a port and an address that both know."""
+    smd, exporter = inputs["smd"], inputs["metrics_exporter"]
+    try:
+        address = ipaddress.ip_address(smd["host_ip"]) if smd["host_ip"] else None
+    except ValueError:
+        raise NpuError("rbln_operands_smd.host_ip is %r, which is no IP address." % smd["host_ip"], "Write for example 127.0.0.1.") from None
+    url = exporter["daemon_url"]
+    if not (smd["enabled"] and exporter["enabled"] and is_loopback(url)):
+        return
+    if url.rpartition(":")[2] != str(smd["port"]):
+        raise NpuError("rbln_operands_metrics_exporter.daemon_url is %s, and rbln_operands_smd.port is %d." % (url, smd["port"]), "Set both to the same port.")
+    if address is not None and not (address.is_loopback or address.is_unspecified):
+        raise NpuError(
+            "rbln_operands_metrics_exporter.daemon_url is %s, and rbln_operands_smd.host_ip is %s alone." % (url, smd["host_ip"]),
+            "Set host_ip to 127.0.0.1 or 0.0.0.0.",
+        )
 
 
 def _check_allocation(inputs: Inputs, capabilities: t.Optional[Served]) -> None:
@@ -208,6 +229,13 @@ def _notes(inputs: Inputs) -> list[str]:
         near = nearest(group, GROUPS)
         if group not in GROUPS and near:
             notes.append("rbln_operands_capabilities.groups has %s, which changes nothing. Next: perhaps %s is meant." % (group, near))
+    for name in ("validator", "feature_discovery", "vfio_manager"):
+        own = inputs[name]
+        if own["enabled"] and own["source"] != "image" and (own["image"]["tag"] or own["image"]["digest"]):
+            notes.append("rbln_operands_%s.image is set, and source is %s: the image is not used. Next: set source to image." % (name, own["source"]))
+    manager = inputs["vfio_manager"]
+    if manager["enabled"] and manager["source"] == "image" and manager["release_on_exit"]:
+        notes.append("rbln_operands_vfio_manager.release_on_exit is about our script, and source is image: what happens at the end is the image's.")
     validator = inputs["validator"]
     steps = [step for step in ("driver", "toolkit", "plugin") if validator[step]["enabled"]]
     alike = [step for step in steps if not (validator[step]["command"] or validator[step]["args"] or validator[step]["env"])]

@@ -33,7 +33,7 @@ VALUES: dict[str, Any] = {
     "tag_template": "{tag}-oddity", "pull_secret_content": {"auths": {"oddity": {}}}, "registry": "oddity.example", "scan_interval": "77s",
     "service_monitor.interval": "77s", "service_monitor.enabled": "no",
     "host_paths": [{"name": "oddity", "path": "/oddity"}], "ca_bundle": "oddity", "helper_image.tag": "oddity",
-    "driver_instances": [{"name": "oddity"}], "driver.enabled": False, "driver.update_strategy": {"type": "OnDelete", "rollingUpdate": {}}, "handler": "oddity",
+    "driver_instances": [{"name": "oddity"}], "driver.enabled": False, "driver.update_strategy": {"type": "OnDelete", "rollingUpdate": {}}, "handler": "oddity", "host_ip": "10.0.0.7",
     "pools": [{"os_id": "oddity", "os_version": "1", "kernel": "2"}], "resource_name": "example.com/oddity", "deadlines": {"driver": 7},
 }  # fmt: skip
 DRIVER: dict[str, Any] = {

@@ -112,6 +112,15 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"metrics_exporter": {"enabled": True, "host_network": False}},
         ("rbln_operands_metrics_exporter.host_network", "127.0.0.1:50051", "daemon_url"),
     ),
+    "address of the daemon": ({"smd": {"enabled": True, "host_ip": "localhost"}}, ("rbln_operands_smd.host_ip is 'localhost'", "127.0.0.1")),
+    "two ports of the daemon": (
+        {"smd": {"enabled": True, "port": 50052}, "metrics_exporter": {"enabled": True}},
+        ("daemon_url is 127.0.0.1:50051", "port is 50052"),
+    ),
+    "daemon at another address": (
+        {"smd": {"enabled": True, "host_ip": "10.0.0.7"}, "metrics_exporter": {"enabled": True}},
+        ("daemon_url is 127.0.0.1:50051", "host_ip is 10.0.0.7"),
+    ),
     "namespace": ({"namespace": "Rbln_System"}, ("rbln_operands_namespace is 'Rbln_System'",)),
     "key of a label": ({"labels": {"my key": "x"}}, ("rbln_operands_labels has the key 'my key'",)),
     "domain of a label": ({"smd": {"labels": {"/x": "x"}}}, ("rbln_operands_smd.labels has the key '/x'",)),
@@ -150,6 +159,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "one instance for all": {"driver_instances": [instance("a")]},
     "an instance that is off": {"driver_instances": [instance("a", x="1"), {**instance("b", y="1"), "enabled": False}]},
     "render with pools": {"delivery": "render", "render_dir": "/tmp/x", "driver": {"enabled": True, "pools": [POOL]}, "validator": STEPS},
+    "daemon and exporter": {"smd": {"enabled": True, "port": 7, "host_ip": "0.0.0.0"}, "metrics_exporter": {"enabled": True, "daemon_url": "127.0.0.1:7"}},
     "template": {"driver": {"tag_template": "{tag}-{kernel}-{os_id}{os_version}"}},
     "deadlines": {"deadlines": {"driver": "1800", "smd": 0, "sandbox_validator": 900}},
 }
@@ -173,6 +183,11 @@ def test_DRA_is_never_skipped(groups: dict[str, tuple[str, ...]], ok: bool) -> N
 NOTED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "exporter without daemon": ({"metrics_exporter": {"enabled": True}}, ("expects the daemon rbln-smd of each host at 127.0.0.1:50051",)),
     "vfio manager without nodes": ({"vfio_manager": {"enabled": True}}, ("rbln_operands_vfio_manager", "vm-passthrough")),
+    "image without use": ({"validator": {"image": {"tag": "1"}}}, ("rbln_operands_validator.image", "source is host_tool", "source to image")),
+    "end of an image": (
+        {"vfio_manager": {"enabled": True, "source": "image", "release_on_exit": True}, "workload": "vm-passthrough"},
+        ("rbln_operands_vfio_manager.release_on_exit",),
+    ),
     "instances that are off": ({"driver_instances": [{"name": "a"}]}, ("rbln_operands_driver_instances", "none is enabled")),
     "level that keeps all out": ({"pod_security": "restricted"}, ("rbln_operands_pod_security is restricted", "privileged")),
     "group that is misspelt": ({"capabilities": {"groups": ["apps", "monitoring.coreos.con"]}}, ("monitoring.coreos.con,", "monitoring.coreos.com is meant")),
