@@ -155,10 +155,21 @@ def check_name(name: str, value: t.Any) -> None:
         raise NpuError("%s is %r, which is no name of an object." % (name, value), "Write small letters, digits, dashes and dots, as in rbln-system.")
 
 
-def check_namespace(name: str, value: t.Any) -> None:
+def check_namespace(name: str, value: t.Any, kind: str = "namespace") -> None:
+    """A name without dots."""
     check_name(name, value)
     if not value or len(value) > 63 or "." in value:
-        raise NpuError("%s is %r, which is no name of a namespace." % (name, value), "Write at most 63 small letters, digits and dashes.")
+        raise NpuError("%s is %r, which is no name of a %s." % (name, value, kind), "Write at most 63 small letters, digits and dashes.")
+
+
+def check_volumes(name: str, value: t.Any) -> None:
+    """Host paths, whose names are those of volumes."""
+    for number, item in enumerate(value):
+        check_namespace("%s[%d].name" % (name, number), item["name"], "volume")
+
+
+def check_class(name: str, value: t.Any) -> None:
+    check_name(name + ".name", value["name"])
 
 
 def check_path(name: str, value: t.Any) -> None:
@@ -212,6 +223,8 @@ CHECKS: t.Mapping[str, Shape] = {
     "pull_secrets": [check_name],
     "priority_class": check_name,
     "handler": check_name,
+    "host_paths": check_volumes,
+    "runtime_class": check_class,
     "path": check_path,
     "mount_path": check_path,
     "marker_dir": check_root,

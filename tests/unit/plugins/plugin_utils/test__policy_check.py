@@ -131,6 +131,8 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "name of a pull secret": ({"image_pull_secrets": ["My Secret"]}, ("rbln_operands_image_pull_secrets[0] is 'My Secret'",)),
     "name of an image's pull secret": ({"helper_image": {"pull_secrets": ["a_b"]}}, ("rbln_operands_helper_image.pull_secrets[0] is 'a_b'",)),
     "priority class": ({"smd": {"priority_class": "Big One"}}, ("rbln_operands_smd.priority_class is 'Big One'",)),
+    "name of a volume": ({"smd": {"host_paths": [{"name": "my.data", "path": "/x"}]}}, ("rbln_operands_smd.host_paths[0].name is 'my.data'", "volume")),
+    "name of a class": ({"runtime_class": {"name": "A_B"}}, ("rbln_operands_runtime_class.name is 'A_B'",)),
     "handler": ({"runtime_class": {"enabled": True, "handler": "A"}}, ("rbln_operands_runtime_class.handler is 'A'",)),
     "relative host path": ({"smd": {"host_paths": [{"name": "x", "path": "data"}]}}, ("rbln_operands_smd.host_paths[0].path is 'data'", "/run/rbln")),
     "path upwards": ({"device_plugin": {"device_plugins_dir": "/a/../b"}}, ("rbln_operands_device_plugin.device_plugins_dir",)),
