@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import typing as t
 
@@ -13,6 +14,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuEr
 from ._model_cluster import CONTAINER, PASSTHROUGH, Terms, Variant
 from ._object_parts import (
     GATE_PREFIX,
+    LABEL_PREFIX,
     NFD_LABELS,
     NPU_KEY,
     PRESENT_LABEL,
@@ -116,6 +118,10 @@ def daemon_set(inputs: Inputs, component: str, own: Inputs, pod: Object, mode: s
     if variant.name:
         for labels in (selector, template["labels"], meta["labels"]):
             labels[VARIANT_LABEL] = variant.name
+    if component != "driver" and any(volume["name"] == "ca" for volume in pod.get("volumes", [])):
+        # Programs read the authorities once, when they start. A driver is not replaced for them.
+        digest = hashlib.sha256(inputs["ca_bundle"].strip().encode("utf-8")).hexdigest()
+        template.setdefault("annotations", {})[LABEL_PREFIX + "ca-sha256"] = digest
     chosen: Object = {"matchLabels": selector}
     if variant.several and not variant.name:
         chosen["matchExpressions"] = [{"key": VARIANT_LABEL, "operator": "DoesNotExist"}]
