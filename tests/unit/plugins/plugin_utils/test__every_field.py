@@ -29,12 +29,13 @@ VALUES: dict[str, Any] = {
     "tolerations": [{"key": "oddity", "operator": "Exists"}], "node_affinity": [{"key": "oddity", "operator": "Exists"}],
     "affinity_terms": [{"expressions": [{"key": "oddity", "operator": "Exists"}]}],
     "preferred_node_affinity": [{"weight": 1, "preference": {"matchExpressions": [{"key": "oddity", "operator": "Exists"}]}}],
-    "digest": "sha256:" + "7" * 64, "metrics_exporter.interval": 7, "name_prefix": "oddity", "kubelet_root": "/oddity", "kubelet_roots": ["/oddity"], "runtimes": ["crio"],
+    "digest": "sha256:" + "7" * 64, "name_prefix": "oddity", "kubelet_root": "/oddity", "kubelet_roots": ["/oddity"], "runtimes": ["crio"],
     "tag_template": "{tag}-oddity", "pull_secret_content": {"auths": {"oddity": {}}}, "registry": "oddity.example", "scan_interval": "77s",
     "service_monitor.interval": "77s", "service_monitor.enabled": "no",
     "host_paths": [{"name": "oddity", "path": "/oddity"}], "ca_bundle": "oddity", "helper_image.tag": "oddity",
-    "driver_instances": [{"name": "oddity"}], "driver.enabled": False, "driver.update_strategy": {"type": "OnDelete", "rollingUpdate": {}}, "handler": "oddity", "host_ip": "10.0.0.7",
+    "driver_instances": [{"name": "oddity"}], "driver.enabled": False, "driver.update_strategy": {"type": "OnDelete", "rollingUpdate": {}}, "handler": "oddity",
     "pools": [{"os_id": "oddity", "os_version": "1", "kernel": "2"}], "resource_name": "example.com/oddity", "deadlines": {"driver": 7},
+    "metrics_exporter.interval": 7, "host_ip": "10.0.0.7",
 }  # fmt: skip
 DRIVER: dict[str, Any] = {
     "enabled": True, "image": {"tag": "1"}, "manager": {"image": {"tag": "1"}}, "pools": [{"os_id": "a", "os_version": "1", "kernel": "2"}],

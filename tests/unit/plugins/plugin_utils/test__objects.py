@@ -486,7 +486,7 @@ def test_what_mounts_the_host_reads_it_where_selinux_enforces() -> None:
 
 def test_other_authorities_start_the_pods_anew_but_no_driver() -> None:
     driver = {"enabled": True, "image": {"tag": "1"}, "manager": {"image": {"tag": "1"}}, "pools": [{"os_id": "a", "os_version": "1", "kernel": "2"}]}
-    first, second, none = ({item["metadata"]["name"]: item["spec"]["template"] for item in objects(driver=driver, ca_bundle=text) if item["kind"] == "DaemonSet"}
-                           for text in ("a", "b", ""))  # fmt: skip
+    made = [objects(driver=driver, ca_bundle=text) for text in ("a", "b", "")]
+    first, second, none = ({item["metadata"]["name"]: item["spec"]["template"] for item in items if item["kind"] == "DaemonSet"} for items in made)
     assert {name for name in first if first[name] != second[name]} == {"rbln-device-plugin", "rbln-validator"}
     assert all("annotations" not in template["metadata"] for template in none.values())
