@@ -52,7 +52,8 @@ def _errors(host: str, record: Data, nodes: Data, waited: Data, error: str) -> l
         return [record["error"]]
     if not waited:
         return [error] if error else []
-    others = {other["node"] for name, other in nodes.items() if name != host}
+    # A host that is no node has an empty name there, and trouble without a node is everybody's.
+    others = {other["node"] for name, other in nodes.items() if name != host and other["node"]}
     return [problem["text"] for problem in waited.get("problems") or [] if problem["node"] not in others]
 
 

@@ -217,6 +217,10 @@ JUDGE = {
     "node of no host": (outcome([{"node": "n7", "text": "bad"}]), {"a": "bad", "b": "bad"}),
     "apply failed": (outcome(error="conflict", waited={"skipped": True}), {"a": "conflict", "b": "conflict"}),
     "no node of its own": (outcome(labelled={"nodes": {**NODES, "a": {"node": "", "error": "no match"}}}), {"a": "no match", "b": None}),
+    "trouble of the whole cluster, and a host that is no node": (
+        outcome([{"node": "", "text": "bad"}], labelled={"nodes": {**NODES, "a": {"node": "", "error": "no match"}}}),
+        {"a": "no match", "b": "bad"},
+    ),
     "wait skipped": (outcome(waited={"skipped": True}), {"a": None, "b": None}),
 }
 
