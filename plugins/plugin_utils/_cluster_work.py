@@ -172,7 +172,12 @@ class ClusterWork:
     def _wait(self, result: Data, objects: t.Sequence[Object], failures: t.Mapping[str, str]) -> None:
         waited = Waiter(self._cluster, self._inputs, result["nodes"], objects, failures).run()
         self._waited(result, waited)
-        result["changed"] = write_status(self._cluster, self._inputs, waited) or result["changed"]
+        try:
+            result["changed"] = write_status(self._cluster, self._inputs, waited) or result["changed"]
+        except NpuError as exc:
+            waited["problems"].append({"component": "", "node": "", "text": str(exc), "fatal": True})
+            waited["ok"] = False
+            result.update(failed=True, msg="%s | %s" % (result["msg"], exc))
 
     @staticmethod
     def _waited(result: Data, waited: Data) -> None:

@@ -77,6 +77,8 @@ class Waiter:
             if item["kind"] == "DaemonSet":
                 sets.setdefault(component_of(item), []).append(item["metadata"]["name"])
         self._states = {row.key: _State(row, sets.get(row.key, [])) for row in wanted(inputs) if row.pods}
+        # What has no pods, or is no longer wanted, is not waited for, and its failure counts all the same.
+        self._refused = {key: reason for key, reason in failures.items() if key not in self._states}
         for key, reason in failures.items():
             if key in self._states:
                 self._end(self._states[key], FAILED, 0.0, reason)
@@ -257,6 +259,7 @@ class Waiter:
     def _result(self, seconds: float) -> Data:
         states = self._states.values()
         problems = [{"component": one.row.key, **problem} for one in states if one.state in (FAILED, NOT_WAITED) for problem in one.problems]
+        problems += [{"component": key, "node": "", "text": "%s: %s" % (key, reason), "fatal": True} for key, reason in self._refused.items()]
         return {
             "ok": not problems,
             "fatal": bool(problems) and all(problem["fatal"] for problem in problems),

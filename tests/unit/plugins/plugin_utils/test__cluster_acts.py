@@ -12,6 +12,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuEr
 from ansible_collections.rebellions.npu.plugins.plugin_utils import _cluster_work
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster_work import ClusterWork
 from ansible_collections.rebellions.npu.plugins.plugin_utils._object_parts import MANAGER
+from ansible_collections.rebellions.npu.plugins.plugin_utils._outcome import judge_host
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.cluster_store import Store
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
 
@@ -96,6 +97,25 @@ def test_what_is_waited_for_is_in_the_result(monkeypatch: pytest.MonkeyPatch) ->
     assert result["warnings"] == ["slow"] and result["msg"] == "After 1 s: validator: no. Next: Look."
     assert ("ConfigMap", "rbln-system", "rbln-status") in store.items
     assert work(store, member("n1"), wait=True).present()["changed"] is False
+
+
+def test_a_status_that_may_not_be_written_fails_every_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Waiter:
+        def __init__(self, *arguments: Any) -> None:
+            pass
+
+        def run(self) -> Data:
+            return {"ok": True, "components": {}, "warnings": [], "seconds": 1, "problems": []}
+
+    def refuse(*arguments: Any) -> bool:
+        raise NpuError("Apply ConfigMap rbln-status: not allowed.", "Give the right.")
+
+    monkeypatch.setattr(_cluster_work, "Waiter", Waiter)
+    monkeypatch.setattr(_cluster_work, "write_status", refuse)
+    result = work(Owner(node("n1")), member("n1"), wait=True).present()
+    assert result["failed"] and result["msg"] == "After 1 s: all is there | Apply ConfigMap rbln-status: not allowed. Next: Give the right."
+    judged = judge_host("n1", {"cluster": "k", "actor": "n1", "applied": result, "error": result["msg"]})
+    assert judged["failed"] and "rbln-status" in judged["result"]["error"]
 
 
 def test_diff_names_labels_and_fields_and_writes_nothing() -> None:

@@ -150,6 +150,14 @@ def test_refused_objects_are_named_and_not_waited_for() -> None:
     ]
 
 
+def test_a_refusal_of_what_has_no_pods_is_told() -> None:
+    result, _api = wait([node("n1")], failures={"node_feature_rule": "Apply NodeFeatureRule: not allowed. Next: Give the right."})
+    assert states(result) == {"validator": "ready", "device_plugin": "ready"} and result["ok"] is False
+    assert result["problems"] == [
+        {"component": "node_feature_rule", "node": "", "text": "node_feature_rule: Apply NodeFeatureRule: not allowed. Next: Give the right.", "fatal": True}
+    ]
+
+
 def test_a_daemon_set_that_is_not_there_is_named() -> None:
     result, api = wait([node("n1")], missing="rbln-validator")
     assert states(result)["validator"] == "failed" and api.now == 20.0
