@@ -8,6 +8,8 @@ from __future__ import annotations
 import typing as t
 from dataclasses import dataclass, field
 
+from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+
 from ._cluster import ApiError, Cluster, Data
 from ._compare import change, field_changes, finish, missing_paths, object_label, visible, with_hash, within, without_paths
 from ._inventory import KEPT, Inventory, Key, key_of, made_kinds, read_inventory, write_inventory
@@ -179,9 +181,13 @@ class _Writer:
         if live is not None:
             self._there.add(key)
         failures = self._applied.failures
-        if component and component not in self._begun:
+        if component and component not in self._begun and component not in failures:
             self._begun.add(component)
-            self._before(component)
+            check()
+            try:
+                self._before(component)
+            except NpuError as exc:
+                self._fail(component, str(exc))
         if component in failures:
             record = dict(change(item, "not tried"), error=failures[component])
         elif key not in plan.write:
@@ -198,15 +204,19 @@ class _Writer:
                 if exc.status >= 500:
                     # The server may have done it all the same.
                     self._there.add(key)
-                failures[component] = str(exc)
-                for other in dependents(component):
-                    failures.setdefault(other, "not tried, because it needs %s" % component)
+                self._fail(component, str(exc))
                 record = dict(change(item, "failed"), error=str(exc))
             else:
                 self._there.add(key)
                 record = finish(item, live, after, created, self._show)
                 self._note_dropped(key, item, after)
         self._applied.changes.append(_record(item, record))
+
+    def _fail(self, component: str, reason: str) -> None:
+        """End a component and those that need it."""
+        self._applied.failures[component] = reason
+        for other in dependents(component):
+            self._applied.failures.setdefault(other, "not tried, because it needs %s" % component)
 
     def _note_dropped(self, key: Key, item: Data, after: Data) -> None:
         paths = missing_paths(item, after)

@@ -218,6 +218,32 @@ def test_a_takeover_in_check_mode_says_what_it_would_do_and_writes_nothing(tmp_p
     assert result["objects"]["DaemonSet rbln-operator/rbln-device-plugin-daemonset"] == "deleted"
 
 
+TOOLKIT = {"container_toolkit": {"enabled": True, "image": {"tag": "1"}}}
+
+
+def test_what_is_not_made_here_is_not_taken_from_the_operator(tmp_path: pathlib.Path) -> None:
+    """The device plugin needs the toolkit, whose objects are refused."""
+    store = cluster(refuse={"DaemonSet": 403})
+    result = run(store, **taking(tmp_path, **TOOLKIT))
+    assert "device_plugin: not tried, because it needs container_toolkit" in result["msg"]
+    assert "rbln-device-plugin-daemonset" in names(store) and result["objects"].get("DaemonSet rbln-operator/rbln-device-plugin-daemonset") is None
+
+
+def test_an_operators_daemon_set_that_does_not_go_ends_only_its_component(tmp_path: pathlib.Path) -> None:
+    store = cluster()
+    delete = store.delete
+
+    def refuse(item: Data, dry_run: bool) -> None:
+        if item["metadata"]["name"] == "rbln-npu-operator-validator":
+            raise NpuError("Delete DaemonSet rbln-npu-operator-validator: not allowed.", "Give the right.")
+        delete(item, dry_run)
+
+    store.delete = refuse  # type: ignore[method-assign]
+    result = run(store, **taking(tmp_path))
+    assert result["msg"].startswith("validator: Delete DaemonSet rbln-npu-operator-validator: not allowed.")
+    assert "rbln-device-plugin" in names(store) and "rbln-validator" not in names(store)
+
+
 def test_drivers_in_containers_are_not_taken_over(tmp_path: pathlib.Path) -> None:
     store = cluster(owned("rbln-driver-x", "RBLNDriver"), drivers=(DRIVER,))
     with pytest.raises(NpuError, match="DaemonSet rbln-operator/rbln-driver-x.*one by one"):
