@@ -104,18 +104,19 @@ def remove_objects(
     end = clock() + inputs["wait_timeout"]
     lease = WriteLease(cluster, inputs)
     held = bool(namespace and mine)
+    check = lease.check if held else lambda: None
     if held:
         lease.take()
     try:
         for item in sorted(mine, key=lambda item: item["kind"] != "DaemonSet"):
             if not _is_kept(item):
-                if held:
-                    lease.check()
+                check()
                 cluster.delete(item, False)
                 changes.append(change(item, "deleted", item, None))
-        last = _wait_until_gone(cluster, inputs, kinds + ([("v1", "Pod")] if namespace else []), inventory, end, clock)
+        last = _wait_until_gone(cluster, inputs, kinds + ([("v1", "Pod")] if namespace else []), inventory, end, clock, check)
         at_last()
         for item in sorted(last, key=lambda item: item["kind"] == "Lease"):
+            check()
             cluster.delete(item, False)
     except BaseException:
         if held:
@@ -127,14 +128,22 @@ def remove_objects(
 
 
 def _wait_until_gone(
-    cluster: Cluster, inputs: Inputs, kinds: t.Sequence[tuple[str, str]], inventory: t.Optional[Inventory], end: float, clock: t.Callable[[], float]
+    cluster: Cluster,
+    inputs: Inputs,
+    kinds: t.Sequence[tuple[str, str]],
+    inventory: t.Optional[Inventory],
+    end: float,
+    clock: t.Callable[[], float],
+    check: t.Callable[[], None],
 ) -> list[Data]:
     """Wait until of ours only inventory, Lease and the like are there; these are the answer. NpuError that names what is left.
 
-    Only the kinds of what was left are looked at again, and all of them once more at the end.
+    `check` keeps the Lease, which would run out before a long wait ends. Only the kinds of what was left are looked at again, and all of
+    them once more at the end.
     """
     looked = list(kinds)
     while True:
+        check()
         found = list_all(cluster, inputs["namespace"], looked)
         foreign = {item["metadata"].get("uid") for item in found if item["kind"] != "Pod" and _is_foreign(item, inventory)}
         left = [item for item in found if not (_owners(item) & foreign if item["kind"] == "Pod" else _is_foreign(item, inventory))]

@@ -10,6 +10,7 @@ import json
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils import _prune
 from ansible_collections.rebellions.npu.plugins.plugin_utils._apply import diff_objects
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import ApiError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inventory import Inventory, inventory_object
@@ -110,6 +111,25 @@ def test_absent_that_fails_gives_the_lease_up() -> None:
     with pytest.raises(NpuError, match="not allowed"):
         remove(store)
     assert store.items[LEASE]["spec"]["holderIdentity"] == ""
+
+
+def test_absent_that_loses_the_lease_while_it_waits_leaves_what_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store()
+    apply(store)
+
+    class Lost(_prune.WriteLease):
+        def check(self) -> None:
+            if not [key for key in store.items if key[0] == "DaemonSet"]:
+                raise NpuError("The Lease was lost.", "Run again.")
+
+    monkeypatch.setattr(_prune, "WriteLease", Lost)
+    items = [("DaemonSet", "rbln-system", "rbln-device-plugin"), ("DaemonSet", "rbln-system", "rbln-validator")]
+    others = [key for key in store.items if key[0] not in ("DaemonSet", "Namespace", "ConfigMap", "Lease")]
+    for key in [*items[1:], *others]:
+        del store.items[key]
+    with pytest.raises(NpuError, match="The Lease was lost"):
+        remove(store)
+    assert INVENTORY in store.items and LEASE in store.items and items[0] not in store.items
 
 
 LEGACY = {
