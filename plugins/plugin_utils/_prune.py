@@ -95,19 +95,25 @@ def remove_objects(
     kinds = [key for key in made_kinds(capabilities) if namespace or not KINDS[key][2]]
     found = list_all(cluster, inputs["namespace"], kinds)
     mine = [item for item in found if not _is_foreign(item, inventory)]
-    changes: list[Data] = [change(item, "kept") for item in found if _is_foreign(item, inventory)]
     if dry_run:
+        changes: list[Data] = [change(item, "kept") for item in found if _is_foreign(item, inventory)]
         for item in mine:
             cluster.delete(item, True)
         at_last()
         return changes + [change(item, "deleted", item, None) for item in mine if not _is_kept(item)]
-    end = clock() + inputs["wait_timeout"]
     lease = WriteLease(cluster, inputs)
     held = bool(namespace and mine)
     check = lease.check if held else lambda: None
     if held:
         lease.take()
+    end = clock() + inputs["wait_timeout"]
     try:
+        if held:
+            # Who held the Lease may have made more.
+            inventory = read_inventory(cluster, inputs)
+            found = list_all(cluster, inputs["namespace"], kinds)
+            mine = [item for item in found if not _is_foreign(item, inventory)]
+        changes = [change(item, "kept") for item in found if _is_foreign(item, inventory)]
         for item in sorted(mine, key=lambda item: item["kind"] != "DaemonSet"):
             if not _is_kept(item):
                 check()

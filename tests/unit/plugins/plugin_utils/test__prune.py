@@ -132,6 +132,20 @@ def test_absent_that_loses_the_lease_while_it_waits_leaves_what_is_noted(monkeyp
     assert INVENTORY in store.items and LEASE in store.items and items[0] not in store.items
 
 
+def test_absent_takes_away_what_another_writer_made_while_it_waited_for_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store()
+    apply(store, validator={"enabled": False})
+    take = _prune.WriteLease.take
+
+    def after_another(lease: _prune.WriteLease) -> None:
+        apply(store)
+        take(lease)
+
+    monkeypatch.setattr(_prune, "WriteLease", type("Late", (_prune.WriteLease,), {"take": after_another}))
+    remove(store)
+    assert store.items == {}
+
+
 LEGACY = {
     "by name": ("rbln-k8s-driver-manager-x", "any", {}, True),
     "by container": ("any", "rbln-umd-installer", {}, True),
