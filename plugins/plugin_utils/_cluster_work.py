@@ -16,7 +16,7 @@ from ._component_driver import is_wanted as driver_wanted
 from ._component_rule import notes as rule_notes
 from ._model_cluster import Capabilities, Context, Inputs, Object
 from ._namespace import prepare_namespace
-from ._nodes import label_nodes, labelled_nodes, match_members, unlabel_nodes
+from ._nodes import label_nodes, labelled_nodes, match_members, nodes_in_use, unlabel_nodes
 from ._operands import check_served
 from ._operator import COEXIST, RESTORE, TAKEOVER, Found, coexist_notes, decide, find_operator, refuse_driver_conflict
 from ._operator_takeover import Takeover
@@ -122,16 +122,17 @@ class ClusterWork:
         }
 
     def absent(self) -> Data:
-        """Take labels and objects away, or only the labels of the members' nodes while other nodes carry ours."""
+        """Take labels and objects away, or only the labels of the members' nodes while other nodes carry ours or have NPUs."""
         inputs, cluster = self._inputs, self._cluster
         capabilities = discover(cluster)
         result = self._labelled(False)
         mine = {record["node"] for record in result["nodes"].values()}
-        others = [name for name in labelled_nodes(cluster) if name not in mine]
+        others = [name for name in nodes_in_use(cluster) if name not in mine]
         if inputs["absent_scope"] == "hosts" or (inputs["absent_scope"] == "auto" and others):
             if inputs["absent_scope"] == "auto":
                 result["warnings"] += [
-                    "The objects stay: %s still carry our labels. Set rbln_operands_absent_scope to cluster to remove everything." % ", ".join(others[:10])
+                    "The objects stay: %s still carry our labels, or have NPUs. Set rbln_operands_absent_scope to cluster to remove everything."
+                    % ", ".join(others[:10])
                 ]
             return dict(result, requests=cluster.requests)
         unlabelled = unlabel_nodes(cluster, self._dry_run)

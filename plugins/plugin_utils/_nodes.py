@@ -12,6 +12,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._node_match import 
 
 from ._cluster import Cluster, Data
 from ._labels import Seen, node_labels, owned_labels, settle_labels
+from ._verdict import has_npu
 
 
 def member_record(
@@ -109,6 +110,11 @@ def _label_node(cluster: Cluster, node: Data, labels: t.Mapping[str, str], dry_r
 def labelled_nodes(cluster: Cluster) -> list[str]:
     """The nodes that carry labels of ours."""
     return sorted(node["metadata"]["name"] for node in cluster.list("v1", "Node") if owned_labels(node))
+
+
+def nodes_in_use(cluster: Cluster) -> list[str]:
+    """The nodes that carry labels of ours, or have NPUs by whosever labels, so that components of ours may be on them."""
+    return sorted(node["metadata"]["name"] for node in cluster.list("v1", "Node") if owned_labels(node) or has_npu(node))
 
 
 def unlabel_nodes(cluster: Cluster, dry_run: bool) -> list[str]:

@@ -142,9 +142,20 @@ def test_absent_of_a_part_of_the_hosts_leaves_the_objects() -> None:
     store = Owner(node("n1"), node("n2"))
     work(store, member("n1"), member("n2")).present()
     result = work(store, member("n1")).absent()
-    assert "The objects stay: n2 still carry our labels." in result["warnings"][0] and ("DaemonSet", "rbln-system", "rbln-validator") in store.items
+    assert (
+        "The objects stay: n2 still carry our labels, or have NPUs." in result["warnings"][0] and ("DaemonSet", "rbln-system", "rbln-validator") in store.items
+    )
     whole = work(store, member("n1"), absent_scope="cluster").absent()
     assert whole["changed"] and {key[0] for key in store.items} == {"Node"}
+
+
+@pytest.mark.parametrize("label", [LABEL, "feature.node.kubernetes.io/pci-1200_1eff.present"])
+def test_absent_of_a_part_of_the_hosts_leaves_the_objects_where_others_label_the_nodes(label: str) -> None:
+    store = Owner(node("n1", **{label: "true"}), node("n2", **{label: "true"}), node("n3"))
+    work(store, member("n1", {})).present()
+    result = work(store, member("n1", {})).absent()
+    assert "The objects stay: n2 still carry" in result["warnings"][0] and ("DaemonSet", "rbln-system", "rbln-validator") in store.items
+    assert work(store, member("n1", {}), member("n2", {})).absent()["changed"] and {key[0] for key in store.items} == {"Node"}
 
 
 def test_a_run_of_some_hosts_makes_the_objects_of_all() -> None:
