@@ -18,7 +18,7 @@ from ._model_cluster import Capabilities, Context, Inputs, Object
 from ._namespace import prepare_namespace
 from ._nodes import label_nodes, labelled_nodes, match_members, nodes_in_use, unlabel_nodes
 from ._operands import check_served
-from ._operator import COEXIST, RESTORE, TAKEOVER, Found, coexist_notes, decide, find_operator, refuse_driver_conflict
+from ._operator import COEXIST, RESTORE, TAKEOVER, Found, coexist_notes, decide, find_operator, refuse_driver_conflict, refuse_while_it_rests
 from ._operator_takeover import Takeover
 from ._policy_check import COMPONENTS
 from ._pools import live_pools, missing_pool_labels
@@ -125,10 +125,13 @@ class ClusterWork:
         """Take labels and objects away, or only the labels of the members' nodes while other nodes carry ours or have NPUs."""
         inputs, cluster = self._inputs, self._cluster
         capabilities = discover(cluster)
-        result = self._labelled(False)
-        mine = {record["node"] for record in result["nodes"].values()}
+        mine = {record["node"] for record in match_members(cluster, self._members).values()}
         others = [name for name in nodes_in_use(cluster) if name not in mine]
-        if inputs["absent_scope"] == "hosts" or (inputs["absent_scope"] == "auto" and others):
+        some = inputs["absent_scope"] == "hosts" or (inputs["absent_scope"] == "auto" and bool(others))
+        if not some:
+            refuse_while_it_rests(cluster, inputs)
+        result = self._labelled(False)
+        if some:
             if inputs["absent_scope"] == "auto":
                 result["warnings"] += [
                     "The objects stay: %s still carry our labels, or have NPUs. Set rbln_operands_absent_scope to cluster to remove everything."

@@ -60,6 +60,20 @@ def find_operator(cluster: Cluster, inputs: Inputs, capabilities: Capabilities) 
     return Found(tuple(policies), tuple(drivers), tuple(sets), record, awake)
 
 
+def refuse_while_it_rests(cluster: Cluster, inputs: Inputs) -> None:
+    """NpuError when a takeover has put an operator to rest that is still there: only its record knows the way back."""
+    record = cluster.get("v1", "ConfigMap", object_name(inputs, RECORD), inputs["namespace"])
+    if record is None:
+        return
+    where = json.loads(record["data"]["takeover.json"])
+    operator = cluster.get("apps/v1", "Deployment", where["name"], where["namespace"])
+    if operator is not None and REPLICAS in (operator["metadata"].get("annotations") or {}):
+        raise NpuError(
+            "The operator's Deployment %s/%s rests since a takeover, and nothing would wake it. Nothing was changed." % (where["namespace"], where["name"]),
+            "Run with rbln_operands_state: present and rbln_operands_coexistence: restore, which removes what is ours and wakes it; or delete it first.",
+        )
+
+
 def owner_of(item: Data) -> str:
     """The kind of the operator's object that owns one; empty for none."""
     owners = [owner.get("kind", "") for owner in item["metadata"].get("ownerReferences") or [] if str(owner.get("apiVersion", "")).startswith(GROUP + "/")]

@@ -277,6 +277,18 @@ def test_a_restore_without_the_operator_says_what_to_do(tmp_path: pathlib.Path) 
     assert "rbln-takeover" in names(store, "ConfigMap")
 
 
+def test_absent_does_not_forget_an_operator_that_rests(tmp_path: pathlib.Path) -> None:
+    store = cluster(node("n1"))
+    run(store, [member("n1")], **taking(tmp_path))
+    before = snapshot(store)
+    work = ClusterWork(store, inputs(wait=False), [member("n1")], False)  # type: ignore[arg-type]
+    with pytest.raises(NpuError, match="rbln-npu-operator-controller-manager rests since a takeover.*rbln_operands_coexistence: restore"):
+        work.absent()
+    assert snapshot(store) == before
+    del store.items[DEPLOYMENT]
+    assert work.absent()["changed"] and names(store, "ConfigMap") == set()
+
+
 THEIRS = {
     "rbln-device-plugin-daemonset": "device_plugin", "rbln-sandbox-device-plugin": "sandbox_device_plugin", "rbln-npu-operator-validator": "validator",
     "rbln-sandbox-validator": "sandbox_validator", "rbln-container-toolkit-daemonset": "container_toolkit", "rbln-metrics-exporter": "metrics_exporter",
