@@ -85,6 +85,8 @@ class ClusterWork:
     def _restore(self, found: Found, capabilities: Capabilities) -> Data:
         """What is ours goes, and the operator wakes and makes its components again from its own objects."""
         takeover = Takeover(self._cluster, self._inputs, found, self._dry_run)
+        # Ours stay where nobody would come after them.
+        takeover.sleeper()
         result = self._labelled(False)
         # Where the operator manages and nothing is noted, what is ours is left of a restore that was cut off.
         if found.record is None and not found.manages:

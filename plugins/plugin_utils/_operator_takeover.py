@@ -117,8 +117,15 @@ class Takeover:
 
     def wake(self) -> None:
         """Give the operator its replicas back; nothing when there was no takeover, or it is awake."""
+        operator = self.sleeper()
+        if operator and REPLICAS in (operator["metadata"].get("annotations") or {}):
+            self._patch(operator, int(json.loads(self._found.record["data"]["takeover.json"])["replicas"]), None)  # type: ignore[index]
+            self._tell(operator, "changed")
+
+    def sleeper(self) -> t.Optional[Data]:
+        """The operator's Deployment that the takeover noted, None without a takeover; NpuError when it is not there any more."""
         if self._found.record is None:
-            return
+            return None
         where = json.loads(self._found.record["data"]["takeover.json"])
         operator = self._cluster.get("apps/v1", "Deployment", where["name"], where["namespace"])
         if operator is None:
@@ -126,9 +133,7 @@ class Takeover:
                 "The operator's Deployment %s/%s is not there any more." % (where["namespace"], where["name"]),
                 "Install the operator again with its chart: its objects are still there; then run this again.",
             )
-        if REPLICAS in (operator["metadata"].get("annotations") or {}):
-            self._patch(operator, int(where["replicas"]), None)
-            self._tell(operator, "changed")
+        return operator
 
     def _operator(self) -> Data:
         named = self._inputs["takeover"]
