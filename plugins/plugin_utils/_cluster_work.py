@@ -91,6 +91,9 @@ class ClusterWork:
         # Where the operator manages and nothing is noted, what is ours is left of a restore that was cut off.
         if found.record is None and not found.manages:
             return dict(result, objects={}, requests=self._cluster.requests)
+        mine = {record["node"] for record in result["nodes"].values()}
+        # A gate of ours on a node of another run would keep the operator's components off it.
+        result["changed"] = bool(set(unlabel_nodes(self._cluster, self._dry_run)) - mine) or result["changed"]
         removed = remove_objects(self._cluster, self._inputs, capabilities, self._dry_run, takeover.wake)
         self._add(result, removed + takeover.changes)
         return dict(result, requests=self._cluster.requests)

@@ -290,6 +290,19 @@ def test_absent_does_not_forget_an_operator_that_rests(tmp_path: pathlib.Path) -
     assert work.absent()["changed"] and names(store, "ConfigMap") == set()
 
 
+def test_a_restore_of_some_hosts_takes_our_labels_off_every_node(tmp_path: pathlib.Path) -> None:
+    fields = [{"manager": "rebellions-npu", "operation": "Apply", "fieldsV1": {"f:metadata": {"f:labels": {"f:a": {}}}}}]
+    other = node("n2")
+    other["metadata"].update(labels={"a": "b"}, managedFields=fields)
+    store = cluster(node("n1"), other)
+    run(store, [member("n1")], **taking(tmp_path))
+    applied: list[Data] = []
+    apply = store.apply
+    store.apply = lambda item, *more: (applied.append(item), apply(item, *more))[1]  # type: ignore[method-assign, func-returns-value]
+    run(store, [member("n1")], coexistence="restore")
+    assert [(item["metadata"]["name"], item["metadata"]["labels"]) for item in applied if item["kind"] == "Node"] == [("n2", {})]
+
+
 THEIRS = {
     "rbln-device-plugin-daemonset": "device_plugin", "rbln-sandbox-device-plugin": "sandbox_device_plugin", "rbln-npu-operator-validator": "validator",
     "rbln-sandbox-validator": "sandbox_validator", "rbln-container-toolkit-daemonset": "container_toolkit", "rbln-metrics-exporter": "metrics_exporter",
