@@ -85,12 +85,13 @@ class ClusterWork:
     def _restore(self, found: Found, capabilities: Capabilities) -> Data:
         """What is ours goes, and the operator wakes and makes its components again from its own objects."""
         takeover = Takeover(self._cluster, self._inputs, found, self._dry_run)
+        # Where the operator manages and nothing is noted, what is ours is left of a restore that was cut off.
+        if found.record is None and not found.manages:
+            nodes = match_members(self._cluster, self._members)
+            return {"changed": False, "nodes": nodes, "diff": [], "objects": {}, "warnings": [], "requests": self._cluster.requests}
         # Ours stay where nobody would come after them.
         takeover.sleeper()
         result = self._labelled(False)
-        # Where the operator manages and nothing is noted, what is ours is left of a restore that was cut off.
-        if found.record is None and not found.manages:
-            return dict(result, objects={}, requests=self._cluster.requests)
         mine = {record["node"] for record in result["nodes"].values()}
         # A gate of ours on a node of another run would keep the operator's components off it.
         result["changed"] = bool(set(unlabel_nodes(self._cluster, self._dry_run)) - mine) or result["changed"]

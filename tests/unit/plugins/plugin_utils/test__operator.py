@@ -303,6 +303,16 @@ def test_a_restore_of_some_hosts_takes_our_labels_off_every_node(tmp_path: pathl
     assert [(item["metadata"]["name"], item["metadata"]["labels"]) for item in applied if item["kind"] == "Node"] == [("n2", {})]
 
 
+def test_a_restore_where_nothing_was_taken_over_leaves_ours(tmp_path: pathlib.Path) -> None:
+    store = Store(node("n1"))
+    run(store, [member("n1")])
+    fields = [{"manager": "rebellions-npu", "operation": "Apply", "fieldsV1": {"f:metadata": {"f:labels": {"f:a": {}}}}}]
+    store.items[("Node", "", "n1")]["metadata"]["managedFields"] = fields
+    store.writes.clear()
+    result = run(store, [member("n1")], coexistence="restore")
+    assert (result["changed"], store.writes, result["nodes"]["n1"]["node"]) == (False, [], "n1")
+
+
 THEIRS = {
     "rbln-device-plugin-daemonset": "device_plugin", "rbln-sandbox-device-plugin": "sandbox_device_plugin", "rbln-npu-operator-validator": "validator",
     "rbln-sandbox-validator": "sandbox_validator", "rbln-container-toolkit-daemonset": "container_toolkit", "rbln-metrics-exporter": "metrics_exporter",
