@@ -11,7 +11,7 @@ import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 
-from ._cluster import Cluster, Data
+from ._cluster import ApiError, Cluster, Data
 from ._compare import change, finish, object_label, within
 from ._labels import owned_labels
 from ._model_cluster import Inputs
@@ -37,6 +37,8 @@ FOREIGN_KINDS = (
     (RBAC, "RoleBinding"),
     ("networking.k8s.io/v1", "NetworkPolicy"),
     ("coordination.k8s.io/v1", "Lease"),
+    ("monitoring.coreos.com/v1", "ServiceMonitor"),
+    ("resource.k8s.io/v1", "ResourceClaim"),
 )
 MADE_BY_KUBERNETES = {("ServiceAccount", "default"), ("ConfigMap", "kube-root-ca.crt"), ("ConfigMap", "openshift-service-ca.crt")}
 
@@ -108,7 +110,7 @@ def remove_namespace(cluster: Cluster, live: Data, end: float, clock: t.Callable
         return _restore_namespace(cluster, live, annotations.get(BEFORE))
     others = []
     for api_version, kind in FOREIGN_KINDS:
-        others += [item for item in cluster.list(api_version, kind, name) if (kind, item["metadata"]["name"]) not in MADE_BY_KUBERNETES]
+        others += [item for item in _list(cluster, api_version, kind, name) if (kind, item["metadata"]["name"]) not in MADE_BY_KUBERNETES]
     if others:
         _patch_namespace(cluster, name, {"labels": {POLICY: None}})
         return [{"object": "Namespace " + name, "action": "kept", "before": {}, "after": {"holds": sorted(object_label(item) for item in others)[:10]}}]
@@ -118,6 +120,16 @@ def remove_namespace(cluster: Cluster, live: Data, end: float, clock: t.Callable
             raise NpuError("The namespace %s is still there." % name, "Look at its status.conditions.")
         time.sleep(1)
     return [{"object": "Namespace " + name, "action": "deleted", "before": {}, "after": {}}]
+
+
+def _list(cluster: Cluster, api_version: str, kind: str, namespace: str) -> list[Data]:
+    """Objects of a kind; none where the kind is not served."""
+    try:
+        return cluster.list(api_version, kind, namespace)
+    except ApiError as exc:
+        if exc.status == 404:
+            return []
+        raise
 
 
 def _restore_namespace(cluster: Cluster, live: Data, before: t.Optional[str]) -> list[Data]:

@@ -225,6 +225,24 @@ def test_absent_leaves_nothing_and_gives_a_foreign_namespace_back() -> None:
         }  # fmt: skip
 
 
+@pytest.mark.parametrize("api_version, kind", [("monitoring.coreos.com/v1", "ServiceMonitor"), ("resource.k8s.io/v1", "ResourceClaim")])
+def test_our_namespace_stays_with_what_others_have_in_it(api_version: str, kind: str) -> None:
+    theirs = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "theirs", "namespace": "rbln-system", "labels": {}}}
+    store = Store(theirs)
+    apply(store)
+    assert {one["object"]: one["action"] for one in remove(store)}["Namespace rbln-system"] == "kept"
+    listed = store.list
+
+    def away(api_version: str, kind_: str, *more: str) -> list[Data]:
+        if kind_ == kind:
+            raise ApiError(404, "List " + kind_, {})
+        return listed(api_version, kind_, *more)
+
+    store.list = away  # type: ignore[method-assign]
+    apply(store)
+    assert {one["object"]: one["action"] for one in remove(store)}["Namespace rbln-system"] == "deleted"
+
+
 def test_what_needs_others_is_created_last() -> None:
     made = [("monitoring.coreos.com/v1", "ServiceMonitor"), ("apps/v1", "DaemonSet"), ("resource.k8s.io/v1", "DeviceClass"), ("v1", "ServiceAccount")]
     items: list[Data] = [{"apiVersion": version, "kind": kind, "metadata": {"name": "x"}} for version, kind in made]
