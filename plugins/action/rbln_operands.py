@@ -18,7 +18,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._model_cluster impo
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes import member_record
 from ansible_collections.rebellions.npu.plugins.plugin_utils._operands import ROLE, check_served, choose_actors, cluster_key, digest, read_inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._outcome import judge_host
-from ansible_collections.rebellions.npu.plugins.plugin_utils._render import build, manifests
+from ansible_collections.rebellions.npu.plugins.plugin_utils._render import build, manifests, shown
 from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import raw_inputs, role_inputs
 
 Result = dict[str, t.Any]
@@ -81,8 +81,9 @@ class ActionModule(ActionBase):
                 replace_file(str(path), text.encode("utf-8"), 0o644)
         except OSError as exc:
             raise NpuError("%s cannot be written: %s." % (path, exc.strerror), "Correct rbln_operands_render_dir.") from exc
-        diff = {"before": before, "after": text, "before_header": str(path), "after_header": str(path)}
-        result: Result = {"changed": before != text, "path": str(path), "diff": [diff] if before != text else []}
+        result: Result = {"changed": before != text, "path": str(path), "diff": []}
+        if before != text and self._task.diff:
+            result["diff"] = [{"before": shown(before), "after": shown(text), "before_header": str(path), "after_header": str(path)}]
         if inputs["pull_secret_content"]:
             result["warnings"] = ["The pull secret %s is not in %s: make it in the cluster." % (inputs["pull_secret_name"], path)]
         return result

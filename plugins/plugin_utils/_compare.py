@@ -56,7 +56,7 @@ def visible(item: t.Optional[Data]) -> Data:
 
 
 def _masked(value: t.Any) -> t.Any:
-    """Without the values of environment variables whose name says that they are secret, and without credentials in text."""
+    """Without the values of environment variables and arguments whose name says that they are secret, and without credentials in text."""
     if isinstance(value, dict):
         shown = {key: _masked(item) for key, item in value.items()}
         if isinstance(value.get("name"), str) and isinstance(value.get("value"), str) and mask("%s=x" % value["name"]) != "%s=x" % value["name"]:
@@ -64,7 +64,7 @@ def _masked(value: t.Any) -> t.Any:
         return shown
     if isinstance(value, list):
         return [_masked(item) for item in value]
-    return mask(value) if isinstance(value, str) and "://" in value else value
+    return mask(value) if isinstance(value, str) and ("://" in value or ("=" in value and "\n" not in value)) else value
 
 
 def field_changes(before: t.Any, after: t.Any, path: str = "") -> list[Data]:

@@ -9,6 +9,7 @@ import typing as t
 
 import yaml
 
+from ._compare import visible
 from ._component_base import service_account, shared
 from ._model_cluster import Context, Object
 from ._registry import wanted
@@ -42,3 +43,12 @@ _Dumper.add_representer(str, _text)
 def manifests(objects: t.Sequence[Object]) -> str:
     """The objects as one YAML stream; the same bytes for the same objects."""
     return "".join("---\n" + yaml.dump(item, Dumper=_Dumper, sort_keys=True, default_flow_style=False, width=140) for item in objects)
+
+
+def shown(text: str) -> str:
+    """Manifests as a person may see them, with secrets masked; one line for what is no YAML of objects."""
+    try:
+        items = [item for item in yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if item]
+        return manifests([visible(item) for item in items])
+    except (yaml.YAMLError, AttributeError, TypeError, ValueError):
+        return "# no manifests\n"

@@ -11,10 +11,10 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._apply import diff_objects
 from ansible_collections.rebellions.npu.plugins.plugin_utils._compare import field_changes, missing_paths, visible, without_paths
 from ansible_collections.rebellions.npu.plugins.plugin_utils._model_cluster import Context
-from ansible_collections.rebellions.npu.plugins.plugin_utils._render import build
+from ansible_collections.rebellions.npu.plugins.plugin_utils._render import build, manifests, shown
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.cluster_store import Store
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.delivery_acts import EVERY, Data, apply
-from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs, objects
 
 
 def diff(store: Store, **given: Any) -> dict[str, Data]:
@@ -78,3 +78,18 @@ def test_paths_that_are_missing_can_be_left_out() -> None:
     assert paths == [("a", "b", 0, "d")]
     assert without_paths(wanted, paths) == {"a": {"b": [{"c": 1}]}, "e": ""}
     assert without_paths(wanted, [("x", "y"), ("a", "b", 7, "d")]) == wanted
+
+
+def test_no_secret_of_an_argument_is_seen() -> None:
+    container = {"name": "c", "args": ["--token=not-real-1", "--level=3"], "command": ["sh", "-c", "password=not-real-2 run"]}
+    shown_item = visible({"kind": "DaemonSet", "metadata": {"name": "x"}, "spec": {"containers": [container]}})
+    assert shown_item["spec"]["containers"] == [{"name": "c", "args": ["--token=********", "--level=3"], "command": ["sh", "-c", "password=********"]}]
+
+
+def test_no_secret_of_manifests_is_seen() -> None:
+    given = {"https_proxy": "http://u:not-real-1@proxy:3128", "device_plugin": {"env": {"API_TOKEN": "not-real-2", "LEVEL": "3"}}}
+    text = manifests(objects(**given))
+    assert "not-real-1" in text and "not-real-2" in text
+    seen = shown(text)
+    assert "not-real" not in seen and 'value: "3"' in seen.replace("'", '"') and seen.count("---\n") == text.count("---\n")
+    assert shown("") == "" and shown("just: [text") == shown("- a") == "# no manifests\n"
