@@ -267,3 +267,16 @@ def _judge_node(
             living[0]["metadata"]["name"],
         )
     return None
+
+
+def judge_counters(item: Data, scope: set[str], nodes: t.Mapping[str, Data]) -> t.Optional[Data]:
+    """The verdict on a DaemonSet whose counters say that all is well on every node it is meant for, those of `scope` among them; else None."""
+    status, spec = item.get("status") or {}, item["spec"]["template"]["spec"]
+    desired = int(status.get("desiredNumberScheduled") or 0)
+    observed = int(status.get("observedGeneration") or 0) >= int(item["metadata"].get("generation") or 0)
+    counts = {int(status.get(name) or 0) for name in ("numberReady", "updatedNumberScheduled", "numberAvailable")}
+    if not observed or not desired or counts != {desired} or int(status.get("numberMisscheduled") or 0):
+        return None
+    if any(name not in nodes or not selects(spec, nodes[name]) or repelling_taints(spec, nodes[name]) for name in scope):
+        return None
+    return {"name": item["metadata"]["name"], "done": True, "desired": desired, "ready": desired, "updated": desired, "problems": [], "warnings": []}

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from ._cluster import Cluster, Data
 from ._model_cluster import Component, Inputs
 from ._object_parts import SELECTOR, object_name
-from ._placement import repelling_taints, selects
+from ._placement import selects
 from ._readiness import Allocatable, allocatable_text, discovered_text, endpoints_text, left_out, slices_text, vfio_text
 from ._registry import component_of, wanted
-from ._verdict import has_npu, judge_daemon_set, missing_pod, pod_node, pod_ready, problem_text
+from ._verdict import has_npu, judge_counters, judge_daemon_set, missing_pod, pod_node, pod_ready, problem_text
 
 FATAL_PATIENCE = 20.0
 # More nodes than these are not asked for one by one.
@@ -25,7 +25,10 @@ READY, FAILED, NOT_WAITED, PENDING = "ready", "failed", "not_waited", "pending"
 
 @dataclass
 class _State:
-    """How far a component is. `since` is when all it needs was ready, `fatal` since when nothing heals by waiting; seconds of the wait."""
+    """How far a component is. `since` is when all it needs had ended, `fatal` since when nothing heals by waiting; seconds of the wait.
+
+    `without` are the nodes that lack what it needs, and `because` says so: they are not waited for, and the others are.
+    """
 
     row: Component
     sets: list[str]
@@ -37,6 +40,8 @@ class _State:
     verdicts: list[Data] = field(default_factory=list)
     problems: list[Data] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    without: set[str] = field(default_factory=set)
+    because: str = ""
 
 
 @dataclass
@@ -111,16 +116,16 @@ class Waiter:
                 self._end(one, FAILED, seconds, "; ".join(problem["text"] for problem in one.problems))
 
     def _may_start(self, one: _State, seconds: float) -> bool:
-        """Whether all that the component needs is ready; its clock runs from then on. It ends when one of them has failed."""
+        """Whether all that the component needs has ended; its clock runs from then on. It ends when one of them failed everywhere."""
         needs = [self._states[key] for key in one.row.needs if key in self._states]
         broken = [need.row.key for need in needs if need.state in (FAILED, NOT_WAITED)]
-        if broken:
-            self._end(one, NOT_WAITED, seconds, "not waited for, because it needs %s" % " and ".join(broken))
-            nodes = {problem["node"] for key in broken for problem in self._states[key].problems}
-            # Trouble of some nodes alone is theirs alone here too.
-            one.problems = [dict(one.problems[0], node=node) for node in sorted(nodes or {""})]
-        elif one.since is None and all(need.state == READY for need in needs):
-            one.since = seconds
+        nodes = {problem["node"] for key in broken for problem in self._states[key].problems}
+        because = "not waited for, because it needs %s" % " and ".join(broken)
+        if "" in nodes:
+            self._end(one, NOT_WAITED, seconds, because)
+            one.problems = [dict(one.problems[0], node=node) for node in sorted(nodes)]
+        elif one.since is None and all(need.state != PENDING for need in needs):
+            one.since, one.without, one.because = seconds, nodes, because
         return one.state == PENDING and one.since is not None
 
     @staticmethod
@@ -128,6 +133,10 @@ class Waiter:
         one.state, one.seconds, one.text = state, round(seconds, 1), text
         if state != READY and not one.problems:
             one.problems = [{"node": "", "text": "%s: %s" % (one.row.name, text), "fatal": True}]
+        if one.without:
+            if state == READY:
+                one.state, one.text = NOT_WAITED, one.because
+            one.problems += [{"node": node, "text": "%s: %s" % (one.row.name, one.because), "fatal": True} for node in sorted(one.without)]
 
     def _deadline(self, row: Component) -> float:
         return float(int(self._inputs["deadlines"].get(row.key) or 0) or row.deadline or self._inputs["wait_timeout"])
@@ -156,6 +165,7 @@ class Waiter:
         """Verdicts, problems and warnings of a component at this look."""
         one.verdicts, one.problems, one.warnings = [], [], []
         must, told = self._must(one.row, look)
+        must -= one.without
         one.warnings += told
         sets = [look.sets[name] for name in one.sets if name in look.sets]
         for name in one.sets:
@@ -227,7 +237,9 @@ class Waiter:
         """What the component shows beside its pods, on the nodes of this run."""
         key, inputs = one.row.key, self._inputs
         mine = {name: record for name, record in self._hosts.items() if record["expected"] is not None and name in look.nodes}
-        mine = {name: record for name, record in mine.items() if name in must or (key == "device_plugin" and record["expected"] == 0)}
+        mine = {
+            name: record for name, record in mine.items() if name in must or (key == "device_plugin" and record["expected"] == 0 and name not in one.without)
+        }
         explained = {problem["node"] for problem in one.problems}
         if key == "device_plugin":
             ready = None if not one.problems and look.pods is None else {pod_node(pod) for pod in self._pods(look) if _runs(pod, one.row.name)}
@@ -283,16 +295,3 @@ class Waiter:
 
 def _runs(pod: Data, component: str) -> bool:
     return pod_ready(pod) and pod["metadata"]["labels"].get("app.kubernetes.io/component") == component
-
-
-def judge_counters(item: Data, scope: set[str], nodes: t.Mapping[str, Data]) -> t.Optional[Data]:
-    """The verdict on a DaemonSet whose counters say that all is well on every node it is meant for, those of `scope` among them; else None."""
-    status, spec = item.get("status") or {}, item["spec"]["template"]["spec"]
-    desired = int(status.get("desiredNumberScheduled") or 0)
-    observed = int(status.get("observedGeneration") or 0) >= int(item["metadata"].get("generation") or 0)
-    counts = {int(status.get(name) or 0) for name in ("numberReady", "updatedNumberScheduled", "numberAvailable")}
-    if not observed or not desired or counts != {desired} or int(status.get("numberMisscheduled") or 0):
-        return None
-    if any(name not in nodes or not selects(spec, nodes[name]) or repelling_taints(spec, nodes[name]) for name in scope):
-        return None
-    return {"name": item["metadata"]["name"], "done": True, "desired": desired, "ready": desired, "updated": desired, "problems": [], "warnings": []}

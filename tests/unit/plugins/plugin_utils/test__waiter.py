@@ -251,6 +251,20 @@ def test_a_driver_that_failed_on_one_node_fails_that_node_alone() -> None:
     assert states(result) == {"driver": "failed", "validator": "not_waited", "device_plugin": "not_waited"}
 
 
+def test_the_other_nodes_are_proven_when_what_a_component_needs_failed_on_one() -> None:
+    lost = node("n2", Pool("rhel", "9", "5"))
+    result, api = wait([node("n1", POOLS[0]), lost], **DRIVER)
+    assert result["allocatable"]["n1"]["settled"] is True and set(result["allocatable"]) == {"n1"} and api.now == 25.0
+    assert result["components"]["device_plugin"]["text"] == "not waited for, because it needs driver"
+    result, _api = wait([node("n1", POOLS[0], {"rebellions.ai/npu": "0"}), lost], **DRIVER)
+    assert states(result) == {"driver": "failed", "validator": "not_waited", "device_plugin": "failed"}
+    found = [(problem["node"], problem["text"]) for problem in result["problems"] if problem["component"] == "device_plugin"]
+    assert found == [
+        ("n1", "node n1: 0 rebellions.ai/npu allocatable, 1 expected. Next: Read the log of the device plugin's pod on this node."),
+        ("n2", "device-plugin: not waited for, because it needs driver"),
+    ]
+
+
 def test_an_old_driver_pod_is_a_warning() -> None:
     result, api = wait([node("n1", POOLS[0])], cluster={"old": "rbln-driver-ubuntu-22-04-k5"}, **QUIET, **DRIVER)
     assert result["ok"] and api.now == 0.0
