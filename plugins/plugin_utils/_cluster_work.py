@@ -188,6 +188,8 @@ class ClusterWork:
             waited["problems"].append({"component": "", "node": "", "text": str(exc), "fatal": True})
             waited["ok"] = False
             result.update(failed=True, msg="%s | %s" % (result["msg"], exc))
+        # Only the status needs the names of all nodes.
+        del waited["nodes"], waited["judged"]
 
     @staticmethod
     def _waited(result: Data, waited: Data) -> None:

@@ -23,13 +23,18 @@ CONDITIONS = {
 _BY_CHECK = {"driver-validation": "DriverMissing", "toolkit-validation": "ToolkitMissing"}
 
 
-def status_object(inputs: Inputs, waited: t.Mapping[str, t.Any]) -> Data:
+def status_object(inputs: Inputs, waited: t.Mapping[str, t.Any], before: t.Optional[t.Mapping[str, t.Any]] = None) -> Data:
     """The ConfigMap for the result of a wait. It holds no times, so that it is written only when something is different.
+
+    Of `before`, the status that is there, nodes stay that this wait did not look at: a run of some hosts says nothing of the others.
 
     `status.json`: {ready, components: {key: {state, desired, ready, reason}}, nodes: {name: {ready_for_pooling, conditions, reasons}}},
     of nodes only those that are not ready, at most 50.
     """
-    nodes: dict[str, Data] = {}
+    live, judged = waited.get("nodes") or (), waited.get("judged")
+    told = (before or {}).get("nodes") or {} if judged is not None else {}
+    nodes: dict[str, Data] = {name: entry for name, entry in told.items() if name not in (judged or ()) and (not live or name in live)}
+    ready = waited["ok"] and not nodes
     for problem in waited["problems"]:
         if not problem["node"]:
             continue
@@ -42,7 +47,7 @@ def status_object(inputs: Inputs, waited: t.Mapping[str, t.Any]) -> Data:
             entry["conditions"] = sorted([*entry["conditions"], found])
         entry["reasons"].append(problem["text"])
     content = {
-        "ready": waited["ok"],
+        "ready": ready,
         "components": {
             key: {"state": one["state"], "desired": one["desired"], "ready": one["ready"], "reason": one["text"]} for key, one in waited["components"].items()
         },
@@ -55,9 +60,18 @@ def status_object(inputs: Inputs, waited: t.Mapping[str, t.Any]) -> Data:
 
 def write_status(cluster: Cluster, inputs: Inputs, waited: t.Mapping[str, t.Any]) -> bool:
     """Write the status when it is different; whether it was."""
-    item = with_hash(status_object(inputs, waited))
-    live = cluster.get("v1", "ConfigMap", item["metadata"]["name"], inputs["namespace"])
+    live = cluster.get("v1", "ConfigMap", object_name(inputs, COMPONENT), inputs["namespace"])
+    item = with_hash(status_object(inputs, waited, _content(live)))
     if live is not None and within(item, live):
         return False
     cluster.apply(item, True, False)
     return True
+
+
+def _content(live: t.Optional[Data]) -> Data:
+    """What a status says; nothing for one that is not there or cannot be read."""
+    try:
+        content = json.loads(((live or {}).get("data") or {}).get("status.json") or "{}")
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) and isinstance(content.get("nodes"), dict) else {}

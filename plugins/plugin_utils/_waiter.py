@@ -89,7 +89,8 @@ class Waiter:
                 self._end(self._states[key], FAILED, 0.0, reason)
 
     def run(self) -> Data:
-        """{ok, components, daemonsets: [verdict], allocatable: {node: {...}}, problems: [{component, node, text, fatal}], warnings, seconds}.
+        """{ok, components, daemonsets: [verdict], allocatable: {node: {...}}, problems: [{component, node, text, fatal}], warnings, seconds,
+        nodes, judged}; the last two name the nodes of the cluster, empty when it was not looked at, and those of this wait.
 
         `components` maps each to {state: ready|failed|not_waited, seconds, desired, ready, text}.
         """
@@ -290,6 +291,8 @@ class Waiter:
             "problems": problems,
             "warnings": [warning for one in states for warning in one.warnings],
             "seconds": seconds,
+            "nodes": sorted(self._nodes),
+            "judged": sorted(self._nodes if self._inputs["wait_scope"] == "cluster" else self._hosts),
         }
 
 

@@ -89,7 +89,7 @@ def test_what_is_waited_for_is_in_the_result(monkeypatch: pytest.MonkeyPatch) ->
 
         def run(self) -> Data:
             problems = [{"component": "validator", "node": "n1", "text": "validator: no. Next: Look.", "fatal": False}]
-            return {"ok": False, "components": {}, "warnings": ["slow"], "seconds": 1, "problems": problems}
+            return {"ok": False, "components": {}, "warnings": ["slow"], "seconds": 1, "problems": problems, "nodes": ["n1"], "judged": ["n1"]}
 
     monkeypatch.setattr(_cluster_work, "Waiter", Waiter)
     store = Owner(node("n1"))
@@ -105,7 +105,7 @@ def test_a_status_that_may_not_be_written_fails_every_host(monkeypatch: pytest.M
             pass
 
         def run(self) -> Data:
-            return {"ok": True, "components": {}, "warnings": [], "seconds": 1, "problems": []}
+            return {"ok": True, "components": {}, "warnings": [], "seconds": 1, "problems": [], "nodes": [], "judged": []}
 
     def refuse(*arguments: Any) -> bool:
         raise NpuError("Apply ConfigMap rbln-status: not allowed.", "Give the right.")

@@ -321,6 +321,30 @@ def test_002_08_the_status_names_nodes_and_their_conditions_and_is_written_once(
     assert write_status(store, inputs(), later) is False  # type: ignore[arg-type]
 
 
+def test_the_status_of_a_limited_run_keeps_what_is_known_of_other_nodes() -> None:
+    def told() -> Data:
+        found: Data = json.loads(store.items[("ConfigMap", "rbln-system", "rbln-status")]["data"]["status.json"])
+        return found
+
+    def judge(*hosts: str, alive: tuple[str, ...] = ("n1", "n2"), bad: tuple[str, ...] = ()) -> bool:
+        problems = [{"component": "validator", "node": name, "text": "driver-validation failed", "fatal": False} for name in bad]
+        return write_status(store, inputs(), {"ok": not bad, "components": {}, "problems": problems, "nodes": alive, "judged": hosts})  # type: ignore[arg-type]
+
+    store = Store()
+    assert judge("n1", "n2", bad=("n2",))
+    assert judge("n1") is False and told()["ready"] is False and set(told()["nodes"]) == {"n2"}
+    assert judge("n1", bad=("n1",)) and set(told()["nodes"]) == {"n1", "n2"}
+    assert judge("n1", alive=()) and set(told()["nodes"]) == {"n2"}
+    assert judge("n1", alive=("n1",)) and told() == {"ready": True, "components": {}, "nodes": {}, "nodes_not_shown": 0}
+    store.items[("ConfigMap", "rbln-system", "rbln-status")]["data"]["status.json"] = "nonsense"
+    assert judge("n1") and told()["ready"] is True
+
+
+def test_a_wait_tells_which_nodes_it_judged() -> None:
+    result, _api = wait([node("n1")])
+    assert (result["nodes"], result["judged"]) == (["n1"], ["n1"])
+
+
 def test_the_status_shows_some_of_very_many_nodes() -> None:
     problems = [{"component": "validator", "node": "n%03d" % number, "text": "toolkit-validation failed", "fatal": False} for number in range(120)]
     told = json.loads(status_object(inputs(), {"ok": False, "components": {}, "problems": problems})["data"]["status.json"])
