@@ -64,9 +64,11 @@ class ActionModule(ActionBase):
         clusters = choose_actors(members)
         if any(not key.startswith("manifests in ") for key in clusters):
             require_packages()
-        actors = {host: cluster["actor"] for cluster in clusters.values() for host in cluster["members"]}
-        mine = {cluster["actor"]: [members[host] for host in cluster["members"]] for cluster in clusters.values()}
-        return {"changed": False, "actors": actors, "members": mine, "clusters": sorted(clusters)}
+        errors = {host: cluster["error"] for cluster in clusters.values() for host in cluster["members"] if cluster["error"]}
+        agreed = [cluster for cluster in clusters.values() if not cluster["error"]]
+        actors = {host: cluster["actor"] for cluster in agreed for host in cluster["members"]}
+        mine = {cluster["actor"]: [members[host] for host in cluster["members"]] for cluster in agreed}
+        return {"changed": False, "actors": actors, "members": mine, "errors": errors, "clusters": sorted(clusters)}
 
     def _render(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
         inputs = self._inputs(task_vars)

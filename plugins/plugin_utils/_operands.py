@@ -133,17 +133,17 @@ def digest(inputs: t.Mapping[str, t.Any]) -> str:
 
 
 def choose_actors(members: t.Mapping[str, t.Mapping[str, t.Any]]) -> dict[str, dict[str, t.Any]]:
-    """Cluster key to {actor, members}, from member records in play order. NpuError when members differ in a shared input."""
+    """Cluster key to {actor, members, error}, from member records in play order. `error` tells of members that differ in a shared input."""
     clusters: dict[str, dict[str, t.Any]] = {}
     for host, member in members.items():
         key = member.get("cluster")
         if not key:
             continue
-        cluster = clusters.setdefault(key, {"actor": host, "members": []})
-        if member["digest"] != members[cluster["actor"]]["digest"]:
-            raise NpuError(
-                "%s and %s belong to one cluster (%s) and differ in an input rbln_operands_*." % (cluster["actor"], host, key),
-                "Set these inputs for the group of the whole cluster; they make one set of objects.",
-            )
+        cluster = clusters.setdefault(key, {"actor": host, "members": [], "error": ""})
         cluster["members"].append(host)
+        if member["digest"] != members[cluster["actor"]]["digest"] and not cluster["error"]:
+            cluster["error"] = (
+                "%s and %s belong to one cluster (%s) and differ in an input rbln_operands_*. Next: "
+                "Set these inputs for the group of the whole cluster; they make one set of objects." % (cluster["actor"], host, key)
+            )
     return clusters

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes import find_nodes, label_nodes, member_record
 from ansible_collections.rebellions.npu.plugins.plugin_utils._operands import choose_actors, cluster_key, digest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._outcome import judge_host
@@ -25,17 +24,21 @@ def member(cluster: str, digest_: str = "same") -> Data:
 
 def test_each_cluster_has_one_acting_host_and_hosts_without_a_cluster_have_none() -> None:
     members = {"a": member("k1"), "b": member("k2", "x"), "c": member("k1"), "d": member(""), "e": member("k2", "x")}
-    assert choose_actors(members) == {"k1": {"actor": "a", "members": ["a", "c"]}, "k2": {"actor": "b", "members": ["b", "e"]}}
+    assert choose_actors(members) == {
+        "k1": {"actor": "a", "members": ["a", "c"], "error": ""},
+        "k2": {"actor": "b", "members": ["b", "e"], "error": ""},
+    }
     assert choose_actors({"d": member("")}) == {}
 
 
 def test_a_limited_run_chooses_among_its_own_hosts() -> None:
-    assert choose_actors({"c": member("k1")}) == {"k1": {"actor": "c", "members": ["c"]}}
+    assert choose_actors({"c": member("k1")}) == {"k1": {"actor": "c", "members": ["c"], "error": ""}}
 
 
-def test_hosts_of_one_cluster_must_agree() -> None:
-    with pytest.raises(NpuError, match="a and b belong to one cluster"):
-        choose_actors({"a": member("k1"), "b": member("k1", "other")})
+def test_hosts_of_one_cluster_must_agree_and_another_cluster_is_not_stopped() -> None:
+    found = choose_actors({"a": member("k1"), "b": member("k1", "other"), "c": member("k2"), "d": member("k1")})
+    assert found["k1"]["error"].startswith("a and b belong to one cluster (k1)") and found["k1"]["members"] == ["a", "b", "d"]
+    assert found["k2"] == {"actor": "c", "members": ["c"], "error": ""}
 
 
 KEYS = {
