@@ -146,6 +146,20 @@ def _is_open(key: str, inputs: Inputs, seen: Seen) -> bool:
     return usable and seen.proven(driver_only="container_toolkit" in pods and not seen.has_toolkit)
 
 
+def expected_npus(inputs: Inputs, seen: Seen) -> t.Optional[int]:
+    """How many NPUs the node is to offer containers; None when that is not known, or virtual machines use them.
+
+    Where the driver comes as a container, those that have no driver yet count too.
+    """
+    usable, npus = (seen.facts.get("counts") or {}).get("usable"), seen.facts.get("npus") or []
+    states = [npu.get("state") for npu in npus]
+    if usable is None or "unknown" in states or (npus and (inputs["node_workload"] or inputs["workload"]) == PASSTHROUGH):
+        return None
+    if not seen.has_driver and "driver" in {row.key for row in wanted(inputs)}:
+        return int(usable) + states.count("unbound")
+    return int(usable)
+
+
 def owned_labels(node: Data, manager: str = MANAGER) -> set[str]:
     """The labels of a node that a field manager owns by server-side apply."""
     names: set[str] = set()

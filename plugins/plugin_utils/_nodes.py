@@ -11,7 +11,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuEr
 from ansible_collections.rebellions.npu.plugins.plugin_utils._node_match import match_node
 
 from ._cluster import Cluster, Data
-from ._labels import Seen, node_labels, owned_labels, settle_labels
+from ._labels import Seen, expected_npus, node_labels, owned_labels, settle_labels
 from ._verdict import has_npu
 
 
@@ -29,12 +29,12 @@ def member_record(
     rbln_validator_proof of this run, `driver_source` the input rbln_driver_source. NpuError when the inputs lack what this host needs.
     """
     identity = (facts or {}).get("identity") or {}
-    counts = (facts or {}).get("counts") or {}
     labels = None
     labelled = inputs["enabled"] and inputs["node_labels"] and inputs["state"] == "present" and inputs["delivery"] != "render"
+    found = more or {}
+    seen = Seen(facts or {}, found.get("rbln_runtimes") or {}, found.get("rbln_observed") or {}, proof or {}, driver_source)
     if facts and labelled:
-        found = more or {}
-        labels = node_labels(inputs, Seen(facts, found.get("rbln_runtimes") or {}, found.get("rbln_observed") or {}, proof or {}, driver_source))
+        labels = node_labels(inputs, seen)
     return {
         "host": host,
         "node_name": inputs["node_name"],
@@ -43,7 +43,7 @@ def member_record(
         "kubelet_name": identity.get("node_name"),
         "labels": labels,
         "driver_managed": driver_source not in ("", "preinstalled", "container"),
-        "expected": int(counts["usable"]) if facts and counts.get("usable") is not None else None,
+        "expected": expected_npus(inputs, seen),
     }
 
 

@@ -80,6 +80,13 @@ def test_member_record_with_facts() -> None:
     assert member_record("a", inputs(node_labels="false"), FACTS)["labels"] is None
 
 
+def test_a_host_whose_driver_comes_as_a_container_is_to_offer_its_npus_before_it_runs() -> None:
+    driver = {"enabled": True, "image": {"tag": "1"}, "manager": {"image": {"tag": "1"}}}
+    bare = {**FACTS, "npus": [{"state": "unbound", "iommu_group": 1}], "counts": {"devices": 1, "usable": 0}, "driver": {"installed_via": "none"}}
+    assert member_record("a", inputs(driver=driver), bare)["expected"] == 1
+    assert member_record("a", inputs(workload="vm-passthrough"), bare)["expected"] is None
+
+
 def node(name: str, allocatable: str = "1", ready: str = "True", labels: Data | None = None) -> Data:
     status = {"nodeInfo": {}, "conditions": [{"type": "Ready", "status": ready}], "allocatable": {"rebellions.ai/npu": allocatable}}
     return {"metadata": {"name": name, "labels": {"rebellions.ai/npu.present": "true"} if labels is None else labels}, "spec": {}, "status": status}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.plugin_utils._labels import EITHER, SANDBOX, Seen, node_labels, owned_labels, settle_labels
+from ansible_collections.rebellions.npu.plugins.plugin_utils._labels import EITHER, SANDBOX, Seen, expected_npus, node_labels, owned_labels, settle_labels
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes import member_record
 from ansible_collections.rebellions.npu.plugins.plugin_utils._registry import COMPONENTS
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
@@ -196,6 +196,27 @@ OPEN = {
 def test_gates(case: str) -> None:
     found, given, expected = OPEN[case]
     assert open_gates(found, **given) == expected
+
+
+DRIVER: Data = {"driver": {"enabled": True, "image": IMAGE, "manager": {"image": IMAGE}}}
+UNBOUND: Data = {**CA22, "state": "unbound"}
+EXPECTED: dict[str, tuple[Seen, Data, int | None]] = {
+    "usable": (seen(), {}, 2),
+    "no NPU": (seen([]), {"workload": "vm-passthrough"}, 0),
+    "not known": (Seen(), {}, None),
+    "one does not say its state": (seen([CA22, {**CA22, "state": "unknown"}], usable=1), {}, None),
+    "for virtual machines": (seen([UNBOUND], usable=0), {"workload": "vm-passthrough"}, None),
+    "this host for virtual machines": (seen([UNBOUND], usable=0), {"node_workload": "vm-passthrough"}, None),
+    "the driver's container has not run yet": (seen([UNBOUND, UNBOUND, {**CA22, "state": "unreachable"}], NEW, usable=0, via="none"), DRIVER, 2),
+    "the driver's container runs": (seen(via="container"), DRIVER, 2),
+    "a driver of its own that does not bind": (seen([UNBOUND], NEW, usable=0), DRIVER, 0),
+}
+
+
+@pytest.mark.parametrize("case", EXPECTED)
+def test_how_many_npus_a_node_is_to_offer(case: str) -> None:
+    found, given, expected = EXPECTED[case]
+    assert expected_npus(inputs(**given), found) == expected
 
 
 @pytest.mark.parametrize("workload, expected", [("container", False), ("vm-passthrough", True)])
