@@ -66,6 +66,13 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "field of the template": ({"driver": {"tag_template": "{tag}-{kernal}"}}, ("{kernal}", "kernel")),
     "template": ({"driver": {"tag_template": "{tag"}}, ("driver.tag_template is '{tag'",)),
     "template with a format": ({"driver": {"tag_template": "{tag!r}"}}, ("driver.tag_template",)),
+    "namespace": ({"namespace": "Npu_System"}, ("rbln_operands_namespace is 'Npu_System'", "at most 63")),
+    "namespace that leads elsewhere": ({"namespace": "../npu"}, ("rbln_operands_namespace is '../npu'",)),
+    "namespace with a line break": ({"namespace": "npu\nx"}, ("rbln_operands_namespace",)),
+    "resource": ({"resource_name": "npu"}, ("rbln_operands_resource_name is 'npu'", "rebellions.ai/npu")),
+    "pull secret": ({"image_pull_secrets": ["ok.name", "Bad Name"]}, ("rbln_operands_image_pull_secrets has 'Bad Name'",)),
+    "own pull secret": ({"pull_secret_name": "a/b"}, ("rbln_operands_pull_secret_name has 'a/b'",)),
+    "priority class": ({"priority_class": "Foo"}, ("rbln_operands_priority_class has 'Foo'",)),
     "render without pools": (
         {"delivery": "render", "render_dir": "/tmp/x", "driver": {"enabled": True}},
         ("rbln_operands_driver is wanted and has no pools",),
