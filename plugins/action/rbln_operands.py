@@ -74,11 +74,14 @@ class ActionModule(ActionBase):
         inputs = self._inputs(task_vars)
         capabilities = declared(inputs)
         check_served(inputs, capabilities)
-        text = manifests([item for item in build(Context(inputs, capabilities)) if item["kind"] != "Secret"])
+        gone = inputs["state"] == "absent"
+        text = "" if gone else manifests([item for item in build(Context(inputs, capabilities)) if item["kind"] != "Secret"])
         path = pathlib.Path(inputs["render_dir"]).expanduser() / (inputs["namespace"] + ".yaml")
         try:
             before = path.read_text(encoding="utf-8") if path.exists() else ""
-            if before != text and not self._dry_run:
+            if gone and path.exists() and not self._dry_run:
+                path.unlink()
+            elif before != text and not self._dry_run:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 replace_file(str(path), text.encode("utf-8"), 0o644)
         except OSError as exc:
@@ -86,7 +89,7 @@ class ActionModule(ActionBase):
         result: Result = {"changed": before != text, "path": str(path), "diff": []}
         if before != text and self._task.diff:
             result["diff"] = [{"before": shown(before), "after": shown(text), "before_header": str(path), "after_header": str(path)}]
-        if inputs["pull_secret_content"]:
+        if inputs["pull_secret_content"] and not gone:
             result["warnings"] = ["The pull secret %s is not in %s: make it in the cluster." % (inputs["pull_secret_name"], path)]
         return result
 

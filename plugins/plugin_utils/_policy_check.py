@@ -110,6 +110,8 @@ def _check_words(inputs: Inputs) -> None:
             raise NpuError("%s%s is %r, which is no duration." % (PREFIX, path, value), "Write for example 30s or 1m.")
     if inputs["delivery"] == "render" and inputs["enabled"] and not inputs["render_dir"]:
         raise NpuError("rbln_operands_delivery is render, and rbln_operands_render_dir is empty.", "Name a directory on the controller.")
+    if inputs["delivery"] == "diff" and inputs["enabled"] and inputs["state"] == "absent":
+        raise NpuError("rbln_operands_delivery is diff, which compares with what is wanted, and rbln_operands_state is absent.", "Run with --check instead.")
     if inputs["coexistence"] == "takeover" and not inputs["takeover"]["backup_dir"]:
         raise NpuError("rbln_operands_coexistence is takeover, and rbln_operands_takeover has no backup_dir.", "Name a directory on the controller.")
 

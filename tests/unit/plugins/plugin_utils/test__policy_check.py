@@ -73,6 +73,7 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "pull secret": ({"image_pull_secrets": ["ok.name", "Bad Name"]}, ("rbln_operands_image_pull_secrets has 'Bad Name'",)),
     "own pull secret": ({"pull_secret_name": "a/b"}, ("rbln_operands_pull_secret_name has 'a/b'",)),
     "priority class": ({"priority_class": "Foo"}, ("rbln_operands_priority_class has 'Foo'",)),
+    "comparison of what is to go": ({"delivery": "diff", "enabled": True, "state": "absent"}, ("rbln_operands_delivery is diff", "--check")),
     "render without pools": (
         {"delivery": "render", "render_dir": "/tmp/x", "driver": {"enabled": True}},
         ("rbln_operands_driver is wanted and has no pools",),
