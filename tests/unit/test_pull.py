@@ -93,8 +93,37 @@ def test_credentials_of_a_cluster_are_found(case: str) -> None:
     assert seen("{{ __rbln_pull_found + __rbln_pull_secrets }}", rbln_pull_variables=given) == expected
 
 
+ADDRESSES: dict[str, tuple[list[str], tuple[bool, bool]]] = {
+    "git@git.example.com:npu/fleet.git": ([], (False, False)),
+    "ssh://git@git.example.com/npu/fleet.git": ([], (False, False)),
+    "https://git.example.com/npu/fleet.git": ([], (False, False)),
+    "https://git.example.com/npu/@fleet.git": ([], (False, False)),
+    "file:///srv/fleet.git": ([], (False, False)),
+    "https://me:secret@git.example.com/x.git": ([], (True, False)),
+    "HTTPS://me:secret@git.example.com/x.git": ([], (True, False)),
+    "https://token@git.example.com/x.git": ([], (True, False)),
+    "ssh://me:secret@git.example.com/x.git": ([], (True, False)),
+    "http://git.example.com/x.git": ([], (False, True)),
+    "Git://git.example.com/x.git": (["--clean"], (False, True)),
+    "git://git.example.com/x.git": (["--verify-commit"], (False, False)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("url", ADDRESSES)
+def test_addresses_that_hold_a_secret_or_can_be_changed_on_the_way(url: str) -> None:
+    options, expected = ADDRESSES[url]
+    given = {"rbln_pull_url": url, "rbln_pull_options": options}
+    assert tuple(seen("{{ %s }}" % name, **given) for name in ("__rbln_pull_in_address", "__rbln_pull_unproven")) == expected
+
+
+def test_the_variables_are_in_no_diff() -> None:
+    tasks = yaml.safe_load((ROLE / "tasks" / "present.yml").read_text(encoding="utf-8"))
+    (task,) = [task for task in tasks if task["name"] == "Present | Write the variables"]
+    assert task["diff"] is False
+
+
 REFUSED = ["-e", "-ex=1", "-vt", "--extra-vars=@/x", "--ext", "--tags", "--skip-tags=x", "-l", "--limit", "-i", "--inventory-file", "-U", "--url", "-d",
-           "--directory", "-C", "--checkout"]  # fmt: skip
+           "--directory", "-C", "--checkout", "--i", "--in"]  # fmt: skip
 ACCEPTED = ["--clean", "--verify-commit", "--full", "--force", "-o", "-vvv", "-f", "--diff", "--check", "--accept-host-key", "--track-subs", "--private-key",
             "--vault-password-file", "all", "-T"]  # fmt: skip
 
