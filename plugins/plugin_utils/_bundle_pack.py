@@ -122,6 +122,11 @@ def wanted_images(inputs: t.Mapping[str, t.Any]) -> list[Row]:
         if isinstance(image, dict) and value.get("enabled", True) and value.get("source", "image") == "image":
             label = "rbln_operands_%s%s" % (name, "" if image is value else ".image")
             found.append({"name": name, "reference": image_reference(label, image, ""), "target": image_reference(label, image, inputs["registry"])})
+            manager = (value.get("manager") or {}).get("image")
+            if manager:
+                label = "rbln_operands_%s.manager.image" % name
+                target = image_reference(label, manager, inputs["registry"])
+                found.append({"name": name + "_manager", "reference": image_reference(label, manager, ""), "target": target})
     return found
 
 

@@ -186,6 +186,12 @@ def test_a_site_s_registry_is_where_the_cluster_asks_G01_airgap_no_internet() ->
     assert all(row["target"].startswith(registry + "/") for row in found) and not any(row["reference"].startswith(registry) for row in found)
 
 
+def test_the_manager_beside_a_driver_is_an_image_too() -> None:
+    driver = {"enabled": True, "image": {"tag": "3.4.1"}, "manager": {"image": {"repository": "r/m", "tag": "1"}}}
+    found = {row["name"]: row["target"] for row in images(rbln_operands_registry="registry.example.internal/npu", rbln_operands_driver=driver)}
+    assert found["driver_manager"] == "registry.example.internal/npu/r/m:1" and "driver" in found
+
+
 def test_a_component_that_is_off_asks_for_no_image() -> None:
     assert [row["name"] for row in images(rbln_operands_device_plugin={"enabled": False})] == ["helper_image"]
 
