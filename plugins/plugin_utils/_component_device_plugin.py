@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from . import _object_parts as parts
 from ._component_driver import roots as driver_roots
-from ._containers import container, wait_for_host, without_empty
+from ._containers import grpc_liveness, own_container, wait_for_host, without_empty
 from ._model_cluster import Context
 from ._model_cluster import Inputs, Object
 from ._where import daemon_set
@@ -35,23 +35,17 @@ def _device_plugin(inputs: Inputs) -> Object:
     base = {"CDI_ROOT": "/var/run/cdi", "KUBELET_DEVICE_PLUGIN_PATH": socket_dir}
     base["USE_GENERIC_RESOURCE_NAME"] = "true" if inputs["resource_name"] == parts.NPU_KEY else "false"
     base["DEVICE_SCAN_INTERVAL"] = own["scan_interval"]
-    probes: Object = {}
     if own["health_port"]:
         base["HEALTHCHECK_PORT"] = str(own["health_port"])
-        if own["probes"]:
-            probes["livenessProbe"] = parts.probe({"grpc": {"port": own["health_port"], "service": "liveness"}}, delay=10)
     wait = wait_for_host(inputs, ("driver-ready", "toolkit-ready"))
-    main = container(
+    main = own_container(
+        inputs,
         NAME,
-        parts.image_reference("rbln_operands_device_plugin.image", own["image"], inputs["registry"]),
-        own["image"]["pull_policy"],
-        command=own["command"],
-        args=own["args"],
-        env=parts.environment(inputs, base, own["env"]),
-        resources=own["resources"],
+        "device_plugin",
+        base,
         # The vendor's plugin makes groups of devices under a lock in /var/run.
         securityContext=parts.security_context(own["privileged"], writable=True),
-        **probes,
+        **grpc_liveness(own),
         volumeMounts=mounts + more_mounts + ca_mounts,
     )
     pod = {

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from . import _object_parts as parts
-from ._containers import container, helper, without_empty
+from ._containers import helper, own_container, without_empty
 from ._model_cluster import Context, Inputs, Object
 from ._wait_either import wait_for_either
 from ._where import daemon_set
@@ -104,15 +104,11 @@ def _image(inputs: Inputs) -> tuple[Object, list[Object]]:
         prefix + "ONESHOT": "true" if own["oneshot"] else "false",
         prefix + "NO_TIMESTAMP": "true" if own["no_timestamp"] else "false",
     }
-    main = container(
+    main = own_container(
+        inputs,
         NAME,
-        parts.image_reference("rbln_operands_feature_discovery.image", own["image"], inputs["registry"]),
-        own["image"]["pull_policy"],
-        command=own["command"],
-        args=own["args"],
-        env=parts.environment(inputs, base, own["env"]),
-        resources=own["resources"],
-        securityContext=parts.security_context(own["privileged"]),
+        "feature_discovery",
+        base,
         **_probe(own, IMAGE_DIR),
         volumeMounts=[{"name": "features", "mountPath": IMAGE_DIR}],
     )

@@ -12,7 +12,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuEr
 from . import _object_parts as parts
 from ._capabilities import POLICY, POLICY_BINDING
 from ._component_driver import roots as driver_roots
-from ._containers import container, without_empty
+from ._containers import grpc_liveness, own_container, without_empty
 from ._model_cluster import PASSTHROUGH, Context, Inputs, Object, Variant
 from ._variants import kubelet_roots
 from ._wait_either import wait_for_either
@@ -114,20 +114,15 @@ def _daemon_set(inputs: Inputs, root: str, variant: Variant) -> Object:
         "KUBELET_REGISTRAR_DIRECTORY_PATH": registry,
         "HEALTHCHECK_PORT": str(own["health_port"] or -1),
     }
-    probes: Object = {}
-    if own["probes"] and own["health_port"]:
-        probes["livenessProbe"] = parts.probe({"grpc": {"port": own["health_port"], "service": "liveness"}}, delay=10)
-    main = container(
+    main = own_container(
+        inputs,
         NAME,
-        parts.image_reference("rbln_operands_dra_driver.image", own["image"], inputs["registry"]),
-        own["image"]["pull_policy"],
+        "dra_driver",
+        base,
         command=own["command"] or ["npu-kubelet-plugin"],
-        args=own["args"],
-        env=parts.environment(inputs, base, own["env"]),
-        resources=own["resources"],
         # The lock on groups of NPUs is a file below /var/run; without it every claim would get the group of all NPUs.
         securityContext=parts.security_context(own["privileged"], writable=True),
-        **probes,
+        **grpc_liveness(own),
         volumeMounts=[
             {"name": "plugins", "mountPath": plugins},
             {"name": "plugins-registry", "mountPath": registry},

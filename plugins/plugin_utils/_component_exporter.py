@@ -9,7 +9,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuEr
 
 from . import _object_parts as parts
 from ._capabilities import serves
-from ._containers import container, wait_for_host, without_empty
+from ._containers import own_container, wait_for_host, without_empty
 from ._model_cluster import CONTAINER, Context, Inputs, Object, Variant
 from ._variants import kubelet_roots
 from ._where import daemon_set
@@ -91,17 +91,14 @@ def _daemon_set(inputs: Inputs, root: str, variant: Variant) -> Object:
         probes = {"livenessProbe": parts.probe(handler, delay=10), "readinessProbe": parts.probe(handler)}
     base = {"RBLN_METRICS_EXPORTER_KUBERNETES_MODE": "on", "PROMETHEUS_METRIC_NAMES": "true" if own["prometheus_names"] else "false"}
     flags = {"port": own["port"], "interval": own["interval"], "rbln-daemon-url": own["daemon_url"]}
-    main = container(
+    main = own_container(
+        inputs,
         NAME,
-        parts.image_reference("rbln_operands_metrics_exporter.image", own["image"], inputs["registry"]),
-        own["image"]["pull_policy"],
-        command=own["command"],
+        "metrics_exporter",
+        base,
         args=["--%s=%s" % flag for flag in flags.items()] + own["args"],
-        env=parts.environment(inputs, base, own["env"]),
         ports=[port],
-        resources=own["resources"],
         # The kubelet's socket is root's, so another user could not say which pod has an NPU. Nothing else of root is left.
-        securityContext=parts.security_context(own["privileged"]),
         **probes,
         volumeMounts=[{"name": "pod-resources", "mountPath": POD_RESOURCES, "readOnly": True}, *more_mounts, *ca_mounts],
     )

@@ -10,7 +10,7 @@ import typing as t
 
 from . import _object_parts as parts
 from ._component_validator import IDLE_SCRIPT
-from ._containers import container, helper, without_empty
+from ._containers import grpc_liveness, helper, own_container, validation, waiting, without_empty
 from ._model_cluster import PASSTHROUGH, Context, Inputs, Object
 from ._vfio_script import MANAGER, WAIT, environment
 from ._where import daemon_set
@@ -29,7 +29,7 @@ def manager_objects(ctx: Context) -> list[Object]:
     """Its script, unless an image does the work, and its DaemonSet."""
     inputs = ctx.inputs
     if inputs["vfio_manager"]["source"] == "image":
-        return [_manager(inputs, _manager_image(inputs), [])]
+        return [_manager(inputs, own_container(inputs, MANAGER_NAME, "vfio_manager", {}), [])]
     script = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -70,28 +70,13 @@ def plugin_objects(ctx: Context) -> list[Object]:
     own = inputs["sandbox_device_plugin"]
     ca_mounts, ca_volumes = parts.ca_mounts(inputs)
     more_mounts, more_volumes = parts.host_mounts(own)
-    base, probes = {}, {}
-    if own["health_port"]:
-        base["HEALTHCHECK_PORT"] = str(own["health_port"])
-        if own["probes"]:
-            probes["livenessProbe"] = parts.probe({"grpc": {"port": own["health_port"], "service": "liveness"}}, delay=10)
+    base = {"HEALTHCHECK_PORT": str(own["health_port"])} if own["health_port"] else {}
     mounts: list[Object] = [
         {"name": "device-plugins", "mountPath": SOCKET_DIR},
         {"name": "vfio", "mountPath": "/dev/vfio"},
         {"name": "sys", "mountPath": "/sys", "readOnly": True},
     ]
-    main = container(
-        PLUGIN_NAME,
-        parts.image_reference("rbln_operands_sandbox_device_plugin.image", own["image"], inputs["registry"]),
-        own["image"]["pull_policy"],
-        command=own["command"],
-        args=own["args"],
-        env=parts.environment(inputs, base, own["env"]),
-        resources=own["resources"],
-        securityContext=parts.security_context(own["privileged"]),
-        **probes,
-        volumeMounts=[*mounts, *more_mounts, *ca_mounts],
-    )
+    main = own_container(inputs, PLUGIN_NAME, "sandbox_device_plugin", base, **grpc_liveness(own), volumeMounts=[*mounts, *more_mounts, *ca_mounts])
     pod = {
         "imagePullSecrets": parts.pull_secrets(inputs, own["image"], inputs["helper_image"]),
         "initContainers": [_wait_for_vfio(inputs)],
@@ -140,56 +125,11 @@ def _manager_script(inputs: Inputs) -> Object:
     )
 
 
-def _manager_image(inputs: Inputs) -> Object:
-    own = inputs["vfio_manager"]
-    return container(
-        MANAGER_NAME,
-        parts.image_reference("rbln_operands_vfio_manager.image", own["image"], inputs["registry"]),
-        own["image"]["pull_policy"],
-        command=own["command"],
-        args=own["args"],
-        env=parts.environment(inputs, {}, own["env"]),
-        resources=own["resources"],
-        securityContext=parts.security_context(own["privileged"]),
-    )
-
-
 def _validation(inputs: Inputs, mounts: list[Object]) -> Object:
-    """The host's own tool by chroot, which needs that one capability, or an image with its own command."""
-    own = inputs["validator"]
-    part = own["vfio"]
-    name = "vfio-validation"
-    more = {"env": parts.environment(inputs, {}, own["env"], part["env"]), "resources": own["resources"], "volumeMounts": mounts}
-    if own["source"] == "image":
-        return container(
-            name,
-            parts.image_reference("rbln_operands_validator.image", own["image"], inputs["registry"]),
-            own["image"]["pull_policy"],
-            command=part["command"],
-            args=part["args"] + own["args"],
-            securityContext=parts.security_context(part["privileged"]),
-            **more,
-        )
-    return helper(
-        inputs,
-        name,
-        command=part["command"] or ["chroot", "/host", own["host_tool"], "validate", "--scope", "vfio", "--wait", str(inputs["marker_timeout"])],
-        args=part["args"] + own["args"],
-        securityContext=parts.security_context(part["privileged"], add=("SYS_CHROOT",)),
-        **more,
-    )
+    command = ["chroot", "/host", inputs["validator"]["host_tool"], "validate", "--scope", "vfio", "--wait", str(inputs["marker_timeout"])]
+    return validation(inputs, "vfio", command, {}, mounts)
 
 
 def _wait_for_vfio(inputs: Inputs) -> Object:
     """An init container that ends when every NPU of the node is at vfio-pci, or fails after marker_timeout seconds. Sysfs is in every container."""
-    return helper(
-        inputs,
-        "wait-for-vfio",
-        {"requests": {"cpu": "5m", "memory": "8Mi"}, "limits": {"memory": "32Mi"}},
-        command=["/bin/sh", "-c", WAIT],
-        env=parts.environment(
-            {**inputs, "ca_bundle": "", "http_proxy": "", "https_proxy": "", "no_proxy": ""},
-            {**environment(), "WAIT_SECONDS": str(inputs["marker_timeout"])},
-        ),
-        securityContext=parts.security_context(),
-    )
+    return waiting(inputs, "wait-for-vfio", WAIT, {**environment(), "WAIT_SECONDS": str(inputs["marker_timeout"])})

@@ -9,7 +9,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuEr
 
 from . import _object_parts as parts
 from ._component_driver import is_wanted as driver_wanted
-from ._containers import container, wait_for_host, without_empty
+from ._containers import own_container, wait_for_host, without_empty
 from ._model_cluster import Context, Inputs, Object
 from ._where import daemon_set
 
@@ -30,16 +30,13 @@ def objects(ctx: Context) -> list[Object]:
     if own["probes"]:
         handler = {"tcpSocket": {"port": "grpc"}}
         probes = {"livenessProbe": parts.probe(handler, delay=10), "readinessProbe": parts.probe(handler)}
-    main = container(
+    main = own_container(
+        inputs,
         NAME,
-        parts.image_reference("rbln_operands_smd.image", _image(inputs), inputs["registry"]),
-        own["image"]["pull_policy"],
-        command=own["command"],
-        args=own["args"],
-        env=parts.environment(inputs, {"RBLN_SMD_PORT": str(own["port"])}, own["env"]),
+        "smd",
+        {"RBLN_SMD_PORT": str(own["port"])},
+        image=_image(inputs),
         ports=[port],
-        resources=own["resources"],
-        securityContext=parts.security_context(own["privileged"]),
         **probes,
         volumeMounts=[
             {"name": "dev", "mountPath": "/dev"},

@@ -12,7 +12,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions 
 
 from . import _object_parts as parts
 from ._component_driver import roots as driver_roots
-from ._containers import container, wait_for_host, without_empty
+from ._containers import own_container, wait_for_host, without_empty
 from ._model_cluster import CONTAINER, Context, Inputs, Object, Variant
 from ._variants import runtimes
 from ._where import daemon_set
@@ -95,16 +95,14 @@ def _daemon_set(inputs: Inputs, runtime: str, variant: Variant) -> Object:
     if not own["restart"]:
         # The daemon cleans up nothing then, since it would end with a restart.
         removed += ["%s/%s" % (CDI_DIR, name) for name in SPECIFICATIONS]
-    main = container(
+    main = own_container(
+        inputs,
         "toolkit",
-        parts.image_reference("rbln_operands_container_toolkit.image", own["image"], inputs["registry"]),
-        own["image"]["pull_policy"],
+        "container_toolkit",
+        _environment(inputs, RUNTIMES[runtime]),
         command=command,
         args=args,
-        env=parts.environment(inputs, _environment(inputs, RUNTIMES[runtime]), own["env"]),
         ports=[{"name": "health", "containerPort": own["health_port"], "protocol": "TCP"}],
-        resources=own["resources"],
-        securityContext=parts.security_context(own["privileged"]),
         lifecycle={"preStop": {"exec": {"command": ["rm", "-f", *removed]}}},
         **_probes(own),
         volumeMounts=[*mounts, *more_mounts, *ca_mounts],

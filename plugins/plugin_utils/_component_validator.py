@@ -9,7 +9,7 @@ import typing as t
 
 from . import _object_parts as parts
 from ._component_driver import is_wanted as driver_wanted
-from ._containers import container, helper, patience, without_empty
+from ._containers import helper, patience, validation, without_empty
 from ._model_cluster import Context
 from ._model_cluster import Inputs, Object
 from ._where import daemon_set
@@ -100,9 +100,7 @@ def _main(inputs: Inputs, steps: t.Sequence[str], mounts: list[Object]) -> Objec
 
 
 def _validation(inputs: Inputs, step: str, mounts: list[Object]) -> Object:
-    """One init container: our tool on the host by chroot, which needs that one capability, or an image with its own command."""
     own = inputs["validator"]
-    part = own[step]
     base = {"RBLN_RESOURCE_NAME": inputs["resource_name"]}
     command = ["chroot", "/host", own["host_tool"], "validate", "--scope", step]
     if step != "plugin" and _writes_markers(inputs):
@@ -112,25 +110,4 @@ def _validation(inputs: Inputs, step: str, mounts: list[Object]) -> Object:
         base["RBLN_HOST_TOOL"] = own["host_tool"]
         base["CHECKPOINT"] = "/host%s/kubelet_internal_checkpoint" % inputs["device_plugin"]["device_plugins_dir"]
         base["WAIT_SECONDS"] = str(inputs["marker_timeout"])
-    more = {"env": parts.environment(inputs, base, own["env"], part["env"]), "volumeMounts": mounts}
-    name = step + "-validation"
-    if own["source"] == "image":
-        return container(
-            name,
-            parts.image_reference("rbln_operands_validator.image", own["image"], inputs["registry"]),
-            own["image"]["pull_policy"],
-            command=part["command"],
-            args=part["args"] + own["args"],
-            resources=own["resources"],
-            securityContext=parts.security_context(part["privileged"]),
-            **more,
-        )
-    return helper(
-        inputs,
-        name,
-        own["resources"],
-        command=part["command"] or command,
-        args=part["args"] + own["args"],
-        securityContext=parts.security_context(part["privileged"], add=("SYS_CHROOT",)),
-        **more,
-    )
+    return validation(inputs, step, command, base, mounts)

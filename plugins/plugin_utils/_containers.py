@@ -44,6 +44,60 @@ def helper(inputs: Inputs, name: str, resources: Object, **more: t.Any) -> Objec
     return container(name, reference, image["pull_policy"], resources=resources, **more)
 
 
+def own_container(inputs: Inputs, name: str, key: str, base: t.Mapping[str, str], **more: t.Any) -> Object:
+    """The main container of a component: image, command, arguments, environment (over `base`), resources and rights are its inputs, unless `more` says one."""
+    own = inputs[key]
+    given = {
+        "image": own["image"],
+        "command": own["command"],
+        "args": own["args"],
+        "resources": own["resources"],
+        "securityContext": parts.security_context(own["privileged"]),
+        **more,
+    }
+    reference = parts.image_reference("rbln_operands_%s.image" % key, given.pop("image"), inputs["registry"])
+    return container(name, reference, own["image"]["pull_policy"], env=parts.environment(inputs, base, own["env"]), **given)
+
+
+def validation(inputs: Inputs, step: str, command: t.Sequence[str], base: t.Mapping[str, str], mounts: list[Object]) -> Object:
+    """One init container of a validator: our tool on the host by chroot, which needs that one capability, or an image with its own command."""
+    own = inputs["validator"]
+    part = own[step]
+    more = {
+        "args": part["args"] + own["args"],
+        "env": parts.environment(inputs, base, own["env"], part["env"]),
+        "resources": own["resources"],
+        "volumeMounts": mounts,
+    }
+    name = step + "-validation"
+    if own["source"] == "image":
+        reference = parts.image_reference("rbln_operands_validator.image", own["image"], inputs["registry"])
+        context = parts.security_context(part["privileged"])
+        return container(name, reference, own["image"]["pull_policy"], command=part["command"], securityContext=context, **more)
+    context = parts.security_context(part["privileged"], add=("SYS_CHROOT",))
+    return helper(inputs, name, command=part["command"] or list(command), securityContext=context, **more)
+
+
+def grpc_liveness(own: Inputs) -> Object:
+    """The liveness probe of a plugin that serves gRPC health; none without a port, or when no probes are wanted."""
+    if not (own["probes"] and own["health_port"]):
+        return {}
+    return {"livenessProbe": parts.probe({"grpc": {"port": own["health_port"], "service": "liveness"}}, delay=10)}
+
+
+def waiting(inputs: Inputs, name: str, script: str, values: t.Mapping[str, str], **more: t.Any) -> Object:
+    """An init container that runs a waiting script; it speaks with nobody, so it needs no proxies and no authorities."""
+    return helper(
+        inputs,
+        name,
+        {"requests": {"cpu": "5m", "memory": "8Mi"}, "limits": {"memory": "32Mi"}},
+        command=["/bin/sh", "-c", script],
+        env=parts.environment({**inputs, "ca_bundle": "", "http_proxy": "", "https_proxy": "", "no_proxy": ""}, values),
+        securityContext=parts.security_context(),
+        **more,
+    )
+
+
 def patience(inputs: Inputs) -> int:
     """Seconds that a pod waits for the ready files of its host; a driver in a container may take as long as its own deadline."""
     drivers = [inputs["driver"], *inputs["driver_instances"]]
@@ -54,21 +108,8 @@ def patience(inputs: Inputs) -> int:
 def wait_for_host(inputs: Inputs, markers: t.Sequence[str]) -> Object:
     """An init container that ends when the ready files `markers` of the host are there, in this order, or fails after a while."""
     marker_dir = inputs["marker_dir"]
-    return helper(
-        inputs,
-        "wait-for-host",
-        {"requests": {"cpu": "5m", "memory": "8Mi"}, "limits": {"memory": "32Mi"}},
-        command=["/bin/sh", "-c", WAIT_SCRIPT],
-        env=parts.environment(
-            {**inputs, "ca_bundle": "", "http_proxy": "", "https_proxy": "", "no_proxy": ""},
-            {
-                "WAIT_SECONDS": str(patience(inputs)),
-                "WAIT_MARKERS": " ".join("%s/%s" % (marker_dir, name) for name in markers),
-            },
-        ),
-        securityContext=parts.security_context(),
-        volumeMounts=[{"name": "markers", "mountPath": marker_dir, "readOnly": True}],
-    )
+    values = {"WAIT_SECONDS": str(patience(inputs)), "WAIT_MARKERS": " ".join("%s/%s" % (marker_dir, name) for name in markers)}
+    return waiting(inputs, "wait-for-host", WAIT_SCRIPT, values, volumeMounts=[{"name": "markers", "mountPath": marker_dir, "readOnly": True}])
 
 
 def without_empty(values: Object) -> Object:
