@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 import typing as t
 
@@ -33,8 +34,9 @@ SHARED = ("rbln_driver_instances",)
 HOOKS = {"auto": "auto", "always": "on", "never": "off"}
 
 
-def role_inputs(roles: t.Iterable[str] = HOST_ROLES) -> dict[str, t.Any]:
-    """Options of the `main` entry of each role, merged: {variable: spec}."""
+@functools.lru_cache(maxsize=None)
+def role_inputs(roles: tuple[str, ...] = HOST_ROLES) -> dict[str, t.Any]:
+    """Options of the `main` entry of each role, merged: {variable: spec}. Read once a process: nobody may change what it gives."""
     merged: dict[str, t.Any] = {}
     for role in roles:
         text = (COLLECTION / "roles" / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8")
