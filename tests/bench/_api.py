@@ -16,7 +16,7 @@ import typing as t
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from tests.lab._base import run, until
+from tests.lab._base import end, run, until
 from tests.lab._go import program
 
 from ._hosts import FOLDER, fresh_folder
@@ -81,12 +81,7 @@ class Api:
     def _stop(self) -> None:
         self._proxy.server_close()
         for process in reversed(self._processes):
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end(process)
 
     def _ready(self) -> bool:
         with contextlib.suppress(OSError, http.client.HTTPException):

@@ -10,7 +10,7 @@ import subprocess
 import typing as t
 from pathlib import Path
 
-from tests.lab._base import run, until
+from tests.lab._base import end, run, until
 from tests.lab._go import program
 
 Data = t.Dict[str, t.Any]
@@ -22,15 +22,6 @@ def _port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    process.terminate()
-    try:
-        process.wait(10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 class ApiServer:
@@ -103,11 +94,11 @@ class ApiServer:
         until(90, "the API server", lambda: not self.kubectl("get", "--raw", "/readyz", check=False).returncode)
 
     def stop_server(self) -> None:
-        _end(self._processes.pop("kube-apiserver"))
+        end(self._processes.pop("kube-apiserver"))
 
     def stop(self) -> None:
         for name in reversed(list(self._processes)):
-            _end(self._processes.pop(name))
+            end(self._processes.pop(name))
 
     def start_scheduler(self) -> None:
         config = self.home / "admin.kubeconfig"

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import typing as t
 from pathlib import Path
@@ -110,3 +111,13 @@ class Site:
 
     def labels(self) -> dict[str, Data]:
         return {item["metadata"]["name"]: item["metadata"]["labels"] for item in self.server.get("nodes")["items"]}
+
+
+@contextlib.contextmanager
+def running(site: Site) -> t.Iterator[Site]:
+    """The site while its server runs; it is stopped also when it did not start."""
+    try:
+        site.start()
+        yield site
+    finally:
+        site.server.stop()

@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration._act import act, inputs, member
 from tests.integration._api_server import NAMESPACE, Data
-from tests.integration._cluster_site import HOSTS, Site
+from tests.integration._cluster_site import HOSTS, Site, running
 from tests.integration._everything import EVERYTHING, FACTS
 
 # The plan writes `Kind` and the API its plural.
@@ -22,12 +22,8 @@ EXPORTER, PLUGIN = "rbln-metrics-exporter", "rbln-device-plugin"
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Site]:
-    one = Site(tmp_path_factory.mktemp("cluster") / "home")
-    try:
-        one.start()
+    with running(Site(tmp_path_factory.mktemp("cluster") / "home")) as one:
         yield one
-    finally:
-        one.server.stop()
 
 
 def plus(component: str, **more: t.Any) -> Data:

@@ -12,7 +12,7 @@ import typing as t
 import pytest
 
 from tests.integration._api_server import NAMESPACE, Data
-from tests.integration._cluster_site import MONITOR, OPENSHIFT, RULE, Site
+from tests.integration._cluster_site import MONITOR, OPENSHIFT, RULE, Site, running
 from tests.integration._everything import EVERYTHING
 from tests.lab._base import until
 
@@ -36,12 +36,8 @@ SMD_AND_EXPORTER = {name: EVERYTHING[name] for name in ("smd", "metrics_exporter
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Site]:
-    one = Site(tmp_path_factory.mktemp("faults") / "home", ["lowly"])
-    try:
-        one.start()
+    with running(Site(tmp_path_factory.mktemp("faults") / "home", ["lowly"])) as one:
         yield one
-    finally:
-        one.server.stop()
 
 
 @pytest.fixture(autouse=True)

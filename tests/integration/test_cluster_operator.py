@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration._api_server import Data
-from tests.integration._cluster_site import DRIVER, POLICY, Site
+from tests.integration._cluster_site import DRIVER, POLICY, Site, running
 
 THEIRS = "npu-operator"
 NAMES = ("npu-device-plugin", "npu-container-toolkit", "npu-operator-validator")
@@ -29,12 +29,8 @@ def workload(kind: str, name: str, owner: t.Optional[Data] = None) -> Data:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Site]:
-    one = Site(tmp_path_factory.mktemp("operator") / "home")
-    try:
-        one.start()
+    with running(Site(tmp_path_factory.mktemp("operator") / "home")) as one:
         yield one
-    finally:
-        one.server.stop()
 
 
 def theirs(site: Site) -> tuple[set[str], int]:

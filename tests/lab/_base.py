@@ -167,6 +167,16 @@ def cached(name: str, key: str, make: t.Callable[[Path], None]) -> Path:
     return home
 
 
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """Ask a process to end, and kill it when it has not after ten seconds."""
+    process.terminate()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 def until(seconds: float, what: str, probe: t.Callable[[], bool], pause: float = 0.2) -> float:
     """Poll; the seconds it took, LabError when the time is over."""
     start = time.monotonic()
