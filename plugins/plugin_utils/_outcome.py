@@ -13,14 +13,16 @@ Data = t.Mapping[str, t.Any]
 def judge_host(host: str, outcome: Data) -> dict[str, t.Any]:
     """The task result for `host`, failed or not, with `result` {cluster, acted_by, ok, objects, node, daemonsets, allocatable, error}.
 
-    `outcome` holds what the acting host registered: cluster, actor, error, labelled, applied, waited (each may be missing or
-    skipped). A host fails by its own node's trouble or by trouble that no single node has; never by another host's node.
+    `outcome` holds what the acting host registered: cluster, actor, error, applied (which may be missing or skipped), the result of its
+    work with objects, nodes and waited. A host fails by its own node's trouble or by trouble that no single node has; never by another host's node.
     """
     cluster = outcome.get("cluster") or ""
+    applied = outcome.get("applied")
+    work: Data = applied if isinstance(applied, t.Mapping) else {}
     result: dict[str, t.Any] = {
         "cluster": cluster,
         "acted_by": outcome.get("actor") or "",
-        "objects": _part(outcome, "applied").get("objects", {}),
+        "objects": work.get("objects", {}),
         "node": {},
         "daemonsets": [],
         "allocatable": None,
@@ -29,10 +31,10 @@ def judge_host(host: str, outcome: Data) -> dict[str, t.Any]:
     }
     if not cluster:
         return {"changed": False, "result": result, "msg": "%s belongs to no cluster." % host}
-    nodes = _part(outcome, "labelled").get("nodes") or _part(outcome, "applied").get("nodes") or {}
+    nodes = work.get("nodes") or {}
     record = nodes.get(host) or {}
     result["node"] = {key: record[key] for key in ("node", "after", "notes", "expected") if key in record}
-    waited = _part(outcome, "waited").get("waited") or _part(outcome, "applied").get("waited") or {}
+    waited = work.get("waited") or {}
     result["daemonsets"] = [{key: verdict[key] for key in ("name", "desired", "ready", "updated", "done")} for verdict in waited.get("daemonsets") or []]
     result["allocatable"] = (waited.get("allocatable") or {}).get(record.get("node"))
     errors = _errors(host, record, nodes, waited, str(outcome.get("error") or ""))
@@ -40,11 +42,6 @@ def judge_host(host: str, outcome: Data) -> dict[str, t.Any]:
         result.update(ok=False, error=" | ".join(errors))
         return {"changed": False, "failed": True, "result": result, "msg": "%s: %s" % (host, result["error"])}
     return {"changed": False, "result": result, "msg": _good_news(host, result)}
-
-
-def _part(outcome: Data, name: str) -> Data:
-    value = outcome.get(name)
-    return value if isinstance(value, t.Mapping) else {}
 
 
 def _errors(host: str, record: Data, nodes: Data, waited: Data, error: str) -> list[str]:

@@ -213,9 +213,11 @@ def test_labels_in_check_mode_write_nothing() -> None:
 NODES = {"a": {"node": "n1", "error": "", "expected": 1}, "b": {"node": "n2", "error": "", "expected": 1}}
 
 
-def outcome(problems: list[Data] | None = None, **more: Any) -> Data:
-    waited = {"waited": {"problems": problems or [], "daemonsets": [], "allocatable": {"n1": {"allocatable": 1, "expected": 1}}}}
-    return {"cluster": "k", "actor": "a", "labelled": {"nodes": NODES}, "applied": {"objects": {"Namespace x": "created"}}, "waited": waited, **more}
+def outcome(problems: list[Data] | None = None, nodes: Data | None = None, looked: bool = True, **more: Any) -> Data:
+    """What an acting host registered; without a look nothing was waited for."""
+    waited = {"problems": problems or [], "daemonsets": [], "allocatable": {"n1": {"allocatable": 1, "expected": 1}}}
+    applied = {"objects": {"Namespace x": "created"}, "nodes": nodes or NODES, **({"waited": waited} if looked else {})}
+    return {"cluster": "k", "actor": "a", "applied": applied, **more}
 
 
 JUDGE = {
@@ -225,13 +227,13 @@ JUDGE = {
     "node of another host": (outcome([{"node": "n2", "text": "bad"}]), {"a": None, "b": "bad"}),
     "trouble of the whole cluster": (outcome([{"node": "", "text": "bad"}]), {"a": "bad", "b": "bad"}),
     "node of no host": (outcome([{"node": "n7", "text": "bad"}]), {"a": "bad", "b": "bad"}),
-    "apply failed": (outcome(error="conflict", waited={"skipped": True}), {"a": "conflict", "b": "conflict"}),
-    "no node of its own": (outcome(labelled={"nodes": {**NODES, "a": {"node": "", "error": "no match"}}}), {"a": "no match", "b": None}),
+    "apply failed": (outcome(error="conflict", looked=False), {"a": "conflict", "b": "conflict"}),
+    "no node of its own": (outcome(nodes={**NODES, "a": {"node": "", "error": "no match"}}), {"a": "no match", "b": None}),
     "trouble of the whole cluster, and a host that is no node": (
-        outcome([{"node": "", "text": "bad"}], labelled={"nodes": {**NODES, "a": {"node": "", "error": "no match"}}}),
+        outcome([{"node": "", "text": "bad"}], nodes={**NODES, "a": {"node": "", "error": "no match"}}),
         {"a": "no match", "b": "bad"},
     ),
-    "wait skipped": (outcome(waited={"skipped": True}), {"a": None, "b": None}),
+    "wait skipped": (outcome(looked=False), {"a": None, "b": None}),
 }
 
 
