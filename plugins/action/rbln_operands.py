@@ -27,6 +27,8 @@ ARGUMENTS = {
     "members": {"type": "list", "elements": "dict", "default": []},
     "outcome": {"type": "dict", "default": {}},
 }
+# Read before the workers of the tasks are forked, which inherit it.
+role_inputs((ROLE,))
 
 
 class ActionModule(ActionBase):
@@ -55,8 +57,8 @@ class ActionModule(ActionBase):
         source = str(self._templar.template(task_vars.get("rbln_driver_source")) or "")
         member = member_record(task_vars["inventory_hostname"], inputs, facts.get("rbln"), facts, task_vars.get("rbln_validator_proof"), source)
         member.update(cluster=cluster_key(inputs), digest=digest(inputs))
-        file = (inputs["state"] if inputs["delivery"] == "apply" else inputs["delivery"]) + ".yml"
-        result: Result = {"changed": False, "member": member, "tasks": file}
+        work = inputs["delivery"] if inputs["delivery"] != "apply" else "run" if inputs["state"] == "present" else "absent"
+        result: Result = {"changed": False, "member": member, "work": work}
         return dict(result, warnings=inputs["notes"]) if inputs["notes"] and member["cluster"] else result
 
     def _clusters(self, args: Result, task_vars: dict[str, t.Any]) -> Result:

@@ -13,8 +13,9 @@ Data = t.Mapping[str, t.Any]
 def judge_host(host: str, outcome: Data) -> dict[str, t.Any]:
     """The task result for `host`, failed or not, with `result` {cluster, acted_by, ok, objects, node, daemonsets, allocatable, error}.
 
-    `outcome` holds what the acting host registered: cluster, actor, error, applied (which may be missing or skipped), the result of its
-    work with objects, nodes and waited. A host fails by its own node's trouble or by trouble that no single node has; never by another host's node.
+    `outcome` holds cluster, actor, error (why nothing was done) and applied, what the acting host registered of its work: objects, nodes, waited,
+    failed, msg; it may be missing or skipped. A host fails by its own node's trouble or by trouble that no single node has; never by another
+    host's node.
     """
     cluster = outcome.get("cluster") or ""
     applied = outcome.get("applied")
@@ -37,7 +38,8 @@ def judge_host(host: str, outcome: Data) -> dict[str, t.Any]:
     waited = work.get("waited") or {}
     result["daemonsets"] = [{key: verdict[key] for key in ("name", "desired", "ready", "updated", "done")} for verdict in waited.get("daemonsets") or []]
     result["allocatable"] = (waited.get("allocatable") or {}).get(record.get("node"))
-    errors = _errors(host, record, nodes, waited, str(outcome.get("error") or ""))
+    error = outcome.get("error") or (work.get("failed") and (work.get("msg") or "The work on the cluster failed without a message.")) or ""
+    errors = _errors(host, record, nodes, waited, str(error))
     if errors:
         result.update(ok=False, error=" | ".join(errors))
         return {"changed": False, "failed": True, "result": result, "msg": "%s: %s" % (host, result["error"])}

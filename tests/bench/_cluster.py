@@ -61,10 +61,10 @@ def spend(argv: t.Sequence[str | Path], log: str, **more: str) -> dict[str, floa
 
 
 def play(variables: t.Mapping[str, t.Any], empty: bool = False) -> dict[str, float]:
-    """The role by Ansible for one host, or a task that does nothing; its events are in cluster.log."""
+    """The role by Ansible for one host as site.yml has it, or a task that does nothing; its events are in cluster.log."""
     group = {"hosts": {"one": {}}, "vars": {"ansible_connection": "local", **variables}}
     (FOLDER / "cluster.json").write_text(json.dumps({"npu_nodes": group}))
-    tasks = [{"name": "Deploy", "ansible.builtin.import_role": {"name": "rebellions.npu.rbln_operands"}}]
+    tasks = [{"name": "Deploy", "ansible.builtin.import_role": {"name": "rebellions.npu.rbln_operands", "rolespec_validate": False}}]
     if empty:
         tasks = [{"name": "Nothing", "ansible.builtin.debug": {"msg": ""}}]
     (FOLDER / "cluster-play.json").write_text(json.dumps([{"name": "Cluster", "hosts": "npu_nodes", "gather_facts": False, "tasks": tasks}]))

@@ -77,7 +77,7 @@ class ApiServer:
         before_controllers()
         config = self.home / "admin.kubeconfig"
         access = ["--kubeconfig", config, "--authentication-kubeconfig", config, "--authorization-kubeconfig", config]
-        loops = ["--controllers", "daemonset-controller,namespace-controller,garbage-collector-controller", "--leader-elect=false"]
+        loops = ["--controllers", "daemonset-controller,endpointslice-controller,namespace-controller,garbage-collector-controller", "--leader-elect=false"]
         place = ["--bind-address", "127.0.0.1", "--secure-port", str(_port()), "--cert-dir", self.home / "manager"]
         pace = ["--kube-api-qps=500", "--kube-api-burst=1000"]
         self._start("manager", self._kube / "kube-controller-manager", *access, *loops, *place, *pace, "--service-account-private-key-file", "sa.key")
@@ -109,7 +109,8 @@ class ApiServer:
     def start_kwok(self) -> None:
         """Every node is there and every pod of it is ready; no Leases of nodes."""
         config = ["--kubeconfig", self.home / "admin.kubeconfig", "--manage-all-nodes", "--node-lease-duration-seconds", "0"]
-        self._start("kwok", program("kwok") / "kwok", *config, "--server-address", "127.0.0.1:%d" % _port())
+        addresses = ["--cidr", "10.0.0.0/8", "--node-ip", "192.0.2.1", "--server-address", "127.0.0.1:%d" % _port()]
+        self._start("kwok", program("kwok") / "kwok", *config, *addresses)
 
     def asked(self, since: int = 0) -> list[tuple[str, str, str]]:
         """(verb, plural, name) of every request of the audited user, from the number `since` on."""

@@ -16,7 +16,7 @@ import yaml
 
 from tests.integration._api_server import NAMESPACE, ApiServer, Data
 
-WORK = "Present | Label the nodes, apply all objects, and wait for the pods and the NPUs"
+WORK = "Work for the cluster"
 UUIDS = {"a": "aaaaaaaa-0000-4000-8000-000000000001", "b": "bbbbbbbb-0000-4000-8000-000000000002", "lonely": "dddddddd-0000-4000-8000-000000000004"}
 NPUS = 2
 TAINT = "team=ml:NoExecute"
@@ -234,7 +234,7 @@ def test_S01_podsecurity_rejection_is_read_from_events(api: ApiServer, play: t.C
     api.kubectl("create", "namespace", NAMESPACE)
     api.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=baseline", "team=infra")
     rejected = play(pod_security="", wait_timeout=8)
-    assert rejected.code != 0 and 'violates PodSecurity' in rejected.judged("a")["msg"] and "rbln_operands_pod_security" in rejected.judged("a")["msg"]
+    assert rejected.code != 0 and "violates PodSecurity" in rejected.judged("a")["msg"] and "rbln_operands_pod_security" in rejected.judged("a")["msg"]
     assert play(wait=False).code == 0
     assert api.get("namespace", NAMESPACE)["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
     assert api.get("namespace", NAMESPACE)["metadata"]["labels"]["team"] == "infra"

@@ -56,15 +56,13 @@ def test_from_nothing_W01_ready_before_driver(nodes: Hosts) -> None:
     nodes.virgin()
     run = nodes.site()
     for host in BOTH:
-        steps = order(
-            run, host, CHANGE, "CDI | Write the spec", "Host tool | Install the program with its units", "Prove the host and write the ready files"
-        )
+        steps = order(run, host, CHANGE, "CDI | Write the spec", "Host tool | Install the program with its units", "Prove the host and write the ready files")
         assert steps == sorted(steps), steps
         assert markers(nodes, host) == [".driver-ctr-ready", "driver-ready", "toolkit-ready"]
         assert nodes.labels(host)["rebellions.ai/npu.present"] == "true" and nodes.labels(host)["rebellions.ai/npu.count"] == "2"
         assert nodes.labels(host)["rebellions.ai/driver-version.full"].startswith("3.2.2")
         assert tmp_left(nodes, host) == []
-    assert [one.play for one in run.of("Label the nodes, apply all objects, and wait for the pods and the NPUs")] == ["4 Cluster"]
+    assert [one.play for one in run.of("Work for the cluster")] == ["4 Cluster"]
     assert nodes.allocatable() == {A: "2", B: "2"}
     for host in BOTH:
         seen = nodes.look(host)
@@ -94,7 +92,7 @@ def test_cosmetic_change_reaches_the_cluster_alone_U06_noop_upgrade(nodes: Hosts
     nodes.done()
     before = {host: started(nodes.lab, host) for host in BOTH}
     run = play("site", nodes.inventory(rbln_operands_labels={"team": "npu"}), "--tags", "operands").good(BOTH)
-    work = "Present | Label the nodes, apply all objects, and wait for the pods and the NPUs"
+    work = "Work for the cluster"
     assert [name.split(" : ")[-1] for name in run.changed()] == [work], run.changed()
     assert {host: started(nodes.lab, host) for host in BOTH} == before
     assert all(item["metadata"]["labels"]["team"] == "npu" for key, item in nodes.objects().items() if key.startswith("DaemonSet/"))

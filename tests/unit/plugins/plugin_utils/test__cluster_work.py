@@ -137,8 +137,13 @@ def look(allocatable: str = "1", pod_ready: bool = True, desired: int = 1, nodes
     for item in objects():
         if item["kind"] == "DaemonSet":
             name = item["metadata"]["name"]
-            sets.append({**item, "metadata": {**item["metadata"], "uid": name, "generation": 1},
-                         "status": {"observedGeneration": 1, "desiredNumberScheduled": desired, "numberReady": desired, "updatedNumberScheduled": desired}})
+            sets.append(
+                {
+                    **item,
+                    "metadata": {**item["metadata"], "uid": name, "generation": 1},
+                    "status": {"observedGeneration": 1, "desiredNumberScheduled": desired, "numberReady": desired, "updatedNumberScheduled": desired},
+                }
+            )
             pods.append(
                 {
                     "metadata": {"name": name + "-x", "labels": item["metadata"]["labels"], "ownerReferences": [{"uid": name}]},
@@ -227,7 +232,12 @@ JUDGE = {
     "node of another host": (outcome([{"node": "n2", "text": "bad"}]), {"a": None, "b": "bad"}),
     "trouble of the whole cluster": (outcome([{"node": "", "text": "bad"}]), {"a": "bad", "b": "bad"}),
     "node of no host": (outcome([{"node": "n7", "text": "bad"}]), {"a": "bad", "b": "bad"}),
-    "apply failed": (outcome(error="conflict", looked=False), {"a": "conflict", "b": "conflict"}),
+    "nobody acted": (outcome(error="two inputs", looked=False), {"a": "two inputs", "b": "two inputs"}),
+    "apply failed": ({"cluster": "k", "actor": "a", "applied": {"failed": True, "msg": "conflict"}}, {"a": "conflict", "b": "conflict"}),
+    "the task broke": (
+        {"cluster": "k", "actor": "a", "applied": {"failed": True}},
+        dict.fromkeys("ab", "The work on the cluster failed without a message."),
+    ),
     "no node of its own": (outcome(nodes={**NODES, "a": {"node": "", "error": "no match"}}), {"a": "no match", "b": None}),
     "trouble of the whole cluster, and a host that is no node": (
         outcome([{"node": "", "text": "bad"}], nodes={**NODES, "a": {"node": "", "error": "no match"}}),
