@@ -23,7 +23,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import
 
 Result = dict[str, t.Any]
 ARGUMENTS = {
-    "act": {"type": "str", "required": True, "choices": ["member", "clusters", "render", "run", "diff", "absent", "judge"]},
+    "act": {"type": "str", "required": True, "choices": ["check", "member", "clusters", "render", "run", "diff", "absent", "judge"]},
     "members": {"type": "list", "elements": "dict", "default": []},
     "outcome": {"type": "dict", "default": {}},
 }
@@ -50,6 +50,10 @@ class ActionModule(ActionBase):
 
     def _inputs(self, task_vars: dict[str, t.Any]) -> Result:
         return read_inputs(raw_inputs(self._templar, task_vars, role_inputs((ROLE,))), task_vars)
+
+    def _check(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
+        self._inputs(task_vars)
+        return {"changed": False}
 
     def _member(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
         inputs = self._inputs(task_vars)

@@ -21,6 +21,7 @@ requirements:
 options:
   act:
     description:
+      - V(check) reads the inputs of a host, and fails where they are wrong.
       - V(member) reads the inputs of a host and says which cluster it belongs to.
       - V(clusters) chooses the host that acts for each cluster and checks that hosts of one cluster agree on the inputs.
       - V(render) writes the manifests to a file on the controller.
@@ -32,14 +33,14 @@ options:
       - V(judge) turns the outcome of the cluster into success or failure of this host.
     type: str
     required: true
-    choices: [member, clusters, render, run, diff, absent, judge]
+    choices: [check, member, clusters, render, run, diff, absent, judge]
   members:
     description: For V(clusters) the registered results of V(member); for V(run), V(diff) and V(absent) the records of the members of the cluster.
     type: list
     elements: dict
     default: []
   outcome:
-    description: For V(judge), what the acting host registered.
+    description: For V(judge), the cluster, the host that acted for it and what that has registered.
     type: dict
     default: {}
 extends_documentation_fragment:
@@ -83,11 +84,11 @@ member:
   description: The host as a member of its cluster; C(cluster) is empty for a host without one.
   returned: when O(act=member)
   type: dict
-tasks:
-  description: The task file of the role that does the work for the host's cluster.
+work:
+  description: The act that does the work for the host's cluster.
   returned: when O(act=member)
   type: str
-  sample: present.yml
+  sample: run
 actors:
   description: For each host with a cluster the host that acts for it.
   returned: when O(act=clusters)

@@ -31,9 +31,11 @@ OF_A_HOST = ("node_name", "node_workload", "kubeconfig", "context", "notes")
 def read_inputs(raw: t.Mapping[str, t.Any], names: t.Iterable[str] = ()) -> dict[str, t.Any]:
     """Typed inputs without the role's prefix, from variables with it and the policy files that they name; `notes` holds what to warn of.
 
-    `names` are those of all variables, of which the misspelt ones are noted. NpuError names variable, file and key, and the remedy.
+    `names` are those of all variables, of which none may be a misspelt input. NpuError names variable, file and key, and the remedy.
     """
     spec = role_inputs((ROLE,))
+    for name, near in misspelt(set(names) - set(EXPORTS), spec, (PREFIX,)):
+        raise NpuError("%s is no input of this role." % name, "Did you mean %s? Names that begin with %s are its inputs alone." % (near, PREFIX))
     raw = plain(raw)
     files, ignore = (normalise(raw, {name: spec[name]})[name] for name in FILES)
     policy = read_policy(files, ignore, spec)
@@ -44,7 +46,6 @@ def read_inputs(raw: t.Mapping[str, t.Any], names: t.Iterable[str] = ()) -> dict
         notes = check(inputs, spec)
     except NpuError as exc:
         raise located(exc, sources, given) from exc
-    notes += ["%s is no input of this role. Next: perhaps %s is meant." % pair for pair in misspelt(set(names) - set(EXPORTS), spec, (PREFIX,))]
     inputs["notes"] = [*policy.notes, *notes]
     return inputs
 

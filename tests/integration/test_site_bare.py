@@ -58,6 +58,7 @@ REFUSED: dict[str, tuple[Data, tuple[str, ...], int]] = {
         ("not " + "1" * 64, "nothing was sent"),
         1,
     ),
+    "cluster-input": ({"rbln_operands_device_plugin": {"enabeld": True}}, ("rbln_operands_device_plugin has the unknown key enabeld", "mean enabled"), 1),
     "no-package": ({"rbln_driver_source": "package"}, ("rbln_driver_package_names", "Next:"), 1),
 }
 

@@ -215,9 +215,10 @@ def test_no_note_where_there_is_a_node_for_virtual_machines() -> None:
     assert inputs(sandbox_device_plugin={"enabled": True}, workload="vm-passthrough")["notes"] == []
 
 
-def test_misspelt_variables_are_noted() -> None:
-    found = read_inputs(BASE, [*BASE, "rbln_operands_nod_selector", "rbln_operands_result", "other_operands_labels"])["notes"]
-    assert found == ["rbln_operands_nod_selector is no input of this role. Next: perhaps rbln_operands_node_selector is meant."]
+def test_a_misspelt_variable_is_an_error() -> None:
+    with pytest.raises(NpuError, match="^rbln_operands_nod_selector is no input of this role. Next: Did you mean rbln_operands_node_selector?"):
+        read_inputs(BASE, [*BASE, "rbln_operands_nod_selector"])
+    assert read_inputs(BASE, [*BASE, "rbln_operands_result", "other_operands_labels"])["notes"] == []
 
 
 def test_an_instance_has_what_the_driver_says_but_not_its_selector() -> None:
