@@ -138,12 +138,23 @@ def _is_open(key: str, inputs: Inputs, seen: Seen) -> bool:
         return any(npu.get("iommu_group") is not None for npu in functions) if key == "sandbox_device_plugin" else bool(functions)
     if {"driver": seen.has_driver, "container_toolkit": seen.has_toolkit, "smd": seen.has_daemon}.get(key):
         return False
-    pods = {row.key for row in wanted(inputs)}
-    if "driver" in pods and not seen.has_driver:
+    if "driver" in {row.key for row in wanted(inputs)} and not seen.has_driver:
         # The host can prove nothing before the driver's pod runs; the pods themselves wait for the ready files.
         return any(npu.get("state") != "passthrough" for npu in functions)
-    usable = int((seen.facts.get("counts") or {}).get("usable") or 0) > 0
-    return usable and seen.proven(driver_only="container_toolkit" in pods and not seen.has_toolkit)
+    return _usable(seen) and not lacks_proof(inputs, seen)
+
+
+def _usable(seen: Seen) -> bool:
+    return int((seen.facts.get("counts") or {}).get("usable") or 0) > 0
+
+
+def lacks_proof(inputs: Inputs, seen: Seen) -> bool:
+    """Whether a host has NPUs that containers could use and has not proven its part, so that the gates of its node are closed."""
+    pods = {row.key for row in wanted(inputs)}
+    machines = (inputs["node_workload"] or inputs["workload"]) == PASSTHROUGH
+    if machines or not _usable(seen) or ("driver" in pods and not seen.has_driver):
+        return False
+    return not seen.proven(driver_only="container_toolkit" in pods and not seen.has_toolkit)
 
 
 def expected_npus(inputs: Inputs, seen: Seen) -> t.Optional[int]:

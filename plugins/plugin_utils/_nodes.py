@@ -11,7 +11,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuEr
 from ansible_collections.rebellions.npu.plugins.plugin_utils._node_match import match_node
 
 from ._cluster import Cluster, Data
-from ._labels import Seen, expected_npus, node_labels, owned_labels, settle_labels
+from ._labels import Seen, expected_npus, lacks_proof, node_labels, owned_labels, settle_labels
 from ._verdict import has_npu
 
 
@@ -44,6 +44,7 @@ def member_record(
         "labels": labels,
         "driver_managed": driver_source not in ("", "preinstalled", "container"),
         "expected": expected_npus(inputs, seen),
+        "lacks_proof": labels is not None and lacks_proof(inputs, seen),
     }
 
 
@@ -93,6 +94,12 @@ def label_nodes(cluster: Cluster, members: t.Sequence[Data], present: bool, dry_
             record.update(_label_node(cluster, node, labels, dry_run))
         except NpuError as exc:
             record["error"] = str(exc)
+            continue
+        if present and member["lacks_proof"] and not dry_run:
+            record["error"] = "node %s: its host has not proven driver and toolkit, so its gates are closed and no workload finds an NPU. Next: %s" % (
+                record["node"],
+                "Run rebellions.npu.site for this host; rebellions.npu.validate says what is wrong.",
+            )
     return result
 
 

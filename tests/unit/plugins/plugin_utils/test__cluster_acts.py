@@ -26,7 +26,7 @@ def node(name: str, **labels: str) -> Data:
 
 def member(name: str, labels: Any = None, expected: int | None = 1) -> Data:
     found = {"host": name, "node_name": name, "system_uuid": None, "machine_id": None, "kubelet_name": None}
-    return {**found, "labels": {LABEL: "true"} if labels is None else labels, "expected": expected, "driver_managed": False}
+    return {**found, "labels": {LABEL: "true"} if labels is None else labels, "expected": expected, "driver_managed": False, "lacks_proof": False}
 
 
 def work(store: Store, *members: Data, dry_run: bool = False, **given: Any) -> ClusterWork:

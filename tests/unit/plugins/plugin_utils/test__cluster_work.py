@@ -215,6 +215,15 @@ def test_labels_in_check_mode_write_nothing() -> None:
     assert api.applied == []
 
 
+def test_a_host_that_has_not_proven_itself_fails_when_its_gates_are_closed() -> None:
+    gated = {**record("a", "n1"), "lacks_proof": True}
+    for dry_run in (True, False):
+        api = Api([{"Node": [node("n1", labels={})]}])
+        error = label_nodes(api, [gated], True, dry_run)["a"]["error"]  # type: ignore[arg-type]
+        assert len(api.applied) == (0 if dry_run else 1)
+        assert (error == "") is dry_run and (dry_run or "its gates are closed" in error and "Next: Run rebellions.npu.site" in error)
+
+
 NODES = {"a": {"node": "n1", "error": "", "expected": 1}, "b": {"node": "n2", "error": "", "expected": 1}}
 
 

@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.plugin_utils._labels import EITHER, SANDBOX, Seen, expected_npus, node_labels, owned_labels, settle_labels
+from ansible_collections.rebellions.npu.plugins.plugin_utils._labels import (
+    EITHER,
+    SANDBOX,
+    Seen,
+    expected_npus,
+    lacks_proof,
+    node_labels,
+    owned_labels,
+    settle_labels,
+)
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes import member_record
 from ansible_collections.rebellions.npu.plugins.plugin_utils._registry import COMPONENTS
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
@@ -196,6 +205,27 @@ OPEN = {
 def test_gates(case: str) -> None:
     found, given, expected = OPEN[case]
     assert open_gates(found, **given) == expected
+
+
+LACK_PROOF = {
+    "a proof that failed counts more than what was seen before",
+    "new",
+    "passed, but ready files not right",
+    "not observed",
+    "toolkit in a container, driver failed",
+    "toolkit in a container, no ready file",
+    "driver alone is not enough where the host does both",
+}
+
+
+@pytest.mark.parametrize("case", OPEN)
+def test_only_usable_npus_for_containers_need_a_proof_of_their_host(case: str) -> None:
+    known, given, _open = OPEN[case]
+    assert lacks_proof(inputs(**given), known) is (case in LACK_PROOF)
+
+
+def test_npus_for_virtual_machines_need_no_proof() -> None:
+    assert not lacks_proof(inputs(**VM), seen(observed=NEW))
 
 
 DRIVER: Data = {"driver": {"enabled": True, "image": IMAGE, "manager": {"image": IMAGE}}}

@@ -94,7 +94,16 @@ def node(name: str) -> Data:
 
 
 def member(name: str, **more: Any) -> Data:
-    found = {"host": name, "node_name": name, "system_uuid": None, "machine_id": None, "kubelet_name": None, "labels": {"a": "b"}, "expected": 1}
+    found = {
+        "host": name,
+        "node_name": name,
+        "system_uuid": None,
+        "machine_id": None,
+        "kubelet_name": None,
+        "labels": {"a": "b"},
+        "expected": 1,
+        "lacks_proof": False,
+    }
     return {**found, "driver_managed": False, **more}
 
 
