@@ -16,18 +16,17 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle import INDEX, Manifest, examine
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle_request import ABSENT, CHECKED, COLLECTED, arguments
-from ansible_collections.rebellions.npu.plugins.module_utils._inputs import normalise
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.plugin_utils._bundle_pack import (
     assemble,
     driver_files,
-    image_options,
     pack,
     read_folder,
     verified,
     wanted_images,
 )
+from ansible_collections.rebellions.npu.plugins.plugin_utils._operands import ROLE, read_inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import raw_inputs, role_inputs
 
 Result = dict[str, t.Any]
@@ -41,6 +40,7 @@ class ActionModule(ActionBase):
 
     def run(self, tmp: t.Optional[str] = None, task_vars: t.Optional[dict[str, t.Any]] = None) -> Result:
         self._vars = task_vars or {}
+        self._warning = ""
         result = super().run(tmp, task_vars)
         _validation, args = self.validate_argument_spec(argument_spec=arguments(PROFILE.runfile_stamp_dir))
         local = tempfile.mkdtemp(prefix="rbln-bundle-")
@@ -59,6 +59,8 @@ class ActionModule(ActionBase):
             result.update(failed=True, msg="%s: %s. Next: look at the file and the room on the controller." % (exc.filename or local, exc.strerror))
         finally:
             shutil.rmtree(local, ignore_errors=True)
+        if self._warning:
+            result["warnings"] = [*result.get("warnings", []), self._warning]
         return result
 
     def _module(self, args: Result) -> Result:
@@ -66,10 +68,11 @@ class ActionModule(ActionBase):
         return dict(self._execute_module(module_name=MODULE, module_args=given, task_vars=self._vars))
 
     def _images(self) -> list[Result]:
-        """What rbln_operands will ask for with the variables of this host."""
-        spec = image_options(role_inputs(("rbln_operands",)))
-        inputs = normalise(raw_inputs(self._templar, self._vars, spec), spec)
-        return wanted_images({name[len("rbln_operands_") :]: value for name, value in inputs.items()})
+        """What rbln_operands will ask for with the variables of this host, whether or not a cluster is named yet."""
+        given = {"rbln_operands_driver_instances": self._vars.get("rbln_driver_instances") or [], **self._vars}
+        given.update(rbln_operands_enabled=True, rbln_operands_state="present", rbln_operands_delivery="apply")
+        images, self._warning = wanted_images(read_inputs(raw_inputs(self._templar, given, role_inputs((ROLE,)))))
+        return images
 
     def _collect(self, args: Result, local: str) -> Result:
         if not args["folder"]:

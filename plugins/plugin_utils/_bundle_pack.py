@@ -34,7 +34,11 @@ from ansible_collections.rebellions.npu.plugins.module_utils._bundle import (
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle_collect import files_of
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle_place import unpack
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.plugin_utils._object_parts import image_reference
+from ansible_collections.rebellions.npu.plugins.plugin_utils._capabilities import declared
+from ansible_collections.rebellions.npu.plugins.plugin_utils._component_driver import is_wanted
+from ansible_collections.rebellions.npu.plugins.plugin_utils._model_cluster import Context, Inputs, Object
+from ansible_collections.rebellions.npu.plugins.plugin_utils._registry import component_of
+from ansible_collections.rebellions.npu.plugins.plugin_utils._render import build
 
 Row = dict[str, t.Any]
 LABEL = "rebellions-npu-bundle"
@@ -106,28 +110,29 @@ def _control(path: str) -> dict[str, str]:
     return parsed[0]
 
 
-def image_options(spec: t.Mapping[str, Row]) -> dict[str, Row]:
-    """The options of rbln_operands that say which images it asks for."""
-    mappings = {name: entry for name, entry in spec.items() if entry["type"] == "dict"}
-    parts = {name: entry for name, entry in mappings.items() if name.endswith("_image") or "image" in (entry.get("options") or {})}
-    return dict(parts, rbln_operands_registry=spec["rbln_operands_registry"])
+def wanted_images(inputs: Inputs) -> tuple[list[Row], str]:
+    """([{name, reference, target}], what to warn of) for the images of all objects that rbln_operands makes from its inputs alone.
+
+    reference is where each is published. Which drivers live nodes need is not known here: only pools that the inputs name count.
+    """
+    capabilities = declared(inputs)
+    found: dict[str, Row] = {}
+    made = {name: build(Context({**inputs, "registry": name}, capabilities)) for name in ("", inputs["registry"])}
+    for own, published in zip(made[inputs["registry"]], made[""]):
+        if own["kind"] == "DaemonSet":
+            for container, other in zip(_containers(own), _containers(published)):
+                name = "%s %s" % (own["metadata"]["name"], container["name"])
+                found.setdefault(container["image"], {"name": name, "reference": other["image"], "target": container["image"]})
+    drivers = any(item["kind"] == "DaemonSet" and component_of(item) == "driver" for item in made[""])
+    text = (
+        "Drivers come as containers, and no pool names an image of theirs. Next: Name the pools in rbln_operands_driver, or the images in rbln_bundle_images."
+    )
+    return sorted(found.values(), key=lambda row: row["name"]), text if is_wanted(inputs) and not drivers else ""
 
 
-def wanted_images(inputs: t.Mapping[str, t.Any]) -> list[Row]:
-    """[{name, reference, target}] of the images that rbln_operands will ask for; reference is where each is published."""
-    found = []
-    for name, value in sorted(inputs.items()):
-        image = value.get("image", value if name.endswith("_image") else None) if isinstance(value, dict) else None
-        # A component whose source is the host asks for no image of its own.
-        if isinstance(image, dict) and value.get("enabled", True) and value.get("source", "image") == "image":
-            label = "rbln_operands_%s%s" % (name, "" if image is value else ".image")
-            found.append({"name": name, "reference": image_reference(label, image, ""), "target": image_reference(label, image, inputs["registry"])})
-            manager = (value.get("manager") or {}).get("image")
-            if manager:
-                label = "rbln_operands_%s.manager.image" % name
-                target = image_reference(label, manager, inputs["registry"])
-                found.append({"name": name + "_manager", "reference": image_reference(label, manager, ""), "target": target})
-    return found
+def _containers(item: Object) -> list[Object]:
+    spec = item["spec"]["template"]["spec"]
+    return [*(spec.get("initContainers") or []), *spec["containers"]]
 
 
 def assemble(folder: str, answer: Row, archive: str, drivers: t.Sequence[tuple[str, BundleFile]], base: str, kernels: t.Sequence[str]) -> tuple[bool, Manifest]:

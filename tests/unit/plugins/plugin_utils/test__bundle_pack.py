@@ -12,18 +12,16 @@ import typing as t
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle import BundleFile, examine, parse_manifest
-from ansible_collections.rebellions.npu.plugins.module_utils._inputs import normalise
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._bundle_pack import (
     assemble,
     driver_files,
-    image_options,
     pack,
     read_folder,
     verified,
     wanted_images,
 )
-from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import role_inputs
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
 
 BODY = b"make"
 CONTROL = {"Package": "make", "Version": "4.4.1-2", "Architecture": "amd64", "Description": "make"}
@@ -167,33 +165,56 @@ def test_only_what_a_host_lacks_is_packed(tmp_path: pathlib.Path, drivers: Drive
         assert tar.getnames() == ["Packages", ROW["path"]]
 
 
-def images(**given: t.Any) -> list[dict[str, t.Any]]:
-    spec = image_options(role_inputs(("rbln_operands",)))
-    raw = {name: given.get(name, "" if name == "rbln_operands_registry" else entry.get("default")) for name, entry in spec.items()}
-    return wanted_images({name[len("rbln_operands_") :]: value for name, value in normalise(raw, spec).items()})
+REGISTRY = "registry.example.internal/npu"
+POOLS = [{"os_id": "ubuntu", "os_version": "24.04", "kernel": "6.8.0-%d-generic" % number} for number in (10, 11)]
+TEMPLATE = "{tag}-{kernel}"
+
+
+def images(**given: t.Any) -> dict[str, str]:
+    """{where the cluster asks: where it is published}."""
+    found, warning = wanted_images(inputs(**given))
+    assert warning == ""
+    return {row["target"]: row["reference"] for row in found}
 
 
 def test_images_are_those_of_the_operands() -> None:
     found = images()
-    assert [row["name"] for row in found] == ["device_plugin", "helper_image"]
-    assert found[0]["reference"] == found[0]["target"] and found[0]["reference"].startswith("docker.io/rebellions/k8s-device-plugin:")
+    assert sorted(found) == sorted(found.values()) and len(found) == 2
+    assert [image for image in found if image.startswith("docker.io/rebellions/k8s-device-plugin:")]
 
 
 def test_a_site_s_registry_is_where_the_cluster_asks_G01_airgap_no_internet() -> None:
-    registry = "registry.example.internal/npu"
-    found = images(rbln_operands_registry=registry, rbln_operands_validator={"source": "image", "image": {"repository": "r/v", "tag": "1"}})
-    assert [row["name"] for row in found] == ["device_plugin", "helper_image", "validator"]
-    assert all(row["target"].startswith(registry + "/") for row in found) and not any(row["reference"].startswith(registry) for row in found)
+    found = images(registry=REGISTRY, validator={"source": "image", "image": {"repository": "r/v", "tag": "1"}})
+    assert REGISTRY + "/r/v:1" in found
+    assert all(target.startswith(REGISTRY + "/") and not published.startswith(REGISTRY) for target, published in found.items())
 
 
-def test_the_manager_beside_a_driver_is_an_image_too() -> None:
-    driver = {"enabled": True, "image": {"tag": "3.4.1"}, "manager": {"image": {"repository": "r/m", "tag": "1"}}}
-    found = {row["name"]: row["target"] for row in images(rbln_operands_registry="registry.example.internal/npu", rbln_operands_driver=driver)}
-    assert found["driver_manager"] == "registry.example.internal/npu/r/m:1" and "driver" in found
+def test_the_drivers_of_all_pools_and_their_manager_are_images_too() -> None:
+    driver = {"enabled": True, "image": {"repository": "r/d", "tag": "3.4.1"}, "manager": {"image": {"repository": "r/m", "tag": "1"}}}
+    found = images(registry=REGISTRY, driver={**driver, "pools": POOLS, "tag_template": TEMPLATE})
+    assert {REGISTRY + "/r/m:1", *(REGISTRY + "/r/d:3.4.1-6.8.0-%d-generic" % number for number in (10, 11))} <= set(found)
+
+
+def test_an_instance_of_a_driver_asks_for_its_own_image() -> None:
+    own = [{"name": name, "enabled": True, "image": {"repository": "r/d", "tag": tag}, "pools": POOLS[:1]} for name, tag in (("a", "3.4.1"), ("b", "3.5.1"))]
+    for instance in own:
+        instance.update(node_selector={"x": instance["name"]}, manager={"image": {"repository": "r/m", "tag": "1"}})
+    assert {"3.4.1", "3.5.1"} <= {image.rpartition(":")[2].split("-")[0] for image in images(driver_instances=own)}
+
+
+def test_a_policy_file_names_images(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text("devicePlugin:\n  registry: mirror.example.org\n  image: r/plugin\n  tag: 9.9.9\n")
+    assert [image for image in images(policy_files=[str(path)]) if image.endswith("r/plugin:9.9.9")]
+
+
+def test_a_driver_without_a_pool_is_warned_of() -> None:
+    _found, warning = wanted_images(inputs(driver={"enabled": True, "image": {"tag": "3.4.1"}}))
+    assert "no pool names an image" in warning and "Next: Name the pools" in warning
 
 
 def test_a_component_that_is_off_asks_for_no_image() -> None:
-    assert [row["name"] for row in images(rbln_operands_device_plugin={"enabled": False})] == ["helper_image"]
+    assert not [image for image in images(device_plugin={"enabled": False}) if "device-plugin" in image]
 
 
 def test_a_manifest_on_disk_is_text_that_comes_back(tmp_path: pathlib.Path, drivers: Drivers) -> None:
