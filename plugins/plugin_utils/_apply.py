@@ -16,8 +16,10 @@ from ._inventory import KEPT, Inventory, Key, key_of, made_kinds, read_inventory
 from ._lease import WriteLease
 from ._model_cluster import Capabilities, Inputs
 from ._namespace import apply_namespace, find_namespace, is_right
-from ._prune import creation_order, guard, is_legacy, list_ours
+from ._prune import creation_order, guard, is_legacy, is_ours, list_ours
 from ._registry import COMPONENT_LABEL, component_of, dependents
+
+_DAEMON_SETS = ("apps/v1", "DaemonSet")
 
 
 @dataclass
@@ -62,9 +64,13 @@ def plan_changes(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, ca
     kinds = dict.fromkeys(key[:2] for key in wanted)
     # Without an inventory nobody knows what was made: then every kind is looked at, once.
     kinds.update(dict.fromkeys(sorted({key[:2] for key in inventory.keys}) if inventory else made_kinds(capabilities)))
-    live = {key_of(item): item for kind in kinds for item in list_ours(cluster, kind, inputs["namespace"], bool(namespace))}
-    drivers = [item for item in objects if component_of(item) == "driver" and item["kind"] == "DaemonSet"]
-    everyone = cluster.list("apps/v1", "DaemonSet", inputs["namespace"]) if drivers and namespace and inputs["driver"]["remove_legacy"] else []
+    everyone: list[Data] = []
+    if namespace and inputs["driver"]["remove_legacy"] and any(component_of(item) == "driver" and item["kind"] == "DaemonSet" for item in objects):
+        # The sets of earlier charts have no labels of ours.
+        everyone = cluster.list(*_DAEMON_SETS, inputs["namespace"])
+        del kinds[_DAEMON_SETS]
+    mine = [item for kind in kinds for item in list_ours(cluster, kind, inputs["namespace"], bool(namespace))]
+    live = {key_of(item): item for item in (*mine, *(item for item in everyone if is_ours(item)))}
     dropped = inventory.dropped if inventory else {}
     write = {key for key, item in wanted.items() if key not in live or not within(without_paths(item, dropped.get(key, ())), live[key])}
     write |= {key_of(item) for item in objects if item["kind"] == "Namespace" and not is_right(item, namespace)}

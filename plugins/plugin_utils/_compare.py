@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import json
 import typing as t
@@ -56,15 +57,20 @@ def visible(item: t.Optional[Data]) -> Data:
 
 
 def _masked(value: t.Any) -> t.Any:
-    """Without the values of environment variables and arguments whose name says that they are secret, and without credentials in text."""
+    """Without texts that a key, an environment variable or an argument names as secret, and without credentials in addresses."""
     if isinstance(value, dict):
-        shown = {key: _masked(item) for key, item in value.items()}
-        if isinstance(value.get("name"), str) and isinstance(value.get("value"), str) and mask("%s=x" % value["name"]) != "%s=x" % value["name"]:
+        shown = {key: MASK if isinstance(item, str) and item and _is_secret(key) else _masked(item) for key, item in value.items()}
+        if isinstance(value.get("name"), str) and isinstance(value.get("value"), str) and _is_secret(value["name"]):
             shown["value"] = MASK
         return shown
     if isinstance(value, list):
         return [_masked(item) for item in value]
-    return mask(value) if isinstance(value, str) and ("://" in value or ("=" in value and "\n" not in value)) else value
+    return "\n".join(map(mask, value.split("\n"))) if isinstance(value, str) and ("=" in value or ":" in value) else value
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_secret(name: str) -> bool:
+    return mask("%s=x" % name) != "%s=x" % name
 
 
 def field_changes(before: t.Any, after: t.Any, path: str = "") -> list[Data]:

@@ -21,7 +21,6 @@ from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuEr
 
 from ._cluster import Cluster, Data
 from ._compare import object_label, visible
-from ._mask import MASK, mask
 from ._model_cluster import Inputs
 from ._object_parts import metadata, object_name
 from ._operator import DRIVER, OPERATOR_NAME, RECORD, REPLICAS, Found, owner_of
@@ -46,15 +45,6 @@ def component_like(name: str) -> str:
     """The key of our component that takes the place of a DaemonSet of the operator; empty for none."""
     fitting = [(len(part), key) for key, parts in THEIRS.items() for part in parts if part in name]
     return max(fitting)[1] if fitting else ""
-
-
-def _hidden(value: t.Any) -> t.Any:
-    """A value without the texts of keys that name a secret, and without secrets in arguments."""
-    if isinstance(value, dict):
-        return {key: MASK if isinstance(item, str) and item and mask("%s=x" % key) != "%s=x" % key else _hidden(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_hidden(item) for item in value]
-    return mask(value) if isinstance(value, str) else value
 
 
 class Takeover:
@@ -161,7 +151,7 @@ class Takeover:
                 if path.exists() or self._dry_run:
                     continue
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                replace_file(str(path), yaml.safe_dump(_hidden(visible(item)), sort_keys=True).encode("utf-8"), 0o600)
+                replace_file(str(path), yaml.safe_dump(visible(item), sort_keys=True).encode("utf-8"), 0o600)
         except OSError as exc:
             raise NpuError("The copies cannot be written to %s: %s." % (folder, exc.strerror), "Correct rbln_operands_takeover.backup_dir.") from exc
 

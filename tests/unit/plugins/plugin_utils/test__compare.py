@@ -67,6 +67,15 @@ def test_S02_environment_of_a_secret_name_and_credentials_in_text_are_hidden() -
     assert "hunter2" not in str(visible(item)) and visible(item)["env"][1]["value"] == "http://********@h/x"
 
 
+@pytest.mark.parametrize("value, seen", [
+    ({"password": "not-real", "tag": "1"}, {"password": "********", "tag": "1"}),
+    ({"x": "a\ntoken: not-real\nb"}, {"x": "a\ntoken: ********\nb"}),
+    ({"token": {"name": "a"}, "secretName": "b", "auth": ""}, {"token": {"name": "a"}, "secretName": "b", "auth": ""}),
+])  # fmt: skip
+def test_S02_texts_under_a_secret_key_are_hidden(value: Data, seen: Data) -> None:
+    assert visible({"kind": "X", "metadata": {"name": "n"}, "spec": value})["spec"] == seen
+
+
 def test_S02_the_object_in_an_annotation_of_kubectl_is_not_shown() -> None:
     item = {"kind": "X", "metadata": {"name": "n", "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "hunter2", "a": "b"}}}
     assert visible(item) == {"kind": "X", "metadata": {"name": "n", "annotations": {"a": "b"}}}

@@ -36,7 +36,7 @@ def test_a_pass_over_what_is_right_needs_fewer_requests_than_objects_and_writes_
     store.requests, leased, writes = 0, store.lease_writes, len(store.writes)
     assert done(apply(store, **WIDE)) == {}
     assert (count >= 60, store.requests < 20, store.lease_writes, len(store.writes)) == (True, True, leased, writes)
-    assert store.requests == len({key[0] for key in store.items} - {"Namespace", "Lease", "ConfigMap"}) + 3
+    assert store.requests == len({key[0] for key in store.items} - {"Namespace", "Lease", "ConfigMap"}) + 2
 
 
 def test_a_run_that_is_killed_at_any_write_is_finished_by_the_next() -> None:
