@@ -60,12 +60,31 @@ def find_operator(cluster: Cluster, inputs: Inputs, capabilities: Capabilities) 
     return Found(tuple(policies), tuple(drivers), tuple(sets), record, awake)
 
 
+def noted(record: Data) -> Data:
+    """{namespace, name, replicas} of the operator's Deployment in a record of a takeover; NpuError for one that is damaged."""
+    try:
+        where = json.loads(record["data"]["takeover.json"])
+        return {"namespace": _text(where["namespace"]), "name": _text(where["name"]), "replicas": int(where["replicas"])}
+    except (KeyError, TypeError, ValueError) as exc:
+        meta = record["metadata"]
+        raise NpuError(
+            "The record of the takeover, ConfigMap %s/%s, cannot be read: %s. Nothing was changed." % (meta["namespace"], meta["name"], exc),
+            "Delete it and run with rbln_operands_coexistence: takeover, which makes it anew from the operator's Deployment and its annotation %s." % REPLICAS,
+        ) from exc
+
+
+def _text(value: t.Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("%r is no name" % (value,))
+    return value
+
+
 def refuse_while_it_rests(cluster: Cluster, inputs: Inputs) -> None:
     """NpuError when a takeover has put an operator to rest that is still there: only its record knows the way back."""
     record = cluster.get("v1", "ConfigMap", object_name(inputs, RECORD), inputs["namespace"])
     if record is None:
         return
-    where = json.loads(record["data"]["takeover.json"])
+    where = noted(record)
     operator = cluster.get("apps/v1", "Deployment", where["name"], where["namespace"])
     if operator is not None and REPLICAS in (operator["metadata"].get("annotations") or {}):
         raise NpuError(
@@ -81,7 +100,7 @@ def owner_of(item: Data) -> str:
 
 
 def _is_awake(cluster: Cluster, record: Data) -> bool:
-    where = json.loads(record["data"]["takeover.json"])
+    where = noted(record)
     operator = cluster.get("apps/v1", "Deployment", where["name"], where["namespace"])
     return operator is not None and int((operator.get("spec") or {}).get("replicas") or 0) > 0
 

@@ -23,7 +23,7 @@ from ._cluster import Cluster, Data
 from ._compare import object_label, visible
 from ._model_cluster import Inputs
 from ._object_parts import metadata, object_name
-from ._operator import DRIVER, OPERATOR_NAME, RECORD, REPLICAS, Found, owner_of
+from ._operator import DRIVER, OPERATOR_NAME, RECORD, REPLICAS, Found, noted, owner_of
 
 DELAY = 2.0
 # What the names of the operator's DaemonSets have in them, for each component of ours that takes its place.
@@ -45,6 +45,10 @@ def component_like(name: str) -> str:
     """The key of our component that takes the place of a DaemonSet of the operator; empty for none."""
     fitting = [(len(part), key) for key, parts in THEIRS.items() for part in parts if part in name]
     return max(fitting)[1] if fitting else ""
+
+
+def _replicas(operator: Data) -> int:
+    return int((operator.get("spec") or {}).get("replicas") or 0)
 
 
 class Takeover:
@@ -78,7 +82,7 @@ class Takeover:
     def begin(self) -> None:
         """Keep a copy of all, note what was, and put the operator to rest."""
         operator = self._operator()
-        rests = int((operator.get("spec") or {}).get("replicas") or 0) == 0
+        rests = _replicas(operator) == 0
         if self._found.record is not None and rests:
             return
         self._back_up(operator)
@@ -109,14 +113,14 @@ class Takeover:
         """Give the operator its replicas back; nothing when there was no takeover, or it is awake."""
         operator = self.sleeper()
         if operator and REPLICAS in (operator["metadata"].get("annotations") or {}):
-            self._patch(operator, int(json.loads(self._found.record["data"]["takeover.json"])["replicas"]), None)  # type: ignore[index]
+            self._patch(operator, noted(self._found.record)["replicas"], None)  # type: ignore[arg-type]
             self._tell(operator, "changed")
 
     def sleeper(self) -> t.Optional[Data]:
         """The operator's Deployment that the takeover noted, None without a takeover; NpuError when it is not there any more."""
         if self._found.record is None:
             return None
-        where = json.loads(self._found.record["data"]["takeover.json"])
+        where = noted(self._found.record)
         operator = self._cluster.get("apps/v1", "Deployment", where["name"], where["namespace"])
         if operator is None:
             raise NpuError(
@@ -159,7 +163,10 @@ class Takeover:
         if self._found.record is not None:
             return
         meta = operator["metadata"]
-        content = {"namespace": meta["namespace"], "name": meta["name"], "replicas": int((operator.get("spec") or {}).get("replicas") or 0) or 1}
+        # One that rests already, with its record lost, tells what it had.
+        before = str((meta.get("annotations") or {}).get(REPLICAS) or "")
+        replicas = _replicas(operator) or (int(before) if before.isdigit() else 0) or 1
+        content = {"namespace": meta["namespace"], "name": meta["name"], "replicas": replicas}
         item = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -172,7 +179,7 @@ class Takeover:
 
     def _scale(self, operator: Data) -> None:
         meta = operator["metadata"]
-        self._patch(operator, 0, str(int((operator.get("spec") or {}).get("replicas") or 0)))
+        self._patch(operator, 0, str(_replicas(operator)))
         self._tell(operator, "changed")
         labels = ((operator["spec"].get("selector") or {}).get("matchLabels")) or {}
         chosen = ",".join("%s=%s" % pair for pair in sorted(labels.items()))

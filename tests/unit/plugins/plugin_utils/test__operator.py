@@ -299,6 +299,24 @@ def test_absent_does_not_forget_an_operator_that_rests(tmp_path: pathlib.Path) -
     assert work.absent()["changed"] and names(store, "ConfigMap") == set()
 
 
+@pytest.mark.parametrize("damaged", [{}, {"takeover.json": "{"}, {"takeover.json": "[]"}, {"takeover.json": '{"name": "", "namespace": "x", "replicas": 2}'}])
+def test_a_damaged_record_of_a_takeover_is_one_error_and_can_be_made_anew(tmp_path: pathlib.Path, damaged: Data) -> None:
+    store = cluster()
+    run(store, **taking(tmp_path))
+    record = ("ConfigMap", "rbln-system", "rbln-takeover")
+    store.items[record]["data"] = damaged
+    store.writes.clear()
+    work = ClusterWork(store, inputs(wait=False), [], False)  # type: ignore[arg-type]
+    for act in (lambda: run(store), lambda: run(store, **taking(tmp_path)), lambda: run(store, coexistence="restore"), work.absent):
+        with pytest.raises(NpuError, match="ConfigMap rbln-system/rbln-takeover, cannot be read.*Delete it and run with"):
+            act()
+    assert store.writes == []
+    del store.items[record]
+    run(store, **taking(tmp_path))
+    run(store, coexistence="restore")
+    assert store.items[DEPLOYMENT]["spec"]["replicas"] == 2 and store.items[DEPLOYMENT]["metadata"]["annotations"] == {"a": "b"}
+
+
 def test_a_restore_of_some_hosts_takes_our_labels_off_every_node(tmp_path: pathlib.Path) -> None:
     fields = [{"manager": "rebellions-npu", "operation": "Apply", "fieldsV1": {"f:metadata": {"f:labels": {"f:a": {}}}}}]
     other = node("n2")
