@@ -10,7 +10,7 @@ import typing as t
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._node_match import match_node
 
-from ._cluster import Cluster, Data
+from ._cluster import ApiError, Cluster, Data
 from ._labels import Seen, expected_npus, lacks_proof, node_labels, owned_labels, settle_labels
 from ._verdict import has_npu
 
@@ -109,9 +109,22 @@ def _label_node(cluster: Cluster, node: Data, labels: t.Mapping[str, str], dry_r
     before = {name: live[name] for name in sorted(owned | set(labels)) if name in live}
     if owned == set(labels) and before == dict(labels):
         return {"changed": False}
-    item = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node["metadata"]["name"], "labels": dict(labels)}}
-    cluster.apply(item, False, dry_run)
+    if not _apply_labels(cluster, node, labels, dry_run) and labels:
+        raise NpuError("The node %s was deleted while this run labelled it." % node["metadata"]["name"], "Run again when the host has joined the cluster.")
     return {"changed": before != dict(labels), "before": before, "after": dict(labels)}
+
+
+def _apply_labels(cluster: Cluster, node: Data, labels: t.Mapping[str, str], dry_run: bool) -> bool:
+    """Whether the node was still there. Its uid is in the request, because the apply would make a node of the name otherwise."""
+    meta = {"name": node["metadata"]["name"], "uid": node["metadata"].get("uid"), "labels": dict(labels)}
+    try:
+        cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": meta}, False, dry_run)
+    except ApiError as exc:
+        # The second where another node has the name by now.
+        if "uid mismatch" in str(exc) or "metadata.uid" in str(exc):
+            return False
+        raise
+    return True
 
 
 def labelled_nodes(cluster: Cluster) -> list[str]:
@@ -126,7 +139,5 @@ def nodes_in_use(cluster: Cluster) -> list[str]:
 
 def unlabel_nodes(cluster: Cluster, dry_run: bool) -> list[str]:
     """Take our labels off every node of the cluster; the names of those that had some."""
-    names = labelled_nodes(cluster)
-    for name in names:
-        cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {}}}, False, dry_run)
-    return names
+    nodes = [node for node in cluster.list("v1", "Node") if owned_labels(node)]
+    return sorted(node["metadata"]["name"] for node in nodes if _apply_labels(cluster, node, {}, dry_run))

@@ -92,6 +92,41 @@ def test_one_right_less_is_named(site: Site) -> None:
     assert wrong == []
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_a_node_that_is_deleted_while_it_is_labelled_does_not_come_back(site: Site, monkeypatch: pytest.MonkeyPatch, again: bool) -> None:
+    from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import Cluster
+
+    site.server.kubectl("label", "node", "node-0001", "rebellions.ai/npu.present-")
+    plain, made = Cluster.apply, site.server.get("node", "node-0001")
+    made = {**made, "metadata": {key: made["metadata"][key] for key in ("name", "labels")}}
+
+    def apply(self: t.Any, item: Data, *words: t.Any) -> t.Any:
+        if item["kind"] == "Node" and item["metadata"]["name"] == "node-0001":
+            site.server.kubectl("delete", "node", "node-0001")
+            if again:
+                site.create(made)
+        return plain(self, item, *words)
+
+    monkeypatch.setattr(Cluster, "apply", apply)
+    try:
+        for name, given in (("run", {}), ("absent", {"state": "absent", "absent_scope": "cluster"})):
+            result = site.act(name, **given)
+            assert not result.get("failed"), result["msg"]
+            assert ("was deleted while this run labelled it" in result["nodes"]["b"]["error"]) == (name == "run")
+            nodes = {item["metadata"]["name"]: item["metadata"]["labels"] for item in site.server.get("nodes")["items"]}
+            assert nodes.get("node-0001") == (made["metadata"]["labels"] if again else None)
+            monkeypatch.undo()
+            if not again:
+                site.create(made)
+            if name == "run":
+                site.run()
+                monkeypatch.setattr(Cluster, "apply", apply)
+    finally:
+        monkeypatch.undo()
+        if site.server.kubectl("get", "node", "node-0001", check=False).returncode:
+            site.create(made)
+
+
 def test_another_writer_is_named_and_nothing_is_written_until_it_is_gone(site: Site) -> None:
     site.run()
     spec = {"holderIdentity": "elsewhere/1/abcd", "leaseDurationSeconds": 60, "acquireTime": "2026-01-01T00:00:00.000000Z"}
