@@ -98,15 +98,17 @@ def apply_objects(
     dry_run: bool,
     before: t.Callable[[str], None] = lambda component: None,
     show: bool = True,
+    applied: t.Optional[Applied] = None,
 ) -> Applied:
     """Bring the cluster to `objects`, in their order, then delete what is no longer wanted.
 
     An object that the API refuses ends its component and those that need it; NpuError for what ends everything. Nothing is written and
     no Lease is taken when nothing differs. Objects come from declared variables and live labels only, so a limited run wants the same.
-    `before` is called with each component before its first object is written; with `show` the records tell what differed.
+    `before` is called with each component before its first object is written; with `show` the records tell what differed. The answer is
+    `applied`, which tells what was done also when an NpuError ends it.
     """
     plan = plan_changes(cluster, objects, inputs, capabilities)
-    applied = Applied()
+    applied = Applied() if applied is None else applied
     for item in objects:
         if item["kind"] == "Namespace":
             applied.changes.append(_record(item, apply_namespace(cluster, item, plan.namespace, dry_run)))

@@ -49,26 +49,31 @@ class ClusterWork:
         result = self._labelled(True)
         try:
             objects, notes = self._objects(capabilities)
-            applied = self._apply(objects, capabilities, takeover)
-            self._add(result, applied.changes + (takeover.changes if takeover else []))
-            result["warnings"] += notes + applied.notes + (takeover.notes() if takeover else [])
-            if applied.failures:
-                result.update(failed=True, msg=failure_text(applied.failures))
+            result["warnings"] += notes
+            applied = Applied()
+            try:
+                self._apply(objects, capabilities, takeover, applied)
+            finally:
+                self._add(result, applied.changes + (takeover.changes if takeover else []))
+                result["warnings"] += applied.notes + (takeover.notes() if takeover else [])
+                if applied.failures:
+                    _fail(result, failure_text(applied.failures))
             if self._inputs["wait"] and not self._dry_run:
                 self._wait(result, objects, applied.failures)
         except NpuError as exc:
-            result.update(failed=True, msg=str(exc))
+            _fail(result, str(exc))
         return dict(result, requests=self._cluster.requests)
 
-    def _apply(self, objects: t.Sequence[Object], capabilities: Capabilities, takeover: t.Optional[Takeover]) -> Applied:
+    def _apply(self, objects: t.Sequence[Object], capabilities: Capabilities, takeover: t.Optional[Takeover], applied: Applied) -> None:
         arguments = (self._cluster, objects, self._inputs, capabilities, self._dry_run)
         if takeover is None:
-            return apply_objects(*arguments, show=self._show)
+            apply_objects(*arguments, show=self._show, applied=applied)
+            return
         if not self._dry_run:
             # What is noted of the takeover needs the namespace.
             prepare_namespace(self._cluster, objects[0], self._inputs)
         takeover.begin()
-        return apply_objects(*arguments, before=takeover.make_room, show=self._show)
+        apply_objects(*arguments, before=takeover.make_room, show=self._show, applied=applied)
 
     def _coexist(self, found: Found) -> Data:
         """Nothing is written: the components are the operator's, and that each node offers the NPUs of its host is proven all the same."""
@@ -95,8 +100,7 @@ class ClusterWork:
         mine = {record["node"] for record in result["nodes"].values()}
         # A gate of ours on a node of another run would keep the operator's components off it.
         result["changed"] = bool(set(unlabel_nodes(self._cluster, self._dry_run)) - mine) or result["changed"]
-        removed = remove_objects(self._cluster, self._inputs, capabilities, self._dry_run, takeover.wake)
-        self._add(result, removed + takeover.changes)
+        self._remove(result, capabilities, takeover)
         return dict(result, requests=self._cluster.requests)
 
     def _add(self, result: Data, changes: t.Sequence[Data]) -> None:
@@ -144,13 +148,22 @@ class ClusterWork:
                     % ", ".join(others[:10])
                 ]
             return dict(result, requests=cluster.requests)
-        unlabelled = unlabel_nodes(cluster, self._dry_run)
-        removed = summarise(remove_objects(cluster, inputs, capabilities, self._dry_run))
-        if not self._dry_run and labelled_nodes(cluster):
-            raise NpuError("The nodes %s still carry our labels." % ", ".join(labelled_nodes(cluster)), "Run again.")
-        removed["changed"] = removed["changed"] or result["changed"] or bool(set(unlabelled) - mine)
-        removed["diff"] = result["diff"] + removed["diff"]
-        return dict(result, **removed, requests=cluster.requests)
+        result["changed"] = bool(set(unlabel_nodes(cluster, self._dry_run)) - mine) or result["changed"]
+        self._remove(result, capabilities, None)
+        left = [] if self._dry_run or "failed" in result else labelled_nodes(cluster)
+        if left:
+            _fail(result, str(NpuError("The nodes %s still carry our labels." % ", ".join(left), "Run again.")))
+        return dict(result, requests=cluster.requests)
+
+    def _remove(self, result: Data, capabilities: Capabilities, takeover: t.Optional[Takeover]) -> None:
+        """Take the objects away; what was done is in the result also when an error ends it."""
+        removed: list[Data] = []
+        at_last = takeover.wake if takeover else lambda: None
+        try:
+            remove_objects(self._cluster, self._inputs, capabilities, self._dry_run, at_last, changes=removed)
+        except NpuError as exc:
+            _fail(result, str(exc))
+        self._add(result, removed + (takeover.changes if takeover else []))
 
     def _look(self) -> Capabilities:
         capabilities = discover(self._cluster)
@@ -187,7 +200,7 @@ class ClusterWork:
         except NpuError as exc:
             waited["problems"].append({"component": "", "node": "", "text": str(exc), "fatal": True})
             waited["ok"] = False
-            result.update(failed=True, msg="%s | %s" % (result["msg"], exc))
+            _fail(result, str(exc))
         # Only the status needs the names of all nodes.
         del waited["nodes"], waited["judged"]
 
@@ -198,6 +211,10 @@ class ClusterWork:
         if "msg" not in result:
             found = "all is there" if waited["ok"] else "; ".join(problem["text"] for problem in waited["problems"])
             result["msg"] = "After %s s: %s" % (waited["seconds"], found)
+
+
+def _fail(result: Data, reason: str) -> None:
+    result.update(failed=True, msg=" | ".join(text for text in (result.get("msg"), reason) if text))
 
 
 def _label_fields(record: Data) -> list[Data]:

@@ -84,23 +84,26 @@ def remove_objects(
     dry_run: bool,
     at_last: t.Callable[[], None] = lambda: None,
     clock: t.Callable[[], float] = time.monotonic,
+    changes: t.Optional[list[Data]] = None,
 ) -> list[Data]:
     """Delete what is ours and wait until the lists are empty; then the namespace, if it was ours and is empty.
 
-    Ours is what carries our labels and is in the inventory, or all that carries them when there is no inventory.
+    The answer is `changes`, which tells what was done also when an NpuError ends it. Ours is what carries our labels and is in the inventory, or all that carries them when there is no inventory.
     `at_last` is called when all components and their pods are gone, before what is noted of the installation goes.
     """
+    changes = [] if changes is None else changes
     namespace = find_namespace(cluster, inputs, alone=False)
     inventory = read_inventory(cluster, inputs) if namespace else None
     kinds = [key for key in made_kinds(capabilities) if namespace or not KINDS[key][2]]
     found = list_all(cluster, inputs["namespace"], kinds)
     mine = [item for item in found if not _is_foreign(item, inventory)]
     if dry_run:
-        changes: list[Data] = [change(item, "kept") for item in found if _is_foreign(item, inventory)]
+        changes += [change(item, "kept") for item in found if _is_foreign(item, inventory)]
         for item in mine:
             cluster.delete(item, True)
         at_last()
-        return changes + [change(item, "deleted", item, None) for item in mine if not _is_kept(item)]
+        changes += [change(item, "deleted", item, None) for item in mine if not _is_kept(item)]
+        return changes
     lease = WriteLease(cluster, inputs)
     held = bool(namespace and mine)
     check = lease.check if held else lambda: None
@@ -113,7 +116,7 @@ def remove_objects(
             inventory = read_inventory(cluster, inputs)
             found = list_all(cluster, inputs["namespace"], kinds)
             mine = [item for item in found if not _is_foreign(item, inventory)]
-        changes = [change(item, "kept") for item in found if _is_foreign(item, inventory)]
+        changes += [change(item, "kept") for item in found if _is_foreign(item, inventory)]
         for item in sorted(mine, key=lambda item: item["kind"] != "DaemonSet"):
             if not _is_kept(item):
                 check()

@@ -77,6 +77,27 @@ def test_a_failure_keeps_what_was_done_before() -> None:
     assert result["failed"] and "NetworkPolicy" in result["msg"] and result["nodes"]["n1"]["changed"] is True
 
 
+def test_what_was_written_before_an_error_that_ends_everything_is_in_the_result() -> None:
+    result = work(Owner(node("n1"), refuse={"NetworkPolicy": 403}), member("n1")).present()
+    assert result["objects"]["Namespace rbln-system"] == "created" and result["changed"]
+    store = Owner(node("n1"))
+    work(store, member("n1")).present()
+    delete = store.delete
+
+    def away(item: Data, dry_run: bool) -> None:
+        if item["kind"] == "NetworkPolicy":
+            raise NpuError("The API server cannot be reached.", "Check.")
+        delete(item, dry_run)
+
+    store.delete = away  # type: ignore[method-assign]
+    later = work(store, member("n1"), network_policy=False, device_plugin={"image": {"tag": "v9"}}).present()
+    assert later["failed"] and later["msg"] == "The API server cannot be reached. Next: Check."
+    assert later["objects"]["DaemonSet rbln-system/rbln-device-plugin"] == "changed" and [one["before_header"] for one in later["diff"]]
+    gone = work(store, member("n1")).absent()
+    assert gone["failed"] and gone["msg"] == "The API server cannot be reached. Next: Check." and gone["nodes"]["n1"]["changed"]
+    assert gone["objects"]["DaemonSet rbln-system/rbln-device-plugin"] == "deleted"
+
+
 def test_a_component_that_is_refused_fails_the_task_with_its_name() -> None:
     result = work(Owner(node("n1"), refuse={"DaemonSet": 422}), member("n1")).present()
     assert result["failed"] and result["msg"].startswith("validator: Apply DaemonSet rbln-validator") and " | device_plugin: " in result["msg"]
