@@ -10,16 +10,15 @@ from dataclasses import dataclass, field
 
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 
+from ._apply_plan import Plan, plan_changes
 from ._cluster import ApiError, Cluster, Data
-from ._compare import change, field_changes, finish, missing_paths, object_label, visible, with_hash, within, without_paths
-from ._inventory import KEPT, Inventory, Key, key_of, made_kinds, read_inventory, write_inventory
+from ._compare import change, field_changes, finish, missing_paths, object_label, visible
+from ._inventory import Inventory, Key, key_of, write_inventory
 from ._lease import WriteLease
 from ._model_cluster import Capabilities, Inputs
-from ._namespace import apply_namespace, find_namespace, is_right
-from ._prune import creation_order, guard, is_legacy, is_ours, list_ours
-from ._registry import COMPONENT_LABEL, component_of, dependents
-
-_DAEMON_SETS = ("apps/v1", "DaemonSet")
+from ._namespace import apply_namespace, find_namespace
+from ._operator_takeover import Takeover
+from ._registry import component_of, dependents
 
 
 @dataclass
@@ -31,72 +30,13 @@ class Applied:
     notes: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What differs between the wanted objects and the cluster.
-
-    `write` are wanted keys that differ; `prune` live objects no longer wanted, in the order of their deletion; `kept` those that stay all
-    the same, with the nodes that need them; `legacy` driver DaemonSets of earlier charts; `strangers` have our labels and were not made
-    here.
-    """
-
-    namespace: t.Optional[Data]
-    wanted: t.Mapping[Key, Data]
-    live: t.Mapping[Key, Data]
-    write: t.FrozenSet[Key]
-    prune: t.Tuple[Data, ...]
-    kept: t.Tuple[t.Tuple[Data, list[str]], ...]
-    legacy: t.Tuple[Data, ...]
-    strangers: t.Tuple[Data, ...]
-    inventory: t.Optional[Inventory]
-
-    @property
-    def differs(self) -> bool:
-        known = frozenset(self.wanted) | {key_of(item) for item, _nodes in self.kept}
-        return bool(self.write or self.prune or self.legacy or self.inventory is None or self.inventory.keys != known)
-
-
-def plan_changes(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, capabilities: Capabilities) -> Plan:
-    """Look at the cluster and compare; nothing is written. NpuError for a second installation in it."""
-    namespace = find_namespace(cluster, inputs)
-    inventory = read_inventory(cluster, inputs) if namespace else None
-    wanted = {key_of(item): with_hash(item) for item in objects if item["kind"] != "Namespace"}
-    kinds = dict.fromkeys(key[:2] for key in wanted)
-    # Without an inventory nobody knows what was made: then every kind is looked at, once.
-    kinds.update(dict.fromkeys(sorted({key[:2] for key in inventory.keys}) if inventory else made_kinds(capabilities)))
-    everyone: list[Data] = []
-    if namespace and inputs["driver"]["remove_legacy"] and any(component_of(item) == "driver" and item["kind"] == "DaemonSet" for item in objects):
-        # The sets of earlier charts have no labels of ours.
-        everyone = cluster.list(*_DAEMON_SETS, inputs["namespace"])
-        del kinds[_DAEMON_SETS]
-    mine = [item for kind in kinds for item in list_ours(cluster, kind, inputs["namespace"], bool(namespace))]
-    live = {key_of(item): item for item in (*mine, *(item for item in everyone if is_ours(item)))}
-    dropped = inventory.dropped if inventory else {}
-    write = {key for key, item in wanted.items() if key not in live or not within(without_paths(item, dropped.get(key, ())), live[key])}
-    write |= {key_of(item) for item in objects if item["kind"] == "Namespace" and not is_right(item, namespace)}
-    left = [item for key, item in live.items() if key not in wanted and item["metadata"]["labels"].get(COMPONENT_LABEL) not in KEPT]
-    ended = [item for item in left if inventory is None or key_of(item) in inventory.keys]
-    guarded = guard(cluster, inputs["namespace"], ended)
-    return Plan(
-        namespace,
-        wanted,
-        live,
-        frozenset(write),
-        tuple(sorted((item for item in ended if object_label(item) not in guarded), key=creation_order, reverse=True)),
-        tuple((item, guarded[object_label(item)]) for item in ended if object_label(item) in guarded),
-        tuple(item for item in everyone if is_legacy(item)),
-        tuple(item for item in left if item not in ended),
-        inventory,
-    )
-
-
 def apply_objects(
     cluster: Cluster,
     objects: t.Sequence[Data],
     inputs: Inputs,
     capabilities: Capabilities,
     dry_run: bool,
-    before: t.Callable[[str], None] = lambda component: None,
+    takeover: t.Optional[Takeover] = None,
     show: bool = True,
     applied: t.Optional[Applied] = None,
 ) -> Applied:
@@ -104,7 +44,7 @@ def apply_objects(
 
     An object that the API refuses ends its component and those that need it; NpuError for what ends everything. Nothing is written and
     no Lease is taken when nothing differs. Objects come from declared variables and live labels only, so a limited run wants the same.
-    `before` is called with each component before its first object is written; with `show` the records tell what differed. The answer is
+    A `takeover` begins and makes room for each component under the Lease; with `show` the records tell what differed. The answer is
     `applied`, which tells what was done also when an NpuError ends it.
     """
     plan = plan_changes(cluster, objects, inputs, capabilities)
@@ -112,14 +52,19 @@ def apply_objects(
     for item in objects:
         if item["kind"] == "Namespace":
             applied.changes.append(_record(item, apply_namespace(cluster, item, plan.namespace, dry_run)))
-    writer = _Writer(cluster, objects, inputs, applied, before, show)
-    if dry_run or not plan.differs:
+    writer = _Writer(cluster, objects, inputs, applied, takeover, show)
+    due = takeover is not None and takeover.is_due({component_of(item) for item in objects})
+    if takeover and dry_run:
+        takeover.begin(lambda: None)
+    if dry_run or not (plan.differs or due):
         writer.run(plan, lambda: None, True)
         return applied
     find_namespace(cluster, inputs)
     lease = WriteLease(cluster, inputs)
     lease.take()
     try:
+        if takeover:
+            takeover.begin(lease.check)
         writer.run(plan_changes(cluster, objects, inputs, capabilities), lease.check, False)
     finally:
         lease.give_up()
@@ -129,8 +74,8 @@ def apply_objects(
 class _Writer:
     """One pass over the objects; `applied` gets what happened."""
 
-    def __init__(self, cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, applied: Applied, before: t.Callable[[str], None], show: bool) -> None:
-        self._cluster, self._inputs, self._applied, self._before, self._show = cluster, inputs, applied, before, show
+    def __init__(self, cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, applied: Applied, takeover: t.Optional[Takeover], show: bool) -> None:
+        self._cluster, self._inputs, self._applied, self._takeover, self._show = cluster, inputs, applied, takeover, show
         self._begun: set[str] = set()
         self._objects = [item for item in objects if item["kind"] != "Namespace"]
         self._there: set[Key] = set()
@@ -193,7 +138,7 @@ class _Writer:
             self._begun.add(component)
             check()
             try:
-                self._before(component)
+                self._make_room(plan, component, check, dry_run)
             except NpuError as exc:
                 self._fail(component, str(exc))
         if component in failures:
@@ -219,6 +164,15 @@ class _Writer:
                 record = finish(item, live, after, created, self._show)
                 self._note_dropped(key, item, after)
         self._applied.changes.append(_record(item, record))
+
+    def _make_room(self, plan: Plan, component: str, check: t.Callable[[], None], dry_run: bool) -> None:
+        """What the component takes the place of goes, once the server would take its DaemonSets."""
+        if self._takeover is None or not self._takeover.replaces(component):
+            return
+        for item in plan.wanted.values() if not dry_run else ():
+            if item["kind"] == "DaemonSet" and component_of(item) == component and key_of(item) in plan.write:
+                self._cluster.apply(item, self._inputs["force_conflicts"], True)
+        self._takeover.make_room(component, check)
 
     def _fail(self, component: str, reason: str) -> None:
         """End a component and those that need it."""

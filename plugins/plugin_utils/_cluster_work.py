@@ -15,7 +15,6 @@ from ._cluster import Cluster, Data
 from ._component_driver import is_wanted as driver_wanted
 from ._component_rule import notes as rule_notes
 from ._model_cluster import Capabilities, Context, Inputs, Object
-from ._namespace import prepare_namespace
 from ._nodes import label_nodes, labelled_nodes, match_members, nodes_in_use, unlabel_nodes
 from ._operands import check_served
 from ._operator import COEXIST, RESTORE, TAKEOVER, Found, coexist_notes, decide, find_operator, refuse_driver_conflict, refuse_while_it_rests
@@ -52,7 +51,7 @@ class ClusterWork:
             result["warnings"] += notes
             applied = Applied()
             try:
-                self._apply(objects, capabilities, takeover, applied)
+                apply_objects(self._cluster, objects, self._inputs, capabilities, self._dry_run, takeover, self._show, applied)
             finally:
                 self._add(result, applied.changes + (takeover.changes if takeover else []))
                 result["warnings"] += applied.notes + (takeover.notes() if takeover else [])
@@ -63,17 +62,6 @@ class ClusterWork:
         except NpuError as exc:
             _fail(result, str(exc))
         return dict(result, requests=self._cluster.requests)
-
-    def _apply(self, objects: t.Sequence[Object], capabilities: Capabilities, takeover: t.Optional[Takeover], applied: Applied) -> None:
-        arguments = (self._cluster, objects, self._inputs, capabilities, self._dry_run)
-        if takeover is None:
-            apply_objects(*arguments, show=self._show, applied=applied)
-            return
-        if not self._dry_run:
-            # What is noted of the takeover needs the namespace.
-            prepare_namespace(self._cluster, objects[0], self._inputs)
-        takeover.begin()
-        apply_objects(*arguments, before=takeover.make_room, show=self._show, applied=applied)
 
     def _coexist(self, found: Found) -> Data:
         """Nothing is written: the components are the operator's, and that each node offers the NPUs of its host is proven all the same."""

@@ -98,11 +98,6 @@ def apply_namespace(cluster: Cluster, item: Data, live: t.Optional[Data], dry_ru
     return finish(item, live, after, created)
 
 
-def prepare_namespace(cluster: Cluster, item: Data, inputs: Inputs) -> None:
-    """Make our namespace before anything else needs it."""
-    apply_namespace(cluster, item, find_namespace(cluster, inputs), False)
-
-
 def remove_namespace(cluster: Cluster, live: Data, end: float, clock: t.Callable[[], float]) -> list[Data]:
     name = live["metadata"]["name"]
     annotations = live["metadata"].get("annotations") or {}

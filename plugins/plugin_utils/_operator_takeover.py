@@ -47,6 +47,10 @@ def component_like(name: str) -> str:
     return max(fitting)[1] if fitting else ""
 
 
+def _place(item: Data) -> tuple[str, str]:
+    return item["metadata"]["namespace"], item["metadata"]["name"]
+
+
 def _replicas(operator: Data) -> int:
     return int((operator.get("spec") or {}).get("replicas") or 0)
 
@@ -65,7 +69,7 @@ class Takeover:
     ) -> None:
         self._cluster, self._inputs, self._found, self._dry_run = cluster, inputs, found, dry_run
         self._clock, self._sleep = clock, sleep
-        self._left = {item["metadata"]["name"]: item for item in found.daemon_sets if owner_of(item)}
+        self._left = {_place(item): item for item in found.daemon_sets if owner_of(item)}
         self.changes: list[Data] = []
 
     def check(self) -> None:
@@ -79,30 +83,44 @@ class Takeover:
             )
         self._operator()
 
-    def begin(self) -> None:
-        """Keep a copy of all, note what was, and put the operator to rest."""
+    def is_due(self, keys: t.Iterable[str]) -> bool:
+        """Whether something is to be written for a takeover by the components `keys`."""
+        return self._found.record is None or self._found.awake or any(self.replaces(key) for key in keys)
+
+    def begin(self, check: t.Callable[[], None]) -> None:
+        """Keep a copy of all, note what was, and put the operator to rest. `check` keeps the Lease while it takes long."""
+        # Whoever held the Lease before may have done it.
+        record = self._cluster.get("v1", "ConfigMap", object_name(self._inputs, RECORD), self._inputs["namespace"])
         operator = self._operator()
         rests = _replicas(operator) == 0
-        if self._found.record is not None and rests:
+        if record is not None and rests:
             return
         self._back_up(operator)
-        self._note(operator)
+        if record is None:
+            check()
+            self._note(operator)
         if not rests:
-            self._scale(operator)
+            check()
+            self._scale(operator, check)
 
-    def make_room(self, key: str) -> None:
+    def replaces(self, key: str) -> bool:
+        """Whether there are DaemonSets of the operator that a component of ours takes the place of."""
+        return any(component_like(name) == key for _namespace, name in self._left)
+
+    def make_room(self, key: str, check: t.Callable[[], None]) -> None:
         """Delete the operator's DaemonSets that a component of ours takes the place of, and wait until their pods are gone."""
-        mine = [item for name, item in self._left.items() if component_like(name) == key]
+        mine = [self._left.pop(place) for place in list(self._left) if component_like(place[1]) == key]
         for item in mine:
-            self._left.pop(item["metadata"]["name"])
+            check()
             self._cluster.delete(item, self._dry_run)
             self._tell(item, "deleted")
         for item in mine if not self._dry_run else ():
-            meta = item["metadata"]
+            namespace, name = _place(item)
             self._until(
-                lambda meta=meta: self._cluster.get("apps/v1", "DaemonSet", meta["name"], meta["namespace"]) is None,  # type: ignore[misc]
+                lambda namespace=namespace, name=name: self._cluster.get("apps/v1", "DaemonSet", name, namespace) is None,  # type: ignore[misc]
                 "%s is still there" % object_label(item),
                 "Look at its pods and their nodes.",
+                check,
             )
 
     def notes(self) -> list[str]:
@@ -160,8 +178,6 @@ class Takeover:
             raise NpuError("The copies cannot be written to %s: %s." % (folder, exc.strerror), "Correct rbln_operands_takeover.backup_dir.") from exc
 
     def _note(self, operator: Data) -> None:
-        if self._found.record is not None:
-            return
         meta = operator["metadata"]
         # One that rests already, with its record lost, tells what it had.
         before = str((meta.get("annotations") or {}).get(REPLICAS) or "")
@@ -177,14 +193,16 @@ class Takeover:
             self._cluster.apply(item, True, False)
         self._tell(item, "created")
 
-    def _scale(self, operator: Data) -> None:
+    def _scale(self, operator: Data, check: t.Callable[[], None]) -> None:
         meta = operator["metadata"]
         self._patch(operator, 0, str(_replicas(operator)))
         self._tell(operator, "changed")
         labels = ((operator["spec"].get("selector") or {}).get("matchLabels")) or {}
         chosen = ",".join("%s=%s" % pair for pair in sorted(labels.items()))
         if not self._dry_run:
-            self._until(lambda: not self._cluster.list("v1", "Pod", meta["namespace"], chosen), "The operator's pods are still there", "Look at their nodes.")
+            self._until(
+                lambda: not self._cluster.list("v1", "Pod", meta["namespace"], chosen), "The operator's pods are still there", "Look at their nodes.", check
+            )
 
     def _patch(self, operator: Data, replicas: int, before: t.Optional[str]) -> None:
         meta = operator["metadata"]
@@ -195,12 +213,13 @@ class Takeover:
         path = self._cluster.path("apps/v1", "Deployment", meta["namespace"], meta["name"])
         self._cluster.request("PATCH", path, "Scale Deployment %s" % meta["name"], query, body, "application/merge-patch+json")
 
-    def _until(self, done: t.Callable[[], bool], text: str, next_step: str) -> None:
+    def _until(self, done: t.Callable[[], bool], text: str, next_step: str, check: t.Callable[[], None]) -> None:
         end = self._clock() + self._inputs["wait_timeout"]
         while not done():
             if self._clock() > end:
                 raise NpuError("After %d s: %s." % (self._inputs["wait_timeout"], text), next_step)
             self._sleep(DELAY)
+            check()
 
     def _tell(self, item: Data, action: str) -> None:
         self.changes.append({"component": "", "error": "", "object": object_label(item), "action": action, "before": {}, "after": {}})

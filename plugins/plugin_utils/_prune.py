@@ -88,7 +88,8 @@ def remove_objects(
 ) -> list[Data]:
     """Delete what is ours and wait until the lists are empty; then the namespace, if it was ours and is empty.
 
-    The answer is `changes`, which tells what was done also when an NpuError ends it. Ours is what carries our labels and is in the inventory, or all that carries them when there is no inventory.
+    The answer is `changes`, which tells what was done also when an NpuError ends it. Ours is what carries our labels and is in the
+    inventory, or all that carries them when there is no inventory.
     `at_last` is called when all components and their pods are gone, before what is noted of the installation goes.
     """
     changes = [] if changes is None else changes

@@ -238,6 +238,63 @@ def test_what_is_not_made_here_is_not_taken_from_the_operator(tmp_path: pathlib.
     assert "rbln-device-plugin-daemonset" in names(store) and result["objects"].get("DaemonSet rbln-operator/rbln-device-plugin-daemonset") is None
 
 
+def test_the_operators_daemon_set_stays_where_ours_would_be_refused(tmp_path: pathlib.Path) -> None:
+    store = cluster(refuse={"DaemonSet": 422})
+    result = run(store, **taking(tmp_path))
+    assert result["failed"] and {"rbln-device-plugin-daemonset", "rbln-npu-operator-validator"} <= names(store)
+    assert "delete DaemonSet" not in store.writes
+
+
+def test_daemon_sets_of_one_name_in_two_namespaces_both_go(tmp_path: pathlib.Path) -> None:
+    twin = owned("rbln-device-plugin-daemonset")
+    twin["metadata"]["namespace"] = "elsewhere"
+    store = cluster(twin)
+    result = run(store, **taking(tmp_path))
+    assert [result["objects"]["DaemonSet %s/rbln-device-plugin-daemonset" % name] for name in ("rbln-operator", "elsewhere")] == ["deleted"] * 2
+    assert "rbln-device-plugin-daemonset" not in names(store)
+
+
+LEASE = ("Lease", "rbln-system", "rbln-operands")
+
+
+def test_nothing_of_a_takeover_is_written_while_another_holds_the_lease(tmp_path: pathlib.Path) -> None:
+    store = cluster()
+    run(store, **taking(tmp_path))
+    held = {"holderIdentity": "another", "leaseDurationSeconds": 60}
+    # Woken by somebody; one set of the operator is there again.
+    store.items[DEPLOYMENT]["spec"]["replicas"] = 1
+    back = owned("rbln-device-plugin-daemonset")
+    store.items[Store.key(back)] = back
+    store.items[LEASE]["spec"] = held
+    store.writes.clear()
+    result = run(store, **taking(tmp_path, lease_timeout=0))
+    assert result["failed"] and "another holds the Lease" in result["msg"] and store.writes == []
+    store.items[LEASE]["spec"] = {"holderIdentity": ""}
+    run(store, **taking(tmp_path))
+    assert (store.items[DEPLOYMENT]["spec"]["replicas"], store.writes) == (0, ["patch Deployment", "delete DaemonSet"])
+
+
+def test_a_takeover_that_another_run_did_meanwhile_is_not_noted_again(tmp_path: pathlib.Path) -> None:
+    store = cluster()
+    request = store.request
+
+    def late(method: str, path: str, *more: Any) -> Any:
+        """The other run ends when this one asks for the Lease."""
+        if path.endswith("/leases/rbln-operands") and "begun" not in store.answers:
+            store.answers["begun"] = {}
+            run(store, **taking(tmp_path))
+            store.writes.clear()
+        return request(method, path, *more)
+
+    store.request = late  # type: ignore[method-assign]
+    run(store, **taking(tmp_path))
+    # What is gone already is deleted once more.
+    assert set(store.writes) == {"delete DaemonSet"}
+    store.request = request  # type: ignore[method-assign]
+    run(store, coexistence="restore")
+    assert store.items[DEPLOYMENT]["spec"]["replicas"] == 2
+
+
 def test_an_operators_daemon_set_that_does_not_go_ends_only_its_component(tmp_path: pathlib.Path) -> None:
     store = cluster()
     delete = store.delete

@@ -1,0 +1,78 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What differs between the wanted objects and a cluster; nothing is written."""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import dataclass
+
+from ._cluster import Cluster, Data
+from ._compare import object_label, with_hash, within, without_paths
+from ._inventory import KEPT, Inventory, Key, key_of, made_kinds, read_inventory
+from ._model_cluster import Capabilities, Inputs
+from ._namespace import find_namespace, is_right
+from ._prune import creation_order, guard, is_legacy, is_ours, list_ours
+from ._registry import COMPONENT_LABEL, component_of
+
+_DAEMON_SETS = ("apps/v1", "DaemonSet")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What differs between the wanted objects and the cluster.
+
+    `write` are wanted keys that differ; `prune` live objects no longer wanted, in the order of their deletion; `kept` those that stay all
+    the same, with the nodes that need them; `legacy` driver DaemonSets of earlier charts; `strangers` have our labels and were not made
+    here.
+    """
+
+    namespace: t.Optional[Data]
+    wanted: t.Mapping[Key, Data]
+    live: t.Mapping[Key, Data]
+    write: t.FrozenSet[Key]
+    prune: t.Tuple[Data, ...]
+    kept: t.Tuple[t.Tuple[Data, list[str]], ...]
+    legacy: t.Tuple[Data, ...]
+    strangers: t.Tuple[Data, ...]
+    inventory: t.Optional[Inventory]
+
+    @property
+    def differs(self) -> bool:
+        known = frozenset(self.wanted) | {key_of(item) for item, _nodes in self.kept}
+        return bool(self.write or self.prune or self.legacy or self.inventory is None or self.inventory.keys != known)
+
+
+def plan_changes(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, capabilities: Capabilities) -> Plan:
+    """Look at the cluster and compare; nothing is written. NpuError for a second installation in it."""
+    namespace = find_namespace(cluster, inputs)
+    inventory = read_inventory(cluster, inputs) if namespace else None
+    wanted = {key_of(item): with_hash(item) for item in objects if item["kind"] != "Namespace"}
+    kinds = dict.fromkeys(key[:2] for key in wanted)
+    # Without an inventory nobody knows what was made: then every kind is looked at, once.
+    kinds.update(dict.fromkeys(sorted({key[:2] for key in inventory.keys}) if inventory else made_kinds(capabilities)))
+    everyone: list[Data] = []
+    if namespace and inputs["driver"]["remove_legacy"] and any(component_of(item) == "driver" and item["kind"] == "DaemonSet" for item in objects):
+        # The sets of earlier charts have no labels of ours.
+        everyone = cluster.list(*_DAEMON_SETS, inputs["namespace"])
+        del kinds[_DAEMON_SETS]
+    mine = [item for kind in kinds for item in list_ours(cluster, kind, inputs["namespace"], bool(namespace))]
+    live = {key_of(item): item for item in (*mine, *(item for item in everyone if is_ours(item)))}
+    dropped = inventory.dropped if inventory else {}
+    write = {key for key, item in wanted.items() if key not in live or not within(without_paths(item, dropped.get(key, ())), live[key])}
+    write |= {key_of(item) for item in objects if item["kind"] == "Namespace" and not is_right(item, namespace)}
+    left = [item for key, item in live.items() if key not in wanted and item["metadata"]["labels"].get(COMPONENT_LABEL) not in KEPT]
+    ended = [item for item in left if inventory is None or key_of(item) in inventory.keys]
+    guarded = guard(cluster, inputs["namespace"], ended)
+    return Plan(
+        namespace,
+        wanted,
+        live,
+        frozenset(write),
+        tuple(sorted((item for item in ended if object_label(item) not in guarded), key=creation_order, reverse=True)),
+        tuple((item, guarded[object_label(item)]) for item in ended if object_label(item) in guarded),
+        tuple(item for item in everyone if is_legacy(item)),
+        tuple(item for item in left if item not in ended),
+        inventory,
+    )
