@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 
-from ._apply_plan import Plan, plan_changes
+from ._apply_plan import Plan, plan_changes, refuse_taken, taken_text
 from ._cluster import ApiError, Cluster, Data
 from ._compare import change, field_changes, finish, missing_paths, object_label, visible
 from ._inventory import Inventory, Key, key_of, write_inventory
@@ -47,7 +47,14 @@ def apply_objects(
     A `takeover` begins and makes room for each component under the Lease; with `show` the records tell what differed. The answer is
     `applied`, which tells what was done also when an NpuError ends it.
     """
-    plan = plan_changes(cluster, objects, inputs, capabilities)
+
+    def look() -> Plan:
+        found = plan_changes(cluster, objects, inputs, capabilities)
+        if not inputs["force_conflicts"]:
+            refuse_taken(found)
+        return found
+
+    plan = look()
     applied = Applied() if applied is None else applied
     for item in objects:
         if item["kind"] == "Namespace":
@@ -65,7 +72,7 @@ def apply_objects(
     try:
         if takeover:
             takeover.begin(lease.check)
-        writer.run(plan_changes(cluster, objects, inputs, capabilities), lease.check, False)
+        writer.run(look(), lease.check, False)
     finally:
         lease.give_up()
     return applied
@@ -125,6 +132,8 @@ class _Writer:
                 "%s stays, because its driver runs on %s. Next: Give these nodes another driver, or delete it by hand when they are free."
                 % (object_label(item), ", ".join(nodes[:10]))
             )
+        for item in plan.taken:
+            self._applied.notes.append("%s was made ours, because rbln_operands_force_conflicts is set." % taken_text(item))
         for item in plan.strangers:
             self._applied.notes.append("%s has our labels and is not in the inventory: it stays." % object_label(item))
 
@@ -208,7 +217,7 @@ def diff_objects(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, ca
             continue
         live = plan.namespace if plain["kind"] == "Namespace" else plan.live.get(key)
         item = plan.wanted.get(key, plain)
-        after, error = item, ""
+        after, error = item, "not made here: " + taken_text(live) if live in plan.taken and not inputs["force_conflicts"] else ""
         if plain["metadata"].get("namespace") is None or plan.namespace is not None:
             try:
                 after = _kept_by_server(cluster, item, inputs["force_conflicts"] or plain["kind"] == "Namespace")

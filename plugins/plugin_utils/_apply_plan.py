@@ -8,15 +8,18 @@ from __future__ import annotations
 import typing as t
 from dataclasses import dataclass
 
-from ._cluster import Cluster, Data
+from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+
+from ._cluster import ApiError, Cluster, Data
 from ._compare import object_label, with_hash, within, without_paths
 from ._inventory import KEPT, Inventory, Key, key_of, made_kinds, read_inventory
 from ._model_cluster import Capabilities, Inputs
 from ._namespace import find_namespace, is_right
-from ._prune import creation_order, guard, is_legacy, is_ours, list_ours
+from ._prune import creation_order, guard, is_legacy, is_made_here, is_ours, list_ours
 from ._registry import COMPONENT_LABEL, component_of
 
 _DAEMON_SETS = ("apps/v1", "DaemonSet")
+MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Plan:
 
     `write` are wanted keys that differ; `prune` live objects no longer wanted, in the order of their deletion; `kept` those that stay all
     the same, with the nodes that need them; `legacy` driver DaemonSets of earlier charts; `strangers` have our labels and were not made
-    here.
+    here; `taken` are live objects under the names of wanted ones that somebody else made.
     """
 
     namespace: t.Optional[Data]
@@ -36,6 +39,7 @@ class Plan:
     kept: t.Tuple[t.Tuple[Data, list[str]], ...]
     legacy: t.Tuple[Data, ...]
     strangers: t.Tuple[Data, ...]
+    taken: t.Tuple[Data, ...]
     inventory: t.Optional[Inventory]
 
     @property
@@ -59,6 +63,10 @@ def plan_changes(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, ca
         del kinds[_DAEMON_SETS]
     mine = [item for kind in kinds for item in list_ours(cluster, kind, inputs["namespace"], bool(namespace))]
     live = {key_of(item): item for item in (*mine, *(item for item in everyone if is_ours(item)))}
+    for key in wanted:
+        if key not in live and (namespace or not key[2]):
+            live.update((key, item) for item in _named(cluster, key))
+    recorded = inventory.keys if inventory else frozenset()
     dropped = inventory.dropped if inventory else {}
     write = {key for key, item in wanted.items() if key not in live or not within(without_paths(item, dropped.get(key, ())), live[key])}
     write |= {key_of(item) for item in objects if item["kind"] == "Namespace" and not is_right(item, namespace)}
@@ -74,5 +82,33 @@ def plan_changes(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, ca
         tuple((item, guarded[object_label(item)]) for item in ended if object_label(item) in guarded),
         tuple(item for item in everyone if is_legacy(item)),
         tuple(item for item in left if item not in ended),
+        tuple(live[key] for key in wanted if key in live and key not in recorded and not is_made_here(live[key])),
         inventory,
     )
+
+
+def _named(cluster: Cluster, key: Key) -> list[Data]:
+    """The object of a key, which may lack our labels, or nothing. It is listed, because the right to get these kinds is not needed otherwise."""
+    try:
+        return cluster.list(*key[:3], "", "metadata.name=" + key[3])
+    except ApiError as exc:
+        if exc.status == 404:
+            return []
+        raise
+
+
+def refuse_taken(plan: Plan) -> None:
+    """NpuError for names that somebody else's objects have: an apply would make them ours without a word, and a later run delete them."""
+    if plan.taken:
+        more = " (and %d more)" % (len(plan.taken) - MOST_NAMED) if len(plan.taken) > MOST_NAMED else ""
+        raise NpuError(
+            "%s%s: in the cluster already and not made here. No object was written." % (", ".join(map(taken_text, plan.taken[:MOST_NAMED])), more),
+            "Choose another name (rbln_operands_name_prefix, or the input that names it), delete what is there, or make it ours by "
+            "rbln_operands_force_conflicts: true.",
+        )
+
+
+def taken_text(item: Data) -> str:
+    """`Kind namespace/name (of MANAGERS)`."""
+    managers = sorted({entry["manager"] for entry in item["metadata"].get("managedFields") or [] if entry.get("manager")})
+    return "%s (of %s)" % (object_label(item), ", ".join(managers) or "an unknown manager")

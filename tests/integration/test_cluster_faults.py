@@ -127,6 +127,41 @@ def test_a_node_that_is_deleted_while_it_is_labelled_does_not_come_back(site: Si
             site.create(made)
 
 
+@pytest.mark.parametrize("labelled", [False, True])
+def test_an_object_of_somebody_else_is_not_made_ours_without_a_word(site: Site, labelled: bool) -> None:
+    """No field of it differs from ours in value, so that server-side apply sees no conflict."""
+    labels = {"app.kubernetes.io/managed-by": "rebellions-npu", "app.kubernetes.io/part-of": "rebellions-npu"} if labelled else {"team": "theirs"}
+    theirs: list[Data] = [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "rbln-device-plugin", "namespace": NAMESPACE, "labels": labels}},
+        {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "rbln", "labels": labels}, "handler": "rbln"},
+    ]
+    given = {"runtime_class": {"enabled": True, "handler": "rbln"}}
+    site.server.kubectl("create", "namespace", NAMESPACE)
+    for item in theirs:
+        site.create(item)
+    try:
+        for name in ("ServiceAccount %s/rbln-device-plugin (of kubectl-create)" % NAMESPACE, "RuntimeClass rbln (of kubectl-create)"):
+            for check in (True, False):
+                result = site.act("run", check=check, **given)
+                assert result["failed"] and name in result["msg"] and "rbln_operands_name_prefix" in result["msg"], result["msg"]
+                assert [one for one in site.written if one[1] != "nodes"] == []
+            told = {one["object"]: one["error"] for one in site.act("diff", **given)["differences"]}
+            assert name in told[name.partition(" (")[0]]
+        forced = site.run(force_conflicts=True, **given)
+        assert sorted(forced["warnings"]) == [
+            "%s was made ours, because rbln_operands_force_conflicts is set." % name
+            for name in ("RuntimeClass rbln (of kubectl-create)", "ServiceAccount %s/rbln-device-plugin (of kubectl-create)" % NAMESPACE)
+        ]
+        site.run(**given)
+        assert site.written == []
+        site.server.kubectl("-n", NAMESPACE, "delete", "configmap", "rbln-inventory")
+        assert site.run(**given)["warnings"] == []
+    finally:
+        site.absent()
+        site.server.kubectl("delete", "runtimeclass", "rbln", "--ignore-not-found")
+        site.server.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")
+
+
 def test_another_writer_is_named_and_nothing_is_written_until_it_is_gone(site: Site) -> None:
     site.run()
     spec = {"holderIdentity": "elsewhere/1/abcd", "leaseDurationSeconds": 60, "acquireTime": "2026-01-01T00:00:00.000000Z"}

@@ -9,6 +9,7 @@ import copy
 from typing import Any, Callable
 
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import KINDS, ApiError, Cluster
+from ansible_collections.rebellions.npu.plugins.plugin_utils._object_parts import MANAGER
 
 Data = dict[str, Any]
 Key = tuple[str, str, str]
@@ -50,13 +51,16 @@ class Store:
         self.requests += 1
         pairs = [pair.split("=") for pair in selector.split(",") if pair]
 
-        def fits(labels: Data) -> bool:
-            return all(pair[0] in labels and (len(pair) == 1 or labels[pair[0]] == pair[1]) for pair in pairs)
+        def fits(item: Data) -> bool:
+            meta = item["metadata"]
+            labels = meta.get("labels") or {}
+            chosen = fields in ("", "type=Warning", "metadata.name=" + meta["name"])
+            return chosen and all(pair[0] in labels and (len(pair) == 1 or labels[pair[0]] == pair[1]) for pair in pairs)
 
         return [
             copy.deepcopy(item)
             for key, item in self.items.items()
-            if key[0] == kind and (not namespace or key[1] == namespace) and fits(item["metadata"].get("labels") or {})
+            if key[0] == kind and (not namespace or key[1] == namespace) and fits(item)
         ]
 
     def apply(self, item: Data, force: bool, dry_run: bool) -> tuple[bool, Data]:
@@ -66,6 +70,8 @@ class Store:
             raise ApiError(status, "Apply %s %s" % (item["kind"], item["metadata"]["name"]), {"message": "no"})
         before = self.items.get(self.key(item))
         after = _merge(copy.deepcopy(before or {}), item)
+        if item["kind"] != "Node":
+            after["metadata"].setdefault("managedFields", [{"manager": MANAGER, "operation": "Apply"}])
         if self.keep:
             after = self.keep(after)
         if not dry_run:

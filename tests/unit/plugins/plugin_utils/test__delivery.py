@@ -12,6 +12,7 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._apply import failure_text
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import ApiError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._object_parts import OURS
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.cluster_store import Stopped, Store
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.delivery_acts import IMAGE, INVENTORY, LEASE, Data, apply, done, recorded, state
 
@@ -72,6 +73,34 @@ def test_a_refused_object_ends_its_component_and_those_that_need_it_alone() -> N
     assert failure_text(applied.failures).startswith("validator: Apply ClusterRole rbln-validator")
     store.refuse = {}
     assert apply(store, **IMAGE).failures == {} and done(apply(store, **IMAGE)) == {}
+
+
+def theirs(kind: str = "ClusterRole", labels: Data | None = None, manager: str = "helm") -> Data:
+    meta = {"name": "rbln-validator", "labels": labels or {}, "managedFields": [{"manager": manager, "operation": "Apply"}]}
+    return {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": meta}
+
+
+def test_an_object_of_somebody_else_under_a_name_of_ours_is_refused_before_anything_is_written() -> None:
+    store = Store(theirs(), theirs("ClusterRoleBinding", dict(OURS)))
+    with pytest.raises(NpuError) as caught:
+        apply(store, **IMAGE)
+    for words in (
+        "ClusterRole rbln-validator (of helm), ClusterRoleBinding rbln-validator (of helm): in the cluster already", "name_prefix", "force_conflicts",
+    ):  # fmt: skip
+        assert words in str(caught.value)
+    assert (store.writes, store.lease_writes) == ([], 0)
+    applied = apply(store, force_conflicts=True, **IMAGE)
+    assert done(applied)["ClusterRole rbln-validator"] == "changed"
+    assert applied.notes == ["%s rbln-validator (of helm) was made ours, because rbln_operands_force_conflicts is set." % kind for kind in RBAC]
+    assert done(apply(store, **IMAGE)) == {} and apply(store, force_conflicts=True, **IMAGE).notes == []
+
+
+RBAC = ("ClusterRole", "ClusterRoleBinding")
+
+
+def test_what_an_aborted_run_made_and_did_not_record_is_ours() -> None:
+    store = Store(theirs(labels=dict(OURS), manager="rebellions-npu"))
+    assert done(apply(store, **IMAGE))["ClusterRole rbln-validator"] == "changed"
 
 
 def test_what_all_components_need_ends_all() -> None:
