@@ -59,9 +59,12 @@ KINDS: dict[tuple[str, str], tuple[str, str, bool]] = {
     ("rebellions.ai/v1alpha1", "RBLNDriver"): ("/apis/rebellions.ai/v1alpha1", "rblndrivers", False),
 }
 TRIES = 4
-_BUSY = (429, 500, 502, 503, 504)
+BUSY = (429, 500, 502, 503, 504)
 # A server-side apply with a field that the schema does not have is answered with status 500.
 _UNTYPED = "failed to create typed patch object"
+# What is said of fields that keep the value they were created with.
+_FIXED = ("field is immutable", "cannot change roleRef", "may not change once set")
+LONGEST_PAUSE = 30
 
 
 def missing_packages() -> list[str]:
@@ -101,10 +104,14 @@ def explain(status: int, what: str, body: t.Mapping[str, t.Any]) -> tuple[str, s
         )
     if status == 401:
         return "%s: the API server does not accept the credentials: %s." % (what, text), "Renew the kubeconfig or the token."
+    if status == 403 and "because it is being terminated" in text:
+        return "%s: %s." % (what, text), "Wait until the namespace is gone, and run again."
     if status == 403:
         return "%s: not allowed: %s." % (what, text), "Give the account of the kubeconfig this right; the role's README lists all of them."
     if status == 404:
         return "%s: not found: %s." % (what, text), "Check the namespace and the version of the cluster."
+    if status == 422 and any(words in text for words in _FIXED):
+        return "%s: what is there cannot be changed into it: %s." % (what, text), "Delete the object, whose pods end with it, and run again."
     if status in (400, 422) or _UNTYPED in text:
         return "%s: the API server calls it invalid: %s." % (what, text), "Correct the input that the field comes from."
     return "%s: HTTP %d: %s." % (what, status, text), "Look at the API server's state."
@@ -176,6 +183,7 @@ class Cluster:
             data = json.dumps(body).encode()
         for attempt in range(1, TRIES + 1):
             self.requests += 1
+            pause = attempt
             try:
                 answer = self._pool.request(method, url, headers=headers, body=data, timeout=self._timeout, retries=False)
             except urllib3.exceptions.SSLError as exc:
@@ -187,11 +195,13 @@ class Cluster:
                     ) from exc
             else:
                 parsed = _parse(answer.data)
-                if answer.status not in _BUSY or _UNTYPED in str(parsed.get("message")) or attempt == TRIES:
+                if answer.status not in BUSY or _UNTYPED in str(parsed.get("message")) or attempt == TRIES:
                     if answer.status >= 400:
                         raise ApiError(answer.status, what, parsed)
                     return answer.status, parsed
-            time.sleep(attempt)
+                told = answer.headers.get("Retry-After") or ""
+                pause = min(int(told), LONGEST_PAUSE) if told.isdigit() else attempt
+            time.sleep(pause)
         raise AssertionError("unreachable")
 
     @staticmethod
@@ -214,7 +224,14 @@ class Cluster:
         query = {key: value for key, value in (("labelSelector", selector), ("fieldSelector", fields), ("limit", "500")) if value}
         items: list[Data] = []
         while True:
-            page = self.request("GET", self.path(api_version, kind, namespace), "List %s objects" % kind, query)[1]
+            try:
+                page = self.request("GET", self.path(api_version, kind, namespace), "List %s objects" % kind, query)[1]
+            except ApiError as exc:
+                if exc.status != 410 or "limit" not in query:
+                    raise
+                # The next page is too old: all at once, then.
+                items, query = [], {key: value for key, value in query.items() if key not in ("limit", "continue")}
+                continue
             items += [dict(item, apiVersion=api_version, kind=kind) for item in page.get("items") or []]
             query["continue"] = (page.get("metadata") or {}).get("continue") or ""
             if not query["continue"]:
