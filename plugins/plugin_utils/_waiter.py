@@ -9,7 +9,9 @@ import time
 import typing as t
 from dataclasses import dataclass, field
 
-from ._cluster import Cluster, Data
+from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+
+from ._cluster import BUSY, ApiError, Cluster, Data
 from ._model_cluster import Component, Inputs
 from ._object_parts import SELECTOR, object_name
 from ._placement import selects
@@ -94,10 +96,16 @@ class Waiter:
 
         `components` maps each to {state: ready|failed|not_waited, seconds, desired, ready, text}.
         """
-        start = self._clock()
+        start = seen = self._clock()
         while True:
             seconds = self._clock() - start
-            self._pass(seconds)
+            try:
+                self._pass(seconds)
+                seen = self._clock()
+            except NpuError as exc:
+                # A server that starts anew or is busy is waited for, as pods are.
+                if (isinstance(exc, ApiError) and exc.status not in BUSY) or self._clock() - seen >= self._inputs["wait_timeout"]:
+                    raise
             if all(one.state != PENDING for one in self._states.values()):
                 return self._result(round(self._clock() - start, 1))
             self._sleep(self._inputs["wait_delay"])
@@ -149,12 +157,8 @@ class Waiter:
         if not self._nodes or not few:
             self._nodes = {item["metadata"]["name"]: item for item in self._cluster.list("v1", "Node")}
         else:
-            for name in self._hosts:
-                found = self._cluster.get("v1", "Node", name)
-                if found is None:
-                    self._nodes.pop(name, None)
-                else:
-                    self._nodes[name] = found
+            live = {name: self._cluster.get("v1", "Node", name) for name in self._hosts}
+            self._nodes = {name: found for name, found in {**self._nodes, **live}.items() if found}
         return _Look(sets, self._nodes, seconds)
 
     def _pods(self, look: _Look) -> list[Data]:
@@ -176,13 +180,9 @@ class Waiter:
         for item in sets:
             spec = item["spec"]["template"]["spec"]
             mine = {name for name in must if name in look.nodes and selects(spec, look.nodes[name])}
+            twice = "node %s: two DaemonSets of %s want it, %s is one. Next: Correct their selectors."
             for name in sorted(mine & covered):
-                self._problem(
-                    one,
-                    name,
-                    "node %s: two DaemonSets of %s want it, %s is one. Next: Correct their selectors." % (name, one.row.name, item["metadata"]["name"]),
-                    True,
-                )
+                self._problem(one, name, twice % (name, one.row.name, item["metadata"]["name"]), True)
             covered |= mine
             if len(sets) > 1 and not mine:
                 continue

@@ -10,6 +10,8 @@ import json
 from typing import Any
 
 import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import ApiError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._model_cluster import Context, Pool
 from ansible_collections.rebellions.npu.plugins.plugin_utils._capabilities import declared
 from ansible_collections.rebellions.npu.plugins.plugin_utils._placement import repelling_taints, selects
@@ -110,6 +112,24 @@ def test_all_is_there_after_two_looks_and_no_pod_is_asked_for() -> None:
     assert result["ok"] and states(result) == {"validator": "ready", "device_plugin": "ready"}
     assert api.requests == ["DaemonSet", "Node", "DaemonSet", "one Node", "one Node"]
     assert {name: state["settled"] for name, state in result["allocatable"].items()} == {"n1": True, "n2": True}
+
+
+@pytest.mark.parametrize("status, seconds, ends", [(0, 40.0, True), (503, 40.0, True), (429, 40.0, True), (403, 40.0, False), (503, 70.0, False)])
+def test_a_server_that_is_away_for_a_while_does_not_end_the_wait(monkeypatch: pytest.MonkeyPatch, status: int, seconds: float, ends: bool) -> None:
+    plain = Cluster.list
+
+    def away(self: Cluster, *words: Any, **more: Any) -> list[Data]:
+        if 5.0 <= self.now <= seconds:
+            raise ApiError(status, "List", {}) if status else NpuError("The API server cannot be reached.", "Check.")
+        return plain(self, *words, **more)
+
+    monkeypatch.setattr(Cluster, "list", away)
+    late = {"late": {"validator": 10.0, "device_plugin": 10.0}}
+    if ends:
+        assert wait([node("n1")], cluster=late)[0]["ok"]
+    else:
+        with pytest.raises(ApiError):
+            wait([node("n1")], cluster=late)
 
 
 def test_many_nodes_are_asked_for_at_once() -> None:
