@@ -18,6 +18,7 @@ from ._lease import WriteLease
 from ._model_cluster import Capabilities, Inputs
 from ._namespace import apply_namespace, find_namespace
 from ._operator_takeover import Takeover
+from ._prune import Stuck, is_going, wait_for_deletion
 from ._registry import component_of, dependents
 
 
@@ -159,8 +160,10 @@ class _Writer:
         else:
             check()
             try:
+                if live and is_going(live) and not dry_run:
+                    wait_for_deletion(self._cluster, live, self._inputs["wait_timeout"], check)
                 created, after = self._cluster.apply(item, self._inputs["force_conflicts"], dry_run)
-            except ApiError as exc:
+            except (ApiError, Stuck) as exc:
                 if not component:
                     raise
                 if exc.status >= 500:

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 
-from ._cluster import ApiError, Cluster, Data
+from ._cluster import Cluster, Data
 from ._compare import object_label, with_hash, within, without_paths
 from ._inventory import KEPT, Inventory, Key, key_of, made_kinds, read_inventory
 from ._model_cluster import Capabilities, Inputs
 from ._namespace import find_namespace, is_right
-from ._prune import creation_order, guard, is_legacy, is_made_here, is_ours, list_ours
+from ._prune import creation_order, guard, is_going, is_legacy, is_made_here, is_ours, list_named, list_ours
 from ._registry import COMPONENT_LABEL, component_of
 
 _DAEMON_SETS = ("apps/v1", "DaemonSet")
@@ -65,10 +65,11 @@ def plan_changes(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, ca
     live = {key_of(item): item for item in (*mine, *(item for item in everyone if is_ours(item)))}
     for key in wanted:
         if key not in live and (namespace or not key[2]):
-            live.update((key, item) for item in _named(cluster, key))
+            live.update((key, item) for item in list_named(cluster, key))
     recorded = inventory.keys if inventory else frozenset()
     dropped = inventory.dropped if inventory else {}
     write = {key for key, item in wanted.items() if key not in live or not within(without_paths(item, dropped.get(key, ())), live[key])}
+    write |= {key for key in wanted if key in live and is_going(live[key])}
     write |= {key_of(item) for item in objects if item["kind"] == "Namespace" and not is_right(item, namespace)}
     left = [item for key, item in live.items() if key not in wanted and item["metadata"]["labels"].get(COMPONENT_LABEL) not in KEPT]
     ended = [item for item in left if inventory is None or key_of(item) in inventory.keys]
@@ -81,20 +82,10 @@ def plan_changes(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, ca
         tuple(sorted((item for item in ended if object_label(item) not in guarded), key=creation_order, reverse=True)),
         tuple((item, guarded[object_label(item)]) for item in ended if object_label(item) in guarded),
         tuple(item for item in everyone if is_legacy(item)),
-        tuple(item for item in left if item not in ended),
+        tuple(item for item in left if item not in ended and not is_going(item)),
         tuple(live[key] for key in wanted if key in live and key not in recorded and not is_made_here(live[key])),
         inventory,
     )
-
-
-def _named(cluster: Cluster, key: Key) -> list[Data]:
-    """The object of a key, which may lack our labels, or nothing. It is listed, because the right to get these kinds is not needed otherwise."""
-    try:
-        return cluster.list(*key[:3], "", "metadata.name=" + key[3])
-    except ApiError as exc:
-        if exc.status == 404:
-            return []
-        raise
 
 
 def refuse_taken(plan: Plan) -> None:

@@ -12,7 +12,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuEr
 
 from ._cluster import KINDS, ApiError, Cluster, Data
 from ._compare import change, object_label
-from ._inventory import KEPT, Inventory, key_of, made_kinds, read_inventory
+from ._inventory import KEPT, Inventory, Key, key_of, made_kinds, read_inventory
 from ._lease import WriteLease
 from ._model_cluster import Capabilities, Inputs
 from ._namespace import find_namespace, remove_namespace
@@ -59,6 +59,10 @@ def creation_order(item: Data) -> tuple[int, int, int]:
 
 def is_ours(item: Data) -> bool:
     return OURS.items() <= (item["metadata"].get("labels") or {}).items()
+
+
+def is_going(item: Data) -> bool:
+    return bool(item["metadata"].get("deletionTimestamp"))
 
 
 def is_made_here(item: Data) -> bool:
@@ -178,6 +182,36 @@ def _wait_until_gone(
         # Whose pods these are is seen by their DaemonSets.
         looked = [kind for kind in kinds if kind[1] in names or (kind[1] == "DaemonSet" and "Pod" in names)]
         time.sleep(1)
+
+
+class Stuck(NpuError):
+    """An object whose deletion does not end. Its `status` is no answer of the API."""
+
+    status = 0
+
+
+def wait_for_deletion(cluster: Cluster, item: Data, timeout: float, check: t.Callable[[], None], clock: t.Callable[[], float] = time.monotonic) -> None:
+    """Wait until an object that is being deleted is gone: what is applied to it would go with it. `check` keeps the Lease."""
+    end = clock() + timeout
+    while any(live["metadata"].get("uid") == item["metadata"].get("uid") for live in list_named(cluster, key_of(item))):
+        if clock() > end:
+            finalizers = ", ".join(item["metadata"].get("finalizers") or []) or "none"
+            raise Stuck(
+                "%s is being deleted, and after %d s is still there (finalizers: %s)." % (object_label(item), timeout, finalizers),
+                "Look at who has to remove the finalizers, and run again.",
+            )
+        time.sleep(1)
+        check()
+
+
+def list_named(cluster: Cluster, key: Key) -> list[Data]:
+    """The object of a key, which may lack our labels, or nothing. It is listed, because the right to get these kinds is not needed otherwise."""
+    try:
+        return cluster.list(*key[:3], "", "metadata.name=" + key[3])
+    except ApiError as exc:
+        if exc.status == 404:
+            return []
+        raise
 
 
 def list_all(cluster: Cluster, namespace: str, kinds: t.Iterable[tuple[str, str]]) -> list[Data]:

@@ -162,6 +162,32 @@ def test_an_object_of_somebody_else_is_not_made_ours_without_a_word(site: Site, 
         site.server.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")
 
 
+def test_what_is_being_deleted_is_waited_for_and_made_anew(site: Site) -> None:
+    site.run()
+    names = ("-n", NAMESPACE, "daemonset", "rbln-validator")
+    hold, free = (json.dumps({"metadata": {"finalizers": value}}) for value in (["example.org/hold"], None))
+    site.server.kubectl("-n", NAMESPACE, "patch", *names[2:], "--type=merge", "-p", hold)
+    site.server.kubectl("-n", NAMESPACE, "delete", *names[2:], "--wait=false")
+    told = "DaemonSet %s/rbln-validator is being deleted" % NAMESPACE
+    result = site.act("run", wait_timeout=1)
+    assert result["failed"] and told in result["msg"] and "example.org/hold" in result["msg"]
+    assert [one for one in site.written if one[1] == "daemonsets"] == []
+    # Nor is it somebody else's while it goes.
+    assert site.run(validator={"enabled": False})["warnings"] == site.run(validator={"enabled": False})["warnings"] == []
+    release = threading.Timer(3, lambda: site.server.kubectl("-n", NAMESPACE, "patch", *names[2:], "--type=merge", "-p", free))
+    release.start()
+    result = site.run()
+    release.join()
+    assert result["objects"]["DaemonSet %s/rbln-validator" % NAMESPACE] == "created"
+    assert "deletionTimestamp" not in site.server.get(*names)["metadata"]
+
+
+def test_a_field_that_cannot_change_says_what_to_do(site: Site) -> None:
+    site.run(runtime_class={"enabled": True, "handler": "one"})
+    result = site.act("run", runtime_class={"enabled": True, "handler": "two"})
+    assert result["failed"] and "RuntimeClass rbln: what is there cannot be changed into it" in result["msg"] and "Delete the object" in result["msg"]
+
+
 def test_another_writer_is_named_and_nothing_is_written_until_it_is_gone(site: Site) -> None:
     site.run()
     spec = {"holderIdentity": "elsewhere/1/abcd", "leaseDurationSeconds": 60, "acquireTime": "2026-01-01T00:00:00.000000Z"}
