@@ -41,7 +41,10 @@ class WriteLease:
         self._renewed = 0.0
 
     def take(self) -> None:
-        """Wait until the Lease is free, or was not renewed for its duration by our own clock; NpuError that names its holder after lease_timeout."""
+        """Wait until the Lease is free, or was not renewed for its duration, the holder's or ours, by our own clock.
+
+        NpuError that names its holder after lease_timeout.
+        """
         start = self._clock()
         seen: t.Any = None
         since = start
@@ -59,7 +62,9 @@ class WriteLease:
             if live is None:
                 taken = self._create()
             else:
-                taken = (not holder or self._clock() - since >= self._duration) and self._replace(live)
+                # Who holds it renews it by a duration of his own.
+                patience = max(self._duration, int(spec.get("leaseDurationSeconds") or 0))
+                taken = (not holder or self._clock() - since >= patience) and self._replace(live)
             if taken:
                 return
             if self._clock() - start >= self._timeout:

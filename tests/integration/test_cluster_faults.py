@@ -190,7 +190,7 @@ def test_a_field_that_cannot_change_says_what_to_do(site: Site) -> None:
 
 def test_another_writer_is_named_and_nothing_is_written_until_it_is_gone(site: Site) -> None:
     site.run()
-    spec = {"holderIdentity": "elsewhere/1/abcd", "leaseDurationSeconds": 60, "acquireTime": "2026-01-01T00:00:00.000000Z"}
+    spec = {"holderIdentity": "elsewhere/1/abcd", "leaseDurationSeconds": 5, "acquireTime": "2026-01-01T00:00:00.000000Z"}
     site.server.kubectl("-n", NAMESPACE, "patch", "lease", "rbln-operands", "--type=merge", "-p", json.dumps({"spec": spec}))
     result = site.act("run", lease_timeout=1, lease_duration=60, labels={"team": "a"})
     assert result["failed"] and "elsewhere/1/abcd" in result["msg"] and "rbln_operands_lease_timeout" in result["msg"]

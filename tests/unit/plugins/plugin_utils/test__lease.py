@@ -46,10 +46,10 @@ def test_a_lease_keeps_the_second_writer_out_until_it_is_free() -> None:
 
 def test_a_lease_whose_holder_is_gone_is_taken_over_by_our_own_clock() -> None:
     store, clock = Store(), Clock()
-    gone = lease(store, clock)
+    gone = lease(store, clock, lease_duration=20)
     gone.take()
     store.items[LEASE]["spec"]["renewTime"] = "2099-01-01T00:00:00.000000Z"
-    second = lease(store, clock, lease_duration=20)
+    second = lease(store, clock, lease_duration=10)
     second.take()
     assert 20 <= clock.now < 20 + 2 * _lease.DELAY
     with pytest.raises(NpuError, match="was lost while this run wrote"):
