@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,48 @@ def test_000_17_a_malformed_ready_file_is_refused_and_never_run(name: str, shell
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "%s, line %d: not a plain KEY=VALUE line\n" % (tmp_path / "ready", line)
     assert not (tmp_path / "evil").exists()
+
+
+def start(shell: list[str], tmp_path: Path, *program: str, ready: str = "ready") -> "subprocess.Popen[str]":
+    values = {"PATH": os.environ["PATH"], "READY_FILE": str(tmp_path / ready)}
+    return subprocess.Popen([*shell, "-c", ENTRY_SCRIPT, "x", *program], env=values, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: str(shell[0]))
+def test_000_18_the_daemon_takes_the_place_of_the_shell(shell: list[str], tmp_path: Path) -> None:
+    (tmp_path / "ready").write_text("RBLN_CTK_DAEMON_DRIVER_ROOT=/\n")
+    daemon = tmp_path / "daemon"
+    daemon.write_text('#!/bin/sh\ntrap \'echo spec removed; exit 5\' TERM\necho $$ "$RBLN_CTK_DAEMON_DRIVER_ROOT" "$@"\nwhile :; do sleep 0.05; done\n')
+    daemon.chmod(0o755)
+    process = start(shell, tmp_path, str(daemon), "--runtime", "docker")
+    assert process.stdout and process.stdout.readline() == "%d / --runtime docker\n" % process.pid
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=20) == ("spec removed\n", "") and process.returncode == 5
+    # The ready file of the toolkit is the validator's to write.
+    assert sorted(os.listdir(tmp_path)) == ["daemon", "ready"]
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: str(shell[0]))
+def test_an_image_without_the_daemon_is_named(shell: list[str], tmp_path: Path) -> None:
+    (tmp_path / "ready").write_text("")
+    process = start(shell, tmp_path, "rbln-ctk-daemon-of-no-image")
+    assert "rbln-ctk-daemon-of-no-image: not found" in process.communicate(timeout=20)[1] and process.returncode == 127
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: str(shell[0]))
+def test_000_16_nothing_runs_without_the_ready_file_of_the_driver(shell: list[str], tmp_path: Path) -> None:
+    process = start(shell, tmp_path, "env", ready="driver-ready")
+    assert process.communicate(timeout=20) == ("", "no %s/driver-ready: the driver of this node is not validated\n" % tmp_path)
+    assert process.returncode == 1
+
+
+@pytest.mark.parametrize("restart, left", [(True, ["driver-ready", "other.yaml", "rbln-rds.yaml", "rbln.yaml"]), (False, ["driver-ready", "other.yaml"])])
+def test_000_40_what_the_end_of_the_pod_takes_away(restart: bool, left: list[str], tmp_path: Path) -> None:
+    for name in ("driver-ready", "toolkit-ready", "rbln.yaml", "rbln-rds.yaml", "other.yaml"):
+        (tmp_path / name).touch()
+    command = main({"restart": restart}, marker_dir=str(tmp_path))["lifecycle"]["preStop"]["exec"]["command"]
+    subprocess.run([part.replace("/var/run/cdi", str(tmp_path)) for part in command], check=True)
+    assert sorted(os.listdir(tmp_path)) == left
 
 
 @pytest.mark.skipif(not shutil.which("shellcheck"), reason="shellcheck is not installed")
