@@ -25,6 +25,13 @@ NAME = "driver"
 # The label that the vendor's tools look for (000-08).
 LABEL = "rbln-driver"
 READY = ".driver-ctr-ready"
+GONE = (READY, "driver-ready", "toolkit-ready")
+# Runs beside the image's own program, each time it starts: after a crash there was no preStop. The kubelet makes the file for the last words
+# of a container anew just before it starts it, so a mark that is newer is this container's own.
+START_SCRIPT = """for file in "$@"; do
+  [ "$file" -nt /dev/termination-log ] || rm -f "$file"
+done
+"""
 RULES: tuple[Object, ...] = (
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"]},
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "delete"]},
@@ -138,7 +145,7 @@ def _manager(inputs: Inputs, own: Inputs, mounts: list[Object]) -> Object:
 
 def _driver(inputs: Inputs, own: Inputs, pool: Pool, mounts: list[Object]) -> Object:
     ready = "%s/%s" % (inputs["marker_dir"], READY)
-    gone = " ".join("%s/%s" % (inputs["marker_dir"], name) for name in (READY, "driver-ready", "toolkit-ready"))
+    gone = ["%s/%s" % (inputs["marker_dir"], name) for name in GONE]
     probes: Object = {}
     if own["probes"]:
         handler = {"exec": {"command": ["test", "-e", ready]}}
@@ -154,8 +161,11 @@ def _driver(inputs: Inputs, own: Inputs, pool: Pool, mounts: list[Object]) -> Ob
         env=parts.environment(inputs, {"DRIVER_ROOT": own["host_root"]}, own["env"]),
         resources=own["resources"],
         securityContext=parts.security_context(own["privileged"]),
-        # Whoever waits for the driver must not see it ready while it is replaced (000-40).
-        lifecycle={"preStop": {"exec": {"command": ["/bin/sh", "-c", "rm -f " + gone]}}},
+        # Whoever waits for the driver must not see it ready while it is replaced (000-40). No probe runs before postStart has ended.
+        lifecycle={
+            "postStart": {"exec": {"command": ["/bin/sh", "-c", START_SCRIPT, NAME, *gone]}},
+            "preStop": {"exec": {"command": ["/bin/sh", "-c", "rm -f " + " ".join(gone)]}},
+        },
         **probes,
         volumeMounts=mounts,
     )

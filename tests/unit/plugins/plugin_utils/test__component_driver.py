@@ -5,7 +5,11 @@
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,6 +90,28 @@ def test_000_05_to_09_what_the_pod_is() -> None:
     assert mounts["rbln"] == {"name": "rbln", "mountPath": "/run/rbln", "mountPropagation": "Bidirectional"}
     assert mounts["sources"]["readOnly"] is True and "readOnly" not in mounts["modules"]
     assert (pod["hostPID"], pod["automountServiceAccountToken"], driver["securityContext"]["privileged"]) == (True, True, True)
+
+
+SHELLS = [shell for shell in (["/bin/sh"], ["busybox", "sh"]) if shutil.which(shell[0])]
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: str(shell[0]))
+@pytest.mark.parametrize("started, left", [(50, ["a"]), (100, []), (150, [])])
+def test_000_40_marks_of_a_crashed_container_are_gone_before_it_is_probed_anew(shell: list[str], started: int, left: list[str], tmp_path: Path) -> None:
+    """The container starts at `started`; one mark is of second 100, none of the others is there."""
+    driver = container(made(JAMMY, marker_dir=str(tmp_path / "marks")), "rbln-driver-container")
+    command = driver["lifecycle"]["postStart"]["exec"]["command"]
+    assert command[4:] == [str(tmp_path / "marks" / name) for name in (".driver-ctr-ready", "driver-ready", "toolkit-ready")]
+    assert "terminationMessagePath" not in driver
+    log, mark = tmp_path / "log", tmp_path / "a"
+    for path, when in ((log, started), (mark, 100)):
+        path.touch()
+        os.utime(path, (when, when))
+    script = command[2].replace("/dev/termination-log", str(log))
+    done = subprocess.run([*shell, "-c", script, "driver", str(mark), str(tmp_path / "b")], capture_output=True, text=True, check=False)
+    # A hook that fails ends its container.
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert [path.name for path in tmp_path.iterdir() if path != log] == left
 
 
 def test_every_mount_has_its_volume() -> None:
