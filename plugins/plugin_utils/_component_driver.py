@@ -15,7 +15,7 @@ import typing as t
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 
 from . import _object_parts as parts
-from ._containers import container, patience, without_empty
+from ._containers import api_token, container, patience, without_empty
 from ._instances import FAMILY_KEY, relation, selector, spellings
 from ._model_cluster import CONTAINER, Context, Inputs, Object, Pool, Terms, Variant
 from ._pools import LONGEST, label_values, pool_names, pool_terms, shortened, wanted_pools
@@ -32,11 +32,14 @@ START_SCRIPT = """for file in "$@"; do
   [ "$file" -nt /dev/termination-log ] || rm -f "$file"
 done
 """
-RULES: tuple[Object, ...] = (
-    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"]},
-    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "delete"]},
+# What the manager may do: look at its node. To clear it, the inputs must say so, since RBAC knows no bounds by node. An eviction heeds
+# disruption budgets, which a deletion does not.
+LOOK: tuple[Object, ...] = ({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},)
+CLEAR: tuple[Object, ...] = (
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]},
     {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
-    {"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["get", "list"]},
+    {"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["get"]},
 )
 
 
@@ -60,7 +63,7 @@ def roots(inputs: Inputs) -> tuple[str, ...]:
 def objects(ctx: Context) -> list[Object]:
     """Roles, and the DaemonSets in the order of instances and pools."""
     inputs, instances = ctx.inputs, _instances(ctx.inputs)
-    made = parts.roles(inputs, NAME, RULES)
+    made = parts.roles(inputs, NAME, CLEAR if any(own["manager"]["evict_pods"] for _name, own in instances) else LOOK)
     for name, own in instances:
         chosen = instance_terms(own, [other for _name, other in instances])
         pools = wanted_pools(own, ctx.pools)
@@ -97,6 +100,7 @@ def _daemon_set(inputs: Inputs, name: str, own: Inputs, pool: Pool, text: str, c
 def _pod(inputs: Inputs, own: Inputs, pool: Pool) -> Object:
     ca_mounts, ca_volumes = parts.ca_mounts(inputs)
     more_mounts, more_volumes = parts.host_mounts(own)
+    token_mount, token_volume = api_token()
     root, markers = own["host_root"], inputs["marker_dir"]
     mounts: list[Object] = [
         {"name": "driver-root", "mountPath": root, "mountPropagation": "Bidirectional"},
@@ -120,12 +124,11 @@ def _pod(inputs: Inputs, own: Inputs, pool: Pool) -> Object:
     ]
     return without_empty(
         {
-            "automountServiceAccountToken": True,
             "hostPID": True,
             "imagePullSecrets": parts.pull_secrets(inputs, own["image"], own["manager"]["image"]),
-            "initContainers": [_manager(inputs, own, mounts)],
+            "initContainers": [_manager(inputs, own, [*mounts, token_mount])],
             "containers": [_driver(inputs, own, pool, mounts + more_mounts + ca_mounts)],
-            "volumes": volumes + more_volumes + ca_volumes,
+            "volumes": [*volumes, token_volume, *more_volumes, *ca_volumes],
         }
     )
 

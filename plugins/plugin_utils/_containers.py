@@ -78,6 +78,17 @@ def validation(inputs: Inputs, step: str, command: t.Sequence[str], base: t.Mapp
     return helper(inputs, name, command=part["command"] or list(command), securityContext=context, **more)
 
 
+def api_token() -> tuple[Object, Object]:
+    """(volume mount, volume) of the account's token for the one container that asks the API, in place of one in every container of the pod."""
+    sources = [
+        {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
+    ]
+    mount = {"name": "api-token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True}
+    return mount, {"name": "api-token", "projected": {"sources": sources}}
+
+
 def grpc_liveness(own: Inputs) -> Object:
     """The liveness probe of a plugin that serves gRPC health; none without a port, or when no probes are wanted."""
     if not (own["probes"] and own["health_port"]):

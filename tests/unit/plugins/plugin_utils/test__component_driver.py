@@ -89,7 +89,7 @@ def test_000_05_to_09_what_the_pod_is() -> None:
     mounts = {mount["name"]: mount for mount in driver["volumeMounts"]}
     assert mounts["rbln"] == {"name": "rbln", "mountPath": "/run/rbln", "mountPropagation": "Bidirectional"}
     assert mounts["sources"]["readOnly"] is True and "readOnly" not in mounts["modules"]
-    assert (pod["hostPID"], pod["automountServiceAccountToken"], driver["securityContext"]["privileged"]) == (True, True, True)
+    assert (pod["hostPID"], pod["automountServiceAccountToken"], driver["securityContext"]["privileged"]) == (True, False, True)
 
 
 SHELLS = [shell for shell in (["/bin/sh"], ["busybox", "sh"]) if shutil.which(shell[0])]
@@ -121,12 +121,25 @@ def test_every_mount_has_its_volume() -> None:
     assert {mount["name"] for item in everyone for mount in item["volumeMounts"]} == set(volumes) and len(volumes) == len(set(volumes))
 
 
-def test_rights_are_those_of_a_drain_and_no_more() -> None:
-    rules = one(made(JAMMY), "ClusterRole")["rules"]
-    assert {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]} == {
-        ("nodes", "get"), ("nodes", "list"), ("nodes", "watch"), ("nodes", "patch"), ("pods", "get"), ("pods", "list"), ("pods", "delete"),
-        ("pods/eviction", "create"), ("daemonsets", "get"), ("daemonsets", "list"),
-    }  # fmt: skip
+LOOK = {("nodes", "get")}
+CLEAR = {("nodes", "get"), ("nodes", "patch"), ("pods", "get"), ("pods", "list"), ("pods/eviction", "create"), ("daemonsets", "get")}
+
+
+@pytest.mark.parametrize("evict, rights", [(False, LOOK), (True, CLEAR)])
+def test_the_manager_may_clear_a_node_only_when_the_inputs_say_so(evict: bool, rights: set[tuple[str, str]]) -> None:
+    own = {"manager": {**DRIVER["manager"], "evict_pods": evict}}
+    for items in (made(JAMMY, driver=own), made(JAMMY, driver_instances=[instance("a", "1", zone="a"), {**instance("b", "1", zone="b"), **own}])):
+        rules = one(items, "ClusterRole")["rules"]
+        assert {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]} == rights
+
+
+def test_the_manager_alone_has_the_token_of_the_account() -> None:
+    pod = next(iter(sets(made(JAMMY)).values()))["spec"]["template"]["spec"]
+    place = "/var/run/secrets/kubernetes.io/serviceaccount"
+    holders = [item["name"] for item in pod["initContainers"] + pod["containers"] if place in [mount["mountPath"] for mount in item["volumeMounts"]]]
+    assert holders == ["k8s-driver-manager"]
+    (volume,) = [volume for volume in pod["volumes"] if "projected" in volume]
+    assert [next(iter(source)) for source in volume["projected"]["sources"]] == ["serviceAccountToken", "configMap", "downwardAPI"]
 
 
 def instance(name: str, version: str, **selector: str) -> Data:
