@@ -9,6 +9,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuEr
 
 from . import _object_parts as parts
 from ._component_driver import is_wanted as driver_wanted
+from ._component_driver import roots as driver_roots
 from ._containers import own_container, wait_for_host, without_empty
 from ._model_cluster import Context, Inputs, Object
 from ._where import daemon_set
@@ -22,7 +23,11 @@ def objects(ctx: Context) -> list[Object]:
     inputs = ctx.inputs
     own = inputs["smd"]
     ca_mounts, ca_volumes = parts.ca_mounts(inputs)
-    more_mounts, more_volumes = parts.host_mounts(own)
+    roots = driver_roots(inputs)
+    more_mounts, more_volumes = parts.host_mounts(own, roots)
+    # The libraries of a driver in a container are nowhere else (002-06).
+    names = {root: "driver-root%s" % ("-%d" % number if number else "") for number, root in enumerate(roots)}
+    driver_mounts = [{"name": name, "mountPath": root, "readOnly": True, "mountPropagation": "HostToContainer"} for root, name in names.items()]
     port: Object = {"name": "grpc", "containerPort": own["port"], "hostPort": own["port"], "protocol": "TCP"}
     if own["host_ip"]:
         port["hostIP"] = own["host_ip"]
@@ -42,11 +47,14 @@ def objects(ctx: Context) -> list[Object]:
             {"name": "dev", "mountPath": "/dev"},
             {"name": "sys", "mountPath": "/sys"},
             {"name": "logs", "mountPath": LOGS},
+            *driver_mounts,
             *more_mounts,
             *ca_mounts,
         ],
     )
     pod = {
+        # Whoever holds a device is a process of the host (002-06).
+        "hostPID": True,
         "imagePullSecrets": parts.pull_secrets(inputs, own["image"], inputs["helper_image"]),
         "initContainers": [wait_for_host(inputs, ("driver-ready",))],
         "containers": [main],
@@ -55,6 +63,7 @@ def objects(ctx: Context) -> list[Object]:
             parts.host_path("sys", "/sys", "Directory"),
             parts.host_path("logs", LOGS, "DirectoryOrCreate"),
             parts.host_path("markers", inputs["marker_dir"], "DirectoryOrCreate"),
+            *(parts.host_path(name, root, "DirectoryOrCreate") for root, name in names.items()),
             *more_volumes,
             *ca_volumes,
         ],

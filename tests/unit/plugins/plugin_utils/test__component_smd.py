@@ -35,7 +35,7 @@ def test_the_port_that_can_reset_devices_is_open_on_the_loopback_address_alone()
 def test_pod() -> None:
     items = objects(smd=TAGGED)
     pod, main = pod_of(items, "smd"), container(items, "smd")
-    assert main["image"] == "docker.io/rebellions/rbln-smd:3.4.1"
+    assert main["image"] == "repo.rebellions.ai/rebellions/rbln-smd:3.4.1"
     assert main["securityContext"] == {"privileged": True, "readOnlyRootFilesystem": True, "runAsUser": 0}
     assert main["livenessProbe"]["tcpSocket"] == main["readinessProbe"]["tcpSocket"] == {"port": "grpc"}
     assert {item["name"]: item["hostPath"]["path"] for item in pod["volumes"]} == {
@@ -44,7 +44,20 @@ def test_pod() -> None:
     assert {item["name"]: item["mountPath"] for item in main["volumeMounts"]} == {"dev": "/dev", "sys": "/sys", "logs": "/var/log/rebellions"}
     (wait,) = pod["initContainers"]
     assert {"name": "WAIT_MARKERS", "value": "/run/rbln/validations/driver-ready"} in wait["env"]
-    assert pod["automountServiceAccountToken"] is False
+    assert (pod["automountServiceAccountToken"], pod["hostPID"]) == (False, True)
+
+
+def test_002_06_it_finds_the_libraries_of_drivers_in_containers() -> None:
+    instances = [{"name": name, "host_root": "/opt/" + name, "node_selector": {"at": name}, "image": {"tag": "1"}} for name in ("a", "b")]
+    own = {**TAGGED, "host_paths": [{"name": "opt", "path": "/opt", "mount_path": "/host-opt"}]}
+    items = objects(smd=own, driver={"enabled": True, "manager": {"image": {"tag": "1"}}}, driver_instances=instances)
+    pod, main = pod_of(items, "smd"), container(items, "smd")
+    more = {"readOnly": True, "mountPropagation": "HostToContainer"}
+    expected = [{"name": "driver-root", "mountPath": "/opt/a", **more}, {"name": "driver-root-1", "mountPath": "/opt/b", **more}]
+    assert [mount for mount in main["volumeMounts"] if mount["mountPath"].startswith("/opt/")] == expected
+    paths = {item["name"]: item["hostPath"]["path"] for item in pod["volumes"]}
+    assert (paths["driver-root"], paths["driver-root-1"]) == ("/opt/a", "/opt/b")
+    assert {mount["name"]: mount.get("mountPropagation") for mount in main["volumeMounts"]}["opt"] == "HostToContainer"
 
 
 def test_probes_can_be_left_out() -> None:
@@ -55,14 +68,14 @@ def test_probes_can_be_left_out() -> None:
 @pytest.mark.parametrize(
     ("smd", "more", "expected"),
     [
-        ({}, {"driver": {"enabled": True, "image": {"tag": "3.5.0"}}}, "docker.io/rebellions/rbln-smd:3.5.0"),
-        ({"image": {"tag": "3.4.0"}}, {"driver": {"enabled": True, "image": {"tag": "3.5.0"}}}, "docker.io/rebellions/rbln-smd:3.4.0"),
+        ({}, {"driver": {"enabled": True, "image": {"tag": "3.5.0"}}}, "repo.rebellions.ai/rebellions/rbln-smd:3.5.0"),
+        ({"image": {"tag": "3.4.0"}}, {"driver": {"enabled": True, "image": {"tag": "3.5.0"}}}, "repo.rebellions.ai/rebellions/rbln-smd:3.4.0"),
         (
             {"image": {"digest": "sha256:" + "a" * 64}},
             {"driver": {"enabled": True, "image": {"tag": "3.5.0"}}},
-            "docker.io/rebellions/rbln-smd@sha256:" + "a" * 64,
+            "repo.rebellions.ai/rebellions/rbln-smd@sha256:" + "a" * 64,
         ),
-        ({}, {"driver": {"enabled": True, "image": {"tag": "3.5.0"}}, "driver_instances": [{"name": "one"}]}, "docker.io/rebellions/rbln-smd:3.5.0"),
+        ({}, {"driver": {"enabled": True, "image": {"tag": "3.5.0"}}, "driver_instances": [{"name": "one"}]}, "repo.rebellions.ai/rebellions/rbln-smd:3.5.0"),
     ],
 )
 def test_the_version_is_that_of_the_driver(smd: dict[str, Any], more: dict[str, Any], expected: str) -> None:
