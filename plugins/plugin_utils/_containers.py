@@ -60,12 +60,16 @@ def own_container(inputs: Inputs, name: str, key: str, base: t.Mapping[str, str]
 
 
 def validation(inputs: Inputs, step: str, command: t.Sequence[str], base: t.Mapping[str, str], mounts: list[Object]) -> Object:
-    """One init container of a validator: our tool on the host by chroot, which needs that one capability, or an image with its own command."""
+    """One init container of a validator: our tool on the host by chroot, which needs that one capability, or an image with its own command.
+
+    The image is the same for all steps: one that decides by itself what to run is told the step by a variable.
+    """
     own = inputs["validator"]
     part = own[step]
+    told = {"RBLN_VALIDATION": step} if own["source"] == "image" else {}
     more = {
         "args": part["args"] + own["args"],
-        "env": parts.environment(inputs, base, own["env"], part["env"]),
+        "env": parts.environment(inputs, {**base, **told}, own["env"], part["env"]),
         "resources": own["resources"],
         "volumeMounts": mounts,
     }

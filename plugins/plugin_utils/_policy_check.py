@@ -244,7 +244,7 @@ def _notes(inputs: Inputs) -> list[str]:
     if validator["enabled"] and validator["source"] == "image" and len(alike) > 1:
         notes.append(
             "rbln_operands_validator.source is image, and the steps %s have neither command nor args nor env: each runs what the image runs by itself, "
-            "and is not told which step it is." % ", ".join(alike)
+            "and is told by the variable RBLN_VALIDATION alone which step it is." % ", ".join(alike)
         )
     containers = [name for name in ("driver", "container_toolkit") if inputs[name]["enabled"]]
     if containers and inputs["validator"]["enabled"] and inputs["validator"]["source"] == "host_tool":

@@ -310,6 +310,14 @@ def test_validator_command_args_env_of_each_init_container(step: str, source: st
     assert container(items, step + "-validation")["args"] == ["--a", "--all"]
 
 
+def test_000_11_an_image_is_told_which_step_it_is() -> None:
+    image: dict[str, Any] = {"source": "image", "image": {"tag": "v1"}}
+    for source, told in (({}, [None] * 4), (image, ["driver", "toolkit", "plugin", "vfio"])):
+        items = objects(validator=source, vfio_manager={"enabled": True})
+        found = [container(items, step + "-validation")["env"] for step in ("driver", "toolkit", "plugin", "vfio")]
+        assert [next((item["value"] for item in env if item["name"] == "RBLN_VALIDATION"), None) for env in found] == told
+
+
 def test_001_11_a_component_is_made_in_the_order_of_need() -> None:
     items = objects(validator={"source": "image", "image": {"tag": "1"}})
     kinds = [item["kind"] for item in items if item["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "validator"]
