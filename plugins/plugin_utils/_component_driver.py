@@ -26,11 +26,20 @@ NAME = "driver"
 LABEL = "rbln-driver"
 READY = ".driver-ctr-ready"
 GONE = (READY, "driver-ready", "toolkit-ready")
+# Says that the container is being replaced. The old driver works until the next manager unloads it: without this the validator would prove it again.
+STOPPED = ".driver-ctr-stopped"
 # Runs beside the image's own program, each time it starts: after a crash there was no preStop. The kubelet makes the file for the last words
 # of a container anew just before it starts it, so a mark that is newer is this container's own.
-START_SCRIPT = """for file in "$@"; do
+START_SCRIPT = """stopped="$1"
+shift
+for file in "$@"; do
   [ "$file" -nt /dev/termination-log ] || rm -f "$file"
 done
+rm -f "$stopped"
+"""
+STOP_SCRIPT = """: >"$1"
+shift
+rm -f "$@"
 """
 # What the manager may do: look at its node. To clear it, the inputs must say so, since RBAC knows no bounds by node. An eviction heeds
 # disruption budgets, which a deletion does not.
@@ -148,7 +157,7 @@ def _manager(inputs: Inputs, own: Inputs, mounts: list[Object]) -> Object:
 
 def _driver(inputs: Inputs, own: Inputs, pool: Pool, mounts: list[Object]) -> Object:
     ready = "%s/%s" % (inputs["marker_dir"], READY)
-    gone = ["%s/%s" % (inputs["marker_dir"], name) for name in GONE]
+    marks = ["%s/%s" % (inputs["marker_dir"], name) for name in (STOPPED, *GONE)]
     probes: Object = {}
     if own["probes"]:
         handler = {"exec": {"command": ["test", "-e", ready]}}
@@ -166,8 +175,8 @@ def _driver(inputs: Inputs, own: Inputs, pool: Pool, mounts: list[Object]) -> Ob
         securityContext=parts.security_context(own["privileged"]),
         # Whoever waits for the driver must not see it ready while it is replaced (000-40). No probe runs before postStart has ended.
         lifecycle={
-            "postStart": {"exec": {"command": ["/bin/sh", "-c", START_SCRIPT, NAME, *gone]}},
-            "preStop": {"exec": {"command": ["/bin/sh", "-c", "rm -f " + " ".join(gone)]}},
+            "postStart": {"exec": {"command": ["/bin/sh", "-c", START_SCRIPT, NAME, *marks]}},
+            "preStop": {"exec": {"command": ["/bin/sh", "-c", STOP_SCRIPT, NAME, *marks]}},
         },
         **probes,
         volumeMounts=mounts,

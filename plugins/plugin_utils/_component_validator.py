@@ -8,6 +8,7 @@ from __future__ import annotations
 import typing as t
 
 from . import _object_parts as parts
+from ._component_driver import READY, STOPPED
 from ._component_driver import is_wanted as driver_wanted
 from ._containers import helper, patience, validation, without_empty
 from ._model_cluster import Context
@@ -36,6 +37,7 @@ seen="$(look)"
 while :; do
   sleep 5 & wait $!
   now="$(look)"
+  [ "$now" = none ] && [ -e "$DRIVER_STOPPED" ] && continue
   if [ "$now" != "$seen" ] || { [ -n "$TOOLKIT_READY" ] && [ ! -e "$TOOLKIT_READY" ]; }; then
     chroot /host "$RBLN_HOST_TOOL" validate "$@" --markers write && seen="$now"
   fi
@@ -85,7 +87,8 @@ def _main(inputs: Inputs, steps: t.Sequence[str], mounts: list[Object]) -> Objec
     scopes = [word for step in ("driver", "toolkit") if step in steps for word in ("--scope", step)]
     if not (_writes_markers(inputs) and scopes and own["source"] == "host_tool"):
         return helper(inputs, NAME, resources, command=["/bin/sh", "-c", IDLE_SCRIPT], securityContext=parts.security_context(user=65534))
-    base = {"RBLN_HOST_TOOL": own["host_tool"], "DRIVER_READY": "/host%s/.driver-ctr-ready" % inputs["marker_dir"]}
+    base = {"RBLN_HOST_TOOL": own["host_tool"], "DRIVER_READY": "/host%s/%s" % (inputs["marker_dir"], READY)}
+    base["DRIVER_STOPPED"] = "/host%s/%s" % (inputs["marker_dir"], STOPPED)
     base["TOOLKIT_READY"] = "/host%s/toolkit-ready" % inputs["marker_dir"] if "toolkit" in steps else ""
     return helper(
         inputs,

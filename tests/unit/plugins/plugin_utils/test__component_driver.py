@@ -83,9 +83,6 @@ def test_000_05_to_09_what_the_pod_is() -> None:
     assert {"name": "driver-root", "hostPath": {"path": "/srv/driver", "type": "DirectoryOrCreate"}} in pod["volumes"]
     assert driver["readinessProbe"]["exec"]["command"] == ["test", "-e", "/run/rbln/validations/.driver-ctr-ready"]
     assert driver["startupProbe"]["exec"] == driver["readinessProbe"]["exec"]
-    assert driver["lifecycle"]["preStop"]["exec"]["command"][2] == (
-        "rm -f /run/rbln/validations/.driver-ctr-ready /run/rbln/validations/driver-ready /run/rbln/validations/toolkit-ready"
-    )
     mounts = {mount["name"]: mount for mount in driver["volumeMounts"]}
     assert mounts["rbln"] == {"name": "rbln", "mountPath": "/run/rbln", "mountPropagation": "Bidirectional"}
     assert mounts["sources"]["readOnly"] is True and "readOnly" not in mounts["modules"]
@@ -101,17 +98,28 @@ def test_000_40_marks_of_a_crashed_container_are_gone_before_it_is_probed_anew(s
     """The container starts at `started`; one mark is of second 100, none of the others is there."""
     driver = container(made(JAMMY, marker_dir=str(tmp_path / "marks")), "rbln-driver-container")
     command = driver["lifecycle"]["postStart"]["exec"]["command"]
-    assert command[4:] == [str(tmp_path / "marks" / name) for name in (".driver-ctr-ready", "driver-ready", "toolkit-ready")]
+    assert command[4:] == [str(tmp_path / "marks" / name) for name in (".driver-ctr-stopped", ".driver-ctr-ready", "driver-ready", "toolkit-ready")]
     assert "terminationMessagePath" not in driver
-    log, mark = tmp_path / "log", tmp_path / "a"
+    log, mark, stopped = tmp_path / "log", tmp_path / "a", tmp_path / "stopped"
+    stopped.touch()
     for path, when in ((log, started), (mark, 100)):
         path.touch()
         os.utime(path, (when, when))
     script = command[2].replace("/dev/termination-log", str(log))
-    done = subprocess.run([*shell, "-c", script, "driver", str(mark), str(tmp_path / "b")], capture_output=True, text=True, check=False)
+    done = subprocess.run([*shell, "-c", script, "driver", str(stopped), str(mark), str(tmp_path / "b")], capture_output=True, text=True, check=False)
     # A hook that fails ends its container.
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert [path.name for path in tmp_path.iterdir() if path != log] == left
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: str(shell[0]))
+def test_000_40_a_container_that_ends_leaves_only_the_word_that_it_does(shell: list[str], tmp_path: Path) -> None:
+    for name in (".driver-ctr-ready", "driver-ready", "toolkit-ready", "vfio"):
+        (tmp_path / name).touch()
+    command = container(made(JAMMY, marker_dir=str(tmp_path)), "rbln-driver-container")["lifecycle"]["preStop"]["exec"]["command"]
+    assert command[:2] == ["/bin/sh", "-c"]
+    subprocess.run([*shell, *command[1:]], check=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".driver-ctr-stopped", "vfio"]
 
 
 def test_every_mount_has_its_volume() -> None:
