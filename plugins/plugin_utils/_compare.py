@@ -9,6 +9,7 @@ import copy
 import functools
 import hashlib
 import json
+import re
 import typing as t
 
 from ._mask import MASK, mask
@@ -64,8 +65,13 @@ def _masked(value: t.Any) -> t.Any:
             shown["value"] = MASK
         return shown
     if isinstance(value, list):
-        return [_masked(item) for item in value]
+        # The value of an option may be the next argument.
+        return [MASK if _names_secret(before) and isinstance(item, str) else _masked(item) for before, item in zip([None, *value], value)]
     return "\n".join(map(mask, value.split("\n"))) if isinstance(value, str) and ("=" in value or ":" in value) else value
+
+
+def _names_secret(argument: t.Any) -> bool:
+    return isinstance(argument, str) and bool(re.match(r"--?[\w-]+$", argument)) and _is_secret(argument.lstrip("-"))
 
 
 @functools.lru_cache(maxsize=4096)

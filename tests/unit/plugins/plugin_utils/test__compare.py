@@ -93,6 +93,8 @@ def test_no_secret_of_an_argument_is_seen() -> None:
     container = {"name": "c", "args": ["--token=not-real-1", "--level=3"], "command": ["sh", "-c", "password=not-real-2 run"]}
     shown_item = visible({"kind": "DaemonSet", "metadata": {"name": "x"}, "spec": {"containers": [container]}})
     assert shown_item["spec"]["containers"] == [{"name": "c", "args": ["--token=********", "--level=3"], "command": ["sh", "-c", "password=********"]}]
+    apart = {"args": ["--token", "not-real-1", "--level", "3", "--password-file", "/x", "-api-key", "not-real-2", "token", "x"]}
+    assert visible(apart)["args"] == ["--token", "********", "--level", "3", "--password-file", "/x", "-api-key", "********", "token", "x"]
 
 
 def test_no_secret_of_manifests_is_seen() -> None:
