@@ -185,6 +185,8 @@ class Waiter:
                 self._problem(one, name, twice % (name, one.row.name, item["metadata"]["name"]), True)
             covered |= mine
             if len(sets) > 1 and not mine:
+                # It has no node of this run, and counts all the same.
+                one.verdicts.append(judge_daemon_set(item, [], [], [], mine))
                 continue
             self._verdict(one, item, mine if len(sets) > 1 else must, look)
         if len(sets) > 1 and must:

@@ -222,6 +222,15 @@ def test_every_node_is_covered_by_one_of_the_pools() -> None:
     assert [problem["node"] for problem in result["problems"] if problem["component"] == "driver"] == ["n2"]
 
 
+def test_a_run_of_some_nodes_counts_the_daemon_sets_of_the_others_too() -> None:
+    typed = inputs(**DRIVER, **QUIET)
+    objects = build(Context(typed, declared(typed), POOLS))
+    api = Cluster(objects, [node("n1", POOLS[0]), node("n2", POOLS[1])])
+    result = Waiter(api, typed, {"n1": {"node": "n1", "error": "", "expected": 1}}, objects, {}, lambda: 0.0).run()  # type: ignore[arg-type]
+    assert result["ok"] and result["judged"] == ["n1"]
+    assert {key: (one["desired"], one["ready"]) for key, one in result["components"].items()} == {"driver": (2, 2), "validator": (2, 2)}
+
+
 def test_a_node_that_two_daemon_sets_want_is_an_error() -> None:
     typed = inputs(**DRIVER, **QUIET)
     objects = build(Context(typed, declared(typed), POOLS))
