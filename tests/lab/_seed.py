@@ -13,13 +13,14 @@ from ._base import API, LAB_DIR, POD_CIDR, PREFIX
 
 
 class Kind(t.NamedTuple):
-    """image flavour, container engine as (flavour of its configuration, from the Go build), may it be a node."""
+    """image flavour, container engine as (flavour of its configuration, from the Go build), may it be a node, root directory of its kubelet."""
 
     flavour: str
     containerd: str
     built: bool
     node: bool
     says: str
+    kubelet_root: str = "/var/lib/kubelet"
 
 
 KINDS: dict[str, Kind] = {
@@ -27,6 +28,7 @@ KINDS: dict[str, Kind] = {
     "containerd17": Kind("trixie", "2", False, True, "Debian 13, its containerd 1.7, CDI off"),
     "containerd16": Kind("bookworm-containerd", "2", False, True, "Debian 12, its containerd 1.6, no CDI"),
     "dkms": Kind("bookworm-dkms", "3", True, True, "containerd2 with dkms, gcc and the headers of Debian's own cloud kernel"),
+    "dataroot": Kind("bookworm", "3", True, True, "containerd2 whose kubelet has its root at /data/kubelet", "/data/kubelet"),
     "engines": Kind("trixie-engines", "2", False, False, "Debian 13, its docker and podman"),
 }
 HOSTS: dict[str, str] = {"npu-a": "containerd2", "npu-b": "containerd17", "npu-c": "containerd16", "npu-d": "engines"}
@@ -135,7 +137,7 @@ StartLimitIntervalSec=0
 EnvironmentFile=/run/npu-lab/node.env
 ExecStartPre=/usr/local/lib/npu-lab/node-images.sh
 ExecStart=/usr/local/bin/kubelet --config=/etc/kubernetes/kubelet.yaml --kubeconfig=/etc/kubernetes/kubelet.kubeconfig \
-    --cgroup-root=${CGROUP_ROOT} --hostname-override=%(name)s --node-ip=%(ip)s --v=2
+    --cgroup-root=${CGROUP_ROOT} --hostname-override=%(name)s --node-ip=%(ip)s --root-dir=%(root)s --v=2
 Restart=always
 RestartSec=1
 KillMode=process
@@ -236,7 +238,7 @@ def host_seed(name: str, index: int, kind: Kind, node: bool, npus: t.Sequence[Np
         links[wants + "containerd.service"] = "../containerd.service"
     if node:
         ip = "%s.0.%d" % (PREFIX, 10 + index)
-        words = {"name": name, "ip": ip, "pods": POD_CIDR}
+        words = {"name": name, "ip": ip, "pods": POD_CIDR, "root": kind.kubelet_root}
         files["etc/systemd/system/kubelet.service"] = (_KUBELET_UNIT % words, 0o644)
         files["etc/systemd/system/kube-proxy.service"] = (_PROXY_UNIT, 0o644)
         files["etc/kubernetes/kubelet.yaml"] = (_KUBELET, 0o644)

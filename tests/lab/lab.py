@@ -291,8 +291,10 @@ class Lab:
         options: list[str] = ["--privileged", "--systemd=always", "--tmpfs", "/tmp", "--network", NETWORK, "--ip", host["address"]]
         if _machine.hybrid():
             options += ["--cgroupns=host", "-v", "%s:/sys/fs/cgroup:rw" % CGROUP_VIEW]
-        for path in ["containerd"] + (["kubelet"] if host["node"] else []) + (["docker", "containers"] if kind.flavour == "trixie-engines" else []):
+        for path in ["containerd"] + (["docker", "containers"] if kind.flavour == "trixie-engines" else []):
             options += ["-v", "%s-%s:/var/lib/%s" % (name, path, path)]
+        if host["node"]:
+            options += ["-v", "%s-kubelet:%s" % (name, kind.kubelet_root)]
         binds = {payload_dir(): "/opt/npu-lab/payload"}
         if kind.built:
             home = program("containerd")
