@@ -1,0 +1,155 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Nodes that differ, and a node that joins a running cluster: gated until its host part ran, made ready by a run for it alone."""
+
+from __future__ import annotations
+
+import json
+import typing as t
+
+import pytest
+
+from tests.integration._hosts import Hosts
+from tests.integration._play import NAMESPACE_OF_TESTS, NODE_LABEL, RESOURCE, Data, play
+from tests.lab._base import until
+
+A, B, NEW = "it-a", "it-b", "it-n"
+ROOT = "/data/kubelet"
+ROOT_KEY = "1fdec678"
+PLUGIN, EXPORTER, OTHER_EXPORTER = "rbln-device-plugin", "rbln-metrics-exporter", "rbln-metrics-exporter-" + ROOT_KEY
+SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
+# What stands in for the exporter ends where the kubelet's socket is not.
+MIXED: Data = {
+    "rbln_operands_kubelet_roots": [ROOT],
+    "rbln_operands_metrics_exporter": {
+        "enabled": True,
+        "image": {"repository": "busybox", "tag": "1"},
+        "command": ["sh", "-c", "trap exit TERM; test -S %s && sleep 86400 & wait $!" % SOCKET],
+        "probes": False,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(nodes: Hosts) -> t.Iterator[Hosts]:
+    """The finished nodes with one component more, which mounts something of the kubelet, and a virgin third node."""
+    nodes.done()
+    nodes.state.update({A: "dirty", B: "dirty"})
+    nodes.lab.up({NEW: "dataroot"})
+    try:
+        play("site", nodes.inventory(A, B, NEW, **MIXED), "--limit", "%s,%s" % (A, B), "--tags", "operands").good([A, B])
+        yield nodes
+    finally:
+        nodes.lab.down([NEW])
+        of_new = ["-n", NAMESPACE_OF_TESTS, "--field-selector", "spec.nodeName=" + NEW]
+        nodes.lab.kubectl("delete", "pods", *of_new, "--force", "--grace-period=0", check=False)
+    play("site", nodes.inventory(), "--tags", "operands").good([A, B])
+    until(60, "the exporter left", lambda: not any("exporter" in name for name in nodes.objects()))
+    nodes.state.update({A: "done", B: "done"})
+
+
+def items(hosts: Hosts, *argv: str) -> list[Data]:
+    return list(json.loads(hosts.lab.kubectl("get", *argv, "-o", "json").stdout)["items"])
+
+
+def pods(hosts: Hosts, *nodes: str) -> dict[tuple[str, str], Data]:
+    """{(node, DaemonSet): pod} of our pods on these nodes."""
+    found = items(hosts, "pods", "-n", NAMESPACE_OF_TESTS)
+    return {(pod["spec"]["nodeName"], pod["metadata"]["ownerReferences"][0]["name"]): pod for pod in found if pod["spec"].get("nodeName") in nodes}
+
+
+def state(hosts: Hosts) -> dict[str, t.Any]:
+    """Everything of the cluster that a run for one new node has to leave alone: our objects, and pods, labels and capacity of the other nodes.
+
+    What a DaemonSet counts and the record of what each node is are the new node's to change.
+    """
+    found: dict[str, t.Any] = {"pod %s %s" % key: pod["metadata"]["uid"] for key, pod in pods(hosts, A, B).items()}
+    kinds = "serviceaccounts,secrets,configmaps,daemonsets,services,roles,rolebindings,networkpolicies"
+    for item in items(hosts, kinds, "-n", NAMESPACE_OF_TESTS):
+        meta = item["metadata"]
+        if meta["name"] != "rbln-status":
+            found["%s/%s" % (item["kind"], meta["name"])] = (meta["uid"], meta["generation"] if item["kind"] == "DaemonSet" else meta["resourceVersion"])
+    for item in items(hosts, "clusterroles,clusterrolebindings", "-l", "app.kubernetes.io/managed-by=rebellions-npu"):
+        found["%s/%s" % (item["kind"], item["metadata"]["name"])] = (item["metadata"]["uid"], item["metadata"]["resourceVersion"])
+    for node in (A, B):
+        found["labels of " + node] = hosts.labels(node)
+    return found
+
+
+def gates(hosts: Hosts, node: str) -> dict[str, str]:
+    """{component: its gate} of a node."""
+    prefix = "rebellions.ai/npu.deploy."
+    return {name[len(prefix) :]: value for name, value in hosts.labels(node).items() if name.startswith(prefix)}
+
+
+def amount(hosts: Hosts, node: str) -> t.Optional[str]:
+    return t.cast("t.Optional[str]", hosts.lab.nodes()[node]["allocatable"].get(RESOURCE))
+
+
+def workload(hosts: Hosts, node: str) -> tuple[str, str]:
+    """(phase, why it is not placed) of the pod that wants an NPU of the node."""
+    status = json.loads(hosts.lab.kubectl("get", "pod", "wants-" + node, "-o", "json").stdout)["status"]
+    return status["phase"], " ".join(one.get("message", "") for one in status.get("conditions", []) if one["type"] == "PodScheduled")
+
+
+def want(hosts: Hosts, node: str) -> None:
+    container = {"name": "look", "image": "lab.local/busybox:1", "imagePullPolicy": "IfNotPresent", "command": ["sh", "-c", "ls /dev/rbln*"]}
+    container["resources"] = {"limits": {RESOURCE: "1"}}
+    spec = {"restartPolicy": "Never", "nodeSelector": {"kubernetes.io/hostname": node}, "tolerations": [{"operator": "Exists"}], "containers": [container]}
+    hosts.lab.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "wants-" + node}, "spec": spec}))
+
+
+def test_a_new_node_is_gated_until_the_run_for_it_alone(cluster: Hosts) -> None:
+    lab, before, where = cluster.lab, state(cluster), cluster.inventory(A, B, NEW, **MIXED)
+    assert {key for key in before if key.startswith("pod ")} >= {"pod %s %s" % (node, name) for node in (A, B) for name in (PLUGIN, EXPORTER)}
+    # As a cluster with Node Feature Discovery has it: the plugin comes by itself, before anybody has looked at the host.
+    lab.kubectl("label", "node", NEW, NODE_LABEL + "=true", "feature.node.kubernetes.io/pci-1eff.present=true")
+    want(cluster, NEW)
+
+    def waiting() -> bool:
+        pod = pods(cluster, NEW).get((NEW, PLUGIN), {})
+        return any("running" in one["state"] for one in pod.get("status", {}).get("initContainerStatuses", []))
+
+    until(60, "the plugin waits", waiting)
+    assert pods(cluster, NEW)[(NEW, PLUGIN)]["status"]["phase"] == "Pending"
+    until(20, "the workload is refused", lambda: "Insufficient " + RESOURCE in workload(cluster, NEW)[1])
+    assert workload(cluster, NEW)[0] == "Pending" and amount(cluster, NEW) is None
+    assert cluster.labels(NEW) == {}
+
+    # Labelled by a run that leaves the host part out: the plugin has to leave again.
+    play("site", where, "--limit", NEW, "--tags", "operands").good([NEW])
+    assert cluster.labels(NEW)["rebellions.ai/npu.present"] == "true" and set(gates(cluster, NEW).values()) == {"false"}
+    until(60, "the plugin left", lambda: (NEW, PLUGIN) not in pods(cluster, NEW))
+    assert workload(cluster, NEW)[0] == "Pending" and amount(cluster, NEW) is None
+
+    play("site", where, "--limit", NEW).good([NEW])
+
+    assert amount(cluster, NEW) == "2"
+    assert gates(cluster, NEW) == {"device-plugin": "true", "metrics-exporter": "true", "validator": "true"}
+    until(60, "the workload ran", lambda: workload(cluster, NEW)[0] == "Succeeded")
+    assert lab.kubectl("logs", "wants-" + NEW).stdout.split()[0] in ("/dev/rbln0", "/dev/rbln1")
+    lab.kubectl("delete", "pod", "wants-" + NEW, "--wait=false")
+    assert state(cluster) == before
+
+
+def test_runtimes_and_kubelet_roots_differ_in_one_cluster(cluster: Hosts) -> None:
+    lab, everything = cluster.lab, pods(cluster, A, B, NEW)
+    versions = {node: lab.kubectl("get", "node", node, "-o", "jsonpath={.status.nodeInfo.containerRuntimeVersion}").stdout for node in (A, B, NEW)}
+    assert versions[A].startswith("containerd://2.") and versions[B].startswith("containerd://1.7"), versions
+    assert {node: amount(cluster, node) for node in (A, B, NEW)} == {A: "2", B: "2", NEW: "2"}
+    assert {node: cluster.labels(node)["rebellions.ai/host.kubelet"] for node in (A, B, NEW)} == {A: "default", B: "default", NEW: ROOT_KEY}
+    for node, name, root in ((A, EXPORTER, "/var/lib/kubelet"), (B, EXPORTER, "/var/lib/kubelet"), (NEW, OTHER_EXPORTER, ROOT)):
+        assert [one for where, one in everything if where == node and "exporter" in one] == [name]
+        for component in (PLUGIN, name):
+            assert everything[(node, component)]["status"]["phase"] == "Running"
+        mounted = {one["name"]: one["hostPath"]["path"] for one in everything[(node, name)]["spec"]["volumes"] if "hostPath" in one}
+        assert mounted["pod-resources"] == root + "/pod-resources"
+        # The very socket that this node's kubelet listens on, and not one that lies there by chance.
+        pod = everything[(node, name)]["metadata"]["name"]
+        inside = lab.kubectl("exec", "-n", NAMESPACE_OF_TESTS, pod, "-c", "metrics-exporter", "--", "stat", "-c", "%i", SOCKET).stdout
+        assert inside == lab.exec(node, ["stat", "-c", "%i", root + "/pod-resources/kubelet.sock"]).stdout
+        sockets = {one["hostPath"]["path"] for one in everything[(node, PLUGIN)]["spec"]["volumes"] if "hostPath" in one}
+        assert "/var/lib/kubelet/device-plugins" in sockets
+        assert RESOURCE in lab.exec(node, ["cat", "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"]).stdout
+    assert lab.exec(NEW, "ls /var/lib/kubelet").stdout.split() == ["device-plugins"]
+    play("site", cluster.inventory(A, B, NEW, **MIXED), "--tags", "operands").unchanged([A, B, NEW])
