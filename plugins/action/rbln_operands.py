@@ -18,7 +18,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._model_cluster impo
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes import member_record
 from ansible_collections.rebellions.npu.plugins.plugin_utils._operands import ROLE, check_served, choose_actors, cluster_key, digest, read_inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._outcome import judge_host
-from ansible_collections.rebellions.npu.plugins.plugin_utils._render import build, manifests, shown
+from ansible_collections.rebellions.npu.plugins.plugin_utils._render import build, left_out, manifests, shown
 from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import raw_inputs, role_inputs
 
 Result = dict[str, t.Any]
@@ -81,7 +81,8 @@ class ActionModule(ActionBase):
         capabilities = declared(inputs)
         check_served(inputs, capabilities)
         gone = inputs["state"] == "absent"
-        text = "" if gone else manifests([item for item in build(Context(inputs, capabilities)) if item["kind"] != "Secret"])
+        context = Context(inputs, capabilities)
+        text = "" if gone else manifests([item for item in build(context) if item["kind"] != "Secret"])
         path = pathlib.Path(inputs["render_dir"]).expanduser() / (inputs["namespace"] + ".yaml")
         try:
             before = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -92,11 +93,11 @@ class ActionModule(ActionBase):
                 replace_file(str(path), text.encode("utf-8"), 0o644)
         except OSError as exc:
             raise NpuError("%s cannot be written: %s." % (path, exc.strerror), "Correct rbln_operands_render_dir.") from exc
-        result: Result = {"changed": before != text, "path": str(path), "diff": []}
+        result: Result = {"changed": before != text, "path": str(path), "diff": [], "warnings": [] if gone else left_out(context)}
         if before != text and self._task.diff:
             result["diff"] = [{"before": shown(before), "after": shown(text), "before_header": str(path), "after_header": str(path)}]
         if inputs["pull_secret_content"] and not gone:
-            result["warnings"] = ["The pull secret %s is not in %s: make it in the cluster." % (inputs["pull_secret_name"], path)]
+            result["warnings"] += ["The pull secret %s is not in %s: make it in the cluster." % (inputs["pull_secret_name"], path)]
         return result
 
     def _run(self, args: Result, task_vars: dict[str, t.Any]) -> Result:

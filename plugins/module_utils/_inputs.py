@@ -143,7 +143,9 @@ def _coerce(name: str, value: t.Any, spec: t.Mapping[str, t.Any]) -> t.Any:
         if spec.get("no_log") and not isinstance(value, str):
             # 0123 has become another number already, and what it is must not be shown.
             raise NpuError("%s must be text, not %s." % (name, type(value).__name__), "Quote the value.")
-        result = _as_text(name, value)
+        words = isinstance(value, bool) and "yes" in (spec.get("choices") or ())
+        # YAML reads yes and no without quotes as booleans.
+        result = ("yes" if value else "no") if words else _as_text(name, value)
     elif kind == "list":
         return _as_list(name, value, spec)
     elif kind == "dict":

@@ -13,7 +13,6 @@ from ._apply import Applied, apply_objects, diff_objects, failure_text, summaris
 from ._capabilities import discover
 from ._cluster import Cluster, Data
 from ._component_driver import is_wanted as driver_wanted
-from ._component_rule import notes as rule_notes
 from ._model_cluster import Capabilities, Context, Inputs, Object
 from ._nodes import label_nodes, labelled_nodes, match_members, nodes_in_use, unlabel_nodes
 from ._operands import check_served
@@ -22,7 +21,7 @@ from ._operator_takeover import Takeover
 from ._policy_check import COMPONENTS
 from ._pools import live_pools, missing_pool_labels
 from ._prune import remove_objects
-from ._render import build
+from ._render import build, left_out
 from ._status import write_status
 from ._waiter import Waiter
 
@@ -163,7 +162,7 @@ class ClusterWork:
         nodes = self._cluster.list("v1", "Node") if driver_wanted(self._inputs) else []
         context = Context(self._inputs, capabilities, live_pools(nodes))
         unknown = missing_pool_labels(nodes)
-        notes = rule_notes(context)
+        notes = left_out(context)
         if unknown:
             notes.append(
                 "The nodes %s have an NPU and no label that tells their operating system and kernel: no driver is made for them. "

@@ -30,14 +30,20 @@ def objects(ctx: Context) -> list[Object]:
     return [*made, _service_monitor(inputs)] if _monitored(ctx) else made
 
 
+def notes(ctx: Context) -> list[str]:
+    """What was left out, and why."""
+    own = ctx.inputs["metrics_exporter"]
+    if not own["enabled"] or own["service_monitor"]["enabled"] != "yes" or serves(ctx.capabilities, *MONITOR):
+        return []
+    return [
+        "rbln_operands_metrics_exporter.service_monitor is wanted and left out: the cluster does not serve %s %s. "
+        "Next: Install the Prometheus operator, or write auto; for manifests name the group in rbln_operands_capabilities.groups." % MONITOR
+    ]
+
+
 def _monitored(ctx: Context) -> bool:
     own = ctx.inputs["metrics_exporter"]
     wanted, served = own["service_monitor"]["enabled"], serves(ctx.capabilities, *MONITOR)
-    if wanted == "yes" and not served:
-        raise NpuError(
-            "rbln_operands_metrics_exporter.service_monitor.enabled is yes, and the cluster does not serve %s %s." % MONITOR,
-            "Install the Prometheus operator, or write auto.",
-        )
     if wanted == "yes" and not own["service"]["enabled"]:
         raise NpuError(
             "rbln_operands_metrics_exporter.service_monitor.enabled is yes, and its service is not wanted.",

@@ -35,7 +35,7 @@ def notes(ctx: Context) -> list[str]:
         return []
     return [
         "rbln_operands_node_feature_rule is wanted and left out: the cluster does not serve %s %s. "
-        "Next: install Node Feature Discovery, or leave the labels to the hosts." % KIND
+        "Next: Install Node Feature Discovery, or leave the labels to the hosts; for manifests name the group in rbln_operands_capabilities.groups." % KIND
     ]
 
 

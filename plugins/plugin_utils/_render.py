@@ -9,6 +9,7 @@ import typing as t
 
 import yaml
 
+from . import _component_exporter, _component_rule
 from ._compare import visible
 from ._component_base import service_account, shared
 from ._model_cluster import Context, Object
@@ -24,6 +25,11 @@ def build(ctx: Context) -> list[Object]:
             made.append(service_account(ctx.inputs, row.name))
         made += row.build(ctx)
     return made
+
+
+def left_out(ctx: Context) -> list[str]:
+    """What the inputs want and the cluster does not serve, so that it is not made, each with its remedy."""
+    return [*_component_rule.notes(ctx), *_component_exporter.notes(ctx)]
 
 
 class _Dumper(yaml.SafeDumper):

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import container, objects, one, pod_of
+from ansible_collections.rebellions.npu.plugins.plugin_utils._capabilities import declared
+from ansible_collections.rebellions.npu.plugins.plugin_utils._model_cluster import Context
+from ansible_collections.rebellions.npu.plugins.plugin_utils._render import build, left_out
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import container, inputs, objects, one, pod_of
 
 PROMETHEUS = {"groups": ["monitoring.coreos.com"]}
 IDENTITY = {"app.kubernetes.io/name": "rbln-metrics-exporter", "app.kubernetes.io/part-of": "rebellions-npu"}
@@ -120,13 +123,22 @@ def test_M01_the_service_monitor_is_made_where_the_kind_is_served(capabilities: 
     assert kinds(exporter(capabilities, **own)) == expected
 
 
-@pytest.mark.parametrize(
-    ("capabilities", "own", "message"),
-    [
-        (None, {}, "is yes, and the cluster does not serve monitoring.coreos.com/v1 ServiceMonitor"),
-        (PROMETHEUS, {"service": {"enabled": False}}, "is yes, and its service is not wanted"),
-    ],
-)
-def test_a_service_monitor_that_is_demanded_and_cannot_be(capabilities: Any, own: dict[str, Any], message: str) -> None:
-    with pytest.raises(NpuError, match="rbln_operands_metrics_exporter.service_monitor.enabled " + message):
-        exporter(capabilities, service_monitor={"enabled": "yes"}, **own)
+# What the case sets: metrics_service_monitor: true.
+@pytest.mark.parametrize("enabled", [True, "yes"])
+@pytest.mark.parametrize(("capabilities", "told"), [(None, 1), (PROMETHEUS, 0)])
+def test_M01_honor_labels_a_service_monitor_that_is_wanted_is_left_out_where_the_kind_is_not_served(enabled: Any, capabilities: Any, told: int) -> None:
+    own = {"enabled": True, "image": {"tag": "0.3.4"}, "service_monitor": {"enabled": enabled}}
+    typed = inputs(metrics_exporter=own, **({"capabilities": capabilities} if capabilities else {}))
+    context = Context(typed, declared(typed))
+    assert kinds(build(context)) == (PLAIN if told else [*PLAIN, "ServiceMonitor"])
+    assert [note for note in left_out(context) if "does not serve monitoring.coreos.com/v1 ServiceMonitor" in note] == left_out(context)
+    assert len(left_out(context)) == told
+
+
+def test_M01_honor_labels_false_makes_none() -> None:
+    assert kinds(exporter(PROMETHEUS, service_monitor={"enabled": False})) == PLAIN
+
+
+def test_a_service_monitor_that_is_demanded_without_a_service() -> None:
+    with pytest.raises(NpuError, match="rbln_operands_metrics_exporter.service_monitor.enabled is yes, and its service is not wanted"):
+        exporter(PROMETHEUS, service_monitor={"enabled": "yes"}, service={"enabled": False})
