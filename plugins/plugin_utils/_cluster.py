@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 
 from ._object_parts import MANAGER
+from ._refusals import refusal_step
 
 Data = dict[str, t.Any]
 PACKAGES = {"kubernetes": "kubernetes>=24.2.0", "yaml": "PyYAML", "jsonpatch": "jsonpatch"}
@@ -104,8 +105,9 @@ def explain(status: int, what: str, body: t.Mapping[str, t.Any]) -> tuple[str, s
         )
     if status == 401:
         return "%s: the API server does not accept the credentials: %s." % (what, text), "Renew the kubeconfig or the token."
-    if status == 403 and "because it is being terminated" in text:
-        return "%s: %s." % (what, text), "Wait until the namespace is gone, and run again."
+    step = refusal_step(text)
+    if step:
+        return "%s: refused: %s." % (what, text), step
     if status == 403:
         return "%s: not allowed: %s." % (what, text), "Give the account of the kubeconfig this right; the role's README lists all of them."
     if status == 404:

@@ -9,6 +9,7 @@ import typing as t
 
 from ._object_parts import NFD_LABELS, PRESENT_LABEL
 from ._placement import Data, repelling_taints, selects
+from ._refusals import refusal_step
 
 WAIT_CONTAINER = "wait-for-host"
 _HARMLESS = ("ContainerCreating", "PodInitializing")
@@ -134,13 +135,10 @@ def _rejection(daemon_set: Data, events: t.Sequence[Data]) -> t.Optional[dict[st
     event = last_event(events, daemon_set["metadata"]["name"])
     if not event.startswith("FailedCreate"):
         return None
-    step = "Look at the DaemonSet's events."
-    if "PodSecurity" in event:
-        step = "Set rbln_operands_pod_security to privileged, or label the namespace pod-security.kubernetes.io/enforce=privileged."
-    elif "quota" in event.lower():
-        step = "Raise the quota of the namespace."
-    elif "serviceaccount" in event.lower() or "forbidden" in event.lower():
-        step = "Read what forbids the pod, and allow it for this namespace."
+    step = refusal_step(event)
+    if not step:
+        forbidden = "serviceaccount" in event.lower() or "forbidden" in event.lower()
+        step = "Read what forbids the pod, and allow it for this namespace." if forbidden else "Look at the DaemonSet's events."
     return _problem("FailedCreate", "no pod is made: %s" % event.split(": ", 1)[1], step)
 
 

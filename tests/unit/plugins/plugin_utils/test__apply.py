@@ -91,7 +91,8 @@ def test_a_component_switched_off_is_pruned_and_nothing_else() -> None:
     apply(store)
     changes = apply(store, validator={"enabled": False})
     assert {name for name, action in actions(changes).items() if action == "deleted"} == {
-        "DaemonSet rbln-system/rbln-validator", "ServiceAccount rbln-system/rbln-validator",
+        "DaemonSet rbln-system/rbln-validator",
+        "ServiceAccount rbln-system/rbln-validator",
     }
     assert ("DaemonSet", "rbln-system", "other") in store.items
 
@@ -196,6 +197,20 @@ ERRORS = {
         [".spec.replicas", '"helm"', "rbln_operands_force_conflicts"],
     ),
     "not allowed": (403, {"message": 'User "u" cannot patch resource "daemonsets"'}, ["not allowed", "daemonsets", "right"]),
+    "the namespace goes": (
+        403,
+        {"message": 'configmaps "c" is forbidden: unable to create new content in namespace n because it is being terminated'},
+        ["being terminated", "Wait until the namespace is gone"],
+    ),
+    "a webhook refuses": (403, {"message": 'admission webhook "v.k.io" denied the request: no latest'}, ["v.k.io", "no latest", "Change what the admission"]),
+    "a webhook calls it invalid": (400, {"message": 'admission webhook "v.k.io" denied the request'}, ["v.k.io", "Change what the admission policy asks for"]),
+    "an admission policy refuses": (
+        422,
+        {"message": "daemonsets.apps d is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no hostPath"},
+        ["no hostPath", "Change what the admission policy asks for"],
+    ),
+    "a webhook is away": (500, {"message": 'Internal error occurred: failed calling webhook "v.k.io": no endpoints'}, ["v.k.io", "Bring the webhook back"]),
+    "quota": (403, {"message": 'configmaps "c" is forbidden: exceeded quota: q, requested: count/configmaps=1'}, ["exceeded quota", "Raise the quota"]),
     "credentials": (401, {"message": "Unauthorized"}, ["credentials", "kubeconfig"]),
     "invalid": (422, {"message": "spec.x: Required value"}, ["invalid", "spec.x", "input"]),
     "unknown field": (400, {"message": 'unknown field "spec.foo"'}, ["invalid", "spec.foo"]),

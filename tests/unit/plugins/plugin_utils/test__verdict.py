@@ -56,6 +56,18 @@ PSA = (
     'pods "rbln-device-plugin-x" is forbidden: violates PodSecurity "baseline:latest": hostPath volumes (volume "dev"), '
     'privileged (container "device-plugin" must not set privileged)'
 )
+FORBIDDEN = 'Error creating: pods "x" is forbidden: '
+# What the DaemonSet controller says, to a part of the next step.
+REFUSED = {
+    FORBIDDEN + "insufficient quota to match these scopes: [{PriorityClass In [system-node-critical]}]": "set another rbln_operands_priority_class",
+    FORBIDDEN + "no PriorityClass with name npu was found": "Make the priority class",
+    FORBIDDEN + "failed quota: q: must specify limits.cpu": "Set the resources that the quota asks for",
+    FORBIDDEN + "maximum cpu usage per Container is 10m, but limit is 1": "within the LimitRange",
+    FORBIDDEN + "unable to validate against any security context constraint: [privileged]": "security context constraint privileged",
+    'Error creating: admission webhook "v.k.io" denied the request: no hostPath': "Change what the admission policy asks for",
+    'Error creating: Internal error occurred: failed calling webhook "v.k.io"': "Bring the webhook back",
+    FORBIDDEN + 'error looking up service account n/s: serviceaccount "s" not found': "Read what forbids the pod",
+}
 
 GOOD: dict[str, tuple[Data, list[Data], list[Data], set[str] | None]] = {
     "two of two": (daemon_set(2, 2), [pod("p1", "a"), pod("p2", "b")], [node("a"), node("b")], None),
@@ -170,6 +182,20 @@ BAD: dict[str, tuple[Data, list[Data], list[Data], list[Data], set[str] | None, 
         ['violates PodSecurity "baseline:latest"', "rbln_operands_pod_security"],
         False,
     ),
+    **{
+        "no pod is made: %s" % words: (
+            daemon_set(1),
+            [],
+            [event("rbln-device-plugin", "FailedCreate", said)],
+            [node("a")],
+            None,
+            "FailedCreate",
+            "a",
+            [words],
+            False,
+        )
+        for said, words in REFUSED.items()
+    },
     "quota": (
         daemon_set(1),
         [],
