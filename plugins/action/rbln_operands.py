@@ -17,7 +17,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster_work impor
 from ansible_collections.rebellions.npu.plugins.plugin_utils._model_cluster import Context
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes import member_record
 from ansible_collections.rebellions.npu.plugins.plugin_utils._operands import ROLE, check_served, choose_actors, cluster_key, digest, read_inputs
-from ansible_collections.rebellions.npu.plugins.plugin_utils._outcome import judge_host
+from ansible_collections.rebellions.npu.plugins.plugin_utils._outcome import difference_lines, judge_host
 from ansible_collections.rebellions.npu.plugins.plugin_utils._render import build, left_out, manifests, shown
 from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import raw_inputs, role_inputs
 
@@ -104,7 +104,10 @@ class ActionModule(ActionBase):
         return self._work(args, task_vars).present()
 
     def _diff(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
-        return self._work(args, task_vars).diff()
+        result = self._work(args, task_vars).diff()
+        if "differences" in result:
+            self._display.display("\n".join(difference_lines(result["differences"])))
+        return result
 
     def _absent(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
         return self._work(args, task_vars).absent()

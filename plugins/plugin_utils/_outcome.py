@@ -5,7 +5,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import typing as t
+
+_SHORT, _AROUND = 200, 30
 
 Data = t.Mapping[str, t.Any]
 
@@ -61,3 +65,21 @@ def _good_news(host: str, result: Data) -> str:
     if allocatable:
         return "%s is node %s: %d of %d NPUs allocatable." % (host, result["node"]["node"], allocatable["allocatable"], allocatable["expected"])
     return "%s: the cluster is as wanted." % host
+
+
+def difference_lines(differences: t.Sequence[Data]) -> list[str]:
+    """What applying would change, for people: an object a line, and below it each field of those that are there already."""
+    lines = []
+    for one in differences:
+        lines.append("%s: %s%s" % (one["object"], one["action"], ", but refused: %s" % one["error"] if one["error"] else ""))
+        if one["action"] == "changed":
+            lines += ["  %s: %s" % (field["path"], _brief(field["before"], field["after"])) for field in one["fields"]]
+    return lines or ["nothing would change"]
+
+
+def _brief(before: t.Any, after: t.Any) -> str:
+    """`before -> after`; of long values what follows their common beginning."""
+    texts = ["(none)" if value is None else json.dumps(value, sort_keys=True, ensure_ascii=False) for value in (before, after)]
+    same = max(0, len(os.path.commonprefix(texts)) - _AROUND) if max(map(len, texts)) > _SHORT else 0
+    cut = ["..." + text[same:] if same else text for text in texts]
+    return " -> ".join(text if len(text) <= _SHORT else text[: _SHORT - 3] + "..." for text in cut)

@@ -11,7 +11,7 @@ import pytest
 
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes import find_nodes, label_nodes, member_record
 from ansible_collections.rebellions.npu.plugins.plugin_utils._operands import choose_actors, cluster_key, digest
-from ansible_collections.rebellions.npu.plugins.plugin_utils._outcome import judge_host
+from ansible_collections.rebellions.npu.plugins.plugin_utils._outcome import difference_lines, judge_host
 from ansible_collections.rebellions.npu.plugins.plugin_utils._waiter import Waiter
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs, objects
 
@@ -271,3 +271,21 @@ def test_the_result_carries_what_the_report_needs() -> None:
     result = judge_host("a", outcome())["result"]
     assert set(result) == {"cluster", "acted_by", "objects", "node", "daemonsets", "allocatable", "ok", "error"}
     assert result["allocatable"] == {"allocatable": 1, "expected": 1}
+
+
+def test_differences_are_told_by_object_and_field() -> None:
+    changed = {"object": "DaemonSet n/d", "action": "changed", "error": "", "fields": [{"path": "spec.a", "before": None, "after": ["x"]}]}
+    created = {"object": "Service n/s", "action": "created", "error": "", "fields": [{"path": "spec", "before": None, "after": {}}]}
+    refused = {"object": "Namespace n", "action": "changed", "error": "not allowed", "fields": []}
+    long = {"object": "ConfigMap n/c", "action": "changed", "error": "", "fields": [{"path": "data", "before": "y" * 300, "after": "\u00e9"}]}
+    tail = {"object": "ConfigMap n/t", "action": "changed", "error": "", "fields": [{"path": "data", "before": "z" * 300 + "1", "after": "z" * 300 + "2"}]}
+    assert difference_lines([tail]) == ["ConfigMap n/t: changed", '  data: ...%s1" -> ...%s2"' % ("z" * 30, "z" * 30)]
+    assert difference_lines([changed, created, refused, long]) == [
+        "DaemonSet n/d: changed",
+        '  spec.a: (none) -> ["x"]',
+        "Service n/s: created",
+        "Namespace n: changed, but refused: not allowed",
+        "ConfigMap n/c: changed",
+        '  data: "%s... -> "\u00e9"' % ("y" * 196),
+    ]
+    assert difference_lines([]) == ["nothing would change"]
