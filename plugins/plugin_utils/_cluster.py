@@ -251,19 +251,23 @@ class Cluster:
         return status == 201, after
 
     def delete(self, item: Data, dry_run: bool) -> None:
-        """Delete an object, with its pods in the foreground; one that is gone already is no error.
+        """Delete an object, with its pods in the foreground; one that is gone already is no error, and another one of its name stays.
 
         In the background otherwise: where the garbage collector does not know a kind yet, nobody would end the deletion.
         """
         meta = item["metadata"]
-        query = {"propagationPolicy": "Foreground" if item["kind"] == "DaemonSet" else "Background"}
+        query: Data = {"propagationPolicy": "Foreground" if item["kind"] == "DaemonSet" else "Background"}
         if dry_run:
             query["dryRun"] = "All"
+        # A server that gets a body does not read the query.
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", **query, **({"dryRun": ["All"]} if dry_run else {})}
+        if meta.get("uid"):
+            body["preconditions"] = {"uid": meta["uid"]}
         path = self.path(item["apiVersion"], item["kind"], meta.get("namespace", ""), meta["name"])
         try:
-            self.request("DELETE", path, "Delete %s %s" % (item["kind"], meta["name"]), query)
+            self.request("DELETE", path, "Delete %s %s" % (item["kind"], meta["name"]), query, body)
         except ApiError as exc:
-            if exc.status != 404:
+            if exc.status != 404 and not (exc.status == 409 and "UID in" in str(exc)):
                 raise
 
 

@@ -188,6 +188,28 @@ def test_a_field_that_cannot_change_says_what_to_do(site: Site) -> None:
     assert result["failed"] and "RuntimeClass rbln: what is there cannot be changed into it" in result["msg"] and "Delete the object" in result["msg"]
 
 
+def test_what_somebody_made_anew_meanwhile_is_not_deleted(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import Cluster
+
+    site.run(runtime_class={"enabled": True, "handler": "one"})
+    plain = Cluster.delete
+
+    def delete(self: t.Any, item: Data, dry_run: bool) -> None:
+        if item["kind"] == "RuntimeClass" and not dry_run:
+            site.server.kubectl("delete", "runtimeclass", "rbln")
+            site.create({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "rbln"}, "handler": "theirs"})
+        plain(self, item, dry_run)
+
+    monkeypatch.setattr(Cluster, "delete", delete)
+    site.run(check=True)
+    assert site.written == [] and site.server.get("runtimeclass", "rbln")["handler"] == "one"
+    try:
+        site.run()
+        assert site.server.get("runtimeclass", "rbln")["handler"] == "theirs"
+    finally:
+        site.server.kubectl("delete", "runtimeclass", "rbln")
+
+
 def test_another_writer_is_named_and_nothing_is_written_until_it_is_gone(site: Site) -> None:
     site.run()
     spec = {"holderIdentity": "elsewhere/1/abcd", "leaseDurationSeconds": 5, "acquireTime": "2026-01-01T00:00:00.000000Z"}
