@@ -129,7 +129,13 @@ def _list(cluster: Cluster, api_version: str, kind: str, namespace: str) -> list
 
 def _restore_namespace(cluster: Cluster, live: Data, before: t.Optional[str]) -> list[Data]:
     """Give up our labels in a namespace that is not ours, and put the Pod Security labels back that it had."""
-    labels: Data = {key: value for key, value in json.loads(before or "{}").items() if key.startswith(POD_SECURITY)}
+    try:
+        labels: Data = {key: value for key, value in json.loads(before or "{}").items() if key.startswith(POD_SECURITY)}
+    except (ValueError, AttributeError) as exc:
+        raise NpuError(
+            "The annotation %s of the namespace %s, which tells its former labels, cannot be read." % (BEFORE, live["metadata"]["name"]),
+            "Set the namespace's Pod Security labels as they were, remove the annotation, and run again.",
+        ) from exc
     if POLICY in (live["metadata"].get("labels") or {}):
         labels[POLICY] = None
     if not labels:

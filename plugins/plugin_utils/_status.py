@@ -8,10 +8,13 @@ from __future__ import annotations
 import json
 import typing as t
 
-from ._cluster import Cluster, Data
-from ._compare import with_hash, within
+from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+
+from ._cluster import TRIES, ApiError, Cluster, Data
+from ._compare import object_label, with_hash, within
 from ._model_cluster import Inputs
 from ._object_parts import metadata, object_name
+from ._prune import is_ours
 
 COMPONENT = "status"
 MOST_NODES = 50
@@ -59,12 +62,23 @@ def status_object(inputs: Inputs, waited: t.Mapping[str, t.Any], before: t.Optio
 
 
 def write_status(cluster: Cluster, inputs: Inputs, waited: t.Mapping[str, t.Any]) -> bool:
-    """Write the status when it is different; whether it was."""
-    live = cluster.get("v1", "ConfigMap", object_name(inputs, COMPONENT), inputs["namespace"])
-    item = with_hash(status_object(inputs, waited, _content(live)))
-    if live is not None and within(item, live):
-        return False
-    cluster.apply(item, True, False)
+    """Write the status when it is different; whether it was. No Lease is held here: who is overtaken by another run looks again."""
+    for attempt in range(1, TRIES + 1):
+        live = cluster.get("v1", "ConfigMap", object_name(inputs, COMPONENT), inputs["namespace"])
+        item = with_hash(status_object(inputs, waited, _content(live)))
+        if live is not None and not is_ours(live):
+            raise NpuError("The %s is there already and not ours." % object_label(item), "Delete it, or set another rbln_operands_name_prefix.")
+        if live is not None and within(item, live):
+            return False
+        if live is not None:
+            item["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
+        try:
+            cluster.apply(item, True, False)
+        except ApiError as exc:
+            if exc.status != 409 or attempt == TRIES:
+                raise
+        else:
+            break
     return True
 
 

@@ -210,6 +210,27 @@ def test_what_somebody_made_anew_meanwhile_is_not_deleted(site: Site, monkeypatc
         site.server.kubectl("delete", "runtimeclass", "rbln")
 
 
+def test_two_runs_that_write_the_status_at_once_keep_what_both_say(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import Cluster
+
+    given: Data = {"wait": True, "wait_timeout": 1}
+    site.act("run", ["a"], **given)
+    site.server.kubectl("-n", NAMESPACE, "patch", "configmap", "rbln-status", "--type=merge", "-p", json.dumps({"data": {"status.json": "{}"}}))
+    plain = Cluster.apply
+
+    def apply(self: t.Any, item: Data, *words: t.Any) -> t.Any:
+        if item["metadata"]["name"] == "rbln-status":
+            monkeypatch.undo()
+            site.act("run", ["b"], **given)
+        return plain(self, item, *words)
+
+    monkeypatch.setattr(Cluster, "apply", apply)
+    result = site.act("run", ["a"], **given)
+    assert "rbln-status" not in result["msg"]
+    status = json.loads(site.server.get("-n", NAMESPACE, "configmap", "rbln-status")["data"]["status.json"])
+    assert sorted(status["nodes"]) == ["node-0000", "node-0001"]
+
+
 def test_another_writer_is_named_and_nothing_is_written_until_it_is_gone(site: Site) -> None:
     site.run()
     spec = {"holderIdentity": "elsewhere/1/abcd", "leaseDurationSeconds": 5, "acquireTime": "2026-01-01T00:00:00.000000Z"}

@@ -128,6 +128,19 @@ def test_absent_keeps_a_namespace_that_is_not_ours_and_restores_its_labels() -> 
     assert store.items[("Namespace", "", "rbln-system")]["metadata"]["annotations"] == {}
 
 
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_former_labels_of_a_namespace_that_cannot_be_read_are_one_error(text: str) -> None:
+    store = Store(namespace({"team": "infra"}))
+    apply(store)
+    live = store.items[("Namespace", "", "rbln-system")]["metadata"]
+    live["annotations"]["rebellions.ai/pod-security-before"] = text
+    with pytest.raises(NpuError, match="rebellions.ai/pod-security-before of the namespace rbln-system.*remove the annotation"):
+        remove(store)
+    del live["annotations"]["rebellions.ai/pod-security-before"]
+    remove(store)
+    assert "rebellions.ai/npu.policy" not in live["labels"] and remove(store) == []
+
+
 def test_absent_keeps_a_namespace_that_holds_something_else() -> None:
     store = Store()
     apply(store)

@@ -378,3 +378,35 @@ def test_the_status_shows_some_of_very_many_nodes() -> None:
     problems = [{"component": "validator", "node": "n%03d" % number, "text": "toolkit-validation failed", "fatal": False} for number in range(120)]
     told = json.loads(status_object(inputs(), {"ok": False, "components": {}, "problems": problems})["data"]["status.json"])
     assert (len(told["nodes"]), told["nodes_not_shown"]) == (50, 70) and told["nodes"]["n000"]["conditions"] == ["ToolkitMissing"]
+
+
+STATUS = ("ConfigMap", "rbln-system", "rbln-status")
+
+
+def judged(name: str) -> Data:
+    problems = [{"component": "validator", "node": name, "text": "validator: no", "fatal": True}]
+    return {"ok": False, "components": {}, "problems": problems, "nodes": ["n1", "n2", "n3"], "judged": [name]}
+
+
+def test_two_runs_that_write_the_status_at_once_keep_what_both_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store()
+    write_status(store, inputs(), judged("n1"))  # type: ignore[arg-type]
+    plain, others = store.apply, [judged("n2")]
+
+    def apply(item: Data, force: bool, dry_run: bool) -> Any:
+        if others:
+            write_status(store, inputs(), others.pop())  # type: ignore[arg-type]
+        if item["metadata"].pop("resourceVersion", None) != store.items[STATUS]["metadata"]["resourceVersion"]:
+            raise ApiError(409, "Apply", {"message": "modified"})
+        return plain(item, force, dry_run)
+
+    monkeypatch.setattr(store, "apply", apply)
+    assert write_status(store, inputs(), judged("n3")) is True  # type: ignore[arg-type]
+    assert sorted(json.loads(store.items[STATUS]["data"]["status.json"])["nodes"]) == ["n1", "n2", "n3"]
+
+
+def test_a_status_of_somebody_else_stays() -> None:
+    store = Store({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": STATUS[2], "namespace": STATUS[1]}, "data": {"a": "b"}})
+    with pytest.raises(NpuError, match="ConfigMap rbln-system/rbln-status is there already and not ours"):
+        write_status(store, inputs(), judged("n1"))  # type: ignore[arg-type]
+    assert store.writes == []
