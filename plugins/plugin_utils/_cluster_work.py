@@ -53,9 +53,10 @@ class ClusterWork:
                 apply_objects(self._cluster, objects, self._inputs, capabilities, self._dry_run, takeover, self._show, applied)
             finally:
                 self._add(result, applied.changes + (takeover.changes if takeover else []))
-                result["warnings"] += applied.notes + (takeover.notes() if takeover else [])
+                result["warnings"] += applied.notes
                 if applied.failures:
                     _fail(result, failure_text(applied.failures))
+            result["warnings"] += takeover.notes() if takeover else []
             if self._inputs["wait"] and not self._dry_run:
                 self._wait(result, objects, applied.failures)
         except NpuError as exc:

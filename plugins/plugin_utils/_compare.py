@@ -9,7 +9,6 @@ import copy
 import functools
 import hashlib
 import json
-import re
 import typing as t
 
 from ._mask import MASK, mask
@@ -71,7 +70,8 @@ def _masked(value: t.Any) -> t.Any:
 
 
 def _names_secret(argument: t.Any) -> bool:
-    return isinstance(argument, str) and bool(re.match(r"--?[\w-]+$", argument)) and _is_secret(argument.lstrip("-"))
+    """Whether it is an option whose value is the next argument, and a secret."""
+    return isinstance(argument, str) and argument.startswith("-") and "=" not in argument and _is_secret(argument)
 
 
 @functools.lru_cache(maxsize=4096)

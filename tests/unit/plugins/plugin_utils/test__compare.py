@@ -70,6 +70,7 @@ def test_S02_environment_of_a_secret_name_and_credentials_in_text_are_hidden() -
 @pytest.mark.parametrize("value, seen", [
     ({"password": "not-real", "tag": "1"}, {"password": "********", "tag": "1"}),
     ({"x": "a\ntoken: not-real\nb"}, {"x": "a\ntoken: ********\nb"}),
+    ({"args": ["--token", "not-real", "--level", "3", "token", "b"]}, {"args": ["--token", "********", "--level", "3", "token", "b"]}),
     ({"token": {"name": "a"}, "secretName": "b", "auth": ""}, {"token": {"name": "a"}, "secretName": "b", "auth": ""}),
 ])  # fmt: skip
 def test_S02_texts_under_a_secret_key_are_hidden(value: Data, seen: Data) -> None:

@@ -269,6 +269,7 @@ def test_nothing_of_a_takeover_is_written_while_another_holds_the_lease(tmp_path
     store.writes.clear()
     result = run(store, **taking(tmp_path, lease_timeout=0))
     assert result["failed"] and "another holds the Lease" in result["msg"] and store.writes == []
+    assert result["warnings"] == []
     store.items[LEASE]["spec"] = {"holderIdentity": ""}
     run(store, **taking(tmp_path))
     assert (store.items[DEPLOYMENT]["spec"]["replicas"], store.writes) == (0, ["patch Deployment", "delete DaemonSet"])
