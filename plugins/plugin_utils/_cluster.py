@@ -137,6 +137,8 @@ def _configuration(kubeconfig: str, context: str) -> t.Any:
         settings.verify_ssl = _environment("VERIFY_SSL").lower() not in ("0", "false", "no")
         return settings
     where = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
+    if kubeconfig and os.pathsep not in kubeconfig and not os.path.isfile(kubeconfig):
+        raise NpuError("The kubeconfig %s is not there, on the controller." % kubeconfig, "Correct rbln_kubeconfig, or put the file there.")
     try:
         if not kubeconfig and not context and os.environ.get("KUBERNETES_SERVICE_HOST") and not os.path.exists(os.path.expanduser(where)):
             config.load_incluster_config(client_configuration=settings)

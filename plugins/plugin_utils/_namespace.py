@@ -110,9 +110,17 @@ def remove_namespace(cluster: Cluster, live: Data, end: float, clock: t.Callable
         _patch_namespace(cluster, name, {"labels": {POLICY: None}})
         return [{"object": "Namespace " + name, "action": "kept", "before": {}, "after": {"holds": sorted(object_label(item) for item in others)[:10]}}]
     cluster.delete(dict(live, apiVersion="v1", kind="Namespace"), False)
-    while cluster.get("v1", "Namespace", name) is not None:
+    while True:
+        left = cluster.get("v1", "Namespace", name)
+        if left is None:
+            break
         if clock() > end:
-            raise NpuError("The namespace %s is still there." % name, "Look at its status.conditions.")
+            conditions = (left.get("status") or {}).get("conditions") or []
+            held = "; ".join(item["message"] for item in conditions if item.get("status") == "True" and item.get("message"))
+            raise NpuError(
+                "The namespace %s is still there%s." % (name, ": " + held.rstrip(".") if held else ""),
+                "Remove what holds it, or give it more time: rbln_operands_wait_timeout. Then run again.",
+            )
         time.sleep(1)
     return [{"object": "Namespace " + name, "action": "deleted", "before": {}, "after": {}}]
 

@@ -15,6 +15,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._apply import diff_
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import ApiError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inventory import Inventory, inventory_object
 from ansible_collections.rebellions.npu.plugins.plugin_utils._model_cluster import Context
+from ansible_collections.rebellions.npu.plugins.plugin_utils._namespace import CREATED, remove_namespace
 from ansible_collections.rebellions.npu.plugins.plugin_utils._prune import creation_order, is_legacy
 from ansible_collections.rebellions.npu.plugins.plugin_utils._render import build
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.cluster_store import Store
@@ -247,3 +248,27 @@ def test_what_needs_others_is_created_last() -> None:
     made = [("monitoring.coreos.com/v1", "ServiceMonitor"), ("apps/v1", "DaemonSet"), ("resource.k8s.io/v1", "DeviceClass"), ("v1", "ServiceAccount")]
     items: list[Data] = [{"apiVersion": version, "kind": kind, "metadata": {"name": "x"}} for version, kind in made]
     assert [item["kind"] for item in sorted(items, key=creation_order)] == ["ServiceAccount", "DeviceClass", "DaemonSet", "ServiceMonitor"]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "told"),
+    [
+        ([], "The namespace n is still there. Next: Remove what holds it, or give it more time: rbln_operands_wait_timeout"),
+        (
+            [
+                {"type": "NamespaceDeletionContentFailure", "status": "False", "message": "all deleted"},
+                {"type": "NamespaceFinalizersRemaining", "status": "True", "message": "some content has finalizers: x.io/y in 1 resource instances"},
+            ],
+            "The namespace n is still there: some content has finalizers: x.io/y in 1 resource instances. Next: ",
+        ),
+    ],
+)
+def test_a_namespace_that_does_not_go_says_what_holds_it(conditions: list[Data], told: str) -> None:
+    class Slow(Store):
+        def delete(self, item: Data, dry_run: bool) -> None:
+            pass
+
+    item = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "annotations": {CREATED: "true"}}, "status": {"conditions": conditions}}
+    with pytest.raises(NpuError) as caught:
+        remove_namespace(Slow(item), item, 0, lambda: 1)
+    assert str(caught.value).startswith(told)
