@@ -12,11 +12,11 @@ import typing as t
 from ._vendor import VendorProfile
 from ._versions import release_numbers
 
-_INVALID = re.compile(r"[^A-Za-z0-9_.-]+")
+_INVALID = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 def label_value(value: t.Any) -> str:
-    """A legal label value: other characters become `_`, at most 63, and a letter or digit at both ends."""
+    """A legal label value, as Node Feature Discovery makes it: each other character becomes `_`; at most 63, and a letter or digit at both ends."""
     return _INVALID.sub("_", str(value))[:63].strip("_.-")
 
 

@@ -45,7 +45,9 @@ def test_labels(case: str) -> None:
     assert npu_labels(PROFILE, given) == expected
 
 
-@pytest.mark.parametrize("given, expected", [("3.0.0~rc1+x", "3.0.0_rc1_x"), ("a" * 80, "a" * 63), ("-x-", "x"), ("RBLN CA 22", "RBLN_CA_22")])
+@pytest.mark.parametrize(
+    "given, expected", [("3.0.0~rc1+x", "3.0.0_rc1_x"), ("6.8.0-1+~rt", "6.8.0-1__rt"), ("a" * 80, "a" * 63), ("-x-", "x"), ("RBLN CA 22", "RBLN_CA_22")]
+)
 def test_label_value_is_legal(given: str, expected: str) -> None:
     assert label_value(given) == expected
 
