@@ -24,6 +24,8 @@ PREFIX = ROLE + "_"
 SECRET = "pull_secret_content"
 EXPORTS = (PREFIX + "result",)
 FILES = (PREFIX + "policy_files", PREFIX + "policy_ignore")
+# Hexadecimal digits of a digest for each input.
+_HEX = 8
 # What may differ between hosts of one cluster.
 OF_A_HOST = ("node_name", "node_workload", "kubeconfig", "context", "notes")
 
@@ -128,9 +130,19 @@ def cluster_key(inputs: t.Mapping[str, t.Any]) -> str:
 
 
 def digest(inputs: t.Mapping[str, t.Any]) -> str:
-    """A digest of every input that hosts of one cluster must share."""
-    shared = {name: value for name, value in inputs.items() if name not in OF_A_HOST}
-    return hashlib.sha256(json.dumps(shared, sort_keys=True, default=str).encode()).hexdigest()
+    """Of every input that hosts of one cluster must share the first _HEX digits of a digest, in the order of their names."""
+    values = (json.dumps(inputs[name], sort_keys=True, default=str) for name in _shared_names())
+    return "".join(hashlib.sha256(value.encode()).hexdigest()[:_HEX] for value in values)
+
+
+def _shared_names() -> list[str]:
+    return sorted(name[len(PREFIX) :] for name in role_inputs((ROLE,)) if name[len(PREFIX) :] not in OF_A_HOST)
+
+
+def _differing(one: str, other: str) -> str:
+    """The inputs in which two digests differ."""
+    places = ((name, number * _HEX) for number, name in enumerate(_shared_names()))
+    return ", ".join(PREFIX + name for name, at in places if one[at : at + _HEX] != other[at : at + _HEX])
 
 
 def choose_actors(members: t.Mapping[str, t.Mapping[str, t.Any]]) -> dict[str, dict[str, t.Any]]:
@@ -144,7 +156,8 @@ def choose_actors(members: t.Mapping[str, t.Mapping[str, t.Any]]) -> dict[str, d
         cluster["members"].append(host)
         if member["digest"] != members[cluster["actor"]]["digest"] and not cluster["error"]:
             cluster["error"] = (
-                "%s and %s belong to one cluster (%s) and differ in an input rbln_operands_*. Next: "
-                "Set these inputs for the group of the whole cluster; they make one set of objects." % (cluster["actor"], host, key)
+                "%s and %s belong to one cluster (%s) and differ in %s. Next: "
+                "Set this for the group of the whole cluster; its inputs make one set of objects."
+                % (cluster["actor"], host, key, _differing(members[cluster["actor"]]["digest"], member["digest"]))
             )
     return clusters

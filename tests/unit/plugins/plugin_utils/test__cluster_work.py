@@ -41,6 +41,12 @@ def test_hosts_of_one_cluster_must_agree_and_another_cluster_is_not_stopped() ->
     assert found["k2"] == {"actor": "c", "members": ["c"], "error": ""}
 
 
+def test_what_hosts_of_one_cluster_differ_in_is_named() -> None:
+    a, b = inputs(registry="r.example"), inputs(validator={"enabled": False}, node_name="b")
+    error = choose_actors({"a": member("k", digest(a)), "b": member("k", digest(b))})["k"]["error"]
+    assert error.startswith("a and b belong to one cluster (k) and differ in rbln_operands_registry, rbln_operands_validator. Next: ")
+
+
 KEYS = {
     "none": ({"enabled": False}, ""),
     "kubeconfig": ({}, "/etc/kube/config"),
