@@ -64,7 +64,7 @@ def _as_text(name: str, value: t.Any) -> str:
                 "Quote it: %s: '%s'." % (name, value),
             )
         return str(value)
-    raise NpuError("%s must be text, not %s." % (name, type(value).__name__), "Quote the value.")
+    raise NpuError("%s must be text, not %s." % (name, type(value).__name__), "Write the text alone, without a key or brackets.")
 
 
 def _literal(text: str) -> t.Any:
@@ -154,7 +154,7 @@ def _coerce(name: str, value: t.Any, spec: t.Mapping[str, t.Any]) -> t.Any:
         result = value
     choices = spec.get("choices")
     if choices and result not in choices:
-        raise NpuError("%s is %r." % (name, result), "Choose one of: %s." % ", ".join(str(choice) for choice in choices))
+        raise NpuError("%s is %r." % (name, result), "Choose one of: %s." % ", ".join(str(choice) or "nothing ('')" for choice in choices))
     return result
 
 

@@ -130,3 +130,20 @@ def test_the_nearest_name_is_found_in_any_spelling(name: str, expected: str) -> 
 def test_an_unknown_key_is_answered_with_the_nearest_and_all() -> None:
     assert suggestion("tga", ["tag", "url"]) == "Did you mean tag? Use only: tag, url."
     assert suggestion("zzz", ["tag", "url"]) == "Use only: tag, url."
+
+
+@pytest.mark.parametrize(
+    ("value", "spec", "told"),
+    [
+        ([{"name": "pull"}], {"type": "list", "elements": "str"}, r"x\[0\] must be text, not dict. Next: Write the text alone, without a key or brackets."),
+        ("b", {"type": "str", "choices": ["", "a"]}, r"x is 'b'. Next: Choose one of: nothing \(''\), a."),
+    ],
+)
+def test_what_to_write_is_said(value: t.Any, spec: dict[str, t.Any], told: str) -> None:
+    with pytest.raises(NpuError, match=told):
+        normalise({"x": value}, {"x": spec})
+
+
+@pytest.mark.parametrize(("value", "word"), [(True, "yes"), (False, "no"), ("auto", "auto")])
+def test_yes_and_no_without_quotes_are_words_where_they_are_choices(value: t.Any, word: str) -> None:
+    assert normalise({"x": value}, {"x": {"type": "str", "choices": ["auto", "yes", "no"]}}) == {"x": word}
