@@ -1,13 +1,12 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The only door to a Kubernetes API: plain requests with the credentials that the kubernetes package finds."""
+"""The only door to a Kubernetes API: plain requests with the credentials of a kubeconfig."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import sys
 import time
 import typing as t
@@ -15,6 +14,7 @@ from urllib.parse import urlencode
 
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 
+from ._kubeconfig import open_access
 from ._object_parts import MANAGER
 from ._refusals import refusal_step
 
@@ -119,59 +119,14 @@ def explain(status: int, what: str, body: t.Mapping[str, t.Any]) -> tuple[str, s
     return "%s: HTTP %d: %s." % (what, status, text), "Look at the API server's state."
 
 
-def _environment(name: str) -> str:
-    return os.environ.get("K8S_AUTH_" + name, "")
-
-
-def _configuration(kubeconfig: str, context: str) -> t.Any:
-    from kubernetes import client, config
-
-    settings = client.Configuration()
-    kubeconfig = os.path.expanduser(kubeconfig or _environment("KUBECONFIG"))
-    context = context or _environment("CONTEXT")
-    host, token = _environment("HOST"), _environment("API_KEY")
-    if not kubeconfig and not context and host and token:
-        settings.host = host.rstrip("/")
-        settings.api_key = {"authorization": "Bearer " + token}
-        settings.ssl_ca_cert = _environment("SSL_CA_CERT") or None
-        settings.verify_ssl = _environment("VERIFY_SSL").lower() not in ("0", "false", "no")
-        return settings
-    where = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
-    if kubeconfig and os.pathsep not in kubeconfig and not os.path.isfile(kubeconfig):
-        raise NpuError("The kubeconfig %s is not there, on the controller." % kubeconfig, "Correct rbln_kubeconfig, or put the file there.")
-    try:
-        if not kubeconfig and not context and os.environ.get("KUBERNETES_SERVICE_HOST") and not os.path.exists(os.path.expanduser(where)):
-            config.load_incluster_config(client_configuration=settings)
-        else:
-            config.load_kube_config(config_file=kubeconfig or None, context=context or None, client_configuration=settings)
-    except (config.ConfigException, OSError, ValueError, KeyError, TypeError) as exc:
-        raise NpuError("The kubeconfig %s cannot be used: %s." % (where, str(exc).rstrip(".")), "Check rbln_kubeconfig and rbln_kube_context.") from exc
-    return settings
-
-
 class Cluster:
     """One API server. `requests` counts what was asked."""
 
     def __init__(self, kubeconfig: str, context: str, timeout: float = 30.0) -> None:
         require_packages()
-        from kubernetes.client.rest import RESTClientObject
-
-        self._settings = _configuration(kubeconfig, context)
-        if not self._settings.verify_ssl:
-            _be_quiet()
-        self._pool = RESTClientObject(self._settings).pool_manager
+        self._access = open_access(kubeconfig, context)
         self._timeout = timeout
         self.requests = 0
-
-    def _headers(self) -> dict[str, str]:
-        headers = {"Accept": "application/json", "User-Agent": MANAGER}
-        for key in ("authorization", "BearerToken"):
-            value = self._settings.get_api_key_with_prefix(key)
-            if value:
-                headers["Authorization"] = value
-        if "Authorization" not in headers and getattr(self._settings, "username", None):
-            headers["Authorization"] = self._settings.get_basic_auth_token()
-        return headers
 
     def request(
         self, method: str, path: str, what: str, query: t.Optional[Data] = None, body: t.Any = None, kind: str = "application/json"
@@ -179,8 +134,11 @@ class Cluster:
         """(status, body) of a request; ApiError for an error answer. A server that is away or busy is asked again a few times."""
         import urllib3
 
-        url = self._settings.host.rstrip("/") + path + ("?" + urlencode(query) if query else "")
-        headers = self._headers()
+        url = self._access.host + path + ("?" + urlencode(query) if query else "")
+        headers = {"Accept": "application/json", "User-Agent": MANAGER}
+        authorization = self._access.authorization()
+        if authorization:
+            headers["Authorization"] = authorization
         data = None
         if body is not None:
             headers["Content-Type"] = kind
@@ -189,13 +147,13 @@ class Cluster:
             self.requests += 1
             pause = attempt
             try:
-                answer = self._pool.request(method, url, headers=headers, body=data, timeout=self._timeout, retries=False)
+                answer = self._access.pool.request(method, url, headers=headers, body=data, timeout=self._timeout, retries=False)
             except urllib3.exceptions.SSLError as exc:
                 raise NpuError("%s: the API server's certificate is not trusted: %s." % (what, exc), "Correct the authority in the kubeconfig.") from exc
             except urllib3.exceptions.HTTPError as exc:
                 if attempt == TRIES:
                     raise NpuError(
-                        "%s: the API server %s cannot be reached: %s." % (what, self._settings.host, exc), "Check rbln_kubeconfig, the network and the proxy."
+                        "%s: the API server %s cannot be reached: %s." % (what, self._access.host, exc), "Check rbln_kubeconfig, the network and the proxy."
                     ) from exc
             else:
                 parsed = _parse(answer.data)
@@ -271,13 +229,6 @@ class Cluster:
         except ApiError as exc:
             if exc.status != 404 and not (exc.status == 409 and "UID in" in str(exc)):
                 raise
-
-
-def _be_quiet() -> None:
-    """Who turns verification off in a kubeconfig has decided; a warning for each request tells nothing new."""
-    import urllib3
-
-    urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
 
 
 def _parse(data: bytes) -> Data:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from ansible_collections.rebellions.npu.plugins.plugin_utils import _cluster
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import ApiError, Cluster, explain
+from ansible_collections.rebellions.npu.plugins.plugin_utils._kubeconfig import Access
 
 Data = dict[str, Any]
 
@@ -29,8 +30,7 @@ def client(monkeypatch: pytest.MonkeyPatch, *answers: tuple[int, Data, Data]) ->
 
     monkeypatch.setattr(_cluster.time, "sleep", pauses.append)
     cluster = object.__new__(Cluster)
-    settings = SimpleNamespace(host="https://h", get_api_key_with_prefix=lambda key: "")
-    cluster.__dict__.update(_settings=settings, _pool=SimpleNamespace(request=request), _timeout=1.0, requests=0)
+    cluster.__dict__.update(_access=Access("https://h", SimpleNamespace(request=request), str), _timeout=1.0, requests=0)
     return cluster, asked, pauses
 
 

@@ -1,0 +1,149 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How an API server is reached: a plain kubeconfig is read here, any other by the kubernetes package, whose import costs as much as kubectl's start."""
+
+from __future__ import annotations
+
+import base64
+import os
+import tempfile
+import typing as t
+from urllib.request import getproxies
+
+import yaml
+
+from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+
+from ._role_inputs import Loader
+
+Entry = t.Mapping[str, t.Any]
+_CLUSTER = {"server", "certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify", "tls-server-name", "extensions"}
+_USER = {"token", "client-certificate", "client-certificate-data", "client-key", "client-key-data"}
+
+
+class Access(t.NamedTuple):
+    """`pool` is urllib3's for requests to `host`; `authorization` gives the header's value for the next one, or nothing."""
+
+    host: str
+    pool: t.Any
+    authorization: t.Callable[[], str]
+    # Files of the credentials, which go with the last user of this.
+    folder: t.Any = None
+
+
+def open_access(kubeconfig: str, context: str) -> Access:
+    """By the inputs, else K8S_AUTH_*, else as kubectl finds its file, else as a pod. NpuError names the kubeconfig."""
+    kubeconfig = os.path.expanduser(kubeconfig or _environment("KUBECONFIG"))
+    context = context or _environment("CONTEXT")
+    declared = not kubeconfig and not context and _environment("HOST") and _environment("API_KEY")
+    where = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
+    if kubeconfig and os.pathsep not in kubeconfig and not os.path.isfile(kubeconfig):
+        raise NpuError("The kubeconfig %s is not there, on the controller." % kubeconfig, "Correct rbln_kubeconfig, or put the file there.")
+    access = None if declared else _plain(os.path.expanduser(where), context)
+    return access or _by_package(kubeconfig, context, where, bool(declared))
+
+
+def _environment(name: str) -> str:
+    return os.environ.get("K8S_AUTH_" + name, "")
+
+
+def _plain(path: str, context: str) -> t.Optional[Access]:
+    """By one file with a token or a client certificate, and no proxy. None where there is more to it, or something is wrong."""
+    import urllib3
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            config = yaml.load(file, Loader=Loader)
+        chosen = _named(config, "context", context or config["current-context"])
+        cluster, user = _named(config, "cluster", chosen["cluster"]), _named(config, "user", chosen["user"])
+        if set(cluster) - _CLUSTER or set(user) - _USER or set(getproxies()) - {"no"}:
+            return None
+        options = {}
+        if cluster["server"].startswith("https"):
+            options["ssl_context"] = _tls(cluster, user, os.path.dirname(os.path.abspath(path)))
+            if cluster.get("tls-server-name"):
+                options["server_hostname"] = cluster["tls-server-name"]
+        if cluster.get("insecure-skip-tls-verify"):
+            _be_quiet()
+        authorization = "Bearer " + user["token"] if user.get("token") else ""
+        return Access(cluster["server"].rstrip("/"), urllib3.PoolManager(**options), lambda: authorization)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError):
+        return None
+
+
+def _named(config: Entry, kind: str, name: str) -> t.Any:
+    return [item[kind] for item in config[kind + "s"] if item["name"] == name][0]
+
+
+def _tls(cluster: Entry, user: Entry, base: str) -> t.Any:
+    """The TLS context; paths are relative to `base`. A key in the kubeconfig is on the disk only while it is loaded."""
+    import ssl
+
+    from urllib3.util.ssl_ import create_urllib3_context
+
+    context = create_urllib3_context()
+    if cluster.get("insecure-skip-tls-verify"):
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    with tempfile.TemporaryDirectory() as folder:
+        authority = _file(cluster, "certificate-authority", base, folder)
+        if authority:
+            context.load_verify_locations(authority)
+        else:
+            context.load_default_certs()
+        certificate = _file(user, "client-certificate", base, folder)
+        if certificate:
+            # Without a password, an encrypted key would be asked for at the terminal.
+            context.load_cert_chain(certificate, _file(user, "client-key", base, folder), "")
+    return context
+
+
+def _file(entry: Entry, name: str, base: str, folder: str) -> t.Optional[str]:
+    """The path of what `name` or its -data form gives, which goes to a file in `folder`."""
+    if entry.get(name + "-data"):
+        path = os.path.join(folder, name)
+        with open(path, "wb") as file:
+            file.write(base64.b64decode(entry[name + "-data"]))
+        return path
+    return os.path.join(base, entry[name]) if entry.get(name) else None
+
+
+def _by_package(kubeconfig: str, context: str, where: str, declared: bool) -> Access:
+    from kubernetes import client, config
+    from kubernetes.client.rest import RESTClientObject
+
+    settings, folder = client.Configuration(), None
+    try:
+        if declared:
+            settings.host = _environment("HOST").rstrip("/")
+            settings.api_key = {"authorization": "Bearer " + _environment("API_KEY")}
+            settings.ssl_ca_cert = _environment("SSL_CA_CERT") or None
+            settings.verify_ssl = _environment("VERIFY_SSL").lower() not in ("0", "false", "no")
+        elif not kubeconfig and not context and os.environ.get("KUBERNETES_SERVICE_HOST") and not os.path.exists(os.path.expanduser(where)):
+            config.load_incluster_config(client_configuration=settings)
+        else:
+            # The package would leave keys in files behind: the workers of tasks end without its clearing.
+            folder = tempfile.TemporaryDirectory()
+            config.load_kube_config(config_file=where, context=context or None, client_configuration=settings, temp_file_path=folder.name)
+    except (config.ConfigException, OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as exc:
+        said = " ".join(str(exc).split()).rstrip(".")
+        raise NpuError("The kubeconfig %s cannot be used: %s." % (where, said), "Check rbln_kubeconfig and rbln_kube_context.") from exc
+    if not settings.verify_ssl:
+        _be_quiet()
+
+    def authorization() -> str:
+        for key in ("BearerToken", "authorization"):
+            value = settings.get_api_key_with_prefix(key)
+            if value:
+                return str(value)
+        return str(settings.get_basic_auth_token()) if getattr(settings, "username", None) else ""
+
+    return Access(settings.host.rstrip("/"), RESTClientObject(settings).pool_manager, authorization, folder)
+
+
+def _be_quiet() -> None:
+    """Who turns verification off in a kubeconfig has decided; a warning for each request tells nothing new."""
+    import urllib3
+
+    urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
