@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import typing as t
@@ -23,6 +24,10 @@ from ._hosts import FOLDER
 POOLS = 30
 OBJECTS = 60
 RATIO_LIMIT, RENDER_LIMIT = 3.0, 1.0
+# What else the machine does adds to CPU seconds and never takes from them: the least of a few rounds is the work itself.
+ROUNDS = 3
+# Where more processes than this wait for a processor, caches and turns are shared so much that the ratio tells nothing of us: it is an aim then.
+LOAD_LIMIT = 2.0 * (os.cpu_count() or 1)
 NAMESPACE = "rbln-bench"
 
 
@@ -89,7 +94,7 @@ def cluster(report: Teller, rounds: int) -> None:
     """First and unchanged pass of both in turn; ratios of CPU seconds, requests of ours as a proxy counts them."""
     took: dict[str, list[dict[str, float]]] = {name: [] for name in ("kubectl first", "kubectl unchanged", "role first", "role unchanged", "empty playbook")}
     counted: dict[str, int] = {}
-    for _round in range(rounds):
+    for _round in range(max(rounds, ROUNDS)):
         manifests, seconds = render()
         objects = manifests.read_text().count("---\n")
         with Api() as api:
@@ -110,15 +115,18 @@ def cluster(report: Teller, rounds: int) -> None:
                 report.gate(actions == wanted and (writes == 0) == (name == "role unchanged"), "%s: %s, %d writes" % (name, sorted(actions), writes))
     report.gate(abs(objects - OBJECTS) <= 10, "the policy has %d objects (about %d)" % (objects, OBJECTS))
     report.gate(seconds < RENDER_LIMIT, "render of %d pools: %.2f CPU-s (limit %g)" % (POOLS, seconds, RENDER_LIMIT))
+    load = os.getloadavg()[1]
+    judge = report.gate if load <= LOAD_LIMIT else report.aim
+    least = {name: min(one["cpu"] for one in spent) for name, spent in took.items()}
     for name, spent in took.items():
         asked = "; %d requests" % counted[name] if name in counted else ""
-        report.tell("%s: %.2f CPU-s, %.2f s%s" % (name, _middle(spent, "cpu"), _middle(spent, "wall"), asked))
+        report.tell("%s: %.2f CPU-s (median %.2f), %.2f s%s" % (name, least[name], _middle(spent, "cpu"), _middle(spent, "wall"), asked))
     report.gate(counted["role unchanged"] < objects, "unchanged pass: %d requests for %d objects" % (counted["role unchanged"], objects))
     for kind in ("first", "unchanged"):
-        whole, start, other = (_middle(took[name], "cpu") for name in ("role " + kind, "empty playbook", "kubectl " + kind))
-        part = "%.2f without what an empty playbook costs" % ((whole - start) / other)
-        text = "role / kubectl apply --server-side, %s: %.2f of CPU (aim at most %g); %s" % (kind, whole / other, RATIO_LIMIT, part)
-        report.aim(whole / other <= RATIO_LIMIT, text)
+        whole, other = least["role " + kind], least["kubectl " + kind]
+        part = "%.2f without what an empty playbook costs" % ((whole - least["empty playbook"]) / other)
+        text = "role / kubectl apply --server-side, %s: %.2f of CPU (limit %g, load %.1f); %s" % (kind, whole / other, RATIO_LIMIT, load, part)
+        judge(whole / other <= RATIO_LIMIT, text)
 
 
 def _middle(spent: t.Sequence[t.Mapping[str, float]], key: str) -> float:
