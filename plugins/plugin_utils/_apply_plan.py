@@ -63,9 +63,7 @@ def plan_changes(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, ca
         del kinds[_DAEMON_SETS]
     mine = [item for kind in kinds for item in list_ours(cluster, kind, inputs["namespace"], bool(namespace))]
     live = {key_of(item): item for item in (*mine, *(item for item in everyone if is_ours(item)))}
-    for key in wanted:
-        if key not in live and (namespace or not key[2]):
-            live.update((key, item) for item in list_named(cluster, key))
+    live.update(_unlabelled(cluster, [key for key in wanted if key not in live and (namespace or not key[2])]))
     recorded = inventory.keys if inventory else frozenset()
     dropped = inventory.dropped if inventory else {}
     write = {key for key, item in wanted.items() if key not in live or not within(without_paths(item, dropped.get(key, ())), live[key])}
@@ -86,6 +84,15 @@ def plan_changes(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, ca
         tuple(live[key] for key in wanted if key in live and key not in recorded and not is_made_here(live[key])),
         inventory,
     )
+
+
+def _unlabelled(cluster: Cluster, keys: t.Sequence[Key]) -> dict[Key, Data]:
+    """The objects of `keys`, which may lack our labels. Several of a kind in our namespace take one request, for it holds little else."""
+    places = dict.fromkeys(key[:3] for key in keys)
+    names = {place: [key[3] for key in keys if key[:3] == place] for place in places}
+    asked = [(*place, name) for place in places for name in ([""] if place[2] and len(names[place]) > 1 else names[place])]
+    found = {(*key[:3], item["metadata"]["name"]): item for key in asked for item in list_named(cluster, key)}
+    return {key: found[key] for key in keys if key in found}
 
 
 def refuse_taken(plan: Plan) -> None:

@@ -205,9 +205,12 @@ def wait_for_deletion(cluster: Cluster, item: Data, timeout: float, check: t.Cal
 
 
 def list_named(cluster: Cluster, key: Key) -> list[Data]:
-    """The object of a key, which may lack our labels, or nothing. It is listed, because the right to get these kinds is not needed otherwise."""
+    """The object of a key, or all of its kind when the name is empty; they may lack our labels.
+
+    It is listed, because the right to get these kinds is not needed otherwise.
+    """
     try:
-        return cluster.list(*key[:3], "", "metadata.name=" + key[3])
+        return cluster.list(*key[:3], "", "metadata.name=" + key[3] if key[3] else "")
     except ApiError as exc:
         if exc.status == 404:
             return []
