@@ -18,6 +18,8 @@ CONTROLLER_TOLERATES = (
     ("node.kubernetes.io/pid-pressure", "NoSchedule"),
     ("node.kubernetes.io/unschedulable", "NoSchedule"),
 )
+# The one more that pods with the network of the node get.
+HOST_NETWORK_TOLERATES = ("node.kubernetes.io/network-unavailable", "NoSchedule")
 
 
 def _number(text: t.Any) -> t.Optional[int]:
@@ -77,8 +79,9 @@ def tolerates(toleration: Data, taint: Data) -> bool:
 def repelling_taints(pod_spec: Data, node: Data) -> list[str]:
     """The taints, as key=value:effect, that keep a DaemonSet's pod off a node."""
     found = []
+    added = CONTROLLER_TOLERATES + ((HOST_NETWORK_TOLERATES,) if pod_spec.get("hostNetwork") else ())
     for taint in (node.get("spec") or {}).get("taints") or []:
-        if taint.get("effect") == "PreferNoSchedule" or (taint.get("key"), taint.get("effect")) in CONTROLLER_TOLERATES:
+        if taint.get("effect") == "PreferNoSchedule" or (taint.get("key"), taint.get("effect")) in added:
             continue
         if not any(tolerates(item, taint) for item in pod_spec.get("tolerations") or []):
             value = "=%s" % taint["value"] if taint.get("value") else ""

@@ -37,11 +37,18 @@ def test_kinds_and_order() -> None:
 
 
 def test_order_with_everything() -> None:
-    items = objects(
-        pull_secret_content={"auths": {"r": {"auth": "x"}}}, ca_bundle="PEM", validator={"source": "image", "image": {"tag": "1"}}
-    )
+    items = objects(pull_secret_content={"auths": {"r": {"auth": "x"}}}, ca_bundle="PEM", validator={"source": "image", "image": {"tag": "1"}})
     assert [item["kind"] for item in items] == [
-        "Namespace", "Secret", "ConfigMap", "NetworkPolicy", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "DaemonSet", "ServiceAccount", "DaemonSet",
+        "Namespace",
+        "Secret",
+        "ConfigMap",
+        "NetworkPolicy",
+        "ServiceAccount",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "DaemonSet",
+        "ServiceAccount",
+        "DaemonSet",
     ]
 
 
@@ -99,6 +106,13 @@ def test_P01_toleration_mismatch_other_taint_is_an_input() -> None:
     assert repelling_taints(pod_of(objects(), "device-plugin"), node({}, [team])) == ["team=ml:NoExecute"]
     items = objects(tolerations=[{"key": "team", "operator": "Exists"}])
     assert [repelling_taints(pod_of(items, name), node({}, [team])) for name in ("device-plugin", "validator")] == [[], []]
+
+
+@pytest.mark.parametrize(("host_network", "told"), [(True, []), (False, ["node.kubernetes.io/network-unavailable:NoSchedule"])])
+def test_P01_toleration_mismatch_a_pod_with_the_network_of_the_node_waits_for_no_other(host_network: bool, told: list[str]) -> None:
+    taint = {"key": "node.kubernetes.io/network-unavailable", "effect": "NoSchedule"}
+    items = objects(metrics_exporter={"enabled": True, "image": {"tag": "1"}, "host_network": host_network, "daemon_url": "smd:50051"})
+    assert repelling_taints(pod_of(items, "metrics-exporter"), node({}, [taint])) == told
 
 
 def test_P03_kubelet_root_socket_directory_stays() -> None:
