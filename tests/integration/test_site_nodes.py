@@ -40,6 +40,7 @@ def cluster(nodes: Hosts) -> t.Iterator[Hosts]:
         play("site", nodes.inventory(A, B, NEW, **MIXED), "--limit", "%s,%s" % (A, B), "--tags", "operands").good([A, B])
         yield nodes
     finally:
+        nodes.lab.kubectl("delete", "pod", "wants-" + NEW, "--ignore-not-found", "--wait=false", check=False)
         nodes.lab.down([NEW])
         of_new = ["-n", NAMESPACE_OF_TESTS, "--field-selector", "spec.nodeName=" + NEW]
         nodes.lab.kubectl("delete", "pods", *of_new, "--force", "--grace-period=0", check=False)
@@ -128,7 +129,6 @@ def test_a_new_node_is_gated_until_the_run_for_it_alone(cluster: Hosts) -> None:
     assert gates(cluster, NEW) == {"device-plugin": "true", "metrics-exporter": "true", "validator": "true"}
     until(60, "the workload ran", lambda: workload(cluster, NEW)[0] == "Succeeded")
     assert lab.kubectl("logs", "wants-" + NEW).stdout.split()[0] in ("/dev/rbln0", "/dev/rbln1")
-    lab.kubectl("delete", "pod", "wants-" + NEW, "--wait=false")
     assert state(cluster) == before
 
 
