@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Speed, in counts that repeat exactly (gates) and in CPU seconds that do not (aims: told, never a reason to fail, but for the
-cluster's part on a machine that is not busy).
+cluster's unchanged pass on a machine that is not busy).
 
     python -m tests.bench                 one round, the naive role on three hosts
     python -m tests.bench --rounds 5      contenders interleaved, medians with least and most
