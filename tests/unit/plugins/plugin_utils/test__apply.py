@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._apply import Appli
 from ansible_collections.rebellions.npu.plugins.plugin_utils._capabilities import declared
 from ansible_collections.rebellions.npu.plugins.plugin_utils._compare import reduce_diff, visible, with_hash, within
 from ansible_collections.rebellions.npu.plugins.plugin_utils._prune import remove_objects
-from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import Cluster, explain, missing_packages
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import explain, missing_packages
 from ansible_collections.rebellions.npu.plugins.plugin_utils._model_cluster import Context
 from ansible_collections.rebellions.npu.plugins.plugin_utils._render import build
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.cluster_store import Store
@@ -253,8 +252,3 @@ def test_A03_ee_deps_names_what_the_interpreter_lacks(monkeypatch: pytest.Monkey
     with pytest.raises(NpuError) as caught:
         _cluster.require_packages()
     assert _cluster.sys.executable in str(caught.value) and "-m pip install 'kubernetes>=24.2.0' 'jsonpatch'" in str(caught.value)
-
-
-def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(NpuError, match="The kubeconfig %s/none is not there, on the controller" % tmp_path):
-        Cluster(str(tmp_path / "none"), "")

@@ -19,6 +19,7 @@ Data = dict[str, Any]
 
 def client(monkeypatch: pytest.MonkeyPatch, *answers: tuple[int, Data, Data]) -> tuple[Cluster, list[str], list[int]]:
     """(client, addresses asked, pauses) of a server that gives these (status, headers, body), one after the other."""
+    pytest.importorskip("urllib3")
     asked: list[str] = []
     pauses: list[int] = []
     left = list(answers)

@@ -236,4 +236,11 @@ def test_a_key_with_a_password_is_never_asked_for(keys: Path, port: int, tmp_pat
 
 def test_the_package_is_not_imported_for_a_plain_kubeconfig(tmp_path: Path) -> None:
     words = "import sys; from %s import Cluster; Cluster(%r, ''); print('kubernetes' in sys.modules)" % (Cluster.__module__, str(written(tmp_path / "config")))
-    assert subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True).stdout == "False\n"
+    # The parent of ansible_collections, which need not be on the path of this process.
+    env = {**os.environ, "PYTHONPATH": str(Path(_kubeconfig.__file__).parents[5])}
+    assert subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True, env=env).stdout == "False\n"
+
+
+def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NpuError, match="The kubeconfig %s/none is not there, on the controller" % tmp_path):
+        Cluster(str(tmp_path / "none"), "")
