@@ -95,8 +95,8 @@ def test_the_folder_has_everything_and_says_so(bundle: Bundle) -> None:
     # libc6 is on every host, at a version that make need not like.
     assert {"make", "libc6"} <= {one["name"] for one in manifest["files"]}
     assert [(one["name"], one["digest"], one["reason"]) for one in manifest["images"]] == [
-        ("device_plugin", None, "neither skopeo nor crane is on the host"),
-        ("helper_image", None, "neither skopeo nor crane is on the host"),
+        ("rbln-device-plugin device-plugin", None, "neither skopeo nor crane is on the host"),
+        ("rbln-validator driver-validation", None, "neither skopeo nor crane is on the host"),
     ]
 
 
