@@ -73,7 +73,9 @@ def _plain(path: str, context: str) -> t.Optional[Access]:
 
 
 def _named(config: Entry, kind: str, name: str) -> t.Any:
-    return [item[kind] for item in config[kind + "s"] if item["name"] == name][0]
+    """The only one of its name: ValueError when there are several, as for kubectl, or none."""
+    (found,) = [item[kind] for item in config[kind + "s"] if item["name"] == name]
+    return found
 
 
 def _tls(cluster: Entry, user: Entry, base: str) -> t.Any:

@@ -92,6 +92,7 @@ OTHERS: dict[str, Data] = {
     "no certificate": {"user": {"client-certificate-data": "eA==", "client-key-data": "eA=="}, "cluster": {"server": "https://one"}},
     "no such context": {"current-context": "z"},
     "no context": {"contexts": None},
+    "two of a name": {"users": [{"name": "u", "user": {"token": "t"}}] * 2},
     "no text": {"user": {"token": 5}},
 }
 
