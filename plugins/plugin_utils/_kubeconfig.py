@@ -40,8 +40,19 @@ def open_access(kubeconfig: str, context: str) -> Access:
     where = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
     if kubeconfig and os.pathsep not in kubeconfig and not os.path.isfile(kubeconfig):
         raise NpuError("The kubeconfig %s is not there, on the controller." % kubeconfig, "Correct rbln_kubeconfig, or put the file there.")
-    access = None if declared else _plain(os.path.expanduser(where), context)
-    return access or _by_package(kubeconfig, context, where, bool(declared))
+    access = (None if declared else _plain(os.path.expanduser(where), context)) or _by_package(kubeconfig, context, where, bool(declared))
+    source = "K8S_AUTH_*" if declared else "the kubeconfig " + where
+    if not access.host.lower().startswith(("http://", "https://")):
+        raise NpuError("The server %r of %s has no scheme." % (access.host, source), "Write it with https://: else a token goes in the clear.")
+    return access._replace(authorization=lambda: _header(access.authorization(), source))
+
+
+def _header(value: str, source: str) -> str:
+    """As kubectl takes the text of a token's file, without the line's end. Never shown: what else no header may hold is said without it."""
+    value = value.strip()
+    if not value.isascii() or not value.isprintable():
+        raise NpuError("The token of %s holds a character that no token has, such as a line's end." % source, "Write the token on one line.")
+    return value
 
 
 def _environment(name: str) -> str:
@@ -57,6 +68,12 @@ def _plain(path: str, context: str) -> t.Optional[Access]:
             config = yaml.load(file, Loader=Loader)
         chosen = _named(config, "context", context or config["current-context"])
         cluster, user = _named(config, "cluster", chosen["cluster"]), _named(config, "user", chosen["user"])
+        if not isinstance(cluster.get("insecure-skip-tls-verify"), (bool, type(None))):
+            # The package takes any text for true.
+            raise NpuError(
+                "insecure-skip-tls-verify of the cluster %s in the kubeconfig %s is neither true nor false." % (chosen["cluster"], path),
+                "Write it without quotes, or take it out.",
+            )
         if set(cluster) - _CLUSTER or set(user) - _USER or set(getproxies()) - {"no"}:
             return None
         options = {}

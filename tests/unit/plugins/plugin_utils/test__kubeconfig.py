@@ -59,7 +59,7 @@ def package_is_used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def by_package(_given: str, _context: str, where: str, _declared: bool) -> _kubeconfig.Access:
         used.append(where)
-        return _kubeconfig.Access("", None, str)
+        return _kubeconfig.Access("http://package", None, str)
 
     monkeypatch.setattr(_kubeconfig, "_by_package", by_package)
     return used
@@ -79,6 +79,37 @@ def test_the_file_is_found_as_kubectl_finds_it(variable: str, value: str, monkey
     if variable:
         monkeypatch.setenv(variable, value)
     assert (_kubeconfig.open_access("", "").host, used) == ("http://one", [])
+
+
+@pytest.mark.parametrize("user", [{"token": "t\n"}, {"tokenFile": "token"}])
+def test_the_end_of_a_line_is_no_part_of_a_token(user: Data, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t\n")
+    assert _kubeconfig.open_access(str(written(tmp_path / "config", user)), "").authorization() == "Bearer t"
+
+
+@pytest.mark.parametrize("token", ["first\nlast", "pa\u20acss", "nul\0"])
+def test_a_token_that_no_header_can_hold_is_not_shown(token: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "config", {"token": token})
+    with pytest.raises(NpuError) as caught:
+        Cluster(str(path), "").request("GET", "/", "Read")
+    assert str(caught.value) == (
+        "The token of the kubeconfig %s holds a character that no token has, such as a line's end. Next: Write the token on one line." % path
+    )
+
+
+@pytest.mark.parametrize("user", [{"token": "t"}, {"token": "t", "as": "somebody"}])
+@pytest.mark.parametrize("server", ["one:6443", "", "ftp://one"])
+def test_a_server_without_a_scheme_gets_no_token(server: str, user: Data, tmp_path: Path) -> None:
+    with pytest.raises(NpuError, match="The server '%s' of the kubeconfig .* has no scheme" % server):
+        _kubeconfig.open_access(str(written(tmp_path / "config", user, {"server": server})), "")
+
+
+@pytest.mark.parametrize("user", [{"token": "t"}, {"token": "t", "as": "somebody"}])
+@pytest.mark.parametrize("value", ["false", "true", 1])
+def test_verification_is_turned_off_by_a_boolean_alone(value: Any, user: Data, tmp_path: Path) -> None:
+    path = written(tmp_path / "config", user, {"server": "https://one", "insecure-skip-tls-verify": value})
+    with pytest.raises(NpuError, match="insecure-skip-tls-verify of the cluster c in the kubeconfig %s is neither true nor false" % path):
+        _kubeconfig.open_access(str(path), "")
 
 
 OTHERS: dict[str, Data] = {
@@ -137,6 +168,9 @@ def test_a_server_and_a_token_of_the_environment(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("K8S_AUTH_API_KEY", "k")
     access = _kubeconfig.open_access("", "")
     assert (access.host, access.authorization()) == ("https://three", "Bearer k")
+    monkeypatch.setenv("K8S_AUTH_HOST", "three")
+    with pytest.raises(NpuError, match=r"The server 'three' of K8S_AUTH_\* has no scheme"):
+        _kubeconfig.open_access("", "")
 
 
 def openssl(folder: Path, *words: str) -> None:
