@@ -78,7 +78,14 @@ def _plain(path: str, context: str) -> t.Optional[Access]:
             return None
         options = {}
         if cluster["server"].startswith("https"):
-            options["ssl_context"] = _tls(cluster, user, os.path.dirname(os.path.abspath(path)))
+            try:
+                options["ssl_context"] = _tls(cluster, user, os.path.dirname(os.path.abspath(path)))
+            except (OSError, ValueError) as exc:
+                said = "%s: %s" % (exc.filename, exc.strerror) if isinstance(exc, OSError) and exc.filename else str(exc)
+                raise NpuError(
+                    "The authority, the certificate or the key of the kubeconfig %s cannot be loaded: %s." % (path, said),
+                    "Correct them, and let this user read them; a key with a password cannot be used.",
+                ) from exc
             if cluster.get("tls-server-name"):
                 options["server_hostname"] = cluster["tls-server-name"]
         if cluster.get("insecure-skip-tls-verify"):
@@ -119,13 +126,17 @@ def _tls(cluster: Entry, user: Entry, base: str) -> t.Any:
 
 
 def _file(entry: Entry, name: str, base: str, folder: str) -> t.Optional[str]:
-    """The path of what `name` or its -data form gives, which goes to a file in `folder`."""
+    """The path of what `name` or its -data form gives, which goes to a file in `folder`. OSError names a file that cannot be read."""
     if entry.get(name + "-data"):
         path = os.path.join(folder, name)
         with open(path, "wb") as file:
             file.write(base64.b64decode(entry[name + "-data"]))
         return path
-    return os.path.join(base, entry[name]) if entry.get(name) else None
+    if not entry.get(name):
+        return None
+    path = os.path.join(base, entry[name])
+    with open(path, "rb"):
+        return path
 
 
 def _by_package(kubeconfig: str, context: str, where: str, declared: bool) -> Access:

@@ -119,8 +119,6 @@ OTHERS: dict[str, Data] = {
     "a token's file": {"user": {"tokenFile": "/x"}},
     "another identity": {"user": {"token": "t", "as": "b"}},
     "a proxy": {"cluster": {"proxy-url": "http://p"}},
-    "no such authority": {"cluster": {"server": "https://one", "certificate-authority": "absent"}},
-    "no certificate": {"user": {"client-certificate-data": "eA==", "client-key-data": "eA=="}, "cluster": {"server": "https://one"}},
     "no such context": {"current-context": "z"},
     "no context": {"contexts": None},
     "two of a name": {"users": [{"name": "u", "user": {"token": "t"}}] * 2},
@@ -262,11 +260,28 @@ def test_a_server_of_another_name_or_authority_is_not_trusted(keys: Path, port: 
             Cluster(str(written(tmp_path / "config", user, cluster)), "").request("GET", "/", "Read")
 
 
-def test_a_key_with_a_password_is_never_asked_for(keys: Path, port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    used = package_is_used(monkeypatch)
-    user = {"client-certificate": str(keys / "client.pem"), "client-key": str(keys / "locked.key")}
-    _kubeconfig.open_access(str(written(tmp_path / "config", user, {"server": "https://127.0.0.1:%d" % port})), "")
-    assert used
+UNUSABLE: dict[str, tuple[Data, Data, str]] = {
+    "no such authority": ({}, {"certificate-authority": "absent"}, "/absent: No such file or directory"),
+    "no authority": ({}, {"certificate-authority-data": "eA=="}, "_ssl.c"),
+    "no base64": ({}, {"certificate-authority-data": "x"}, "base64"),
+    "no such key": ({"client-certificate": "client.pem", "client-key": "gone"}, {}, "/gone: No such file or directory"),
+    "no certificate": ({"client-certificate-data": "eA==", "client-key-data": "eA=="}, {}, "_ssl.c"),
+    "the key of another": ({"client-certificate": "client.pem", "client-key": "server.key"}, {}, "_ssl.c"),
+    # It would be asked for at the terminal.
+    "a key with a password": ({"client-certificate": "client.pem", "client-key": "locked.key"}, {}, "_ssl.c"),
+}
+
+
+@pytest.mark.parametrize("case", UNUSABLE)
+def test_what_cannot_be_loaded_is_named(case: str, keys: Path, tmp_path: Path) -> None:
+    user, cluster, said = UNUSABLE[case]
+    user = {name: value if name.endswith("data") else str(keys / value) for name, value in user.items()}
+    path = written(tmp_path / "config", user, {"server": "https://127.0.0.1:9", **cluster})
+    with pytest.raises(NpuError) as caught:
+        _kubeconfig.open_access(str(path), "")
+    assert "key of the kubeconfig %s cannot be loaded: " % path in str(caught.value)
+    assert said in str(caught.value)
+    assert os.listdir(tmp_path / "tmp") == []
 
 
 def test_the_package_is_not_imported_for_a_plain_kubeconfig(tmp_path: Path) -> None:
