@@ -88,7 +88,8 @@ def _main(inputs: Inputs, steps: t.Sequence[str], mounts: list[Object]) -> Objec
     if not (_writes_markers(inputs) and scopes and own["source"] == "host_tool"):
         return helper(inputs, NAME, resources, command=["/bin/sh", "-c", IDLE_SCRIPT], securityContext=parts.security_context(user=65534))
     base = {"RBLN_HOST_TOOL": own["host_tool"], "DRIVER_READY": "/host%s/%s" % (inputs["marker_dir"], READY)}
-    base["DRIVER_STOPPED"] = "/host%s/%s" % (inputs["marker_dir"], STOPPED)
+    # A driver's container that has gone for good leaves its mark behind.
+    base["DRIVER_STOPPED"] = "/host%s/%s" % (inputs["marker_dir"], STOPPED) if driver_wanted(inputs) else ""
     base["TOOLKIT_READY"] = "/host%s/toolkit-ready" % inputs["marker_dir"] if "toolkit" in steps else ""
     return helper(
         inputs,

@@ -63,3 +63,8 @@ def test_000_40_a_driver_is_not_proven_again_while_its_container_is_replaced(she
         process.terminate()
         assert process.wait(timeout=10) == 0
     assert set(calls.read_text().splitlines()) == {"/host %s validate --scope driver --scope toolkit --markers write" % values["RBLN_HOST_TOOL"]}
+
+
+def test_the_mark_of_a_driver_that_is_no_container_any_more_says_nothing() -> None:
+    main = container(objects(container_toolkit={"enabled": True, "image": {"tag": "1"}}, driver={"enabled": False}), "validator")
+    assert [item.get("value", "") for item in main["env"] if item["name"] == "DRIVER_STOPPED"] == [""]
