@@ -108,6 +108,8 @@ def explain(status: int, what: str, body: t.Mapping[str, t.Any]) -> tuple[str, s
     step = refusal_step(text)
     if step:
         return "%s: refused: %s." % (what, text), step
+    if status == 403 and "system:anonymous" in text:
+        return "%s: the API server was given no credentials: %s." % (what, text), "Correct the user of the kubeconfig; a plugin of it may have failed."
     if status == 403:
         return "%s: not allowed: %s." % (what, text), "Give the account of the kubeconfig this right; the role's README lists all of them."
     if status == 404:
