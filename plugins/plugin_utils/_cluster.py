@@ -103,6 +103,8 @@ def explain(status: int, what: str, body: t.Mapping[str, t.Any]) -> tuple[str, s
             "%s: other managers own fields: %s." % (what, fields),
             "Let them give the fields up, or set rbln_operands_force_conflicts to true.",
         )
+    if status < 400:
+        return "%s: no API server answers: HTTP %d: %s." % (what, status, text), "Correct the server in the kubeconfig; a gateway may ask for a login."
     if status == 401:
         return "%s: the API server does not accept the credentials: %s." % (what, text), "Renew the kubeconfig or the token."
     step = refusal_step(text)
@@ -158,9 +160,9 @@ class Cluster:
                         "%s: the API server %s cannot be reached: %s." % (what, self._access.host, exc), "Check rbln_kubeconfig, the network and the proxy."
                     ) from exc
             else:
-                parsed = _parse(answer.data)
+                known, parsed = _parse(answer.data)
                 if answer.status not in BUSY or _UNTYPED in str(parsed.get("message")) or attempt == TRIES:
-                    if answer.status >= 400:
+                    if answer.status >= 300 or not known:
                         raise ApiError(answer.status, what, parsed)
                     return answer.status, parsed
                 told = answer.headers.get("Retry-After") or ""
@@ -233,9 +235,10 @@ class Cluster:
                 raise
 
 
-def _parse(data: bytes) -> Data:
+def _parse(data: bytes) -> tuple[bool, Data]:
+    """(whether it is a JSON object or nothing, the object or a message of the first characters)."""
     try:
         parsed = json.loads(data or b"{}")
     except ValueError:
-        return {"message": data[:300].decode("utf-8", "replace")}
-    return parsed if isinstance(parsed, dict) else {}
+        parsed = None
+    return (True, parsed) if isinstance(parsed, dict) else (False, {"message": data[:300].decode("utf-8", "replace")})

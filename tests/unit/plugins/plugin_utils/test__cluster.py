@@ -41,6 +41,13 @@ def test_a_busy_server_says_when_to_ask_again(monkeypatch: pytest.MonkeyPatch, t
     assert (cluster.request("GET", "/x", "Read")[1], len(asked), pauses) == ({"a": 1}, 2, [pause])
 
 
+@pytest.mark.parametrize("status, body", [(302, {}), (200, "<html>login</html>")])
+def test_the_login_page_of_a_gateway_is_no_empty_list(monkeypatch: pytest.MonkeyPatch, status: int, body: Any) -> None:
+    cluster, _asked, _pauses = client(monkeypatch, (status, {}, body))
+    with pytest.raises(ApiError, match="List Node objects: no API server answers: HTTP %d: .* Next: Correct the server in the kubeconfig" % status):
+        cluster.list("v1", "Node")
+
+
 def test_a_list_whose_next_page_is_too_old_is_asked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     first = {"items": [{"metadata": {"name": "a"}}], "metadata": {"continue": "c"}}
     whole = {"items": [{"metadata": {"name": "a"}}, {"metadata": {"name": "b"}}]}
