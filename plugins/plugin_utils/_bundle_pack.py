@@ -35,9 +35,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._bundle_collect imp
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle_place import unpack
 from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._capabilities import declared
-from ansible_collections.rebellions.npu.plugins.plugin_utils._component_driver import is_wanted
+from ansible_collections.rebellions.npu.plugins.plugin_utils._component_driver import without_pools
 from ansible_collections.rebellions.npu.plugins.plugin_utils._model_cluster import Context, Inputs, Object
-from ansible_collections.rebellions.npu.plugins.plugin_utils._registry import component_of
 from ansible_collections.rebellions.npu.plugins.plugin_utils._render import build
 
 Row = dict[str, t.Any]
@@ -123,11 +122,9 @@ def wanted_images(inputs: Inputs) -> tuple[list[Row], str]:
             for container, other in zip(_containers(own), _containers(published)):
                 name = "%s %s" % (own["metadata"]["name"], container["name"])
                 found.setdefault(container["image"], {"name": name, "reference": other["image"], "target": container["image"]})
-    drivers = any(item["kind"] == "DaemonSet" and component_of(item) == "driver" for item in made[""])
-    text = (
-        "Drivers come as containers, and no pool names an image of theirs. Next: Name the pools in rbln_operands_driver, or the images in rbln_bundle_images."
-    )
-    return sorted(found.values(), key=lambda row: row["name"]), text if is_wanted(inputs) and not drivers else ""
+    lacking = ", ".join(without_pools(inputs))
+    text = "Drivers come as containers, and no pool names an image of %s. Next: Name the pools in rbln_operands_driver, or the images in rbln_bundle_images."
+    return sorted(found.values(), key=lambda row: row["name"]), text % lacking if lacking else ""
 
 
 def _containers(item: Object) -> list[Object]:

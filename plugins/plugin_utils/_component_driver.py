@@ -64,6 +64,11 @@ def _instances(inputs: Inputs) -> list[tuple[str, Inputs]]:
     return [("", inputs["driver"])] if inputs["driver"]["enabled"] else []
 
 
+def without_pools(inputs: Inputs) -> list[str]:
+    """The drivers that are wanted and for which the inputs name no pool: only live nodes tell their images."""
+    return [name or "rbln_operands_driver" for name, own in _instances(inputs) if not own["pools"]]
+
+
 def roots(inputs: Inputs) -> tuple[str, ...]:
     """Directories of the host that drivers in containers mount anew each time they start."""
     return tuple(dict.fromkeys(own["host_root"].rstrip("/") for _name, own in _instances(inputs)))

@@ -210,7 +210,10 @@ def test_a_policy_file_names_images(tmp_path: pathlib.Path) -> None:
 
 def test_a_driver_without_a_pool_is_warned_of() -> None:
     _found, warning = wanted_images(inputs(driver={"enabled": True, "image": {"tag": "3.4.1"}}))
-    assert "no pool names an image" in warning and "Next: Name the pools" in warning
+    assert "no pool names an image of rbln_operands_driver. Next: Name the pools" in warning
+    shared = {"enabled": True, "image": {"tag": "3.4.1"}, "manager": {"image": {"tag": "1"}}}
+    own = [{**shared, "name": name, "pools": pools, "node_selector": {"x": name}} for name, pools in (("a", POOLS), ("b", []))]
+    assert "no pool names an image of b. Next" in wanted_images(inputs(driver_instances=own))[1]
 
 
 def test_a_component_that_is_off_asks_for_no_image() -> None:
