@@ -142,6 +142,7 @@ def _file(entry: Entry, name: str, base: str, folder: str) -> t.Optional[str]:
 def _by_package(kubeconfig: str, context: str, where: str, declared: bool) -> Access:
     from kubernetes import client, config
     from kubernetes.client.rest import RESTClientObject
+    from urllib3.exceptions import HTTPError
 
     settings, folder = client.Configuration(), None
     try:
@@ -159,6 +160,13 @@ def _by_package(kubeconfig: str, context: str, where: str, declared: bool) -> Ac
     except (config.ConfigException, OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as exc:
         said = " ".join(str(exc).split()).rstrip(".")
         raise NpuError("The kubeconfig %s cannot be used: %s." % (where, said), "Check rbln_kubeconfig and rbln_kube_context.") from exc
+    try:
+        pool = RESTClientObject(settings).pool_manager
+    except (HTTPError, ImportError, ValueError) as exc:
+        raise NpuError(
+            "The proxy for the kubeconfig %s cannot be used: %s." % (where, str(exc).rstrip(".")),
+            "Correct proxy-url or HTTPS_PROXY; for socks5:// install PySocks for the Python that runs Ansible on the controller.",
+        ) from exc
     if not settings.verify_ssl:
         _be_quiet()
 
@@ -169,7 +177,7 @@ def _by_package(kubeconfig: str, context: str, where: str, declared: bool) -> Ac
                 return str(value)
         return str(settings.get_basic_auth_token()) if getattr(settings, "username", None) else ""
 
-    return Access(settings.host.rstrip("/"), RESTClientObject(settings).pool_manager, authorization, folder)
+    return Access(settings.host.rstrip("/"), pool, authorization, folder)
 
 
 def _be_quiet() -> None:

@@ -152,6 +152,17 @@ def test_several_files_are_left_to_the_package(monkeypatch: pytest.MonkeyPatch, 
     assert (access.host, access.authorization()) == ("http://one", "Bearer t")
 
 
+@pytest.mark.filterwarnings("ignore:SOCKS support")
+@pytest.mark.parametrize("proxy", ["gopher://127.0.0.1:1", "socks5://127.0.0.1:1"])
+def test_a_proxy_that_nobody_can_use_is_named(proxy: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    # As where PySocks is not installed.
+    monkeypatch.setitem(sys.modules, "socks", None)
+    monkeypatch.delitem(sys.modules, "urllib3.contrib.socks", raising=False)
+    path = written(tmp_path / "config", cluster={"proxy-url": proxy})
+    with pytest.raises(NpuError, match="The proxy for the kubeconfig %s cannot be used: .* Next: Correct proxy-url .*install PySocks" % path):
+        _kubeconfig.open_access(str(path), "")
+
+
 @pytest.mark.parametrize("text", ["", "{", "- 1", '{"clusters": []}', "current-context: x"])
 def test_a_kubeconfig_that_nobody_can_use_is_named(text: str, tmp_path: Path) -> None:
     path = tmp_path / "config"
