@@ -62,7 +62,7 @@ def test_from_nothing_W01_ready_before_driver(nodes: Hosts) -> None:
         assert nodes.labels(host)["rebellions.ai/npu.present"] == "true" and nodes.labels(host)["rebellions.ai/npu.count"] == "2"
         assert nodes.labels(host)["rebellions.ai/driver-version.full"].startswith("3.2.2")
         assert tmp_left(nodes, host) == []
-    assert [one.play for one in run.of("Work for the cluster")] == ["4 Cluster"]
+    assert [one.play for one in run.of("Work for the cluster") if one.state != "skipped"] == ["4 Cluster"]
     assert nodes.allocatable() == {A: "2", B: "2"}
     for host in BOTH:
         seen = nodes.look(host)
