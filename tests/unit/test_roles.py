@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
+from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import trust_as_template
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLES = ("rbln_bundle", "rbln_container_toolkit", "rbln_discover", "rbln_driver", "rbln_operands", "rbln_preflight", "rbln_pull", "rbln_validator")
@@ -152,3 +155,12 @@ def test_shared_inputs_reach_the_inputs_that_are_named() -> None:
 def test_a_host_is_judged_by_what_failed_in_the_work_for_its_cluster() -> None:
     work, judge = load(ROOT / "roles" / "rbln_operands" / "tasks" / "main.yml")[-2:]
     assert work["ignore_errors"] is True and work["register"] in judge["vars"]["__rbln_operands_outcome"]["applied"]
+
+
+def test_each_batch_of_hosts_chooses_who_acts_for_it() -> None:
+    """A host of an earlier batch does nothing any more: if it were chosen, the hosts of this batch would be neither labelled nor waited for."""
+    choose = load(ROOT / "roles" / "rbln_operands" / "tasks" / "main.yml")[1]
+    batch = {"ansible_play_hosts": ["a", "b", "c"], "ansible_play_batch": ["b", "c"], "hostvars": {name: {"__rbln_operands_member": name} for name in "ab"}}
+    batch["hostvars"]["c"] = {}
+    members = choose["rebellions.npu.rbln_operands"]["members"]
+    assert Templar(loader=DataLoader(), variables=batch).template(trust_as_template(members)) == ["b"]
