@@ -92,6 +92,8 @@ class Takeover:
         # Whoever held the Lease before may have done it.
         record = self._cluster.get("v1", "ConfigMap", object_name(self._inputs, RECORD), self._inputs["namespace"])
         operator = self._operator()
+        if operator is None:
+            return
         rests = _replicas(operator) == 0
         if record is not None and rests:
             return
@@ -147,7 +149,8 @@ class Takeover:
             )
         return operator
 
-    def _operator(self) -> Data:
+    def _operator(self) -> t.Optional[Data]:
+        """The operator's Deployment; None when it was put to rest and has been deleted since. NpuError when it is not known."""
         named = self._inputs["takeover"]
         if named["operator_deployment"]:
             found = self._cluster.get("apps/v1", "Deployment", named["operator_deployment"], named["operator_namespace"])
@@ -155,6 +158,8 @@ class Takeover:
         else:
             everything = self._cluster.list("apps/v1", "Deployment", named["operator_namespace"])
             candidates = [item for item in everything if item["metadata"]["name"].startswith(OPERATOR_NAME)]
+        if not candidates and self._found.record is not None and not self._found.awake:
+            return None
         if len(candidates) != 1:
             names = ", ".join(object_label(item) for item in candidates) or "none"
             raise NpuError(

@@ -335,6 +335,19 @@ def test_an_operator_that_is_not_known_is_asked_for(tmp_path: pathlib.Path, seco
         assert "failed" not in run(store, coexistence="takeover", takeover=named)
 
 
+@pytest.mark.parametrize("served", [True, False])
+def test_the_choice_may_stay_when_the_operator_is_deleted_after_a_takeover(tmp_path: pathlib.Path, served: bool) -> None:
+    store = cluster()
+    run(store, **taking(tmp_path))
+    del store.items[DEPLOYMENT]
+    if not served:
+        store.answers["/apis"] = {"groups": []}
+    store.writes.clear()
+    result = run(store, **taking(tmp_path))
+    assert ("failed" in result, result["changed"], store.writes) == (False, False, [])
+    assert run(store, **taking(tmp_path, device_plugin={"image": {"tag": "v9"}}))["objects"]["DaemonSet rbln-system/rbln-device-plugin"] == "changed"
+
+
 def test_a_restore_without_the_operator_says_what_to_do(tmp_path: pathlib.Path) -> None:
     store = cluster()
     run(store, **taking(tmp_path))
