@@ -12,7 +12,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuEr
 
 from ._apply_plan import Plan, plan_changes, refuse_taken, taken_text
 from ._cluster import ApiError, Cluster, Data
-from ._compare import change, field_changes, finish, missing_paths, object_label, visible
+from ._compare import change, differs, field_changes, finish, missing_paths, object_label, visible
 from ._inventory import Inventory, Key, key_of, write_inventory
 from ._lease import WriteLease
 from ._model_cluster import Capabilities, Inputs
@@ -229,6 +229,8 @@ def diff_objects(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, ca
         fields = field_changes(visible(live), visible(after)) if live else field_changes({}, visible(after))
         if live is not None and item["kind"] == "Secret" and live.get("data") != after.get("data"):
             fields = [*fields, {"path": "data", "before": "(hidden)", "after": "(hidden, and different)"}]
+        if live is not None and not fields and not error and differs(live, after):
+            fields = [{"path": "a secret value", "before": "(hidden)", "after": "(hidden, and different)"}]
         if fields or error or live is None:
             found.append({"object": object_label(item), "action": "changed" if live else "created", "fields": fields, "error": error})
     found += [{"object": object_label(item), "action": "deleted", "fields": [], "error": ""} for item in (*plan.prune, *plan.legacy)]

@@ -160,7 +160,12 @@ def finish(item: Data, live: t.Optional[Data], after: Data, created: bool, show:
     """The record of an apply by what the object was and is."""
     if created or live is None:
         return change(item, "created" if created else "changed", live, after, show)
-    return change(item, "unchanged" if _counted_off(live) == _counted_off(after) else "changed", live, after, show)
+    return change(item, "changed" if differs(live, after) else "unchanged", live, after, show)
+
+
+def differs(live: Data, after: Data) -> bool:
+    """Whether an object is another one, also where only what is hidden from people is different."""
+    return _counted_off(live) != _counted_off(after)
 
 
 def _counted_off(item: Data) -> Data:

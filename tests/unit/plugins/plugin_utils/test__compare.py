@@ -50,6 +50,16 @@ def test_S02_diff_of_a_secret_tells_that_it_differs_and_not_how() -> None:
     assert found["Secret rbln-system/rbln-registry"]["fields"] == [{"path": "data", "before": "(hidden)", "after": "(hidden, and different)"}]
 
 
+def test_S02_diff_tells_that_only_a_masked_value_differs() -> None:
+    store = Store()
+    apply(store, device_plugin={"env": {"API_TOKEN": "not-real-1"}})
+    assert diff(store, device_plugin={"env": {"API_TOKEN": "not-real-1"}}) == {}
+    found = diff(store, device_plugin={"env": {"API_TOKEN": "not-real-2"}})
+    assert found["DaemonSet rbln-system/rbln-device-plugin"]["fields"] == [
+        {"path": "a secret value", "before": "(hidden)", "after": "(hidden, and different)"}
+    ]
+
+
 @pytest.mark.parametrize("before, after, expected", [
     ({"a": 1}, {"a": 1}, []),
     ({"a": {"b": 1}}, {"a": {"b": 2}}, [("a.b", 1, 2)]),
