@@ -14,7 +14,7 @@ REFUSALS = (
         "Allow the priority class by a ResourceQuota of the namespace, or set another rbln_operands_priority_class.",
     ),
     (("no PriorityClass with name",), "Make the priority class, or set another rbln_operands_priority_class."),
-    (("must specify",), "Set the resources that the quota asks for: rbln_operands_<component>.resources."),
+    (("failed quota",), "Set the resources that the quota asks for: rbln_operands_<component>.resources."),
     (("usage per Container", "usage per Pod", "limit to request ratio"), "Set rbln_operands_<component>.resources within the LimitRange of the namespace."),
     (("exceeded quota",), "Raise the quota of the namespace."),
     (("being terminated",), "Wait until the namespace is gone, then run again."),

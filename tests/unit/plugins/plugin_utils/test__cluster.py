@@ -65,6 +65,7 @@ def test_a_list_whose_next_page_is_too_old_is_asked_for_at_once(monkeypatch: pyt
     (422, "spec.clusterIPs[0]: Invalid value: []string(nil): may not change once set", ["cannot be changed into it"]),
     (403, 'nodes is forbidden: User "system:anonymous" cannot list resource "nodes"', ["was given no credentials", "the user of the kubeconfig"]),
     (403, "unable to create new content in namespace a because it is being terminated", ["Wait until the namespace is gone"]),
+    (422, 'spec.template.spec.containers[0].env[0].valueFrom: Invalid value: "": must specify one of: `fieldRef`', ["it invalid", "Correct the input"]),
 ])  # fmt: skip
 def test_errors_that_need_another_step_say_so(status: int, text: str, words: list[str]) -> None:
     told = " Next: ".join(explain(status, "Apply RuntimeClass rbln", {"message": text}))
