@@ -189,12 +189,9 @@ class Waiter:
                 one.verdicts.append(judge_daemon_set(item, [], [], [], mine))
                 continue
             self._verdict(one, item, mine if len(sets) > 1 else must, look)
-        if len(sets) > 1 and must:
-            for name in sorted(must - covered):
-                node = look.nodes.get(name)
-                if node is not None:
-                    problem = missing_pod(sets[0], node)
-                    self._problem(one, name, problem_text(problem, one.row.name), problem["fatal"])
+        for name in sorted((must - covered) & set(look.nodes)) if len(sets) > 1 else ():
+            problem = missing_pod(sets[0], look.nodes[name])
+            self._problem(one, name, problem_text(problem, one.row.name), problem["fatal"])
         if not one.sets and must and one.row.key == "driver":
             names = ", ".join(sorted(must)[:10])
             self._problem(one, "", "driver: no pool is known for %s. Next: Label these nodes, or name their pools." % names, True)
