@@ -46,7 +46,7 @@ class ClusterWork:
             takeover.check()
         result = self._labelled(True)
         try:
-            objects, notes = self._objects(capabilities)
+            objects, notes = self._objects(capabilities, result["nodes"])
             result["warnings"] += notes
             applied = Applied()
             try:
@@ -104,7 +104,7 @@ class ClusterWork:
             note = "rbln_operands_coexistence is %s: nothing is compared." % decision
             return {"changed": False, "nodes": {}, "differences": [], "warnings": [note], "requests": self._cluster.requests}
         labelled = self._labelled(True, dry_run=True)
-        objects, notes = self._objects(capabilities)
+        objects, notes = self._objects(capabilities, labelled["nodes"])
         differences = diff_objects(self._cluster, objects, self._inputs, capabilities)
         nodes = [
             {"object": "Node " + record["node"], "action": "changed", "fields": _label_fields(record), "error": ""}
@@ -158,9 +158,14 @@ class ClusterWork:
         check_served(self._inputs, capabilities)
         return capabilities
 
-    def _objects(self, capabilities: Capabilities) -> tuple[list[Object], list[str]]:
-        """The objects of the cluster and what to warn of: from the inputs, and for a driver from the labels of all live nodes."""
+    def _objects(self, capabilities: Capabilities, labelled: t.Mapping[str, Data]) -> tuple[list[Object], list[str]]:
+        """The objects of the cluster and what to warn of: from the inputs, and for a driver from the labels of all live nodes.
+
+        `labelled` are the records of the members' nodes: without a write their labels are not on the live nodes yet.
+        """
+        records = {record["node"]: record for record in labelled.values() if record["changed"]}
         nodes = self._cluster.list("v1", "Node") if driver_wanted(self._inputs) else []
+        nodes = [_as_labelled(node, records[node["metadata"]["name"]]) if node["metadata"]["name"] in records else node for node in nodes]
         context = Context(self._inputs, capabilities, live_pools(nodes))
         unknown = missing_pool_labels(nodes)
         notes = left_out(context)
@@ -203,6 +208,12 @@ class ClusterWork:
 
 def _fail(result: Data, reason: str) -> None:
     result.update(failed=True, msg=" | ".join(text for text in (result.get("msg"), reason) if text))
+
+
+def _as_labelled(node: Data, record: Data) -> Data:
+    """A node with the labels that a record says it has or is to get."""
+    kept = {name: value for name, value in (node["metadata"].get("labels") or {}).items() if name not in record["before"]}
+    return dict(node, metadata=dict(node["metadata"], labels={**kept, **record["after"]}))
 
 
 def _label_fields(record: Data) -> list[Data]:

@@ -198,6 +198,24 @@ def test_a_driver_is_made_for_the_pools_of_all_live_nodes() -> None:
     assert "The nodes n3 have an NPU and no label that tells their operating system and kernel" in result["warnings"][0]
 
 
+@pytest.mark.parametrize("kernel", ["", "5.10"])
+def test_without_a_write_a_driver_is_seen_for_the_labels_that_a_host_would_set(kernel: str) -> None:
+    """Also when the kernel of the host is another one by now."""
+    store = Owner(node("n1"))
+    if kernel:
+        work(store, member("n1", {LABEL: "true", **SYSTEM, "rebellions.ai/host.kernel": kernel}), **DRIVER).present()
+    new = member("n1", {LABEL: "true", **SYSTEM, "rebellions.ai/host.kernel": "6.1"})
+    store.writes.clear()
+    told = {one["object"]: one["action"] for one in work(store, new, **DRIVER).diff()["differences"]}
+    tried = work(store, new, dry_run=True, **DRIVER).present()
+    assert store.writes == [] and tried["warnings"] == []
+    done = work(store, new, **DRIVER).present()["objects"]
+    wanted = {name: action for name, action in done.items() if "DaemonSet" in name and action != "unchanged"}
+    assert wanted["DaemonSet rbln-system/rbln-driver-debian-12-k6-1"] == "created"
+    assert {name: action for name, action in told.items() if "DaemonSet" in name} == wanted
+    assert {name: action for name, action in tried["objects"].items() if "DaemonSet" in name and action != "unchanged"} == wanted
+
+
 def test_what_a_cluster_does_not_serve_is_refused_before_anything_is_written() -> None:
     store = Owner(node("n1"))
     with pytest.raises(NpuError, match="does not serve resource.k8s.io/v1"):
