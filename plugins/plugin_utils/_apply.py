@@ -187,9 +187,9 @@ class _Writer:
         self._takeover.make_room(component, check)
 
     def _fail(self, component: str, reason: str) -> None:
-        """End a component and those that need it."""
+        """End a component and those of the wanted ones that need it."""
         self._applied.failures[component] = reason
-        for other in dependents(component):
+        for other in sorted(dependents(component) & {component_of(item) for item in self._objects}):
             self._applied.failures.setdefault(other, "not tried, because it needs %s" % component)
 
     def _note_dropped(self, key: Key, item: Data, after: Data) -> None:

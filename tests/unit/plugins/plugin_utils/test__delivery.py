@@ -77,6 +77,26 @@ def test_a_refused_object_ends_its_component_and_those_that_need_it_alone() -> N
     assert apply(store, **IMAGE).failures == {} and done(apply(store, **IMAGE)) == {}
 
 
+@pytest.mark.parametrize("exporter, failed", [(True, {"smd", "metrics_exporter"}), (False, {"smd"})])
+def test_a_component_that_is_not_wanted_does_not_fail_by_what_it_needs(monkeypatch: pytest.MonkeyPatch, exporter: bool, failed: set[str]) -> None:
+    store = Store()
+    given = {"smd": {"enabled": True, "image": {"tag": "3"}}, "metrics_exporter": {"enabled": True, "image": {"tag": "1"}}, **IMAGE}
+    apply(store, **given)
+    plain = store.apply
+
+    def refused(item: Data, force: bool, dry_run: bool) -> tuple[bool, Data]:
+        if item["metadata"]["name"] == "rbln-smd" and item["kind"] == "DaemonSet":
+            raise ApiError(403, "Apply", {"message": "no"})
+        return plain(item, force, dry_run)
+
+    monkeypatch.setattr(store, "apply", refused)
+    changed = {"smd": {"enabled": True, "image": {"tag": "4"}}, "metrics_exporter": {"enabled": exporter, "image": {"tag": "1"}}}
+    applied = apply(store, **{**given, **changed})
+    assert set(applied.failures) == failed
+    # What is not wanted any more goes all the same.
+    assert done(applied)["DaemonSet rbln-system/rbln-metrics-exporter"] == ("not tried" if exporter else "deleted")
+
+
 def theirs(kind: str = "ClusterRole", labels: Data | None = None, manager: str = "helm") -> Data:
     meta = {"name": "rbln-validator", "labels": labels or {}, "managedFields": [{"manager": manager, "operation": "Apply"}]}
     return {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": meta}
