@@ -97,6 +97,9 @@ def _explain_container(container: Data, init: bool, tail: str) -> t.Optional[tup
     state, last = container.get("state") or {}, (container.get("lastState") or {}).get("terminated") or {}
     waiting, ended = state.get("waiting"), state.get("terminated") or last
     name = container.get("name", "")
+    if (ended or {}).get("reason") == "OOMKilled" and not container.get("ready") and (waiting or {}).get("reason") in (None, "CrashLoopBackOff"):
+        # Its log has no word of it.
+        return "OOMKilled", "container %s was killed for the memory it used%s" % (name, tail), "Raise the memory limit: rbln_operands_<component>.resources."
     if waiting and waiting.get("reason") not in _HARMLESS:
         reason = waiting.get("reason") or "Waiting"
         message = _essence(ended.get("message") or waiting.get("message"))
