@@ -49,8 +49,12 @@ class Plan:
 
 
 def plan_changes(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, capabilities: Capabilities) -> Plan:
-    """Look at the cluster and compare; nothing is written. NpuError for a second installation in it."""
+    """Look at the cluster and compare; nothing is written. NpuError for a second installation in it, and for a namespace that is being deleted."""
     namespace = find_namespace(cluster, inputs)
+    if namespace and is_going(namespace):
+        raise NpuError(
+            "The namespace %s is being deleted, and all in it. No object was written." % inputs["namespace"], "Wait until it is gone, then run again."
+        )
     inventory = read_inventory(cluster, inputs) if namespace else None
     wanted = {key_of(item): with_hash(item) for item in objects if item["kind"] != "Namespace"}
     kinds = dict.fromkeys(key[:2] for key in wanted)

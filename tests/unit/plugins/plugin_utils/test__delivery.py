@@ -97,6 +97,16 @@ def test_a_component_that_is_not_wanted_does_not_fail_by_what_it_needs(monkeypat
     assert done(applied)["DaemonSet rbln-system/rbln-metrics-exporter"] == ("not tried" if exporter else "deleted")
 
 
+def test_nothing_is_as_wanted_in_a_namespace_that_is_being_deleted() -> None:
+    store = Store()
+    apply(store, **IMAGE)
+    store.items[("Namespace", "", "rbln-system")]["metadata"]["deletionTimestamp"] = "2026-11-28T01:00:00Z"
+    store.writes.clear()
+    with pytest.raises(NpuError, match="The namespace rbln-system is being deleted.* Next: Wait until it is gone, then run again"):
+        apply(store, **IMAGE)
+    assert store.writes == []
+
+
 def theirs(kind: str = "ClusterRole", labels: Data | None = None, manager: str = "helm") -> Data:
     meta = {"name": "rbln-validator", "labels": labels or {}, "managedFields": [{"manager": manager, "operation": "Apply"}]}
     return {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": meta}
