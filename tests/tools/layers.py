@@ -78,7 +78,7 @@ LAYERS = (
     Layer("molecule", 400, "hosts", (Step((PY, "-m", "tests.tools.molecule_all")),), root=True),
     Layer("integration", 1500, "tests", (Step((PY, "-m", "pytest", "-v", *PYTEST[1:], "--durations=25", "tests/integration")),), root=True),
     Layer("vm", 840, "tests", (Step((PY, "-m", "pytest", "-v", *PYTEST[1:], "--durations=0", "--durations-min=1", "tests/vm")),), root=True),
-    Layer("bench", 200, "gates", (Step((PY, "-m", "tests.bench")),), root=True),
+    Layer("bench", 220, "gates", (Step((PY, "-m", "tests.bench")),), root=True),
 )
 
 
