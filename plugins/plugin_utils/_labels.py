@@ -13,7 +13,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._node_labels import
 from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
 
 from ._model_cluster import PASSTHROUGH, Inputs
-from ._object_parts import GATE_PREFIX, KERNEL_LABEL, MANAGER, OS_ID_LABEL, OS_VERSION_LABEL, PRESENT_LABEL, WORKLOAD_LABEL
+from ._object_parts import GATE_PREFIX, KERNEL_LABEL, OS_ID_LABEL, OS_VERSION_LABEL, PRESENT_LABEL, WORKLOAD_LABEL, applied_fields
 from ._registry import wanted
 from ._variants import KUBELET_LABEL, OTHER_RUNTIME, RUNTIME_LABEL, kubelet_key, kubelet_roots
 
@@ -171,14 +171,10 @@ def expected_npus(inputs: Inputs, seen: Seen) -> t.Optional[int]:
     return int(usable)
 
 
-def owned_labels(node: Data, manager: str = MANAGER) -> set[str]:
-    """The labels of a node that a field manager owns by server-side apply."""
-    names: set[str] = set()
-    for entry in node["metadata"].get("managedFields") or []:
-        if entry.get("manager") == manager and entry.get("operation") == "Apply":
-            fields = ((entry.get("fieldsV1") or {}).get("f:metadata") or {}).get("f:labels") or {}
-            names |= {name[2:] for name in fields if name.startswith("f:")}
-    return names
+def owned_labels(node: Data) -> set[str]:
+    """The labels of a node that are ours by server-side apply."""
+    labels = [(fields.get("f:metadata") or {}).get("f:labels") or {} for fields in applied_fields(node)]
+    return {name[2:] for ours in labels for name in ours if name.startswith("f:")}
 
 
 def settle_labels(labels: t.Mapping[str, str], node: Data) -> tuple[dict[str, str], list[str]]:

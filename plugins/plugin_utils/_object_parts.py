@@ -72,6 +72,12 @@ def image_reference(name: str, image: t.Mapping[str, t.Any], prefix: str) -> str
     return "%s:%s" % (base, image["tag"])
 
 
+def applied_fields(item: t.Mapping[str, t.Any]) -> list[Object]:
+    """The fields of a live object that are ours by server-side apply, as fieldsV1 tells them; empty for one that we never applied."""
+    entries = item["metadata"].get("managedFields") or []
+    return [entry.get("fieldsV1") or {} for entry in entries if entry.get("manager") == MANAGER and entry.get("operation") == "Apply"]
+
+
 def pull_secrets(inputs: Inputs, *images: t.Mapping[str, t.Any]) -> list[Object]:
     """Names of every pull secret a pod needs, each once, in order."""
     names = list(inputs["image_pull_secrets"])

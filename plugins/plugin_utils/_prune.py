@@ -16,7 +16,7 @@ from ._inventory import KEPT, Inventory, Key, key_of, made_kinds, read_inventory
 from ._lease import WriteLease
 from ._model_cluster import Capabilities, Inputs
 from ._namespace import find_namespace, remove_namespace
-from ._object_parts import INSTANCE, MANAGER, OURS, SELECTOR
+from ._object_parts import INSTANCE, OURS, SELECTOR, applied_fields
 from ._registry import COMPONENT_LABEL, COMPONENTS, component_of
 
 # Names and containers of driver DaemonSets that earlier charts of the vendor made.
@@ -67,8 +67,7 @@ def is_going(item: Data) -> bool:
 
 def is_made_here(item: Data) -> bool:
     """Whether an object has our labels and was applied by our field manager: so has what a run made that could not record it."""
-    fields = item["metadata"].get("managedFields") or []
-    return is_ours(item) and any(entry.get("manager") == MANAGER and entry.get("operation") == "Apply" for entry in fields)
+    return is_ours(item) and bool(applied_fields(item))
 
 
 def nodes_of(daemon_set: Data, pods: t.Iterable[Data]) -> list[str]:
