@@ -13,12 +13,16 @@ import tempfile
 import typing as t
 
 from ansible.plugins.action import ActionBase
-
-from ansible_collections.rebellions.npu.plugins.module_utils._bundle import INDEX, Manifest, examine
-from ansible_collections.rebellions.npu.plugins.module_utils._bundle_request import ABSENT, CHECKED, COLLECTED, arguments
-from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
-from ansible_collections.rebellions.npu.plugins.plugin_utils._bundle_pack import (
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._bundle.manifest import INDEX, Manifest, examine
+from ansible_collections.rebellions.npu.plugins.module_utils._bundle.request import (
+    ABSENT,
+    CHECKED,
+    COLLECTED,
+    arguments,
+)
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.bundle import (
     assemble,
     driver_files,
     pack,
@@ -26,8 +30,8 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._bundle_pack import
     verified,
     wanted_images,
 )
-from ansible_collections.rebellions.npu.plugins.plugin_utils._operands import ROLE, read_inputs
-from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import raw_inputs, role_inputs
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.cluster import ROLE, read_inputs
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import raw_inputs, role_inputs
 
 Result = dict[str, t.Any]
 MODULE = "rebellions.npu.rbln_bundle"

@@ -13,9 +13,8 @@ import typing as t
 from ansible.errors import AnsibleConnectionFailure
 from ansible.playbook.task import Task
 from ansible.plugins.action import ActionBase
-
-from ansible_collections.rebellions.npu.plugins.module_utils._driver_state import JOURNAL, state_path
-from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._npu.driver_notes import JOURNAL, state_path
 
 MODULE = "rebellions.npu.rbln_driver"
 # A change has several long parts (build tools, build, way back), each with its own limit; this one only ends a job that nothing ends.

@@ -8,10 +8,9 @@ from __future__ import annotations
 import typing as t
 
 from ansible.plugins.action import ActionBase
-
-from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.module_utils._runfile import FILES_ARGUMENTS
-from ansible_collections.rebellions.npu.plugins.plugin_utils._sources import Finder
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._packages.runfile import FILES_ARGUMENTS
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.driver_files import Finder
 
 MODULE = "rebellions.npu.rbln_driver_files"
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 import typing as t
 
 from ansible.plugins.action import ActionBase
-
-from ansible_collections.rebellions.npu.plugins.module_utils._host_files import ARGUMENTS, combined
-from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.plugin_utils._host_tool import DIRECTORIES, entries, fingerprints
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._host.owned_files import ARGUMENTS, combined
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.host_tool import (
+    DIRECTORIES,
+    entries,
+    fingerprints,
+)
 
 
 class ActionModule(ActionBase):

@@ -9,11 +9,10 @@ import typing as t
 
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
-
-from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.module_utils._settings import merge
-from ansible_collections.rebellions.npu.plugins.plugin_utils._host_tool import fingerprints, kept_options
-from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import observe_options, read_inputs
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._observe.settings import merge
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.host_tool import fingerprints, kept_options
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import observe_options, read_inputs
 
 # What Pythons before 3.8 say to a module of this collection.
 TOO_OLD = ("future feature annotations is not defined", "SyntaxError")

@@ -9,17 +9,24 @@ import pathlib
 import typing as t
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.rebellions.npu.plugins.module_utils._files import replace_file
-from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.plugin_utils._capabilities import declared
-from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import Cluster, require_packages
-from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster_work import ClusterWork
-from ansible_collections.rebellions.npu.plugins.plugin_utils._model_cluster import Context
-from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes import member_record
-from ansible_collections.rebellions.npu.plugins.plugin_utils._operands import ROLE, check_served, choose_actors, cluster_key, digest, read_inputs
-from ansible_collections.rebellions.npu.plugins.plugin_utils._outcome import difference_lines, judge_host
-from ansible_collections.rebellions.npu.plugins.plugin_utils._render import build, left_out, manifests, shown
-from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import raw_inputs, role_inputs
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._host.files import replace_file
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import Cluster, require_packages
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.capabilities import declared
+from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import build, left_out, manifests, shown
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.work import ClusterWork
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.cluster import (
+    ROLE,
+    check_served,
+    choose_actors,
+    cluster_key,
+    digest,
+    read_inputs,
+)
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import raw_inputs, role_inputs
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import member_record
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.outcome import difference_lines, judge_host
+from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.model import Context
 
 Result = dict[str, t.Any]
 ARGUMENTS = {

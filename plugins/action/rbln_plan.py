@@ -8,14 +8,20 @@ from __future__ import annotations
 import typing as t
 
 from ansible.plugins.action import ActionBase
-
-from ansible_collections.rebellions.npu.plugins.module_utils._cdi_options import form_for
-from ansible_collections.rebellions.npu.plugins.module_utils._inputs import misspelt
-from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.module_utils._plan import plan
-from ansible_collections.rebellions.npu.plugins.module_utils._plan_situation import driver_files, wanted_version
-from ansible_collections.rebellions.npu.plugins.module_utils._support import check_rules
-from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import EXPORTS, HOST_ROLES, SHARED, cdi_options, observe_options, read_inputs
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.options import form_for
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.normalise import misspelt
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import (
+    EXPORTS,
+    HOST_ROLES,
+    SHARED,
+    cdi_options,
+    observe_options,
+    read_inputs,
+)
+from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.matrix import check_rules
+from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.plan import plan
+from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.situation import driver_files, wanted_version
 
 PREFIX = "rbln"
 EXTRA = "rbln_preflight_support_matrix_extra"

@@ -8,12 +8,11 @@ from __future__ import annotations
 import typing as t
 
 from ansible.plugins.action import ActionBase
-
-from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.plugin_utils import _runtime_set as runtime_set
-from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_edit import Source
-from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_undo import RECORD, read_record
-from ansible_collections.rebellions.npu.plugins.plugin_utils._toml_edit import tomlkit
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config import file_set as runtime_set
+from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config.edit import Source
+from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config.undo import RECORD, read_record
+from ansible_collections.rebellions.npu.plugins.plugin_utils._text.toml import tomlkit
 
 WRITER = "rebellions.npu.rbln_config_write"
 DETECT = "rebellions.npu.rbln_runtime_detect"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.rebellions.npu.plugins.module_utils._pool import pool_key
+from ansible_collections.rebellions.npu.plugins.module_utils._base.pool import pool_key
 
 OS_ID = "feature.node.kubernetes.io/system-os_release.ID"
 OS_VERSION = "feature.node.kubernetes.io/system-os_release.VERSION_ID"

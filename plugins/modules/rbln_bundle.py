@@ -282,8 +282,9 @@ runfiles:
 import posixpath
 
 from ansible.module_utils.basic import AnsibleModule
-
-from ansible_collections.rebellions.npu.plugins.module_utils._bundle_request import (
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._bundle.request import (
     ABSENT,
     CHECKED,
     COLLECTED,
@@ -294,10 +295,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._bundle_request imp
     collected,
     present,
 )
-from ansible_collections.rebellions.npu.plugins.module_utils._files import remove_empty_directory
-from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
-from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._host.files import remove_empty_directory
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
 
 
 def main() -> None:

@@ -258,11 +258,10 @@ problems:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-
-from ansible_collections.rebellions.npu.plugins.module_utils._cdi_manage import manage
-from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
-from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.manage import manage
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
 
 WORDS = {"type": "list", "elements": "str"}
 ARGUMENTS = {

@@ -301,21 +301,26 @@ installer:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-
-from ansible_collections.rebellions.npu.plugins.module_utils._bundle_use import environment
-from ansible_collections.rebellions.npu.plugins.module_utils._driver_change import DriverChange
-from ansible_collections.rebellions.npu.plugins.module_utils._driver_judge import Checks
-from ansible_collections.rebellions.npu.plugins.module_utils._driver_outcome import (
-    FIRMWARE_FAILED, LEFT_STOPPED, RESTORED, ROLLED_BACK, UNCHANGED,
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._driver.change import DriverChange
+from ansible_collections.rebellions.npu.plugins.module_utils._driver.remove import REMOVED, UNFINISHED, DriverRemoval
+from ansible_collections.rebellions.npu.plugins.module_utils._driver.request import (
+    ABSENT,
+    ARGUMENTS,
+    FIRMWARE_FAILED,
+    LEFT_STOPPED,
+    RESTORED,
+    ROLLED_BACK,
+    UNCHANGED,
+    Request,
 )  # fmt: skip
-from ansible_collections.rebellions.npu.plugins.module_utils._driver_parts import vendor_packages
-from ansible_collections.rebellions.npu.plugins.module_utils._driver_remove import REMOVED, UNFINISHED, DriverRemoval
-from ansible_collections.rebellions.npu.plugins.module_utils._driver_request import ABSENT, ARGUMENTS, Request
-from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
-from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.module_utils._package_manager import manager_for
-from ansible_collections.rebellions.npu.plugins.module_utils._packages import read_packages
-from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._driver.sources import vendor_packages
+from ansible_collections.rebellions.npu.plugins.module_utils._driver.validation import Checks
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
+from ansible_collections.rebellions.npu.plugins.module_utils._packages.installed import read_packages
+from ansible_collections.rebellions.npu.plugins.module_utils._packages.manager import manager_for
+from ansible_collections.rebellions.npu.plugins.module_utils._packages.offline import environment
 
 NEXT = {
     FIRMWARE_FAILED: "The driver works. Next: put the reason right and run again.",

@@ -266,10 +266,10 @@ ansible_facts:
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.rebellions.npu.plugins.module_utils._facts import observe
-from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
-from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
+from ansible_collections.rebellions.npu.plugins.module_utils._observe.facts import observe
 
 
 def main() -> None:

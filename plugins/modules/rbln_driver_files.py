@@ -111,11 +111,10 @@ import os
 import posixpath
 
 from ansible.module_utils.basic import AnsibleModule
-
-from ansible_collections.rebellions.npu.plugins.module_utils._driver_state import INCOMING, state_path
-from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.module_utils._runfile import FILES_ARGUMENTS, place, verified
-from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._npu.driver_notes import INCOMING, state_path
+from ansible_collections.rebellions.npu.plugins.module_utils._packages.runfile import FILES_ARGUMENTS, place, verified
 
 
 def main() -> None:

@@ -95,10 +95,9 @@ changed_paths:
 import sys
 
 from ansible.module_utils.basic import AnsibleModule
-
-from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
-from ansible_collections.rebellions.npu.plugins.module_utils._host_files import ARGUMENTS, install, remove
-from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
+from ansible_collections.rebellions.npu.plugins.module_utils._host.owned_files import ARGUMENTS, install, remove
 
 TELL = (["systemctl", "daemon-reload"], ["udevadm", "control", "--reload"])
 

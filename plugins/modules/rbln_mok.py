@@ -111,13 +111,12 @@ msg:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-
-from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
-from ansible_collections.rebellions.npu.plugins.module_utils._mok import CONSOLE, PENDING
-from ansible_collections.rebellions.npu.plugins.module_utils._mok_enrol import Enrolment
-from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.module_utils._osinfo import read_os
-from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
+from ansible_collections.rebellions.npu.plugins.module_utils._host.os import read_os
+from ansible_collections.rebellions.npu.plugins.module_utils._secure_boot.enrol import Enrolment
+from ansible_collections.rebellions.npu.plugins.module_utils._secure_boot.mok import CONSOLE, PENDING
 
 
 def main() -> None:

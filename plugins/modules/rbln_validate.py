@@ -141,13 +141,17 @@ ansible_facts:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-
-from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
-from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.module_utils._observe import look_for, prove_look
-from ansible_collections.rebellions.npu.plugins.module_utils._settings import ARGUMENTS, complete, merge, read_settings
-from ansible_collections.rebellions.npu.plugins.module_utils._validate import MARKER_MODES
-from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._checks.prove import MARKER_MODES
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
+from ansible_collections.rebellions.npu.plugins.module_utils._observe.observe import look_for, prove_look
+from ansible_collections.rebellions.npu.plugins.module_utils._observe.settings import (
+    ARGUMENTS,
+    complete,
+    merge,
+    read_settings,
+)
 
 
 def main() -> None:

@@ -28,14 +28,18 @@ TIMEOUT = 120
 WORK = r"""
 import sys, time
 sys.path.insert(0, sys.argv[1])
-from module_utils import _cdi, _host
-from module_utils._vendor_rebellions import PROFILE
-host = _host.Host(sys.argv[2])
-options = _cdi.CdiOptions(form="kubernetes", hooks="on", machine="x86_64")
+from module_utils._base.rebellions import PROFILE
+from module_utils._cdi.build import build_spec
+from module_utils._cdi.options import CdiOptions
+from module_utils._cdi.spec import dump_spec
+from module_utils._cdi.write import write_spec
+from module_utils._host.host import Host
+host = Host(sys.argv[2])
+options = CdiOptions(form="kubernetes", hooks="on", machine="x86_64")
 started = time.process_time()
-result = _cdi.build_spec(PROFILE, host, options)
+result = build_spec(PROFILE, host, options)
 built = time.process_time() - started
-_cdi.write_spec(host, "/var/run/cdi/rbln.yaml", _cdi.dump_spec(result.spec, "yaml"))
+write_spec(host, "/var/run/cdi/rbln.yaml", dump_spec(result.spec, "yaml"))
 whole = time.process_time() - started
 assert len(result.libraries) == int(sys.argv[3]), result
 assert len(result.spec["devices"][0]["containerEdits"]["mounts"]) == int(sys.argv[3])

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.rebellions.npu.plugins.module_utils import _cdi
-from ansible_collections.rebellions.npu.plugins.module_utils._model import ERROR
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import ERROR
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi import spec as cdi
 
 from tests.lab._go import program
 
@@ -88,8 +88,8 @@ def disagreements(folder: Path, source: random.Random, count: int) -> tuple[int,
         verdicts.update(judge(paths[start : start + 300], "-library"))
     wrong = []
     for path in paths:
-        loaded = _cdi.load_spec(path.read_text(), path.name)
-        errors = [problem.detail for problem in _cdi.validate_spec(loaded) if problem.severity == ERROR]
+        loaded = cdi.load_spec(path.read_text(), path.name)
+        errors = [problem.detail for problem in cdi.validate_spec(loaded) if problem.severity == ERROR]
         if bool(errors) != bool(verdicts[path]):
             wrong.append(f"library: {verdicts[path]}\nhere: {errors}\n{json.dumps(loaded)}")
     return sum(map(bool, verdicts.values())), wrong

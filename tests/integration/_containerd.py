@@ -8,13 +8,14 @@ import functools
 import typing as t
 from pathlib import Path
 
-from ansible_collections.rebellions.npu.plugins.module_utils import _toml
-from ansible_collections.rebellions.npu.plugins.module_utils._containerd_config import load_set
-from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
-from ansible_collections.rebellions.npu.plugins.module_utils._versions import release_numbers
-from ansible_collections.rebellions.npu.plugins.module_utils._write_request import read_set, write_set
-from ansible_collections.rebellions.npu.plugins.plugin_utils import _runtime_set as runtime_set
-from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_undo import RECORD, read_record
+from ansible_collections.rebellions.npu.plugins.module_utils._base.versions import release_numbers
+from ansible_collections.rebellions.npu.plugins.module_utils._formats import toml
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
+from ansible_collections.rebellions.npu.plugins.module_utils._host.writer_request import read_set, write_set
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.containerd_config import load_set
+from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config import file_set as runtime_set
+from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config.undo import RECORD, read_record
+
 from tests.lab._base import run
 
 CRI = {1: "io.containerd.grpc.v1.cri", 2: "io.containerd.cri.v1.runtime"}
@@ -29,7 +30,7 @@ def version_of(program: Path) -> str:
 def dumped(program: Path, config: Path) -> t.Optional[dict[str, t.Any]]:
     """What `containerd config dump` says of a file and its imports; None when it does not load them."""
     done = run([program, "--config", config, "config", "dump"], check=False)
-    return _toml.loads(done.stdout) if done.returncode == 0 else None
+    return toml.loads(done.stdout) if done.returncode == 0 else None
 
 
 def cdi_state(program: Path, config: Path) -> t.Optional[tuple[bool, list[str]]]:

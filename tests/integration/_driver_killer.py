@@ -14,18 +14,18 @@ import subprocess
 import typing as t
 from pathlib import Path
 
-from tests.integration._play import COLLECTIONS, FOLDER, STAGE, STAGED, command, parse, Run
+from tests.integration._play import COLLECTIONS, FOLDER, STAGE, STAGED, Run, command, parse
 from tests.lab import Lab
 from tests.lab._base import podman, until
 
 KILLER = FOLDER / "driver-killer"
-CHANGE = "ansible_collections/rebellions/npu/plugins/module_utils/_driver_change.py"
+CHANGE = "ansible_collections/rebellions/npu/plugins/module_utils/_driver/change.py"
 ON_HOST = "/var/lib/npu-it"
 HOOK = """
 
 def _hook() -> None:
     import json, os, posixpath, signal, subprocess, time
-    from . import _driver_parts, _journal
+    from . import sources
     home, acts = "%s", ("start", "stop", "hold", "unhold", "--configure", "--purge", "--remove", "install", "remove", "purge", "add", "build")
     if not os.path.isdir(home):
         return
@@ -90,7 +90,7 @@ def _hook() -> None:
     around(Host, "run", told)
     around(Journal, "save", lambda args, more: "note " + str(more.get("step") or ",".join(sorted(more)) or "begin"))
     around(Journal, "end", lambda args, more: "end")
-    around(_driver_parts, "keep", lambda args, more: "keep")
+    around(sources, "keep", lambda args, more: "keep")
     for name in ("write_stamp", "prune"):
         around(globals()["_hook_globals"], name, lambda args, more, name=name: name)
 

@@ -9,9 +9,19 @@ import os
 import typing as t
 from pathlib import Path
 
+from tests.integration._play import (
+    CLUSTER,
+    FOLDER,
+    NAMESPACE_OF_TESTS,
+    NODE_LABEL,
+    RESOURCE,
+    SITE,
+    Data,
+    Run,
+    inventory,
+    play,
+)
 from tests.lab import Lab
-
-from tests.integration._play import CLUSTER, FOLDER, NAMESPACE_OF_TESTS, NODE_LABEL, RESOURCE, SITE, Data, Run, inventory, play
 
 NODES = {"it-a": "containerd2", "it-b": "containerd17"}
 BARE = {"it-c": "containerd16", "it-d": "engines", "it-e": "containerd17"}

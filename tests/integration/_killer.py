@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.integration._play import FOLDER, STAGE
 
 KILLER = FOLDER / "killer"
-WRITER = "ansible_collections/rebellions/npu/plugins/module_utils/_write.py"
+WRITER = "ansible_collections/rebellions/npu/plugins/module_utils/_host/writer.py"
 HOOK = """
 
 def _killed(step: str) -> None:

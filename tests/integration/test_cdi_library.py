@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rebellions.npu.plugins.module_utils import _cdi, _host
-from ansible_collections.rebellions.npu.plugins.module_utils._model import ERROR, WARNING, NpuError
-from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import ERROR, WARNING, NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi import spec as cdi
+from ansible_collections.rebellions.npu.plugins.module_utils._host import host
 
 from tests.integration._cdi_library import disagreements, judge
 from tests.unit.fixtures.cdi.table import CASES, HERE, Case, full
@@ -37,13 +38,13 @@ def test_library_and_schema_accept_every_specification(case: Case, tmp_path: Pat
     for number, variant in enumerate(VARIANTS):
         options = {"machine": "x86_64", **case.options, **variant}
         try:
-            spec = _cdi.build_spec(PROFILE, tree.host(_host), _cdi.CdiOptions(**options)).spec
+            spec = cdi.build_spec(PROFILE, tree.host(host), cdi.CdiOptions(**options)).spec
         except NpuError as exc:
             assert "nothing to inject" in str(exc) and options.get("form") == "kubernetes"
             continue
         for form in ("yaml", "json"):
             paths.append(tmp_path / f"{number}.{form}")
-            paths[-1].write_text(_cdi.dump_spec(spec, form))
+            paths[-1].write_text(cdi.dump_spec(spec, form))
     assert len(paths) >= 8
     assert judge(paths) == dict.fromkeys(paths, "")
 
@@ -51,7 +52,7 @@ def test_library_and_schema_accept_every_specification(case: Case, tmp_path: Pat
 @pytest.mark.parametrize("path", sorted((HERE / "cases").glob("*.yaml")), ids=lambda path: path.stem)
 def test_cases_are_judged_alike(path: Path) -> None:
     """C01, C02, C03, C08: refused by the library means error here, tolerated means at most a warning."""
-    problems = _cdi.validate_spec(_cdi.load_spec(path.read_text(), path.name))
+    problems = cdi.validate_spec(cdi.load_spec(path.read_text(), path.name))
     refused = judge([path], "-library")[path]
     assert bool(refused) == any(problem.severity == ERROR for problem in problems), refused
 
@@ -61,11 +62,11 @@ def test_vendor_output_is_judged_alike() -> None:
     assert len(paths) > 25
     verdicts = judge(paths, "-library")
     for path in paths:
-        problems = _cdi.validate_spec(_cdi.load_spec(path.read_text(), path.name))
+        problems = cdi.validate_spec(cdi.load_spec(path.read_text(), path.name))
         assert bool(verdicts[path]) == any(problem.severity == ERROR for problem in problems), (path.name, verdicts[path], problems)
     by_schema = judge(paths)
     for path in paths:
-        problems = _cdi.validate_spec(_cdi.load_spec(path.read_text(), path.name))
+        problems = cdi.validate_spec(cdi.load_spec(path.read_text(), path.name))
         assert not by_schema[path] or any(problem.severity in (ERROR, WARNING) for problem in problems), (path.name, by_schema[path])
 
 
@@ -86,8 +87,8 @@ def test_real_device_nodes(tmp_path: Path) -> None:
         os.mknod(tree.root / "dev" / name, 0o020666, os.makedev(1, 3 if minor == 0 else minor))
     for name in ("rbln0", "rbln2", "rbln10"):
         tree.group(name, 0)
-    found = _cdi.build_spec(PROFILE, _host.Host(str(tree.root)), _cdi.CdiOptions(machine="x86_64"))
+    found = cdi.build_spec(PROFILE, host.Host(str(tree.root)), cdi.CdiOptions(machine="x86_64"))
     assert [device["name"] for device in found.spec["devices"]] == ["0", "2", "10", "rsd0", "all", "runtime"]
-    assert _cdi.write_spec(_host.Host(str(tree.root)), "/var/run/cdi/rbln.yaml", _cdi.dump_spec(found.spec, "yaml"))
+    assert cdi.write_spec(host.Host(str(tree.root)), "/var/run/cdi/rbln.yaml", cdi.dump_spec(found.spec, "yaml"))
     path = tree.root / "var/run/cdi/rbln.yaml"
     assert judge([path]) == {path: ""}

@@ -94,7 +94,7 @@ def test_one_right_less_is_named(site: Site) -> None:
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_node_that_is_deleted_while_it_is_labelled_does_not_come_back(site: Site, monkeypatch: pytest.MonkeyPatch, again: bool) -> None:
-    from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import Cluster
+    from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import Cluster
 
     site.server.kubectl("label", "node", "node-0001", "rebellions.ai/npu.present-")
     plain, made = Cluster.apply, site.server.get("node", "node-0001")
@@ -189,7 +189,7 @@ def test_a_field_that_cannot_change_says_what_to_do(site: Site) -> None:
 
 
 def test_what_somebody_made_anew_meanwhile_is_not_deleted(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import Cluster
+    from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import Cluster
 
     site.run(runtime_class={"enabled": True, "handler": "one"})
     plain = Cluster.delete
@@ -211,7 +211,7 @@ def test_what_somebody_made_anew_meanwhile_is_not_deleted(site: Site, monkeypatc
 
 
 def test_two_runs_that_write_the_status_at_once_keep_what_both_say(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import Cluster
+    from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import Cluster
 
     given: Data = {"wait": True, "wait_timeout": 1}
     site.act("run", ["a"], **given)
@@ -383,7 +383,7 @@ def test_driver_sets_of_an_earlier_chart_go_and_owned_ones_stay(site: Site) -> N
 
 
 def test_a_server_that_restarts_between_two_writes_ends_well(site: Site, monkeypatch: pytest.MonkeyPatch, at: int = 30) -> None:
-    from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import Cluster
+    from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import Cluster
 
     plain, count = Cluster.apply, 0
 

@@ -10,7 +10,23 @@ from pathlib import Path
 import pytest
 
 from tests.integration._driver import (
-    FAULTY, NEW, NO_BUILD, OLD, PACKAGES, Drivers, add_package, alive, extracted, main_pid, many, packages, served, service_of, signed_source, user_of, works,
+    FAULTY,
+    NEW,
+    NO_BUILD,
+    OLD,
+    PACKAGES,
+    Drivers,
+    add_package,
+    alive,
+    extracted,
+    main_pid,
+    many,
+    packages,
+    served,
+    service_of,
+    signed_source,
+    user_of,
+    works,
 )  # fmt: skip
 from tests.integration._hosts import Hosts, difference
 from tests.lab import Lab

@@ -9,10 +9,16 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
+from ansible_collections.rebellions.npu.plugins.module_utils._host.owned_files import install
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.host_tool import (
+    CDI_UNIT,
+    READY_UNIT,
+    RULE_PATH,
+    TOOL_PATH,
+    entries,
+)
 
-from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
-from ansible_collections.rebellions.npu.plugins.module_utils._host_files import install
-from ansible_collections.rebellions.npu.plugins.plugin_utils._host_tool import CDI_UNIT, READY_UNIT, RULE_PATH, TOOL_PATH, entries
 from tests.lab import Lab
 
 NAME = "boot-b"

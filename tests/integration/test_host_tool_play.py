@@ -10,7 +10,6 @@ import subprocess
 from pathlib import Path
 
 import yaml
-
 from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import ca22_host
 
 CONFIG = {"form": "kubernetes"}

@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.live import ask
 
-from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
-from ansible_collections.rebellions.npu.plugins.module_utils._live import ask
 from tests.integration._judges import containerds, debian
 
 CRI = {1: "io.containerd.grpc.v1.cri", 2: "io.containerd.cri.v1.runtime"}

@@ -19,12 +19,12 @@ UTILS = ROOT / "plugins" / "module_utils"
 START = """
 import fcntl, json, os, subprocess, sys, threading, time
 sys.path.insert(0, "/root")
-from npu._host import Host
-from npu._inuse import describe_holders, find_holders
-from npu._kept import keep, prune, read_kept, verify
-from npu._model import NpuError
-from npu._package_manager import manager_for
-from npu._vendor_rebellions import PROFILE
+from npu._host.host import Host
+from npu._npu.users import describe_holders, find_holders
+from npu._driver.kept import keep, prune, read_kept, verify
+from npu._base.model import NpuError
+from npu._packages.manager import manager_for
+from npu._base.rebellions import PROFILE
 host = Host()
 apt, hasty = manager_for(host, "deb", 300), manager_for(host, "deb", 4)
 def error(function, *words, **more):

@@ -12,9 +12,8 @@ import typing as t
 from pathlib import Path
 
 import pytest
-
-from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
-from ansible_collections.rebellions.npu.plugins.module_utils._write import FileChange, Writer, digest
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
+from ansible_collections.rebellions.npu.plugins.module_utils._host.writer import FileChange, Writer, digest
 
 FIXTURES = Path(__file__).resolve().parents[1] / "unit/fixtures/runtime_config"
 MAIN = "/etc/containerd/config.toml"

@@ -9,8 +9,8 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
-from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
 from tests.integration._containerd import apply, cdi_state, runtime_of, snapshot
 from tests.integration._judges import containerds, debian
 from tests.lab._base import run

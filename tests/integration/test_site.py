@@ -8,11 +8,10 @@ import collections
 
 import pytest
 
-from tests.lab._base import until
-
-from tests.integration._hosts import Hosts, difference, fingerprint, started
 from tests.integration._driver import CHANGE
+from tests.integration._hosts import Hosts, difference, fingerprint, started
 from tests.integration._play import NAMESPACE_OF_TESTS, Run, play
+from tests.lab._base import until
 
 A, B = "it-a", "it-b"
 BOTH = [A, B]

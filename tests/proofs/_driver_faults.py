@@ -11,15 +11,26 @@ import time
 import typing as t
 from pathlib import Path
 
-from tests.proofs._driver_life import same
-from tests.proofs._proof import Part
-
 from tests.integration._driver import (
-    FAULTY, NEW, NO_BUILD, OLD, Drivers, add_package, alive, extracted, many, packages, signed_source, user_of, works,
+    FAULTY,
+    NEW,
+    NO_BUILD,
+    OLD,
+    Drivers,
+    add_package,
+    alive,
+    extracted,
+    many,
+    packages,
+    signed_source,
+    user_of,
+    works,
 )  # fmt: skip
 from tests.integration._hosts import Hosts
 from tests.integration._play import Data, play
 from tests.lab.lab import payload_dir
+from tests.proofs._driver_life import same
+from tests.proofs._proof import Part
 
 
 def removals(part: Part, drivers: Drivers, a: str, b: str) -> None:

@@ -8,12 +8,11 @@ import typing as t
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.proofs._proof import SAMPLE, Part
-
 from tests.integration._driver import FAULTY, NEW, OLD, PACKAGES, Drivers, many, role_book, seen, works
 from tests.integration._driver_killer import arm, disarm, make_killer, play_and_cut
 from tests.integration._hosts import Fingerprint
 from tests.integration._play import Data, play
+from tests.proofs._proof import SAMPLE, Part
 
 # In a command: how long it has been at work, in seconds.
 DELAYS = (0.05, 0.4)

@@ -9,17 +9,30 @@ import tempfile
 import typing as t
 from pathlib import Path
 
-from tests.proofs._proof import Part
-
 from tests.integration._driver import (
-    FAULTY, NEW, NO_BUILD, OLD, PACKAGES, Drivers, alive, extracted, main_pid, many, packages, role_book, service_of, signed_source, user_of, works,
+    FAULTY,
+    NEW,
+    NO_BUILD,
+    OLD,
+    PACKAGES,
+    Drivers,
+    alive,
+    extracted,
+    main_pid,
+    many,
+    packages,
+    role_book,
+    service_of,
+    signed_source,
+    user_of,
+    works,
 )  # fmt: skip
 from tests.integration._hosts import Hosts, difference
 from tests.integration._play import FOLDER, SITE, Data, play, sha256
-from tests.lab.lab import Npu
 from tests.lab._base import STATE
-from tests.lab.lab import payload_dir
+from tests.lab.lab import Npu, payload_dir
 from tests.lab.standins.repository import Signer
+from tests.proofs._proof import Part
 
 # What was sent to be looked at on the host, and the ready files.
 OWN = ("/var/lib/rbln", "/run/rbln")

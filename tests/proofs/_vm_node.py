@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import typing as t
 
-from tests.proofs._proof import Part
-
 from tests.integration._driver import OLD
 from tests.integration._play import CLUSTER, RESOURCE, Data
 from tests.lab import Lab
+from tests.proofs._proof import Part
 from tests.vm._server import Server, debian
 
 NAMESPACE = "rbln-vm"

@@ -4,9 +4,8 @@
 
 from __future__ import annotations
 
-from tests.proofs._proof import Part
-
 from tests.integration._driver import OLD, STATE_DIR
+from tests.proofs._proof import Part
 from tests.vm._server import Server, debian
 
 PASSWORD = "kfdhgretux"

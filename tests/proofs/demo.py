@@ -17,14 +17,13 @@ import sys
 import time
 from unittest import mock
 
-from tests.proofs._proof import SAMPLE, Part, Proof
-
 from tests.lab import _machine, _needs, demo
-from tests.lab._demo_vm import MACHINE
 from tests.lab._base import STATE, read_json
+from tests.lab._demo_vm import MACHINE
 from tests.lab._go import is_built
 from tests.lab._seed import DEFAULT_HOSTS
 from tests.lab.lab import Lab
+from tests.proofs._proof import SAMPLE, Part, Proof
 from tests.tools.paths import ROOT
 
 

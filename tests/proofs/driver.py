@@ -11,15 +11,14 @@ import os
 import shutil
 import sys
 
-from tests.proofs._driver_faults import faults, real_builds, removals
-from tests.proofs._driver_kills import Kills, changes
-from tests.proofs._driver_life import Act, families, holds, sources, users, ways_back
-from tests.proofs._proof import SAMPLE, Proof
-
 from tests.integration._driver import Drivers
 from tests.integration._hosts import Hosts
 from tests.integration._play import FOLDER, STAGED
 from tests.lab import Lab
+from tests.proofs._driver_faults import faults, real_builds, removals
+from tests.proofs._driver_kills import Kills, changes
+from tests.proofs._driver_life import Act, families, holds, sources, users, ways_back
+from tests.proofs._proof import SAMPLE, Proof
 from tests.tools.stage import stage
 
 # Debian 12 and Debian 13 in turn.

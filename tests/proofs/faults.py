@@ -17,13 +17,12 @@ import sys
 import time
 from pathlib import Path
 
-from tests.proofs._proof import SAMPLE, Part, Proof
-
 from tests.integration._hosts import Fingerprint, Hosts, difference, fingerprint
 from tests.integration._killer import make_killer
 from tests.integration._play import COLLECTIONS, FOLDER, STAGED, Result, Run, command, parse, play
 from tests.lab import Lab
 from tests.lab._base import until
+from tests.proofs._proof import SAMPLE, Part, Proof
 from tests.tools.stage import stage
 
 SEED = 20260434

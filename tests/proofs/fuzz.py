@@ -14,19 +14,19 @@ import tempfile
 import typing as t
 from pathlib import Path
 
-from tests.proofs._proof import SAMPLE, Part, Proof
-
-from ansible_collections.rebellions.npu.plugins.module_utils._containerd_config import effective, load_set
-from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
-from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.module_utils._versions import release_numbers
-from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_edit import covers
-from ansible_collections.rebellions.npu.plugins.plugin_utils._text_edit import differences
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._base.versions import release_numbers
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.containerd_config import effective, load_set
+from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config.edit import covers
+from ansible_collections.rebellions.npu.plugins.plugin_utils._text.splice import differences
 from ansible_collections.rebellions.npu.tests.unit.fixtures import random_toml, random_yaml
+
 from tests.integration import _containerd as containerd
 from tests.integration._cdi_library import disagreements
 from tests.integration._judges import containerds
 from tests.proofs import _containerd_sets as sets
+from tests.proofs._proof import SAMPLE, Part, Proof
 
 SEED = 20260303
 SPECIFICATIONS, SETS, EDITS, WRITTEN, READ = (900, 40, 300, 60, 3000) if SAMPLE else (15000, 640, 20000, 3000, 300000)

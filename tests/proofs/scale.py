@@ -19,7 +19,7 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.rebellions.npu.plugins.plugin_utils._readiness import COUNT_LABEL
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.readiness import COUNT_LABEL
 
 from tests.integration._api_server import ApiServer, Data
 from tests.integration._everything import EVERYTHING, FACTS, NPUS, node

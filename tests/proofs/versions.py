@@ -16,14 +16,14 @@ import tempfile
 import typing as t
 from pathlib import Path
 
-from tests.proofs._proof import SAMPLE, Part, Proof
-
-from ansible_collections.rebellions.npu.plugins.plugin_utils._text_edit import differences, lookup
+from ansible_collections.rebellions.npu.plugins.plugin_utils._text.splice import differences, lookup
 from ansible_collections.rebellions.npu.tests.unit.fixtures.cdi.tree import Tree as Libraries
 from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import ca22_host
+
 from tests.integration._hosts import Hosts
 from tests.integration._play import FOLDER, STAGED, Run, play
 from tests.lab import Lab
+from tests.proofs._proof import SAMPLE, Part, Proof
 from tests.tools.env import candidates, version_of
 from tests.tools.paths import OLD_VENV, VENV, environment
 from tests.tools.stage import stage

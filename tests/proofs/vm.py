@@ -12,13 +12,12 @@ import shutil
 import sys
 import typing as t
 
-from tests.proofs._proof import SAMPLE, Part, Proof
-from tests.proofs._vm_node import node
-from tests.proofs._vm_secure_boot import secure_boot
-
 from tests.integration._driver import NEW, OLD, STATE_DIR, role_book
 from tests.integration._play import FOLDER, STAGED
 from tests.lab._vm import Vm
+from tests.proofs._proof import SAMPLE, Part, Proof
+from tests.proofs._vm_node import node
+from tests.proofs._vm_secure_boot import secure_boot
 from tests.tools.stage import stage
 from tests.vm._server import CHANGE, Server, debian, unpacked
 

@@ -12,8 +12,7 @@ import typing as t
 import jinja2
 import pytest
 import yaml
-
-from ansible_collections.rebellions.npu.plugins.module_utils._bundle_use import DNF_CONFIG
+from ansible_collections.rebellions.npu.plugins.module_utils._packages.offline import DNF_CONFIG
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TASK_FILES = sorted([*ROOT.glob("roles/*/tasks/*.yml"), *ROOT.glob("playbooks/*.yml")])
@@ -54,7 +53,7 @@ def test_A03_ee_deps_the_execution_environment_is_described() -> None:
 
 def test_A03_ee_deps_modules_for_hosts_need_only_the_standard_library() -> None:
     seen = set()
-    for path in [*ROOT.glob("plugins/module_utils/*.py"), *ROOT.glob("plugins/modules/*.py")]:
+    for path in [*ROOT.glob("plugins/module_utils/*/*.py"), *ROOT.glob("plugins/modules/*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 seen.update(alias.name.split(".")[0] for alias in node.names)

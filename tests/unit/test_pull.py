@@ -12,7 +12,7 @@ import pytest
 import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
-from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import trust_as_template
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import trust_as_template
 
 ROLE = Path(__file__).resolve().parents[2] / "roles" / "rbln_pull"
 PLAIN = {"rbln_pull_url": "git@git.example.com:npu/fleet.git"}

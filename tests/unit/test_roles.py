@@ -13,7 +13,7 @@ import pytest
 import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
-from ansible_collections.rebellions.npu.plugins.plugin_utils._role_inputs import trust_as_template
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import trust_as_template
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLES = ("rbln_bundle", "rbln_container_toolkit", "rbln_discover", "rbln_driver", "rbln_operands", "rbln_preflight", "rbln_pull", "rbln_validator")

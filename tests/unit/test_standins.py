@@ -14,7 +14,6 @@ import tarfile
 from pathlib import Path
 
 import pytest
-
 from ansible_collections.rebellions.npu.tests.lab.standins import payload, repository
 
 ROOTS = ("/sys/", "/run/", "/var/", "/etc/")

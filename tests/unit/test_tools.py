@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from ansible_collections.rebellions.npu.tests.tools import count, layers, stage
 from ansible_collections.rebellions.npu.tests.tools.count import Count
 

@@ -21,7 +21,29 @@ HEADED = {".py", ".yml", ".yaml", ".sh", ".go", ".toml", ".j2", ".txt", ".servic
 SPDX = "SPDX-License-Identifier: GPL-3.0-or-later"
 VENDOR_WORDS = re.compile(r"rbln|rebellions|1eff|atom", re.I)
 OWN_NAME = re.compile(r"The rebellions\.npu authors|ansible_collections\.rebellions\.npu|rebellions-npu|rebellions\.npu")
-BINDS_VENDOR = {"_vendor_rebellions.py"}
+# The rooms of docs/architecture.md: a room imports only rooms before it.
+ROOMS = {
+    "module_utils": [
+        "_base", "_formats", "_host", "_kernel", "_packages", "_npu", "_secure_boot", "_bundle", "_cdi", "_runtime", "_checks", "_observe", "_driver",
+    ],
+    "plugin_utils": [
+        "_text", "_objects", "_inputs", "_cluster", "_components", "_nodes", "_deliver_cluster", "_plan", "_runtime_config", "_deliver_host",
+    ],
+}  # fmt: skip
+PAYLOAD_FILES = {
+    "rbln_bundle": 20,
+    "rbln_cdi_spec": 21,
+    "rbln_config_write": 11,
+    "rbln_driver": 105,
+    "rbln_driver_facts": 33,
+    "rbln_driver_files": 11,
+    "rbln_host_tool": 6,
+    "rbln_mok": 25,
+    "rbln_observe": 72,
+    "rbln_runtime_detect": 25,
+    "rbln_validate": 72,
+}
+BINDS_VENDOR = {"_base/rebellions.py"}
 # The checkout itself, and interpreters of somebody's own.
 FOREIGN_PATHS = re.compile(r"/(root|home/[a-z]+)/\.pyenv|%s/" % re.escape(CHECKOUT))
 
@@ -65,7 +87,9 @@ def test_there_is_a_tree_to_check() -> None:
 
 
 def test_every_source_states_its_licence() -> None:
-    sources = [p for p in files() if p.name not in NO_HEADER and p.parent.name != "sanity" and (p.suffix in HEADED or p.name in ("Makefile", "run"))]
+    rooms = {f"plugins/{folder}/{room}/__init__.py" for folder, names in ROOMS.items() for room in names}
+    headed = [p for p in files() if p.suffix in HEADED or p.name in ("Makefile", "run")]
+    sources = [p for p in headed if p.name not in NO_HEADER and name_of(p) not in rooms and p.parent.name != "sanity"]
     none([name_of(p) for p in sources if SPDX not in "\n".join((text(p) or "").splitlines()[:8])])
 
 
@@ -84,7 +108,7 @@ def test_core_names_no_vendor() -> None:
     """Everything about one vendor comes from its profile."""
     found = []
     for path in python_files("plugins/module_utils"):
-        if path.name in BINDS_VENDOR:
+        if path.relative_to(ROOT / "plugins" / "module_utils").as_posix() in BINDS_VENDOR:
             continue
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             if VENDOR_WORDS.search(OWN_NAME.sub("", line).replace("atomic", "")):
@@ -142,8 +166,74 @@ def test_every_name_that_is_imported_from_us_is_there() -> None:
     none(missing)
 
 
-def test_module_utils_are_private() -> None:
-    none([p.name for p in python_files("plugins/module_utils") if not p.name.startswith("_")])
+def test_every_file_is_in_a_room() -> None:
+    """One folder deep, named with an underscore: nobody outside the collection imports from it."""
+    for folder, rooms in ROOMS.items():
+        paths = {p.relative_to(ROOT / "plugins" / folder) for p in python_files(f"plugins/{folder}")}
+        assert paths
+        none([str(p) for p in paths if len(p.parts) != 2 or p.parts[0] not in rooms])
+        assert {p.parts[0] for p in paths} == set(rooms)
+        none([str(p) for p in paths if p.name == "__init__.py" and (ROOT / "plugins" / folder / p).read_bytes()])
+
+
+def own_imports(path: Path) -> list[tuple[int, str, str]]:
+    """(line, room, file) of what a file of a room imports from its own side of the house; the file is empty for a room as a whole."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            parts = [*([path.parent.name] if node.level == 1 else []), *(node.module.split(".") if node.module else [])]
+            names = [parts[1]] if len(parts) == 2 else [alias.name for alias in node.names]
+            found += [(node.lineno, parts[0], name) for name in names]
+    return found
+
+
+@pytest.mark.parametrize("folder", ["module_utils", "plugin_utils"])
+def test_a_room_imports_only_rooms_before_it(folder: str) -> None:
+    rooms, arrows, wrong = ROOMS[folder], 0, []
+    for path in python_files(f"plugins/{folder}"):
+        for line, room, name in own_imports(path):
+            arrows += 1
+            if not (ROOT / "plugins" / folder / room / f"{name}.py").is_file():
+                wrong.append(f"{name_of(path)}:{line}: {room}.{name} is no file")
+            elif rooms.index(room) > rooms.index(path.parent.name):
+                wrong.append(f"{name_of(path)}:{line}: {path.parent.name} comes before {room}")
+    assert arrows > 100
+    none(wrong)
+
+
+def test_hosts_get_nothing_of_the_controller() -> None:
+    none([name_of(p) for p in python_files("plugins/module_utils") if "plugin_utils" in p.read_text(encoding="utf-8")])
+
+
+def test_the_page_of_the_architecture_names_each_room() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    for rooms in ROOMS.values():
+        told = [page.find(f"**`{room}`**") for room in rooms]
+        assert -1 not in told and told == sorted(told), rooms
+
+
+def payload(module: str) -> list[Path]:
+    """The module utilities that travel with a module, without the empty files that make folders packages."""
+    base, found = ROOT / "plugins" / "module_utils", set()
+    source = (ROOT / "plugins" / "modules" / f"{module}.py").read_text(encoding="utf-8")
+    names = re.findall(r"^from ansible_collections\.rebellions\.npu\.plugins\.module_utils\.(\w+\.\w+) import", source, re.M)
+    waiting = [base.joinpath(*name.split(".")) for name in names]
+    while waiting:
+        path = waiting.pop().with_suffix(".py")
+        if path not in found:
+            found.add(path)
+            waiting += [base / room / name for _line, room, name in own_imports(path)]
+    return sorted(found)
+
+
+@pytest.mark.parametrize("module", sorted(PAYLOAD_FILES))
+def test_a_module_ships_no_more_files(module: str) -> None:
+    """Each host of a play gets these files: a new import that brings a room along is seen here."""
+    assert 5 < len(payload(module)) <= PAYLOAD_FILES[module]
+
+
+def test_every_module_of_a_host_has_its_number_of_files() -> None:
+    assert {name for name in modules() if payload(name)} == set(PAYLOAD_FILES)
 
 
 def test_modern_annotations_everywhere() -> None:

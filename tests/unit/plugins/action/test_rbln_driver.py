@@ -10,7 +10,6 @@ import typing as t
 
 import pytest
 from ansible.errors import AnsibleConnectionFailure
-
 from ansible_collections.rebellions.npu.plugins.action import rbln_driver
 from ansible_collections.rebellions.npu.plugins.action.rbln_driver import ActionModule
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from ansible.errors import AnsibleActionFail
-
 from ansible_collections.rebellions.npu.plugins.action.rbln_driver_files import MODULE, ActionModule
 
 DATA = b"#!/bin/sh\n"

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
 from ansible_collections.rebellions.npu.plugins.action.rbln_operands import ActionModule
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import typing as t
 
 import pytest
-
 from ansible_collections.rebellions.npu.plugins.action.rbln_plan import _groups
 
 OLD, NEW = "debian_12_k6_1_0_50", "debian_12_k6_1_0_47"

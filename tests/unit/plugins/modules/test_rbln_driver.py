@@ -11,12 +11,20 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible.module_utils import basic
-
-from ansible_collections.rebellions.npu.plugins.module_utils._driver_request import ARGUMENTS
-from ansible_collections.rebellions.npu.plugins.module_utils._model import NpuError
-from ansible_collections.rebellions.npu.plugins.module_utils._package_manager import Change
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._driver.request import ARGUMENTS
+from ansible_collections.rebellions.npu.plugins.module_utils._packages.manager import Change
 from ansible_collections.rebellions.npu.plugins.modules import rbln_driver
-from ansible_collections.rebellions.npu.tests.unit.fixtures.driver_machine import DAEMON, ERROR, KMD, SERVICES, Machine, Verdict, having, memory
+from ansible_collections.rebellions.npu.tests.unit.fixtures.driver_machine import (
+    DAEMON,
+    ERROR,
+    KMD,
+    SERVICES,
+    Machine,
+    Verdict,
+    having,
+    memory,
+)
 
 UNINSTALL = ["--uninstall"]
 

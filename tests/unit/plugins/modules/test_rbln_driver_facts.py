@@ -98,9 +98,9 @@ def test_bad_value_names_place_and_remedy(tmp_path: Path, arguments: dict[str, A
 
 OBSERVE = """
 import json, sys
-from ansible_collections.rebellions.npu.plugins.module_utils._facts import observe
-from ansible_collections.rebellions.npu.plugins.module_utils._host import Host
-from ansible_collections.rebellions.npu.plugins.module_utils._vendor_rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._observe.facts import observe
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 print(json.dumps([list(sys.version_info[:2]), observe(PROFILE, Host(sys.argv[1]), {})]))
 """
 

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible.module_utils import basic
-
-from ansible_collections.rebellions.npu.plugins.module_utils._runfile import FILES_ARGUMENTS
+from ansible_collections.rebellions.npu.plugins.module_utils._packages.runfile import FILES_ARGUMENTS
 from ansible_collections.rebellions.npu.plugins.modules import rbln_driver_files
 
 DATA = b"#!/bin/sh\n"

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ansible_collections.rebellions.npu.plugins.modules import rbln_runtime_detect
 
 COLLECTIONS = Path(rbln_runtime_detect.__file__).parents[5]

@@ -13,7 +13,6 @@ from typing import Any
 
 import ansible
 import pytest
-
 from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import Tree, ca22_host
 
 ANSIBLE = Path(ansible.__file__).resolve().parent.parent

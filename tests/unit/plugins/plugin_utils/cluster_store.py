@@ -8,8 +8,8 @@ from __future__ import annotations
 import copy
 from typing import Any, Callable
 
-from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import KINDS, ApiError, Cluster
-from ansible_collections.rebellions.npu.plugins.plugin_utils._object_parts import MANAGER
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import KINDS, ApiError, Cluster
+from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.parts import MANAGER
 
 Data = dict[str, Any]
 Key = tuple[str, str, str]

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.rebellions.npu.plugins.plugin_utils._capabilities import declared
-from ansible_collections.rebellions.npu.plugins.plugin_utils._model_cluster import Context
-from ansible_collections.rebellions.npu.plugins.plugin_utils._operands import read_inputs
-from ansible_collections.rebellions.npu.plugins.plugin_utils._render import build
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.capabilities import declared
+from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import build
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.cluster import read_inputs
+from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.model import Context
 
 BASE: dict[str, Any] = {
     "rbln_operands_enabled": True,

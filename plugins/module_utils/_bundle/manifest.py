@@ -1,0 +1,207 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A bundle: a folder with everything that hosts without a network need, and its manifest, which names every file with size and SHA-256."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import posixpath
+import re
+import stat
+import typing as t
+from dataclasses import asdict, dataclass, field, replace
+
+from .._base.model import NpuError
+
+SCHEMA = 1
+MANIFEST = "manifest.json"
+PACKAGES = "packages"
+DRIVER = "driver"
+# What a file is for: a package of the operating system, a driver package, an installer, an index of the repository.
+PACKAGE, DRIVER_PACKAGE, RUNFILE, INDEX = "package", "driver_package", "runfile", "index"
+KINDS = (PACKAGE, DRIVER_PACKAGE, RUNFILE, INDEX)
+CHUNK = 1024 * 1024
+_DIGEST = re.compile(r"^[0-9a-f]{64}$")
+_PART = re.compile(r"^[A-Za-z0-9_+~:%=@,^-][A-Za-z0-9._+~:%=@,^-]*$")
+AGAIN = "Collect the bundle again, or copy it again from where it was collected."
+
+
+@dataclass(frozen=True)
+class BundleFile:
+    """One file: path below the folder, size in bytes, SHA-256; of a package its name, version and architecture, of an installer the version."""
+
+    path: str
+    size: int
+    sha256: str
+    kind: str
+    name: str = ""
+    version: str = ""
+    architecture: str = ""
+
+    def __str__(self) -> str:
+        return "%s (%d bytes, SHA-256 %s)" % (self.path, self.size, self.sha256)
+
+
+@dataclass(frozen=True)
+class Image:
+    """A container image: where it is published, and by which reference the cluster asks for it.
+
+    digest is None when nobody could say, and reason says why.
+    """
+
+    name: str
+    reference: str
+    target: str
+    digest: t.Optional[str]
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Who collected what, when (UTC), for which operating system and kernels. `requested` are the packages asked for, the rest came with them."""
+
+    created: str
+    by: str
+    os: t.Mapping[str, str]
+    format: str
+    base: str
+    kernels: t.Sequence[str] = ()
+    requested: t.Sequence[str] = ()
+    files: t.Sequence[BundleFile] = ()
+    images: t.Sequence[Image] = ()
+    schema: int = SCHEMA
+
+    @property
+    def size(self) -> int:
+        return sum(one.size for one in self.files)
+
+    def of(self, *kinds: str) -> t.List[BundleFile]:
+        return [one for one in self.files if one.kind in kinds]
+
+    def dump(self) -> str:
+        """JSON text with sorted keys and files, so that the same bundle has the same manifest."""
+        data = asdict(self)
+        data["files"] = [asdict(one) for one in sorted(self.files, key=lambda one: one.path)]
+        data["images"] = [asdict(one) for one in sorted(self.images, key=lambda one: one.name)]
+        return json.dumps(data, indent=1, sort_keys=True) + "\n"
+
+    def same_content(self, other: "Manifest") -> bool:
+        """Whether only time and collector differ."""
+        return replace(self, created="", by="").dump() == replace(other, created="", by="").dump()
+
+
+@dataclass
+class Condition:
+    """What a folder holds compared with a manifest: files that are not there, that are other files, that could not be read."""
+
+    missing: t.List[BundleFile] = field(default_factory=list)
+    wrong: t.List[t.Tuple[BundleFile, int, str]] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        return not self.missing and not self.wrong
+
+    @property
+    def bad(self) -> t.List[BundleFile]:
+        return self.missing + [one for one, _size, _digest in self.wrong]
+
+    def lines(self) -> t.List[str]:
+        """One line a file, with size and SHA-256 of what belongs there and of what is."""
+        told = ["%s is missing" % one for one in self.missing]
+        for one, size, digest in self.wrong:
+            told.append("%s is another file: it has %d bytes%s" % (one, size, ", SHA-256 " + digest if digest else ""))
+        return told
+
+
+def _text(data: t.Mapping[str, t.Any], key: str, where: str) -> str:
+    value = data.get(key, "")
+    if not isinstance(value, str):
+        raise NpuError("%s: %s is not text." % (where, key), AGAIN)
+    return value
+
+
+def _path(value: t.Any, where: str) -> str:
+    """A path that stays below the folder: names of plain characters, none of which begins with a dot."""
+    parts = value.split("/") if isinstance(value, str) else []
+    if not parts or not all(_PART.match(part) for part in parts):
+        raise NpuError("%s: %r is no path of a file in a bundle." % (where, value), AGAIN)
+    return "/".join(parts)
+
+
+def _file(data: t.Any, where: str) -> BundleFile:
+    if not isinstance(data, dict):
+        raise NpuError("%s: a file is not described by a mapping." % where, AGAIN)
+    path, size, sha256, kind = _path(data.get("path"), where), data.get("size"), data.get("sha256"), data.get("kind")
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0 or not isinstance(sha256, str) or not _DIGEST.match(sha256) or kind not in KINDS:
+        raise NpuError("%s: size, SHA-256 or kind of %s is not a good one." % (where, path), AGAIN)
+    return BundleFile(path, size, sha256, kind, *(_text(data, key, where) for key in ("name", "version", "architecture")))
+
+
+def parse_manifest(text: str, where: str = MANIFEST) -> Manifest:
+    """NpuError names `where` when the text is not a manifest of this schema."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise NpuError("%s is not JSON: %s." % (where, exc), AGAIN) from exc
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        raise NpuError("%s is no manifest of schema %d." % (where, SCHEMA), "Collect the bundle with the version of the collection that uses it.")
+    lists = {key: data.get(key) for key in ("files", "images", "kernels", "requested")}
+    if not all(isinstance(value, list) for value in lists.values()) or not isinstance(data.get("os"), dict):
+        raise NpuError("%s: files, images, kernels or requested is not a list, or os no mapping." % where, AGAIN)
+    if not all(isinstance(item, str) for key in ("kernels", "requested") for item in lists[key] or ()):
+        raise NpuError("%s: a kernel or a requested package is not text." % where, AGAIN)
+    files = [_file(item, where) for item in lists["files"] or ()]
+    if len({one.path for one in files}) != len(files):
+        raise NpuError("%s names a file twice." % where, AGAIN)
+    images = []
+    for item in lists["images"] or ():
+        if not isinstance(item, dict) or not isinstance(item.get("digest"), (str, type(None))):
+            raise NpuError("%s: an image is not described as it should be." % where, AGAIN)
+        words = {key: _text(item, key, where) for key in ("name", "reference", "target", "reason")}
+        images.append(Image(digest=item.get("digest"), **words))
+    system = {key: _text(data["os"], key, where) for key in ("id", "version_id", "architecture")}
+    words = {key: _text(data, key, where) for key in ("created", "by", "format", "base")}
+    return Manifest(os=system, kernels=lists["kernels"] or (), requested=lists["requested"] or (), files=files, images=images, **words)
+
+
+def digest_of(stream: t.BinaryIO) -> str:
+    """Hex SHA-256 of everything from the stream's position on."""
+    digest = hashlib.sha256()
+    for block in iter(lambda: stream.read(CHUNK), b""):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def examine(folder: str, files: t.Iterable[BundleFile]) -> Condition:
+    """Compare a folder of this machine with files of a manifest; a file of the wrong size is not read. Links are not followed."""
+    found = Condition()
+    for one in files:
+        path = os.path.join(folder, *one.path.split("/"))
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            found.missing.append(one)
+            continue
+        except OSError:
+            found.wrong.append((one, 0, ""))
+            continue
+        with os.fdopen(descriptor, "rb") as stream:
+            info = os.fstat(stream.fileno())
+            if not stat.S_ISREG(info.st_mode) or info.st_size != one.size:
+                found.wrong.append((one, info.st_size, ""))
+                continue
+            digest = digest_of(stream)
+        if digest != one.sha256:
+            found.wrong.append((one, one.size, digest))
+    return found
+
+
+def driver_file(manifest: Manifest, version: str, name: str = "") -> t.Optional[BundleFile]:
+    """The installer of a driver version in the bundle, by the version it was given with or by its file's name; None when there is none."""
+    for one in manifest.of(RUNFILE):
+        if (version and one.version == version) or (name and posixpath.basename(one.path) == name):
+            return one
+    return None

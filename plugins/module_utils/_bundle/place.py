@@ -1,0 +1,258 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A bundle on a host: every file verified before one is replaced, and a configuration that makes it the only source of packages.
+
+Nothing below /etc is written: apt reads the configuration when APT_CONFIG names it, dnf by --setopt=reposdir. The manifest goes first
+and comes last, so a folder with a manifest is whole.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import shutil
+import socket
+import ssl
+import stat
+import tarfile
+import typing as t
+import urllib.error
+import urllib.request
+
+from .._base.model import NpuError
+from .._host.files import create_file, explain, make_directory, remove_empty_directory, replace_file
+from .._host.host import Host
+from .._packages.offline import APT_CONFIG, DNF_CONFIG, environment
+from .manifest import CHUNK, MANIFEST, BundleFile, Condition, Manifest, examine, parse_manifest
+
+REPOSITORY = "rebellions-npu-bundle"
+LISTS = "apt/lists"
+STAMP = "apt/read"
+_OWN = ("apt/", "dnf/")
+SPARE = 64 * 1024 * 1024
+_APT_CONF = """// Written by rebellions.npu. While APT_CONFIG names this file, the bundle is the only source of packages.
+Dir::Etc::sourcelist "%(directory)s/apt/sources.list";
+Dir::Etc::sourceparts "/dev/null";
+Dir::State::lists "%(directory)s/apt/lists";
+Dir::Cache::pkgcache "";
+Dir::Cache::srcpkgcache "";
+Acquire::Languages "none";
+"""
+# Every file has been held against the manifest, and the folder is root's: no key would say more.
+_SOURCES = "deb [trusted=yes] file:%(directory)s ./\n"
+_REPO = "[" + REPOSITORY + "]\nname=Offline bundle\nbaseurl=file://%(directory)s\nenabled=1\ngpgcheck=0\nrepo_gpgcheck=0\nmetadata_expire=1\n"
+# What dnf has in its own configuration as shipped, and the directory above in place of the system's.
+_DNF_CONF = "[main]\nreposdir=%(directory)s/dnf\ngpgcheck=1\ninstallonly_limit=3\nclean_requirements_on_remove=True\nbest=True\ninstall_weak_deps=False\n"
+
+
+def settings(directory: str, package_format: str) -> t.Dict[str, str]:
+    """{path below the folder: text} of the package manager's configuration."""
+    texts = {APT_CONFIG: _APT_CONF, "apt/sources.list": _SOURCES} if package_format == "deb" else {"dnf/%s.repo" % REPOSITORY: _REPO, DNF_CONFIG: _DNF_CONF}
+    return {name: text % {"directory": directory} for name, text in texts.items()}
+
+
+def read_bundle(host: Host, directory: str) -> Manifest:
+    """The manifest of a bundle on a host. NpuError when there is none."""
+    path = os.path.join(directory, MANIFEST)
+    found = host.read_text(path)
+    if not found.ok:
+        raise NpuError("%s cannot be read: %s." % (path, found.detail), "Place the bundle first (playbook bundle_place).")
+    return parse_manifest(found.value, path)
+
+
+def guard(directory: str, owner: int) -> bool:
+    """Whether the folder is there. NpuError when somebody else could write into it."""
+    try:
+        info = os.lstat(directory)
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != owner or info.st_mode & 0o022:
+        raise NpuError("%s is not a directory that only user %d can write." % (directory, owner), "Remove it or choose another directory.")
+    return True
+
+
+def whole(host: Host, directory: str) -> Manifest:
+    """The manifest of a bundle on this machine, every file of it verified: for whoever is about to use it. NpuError names each bad file."""
+    manifest = read_bundle(host, directory)
+    guard(directory, os.geteuid())
+    found = examine(directory, manifest.files)
+    if not found.good:
+        raise NpuError(
+            "The bundle %s is not whole: %s." % (directory, "; ".join(found.lines())), "Place it again (playbook bundle_place); nothing was changed."
+        )
+    return manifest
+
+
+def strays(directory: str, manifest: Manifest) -> t.List[str]:
+    """Paths below the folder that neither the manifest nor our configuration has."""
+    known = {one.path for one in manifest.files} | {MANIFEST, APT_CONFIG}
+    found = []
+    for folder, _names, files in os.walk(directory):
+        for name in files:
+            path = os.path.relpath(os.path.join(folder, name), directory)
+            if path not in known and not path.startswith(_OWN):
+                found.append(path)
+    return sorted(found)
+
+
+def _text_at(path: str) -> t.Optional[str]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return stream.read()
+    except OSError:
+        return None
+
+
+class Placed(t.NamedTuple):
+    """How a folder on a host differs from the bundle it should hold."""
+
+    condition: Condition
+    stray: t.List[str]
+    settings: t.List[str]
+    manifest: bool
+
+    @property
+    def right(self) -> bool:
+        return self.condition.good and not self.stray and not self.settings and self.manifest
+
+
+def look(directory: str, manifest: Manifest, text: str, configure: bool, digest: str) -> Placed:
+    """`text` is the manifest's own; digest its SHA-256, with which the package lists were stamped when they were read."""
+    there = guard(directory, os.geteuid())
+    wanted = settings(directory, manifest.format) if configure else {}
+    differing = [name for name, value in sorted(wanted.items()) if _text_at(os.path.join(directory, name)) != value]
+    if configure and manifest.format == "deb" and _text_at(os.path.join(directory, STAMP)) != digest:
+        differing.append(STAMP)
+    return Placed(
+        examine(directory, manifest.files),
+        strays(directory, manifest) if there else [],
+        differing,
+        _text_at(os.path.join(directory, MANIFEST)) == text,
+    )
+
+
+def unpack(archive: str, folder: str, wanted: t.Sequence[BundleFile]) -> None:
+    """Take the wanted files out of a tar archive into a folder; whatever else it holds is left there."""
+    names = {one.path: one for one in wanted}
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            if member.name not in names or not member.isreg():
+                continue
+            source = tar.extractfile(member)
+            if source is not None:
+                with source:
+                    _store(source, folder, names[member.name])
+
+
+def download(url: str, folder: str, wanted: t.Sequence[BundleFile], authorities: str, timeout: float) -> None:
+    """Get the wanted files from a web server into a folder. NpuError names the address that did not answer."""
+    for one in wanted:
+        address = url.rstrip("/") + "/" + urllib.request.pathname2url(one.path)
+        with fetch(address, authorities, timeout) as source:
+            try:
+                _store(source, folder, one)
+            except (socket.timeout, ConnectionError, http.client.HTTPException) as exc:
+                raise NpuError("%s stopped: %s." % (address, exc), "Look at the server and run again; nothing was changed.") from exc
+
+
+def fetch(address: str, authorities: str, timeout: float) -> t.Any:
+    """The open answer of a web server; authorities is PEM text that counts besides what the system trusts."""
+    if not address.startswith(("http://", "https://")):
+        raise NpuError("%s is no address of a web server." % address, "Write http://HOST:PORT/ or https://HOST/.")
+    try:
+        context = ssl.create_default_context()
+        if authorities:
+            context.load_verify_locations(cadata=authorities)
+        return urllib.request.build_opener(urllib.request.HTTPSHandler(context=context)).open(address, timeout=timeout)
+    except (urllib.error.URLError, ssl.SSLError, OSError, ValueError) as exc:
+        raise NpuError("%s: %s." % (address, getattr(exc, "reason", exc)), "Check the address, and the server with curl from this host.") from exc
+
+
+def _store(source: t.BinaryIO, folder: str, one: BundleFile) -> None:
+    """Write what a source gives, and no more than the file's size and one byte: more is another file, as examine() will say."""
+    path = os.path.join(folder, *one.path.split("/"))
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    left = one.size + 1
+    with open(path, "wb") as out:
+        while left > 0:
+            block = source.read(min(CHUNK, left))
+            if not block:
+                break
+            out.write(block)
+            left -= len(block)
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def place(directory: str, manifest: Manifest, text: str, found: Placed, fill: t.Callable[[str, t.Sequence[BundleFile]], None]) -> None:
+    """Make the folder hold the bundle. `fill` puts files into a folder beside it; they are verified there, and only then moved in."""
+    host = Host()
+    incoming = directory + ".incoming"
+    parent = os.path.dirname(directory)
+    known = os.path.isdir(parent)
+    wanted = found.condition.bad
+    try:
+        make_directory(host, parent)
+        shutil.rmtree(incoming, ignore_errors=True)
+        os.mkdir(incoming, 0o700)
+        free = os.statvfs(incoming)
+        needed = sum(one.size for one in wanted)
+        if needed + SPARE > free.f_bavail * free.f_frsize:
+            raise NpuError("%s needs %d bytes, and %d are free." % (directory, needed + SPARE, free.f_bavail * free.f_frsize), "Make room there.")
+        fill(incoming, wanted)
+        arrived = examine(incoming, wanted)
+        if not arrived.good:
+            raise NpuError(
+                "The bundle did not arrive as its manifest says: %s." % "; ".join(arrived.lines()),
+                "Run again; if it stays so, collect the bundle again. Nothing was changed.",
+            )
+        make_directory(host, directory)
+        for name in (MANIFEST, STAMP):
+            if os.path.lexists(os.path.join(directory, name)):
+                os.unlink(os.path.join(directory, name))
+        for one in wanted:
+            target = os.path.join(directory, *one.path.split("/"))
+            make_directory(host, os.path.dirname(target))
+            os.chmod(os.path.join(incoming, *one.path.split("/")), 0o644)
+            os.rename(os.path.join(incoming, *one.path.split("/")), target)
+        for name in found.stray:
+            os.unlink(os.path.join(directory, name))
+        replace_file(os.path.join(directory, MANIFEST), text.encode("utf-8"), 0o644)
+    except OSError as exc:
+        raise explain(exc, exc.filename or directory, "written") from exc
+    finally:
+        shutil.rmtree(incoming, ignore_errors=True)
+        if not known:
+            remove_empty_directory(host, parent)
+
+
+def configure(host: Host, directory: str, package_format: str, digest: str, timeout: float) -> None:
+    """Write the package manager's configuration, and let apt read the lists of the bundle."""
+    for name, text in settings(directory, package_format).items():
+        make_directory(host, os.path.dirname(os.path.join(directory, name)))
+        replace_file(os.path.join(directory, name), text.encode("utf-8"), 0o644)
+    if package_format != "deb":
+        return
+    shutil.rmtree(os.path.join(directory, LISTS), ignore_errors=True)
+    make_directory(host, os.path.join(directory, LISTS, "partial"))
+    done = host.run(["apt-get", "update", "-o", "APT::Update::Error-Mode=any"], timeout, environment(directory, package_format))
+    if not done.ok or done.value.rc != 0:
+        told = done.detail if not done.ok else " ".join((done.value.out + done.value.err).split())[-800:]
+        raise NpuError("apt cannot read the bundle at %s: %s" % (directory, told), "Collect the bundle again.")
+    create_file(os.path.join(directory, STAMP), digest.encode("ascii"), 0o644)
+
+
+def remove(directory: str, dry: bool = False) -> bool:
+    """Take the bundle away; False when there was nothing. NpuError for a folder that holds no bundle."""
+    if not guard(directory, os.geteuid()):
+        return False
+    marks = (MANIFEST, APT_CONFIG, "apt", "dnf")
+    if os.listdir(directory) and not any(os.path.lexists(os.path.join(directory, name)) for name in marks):
+        raise NpuError("%s holds no bundle." % directory, "Correct the directory; nothing was removed.")
+    if not dry:
+        try:
+            shutil.rmtree(directory)
+        except OSError as exc:
+            raise explain(exc, directory, "removed") from exc
+    return True

@@ -1,0 +1,243 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The work of the bundle's module on a host, by state; its part on the controller hands in and takes away the files."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tarfile
+import tempfile
+import typing as t
+
+from .._base.model import NpuError
+from .._host.host import Host
+from .._host.os import read_os
+from .._kernel.kernels import has_headers
+from .._packages.installed import read_packages
+from .._packages.offline import dnf_config, dnf_options, environment
+from .collect import collect_deb, collect_rpm, image_digests, plan_deb
+from .manifest import MANIFEST, BundleFile, Manifest, parse_manifest
+from .needs import Needs, header_packages, require
+from .place import configure, download, fetch, guard, look, place, read_bundle, remove, unpack
+
+COLLECTED, PRESENT, CHECKED, ABSENT = "collected", "present", "checked", "absent"
+MANIFEST_LIMIT = 64 * 1024 * 1024
+
+# As AnsibleModule wants it, for the module and for its part on the controller.
+ARGUMENTS: t.Dict[str, t.Dict[str, t.Any]] = {
+    "state": {"type": "str", "choices": [COLLECTED, PRESENT, CHECKED, ABSENT], "required": True},
+    "folder": {"type": "path"},
+    "url": {"type": "str"},
+    "sha256": {"type": "str"},
+    "ca_cert": {"type": "path"},
+    "directory": {"type": "path"},
+    "configure": {"type": "bool", "default": True},
+    "base": {"type": "str", "choices": ["none", "required", "important", "host"], "default": "important"},
+    "packages": {"type": "list", "elements": "str", "default": []},
+    "kernels": {"type": "list", "elements": "str", "default": []},
+    "headers": {"type": "list", "elements": "str", "default": []},
+    "runfiles": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "path": {"type": "path", "required": True},
+            "sha256": {"type": "str", "required": True},
+            "version": {"type": "str", "default": ""},
+        },
+    },
+    "driver_packages": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {"path": {"type": "path", "required": True}, "sha256": {"type": "str", "required": True}},
+    },
+    "images": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "name": {"type": "str", "required": True},
+            "reference": {"type": "str", "required": True},
+            "target": {"type": "str", "default": ""},
+        },
+    },
+    "operands": {"type": "bool", "default": False},
+    "driver_versions": {"type": "list", "elements": "str", "default": []},
+    "runfile": {"type": "str", "default": ""},
+    "driver_names": {"type": "list", "elements": "str", "default": []},
+    "work": {"type": "path"},
+    "timeout": {"type": "float", "default": 1800},
+}
+# Between the two parts only: the manifest's text, an archive with files for the host, a path for one from it, what the controller has.
+STAGED: t.Dict[str, t.Dict[str, t.Any]] = {
+    "manifest": {"type": "str"},
+    "archive": {"type": "path"},
+    "transfer": {"type": "path"},
+    "have": {"type": "list", "elements": "str", "default": []},
+    "authorities": {"type": "str"},
+}
+
+Params = t.Mapping[str, t.Any]
+Result = t.Dict[str, t.Any]
+
+
+def arguments(state_directory: str) -> t.Dict[str, t.Dict[str, t.Any]]:
+    """ARGUMENTS with the place of the bundle in the folder where a host notes what was done to it."""
+    return dict(ARGUMENTS, directory={"type": "path", "default": os.path.join(state_directory, "bundle")})
+
+
+def system_of(host: Host) -> t.Tuple[t.Dict[str, str], str]:
+    """({id, version_id, architecture}, package format deb or rpm). NpuError when either is not known."""
+    described, _probe = read_os(host)
+    package_format = {"debian": "deb", "redhat": "rpm"}.get(described["family"] or "", "")
+    if not package_format or not described["id"]:
+        raise NpuError("Bundles are for systems with apt or dnf, and this is %s." % (described["pretty"] or "unknown"), "Use a supported system.")
+    return {"id": described["id"], "version_id": described["version_id"] or "", "architecture": described["arch"] or ""}, package_format
+
+
+@contextlib.contextmanager
+def _work(path: t.Optional[str]) -> t.Iterator[str]:
+    """The folder to download into: the one given, which is kept, else one that goes at the end. apt downloads as a user of its own."""
+    if path:
+        try:
+            os.makedirs(path, mode=0o755, exist_ok=True)
+        except OSError as exc:
+            raise NpuError("%s cannot be made: %s." % (path, exc.strerror), "Give another folder as work.") from exc
+        if not guard(path, os.geteuid()):
+            raise NpuError("%s is not there." % path, "Give another folder as work.")
+        yield path
+        return
+    folder = tempfile.mkdtemp(prefix="npu-bundle-", dir="/var/tmp")
+    try:
+        os.chmod(folder, 0o755)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def collected(host: Host, params: Params, dry: bool) -> Result:
+    """Resolve and, unless dry, download; the files that the controller has not go into one tar archive at `transfer`."""
+    system, package_format = system_of(host)
+    requested = sorted(set(params["packages"]))
+    for kernel in params["kernels"]:
+        requested += header_packages(package_format, kernel, params["headers"], system["id"])
+    requested = list(dict.fromkeys(requested))
+    result: Result = {"os": system, "format": package_format, "requested": requested, "files": [], "images": []}
+    with _work(None if dry else params["work"]) as work:
+        if dry:
+            planned = plan_deb(host, work, requested, params["base"], params["timeout"]) if package_format == "deb" else []
+            return dict(result, planned=[{key: row[key] for key in ("name", "size", "sha256")} for row in planned])
+        if package_format == "deb":
+            rows = collect_deb(host, work, requested, params["base"], params["timeout"])
+        else:
+            rows = collect_rpm(host, work, requested, params["timeout"])
+        if params["transfer"]:
+            with tarfile.open(params["transfer"], "w") as tar:
+                for row in rows:
+                    if row["sha256"] not in params["have"]:
+                        tar.add(row["local"], arcname=row["path"], recursive=False)
+    result["images"] = image_digests(host, params["images"])
+    result["files"] = [{key: value for key, value in row.items() if key != "local"} for row in rows]
+    return result
+
+
+def manifest_text(host: Host, params: Params) -> str:
+    """The manifest as handed in, else of the web server with the SHA-256 that the user gave, else of the host's own bundle."""
+    if params["manifest"]:
+        return str(params["manifest"])
+    if not params["url"]:
+        read_bundle(host, params["directory"])
+        return str(host.read_text(os.path.join(params["directory"], MANIFEST)).value)
+    if not params["sha256"]:
+        raise NpuError("url is given without the manifest's SHA-256.", "Give sha256, or folder where the controller has the bundle.")
+    address = params["url"].rstrip("/") + "/" + MANIFEST
+    with fetch(address, params["authorities"] or "", params["timeout"]) as source:
+        content = bytes(source.read(MANIFEST_LIMIT))
+    found = hashlib.sha256(content).hexdigest()
+    if found != params["sha256"].lower():
+        raise NpuError("The SHA-256 of %s is %s, not %s." % (address, found, params["sha256"]), "Serve the right bundle, or correct the digest.")
+    return content.decode("utf-8", "replace")
+
+
+def _summary(manifest: Manifest, directory: str, digest: str) -> Result:
+    return {
+        "directory": directory,
+        "manifest_sha256": digest,
+        "size": manifest.size,
+        "count": len(manifest.files),
+        "environment": environment(directory, manifest.format),
+        "dnf_options": dnf_options(directory, manifest.format),
+        "dnf_config": dnf_config(directory, manifest.format),
+        "runfiles": {one.version or one.name: {"path": os.path.join(directory, one.path), "sha256": one.sha256} for one in manifest.of("runfile")},
+    }
+
+
+def checked(host: Host, params: Params) -> Result:
+    """Hold the bundle against what this host needs; what is installed and headers that are there are not needed. NpuError lists all it lacks."""
+    text = manifest_text(host, params)
+    manifest = parse_manifest(text)
+    system, package_format = system_of(host)
+    names = [package.split("=")[0] for package in params["packages"]]
+    headers = [name for kernel in params["kernels"] for name in header_packages(package_format, kernel, params["headers"], system["id"])]
+    found, _format, probe = read_packages(host, [*names, *headers])
+    if probe.state not in ("value", "absent"):
+        raise NpuError("The installed packages cannot be read: %s." % probe.detail, "Run as root (become).")
+    installed = {row["name"] for row in found if row["state"] == "installed"}
+    needs = Needs(
+        os=system,
+        driver_versions=params["driver_versions"],
+        runfile=params["runfile"],
+        driver_packages=params["driver_names"],
+        packages=[package for package in params["packages"] if package not in installed],
+        kernels=[kernel for kernel in params["kernels"] if not has_headers(host, kernel, found)],
+        headers=params["headers"],
+        images=[image["reference"] for image in params["images"]],
+    )
+    require(manifest, needs, params["folder"] or params["url"] or params["directory"])
+    return dict(_summary(manifest, params["directory"], hashlib.sha256(text.encode("utf-8")).hexdigest()), format=package_format)
+
+
+def present(host: Host, params: Params, dry: bool) -> Result:
+    """Make the folder hold the bundle. Without an archive and a url it only says in `lacking` what has to be sent."""
+    text = manifest_text(host, params)
+    manifest, digest, directory = parse_manifest(text), hashlib.sha256(text.encode("utf-8")).hexdigest(), params["directory"]
+    if params["configure"]:
+        system, _format = system_of(host)
+        require(manifest, Needs(os=system), params["folder"] or params["url"] or directory)
+    found = look(directory, manifest, text, params["configure"], digest)
+    lacks: t.List[BundleFile] = found.condition.bad
+    result = dict(_summary(manifest, directory, digest), changed=not found.right, lacking=[one.path for one in lacks])
+    result["diff"] = {"before": "".join("%s\n" % line for line in _lines(found)), "after": "", "before_header": directory, "after_header": directory}
+    if found.right or dry or (lacks and not (params["archive"] or params["url"])):
+        return result
+
+    def fill(folder: str, wanted: t.Sequence[BundleFile]) -> None:
+        if params["archive"]:
+            unpack(params["archive"], folder, wanted)
+        elif params["url"]:
+            download(params["url"], folder, wanted, params["authorities"] or "", params["timeout"])
+
+    if lacks or found.stray or not found.manifest:
+        place(directory, manifest, text, found, fill)
+    if params["configure"]:
+        configure(host, directory, manifest.format, digest, params["timeout"])
+    left = look(directory, manifest, text, params["configure"], digest)
+    if not left.right:
+        raise NpuError("%s is not what it should be: %s." % (directory, "; ".join(_lines(left))), "Run again; nobody else may write there.")
+    return dict(result, lacking=[])
+
+
+def _lines(found: t.Any) -> t.List[str]:
+    lines = found.condition.lines() + ["%s does not belong there" % name for name in found.stray]
+    lines += ["%s is not as it should be" % name for name in found.settings]
+    return lines + ([] if found.manifest else ["%s is not this bundle's" % MANIFEST])
+
+
+def absent(params: Params, dry: bool) -> Result:
+    """Take the bundle away."""
+    return {"changed": remove(params["directory"], dry), "directory": params["directory"]}

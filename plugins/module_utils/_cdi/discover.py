@@ -1,0 +1,293 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The files a container needs of the host: libraries with everything they load, plugins, tools."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import posixpath
+import re
+import typing as t
+from dataclasses import dataclass, field
+
+from .._base.model import INFO, WARNING, Problem
+from .._base.vendor import VendorProfile
+from .._formats.elf import MACHINES, Elf
+from .ldpath import FILE, LINK, Tree, configured_directories, default_directories, expand
+from .options import CdiOptions
+
+
+@dataclass
+class Library:
+    """A file to mount. `path` is its real path below the driver root, `target` where the host has it, `links` [(text, link path)]."""
+
+    path: str
+    target: str
+    links: t.List[t.Tuple[str, str]] = field(default_factory=list)
+    plugin_dir: str = ""
+
+
+@dataclass
+class Found:
+    """Everything discovery saw, in the order it goes into the specification."""
+
+    libraries: t.List[Library] = field(default_factory=list)
+    tools: t.List[t.Tuple[str, str]] = field(default_factory=list)
+    missing: t.List[t.Dict[str, str]] = field(default_factory=list)
+    conflicts: t.List[t.Dict[str, t.Any]] = field(default_factory=list)
+    warnings: t.List[Problem] = field(default_factory=list)
+
+
+def find_files(profile: VendorProfile, tree: Tree, options: CdiOptions) -> Found:
+    """Libraries, plugins and tools below the tree's root."""
+    return _Search(profile, tree, options).run()
+
+
+class _Search:
+    def __init__(self, profile: VendorProfile, tree: Tree, options: CdiOptions) -> None:
+        self.profile = profile
+        self.tree = tree
+        self.options = options
+        self.found = Found()
+        self.machine = options.machine or os.uname().machine
+        self.not_wanted = _matcher(options.exclude)
+        self.configured = configured_directories(tree)
+        self.by_path: t.Dict[str, Library] = {}
+
+    def warn(self, code: str, detail: str, next_step: str, severity: str = WARNING) -> None:
+        self.found.warnings.append(Problem(code, severity, detail, next_step, self.profile.name))
+
+    def run(self) -> Found:
+        given = self.options.library_dirs
+        defaults = tuple(given) if given is not None else default_directories(self.machine)
+        self.vendor_dirs = _unique(list(defaults) + self.configured)
+        self.loader_dirs = _unique(self.configured + list(defaults))
+        vendor = self.vendor_libraries()
+        plugins, aliases = self.plugins()
+        tools = self.tools()
+        queue: t.List[t.Tuple[str, Elf, t.Tuple[str, ...]]] = []
+        for library in vendor:
+            self.by_path[library.path] = library
+            queue.append((library.path, self.elf(library.path), ()))
+        dependencies = self.dependencies(queue)
+        queue = [(library.path, self.elf(library.path), ()) for library in plugins]
+        queue += [(path, elf, ()) for path, _target, elf in tools if isinstance(elf, Elf)]
+        plugin_dependencies = self.dependencies(queue)
+        known = vendor + dependencies + plugin_dependencies
+        for library in known:
+            self.add_links(library)
+        self.found.libraries = known + plugins
+        for library in plugins:
+            library.links.extend(aliases.get(library.path, []))
+        self.found.tools = [(path, target) for path, target, _elf in tools]
+        for path in sorted(self.tree.denied):
+            self.warn("directory_unreadable", "%s cannot be listed: %s." % (path, self.tree.denied[path]), "Run as root.")
+        for item in self.found.missing:
+            self.warn(
+                "library_missing",
+                "%s is needed by %s and is in none of the library directories." % (item["name"], item["needed_by"]),
+                "Install the package that brings %s." % item["name"],
+            )
+        return self.found
+
+    def elf(self, path: str) -> Elf:
+        elf = self.tree.elf(path)
+        return elf if isinstance(elf, Elf) else Elf(0, 0)
+
+    def abi(self, candidates: t.Sequence[str]) -> t.Tuple[int, int]:
+        """Machine and class that fit: the machine's own when a candidate has it, else those of the first candidate."""
+        own = MACHINES.get(self.machine)
+        abis = [elf.abi for elf in map(self.tree.elf, candidates) if isinstance(elf, Elf)]
+        if abis and own not in abis:
+            return abis[0]
+        return own or (0, 0)
+
+    def vendor_libraries(self) -> t.List[Library]:
+        wanted = self.options.library_patterns
+        patterns = tuple(wanted) if wanted is not None else self.profile.library_patterns
+        matcher = _matcher(patterns)
+        candidates: t.Dict[str, None] = {}
+        self.outside: t.Dict[str, t.List[str]] = {}
+        for directory in self.vendor_dirs:
+            listing = self.tree.listing(directory)
+            if listing is None:
+                continue
+            names = [name for name in listing.names if matcher.match(name)]
+            for kind in (FILE, LINK):
+                for name in sorted(name for name in names if listing.names[name] == kind):
+                    real = self.tree.locate(listing.path, name)
+                    if real is None:
+                        self.warn(
+                            "library_link_dangling",
+                            "%s leads to no file and is left out." % posixpath.join(listing.path, name),
+                            "Install the driver's libraries again.",
+                        )
+                        continue
+                    candidates.setdefault(real)
+                    if kind == LINK and posixpath.dirname(real) != listing.path:
+                        self.outside.setdefault(real, []).append(posixpath.join(listing.path, name))
+        usable: t.List[str] = []
+        for path in candidates:
+            if not _representable(path):
+                self.warn("library_name", "%r is left out: its name is not UTF-8." % path, "Rename the file.")
+                continue
+            elf = self.tree.elf(path)
+            if isinstance(elf, str):
+                self.warn("library_unusable", "%s is left out: %s." % (path, elf), "Install the driver's libraries again.")
+                continue
+            usable.append(path)
+        self.wanted_abi = self.abi(usable)
+        fitting = []
+        for path in usable:
+            if self.elf(path).abi == self.wanted_abi:
+                fitting.append(path)
+            else:
+                self.warn("library_foreign", "%s is left out: it is for another machine or word size." % path, "", INFO)
+        return [Library(path, path) for path in self.choose(fitting)]
+
+    def choose(self, paths: t.Sequence[str]) -> t.List[str]:
+        """Of files with one SONAME keep the one the loader would take; tell of the others."""
+        by_name: t.Dict[str, t.List[str]] = {}
+        for path in paths:
+            by_name.setdefault(self.elf(path).soname or posixpath.basename(path), []).append(path)
+        kept: t.Set[str] = set()
+        for name, same in by_name.items():
+            best = same[0]
+            if len(same) > 1:
+                beside = [path for path in same if posixpath.dirname(path) == posixpath.dirname(same[0])]
+                linked = self.tree.locate(posixpath.dirname(same[0]), name)
+                best = linked if linked in same else max(beside, key=_natural)
+                self.found.conflicts.append({"kind": "version", "name": name, "paths": same, "chosen": best})
+                self.warn(
+                    "library_versions",
+                    "%s is there %d times (%s); %s is used." % (name, len(same), ", ".join(same), best),
+                    "Remove the libraries of the other driver version.",
+                )
+            kept.add(best)
+        return [path for path in paths if path in kept]
+
+    def dependencies(self, queue: t.List[t.Tuple[str, Elf, t.Tuple[str, ...]]]) -> t.List[Library]:
+        """Breadth first, each file once; `queue` holds (path, its ELF, RPATH of what loaded it)."""
+        added: t.List[Library] = []
+        position = 0
+        while position < len(queue):
+            path, elf, inherited = queue[position]
+            position += 1
+            origin = posixpath.dirname(path)
+            own = tuple(filter(None, (expand(entry, origin, self.machine, elf.bits) for entry in elf.rpath)))
+            rpath = () if elf.runpath else own + inherited
+            runpath = tuple(filter(None, (expand(entry, origin, self.machine, elf.bits) for entry in elf.runpath)))
+            for name in elf.needed:
+                if self.excluded(name):
+                    continue
+                real = self.search(name, rpath + runpath)
+                if real is None:
+                    if not any(item["name"] == name for item in self.found.missing):
+                        self.found.missing.append({"name": name, "needed_by": path})
+                    continue
+                if real in self.by_path or self.excluded(posixpath.basename(real)) or not _representable(real):
+                    continue
+                library = Library(real, real)
+                self.by_path[real] = library
+                added.append(library)
+                queue.append((real, self.elf(real), own + inherited))
+        return added
+
+    def excluded(self, name: str) -> bool:
+        return self.not_wanted.match(posixpath.basename(name)) is not None
+
+    def search(self, name: str, first: t.Sequence[str]) -> t.Optional[str]:
+        if "/" in name:
+            return self.tree.locate(*posixpath.split(name)) if name.startswith("/") else None
+        for directory in list(first) + self.loader_dirs:
+            real = self.tree.locate(directory, name)
+            if real is not None:
+                elf = self.tree.elf(real)
+                if isinstance(elf, Elf) and elf.abi == self.wanted_abi:
+                    return real
+        return None
+
+    def add_links(self, library: Library) -> None:
+        """The SONAME link and the unversioned link, when the host has them and they lead to this very file."""
+        directory, name = posixpath.split(library.path)
+        soname = self.elf(library.path).soname or name
+        text = name
+        if soname != name and "/" not in soname:
+            if self.links_to(directory, soname, library.path):
+                library.links.append((name, posixpath.join(directory, soname)))
+                text = soname
+        plain = re.sub(r"\.so(\.[^/]*)$", ".so", name)
+        if plain not in (name, soname) and self.links_to(directory, plain, library.path):
+            library.links.append((text, posixpath.join(directory, plain)))
+        for link in self.outside.get(library.path, []):
+            library.links.append((library.path, link))
+
+    def links_to(self, directory: str, name: str, path: str) -> bool:
+        listing = self.tree.listing(directory)
+        if listing is None or listing.names.get(name) != LINK:
+            return False
+        return self.tree.locate(directory, name) == path
+
+    def plugins(self) -> t.Tuple[t.List[Library], t.Dict[str, t.List[t.Tuple[str, str]]]]:
+        """Plugins of the plugin directories, each file once by its own name, and the other names as links."""
+        given = self.options.plugin_dirs
+        result: t.List[Library] = []
+        aliases: t.Dict[str, t.List[t.Tuple[str, str]]] = {}
+        for directory in given if given is not None else self.profile.plugin_dirs:
+            listing = self.tree.listing(directory)
+            if listing is None:
+                continue
+            names = sorted(name for name in listing.names if (name.endswith(".so") or ".so." in name) and _representable(name))
+            for kind in (FILE, LINK):
+                for name in names:
+                    real = self.tree.locate(listing.path, name) if listing.names[name] == kind else None
+                    if real is None or not _representable(real):
+                        continue
+                    target = posixpath.join(listing.path, name)
+                    same = [library for library in result if library.path == real]
+                    if same:
+                        if posixpath.dirname(same[0].target) == listing.path:
+                            aliases.setdefault(real, []).append((posixpath.basename(same[0].target), target))
+                        continue
+                    elf = self.tree.elf(real)
+                    if isinstance(elf, Elf) and elf.abi == self.wanted_abi:
+                        result.append(Library(real, target, plugin_dir=listing.path))
+        result.sort(key=lambda library: (posixpath.dirname(library.target), library.target))
+        return result, aliases
+
+    def tools(self) -> t.List[t.Tuple[str, str, t.Union[Elf, str]]]:
+        given = self.options.tools
+        result: t.List[t.Tuple[str, str, t.Union[Elf, str]]] = []
+        for name in given if given is not None else self.profile.tools:
+            for directory in self.options.tool_dirs:
+                real = self.tree.locate(directory, name)
+                if real is None:
+                    continue
+                seen = self.tree.host.stat(real)
+                if seen.ok and seen.value.mode & 0o111:
+                    result.append((real, posixpath.join(directory, name), self.tree.elf(real)))
+                    break
+        return result
+
+
+def _matcher(patterns: t.Iterable[str]) -> "re.Pattern[str]":
+    """One expression for any of the shell patterns; one that matches nothing when there are none."""
+    return re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns) or r"(?!)")
+
+
+def _unique(paths: t.Iterable[str]) -> t.List[str]:
+    return list(dict.fromkeys(path.rstrip("/") or "/" for path in paths))
+
+
+def _natural(text: str) -> t.List[t.Tuple[int, int, str]]:
+    return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.findall(r"[0-9]+|[^0-9]+", text)]
+
+
+def _representable(path: str) -> bool:
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

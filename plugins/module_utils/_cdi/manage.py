@@ -1,0 +1,107 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Bring a host's CDI specification into a wanted state: present, absent, or only judged."""
+
+from __future__ import annotations
+
+import typing as t
+
+from .._base.model import ERROR, NpuError, Problem
+from .._base.vendor import VendorProfile
+from .._host.host import Host
+from .spec import (
+    CURRENT,
+    CdiOptions,
+    default_path,
+    examine,
+    find_conflicts,
+    format_of,
+    load_spec,
+    missing_host_paths,
+    remove_spec,
+    validate_spec,
+    write_spec,
+)
+from .validate import device_names
+
+PRESENT = "present"
+ABSENT = "absent"
+VALIDATE = "validate"
+
+
+def manage(profile: VendorProfile, host: Host, params: t.Mapping[str, t.Any], check: bool = False) -> t.Dict[str, t.Any]:
+    """Do what `state` says and return the module's result; with `check` nothing is written. NpuError says what, where and what next."""
+    path = params.get("path") or default_path(profile, params.get("form") or "")
+    format_of(path, params.get("format"))
+    state = params.get("state") or PRESENT
+    if state == ABSENT:
+        return _absent(host, path, check)
+    options = CdiOptions.read({name: params.get(name) for name in CdiOptions.names()})
+    if state == VALIDATE:
+        return _validate(profile, host, options, path)
+    return _present(profile, host, options, path, check)
+
+
+def _diff(path: str, before: t.Optional[str], after: t.Optional[str]) -> t.Dict[str, str]:
+    header = "%s (absent)" % path
+    return {
+        "before": before or "",
+        "after": after or "",
+        "before_header": path if before is not None else header,
+        "after_header": path if after is not None else header,
+    }
+
+
+def _absent(host: Host, path: str, check: bool) -> t.Dict[str, t.Any]:
+    before = host.read_text(path).get()
+    changed = remove_spec(host, path, check)
+    return {"changed": changed, "path": path, "diff": _diff(path, before, None if changed else before), "problems": []}
+
+
+def _present(profile: VendorProfile, host: Host, options: CdiOptions, path: str, check: bool) -> t.Dict[str, t.Any]:
+    seen, old = examine(profile, host, options, path)
+    if seen["action"] == "fail":
+        raise next(NpuError(problem.detail, problem.next_step) for problem in seen["problems"] if problem.code == "cdi_cannot_build")
+    changed = False
+    if seen["action"] == "remove":
+        changed = remove_spec(host, path, check)
+    elif seen["changed"]:
+        changed = write_spec(host, path, seen["after"], check)
+    gone = old if changed else []
+    lasting = [problem for problem in seen["problems"] if problem not in gone]
+    result = {name: seen[name] for name in ("path", "format", "action", "missing", "conflicts", "devices", "libraries", "tools")}
+    result.update(
+        {
+            "changed": changed,
+            "found": seen["state"],
+            "state": CURRENT if seen["action"] == "write" else seen["state"],
+            "missing_host_paths": seen["missing_host_paths"],
+            "problems": [problem.to_dict() for problem in lasting],
+            "diff": _diff(path, seen["before"], seen["after"]),
+        }
+    )
+    return result
+
+
+def _validate(profile: VendorProfile, host: Host, options: CdiOptions, path: str) -> t.Dict[str, t.Any]:
+    text = host.read_text(path)
+    if not text.ok:
+        raise NpuError("%s cannot be read: %s." % (path, text.detail), "Write the specification first (state present), or run as root.")
+    spec = load_spec(text.value, path)
+    problems = [Problem(one.code, one.severity, one.detail, one.next_step, profile.name) for one in validate_spec(spec)]
+    lost = missing_host_paths(host, spec)
+    if lost:
+        problems.append(Problem("cdi_host_paths_missing", ERROR, "not on the host: %s" % ", ".join(lost), "Write the specification again.", profile.name))
+    conflicts, told = find_conflicts(profile, host, device_names(spec), path, options.spec_dirs)
+    problems.extend(told)
+    errors = [problem for problem in problems if problem.severity == ERROR]
+    return {
+        "changed": False,
+        "path": path,
+        "valid": not errors,
+        "missing_host_paths": lost,
+        "conflicts": conflicts,
+        "device_names": device_names(spec),
+        "problems": [problem.to_dict() for problem in problems],
+    }

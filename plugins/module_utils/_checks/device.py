@@ -1,0 +1,232 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Checks of the single devices, as the PCI bus, the driver and its tool show them."""
+
+from __future__ import annotations
+
+import typing as t
+
+from .._base.model import ERROR, INFO, WARNING
+from .._host.host import ABSENT, VALUE
+from .._npu.firmware import compare
+from .base import Context, Scope, Verdict, address_of, verdict_of
+
+# Part of the scope of the driver, in a table of its own.
+SCOPE = Scope("driver")
+
+
+@SCOPE.check()
+def device_nodes(context: Context) -> t.Optional[Verdict]:
+    """Every bound NPU, and every device group, has a character device under /dev."""
+    npus = [npu for npu in context.container_npus if npu.get("state") not in ("unbound", "unreachable")]
+    if not context.container_npus:
+        return None
+    bad, unknown, seen = [], [], []
+    for npu in npus:
+        node = npu.get("node") or {}
+        if not npu.get("device"):
+            unknown.append("%s has no device name" % npu["address"])
+        elif node.get("kind") == "char":
+            seen.append(node.get("path"))
+        elif node.get("kind") in ("missing", "other"):
+            what = "is missing" if node["kind"] == "missing" else "is not a character device"
+            bad.append("%s of %s %s" % (node.get("path") or "/dev/" + npu["device"], npu["address"], what))
+        else:
+            unknown.append("the node of %s" % address_of(npu))
+    for group in context.facts.get("groups") or []:
+        node = group.get("node") or {}
+        if node.get("kind") in ("missing", "other"):
+            what = "is missing" if node["kind"] == "missing" else "is not a character device"
+            bad.append("%s of device group %s %s" % (node.get("path"), group.get("id"), what))
+    return verdict_of(
+        bad,
+        unknown,
+        "%d character devices" % len(seen),
+        {"nodes": seen},
+        "Make the nodes (udevadm trigger --subsystem-match=%s), or reload the driver." % context.profile.class_dir.rsplit("/", 1)[-1],
+    )
+
+
+def _tool(context: Context) -> t.Tuple[t.Optional[bool], str]:
+    """Whether the vendor's tool answered; None when that cannot be said here."""
+    smi = context.part("smi")
+    state, detail = smi.get("state"), str(smi.get("detail") or "")
+    if state == VALUE:
+        return True, ""
+    if state is None or (state == ABSENT and not context.host.runs_commands):
+        return None, detail or "commands are not run here"
+    if state == ABSENT:
+        return False, detail or "not found"
+    return None, "%s: %s" % (state, detail) if detail else str(state)
+
+
+@SCOPE.check()
+def tool_answers(context: Context) -> t.Optional[Verdict]:
+    """The vendor's tool is there and its JSON can be read."""
+    if not context.container_npus:
+        return None
+    ok, why = _tool(context)
+    name = context.profile.smi_names[0]
+    if ok:
+        return Verdict(True, "%s answers" % name, {"kmd_version": context.part("smi").get("kmd_version")})
+    return Verdict(
+        ok,
+        "%s gives no answer: %s" % (name, why),
+        {"state": context.part("smi").get("state")},
+        "Install the driver's tools, load the driver, and run as root; a call that hangs needs a reload or reboot.",
+    )
+
+
+@SCOPE.check()
+def device_counts(context: Context) -> t.Optional[Verdict]:
+    """PCI = driver's tool = /dev = usable; names those missing from the tool and those not usable."""
+    npus = context.container_npus
+    if not npus:
+        return None
+    answered, why = _tool(context)
+    on_bus = [npu for npu in npus if npu.get("in_pci") is not False]
+    shown = [npu for npu in npus if npu.get("in_smi")]
+    nodes = [npu for npu in npus if (npu.get("node") or {}).get("kind") == "char"]
+    bus_known = (context.part("probes").get("pci") or {}).get("state") in (None, VALUE)
+    unseen = [npu for npu in npus if (npu.get("node") or {}).get("kind") == "unknown"]
+    if not bus_known or unseen:
+        what = "the PCI bus cannot be read" if not bus_known else "%d device nodes cannot be looked at" % len(unseen)
+        return Verdict(None, what, {"probes": context.part("probes")}, "Run as root with /sys and /dev mounted.")
+    usable = [npu for npu in npus if npu.get("usable")]
+    missing = [_name(npu) for npu in on_bus if answered and npu not in shown]
+    strange = [_name(npu) for npu in npus if npu not in on_bus]
+    unusable = [_name(npu) for npu in on_bus if npu not in usable and _name(npu) not in missing]
+    evidence: t.Dict[str, t.Any] = {"pci": len(on_bus), "tool": len(shown) if answered else None, "dev": len(nodes), "usable": len(usable)}
+    evidence.update({"missing": missing, "unusable": unusable, "not_on_bus": strange})
+    detail = "expected %d, the driver sees %s, %d under /dev, usable %d" % (len(on_bus), len(shown) if answered else "?", len(nodes), len(usable))
+    if strange:
+        detail += "; not on the bus: %s" % ", ".join(strange)
+    if missing:
+        detail += "; missing: %s" % ", ".join(missing)
+    if unusable:
+        reasons = {_name(npu): _reason(npu) for npu in npus}
+        detail += "; unusable: %s" % ", ".join("%s (%s)" % (address, reasons[address]) for address in unusable)
+    step = "Do not join this host to a cluster: reload the driver or reboot, then look at the named cards."
+    if missing or strange or unusable or len(nodes) != len(on_bus):
+        return Verdict(False, detail, evidence, step)
+    if answered is None:
+        return Verdict(None, "%s (%s)" % (detail, why), evidence, step)
+    return Verdict(True, detail, evidence)
+
+
+def _name(npu: t.Mapping[str, t.Any]) -> str:
+    """The address; without PCI a device may have none, then its name."""
+    return str(npu.get("address") or npu.get("device") or "?")
+
+
+def _reason(npu: t.Mapping[str, t.Any]) -> str:
+    status = npu.get("status") or {}
+    if npu.get("state") not in (None, "ok", "unknown"):
+        return str(npu["state"])
+    return str(status.get("word") or status.get("name") or ("status %s" % status["raw"] if status.get("raw") else "status not known"))
+
+
+@SCOPE.check()
+def device_status(context: Context) -> t.Optional[Verdict]:
+    """The driver's status number is that of a ready device, the one with the same meaning in every release; unreadable is not healthy."""
+    if not context.container_npus:
+        return None
+    bad, unknown, seen = [], [], {}
+    for npu in context.container_npus:
+        status = npu.get("status") or {}
+        seen[npu["address"]] = status.get("raw")
+        if status.get("raw") is None:
+            unknown.append("status of %s" % address_of(npu))
+        elif str(status["raw"]).strip() == str(context.profile.ready_code) or status.get("name") == context.profile.ready_name:
+            continue
+        elif not str(status["raw"]).strip().isdigit():
+            unknown.append("status %r of %s" % (status["raw"], address_of(npu)))
+        else:
+            bad.append("%s has status %s%s" % (address_of(npu), status["raw"], " (%s)" % status["name"] if status.get("name") else ""))
+    step = "Wait until nothing uses the device; else reset it or reload the driver."
+    return verdict_of(bad, unknown, "%s on every device" % context.profile.ready_name, {"status": seen}, step)
+
+
+@SCOPE.check()
+def device_words(context: Context) -> t.Optional[Verdict]:
+    """The tool's health word is a known healthy one; any other is bad and is shown."""
+    answered, dummy = _tool(context)
+    if not context.container_npus or not answered:
+        return None
+    words = {npu["address"]: (npu.get("status") or {}).get("word") for npu in context.container_npus}
+    bad = ["%s: %s" % (address, word) for address, word in words.items() if word is not None and word.lower() not in context.profile.healthy_words]
+    unknown = ["health of %s" % address for address, word in words.items() if word is None]
+    return verdict_of(
+        bad,
+        unknown,
+        "%s on every device" % "/".join(context.profile.healthy_words),
+        {"words": words},
+        "Look up the word with the vendor's support; reset the device or reload the driver.",
+    )
+
+
+@SCOPE.check(WARNING)
+def firmware_is_driver(context: Context) -> t.Optional[Verdict]:
+    """Firmware of every device, and of its management controller where told, has the loaded driver's release. An error when a release is wanted."""
+    if not context.container_npus:
+        return None
+    asked = context.wanted.get("firmware_version")
+    wanted = asked or context.part("driver").get("version_loaded")
+    severity = ERROR if asked else ""
+    cards = {npu["address"]: {"firmware": npu.get("firmware"), "smc": npu.get("smc")} for npu in context.container_npus}
+    evidence = {"firmware": {address: card["firmware"] for address, card in cards.items()}, "smc": {address: card["smc"] for address, card in cards.items()},
+                "wanted": wanted}  # fmt: skip
+    if not wanted:
+        return Verdict(None, "the driver's version is not known", evidence, "Load the driver.", severity)
+    bad, unknown = compare(wanted, cards)
+    step = "Flash the firmware that belongs to the driver, then load the driver again."
+    found = verdict_of(bad, unknown, "firmware = %s" % wanted, evidence, step)
+    return Verdict(found.ok, found.detail, found.evidence, found.next_step, severity)
+
+
+@SCOPE.check()
+def npu_index_unique(context: Context) -> t.Optional[Verdict]:
+    """Every device has an index of its own. When clients die, all may collapse to one although the tool exits 0."""
+    indexes = {npu["address"]: npu["index"] for npu in context.container_npus if npu.get("index") is not None}
+    if len(indexes) < 2:
+        return None
+    twice = sorted(address for address, index in indexes.items() if list(indexes.values()).count(index) > 1)
+    detail = "driver state stale, reload or reboot: %s share an index" % ", ".join(twice) if twice else "every device has an index of its own"
+    return Verdict(not twice, detail, {"indexes": indexes}, "Stop what uses the NPUs, then reload the driver or reboot.")
+
+
+@SCOPE.check(WARNING)
+def link_full(context: Context) -> t.Optional[Verdict]:
+    """Every PCI link runs at the best speed and width that card and slot allow."""
+    npus = [npu for npu in context.container_npus if npu.get("state") != "unreachable" and npu.get("function") != "vf"]
+    if not npus:
+        return None
+    bad, unknown, links = [], [], {}
+    for npu in npus:
+        link = npu.get("link") or {}
+        links[npu["address"]] = dict(link)
+        if link.get("degraded"):
+            bad.append(
+                "%s runs at %s GT/s x%s of %s GT/s x%s"
+                % (address_of(npu), link.get("speed_gts"), link.get("width"), link.get("max_speed_gts"), link.get("max_width"))
+            )
+        elif link.get("degraded") is None:
+            unknown.append("link of %s" % address_of(npu))
+    return verdict_of(bad, unknown, "every link is at its best", {"links": links}, "Check slot, riser and BIOS settings of the card.")
+
+
+@SCOPE.check(INFO)
+def numa_known(context: Context) -> t.Optional[Verdict]:
+    """The NUMA node of every NPU is known."""
+    if not context.npus:
+        return None
+    nodes = {npu["address"]: npu.get("numa_node") for npu in context.npus}
+    unknown = [address for address, node in nodes.items() if node is None]
+    return verdict_of(
+        [],
+        ["NUMA node of %s" % address for address in unknown],
+        "NUMA nodes %s" % ", ".join(sorted(set(str(node) for node in nodes.values()))),
+        {"numa": nodes},
+        "Turn the NUMA domains on in the BIOS if the host has more than one socket.",
+    )

@@ -1,0 +1,100 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Checks of what the cluster makes of the NPUs: registered with the kubelet, and allocatable."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import typing as t
+
+from .._base.model import INFO, WARNING
+from .base import Context, Data, Scope, Verdict
+
+SCOPE = Scope("plugin")
+SETTLED_SAMPLES = 2
+
+
+def resource_of(context: Context) -> str:
+    return str(context.wanted.get("resource_name") or context.profile.resource_name)
+
+
+def amount(resources: t.Union[int, str, Data, None], resource: str) -> t.Optional[int]:
+    """How many NPUs a node's resources name: `resource` itself and those of virtual functions (`resource`-vfN). None when not given.
+
+    A plain number stands for itself. A node that does not name the resource has 0. ValueError when it is not a whole number.
+    """
+    if resources is None:
+        return None
+    if isinstance(resources, bool):
+        raise ValueError("%r is no number" % resources)
+    if isinstance(resources, (int, str)):
+        return int(resources)
+    return sum(int(value) for name, value in resources.items() if name == resource or name.startswith(resource + "-vf"))
+
+
+def expected_amount(context: Context) -> int:
+    """What should be allocatable: the input, else the usable functions for containers."""
+    wanted = context.wanted.get("expected_allocatable")
+    if wanted is not None:
+        return int(wanted)
+    return len([npu for npu in context.container_npus if npu.get("usable")])
+
+
+def settled(samples: t.Sequence[Data], expected: int, resource: str = "") -> t.Dict[str, t.Any]:
+    """Whether a node's allocatable can be trusted: the kubelet shows old numbers, or 0, for a while after a restart.
+
+    Samples are {t, alloc, plugin_ready, ready} in the order taken. One is good when node and plugin pod are ready and alloc is what
+    is expected; two good ones in a row, the last two, settle it. Returns {settled, since: t of the first of the unbroken good ones or None}.
+    """
+    run: t.List[Data] = []
+    for sample in samples:
+        try:
+            found = amount(sample.get("alloc"), resource)
+        except (AttributeError, TypeError, ValueError):
+            found = None
+        good = bool(sample.get("plugin_ready")) and sample.get("ready") is not False and found == expected
+        run = run + [sample] if good else []
+    return {"settled": len(run) >= SETTLED_SAMPLES, "since": run[0].get("t") if run else None}
+
+
+@SCOPE.check()
+def node_allocatable(context: Context) -> t.Optional[Verdict]:
+    """The node offers exactly the NPUs that are usable."""
+    given = context.wanted.get("node_allocatable")
+    kubelet = context.runtimes.get("kubelet") or {}
+    if given is None and not kubelet.get("present"):
+        return Verdict(True, "this host has no kubelet", {"kubelet": False}, severity=INFO)
+    expected = expected_amount(context)
+    resource = resource_of(context)
+    evidence = {"resource": resource, "expected": expected, "allocatable": given}
+    if given is None:
+        return Verdict(None, "the API server was not asked", evidence, "Give node_allocatable: the node's status.allocatable.")
+    found = amount(given, resource)
+    return Verdict(
+        found == expected,
+        "%s: %s allocatable, %d expected" % (resource, found, expected),
+        evidence,
+        "Look at the device plugin's pod on this node; after a restart of the kubelet wait for two equal answers.",
+    )
+
+
+@SCOPE.check(WARNING)
+def plugin_registered(context: Context) -> t.Optional[Verdict]:
+    """The kubelet's own record of device plugins names the NPUs."""
+    kubelet = context.runtimes.get("kubelet") or {}
+    if not kubelet.get("present"):
+        return None
+    path = posixpath.join(str(kubelet.get("root_dir") or "/var/lib/kubelet"), "device-plugins", "kubelet_internal_checkpoint")
+    expected = expected_amount(context)
+    found = context.host.read_text(path).map(json.loads)
+    evidence = {"path": path, "expected": expected}
+    if found.state == "absent":
+        return Verdict(False if expected else True, "no device plugin has registered with the kubelet", evidence, "Deploy the device plugin.")
+    if not found.ok:
+        return Verdict(None, "%s: %s" % (path, found.detail), evidence, "Run as root.")
+    registered = (found.value.get("Data") or {}).get("RegisteredDevices") or {}
+    count = sum(len(devices) for name, devices in registered.items() if name == resource_of(context) or name.startswith(resource_of(context) + "-vf"))
+    evidence["registered"] = count
+    return Verdict(count == expected, "%d registered with the kubelet, %d expected" % (count, expected), evidence, "Look at the device plugin's log.")

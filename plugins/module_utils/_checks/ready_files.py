@@ -1,0 +1,129 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The ready files that other programs wait for, and the CDI file they are compared with.
+
+A ready file whose contents are right is not touched: its time says since when the host has been ready.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shlex
+import typing as t
+
+from .._base.model import NpuError
+from .._base.vendor import VendorProfile
+from .._cdi.options import SPEC_SUFFIXES
+from .._host.files import remove_file
+from .._host.host import FAILED, VALUE, Host, Probe
+
+INSTALLED = ".driver-ctr-ready"
+READY = "driver-ready"
+TOOLKIT = "toolkit-ready"
+MARKERS = (INSTALLED, READY, TOOLKIT)
+
+_LINE = re.compile(r"^([A-Za-z_][A-Za-z0-9_]*)=(.*)$")
+_PLAIN = re.compile(r"^[A-Za-z0-9_@%+=:,./-]*$")
+_DOUBLE = re.compile(r'^"((?:[^"\\$`]|\\["\\$`])*)"$')
+_SINGLE = re.compile(r"^'([^']*)'$")
+
+
+def marker_path(profile: VendorProfile, name: str) -> str:
+    return posixpath.join(profile.validation_dir, name)
+
+
+def remove_markers(host: Host, profile: VendorProfile) -> None:
+    """Take the ready files away: from here on nothing may take the host for ready."""
+    for name in MARKERS:
+        remove_file(host, marker_path(profile, name))
+
+
+def parse_ready(text: str, name: str) -> t.Dict[str, str]:
+    """KEY=VALUE lines to a dict, without a shell: nothing is ever evaluated.
+
+    Blank lines and comments are skipped; a value may be quoted. NpuError names file and line when a line is anything else, such as a
+    value that a shell would expand, or a key that is given twice.
+    """
+    values: t.Dict[str, str] = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        match = _LINE.match(stripped)
+        value = _unquote(match.group(2)) if match else None
+        if match is None or value is None:
+            raise NpuError("%s, line %d: not a plain KEY=VALUE line." % (name, number), "Remove the file and prove the driver again.")
+        if match.group(1) in values:
+            raise NpuError("%s, line %d: %s is given twice." % (name, number, match.group(1)), "Remove the file and prove the driver again.")
+        values[match.group(1)] = value
+    return values
+
+
+def _unquote(text: str) -> t.Optional[str]:
+    if _PLAIN.match(text):
+        return text
+    single = _SINGLE.match(text)
+    if single:
+        return single.group(1)
+    double = _DOUBLE.match(text)
+    return re.sub(r'\\(["\\$`])', r"\1", double.group(1)) if double else None
+
+
+def render_ready(values: t.Mapping[str, str]) -> str:
+    """The dict as KEY=VALUE lines in its order. A value with a line break or quote that cannot be written is refused."""
+    lines = []
+    for key, value in values.items():
+        if "\n" in value or "'" in value:
+            raise NpuError("the value of %s cannot be written to a ready file: %r." % (key, value), "Use a plain path.")
+        lines.append("%s=%s\n" % (key, value if _PLAIN.match(value) else shlex.quote(value)))
+    return "".join(lines)
+
+
+def ready_values(profile: VendorProfile, driver: t.Mapping[str, t.Any], host_root: str, library_path: str) -> t.Dict[str, str]:
+    """Contents of the driver's ready file: whether the driver belongs to the host, and where a toolkit container finds it."""
+    root = str(driver.get("root") or "/")
+    return {
+        "IS_HOST_DRIVER": "false" if driver.get("installed_via") == "container" else "true",
+        profile.ready_prefix + "HOST_ROOT": host_root,
+        profile.ready_prefix + "DRIVER_ROOT": root,
+        profile.ready_prefix + "CONTAINER_LIBRARY_PATH": library_path,
+    }
+
+
+def read_ready(host: Host, path: str) -> Probe:
+    """Probe of the parsed ready file; failed with file and line when it is malformed."""
+    found = host.read_text(path)
+    if not found.ok:
+        return found
+    try:
+        return Probe(VALUE, parse_ready(found.value, path))
+    except NpuError as exc:
+        return Probe(FAILED, None, exc.message)
+
+
+def read_markers(profile: VendorProfile, host: Host) -> t.Dict[str, t.Dict[str, t.Any]]:
+    """Per ready file {state: value|absent|denied|..., mtime, values (driver-ready only), detail}."""
+    found: t.Dict[str, t.Dict[str, t.Any]] = {}
+    for name in MARKERS:
+        info = host.stat(marker_path(profile, name))
+        entry: t.Dict[str, t.Any] = {"state": info.state, "mtime": info.value.mtime if info.ok else None, "detail": info.detail}
+        if name == READY and info.ok:
+            parsed = read_ready(host, marker_path(profile, name))
+            entry.update({"values": parsed.get({}), "state": parsed.state, "detail": parsed.detail})
+        found[name] = entry
+    return found
+
+
+def find_spec(profile: VendorProfile, host: Host, path: t.Optional[str]) -> t.Optional[str]:
+    """The CDI specification: `path` when it exists, else the first file beside it that is named after the vendor and that runtimes read."""
+    if not path:
+        return None
+    if host.exists(path):
+        return path
+    directory = posixpath.dirname(path)
+    for name in host.listdir(directory).get([]):
+        if profile.cdi_file_stem in name.lower() and name.endswith(SPEC_SUFFIXES) and not name.startswith("."):
+            return posixpath.join(directory, name)
+    return None

@@ -1,0 +1,133 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The way back of a change of the driver: the version before, its units and its notes; where that fails too, stopped and named.
+
+The way back needs as little as it can: what was sent for the change is given up first, a journal that cannot be written does not stop it, and
+nothing is installed again that is still there as it was.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from .._base.model import NpuError
+from .._base.vendor import VendorProfile
+from .._checks.ready_files import remove_markers
+from .._host.files import remove_file
+from .._host.host import Host
+from .._npu.driver_notes import TAINTED, Record, read_record, stamp_path, state_path, write_record
+from .holds import Holds
+from .journal import BACK, Journal, utc
+from .material import Material, material_of
+from .request import LEFT_STOPPED, RESTORED, ROLLED_BACK, Judge, Request
+from .sources import Parts, vendor_packages
+from .units import Units
+
+
+class WayBack:
+    """Undoes the change that `journal` tells of, and notes in `result` how that ended."""
+
+    def __init__(
+        self, host: Host, profile: VendorProfile, request: Request, parts: Parts, journal: Journal, units: Units, holds: Holds, judge: Judge, result: Record
+    ) -> None:
+        self.host, self.profile, self.request, self.parts, self.journal = host, profile, request, parts, journal
+        self.units, self.holds, self.judge, self.result = units, holds, judge, result
+
+    def go(self, reason: str, material: t.Optional[Material]) -> None:
+        """Undo: the version before (or none), its units, its stamp. A failure here leaves the host stopped and tainted."""
+        journal = self.journal
+        previous = journal.record["previous"]
+        touched = bool(journal.record.get("touched"))
+        self.result["reason"] = reason
+        journal.lenient = True
+        try:
+            if touched:
+                # Loading the driver may have had them written anew.
+                remove_markers(self.host, self.profile)
+            elif not previous.get("loaded") and self.units.loaded_version() is not None:
+                # Nothing was loaded before, and so it is again.
+                self._unload()
+            if previous.get("version"):
+                # A disk that is full has room again.
+                self.parts.clear_incoming()
+            journal.save(direction=BACK, reason=reason)
+            replaced = self._files(previous, material) if touched else False
+            if previous.get("version") and (previous.get("loaded") or touched):
+                if self.units.loaded_version() is None:
+                    journal.step("back_load", self.units.load)
+                journal.step("back_start", lambda: self.units.start_daemon(journal))
+            if touched and previous.get("version"):
+                journal.step("back_validate", lambda: self.judge.prove(previous["version"], previous.get("failed", [])))
+            self.holds.as_before(previous)
+            self._stamp(previous, touched)
+            journal.forget(state_path(self.profile, TAINTED))
+            self.units.start_services(journal, self.result["warnings"])
+            self.parts.clear_incoming()
+            self.result["outcome"] = ROLLED_BACK if replaced and previous.get("version") else RESTORED
+            journal.end()
+        except NpuError as exc:
+            self.leave_stopped("%s Going back failed too: %s" % (reason, exc))
+        finally:
+            self.result["warnings"] += journal.unsaved
+
+    def _unload(self) -> None:
+        self.journal.step("back_stop", lambda: self.units.stop_again(self.journal))
+        self.journal.step("back_unload", self.units.unload)
+
+    def _stamp(self, previous: Record, touched: bool) -> None:
+        path = stamp_path(self.profile)
+        if previous.get("stamp"):
+            if read_record(self.host, path).get() != previous["stamp"]:
+                write_record(self.host, path, previous["stamp"], 0o644)
+        elif touched:
+            remove_file(self.host, path)
+
+    def _files(self, previous: Record, material: t.Optional[Material]) -> bool:
+        """Put the files of the version before back; False when they are still there."""
+        journal = self.journal
+        self._unload()
+        version, before = previous.get("version"), journal.record["before"]
+        if not version:
+            journal.step("back_remove", lambda: self.parts.remove(material, before))
+            return True
+        if self._still_there(previous, before):
+            return False
+        kept = self.parts.kept(version, self.result["warnings"])
+        if kept is not None:
+            journal.step("back_install", lambda: self.parts.put_back(material_of(kept), before))
+        elif self.parts.has_manager:
+            journal.step("back_repair", lambda: self.parts.manager.repair(self.profile.package_patterns))
+        return True
+
+    def _still_there(self, previous: Record, before: t.Any) -> bool:
+        """Whether nothing of the version before was replaced: its packages, whole, and its module, where nothing but packages was at work."""
+        return bool(
+            isinstance(before, dict)
+            and before
+            and not self.journal.record.get("opaque", True)
+            and self.parts.has_manager
+            and previous["version"] != self.request.version
+            and previous.get("module")
+            and previous["module"] == self.units.module_version()
+            and before == vendor_packages(self.host, self.profile)
+            and not self.parts.manager.unfinished()
+        )
+
+    def leave_stopped(self, reason: str) -> None:
+        """Neither forward nor back: nothing may use a driver nobody vouches for."""
+        self.result.update(outcome=LEFT_STOPPED, reason=reason)
+        self.journal.lenient = True
+        # The next run begins anew, whatever has been done.
+        self.journal.save(done=[])
+        tainted = {"version": self.request.version, "reason": reason, "time": utc(self.host)}
+        for act in (
+            lambda: remove_markers(self.host, self.profile),
+            lambda: self.units.stop_again(self.journal),
+            self.units.unload,
+            lambda: write_record(self.host, state_path(self.profile, TAINTED), tainted, 0o644),
+        ):
+            try:
+                act()
+            except NpuError as exc:
+                self.result["warnings"].append(str(exc))

@@ -1,0 +1,37 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The driver's module for kernels that have none, or a damaged one, by DKMS."""
+
+from __future__ import annotations
+
+import typing as t
+
+from .._base.vendor import VendorProfile
+from .._host.host import Host
+from .._npu.driver import BUILT, read_dkms
+from .._packages.words import mask
+
+TAIL = 300
+
+
+def build(host: Host, profile: VendorProfile, kernels: t.Sequence[str], timeout: float) -> t.List[str]:
+    """Build and install the module for each kernel; what failed, in words for people. The driver of the running kernel is not hurt by a failure.
+
+    DKMS takes a build that it has noted for good: where there is one and the module was found wanting all the same, it is made again.
+    """
+    failures = []
+    noted = {row["kernel"]: row for row in read_dkms(host, profile.package_patterns)[0] if row["state"] in BUILT}
+    for kernel in kernels:
+        row = noted.get(kernel)
+        if row is None:
+            commands = [["dkms", "autoinstall", "-k", kernel]]
+        else:
+            commands = [["dkms", act, "--force", "-m", row["module"], "-v", row["version"], "-k", kernel] for act in ("build", "install")]
+        for argv in commands:
+            done = host.run(argv, timeout)
+            if not done.ok or done.value.rc != 0:
+                said = " ".join((done.value.out + done.value.err).split())[-TAIL:] if done.ok else done.detail
+                failures.append("The module could not be built for kernel %s: %s" % (kernel, mask(said)))
+                break
+    return failures

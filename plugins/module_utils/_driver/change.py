@@ -1,0 +1,334 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One change of the driver as a transaction: everything is looked at first, each step is in the journal before it acts, and a failure leads back.
+
+A step may be done twice: the next run after a power failure starts again with what the journal owes (units to start, the version to go back to).
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from .._base.model import NpuError
+from .._base.vendor import VendorProfile
+from .._base.versions import same_release
+from .._checks.ready_files import remove_markers
+from .._host.files import remove_file
+from .._host.host import Host
+from .._kernel import load
+from .._npu.driver_notes import TAINTED, Record, forgive, read_record, refuse, stamp_path, state_path
+from .._npu.firmware import told
+from .._packages.lists import Missing
+from .._packages.manager import PackageManager
+from .back import WayBack
+from .build import build
+from .cards import Cards
+from .holds import Holds
+from .journal import FORWARD, Journal, utc, write_stamp
+from .kept import prune
+from .material import Material, require_room_to_write
+from .request import (
+    FAILURES,
+    FIRMWARE_FAILED,
+    INSTALLED,
+    LEFT_STOPPED,
+    PREPARED,
+    REBOOT,
+    RUNFILE,
+    STOP,
+    UNCHANGED,
+    UPGRADED,
+    Judge,
+    Request,
+    Unfit,
+)
+from .sources import Parts, vendor_packages
+from .units import Units
+
+# What flashing puts right is no fault of the driver before it.
+FIRMWARE_CHECKS = ("firmware_is_driver",)
+
+
+class DriverChange:
+    """Carries out one request. `result` grows while it runs: outcome, version, previous, steps, in_use, simulated, reason, warnings, firmware."""
+
+    def __init__(
+        self, host: Host, profile: VendorProfile, request: Request, manager: t.Optional[PackageManager], judge: Judge, units: t.Optional[Units] = None
+    ) -> None:
+        self.host, self.profile, self.request, self.judge = host, profile, request, judge
+        self.parts = Parts(host, profile, request, manager)
+        self.journal = Journal(host, profile)
+        self.units = units or Units(host, profile, request)
+        self.waits = False
+        self.result: Record = {
+            "changed": False,
+            "outcome": UNCHANGED,
+            "version": request.version or None,
+            "previous": None,
+            "steps": self.journal.times,
+            "in_use": [],
+            "simulated": [],
+            "reason": "",
+            "reboot_required": False,
+            "warnings": [],
+            "firmware": [],
+        }
+        self.holds = Holds(host, profile, request, self.parts, self.result["warnings"])
+        self.cards = Cards(host, profile, request, self.journal, self.units, judge, self.result)
+        self.back = WayBack(host, profile, request, self.parts, self.journal, self.units, self.holds, judge, self.result)
+
+    # -- the whole
+
+    @property
+    def disturbs(self) -> bool:
+        return bool(self.request.install or self.request.reload or self.request.firmware)
+
+    def foresee(self) -> Record:
+        """What run() would do, without doing it: simulated changes of packages and what uses the NPUs now. Files that are not on the host yet are left out."""
+        if self.request.install and not self.request.files and self.request.names:
+            try:
+                self.result["simulated"] = [vars(change) for change in self.parts.foresee()]
+            except Missing as exc:
+                self.result["warnings"].append("What the package manager will change is known when the source is in place: %s" % exc.message)
+        self.result["in_use"] = self.units.holders() if self.disturbs else []
+        self.result["changed"] = True
+        return self.result
+
+    def run(self) -> Record:
+        """Carry out the request. NpuError only when nothing was changed; a change that failed is told by `outcome` and `reason`."""
+        with self.journal.locked():
+            old = self.journal.interrupted()
+            if old is not None and not self.disturbs:
+                self._take_over(old)
+                self.back.go("A change was interrupted.", None)
+                if self.result["outcome"] != LEFT_STOPPED:
+                    # To undo is what was asked for.
+                    self.result["reason"] = ""
+                return self._finish()
+            material: t.Optional[Material] = None
+            if self.request.install:
+                material, changes = self.parts.material()
+                self.result["simulated"] = [vars(change) for change in changes]
+            self.parts.simulate_prerequisites()
+            if self.request.install:
+                require_room_to_write(self.host, self.profile, self.request)
+            if self.request.install or self.request.prerequisites:
+                self.parts.wait_for_manager(self.units.sleep)
+            if self.disturbs:
+                self.units.require_answers()
+                self.units.refuse_or_wait(self.result)
+            self._take_over(old) if old is not None else self._begin()
+            self.result["changed"] = True
+            try:
+                self._forward(material)
+            except NpuError as exc:
+                self._failed(exc, material)
+            return self._finish()
+
+    def _finish(self) -> Record:
+        self.result["failed"] = self.result["outcome"] in FAILURES and bool(self.result["reason"])
+        return self.result
+
+    # -- before
+
+    def _wanted(self) -> Record:
+        return {
+            "version": self.request.version,
+            "source": self.request.source,
+            "files": sorted(str(item["sha256"]).lower() for item in self.request.files),
+            "names": list(self.request.names),
+        }
+
+    def _present(self) -> t.Tuple[Record, t.Dict[str, str]]:
+        """What a way back leads to (a copy of it is kept where that can be had), and the packages that are here with their versions."""
+        packages = vendor_packages(self.host, self.profile)
+        stamp = read_record(self.host, stamp_path(self.profile)).get()
+        version = self.units.present_version(stamp)
+        kept = self.parts.kept(version, self.result["warnings"]) is not None
+        if version and not kept and self.request.rollback and self.request.install and packages and self.parts.has_manager:
+            kept = self.parts.keep_installed(version, packages, utc(self.host))
+        if version and not kept and self.request.install:
+            self.result["warnings"].append("No copy of driver %s is kept on the host: there is no way back to it." % version)
+        loaded = self.units.loaded_version() is not None
+        failed = self.judge.failed() if loaded else []
+        previous = {"version": version, "module": self.units.module_version(), "kept": kept, "loaded": loaded, "stamp": stamp, "failed": failed}
+        return dict(previous, held=self.holds.now()), packages
+
+    def _begin(self, old: t.Optional[Record] = None) -> None:
+        """Start a journal; `old` is that of an interrupted change, whose debts are taken over. What it had done counts only towards the same end."""
+        old = old or {}
+        same = old.get("wanted") == self._wanted() and old.get("direction") == FORWARD
+        previous, before = (old["previous"], old.get("before") or {}) if old.get("previous") else self._present()
+        self.journal.begin(
+            {
+                "id": old.get("id") or utc(self.host),
+                "started": old.get("started") or utc(self.host),
+                "by": self.request.by,
+                "direction": FORWARD,
+                "step": "begin",
+                "done": self._still_done(old) if same else [],
+                "wanted": self._wanted(),
+                "previous": previous,
+                "before": before,
+                "stopped": old.get("stopped") or [],
+                "touched": bool(old.get("touched")),
+                "opaque": bool(old.get("opaque", old.get("touched"))),
+                "flashed": old.get("flashed"),
+                "reboot": False,
+                "reason": "",
+            }
+        )
+        self.result.update(previous=previous.get("version"), firmware=old.get("flashed") or [])
+
+    def _still_done(self, old: Record) -> t.List[str]:
+        """What an interrupted change towards the same end need not do again: install what is on the disk, and validate, when it was all but over."""
+        done = old.get("done") or []
+        there = "install" in done and self._is_wanted(self.units.module_version())
+        return (["install"] if there else []) + (["validate"] if "validate" in done and old.get("step") == "commit" else [])
+
+    def _take_over(self, old: Record) -> None:
+        """Go on with what an interrupted change owes. Nothing is known of one whose journal cannot be read: what is here now counts as before."""
+        self._begin(old)
+        self.result["changed"] = True
+        self.result["warnings"].append("An earlier change was interrupted at %s; it is taken over." % (old.get("step") or "an unknown step"))
+
+    # -- forward
+
+    def _forward(self, material: t.Optional[Material]) -> None:
+        request, journal = self.request, self.journal
+        swap = self.disturbs and not self._works_already()
+        here = [kernel for kernel in request.kernels if kernel == self.units.kernel()]
+        others = [kernel for kernel in request.kernels if kernel not in here]
+        if request.prerequisites:
+            if self.parts.manager.unfinished():
+                self.parts.manager.repair(self.profile.package_patterns)
+            journal.step("prerequisites", lambda: self.parts.manager.apply(install=list(request.prerequisites)))
+        if material is None:
+            # What is at work goes on while DKMS builds.
+            self._build(request.kernels)
+        if swap:
+            journal.step("stop", self._stop)
+            journal.step("unload", self._unload)
+        if material is not None and "install" not in journal.record["done"]:
+            # Nobody knows what an installer that is only run replaces.
+            journal.save(touched=True, opaque=journal.record["opaque"] or material.source == RUNFILE)
+            if self._legacy():
+                journal.step("retire", lambda: self.parts.manager.apply(remove=[self.profile.legacy_package], purge=True, allow_held=True))
+            journal.step("install", lambda: self.parts.install(material))
+        if material is not None:
+            self._build(request.kernels if self.waits else here)
+        if self.waits:
+            journal.save(reboot=True)
+            self.result.update(outcome=REBOOT, reboot_required=True)
+            return
+        if swap:
+            journal.step("load", self._load)
+            journal.step("start", lambda: self.units.start_daemon(journal))
+            journal.step("validate", lambda: self.judge.prove(request.version or None, FIRMWARE_CHECKS if request.firmware else ()))
+        failure = self.cards.write() if request.firmware else None
+        if material is not None:
+            self._build(others)
+        self._commit(material)
+        if failure is not None:
+            self.result.update(outcome=FIRMWARE_FAILED, reason=str(failure))
+
+    def _build(self, kernels: t.Sequence[str]) -> None:
+        if kernels:
+            self.journal.step("build", lambda: self.result["warnings"].extend(build(self.host, self.profile, kernels, self.request.timeout)))
+
+    def _works_already(self) -> bool:
+        """Whether a change that was cut off when it was all but over has left a driver at work that passes."""
+        if "validate" not in self.journal.record["done"] or not self._is_wanted(self.units.loaded_version()):
+            return False
+        try:
+            self.judge.prove(self.request.version or None)
+        except Unfit:
+            return False
+        return True
+
+    def _version(self) -> str:
+        """The version that this change is about: the one asked for, else the one that is here now."""
+        return self.request.version or self.units.present_version(None) or ""
+
+    def _is_wanted(self, version: t.Optional[str]) -> bool:
+        return bool(version and self.request.version and same_release(version, self.request.version))
+
+    def _stop(self) -> None:
+        """From here on nothing may take the host for ready."""
+        remove_markers(self.host, self.profile)
+        self.units.stop(self.journal)
+
+    def _legacy(self) -> bool:
+        """Whether the one package of former releases is there and a driver of the new form comes in its place."""
+        version = vendor_packages(self.host, self.profile).get(self.profile.legacy_package)
+        return bool(version) and self.profile.legacy_release(version) and not self.profile.legacy_release(self.request.version)
+
+    def _unload(self) -> None:
+        try:
+            self.units.unload()
+        except load.ModuleBusy as exc:
+            found = self.units.holders() if self.request.reboot_allowed and self.request.in_use != STOP else []
+            if not self.request.reboot_allowed or found:
+                who = " Used by %s." % ", ".join("%s (pid %s)" % (row["name"], row["pid"]) for row in found) if found else ""
+                raise NpuError(exc.message + who, exc.next_step) from exc
+            self.waits = True
+
+    def _load(self) -> None:
+        """Load what is on the disk; an installer that has loaded it itself is taken at its word only when the version is right."""
+        now = self.units.loaded_version()
+        if now is not None and (not self.request.version or same_release(now, self.request.version)) and not self.request.reload:
+            return
+        if now is not None:
+            self.units.unload()
+        self.units.load()
+
+    def _commit(self, material: t.Optional[Material]) -> None:
+        journal, request, now = self.journal, self.request, utc(self.host)
+        previous = journal.record["previous"]
+        journal.save(step="commit")
+        if material is not None:
+            material.version = self._version()
+            if request.keep > 0 and material.version and material.files:
+                try:
+                    self.parts.keep(material, now)
+                except NpuError as exc:
+                    # A driver that was proven is not given up for want of a copy.
+                    self.result["warnings"].append(str(exc))
+            write_stamp(self.host, self.profile, request, material.version, vendor_packages(self.host, self.profile), previous, now)
+        self.holds.make(previous)
+        if self.disturbs:
+            forgive(self.host, self.profile, self._version(), request.sha256)
+            remove_file(self.host, state_path(self.profile, TAINTED))
+            self.units.start_services(journal, self.result["warnings"])
+        try:
+            stay = [material.version] if material is not None else []
+            before = self.parts.kept(previous.get("version"))
+            prune(self.host, self.parts.kept_directory, request.keep, [*stay, *([before.version] if before else [])] if request.keep else [])
+        except NpuError as exc:
+            self.result["warnings"].append(str(exc))
+        self.parts.clear_incoming()
+        journal.end()
+        self.result["outcome"] = (UPGRADED if previous.get("version") else INSTALLED) if material is not None else PREPARED
+
+    # -- back
+
+    def _failed(self, error: NpuError, material: t.Optional[Material]) -> None:
+        """Decide where a failure leads: nothing to undo, back, or, where going back is not wanted or leads nowhere, stopped."""
+        if self.cards.begun and self.cards.passed:
+            # The driver works, and the one before has not seen this firmware: what is left to note is for the next run.
+            self.units.start_services(self.journal, self.result["warnings"])
+            self.result.update(outcome=FIRMWARE_FAILED, reason="%s %s" % (error, told(self.result["firmware"])))
+            return
+        if self.cards.begun:
+            return self.back.leave_stopped("%s %s" % (error.message, told(self.result["firmware"])))
+        if isinstance(error, Unfit):
+            try:
+                refuse(self.host, self.profile, self._version(), self.request.sha256, error.message, utc(self.host))
+            except NpuError as exc:
+                self.result["warnings"].append(str(exc))
+            error = NpuError(error.message, "Another version or file may be tried; this one only when that is asked for (retry).")
+        if self.request.rollback or not self.journal.record.get("touched"):
+            self.back.go(str(error), material)
+        else:
+            self.back.leave_stopped(str(error))

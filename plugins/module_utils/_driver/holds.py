@@ -1,0 +1,104 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Packages that are kept at their version with a driver, and which of those holds are ours: the lists `held` and `held_kernel` of the stamp."""
+
+from __future__ import annotations
+
+import typing as t
+
+from .._base.model import NpuError
+from .._base.vendor import VendorProfile
+from .._host.host import Host
+from .._npu.driver_notes import Record, read_record, stamp_path, write_record
+from .request import Request
+from .sources import Parts, vendor_packages
+
+
+class Holds:
+    """The holds of one host. What cannot be held or let go of is added to `warnings`: the driver works without it."""
+
+    def __init__(self, host: Host, profile: VendorProfile, request: Request, parts: Parts, warnings: t.List[str]) -> None:
+        self.host, self.profile, self.request, self.parts, self.warnings = host, profile, request, parts, warnings
+
+    def now(self) -> t.List[str]:
+        """Names that are held, by whomever; nothing where that cannot be told."""
+        try:
+            return self.parts.manager.held() if self.parts.has_manager else []
+        except NpuError:
+            return []
+
+    def _hold_lost(self, names: t.Iterable[str]) -> None:
+        """Hold again what an installer has let go of, as dpkg does with each package that is given as a file."""
+        held, there = self.parts.manager.held(), vendor_packages(self.host, self.profile)
+        lost = sorted(name for name in set(names) if name not in held and name in there)
+        if lost:
+            self.parts.manager.hold(lost)
+
+    def make(self, previous: Record) -> None:
+        """Hold the driver's packages and, where asked, the kernel's; only what was not held before, as `previous` of the journal says, is noted as ours."""
+        path = stamp_path(self.profile)
+        stamp = read_record(self.host, path).get()
+        if not self.parts.has_manager:
+            return
+        old = previous.get("stamp") or {}
+        users = set(previous.get("held", [])) - {*old.get("held", []), *old.get("held_kernel", [])}
+        if users:
+            try:
+                self._hold_lost(users)
+            except NpuError as exc:
+                self.warnings.append(str(exc))
+        if stamp is None and not self.request.hold_kernel:
+            return
+        if stamp is None:
+            # The driver is not ours; what is held for it is noted all the same, so that it can be let go of.
+            stamp = {"schema": 1, "version": "", "source": "preinstalled"}
+        try:
+            held = set(self.parts.manager.held())
+        except NpuError as exc:
+            self.warnings.append(str(exc))
+            return
+        if not self.request.hold:
+            self._let_go(stamp, held)
+        names = [item["name"] for item in stamp.get("packages", [])] if self.request.hold else []
+        for key, wanted in (("held", names), ("held_kernel", list(self.request.hold_kernel))):
+            new = [name for name in wanted if name not in held]
+            # Only what is missing is asked for: what is ours already and still held stays noted, or it would stay held for ever.
+            noted = sorted((set(stamp.get(key, [])) & held) | set(new))
+            if noted != stamp.get(key, []):
+                # Noted first: a hold that nobody knows of would stay for ever too.
+                stamp[key] = noted
+                write_record(self.host, path, stamp, 0o644)
+            try:
+                if new:
+                    self.parts.manager.hold(new)
+            except NpuError as exc:
+                self.warnings.append(str(exc))
+                stamp[key] = sorted(set(stamp[key]) - set(new))
+                write_record(self.host, path, stamp, 0o644)
+
+    def _let_go(self, stamp: Record, held: t.Set[str]) -> None:
+        """Let go of the driver's packages that are ours and still held; `held` is brought up to date, and so is the stamp by who calls."""
+        ours = [name for name in stamp.get("held", []) if name in held]
+        try:
+            if ours:
+                self.parts.manager.unhold(ours)
+                held.difference_update(ours)
+        except NpuError as exc:
+            self.warnings.append(str(exc))
+
+    def as_before(self, previous: Record) -> None:
+        """As `previous` of the journal says: what an installer has let go of is held again, what this change has held is let go of."""
+        if not self.parts.has_manager:
+            return
+        stamp = previous.get("stamp") or {}
+        now = read_record(self.host, stamp_path(self.profile)).get({})
+        before = [*stamp.get("held", []), *stamp.get("held_kernel", []), *previous.get("held", [])]
+        try:
+            self._hold_lost([*stamp.get("held", []), *previous.get("held", [])])
+            held = self.parts.manager.held()
+            ours = [name for name in [*now.get("held", []), *now.get("held_kernel", [])] if name in held and name not in before]
+            if ours:
+                self.parts.manager.unhold(ours)
+        except NpuError as exc:
+            self.warnings.append(str(exc))

@@ -1,0 +1,129 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The journal of a change: what has begun is on the disk before it happens, so that the next run knows how far it came."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import posixpath
+import time
+import typing as t
+
+from .._base.model import NpuError
+from .._base.vendor import VendorProfile
+from .._host.files import explain, make_directory, remove_file, take_lock
+from .._host.host import ABSENT, Host
+from .._npu.driver_notes import JOURNAL, Record, read_record, stamp_path, state_path, write_record
+from .request import Request
+
+FORWARD = "forward"
+BACK = "back"
+LOCK_WAIT = 10.0
+
+
+def utc(host: Host) -> str:
+    """Now, as 2026-01-31T12:00:00Z."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(host.clock()))
+
+
+class Journal:
+    """One change in flight. `record` is what lies on the disk; every step writes it before it acts.
+
+    Keys: id, started, by, direction (forward or back), step (the last that has begun), done (names that ended), wanted and previous
+    ({version, source, kept, ...}), stopped (units to start again), before ({package: version}; names alone in older journals), touched (an
+    installation has begun), opaque (by an installer that is only run), flashed (results of
+    the cards; None until flashing begins), reboot, reason.
+    While it is `lenient`, a note that cannot be written or removed is told in `unsaved` and stops nothing.
+    """
+
+    def __init__(self, host: Host, profile: VendorProfile) -> None:
+        self.host, self.profile = host, profile
+        self.path = state_path(profile, JOURNAL)
+        self.record: Record = {}
+        self.times: t.List[t.Dict[str, t.Any]] = []
+        self.lenient = False
+        self.unsaved: t.List[str] = []
+
+    @contextlib.contextmanager
+    def locked(self) -> t.Iterator[None]:
+        """Hold the state directory for this process alone; NpuError when another change is at work."""
+        try:
+            descriptor = os.open(make_directory(self.host, self.profile.runfile_stamp_dir), os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as exc:
+            raise explain(exc, self.profile.runfile_stamp_dir, "made") from exc
+        try:
+            take_lock(descriptor, self.profile.runfile_stamp_dir, LOCK_WAIT, "another change of the driver is at work on this host")
+            yield
+        finally:
+            os.close(descriptor)
+
+    def interrupted(self) -> t.Optional[Record]:
+        """The record of a change that did not end; an empty one when it cannot be read, None when there is none."""
+        found = read_record(self.host, self.path)
+        if found.state == ABSENT:
+            return None
+        if found.state in ("denied", "timeout"):
+            raise NpuError("%s cannot be read: %s." % (self.path, found.detail), "Run as root.")
+        return dict(found.value) if found.ok else {}
+
+    def begin(self, record: Record) -> None:
+        self.record = record
+        self.save()
+
+    def save(self, **changes: t.Any) -> None:
+        """Note `changes` durably."""
+        self.record.update(changes)
+        try:
+            write_record(self.host, self.path, self.record)
+        except NpuError as exc:
+            if not self.lenient:
+                raise
+            self.unsaved = [str(exc)]
+
+    def step(self, name: str, act: t.Callable[[], t.Any]) -> t.Any:
+        """Note that `name` begins, act, note that it ended."""
+        self.save(step=name)
+        start = time.monotonic()
+        try:
+            result = act()
+        finally:
+            self.times.append({"step": name, "seconds": round(time.monotonic() - start, 2)})
+        self.save(done=[*self.record.get("done", []), name])
+        return result
+
+    def end(self) -> None:
+        """The change is over: nothing is left to finish or undo."""
+        self.forget(self.path)
+        self.record = {}
+
+    def forget(self, path: str) -> None:
+        """Take away a note; the one of this change, when it stays, has the next run look once more."""
+        try:
+            remove_file(self.host, path)
+        except NpuError as exc:
+            if not self.lenient:
+                raise
+            self.unsaved = [*self.unsaved, str(exc)]
+
+
+def write_stamp(
+    host: Host, profile: VendorProfile, request: Request, version: str, packages: t.Mapping[str, str], previous: t.Mapping[str, t.Any], now: str
+) -> None:
+    """Note where the driver that works now came from; `previous` is that of the journal. What is held for it already stays noted."""
+    old = previous.get("stamp") or {}
+    # A commit that was interrupted may have held something already.
+    noted = read_record(host, stamp_path(profile)).get(old)
+    record = {
+        "schema": 1,
+        "version": version,
+        "source": request.source,
+        "files": [{"name": posixpath.basename(item["path"]), "sha256": item["sha256"].lower()} for item in request.files],
+        "packages": [{"name": name, "version": there} for name, there in sorted(packages.items())],
+        "held": noted.get("held", []),
+        "held_kernel": noted.get("held_kernel", []),
+        "installed": {"time": now, "by": request.by},
+        "previous": {"version": previous["version"], "source": old.get("source")} if previous.get("version") else None,
+    }
+    write_record(host, stamp_path(profile), record, 0o644)

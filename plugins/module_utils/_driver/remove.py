@@ -1,0 +1,201 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Take everything of the driver off a host and prove it: packages, DKMS trees, modules, libraries, units, rules, holds, notes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import typing as t
+
+from .._base.model import NpuError
+from .._host.files import explain, remove_empty_directory, remove_file
+from .._npu.driver import read_dkms
+from .._npu.driver_notes import Record, read_record, stamp_path
+from .._packages.runfile import verified
+from .change import DriverChange
+from .material import Material, material_of
+from .request import LEFT_STOPPED, RESTORED, RUNFILE
+from .residue import notes, residue
+from .sources import vendor_packages
+
+REMOVED = "removed"
+UNFINISHED = "unfinished"
+
+
+class DriverRemoval(DriverChange):
+    """As DriverChange, towards no driver. There is no way back: what fails is told, and the next run goes on.
+
+    With `notes_only` the driver is not ours and stays: an interrupted change of it is undone, and holds and notes are taken away.
+    """
+
+    def foresee(self) -> Record:
+        self.result["in_use"] = [] if self.request.notes_only else self.units.holders()
+        self.result["changed"] = bool(self._see())
+        return self.result
+
+    def run(self) -> Record:
+        # Looked at before the lock, which makes a directory: a clean host stays clean.
+        if not self._see():
+            return self._finish()
+        if self.request.look:
+            if not self.request.notes_only:
+                self._refuse()
+            return self._finish()
+        with self.journal.locked():
+            try:
+                self._run()
+            finally:
+                remove_empty_directory(self.host, self.profile.runfile_stamp_dir)
+        return self._finish()
+
+    def _run(self) -> None:
+        old = self.journal.interrupted()
+        if self.request.notes_only and old is not None:
+            self._take_over(old)
+            self.back.go("A change was interrupted.", None)
+            if self.result["outcome"] == LEFT_STOPPED:
+                return
+            self.result["reason"], old = "", None
+        driver = self._driver()
+        if driver:
+            self._refuse()
+        self.result["changed"] = True
+        if old is not None:
+            self._take_over(old)
+        elif driver:
+            self._begin()
+        try:
+            if driver or old is not None:
+                self._remove()
+            else:
+                self._unhold()
+                self._forget()
+        except NpuError as exc:
+            self.result.update(outcome=UNFINISHED, reason=str(exc))
+
+    def _refuse(self) -> None:
+        """NpuError, with nothing changed, when more would go with the driver, when it is in use, or when its installer is not what it should be."""
+        if self.parts.has_manager and not self.parts.manager.unfinished():
+            self.parts.removable()
+        for item in self.request.files:
+            if not verified(item["path"], item["sha256"]):
+                raise NpuError("%s is not there with the SHA-256 %s." % (item["path"], item["sha256"]), "Transfer it again; nothing was changed.")
+        self.units.require_answers()
+        self.units.refuse_or_wait(self.result)
+        self.parts.wait_for_manager(self.units.sleep)
+
+    def _remove(self) -> None:
+        journal = self.journal
+        try:
+            journal.step("stop", lambda: self.units.stop(journal))
+            journal.step("unload", self.units.unload)
+        except NpuError as exc:
+            if journal.record.get("touched"):
+                raise
+            # Nothing is removed yet, so the host goes on as before.
+            self._start_again()
+            self.units.start_services(journal, self.result["warnings"])
+            journal.end()
+            self.result.update(outcome=RESTORED, reason=str(exc))
+            return
+        # From here on the way back is to install again.
+        journal.save(touched=True)
+        journal.step("remove", self._remove_driver)
+        journal.step("files", self._remove_files)
+        self.units.start_services(journal, self.result["warnings"])
+        journal.end()
+        self._forget()
+
+    def _start_again(self) -> None:
+        journal = self.journal
+        try:
+            if (journal.record["previous"] or {}).get("loaded") and self.units.loaded_version() is None:
+                self.units.load()
+            self.units.start_daemon(journal)
+        except NpuError as exc:
+            self.result["warnings"].append(str(exc))
+
+    def _finish(self) -> Record:
+        self.result["failed"] = bool(self.result["reason"])
+        return self.result
+
+    # -- what is there
+
+    def _see(self) -> t.List[str]:
+        """What is left on the host; noted in the result, with whether an installer is wanted for it."""
+        driver = self._driver()
+        self.result["left"] = driver + notes(self.host, self.profile)
+        self.result["installer"] = bool(driver and self.request.uninstall and self._kept() is None)
+        return list(self.result["left"])
+
+    def _driver(self) -> t.List[str]:
+        if self.request.notes_only:
+            return []
+        packages = sorted(vendor_packages(self.host, self.profile)) if self.parts.has_manager else []
+        loaded = [self.profile.module + " (loaded)"] if self.units.loaded_version() is not None else []
+        return packages + loaded + residue(self.host, self.profile)
+
+    def _kept(self) -> t.Optional[Material]:
+        """The kept installer of the driver that is here, or was before an interrupted removal."""
+        stamp = read_record(self.host, stamp_path(self.profile)).get()
+        before = self.journal.record or read_record(self.host, self.journal.path).get({})
+        kept = self.parts.kept((before.get("previous") or {}).get("version") or self.units.present_version(stamp))
+        return material_of(kept) if kept is not None and kept.source == RUNFILE else None
+
+    # -- acts
+
+    def _unhold(self) -> None:
+        """Let go of what is held by us, as far as it still is."""
+        stamp = read_record(self.host, stamp_path(self.profile)).get({})
+        ours = [*stamp.get("held", []), *stamp.get("held_kernel", [])]
+        if ours and self.parts.has_manager:
+            held = self.parts.manager.held()
+            if [name for name in ours if name in held]:
+                self.parts.manager.unhold([name for name in ours if name in held])
+
+    def _remove_driver(self) -> None:
+        material = self._kept()
+        if material is not None:
+            material.uninstall = self.request.uninstall or material.uninstall
+        elif self.request.files and self.request.uninstall:
+            material = Material(RUNFILE, self.request.version, [dict(item) for item in self.request.files], (), self.request.uninstall)
+        self._unhold()
+        self.result["packages"] = self.parts.remove(material)
+        dkms, _probe = read_dkms(self.host, (self.profile.module, *self.profile.driver_packages))
+        for module, number in sorted({(row["module"], row["version"]) for row in dkms}):
+            done = self.host.run(["dkms", "remove", "%s/%s" % (module, number), "--all"], self.request.timeout)
+            if not done.ok or done.value.rc != 0:
+                self.result["warnings"].append("dkms did not remove %s/%s; its tree is deleted." % (module, number))
+
+    def _remove_files(self) -> None:
+        found = residue(self.host, self.profile)
+        for path in found:
+            self._delete(path)
+        for kernel in sorted({path.split("/")[3] for path in found if path.startswith("/lib/modules/")}):
+            self.host.run(["depmod", "-a", kernel], 120.0)
+        if any(".so" in os.path.basename(path) for path in found):
+            self.host.run(["ldconfig"], 120.0)
+        for act in (["systemctl", "daemon-reload"], ["udevadm", "control", "--reload"]):
+            self.host.run(act, 60.0)
+
+    def _delete(self, path: str) -> None:
+        real = self.host.real(path)
+        try:
+            if os.path.isdir(real) and not os.path.islink(real):
+                shutil.rmtree(real)
+            else:
+                remove_file(self.host, path)
+        except OSError as exc:
+            raise explain(exc, path, "removed") from exc
+
+    def _forget(self) -> None:
+        """Notes and kept installers go last: only what is not there can be asked for again. Keys and a bundle in the same directory stay."""
+        for path in notes(self.host, self.profile):
+            if path != self.profile.runfile_stamp_dir:
+                self._delete(path)
+        remove_empty_directory(self.host, self.profile.runfile_stamp_dir)
+        self.result["outcome"] = REMOVED
+        if self._see():
+            self.result["reason"] = "Something is left on the host: %s." % ", ".join(self.result["left"])

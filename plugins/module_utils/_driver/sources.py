@@ -1,0 +1,307 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The two kinds of driver source on the host, runfile and packages: simulate, put in place, take away."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import posixpath
+import shutil
+import typing as t
+
+from .._base.model import NpuError
+from .._base.vendor import VendorProfile
+from .._base.versions import same_release
+from .._host.files import explain
+from .._host.host import Host
+from .._host.private import private_directory
+from .._npu.driver_notes import INCOMING, KEPT, state_path
+from .._packages.installed import read_packages
+from .._packages.lists import Missing
+from .._packages.manager import Change, PackageManager, planned
+from .._packages.runfile import execute, sha256_of, verified
+from .kept import Kept, keep, read_kept, verify
+from .material import Material
+from .request import PACKAGE, RUNFILE, Request
+
+MANAGER_TURNS = 60
+MANAGER_PAUSE = 5.0
+SUFFIXES = {"deb": ".deb", "rpm": ".rpm"}
+
+File = t.Mapping[str, str]
+
+
+def vendor_packages(host: Host, profile: VendorProfile) -> t.Dict[str, str]:
+    """{name: version} of the installed packages of the vendor, those that are half there too. NpuError when that is not known."""
+    found, _format, probe = read_packages(host, profile.package_patterns, 60.0)
+    if not probe.ok and probe.state != "absent":
+        raise NpuError("The installed packages cannot be read: %s." % probe.detail, "Run as root.")
+    return {item["name"]: item["version"] for item in found if item["state"] not in ("config-files", "not-installed")}
+
+
+def matches(name: str, patterns: t.Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+class Parts:
+    """Source, packages and kept drivers of one host."""
+
+    def __init__(self, host: Host, profile: VendorProfile, request: Request, manager: t.Optional[PackageManager]) -> None:
+        self.host, self.profile, self.request, self._manager = host, profile, request, manager
+        self.patterns = [*profile.package_patterns, *(name.split("=")[0] for name in request.names), *request.packages, *request.allowed]
+
+    @property
+    def manager(self) -> PackageManager:
+        if self._manager is None:
+            raise NpuError("This host has neither a dpkg nor an rpm database.", "Use a runfile that needs neither.")
+        return self._manager
+
+    @property
+    def has_manager(self) -> bool:
+        return self._manager is not None
+
+    # -- what to install from
+
+    def material(self) -> t.Tuple[Material, t.List[Change]]:
+        """Verified files to install from, and what the package manager would change (nothing is known of an installer that is only run).
+
+        NpuError, with nothing changed, for a digest that differs, for packages that are not there, and for changes beyond the plan.
+        """
+        request = self.request
+        if request.bundle:
+            self._whole_bundle()
+        for item in request.files:
+            if not verified(item["path"], item["sha256"]):
+                raise NpuError("%s is not there with the SHA-256 %s." % (item["path"], item["sha256"]), "Transfer it again; nothing was changed.")
+        files = [dict(item) for item in request.files]
+        if not files and (request.source == RUNFILE or not request.names):
+            raise NpuError("There is nothing to install from: neither a file nor a name of a package.", "Give the source again; nothing was changed.")
+        if request.source == RUNFILE and not request.extract:
+            return Material(RUNFILE, request.version, files, request.arguments, request.uninstall), []
+        if request.source == RUNFILE:
+            files = self._extract(files[0])
+        changes = self.simulate([item["path"] for item in files])
+        if request.names:
+            # What was simulated is what is installed, and a copy of it is kept for the way back.
+            given = [self.manager.describe(item["path"])["name"] for item in files]
+            sign = "=" if self.manager.format == "deb" else "-"
+            wanted = ["%s%s%s" % (item.name, sign, item.new) for item in changes if item.new and item.name not in given]
+            if not changes:
+                # A change that is taken up again has installed them already; the copies are wanted all the same.
+                there = vendor_packages(self.host, self.profile)
+                wanted = ["%s%s%s" % (name, sign, version) for name, version in sorted(there.items()) if name not in given]
+            try:
+                paths = self.manager.download(wanted, self._directory("packages"))
+            except NpuError:
+                if changes:
+                    raise
+                paths = []
+            for path in paths:
+                with open(path, "rb") as stream:
+                    files.append({"path": path, "sha256": sha256_of(stream)})
+        return Material(PACKAGE, request.version, files, (), ()), changes
+
+    def _whole_bundle(self) -> None:
+        # Its reader brings a web client along, which nobody else needs.
+        from .._bundle.needs import Needs, require
+        from .._bundle.place import whole
+
+        names = list(self.request.names) if self.request.source == PACKAGE else []
+        require(whole(self.host, self.request.bundle), Needs(driver_packages=names, packages=self.request.prerequisites), self.request.bundle)
+
+    def simulate(self, files: t.Sequence[str] = ()) -> t.List[Change]:
+        """What installing the named packages and the files would change; NpuError when that is more than the vendor's packages and what is allowed."""
+        names = [self._resolved(name) for name in self.request.names]
+        changes = self.manager.simulate(install=names, files=list(files), allow_downgrade=True, allow_held=True)
+        self._refuse_beyond(planned(changes, self.patterns, False))
+        return changes
+
+    def foresee(self) -> t.List[Change]:
+        """What simulate() says by the package lists as they are; Missing when these do not know."""
+        self.manager.lists.freeze()
+        return self.simulate()
+
+    def wait_for_manager(self, sleep: t.Callable[[float], None]) -> None:
+        """Wait a while for whoever uses the package manager; NpuError naming it: an installer would fail on it in the middle of the change."""
+        holder = ""
+        for _turn in range(MANAGER_TURNS):
+            holder = self.manager.busy() if self.has_manager else ""
+            if not holder:
+                return
+            sleep(MANAGER_PAUSE)
+        raise NpuError("The package manager is in use by %s." % holder, "Wait until it has ended and run again; nothing was changed.")
+
+    def _resolved(self, name: str) -> str:
+        if "=" in name or not self.request.version:
+            return name
+        found = self.manager.resolve(name, self.request.version)
+        if found is None:
+            raise Missing(
+                "No repository of this host has %s in version %s; it has %s." % (name, self.request.version, ", ".join(self.manager.available(name)) or "none"),
+                "Add the version to the repository, or correct the version; nothing was changed.",
+            )
+        return "%s%s%s" % (name, "=" if self.manager.format == "deb" else "-", found)
+
+    def _refuse_beyond(self, beyond: t.Sequence[Change]) -> None:
+        if beyond:
+            raise NpuError(
+                "The package manager would also %s." % ", ".join("%s %s" % (item.act, item.name) for item in beyond),
+                "Allow them by name, or make the packages fit; nothing was changed.",
+            )
+
+    def _execute(self, runfile: File, arguments: t.Sequence[str]) -> None:
+        try:
+            execute(self.host, runfile["path"], runfile["sha256"], arguments, self.request.timeout)
+        except NpuError as exc:
+            if not self.request.log:
+                raise
+            raise NpuError(exc.message, "%s Its log is %s." % (exc.next_step, self.request.log)) from exc
+
+    def _directory(self, name: str) -> str:
+        path = self.host.real(posixpath.join(state_path(self.profile, INCOMING), name))
+        try:
+            shutil.rmtree(path, ignore_errors=True)
+            private_directory(os.path.dirname(path), os.geteuid())
+            private_directory(path, os.geteuid())
+        except OSError as exc:
+            raise explain(exc, path, "made") from exc
+        return path
+
+    def _extract(self, runfile: File) -> t.List[t.Dict[str, str]]:
+        directory = self._directory("extracted")
+        arguments = [word.replace("{directory}", directory) for word in self.request.extract]
+        self._execute(runfile, arguments)
+        suffix = SUFFIXES[self.manager.format]
+        found = []
+        for folder, _folders, names in os.walk(directory):
+            for name in sorted(names):
+                path = os.path.join(folder, name)
+                if name.endswith(suffix) and (not self.request.packages or matches(self.manager.describe(path)["name"], self.request.packages)):
+                    with open(path, "rb") as stream:
+                        found.append({"path": path, "sha256": sha256_of(stream)})
+        if not found:
+            raise NpuError("The runfile has unpacked no %s package that fits." % suffix, "Correct the arguments of extraction; nothing was changed.")
+        return found
+
+    # -- acts
+
+    def simulate_prerequisites(self) -> t.List[Change]:
+        """What installing the packages that a build needs would change; NpuError when it is more than new packages."""
+        if not self.request.prerequisites or self.manager.unfinished():
+            # What is half there is repaired first, and stands in the way of any answer.
+            return []
+        changes = self.manager.simulate(install=list(self.request.prerequisites))
+        self._refuse_beyond(planned(changes, list(self.request.prerequisites) + list(self.request.allowed), True))
+        return changes
+
+    def install(self, material: Material) -> None:
+        """Put the driver in place; what an earlier run left half done is repaired first."""
+        if self.has_manager:
+            self.manager.repair(self.profile.package_patterns)
+        if material.source == RUNFILE:
+            first = material.files[0]
+            self._execute(first, material.arguments)
+            return
+        damaged = [item["path"] for item in material.files if not verified(item["path"], item["sha256"])]
+        if damaged:
+            raise NpuError("%s is damaged." % ", ".join(damaged), "Transfer the files again.")
+        self.manager.apply(files=[item["path"] for item in material.files], allow_downgrade=True, allow_held=True)
+
+    def remove(self, material: t.Optional[Material], before: t.Collection[str] = ()) -> t.List[str]:
+        """Take a driver away: by its own installer where that is known how, then the vendor's packages but those in `before`. The packages removed."""
+        if self.has_manager:
+            self.manager.repair(self.profile.package_patterns)
+        if material is not None and material.source == RUNFILE and material.uninstall and material.files:
+            if self.request.absent and self.has_manager:
+                # Else the installer's own removal fails where they need the driver.
+                self.manager.apply(remove=list(self.request.absent), purge=True, allow_held=True)
+            self._execute(material.files[0], material.uninstall)
+        names = self.removable(before)
+        if self.has_manager:
+            names += [name for name in self._shells() if name not in before]
+        if names:
+            held = [name for name in self.manager.held() if name in names]
+            if held:
+                self.manager.unhold(held)
+            self.manager.apply(remove=names, purge=True, allow_held=True)
+        return names
+
+    def _shells(self) -> t.List[str]:
+        """The vendor's packages that are removed and not purged, as a repair leaves them: nobody needs them."""
+        found, _format, _probe = read_packages(self.host, self.profile.package_patterns, 60.0)
+        return sorted(item["name"] for item in found if item["state"] == "config-files")
+
+    def removable(self, before: t.Collection[str] = ()) -> t.List[str]:
+        """The vendor's packages that are here but for those in `before`, and those to remove besides; NpuError when more would go with them."""
+        present = vendor_packages(self.host, self.profile)
+        extra = [name for name in self.request.absent if self.has_manager and name not in present]
+        names = sorted(name for name in present if name not in before) + extra
+        if names:
+            self._refuse_beyond(planned(self.manager.simulate(remove=names, allow_held=True), [*self.patterns, *self.request.absent], False))
+        return names
+
+    # -- the way back
+
+    def put_back(self, material: Material, before: t.Collection[str]) -> None:
+        """Take away the packages that came after a kept driver, whose files may be in its way, and install it again."""
+        if self.has_manager:
+            self.manager.repair(self.profile.package_patterns)
+        came = sorted(name for name in vendor_packages(self.host, self.profile) if name not in before)
+        # An empty list is that of an older journal, which did not know.
+        if came and (before or isinstance(before, dict)) and self.has_manager:
+            self.manager.apply(remove=came, purge=True, allow_held=True)
+        self.install(material)
+
+    def clear_incoming(self) -> None:
+        """Take away what was transferred and unpacked; what is kept lies elsewhere."""
+        shutil.rmtree(self.host.real(state_path(self.profile, INCOMING)), ignore_errors=True)
+
+    @property
+    def kept_directory(self) -> str:
+        return state_path(self.profile, KEPT)
+
+    def kept(self, version: t.Optional[str], warnings: t.Optional[t.List[str]] = None) -> t.Optional[Kept]:
+        """The newest complete kept driver of a version, else of the same release: a module may say 3.2.2-rebel1 where the inputs say 3.2.2.
+
+        With `warnings`, which tell of damaged copies, its bytes are compared with those that were kept.
+        """
+        found = read_kept(self.host, self.kept_directory)
+        fitting = [item for item in found if item.version == version] + [
+            item for item in found if item.version != version and same_release(item.version, version)
+        ]
+        for item in fitting:
+            damaged = verify(self.host, item) if warnings is not None else []
+            if not damaged:
+                return item
+            if warnings is not None:
+                warnings.append("The copy of driver %s in %s is damaged (%s) and does not count." % (item.version, item.path, ", ".join(damaged)))
+        return None
+
+    def keep(self, material: Material, now: str) -> Kept:
+        """Keep verified copies of what a good driver was installed from."""
+        record = {
+            "version": material.version,
+            "source": material.source,
+            "arguments": list(material.arguments),
+            "uninstall": list(material.uninstall),
+            "extract": list(self.request.extract),
+            "packages": [{"name": name, "version": version} for name, version in sorted(vendor_packages(self.host, self.profile).items())],
+            "time": now,
+        }
+        return keep(self.host, self.kept_directory, record, [item["path"] for item in material.files])
+
+    def keep_installed(self, version: str, packages: t.Mapping[str, str], now: str) -> bool:
+        """Keep the packages that are installed, fetched once more at their versions; False when no repository has them."""
+        sign = "=" if self.manager.format == "deb" else "-"
+        try:
+            paths = self.manager.download(["%s%s%s" % (name, sign, packages[name]) for name in sorted(packages)], self._directory("installed"))
+        except NpuError:
+            return False
+        files = []
+        for path in paths:
+            with open(path, "rb") as stream:
+                files.append({"path": path, "sha256": sha256_of(stream)})
+        self.keep(Material(PACKAGE, version, files), now)
+        return True

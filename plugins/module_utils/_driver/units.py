@@ -1,0 +1,197 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who uses the NPUs while the driver changes: services that are stopped in order, the daemon, and everybody else."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+import typing as t
+from dataclasses import asdict
+
+from .._base.model import NpuError
+from .._base.vendor import VendorProfile
+from .._host.handles import Holder, Processes
+from .._host.host import ABSENT, Host
+from .._kernel import load as kmod
+from .._kernel.modinfo import read_module
+from .._npu.driver_notes import Record
+from .._npu.smi import read_smi
+from .._npu.users import describe_holders, find_holders
+from .journal import Journal
+from .request import REFUSE, STOP, Request
+
+UNIT_TIMEOUT = 90.0
+LOOK_EVERY = 2.0
+GRACE = 20.0
+
+
+class Units:
+    """Services, daemon and other users of one host's NPUs."""
+
+    def __init__(self, host: Host, profile: VendorProfile, request: Request, sleep: t.Callable[[float], None] = time.sleep) -> None:
+        self.host, self.profile, self.request, self.sleep = host, profile, request, sleep
+
+    def kernel(self) -> str:
+        """The running kernel; empty when it cannot be read."""
+        return str(self.host.read_text("/proc/sys/kernel/osrelease", 512).get("")).strip()
+
+    def module_version(self) -> t.Optional[str]:
+        """Version of the module on disk for the running kernel; None when there is none or it says none."""
+        module = read_module(self.host, self.profile.module, self.kernel() or None, 10.0).get()
+        return module.version if module else None
+
+    def present_version(self, stamp: t.Optional[Record]) -> t.Optional[str]:
+        """Version of the driver that is here: of the module on disk, else the loaded one, else the noted one."""
+        return self.module_version() or self.loaded_version() or (stamp or {}).get("version")
+
+    # -- the module
+
+    def loaded_version(self) -> t.Optional[str]:
+        """As loaded_version() of _kernel.load: None when nothing is loaded."""
+        return kmod.loaded_version(self.host, self.profile.module)
+
+    def load(self) -> None:
+        kmod.load(self.host, self.profile.module, self.request.load_timeout)
+
+    def unload(self) -> None:
+        kmod.unload(self.host, self.profile.module, self.request.load_timeout)
+
+    # -- units
+
+    def _active(self, unit: str) -> bool:
+        """Whether a unit runs. NpuError when systemd does not say: not known is not stopped."""
+        done = self.host.run(["systemctl", "is-active", unit], UNIT_TIMEOUT)
+        if done.state == ABSENT:
+            return False
+        said = done.value.out.strip() if done.ok else ""
+        if not said:
+            why = " ".join(done.value.err.split())[-300:] if done.ok else done.detail
+            raise NpuError("Whether %s runs cannot be found out: %s." % (unit, why.rstrip(".") or "systemd says nothing"), "Run `systemctl status %s`." % unit)
+        return said in ("active", "activating", "reloading")
+
+    def require_answers(self) -> None:
+        """NpuError, with nothing changed, when it cannot be told of every unit to stop whether it runs."""
+        for unit in [*self.request.services, *self.profile.daemon_units]:
+            self._active(unit)
+
+    def _systemctl(self, act: str, unit: str) -> None:
+        done = self.host.run(["systemctl", act, unit], UNIT_TIMEOUT)
+        if not done.ok or done.value.rc != 0:
+            said = " ".join(done.value.err.split())[-300:] if done.ok else done.detail
+            raise NpuError("%s could not be made to %s: %s." % (unit, act, said.rstrip(".")), "Read `systemctl status %s` on the host." % unit)
+
+    def stop(self, journal: Journal) -> None:
+        """Stop the named services, the daemon, and, by policy, whatever is left; each is in the journal before it stops."""
+        for unit in [*self.request.services, *self.profile.daemon_units]:
+            if self._active(unit):
+                journal.save(stopped=[*[name for name in journal.record["stopped"] if name != unit], unit])
+                self._systemctl("stop", unit)
+        if self.request.in_use == STOP:
+            self._end(self._find())
+
+    def stop_daemon(self) -> None:
+        for unit in self.profile.daemon_units:
+            if self._active(unit):
+                self._systemctl("stop", unit)
+
+    def stop_again(self, journal: Journal) -> None:
+        """Stop what was stopped for the change and may have been started since, then the daemon."""
+        for unit in [name for name in journal.record["stopped"] if name not in self.profile.daemon_units]:
+            if self._active(unit):
+                self._systemctl("stop", unit)
+        self.stop_daemon()
+
+    def start_daemon(self, journal: Journal) -> None:
+        """Start the daemon's unit where one is installed; it had run before, or came with the driver."""
+        for unit in self.profile.daemon_units:
+            state = self.host.run(["systemctl", "is-enabled", unit], UNIT_TIMEOUT)
+            said = state.value.out.strip() if state.ok else ""
+            # Without an answer the unit may be there: what was stopped is started.
+            present = said not in ("", "not-found", "masked", "masked-runtime") or not (state.ok or state.state == ABSENT)
+            if present and (said == "enabled" or unit in journal.record["stopped"]) and not self._active(unit):
+                self._systemctl("start", unit)
+
+    def start_services(self, journal: Journal, warnings: t.List[str]) -> None:
+        """Start again what was stopped for the change, last stopped first; one that does not start is told, the driver is not to blame."""
+        for unit in reversed([name for name in journal.record["stopped"] if name not in self.profile.daemon_units]):
+            try:
+                self._systemctl("start", unit)
+            except NpuError as exc:
+                warnings.append(str(exc))
+
+    # -- other users
+
+    def _find(self) -> t.List[Holder]:
+        if self.loaded_version() is None:
+            return []
+        _path, smi = read_smi(self.host, self.profile, 5.0)
+        found, probe = find_holders(self.profile, self.host, smi.get({}).get("contexts", []), (os.getpid(),))
+        if not probe.ok:
+            raise NpuError("Who uses the NPUs cannot be found out: %s." % probe.detail, "Run as root.")
+        return [holder for holder in found if holder.unit not in (*self.request.services, *self.profile.daemon_units)]
+
+    def holders(self) -> t.List[Record]:
+        """Users of the NPUs besides the named services and the daemon, as plain data."""
+        return [asdict(holder) for holder in self._find()]
+
+    def refuse_or_wait(self, result: Record) -> None:
+        """By policy: NpuError naming who uses the NPUs, at once or when they still do after the time limit. Nothing is stopped here."""
+        found = self._find()
+        result["in_use"] = [asdict(holder) for holder in found]
+        if self.request.in_use == STOP:
+            self._refuse_pods(found)
+        if not found or self.request.in_use == STOP:
+            return
+        deadline = time.monotonic() + (0 if self.request.in_use == REFUSE else self.request.in_use_timeout)
+        while found and time.monotonic() < deadline:
+            self.sleep(LOOK_EVERY)
+            found = self._find()
+        if found:
+            waited = "" if self.request.in_use == REFUSE else " after %g s" % self.request.in_use_timeout
+            result["in_use"] = [asdict(holder) for holder in found]
+            raise NpuError(
+                "The NPUs are in use%s: %s." % (waited, describe_holders(found)),
+                "Stop them, name their services, or choose to wait for them or to stop them; nothing was changed.",
+            )
+
+    def _refuse_pods(self, found: t.Sequence[Holder]) -> None:
+        pods = [holder for holder in found if self._in_pod(holder)]
+        if pods:
+            # Kubernetes would start them again at once, in the middle of the change.
+            raise NpuError(
+                "Pods use the NPUs: %s." % describe_holders(pods),
+                "Cordon and drain the node (kubectl drain), or wait for them, and run again; no pod was stopped.",
+            )
+
+    def _in_pod(self, holder: Holder) -> bool:
+        return bool(holder.pid and "kubepods" in str(self.host.read_text("/proc/%d/cgroup" % holder.pid, 65536).get("")))
+
+    def _end(self, found: t.Sequence[Holder]) -> None:
+        """Ask each user to end, newcomers too, and kill who has not after a while. Pods are never stopped."""
+        asked: t.Dict[t.Tuple[t.Optional[int], t.Optional[int]], float] = {}
+        killed: t.Set[t.Tuple[t.Optional[int], t.Optional[int]]] = set()
+        begun = time.monotonic()
+        while found and time.monotonic() - begun < 2 * GRACE:
+            self._refuse_pods(found)
+            for holder in found:
+                who, now = (holder.pid, holder.started), time.monotonic()
+                if who not in asked:
+                    asked[who] = now
+                    self._signal(holder, signal.SIGTERM)
+                elif now - asked[who] >= GRACE and who not in killed:
+                    killed.add(who)
+                    self._signal(holder, signal.SIGKILL)
+            self.sleep(0.2)
+            found = self._find()
+        if found:
+            raise NpuError("These do not let go of the NPUs: %s." % describe_holders(found), "Stop them by hand and run again.")
+
+    def _signal(self, holder: Holder, number: int) -> None:
+        # The number may have gone to another process since the look.
+        if holder.pid and (holder.started is None or Processes(self.host).started(holder.pid) == holder.started):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(holder.pid, number)

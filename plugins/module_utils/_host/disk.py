@@ -1,0 +1,74 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Room on the file systems that an installation writes to."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import typing as t
+
+from .host import Host
+
+INITRAMFS = ("initrd.img-*", "initramfs-*.img", "initrd-*")
+PATHS = ("/", "/boot", "/usr", "/var", "/lib/modules")
+
+
+def _nearest(host: Host, path: str) -> t.Optional[str]:
+    """The path with its links followed, or its nearest parent that is there; None when nothing can be looked at."""
+    while True:
+        found = host.resolve(path)
+        if found.ok:
+            return str(found.value)
+        if path == "/":
+            return None
+        path = posixpath.dirname(path)
+
+
+def mount_point(host: Host, path: str) -> t.Optional[str]:
+    """Where the file system that holds `path` begins, by the device numbers of the directories above it."""
+    current = _nearest(host, path)
+    if current is None:
+        return None
+    here = host.stat(current)
+    while here.ok and current != "/":
+        above = host.stat(posixpath.dirname(current))
+        if not above.ok or above.value.device != here.value.device:
+            break
+        current = posixpath.dirname(current)
+    return current
+
+
+def read_disk(host: Host) -> t.Tuple[t.Dict[str, t.Optional[int]], t.Dict[str, t.Optional[str]]]:
+    """Facts `disk`, {path: bytes free for users or None}, and `mounts`, {path: mount point or None}. Paths with one mount point share its bytes."""
+    free: t.Dict[str, t.Optional[int]] = {}
+    mounts: t.Dict[str, t.Optional[str]] = {}
+    for path in PATHS:
+        mounts[path] = mount_point(host, path)
+        try:
+            info = os.statvfs(host.real(mounts[path] or path))
+            free[path] = info.f_bavail * info.f_frsize
+        except OSError:
+            free[path] = None
+    return free, mounts
+
+
+def mount_flags(host: Host, path: str) -> int:
+    """Flags of the file system that holds a path, as os.ST_RDONLY and others; 0 when they cannot be looked at, since a look that failed is no refusal."""
+    try:
+        return os.statvfs(host.real(_nearest(host, path) or "/")).f_flag
+    except OSError:
+        return 0
+
+
+def read_initramfs(host: Host) -> t.Optional[int]:
+    """Bytes of the largest initial ram disk in /boot, which is about what the next one needs; None when none can be seen."""
+    sizes = []
+    for pattern in INITRAMFS:
+        for path in host.glob("/boot", pattern):
+            found = host.stat(path)
+            # The rescue image holds every driver there is and is made only once.
+            if found.ok and found.value.kind == "file" and "rescue" not in path and not path.endswith("kdump.img"):
+                sizes.append(found.value.size)
+    return max(sizes) if sizes else None

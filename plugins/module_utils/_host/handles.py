@@ -1,0 +1,180 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the processes of a host have open, and what they see in /dev."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import stat
+import typing as t
+from dataclasses import asdict, dataclass
+
+from .host import Host
+from .proc import start_ticks
+
+COMM_LENGTH = 15
+ENDED = ("", "Z", "X")
+CAP_SYS_RAWIO = 17
+# File systems on which a look may wait for a server.
+REMOTE = ("nfs", "cifs", "smb", "9p", "ceph", "afs", "autofs", "fuse", "virtiofs", "lustre", "gpfs", "beegfs", "gfs2", "ocfs2", "glusterfs", "orangefs", "coda")
+
+PROCESS = "process"
+
+_SERVICE = re.compile(r"([^/:]+\.service)(?=/|$)")
+MACHINE = re.compile(r"/(machine-[^/]+\.scope)")
+
+Number = t.Tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Holder:
+    """One user of devices or files.
+
+    `kind` is process, context, container or vm; `pid` is None when it is not known; `name` is the program without
+    its arguments; `nodes` are names below /dev; `container` is the container's id; `unit` is the systemd unit, both empty when there is none;
+    `started` is when the process began, in ticks since the kernel's boot: the same pid with another start is another process.
+    """
+
+    kind: str
+    pid: t.Optional[int]
+    name: str
+    nodes: t.Tuple[str, ...] = ()
+    container: str = ""
+    unit: str = ""
+    started: t.Optional[int] = None
+
+    def to_dict(self) -> t.Dict[str, t.Any]:
+        return dict(asdict(self), nodes=list(self.nodes))
+
+
+def _number(info: os.stat_result) -> t.Optional[Number]:
+    return (os.major(info.st_rdev), os.minor(info.st_rdev)) if stat.S_ISCHR(info.st_mode) else None
+
+
+def _state_of(stat: str) -> str:
+    """The letter of the state in /proc/PID/stat, empty when the process is gone. The name before it may hold spaces and parentheses."""
+    return (stat.rpartition(")")[2].split() or [""])[0]
+
+
+class Processes:
+    """/proc of a host. A process that ends meanwhile is left out; one that may not be looked at is counted."""
+
+    def __init__(self, host: Host) -> None:
+        self.base = host.real("/proc")
+        self.listed = host.listdir("/proc")
+        self.pids = sorted(int(name) for name in self.listed.get([]) if name.isdigit())
+        self.denied = 0
+        self._mounts: t.Dict[str, t.Set[str]] = {}
+
+    def handles(self, pid: int) -> t.List[t.Tuple[str, str]]:
+        """(descriptor, what it leads to as the kernel writes it) of a process. Links are read and nothing is opened: no driver notices."""
+        path = "%s/%d/fd" % (self.base, pid)
+        found = []
+        try:
+            for name in os.listdir(path):
+                try:
+                    found.append((name, os.readlink("%s/%s" % (path, name))))
+                except FileNotFoundError:
+                    continue
+        except PermissionError:
+            # The kernel shows no descriptors of a process that has ended and waits for its parent.
+            self.denied += _state_of(self.text(pid, "stat")) not in ENDED
+        except OSError:
+            pass
+        return found
+
+    def open_files(self, pid: int) -> t.List[str]:
+        """What the descriptors of a process lead to."""
+        return [target for _name, target in self.handles(pid)]
+
+    def _with_devices(self, pid: int) -> t.Set[str]:
+        """Ids of the mounts of a process whose device nodes work and whose files are on this machine, read once for each namespace."""
+        try:
+            space = os.readlink("%s/%d/ns/mnt" % (self.base, pid))
+        except OSError:
+            space = str(pid)
+        if space not in self._mounts:
+            found = set()
+            for line in self.text(pid, "mountinfo").splitlines():
+                words, _dash, system = line.partition(" - ")
+                fields = words.split(" ")
+                if len(fields) > 5 and "nodev" not in fields[5].split(",") and not system.startswith(REMOTE):
+                    found.add(fields[0])
+            self._mounts[space] = found
+        return self._mounts[space]
+
+    def number(self, pid: int, descriptor: str) -> t.Optional[Number]:
+        """Device number behind a descriptor, None when it is no character device. What lies with a server is not asked for: the server may be gone."""
+        mount = re.search(r"^mnt_id:\s*([0-9]+)", self.text(pid, "fdinfo/" + descriptor), re.MULTILINE)
+        if not mount or mount.group(1) not in self._with_devices(pid):
+            return None
+        try:
+            return _number(os.stat("%s/%d/fd/%s" % (self.base, pid, descriptor)))
+        except OSError:
+            return None
+
+    def started(self, pid: int) -> t.Optional[int]:
+        """When a process began, in the kernel's ticks since its boot."""
+        return start_ticks(self.text(pid, "stat"))
+
+    def text(self, pid: int, name: str) -> str:
+        """A small file of a process; empty when the process is gone or does not show it."""
+        try:
+            with open("%s/%d/%s" % (self.base, pid, name), "rb") as stream:
+                return stream.read().decode("utf-8", "replace")
+        except OSError:
+            return ""
+
+    def name(self, pid: int) -> str:
+        """The program: what the kernel shows, which holds no arguments, and in full when the executable begins with it."""
+        comm = self.text(pid, "comm").strip()
+        if len(comm) >= COMM_LENGTH or not comm:
+            try:
+                program = posixpath.basename(os.readlink("%s/%d/exe" % (self.base, pid)))
+            except OSError:
+                program = ""
+            if program.startswith(comm):
+                return program or "?"
+        return comm
+
+    def devices(self, pid: int) -> t.List[t.Tuple[str, t.Optional[Number]]]:
+        """Names in the /dev that a process sees, with the numbers of character devices; empty when that cannot be read."""
+        path = "%s/%d/root/dev" % (self.base, pid)
+        found: t.List[t.Tuple[str, t.Optional[Number]]] = []
+        try:
+            names = os.listdir(path)
+        except OSError:
+            return []
+        for name in names:
+            try:
+                found.append((name, _number(os.lstat(path + "/" + name))))
+            except OSError:
+                found.append((name, None))
+        return found
+
+    def privileged(self, pid: int) -> bool:
+        """True for a process that may be given every device of the host: it sees the nodes of all NPUs and need not use one."""
+        match = re.search(r"^CapBnd:\s*([0-9a-fA-F]+)", self.text(pid, "status"), re.MULTILINE)
+        return bool(match and int(match.group(1), 16) >> CAP_SYS_RAWIO & 1)
+
+
+def unit_of(cgroups: str) -> str:
+    """The innermost systemd service in the text of /proc/PID/cgroup, or the scope of a virtual machine; empty when there is none."""
+    services = _SERVICE.findall(cgroups)
+    machine = MACHINE.search(cgroups)
+    return machine.group(1) if machine else services[-1] if services else ""
+
+
+def find_open(host: Host, paths: t.Sequence[str]) -> t.List[Holder]:
+    """Processes that have one of the files open, in the shape of Holder, with the paths as nodes; those that cannot be looked at are left out."""
+    processes = Processes(host)
+    wanted = set(paths)
+    found = []
+    for pid in processes.pids:
+        nodes = wanted.intersection(processes.open_files(pid))
+        if nodes:
+            found.append(Holder(PROCESS, pid, processes.name(pid), tuple(sorted(nodes)), "", unit_of(processes.text(pid, "cgroup")), processes.started(pid)))
+    return found

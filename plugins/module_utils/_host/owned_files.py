@@ -1,0 +1,101 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A small set of files that belong to us on a host: compared by fingerprint, installed and removed as a whole.
+
+The first line of a program (#!) names the interpreter of each host, so a fingerprint leaves it out.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import typing as t
+import zlib
+
+from .files import remove_empty_directory, remove_file, write_bytes, write_link
+from .host import Host
+
+Entry = t.Mapping[str, t.Any]
+
+# As AnsibleModule wants it, for the module that installs the host tool and for its part on the controller.
+ARGUMENTS: t.Dict[str, t.Dict[str, t.Any]] = {
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "config": {"type": "dict", "default": {}},
+    "units": {"type": "bool", "default": True},
+    "observed": {"type": "dict", "default": {}},
+    "interpreter": {"type": "str"},
+    "root": {"type": "str", "default": "/"},
+}
+
+
+def fingerprint(content: bytes, mode: int) -> str:
+    """Of a file's bytes without a first line that names an interpreter, and its mode."""
+    body = content.partition(b"\n")[2] if content.startswith(b"#!") else content
+    return "%04o:%s" % (mode, hashlib.sha256(body).hexdigest())
+
+
+def link_fingerprint(target: str) -> str:
+    return "link:%s" % target
+
+
+def file_entry(path: str, content: bytes, mode: int) -> t.Dict[str, t.Any]:
+    """A file as it travels to the host: its bytes compressed and as base64."""
+    return {"path": path, "mode": mode, "content": base64.b64encode(zlib.compress(content, 9)).decode("ascii"), "fingerprint": fingerprint(content, mode)}
+
+
+def link_entry(path: str, target: str) -> t.Dict[str, t.Any]:
+    return {"path": path, "target": target, "fingerprint": link_fingerprint(target)}
+
+
+def combined(prints: t.Mapping[str, t.Optional[str]]) -> str:
+    """One digest for a set of paths and their fingerprints."""
+    text = "".join("%s\0%s\n" % (path, prints[path]) for path in sorted(prints))
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def on_host(host: Host, path: str) -> t.Optional[str]:
+    """The fingerprint of what is at `path`, or None when nothing readable is there."""
+    info = host.stat(path, follow=False)
+    if not info.ok:
+        return None
+    if info.value.kind == "link":
+        return link_fingerprint(host.readlink(path).get(""))
+    content = host.read_bytes(path)
+    return fingerprint(content.value, info.value.mode) if content.ok else None
+
+
+def compare_files(host: Host, wanted: t.Optional[t.Mapping[str, str]]) -> t.Dict[str, t.Any]:
+    """{current: bool or None (nothing to compare with), sha256: digest of what is there or None (nothing is), wanted, differing: [paths]}."""
+    if not wanted:
+        return {"current": None, "sha256": None, "wanted": None, "differing": []}
+    found = {path: on_host(host, path) for path in wanted}
+    differing = sorted(path for path in wanted if found[path] != wanted[path])
+    there = any(value is not None for value in found.values())
+    return {"current": not differing, "sha256": combined(found) if there else None, "wanted": combined(wanted), "differing": differing}
+
+
+def install(host: Host, entries: t.Sequence[Entry], interpreter: str, dry: bool = False) -> t.List[str]:
+    """Make every entry what it should be; the paths that changed. `interpreter` becomes the first line of programs."""
+    changed = []
+    for entry in entries:
+        path = str(entry["path"])
+        if on_host(host, path) == entry["fingerprint"]:
+            continue
+        changed.append(path)
+        if dry:
+            continue
+        if "target" in entry:
+            write_link(host, path, str(entry["target"]))
+            continue
+        content = zlib.decompress(base64.b64decode(str(entry["content"])))
+        if content.startswith(b"#!"):
+            content = b"#!" + interpreter.encode("utf-8") + b"\n" + content.partition(b"\n")[2]
+        write_bytes(host, path, content, int(entry["mode"]))
+    return changed
+
+
+def remove(host: Host, paths: t.Sequence[str], directories: t.Sequence[str], dry: bool = False) -> t.List[str]:
+    """Take the paths away, then those of `directories` that are empty; what was removed."""
+    gone = [path for path in paths if remove_file(host, path, dry)]
+    return gone + [directory for directory in directories if remove_empty_directory(host, directory, dry)]

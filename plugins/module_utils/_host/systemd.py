@@ -1,0 +1,230 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""systemd units: from one `systemctl show` when it can run, else from the unit files and their drop-ins."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shlex
+import typing as t
+from dataclasses import dataclass, field
+
+from .host import Host
+
+PROPERTIES = (
+    "Id",
+    "LoadState",
+    "ActiveState",
+    "MainPID",
+    "ExecMainStartTimestampMonotonic",
+    "FragmentPath",
+    "DropInPaths",
+    "Environment",
+    "EnvironmentFiles",
+    "ExecStart",
+)
+UNIT_DIRS = ("/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit. `argv` is ExecStart with its environment expanded; `active_state` is empty when systemd could not be asked."""
+
+    name: str
+    loaded: bool = False
+    active_state: str = ""
+    main_pid: int = 0
+    argv: t.Tuple[str, ...] = ()
+    fragment: str = ""
+    dropins: t.Tuple[str, ...] = ()
+    started_monotonic: t.Optional[float] = None
+    environment: t.Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def active(self) -> bool:
+        return self.active_state in ("active", "reloading", "activating")
+
+    @property
+    def files(self) -> t.Tuple[str, ...]:
+        return ((self.fragment,) if self.fragment else ()) + self.dropins
+
+
+def read_units(host: Host, names: t.Sequence[str], timeout: float) -> t.Dict[str, Unit]:
+    """The named units. One command for all; without it the state is left empty, because a file does not say what runs."""
+    argv = ["systemctl", "show", "--no-pager", "-p", ",".join(PROPERTIES)] + list(names)
+    done = host.run(argv, timeout)
+    if done.ok and done.value.rc == 0:
+        shown = parse_show(host, done.value.out, names)
+        if shown:
+            return shown
+    return {name: unit_from_files(host, name) for name in names}
+
+
+def parse_show(host: Host, text: str, names: t.Sequence[str]) -> t.Dict[str, Unit]:
+    """Read `systemctl show`: blocks of Name=value, one block a unit in the order asked, an empty line between blocks."""
+    blocks = [block for block in re.split(r"\n\s*\n", text.strip()) if block.strip()]
+    if len(blocks) != len(names):
+        return {}
+    found = {}
+    for name, block in zip(names, blocks):
+        values: t.Dict[str, t.List[str]] = {}
+        for line in block.splitlines():
+            key, equal, value = line.partition("=")
+            if equal:
+                values.setdefault(key, []).append(value)
+        last = {key: items[-1] for key, items in values.items()}
+        environment = dict(_assignments(last.get("Environment", "")))
+        for item in values.get("EnvironmentFiles", []):
+            path = item.partition(" (")[0]
+            environment.update(_environment_file(host, path))
+        command = re.search(r"argv\[\]=(.*?) ; ignore_errors=", last.get("ExecStart", ""))
+        stamp = last.get("ExecMainStartTimestampMonotonic", "")
+        found[name] = Unit(
+            name=name,
+            loaded=last.get("LoadState") == "loaded",
+            active_state=last.get("ActiveState", ""),
+            main_pid=int(last["MainPID"]) if last.get("MainPID", "").isdigit() else 0,
+            argv=_expand(command.group(1), environment) if command else (),
+            fragment=last.get("FragmentPath", ""),
+            dropins=tuple(last.get("DropInPaths", "").split()),
+            started_monotonic=int(stamp) / 1e6 if stamp.isdigit() and stamp != "0" else None,
+            environment=environment,
+        )
+    return found
+
+
+def unit_from_files(host: Host, name: str) -> Unit:
+    """Read a unit from disk: the first fragment of the search path, then its drop-ins by file name, a nearer directory hiding a farther one."""
+    fragment = ""
+    for directory in UNIT_DIRS:
+        path = posixpath.join(directory, name)
+        if host.exists(path) or host.readlink(path).value == "/dev/null":
+            fragment = path
+            break
+    dropins: t.Dict[str, str] = {}
+    for directory in UNIT_DIRS:
+        for path in host.glob(posixpath.join(directory, name + ".d"), "*.conf"):
+            dropins.setdefault(posixpath.basename(path), path)
+    ordered = tuple(dropins[key] for key in sorted(dropins))
+    # Masked: a link to /dev/null, or an empty file.
+    if not fragment or host.readlink(fragment).value == "/dev/null" or not host.read_text(fragment).get(""):
+        return Unit(name, dropins=ordered)
+    specifiers = read_specifiers(host, name)
+    commands: t.List[str] = []
+    assignments: t.List[str] = []
+    files: t.List[str] = []
+    for path in (fragment,) + ordered:
+        for key, value in service_settings(host.read_text(path).get("")):
+            value = re.sub("%(.)", lambda match: specifiers.get(match.group(1), match.group(0)), value)
+            target = {"ExecStart": commands, "Environment": assignments, "EnvironmentFile": files}[key]
+            if value:
+                target.append(value)
+            else:
+                del target[:]
+    environment: t.Dict[str, str] = {}
+    for value in assignments:
+        environment.update(_assignments(value))
+    for pattern in files:
+        directory, base = posixpath.split(pattern.lstrip("-"))
+        for path in host.glob(directory, base) if re.search(r"[*?[]", base) else [pattern.lstrip("-")]:
+            environment.update(_environment_file(host, path))
+    return Unit(
+        name=name,
+        loaded=True,
+        argv=_command(commands[-1], environment) if commands else (),
+        fragment=fragment,
+        dropins=ordered,
+        environment=environment,
+    )
+
+
+def read_specifiers(host: Host, name: str) -> t.Dict[str, str]:
+    """What % and a letter stand for in a system unit, as far as its name and the host tell."""
+    hostname = ""
+    for path in ("/proc/sys/kernel/hostname", "/etc/hostname"):
+        hostname = hostname or host.read_text(path, 4096).get("").strip()
+    stem = name.rpartition(".")[0]
+    prefix, at, instance = stem.partition("@")
+    found = {"%": "%", "n": name, "N": stem, "p": prefix, "i": instance, "I": instance}
+    if hostname:
+        found.update({"H": hostname, "l": hostname.split(".")[0]})
+    found.update({"t": "/run", "S": "/var/lib", "C": "/var/cache", "L": "/var/log", "E": "/etc", "T": "/tmp", "V": "/var/tmp"})
+    return found
+
+
+def _command(text: str, environment: t.Mapping[str, str]) -> t.Tuple[str, ...]:
+    """Words of an ExecStart line without its prefixes; with @ the second word is only the name the process shows."""
+    bare = text.lstrip("@-:+!|")
+    words = _expand(bare, environment)
+    return words[:1] + words[2:] if "@" in text[: len(text) - len(bare)] else words
+
+
+def service_settings(text: str) -> t.List[t.Tuple[str, str]]:
+    """ExecStart, Environment and EnvironmentFile lines of [Service], continuation lines joined, comments inside them left out."""
+    lines: t.List[str] = []
+    pending = ""
+    for raw in text.splitlines():
+        if raw.lstrip().startswith(("#", ";")):
+            continue
+        if raw.endswith("\\"):
+            pending += raw[:-1] + " "
+            continue
+        lines.append((pending + raw).strip())
+        pending = ""
+    if pending:
+        lines.append(pending.strip())
+    section = ""
+    found = []
+    for line in lines:
+        if line.startswith("[") and line.endswith("]"):
+            section = line[1:-1]
+            continue
+        key, equal, value = line.partition("=")
+        if section == "Service" and equal and key.strip() in ("ExecStart", "Environment", "EnvironmentFile"):
+            found.append((key.strip(), value.strip()))
+    return found
+
+
+def split_words(text: str) -> t.List[str]:
+    """Words with their quotes taken off; text whose quotes do not close is split at spaces."""
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()
+
+
+def _assignments(text: str) -> t.Iterator[t.Tuple[str, str]]:
+    for word in split_words(text):
+        key, equal, value = word.partition("=")
+        if equal:
+            yield key, value
+
+
+def _environment_file(host: Host, path: str) -> t.Dict[str, str]:
+    found = {}
+    for line in host.read_text(path).get("").replace("\\\n", "").splitlines():
+        key, equal, value = line.strip().partition("=")
+        if equal and not key.startswith(("#", ";")):
+            value = value.strip()
+            if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+                value = value[1:-1]
+            found[key.strip()] = value
+    return found
+
+
+def _expand(command: str, environment: t.Mapping[str, str]) -> t.Tuple[str, ...]:
+    """As systemd: a lone $NAME is split into words, ${NAME} inside a word is not; what is not set is empty, $$ is a dollar sign."""
+    result: t.List[str] = []
+    # A space written as \x20 is part of its word.
+    for word in split_words(re.sub(r"\\x([0-9A-Fa-f]{2})", r"\\\\x\1", command)):
+        word = re.sub(r"\\x([0-9A-Fa-f]{2})", lambda match: chr(int(match.group(1), 16)), word)
+        if re.match(r"^\$[A-Za-z_][A-Za-z0-9_]*$", word):
+            result.extend(split_words(environment.get(word[1:], "")))
+            continue
+        whole = re.match(r"^\$\{([A-Za-z_][A-Za-z0-9_]*)\}$", word)
+        expanded = re.sub(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$\$", lambda match: environment.get(match.group(1), "") if match.group(1) else "$", word)
+        if expanded or not whole:
+            result.append(expanded)
+    return tuple(result)

@@ -1,0 +1,67 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Load and unload the kernel module with a time limit."""
+
+from __future__ import annotations
+
+import typing as t
+
+from .._base.model import NpuError
+from .._host.host import ABSENT, TIMEOUT, VALUE, Host
+
+
+class ModuleBusy(NpuError):
+    """The module is in use, or does not let go."""
+
+
+def loaded_version(host: Host, module: str) -> t.Optional[str]:
+    """Version of the loaded module, empty text when it says none; None when it is not loaded. NpuError when that cannot be told."""
+    found = host.listdir("/sys/module/" + module)
+    if found.state == ABSENT and host.listdir("/sys/module").ok:
+        return None
+    if found.state != VALUE:
+        raise NpuError("Whether %s is loaded cannot be told: %s." % (module, found.detail), "Run as root with /sys mounted.")
+    return str(host.read_text("/sys/module/%s/version" % module, 256).get("")).strip()
+
+
+def _last(text: str) -> str:
+    return " ".join(text.split())[-400:]
+
+
+def unload(host: Host, module: str, timeout: float) -> bool:
+    """Unload the module; False when it was not loaded. ModuleBusy when something holds it or the kernel does not answer within `timeout` seconds."""
+    if loaded_version(host, module) is None:
+        return False
+    done = host.run(["modprobe", "-r", module], timeout)
+    if done.ok and done.value.rc == 0 and loaded_version(host, module) is None:
+        return True
+    count = str(host.read_text("/sys/module/%s/refcnt" % module, 64).get("")).strip()
+    said = _last(done.value.err) if done.ok else done.detail
+    raise ModuleBusy(
+        "%s cannot be unloaded: %s%s." % (module, said.rstrip("."), " (in use %s times)" % count if count not in ("", "0") else ""),
+        "Stop what uses the NPUs, or let the run reboot the host.",
+    )
+
+
+def load(host: Host, module: str, timeout: float) -> None:
+    """Load the module. NpuError with what the kernel said, or past `timeout` seconds."""
+    done = host.run(["modprobe", module], timeout)
+    if done.ok and done.value.rc == 0:
+        return
+    if done.state == TIMEOUT:
+        raise NpuError("Loading %s did not end: %s." % (module, done.detail), "Read the kernel log; a reboot may be needed.")
+    said = _last(done.value.err) if done.ok else done.detail
+    kernel = kernel_lines(host, module)
+    raise NpuError(
+        "%s cannot be loaded: %s.%s" % (module, said.rstrip("."), " Kernel: %s." % kernel if kernel else ""),
+        "Read the kernel log (signature, a build for another kernel, a card that does not answer).",
+    )
+
+
+def kernel_lines(host: Host, module: str, lines: int = 3) -> str:
+    """The last lines of the kernel log that name the module; empty when it may not be read."""
+    log = host.run(["dmesg", "--notime"], 5.0)
+    if not log.ok:
+        return ""
+    return " | ".join([line.strip() for line in log.value.out.splitlines() if module in line][-lines:])

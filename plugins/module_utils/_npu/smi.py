@@ -1,0 +1,72 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The vendor's management tool: found, run with a time limit, its JSON read with standard error kept apart."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import typing as t
+
+from .._base.vendor import VendorProfile
+from .._host.host import ABSENT, FAILED, TIMEOUT, VALUE, Host, Probe
+
+EXIT_CODE = "exit_code"
+UNREADABLE = "unreadable"
+
+
+def find_program(host: Host, name: str, directories: t.Sequence[str]) -> t.Optional[str]:
+    """First non-empty executable file of that name, or None."""
+    for directory in directories:
+        path = posixpath.join(directory, name)
+        info = host.stat(path).get()
+        if info and info.kind == "file" and info.size and info.mode & 0o111:
+            return path
+    return None
+
+
+def find_smi(host: Host, profile: VendorProfile) -> t.Optional[str]:
+    """Path of the management tool: the current name in every directory, then the older names."""
+    for name in profile.smi_names:
+        path = find_program(host, name, profile.smi_dirs)
+        if path:
+            return path
+    return None
+
+
+def ask_smi(host: Host, profile: VendorProfile, path: str, args: t.Sequence[str], timeout: float) -> Probe:
+    """Probe of what the tool reports for `args`, in the shape of the profile's parse_smi. A failed one holds exit_code or unreadable."""
+    asked = host.run([path] + list(args), timeout)
+    if not asked.ok:
+        return asked
+    command = " ".join([path] + list(args))
+    if asked.value.rc != 0:
+        said = (asked.value.err.strip() or asked.value.out.strip()).splitlines()
+        return Probe(FAILED, EXIT_CODE, "%s ended with %d%s" % (command, asked.value.rc, ": " + said[0][:200] if said else ""))
+    try:
+        return Probe(VALUE, profile.parse_smi(asked.value.out))
+    except ValueError as exc:
+        return Probe(FAILED, UNREADABLE, "%s: %s" % (command, exc))
+
+
+def read_smi(host: Host, profile: VendorProfile, timeout: float) -> t.Tuple[t.Optional[str], Probe]:
+    """Path of the tool and the Probe of what it reports (the shape of the profile's parse_smi).
+
+    One call when it knows groups, a second one without them when the first fails. A call that hung is not repeated.
+    An empty list of devices is a value; output that cannot be read never is. A failed Probe holds exit_code or unreadable.
+    """
+    path = find_smi(host, profile)
+    if not path:
+        return None, Probe(ABSENT, None, "none of %s in %s" % (", ".join(profile.smi_names), ", ".join(profile.smi_dirs)))
+    found = ask_smi(host, profile, path, profile.smi_group_args, timeout)
+    if found.ok or found.state in (TIMEOUT, ABSENT):
+        return path, found
+    second = ask_smi(host, profile, path, profile.smi_json_args, timeout)
+    return path, second
+
+
+def parse_version(text: str) -> t.Optional[str]:
+    """First dotted number in the text of `--version`, with its suffix."""
+    match = re.search(r"(?<![0-9.])([0-9]+(?:\.[0-9]+)+(?:[-+~][0-9A-Za-z.+~-]+)?)", text)
+    return match.group(1) if match else None

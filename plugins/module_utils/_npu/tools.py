@@ -1,0 +1,113 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Vendor tools, the management daemon and user libraries: where they are and which version they have."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import typing as t
+
+from .._base.vendor import VendorProfile
+from .._host.host import ABSENT, FAILED, VALUE, Host, Probe
+from .._host.systemd import UNIT_DIRS
+from .smi import find_program, parse_version
+
+LIBRARY_DIRS = ("/usr/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/local/lib", "/usr/local/lib64")
+LIBRARY_LIMIT = 256 * 1024 * 1024
+
+
+def read_tools(host: Host, profile: VendorProfile, smi_path: t.Optional[str], timeout: float) -> dict[str, dict[str, t.Any]]:
+    """Shape `tools`: {name: {path, version, state}}.
+
+    `state` tells how the question for the version ended: value, timeout, failed, or absent (no tool, or it was not asked).
+    Only the program at `smi_path` is asked, once, also when several names lead to it.
+    """
+    real = host.resolve(smi_path).get(smi_path) if smi_path else None
+    answer: t.Tuple[t.Optional[str], str] = _ask_version(host, smi_path, timeout) if smi_path else (None, ABSENT)
+    found: dict[str, dict[str, t.Any]] = {}
+    for name in profile.tools:
+        path = find_program(host, name, tuple(profile.smi_dirs) + ("/usr/sbin", "/usr/local/sbin"))
+        same = path is not None and host.resolve(path).get(path) == real
+        version, state = answer if same else (None, ABSENT)
+        found[name] = {"path": path, "version": version, "state": state}
+    return found
+
+
+def _ask_version(host: Host, path: str, timeout: float) -> t.Tuple[t.Optional[str], str]:
+    answer = host.run([path, "--version"], timeout)
+    if not answer.ok:
+        return None, answer.state
+    version = parse_version(answer.value.out) if answer.value.rc == 0 else None
+    return version, VALUE if version else FAILED
+
+
+def parse_systemctl_show(text: str) -> list[dict[str, str]]:
+    """Blocks of `systemctl show`, one for each unit."""
+    blocks = []
+    for block in text.strip().split("\n\n"):
+        fields = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        if fields:
+            blocks.append(fields)
+    return blocks
+
+
+def read_daemon(host: Host, profile: VendorProfile, timeout: float) -> t.Tuple[dict[str, t.Any], Probe]:
+    """Shape `daemon`: {unit, state, enabled}. `unit` is None when none is installed; then systemd is not asked.
+
+    `state` is systemd's ActiveState or unknown; `enabled` is None when it cannot be told.
+    """
+    present = [unit for unit in profile.daemon_units if any(host.exists(posixpath.join(path, unit)) for path in UNIT_DIRS)]
+    if not present:
+        return {"unit": None, "state": ABSENT, "enabled": None}, Probe(ABSENT, None, "none of the units %s" % ", ".join(profile.daemon_units))
+    asked = host.run(["systemctl", "show", "--property=Id,LoadState,ActiveState,UnitFileState"] + present, timeout)
+    if asked.ok and asked.value.rc == 0:
+        blocks = [item for item in parse_systemctl_show(asked.value.out) if item.get("LoadState") == "loaded"]
+        blocks.sort(key=lambda item: item.get("ActiveState") != "active")
+        if blocks:
+            state = blocks[0].get("UnitFileState", "")
+            enabled = state in ("enabled", "enabled-runtime", "static", "alias", "linked") if state else None
+            return {"unit": blocks[0].get("Id") or present[0], "state": blocks[0].get("ActiveState") or "unknown", "enabled": enabled}, asked
+    if asked.ok:
+        asked = Probe(FAILED, None, "systemctl show ended with %d: %s" % (asked.value.rc, asked.value.err.strip()[:200]))
+    wanted = [path for path in host.listdir("/etc/systemd/system").get([]) if path.endswith((".wants", ".requires"))]
+    enabled = any(present[0] in host.listdir("/etc/systemd/system/" + name).get([]) for name in wanted)
+    return {"unit": present[0], "state": "unknown", "enabled": enabled}, asked
+
+
+def _library_version(host: Host, profile: VendorProfile, path: str) -> t.Tuple[t.Optional[str], t.Optional[str]]:
+    target = posixpath.basename(host.resolve(path).get(path))
+    suffix = re.search(r"\.so\.([0-9]+(?:\.[0-9]+)+\S*)$", target)
+    if suffix:
+        return suffix.group(1), "suffix"
+    if posixpath.basename(path) not in profile.library_version_names:
+        return None, None
+    data = host.read_bytes(path, LIBRARY_LIMIT).get(b"")
+    at = data.find(profile.library_version_marker)
+    if at < 0:
+        return None, None
+    rest = data[at + len(profile.library_version_marker) : at + len(profile.library_version_marker) + 64]
+    return parse_version(rest.split(b"\0")[0].decode("ascii", "replace")), "marker"
+
+
+def read_libraries(host: Host, profile: VendorProfile, root: str = "/") -> dict[str, t.Any]:
+    """Shape `libraries`: {version, files: [{path, version, source}]}.
+
+    A file's version is the suffix of the file its links end at, else the text the vendor builds into some of them.
+    `version` is the one that all of them that have one share; None when they differ or none has one.
+    """
+    files: list[dict[str, t.Any]] = []
+    seen = set()
+    for directory in LIBRARY_DIRS:
+        folder = directory if root == "/" else root + directory
+        for pattern in profile.library_patterns:
+            for path in host.glob(folder, pattern):
+                real = host.resolve(path).get()
+                if real is None or real in seen:
+                    continue
+                seen.add(real)
+                version, source = _library_version(host, profile, path)
+                files.append({"path": path, "version": version, "source": source})
+    versions = {profile.release_of(item["version"]) for item in files if item["version"]}
+    return {"version": versions.pop() if len(versions) == 1 else None, "files": files}

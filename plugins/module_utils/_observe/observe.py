@@ -1,0 +1,105 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One look at a host: facts, runtimes, CDI comparison, checks and ready files, read-only and in one process."""
+
+from __future__ import annotations
+
+import sys
+import typing as t
+from dataclasses import dataclass, replace
+
+from .._base.model import NpuError, Problem
+from .._base.vendor import VendorProfile
+from .._cdi.options import AUTO, CdiOptions, form_for
+from .._cdi.spec import compare
+from .._checks.prove import WRITE, Proof, prove
+from .._checks.ready_files import MARKERS, read_markers
+from .._host.host import Host
+from .._host.owned_files import compare_files
+from .._runtime.detect import detect_runtimes
+from .._runtime.live import docker_containers
+from .facts import observe as observe_facts
+from .settings import Settings
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen before anything was judged."""
+
+    facts: t.Dict[str, t.Any]
+    runtimes: t.Dict[str, t.Any]
+    cdi: t.Dict[str, t.Any]
+
+
+def _plain(value: t.Any) -> t.Any:
+    if isinstance(value, Problem):
+        return value.to_dict()
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def cdi_options(settings: Settings, runtimes: t.Mapping[str, t.Any]) -> CdiOptions:
+    """The CDI options with the form decided by what runs on the host."""
+    form = settings.cdi.form
+    return replace(settings.cdi, form=form_for(form, form == AUTO and runtimes["kubelet"]["present"]))
+
+
+def look(profile: VendorProfile, host: Host, settings: Settings) -> Look:
+    """Facts, runtimes and CDI comparison. A specification that cannot be looked at has the state unknown, with the reason in problems."""
+    facts = observe_facts(profile, host, settings.facts)
+    runtimes = detect_runtimes(host, settings.runtimes)
+    try:
+        cdi = _plain(compare(profile, host, cdi_options(settings, runtimes), settings.cdi_path))
+    except NpuError as exc:
+        problem = Problem("cdi_not_compared", "error", exc.message, exc.next_step, profile.name)
+        cdi = {"path": settings.cdi_path, "state": "unknown", "changed": False, "problems": [problem.to_dict()], "missing_host_paths": [], "conflicts": None}
+    return Look(facts, runtimes, cdi)
+
+
+def look_for(profile: VendorProfile, host: Host, settings: Settings) -> Look:
+    """As look(), but nothing is looked at when no scope is to be judged."""
+    return look(profile, host, settings) if settings.rules.scopes else Look({}, {}, {})
+
+
+def prove_look(profile: VendorProfile, host: Host, seen: Look, settings: Settings) -> Proof:
+    """Judge what was seen by the settings' rules; writes ready files only when the rules say so."""
+    return prove(profile, host, seen.facts, seen.runtimes, seen.cdi, settings.wanted, settings.rules)
+
+
+def _cdi_containers(profile: VendorProfile, host: Host, runtimes: t.Mapping[str, t.Any]) -> t.Optional[t.List[t.Dict[str, t.Any]]]:
+    """docker's containers that hold NPUs by CDI, for comparison after a restart; None when docker was not asked or did not say."""
+    for runtime in runtimes.get("runtimes") or []:
+        where = host.resolve(str(runtime.get("socket") or "")) if runtime.get("name") == "docker" else None
+        if where is not None and where.ok:
+            return docker_containers(host.real(where.value), profile.cdi_kind + "=").get()
+    return None
+
+
+def observe(profile: VendorProfile, host: Host, settings: Settings, host_files: t.Optional[t.Mapping[str, str]] = None) -> t.Dict[str, t.Any]:
+    """{facts, runtimes, observed}; writes nothing whatever the rules say.
+
+    observed: {schema, state: passed|failed|unknown, passed, failed: [names], unknown: [names], checks: [Check], cdi (compare() without
+    the two texts), markers {current: bool, present: [names], files}, host_tool {current, sha256, wanted, differing}, containers, python}.
+    `markers.current` says that proving with markers written would change nothing.
+    """
+    seen = look(profile, host, settings)
+    proof = prove_look(profile, host, seen, replace(settings, rules=replace(settings.rules, markers=WRITE, dry=True)))
+    files = read_markers(profile, host)
+    observed = {
+        "schema": SCHEMA,
+        "state": proof.state,
+        "passed": proof.to_dict()["passed"],
+        "failed": proof.failed,
+        "unknown": proof.unknown,
+        "checks": [check.to_dict() for check in proof.checks],
+        "cdi": {key: value for key, value in seen.cdi.items() if key not in ("before", "after")},
+        "markers": {"current": not proof.changes, "present": [name for name in MARKERS if files[name]["state"] == "value"], "files": files},
+        "host_tool": compare_files(host, host_files),
+        "containers": _cdi_containers(profile, host, seen.runtimes),
+        "python": sys.executable,
+    }
+    return {"facts": seen.facts, "runtimes": seen.runtimes, "observed": observed}

@@ -1,0 +1,272 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a package manager has to do, whichever it is: simulate, apply, download, repair, hold, list. Nothing runs without a time limit."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+import typing as t
+
+from .._base.model import NpuError
+from .._base.versions import same_release, without_epoch
+from .._host.files import explain, make_directory
+from .._host.host import TIMEOUT, VALUE, Completed, Host, Probe
+from .changes import DOWNGRADE, Change
+from .lists import Lists, Missing
+from .words import last_lines, lock_holder, mask
+
+QUERY_SECONDS = 120.0
+REPAIR_SECONDS = 600.0
+REFRESH_SECONDS = 300.0
+KILL_AFTER = 15
+TIMED_OUT = (124, 137)
+T = t.TypeVar("T")
+
+
+class PackageManager:
+    """The packages of one host. Versions are the package manager's own, with epoch and revision.
+
+    `timeout` bounds each change in seconds. `environment` is added to that of every command, for example the proxy. Every method
+    raises NpuError with the last lines of the command and a next step. `alone` is True when `environment` or `options` leave it no source of the host.
+    """
+
+    format = ""
+    query_environment: t.Mapping[str, str] = {}
+    remedies: t.Sequence[t.Tuple[str, str]] = ()
+    name_pattern = re.compile(r"^$")
+    missing = re.compile(r"(?!)")
+    unreached = re.compile(r"(?!)")
+    # The source that the role writes: its file, and what refresh() calls it.
+    own_file = ""
+    own_source = ""
+
+    def __init__(
+        self, host: Host, timeout: float = 1800.0, environment: t.Optional[t.Mapping[str, str]] = None, options: t.Sequence[str] = (), alone: bool = False
+    ) -> None:
+        self.host = host
+        self.timeout = timeout
+        self.repair_seconds = min(timeout, REPAIR_SECONDS)
+        self.options = tuple(options)
+        self.environment = dict(self.query_environment, **dict(environment or {}))
+        self.alone = alone
+        self.lists = Lists(self.refresh, self._own, lambda: bool(self._own()) and self.stale())
+
+    def simulate(
+        self,
+        install: t.Sequence[str] = (),
+        files: t.Sequence[str] = (),
+        remove: t.Sequence[str] = (),
+        allow_downgrade: bool = False,
+        allow_held: bool = False,
+    ) -> t.List[Change]:
+        """What the same call of apply would do. Nothing changes and no lock is taken. What is to be removed may be missing already."""
+        raise NotImplementedError
+
+    def apply(
+        self,
+        install: t.Sequence[str] = (),
+        files: t.Sequence[str] = (),
+        remove: t.Sequence[str] = (),
+        allow_downgrade: bool = False,
+        allow_held: bool = False,
+        purge: bool = True,
+    ) -> str:
+        """Do it in one transaction and return the last lines. With `purge` the configuration of what is removed goes too."""
+        raise NotImplementedError
+
+    def download(self, names: t.Sequence[str], directory: str) -> t.List[str]:
+        """Host paths in `directory` of exactly these packages; a name without a version stands for what is installed."""
+        raise NotImplementedError
+
+    def repair(self, removable: t.Sequence[str] = ()) -> bool:
+        """Finish what an interrupted run left half done; True when something was tried.
+
+        What cannot be finished is removed when it fits a pattern of `removable`. Anything else stays as it is (see unfinished()): installing
+        another version over it may still mend it. NpuError when another program holds the lock, the disk is full, or a removal fails.
+        """
+        raise NotImplementedError
+
+    def unfinished(self) -> t.List[str]:
+        """Names of packages that an interrupted run left neither wholly there nor wholly gone."""
+        raise NotImplementedError
+
+    def hold(self, names: t.Sequence[str]) -> t.List[str]:
+        """Keep these packages at their version; the names that were not held before."""
+        held = self.held() if names else []
+        return self.mark(True, [name for name in names if name not in held])
+
+    def unhold(self, names: t.Sequence[str]) -> t.List[str]:
+        """Let go of these packages; the names that were held before."""
+        held = self.held() if names else []
+        return self.mark(False, [name for name in names if name in held])
+
+    def mark(self, hold: bool, names: t.Sequence[str]) -> t.List[str]:
+        """Hold packages, or let go of them, whatever they were before; their sorted names."""
+        raise NotImplementedError
+
+    def held(self) -> t.List[str]:
+        """Sorted names of the packages that are held."""
+        raise NotImplementedError
+
+    def available(self, name: str) -> t.List[str]:
+        """Versions in the configured repositories, best first; empty for an unknown name."""
+        raise NotImplementedError
+
+    def describe(self, path: str) -> t.Dict[str, str]:
+        """{name, version, architecture} of a package file."""
+        raise NotImplementedError
+
+    def installed(self, names: t.Sequence[str]) -> t.List[str]:
+        """Those of the names that are installed."""
+        raise NotImplementedError
+
+    def refresh(self, source: str = "") -> None:
+        """Read the lists of all repositories anew, or only of the one that the file `source` (deb) or the id `source` (rpm) names.
+
+        A mirror that does not answer costs a bounded time; NpuError names it, and the lists of the others are read all the same.
+        """
+        raise NotImplementedError
+
+    def stale(self) -> bool:
+        """True when the source that the role writes is newer than its lists. dnf sees to that itself."""
+        return False
+
+    def with_lists(self, attempt: t.Callable[[], T], arriving: t.Sequence[str]) -> T:
+        """What `attempt` returns, with fresh lists where it needs them: a mere removal, where nothing is `arriving`, needs none."""
+        return self.lists.answer(attempt) if arriving else attempt()
+
+    def _own(self) -> str:
+        return self.own_source if not self.alone and self.host.exists(self.own_file) else ""
+
+    def resolve(self, name: str, version: str) -> t.Optional[str]:
+        """The best available package version for a wanted one: the same text, else the same release. None when there is none.
+
+        Epoch and package revision do not count: 3.4.0 finds 1:3.4.0-2. What the lists lack is looked for once more in fresh ones.
+        """
+        return self.lists.answer(lambda: self._resolve(name, version), lambda found: found is not None)
+
+    def _resolve(self, name: str, version: str) -> t.Optional[str]:
+        found = self.available(name)
+        for candidate in found:
+            if version in (candidate, without_epoch(candidate)):
+                return candidate
+        for candidate in found:
+            if same_release(candidate, version):
+                return candidate
+        return None
+
+    def busy(self) -> str:
+        """Who holds the package manager's lock, for example `unattended-upgr (pid 812)`; empty when nobody is known to."""
+        return ""
+
+    def check_names(self, names: t.Sequence[str]) -> None:
+        """NpuError for text that is no package name: it could be read as an option or as a pattern."""
+        for name in names:
+            if not self.name_pattern.match(name):
+                raise NpuError("%r is not the name of a package." % name, "Give a name, or a name with a version as the package manager writes it.")
+
+    def ask(self, argv: t.Sequence[str], seconds: float = QUERY_SECONDS, check: bool = True) -> Completed:
+        """Run a command that changes nothing. NpuError when it cannot run, gives no answer in time or, with `check`, ends badly."""
+        return self._finish(argv, self.host.run(list(argv), seconds, self.environment), seconds, check)
+
+    def change(self, argv: t.Sequence[str], seconds: t.Optional[float] = None, check: bool = True) -> Completed:
+        """Run a command that changes packages. Past the limit its whole process group is ended, with the maintainer scripts in it."""
+        limit = max(1.0, self.timeout if seconds is None else seconds)
+        # The program `timeout` ends the command first and so leaves what it said; the limit of the host itself comes after it.
+        guarded = ["timeout", "--kill-after=%d" % KILL_AFTER, "%g" % limit] + list(argv)
+        probe = self.host.run(guarded, limit + 2 * KILL_AFTER, self.environment)
+        if probe.state == VALUE and probe.value.rc in TIMED_OUT:
+            raise self._hung(argv, limit, probe.value.out + "\n" + probe.value.err)
+        return self._finish(argv, probe, limit, check)
+
+    def _finish(self, argv: t.Sequence[str], probe: Probe, seconds: float, check: bool) -> Completed:
+        if probe.state == TIMEOUT:
+            raise self._hung(argv, seconds, "")
+        if probe.state != VALUE:
+            raise NpuError("%s cannot be run: %s." % (argv[0], probe.detail), "Check that %s is installed and that this runs as root (become)." % argv[0])
+        done = t.cast(Completed, probe.value)
+        if check and done.rc != 0:
+            raise self.failure(argv, done)
+        return done
+
+    def _hung(self, argv: t.Sequence[str], seconds: float, said: str) -> NpuError:
+        holder = self._name_of(lock_holder(said)) or self.busy()
+        tail = " | ".join(last_lines(said, 4).splitlines())
+        message = "%s did not end within %g s%s.%s%s" % (
+            argv[0],
+            seconds,
+            ": the lock is held by %s" % holder if holder else "",
+            self._silent(said),
+            " It said last: %s" % tail if tail else "",
+        )
+        remedy = "Wait until that has ended, or end it, and run again." if holder else "See what it waits for; raise the timeout if it was still at work."
+        return NpuError(message, remedy)
+
+    def refuse_downgrades(self, changes: t.Sequence[Change], allowed: bool) -> None:
+        """NpuError that names the packages which would get an older version, unless that is allowed."""
+        lower = [str(change) for change in changes if change.act == DOWNGRADE]
+        if lower and not allowed:
+            raise NpuError("This would %s." % ", ".join(lower), "Allow the older version, or ask for one that is not older.")
+
+    def failure(self, argv: t.Sequence[str], done: Completed) -> NpuError:
+        """The error for a command that ended badly, with the remedy that fits what it said."""
+        said = "%s\n%s" % (done.out, done.err)
+        remedy = next((text for pattern, text in self.remedies if re.search(pattern, said, re.IGNORECASE | re.MULTILINE)), "")
+        holder = self._name_of(lock_holder(said))
+        message = "%s ended with %d%s: %s" % (
+            argv[0],
+            done.rc,
+            ", the lock is held by %s" % holder if holder else "",
+            " | ".join(last_lines(said, 8).splitlines()) or "it said nothing",
+        )
+        kind = Missing if self.missing.search(said) else NpuError
+        return kind(message + self._silent(said), remedy or "Run it by hand on the host: %s" % mask(" ".join(argv)))
+
+    def _silent(self, said: str) -> str:
+        names = sorted({mask(next(filter(None, match))) for match in self.unreached.findall(said)})
+        return " Out of reach: %s." % ", ".join(names) if names else ""
+
+    def _name_of(self, holder: t.Tuple[str, str]) -> str:
+        pid, program = holder
+        if not pid:
+            return ""
+        return "%s (pid %s)" % (program or self.host.read_text("/proc/%s/comm" % pid, 64).get("").strip() or "a process", pid)
+
+    @contextlib.contextmanager
+    def still_held(self, wanted: bool) -> t.Iterator[t.List[str]]:
+        """Hold again at the end what was held before and is still installed: a change lets go of the packages it moves. Yields what was held."""
+        before = self.held() if wanted else []
+        try:
+            yield before
+        except BaseException:
+            with contextlib.suppress(NpuError):
+                self.hold(self.installed(before))
+            raise
+        self.hold(self.installed(before))
+
+    def copy_into(self, directory: str, paths: t.Sequence[str]) -> t.List[str]:
+        """Copies of host files in a host directory, each there under its name only when it is whole; their host paths."""
+        done = []
+        for path in paths:
+            target = "%s/%s" % (directory.rstrip("/"), os.path.basename(path))
+            try:
+                real = make_directory(self.host, directory)
+                handle, staged = tempfile.mkstemp(dir=real)
+                try:
+                    with os.fdopen(handle, "wb") as out, open(self.host.real(path), "rb") as stream:
+                        shutil.copyfileobj(stream, out)
+                        out.flush()
+                        os.fsync(out.fileno())
+                    os.rename(staged, os.path.join(real, os.path.basename(path)))
+                except BaseException:
+                    os.unlink(staged)
+                    raise
+            except OSError as exc:
+                raise explain(exc, target, "written") from exc
+            done.append(target)
+        return done

@@ -1,0 +1,269 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""RPM packages: dnf 4 and dnf 5, versionlock and rpm. What dnf would do is read from the table it shows before it asks."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import typing as t
+from dataclasses import replace
+
+from .._base.model import NpuError
+from .._base.versions import natural_key
+from .._host.handles import find_open
+from .base import QUERY_SECONDS, REFRESH_SECONDS, PackageManager
+from .changes import DOWNGRADE, INSTALL, REINSTALL, UPGRADE, Change, fits
+from .dnf_output import (
+    MISSING,
+    NOT_THERE,
+    REMEDIES,
+    SCRIPT_FAILED,
+    UNREACHED,
+    failed_scripts,
+    parse_interrupted,
+    parse_locks,
+    parse_transaction,
+)
+from .lists import Missing
+from .words import last_lines, mask
+
+CACHES = ("/var/cache/dnf", "/var/cache/libdnf5")
+LOCKS = ("/var/lib/rpm/.rpm.lock", "/usr/lib/sysimage/rpm/.rpm.lock", "/usr/share/rpm/.rpm.lock", "/run/dnf/rpmtransaction.lock")
+PID_FILES = ("/run/dnf.pid", "/var/lib/dnf/rpmdb_lock.pid", "/var/cache/dnf/metadata_lock.pid", "/var/cache/dnf/download_lock.pid")
+EVR = "%|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}"
+QUERY = "%{NAME}\\t" + EVR + "\\t%{ARCH}\\n"
+# More than one version of these is meant to be installed.
+MANY = re.compile(r"^(kernel|gpg-pubkey|installonlypkg)")
+OPTIONS = ("-y", "--setopt=install_weak_deps=False", "--setopt=clean_requirements_on_remove=False", "--setopt=retries=2", "--setopt=timeout=30")
+NAME = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9+._:~^-]*$")
+
+
+class Dnf(PackageManager):
+    """The packages of a host of the RHEL family. A version is joined to its name by -, as in rebuilt-3.4.0-1.el9."""
+
+    format = "rpm"
+    remedies = REMEDIES
+    name_pattern = NAME
+    missing = MISSING
+    unreached = UNREACHED
+    own_file = "/etc/yum.repos.d/rebellions-npu.repo"
+    own_source = "rebellions-npu"
+
+    def simulate(
+        self,
+        install: t.Sequence[str] = (),
+        files: t.Sequence[str] = (),
+        remove: t.Sequence[str] = (),
+        allow_downgrade: bool = False,
+        allow_held: bool = False,
+    ) -> t.List[Change]:
+        return self.with_lists(lambda: self._simulate(install, files, remove, allow_downgrade, allow_held), [*install, *files])
+
+    def _simulate(self, install: t.Sequence[str], files: t.Sequence[str], remove: t.Sequence[str], allow_downgrade: bool, allow_held: bool) -> t.List[Change]:
+        changes: t.List[Change] = []
+        for argv in self._transactions(install, files, remove, allow_held):
+            done = self.ask([*argv, "--assumeno"], self.timeout, check=False)
+            said = done.out + "\n" + done.err
+            found = parse_transaction(done.out)
+            if done.rc != 0 and not (found and re.search(r"Operation aborted", said)):
+                raise self.failure([*argv, "--assumeno"], done)
+            changes += [change for change in found if change.name not in {known.name for known in changes}]
+        changes = self._with_old(changes)
+        self.refuse_downgrades(changes, allow_downgrade)
+        # dnf keeps to the locks for what a repository has, and not for files.
+        moved = [change.name for change in changes if change.act != INSTALL]
+        held = [name for name in self.held() if name in moved] if moved and not allow_held else []
+        if held:
+            raise NpuError(
+                "These packages are held on the host: %s." % ", ".join(held), "Let go of them (dnf versionlock delete), or allow held packages to change."
+            )
+        return changes
+
+    def apply(
+        self,
+        install: t.Sequence[str] = (),
+        files: t.Sequence[str] = (),
+        remove: t.Sequence[str] = (),
+        allow_downgrade: bool = False,
+        allow_held: bool = False,
+        purge: bool = True,
+    ) -> str:
+        return self.with_lists(lambda: self._apply(install, files, remove, allow_downgrade, allow_held), [*install, *files])
+
+    def _apply(self, install: t.Sequence[str], files: t.Sequence[str], remove: t.Sequence[str], allow_downgrade: bool, allow_held: bool) -> str:
+        changes = self._simulate(install, files, remove, allow_downgrade, allow_held)
+        if not changes:
+            return ""
+        names = {change.name for change in changes}
+        said = ""
+        with self.still_held(allow_held) as held:
+            # A lock names a version: it goes first, and is taken again for the version that is there then.
+            self.mark(False, [name for name in held if name in names])
+            for argv in self._transactions(install, files, remove, False):
+                done = self.change(argv)
+                said += done.out + "\n" + done.err
+                failed = failed_scripts(said)
+                if failed:
+                    raise NpuError("A script of a package failed: %s" % mask(" | ".join(failed)), SCRIPT_FAILED)
+        return last_lines(said)
+
+    def installed(self, names: t.Sequence[str]) -> t.List[str]:
+        there = self._installed(names)
+        return [name for name in names if name in there]
+
+    def _transactions(self, install: t.Sequence[str], files: t.Sequence[str], remove: t.Sequence[str], allow_held: bool) -> t.List[t.List[str]]:
+        """Command lines for the request. A removal that goes with an install comes after it, what conflicts being erased by the install itself."""
+        self.check_names([*install, *remove])
+        for path in files:
+            self.describe(path)
+        base = ["dnf", *OPTIONS, *self.options, *(["--disableplugin=versionlock"] if allow_held and self._has_lock_plugin() else [])]
+        found = []
+        if install or files:
+            # The digests of the files were verified; what comes from a repository is still held to its key.
+            local = ["--setopt=localpkg_gpgcheck=0"] if files else []
+            found.append([*base, *local, *(["--allowerasing"] if remove else []), "install", *files, *install])
+        present = self._installed(remove)
+        gone = [name for name in remove if name in present]
+        if gone:
+            found.append([*base, "remove", *gone])
+        return found
+
+    def _has_lock_plugin(self) -> bool:
+        return self.host.exists("/etc/dnf/plugins/versionlock.conf")
+
+    def _query(self, names: t.Sequence[str]) -> t.List[t.List[str]]:
+        """[name, version, architecture] of installed packages; all of them without names."""
+        argv = ["rpm", "-q" if names else "-qa", "--qf", QUERY, *names]
+        done = self.ask(argv, check=False)
+        rows = [line.split("\t") for line in done.out.splitlines()]
+        # rpm -q counts the names that are not installed in its exit code.
+        if done.rc != 0 and (not names or re.search(r"^error:", done.err, re.MULTILINE)):
+            raise self.failure(argv, done)
+        return [row for row in rows if len(row) == 3]
+
+    def _installed(self, names: t.Sequence[str]) -> t.Dict[str, str]:
+        return {row[0]: row[1] for row in self._query(names)} if names else {}
+
+    def _with_old(self, changes: t.Sequence[Change]) -> t.List[Change]:
+        unknown = sorted({change.name for change in changes if change.old is None and change.act in (UPGRADE, DOWNGRADE, REINSTALL)})
+        versions = self._installed(unknown)
+        return [replace(change, old=versions[change.name]) if change.old is None and change.name in versions else change for change in changes]
+
+    def repair(self, removable: t.Sequence[str] = ()) -> bool:
+        if self._twice():
+            self.change(["dnf", *OPTIONS, *self.options, "remove", "--duplicates"], self.repair_seconds)
+            return True
+        names = [name for name in self._cut_short() if fits(name, removable)]
+        if not names:
+            return False
+        # Installed again, because rpm counts a package as installed before its script has run.
+        argv = ["dnf", *OPTIONS, *self.options, "reinstall", *names]
+        done = self.change(argv, self.repair_seconds, check=False)
+        if done.rc != 0 or failed_scripts(done.out + "\n" + done.err):
+            self.change(["dnf", *OPTIONS, *self.options, "remove", *names], self.repair_seconds)
+        return True
+
+    def unfinished(self) -> t.List[str]:
+        return sorted({*self._twice(), *self._cut_short()})
+
+    def _twice(self) -> t.List[str]:
+        """Names of packages that are installed in two versions, which an interrupted upgrade leaves."""
+        seen: t.Set[t.Tuple[str, str]] = set()
+        twice = set()
+        for name, _version, architecture in self._query(()):
+            if (name, architecture) in seen and not MANY.match(name):
+                twice.add(name)
+            seen.add((name, architecture))
+        return sorted(twice)
+
+    def _cut_short(self) -> t.List[str]:
+        """Names of installed packages whose transaction was the last one and did not end."""
+        return self.installed(parse_interrupted(self.ask(["dnf", "-q", "history", "info", "last"], check=False).out))
+
+    def download(self, names: t.Sequence[str], directory: str) -> t.List[str]:
+        self.check_names(names)
+        versions = self._installed(list(names))
+        exact = ["%s-%s" % (name, versions[name]) if name in versions else name for name in names]
+        cached = [path for path in map(self._cached, exact) if path]
+        missing = [name for name in exact if not self._cached(name)]
+        paths = self.copy_into(directory, cached)
+        return paths + (self.lists.answer(lambda: self._fetch(missing, directory)) if missing else [])
+
+    def _fetch(self, names: t.Sequence[str], directory: str) -> t.List[str]:
+        before = set(self.host.glob(directory, "*.rpm"))
+        argv = ["dnf", *OPTIONS, *self.options, "download", "--destdir", directory, *names]
+        done = self.change(argv, check=False)
+        got = [path for path in self.host.glob(directory, "*.rpm") if path not in before]
+        labels = {self._label(path, epoch) for path in got for epoch in (True, False)}
+        if done.rc != 0 or not all(name in labels or not re.search(r"-[^-]+-[^-]+$", name) for name in names):
+            error = self.failure(argv, done)
+            # A version that no repository has any more is told from lists that are too old by the mirror's answer alone.
+            kind = Missing if NOT_THERE.search(done.out + done.err) else NpuError
+            raise kind("%s cannot be downloaded. %s" % (", ".join(names), error.message), error.next_step)
+        return got
+
+    def _label(self, path: str, epoch: bool) -> str:
+        found = self.describe(path)
+        version = found["version"] if epoch else re.sub(r"^[0-9]+:", "", found["version"])
+        return "%s-%s" % (found["name"], version)
+
+    def _cached(self, label: str) -> str:
+        """Path of that very package in dnf's cache, or empty."""
+        wanted = re.sub(r"-[0-9]+:", "-", label)
+        for base in CACHES:
+            for folder in self.host.listdir(base).get([]):
+                for path in self.host.glob(posixpath.join(base, folder, "packages"), wanted + ".*.rpm"):
+                    try:
+                        if self._label(path, False) == wanted:
+                            return path
+                    except NpuError:
+                        continue
+        return ""
+
+    def held(self) -> t.List[str]:
+        # Without the plugin nothing is held.
+        done = self.ask(["dnf", "-q", "versionlock", "list"], check=False)
+        return parse_locks(done.out) if done.rc == 0 else []
+
+    def mark(self, hold: bool, names: t.Sequence[str]) -> t.List[str]:
+        self.check_names(names)
+        if names:
+            self.change(["dnf", "-y", "-q", "versionlock", "add" if hold else "delete", *names], QUERY_SECONDS)
+        return sorted(names)
+
+    def available(self, name: str) -> t.List[str]:
+        self.check_names([name])
+        argv = ["dnf", "-q", *self.options, "repoquery", "--showduplicates", "--qf", "%{name}\\t%{evr}\\t%{arch}\\n", name]
+        done = self.ask(argv)
+        rows = [line.split("\t") for line in done.out.splitlines()]
+        found = {row[1] for row in rows if len(row) == 3 and row[0] == name and row[2] != "src"}
+        return sorted(found, key=natural_key, reverse=True)
+
+    def describe(self, path: str) -> t.Dict[str, str]:
+        argv = ["rpm", "-qp", "--nosignature", "--qf", QUERY, path]
+        done = self.ask(argv, check=False)
+        parts = done.out.strip().split("\t")
+        if done.rc != 0 or len(parts) != 3:
+            raise self.failure(argv, done)
+        return {"name": parts[0], "version": parts[1], "architecture": parts[2]}
+
+    def refresh(self, source: str = "") -> None:
+        # Of all repositories those that answer are read; one that may be skipped would count as read where it is the only one.
+        skip = str(not source)
+        only = ["--disablerepo=*", "--enablerepo=" + source] if source else []
+        skips = ["--setopt=skip_if_unavailable=" + skip, "--setopt=*.skip_if_unavailable=" + skip]
+        argv = ["dnf", *OPTIONS, *self.options, *skips, *only, "--refresh", "makecache"]
+        done = self.change(argv, min(self.timeout, REFRESH_SECONDS))
+        if self.unreached.search(done.out + "\n" + done.err):
+            raise self.failure(argv, done)
+
+    def busy(self) -> str:
+        holders = find_open(self.host, LOCKS)
+        named = {"%s (pid %d)" % (holder.name, holder.pid or 0) for holder in holders}
+        for path in PID_FILES:
+            pid = self.host.read_text(path, 64).get("").strip()
+            if pid.isdigit() and self.host.exists("/proc/" + pid):
+                named.add("%s (pid %s)" % (self.host.read_text("/proc/%s/comm" % pid, 64).get("a process").strip(), pid))
+        return ", ".join(sorted(named))

@@ -1,0 +1,284 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The records of runtime detection and what every runtime class shares."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import typing as t
+from dataclasses import asdict, dataclass, field
+
+from .._base.model import Problem
+from .._cdi.options import SPEC_DIRS as DEFAULT_SPEC_DIRS
+from .._host.host import Host
+from .._host.proc import Process, ProcessTable
+from .._host.systemd import Unit, read_units
+from .._packages.installed import DPKG_STATUS, parse_dpkg_status
+from .distros import DISTROS
+
+CONTAINERD = "containerd"
+DOCKER = "docker"
+CRIO = "cri-o"
+PODMAN = "podman"
+NAMES = (CONTAINERD, DOCKER, CRIO, PODMAN)
+
+SYSTEM = "system"
+DOCKER_BACKEND = "docker-backend"
+
+UNSUPPORTED = "unsupported"
+OFF = "off"
+ON = "on"
+ON_BY_DEFAULT = "on_by_default"
+UNKNOWN = "unknown"
+
+ELEVATE = "run this with privilege escalation"
+DPKG_LIMIT = 256 * 1024 * 1024
+KUBELET_UNITS = ("kubelet.service", "snap.kubelet.daemon.service")
+UNITS = tuple(
+    dict.fromkeys(
+        ("containerd.service", "docker.service", "crio.service")
+        + tuple(unit for distro in DISTROS for unit in distro.units)
+        + KUBELET_UNITS
+        + tuple(unit for distro in DISTROS for unit in distro.kubelet_units)
+    )
+)
+
+
+@dataclass(frozen=True)
+class RuntimeOptions:
+    """What the caller may decide: which runtimes matter, where the kubelet's endpoint is, where our CDI spec lies, the stem of files of ours.
+
+    `state_dir` is where the writer of configuration keeps the journal of a change that was stopped in the middle.
+    """
+
+    runtimes: t.Tuple[str, ...] = ()
+    kubelet_endpoint: str = ""
+    spec_dir: str = "/var/run/cdi"
+    file_stem: str = "npu"
+    timeout: float = 10.0
+    state_dir: str = ""
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """Language of the file to edit. `schema` is None when the file says none and holds nothing that would need one; `format` is toml, json or template."""
+
+    schema: t.Optional[int] = None
+    format: str = "toml"
+
+
+@dataclass(frozen=True)
+class EditTarget:
+    """The one file to change. kind: main (edit in place), dropin (a file of ours), template, json, none."""
+
+    path: str = ""
+    kind: str = "none"
+
+
+@dataclass(frozen=True)
+class Cdi:
+    """State (unsupported, off, on, on_by_default, unknown), effective spec directories, and what said so."""
+
+    state: str = UNKNOWN
+    spec_dirs: t.Tuple[str, ...] = ()
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that has to become different, in which file, and why."""
+
+    path: str
+    what: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why nothing may be written although something is wrong, and what a person does about it."""
+
+    reason: str
+    next_step: str
+
+
+@dataclass
+class Runtime:
+    """One runtime of the host, as the facts show it; times are seconds since the epoch."""
+
+    name: str
+    flavor: str = SYSTEM
+    version: t.Optional[str] = None
+    binary: t.Optional[str] = None
+    unit: t.Optional[str] = None
+    unit_flags: t.List[str] = field(default_factory=list)
+    unit_state: str = "absent"
+    socket: str = ""
+    socket_exists: bool = False
+    config_files: t.List[str] = field(default_factory=list)
+    main_config: t.Optional[str] = None
+    dialect: Dialect = field(default_factory=Dialect)
+    edit_target: EditTarget = field(default_factory=EditTarget)
+    cdi: Cdi = field(default_factory=Cdi)
+    process_started: t.Optional[float] = None
+    config_newest: t.Optional[float] = None
+    process_stale: t.Optional[bool] = None
+    cri_enabled: t.Optional[bool] = None
+    changes: t.List[Change] = field(default_factory=list)
+    refusal: t.Optional[Refusal] = None
+    restart_unit: t.Optional[str] = None
+    warnings: t.List[str] = field(default_factory=list)
+    serves_kubelet: bool = False
+    selected: bool = False
+
+    def to_dict(self) -> t.Dict[str, t.Any]:
+        found = asdict(self)
+        found["cdi"]["spec_dirs"] = list(self.cdi.spec_dirs)
+        return found
+
+
+@dataclass
+class Context:
+    """One look at a host, shared by the runtime classes so that nothing is asked twice."""
+
+    host: Host
+    options: RuntimeOptions
+    units: t.Dict[str, Unit]
+    processes: ProcessTable
+    problems: t.List[Problem] = field(default_factory=list)
+    endpoint: str = ""
+
+    @classmethod
+    def observe(cls, host: Host, options: RuntimeOptions) -> "Context":
+        units = read_units(host, UNITS, options.timeout)
+        return cls(host, options, units, ProcessTable(host))
+
+    def problem(self, code: str, severity: str, detail: str, next_step: str = "") -> None:
+        found = Problem(code, severity, detail, next_step)
+        if found not in self.problems:
+            self.problems.append(found)
+
+    def loaded_unit(self, *names: str) -> t.Optional[Unit]:
+        """The first active unit of the names, else the first loaded one."""
+        found = [self.units[name] for name in names if name in self.units and self.units[name].loaded]
+        for unit in found:
+            if unit.active:
+                return unit
+        return found[0] if found else None
+
+    def find_binary(self, unit: t.Optional[Unit], *paths: str) -> t.Optional[str]:
+        """The program of the unit when it is there, else the first of the paths."""
+        first = unit.argv[0] if unit is not None and unit.argv else ""
+        wanted = {posixpath.basename(path) for path in paths}
+        for path in ((first,) if posixpath.basename(first) in wanted else ()) + paths:
+            if path.startswith("/") and self.host.exists(path):
+                return path
+        return None
+
+    def main_process(self, unit: t.Optional[Unit], program: str, fits: t.Callable[[t.Tuple[str, ...]], bool] = lambda argv: True) -> t.Optional[Process]:
+        """The running process of a unit; by a scan of /proc only where systemd does not say what runs."""
+        if unit is not None and unit.main_pid:
+            found = self.processes.get(unit.main_pid)
+            if found is not None and found.started is not None:
+                return found
+            if unit.started_monotonic is not None:
+                return self.processes.since_boot(unit.main_pid, unit.argv, unit.started_monotonic)
+        if unit is None or not unit.active_state:
+            return self.processes.find(program, fits)
+        return None
+
+    def is_socket(self, path: str) -> bool:
+        found = self.host.stat(path)
+        return found.ok and found.value.kind == "socket"
+
+    def packaged(self, *names: str) -> t.Optional[str]:
+        """Version of the first installed package of the names, for a tree in which no program can be run."""
+        if self.host.runs_commands:
+            return None
+        text = self.host.read_text(DPKG_STATUS, DPKG_LIMIT).get("")
+        found = {item["name"]: item["version"] for item in parse_dpkg_status(text, names) if item["state"] == "installed"} if text else {}
+        version = next((found[name] for name in names if found.get(name)), None)
+        return version.partition(":")[2] or version if version else None
+
+    def said(self, argv: t.Sequence[str]) -> t.Optional[str]:
+        """Standard output of a command that ended well, else None."""
+        done = self.host.run(argv, self.options.timeout)
+        return done.value.out if done.ok and done.value.rc == 0 else None
+
+
+def version_in(text: t.Optional[str]) -> t.Optional[str]:
+    """The first word of a program's version answer that looks like a version, without a leading v.
+
+    `containerd github.com/containerd/containerd/v2 v2.1.5 REV`, `containerd ... 1.6.20~ds1 REV`, `Docker version 28.2.2, build X`,
+    `crio version 1.30.4`, `podman version 5.4.2`.
+    """
+    match = re.search(r"(?:^|\s)v?([0-9]+\.[0-9]+[^\s,]*)", text or "")
+    return match.group(1) if match else None
+
+
+def same_dir(first: str, second: str) -> bool:
+    """True when two spec directories are one: /var/run is /run on every system with systemd."""
+
+    def plain(path: str) -> str:
+        path = posixpath.normpath(path)
+        return path[4:] if path.startswith("/var/run/") or path == "/var/run" else path
+
+    return plain(first) == plain(second)
+
+
+def has_dir(directories: t.Iterable[str], wanted: str) -> bool:
+    return any(same_dir(directory, wanted) for directory in directories)
+
+
+def with_dirs(directories: t.Iterable[str], *wanted: str) -> t.List[str]:
+    """The list that has to be written: what is there in its order, then the default and the wanted directories that are not."""
+    result = list(directories)
+    for directory in DEFAULT_SPEC_DIRS + wanted:
+        if directory and not has_dir(result, directory):
+            result.append(directory)
+    return result
+
+
+def flag_values(argv: t.Sequence[str], *names: str) -> t.List[str]:
+    """Values of a flag in any of its spellings: --name value, --name=value, -n value. In order, repeated flags kept."""
+    found = []
+    for number, word in enumerate(argv):
+        head, equal, tail = word.partition("=")
+        if head in names:
+            if equal:
+                found.append(tail)
+            elif number + 1 < len(argv):
+                found.append(argv[number + 1])
+    return found
+
+
+def note_process(context: Context, runtime: Runtime, process: t.Optional[Process], sources: t.Optional[t.Sequence[str]] = None) -> None:
+    """Fill process_started, config_newest and process_stale from the configuration files, or from the `sources` they are made of.
+
+    A file from the future proves nothing: unknown.
+    """
+    newest = None
+    for path in runtime.config_files if sources is None else sources:
+        found = context.host.stat(path)
+        if found.ok:
+            stamp = max(found.value.mtime, found.value.ctime)
+            newest = stamp if newest is None else max(newest, stamp)
+    runtime.config_newest = newest
+    if process is None or process.started is None:
+        return
+    runtime.process_started = process.started
+    if newest is None:
+        runtime.process_stale = False
+    elif newest > context.host.clock() + 1:
+        runtime.warnings.append("a configuration file is dated in the future; whether the running process has read it is not known")
+    else:
+        runtime.process_stale = newest > process.started + process.within
+
+
+def note_unit(runtime: Runtime, unit: t.Optional[Unit]) -> None:
+    if unit is not None:
+        runtime.unit = unit.name
+        runtime.unit_state = unit.active_state or "unknown"
+        runtime.unit_flags = list(unit.argv[1:])
+        runtime.restart_unit = unit.name[: -len(".service")] if unit.name.endswith(".service") else unit.name

@@ -1,0 +1,167 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""CRI-O: CDI is always on since 1.23 and has no switch; only the spec directories can be wrong."""
+
+from __future__ import annotations
+
+import posixpath
+import typing as t
+
+from .._base.model import ERROR
+from .._base.versions import release_numbers
+from .._formats.toml import TomlError, loads
+from .base import (
+    CRIO,
+    DEFAULT_SPEC_DIRS,
+    ELEVATE,
+    OFF,
+    ON,
+    ON_BY_DEFAULT,
+    UNKNOWN,
+    UNSUPPORTED,
+    Cdi,
+    Change,
+    Context,
+    Dialect,
+    EditTarget,
+    Refusal,
+    Runtime,
+    flag_values,
+    has_dir,
+    note_process,
+    note_unit,
+    version_in,
+    with_dirs,
+)
+
+BINARIES = ("/usr/bin/crio", "/usr/local/bin/crio")
+UNITS = ("crio.service",)
+SOCKET = "/var/run/crio/crio.sock"
+MAIN = "/etc/crio/crio.conf"
+DIRECTORY = "/etc/crio/crio.conf.d"
+NEVER_READ = "/etc/crio/conf.d"
+SUPPORTED_SINCE = (1, 23)
+REPAIR = "repair the file; CRI-O does not start with it"
+
+
+def _texts(value: t.Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+class CrioRuntime:
+    """detect() finds and reads, propose() says what would have to change."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.broken = ""
+        self.remedy = REPAIR
+        self.owner = ""
+        self.flag = False
+        self.directory = DIRECTORY
+
+    def detect(self) -> t.List[Runtime]:
+        context = self.context
+        unit = context.loaded_unit(*UNITS)
+        binary = context.find_binary(unit, *BINARIES)
+        if unit is None and binary is None and not context.is_socket(SOCKET):
+            return []
+        process = context.main_process(unit, "crio")
+        found = Runtime(CRIO, binary=binary, cri_enabled=True)
+        note_unit(found, unit)
+        argv = unit.argv if unit is not None and unit.argv else (process.argv if process is not None else ())
+        if binary:
+            found.version = version_in(context.said([binary, "--version"])) or context.packaged("cri-o")
+        found.main_config = (flag_values(argv, "--config", "-c") or [MAIN])[-1]
+        self.directory = (flag_values(argv, "--config-dir", "-d") or [DIRECTORY])[-1]
+        self._read(found, argv)
+        note_process(context, found, process)
+        for path in context.host.glob(NEVER_READ, "*"):
+            found.warnings.append("%s is never read: CRI-O reads %s only" % (path, self.directory))
+        return [found]
+
+    def _read(self, found: Runtime, argv: t.Sequence[str]) -> None:
+        context = self.context
+        directories: t.Tuple[str, ...] = DEFAULT_SPEC_DIRS
+        found.socket = SOCKET
+        listed = context.host.listdir(self.directory)
+        if listed.state not in ("value", "absent"):
+            self._break(self.directory, listed.detail, ELEVATE if listed.state == "denied" else REPAIR)
+        main = [found.main_config] if found.main_config and context.host.exists(found.main_config) else []
+        drop_ins = [path for path in context.host.glob(self.directory, "*") if context.host.stat(path).get() and context.host.stat(path).value.kind == "file"]
+        for path in main + drop_ins:
+            found.config_files.append(path)
+            text = context.host.read_bytes(path)
+            if not text.ok:
+                self._break(path, text.detail, ELEVATE if text.state == "denied" else REPAIR)
+                continue
+            try:
+                crio = loads(text.value.decode("utf-8")).get("crio")
+            except UnicodeDecodeError as exc:
+                self._break(path, str(exc))
+                continue
+            except TomlError as exc:
+                self._break("%s, line %d, column %d" % (path, exc.line, exc.column), exc.message)
+                continue
+            tables = crio if isinstance(crio, dict) else {}
+            runtime = tables.get("runtime") if isinstance(tables.get("runtime"), dict) else {}
+            api = tables.get("api") if isinstance(tables.get("api"), dict) else {}
+            if "enable_cdi" in runtime:
+                found.warnings.append("%s sets enable_cdi, which CRI-O does not know" % path)
+            if "cdi_spec_dirs" in runtime and not _texts(runtime["cdi_spec_dirs"]):
+                self._break(path, "cdi_spec_dirs is not a list of strings")
+            elif "cdi_spec_dirs" in runtime:
+                directories, self.owner = tuple(str(item) for item in runtime["cdi_spec_dirs"]), path
+            if isinstance(api.get("listen"), str) and api["listen"]:
+                found.socket = api["listen"]
+        found.socket_exists = context.is_socket(found.socket)
+        flags = [item for value in flag_values(argv, "--cdi-spec-dirs") for item in value.split(",") if item]
+        if flags:
+            directories, self.flag = tuple(flags), True
+        release = release_numbers(found.version)
+        source = "the --cdi-spec-dirs flag of the unit" if flags else self.owner or "defaults of CRI-O"
+        if self.broken:
+            found.cdi = Cdi(UNKNOWN, (), self.broken)
+        elif not release:
+            found.cdi = Cdi(UNKNOWN, directories, "the version of CRI-O is not known")
+        elif release < SUPPORTED_SINCE:
+            found.cdi = Cdi(UNSUPPORTED, (), "CRI-O %s" % found.version)
+        elif not directories:
+            found.cdi = Cdi(OFF, (), source)
+        else:
+            found.cdi = Cdi(ON if flags or self.owner else ON_BY_DEFAULT, directories, source)
+
+    def _break(self, place: str, what: str, remedy: str = REPAIR) -> None:
+        self.broken, self.remedy = "%s: %s" % (place, what), remedy
+        self.context.problem("crio_config_invalid", ERROR, self.broken, remedy)
+
+    def propose(self, runtime: Runtime) -> None:
+        spec_dir = self.context.options.spec_dir
+        target = posixpath.join(self.directory, "99-%s.conf" % self.context.options.file_stem)
+        runtime.edit_target = EditTarget(target, "dropin")
+        runtime.dialect = Dialect(None, "toml")
+        if self.broken:
+            runtime.refusal = Refusal(self.broken, self.remedy)
+        elif runtime.cdi.state == UNSUPPORTED:
+            runtime.refusal = Refusal("CRI-O %s has no CDI" % runtime.version, "upgrade CRI-O to 1.23 or newer")
+        elif has_dir(runtime.cdi.spec_dirs, spec_dir):
+            self._clean(runtime, target)
+        elif runtime.cdi.state == UNKNOWN:
+            runtime.refusal = Refusal("the version of this CRI-O could not be found out", "make %s answer --version" % (runtime.binary or "crio"))
+        elif self.flag:
+            runtime.refusal = Refusal(
+                "the unit %s has --cdi-spec-dirs without %s, and a flag wins over every file" % (runtime.unit, spec_dir), "add %s to that flag" % spec_dir
+            )
+        elif posixpath.dirname(self.owner) == self.directory and posixpath.basename(self.owner) > posixpath.basename(target):
+            runtime.refusal = Refusal(
+                "%s sets cdi_spec_dirs without %s and is read after %s, which would not be effective" % (self.owner, spec_dir, target),
+                "add %s to cdi_spec_dirs in %s, or give that file a name that sorts before 99-" % (spec_dir, self.owner),
+            )
+        else:
+            value = ", ".join('"%s"' % item for item in with_dirs(runtime.cdi.spec_dirs, spec_dir))
+            runtime.changes.append(Change(target, "[crio.runtime] cdi_spec_dirs = [%s]" % value, "%s is not among the directories that are read" % spec_dir))
+
+    def _clean(self, runtime: Runtime, target: str) -> None:
+        """A file of ours with a key that CRI-O does not know, as older tools wrote it, is put right."""
+        if any(warning.startswith(target + " sets enable_cdi") for warning in runtime.warnings):
+            runtime.changes.append(Change(target, "[crio.runtime] without enable_cdi", "CRI-O has no such option"))

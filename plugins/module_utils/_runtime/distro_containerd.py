@@ -1,0 +1,159 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The containerd of a Kubernetes distribution: k3s, rke2, k0s, microk8s.
+
+Each writes its containerd configuration anew at every start, so the generated file is only read, and the edit goes to what it
+is made from: a drop-in directory it imports, or its template. The host's /etc/containerd is never looked at.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import typing as t
+
+from .._base.versions import release_numbers
+from .._formats.toml import TomlError, loads
+from .._host.proc import Process
+from .base import CONTAINERD, Change, Dialect, EditTarget, Refusal, Runtime, note_process, note_unit
+from .containerd_config import ID_V2, ID_V3, MERGING_SINCE, ConfigFile, ConfigSet, Release
+from .containerd_state import Missing, Reader, missing_keys, read_state, refuse_unreadable, schema_of, schema_one
+from .distros import DISTROS, Distro, placed, rancher_settings
+
+BASE_TEMPLATE = re.compile(r"^\s*\{\{-?\s*template\s+\"base\"\s+\.\s*-?\}\}\s*$", re.MULTILINE)
+K0S_MANAGED = re.compile(r"^# k0s_managed=true", re.MULTILINE)
+K0S_DROPINS = "/etc/k0s/containerd.d"
+MICROK8S_TEMPLATE = "/var/snap/microk8s/current/args/containerd-template.toml"
+
+
+class DistroRuntime(Reader):
+    """detect() finds and reads, propose() says what would have to change."""
+
+    def detect(self) -> t.List[Runtime]:
+        return [self._read(distro) for distro in map(self._placed, DISTROS) if self._present(distro)]
+
+    def _placed(self, distro: Distro) -> Distro:
+        unit = self.context.loaded_unit(*distro.units)
+        settings = rancher_settings(self.context.host, distro, unit.argv if unit is not None else ())
+        return placed(distro, settings.get("data-dir", ""))
+
+    def _present(self, distro: Distro) -> bool:
+        context = self.context
+        if context.loaded_unit(*distro.units) is not None or context.host.exists(distro.config):
+            return True
+        return context.is_socket(distro.socket) and context.host.exists(distro.mark)
+
+    def _process(self, distro: Distro) -> t.Optional[Process]:
+        def ours(argv: t.Tuple[str, ...]) -> bool:
+            return any(distro.config in word for word in argv[1:]) or any(posixpath.normpath(distro.mark) in word for word in argv[:1])
+
+        return self.context.processes.find("containerd", ours)
+
+    def _read(self, distro: Distro) -> Runtime:
+        context = self.context
+        unit = context.loaded_unit(*distro.units)
+        process = self._process(distro)
+        found = Runtime(CONTAINERD, distro.name, binary=context.find_binary(None, *distro.binaries))
+        if found.binary is None and process is not None and process.argv[0].startswith("/"):
+            found.binary = process.argv[0]
+        note_unit(found, unit)
+        found.main_config = distro.config
+        read_state(context, self, found, named=False)
+        found.socket = distro.socket
+        found.socket_exists = context.is_socket(distro.socket)
+        note_process(context, found, process, self._sources(distro, found))
+        return found
+
+    def _sources(self, distro: Distro, found: Runtime) -> t.List[str]:
+        """What the generated file is made of. The file itself is written while the distribution starts, so its age proves nothing."""
+        directory = posixpath.dirname(distro.config)
+        imported = [path for path in found.config_files if path != distro.config]
+        if distro.name == "microk8s":
+            return imported + [MICROK8S_TEMPLATE]
+        if distro.name == "k0s":
+            managed = K0S_MANAGED.search(self.context.host.read_text(distro.config).get(""))
+            return self.context.host.glob(K0S_DROPINS, "*.toml") + ([] if managed else [distro.config])
+        return imported + [posixpath.join(directory, name) for name in ("config.toml.tmpl", "config-v3.toml.tmpl")]
+
+    def propose(self, runtime: Runtime) -> None:
+        files, state = self.sets[runtime.flavor], self.states[runtime.flavor]
+        release = release_numbers(runtime.version) or (MERGING_SINCE if any(item.version >= 3 for item in files.files) else ())
+        if not files.files and not files.error:
+            runtime.refusal = Refusal(
+                "%s is not there: %s has not started on this host yet" % (runtime.main_config, runtime.flavor), "start %s, then run again" % runtime.flavor
+            )
+            return
+        if refuse_unreadable(self.context, runtime, files, state):
+            return
+        schema = schema_of(files, release)
+        missing = missing_keys(state, self.context.options.spec_dir)
+        aim = {"k0s": self._aim_k0s, "microk8s": self._aim_microk8s}.get(runtime.flavor, self._aim_rancher)
+        aim(runtime, files, release, schema, missing)
+        if runtime.refusal is not None:
+            runtime.changes = []
+
+    def _say(self, runtime: Runtime, schema: t.Optional[int], missing: t.Sequence[Missing], why_here: str) -> None:
+        table = ID_V3 if schema == 3 else ID_V2
+        for key, value, why in missing:
+            runtime.changes.append(Change(runtime.edit_target.path, '[plugins."%s"] %s = %s' % (table, key, value), "%s; %s" % (why, why_here)))
+
+    def _aim_rancher(self, runtime: Runtime, files: ConfigSet, release: Release, schema: t.Optional[int], missing: t.Sequence[Missing]) -> None:
+        """A drop-in where containerd merges them and the generated file imports them; else a marked block at the end of the template."""
+        directory = posixpath.dirname(files.root)
+        third = schema is not None and schema >= 3
+        dropins = posixpath.join(directory, "config-v3.toml.d" if third else "config.toml.d")
+        imported = any(posixpath.normpath(pattern) == dropins + "/*.toml" for pattern in (files.root_file.imports if files.root_file else []))
+        if release >= MERGING_SINCE and imported:
+            runtime.edit_target = EditTarget(posixpath.join(dropins, "10-%s.toml" % self.context.options.file_stem), "dropin")
+            runtime.dialect = Dialect(3 if third else 2)
+            self._say(runtime, runtime.dialect.schema, missing, "%s imports this directory" % files.root)
+            return
+        template = posixpath.join(directory, "config-v3.toml.tmpl" if third else "config.toml.tmpl")
+        runtime.edit_target = EditTarget(template, "template")
+        runtime.dialect = Dialect(3 if third else 2, "template")
+        found = self.context.host.read_text(template)
+        if found.state not in ("value", "absent"):
+            runtime.refusal = Refusal("%s cannot be read: %s" % (template, found.detail), "make it readable")
+        elif found.ok and found.value.strip() and not BASE_TEMPLATE.search(found.value):
+            why = '%s is a whole configuration of its own, not built on {{ template "base" . }}' % template
+            runtime.warnings.append(why)
+            if missing:
+                runtime.refusal = Refusal(why, "set enable_cdi in it by hand, or make it start from the base template")
+        else:
+            self._say(runtime, runtime.dialect.schema, missing, "%s is made from this template at every start" % files.root)
+
+    def _aim_k0s(self, runtime: Runtime, files: ConfigSet, release: Release, schema: t.Optional[int], missing: t.Sequence[Missing]) -> None:
+        """k0s collects the CRI tables of its drop-in directory itself, so a drop-in is right on containerd 1.x too."""
+        runtime.dialect = Dialect(3 if release >= MERGING_SINCE and (schema or 3) >= 3 else 2)
+        if K0S_MANAGED.search(self.context.host.read_text(files.root).get("")):
+            runtime.edit_target = EditTarget(posixpath.join(K0S_DROPINS, "99-%s.toml" % self.context.options.file_stem), "dropin")
+            self._say(runtime, runtime.dialect.schema, missing, "k0s builds its configuration from this directory")
+            return
+        if missing and schema == 1:
+            schema_one(runtime, files, release)
+            return
+        owner = files.last_with(ConfigFile.has_cri_table) if release < MERGING_SINCE else None
+        path = owner.path if owner is not None else files.root
+        runtime.edit_target = EditTarget(path, "main")
+        if missing and path.startswith("/run/"):
+            runtime.refusal = Refusal("%s owns the CRI table and is written at every start" % path, "set enable_cdi where %s is made" % path)
+            return
+        self._say(runtime, runtime.dialect.schema, missing, "%s is not managed by k0s" % files.root)
+
+    def _aim_microk8s(self, runtime: Runtime, files: ConfigSet, release: Release, schema: t.Optional[int], missing: t.Sequence[Missing]) -> None:
+        """The template is TOML with ${NAME} inside its strings, and is edited as TOML."""
+        runtime.edit_target = EditTarget(MICROK8S_TEMPLATE, "template")
+        try:
+            text = self.context.host.read_text(MICROK8S_TEMPLATE)
+            version = loads(text.get("")).get("version")
+        except TomlError as exc:
+            runtime.refusal = Refusal(
+                "%s, line %d, column %d: %s" % (MICROK8S_TEMPLATE, exc.line, exc.column, exc.message), "repair the template; no edit keeps it whole"
+            )
+            return
+        if not text.ok:
+            runtime.refusal = Refusal("%s cannot be read: %s" % (MICROK8S_TEMPLATE, text.detail), "repair the microk8s installation")
+            return
+        runtime.dialect = Dialect(version if isinstance(version, int) else schema)
+        self._say(runtime, runtime.dialect.schema, missing, "%s is made from this template at every start" % files.root)

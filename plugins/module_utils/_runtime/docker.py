@@ -1,0 +1,231 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""docker: features.cdi from 25.0, on by default from 28.2; unit flags and daemon.json may not both speak of features."""
+
+from __future__ import annotations
+
+import json
+import typing as t
+
+from .._base.model import ERROR
+from .._base.versions import release_numbers
+from .base import (
+    DEFAULT_SPEC_DIRS,
+    DOCKER,
+    ELEVATE,
+    OFF,
+    ON,
+    ON_BY_DEFAULT,
+    UNKNOWN,
+    UNSUPPORTED,
+    Cdi,
+    Change,
+    Context,
+    Dialect,
+    EditTarget,
+    Refusal,
+    Runtime,
+    flag_values,
+    has_dir,
+    note_process,
+    note_unit,
+    version_in,
+    with_dirs,
+)
+
+BINARIES = ("/usr/bin/dockerd", "/usr/sbin/dockerd", "/usr/local/bin/dockerd", "/usr/local/sbin/dockerd")
+CLIENTS = ("/usr/bin/docker", "/usr/local/bin/docker")
+UNITS = ("docker.service",)
+CONFIG = "/etc/docker/daemon.json"
+SOCKETS = ("/run/docker.sock", "/var/run/docker.sock")
+SUPPORTED_SINCE = (25,)
+DEFAULT_SINCE = (28, 2)
+REPAIR = "repair the file; docker does not start with it"
+# moby 49989: the CDI driver was registered after the containers had been restored.
+RESTORE_NOTE = "docker before 28.2 does not bring back restart=always containers that use a CDI device when the daemon starts (moby 49989)"
+
+
+class DaemonConfigError(ValueError):
+    """daemon.json that docker does not take: what, and where when that is known."""
+
+
+def load_daemon_json(text: str) -> t.Dict[str, t.Any]:
+    """The object in daemon.json; empty text is an empty object, as docker has it. A byte order mark is not part of it.
+
+    DaemonConfigError names line and column. Comments, trailing commas, several values, keys that stand twice and other types than an object are errors.
+    """
+    text = text[1:] if text.startswith("\ufeff") else text
+    if not text.strip():
+        return {}
+
+    def refuse(word: str) -> t.NoReturn:
+        raise DaemonConfigError("%s is not a JSON value" % word)
+
+    def object_of(pairs: t.List[t.Tuple[str, t.Any]]) -> t.Dict[str, t.Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, value in pairs]
+            raise DaemonConfigError("the key %r stands there twice" % next(name for name in names if names.count(name) > 1))
+        return found
+
+    try:
+        data = json.loads(text, parse_constant=refuse, object_pairs_hook=object_of)
+    except json.JSONDecodeError as exc:
+        raise DaemonConfigError("line %d, column %d: %s" % (exc.lineno, exc.colno, exc.msg)) from exc
+    except DaemonConfigError:
+        raise
+    except (ValueError, RecursionError) as exc:
+        raise DaemonConfigError("line 1, column 1: %s" % exc) from exc
+    if not isinstance(data, dict):
+        raise DaemonConfigError("line 1, column 1: the file is not a JSON object")
+    # docker takes null for a key that is not there.
+    features = {} if data.get("features") is None else data["features"]
+    if not isinstance(features, dict):
+        raise DaemonConfigError("features is not an object")
+    for name, value in features.items():
+        if name == "cdi" and not isinstance(value, bool):
+            raise DaemonConfigError("features.cdi is not true or false")
+    directories = [] if data.get("cdi-spec-dirs") is None else data["cdi-spec-dirs"]
+    if not isinstance(directories, list) or not all(isinstance(item, str) for item in directories):
+        raise DaemonConfigError("cdi-spec-dirs is not a list of strings")
+    return data
+
+
+class DockerRuntime:
+    """detect() finds and reads, propose() says what would have to change."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.data: t.Dict[str, t.Any] = {}
+        self.error = ""
+        self.remedy = REPAIR
+        self.feature_flags: t.List[str] = []
+        self.setting: t.Optional[bool] = None
+        self.dir_flags: t.List[str] = []
+
+    def detect(self) -> t.List[Runtime]:
+        context = self.context
+        unit = context.loaded_unit(*UNITS)
+        binary = context.find_binary(unit, *BINARIES)
+        socket = next((path for path in SOCKETS if context.is_socket(path)), "")
+        if unit is None and binary is None and not socket:
+            return []
+        process = context.main_process(unit, "dockerd")
+        found = Runtime(DOCKER, binary=binary, socket=socket or SOCKETS[0], socket_exists=bool(socket))
+        note_unit(found, unit)
+        argv = unit.argv if unit is not None and unit.argv else (process.argv if process is not None else ())
+        found.main_config = (flag_values(argv, "--config-file") or [CONFIG])[-1]
+        self.feature_flags = [item for value in flag_values(argv, "--feature", "--features") for item in value.split(",") if item]
+        self.dir_flags = flag_values(argv, "--cdi-spec-dir", "--cdi-spec-dirs")
+        self._read_file(found)
+        info = self._info() if socket or process is not None else {}
+        version = info.get("ServerVersion")
+        found.version = version if isinstance(version, str) and version else None
+        if found.version is None and binary:
+            found.version = version_in(context.said([binary, "--version"])) or context.packaged("docker-ce", "docker.io", "moby-engine")
+        self._judge(found)
+        note_process(context, found, process)
+        self._compare(found, info)
+        return [found]
+
+    def _info(self) -> t.Dict[str, t.Any]:
+        client = self.context.find_binary(None, *CLIENTS)
+        text = self.context.said([client, "info", "--format", "{{json .}}"]) if client else None
+        try:
+            data = json.loads(text or "")
+        except (ValueError, RecursionError):
+            return {}
+        return data if isinstance(data, dict) else {}
+
+    def _read_file(self, found: Runtime) -> None:
+        path = found.main_config or CONFIG
+        answer = self.context.host.read_bytes(path)
+        if answer.state == "absent":
+            return
+        found.config_files.append(path)
+        if not answer.ok:
+            self.error = "%s cannot be read: %s" % (path, answer.detail)
+            self.remedy = ELEVATE if answer.state == "denied" else REPAIR
+        else:
+            try:
+                self.data = load_daemon_json(answer.value.decode("utf-8"))
+            except UnicodeDecodeError as exc:
+                self.error = "%s: %s" % (path, exc)
+            except DaemonConfigError as exc:
+                self.error = "%s, %s" % (path, exc)
+            if answer.value.startswith(b"\xef\xbb\xbf"):
+                found.warnings.append("%s begins with a byte order mark" % path)
+        if self.error:
+            self.context.problem("docker_config_invalid", ERROR, self.error, self.remedy)
+
+    def _judge(self, found: Runtime) -> None:
+        features = self.data.get("features") or {}
+        if self.feature_flags and features:
+            self.error = self.error or "features are given both by flags of the unit and in %s, which is an error to docker" % found.main_config
+        release = release_numbers(found.version)
+        flagged = dict(item.partition("=")[::2] for item in self.feature_flags).get("cdi")
+        setting = features.get("cdi")
+        source = found.main_config or CONFIG
+        if flagged is not None:
+            setting, source = flagged.lower() in ("true", "1", "t", ""), "the --feature flag of the unit"
+        self.setting = setting
+        directories = self.dir_flags or self.data.get("cdi-spec-dirs") or list(DEFAULT_SPEC_DIRS)
+        given = tuple(item for item in directories if item)
+        if "cdi-devices" in features:
+            found.warnings.append("%s has features.cdi-devices, a key that docker does not know" % found.main_config)
+        if self.error:
+            found.cdi = Cdi(UNKNOWN, (), self.error)
+        elif not release:
+            found.cdi = Cdi(UNKNOWN, (), "the version of docker is not known")
+        elif release < SUPPORTED_SINCE:
+            found.cdi = Cdi(UNSUPPORTED, (), "docker %s" % found.version)
+        elif setting is False or not given or (setting is None and release < DEFAULT_SINCE):
+            found.cdi = Cdi(OFF, given, source if setting is False or not given else "default of docker %s" % found.version)
+        else:
+            found.cdi = Cdi(ON if setting else ON_BY_DEFAULT, given, source if setting else "default of docker %s" % found.version)
+        if SUPPORTED_SINCE <= release < DEFAULT_SINCE:
+            found.warnings.append(RESTORE_NOTE)
+
+    def _compare(self, found: Runtime, info: t.Mapping[str, t.Any]) -> None:
+        """The running daemon's own list of spec directories beats file times; it is empty while CDI is off."""
+        running = info.get("CDISpecDirs")
+        if found.cdi.state in (ON, ON_BY_DEFAULT, OFF) and "CDISpecDirs" in info:
+            wanted = list(found.cdi.spec_dirs) if found.cdi.state != OFF else []
+            found.process_stale = [item for item in running or [] if item] != wanted
+
+    def propose(self, runtime: Runtime) -> None:
+        path = runtime.main_config or CONFIG
+        spec_dir = self.context.options.spec_dir
+        runtime.edit_target = EditTarget(path, "json")
+        runtime.dialect = Dialect(None, "json")
+        if self.error:
+            runtime.refusal = Refusal(self.error, self.remedy)
+            return
+        if runtime.cdi.state == UNSUPPORTED:
+            runtime.refusal = Refusal("docker %s has no CDI" % runtime.version, "upgrade docker to 25.0 or newer")
+            return
+        if runtime.cdi.state == UNKNOWN:
+            runtime.refusal = Refusal(
+                "the version of this docker could not be found out", "start docker, or make %s answer --version" % (runtime.binary or "dockerd")
+            )
+            return
+        if self.setting is False or (self.setting is None and release_numbers(runtime.version) < DEFAULT_SINCE):
+            if self.feature_flags:
+                runtime.refusal = Refusal(
+                    "the unit %s gives features as flags; docker refuses to start when daemon.json gives some too" % runtime.unit,
+                    "put --feature cdi=true into the flags of the unit, or move all features into %s" % path,
+                )
+                return
+            why = "CDI is switched off" if self.setting is False else "CDI is off by default in docker %s" % runtime.version
+            runtime.changes.append(Change(path, "features.cdi = true", why))
+        if not has_dir(runtime.cdi.spec_dirs, spec_dir):
+            if self.dir_flags:
+                runtime.refusal = Refusal(
+                    "the unit %s gives --cdi-spec-dir without %s, and a flag next to the same key in daemon.json is an error" % (runtime.unit, spec_dir),
+                    "add --cdi-spec-dir %s to the flags of the unit" % spec_dir,
+                )
+                runtime.changes = []
+                return
+            value = json.dumps(with_dirs(runtime.cdi.spec_dirs, spec_dir))
+            runtime.changes.append(Change(path, "cdi-spec-dirs = %s" % value, "%s is not among the directories that are read" % spec_dir))

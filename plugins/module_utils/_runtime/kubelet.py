@@ -1,0 +1,182 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which container runtime the kubelet of this host uses, and where its directories are."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import typing as t
+from dataclasses import asdict, dataclass
+
+from .._formats import yaml
+from .._host.host import Host
+from .._host.proc import ProcessTable
+from .._host.systemd import split_words
+from .base import KUBELET_UNITS, Context, flag_values
+from .distros import DISTROS, K0S, K3S, KUBELET_ROOT, MICROK8S, RKE2, Distro, rancher_settings
+
+# The socket path of the device plugin registration is a constant of Kubernetes; --root-dir does not move it (kubernetes#120626).
+DEVICE_PLUGIN_DIR = "/var/lib/kubelet/device-plugins"
+KUBEADM_FLAGS = "/var/lib/kubelet/kubeadm-flags.env"
+KUBEADM_CONFIG = "/var/lib/kubelet/config.yaml"
+
+
+@dataclass(frozen=True)
+class Kubelet:
+    """The kubelet. `runtime_endpoint` is a path without unix://, empty when nothing names one; `source` says what named it."""
+
+    present: bool = False
+    unit: t.Optional[str] = None
+    root_dir: str = KUBELET_ROOT
+    device_plugin_dir: str = DEVICE_PLUGIN_DIR
+    pod_resources_dir: str = KUBELET_ROOT + "/pod-resources"
+    runtime_endpoint: str = ""
+    source: str = ""
+
+    def to_dict(self) -> t.Dict[str, t.Any]:
+        return asdict(self)
+
+
+def find_kubelet(context: Context) -> Kubelet:
+    """Explicit input, then the flag of the running kubelet or of its unit, then its configuration, then kubeadm's flags; of k3s and rke2 their own settings."""
+    host = context.host
+    unit = context.loaded_unit(*KUBELET_UNITS)
+    argv = _running(context.processes, unit.main_pid if unit is not None else 0)
+    where = "the command line of the running kubelet"
+    if not argv and unit is not None:
+        argv, where = unit.argv, "the unit %s" % unit.name
+    embedded = None if unit is not None and unit.active else _embedded(context)
+    present = bool(argv) or unit is not None or embedded is not None
+    words = _distro_argv(context, embedded) if embedded is not None else ()
+    settings = rancher_settings(host, embedded, words) if embedded is not None else {}
+    root_dir = last_flag(argv, "--root-dir") or settings.get("root-dir") or (embedded.kubelet_root if embedded and not argv else KUBELET_ROOT)
+    unit_name = unit.name if unit is not None and unit.loaded else None
+    if embedded is not None and unit_name is None:
+        found = context.loaded_unit(*embedded.kubelet_units)
+        unit_name = found.name if found is not None else None
+    endpoint, source = "", ""
+    if context.options.kubelet_endpoint:
+        endpoint, source = context.options.kubelet_endpoint, "input"
+    if not endpoint:
+        endpoint, source = last_flag(argv, "--container-runtime-endpoint"), where
+    # What an earlier kubeadm left behind says nothing of a distribution's own kubelet.
+    alone = embedded is not None and unit is None and not argv
+    if not endpoint and embedded is not None and alone:
+        endpoint, source = _from_distro(settings, embedded, words)
+    if not endpoint and not alone:
+        endpoint, source = _from_configuration(host, argv, present)
+    if not endpoint and not alone and (present or host.exists(KUBEADM_FLAGS)):
+        endpoint, source = last_flag(_kubeadm_flags(host), "--container-runtime-endpoint"), KUBEADM_FLAGS
+    if not endpoint and embedded is not None:
+        endpoint, source = embedded.socket, embedded.name
+    return Kubelet(
+        present=present,
+        unit=unit_name,
+        root_dir=root_dir,
+        pod_resources_dir=posixpath.join(root_dir, "pod-resources"),
+        runtime_endpoint=endpoint_path(endpoint),
+        source=source if endpoint else "",
+    )
+
+
+def endpoint_path(endpoint: str) -> str:
+    """`unix:///run/x.sock`, `unix:/run/x.sock` and `/run/x.sock` are one: the path."""
+    return re.sub(r"^unix:/*(?=/)", "", endpoint.strip(), flags=re.IGNORECASE)
+
+
+def last_flag(argv: t.Sequence[str], name: str) -> str:
+    """Value of a flag; the last one wins, as the kubelet's flag library has it."""
+    found = flag_values(argv, name)
+    return found[-1].strip("\"'") if found else ""
+
+
+def _running(processes: ProcessTable, pid: int) -> t.Tuple[str, ...]:
+    process = processes.get(pid) if pid else None
+    if process is None:
+        process = processes.find("kubelet")
+    return process.argv if process is not None else ()
+
+
+def _embedded(context: Context) -> t.Optional[Distro]:
+    """The distribution whose unit runs, else the one whose unit is installed, else the one whose containerd socket is there."""
+    for want_active in (True, False):
+        for item in DISTROS:
+            unit = context.loaded_unit(*item.kubelet_units)
+            if unit is not None and (unit.active or not want_active):
+                return item
+    if context.is_socket(K3S.socket):
+        return RKE2 if context.host.exists(RKE2.mark) else K3S
+    return next((item for item in (K0S, MICROK8S) if context.is_socket(item.socket)), None)
+
+
+def _distro_argv(context: Context, distro: Distro) -> t.Tuple[str, ...]:
+    unit = context.loaded_unit(*distro.kubelet_units)
+    return unit.argv if unit is not None else ()
+
+
+def _from_distro(settings: t.Mapping[str, str], distro: Distro, argv: t.Sequence[str]) -> t.Tuple[str, str]:
+    """A runtime of the host's own that a distribution was told to use: its endpoint and what said so, empty when it brings its own."""
+    source = "the settings of %s" % distro.name
+    if distro.name == K0S.name:
+        # remote:unix:///run/x.sock or docker:unix:///run/x.sock
+        kind, colon, endpoint = last_flag(argv, "--cri-socket").partition(":")
+        return (endpoint, source) if colon else ("", "")
+    if settings.get("container-runtime-endpoint"):
+        return settings["container-runtime-endpoint"], source
+    return ("/run/docker.sock", source) if settings.get("docker") == "true" else ("", "")
+
+
+def _from_configuration(host: Host, argv: t.Sequence[str], present: bool) -> t.Tuple[str, str]:
+    named = last_flag(argv, "--config")
+    paths = [named] if named else []
+    if not named and (present or host.exists(KUBEADM_CONFIG)):
+        paths = [KUBEADM_CONFIG]
+    directory = last_flag(argv, "--config-dir")
+    if directory:
+        paths += host.glob(directory, "*.conf")
+    endpoint, source = "", ""
+    for path in paths:
+        text = host.read_text(path).get("")
+        value = top_level_scalars(text).get("containerRuntimeEndpoint", "")
+        if value:
+            endpoint, source = value, path
+    return endpoint, source
+
+
+def _kubeadm_flags(host: Host) -> t.List[str]:
+    words: t.List[str] = []
+    for line in host.read_text(KUBEADM_FLAGS).get("").splitlines():
+        key, equal, value = line.strip().partition("=")
+        if equal and key == "KUBELET_KUBEADM_ARGS":
+            for word in split_words(value):
+                words.extend(split_words(word))
+    return words
+
+
+def top_level_scalars(text: str) -> t.Dict[str, str]:
+    """Scalars at the top level of a YAML mapping or JSON object, as text. Nested values, anchors and block text are left out."""
+    text = text[1:] if text.startswith("\ufeff") else text
+    try:
+        data = yaml.load(text)
+    except (ValueError, RecursionError):
+        data = _line_scalars(text)
+    if not isinstance(data, dict):
+        return {}
+    return {str(key): str(value) for key, value in data.items() if isinstance(value, (str, int, float))}
+
+
+def _line_scalars(text: str) -> t.Dict[str, str]:
+    """The same, line by line, for a text that uses what the reader of YAML does not know."""
+    found = {}
+    for line in text.splitlines():
+        match = re.match(r"^([\"']?)([A-Za-z0-9_.-]+)\1\s*:(?:\s+(.*))?$", line)
+        if match and match.group(3):
+            value = match.group(3).strip()
+            quoted = re.match(r"^(?:\"([^\"]*)\"|'([^']*)')\s*(?:#.*)?$", value)
+            if quoted:
+                found[match.group(2)] = quoted.group(1) if quoted.group(1) is not None else quoted.group(2)
+            elif value[0] not in "|>&*[{!#" and value not in ("~", "null", "Null", "NULL"):
+                found[match.group(2)] = re.sub(r"\s+#.*$", "", value)
+    return found

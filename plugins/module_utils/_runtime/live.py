@@ -1,0 +1,132 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a *running* container runtime says of CDI, asked over its own socket.
+
+containerd: CRI Status with verbose on (the only call that shows the configuration of the process). docker: GET /info
+(CDISpecDirs since 25, DiscoveredDevices since 28.3). cri-o: GET /config. podman has no process: every call reads the files.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import typing as t
+
+from .._host.host import ABSENT, VALUE, Host, Probe
+from . import grpc
+
+CRI_STATUS = "/runtime.v1.RuntimeService/Status"
+VERBOSE = b"\x08\x01"
+Data = t.Mapping[str, t.Any]
+
+
+def http_get(path: str, target: str, timeout: float = 5.0) -> Probe:
+    """Probe of the body text of GET `target` over the Unix socket at `path`; any status but 200 is failed."""
+    # Imported here because it costs as much as the rest of the look, and most hosts have no runtime that speaks HTTP.
+    from .unix_http import http_get as get
+
+    return get(path, target, timeout)
+
+
+def read_cri_status(message: bytes) -> t.Dict[str, t.Any]:
+    """enabled and spec_dirs from a verbose CRI StatusResponse. containerd before 1.7 knows no such keys: CDI is off there."""
+    for number, value in grpc.fields(message):
+        if number != 2 or not isinstance(value, bytes):
+            continue
+        entry = dict(grpc.fields(value))
+        if entry.get(1) == b"config":
+            config = json.loads(t.cast(bytes, entry.get(2, b"")).decode("utf-8", "replace"))
+            dirs = config.get("cdiSpecDirs")
+            enabled = config.get("enableCDI")
+            return {
+                "enabled": bool(dirs) if enabled is None else bool(enabled),
+                "spec_dirs": list(dirs or []),
+                "devices": None,
+                "source": "CRI Status of the running process",
+            }
+    raise ValueError("the CRI status shows no configuration")
+
+
+def read_docker_info(text: str) -> t.Dict[str, t.Any]:
+    """enabled, spec_dirs and devices from docker's /info. Before 25 the key is not there: not known is not off, so ValueError."""
+    info = _object(text)
+    if "CDISpecDirs" not in info:
+        raise ValueError("this docker (%s) does not show its CDI directories" % info.get("ServerVersion", "version not known"))
+    found = info.get("DiscoveredDevices")
+    devices = None if found is None else [str(item.get("ID")) for item in found if item.get("Source") == "cdi"]
+    dirs = list(info["CDISpecDirs"] or [])
+    return {"enabled": bool(dirs), "spec_dirs": dirs, "devices": devices, "source": "GET /info of the running daemon"}
+
+
+def read_crio_config(text: str) -> t.Dict[str, t.Any]:
+    """spec_dirs from the TOML that cri-o gives for GET /config. cri-o has CDI always on."""
+    match = re.search(r"(?m)^\s*cdi_spec_dirs\s*=\s*\[([^\]]*)\]", text)
+    if not match:
+        raise ValueError("cri-o's configuration shows no cdi_spec_dirs")
+    dirs = re.findall(r'"((?:[^"\\]|\\.)*)"', match.group(1))
+    return {"enabled": True, "spec_dirs": dirs, "devices": None, "source": "GET /config of the running daemon"}
+
+
+def ask(host: Host, runtime: Data, timeout: float = 5.0) -> Probe:
+    """Probe of {enabled: bool, spec_dirs: [path], devices: [CDI name] or None, source} for one entry of the runtimes found."""
+    name = runtime.get("name")
+    if name == "podman":
+        return Probe(
+            VALUE,
+            {
+                "enabled": True,
+                "spec_dirs": list((runtime.get("cdi") or {}).get("spec_dirs") or []),
+                "devices": None,
+                "source": "podman has no process: every call reads the files",
+            },
+        )
+    if not runtime.get("socket"):
+        return Probe(ABSENT, None, "no socket of %s is known" % name)
+    where = host.resolve(str(runtime["socket"]))
+    if not where.ok:
+        return Probe(where.state, None, "%s: %s" % (runtime["socket"], where.detail))
+    path = host.real(where.value)
+    if name == "containerd":
+        return grpc.call(path, CRI_STATUS, VERBOSE, timeout).map(read_cri_status)
+    if name == "docker":
+        return http_get(path, "/info", timeout).map(read_docker_info)
+    if name == "cri-o":
+        return http_get(path, "/config", timeout).map(read_crio_config)
+    return Probe(ABSENT, None, "no way to ask %s is known" % name)
+
+
+def docker_containers(path: str, prefix: str, timeout: float = 5.0) -> Probe:
+    """Probe of [{name, running, restart, devices}] of the docker containers that ask for CDI devices starting with `prefix`."""
+    listing = http_get(path, "/containers/json?all=1", timeout).map(_ids)
+    if not listing.ok:
+        return listing
+    found = []
+    for identity in listing.value:
+        one = http_get(path, "/containers/%s/json" % identity, timeout).map(_object).get({})
+        settings = one.get("HostConfig") or {}
+        names = [device for wish in settings.get("DeviceRequests") or [] for device in wish.get("DeviceIDs") or [] if str(device).startswith(prefix)]
+        if names:
+            found.append(
+                {
+                    "name": str(one.get("Name", "")).lstrip("/"),
+                    "running": bool((one.get("State") or {}).get("Running")),
+                    "restart": str((settings.get("RestartPolicy") or {}).get("Name") or "no"),
+                    "devices": names,
+                }
+            )
+    return Probe(VALUE, sorted(found, key=lambda entry: str(entry["name"])))
+
+
+def _object(text: str) -> t.Dict[str, t.Any]:
+    data = json.loads(text)
+    if not isinstance(data, dict):
+        raise ValueError("the answer is not an object")
+    return data
+
+
+def _ids(text: str) -> t.List[str]:
+    data = json.loads(text)
+    if not isinstance(data, list) or not all(isinstance(item, dict) and "Id" in item for item in data):
+        raise ValueError("the answer is not a list of containers")
+    return [str(item["Id"]) for item in data]

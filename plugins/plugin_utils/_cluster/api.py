@@ -1,0 +1,244 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The only door to a Kubernetes API: plain requests with the credentials of a kubeconfig."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import time
+import typing as t
+from urllib.parse import urlencode
+
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+
+from .._objects.parts import MANAGER
+from .kubeconfig import open_access
+from .refusals import refusal_step
+
+Data = dict[str, t.Any]
+PACKAGES = {"kubernetes": "kubernetes>=24.2.0", "yaml": "PyYAML", "jsonpatch": "jsonpatch"}
+# Every kind we make: API prefix, plural, whether it lives in a namespace. Requests need no discovery then.
+KINDS: dict[tuple[str, str], tuple[str, str, bool]] = {
+    ("v1", "Namespace"): ("/api/v1", "namespaces", False),
+    ("v1", "Node"): ("/api/v1", "nodes", False),
+    ("v1", "ServiceAccount"): ("/api/v1", "serviceaccounts", True),
+    ("v1", "Secret"): ("/api/v1", "secrets", True),
+    ("v1", "ConfigMap"): ("/api/v1", "configmaps", True),
+    ("v1", "Service"): ("/api/v1", "services", True),
+    ("v1", "Pod"): ("/api/v1", "pods", True),
+    ("v1", "Event"): ("/api/v1", "events", True),
+    ("v1", "PersistentVolumeClaim"): ("/api/v1", "persistentvolumeclaims", True),
+    ("rbac.authorization.k8s.io/v1", "Role"): ("/apis/rbac.authorization.k8s.io/v1", "roles", True),
+    ("rbac.authorization.k8s.io/v1", "RoleBinding"): ("/apis/rbac.authorization.k8s.io/v1", "rolebindings", True),
+    ("rbac.authorization.k8s.io/v1", "ClusterRole"): ("/apis/rbac.authorization.k8s.io/v1", "clusterroles", False),
+    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): ("/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings", False),
+    ("apps/v1", "DaemonSet"): ("/apis/apps/v1", "daemonsets", True),
+    ("apps/v1", "Deployment"): ("/apis/apps/v1", "deployments", True),
+    ("apps/v1", "StatefulSet"): ("/apis/apps/v1", "statefulsets", True),
+    ("batch/v1", "Job"): ("/apis/batch/v1", "jobs", True),
+    ("batch/v1", "CronJob"): ("/apis/batch/v1", "cronjobs", True),
+    ("coordination.k8s.io/v1", "Lease"): ("/apis/coordination.k8s.io/v1", "leases", True),
+    ("node.k8s.io/v1", "RuntimeClass"): ("/apis/node.k8s.io/v1", "runtimeclasses", False),
+    ("networking.k8s.io/v1", "NetworkPolicy"): ("/apis/networking.k8s.io/v1", "networkpolicies", True),
+    ("discovery.k8s.io/v1", "EndpointSlice"): ("/apis/discovery.k8s.io/v1", "endpointslices", True),
+    ("resource.k8s.io/v1", "DeviceClass"): ("/apis/resource.k8s.io/v1", "deviceclasses", False),
+    ("resource.k8s.io/v1", "ResourceSlice"): ("/apis/resource.k8s.io/v1", "resourceslices", False),
+    ("resource.k8s.io/v1", "ResourceClaim"): ("/apis/resource.k8s.io/v1", "resourceclaims", True),
+    ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"): ("/apis/admissionregistration.k8s.io/v1", "validatingadmissionpolicies", False),
+    ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding"): (
+        "/apis/admissionregistration.k8s.io/v1",
+        "validatingadmissionpolicybindings",
+        False,
+    ),
+    ("apiextensions.k8s.io/v1", "CustomResourceDefinition"): ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", False),
+    ("monitoring.coreos.com/v1", "ServiceMonitor"): ("/apis/monitoring.coreos.com/v1", "servicemonitors", True),
+    ("nfd.k8s-sigs.io/v1alpha1", "NodeFeatureRule"): ("/apis/nfd.k8s-sigs.io/v1alpha1", "nodefeaturerules", False),
+    ("rebellions.ai/v1beta1", "RBLNClusterPolicy"): ("/apis/rebellions.ai/v1beta1", "rblnclusterpolicies", False),
+    ("rebellions.ai/v1alpha1", "RBLNDriver"): ("/apis/rebellions.ai/v1alpha1", "rblndrivers", False),
+}
+TRIES = 4
+BUSY = (429, 500, 502, 503, 504)
+# A server-side apply with a field that the schema does not have is answered with status 500.
+_UNTYPED = "failed to create typed patch object"
+# What is said of fields that keep the value they were created with.
+_FIXED = ("field is immutable", "cannot change roleRef", "may not change once set")
+LONGEST_PAUSE = 30
+
+
+def missing_packages() -> list[str]:
+    """Requirements that the running interpreter lacks; nothing is imported for the answer."""
+    return [requirement for name, requirement in PACKAGES.items() if importlib.util.find_spec(name) is None]
+
+
+def require_packages() -> None:
+    """NpuError that names the interpreter and what it lacks."""
+    missing = missing_packages()
+    if missing:
+        raise NpuError(
+            "The Python that runs Ansible on the controller, %s, lacks %s." % (sys.executable, ", ".join(missing)),
+            "Run: %s -m pip install %s" % (sys.executable, " ".join("'%s'" % item for item in missing)),
+        )
+
+
+class ApiError(NpuError):
+    """An answer of the API that is an error: HTTP status, the API's own words, and the parsed body."""
+
+    def __init__(self, status: int, what: str, body: Data) -> None:
+        self.status = status
+        self.body = body
+        message, next_step = explain(status, what, body)
+        super().__init__(message, next_step)
+
+
+def explain(status: int, what: str, body: t.Mapping[str, t.Any]) -> tuple[str, str]:
+    """(message, next step) for an error answer. A conflict names each field and its owner; a refusal names the missing right."""
+    text = " ".join(str(body.get("message") or "no message").split()).rstrip(".")
+    causes = (body.get("details") or {}).get("causes") or []
+    if status == 409 and causes:
+        fields = ", ".join("%s (%s)" % (cause.get("field"), cause.get("message")) for cause in causes)
+        return (
+            "%s: other managers own fields: %s." % (what, fields),
+            "Let them give the fields up, or set rbln_operands_force_conflicts to true.",
+        )
+    if status < 400:
+        return "%s: no API server answers: HTTP %d: %s." % (what, status, text), "Correct the server in the kubeconfig; a gateway may ask for a login."
+    if status == 401:
+        return "%s: the API server does not accept the credentials: %s." % (what, text), "Renew the kubeconfig or the token."
+    step = refusal_step(text)
+    if step:
+        return "%s: refused: %s." % (what, text), step
+    if status == 403 and "system:anonymous" in text:
+        return "%s: the API server was given no credentials: %s." % (what, text), "Correct the user of the kubeconfig; a plugin of it may have failed."
+    if status == 403:
+        return "%s: not allowed: %s." % (what, text), "Give the account of the kubeconfig this right; the role's README lists all of them."
+    if status == 404:
+        return "%s: not found: %s." % (what, text), "Check the namespace and the version of the cluster."
+    if status == 422 and any(words in text for words in _FIXED):
+        return "%s: what is there cannot be changed into it: %s." % (what, text), "Delete the object, whose pods end with it, and run again."
+    if status in (400, 422) or _UNTYPED in text:
+        return "%s: the API server calls it invalid: %s." % (what, text), "Correct the input that the field comes from."
+    return "%s: HTTP %d: %s." % (what, status, text), "Look at the API server's state."
+
+
+class Cluster:
+    """One API server. `requests` counts what was asked."""
+
+    def __init__(self, kubeconfig: str, context: str, timeout: float = 30.0) -> None:
+        require_packages()
+        self._access = open_access(kubeconfig, context)
+        self._timeout = timeout
+        self.requests = 0
+
+    def request(
+        self, method: str, path: str, what: str, query: t.Optional[Data] = None, body: t.Any = None, kind: str = "application/json"
+    ) -> tuple[int, Data]:
+        """(status, body) of a request; ApiError for an error answer. A server that is away or busy is asked again a few times."""
+        import urllib3
+
+        url = self._access.host + path + ("?" + urlencode(query) if query else "")
+        headers = {"Accept": "application/json", "User-Agent": MANAGER}
+        authorization = self._access.authorization()
+        if authorization:
+            headers["Authorization"] = authorization
+        data = None
+        if body is not None:
+            headers["Content-Type"] = kind
+            data = json.dumps(body).encode()
+        for attempt in range(1, TRIES + 1):
+            self.requests += 1
+            pause = attempt
+            try:
+                answer = self._access.pool.request(method, url, headers=headers, body=data, timeout=self._timeout, retries=False)
+            except urllib3.exceptions.SSLError as exc:
+                raise NpuError("%s: the API server's certificate is not trusted: %s." % (what, exc), "Correct the authority in the kubeconfig.") from exc
+            except urllib3.exceptions.HTTPError as exc:
+                if attempt == TRIES:
+                    raise NpuError(
+                        "%s: the API server %s cannot be reached: %s." % (what, self._access.host, exc), "Check rbln_kubeconfig, the network and the proxy."
+                    ) from exc
+            else:
+                known, parsed = _parse(answer.data)
+                if answer.status not in BUSY or _UNTYPED in str(parsed.get("message")) or attempt == TRIES:
+                    if answer.status >= 300 or not known:
+                        raise ApiError(answer.status, what, parsed)
+                    return answer.status, parsed
+                told = answer.headers.get("Retry-After") or ""
+                pause = min(int(told), LONGEST_PAUSE) if told.isdigit() else attempt
+            time.sleep(pause)
+        raise AssertionError("unreachable")
+
+    @staticmethod
+    def path(api_version: str, kind: str, namespace: str = "", name: str = "") -> str:
+        prefix, plural, namespaced = KINDS[(api_version, kind)]
+        middle = "/namespaces/%s" % namespace if namespaced and namespace else ""
+        return prefix + middle + "/" + plural + ("/" + name if name else "")
+
+    def get(self, api_version: str, kind: str, name: str, namespace: str = "") -> t.Optional[Data]:
+        """The object, or None when there is none."""
+        try:
+            return self.request("GET", self.path(api_version, kind, namespace, name), "Read %s %s" % (kind, name))[1]
+        except ApiError as exc:
+            if exc.status == 404:
+                return None
+            raise
+
+    def list(self, api_version: str, kind: str, namespace: str = "", selector: str = "", fields: str = "") -> list[Data]:
+        """Every object of a kind, in pages of 500; the items carry apiVersion and kind."""
+        query = {key: value for key, value in (("labelSelector", selector), ("fieldSelector", fields), ("limit", "500")) if value}
+        items: list[Data] = []
+        while True:
+            try:
+                page = self.request("GET", self.path(api_version, kind, namespace), "List %s objects" % kind, query)[1]
+            except ApiError as exc:
+                if exc.status != 410 or "limit" not in query:
+                    raise
+                # The next page is too old: all at once, then.
+                items, query = [], {key: value for key, value in query.items() if key not in ("limit", "continue")}
+                continue
+            items += [dict(item, apiVersion=api_version, kind=kind) for item in page.get("items") or []]
+            query["continue"] = (page.get("metadata") or {}).get("continue") or ""
+            if not query["continue"]:
+                return items
+
+    def apply(self, item: Data, force: bool, dry_run: bool) -> tuple[bool, Data]:
+        """(created, object after) of a server-side apply with our field manager."""
+        meta = item["metadata"]
+        query = {"fieldManager": MANAGER, "fieldValidation": "Strict", "force": "true" if force else "false"}
+        if dry_run:
+            query["dryRun"] = "All"
+        path = self.path(item["apiVersion"], item["kind"], meta.get("namespace", ""), meta["name"])
+        what = "Apply %s %s" % (item["kind"], "/".join(part for part in (meta.get("namespace"), meta["name"]) if part))
+        status, after = self.request("PATCH", path, what, query, item, "application/apply-patch+yaml")
+        return status == 201, after
+
+    def delete(self, item: Data, dry_run: bool) -> None:
+        """Delete an object, with its pods in the foreground; one that is gone already is no error, and another one of its name stays.
+
+        In the background otherwise: where the garbage collector does not know a kind yet, nobody would end the deletion.
+        """
+        meta = item["metadata"]
+        query: Data = {"propagationPolicy": "Foreground" if item["kind"] == "DaemonSet" else "Background"}
+        if dry_run:
+            query["dryRun"] = "All"
+        # A server that gets a body does not read the query.
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", **query, **({"dryRun": ["All"]} if dry_run else {})}
+        if meta.get("uid"):
+            body["preconditions"] = {"uid": meta["uid"]}
+        path = self.path(item["apiVersion"], item["kind"], meta.get("namespace", ""), meta["name"])
+        try:
+            self.request("DELETE", path, "Delete %s %s" % (item["kind"], meta["name"]), query, body)
+        except ApiError as exc:
+            if exc.status != 404 and not (exc.status == 409 and "UID in" in str(exc)):
+                raise
+
+
+def _parse(data: bytes) -> tuple[bool, Data]:
+    """(whether it is a JSON object or nothing, the object or a message of the first characters)."""
+    try:
+        parsed = json.loads(data or b"{}")
+    except ValueError:
+        parsed = None
+    return (True, parsed) if isinstance(parsed, dict) else (False, {"message": data[:300].decode("utf-8", "replace")})

@@ -1,0 +1,105 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What all components share: namespace, accounts, pull secret, authorities."""
+
+from __future__ import annotations
+
+import base64
+import typing as t
+
+from .._objects import parts
+from .._objects.model import Context, Inputs, Object
+
+
+def namespace(inputs: Inputs) -> Object:
+    labels = {parts.POLICY_LABEL: inputs["name_prefix"]}
+    if inputs["pod_security"]:
+        labels["pod-security.kubernetes.io/enforce"] = inputs["pod_security"]
+        labels["pod-security.kubernetes.io/audit"] = "baseline"
+        labels["pod-security.kubernetes.io/warn"] = "baseline"
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": inputs["namespace"], "labels": labels}}
+
+
+def service_account(inputs: Inputs, component: str) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": parts.metadata(inputs, component, parts.object_name(inputs, component)),
+        "automountServiceAccountToken": False,
+    }
+
+
+def pull_secret(inputs: Inputs) -> Object:
+    content = base64.b64encode(inputs["pull_secret_content"].encode()).decode()
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": parts.metadata(inputs, "registry", inputs["pull_secret_name"]),
+        "type": "kubernetes.io/dockerconfigjson",
+        "data": {".dockerconfigjson": content},
+    }
+
+
+def ca_config_map(inputs: Inputs) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": parts.metadata(inputs, "ca", parts.object_name(inputs, "ca")),
+        "data": {"ca.crt": inputs["ca_bundle"].strip() + "\n"},
+    }
+
+
+def runtime_class(inputs: Inputs) -> Object:
+    own = inputs["runtime_class"]
+    item: Object = {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": parts.metadata(inputs, "runtime-class", own["name"], namespaced=False),
+        "handler": own["handler"],
+    }
+    if own["node_selector"]:
+        item["scheduling"] = {"nodeSelector": parts.texts(own["node_selector"])}
+    return item
+
+
+def network_policy(inputs: Inputs) -> Object:
+    """No ingress to any pod of ours but those that the inputs open to others. The node itself reaches its pods in any case."""
+    smd = inputs["smd"]
+    opened = ["metrics-exporter"] + (["smd"] if smd["enabled"] and not parts.is_loopback(smd["host_ip"]) else [])
+    expressions = [{"key": "app.kubernetes.io/component", "operator": "NotIn", "values": opened}]
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": parts.metadata(inputs, "network-policy", parts.object_name(inputs, "no-ingress")),
+        "spec": {"podSelector": {"matchLabels": dict(parts.OURS), "matchExpressions": expressions}, "policyTypes": ["Ingress"]},
+    }
+
+
+def openshift_binding(inputs: Inputs, components: t.Sequence[str]) -> Object:
+    """What lets the accounts use the security context constraints `privileged` of OpenShift, in our namespace alone."""
+    api = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": api + "/v1",
+        "kind": "RoleBinding",
+        "metadata": parts.metadata(inputs, "openshift", parts.object_name(inputs, "scc-privileged")),
+        "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": "system:openshift:scc:privileged"},
+        "subjects": [{"kind": "ServiceAccount", "name": parts.object_name(inputs, name), "namespace": inputs["namespace"]} for name in components],
+    }
+
+
+def shared(ctx: Context, components: t.Sequence[str]) -> list[Object]:
+    """What comes before the components, whose pods are of `components`."""
+    inputs = ctx.inputs
+    made = [namespace(inputs)]
+    if inputs["pull_secret_content"]:
+        made.append(pull_secret(inputs))
+    if inputs["ca_bundle"]:
+        made.append(ca_config_map(inputs))
+    if inputs["network_policy"]:
+        made.append(network_policy(inputs))
+    if "security.openshift.io" in ctx.capabilities.groups and components:
+        made.append(openshift_binding(inputs, components))
+    if inputs["runtime_class"]["enabled"]:
+        made.append(runtime_class(inputs))
+    return made

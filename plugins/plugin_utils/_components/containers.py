@@ -1,0 +1,164 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Containers of our pods, and the gates that hold a pod until the host is ready or its NPUs are given to virtual machines."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+
+from .._objects import parts
+from .._objects.model import Inputs, Object
+
+# Seconds until a driver in a container is given up when the inputs say nothing else.
+DRIVER_DEADLINE = 1800
+
+WAIT_SCRIPT = """left="$WAIT_SECONDS"
+for marker in $WAIT_MARKERS; do
+  until [ -e "$marker" ]; do
+    if [ "$left" -le 0 ]; then
+      echo "no $marker after $WAIT_SECONDS s: the host part has not finished on $NODE_NAME" >&2
+      exit 1
+    fi
+    sleep 2
+    left=$((left - 2))
+  done
+done
+"""
+
+
+def container(name: str, image: str, pull_policy: str, **more: t.Any) -> Object:
+    result: Object = {
+        "name": name,
+        "image": image,
+        "imagePullPolicy": pull_policy,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    result.update({key: value for key, value in more.items() if value not in (None, [], {})})
+    return result
+
+
+def helper(inputs: Inputs, name: str, resources: Object, **more: t.Any) -> Object:
+    image = inputs["helper_image"]
+    reference = parts.image_reference("rbln_operands_helper_image", image, inputs["registry"])
+    return container(name, reference, image["pull_policy"], resources=resources, **more)
+
+
+def own_container(inputs: Inputs, name: str, key: str, base: t.Mapping[str, str], **more: t.Any) -> Object:
+    """The main container of a component: image, command, arguments, environment (over `base`), resources and rights are its inputs, unless `more` says one."""
+    own = inputs[key]
+    given = {
+        "image": own["image"],
+        "command": own["command"],
+        "args": own["args"],
+        "resources": own["resources"],
+        "securityContext": parts.security_context(own["privileged"]),
+        **more,
+    }
+    reference = parts.image_reference("rbln_operands_%s.image" % key, given.pop("image"), inputs["registry"])
+    return container(name, reference, own["image"]["pull_policy"], env=parts.environment(inputs, base, own["env"]), **given)
+
+
+def validation(inputs: Inputs, step: str, command: t.Sequence[str], base: t.Mapping[str, str], mounts: list[Object]) -> Object:
+    """One init container of a validator: our tool on the host by chroot, which needs that one capability, or an image with its own command.
+
+    The image is the same for all steps: one that decides by itself what to run is told the step by a variable.
+    """
+    own = inputs["validator"]
+    part = own[step]
+    told = {"RBLN_VALIDATION": step} if own["source"] == "image" else {}
+    more = {
+        "args": part["args"] + own["args"],
+        "env": parts.environment(inputs, {**base, **told}, own["env"], part["env"]),
+        "resources": own["resources"],
+        "volumeMounts": mounts,
+    }
+    name = step + "-validation"
+    if own["source"] == "image":
+        reference = parts.image_reference("rbln_operands_validator.image", own["image"], inputs["registry"])
+        context = parts.security_context(part["privileged"])
+        return container(name, reference, own["image"]["pull_policy"], command=part["command"], securityContext=context, **more)
+    context = parts.security_context(part["privileged"], add=("SYS_CHROOT",))
+    return helper(inputs, name, command=part["command"] or list(command), securityContext=context, **more)
+
+
+def api_token() -> tuple[Object, Object]:
+    """(volume mount, volume) of the account's token for the one container that asks the API, in place of one in every container of the pod."""
+    sources = [
+        {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
+    ]
+    mount = {"name": "api-token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True}
+    return mount, {"name": "api-token", "projected": {"sources": sources}}
+
+
+def grpc_liveness(own: Inputs) -> Object:
+    """The liveness probe of a plugin that serves gRPC health; none without a port, or when no probes are wanted."""
+    if not (own["probes"] and own["health_port"]):
+        return {}
+    return {"livenessProbe": parts.probe({"grpc": {"port": own["health_port"], "service": "liveness"}}, delay=10)}
+
+
+def waiting(inputs: Inputs, name: str, script: str, values: t.Mapping[str, str], **more: t.Any) -> Object:
+    """An init container that runs a waiting script; it speaks with nobody, so it needs no proxies and no authorities."""
+    return helper(
+        inputs,
+        name,
+        {"requests": {"cpu": "5m", "memory": "8Mi"}, "limits": {"memory": "32Mi"}},
+        command=["/bin/sh", "-c", script],
+        env=parts.environment({**inputs, "ca_bundle": "", "http_proxy": "", "https_proxy": "", "no_proxy": ""}, values),
+        securityContext=parts.security_context(),
+        **more,
+    )
+
+
+def patience(inputs: Inputs) -> int:
+    """Seconds that a pod waits for the ready files of its host; a driver in a container may take as long as its own deadline."""
+    drivers = [inputs["driver"], *inputs["driver_instances"]]
+    driver = int(inputs["deadlines"].get("driver") or 0) or DRIVER_DEADLINE
+    return max(inputs["marker_timeout"], driver) if any(own["enabled"] for own in drivers) else int(inputs["marker_timeout"])
+
+
+def wait_for_host(inputs: Inputs, markers: t.Sequence[str]) -> Object:
+    """An init container that ends when the ready files `markers` of the host are there, in this order, or fails after a while."""
+    marker_dir = inputs["marker_dir"]
+    values = {"WAIT_SECONDS": str(patience(inputs)), "WAIT_MARKERS": " ".join("%s/%s" % (marker_dir, name) for name in markers)}
+    return waiting(inputs, "wait-for-host", WAIT_SCRIPT, values, volumeMounts=[{"name": "markers", "mountPath": marker_dir, "readOnly": True}])
+
+
+def without_empty(values: Object) -> Object:
+    return {key: value for key, value in values.items() if value not in ([], {}, None)}
+
+
+# A node for virtual machines never gets the ready files of a driver.
+EITHER_SCRIPT = """given_away() {
+  for file in /sys/bus/pci/drivers/vfio-pci/*/vendor; do
+    [ -e "$file" ] && read -r vendor < "$file" && [ "$vendor" = "$PCI_VENDOR" ] && return 0
+  done
+  return 1
+}
+ready() {
+  for marker in $WAIT_MARKERS; do
+    [ -e "$marker" ] || return 1
+  done
+}
+left="$WAIT_SECONDS"
+until ready || given_away; do
+  if [ "$left" -le 0 ]; then
+    echo "$NODE_NAME has neither $WAIT_MARKERS nor an NPU at vfio-pci after $WAIT_SECONDS s" >&2
+    exit 1
+  fi
+  sleep 2
+  left=$((left - 2))
+done
+"""
+
+
+def wait_for_either(inputs: Inputs, markers: t.Sequence[str]) -> Object:
+    """An init container that ends when the ready files are there or an NPU is bound to vfio-pci, or fails after a while."""
+    wait = wait_for_host(inputs, markers)
+    vendor = {"name": "PCI_VENDOR", "value": "0x" + PROFILE.pci_vendor}
+    return {**wait, "command": ["/bin/sh", "-c", EITHER_SCRIPT], "env": [*wait["env"], vendor]}

@@ -1,0 +1,56 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The device plugin, which offers the NPUs of a node to the kubelet."""
+
+from __future__ import annotations
+
+from .._objects import parts
+from .._objects.model import Context, Inputs, Object
+from .containers import grpc_liveness, own_container, wait_for_host, without_empty
+from .driver import roots as driver_roots
+from .where import daemon_set
+
+NAME = "device-plugin"
+
+
+def objects(ctx: Context) -> list[Object]:
+    """Its DaemonSet."""
+    return [_device_plugin(ctx.inputs)]
+
+
+def _device_plugin(inputs: Inputs) -> Object:
+    own = inputs["device_plugin"]
+    socket_dir = "/var/lib/kubelet/device-plugins"
+    marker_dir = inputs["marker_dir"]
+    ca_mounts, ca_volumes = parts.ca_mounts(inputs)
+    mounts = [{"name": "device-plugins", "mountPath": socket_dir}]
+    volumes = [
+        parts.host_path("device-plugins", own["device_plugins_dir"], "DirectoryOrCreate"),
+        parts.host_path("markers", marker_dir, "DirectoryOrCreate"),
+    ]
+    # Without the mounts of the host it would run the tools of a driver that is gone, once another has taken its place.
+    more_mounts, more_volumes = parts.host_mounts(own, driver_roots(inputs))
+    base = {"CDI_ROOT": "/var/run/cdi", "KUBELET_DEVICE_PLUGIN_PATH": socket_dir}
+    base["USE_GENERIC_RESOURCE_NAME"] = "true" if inputs["resource_name"] == parts.NPU_KEY else "false"
+    base["DEVICE_SCAN_INTERVAL"] = own["scan_interval"]
+    if own["health_port"]:
+        base["HEALTHCHECK_PORT"] = str(own["health_port"])
+    wait = wait_for_host(inputs, ("driver-ready", "toolkit-ready"))
+    main = own_container(
+        inputs,
+        NAME,
+        "device_plugin",
+        base,
+        # The vendor's plugin makes groups of devices under a lock in /var/run.
+        securityContext=parts.security_context(own["privileged"], writable=True),
+        **grpc_liveness(own),
+        volumeMounts=mounts + more_mounts + ca_mounts,
+    )
+    pod = {
+        "imagePullSecrets": parts.pull_secrets(inputs, own["image"], inputs["helper_image"]),
+        "initContainers": [wait],
+        "containers": [main],
+        "volumes": volumes + more_volumes + ca_volumes,
+    }
+    return daemon_set(inputs, NAME, own, without_empty(pod))

@@ -1,0 +1,114 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Feature discovery: a file of labels on each node, which Node Feature Discovery reads."""
+
+from __future__ import annotations
+
+from .._objects import parts
+from .._objects.model import Context, Inputs, Object
+from .containers import helper, own_container, wait_for_either, without_empty
+from .where import daemon_set
+
+NAME = "feature-discovery"
+FILE = "rbln-features"
+# Where the vendor's image writes to.
+IMAGE_DIR = "/etc/kubernetes/node-feature-discovery/features.d"
+TOOL_DIR = "/features"
+# Seconds after which labels are dropped that nobody renews any more, beside the interval.
+EXPIRY = 3600
+# The file is written beside its place and renamed, since Node Feature Discovery may read at any time; it skips names with a dot.
+SCRIPT = """trap 'exit 0' TERM INT
+write() {
+  chroot /host "$RBLN_HOST_TOOL" labels --nfd --expiry "$EXPIRY_SECONDS" "$@" >"$FEATURES_DIR/.$FEATURES_FILE" &&
+    mv "$FEATURES_DIR/.$FEATURES_FILE" "$FEATURES_DIR/$FEATURES_FILE"
+}
+pause() { sleep "$1" & wait $!; }
+while :; do
+  if write "$@" && [ "$ONESHOT" = true ]; then
+    while :; do pause 3600; done
+  fi
+  pause "$INTERVAL"
+done
+"""
+
+
+def objects(ctx: Context) -> list[Object]:
+    """Its DaemonSet, on nodes of every workload."""
+    inputs = ctx.inputs
+    own = inputs["feature_discovery"]
+    image = own["source"] == "image"
+    main, volumes = _image(inputs) if image else _host_tool(inputs)
+    ca_mounts, ca_volumes = parts.ca_mounts(inputs)
+    more_mounts, more_volumes = parts.host_mounts(own)
+    main["volumeMounts"] += [*more_mounts, *ca_mounts]
+    pod: Object = {
+        "imagePullSecrets": parts.pull_secrets(inputs, inputs["helper_image"], *([own["image"]] if image else [])),
+        "initContainers": [wait_for_either(inputs, ("driver-ready",))],
+        "containers": [main],
+        "volumes": [
+            *volumes,
+            parts.host_path("features", own["features_dir"], "DirectoryOrCreate"),
+            parts.host_path("markers", inputs["marker_dir"], "DirectoryOrCreate"),
+            *more_volumes,
+            *ca_volumes,
+        ],
+    }
+    if image:
+        # It asks the daemon of the node at the loopback address.
+        pod.update(hostNetwork=True, dnsPolicy="ClusterFirstWithHostNet")
+    return [daemon_set(inputs, NAME, own, without_empty(pod), mode="")]
+
+
+def _probe(own: Inputs, directory: str) -> Object:
+    return {"readinessProbe": parts.probe({"exec": {"command": ["test", "-e", "%s/%s" % (directory, FILE)]}})} if own["probes"] else {}
+
+
+def _host_tool(inputs: Inputs) -> tuple[Object, list[Object]]:
+    """(container, volumes) with the tool that the host part installed."""
+    own = inputs["feature_discovery"]
+    # Without a renewal there is nothing that labels could expire for want of.
+    expires = not (own["no_timestamp"] or own["oneshot"])
+    base = {
+        "RBLN_HOST_TOOL": own["host_tool"],
+        "FEATURES_DIR": TOOL_DIR,
+        "FEATURES_FILE": FILE,
+        "INTERVAL": str(own["interval"]),
+        "EXPIRY_SECONDS": str(EXPIRY + own["interval"] if expires else 0),
+        "ONESHOT": "true" if own["oneshot"] else "false",
+    }
+    main = helper(
+        inputs,
+        NAME,
+        own["resources"],
+        command=own["command"] or ["/bin/sh", "-c", SCRIPT, NAME],
+        args=own["args"],
+        env=parts.environment(inputs, base, own["env"]),
+        securityContext=parts.security_context(own["privileged"], add=("SYS_CHROOT",)),
+        **_probe(own, TOOL_DIR),
+        volumeMounts=[
+            {"name": "host", "mountPath": "/host", "readOnly": True, "mountPropagation": "HostToContainer"},
+            {"name": "features", "mountPath": TOOL_DIR},
+        ],
+    )
+    return main, [parts.host_path("host", "/", "Directory")]
+
+
+def _image(inputs: Inputs) -> tuple[Object, list[Object]]:
+    """(container, volumes) with the vendor's image."""
+    own = inputs["feature_discovery"]
+    prefix = "RBLN_NPU_FEATURE_DISCOVERY_"
+    base = {
+        prefix + "SLEEP_INTERVAL": str(own["interval"]),
+        prefix + "ONESHOT": "true" if own["oneshot"] else "false",
+        prefix + "NO_TIMESTAMP": "true" if own["no_timestamp"] else "false",
+    }
+    main = own_container(
+        inputs,
+        NAME,
+        "feature_discovery",
+        base,
+        **_probe(own, IMAGE_DIR),
+        volumeMounts=[{"name": "features", "mountPath": IMAGE_DIR}],
+    )
+    return main, []

@@ -1,0 +1,60 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The objects of a cluster, from inputs alone: a pure function, so that every run and every slice makes the same ones."""
+
+from __future__ import annotations
+
+import typing as t
+
+import yaml
+
+from .._objects.compare import visible
+from .._objects.model import Context, Object
+from . import exporter, node_feature_rule
+from .base import service_account, shared
+from .registry import wanted
+
+
+def build(ctx: Context) -> list[Object]:
+    """Every object of one cluster in the order of creation: what all share, then each component with its account first."""
+    rows = wanted(ctx.inputs)
+    made = shared(ctx, [row.name for row in rows if row.pods])
+    for row in rows:
+        if row.pods:
+            made.append(service_account(ctx.inputs, row.name))
+        made += row.build(ctx)
+    return made
+
+
+def left_out(ctx: Context) -> list[str]:
+    """What the inputs want and the cluster does not serve, so that it is not made, each with its remedy."""
+    return [*node_feature_rule.notes(ctx), *exporter.notes(ctx)]
+
+
+class _Dumper(yaml.SafeDumper):
+    """Literal blocks for text of several lines, and no aliases: a file that people read and compare."""
+
+    def ignore_aliases(self, data: t.Any) -> bool:
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def manifests(objects: t.Sequence[Object]) -> str:
+    """The objects as one YAML stream; the same bytes for the same objects."""
+    return "".join("---\n" + yaml.dump(item, Dumper=_Dumper, sort_keys=True, default_flow_style=False, width=140) for item in objects)
+
+
+def shown(text: str) -> str:
+    """Manifests as a person may see them, with secrets masked; one line for what is no YAML of objects."""
+    try:
+        items = [item for item in yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if item]
+        return manifests([visible(item) for item in items])
+    except (yaml.YAMLError, AttributeError, TypeError, ValueError):
+        return "# no manifests\n"

@@ -1,0 +1,116 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The validator, which proves driver, toolkit and plugin on each node."""
+
+from __future__ import annotations
+
+import typing as t
+
+from .._objects import parts
+from .._objects.model import Context, Inputs, Object
+from .containers import helper, patience, validation, without_empty
+from .driver import READY, STOPPED
+from .driver import is_wanted as driver_wanted
+from .where import daemon_set
+
+NAME = "validator"
+
+# The kubelet's own record of device plugins. The host tool ends with 3 when it could not find something out, and from here it
+# cannot: the role asks the API server for the allocatable NPUs itself.
+PLUGIN_SCRIPT = """until grep -q "\\"$RBLN_RESOURCE_NAME\\":\\[\\"" "$CHECKPOINT" 2>/dev/null; do
+  if [ "$WAIT_SECONDS" -le 0 ]; then
+    echo "the kubelet of $NODE_NAME has no $RBLN_RESOURCE_NAME from a device plugin" >&2
+    exit 1
+  fi
+  sleep 2
+  WAIT_SECONDS=$((WAIT_SECONDS - 2))
+done
+chroot /host "$RBLN_HOST_TOOL" validate --scope plugin "$@" || [ $? -eq 3 ]
+"""
+IDLE_SCRIPT = "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait $!; done"
+# Init containers do not run again when only the pod of the driver or the toolkit is replaced: without this the ready files would stay away.
+WATCH_SCRIPT = """trap 'exit 0' TERM INT
+look() { stat -c '%i %Z' "$DRIVER_READY" 2>/dev/null || echo none; }
+seen="$(look)"
+while :; do
+  sleep 5 & wait $!
+  now="$(look)"
+  [ "$now" = none ] && [ -e "$DRIVER_STOPPED" ] && continue
+  if [ "$now" != "$seen" ] || { [ -n "$TOOLKIT_READY" ] && [ ! -e "$TOOLKIT_READY" ]; }; then
+    chroot /host "$RBLN_HOST_TOOL" validate "$@" --markers write && seen="$now"
+  fi
+done
+"""
+
+
+def objects(ctx: Context) -> list[Object]:
+    """Its roles, only with an image from elsewhere, and its DaemonSet."""
+    # An image from elsewhere asks the API for the node's allocatable NPUs; the host's own tool asks the kubelet's files.
+    rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}] if ctx.inputs["validator"]["source"] == "image" else []
+    return [*parts.roles(ctx.inputs, NAME, rules), _validator(ctx.inputs)]
+
+
+def _writes_markers(inputs: Inputs) -> bool:
+    """Whether the ready files are the validator's to write: driver or toolkit are containers, so no host part does it."""
+    return bool(driver_wanted(inputs) or inputs["container_toolkit"]["enabled"])
+
+
+def _validator(inputs: Inputs) -> Object:
+    own = inputs["validator"]
+    ca_mounts, ca_volumes = parts.ca_mounts(inputs)
+    volumes = [parts.host_path("host", "/", "Directory")]
+    mounts: list[Object] = [{"name": "host", "mountPath": "/host", "readOnly": True, "mountPropagation": "HostToContainer"}]
+    if _writes_markers(inputs):
+        volumes.append(parts.host_path("markers", inputs["marker_dir"], "DirectoryOrCreate"))
+        # An image from elsewhere knows the files by their place on the host.
+        mounts.append({"name": "markers", "mountPath": ("/host" if own["source"] == "host_tool" else "") + inputs["marker_dir"]})
+    mounts += ca_mounts
+    # The DRA driver registers nothing with the kubelet's device manager, so that a proof of a device plugin would never end.
+    steps = [step for step in ("driver", "toolkit", "plugin") if own[step]["enabled"] and not (step == "plugin" and inputs["dra_driver"]["enabled"])]
+    pod = {
+        "imagePullSecrets": parts.pull_secrets(inputs, inputs["helper_image"], *([own["image"]] if own["source"] == "image" else [])),
+        "initContainers": [_validation(inputs, step, mounts) for step in steps],
+        "containers": [_main(inputs, steps, mounts)],
+        "volumes": volumes + ca_volumes,
+    }
+    if own["source"] == "image":
+        pod["automountServiceAccountToken"] = True
+    return daemon_set(inputs, NAME, own, without_empty(pod))
+
+
+def _main(inputs: Inputs, steps: t.Sequence[str], mounts: list[Object]) -> Object:
+    """The container that stays: it does nothing, or proves driver and toolkit again when the driver's container has made itself ready anew."""
+    own = inputs["validator"]
+    resources = {"requests": {"cpu": "5m", "memory": "8Mi"}, "limits": {"memory": "32Mi"}}
+    scopes = [word for step in ("driver", "toolkit") if step in steps for word in ("--scope", step)]
+    if not (_writes_markers(inputs) and scopes and own["source"] == "host_tool"):
+        return helper(inputs, NAME, resources, command=["/bin/sh", "-c", IDLE_SCRIPT], securityContext=parts.security_context(user=65534))
+    base = {"RBLN_HOST_TOOL": own["host_tool"], "DRIVER_READY": "/host%s/%s" % (inputs["marker_dir"], READY)}
+    # A driver's container that has gone for good leaves its mark behind.
+    base["DRIVER_STOPPED"] = "/host%s/%s" % (inputs["marker_dir"], STOPPED) if driver_wanted(inputs) else ""
+    base["TOOLKIT_READY"] = "/host%s/toolkit-ready" % inputs["marker_dir"] if "toolkit" in steps else ""
+    return helper(
+        inputs,
+        NAME,
+        own["resources"],
+        command=["/bin/sh", "-c", WATCH_SCRIPT, NAME],
+        args=scopes,
+        env=parts.environment(inputs, base, own["env"]),
+        securityContext=parts.security_context(own["driver"]["privileged"] and "driver" in steps, add=("SYS_CHROOT",)),
+        volumeMounts=mounts,
+    )
+
+
+def _validation(inputs: Inputs, step: str, mounts: list[Object]) -> Object:
+    own = inputs["validator"]
+    base = {"RBLN_RESOURCE_NAME": inputs["resource_name"]}
+    command = ["chroot", "/host", own["host_tool"], "validate", "--scope", step]
+    if step != "plugin" and _writes_markers(inputs):
+        command += ["--markers", "write", "--wait", str(patience(inputs))]
+    if step == "plugin" and own["source"] == "host_tool":
+        command = ["/bin/sh", "-c", PLUGIN_SCRIPT, step]
+        base["RBLN_HOST_TOOL"] = own["host_tool"]
+        base["CHECKPOINT"] = "/host%s/kubelet_internal_checkpoint" % inputs["device_plugin"]["device_plugins_dir"]
+        base["WAIT_SECONDS"] = str(inputs["marker_timeout"])
+    return validation(inputs, step, command, base, mounts)

@@ -1,0 +1,116 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What differs between the wanted objects and a cluster; nothing is written."""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import dataclass
+
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+
+from .._cluster.api import Cluster, Data
+from .._components.registry import COMPONENT_LABEL, component_of
+from .._objects.compare import object_label, with_hash, within, without_paths
+from .._objects.model import Capabilities, Inputs
+from .inventory import KEPT, Inventory, Key, key_of, made_kinds, read_inventory
+from .namespace import find_namespace, is_right
+from .prune import creation_order, guard, is_going, is_legacy, is_made_here, is_ours, list_named, list_ours
+
+_DAEMON_SETS = ("apps/v1", "DaemonSet")
+MOST_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What differs between the wanted objects and the cluster.
+
+    `write` are wanted keys that differ; `prune` live objects no longer wanted, in the order of their deletion; `kept` those that stay all
+    the same, with the nodes that need them; `legacy` driver DaemonSets of earlier charts; `strangers` have our labels and were not made
+    here; `taken` are live objects under the names of wanted ones that somebody else made.
+    """
+
+    namespace: t.Optional[Data]
+    wanted: t.Mapping[Key, Data]
+    live: t.Mapping[Key, Data]
+    write: t.FrozenSet[Key]
+    prune: t.Tuple[Data, ...]
+    kept: t.Tuple[t.Tuple[Data, list[str]], ...]
+    legacy: t.Tuple[Data, ...]
+    strangers: t.Tuple[Data, ...]
+    taken: t.Tuple[Data, ...]
+    inventory: t.Optional[Inventory]
+
+    @property
+    def differs(self) -> bool:
+        known = frozenset(self.wanted) | {key_of(item) for item, _nodes in self.kept}
+        return bool(self.write or self.prune or self.legacy or self.inventory is None or self.inventory.keys != known)
+
+
+def plan_changes(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, capabilities: Capabilities) -> Plan:
+    """Look at the cluster and compare; nothing is written. NpuError for a second installation in it, and for a namespace that is being deleted."""
+    namespace = find_namespace(cluster, inputs)
+    if namespace and is_going(namespace):
+        raise NpuError(
+            "The namespace %s is being deleted, and all in it. No object was written." % inputs["namespace"], "Wait until it is gone, then run again."
+        )
+    inventory = read_inventory(cluster, inputs) if namespace else None
+    wanted = {key_of(item): with_hash(item) for item in objects if item["kind"] != "Namespace"}
+    kinds = dict.fromkeys(key[:2] for key in wanted)
+    # Without an inventory nobody knows what was made: then every kind is looked at, once.
+    kinds.update(dict.fromkeys(sorted({key[:2] for key in inventory.keys}) if inventory else made_kinds(capabilities)))
+    everyone: list[Data] = []
+    if namespace and inputs["driver"]["remove_legacy"] and any(component_of(item) == "driver" and item["kind"] == "DaemonSet" for item in objects):
+        # The sets of earlier charts have no labels of ours.
+        everyone = cluster.list(*_DAEMON_SETS, inputs["namespace"])
+        del kinds[_DAEMON_SETS]
+    mine = [item for kind in kinds for item in list_ours(cluster, kind, inputs["namespace"], bool(namespace))]
+    live = {key_of(item): item for item in (*mine, *(item for item in everyone if is_ours(item)))}
+    live.update(_unlabelled(cluster, [key for key in wanted if key not in live and (namespace or not key[2])]))
+    recorded = inventory.keys if inventory else frozenset()
+    dropped = inventory.dropped if inventory else {}
+    write = {key for key, item in wanted.items() if key not in live or not within(without_paths(item, dropped.get(key, ())), live[key])}
+    write |= {key for key in wanted if key in live and is_going(live[key])}
+    write |= {key_of(item) for item in objects if item["kind"] == "Namespace" and not is_right(item, namespace)}
+    left = [item for key, item in live.items() if key not in wanted and item["metadata"]["labels"].get(COMPONENT_LABEL) not in KEPT]
+    ended = [item for item in left if inventory is None or key_of(item) in inventory.keys]
+    guarded = guard(cluster, inputs["namespace"], ended)
+    return Plan(
+        namespace,
+        wanted,
+        live,
+        frozenset(write),
+        tuple(sorted((item for item in ended if object_label(item) not in guarded), key=creation_order, reverse=True)),
+        tuple((item, guarded[object_label(item)]) for item in ended if object_label(item) in guarded),
+        tuple(item for item in everyone if is_legacy(item)),
+        tuple(item for item in left if item not in ended and not is_going(item)),
+        tuple(live[key] for key in wanted if key in live and key not in recorded and not is_made_here(live[key])),
+        inventory,
+    )
+
+
+def _unlabelled(cluster: Cluster, keys: t.Sequence[Key]) -> dict[Key, Data]:
+    """The objects of `keys`, which may lack our labels. Several of a kind in our namespace take one request, for it holds little else."""
+    places = dict.fromkeys(key[:3] for key in keys)
+    names = {place: [key[3] for key in keys if key[:3] == place] for place in places}
+    asked = [(*place, name) for place in places for name in ([""] if place[2] and len(names[place]) > 1 else names[place])]
+    found = {(*key[:3], item["metadata"]["name"]): item for key in asked for item in list_named(cluster, key)}
+    return {key: found[key] for key in keys if key in found}
+
+
+def refuse_taken(plan: Plan) -> None:
+    """NpuError for names that somebody else's objects have: an apply would make them ours without a word, and a later run delete them."""
+    if plan.taken:
+        more = " (and %d more)" % (len(plan.taken) - MOST_NAMED) if len(plan.taken) > MOST_NAMED else ""
+        raise NpuError(
+            "%s%s: in the cluster already and not made here. No object was written." % (", ".join(map(taken_text, plan.taken[:MOST_NAMED])), more),
+            "Choose another name (rbln_operands_name_prefix, or the input that names it), delete what is there, or make it ours by "
+            "rbln_operands_force_conflicts: true.",
+        )
+
+
+def taken_text(item: Data) -> str:
+    """`Kind namespace/name (of MANAGERS)`."""
+    managers = sorted({entry["manager"] for entry in item["metadata"].get("managedFields") or [] if entry.get("manager")})
+    return "%s (of %s)" % (object_label(item), ", ".join(managers) or "an unknown manager")

@@ -1,0 +1,157 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Files of the driver on the controller: found, fetched once for all hosts, and verified before a byte is sent."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import posixpath
+import re
+import shutil
+import subprocess
+import tempfile
+import typing as t
+from dataclasses import dataclass
+from urllib.parse import urlsplit, urlunsplit
+
+from ansible.module_utils.urls import open_url
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._host.files import take_lock
+from ansible_collections.rebellions.npu.plugins.module_utils._packages.runfile import CHUNK, SHA256, sha256_of
+
+LOCK_WAIT = 3600.0
+
+
+@dataclass(frozen=True)
+class Finder:
+    """Where to keep what is fetched, how long a silent server is waited for (seconds), its certificate authority, and the keys that may sign."""
+
+    cache: str
+    timeout: float = 60.0
+    ca_path: t.Optional[str] = None
+    keyring: t.Optional[str] = None
+
+    def find(self, item: t.Mapping[str, t.Any]) -> t.Tuple[str, str]:
+        """(path on the controller, file name) of one verified file; NpuError when it is not there, differs, or is not signed by a known key."""
+        src, name = str(item["src"]), item.get("name")
+        sha256 = str(item["sha256"]).lower()
+        if not SHA256.match(sha256):
+            raise NpuError("sha256 of %s is not 64 hexadecimal digits." % safe(src), "Run sha256sum on a copy you trust.")
+        for address in (src, str(item.get("signature") or "")):
+            if is_address(address) and "@" in urlsplit(address).netloc:
+                raise NpuError("The address %s holds a name or a password." % safe(address), "Put them into ~/.netrc of the controller.")
+        if is_address(src):
+            address = posixpath.join(src, name) if src.endswith("/") and name else src
+            name = posixpath.basename(urlsplit(address).path)
+            if not name:
+                raise NpuError("%s names no file." % safe(src), "Give the address of the file, or the name that it has there.")
+            path = self.fetch(address, posixpath.join(sha256, name), sha256)
+        else:
+            src = os.path.expanduser(src)
+            path = os.path.join(src, name) if os.path.isdir(src) and name else src
+            name = os.path.basename(path)
+            self.verify(path, sha256)
+        if item.get("signature"):
+            self.verify_signature(path, str(item["signature"]), sha256)
+        return path, name
+
+    @staticmethod
+    def verify(path: str, sha256: str) -> None:
+        """NpuError when the file cannot be read or is another."""
+        try:
+            with open(path, "rb") as stream:
+                found = sha256_of(stream)
+        except OSError as exc:
+            raise NpuError("%s cannot be read on the controller: %s." % (path, exc.strerror), "Check the path.") from exc
+        if found != sha256:
+            raise NpuError(
+                "The SHA-256 of %s is %s, not %s." % (path, found, sha256), "Get the file or the digest again from a source you trust; nothing was sent."
+            )
+
+    def fetch(self, address: str, place: str, sha256: str = "") -> str:
+        """Fetch to `place` in the cache unless it is there already, while other hosts of the run wait; NpuError when it cannot be had."""
+        path = os.path.join(os.path.expanduser(self.cache), place)
+        try:
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            descriptor = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as exc:
+            raise NpuError("%s cannot be used on the controller: %s." % (os.path.dirname(path), exc.strerror), "Give another directory for the cache.") from exc
+        try:
+            take_lock(descriptor, path, LOCK_WAIT, "another run fetches it")
+            if sha256 and os.path.exists(path):
+                try:
+                    self.verify(path, sha256)
+                    return path
+                except NpuError:
+                    os.unlink(path)
+            self._download(address, path, sha256)
+        finally:
+            os.close(descriptor)
+        return path
+
+    def _download(self, address: str, path: str, sha256: str) -> None:
+        handle, part = tempfile.mkstemp(dir=os.path.dirname(path))
+        try:
+            with os.fdopen(handle, "wb") as out, open_url(address, timeout=self.timeout, ca_path=self.ca_path, follow_redirects="safe") as answer:
+                shutil.copyfileobj(answer, out, CHUNK)
+            if sha256:
+                try:
+                    self.verify(part, sha256)
+                except NpuError as exc:
+                    raise NpuError(exc.message.replace(part, safe(address)), exc.next_step) from exc
+            os.replace(part, path)
+        except NpuError:
+            raise
+        except Exception as exc:
+            said = re.sub(r"//[^/\s]*@", "//", str(exc))
+            raise NpuError(
+                "%s cannot be fetched: %s." % (safe(address), said.rstrip(".")), "Check the address, the proxy, and the certificate authority."
+            ) from exc
+        finally:
+            if os.path.exists(part):
+                os.unlink(part)
+
+    def verify_signature(self, path: str, signature: str, sha256: str) -> None:
+        """NpuError unless `signature` is a good detached signature of the file by a key in the keyring."""
+        if not self.keyring:
+            raise NpuError("A signature of %s is given and no keyring." % os.path.basename(path), "Give the file with the public keys.")
+        if not shutil.which("gpg"):
+            raise NpuError("The controller has no gpg to verify a signature with.", "Install gnupg on the controller.")
+        if is_address(signature):
+            # A name of its own: a signature may be called like the file it signs.
+            place = posixpath.join(sha256, posixpath.basename(urlsplit(signature).path) + ".signature")
+            kept = os.path.join(os.path.expanduser(self.cache), place)
+            if os.path.exists(kept):
+                try:
+                    self._verify_by(kept, path)
+                    return
+                except NpuError:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(kept)
+            signature = self.fetch(signature, place)
+        self._verify_by(signature, path)
+
+    def _verify_by(self, signature: str, path: str) -> None:
+        with tempfile.TemporaryDirectory() as home:
+            command = ["gpg", "--homedir", home, "--batch", "--no-tty", "--quiet"]
+            known = subprocess.run([*command, "--import", os.path.expanduser(self.keyring)], capture_output=True, text=True, check=False)
+            if known.returncode != 0:
+                raise NpuError("%s holds no public key: %s." % (self.keyring, known.stderr.strip()), "Export the vendor's key into it.")
+            done = subprocess.run([*command, "--status-fd", "1", "--verify", signature, path], capture_output=True, text=True, check=False)
+        if done.returncode != 0 or "[GNUPG:] GOODSIG " not in done.stdout:
+            said = " ".join(done.stderr.split())
+            raise NpuError(
+                "%s has no good signature: %s" % (os.path.basename(path), said), "Get file, signature and key from a source you trust; nothing was sent."
+            )
+
+
+def is_address(src: str) -> bool:
+    return src.startswith(("http://", "https://"))
+
+
+def safe(address: str) -> str:
+    """An address without the user's name and password."""
+    parts = urlsplit(address)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])) if parts.scheme else address

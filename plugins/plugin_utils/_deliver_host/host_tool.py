@@ -1,0 +1,110 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every file of the host tool: the program, its options, the units and the udev rule that start it."""
+
+from __future__ import annotations
+
+import json
+import typing as t
+
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._host.owned_files import (
+    file_entry,
+    fingerprint,
+    link_entry,
+    link_fingerprint,
+)
+from ansible_collections.rebellions.npu.plugins.module_utils._observe.settings import ARGUMENTS, complete
+
+from .zipapp import CONFIG_PATH, build
+
+TOOL_PATH = "/usr/local/libexec/rebellions-npu/rbln-host"
+UNIT_DIR = "/etc/systemd/system"
+WANTS_DIR = UNIT_DIR + "/multi-user.target.wants"
+CDI_UNIT = "rbln-host-cdi.service"
+READY_UNIT = "rbln-host-ready.service"
+RULE_PATH = "/etc/udev/rules.d/90-rbln-host.rules"
+# Removed when nothing is in them.
+DIRECTORIES = ("/usr/local/libexec/rebellions-npu", "/etc/rebellions-npu", "/run/rbln/validations", "/run/rbln")
+RUNTIMES = "containerd.service docker.service crio.service k3s.service k3s-agent.service rke2-server.service rke2-agent.service"
+
+# What belongs to one call and not to the host.
+NOT_KEPT = ("scopes", "root", "node_allocatable", "expected_allocatable", "containers_before")
+
+# /run is empty after a boot. Without the specification a container that asks for an NPU does not start, so it comes before the
+# runtimes; a limit on its time keeps a broken driver from holding up the boot. Devices may come later: 1 is no failure here.
+CDI_TEXT = f"""\
+[Unit]
+Description=CDI specification of the Rebellions NPUs
+After=local-fs.target systemd-modules-load.service systemd-udev-trigger.service
+Before={RUNTIMES} kubelet.service
+
+[Service]
+Type=oneshot
+ExecStartPre=-/usr/bin/udevadm settle --timeout=10
+ExecStart={TOOL_PATH} cdi
+SuccessExitStatus=1
+TimeoutStartSec=30
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+# Type=simple: nothing waits for the proof, those who need it wait for its files. The proof asks the runtimes, so it comes after them.
+READY_TEXT = f"""\
+[Unit]
+Description=Proof that the Rebellions NPUs are ready
+After={CDI_UNIT} {RUNTIMES}
+StartLimitIntervalSec=0
+
+[Service]
+Type=simple
+ExecStart={TOOL_PATH} ready --wait 120
+RuntimeMaxSec=300
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+_SUBSYSTEM = PROFILE.class_dir.rsplit("/", 1)[-1]
+_KERNEL = f"{PROFILE.device_prefix}[0-9]*|{PROFILE.group_prefix}[0-9]*"
+RULE_TEXT = f"""\
+ACTION=="add|bind", SUBSYSTEM=="{_SUBSYSTEM}", KERNEL=="{_KERNEL}", TAG+="systemd", ENV{{SYSTEMD_WANTS}}+="{READY_UNIT}"
+ACTION=="remove", SUBSYSTEM=="{_SUBSYSTEM}", KERNEL=="{_KERNEL}", RUN+="/usr/bin/systemctl --no-block start {READY_UNIT}"
+"""
+
+HEADER = "# Written by the Ansible collection rebellions.npu; a change made here is lost.\n"
+
+
+def kept_options(options: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Of the options of rbln_observe those that belong into the host tool's file: given, not the default, and not of one call."""
+    return {
+        key: value
+        for key, value in options.items()
+        if key in ARGUMENTS and key not in NOT_KEPT and value is not None and value != ARGUMENTS[key].get("default")
+    }
+
+
+def _parts(config: t.Mapping[str, t.Any], units: bool) -> list[tuple[str, bytes | None, int, str]]:
+    """(path, bytes, mode, "") of a file or (path, None, 0, target) of a link, in the order in which to write them."""
+    complete(config, "config")
+    text = json.dumps(config, indent=2, sort_keys=True) + "\n"
+    found: list[tuple[str, bytes | None, int, str]] = [(TOOL_PATH, build(), 0o755, ""), (CONFIG_PATH, text.encode("utf-8"), 0o644, "")]
+    if units:
+        for name, unit in ((CDI_UNIT, CDI_TEXT), (READY_UNIT, READY_TEXT)):
+            found.append((f"{UNIT_DIR}/{name}", (HEADER + unit).encode("utf-8"), 0o644, ""))
+            found.append((f"{WANTS_DIR}/{name}", None, 0, f"{UNIT_DIR}/{name}"))
+        found.append((RULE_PATH, (HEADER + RULE_TEXT).encode("utf-8"), 0o644, ""))
+    return found
+
+
+def entries(config: t.Mapping[str, t.Any], units: bool = True) -> list[dict[str, t.Any]]:
+    """Files and links as they travel to the host. NpuError when `config` holds what the tool would refuse."""
+    return [link_entry(path, target) if content is None else file_entry(path, content, mode) for path, content, mode, target in _parts(config, units)]
+
+
+def fingerprints(config: t.Mapping[str, t.Any], units: bool = True) -> dict[str, str]:
+    """What rbln_observe compares a host with, by path. NpuError as entries()."""
+    parts = _parts(config, units)
+    return {path: link_fingerprint(target) if content is None else fingerprint(content, mode) for path, content, mode, target in parts}

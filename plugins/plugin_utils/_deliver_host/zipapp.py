@@ -1,0 +1,79 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The host tool as one file, made of module_utils alone. Equal sources give equal bytes, on every controller.
+
+Nothing is compressed: the result of compression differs between releases of zlib.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from pathlib import Path
+
+MODULE_UTILS = Path(__file__).resolve().parents[2] / "module_utils"
+PACKAGE = "npu_host"
+ENTRY = ("_observe.host_tool", "_base.rebellions")
+CONFIG_PATH = "/etc/rebellions-npu/rbln-host.json"
+INTERPRETER = "/usr/bin/python3"
+LONG_AGO = (1980, 1, 1, 0, 0, 0)
+UNIX = 3
+
+MAIN = """\
+import sys
+
+from {package}._base.rebellions import PROFILE
+from {package}._observe.host_tool import main
+
+sys.exit(main(PROFILE, "{config}", sys.argv[1:]))
+"""
+
+
+_RELATIVE = re.compile(r"^[ ]*from (\.{1,2})([\w.]*) import (?:\(([^)]*)\)|([^\n(]+))", re.MULTILINE)
+
+
+def imported(source: str, room: str) -> set[str]:
+    """Files (ROOM.NAME) that a file of `room` imports by relative imports, wherever in the file.
+
+    Read as text: parsing them all would cost every host of a play a tenth of a second on the controller.
+    """
+    names: set[str] = set()
+    for dots, module, several, plain in _RELATIVE.findall(source):
+        if len(dots) == 1:
+            module = f"{room}.{module}" if module else room
+        if "." in module:
+            names.add(module)
+        else:
+            names.update(f"{module}.{name}" for name in re.findall(r"\w+", re.sub(r"#.*| as \w+", "", several or plain)))
+    return names
+
+
+def closure(directory: Path = MODULE_UTILS, entry: tuple[str, ...] = ENTRY) -> dict[str, str]:
+    """Sources by ROOM.NAME: `entry` and everything they need. FileNotFoundError when one is not there."""
+    sources: dict[str, str] = {}
+    waiting = list(entry)
+    while waiting:
+        name = waiting.pop()
+        if name not in sources:
+            sources[name] = directory.joinpath(*name.split(".")).with_suffix(".py").read_text(encoding="utf-8")
+            waiting.extend(sorted(imported(sources[name], name.partition(".")[0])))
+    return sources
+
+
+def build(directory: Path = MODULE_UTILS, interpreter: str = INTERPRETER) -> bytes:
+    """The file's bytes: a line for the interpreter, then a zip with fixed times and sorted names."""
+    sources = closure(directory)
+    members = {f"{PACKAGE}/{name.replace('.', '/')}.py": text for name, text in sources.items()}
+    members.update({f"{PACKAGE}/{room}/__init__.py": "" for room in {name.partition(".")[0] for name in sources}})
+    members[f"{PACKAGE}/__init__.py"] = ""
+    members["__main__.py"] = MAIN.format(package=PACKAGE, config=CONFIG_PATH)
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+        for name in sorted(members):
+            info = zipfile.ZipInfo(name, LONG_AGO)
+            info.create_system = UNIX
+            info.external_attr = 0o100644 << 16
+            archive.writestr(info, members[name].encode("utf-8"))
+    return f"#!{interpreter}\n".encode() + stream.getvalue()

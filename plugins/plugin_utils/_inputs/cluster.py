@@ -1,0 +1,163 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Inputs of the cluster part, read once; the role's argument_specs are the only list of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import typing as t
+
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+
+from .._objects.model import Capabilities
+from .k8s_fields import Spec, fields
+from .normalise import misspelt, normalise
+from .policy_files import inherit, located, overlay, read_policy
+from .policy_rules import COMPONENTS, check
+from .roles import role_inputs
+
+ROLE = "rbln_operands"
+PREFIX = ROLE + "_"
+SECRET = "pull_secret_content"
+EXPORTS = (PREFIX + "result",)
+FILES = (PREFIX + "policy_files", PREFIX + "policy_ignore")
+# Hexadecimal digits of a digest for each input.
+_HEX = 8
+# What may differ between hosts of one cluster.
+OF_A_HOST = ("node_name", "node_workload", "kubeconfig", "context", "notes")
+
+
+def read_inputs(raw: t.Mapping[str, t.Any], names: t.Iterable[str] = ()) -> dict[str, t.Any]:
+    """Typed inputs without the role's prefix, from variables with it and the policy files that they name; `notes` holds what to warn of.
+
+    `names` are those of all variables, of which none may be a misspelt input. NpuError names variable, file and key, and the remedy.
+    """
+    spec = role_inputs((ROLE,))
+    for name, near in misspelt(set(names) - set(EXPORTS), spec, (PREFIX,)):
+        raise NpuError("%s is no input of this role." % name, "Did you mean %s? Names that begin with %s are its inputs alone." % (near, PREFIX))
+    raw = plain(raw)
+    files, ignore = (normalise(raw, {name: spec[name]})[name] for name in FILES)
+    policy = read_policy(files, ignore, spec)
+    given, sources = overlay(policy, raw, spec)
+    try:
+        given = inherit(given)
+        inputs = _typed(given, spec)
+        notes = check(inputs, spec)
+    except NpuError as exc:
+        raise located(exc, sources, given) from exc
+    inputs["notes"] = [*policy.notes, *notes]
+    return inputs
+
+
+def check_served(inputs: t.Mapping[str, t.Any], capabilities: Capabilities) -> None:
+    """NpuError when the inputs want what the cluster does not serve."""
+    check(inputs, role_inputs((ROLE,)), capabilities)
+
+
+def plain(value: t.Any) -> t.Any:
+    """A value of exact types: Ansible's templates give subclasses that carry their origin, and YAML can write none of them."""
+    if isinstance(value, t.Mapping):
+        return {plain(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return str.__str__(value) if isinstance(value, str) else value
+
+
+def _typed(raw: t.Mapping[str, t.Any], spec: Spec) -> dict[str, t.Any]:
+    """Typed inputs with what one takes from another: environments as lists, shared update strategy, steps of the validator by `checks`."""
+    empty = {name: [] for name, entry in spec.items() if entry["type"] == "list" and raw.get(name) is None and "default" not in entry}
+    typed = normalise({**raw, **empty}, spec)
+    for path, name, holder in fields(spec, typed):
+        if name == "env":
+            holder[name] = environment(path, holder[name])
+    inputs = {name[len(PREFIX) :]: value for name, value in typed.items()}
+    for name in COMPONENTS:
+        if inputs[name].get("update_strategy") == {}:
+            inputs[name]["update_strategy"] = inputs["update_strategy"]
+    for step, part in inputs["validator"].pop("checks").items():
+        if part["enabled"] is not None:
+            inputs["validator"][step]["enabled"] = part["enabled"]
+    inputs[SECRET] = pull_secret(inputs[SECRET])
+    return inputs
+
+
+def environment(name: str, value: t.Any) -> list[dict[str, t.Any]]:
+    """A mapping or the Kubernetes list, as the list. Numbers and booleans of a mapping become text as YAML would print them."""
+    if value in (None, ""):
+        return []
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError as exc:
+            raise NpuError("%s is neither a mapping nor a list." % name, "Write NAME: value.") from exc
+    if isinstance(value, t.Mapping):
+        return [{"name": str(key), "value": _env_text(item)} for key, item in value.items()]
+    if isinstance(value, (list, tuple)) and all(isinstance(item, t.Mapping) and item.get("name") for item in value):
+        return [dict(item, value=_env_text(item["value"])) if "value" in item else dict(item) for item in value]
+    raise NpuError("%s is neither a mapping nor a list of items with a name." % name, "Write NAME: value.")
+
+
+def _env_text(value: t.Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)
+
+
+def pull_secret(value: t.Any) -> str:
+    """The dockerconfigjson as compact JSON text, or empty. Its content never appears in an error."""
+    if value in (None, "", {}):
+        return ""
+    try:
+        data = json.loads(value) if isinstance(value, str) else dict(value)
+    except (ValueError, TypeError):
+        data = None
+    if not isinstance(data, dict) or not isinstance(data.get("auths"), dict):
+        raise NpuError("rbln_operands_pull_secret_content is no dockerconfigjson.", 'Give {"auths": {"registry": {"auth": "..."}}}.')
+    return json.dumps(data, sort_keys=True, separators=(",", ":"))
+
+
+def cluster_key(inputs: t.Mapping[str, t.Any]) -> str:
+    """What makes two hosts members of one cluster; empty for a host without a cluster."""
+    if not inputs["enabled"]:
+        return ""
+    if inputs["delivery"] == "render":
+        return "manifests in %s" % inputs["render_dir"]
+    parts = [os.path.expanduser(inputs["kubeconfig"]), inputs["context"]]
+    return " context ".join(part for part in parts if part) or "default kubeconfig"
+
+
+def digest(inputs: t.Mapping[str, t.Any]) -> str:
+    """Of every input that hosts of one cluster must share the first _HEX digits of a digest, in the order of their names."""
+    values = (json.dumps(inputs[name], sort_keys=True, default=str) for name in _shared_names())
+    return "".join(hashlib.sha256(value.encode()).hexdigest()[:_HEX] for value in values)
+
+
+def _shared_names() -> list[str]:
+    return sorted(name[len(PREFIX) :] for name in role_inputs((ROLE,)) if name[len(PREFIX) :] not in OF_A_HOST)
+
+
+def _differing(one: str, other: str) -> str:
+    """The inputs in which two digests differ."""
+    places = ((name, number * _HEX) for number, name in enumerate(_shared_names()))
+    return ", ".join(PREFIX + name for name, at in places if one[at : at + _HEX] != other[at : at + _HEX])
+
+
+def choose_actors(members: t.Mapping[str, t.Mapping[str, t.Any]]) -> dict[str, dict[str, t.Any]]:
+    """Cluster key to {actor, members, error}, from member records in play order. `error` tells of members that differ in a shared input."""
+    clusters: dict[str, dict[str, t.Any]] = {}
+    for host, member in members.items():
+        key = member.get("cluster")
+        if not key:
+            continue
+        cluster = clusters.setdefault(key, {"actor": host, "members": [], "error": ""})
+        cluster["members"].append(host)
+        if member["digest"] != members[cluster["actor"]]["digest"] and not cluster["error"]:
+            cluster["error"] = (
+                "%s and %s belong to one cluster (%s) and differ in %s. Next: "
+                "Set this for the group of the whole cluster; its inputs make one set of objects."
+                % (cluster["actor"], host, key, _differing(members[cluster["actor"]]["digest"], member["digest"]))
+            )
+    return clusters

@@ -1,0 +1,255 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules over several inputs of the cluster part: what cannot be together is refused, what is unusual is noted."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import string
+import typing as t
+
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+
+from .._objects.parts import is_loopback
+from .instances import check_instances
+from .k8s_fields import Spec, check_inputs, fields
+from .normalise import nearest, suggestion
+
+Inputs = t.Mapping[str, t.Any]
+PREFIX = "rbln_operands_"
+COMPONENTS = (
+    "driver", "container_toolkit", "validator", "device_plugin", "feature_discovery", "node_feature_rule", "smd", "metrics_exporter",
+    "dra_driver", "vfio_manager", "sandbox_device_plugin",
+)  # fmt: skip
+# The validator of nodes for virtual machines has the inputs of the validator and a deadline of its own.
+DEADLINES = (*COMPONENTS, "sandbox_validator")
+DRA_GROUP, DRA_VERSION = "resource.k8s.io", "v1"
+GROUPS = ("monitoring.coreos.com", "nfd.k8s-sigs.io", "rebellions.ai", "security.openshift.io")
+TAG_FIELDS = ("tag", "os_id", "os_version", "kernel", "family")
+# Bounds of whole numbers by name, at any depth.
+BOUNDS = {
+    "port": (1, 65535), "health_port": (0, 65535), "wait_timeout": (1, None), "wait_delay": (1, None), "marker_timeout": (1, None),
+    "lease_timeout": (0, None), "lease_duration": (5, None), "refresh_interval": (1, None),
+}  # fmt: skip
+_PREFIX_NAME = re.compile(r"^[a-z][a-z0-9-]{0,19}$")
+_RESOURCE = re.compile(r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$")
+_DURATION = re.compile(r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$")
+
+
+class Served(t.Protocol):
+    """What a cluster serves: API group to its versions."""
+
+    groups: t.Mapping[str, t.Tuple[str, ...]]
+
+
+def check(inputs: Inputs, spec: Spec, capabilities: t.Optional[Served] = None) -> list[str]:
+    """Notes on typed inputs without the role's prefix; `spec` is their argument spec with it. NpuError on what cannot work.
+
+    Without `capabilities` nothing is said about what the cluster serves: the same inputs are checked again when that is known.
+    """
+    own = {name[len(PREFIX) :]: entry for name, entry in spec.items()}
+    check_inputs(own, inputs, PREFIX)
+    _check_numbers(inputs, own)
+    _check_words(inputs)
+    _check_daemon(inputs)
+    _check_allocation(inputs, capabilities)
+    _check_driver(inputs)
+    _check_ready_files(inputs)
+    return _notes(inputs)
+
+
+def _check_numbers(inputs: Inputs, spec: Spec) -> None:
+    for path, name, holder in fields(spec, inputs, PREFIX):
+        low, high = BOUNDS.get(name, (None, None))
+        value = holder[name]
+        if low is not None and (value < low or (high is not None and value > high)):
+            bounds = "at least %d" % low if high is None else "from %d to %d" % (low, high)
+            raise NpuError("%s is %d, and must be %s." % (path, value, bounds), "Correct it.")
+    interval = inputs["feature_discovery"]["interval"]
+    if not 10 <= interval <= 3600:
+        raise NpuError("rbln_operands_feature_discovery.interval is %d, and must be from 10 to 3600." % interval, "Correct it.")
+    interval = inputs["metrics_exporter"]["interval"]
+    if not 1 <= interval <= 60:
+        raise NpuError("rbln_operands_metrics_exporter.interval is %d, and must be from 1 to 60." % interval, "Correct it.")
+    for name, value in inputs["deadlines"].items():
+        if name not in DEADLINES:
+            raise NpuError("rbln_operands_deadlines has the unknown component %s." % name, suggestion(name, DEADLINES))
+        if not re.match(r"^[0-9]+$", str(value)):
+            raise NpuError("rbln_operands_deadlines.%s is %r, which is no number of seconds." % (name, value), "Write for example 1800.")
+
+
+def _check_words(inputs: Inputs) -> None:
+    if not _PREFIX_NAME.match(inputs["name_prefix"]):
+        raise NpuError("rbln_operands_name_prefix is %r." % inputs["name_prefix"], "Write a small letter, then at most 19 small letters, digits and dashes.")
+    for name in ("kubelet_root", "kubelet_roots"):
+        for path in [inputs[name]] if isinstance(inputs[name], str) else inputs[name]:
+            if not path.startswith("/"):
+                raise NpuError("%s%s is %r, which is no absolute path." % (PREFIX, name, path), "Write for example /var/lib/kubelet.")
+    if not _RESOURCE.match(inputs["resource_name"]):
+        raise NpuError("rbln_operands_resource_name is %r, which is no extended resource." % inputs["resource_name"], "Write for example rebellions.ai/npu.")
+    discovery, exporter = inputs["feature_discovery"], inputs["metrics_exporter"]
+    if discovery["enabled"] and discovery["source"] == "image" and discovery["oneshot"]:
+        raise NpuError(
+            "rbln_operands_feature_discovery.oneshot is true with an image: its program ends, and a DaemonSet starts it again without end.",
+            "Set oneshot to false, or source to host_tool.",
+        )
+    if exporter["enabled"] and not exporter["host_network"] and is_loopback(exporter["daemon_url"]):
+        raise NpuError(
+            "rbln_operands_metrics_exporter.host_network is false, and its daemon_url %s is then the pod itself." % exporter["daemon_url"],
+            "Set host_network to true, or daemon_url to an address of the daemon that pods reach.",
+        )
+    if inputs["runtime_class"]["enabled"] and not inputs["runtime_class"]["handler"]:
+        raise NpuError("rbln_operands_runtime_class is wanted and has no handler.", "Set its handler to the runtime's name in containerd or CRI-O.")
+    for path, value in (
+        ("device_plugin.scan_interval", inputs["device_plugin"]["scan_interval"]),
+        ("metrics_exporter.service_monitor.interval", inputs["metrics_exporter"]["service_monitor"]["interval"]),
+    ):
+        if value and not _DURATION.match(value):
+            raise NpuError("%s%s is %r, which is no duration." % (PREFIX, path, value), "Write for example 30s or 1m.")
+    if inputs["delivery"] == "render" and inputs["enabled"] and not inputs["render_dir"]:
+        raise NpuError("rbln_operands_delivery is render, and rbln_operands_render_dir is empty.", "Name a directory on the controller.")
+    if inputs["delivery"] == "diff" and inputs["enabled"] and inputs["state"] == "absent":
+        raise NpuError("rbln_operands_delivery is diff, which compares with what is wanted, and rbln_operands_state is absent.", "Run with --check instead.")
+    if inputs["coexistence"] == "takeover" and not inputs["takeover"]["backup_dir"]:
+        raise NpuError("rbln_operands_coexistence is takeover, and rbln_operands_takeover has no backup_dir.", "Name a directory on the controller.")
+
+
+def _check_daemon(inputs: Inputs) -> None:
+    """The exporter reaches the management daemon of its node by a port and an address that both know."""
+    smd, exporter = inputs["smd"], inputs["metrics_exporter"]
+    try:
+        address = ipaddress.ip_address(smd["host_ip"]) if smd["host_ip"] else None
+    except ValueError:
+        raise NpuError("rbln_operands_smd.host_ip is %r, which is no IP address." % smd["host_ip"], "Write for example 127.0.0.1.") from None
+    url = exporter["daemon_url"]
+    if not (smd["enabled"] and exporter["enabled"] and is_loopback(url)):
+        return
+    if url.rpartition(":")[2] != str(smd["port"]):
+        raise NpuError("rbln_operands_metrics_exporter.daemon_url is %s, and rbln_operands_smd.port is %d." % (url, smd["port"]), "Set both to the same port.")
+    if address is not None and not (address.is_loopback or address.is_unspecified):
+        raise NpuError(
+            "rbln_operands_metrics_exporter.daemon_url is %s, and rbln_operands_smd.host_ip is %s alone." % (url, smd["host_ip"]),
+            "Set host_ip to 127.0.0.1 or 0.0.0.0.",
+        )
+
+
+def _check_allocation(inputs: Inputs, capabilities: t.Optional[Served]) -> None:
+    if not inputs["dra_driver"]["enabled"]:
+        return
+    for name in ("device_plugin", "sandbox_device_plugin"):
+        if inputs[name]["enabled"]:
+            raise NpuError(
+                "rbln_operands_dra_driver and rbln_operands_%s are both wanted, and would give out the same NPUs twice." % name,
+                "Set rbln_operands_%s: {enabled: false}, or do so for the DRA driver." % name,
+            )
+    if capabilities is not None and DRA_VERSION not in capabilities.groups.get(DRA_GROUP, ()):
+        raise NpuError(
+            "rbln_operands_dra_driver is wanted, and the cluster does not serve %s/%s." % (DRA_GROUP, DRA_VERSION),
+            "Take Kubernetes 1.34 or newer, or the device plugin.",
+        )
+
+
+def _check_driver(inputs: Inputs) -> None:
+    driver, instances = inputs["driver"], inputs["driver_instances"]
+    named = [("rbln_operands_driver", driver)] + [("rbln_operands_driver_instances[%d]" % number, own) for number, own in enumerate(instances)]
+    for name, own in named:
+        if own["update_strategy"].get("type") != "OnDelete":
+            raise NpuError("%s.update_strategy is not OnDelete." % name, "Leave it out: a driver is replaced node by node, after the node's work has ended.")
+        if not own["privileged"]:
+            raise NpuError(
+                "%s.privileged is false: only a privileged container may load a module, or mount something that others see." % name,
+                "Leave it out, or let the host part install the driver.",
+            )
+        _check_template(name + ".tag_template", own["tag_template"])
+    check_instances(driver, instances)
+    roots = sorted({own["host_root"] for own in instances if own["enabled"]})
+    if len(roots) > 1 and inputs["container_toolkit"]["enabled"]:
+        raise NpuError(
+            "rbln_operands_driver_instances have several host_root: %s. The container toolkit looks into one." % ", ".join(roots),
+            "Give all instances the same host_root.",
+        )
+    if inputs["delivery"] == "render" and inputs["enabled"]:
+        for name, own in named if not instances else named[1:]:
+            if own["enabled"] and not own["pools"]:
+                raise NpuError("%s is wanted and has no pools, and rendering asks no node." % name, "Name os_id, os_version and kernel of the nodes in pools.")
+
+
+def _check_ready_files(inputs: Inputs) -> None:
+    """The ready files that others wait for are written by the host part, or by the validator where driver or toolkit are containers."""
+    drivers = inputs["driver_instances"] or [inputs["driver"]]
+    wanted = [name for name, own in (("driver", drivers), ("container_toolkit", [inputs["container_toolkit"]])) if any(item["enabled"] for item in own)]
+    if not wanted:
+        return
+    validator = inputs["validator"]
+    if not validator["enabled"]:
+        raise NpuError(
+            "rbln_operands_%s is wanted without rbln_operands_validator: nobody would write the ready files that the other components wait for." % wanted[0],
+            "Set rbln_operands_validator: {enabled: true}.",
+        )
+    waited_for = {"driver": "driver" in wanted, "toolkit": inputs["device_plugin"]["enabled"] or inputs["dra_driver"]["enabled"]}
+    for step, waits in waited_for.items():
+        if waits and not validator[step]["enabled"]:
+            raise NpuError(
+                "rbln_operands_%s is wanted, and rbln_operands_validator.%s.enabled is false: nobody would write the ready file %s-ready."
+                % (wanted[0], step, step),
+                "Set rbln_operands_validator.%s.enabled to true." % step,
+            )
+
+
+def _check_template(name: str, text: str) -> None:
+    try:
+        parts = [(field, spec, conversion) for _text, field, spec, conversion in string.Formatter().parse(text) if field is not None]
+    except ValueError as exc:
+        raise NpuError("%s is %r: %s." % (name, text, exc), "Write for example {tag}-{kernel}-{os_id}{os_version}.") from exc
+    for field, spec, conversion in parts:
+        if field not in TAG_FIELDS or spec or conversion:
+            raise NpuError("%s has the unknown field {%s}." % (name, field), suggestion(field, TAG_FIELDS))
+
+
+def _notes(inputs: Inputs) -> list[str]:
+    notes = []
+    if inputs["metrics_exporter"]["enabled"] and not inputs["smd"]["enabled"]:
+        notes.append("The metrics exporter is wanted without rbln_operands_smd: it expects the daemon rbln-smd of each host at %s." % (
+            inputs["metrics_exporter"]["daemon_url"]
+        ))  # fmt: skip
+    sandbox = [name for name in ("vfio_manager", "sandbox_device_plugin") if inputs[name]["enabled"]]
+    if sandbox and inputs["workload"] == "container" and inputs["node_workload"] != "vm-passthrough":
+        notes.append(
+            "rbln_operands_%s is for nodes of virtual machines: only nodes with the label rebellions.ai/npu.workload.config=vm-passthrough get it."
+            % " and rbln_operands_".join(sandbox)
+        )
+    if inputs["driver_instances"] and not any(own["enabled"] for own in inputs["driver_instances"]):
+        notes.append("rbln_operands_driver_instances has instances, and none is enabled: set rbln_operands_driver.enabled, or enabled of each that is wanted.")
+    if inputs["pod_security"] in ("baseline", "restricted"):
+        notes.append(
+            "rbln_operands_pod_security is %s, which keeps out every pod that mounts a directory of its host: all of ours. "
+            "Next: privileged, unless the API server leaves this namespace out." % inputs["pod_security"]
+        )
+    for group in inputs["capabilities"]["groups"]:
+        near = nearest(group, GROUPS)
+        if group not in GROUPS and near:
+            notes.append("rbln_operands_capabilities.groups has %s, which changes nothing. Next: perhaps %s is meant." % (group, near))
+    for name in ("validator", "feature_discovery", "vfio_manager"):
+        own = inputs[name]
+        if own["enabled"] and own["source"] != "image" and (own["image"]["tag"] or own["image"]["digest"]):
+            notes.append("rbln_operands_%s.image is set, and source is %s: the image is not used. Next: set source to image." % (name, own["source"]))
+    manager = inputs["vfio_manager"]
+    if manager["enabled"] and manager["source"] == "image" and manager["release_on_exit"]:
+        notes.append("rbln_operands_vfio_manager.release_on_exit is about our script, and source is image: what happens at the end is the image's.")
+    validator = inputs["validator"]
+    steps = [step for step in ("driver", "toolkit", "plugin") if validator[step]["enabled"]]
+    alike = [step for step in steps if not (validator[step]["command"] or validator[step]["args"] or validator[step]["env"])]
+    if validator["enabled"] and validator["source"] == "image" and len(alike) > 1:
+        notes.append(
+            "rbln_operands_validator.source is image, and the steps %s have neither command nor args nor env: each runs what the image runs by itself, "
+            "and is told by the variable RBLN_VALIDATION alone which step it is." % ", ".join(alike)
+        )
+    containers = [name for name in ("driver", "container_toolkit") if inputs[name]["enabled"]]
+    if containers and inputs["validator"]["enabled"] and inputs["validator"]["source"] == "host_tool":
+        notes.append(
+            "rbln_operands_%s is wanted, and the validator runs the tool that the host part installs: nodes without it need "
+            "rbln_operands_validator.source image." % " and rbln_operands_".join(containers)
+        )
+    return notes

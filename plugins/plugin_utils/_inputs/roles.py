@@ -1,0 +1,94 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The inputs of the host roles: the argument specs are the one list of names, types and defaults; what they mean for the modules is said here."""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+import typing as t
+
+import yaml
+
+from .normalise import normalise
+
+try:
+    from ansible.template import trust_as_template
+except ImportError:  # ansible-core 2.18 and before template any text
+
+    def trust_as_template(value: str) -> str:
+        return value
+
+
+# Five files are read for every host: libyaml's loader is six times as fast, and not everywhere.
+Loader: t.Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+COLLECTION = pathlib.Path(__file__).resolve().parents[3]
+HOST_ROLES = ("rbln_discover", "rbln_preflight", "rbln_driver", "rbln_container_toolkit", "rbln_validator")
+EXPORTS = (
+    "rbln_discover_observation", "rbln_preflight_plan", "rbln_driver_change", "rbln_driver_proof", "rbln_driver_reboot_required",
+    "rbln_driver_pools_left", "rbln_container_toolkit_proof", "rbln_validator_proof",
+)  # fmt: skip
+# Inputs of other roles whose names begin as those of a host role.
+SHARED = ("rbln_driver_instances",)
+HOOKS = {"auto": "auto", "always": "on", "never": "off"}
+
+
+@functools.lru_cache(maxsize=None)
+def role_inputs(roles: tuple[str, ...] = HOST_ROLES) -> dict[str, t.Any]:
+    """Options of the `main` entry of each role, merged: {variable: spec}. Read once a process: nobody may change what it gives."""
+    merged: dict[str, t.Any] = {}
+    for role in roles:
+        text = (COLLECTION / "roles" / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8")
+        merged.update(yaml.load(text, Loader=Loader)["argument_specs"]["main"]["options"])
+    return merged
+
+
+def _default(entry: t.Mapping[str, t.Any]) -> t.Any:
+    """The default of an option; a text of ours may be a template (rbln_driver_ca_cert names a shared input)."""
+    value = entry.get("default")
+    return trust_as_template(value) if isinstance(value, str) else value
+
+
+def raw_inputs(templar: t.Any, variables: t.Mapping[str, t.Any], spec: t.Mapping[str, t.Mapping[str, t.Any]]) -> dict[str, t.Any]:
+    """Values of the inputs in `spec` as the inventory has them, else their defaults; templates resolved, types not yet put right. None is not set."""
+    found = {name: templar.template(variables[name]) for name in spec if name in variables}
+    return {name: found[name] if found.get(name) is not None else templar.template(_default(entry)) for name, entry in spec.items()}
+
+
+def read_inputs(templar: t.Any, variables: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """All inputs of the host roles, typed. NpuError names the variable that is wrong."""
+    spec = role_inputs()
+    return normalise(raw_inputs(templar, variables, spec), spec)
+
+
+def cdi_options(wanted: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Options of rbln_cdi_spec but for its path; the form may still be auto."""
+    get = {name[len("rbln_container_toolkit_") :]: value for name, value in wanted.items() if name.startswith("rbln_container_toolkit_")}
+    options = {
+        "form": get["cdi_form"],
+        "driver_root": get["driver_root"],
+        "selinux_context": get["selinux"],
+        "hooks": HOOKS[get["hooks"]],
+        "hook_path": get["hook_path"],
+        "legacy_hookname": get["legacy_hookname"],
+        "zero_devices": get["zero_devices"],
+    }
+    if get["library_path"]:
+        options["container_library_path"] = get["library_path"]
+    return options
+
+
+def observe_options(wanted: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Options of rbln_observe, rbln_validate and the host tool."""
+    return {
+        "driver_version": wanted["rbln_driver_version"] or None,
+        "firmware_version": wanted["rbln_validator_firmware_version"] or None,
+        "blocking": wanted["rbln_validator_blocking"],
+        "expected_addresses": wanted["rbln_discover_expected_addresses"],
+        "timeout": wanted["rbln_discover_timeout"],
+        "runtimes": wanted["rbln_container_toolkit_runtimes"],
+        "no_runtime": wanted["rbln_container_toolkit_no_runtime"],
+        "cdi": cdi_options(wanted),
+        "cdi_path": wanted["rbln_container_toolkit_cdi_path"],
+    }

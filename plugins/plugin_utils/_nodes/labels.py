@@ -1,0 +1,199 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The labels that a host gives its own node: its NPUs, its system, and a gate for each component."""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import dataclass, field
+
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._npu.labels import label_value, npu_labels
+
+from .._components.registry import wanted
+from .._components.variants import KUBELET_LABEL, OTHER_RUNTIME, RUNTIME_LABEL, kubelet_key, kubelet_roots
+from .._objects.model import PASSTHROUGH, Inputs
+from .._objects.parts import (
+    GATE_PREFIX,
+    KERNEL_LABEL,
+    OS_ID_LABEL,
+    OS_VERSION_LABEL,
+    PRESENT_LABEL,
+    WORKLOAD_LABEL,
+    applied_fields,
+)
+
+RUNTIME_WORDS = {"containerd": "containerd", "docker": "docker", "cri-o": "crio"}
+# Components for nodes whose NPUs virtual machines use, and those for nodes of either workload.
+SANDBOX = ("vfio_manager", "sandbox_validator", "sandbox_device_plugin")
+EITHER = ("dra_driver", "feature_discovery")
+# Components that mount something below the kubelet's root, so that they need to know it.
+USE_KUBELET_ROOT = ("dra_driver", "metrics_exporter")
+DRIVER_READY = "driver-ready"
+
+Data = t.Mapping[str, t.Any]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a run knows of a host: ansible_facts rbln, rbln_runtimes and rbln_observed, and rbln_validator_proof when it was proven again.
+
+    `driver_source` is the input rbln_driver_source, empty when it is not set.
+    """
+
+    facts: Data = field(default_factory=dict)
+    runtimes: Data = field(default_factory=dict)
+    observed: Data = field(default_factory=dict)
+    proof: Data = field(default_factory=dict)
+    driver_source: str = ""
+
+    def proven(self, driver_only: bool = False) -> bool:
+        """Whether driver and toolkit, or the driver alone, proved themselves in this run or have the right ready files."""
+        again = "passed" in self.proof
+        record = self.proof if again else self.observed
+        markers = record.get("markers") or {}
+        if record.get("passed") and (again or markers.get("current")):
+            return True
+        if not driver_only or not (again or DRIVER_READY in (markers.get("present") or ())):
+            return False
+        names = ("failed_checks", "unknown_checks") if again else ("failed", "unknown")
+        bad = {name for key in names for name in record.get(key) or ()}
+        checks = [check["name"] for check in record.get("checks") or () if check["scope"] == "driver"]
+        return bool(checks) and not bad.intersection(checks)
+
+    @property
+    def has_driver(self) -> bool:
+        """Whether the host has, or is to get, a driver of its own."""
+        if self.driver_source and self.driver_source != "container":
+            return True
+        return (self.facts.get("driver") or {}).get("installed_via", "none") not in ("none", "container")
+
+    @property
+    def has_toolkit(self) -> bool:
+        """Whether the host writes its CDI specification itself."""
+        if (self.observed.get("host_tool") or {}).get("sha256"):
+            return True
+        return self.has_driver and (self.observed.get("cdi") or {}).get("state") == "current"
+
+    @property
+    def has_daemon(self) -> bool:
+        return (self.facts.get("daemon") or {}).get("state") == "active"
+
+
+def node_labels(inputs: Inputs, seen: Seen) -> t.Optional[dict[str, str]]:
+    """All labels of a host's node; None when its NPUs are not known. What else is not known is left out.
+
+    With feature discovery only npu.present is ours of the labels about NPUs: the discovery itself needs it to come to the node.
+    NpuError when a component needs the kubelet's root directory and the inputs do not name it.
+    """
+    labels = npu_labels(PROFILE, seen.facts) if seen.facts else None
+    if labels is None:
+        return None
+    if inputs["feature_discovery"]["enabled"]:
+        labels = {PRESENT_LABEL: labels[PRESENT_LABEL]}
+    labels.update(_host_labels(inputs, seen))
+    if inputs["node_workload"]:
+        labels[WORKLOAD_LABEL] = inputs["node_workload"]
+    for row in wanted(inputs):
+        if row.pods:
+            labels[GATE_PREFIX + row.name] = "true" if _is_open(row.key, inputs, seen) else "false"
+    return labels
+
+
+def _host_labels(inputs: Inputs, seen: Seen) -> dict[str, str]:
+    system = seen.facts.get("os") or {}
+    values = {
+        OS_ID_LABEL: system.get("id"),
+        OS_VERSION_LABEL: system.get("version_id") or system.get("codename"),
+        KERNEL_LABEL: (seen.facts.get("kernel") or {}).get("running"),
+        RUNTIME_LABEL: _runtime(seen.runtimes),
+        KUBELET_LABEL: _kubelet(inputs, seen.runtimes),
+    }
+    return {name: label_value(value) for name, value in values.items() if value}
+
+
+def _runtime(runtimes: Data) -> str:
+    """The runtime of the kubelet; `other` when that is none we know, empty when nothing says which it is."""
+    name = runtimes.get("kubernetes_runtime")
+    named = name or (runtimes.get("kubelet") or {}).get("runtime_endpoint")
+    return RUNTIME_WORDS.get(str(name), OTHER_RUNTIME) if named else ""
+
+
+def _kubelet(inputs: Inputs, runtimes: Data) -> str:
+    kubelet = runtimes.get("kubelet") or {}
+    if not kubelet.get("present") or not kubelet.get("root_dir"):
+        return ""
+    root, default = kubelet["root_dir"], inputs["kubelet_root"]
+    declared = {kubelet_key(path, default) for path, _variant in kubelet_roots(inputs)}
+    key = kubelet_key(root, default)
+    users = [row.name for row in wanted(inputs) if row.key in USE_KUBELET_ROOT]
+    if users and key not in declared:
+        raise NpuError(
+            "The kubelet of this host has the root directory %s, which no input names, and %s must know it." % (root, ", ".join(users)),
+            "Add it for the whole cluster: rbln_operands_kubelet_roots: [%s]" % ", ".join([*inputs["kubelet_roots"], root]),
+        )
+    return key
+
+
+def _is_open(key: str, inputs: Inputs, seen: Seen) -> bool:
+    """Whether a component may come to the node: its host part is proven, it has a function it can use, and the host does not do its work."""
+    functions = [npu for npu in seen.facts.get("npus") or [] if npu.get("state") != "unreachable" and not npu.get("vfs")]
+    workload = inputs["node_workload"] or inputs["workload"]
+    if key in SANDBOX or (key in EITHER and workload == PASSTHROUGH):
+        # Manager and validator say what is wrong where there is no IOMMU; a plugin there would offer nothing.
+        return any(npu.get("iommu_group") is not None for npu in functions) if key == "sandbox_device_plugin" else bool(functions)
+    if {"driver": seen.has_driver, "container_toolkit": seen.has_toolkit, "smd": seen.has_daemon}.get(key):
+        return False
+    if "driver" in {row.key for row in wanted(inputs)} and not seen.has_driver:
+        # The host can prove nothing before the driver's pod runs; the pods themselves wait for the ready files.
+        return any(npu.get("state") != "passthrough" for npu in functions)
+    return _usable(seen) and not lacks_proof(inputs, seen)
+
+
+def _usable(seen: Seen) -> bool:
+    return int((seen.facts.get("counts") or {}).get("usable") or 0) > 0
+
+
+def lacks_proof(inputs: Inputs, seen: Seen) -> bool:
+    """Whether a host has NPUs that containers could use and has not proven its part, so that the gates of its node are closed."""
+    pods = {row.key for row in wanted(inputs)}
+    machines = (inputs["node_workload"] or inputs["workload"]) == PASSTHROUGH
+    if machines or not _usable(seen) or ("driver" in pods and not seen.has_driver):
+        return False
+    return not seen.proven(driver_only="container_toolkit" in pods and not seen.has_toolkit)
+
+
+def expected_npus(inputs: Inputs, seen: Seen) -> t.Optional[int]:
+    """How many NPUs the node is to offer containers; None when that is not known, or virtual machines use them.
+
+    Where the driver comes as a container, those that have no driver yet count too.
+    """
+    usable, npus = (seen.facts.get("counts") or {}).get("usable"), seen.facts.get("npus") or []
+    states = [npu.get("state") for npu in npus]
+    if usable is None or "unknown" in states or (npus and (inputs["node_workload"] or inputs["workload"]) == PASSTHROUGH):
+        return None
+    if not seen.has_driver and "driver" in {row.key for row in wanted(inputs)}:
+        return int(usable) + states.count("unbound")
+    return int(usable)
+
+
+def owned_labels(node: Data) -> set[str]:
+    """The labels of a node that are ours by server-side apply."""
+    labels = [(fields.get("f:metadata") or {}).get("f:labels") or {} for fields in applied_fields(node)]
+    return {name[2:] for ours in labels for name in ours if name.startswith("f:")}
+
+
+def settle_labels(labels: t.Mapping[str, str], node: Data) -> tuple[dict[str, str], list[str]]:
+    """(labels to apply, notes): a label that somebody else has set is theirs; another value than ours is noted."""
+    live = node["metadata"].get("labels") or {}
+    ours = owned_labels(node)
+    apply: dict[str, str] = {}
+    notes = []
+    for name, value in labels.items():
+        if name not in live or name in ours:
+            apply[name] = value
+        elif live[name] != value:
+            notes.append("%s=%s was set by somebody else and stays; this host would set %s" % (name, live[name], value))
+    return apply, notes

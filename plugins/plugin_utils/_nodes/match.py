@@ -1,0 +1,89 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which node of a cluster a host is."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+
+Node = t.Mapping[str, t.Any]
+
+
+def _plain(identifier: t.Any) -> str:
+    """A UUID or machine id without case and dashes; empty when it is unset or one of the fillers of careless firmware."""
+    text = str(identifier or "").strip().lower().replace("-", "")
+    return "" if set(text) <= {"0"} or set(text) <= {"f"} else text
+
+
+def _swapped(identifier: str) -> str:
+    """A system UUID with the byte order of its first three groups turned, as some firmware and kernels disagree on it."""
+    if len(identifier) != 32:
+        return identifier
+    return (
+        "".join(
+            "".join(reversed([part[index : index + 2] for index in range(0, len(part), 2)])) for part in (identifier[:8], identifier[8:12], identifier[12:16])
+        )
+        + identifier[16:]
+    )
+
+
+def _names(nodes: t.Iterable[Node]) -> t.List[str]:
+    return sorted(str(node["metadata"]["name"]) for node in nodes)
+
+
+def _by_identity(nodes: t.Sequence[Node], system_uuid: str, machine_id: str) -> t.List[Node]:
+    uuids = {system_uuid, _swapped(system_uuid)} if system_uuid else set()
+    found = []
+    for node in nodes:
+        info = (node.get("status") or {}).get("nodeInfo") or {}
+        if _plain(info.get("systemUUID")) in uuids or (machine_id and _plain(info.get("machineID")) == machine_id):
+            found.append(node)
+    return found
+
+
+def match_node(
+    host: str,
+    nodes: t.Sequence[Node],
+    explicit: str = "",
+    system_uuid: t.Optional[str] = None,
+    machine_id: t.Optional[str] = None,
+    kubelet_name: t.Optional[str] = None,
+) -> str:
+    """Name of the node that `host` is: by `explicit`, else by system UUID or machine id, else by the kubelet's name.
+
+    `nodes` are Node objects of the API. Two nodes with the host's identity (cloned machines) are told apart by the kubelet's
+    name. NpuError when no node or more than one fits.
+    """
+    remedy = "Set rbln_node_name for %s." % host
+    if explicit:
+        if explicit in _names(nodes):
+            return explicit
+        raise NpuError(
+            "%s: the cluster has no node %r, which rbln_node_name names." % (host, explicit),
+            "Correct rbln_node_name; the nodes are: %s." % (", ".join(_names(nodes)[:20]) or "none"),
+        )
+    found = _by_identity(nodes, _plain(system_uuid), _plain(machine_id))
+    named = [node for node in nodes if kubelet_name and node["metadata"]["name"] == kubelet_name]
+    if len(found) > 1 and named and named[0] in found:
+        found = named
+    if len(found) > 1:
+        raise NpuError("%s has the system UUID or machine id of %d nodes: %s." % (host, len(found), ", ".join(_names(found))), remedy)
+    if found:
+        return _names(found)[0]
+    if named:
+        info = (named[0].get("status") or {}).get("nodeInfo") or {}
+        theirs, ours = _plain(info.get("machineID")), _plain(machine_id)
+        if theirs and ours and _plain(info.get("systemUUID")) and _plain(system_uuid):
+            raise NpuError(
+                "%s: the node %r has the kubelet's name of this host, but another system UUID and another machine id." % (host, kubelet_name),
+                "It is another machine, or the node object is stale. %s" % remedy,
+            )
+        return str(kubelet_name)
+    raise NpuError(
+        "%s is no node of the cluster: none has its system UUID (%s), machine id (%s) or kubelet name (%s)."
+        % (host, system_uuid or "unknown", machine_id or "unknown", kubelet_name or "unknown"),
+        "Join the host to the cluster, or check rbln_kubeconfig and rbln_kube_context. %s" % remedy,
+    )

@@ -1,0 +1,143 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Hosts and their nodes: who is which, and the labels of each."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+
+from .._cluster.api import ApiError, Cluster, Data
+from .labels import Seen, expected_npus, lacks_proof, node_labels, owned_labels, settle_labels
+from .match import match_node
+from .verdict import has_npu
+
+
+def member_record(
+    host: str,
+    inputs: t.Mapping[str, t.Any],
+    facts: t.Optional[t.Mapping[str, t.Any]],
+    more: t.Optional[t.Mapping[str, t.Any]] = None,
+    proof: t.Optional[t.Mapping[str, t.Any]] = None,
+    driver_source: str = "",
+) -> Data:
+    """What the acting host must know of `host`: its identity, labels and NPUs. Without facts labels and NPUs are unknown (None).
+
+    `facts` is ansible_facts.rbln, `more` all of ansible_facts, of which rbln_runtimes and rbln_observed are read, `proof` the result
+    rbln_validator_proof of this run, `driver_source` the input rbln_driver_source. NpuError when the inputs lack what this host needs.
+    """
+    identity = (facts or {}).get("identity") or {}
+    labels = None
+    labelled = inputs["enabled"] and inputs["node_labels"] and inputs["state"] == "present" and inputs["delivery"] != "render"
+    found = more or {}
+    seen = Seen(facts or {}, found.get("rbln_runtimes") or {}, found.get("rbln_observed") or {}, proof or {}, driver_source)
+    if facts and labelled:
+        labels = node_labels(inputs, seen)
+    return {
+        "host": host,
+        "node_name": inputs["node_name"],
+        "machine_id": identity.get("machine_id"),
+        "system_uuid": identity.get("system_uuid"),
+        "kubelet_name": identity.get("node_name"),
+        "labels": labels,
+        "driver_managed": driver_source not in ("", "preinstalled", "container"),
+        "expected": expected_npus(inputs, seen),
+        "lacks_proof": labels is not None and lacks_proof(inputs, seen),
+    }
+
+
+def find_nodes(members: t.Sequence[Data], nodes: t.Sequence[Data]) -> dict[str, Data]:
+    """Host to {node, error}: a host that is no node, or a node that two hosts claim, is an error of these hosts only."""
+    found: dict[str, Data] = {}
+    claimed: dict[str, list[str]] = {}
+    for member in members:
+        host = member["host"]
+        try:
+            name = match_node(host, nodes, member["node_name"], member["system_uuid"], member["machine_id"], member["kubelet_name"])
+        except NpuError as exc:
+            found[host] = {"node": "", "error": str(exc)}
+            continue
+        found[host] = {"node": name, "error": ""}
+        claimed.setdefault(name, []).append(host)
+    for name, hosts in claimed.items():
+        if len(hosts) > 1:
+            for host in hosts:
+                found[host] = {"node": "", "error": "The hosts %s are all the node %r. Next: Set rbln_node_name for each." % (", ".join(hosts), name)}
+    return found
+
+
+def match_members(cluster: Cluster, members: t.Sequence[Data]) -> dict[str, Data]:
+    """Host to the record that `label_nodes` gives, with nothing labelled."""
+    found = find_nodes(members, cluster.list("v1", "Node"))
+    return {
+        member["host"]: {**found[member["host"]], "changed": False, "before": {}, "after": {}, "notes": [], "expected": member["expected"]}
+        for member in members
+    }
+
+
+def label_nodes(cluster: Cluster, members: t.Sequence[Data], present: bool, dry_run: bool) -> dict[str, Data]:
+    """Label the node of each member, or take our labels off it: host to {node, error, changed, before, after, notes, expected}."""
+    nodes = {node["metadata"]["name"]: node for node in cluster.list("v1", "Node")}
+    result: dict[str, Data] = {}
+    for member, found in zip(members, find_nodes(members, list(nodes.values())).values()):
+        record: Data = {**found, "changed": False, "before": {}, "after": {}, "notes": [], "expected": member["expected"]}
+        result[member["host"]] = record
+        if record["error"]:
+            continue
+        node = nodes[record["node"]]
+        if present and member["labels"] is None:
+            continue
+        labels, record["notes"] = settle_labels(member["labels"], node) if present else ({}, [])
+        try:
+            record.update(_label_node(cluster, node, labels, dry_run))
+        except NpuError as exc:
+            record["error"] = str(exc)
+            continue
+        if present and member["lacks_proof"] and not dry_run:
+            record["error"] = "node %s: its host has not proven driver and toolkit, so its gates are closed and no workload finds an NPU. Next: %s" % (
+                record["node"],
+                "Run rebellions.npu.site for this host; rebellions.npu.validate says what is wrong.",
+            )
+    return result
+
+
+def _label_node(cluster: Cluster, node: Data, labels: t.Mapping[str, str], dry_run: bool) -> Data:
+    live = node["metadata"].get("labels") or {}
+    owned = owned_labels(node)
+    before = {name: live[name] for name in sorted(owned | set(labels)) if name in live}
+    if owned == set(labels) and before == dict(labels):
+        return {"changed": False}
+    if not _apply_labels(cluster, node, labels, dry_run) and labels:
+        raise NpuError("The node %s was deleted while this run labelled it." % node["metadata"]["name"], "Run again when the host has joined the cluster.")
+    return {"changed": before != dict(labels), "before": before, "after": dict(labels)}
+
+
+def _apply_labels(cluster: Cluster, node: Data, labels: t.Mapping[str, str], dry_run: bool) -> bool:
+    """Whether the node was still there. Its uid is in the request, because the apply would make a node of the name otherwise."""
+    meta = {"name": node["metadata"]["name"], "uid": node["metadata"].get("uid"), "labels": dict(labels)}
+    try:
+        cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": meta}, False, dry_run)
+    except ApiError as exc:
+        # The second where another node has the name by now.
+        if "uid mismatch" in str(exc) or "metadata.uid" in str(exc):
+            return False
+        raise
+    return True
+
+
+def labelled_nodes(cluster: Cluster) -> list[str]:
+    """The nodes that carry labels of ours."""
+    return sorted(node["metadata"]["name"] for node in cluster.list("v1", "Node") if owned_labels(node))
+
+
+def nodes_in_use(cluster: Cluster) -> list[str]:
+    """The nodes that carry labels of ours, or have NPUs by whosever labels, so that components of ours may be on them."""
+    return sorted(node["metadata"]["name"] for node in cluster.list("v1", "Node") if owned_labels(node) or has_npu(node))
+
+
+def unlabel_nodes(cluster: Cluster, dry_run: bool) -> list[str]:
+    """Take our labels off every node of the cluster; the names of those that had some."""
+    nodes = [node for node in cluster.list("v1", "Node") if owned_labels(node)]
+    return sorted(node["metadata"]["name"] for node in nodes if _apply_labels(cluster, node, {}, dry_run))

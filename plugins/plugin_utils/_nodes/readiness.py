@@ -1,0 +1,131 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which nodes should have a component, and what a component proves beside running pods. Pure, on API objects."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.rebellions.npu.plugins.module_utils._checks.plugin import amount, settled
+
+from .._objects.model import CONTAINER, PASSTHROUGH, Inputs
+from .._objects.parts import GATE_PREFIX, LABEL_PREFIX, NPU_KEY, SKIP_LABEL, WORKLOAD_LABEL
+from .labels import EITHER, SANDBOX
+
+Data = dict[str, t.Any]
+COUNT_LABEL = NPU_KEY + ".count"
+
+
+def workload_of(inputs: Inputs, labels: t.Mapping[str, str]) -> str:
+    """What the NPUs of a node are used by; a node that does not say it, or says something unknown, has that of the inputs."""
+    said = labels.get(WORKLOAD_LABEL)
+    return said if said in (CONTAINER, PASSTHROUGH) else str(inputs["workload"])
+
+
+def left_out(inputs: Inputs, key: str, name: str, node: t.Mapping[str, t.Any]) -> str:
+    """Why a node with NPUs is not meant to have the component, by its labels; empty when it is."""
+    labels = node["metadata"].get("labels") or {}
+    if labels.get(SKIP_LABEL) == "true":
+        return "its label %s=true keeps everything off" % SKIP_LABEL
+    if labels.get(GATE_PREFIX + name) == "false":
+        return "its label %s=false keeps it off" % (GATE_PREFIX + name)
+    mode = "" if key in EITHER else PASSTHROUGH if key in SANDBOX else CONTAINER
+    own = workload_of(inputs, labels)
+    if mode and own != mode:
+        return "its NPUs are for %s" % own
+    if inputs["require_gate"] and labels.get(GATE_PREFIX + name) != "true":
+        return "its label %s is not true" % (GATE_PREFIX + name)
+    return ""
+
+
+def node_ready(node: t.Mapping[str, t.Any]) -> bool:
+    conditions = (node.get("status") or {}).get("conditions") or []
+    return any(item.get("type") == "Ready" and item.get("status") == "True" for item in conditions)
+
+
+def allocatable_of(node: t.Mapping[str, t.Any]) -> Data:
+    return (node.get("status") or {}).get("allocatable") or {}
+
+
+class Allocatable:
+    """Allocatable NPUs over several looks: two equal right answers in a row, with the plugin's pod ready, settle a node (P05)."""
+
+    def __init__(self, resource: str) -> None:
+        self._resource = resource
+        self._samples: dict[str, list[Data]] = {}
+
+    def look(self, node: t.Mapping[str, t.Any], expected: int, plugin_ready: bool, seconds: float) -> Data:
+        """{expected, allocatable, node_ready, plugin_ready, settled} of one node."""
+        name = node["metadata"]["name"]
+        sample = {"t": seconds, "ready": node_ready(node), "alloc": allocatable_of(node), "plugin_ready": plugin_ready or expected == 0}
+        samples = self._samples.setdefault(name, [])
+        samples[:] = samples[-3:] + [sample]
+        return {
+            "expected": expected,
+            "allocatable": amount(sample["alloc"], self._resource),
+            "node_ready": sample["ready"],
+            "plugin_ready": sample["plugin_ready"],
+            "settled": settled(samples, expected, self._resource)["settled"],
+        }
+
+
+def allocatable_text(name: str, state: Data, resource: str) -> str:
+    """What stands in the way of a node that is not settled."""
+    if not state["node_ready"]:
+        return "node %s is not Ready. Next: Look at the kubelet of the node." % name
+    if state["allocatable"] == state["expected"]:
+        return (
+            "node %s: %d %s are allocatable as expected, not yet twice in a row with a ready plugin. Next: Give it more time: rbln_operands_wait_timeout."
+            % (name, state["expected"], resource)
+        )
+    return "node %s: %d %s allocatable, %d expected. Next: Read the log of the device plugin's pod on this node." % (
+        name,
+        state["allocatable"],
+        resource,
+        state["expected"],
+    )
+
+
+def vfio_text(node: t.Mapping[str, t.Any], resource: str) -> str:
+    """Why a node of virtual machines offers nothing; empty when it does. Its resources are named by product."""
+    offered = {key: value for key, value in allocatable_of(node).items() if key.startswith(LABEL_PREFIX) and key != resource and str(value) != "0"}
+    if offered:
+        return ""
+    return (
+        "node %s offers no function to virtual machines. Next: Read the logs of the vfio manager and the sandbox device plugin on this node."
+        % (node["metadata"]["name"])
+    )
+
+
+def slices_text(name: str, expected: int, slices: t.Iterable[t.Mapping[str, t.Any]], driver: str) -> str:
+    """Why the ResourceSlices of a node do not hold as many devices as its host has NPUs; empty when they do."""
+    specs = [item.get("spec") or {} for item in slices]
+    found = sum(len(spec.get("devices") or []) for spec in specs if spec.get("driver") == driver and spec.get("nodeName") == name)
+    if found == expected:
+        return ""
+    return "node %s: %d devices in the ResourceSlices of %s, %d expected. Next: Read the log of the DRA driver's pod on this node." % (
+        name,
+        found,
+        driver,
+        expected,
+    )
+
+
+def endpoints_text(service: str, slices: t.Iterable[t.Mapping[str, t.Any]]) -> str:
+    """Why nobody can read metrics through a Service; empty when it has a ready endpoint."""
+    for item in slices:
+        for endpoint in item.get("endpoints") or []:
+            if (endpoint.get("conditions") or {}).get("ready") is not False:
+                return ""
+    return "the Service %s has no ready endpoint. Next: Look at the pods of the metrics exporter." % service
+
+
+def discovered_text(node: t.Mapping[str, t.Any]) -> str:
+    """Why the label that the discovery should write is not there; empty when it is."""
+    if (node["metadata"].get("labels") or {}).get(COUNT_LABEL):
+        return ""
+    return "node %s has no label %s yet. Next: Look at Node Feature Discovery, which reads the files of the discovery." % (
+        node["metadata"]["name"],
+        COUNT_LABEL,
+    )

@@ -1,0 +1,299 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The wait until each component is ready, or has failed, by its own deadline."""
+
+from __future__ import annotations
+
+import time
+import typing as t
+from dataclasses import dataclass, field
+
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+
+from .._cluster.api import BUSY, ApiError, Cluster, Data
+from .._components.registry import component_of, wanted
+from .._objects.model import Component, Inputs
+from .._objects.parts import SELECTOR, object_name
+from .._objects.placement import selects
+from .readiness import Allocatable, allocatable_text, discovered_text, endpoints_text, left_out, slices_text, vfio_text
+from .verdict import has_npu, judge_counters, judge_daemon_set, missing_pod, pod_node, pod_ready, problem_text
+
+FATAL_PATIENCE = 20.0
+# More nodes than these are not asked for one by one.
+SINGLE_NODES = 20
+READY, FAILED, NOT_WAITED, PENDING = "ready", "failed", "not_waited", "pending"
+
+
+@dataclass
+class _State:
+    """How far a component is. `since` is when all it needs had ended, `fatal` since when nothing heals by waiting; seconds of the wait.
+
+    `without` are the nodes that lack what it needs, and `because` says so: they are not waited for, and the others are.
+    """
+
+    row: Component
+    sets: list[str]
+    state: str = PENDING
+    since: t.Optional[float] = None
+    fatal: t.Optional[float] = None
+    seconds: float = 0.0
+    text: str = ""
+    verdicts: list[Data] = field(default_factory=list)
+    problems: list[Data] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    without: set[str] = field(default_factory=set)
+    because: str = ""
+
+
+@dataclass
+class _Look:
+    """One look at the cluster; pods and events are asked for when they are needed."""
+
+    sets: dict[str, Data]
+    nodes: dict[str, Data]
+    seconds: float
+    pods: t.Optional[list[Data]] = None
+    events: t.Optional[list[Data]] = None
+
+
+class Waiter:
+    """Looks again and again until every component has ended: ready, fatal for a while, or past its deadline.
+
+    `objects` are those that were applied; `failures` maps a component whose objects were refused to the reason. `nodes` are the records
+    of the hosts of this run, by host.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        inputs: Inputs,
+        nodes: t.Mapping[str, t.Mapping[str, t.Any]],
+        objects: t.Sequence[Data],
+        failures: t.Mapping[str, str],
+        clock: t.Callable[[], float] = time.monotonic,
+        sleep: t.Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._cluster, self._inputs, self._clock, self._sleep = cluster, inputs, clock, sleep
+        self._hosts = {record["node"]: record for record in nodes.values() if record["node"] and not record["error"]}
+        self._allocatable = Allocatable(inputs["resource_name"])
+        self._offers: dict[str, Data] = {}
+        self._nodes: dict[str, Data] = {}
+        sets: dict[str, list[str]] = {}
+        for item in objects:
+            if item["kind"] == "DaemonSet":
+                sets.setdefault(component_of(item), []).append(item["metadata"]["name"])
+        self._states = {row.key: _State(row, sets.get(row.key, [])) for row in wanted(inputs) if row.pods}
+        # What has no pods, or is no longer wanted, is not waited for, and its failure counts all the same.
+        self._refused = {key: reason for key, reason in failures.items() if key not in self._states}
+        for key, reason in failures.items():
+            if key in self._states:
+                self._end(self._states[key], FAILED, 0.0, reason)
+
+    def run(self) -> Data:
+        """{ok, components, daemonsets: [verdict], allocatable: {node: {...}}, problems: [{component, node, text, fatal}], warnings, seconds,
+        nodes, judged}; the last two name the nodes of the cluster, empty when it was not looked at, and those of this wait.
+
+        `components` maps each to {state: ready|failed|not_waited, seconds, desired, ready, text}.
+        """
+        start = seen = self._clock()
+        while True:
+            seconds = self._clock() - start
+            try:
+                self._pass(seconds)
+                seen = self._clock()
+            except NpuError as exc:
+                # A server that starts anew or is busy is waited for, as pods are.
+                if (isinstance(exc, ApiError) and exc.status not in BUSY) or self._clock() - seen >= self._inputs["wait_timeout"]:
+                    raise
+            if all(one.state != PENDING for one in self._states.values()):
+                return self._result(round(self._clock() - start, 1))
+            self._sleep(self._inputs["wait_delay"])
+
+    def _pass(self, seconds: float) -> None:
+        look: t.Optional[_Look] = None
+        for one in self._states.values():
+            if one.state != PENDING or not self._may_start(one, seconds):
+                continue
+            look = look or self._look(seconds)
+            self._judge(one, look)
+            if not one.problems:
+                self._end(one, READY, seconds, "")
+                continue
+            one.fatal = (one.fatal if one.fatal is not None else seconds) if all(problem["fatal"] for problem in one.problems) else None
+            if seconds - (one.since or 0.0) >= self._deadline(one.row) or (one.fatal is not None and seconds - one.fatal >= FATAL_PATIENCE):
+                self._end(one, FAILED, seconds, "; ".join(problem["text"] for problem in one.problems))
+
+    def _may_start(self, one: _State, seconds: float) -> bool:
+        """Whether all that the component needs has ended; its clock runs from then on. It ends when one of them failed everywhere."""
+        needs = [self._states[key] for key in one.row.needs if key in self._states]
+        broken = [need.row.key for need in needs if need.state in (FAILED, NOT_WAITED)]
+        nodes = {problem["node"] for key in broken for problem in self._states[key].problems}
+        because = "not waited for, because it needs %s" % " and ".join(broken)
+        if "" in nodes:
+            self._end(one, NOT_WAITED, seconds, because)
+            one.problems = [dict(one.problems[0], node=node) for node in sorted(nodes)]
+        elif one.since is None and all(need.state != PENDING for need in needs):
+            one.since, one.without, one.because = seconds, nodes, because
+        return one.state == PENDING and one.since is not None
+
+    @staticmethod
+    def _end(one: _State, state: str, seconds: float, text: str) -> None:
+        one.state, one.seconds, one.text = state, round(seconds, 1), text
+        if state != READY and not one.problems:
+            one.problems = [{"node": "", "text": "%s: %s" % (one.row.name, text), "fatal": True}]
+        if one.without:
+            if state == READY:
+                one.state, one.text = NOT_WAITED, one.because
+            one.problems += [{"node": node, "text": "%s: %s" % (one.row.name, one.because), "fatal": True} for node in sorted(one.without)]
+
+    def _deadline(self, row: Component) -> float:
+        return float(int(self._inputs["deadlines"].get(row.key) or 0) or row.deadline or self._inputs["wait_timeout"])
+
+    def _look(self, seconds: float) -> _Look:
+        namespace = self._inputs["namespace"]
+        sets = {item["metadata"]["name"]: item for item in self._cluster.list("apps/v1", "DaemonSet", namespace, SELECTOR)}
+        few = len(self._hosts) <= SINGLE_NODES and self._inputs["wait_scope"] == "run"
+        if not self._nodes or not few:
+            self._nodes = {item["metadata"]["name"]: item for item in self._cluster.list("v1", "Node")}
+        else:
+            live = {name: self._cluster.get("v1", "Node", name) for name in self._hosts}
+            self._nodes = {name: found for name, found in {**self._nodes, **live}.items() if found}
+        return _Look(sets, self._nodes, seconds)
+
+    def _pods(self, look: _Look) -> list[Data]:
+        if look.pods is None:
+            look.pods = self._cluster.list("v1", "Pod", self._inputs["namespace"], SELECTOR)
+        return look.pods
+
+    def _judge(self, one: _State, look: _Look) -> None:
+        """Verdicts, problems and warnings of a component at this look."""
+        one.verdicts, one.problems, one.warnings = [], [], []
+        must, told = self._must(one.row, look)
+        must -= one.without
+        one.warnings += told
+        sets = [look.sets[name] for name in one.sets if name in look.sets]
+        for name in one.sets:
+            if name not in look.sets:
+                self._problem(one, "", "The DaemonSet %s is not there. Next: Run again." % name, True)
+        covered = set()
+        for item in sets:
+            spec = item["spec"]["template"]["spec"]
+            mine = {name for name in must if name in look.nodes and selects(spec, look.nodes[name])}
+            twice = "node %s: two DaemonSets of %s want it, %s is one. Next: Correct their selectors."
+            for name in sorted(mine & covered):
+                self._problem(one, name, twice % (name, one.row.name, item["metadata"]["name"]), True)
+            covered |= mine
+            if len(sets) > 1 and not mine:
+                # It has no node of this run, and counts all the same.
+                one.verdicts.append(judge_daemon_set(item, [], [], [], mine))
+                continue
+            self._verdict(one, item, mine if len(sets) > 1 else must, look)
+        for name in sorted((must - covered) & set(look.nodes)) if len(sets) > 1 else ():
+            problem = missing_pod(sets[0], look.nodes[name])
+            self._problem(one, name, problem_text(problem, one.row.name), problem["fatal"])
+        if not one.sets and must and one.row.key == "driver":
+            names = ", ".join(sorted(must)[:10])
+            self._problem(one, "", "driver: no pool is known for %s. Next: Label these nodes, or name their pools." % names, True)
+        if self._inputs["wait_scope"] == "cluster" and not any(has_npu(node) for node in look.nodes.values()):
+            text = "%s: no node of the cluster has an NPU label. Next: Label the nodes (rbln_operands_node_labels), or run Node Feature Discovery."
+            self._problem(one, "", text % one.row.name, True)
+        self._prove(one, must, look)
+
+    def _must(self, row: Component, look: _Look) -> tuple[set[str], list[str]]:
+        """The nodes that must have the component, of this run or of the cluster, and who is left out and why."""
+        if self._inputs["wait_scope"] == "cluster":
+            names = [name for name, node in look.nodes.items() if has_npu(node)]
+        else:
+            names = [name for name, record in self._hosts.items() if record["expected"] is None or record["expected"] > 0]
+        must, told = set(), []
+        for name in names:
+            why = left_out(self._inputs, row.key, row.name, look.nodes[name]) if name in look.nodes else ""
+            if why and self._inputs["wait_scope"] == "run":
+                told.append("%s on node %s: not expected, %s." % (row.name, name, why))
+            if not why:
+                must.add(name)
+        return must, told
+
+    def _verdict(self, one: _State, item: Data, scope: set[str], look: _Look) -> None:
+        nodes = list(look.nodes.values())
+        verdict = judge_counters(item, scope, look.nodes) if scope else None
+        if verdict is None:
+            verdict = judge_daemon_set(item, self._pods(look), [], nodes, scope)
+            if verdict["problems"]:
+                if look.events is None:
+                    look.events = self._cluster.list("v1", "Event", self._inputs["namespace"], fields="type=Warning")
+                verdict = judge_daemon_set(item, self._pods(look), look.events, nodes, scope)
+        one.verdicts.append(verdict)
+        for problem in verdict["problems"]:
+            self._problem(one, problem["node"], problem_text(problem, verdict["name"]), problem["fatal"])
+        one.warnings += [problem_text(warning, verdict["name"]) for warning in verdict["warnings"]]
+
+    @staticmethod
+    def _problem(one: _State, node: str, text: str, fatal: bool = False) -> None:
+        one.problems.append({"node": node, "text": text, "fatal": fatal})
+
+    def _prove(self, one: _State, must: set[str], look: _Look) -> None:
+        """What the component shows beside its pods, on the nodes of this run."""
+        key, inputs = one.row.key, self._inputs
+        mine = {name: record for name, record in self._hosts.items() if record["expected"] is not None and name in look.nodes}
+        mine = {
+            name: record for name, record in mine.items() if name in must or (key == "device_plugin" and record["expected"] == 0 and name not in one.without)
+        }
+        explained = {problem["node"] for problem in one.problems}
+        if key == "device_plugin":
+            ready = None if not one.problems and look.pods is None else {pod_node(pod) for pod in self._pods(look) if _runs(pod, one.row.name)}
+            self._offers = {
+                name: self._allocatable.look(look.nodes[name], record["expected"], ready is None or name in ready, look.seconds)
+                for name, record in mine.items()
+            }
+            for name, state in self._offers.items():
+                if not state["settled"] and name not in explained:
+                    self._problem(one, name, allocatable_text(name, state, inputs["resource_name"]))
+        if one.problems or not one.sets:
+            return
+        texts: dict[str, str] = {}
+        if key == "sandbox_device_plugin":
+            texts = {name: vfio_text(look.nodes[name], inputs["resource_name"]) for name in must}
+        elif key == "dra_driver":
+            slices = self._cluster.list("resource.k8s.io/v1", "ResourceSlice")
+            texts = {name: slices_text(name, record["expected"], slices, inputs["dra_driver"]["driver_name"]) for name, record in mine.items()}
+        elif key == "feature_discovery":
+            texts = {name: discovered_text(look.nodes[name]) for name in must}
+        elif key == "metrics_exporter" and inputs["metrics_exporter"]["service"]["enabled"] and must:
+            service = object_name(inputs, one.row.name)
+            chosen = "kubernetes.io/service-name=" + service
+            texts = {"": endpoints_text(service, self._cluster.list("discovery.k8s.io/v1", "EndpointSlice", inputs["namespace"], chosen))}
+        for name, text in texts.items():
+            if text:
+                self._problem(one, name, text)
+
+    def _result(self, seconds: float) -> Data:
+        states = self._states.values()
+        problems = [{"component": one.row.key, **problem} for one in states if one.state in (FAILED, NOT_WAITED) for problem in one.problems]
+        problems += [{"component": key, "node": "", "text": "%s: %s" % (key, reason), "fatal": True} for key, reason in self._refused.items()]
+        return {
+            "ok": not problems,
+            "fatal": bool(problems) and all(problem["fatal"] for problem in problems),
+            "components": {
+                key: {
+                    "state": one.state,
+                    "seconds": one.seconds,
+                    "desired": sum(verdict["desired"] for verdict in one.verdicts),
+                    "ready": sum(verdict["ready"] for verdict in one.verdicts),
+                    "text": one.text,
+                }
+                for key, one in self._states.items()
+            },
+            "daemonsets": [verdict for one in states for verdict in one.verdicts],
+            "allocatable": self._offers,
+            "problems": problems,
+            "warnings": [warning for one in states for warning in one.warnings],
+            "seconds": seconds,
+            "nodes": sorted(self._nodes),
+            "judged": sorted(self._nodes if self._inputs["wait_scope"] == "cluster" else self._hosts),
+        }
+
+
+def _runs(pod: Data, component: str) -> bool:
+    return pod_ready(pod) and pod["metadata"]["labels"].get("app.kubernetes.io/component") == component

@@ -1,0 +1,175 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A wanted object beside the live one: whether they differ, where, and how it is shown. Pure."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import hashlib
+import json
+import typing as t
+
+from .._text.diff import MASK, mask
+from .parts import LABEL_PREFIX
+
+Data = dict[str, t.Any]
+HASH = LABEL_PREFIX + "applied-hash"
+# The second is the whole object once more, so that it would show what is masked elsewhere.
+_OWN_ANNOTATIONS = (HASH, "kubectl.kubernetes.io/last-applied-configuration", "deprecated.daemonset.template.generation")
+_SERVER_FIELDS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
+
+
+def with_hash(item: Data) -> Data:
+    """The object with a digest of itself as annotation, which tells of fields that are no longer wanted; the content of a Secret is left out of it."""
+    told = {key: value for key, value in item.items() if item["kind"] != "Secret" or key not in ("data", "stringData")}
+    digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32]
+    meta = dict(item["metadata"], annotations={**item["metadata"].get("annotations", {}), HASH: digest})
+    return dict(item, metadata=meta)
+
+
+def within(wanted: t.Any, live: t.Any) -> bool:
+    """True when every value of `wanted` is in `live`; lists have the same length, and live may hold more keys (defaults)."""
+    if isinstance(wanted, dict):
+        return isinstance(live, dict) and all(within(value, live.get(key)) for key, value in wanted.items())
+    if isinstance(wanted, list):
+        return isinstance(live, list) and len(wanted) == len(live) and all(within(one, other) for one, other in zip(wanted, live))
+    if wanted in ("", False) and live is None:
+        return True
+    return bool(wanted == live)
+
+
+def visible(item: t.Optional[Data]) -> Data:
+    """What a person compares: no status, nothing that the server counts, no content of a Secret."""
+    if not item:
+        return {}
+    result = {key: value for key, value in item.items() if key != "status"}
+    meta = {key: value for key, value in (item.get("metadata") or {}).items() if key not in _SERVER_FIELDS}
+    annotations = {key: value for key, value in (meta.get("annotations") or {}).items() if key not in _OWN_ANNOTATIONS}
+    meta.pop("annotations", None)
+    if annotations:
+        meta["annotations"] = annotations
+    result["metadata"] = meta
+    if item.get("kind") == "Secret":
+        result["data"] = {key: "(hidden)" for key in item.get("data") or {}}
+    return t.cast(Data, _masked(result))
+
+
+def _masked(value: t.Any) -> t.Any:
+    """Without texts that a key, an environment variable or an argument names as secret, and without credentials in addresses."""
+    if isinstance(value, dict):
+        shown = {key: MASK if isinstance(item, str) and item and _is_secret(key) else _masked(item) for key, item in value.items()}
+        if isinstance(value.get("name"), str) and isinstance(value.get("value"), str) and _is_secret(value["name"]):
+            shown["value"] = MASK
+        return shown
+    if isinstance(value, list):
+        # The value of an option may be the next argument.
+        return [MASK if _names_secret(before) and isinstance(item, str) else _masked(item) for before, item in zip([None, *value], value)]
+    return "\n".join(map(mask, value.split("\n"))) if isinstance(value, str) and ("=" in value or ":" in value) else value
+
+
+def _names_secret(argument: t.Any) -> bool:
+    """Whether it is an option whose value is the next argument, and a secret."""
+    return isinstance(argument, str) and argument.startswith("-") and "=" not in argument and _is_secret(argument)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_secret(name: str) -> bool:
+    return mask("%s=x" % name) != "%s=x" % name
+
+
+def field_changes(before: t.Any, after: t.Any, path: str = "") -> list[Data]:
+    """[{path, before, after}] of everything that differs; items of a list that have names are compared by them. None stands for what is not there."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        return [
+            one
+            for key in sorted(set(before) | set(after))
+            for one in field_changes(before.get(key), after.get(key), ("%s.%s" % (path, key)) if path else str(key))
+        ]
+    if isinstance(before, list) and isinstance(after, list):
+        left, right = _by_name(before), _by_name(after)
+        if left is not None and right is not None:
+            names = [*left, *(name for name in right if name not in left)]
+            return [one for name in names for one in field_changes(left.get(name), right.get(name), "%s[%s]" % (path, name))]
+    return [] if before == after else [{"path": path, "before": before, "after": after}]
+
+
+def _by_name(items: t.Sequence[t.Any]) -> t.Optional[dict[str, t.Any]]:
+    """The items by their names, or None when not every one has a name of its own."""
+    named = {item["name"]: item for item in items if isinstance(item, dict) and isinstance(item.get("name"), str)}
+    return named if len(named) == len(items) else None
+
+
+def missing_paths(wanted: t.Any, live: t.Any, path: t.Tuple[t.Union[str, int], ...] = ()) -> list[t.Tuple[t.Union[str, int], ...]]:
+    """Where `live`, the answer to an apply of `wanted`, lacks what was sent: fields that the server does not keep."""
+    if isinstance(wanted, dict) and isinstance(live, dict):
+        return [one for key, value in wanted.items() for one in missing_paths(value, live.get(key), (*path, key))]
+    if isinstance(wanted, list) and isinstance(live, list) and len(wanted) == len(live):
+        return [one for number, value in enumerate(wanted) for one in missing_paths(value, live[number], (*path, number))]
+    return [] if within(wanted, live) else [path]
+
+
+def without_paths(item: Data, paths: t.Iterable[t.Sequence[t.Union[str, int]]]) -> Data:
+    """A copy of an object without some of its fields."""
+    result = copy.deepcopy(item)
+    for path in paths:
+        place: t.Any = result
+        for step in path[:-1]:
+            known = (isinstance(place, dict) and step in place) or (isinstance(place, list) and isinstance(step, int) and step < len(place))
+            place = place[step] if known else {}
+        if isinstance(place, dict):
+            place.pop(path[-1], None)
+    return result
+
+
+def reduce_diff(before: t.Any, after: t.Any) -> tuple[t.Any, t.Any]:
+    """Only what differs, on both sides."""
+    if not (isinstance(before, dict) and isinstance(after, dict)):
+        return before, after
+    left: Data = {}
+    right: Data = {}
+    for key in sorted(set(before) | set(after)):
+        if before.get(key) == after.get(key):
+            continue
+        if key in before and key in after:
+            left[key], right[key] = reduce_diff(before[key], after[key])
+        elif key in before:
+            left[key] = before[key]
+        else:
+            right[key] = after[key]
+    return left, right
+
+
+def object_label(item: Data) -> str:
+    meta = item["metadata"]
+    return "%s %s" % (item["kind"], "/".join(part for part in (meta.get("namespace"), meta["name"]) if part))
+
+
+def change(item: Data, action: str, before: t.Optional[Data] = None, after: t.Optional[Data] = None, show: bool = True) -> Data:
+    """{object, action, before, after}, the last two only with `show`, because comparing all fields of many objects costs."""
+    if not show:
+        return {"object": object_label(item), "action": action, "before": {}, "after": {}}
+    left, right = reduce_diff(visible(before), visible(after))
+    if before and after and item["kind"] == "Secret" and before.get("data") != after.get("data"):
+        left["data"], right["data"] = "(hidden)", "(hidden, and different)"
+    return {"object": object_label(item), "action": action, "before": left, "after": right}
+
+
+def finish(item: Data, live: t.Optional[Data], after: Data, created: bool, show: bool = True) -> Data:
+    """The record of an apply by what the object was and is."""
+    if created or live is None:
+        return change(item, "created" if created else "changed", live, after, show)
+    return change(item, "changed" if differs(live, after) else "unchanged", live, after, show)
+
+
+def differs(live: Data, after: Data) -> bool:
+    """Whether an object is another one, also where only what is hidden from people is different."""
+    return _counted_off(live) != _counted_off(after)
+
+
+def _counted_off(item: Data) -> Data:
+    """An object without what the server counts and our digest of it, content of a Secret included, for comparison only."""
+    meta = {key: value for key, value in (item.get("metadata") or {}).items() if key not in _SERVER_FIELDS}
+    meta["annotations"] = {key: value for key, value in (meta.get("annotations") or {}).items() if key not in _OWN_ANNOTATIONS}
+    return {**{key: value for key, value in item.items() if key != "status"}, "metadata": meta}

@@ -1,0 +1,369 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""CDI in containerd: which file, which table, which keys.
+
+Facts, seen with the programs: schema 2 has the table io.containerd.grpc.v1.cri, schemas 3 and 4 io.containerd.cri.v1.runtime. Before
+1.7 there is no CDI; 1.7 has it off, 2.0 on by default, and 2.4 has it always on and no longer knows the switch. In 1.x an imported
+file replaces whole plugin sections, from 2.0 on it is merged key by key.
+"""
+
+from __future__ import annotations
+
+import base64
+import fnmatch
+import posixpath
+import typing as t
+from dataclasses import dataclass, field
+
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._base.versions import release_numbers
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import DEFAULT_SPEC_DIRS, with_dirs
+
+from .._text.splice import lookup
+from .._text.toml import TomlEdit, load
+from .edit import MANAGED, FileEdit, Files, RuntimeEdit, Source, block_edit, covers, source, span
+
+_RUNTIME = ("plugins", "io.containerd.cri.v1.runtime")
+TABLES = {2: ("plugins", "io.containerd.grpc.v1.cri"), 3: _RUNTIME, 4: _RUNTIME}
+ALWAYS_ON = (2, 4)
+CRI_IDS = ("cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime", "io.containerd.cri.v1.images")
+DROPIN = "/etc/containerd/conf.d/99-rbln.toml"
+MAIN = "/etc/containerd/config.toml"
+# Short names that schema 1 files disable, with the names schema 2 wants for them.
+_URIS = {name: "io.containerd.snapshotter.v1." + name for name in ("aufs", "blockfile", "btrfs", "devmapper", "native", "overlayfs", "zfs")}
+_URIS.update({"opt": "io.containerd.internal.v1.opt", "restart": "io.containerd.internal.v1.restart"})
+_ENABLE = ["plugins/%s/enable_cdi" % TABLES[schema][1] for schema in (2, 3)]
+_DIRS = ["plugins/%s/cdi_spec_dirs" % TABLES[schema][1] for schema in (2, 3)]
+
+
+@dataclass
+class _State:
+    """The files in reading order with their values, and what they say together."""
+
+    root: Source
+    documents: list[tuple[Source, dict[str, t.Any]]]
+    schema: t.Optional[int]
+    merged: bool
+    files: Files
+    owners: list[Source] = field(default_factory=list)
+    enable: t.Any = None
+    enable_in: t.Optional[Source] = None
+    dirs: t.Any = None
+    dirs_in: t.Optional[Source] = None
+
+    def table(self, document: dict[str, t.Any]) -> tuple[str, ...]:
+        version = document.get("version", self.schema)
+        return TABLES.get(version if isinstance(version, int) else 2, TABLES[2])
+
+    def read(self) -> None:
+        for found, document in self.documents:
+            table = lookup(document, self.table(document))
+            if not isinstance(table, dict):
+                continue
+            self.owners.append(found)
+            if not self.merged:
+                self.enable = self.enable_in = self.dirs = self.dirs_in = None
+            if "enable_cdi" in table:
+                self.enable, self.enable_in = table["enable_cdi"], found
+            if "cdi_spec_dirs" in table:
+                self.dirs, self.dirs_in = table["cdi_spec_dirs"], found
+
+
+def plan(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Sequence[str]) -> RuntimeEdit:
+    """The files to change so that CDI is on and `spec_dirs` are read; none when it is so already. NpuError is a refusal."""
+    edit = RuntimeEdit(runtime["name"])
+    if runtime.get("flavor") == "docker-backend":
+        edit.warnings.append("this containerd only backs docker: its configuration is left alone")
+        return edit
+    version = release_numbers(runtime.get("version"))
+    if not version:
+        raise NpuError("containerd: its version is not known, so its configuration is left alone.", "See why containerd --version does not answer.")
+    if version < (1, 7):
+        raise NpuError("containerd %s has no CDI; it came with 1.7." % runtime["version"], "Upgrade containerd to 1.7 or later, best 2.x.")
+    target = dict(runtime.get("edit_target") or {})
+    if target.get("kind") == "template" and str(target.get("path", "")).endswith(".tmpl"):
+        return _plan_template(runtime, files, spec_dirs, target["path"], version, edit)
+    root_path = _root_path(runtime)
+    state = _observe(root_path, runtime, files, version)
+    if state.schema == 1:
+        if version >= (2,):
+            what = "%s is in config schema 1, which containerd %s migrates whenever it starts: migrate the file"
+            edit.warnings.append(what % (root_path, runtime["version"]))
+            return edit
+        raise NpuError(
+            "%s: config schema 1; migrate first." % root_path,
+            "Run `containerd config migrate`, look at what it prints and put it in place of the file.",
+        )
+    served = bool(runtime.get("serves_kubelet", True) or runtime.get("selected"))
+    disabled = [found for found, document in state.documents if _disabled(document)]
+    if disabled and not served:
+        edit.warnings.append("%s disables the CRI plugin and no kubelet uses this containerd: left alone" % disabled[0].path)
+        return edit
+    if not state.merged and len(state.owners) > 1:
+        edit.warnings.append(
+            "%s: on containerd %s its CRI section replaces the one of %s as a whole" % (state.owners[-1].path, runtime["version"], state.owners[0].path)
+        )
+    need_enable, need_dirs = _needs(state, version, spec_dirs)
+    if not need_enable and not need_dirs and not disabled:
+        return edit
+    _make(edit, state, runtime, target, need_enable, list(spec_dirs) if need_dirs else [], disabled)
+    expect: list[dict[str, t.Any]] = [{"keys": _DIRS, "contains": directory} for directory in spec_dirs]
+    if version < ALWAYS_ON:
+        expect.append({"keys": _ENABLE, "equals": True})
+    if edit.files:
+        edit.judge = _judge(edit, state, runtime, expect, bool(disabled) or _declared(edit))
+    return edit
+
+
+def _declared(edit: RuntimeEdit) -> bool:
+    return any(change["path"] == ["version"] for found in edit.files if found.source.data is not None for change in found.changes)
+
+
+def _root_path(runtime: t.Mapping[str, t.Any]) -> str:
+    """The file that imports the others; for microk8s the template its file is made from."""
+    target = runtime.get("edit_target") or {}
+    if runtime.get("flavor") == "microk8s" and target.get("path"):
+        return str(target["path"])
+    return str(runtime.get("main_config") or MAIN)
+
+
+def _observe(root_path: str, runtime: t.Mapping[str, t.Any], files: Files, version: tuple[int, ...]) -> _State:
+    root = source(files, root_path)
+    others = [] if runtime.get("flavor") == "microk8s" else runtime.get("config_files") or []
+    order = [root] + [source(files, path) for path in others if path != root_path]
+    documents = [(found, load(found.text, found.path)) for found in order if found.data is not None]
+    state = _State(root, documents, None, version >= (2,), files)
+    if root.data is not None:
+        document = documents[0][1]
+        declared = document.get("version")
+        if isinstance(declared, int) and declared in TABLES:
+            state.schema = declared
+        elif declared is not None and declared != 1:
+            raise NpuError("%s: config schema %s is not known." % (root_path, declared), "Use a release of this collection that knows it.")
+        elif declared == 1 or _is_schema_1(document):
+            state.schema = 1
+        if not state.merged and (state.schema or 0) > 2:
+            raise NpuError(
+                "%s: containerd %s does not read config schema %d." % (root_path, runtime["version"], state.schema or 0),
+                "Write the file in schema 2, or upgrade containerd to 2.x.",
+            )
+    state.read()
+    return state
+
+
+def _is_schema_1(document: dict[str, t.Any]) -> bool:
+    """A file without a version is schema 1; only short plugin names make that matter."""
+    plugins = document.get("plugins")
+    return isinstance(plugins, dict) and any(not name.startswith("io.containerd.") for name in plugins)
+
+
+def _disabled(document: dict[str, t.Any]) -> bool:
+    names = document.get("disabled_plugins")
+    return isinstance(names, list) and any(name in CRI_IDS for name in names)
+
+
+def _needs(state: _State, version: tuple[int, ...], spec_dirs: t.Sequence[str]) -> tuple[bool, bool]:
+    if state.enable is not None and not isinstance(state.enable, bool):
+        raise NpuError("%s: enable_cdi is not true or false." % (state.enable_in or state.root).path, "Repair the file; it was left as it is.")
+    if state.dirs is not None and not (isinstance(state.dirs, list) and all(isinstance(item, str) for item in state.dirs)):
+        raise NpuError("%s: cdi_spec_dirs is not a list of strings." % (state.dirs_in or state.root).path, "Repair the file; it was left as it is.")
+    on = version >= ALWAYS_ON or (state.enable if state.enable is not None else version >= (2,))
+    have = DEFAULT_SPEC_DIRS if state.dirs is None else tuple(state.dirs)
+    return not on, not covers(have, spec_dirs)
+
+
+def _make(
+    edit: RuntimeEdit,
+    state: _State,
+    runtime: t.Mapping[str, t.Any],
+    target: t.Mapping[str, t.Any],
+    need_enable: bool,
+    dirs: list[str],
+    disabled: list[Source],
+) -> None:
+    edits: dict[str, tuple[Source, TomlEdit]] = {}
+
+    def opened(found: Source) -> TomlEdit:
+        if found.path not in edits:
+            edits[found.path] = (found, TomlEdit(found.text, found.path))
+        return edits[found.path][1]
+
+    for found in disabled:
+        text = opened(found)
+        _declare(text, found, state)
+        gone = text.remove_items(("disabled_plugins",), lambda name: name in CRI_IDS)
+        edit.warnings.append("%s: %s taken out of disabled_plugins, because the kubelet uses this containerd" % (found.path, ", ".join(gone)))
+    if need_enable or dirs:
+        where = _where(state, runtime, target, need_enable, bool(dirs))
+        if where is None:
+            dropin = _dropin(state, target)
+            if not _covered(state, dropin.path):
+                root = opened(state.root)
+                _declare(root, state.root, state)
+                pattern = posixpath.dirname(dropin.path) + "/*.toml"
+                if root.pair(("imports",)) is None:
+                    root.set(("imports",), root.list_text([pattern]))
+                else:
+                    root.extend(("imports",), [pattern])
+            where = dropin
+        text = opened(where)
+        _declare(text, where, state)
+        table = state.table(text.data)
+        if need_enable:
+            text.set(table + ("enable_cdi",), "true")
+        if dirs:
+            path = table + ("cdi_spec_dirs",)
+            if text.pair(path) is not None:
+                have = lookup(text.data, path)
+                text.extend(path, with_dirs(have, *dirs)[len(have) :])
+            else:
+                text.set(path, text.list_text(with_dirs(state.dirs if isinstance(state.dirs, list) else [], *dirs)))
+    for found, text in edits.values():
+        if text.text == found.text:
+            continue
+        tables = [table + (key,) for table in TABLES.values() for key in ("enable_cdi", "cdi_spec_dirs")]
+        text.prove(tables + [("imports",), ("disabled_plugins",), ("version",)])
+        edit.files.append(FileEdit(found, text.text.encode("utf-8"), "toml", text.buffer.splices, text.changes))
+
+
+def _declare(text: TomlEdit, found: Source, state: _State) -> None:
+    """Say which schema the file is in when it does not: a new file takes the root file's, one with a schema 1 list of plugins gets 2."""
+    if "version" in text.data:
+        return
+    if found.data is None:
+        schema = state.schema or (3 if state.merged else 2)
+        text.buffer.splice(0, 0, MANAGED + text.newline)
+        text.set(("version",), str(schema))
+        return
+    if found is not state.root and state.schema:
+        return
+    for key in ("disabled_plugins", "required_plugins"):
+        entry, names = text.pair((key,)), text.data.get(key) or []
+        for number, name in enumerate(names):
+            if entry is None or name in CRI_IDS or name.startswith("io.containerd."):
+                continue
+            if name not in _URIS:
+                raise text.refuse("%s names %s, whose schema 2 name is not known" % (key, name), entry.items[number][0])
+            start, end = entry.items[number]
+            mark = text.text[start]
+            text.buffer.splice(start, end, mark + _URIS[name] + mark)
+            entry = text.pair((key,))
+    text.set(("version",), "2")
+
+
+def _where(state: _State, runtime: t.Mapping[str, t.Any], target: t.Mapping[str, t.Any], enable: bool, dirs: bool) -> t.Optional[Source]:
+    """The file to edit in place, or None for a drop-in of ours."""
+    if runtime.get("flavor") == "microk8s" or (state.root.data is None and target.get("kind") != "dropin"):
+        return state.root
+    if not state.merged:
+        if target.get("kind") == "dropin" and runtime.get("flavor") == "k0s":
+            return None
+        return state.owners[-1] if state.owners else state.root
+    if target.get("kind") == "dropin" and runtime.get("flavor") in ("k3s", "rke2", "k0s"):
+        return None
+    holder = (state.enable_in if enable else None) or (state.dirs_in if dirs else None)
+    dropin = _dropin(state, target).path
+    if holder is None:
+        return state.root if target.get("kind") == "main" and not _covered(state, dropin) else None
+    if not _covered(state, dropin):
+        return holder
+    order = _order(state, dropin)
+    if holder.path != dropin and holder.path in order and order.index(holder.path) > order.index(dropin):
+        return holder
+    return None
+
+
+def _dropin(state: _State, target: t.Mapping[str, t.Any]) -> Source:
+    """The drop-in of ours, as it is."""
+    path = target.get("path") if target.get("kind") == "dropin" and target.get("path") else DROPIN
+    return next((found for found, _document in state.documents if found.path == path), None) or source(state.files, str(path))
+
+
+def _covered(state: _State, path: str) -> bool:
+    """True when an import of any file reads `path`."""
+    for found, document in state.documents:
+        imports = document.get("imports")
+        for pattern in imports if isinstance(imports, list) else []:
+            if not isinstance(pattern, str):
+                continue
+            full = posixpath.normpath(posixpath.join(posixpath.dirname(found.path), pattern))
+            if posixpath.dirname(full) == posixpath.dirname(path) and fnmatch.fnmatchcase(posixpath.basename(path), posixpath.basename(full)):
+                return True
+    return False
+
+
+def _order(state: _State, added: str) -> list[str]:
+    """Paths after the root file in reading order, with `added` where its directory's glob would put it."""
+    order = [found.path for found, _document in state.documents if found is not state.root]
+    if added in order or added == state.root.path:
+        return order
+    near = [path for path in order if posixpath.dirname(path) == posixpath.dirname(added)]
+    before = [path for path in near if path < added]
+    if before:
+        order.insert(order.index(before[-1]) + 1, added)
+    elif near:
+        order.insert(order.index(near[0]), added)
+    else:
+        order.append(added)
+    return order
+
+
+def judge_removal(runtime: t.Mapping[str, t.Any], files: Files, edit: RuntimeEdit) -> t.Optional[dict[str, t.Any]]:
+    """As for an edit: containerd's own reading may differ in our keys only. None for a template, or when the version is not known."""
+    version = release_numbers(runtime.get("version"))
+    if not version or any(item.format == "template" for item in edit.files):
+        return None
+    state = _observe(_root_path(runtime), runtime, files, version)
+    return _judge(edit, state, runtime, [], True)
+
+
+def _judge(edit: RuntimeEdit, state: _State, runtime: t.Mapping[str, t.Any], expect: list[dict[str, t.Any]], versions: bool) -> t.Optional[dict[str, t.Any]]:
+    """How containerd itself reads the set: its dump before and after may differ in our keys only, and must say what we want."""
+    binary = runtime.get("binary")
+    if not binary or runtime.get("flavor") == "k0s":
+        edit.warnings.append("the result is not judged by containerd itself: it cannot be asked here")
+        return None
+    staged = {found.path: "{staged:%s}" % found.path for found in edit.files}
+    root = next((found for found in edit.files if found.path == state.root.path), None)
+    gone = [found.path for found in edit.files if found.new is None]
+    text = TomlEdit((root.new or b"").decode("utf-8") if root else state.root.text, state.root.path)
+    order = [path for path in _order(state, next((path for path in staged if path != state.root.path), state.root.path)) if path not in gone]
+    if order or text.pair(("imports",)) is not None:
+        text.set(("imports",), "[%s]" % ", ".join('"%s"' % staged.get(path, path) for path in order))
+    return {
+        "program": "containerd",
+        "before": [binary, "--config", state.root.path if state.root.data is not None else "/dev/null", "config", "dump"],
+        "after": [binary, "--config", "{root}", "config", "dump"],
+        "root_directory": posixpath.dirname(state.root.path),
+        "root_content": base64.b64encode(text.text.encode("utf-8")).decode("ascii"),
+        "allowed": ["imports"] + _ENABLE + _DIRS + (["disabled_plugins", "version"] if versions else []),
+        "prefixes": ["plugins/io.containerd.grpc.v1.cri", "plugins/io.containerd.cri.v1"] if versions else [],
+        "expect": expect,
+    }
+
+
+def _plan_template(
+    runtime: t.Mapping[str, t.Any],
+    files: Files,
+    spec_dirs: t.Sequence[str],
+    path: str,
+    version: tuple[int, ...],
+    edit: RuntimeEdit,
+) -> RuntimeEdit:
+    rendered = source(files, runtime.get("main_config") or "")
+    if rendered.data is not None:
+        state = _observe(rendered.path, runtime, files, version)
+        if not any(_needs(state, version, spec_dirs)):
+            return edit
+    table = TABLES[3 if version >= (2,) else 2]
+    lines = ['[%s."%s"]' % table, "  enable_cdi = true"]
+    if not covers(DEFAULT_SPEC_DIRS, spec_dirs):
+        lines.append("  cdi_spec_dirs = [%s]" % ", ".join('"%s"' % item for item in with_dirs([], *spec_dirs)))
+    found = source(files, path)
+    made = block_edit(found, lines, edit.warnings)
+    edit.effective = made is not None or span(found.text)[0] >= 0
+    if made is not None:
+        edit.files.append(made)
+        edit.warnings.append("%s is a template: it is rendered, and judged, when %s starts" % (path, runtime.get("restart_unit") or runtime.get("flavor")))
+    return edit

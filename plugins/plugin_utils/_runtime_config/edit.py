@@ -1,0 +1,114 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The records of a change of runtime configuration, what the edits of every runtime share, and one marked block in a Go template.
+
+A template is never parsed: only its first line and what is between our marks are looked at.
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+from dataclasses import dataclass, field
+
+from ansible_collections.rebellions.npu.plugins.module_utils._host.writer import digest
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import has_dir
+
+from .._text.splice import Buffer, decode, newline_of
+
+MANAGED = "# Managed by the rebellions.npu collection: CDI in containers. Removed by state=absent."
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file as the host has it: its bytes, or None when it is not there."""
+
+    path: str
+    data: t.Optional[bytes] = None
+
+    @property
+    def text(self) -> str:
+        return decode(self.data or b"", self.path)
+
+    @property
+    def sha256(self) -> t.Optional[str]:
+        return None if self.data is None else digest(self.data)
+
+
+@dataclass
+class FileEdit:
+    """New bytes for one file (None deletes it), with what removal has to know. `aside` is a directory for helper files when the own one is read whole."""
+
+    source: Source
+    new: t.Optional[bytes]
+    format: str = "toml"
+    splices: list[list[t.Any]] = field(default_factory=list)
+    changes: list[dict[str, t.Any]] = field(default_factory=list)
+    aside: str = ""
+
+    @property
+    def path(self) -> str:
+        return self.source.path
+
+
+@dataclass
+class RuntimeEdit:
+    """What has to be written for one runtime. `judge` tells the writer how the program itself reads the result (see rbln_config_write).
+
+    `effective` is False when CDI will not be on because the file must not be edited.
+    """
+
+    name: str
+    files: list[FileEdit] = field(default_factory=list)
+    judge: t.Optional[dict[str, t.Any]] = None
+    warnings: list[str] = field(default_factory=list)
+    effective: bool = True
+    flavor: str = ""
+
+
+Files = t.Mapping[str, Source]
+
+
+def covers(have: t.Sequence[str], wanted: t.Sequence[str]) -> bool:
+    """True when every wanted directory is in `have`."""
+    return all(has_dir(have, directory) for directory in wanted)
+
+
+def source(files: Files, path: str) -> Source:
+    """The file as read, or one that is not there."""
+    return files.get(path) or Source(path)
+
+
+BASE = '{{ template "base" . }}'
+BEGIN = "# BEGIN rebellions.npu"
+END = "# END rebellions.npu"
+_BASE = re.compile(r"\A\ufeff?\s*\{\{-?\s*template\s+\"base\"\s+\.\s*-?\}\}")
+
+
+def block_edit(found: Source, lines: t.Sequence[str], warnings: list[str]) -> t.Optional[FileEdit]:
+    """Put `lines` between our marks at the end of the template; None when nothing differs or the template is a frozen copy (a warning says so)."""
+    buffer = Buffer(found.text)
+    if found.data is None or not buffer.text.strip("\ufeff \t\r\n"):
+        buffer.splice(0, len(buffer.text), BASE + "\n")
+    elif not _BASE.match(buffer.text):
+        warnings.append("%s is a frozen copy of a template (its first line is not %s): not edited, CDI stays as it is there" % (found.path, BASE))
+        return None
+    end_line = newline_of(buffer.text)
+    block = end_line.join([BEGIN, *lines, END])
+    start, stop = span(buffer.text)
+    if start >= 0:
+        buffer.splice(start, stop, block)
+    else:
+        gap = end_line if buffer.text.endswith("\n") else end_line * 2
+        buffer.splice(len(buffer.text), len(buffer.text), gap + block + end_line)
+    if buffer.text == found.text:
+        return None
+    return FileEdit(found, buffer.text.encode("utf-8"), "template", buffer.splices, [{"op": "block", "path": [], "old": None, "new": block}])
+
+
+def span(text: str) -> tuple[int, int]:
+    """Offsets of our block without its last line end; (-1, -1) when there is none."""
+    start = text.find(BEGIN)
+    stop = text.find(END, start) if start >= 0 else -1
+    return (start, stop + len(END)) if stop >= 0 else (-1, -1)

@@ -1,0 +1,317 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every check of the scope driver: true, false and not known; the reported faults on hosts made of files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import Check
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._checks.run import TABLES, run_checks
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
+from ansible_collections.rebellions.npu.plugins.module_utils._observe.facts import observe
+from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import Tree, ca22_host, case, sample, smi_json
+from ansible_collections.rebellions.npu.tests.unit.fixtures.validate.data import FIRST, SECOND, changed, facts
+
+Look = dict[str, Any]
+ENTRIES = [entry for table in TABLES if table.name == "driver" for entry in table.entries]
+
+
+def of(look: Look, name: str, wanted: dict[str, Any] | None = None, host: Host | None = None) -> Check:
+    records = run_checks(PROFILE, host or Host("/"), look, {}, {}, wanted or {}, ("driver",))
+    found = [record for record in records if record.name == name]
+    assert len(found) == 1, [record.name for record in records]
+    return found[0]
+
+
+def names(look: Look, wanted: dict[str, Any] | None = None) -> set[str]:
+    return {record.name for record in run_checks(PROFILE, Host("/"), look, {}, {}, wanted or {}, ("driver",))}
+
+
+def no_npus() -> Look:
+    return changed(facts(), "npus", [])
+
+
+def denied(name: str) -> Look:
+    return changed(no_npus(), "probes", name, {"state": "denied", "detail": "Permission denied"})
+
+
+def unloaded(enrolled: bool | None = None, **driver: Any) -> Look:
+    look = changed(facts(), "driver", {**facts()["driver"], "loaded": False, "signed": True, **driver})
+    return changed(look, "mok", {**look["mok"], "signer_enrolled": enrolled})
+
+
+def other_kernel(module: bool | None, headers: bool) -> Look:
+    row = {"kernel": "6.8.0-139-generic", "headers": headers, "module": module, "running": False, "next_boot": False}
+    return changed(facts(), "kernel", "guard", [*facts()["kernel"]["guard"], row])
+
+
+# name, facts, wanted, ok, words of the detail
+TABLE = [
+    ("npus_found", facts(), {}, True, "2 on the PCI bus"),
+    ("npus_found", facts(), {"expected_addresses": [FIRST.upper(), SECOND]}, True, "2 on the PCI bus"),
+    ("npus_found", facts(), {"expected_addresses": [FIRST, "0000:c3:00.0"]}, False, "gone from the PCI bus: 0000:c3:00.0"),
+    ("npus_found", changed(facts(), "npus", 1, "in_pci", False), {"expected_addresses": [SECOND]}, False, "gone from the PCI bus: " + SECOND),
+    ("npus_found", facts(), {"expected_addresses": [FIRST[len("0000:") :], "0000" + SECOND]}, True, "2 on the PCI bus"),
+    ("device_counts", changed(changed(facts(), "npus", 1, "in_pci", False), "npus", 1, "address", None), {}, False, "not on the bus: rbln1"),
+    ("npus_found", facts(), {"expected_devices": 4}, False, "2 NPUs on the PCI bus, 4 expected"),
+    ("npus_found", no_npus(), {}, False, "no NPU on the PCI bus"),
+    ("npus_found", denied("pci"), {}, None, "Permission denied"),
+    ("npus_reachable", facts(), {}, True, "every NPU answers"),
+    ("npus_reachable", changed(facts(), "npus", 1, "state", "unreachable"), {}, False, SECOND),
+    ("passthrough", changed(facts(), "npus", 1, "state", "passthrough"), {}, True, "not for containers: " + SECOND),
+    ("driver_installed", facts(), {}, True, "3.2.2, installed by runfile"),
+    ("driver_installed", changed(facts(), "driver", {"installed_via": "none"}), {}, False, "no driver is installed"),
+    ("driver_installed", changed(facts(), "driver", {"installed_via": "unknown"}), {}, None, "not known"),
+    ("driver_loaded", facts(), {}, True, "rebellions 3.2.2 is loaded"),
+    ("driver_loaded", changed(facts(), "driver", "loaded", False), {}, False, "is not loaded"),
+    ("driver_loaded", changed(facts(), "driver", "loaded", None), {}, None, "not known"),
+    ("driver_on_disk_is_loaded", facts(), {}, True, "loaded = on disk"),
+    ("driver_on_disk_is_loaded", changed(facts(), "driver", "version_loaded", "3.2.2-6eed3e9-release"), {}, True, "loaded = on disk"),
+    ("driver_on_disk_is_loaded", changed(facts(), "driver", "version_loaded", "3.2.10"), {}, False, "loaded is 3.2.10, on disk is 3.2.2"),
+    ("driver_on_disk_is_loaded", changed(facts(), "driver", "version_on_disk", None), {}, None, "on disk ?"),
+    ("driver_is_wanted", facts(), {"driver_version": "3.2.2-1~noble"}, True, "loaded is 3.2.2"),
+    ("driver_is_wanted", facts(), {"driver_version": "3.2"}, False, "wanted is 3.2"),
+    ("driver_is_wanted", changed(facts(), "driver", "version_loaded", None), {"driver_version": "3.2.2"}, None, "not known"),
+    ("npus_bound", facts(), {}, True, "holds every NPU"),
+    ("npus_bound", changed(facts(), "npus", 0, "state", "unbound"), {}, False, FIRST),
+    ("device_nodes", facts(), {}, True, "2 character devices"),
+    ("device_nodes", changed(facts(), "npus", 0, "node", {"path": "/dev/rbln0", "kind": "missing"}), {}, False, "/dev/rbln0 of 0000:83:00.0 is missing"),
+    ("device_nodes", changed(facts(), "npus", 0, "node", {"path": "/dev/rbln0", "kind": "other"}), {}, False, "is not a character device"),
+    ("device_nodes", changed(facts(), "groups", 0, "node", "kind", "missing"), {}, False, "/dev/rsd0 of device group 0 is missing"),
+    ("device_nodes", changed(facts(), "npus", 0, "device", None), {}, None, "has no device name"),
+    ("tool_answers", facts(), {}, True, "answers"),
+    ("tool_answers", changed(facts(), "smi", {"state": "absent", "detail": "not found"}), {}, False, "not found"),
+    ("tool_answers", changed(facts(), "smi", {"state": "timeout", "detail": "no answer in 5 s"}), {}, None, "timeout"),
+    ("tool_answers", changed(facts(), "smi", {"state": "denied", "detail": "Permission denied"}), {}, None, "denied"),
+    ("device_counts", facts(), {}, True, "expected 2, the driver sees 2, 2 under /dev, usable 2"),
+    ("device_counts", changed(facts(), "npus", 1, "in_smi", False), {}, False, "the driver sees 1, 2 under /dev, usable 2; missing: " + SECOND),
+    ("device_counts", changed(facts(), "npus", 1, "in_pci", False), {}, False, "not on the bus: " + SECOND),
+    ("device_counts", changed(facts(), "smi", {"state": "timeout", "detail": "slow"}), {}, None, "the driver sees ?"),
+    ("device_status", facts(), {}, True, "READY on every device"),
+    ("device_status", changed(facts(), "npus", 1, "status", {"raw": "3", "name": "FAULT"}), {}, False, "has status 3 (FAULT)"),
+    ("device_status", changed(facts(), "npus", 1, "status", {"raw": "2", "name": None}), {}, False, "has status 2"),
+    ("device_status", changed(facts(), "npus", 1, "status", {"raw": None, "name": None}), {}, None, "status of " + SECOND),
+    ("device_status", changed(facts(), "npus", 1, "status", {"raw": "garbage", "name": None}), {}, None, "'garbage'"),
+    ("device_words", facts(), {}, True, "normal on every device"),
+    ("device_words", changed(facts(), "npus", 1, "status", "word", "abnormal"), {}, False, SECOND + ": abnormal"),
+    ("device_words", changed(facts(), "npus", 1, "status", "word", None), {}, None, "health of " + SECOND),
+    ("firmware_is_driver", facts(), {}, True, "firmware = 3.2.2"),
+    ("firmware_is_driver", changed(facts(), "npus", 1, "firmware", "3.0.0"), {}, False, SECOND + " has firmware 3.0.0, not 3.2.2"),
+    ("firmware_is_driver", changed(facts(), "npus", 1, "smc", "3.0.0"), {}, False, SECOND + " has 3.0.0 on its management controller, not 3.2.2"),
+    ("firmware_is_driver", changed(facts(), "npus", 1, "smc", None), {}, True, "firmware = 3.2.2"),
+    ("firmware_is_driver", facts(), {"firmware_version": "3.4.0"}, False, "not 3.4.0"),
+    ("firmware_is_driver", changed(facts(), "npus", 1, "firmware", None), {}, None, "firmware of " + SECOND),
+    ("firmware_is_driver", changed(facts(), "driver", "version_loaded", None), {}, None, "not known"),
+    ("library_is_driver", facts(), {}, True, "the libraries are 3.2.2"),
+    ("library_is_driver", changed(facts(), "libraries", "version", "3.0.0"), {}, False, "the libraries are 3.0.0, the driver is 3.2.2"),
+    ("library_is_driver", changed(facts(), "libraries", "version", None), {}, None, "says no version"),
+    ("npu_index_unique", facts(), {}, True, "an index of its own"),
+    ("npu_index_unique", changed(facts(), "npus", 1, "index", 0), {}, False, "driver state stale, reload or reboot"),
+    ("link_full", facts(), {}, True, "every link is at its best"),
+    ("link_full", changed(facts(), "npus", 1, "link", {"degraded": True, "speed_gts": 8.0, "width": 4, "max_speed_gts": 32.0, "max_width": 8}), {}, False,
+     "8.0 GT/s x4 of 32.0 GT/s x8"),
+    ("link_full", changed(facts(), "npus", 1, "link", {"degraded": None}), {}, None, "link of " + SECOND),
+    ("numa_known", facts(), {}, True, "NUMA nodes 0"),
+    ("numa_known", changed(facts(), "npus", 1, "numa_node", None), {}, None, "NUMA node of " + SECOND),
+    ("daemon_running", facts(), {}, True, "is active"),
+    ("daemon_running", changed(facts(), "daemon", "state", "failed"), {}, False, "is failed"),
+    ("daemon_running", changed(facts(), "daemon", "state", None), {}, None, "is not known"),
+    ("signature_accepted", facts(), {}, True, "Site key"),
+    ("signature_accepted", unloaded(signed=False, signer=None), {}, False, "not signed"),
+    ("signature_accepted", unloaded(False), {}, False, "signed by Site key, which this machine does not accept"),
+    ("signature_accepted", unloaded(None), {}, None, "signed by Site key; whether this machine accepts it is not known"),
+    ("signature_accepted", unloaded(True), {}, True, "signed by Site key, an enrolled key"),
+    ("signature_accepted", unloaded(None, signed=None, signer=None), {}, None, "a key without a name"),
+    ("kernels_have_module", facts(), {}, True, "built for 6.8.0-117-generic"),
+    ("kernels_have_module", other_kernel(False, True), {}, False, "kernel 6.8.0-139-generic has no rebellions module"),
+    ("kernels_have_module", other_kernel(False, False), {}, False, "kernel 6.8.0-139-generic has no rebellions module and no headers"),
+    ("kernels_have_module", other_kernel(None, True), {}, None, "module of kernel 6.8.0-139-generic"),
+    ("reboot_not_pending", facts(), {}, True, "no reboot is pending"),
+    ("reboot_not_pending", changed(facts(), "reboot_required", True), {}, False, "a reboot is pending"),
+    ("reboot_not_pending", changed(facts(), "kernel", {"next_boot": "6.8.0-139-generic", "modules": {"6.8.0-139-generic": False}}), {}, False,
+     "the next boot is into 6.8.0-139-generic, which has no rebellions module"),
+]  # fmt: skip
+
+# Checks of data that is there or not: they have no third answer, or only one.
+NEVER_UNKNOWN = {"npus_reachable", "npus_bound", "npu_index_unique", "reboot_not_pending"}
+ONLY_TRUE = {"passthrough"}
+NEVER_FALSE = {"numa_known"}
+
+
+@pytest.mark.parametrize("name, look, wanted, ok, words", TABLE, ids=["%s-%s-%d" % (row[0], row[3], at) for at, row in enumerate(TABLE)])
+def test_check(name: str, look: Look, wanted: dict[str, Any], ok: bool | None, words: str) -> None:
+    record = of(look, name, wanted)
+    assert record.ok is ok
+    assert words in record.detail
+    assert record.vendor == "rebellions" and record.scope == "driver" and record.seconds >= 0
+    assert bool(record.next_step) is (ok is not True)
+
+
+def test_every_check_is_in_the_table_with_every_answer() -> None:
+    assert len(ENTRIES) > 15
+    for entry in ENTRIES:
+        expected = {True, False, None} - ({None} if entry.name in NEVER_UNKNOWN else set()) - ({False} if entry.name in NEVER_FALSE else set())
+        expected = {True} if entry.name in ONLY_TRUE else expected
+        assert {row[3] for row in TABLE if row[0] == entry.name} == expected, entry.name
+
+
+def test_severity_of_what_does_not_stop_a_host() -> None:
+    severity = {entry.name: entry.severity for entry in ENTRIES}
+    assert {name for name, value in severity.items() if value != "error"} == {
+        "passthrough", "link_full", "numa_known", "daemon_running", "reboot_not_pending", "kernels_have_module", "firmware_is_driver"}  # fmt: skip
+
+
+def test_library_without_a_version_is_an_error_only_when_a_version_is_wanted() -> None:
+    look = changed(facts(), "libraries", "version", None)
+    assert of(look, "library_is_driver").severity == "warning"
+    assert of(look, "library_is_driver", {"library_version": "3.2.2"}).severity == "error"
+
+
+def test_other_firmware_is_an_error_only_when_a_release_is_wanted() -> None:
+    assert of(facts(), "firmware_is_driver").severity == "warning"
+    assert of(facts(), "firmware_is_driver", {"firmware_version": "3.4.0"}).severity == "error"
+
+
+def test_what_does_not_apply_is_not_reported() -> None:
+    assert names(changed(facts(), "secure_boot", "disabled")) == names(facts()) - {"signature_accepted"}
+    enforced = changed(changed(facts(), "secure_boot", "disabled"), "mok", {"enforced_by": "module.sig_enforce"})
+    assert names(enforced) == names(facts())
+    bare = changed(changed(unloaded(signed=False, signer=None), "secure_boot", "unsupported"), "mok", {"enforced_by": "lockdown (integrity)"})
+    assert of(bare, "signature_accepted").detail == "the kernel refuses unsigned modules by lockdown (integrity) and the module is not signed"
+    assert "daemon_running" not in names(changed(facts(), "daemon", {"unit": None, "state": "absent"}))
+    assert "driver_is_wanted" in names(facts(), {"driver_version": "3.2.2"}) and "driver_is_wanted" not in names(facts())
+
+
+def test_a_tool_that_cannot_be_run_below_a_root_is_unknown_not_missing(tmp_path: Path) -> None:
+    look = changed(facts(), "smi", {"state": "absent", "detail": "commands are not run below /x"})
+    assert of(look, "tool_answers", host=Host(str(tmp_path))).ok is None
+
+
+def test_a_check_that_breaks_is_unknown_and_the_others_run() -> None:
+    records = run_checks(PROFILE, Host("/"), changed(facts(), "npus", 0, "link", 7), {}, {}, {}, ("driver",))
+    broken = [record for record in records if "could not read its input" in record.detail]
+    assert [record.name for record in broken] == ["link_full"] and broken[0].ok is None
+    assert len(records) > 10
+
+
+def seen(tree: Tree, **options: Any) -> tuple[Look, Host]:
+    host = tree.host()
+    return observe(PROFILE, host, options), host
+
+
+def failed(look: Look, host: Host, wanted: dict[str, Any] | None = None) -> dict[str, str]:
+    return {record.name: record.detail for record in run_checks(PROFILE, host, look, {}, {}, wanted or {}, ("driver",)) if record.ok is False}
+
+
+def test_healthy_server_has_no_failed_check(tmp_path: Path) -> None:
+    look, host = seen(ca22_host(tmp_path))
+    assert failed(look, host, {"driver_version": "3.2.2"}) == {}
+
+
+@pytest.mark.parametrize("_id", ["F04-fell-off-bus"])
+def test_card_that_fell_off_the_bus(tmp_path: Path, _id: str) -> None:
+    before = json.loads(case(_id, "previous-facts.json"))["npus"]
+    tree = Tree(tmp_path).system().loaded()
+    for at, (address, item) in enumerate(json.loads(case(_id, "sysfs.json")).items()):
+        tree.function(address, driver=item["driver"], revision=item["revision"], config=item["config_first4"])
+        if item["revision"] != "0xff":
+            tree.device("rbln%d" % at, address, at)
+    tree.smi(smi_json([{"npu": 0, "device": "rbln0", "status": "normal", "fw_ver": "3.2.2", "pci": {"bus_id": "0000:83:00.0"}}]))
+    look, host = seen(tree, expected_addresses=before)
+    bad = failed(look, host, {"expected_addresses": before})
+    assert bad["npus_found"] == "gone from the PCI bus: 0000:c3:00.0"
+    assert bad["npus_reachable"].startswith("0000:84:00.0")
+    assert "usable 1" in bad["device_counts"] and "0000:84:00.0" in bad["device_counts"]
+    assert "0000:83:00.0 (" not in bad["device_counts"]
+
+
+@pytest.mark.parametrize("_id", ["F05-collapsed-npu-index", "sample"])
+def test_collapsed_index_fails_although_the_tool_exits_0(tmp_path: Path, _id: str) -> None:
+    text = sample("rbln-smi_ca22_collapsed_npu_index.json") if _id == "sample" else case(_id, "rbln-smi.json")
+    addresses = [item["pci"]["bus_id"] for item in json.loads(text)["devices"]]
+    tree = ca22_host(tmp_path, addresses).smi(text)
+    look, host = seen(tree)
+    assert "driver state stale, reload or reboot" in failed(look, host)["npu_index_unique"]
+    assert len(look["npus"]) == len(addresses) >= 3
+
+
+@pytest.mark.parametrize("_id", ["F07-status-code-shift"])
+def test_only_ready_is_serviceable_and_unreadable_is_not_healthy(tmp_path: Path, _id: str) -> None:
+    rows = json.loads(case(_id, "sys-class-rebellions.json"))
+    tree = Tree(tmp_path).system().loaded("4.0.0")
+    for at, (name, item) in enumerate(rows.items()):
+        address = "0000:%02x:00.0" % (0x20 + at)
+        tree.function(address).device(name, address, at, status=item.get("status", "").strip() or None)
+    look, host = seen(tree)
+    record = of(look, "device_status", host=host)
+    assert record.ok is False
+    assert "0000:21:00.0 (rbln1) has status 1" in record.detail and "0000:22:00.0 (rbln2) has status 3" in record.detail
+    assert "0000:20:00.0" not in record.detail and "FAULT" not in record.detail
+    only = changed(look, "npus", [npu for npu in look["npus"] if npu["device"] in ("rbln0", "rbln3", "rbln4")])
+    unknown = of(only, "device_status", host=host)
+    assert unknown.ok is None and "rbln3" in unknown.detail and "rbln4" in unknown.detail
+
+
+@pytest.mark.parametrize("_id", ["F12-vfio-bound"])
+def test_passthrough_is_said_and_is_no_failure(tmp_path: Path, _id: str) -> None:
+    rows = json.loads(case(_id, "sysfs.json"))
+    passed_on = {address: item for address, item in rows.items() if item["driver"]}
+    tree = Tree(tmp_path).system()
+    for address, item in passed_on.items():
+        tree.function(address, driver=item["driver"], iommu_group=item["iommu_group"])
+    look, host = seen(tree)
+    records = {record.name: record for record in run_checks(PROFILE, host, look, {}, {}, {}, ("driver",))}
+    assert records["passthrough"].ok is True and "0000:24:00.0" in records["passthrough"].detail
+    assert records["driver_installed"].ok is True and "not needed" in records["driver_installed"].detail
+    assert [record.name for record in records.values() if record.ok is False] == []
+    tree.function("0000:ab:00.0", driver=None)
+    look, host = seen(tree)
+    assert failed(look, host)["npus_bound"] == "no kernel driver holds 0000:ab:00.0"
+
+
+@pytest.mark.parametrize("_id", ["W02-count-mismatch"])
+def test_count_mismatch_names_the_missing_and_the_unusable(tmp_path: Path, _id: str) -> None:
+    addresses = case(_id, "pci.txt").split()
+    tree = Tree(tmp_path).system().loaded("3.2.2")
+    for at, address in enumerate(addresses):
+        tree.function(address)
+        if "/dev/rbln%d" % at in case(_id, "dev.txt").split():
+            tree.device("rbln%d" % at, address, at)
+    tree.smi(case(_id, "smi.json"))
+    look, host = seen(tree)
+    bad = failed(look, host, {"driver_version": "3.2.1"})
+    assert bad["device_counts"] == (
+        "expected 4, the driver sees 3, 3 under /dev, usable 2; missing: 0000:c4:00.0; unusable: 0000:c3:00.0 (fault)"
+    )
+    assert bad["device_words"] == "0000:c3:00.0: abnormal"
+    assert bad["driver_is_wanted"] == "loaded is 3.2.2, wanted is 3.2.1"
+
+
+@pytest.mark.parametrize(
+    "file, name",
+    [
+        ("rbln-smi_ca22_device_fault.json", "device_words"),
+        ("rbln-smi_ca22_fw_mismatch.json", "firmware_is_driver"),
+        ("rbln-smi_ca22_one_missing.json", "device_counts"),
+        ("rbln-smi_empty.json", "device_counts"),
+    ],
+)
+def test_samples_of_faults(tmp_path: Path, file: str, name: str) -> None:
+    tree = ca22_host(tmp_path)
+    if file == "rbln-smi_ca22_fw_mismatch.json":
+        for at in range(4):
+            (tree.real("/sys/class/rebellions/rbln%d" % at) / "fw_ver").unlink()
+    look, host = seen(tree.smi(sample(file)))
+    assert name in failed(look, host)
+
+
+@pytest.mark.parametrize("output", ["", sample("rbln-smi_truncated.json"), sample("rbln-smi_no_driver.txt")])
+def test_output_that_is_no_json_leaves_the_tool_unknown(tmp_path: Path, output: str) -> None:
+    look, host = seen(ca22_host(tmp_path).smi(output))
+    assert of(look, "tool_answers", host=host).ok is None
+    assert of(look, "device_counts", host=host).ok is not True

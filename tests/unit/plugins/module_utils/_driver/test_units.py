@@ -1,0 +1,322 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who uses the NPUs: refused, waited for, or stopped; services and daemon in their order."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import typing as t
+from pathlib import Path
+
+import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._driver import units as driver_units
+from ansible_collections.rebellions.npu.plugins.module_utils._driver.journal import Journal
+from ansible_collections.rebellions.npu.plugins.module_utils._driver.request import Request
+from ansible_collections.rebellions.npu.plugins.module_utils._driver.units import Units
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import TIMEOUT, VALUE, Completed, Host, Probe
+from ansible_collections.rebellions.npu.tests.unit.fixtures.driver_machine import DAEMON, MODULE
+from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import KERNEL, Tree, module_file
+
+PID = 4200
+
+
+class Node:
+    """A host with units and one process; `sleeps` counts the waits, and after `leaves` of them the process is gone."""
+
+    def __init__(self, root: Path, **keys: t.Any) -> None:
+        self.tree = Tree(root)
+        self.tree.folder("/sys/module").folder("/proc").write("/proc/sys/kernel/osrelease", KERNEL + "\n")
+        self.units: t.Dict[str, str] = {}
+        self.enabled: t.Dict[str, str] = {}
+        self.stuck: t.Set[str] = set()
+        self.acts: t.List[str] = []
+        self.sleeps: t.List[float] = []
+        self.leaves = 10**6
+        self.host = Host(str(root), self.run)
+        self.work = Units(self.host, PROFILE, Request(**keys), self.sleep)
+        self.journal = Journal(self.host, PROFILE)
+        self.journal.begin({"stopped": []})
+
+    def loaded(self, version: str = "3.2.2") -> "Node":
+        self.tree.write("/sys/module/rebellions/version", version + "\n").write("/sys/module/rebellions/refcnt", "1\n")
+        return self
+
+    def process(self, pid: int = PID, name: str = "python3", cgroup: str = "0::/user.slice\n") -> "Node":
+        self.tree.link("/proc/%d/fd/3" % pid, "/dev/rbln0").write("/proc/%d/comm" % pid, name + "\n").write("/proc/%d/cgroup" % pid, cgroup)
+        self.tree.write("/proc/%d/stat" % pid, "%d (%s) S 1" % (pid, name)).write("/proc/%d/maps" % pid)
+        return self
+
+    def sleep(self, seconds: float) -> None:
+        self.sleeps.append(seconds)
+        if len(self.sleeps) >= self.leaves:
+            link = self.tree.real("/proc/%d/fd/3" % PID)
+            if link.is_symlink():
+                link.unlink()
+
+    def run(self, argv: t.Sequence[str], timeout: float, env: t.Any) -> Probe:
+        program, act, unit = argv
+        assert program == "systemctl"
+        if act == "is-active":
+            return Probe(VALUE, Completed(0, self.units.get(unit, "inactive") + "\n", ""))
+        if act == "is-enabled":
+            return Probe(VALUE, Completed(0, self.enabled.get(unit, "not-found") + "\n", ""))
+        self.acts.append("%s %s" % (act, unit))
+        if unit in self.stuck:
+            return Probe(TIMEOUT, None, "systemctl gave no answer in 90 s")
+        self.units[unit] = "active" if act == "start" else "inactive"
+        return Probe(VALUE, Completed(0, "", ""))
+
+
+# -- which version is here
+
+
+@pytest.mark.parametrize(
+    "on_disk, loaded, noted, version",
+    [
+        ("3.4.0", "3.2.2", "3.1.0", "3.4.0"),
+        (None, "3.2.2", "3.1.0", "3.2.2"),
+        (None, None, "3.1.0", "3.1.0"),
+        (None, None, None, None),
+        (None, "", "3.1.0", "3.1.0"),
+    ],
+)
+def test_the_version_is_that_on_disk_else_the_loaded_else_the_noted(
+    tmp_path: Path, on_disk: t.Optional[str], loaded: t.Optional[str], noted: t.Optional[str], version: t.Optional[str]
+) -> None:
+    node = Node(tmp_path)
+    if on_disk:
+        node.tree.write(MODULE, module_file(on_disk))
+    if loaded is not None:
+        node.loaded(loaded)
+    assert node.work.present_version({"version": noted} if noted else None) == version
+
+
+# -- units
+
+
+@pytest.mark.parametrize(
+    "state, stopped", [("active", True), ("activating", True), ("reloading", True), ("inactive", False), ("failed", False), ("deactivating", False)]
+)
+def test_what_runs_is_stopped_and_noted_first(tmp_path: Path, state: str, stopped: bool) -> None:
+    node = Node(tmp_path, services=["a.service"])
+    node.units["a.service"] = state
+    node.work.stop(node.journal)
+    assert (node.acts, node.journal.record["stopped"]) == ((["stop a.service"], ["a.service"]) if stopped else ([], []))
+
+
+def test_services_stop_in_their_order_and_the_daemon_last(tmp_path: Path) -> None:
+    node = Node(tmp_path, services=["b.service", "a.service"])
+    node.units.update({"a.service": "active", "b.service": "active", DAEMON: "active", "rbln_daemon.service": "active"})
+    node.work.stop(node.journal)
+    assert node.acts == ["stop b.service", "stop a.service", "stop rbln-smd.service", "stop rbln_daemon.service"]
+    assert node.journal.record["stopped"] == ["b.service", "a.service", "rbln-smd.service", "rbln_daemon.service"]
+    warnings: t.List[str] = []
+    node.work.start_services(node.journal, warnings)
+    assert (node.acts[4:], warnings) == (["start a.service", "start b.service"], [])
+
+
+@pytest.mark.parametrize(
+    "answer, words",
+    [
+        (Probe(TIMEOUT, None, "systemctl gave no answer in 90 s"), "gave no answer in 90 s"),
+        (Probe("denied", None, "systemctl may not be run"), "may not be run"),
+        (Probe(VALUE, Completed(1, "", "Failed to connect to bus: No such file or directory\n")), "Failed to connect to bus"),
+    ],
+)
+def test_a_unit_of_which_systemd_says_nothing_is_not_taken_for_stopped(tmp_path: Path, answer: Probe, words: str) -> None:
+    node = Node(tmp_path, services=["a.service"])
+    node.work.host = Host(str(tmp_path), lambda *arguments: answer)
+    with pytest.raises(NpuError, match="^Whether a.service runs cannot be found out: .*%s" % words):
+        node.work.require_answers()
+    node.work.host = Host(str(tmp_path), lambda *arguments: Probe("absent", None, "no program systemctl"))
+    node.work.require_answers()
+
+
+def test_a_unit_that_does_not_stop_is_an_error_and_is_owed_all_the_same(tmp_path: Path) -> None:
+    node = Node(tmp_path, services=["a.service"])
+    node.units["a.service"], node.stuck = "active", {"a.service"}
+    with pytest.raises(NpuError, match="^a.service could not be made to stop: systemctl gave no answer in 90 s. "):
+        node.work.stop(node.journal)
+    assert node.journal.record["stopped"] == ["a.service"]
+
+
+def test_what_was_stopped_twice_is_owed_once_and_last(tmp_path: Path) -> None:
+    node = Node(tmp_path, services=["a.service"])
+    node.journal.begin({"stopped": ["a.service", "b.service"]})
+    node.units["a.service"] = "active"
+    node.work.stop(node.journal)
+    assert node.journal.record["stopped"] == ["b.service", "a.service"]
+
+
+def test_what_was_started_since_is_stopped_again(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.journal.begin({"stopped": ["a.service", "b.service", DAEMON]})
+    node.units.update({"b.service": "active", DAEMON: "active", "c.service": "active"})
+    node.work.stop_again(node.journal)
+    assert node.acts == ["stop b.service", "stop rbln-smd.service"]
+
+
+def test_a_service_that_does_not_start_is_told_and_the_others_start(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.journal.begin({"stopped": ["a.service", "b.service"]})
+    node.stuck = {"b.service"}
+    warnings: t.List[str] = []
+    node.work.start_services(node.journal, warnings)
+    assert node.acts == ["start b.service", "start a.service"] and warnings[0].startswith("b.service could not be made to start")
+
+
+@pytest.mark.parametrize(
+    "enabled, active, stopped, started",
+    [
+        ("enabled", False, False, True),
+        ("enabled", True, False, False),
+        ("disabled", False, False, False),
+        ("disabled", False, True, True),
+        ("static", False, True, True),
+        ("not-found", False, True, False),
+        ("", False, True, False),
+        ("masked", False, True, False),
+        ("masked-runtime", False, True, False),
+    ],
+)
+def test_the_daemon_starts_where_it_is_enabled_or_ran_before(tmp_path: Path, enabled: str, active: bool, stopped: bool, started: bool) -> None:
+    node = Node(tmp_path)
+    node.enabled[DAEMON] = enabled
+    node.units[DAEMON] = "active" if active else "inactive"
+    node.journal.begin({"stopped": [DAEMON] if stopped else []})
+    node.work.start_daemon(node.journal)
+    assert node.acts == (["start rbln-smd.service"] if started else [])
+
+
+# -- everybody else
+
+IN_USE = {"kind": "process", "pid": PID, "name": "python3", "nodes": ("rbln0",), "container": "", "unit": "", "started": None}
+
+
+def test_nobody_uses_a_module_that_is_not_loaded(tmp_path: Path) -> None:
+    result: t.Dict[str, t.Any] = {}
+    node = Node(tmp_path).process()
+    node.work.refuse_or_wait(result)
+    assert (result, node.work.holders()) == ({"in_use": []}, [])
+
+
+def test_a_user_is_refused_at_once_and_named(tmp_path: Path) -> None:
+    node = Node(tmp_path).loaded().process()
+    result: t.Dict[str, t.Any] = {}
+    with pytest.raises(NpuError) as caught:
+        node.work.refuse_or_wait(result)
+    assert caught.value.message == "The NPUs are in use: python3 (pid 4200) on rbln0."
+    assert caught.value.next_step == "Stop them, name their services, or choose to wait for them or to stop them; nothing was changed."
+    assert (result["in_use"], node.sleeps, node.acts) == ([IN_USE], [], [])
+
+
+def test_a_user_that_ends_is_waited_for(tmp_path: Path) -> None:
+    node = Node(tmp_path, in_use="wait", in_use_timeout=600).loaded().process()
+    node.leaves = 3
+    result: t.Dict[str, t.Any] = {}
+    node.work.refuse_or_wait(result)
+    assert (node.sleeps, result["in_use"]) == ([driver_units.LOOK_EVERY] * 3, [IN_USE])
+
+
+def test_a_user_that_stays_is_refused_after_the_limit(tmp_path: Path) -> None:
+    node = Node(tmp_path, in_use="wait", in_use_timeout=0.05).loaded().process()
+    with pytest.raises(NpuError, match="^The NPUs are in use after 0.05 s: python3"):
+        node.work.refuse_or_wait({})
+    assert node.sleeps
+
+
+@pytest.mark.parametrize("unit, counts", [("a.service", False), (DAEMON, False), ("other.service", True)])
+def test_named_services_and_the_daemon_are_no_others(tmp_path: Path, unit: str, counts: bool) -> None:
+    node = Node(tmp_path, services=["a.service"]).loaded().process(cgroup="0::/system.slice/%s\n" % unit)
+    assert [holder["unit"] for holder in node.work.holders()] == ([unit] if counts else [])
+
+
+def test_not_known_is_not_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(tmp_path).loaded()
+    monkeypatch.setattr(driver_units, "find_holders", lambda *arguments: ([], Probe("denied", None, "2 of 9 processes could not be looked at")))
+    with pytest.raises(NpuError, match="^Who uses the NPUs cannot be found out: 2 of 9 processes could not be looked at. Next: Run as root.$"):
+        node.work.refuse_or_wait({})
+
+
+def test_a_user_is_stopped_by_policy_and_only_in_the_step(tmp_path: Path) -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        node = Node(tmp_path, in_use="stop").loaded().process(child.pid, "sleep")
+        result: t.Dict[str, t.Any] = {}
+        node.work.refuse_or_wait(result)
+        assert ([holder["pid"] for holder in result["in_use"]], child.poll()) == ([child.pid], None)
+
+        def gone(seconds: float) -> None:
+            if child.wait(10) is not None and node.tree.real("/proc/%d/fd/3" % child.pid).is_symlink():
+                node.tree.real("/proc/%d/fd/3" % child.pid).unlink()
+
+        node.work.sleep = gone
+        node.work.stop(node.journal)
+        assert child.returncode == -signal.SIGTERM
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_pod_that_comes_after_the_look_is_not_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: t.List[int] = []
+    monkeypatch.setattr(driver_units.os, "kill", lambda pid, number: killed.append(pid))
+    node = Node(tmp_path, in_use="stop").loaded()
+    node.work.refuse_or_wait({})
+    node.process(cgroup="0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-%s.scope\n" % ("a" * 64))
+    with pytest.raises(NpuError, match="^Pods use the NPUs: .*pid 4200"):
+        node.work.stop(node.journal)
+    assert killed == []
+
+
+@pytest.mark.parametrize("stopped, acts", [([DAEMON], ["start " + DAEMON]), ([], [])])
+def test_a_daemon_that_was_stopped_starts_again_when_systemd_does_not_say_whether_it_is_enabled(
+    tmp_path: Path, stopped: t.List[str], acts: t.List[str]
+) -> None:
+    node = Node(tmp_path)
+    node.journal.begin({"stopped": stopped})
+
+    def slow(argv: t.Sequence[str], timeout: float, env: t.Any) -> Probe:
+        return Probe(TIMEOUT, None, "no answer") if argv[1] == "is-enabled" else node.run(argv, timeout, env)
+
+    node.work.host = Host(str(tmp_path), slow)
+    node.work.start_daemon(node.journal)
+    assert node.acts == acts
+
+
+def test_pods_are_left_to_who_drains_the_node(tmp_path: Path) -> None:
+    pod = "0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-%s.scope\n" % ("ab" * 32)
+    node = Node(tmp_path, in_use="stop").loaded().process(cgroup=pod)
+    with pytest.raises(NpuError, match="^Pods use the NPUs: .*pid 4200.* Next: Cordon and drain the node"):
+        node.work.refuse_or_wait({})
+    assert node.acts == []
+
+
+def test_a_pid_that_has_gone_to_another_process_is_spared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(tmp_path, in_use="stop").loaded().process()
+    sent: t.List[t.Tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((len(node.sleeps) > 0, number)))
+    monkeypatch.setattr(driver_units, "GRACE", 0.01)
+    stat = "%d (python3) S 1 " % PID + "0 " * 17
+    node.tree.write("/proc/%d/stat" % PID, stat + "777 0")
+    holder = node.work._find()[0]
+    assert holder.started == 777
+    node.tree.write("/proc/%d/stat" % PID, stat + "888 0")
+    with pytest.raises(NpuError, match="do not let go"):
+        node.work._end([holder])
+    # The next look finds who is there now, who is asked before being killed.
+    assert sent == [(True, signal.SIGTERM), (True, signal.SIGKILL)]
+
+
+def test_a_user_that_does_not_end_is_killed_and_one_that_never_lets_go_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: t.List[t.Tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
+    monkeypatch.setattr(driver_units, "GRACE", 0.01)
+    node = Node(tmp_path, in_use="stop").loaded().process()
+    with pytest.raises(NpuError, match="^These do not let go of the NPUs: python3 .pid 4200. on rbln0. Next: Stop them by hand and run again.$"):
+        node.work.stop(node.journal)
+    assert sent == [(PID, signal.SIGTERM), (PID, signal.SIGKILL)]

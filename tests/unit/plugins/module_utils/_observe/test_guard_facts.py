@@ -1,0 +1,195 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Facts that a driver change rests on: build tools, room, holds, hotplug ports, packages of kernels. Case K01."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._host.disk import mount_point, read_disk, read_initramfs
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import DENIED, FileStat, Host, Probe
+from ansible_collections.rebellions.npu.plugins.module_utils._kernel import kernels as kernel
+from ansible_collections.rebellions.npu.plugins.module_utils._kernel.build_tools import missing_packages, read_build
+from ansible_collections.rebellions.npu.plugins.module_utils._npu.pci import read_functions, read_pciehp
+from ansible_collections.rebellions.npu.plugins.module_utils._observe.facts import observe
+from ansible_collections.rebellions.npu.plugins.module_utils._packages.installed import parse_version_locks, read_holds
+from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import KERNEL, Tree, case, parse_dpkg_list
+
+NEXT = "6.8.0-138-generic"
+
+
+def package(name: str, state: str = "installed", version: str = "1") -> dict[str, str]:
+    return {"name": name, "version": version, "state": state, "architecture": "amd64"}
+
+
+def test_build_tools(tmp_path: Path) -> None:
+    tree = Tree(tmp_path).program("/usr/sbin/dkms", "").program("/usr/bin/gcc-12", "").link("/usr/bin/make", "nowhere")
+    found = read_build(tree.host(), [package("dkms", version="3.0.11"), package("make", "config-files")])
+    assert found["packages"] == {"dkms": "3.0.11", "gcc": None, "make": None, "kernel-headers": None, "mokutil": None, "openssl": None}
+    assert found["programs"] == {"dkms": "/usr/sbin/dkms", "cc": "/usr/bin/gcc-12", "make": None, "mokutil": None, "openssl": None}
+    assert missing_packages(found, ["dkms", "gcc", "make", "libelf-dev"]) == ["make", "libelf-dev"]
+
+
+def test_cc_goes_before_other_compilers(tmp_path: Path) -> None:
+    tree = Tree(tmp_path).program("/usr/bin/cc", "").program("/usr/bin/gcc", "").program("/usr/bin/gcc-ar", "")
+    assert read_build(tree.host(), [])["programs"]["cc"] == "/usr/bin/cc"
+    tree.real("/usr/bin/cc").unlink()
+    tree.real("/usr/bin/gcc").unlink()
+    assert read_build(tree.host(), [])["programs"]["cc"] is None
+
+
+class Mounted(Host):
+    """Directories named here begin file systems of their own."""
+
+    mounts = ("/boot", "/var")
+
+    def stat(self, path: str, follow: bool = True) -> Probe:
+        found = super().stat(path, follow)
+        device = next((at for at, mount in enumerate(self.mounts, 1) if path == mount or path.startswith(mount + "/")), 0)
+        return Probe(found.state, FileStat(**{**found.value.__dict__, "device": device})) if found.ok else found
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, None),
+        ({"initrd.img-6.8.0-117-generic": 5, "initrd.img-6.8.0-90-generic": 7, "vmlinuz-6.8.0-117-generic": 99}, 7),
+        ({"initramfs-5.14.0-570.el9.x86_64.img": 6, "initramfs-0-rescue-0123.img": 90, "initramfs-5.14.0-570.el9.x86_64kdump.img": 80}, 6),
+        ({"vmlinuz-6.8.0-117-generic": 99}, None),
+    ],
+)
+def test_the_largest_initial_ram_disk(tmp_path: Path, files: dict[str, int], expected: int | None) -> None:
+    tree = Tree(tmp_path)
+    for name, size in files.items():
+        tree.write("/boot/" + name, b"x" * size)
+    assert read_initramfs(tree.link("/boot/initrd.img", "initrd.img-6.8.0-117-generic").host()) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [("/", "/"), ("/boot", "/boot"), ("/boot/grub", "/boot"), ("/usr", "/"), ("/var", "/var"), ("/var/lib/rbln/kept", "/var"), ("/lib/modules", "/")],
+)
+def test_where_a_file_system_begins(tmp_path: Path, path: str, expected: str) -> None:
+    Tree(tmp_path).folder("/boot/grub").folder("/var/lib").folder("/usr/lib/modules").link("/lib", "usr/lib")
+    assert mount_point(Mounted(str(tmp_path)), path) == expected
+
+
+def test_room_is_that_of_the_file_system(tmp_path: Path) -> None:
+    free, mounts = read_disk(Mounted(str(Tree(tmp_path).folder("/boot").root)))
+    assert mounts == {"/": "/", "/boot": "/boot", "/usr": "/", "/var": "/", "/lib/modules": "/"}
+    assert set(free) == set(mounts) and all(isinstance(size, int) and size > 0 for size in free.values())
+
+
+DPKG = """\
+Package: linux-image-generic
+Status: hold ok installed
+Version: 6.8.0-117.117
+
+Package: rebellions
+Essential: no
+Status: install ok installed
+Version: 2.0.1
+
+Package: dkms
+Status: hold ok config-files
+
+Package: last
+Status: hold ok installed"""
+
+
+@pytest.mark.parametrize(
+    ("files", "package_format", "expected"),
+    [
+        ({"/var/lib/dpkg/status": DPKG}, "deb", ["dkms", "last", "linux-image-generic"]),
+        ({"/var/lib/dpkg/status": DPKG.replace("hold", "install")}, "deb", []),
+        ({}, "deb", None),
+        ({"/etc/dnf/plugins/versionlock.list": "# Added lock\nkernel-core-0:5.14.0-570.116.1.el9_6.*\nkernel-0:5.14.0-570.el9.*\n\n!dkms-0:3.1-1.*\n"}, "rpm",
+         ["kernel", "kernel-core"]),
+        ({"/etc/yum/pluginconf.d/versionlock.list": "0:rebellions-driver-3.2.2-1.*\n"}, "rpm", ["rebellions-driver"]),
+        ({"/etc/dnf/versionlock.toml": 'version = "1.0"\n[[packages]]\nname = "kernel-core"\ncomment = "name = x"\n'}, "rpm", ["kernel-core"]),
+        ({}, "rpm", []),
+        ({}, "", []),
+    ],
+)  # fmt: skip
+def test_what_the_package_manager_holds(tmp_path: Path, files: dict[str, str], package_format: str, expected: list[str] | None) -> None:
+    tree = Tree(tmp_path)
+    for path, text in files.items():
+        tree.write(path, text)
+    assert read_holds(tree.host(), package_format)[0] == expected
+
+
+def test_names_in_a_version_lock() -> None:
+    assert parse_version_locks("kernel-modules-core-0:6.12.0-55.75.1.el10_0.*\ngarbage\n") == ["kernel-modules-core"]
+
+
+def port(tree: Tree, address: str, bound: bool = True) -> Tree:
+    tree.folder("/sys/bus/pci_express/drivers/pciehp")
+    return tree.link("/sys/bus/pci_express/drivers/pciehp/%s:pcie004" % address, "/sys/devices/x") if bound else tree
+
+
+def ports(tree: Tree) -> Any:
+    host = tree.host()
+    functions, _probe = read_functions(host, PROFILE.pci_vendor, PROFILE.pci_class, PROFILE.products)
+    return read_pciehp(host, functions)[0]["ports"]
+
+
+def test_ports_above_npus(tmp_path: Path) -> None:
+    tree = Tree(tmp_path).function("0000:03:00.0", "2130", bridges="0000:00:01.0 0000:01:00.0").function("0000:04:00.0", "2130", bridges="0000:00:02.0")
+    tree.function("0000:03:00.1", "2131", bridges="0000:00:01.0 0000:01:00.0", physfn="0000:03:00.0")
+    tree.function("0000:09:00.0", "2130", vendor="0x10de", bridges="0000:00:09.0")
+    port(port(port(tree, "0000:01:00.0"), "0000:00:09.0"), "0000:00:01.0").write("/sys/bus/pci_express/drivers/pciehp/bind", "")
+    assert ports(tree) == [{"port": "0000:00:01.0", "npus": ["0000:03:00.0"]}, {"port": "0000:01:00.0", "npus": ["0000:03:00.0"]}]
+
+
+def test_no_port_is_bound(tmp_path: Path) -> None:
+    tree = Tree(tmp_path).function("0000:03:00.0", "2130", bridges="0000:00:01.0")
+    assert ports(tree) == []
+    assert ports(port(tree, "0000:00:01.0", bound=False)) == []
+
+
+def test_ports_are_not_known_without_sysfs(tmp_path: Path) -> None:
+    assert ports(Tree(tmp_path)) is None
+
+
+class Refusing(Host):
+    def listdir(self, path: str) -> Probe:
+        return Probe(DENIED, None, "Permission denied") if path.endswith("pciehp") else super().listdir(path)
+
+
+def test_ports_that_may_not_be_seen_are_not_known(tmp_path: Path) -> None:
+    Tree(tmp_path).folder("/sys/bus/pci")
+    facts, probe = read_pciehp(Refusing(str(tmp_path)), [])
+    assert (facts["ports"], probe.state) == (None, "denied")
+
+
+def test_packages_of_kernels() -> None:
+    rows = [
+        package("linux-image-generic"), package("linux-image-" + KERNEL), package("linux-headers-6.8.0-117"), package("linux-modules-extra-" + KERNEL),
+        package("linux-image-6.8.0-90-generic", "config-files"), package("linux-generic-hwe-24.04"), package("linux-libc-dev"), package("linux-base"),
+        package("linux-headers-6.1.0-50-common"), package("linux-image-6.1.0-50-amd64-dbg"), package("rebellions"), package("linux-aws"),
+        package("kernel"), package("kernel-core", version="5.14.0-570.el9"), package("kernel-core", version="5.14.0-70.el9"), package("kernel-headers"),
+        package("kernel-tools-libs"), package("kernel-devel"), package("kernel-rt-core"),
+    ]  # fmt: skip
+    found = [(item["name"], item["version"]) for item in kernel.kernel_packages(rows)]
+    assert found == [
+        ("kernel", "1"), ("kernel-core", "5.14.0-70.el9"), ("kernel-core", "5.14.0-570.el9"), ("kernel-devel", "1"), ("kernel-rt-core", "1"),
+        ("linux-aws", "1"), ("linux-generic-hwe-24.04", "1"), ("linux-headers-6.8.0-117", "1"), ("linux-image-6.8.0-117-generic", "1"),
+        ("linux-image-generic", "1"), ("linux-modules-extra-6.8.0-117-generic", "1"),
+    ]  # fmt: skip
+
+
+def test_K01_headers_metapackage_guard(tmp_path: Path) -> None:
+    rows = parse_dpkg_list(case("K01-headers-metapackage", "dpkg-l.txt"))
+    tree = Tree(tmp_path).system().write("/var/run/reboot-required.pkgs", case("K01-headers-metapackage", "reboot-required.pkgs"))
+    tree.dpkg([(row["name"], "6.8.0", "install ok installed") for row in rows])
+    tree.write("/lib/modules/%s/updates/dkms/rebellions.ko" % KERNEL, "x").folder("/lib/modules/%s/kernel" % NEXT).write("/boot/vmlinuz-" + NEXT)
+    facts = observe(PROFILE, tree.host(), {})
+    assert facts["kernel"]["guard"] == [
+        {"kernel": KERNEL, "headers": True, "module": True, "running": True, "next_boot": False},
+        {"kernel": NEXT, "headers": False, "module": False, "running": False, "next_boot": True},
+    ]
+    assert facts["kernel"]["next_boot_ok"] is False
+    assert [item["name"] for item in facts["kernel"]["packages"]] == sorted(row["name"] for row in rows)

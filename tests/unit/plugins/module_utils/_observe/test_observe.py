@@ -1,0 +1,135 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One look at a host made of files: shape, agreement with the proof, and that nothing is written."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError, Problem, Step
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._checks.run import TABLES
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
+from ansible_collections.rebellions.npu.plugins.module_utils._observe import settings as _settings
+from ansible_collections.rebellions.npu.plugins.module_utils._observe.host_tool import refresh
+from ansible_collections.rebellions.npu.plugins.module_utils._observe.observe import look, observe, prove_look
+from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import Tree, ca22_host
+from ansible_collections.rebellions.npu.tests.unit.fixtures.schemas import SCHEMAS, validator
+from ansible_collections.rebellions.npu.tests.unit.fixtures.validate.data import facts
+
+
+def settings(markers: str = "keep", **given: Any) -> _settings.Settings:
+    return _settings.read_settings(PROFILE, _settings.complete(given, "test"), markers)
+
+
+def listing(root: Path) -> dict[str, tuple[int, float]]:
+    return {
+        str(path.relative_to(root)): (path.lstat().st_ino, path.lstat().st_mtime)
+        for path in root.rglob("*")
+        if not path.is_dir() and path.name != "smi"
+    }
+
+
+def with_podman(tree: Tree) -> Tree:
+    return tree.program("/usr/bin/podman", "echo podman version 5.4.2\n")
+
+
+def test_observation_fits_its_schema_and_writes_nothing(tmp_path: Path) -> None:
+    tree = with_podman(ca22_host(tmp_path))
+    before = listing(tmp_path)
+    seen = observe(PROFILE, tree.host(), settings(), {"/x": "0644:0"})
+    assert listing(tmp_path) == before
+    validator("observed.schema.json").validate(json.loads(json.dumps(seen["observed"])))
+    assert set(seen) == {"facts", "runtimes", "observed"} and len(seen["facts"]["npus"]) == 4
+    assert seen["observed"]["host_tool"]["current"] is False and seen["observed"]["host_tool"]["differing"] == ["/x"]
+    assert seen["observed"]["markers"]["current"] is False and seen["observed"]["markers"]["present"] == []
+    assert seen["observed"]["cdi"]["state"] == "missing" and "after" not in seen["observed"]["cdi"]
+
+
+def test_after_the_specification_and_the_proof_the_observation_is_the_proof(tmp_path: Path) -> None:
+    tree = with_podman(ca22_host(tmp_path))
+    host = tree.host()
+    assert refresh(PROFILE, host, settings())["changed"] is True
+    proof = prove_look(PROFILE, host, look(PROFILE, host, settings()), settings("write"))
+    assert proof.state == "passed", proof.message()
+    observed = observe(PROFILE, host, settings())["observed"]
+    assert observed["passed"] is True and observed["markers"]["current"] is True
+    assert observed["markers"]["present"] == [".driver-ctr-ready", "driver-ready", "toolkit-ready"]
+    assert observed["cdi"]["state"] == "current" and refresh(PROFILE, host, settings())["changed"] is False
+    tree.real("/run/rbln/validations/driver-ready").write_text("IS_HOST_DRIVER=false\n")
+    assert observe(PROFILE, host, settings())["observed"]["markers"]["current"] is False
+
+
+def test_a_specification_that_cannot_be_looked_at_is_unknown(tmp_path: Path) -> None:
+    tree = with_podman(ca22_host(tmp_path)).link("/var/run/cdi/rbln.yaml", "/var/run/cdi/rbln.yaml")
+    observed = observe(PROFILE, tree.host(), settings())["observed"]
+    assert observed["cdi"]["state"] == "unknown" and observed["state"] != "passed"
+    validator("observed.schema.json").validate(json.loads(json.dumps(observed)))
+
+
+def test_records_fit_their_schemas() -> None:
+    problem, step = validator("problem.schema.json"), validator("step.schema.json")
+    problem.validate(Problem("a_code", "error", "seen", "do", "rebellions").to_dict())
+    step.validate(Step("a.b", "driver", "driver", None, "3.2.2", "because", "reboot", "", "rebellions").to_dict())
+    check = validator("check.schema.json")
+    record = {"name": "x", "vendor": "v", "scope": "driver", "ok": None, "severity": "error", "detail": "d", "evidence": {}, "next_step": "", "seconds": 0.0}
+    check.validate(record)
+    for bad in (dict(record, ok="yes"), dict(record, severity="fatal"), dict(record, extra=1), {key: record[key] for key in record if key != "next_step"}):
+        assert list(check.iter_errors(bad))
+    assert list(problem.iter_errors({"code": "x"})) and list(step.iter_errors({"id": "x"}))
+
+
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        ({"driver": "3.2.2"}, "'driver' is no option"),
+        ({"driver_version": 3.2}, "driver_version is 3.2, which is no str"),
+        ({"expected_devices": True}, "expected_devices is True"),
+        ({"scopes": "driver"}, "scopes is 'driver', which is no list"),
+        ({"scopes": ["drivers"]}, "scopes holds 'drivers'"),
+        ({"runtimes": ["lxc"]}, "runtimes holds 'lxc'"),
+        ({"cdi": {"from": "x"}}, "'from' is no option of a CDI"),
+        ({"cdi": {"form": "x"}}, "form is 'x'"),
+    ],
+)
+def test_bad_options_are_refused_by_name(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(NpuError) as raised:
+        settings(**given)
+    assert words in raised.value.message and raised.value.next_step
+
+
+def test_options_reach_who_reads_them() -> None:
+    cdi = {"form": "kubernetes", "path": "/etc/cdi/x-rbln.json"}
+    made = settings(cdi=cdi, runtimes=["docker"], timeout=3, expected_addresses=["a"], driver_version="1.0.0")
+    assert made.cdi.form == "kubernetes" and made.cdi_path == "/etc/cdi/x-rbln.json"
+    assert made.runtimes.runtimes == ("docker",) and made.runtimes.spec_dir == "/etc/cdi" and made.runtimes.file_stem == "rbln"
+    assert made.facts["smi_timeout"] == 3 and made.wanted["driver_version"] == "1.0.0" and made.wanted["expected_addresses"] == ["a"]
+    assert settings().cdi_path == "/var/run/cdi/rbln.yaml" and settings(cdi_path="/a/rbln.json").cdi_path == "/a/rbln.json"
+
+
+def test_options_win_over_parameters() -> None:
+    params = {"timeout": 5.0, "scopes": ["driver"], "markers": "write", "options": {"timeout": 7}}
+    assert _settings.merge(params) == {"timeout": 7, "scopes": ["driver"]}
+    assert _settings.complete({"timeout": None}, "x")["timeout"] == _settings.TIMEOUT
+
+
+def test_without_privileges_nothing_is_called_passed(tmp_path: Path) -> None:
+    host = Host(str(tmp_path))
+    observed = observe(PROFILE, host, settings())["observed"]
+    assert observed["passed"] is False and os.listdir(tmp_path) == []
+    assert facts()["schema"] == 1
+
+
+def test_every_check_stands_in_the_documentation() -> None:
+    text = (SCHEMAS.parent / "checks.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.count("|") == 5 and line.startswith("| `")]
+    wanted = [
+        "| `%s` | %s | %s | %s |" % (entry.name, table.name, entry.severity, (entry.function.__doc__ or "").split("\n")[0])
+        for table in TABLES
+        for entry in table.entries
+    ]
+    assert len(wanted) > 30 and rows == wanted

@@ -1,0 +1,72 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The client of a Kubernetes API: what is asked again and when, and what its errors say to do."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import api
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import ApiError, Cluster, explain
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.kubeconfig import Access
+
+Data = dict[str, Any]
+
+
+def client(monkeypatch: pytest.MonkeyPatch, *answers: tuple[int, Data, Data]) -> tuple[Cluster, list[str], list[int]]:
+    """(client, addresses asked, pauses) of a server that gives these (status, headers, body), one after the other."""
+    pytest.importorskip("urllib3")
+    asked: list[str] = []
+    pauses: list[int] = []
+    left = list(answers)
+
+    def request(method: str, url: str, **more: Any) -> Any:
+        asked.append(url.partition("?")[2])
+        status, headers, body = left.pop(0)
+        return SimpleNamespace(status=status, headers=headers, data=json.dumps(body).encode())
+
+    monkeypatch.setattr(api.time, "sleep", pauses.append)
+    cluster = object.__new__(Cluster)
+    cluster.__dict__.update(_access=Access("https://h", SimpleNamespace(request=request), str), _timeout=1.0, requests=0)
+    return cluster, asked, pauses
+
+
+@pytest.mark.parametrize("told, pause", [({}, 1), ({"Retry-After": "7"}, 7), ({"Retry-After": "600"}, 30), ({"Retry-After": "Sat, 1 Jan 2028"}, 1)])
+def test_a_busy_server_says_when_to_ask_again(monkeypatch: pytest.MonkeyPatch, told: Data, pause: int) -> None:
+    cluster, asked, pauses = client(monkeypatch, (429, told, {}), (200, {}, {"a": 1}))
+    assert (cluster.request("GET", "/x", "Read")[1], len(asked), pauses) == ({"a": 1}, 2, [pause])
+
+
+@pytest.mark.parametrize("status, body", [(302, {}), (200, "<html>login</html>")])
+def test_the_login_page_of_a_gateway_is_no_empty_list(monkeypatch: pytest.MonkeyPatch, status: int, body: Any) -> None:
+    cluster, _asked, _pauses = client(monkeypatch, (status, {}, body))
+    with pytest.raises(ApiError, match="List Node objects: no API server answers: HTTP %d: .* Next: Correct the server in the kubeconfig" % status):
+        cluster.list("v1", "Node")
+
+
+def test_a_list_whose_next_page_is_too_old_is_asked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = {"items": [{"metadata": {"name": "a"}}], "metadata": {"continue": "c"}}
+    whole = {"items": [{"metadata": {"name": "a"}}, {"metadata": {"name": "b"}}]}
+    cluster, asked, _pauses = client(monkeypatch, (200, {}, first), (410, {}, {}), (200, {}, whole))
+    assert [item["metadata"]["name"] for item in cluster.list("v1", "Node")] == ["a", "b"]
+    assert asked == ["limit=500", "limit=500&continue=c", ""]
+    cluster, asked, _pauses = client(monkeypatch, (410, {}, {}), (410, {}, {}))
+    with pytest.raises(ApiError):
+        cluster.list("v1", "Node")
+
+
+@pytest.mark.parametrize("status, text, words", [
+    (422, 'RuntimeClass "rbln" is invalid: handler: Invalid value: "b": field is immutable', ["cannot be changed into it", "handler", "Delete the object"]),
+    (422, "roleRef: Invalid value: cannot change roleRef", ["cannot be changed into it", "Delete the object"]),
+    (422, "spec.clusterIPs[0]: Invalid value: []string(nil): may not change once set", ["cannot be changed into it"]),
+    (403, 'nodes is forbidden: User "system:anonymous" cannot list resource "nodes"', ["was given no credentials", "the user of the kubeconfig"]),
+    (403, "unable to create new content in namespace a because it is being terminated", ["Wait until the namespace is gone"]),
+    (422, 'spec.template.spec.containers[0].env[0].valueFrom: Invalid value: "": must specify one of: `fieldRef`', ["it invalid", "Correct the input"]),
+])  # fmt: skip
+def test_errors_that_need_another_step_say_so(status: int, text: str, words: list[str]) -> None:
+    told = " Next: ".join(explain(status, "Apply RuntimeClass rbln", {"message": text}))
+    assert [word for word in words if word not in told] == []

@@ -1,0 +1,307 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which kubeconfig is read here and which the kubernetes package reads; both against a server that wants a client's certificate."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import http.server
+import json
+import os
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import kubeconfig
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import Cluster
+
+pytest.importorskip("kubernetes")
+Data = dict[str, Any]
+PLAIN: Data = {
+    "clusters": [{"name": "c", "cluster": {"server": "http://one/"}}, {"name": "d", "cluster": {"server": "http://two"}}],
+    "users": [{"name": "u", "user": {"token": "t"}}, {"name": "v", "user": {}}],
+    "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}, {"name": "y", "context": {"cluster": "d", "user": "v"}}],
+    "current-context": "x",
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in list(os.environ):
+        if name.startswith(("K8S_AUTH_", "KUBE")) or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+
+
+def written(path: Path, user: Any = None, cluster: Any = None, **more: Any) -> Path:
+    config = copy.deepcopy(PLAIN)
+    config.update(more)
+    config["users"][0]["user"] = config["users"][0]["user"] if user is None else user
+    config["clusters"][0]["cluster"].update(cluster or {})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(config))
+    return path
+
+
+def package_is_used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    used: list[str] = []
+
+    def by_package(_given: str, _context: str, where: str, _declared: bool) -> kubeconfig.Access:
+        used.append(where)
+        return kubeconfig.Access("http://package", None, str)
+
+    monkeypatch.setattr(kubeconfig, "_by_package", by_package)
+    return used
+
+
+@pytest.mark.parametrize(("context", "host", "authorization"), [("", "http://one", "Bearer t"), ("x", "http://one", "Bearer t"), ("y", "http://two", "")])
+def test_a_plain_kubeconfig_is_read_here(context: str, host: str, authorization: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    used = package_is_used(monkeypatch)
+    access = kubeconfig.open_access(str(written(tmp_path / "config")), context)
+    assert (access.host, access.authorization(), used) == (host, authorization, [])
+
+
+@pytest.mark.parametrize(("variable", "value"), [("K8S_AUTH_KUBECONFIG", "~/a"), ("KUBECONFIG", "~/a"), ("", "~/.kube/config")])
+def test_the_file_is_found_as_kubectl_finds_it(variable: str, value: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    used = package_is_used(monkeypatch)
+    written(tmp_path / value[2:])
+    if variable:
+        monkeypatch.setenv(variable, value)
+    assert (kubeconfig.open_access("", "").host, used) == ("http://one", [])
+
+
+@pytest.mark.parametrize("user", [{"token": "t\n"}, {"tokenFile": "token"}])
+def test_the_end_of_a_line_is_no_part_of_a_token(user: Data, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t\n")
+    assert kubeconfig.open_access(str(written(tmp_path / "config", user)), "").authorization() == "Bearer t"
+
+
+@pytest.mark.parametrize("token", ["first\nlast", "pa\u20acss", "nul\0"])
+def test_a_token_that_no_header_can_hold_is_not_shown(token: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "config", {"token": token})
+    with pytest.raises(NpuError) as caught:
+        Cluster(str(path), "").request("GET", "/", "Read")
+    assert str(caught.value) == (
+        "The token of the kubeconfig %s holds a character that no token has, such as a line's end. Next: Write the token on one line." % path
+    )
+
+
+@pytest.mark.parametrize("user", [{"token": "t"}, {"token": "t", "as": "somebody"}])
+@pytest.mark.parametrize("server", ["one:6443", "", "ftp://one"])
+def test_a_server_without_a_scheme_gets_no_token(server: str, user: Data, tmp_path: Path) -> None:
+    with pytest.raises(NpuError, match="The server '%s' of the kubeconfig .* has no scheme" % server):
+        kubeconfig.open_access(str(written(tmp_path / "config", user, {"server": server})), "")
+
+
+@pytest.mark.parametrize("user", [{"token": "t"}, {"token": "t", "as": "somebody"}])
+@pytest.mark.parametrize("value", ["false", "true", 1])
+def test_verification_is_turned_off_by_a_boolean_alone(value: Any, user: Data, tmp_path: Path) -> None:
+    path = written(tmp_path / "config", user, {"server": "https://one", "insecure-skip-tls-verify": value})
+    with pytest.raises(NpuError, match="insecure-skip-tls-verify of the cluster c in the kubeconfig %s is neither true nor false" % path):
+        kubeconfig.open_access(str(path), "")
+
+
+OTHERS: dict[str, Data] = {
+    "a plugin": {"user": {"exec": {"command": "x"}}},
+    "a provider": {"user": {"auth-provider": {"name": "oidc"}, "token": "t"}},
+    "a password": {"user": {"username": "a", "password": "b"}},
+    "a token's file": {"user": {"tokenFile": "/x"}},
+    "another identity": {"user": {"token": "t", "as": "b"}},
+    "a proxy": {"cluster": {"proxy-url": "http://p"}},
+    "no such context": {"current-context": "z"},
+    "no context": {"contexts": None},
+    "two of a name": {"users": [{"name": "u", "user": {"token": "t"}}] * 2},
+    "no text": {"user": {"token": 5}},
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_any_other_kubeconfig_is_left_to_the_package(case: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    used = package_is_used(monkeypatch)
+    path = str(written(tmp_path / "config", **OTHERS[case]))
+    kubeconfig.open_access(path, "")
+    assert used == [path]
+
+
+@pytest.mark.parametrize("name", ["HTTPS_PROXY", "http_proxy", "all_proxy"])
+def test_a_proxy_of_the_environment_is_left_to_the_package(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    used = package_is_used(monkeypatch)
+    path = str(written(tmp_path / "config"))
+    monkeypatch.setenv("no_proxy", "one")
+    kubeconfig.open_access(path, "")
+    assert used == []
+    monkeypatch.setenv(name, "http://p:1")
+    kubeconfig.open_access(path, "")
+    assert used == [path]
+
+
+def test_several_files_are_left_to_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KUBECONFIG", "%s%s%s" % (tmp_path / "absent", os.pathsep, written(tmp_path / "config")))
+    access = kubeconfig.open_access("", "x")
+    assert (access.host, access.authorization()) == ("http://one", "Bearer t")
+
+
+@pytest.mark.filterwarnings("ignore:SOCKS support")
+@pytest.mark.parametrize("proxy", ["gopher://127.0.0.1:1", "socks5://127.0.0.1:1"])
+def test_a_proxy_that_nobody_can_use_is_named(proxy: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    # As where PySocks is not installed.
+    monkeypatch.setitem(sys.modules, "socks", None)
+    monkeypatch.delitem(sys.modules, "urllib3.contrib.socks", raising=False)
+    path = written(tmp_path / "config", cluster={"proxy-url": proxy})
+    with pytest.raises(NpuError, match="The proxy for the kubeconfig %s cannot be used: .* Next: Correct proxy-url .*install PySocks" % path):
+        kubeconfig.open_access(str(path), "")
+
+
+@pytest.mark.parametrize("text", ["", "{", "- 1", '{"clusters": []}', "current-context: x"])
+def test_a_kubeconfig_that_nobody_can_use_is_named(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(text)
+    with pytest.raises(NpuError, match="The kubeconfig %s cannot be used: .*Next: Check rbln_kubeconfig and rbln_kube_context" % path):
+        kubeconfig.open_access(str(path), "")
+
+
+def test_a_server_and_a_token_of_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    written(tmp_path / ".kube" / "config")
+    monkeypatch.setenv("K8S_AUTH_HOST", "https://three/")
+    monkeypatch.setenv("K8S_AUTH_API_KEY", "k")
+    access = kubeconfig.open_access("", "")
+    assert (access.host, access.authorization()) == ("https://three", "Bearer k")
+    monkeypatch.setenv("K8S_AUTH_HOST", "three")
+    with pytest.raises(NpuError, match=r"The server 'three' of K8S_AUTH_\* has no scheme"):
+        kubeconfig.open_access("", "")
+
+
+def openssl(folder: Path, *words: str) -> None:
+    subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """ca, server (for the name api.test) and client, each with a .pem and a .key; locked.key is the client's with a password."""
+    folder = tmp_path_factory.mktemp("keys")
+    new = ("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    openssl(folder, *new, "-x509", "-subj", "/CN=ca", "-keyout", "ca.key", "-out", "ca.pem", "-addext", "keyUsage=critical,keyCertSign,cRLSign")
+    for name in ("server", "client"):
+        (folder / "more").write_text("subjectAltName=DNS:api.test\nauthorityKeyIdentifier=keyid\n")
+        openssl(folder, *new, "-subj", "/CN=" + name, "-keyout", name + ".key", "-out", name + ".csr")
+        openssl(folder, "x509", "-req", "-in", name + ".csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "more", "-out", name + ".pem")
+    openssl(folder, "ec", "-in", "client.key", "-aes256", "-passout", "pass:secret", "-out", "locked.key")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def port(keys: Path) -> Iterator[int]:
+    """A server that answers only a client with a certificate, with the authorization it was given."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps({"given": self.headers.get("Authorization")}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_words: object) -> None:
+            """Nothing."""
+
+    class Server(http.server.ThreadingHTTPServer):
+        def handle_error(self, *_words: object) -> None:
+            """A client that does not trust the server goes away."""
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(keys / "ca.pem"))
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(keys / "server.pem", keys / "server.key")
+    server = Server(("127.0.0.1", 0), Handler)
+    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server.server_address[1]
+    server.shutdown()
+    server.server_close()
+
+
+def inlined(path: Path) -> str:
+    return base64.b64encode(path.read_bytes()).decode()
+
+
+@pytest.mark.parametrize("reader", ["here", "package"])
+@pytest.mark.parametrize("form", ["files", "data", "insecure"])
+def test_a_client_certificate_from_files_or_data(reader: str, form: str, keys: Path, port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster: Data = {"server": "https://127.0.0.1:%d" % port, "tls-server-name": "api.test"}
+    user: Data = {"token": "t"}
+    if form == "data":
+        cluster["certificate-authority-data"] = inlined(keys / "ca.pem")
+        user.update({"client-certificate-data": inlined(keys / "client.pem"), "client-key-data": inlined(keys / "client.key")})
+    else:
+        relative = {name: os.path.relpath(keys / name, tmp_path) for name in ("ca.pem", "client.pem", "client.key")}
+        cluster["certificate-authority"] = relative["ca.pem"]
+        user.update({"client-certificate": relative["client.pem"], "client-key": relative["client.key"]})
+    if form == "insecure":
+        cluster = {"server": cluster["server"], "insecure-skip-tls-verify": True}
+    used = []
+    if reader == "package":
+        user["as"] = "somebody"
+    else:
+        used = package_is_used(monkeypatch)
+    api = Cluster(str(written(tmp_path / "config", user, cluster)), "")
+    assert (api.request("GET", "/", "Read")[1], used) == ({"given": "Bearer t"}, [])
+    del api
+    assert os.listdir(tmp_path / "tmp") == []
+
+
+def test_a_server_of_another_name_or_authority_is_not_trusted(keys: Path, port: int, tmp_path: Path) -> None:
+    user = {"client-certificate": str(keys / "client.pem"), "client-key": str(keys / "client.key")}
+    named = {"server": "https://127.0.0.1:%d" % port, "tls-server-name": "api.test"}
+    for cluster in (
+        {**named, "certificate-authority": str(keys / "client.pem")},
+        named,
+        {**named, "tls-server-name": "b.test", "certificate-authority": str(keys / "ca.pem")},
+    ):
+        with pytest.raises(NpuError, match="Read: the API server's certificate is not trusted"):
+            Cluster(str(written(tmp_path / "config", user, cluster)), "").request("GET", "/", "Read")
+
+
+UNUSABLE: dict[str, tuple[Data, Data, str]] = {
+    "no such authority": ({}, {"certificate-authority": "absent"}, "/absent: No such file or directory"),
+    "no authority": ({}, {"certificate-authority-data": "eA=="}, "_ssl.c"),
+    "no base64": ({}, {"certificate-authority-data": "x"}, "base64"),
+    "no such key": ({"client-certificate": "client.pem", "client-key": "gone"}, {}, "/gone: No such file or directory"),
+    "no certificate": ({"client-certificate-data": "eA==", "client-key-data": "eA=="}, {}, "_ssl.c"),
+    "the key of another": ({"client-certificate": "client.pem", "client-key": "server.key"}, {}, "_ssl.c"),
+    # It would be asked for at the terminal.
+    "a key with a password": ({"client-certificate": "client.pem", "client-key": "locked.key"}, {}, "_ssl.c"),
+}
+
+
+@pytest.mark.parametrize("case", UNUSABLE)
+def test_what_cannot_be_loaded_is_named(case: str, keys: Path, tmp_path: Path) -> None:
+    user, cluster, said = UNUSABLE[case]
+    user = {name: value if name.endswith("data") else str(keys / value) for name, value in user.items()}
+    path = written(tmp_path / "config", user, {"server": "https://127.0.0.1:9", **cluster})
+    with pytest.raises(NpuError) as caught:
+        kubeconfig.open_access(str(path), "")
+    assert "key of the kubeconfig %s cannot be loaded: " % path in str(caught.value)
+    assert said in str(caught.value)
+    assert os.listdir(tmp_path / "tmp") == []
+
+
+def test_the_package_is_not_imported_for_a_plain_kubeconfig(tmp_path: Path) -> None:
+    words = "import sys; from %s import Cluster; Cluster(%r, ''); print('kubernetes' in sys.modules)" % (Cluster.__module__, str(written(tmp_path / "config")))
+    # The parent of ansible_collections, which need not be on the path of this process.
+    env = {**os.environ, "PYTHONPATH": str(Path(kubeconfig.__file__).parents[6])}
+    assert subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True, env=env).stdout == "False\n"
+
+
+def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NpuError, match="The kubeconfig %s/none is not there, on the controller" % tmp_path):
+        Cluster(str(tmp_path / "none"), "")

@@ -1,0 +1,262 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Compare, apply, prune, remove: against a store that behaves as the API does where it matters here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import explain, missing_packages
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.capabilities import declared
+from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import build
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster import prune
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.apply import (
+    Applied,
+    apply_objects,
+    summarise,
+)
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.prune import remove_objects
+from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.compare import (
+    reduce_diff,
+    visible,
+    with_hash,
+    within,
+)
+from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.model import Context
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.cluster_store import Store
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
+
+Data = dict[str, Any]
+EVERY = declared(inputs())
+
+
+def apply(store: Store, dry_run: bool = False, **given: Any) -> Applied:
+    """What the role does with these inputs."""
+    typed = inputs(**given)
+    return apply_objects(store, build(Context(typed, EVERY)), typed, EVERY, dry_run)
+
+
+def remove(store: Store, **more: Any) -> list[Data]:
+    return remove_objects(store, inputs(), EVERY, False, **more)
+
+
+def actions(applied: Applied | list[Data]) -> dict[str, str]:
+    changes = applied.changes if isinstance(applied, Applied) else applied
+    return {change["object"]: change["action"] for change in changes}
+
+
+def unlike(applied: Applied, action: str) -> list[str]:
+    return [name for name, done in actions(applied).items() if done != action]
+
+
+def namespace(labels: Data, annotations: Data | None = None) -> Data:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "rbln-system", "labels": labels, "annotations": annotations or {}}}
+
+
+def test_first_run_creates_and_second_run_writes_nothing() -> None:
+    store = Store()
+    first = apply(store)
+    assert set(actions(first).values()) == {"created"} and len(first.changes) == 6
+    store.writes.clear()
+    leased = store.lease_writes
+    second = apply(store)
+    assert set(actions(second).values()) == {"unchanged"} and len(second.changes) == 6
+    assert store.writes == [] and store.lease_writes == leased
+    assert summarise(second.changes)["changed"] is False
+
+
+def test_check_mode_on_an_empty_cluster_writes_nothing() -> None:
+    store = Store()
+    changes = apply(store, True)
+    assert set(actions(changes).values()) == {"created"}
+    assert store.writes == [] and store.items == {}
+
+
+def test_only_what_differs_is_applied() -> None:
+    store = Store()
+    apply(store)
+    store.writes.clear()
+    changes = apply(store, device_plugin={"image": {"tag": "v9"}})
+    assert [name for name, action in actions(changes).items() if action == "changed"] == ["DaemonSet rbln-system/rbln-device-plugin"]
+    assert store.writes == ["apply DaemonSet"]
+
+
+def test_drift_is_found_and_corrected() -> None:
+    store = Store()
+    apply(store)
+    store.items[("DaemonSet", "rbln-system", "rbln-validator")]["spec"]["template"]["spec"]["containers"][0]["image"] = "evil:1"
+    changes = apply(store)
+    assert actions(changes)["DaemonSet rbln-system/rbln-validator"] == "changed"
+    assert [name for name, action in actions(changes).items() if action != "unchanged"] == ["DaemonSet rbln-system/rbln-validator"]
+
+
+def test_a_component_switched_off_is_pruned_and_nothing_else() -> None:
+    stranger = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "other", "namespace": "rbln-system", "labels": {}}}
+    store = Store(stranger)
+    apply(store)
+    changes = apply(store, validator={"enabled": False})
+    assert {name for name, action in actions(changes).items() if action == "deleted"} == {
+        "DaemonSet rbln-system/rbln-validator",
+        "ServiceAccount rbln-system/rbln-validator",
+    }
+    assert ("DaemonSet", "rbln-system", "other") in store.items
+
+
+def test_S01_podsecurity_labels_of_others_survive() -> None:
+    store = Store(namespace({"pod-security.kubernetes.io/enforce": "baseline", "team": "infra"}))
+    apply(store)
+    assert store.items[("Namespace", "", "rbln-system")]["metadata"]["labels"] == {
+        "team": "infra",
+        "pod-security.kubernetes.io/enforce": "privileged",
+        "pod-security.kubernetes.io/audit": "baseline",
+        "pod-security.kubernetes.io/warn": "baseline",
+        "rebellions.ai/npu.policy": "rbln",
+    }
+
+
+def test_absent_removes_what_we_made_with_the_namespace() -> None:
+    store = Store()
+    apply(store)
+    changes = remove(store)
+    assert store.items == {}
+    assert set(actions(changes).values()) == {"deleted"} and len(changes) == 6
+    assert remove(store) == []
+
+
+def test_absent_keeps_a_namespace_that_is_not_ours_and_restores_its_labels() -> None:
+    store = Store(namespace({"pod-security.kubernetes.io/enforce": "baseline", "team": "infra"}))
+    apply(store)
+    apply(store)
+    remove(store)
+    assert list(store.items) == [("Namespace", "", "rbln-system")]
+    assert store.items[("Namespace", "", "rbln-system")]["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "baseline", "team": "infra"}
+    assert store.items[("Namespace", "", "rbln-system")]["metadata"]["annotations"] == {}
+
+
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_former_labels_of_a_namespace_that_cannot_be_read_are_one_error(text: str) -> None:
+    store = Store(namespace({"team": "infra"}))
+    apply(store)
+    live = store.items[("Namespace", "", "rbln-system")]["metadata"]
+    live["annotations"]["rebellions.ai/pod-security-before"] = text
+    with pytest.raises(NpuError, match="rebellions.ai/pod-security-before of the namespace rbln-system.*remove the annotation"):
+        remove(store)
+    del live["annotations"]["rebellions.ai/pod-security-before"]
+    remove(store)
+    assert "rebellions.ai/npu.policy" not in live["labels"] and remove(store) == []
+
+
+def test_absent_keeps_a_namespace_that_holds_something_else() -> None:
+    store = Store()
+    apply(store)
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "theirs", "namespace": "rbln-system"}}
+    store.items[Store.key(secret)] = secret
+    changes = remove(store)
+    assert actions(changes)["Namespace rbln-system"] == "kept"
+    assert changes[-1]["after"]["holds"] == ["Secret rbln-system/theirs"]
+
+
+def test_absent_that_does_not_finish_names_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store()
+    apply(store)
+    monkeypatch.setattr(store, "delete", lambda item, dry_run: None)
+    times = iter([0.0, 1000.0])
+    monkeypatch.setattr(prune.time, "sleep", lambda seconds: None)
+    with pytest.raises(NpuError, match="DaemonSet rbln-system/rbln-device-plugin"):
+        remove(store, clock=lambda: next(times))
+
+
+def test_S02_secrets_in_output_never_show_their_content() -> None:
+    store = Store()
+    given = {"pull_secret_content": {"auths": {"r": {"auth": "aHVudGVyMg=="}}}}
+    for value in ("aHVudGVyMg==", "b3RoZXI="):
+        given["pull_secret_content"]["auths"]["r"]["auth"] = value
+        summary = summarise(apply(store, **given).changes)
+        assert summary["objects"]["Secret rbln-system/rbln-registry"] in ("created", "changed")
+        assert value not in str(summary)
+        assert "(hidden" in str(summary["diff"])
+    encoded = store.items[("Secret", "rbln-system", "rbln-registry")]["data"][".dockerconfigjson"]
+    assert encoded not in str(summary)
+    assert with_hash({"kind": "Secret", "metadata": {}, "data": {"a": "b"}}) == dict(with_hash({"kind": "Secret", "metadata": {}}), data={"a": "b"})
+    again = summarise(apply(store, **given).changes)
+    assert again["changed"] is False
+
+
+@pytest.mark.parametrize(
+    "wanted, live, expected",
+    [
+        ({"a": 1}, {"a": 1, "b": 2}, True),
+        ({"a": 1}, {"a": 2}, False),
+        ({"a": [{"n": "x"}]}, {"a": [{"n": "x", "default": True}]}, True),
+        ({"a": [{"n": "x"}]}, {"a": [{"n": "x"}, {"n": "y"}]}, False),
+        ({"a": ""}, {}, True),
+        ({"a": False}, {}, True),
+        ({"a": {"b": "c"}}, {}, False),
+        ({"a": "1"}, {"a": 1}, False),
+    ],
+)
+def test_within(wanted: Data, live: Data, expected: bool) -> None:
+    assert within(wanted, live) is expected
+
+
+def test_diff_shows_only_what_differs() -> None:
+    assert reduce_diff({"a": 1, "b": {"c": 1, "d": 2}}, {"a": 1, "b": {"c": 1, "d": 3}, "e": 4}) == ({"b": {"d": 2}}, {"b": {"d": 3}, "e": 4})
+
+
+def test_visible_leaves_out_what_the_server_counts() -> None:
+    item = {"kind": "X", "metadata": {"name": "n", "uid": "1", "resourceVersion": "2", "managedFields": []}, "status": {"a": 1}}
+    assert visible(item) == {"kind": "X", "metadata": {"name": "n"}}
+
+
+ERRORS = {
+    "conflict": (
+        409,
+        {"message": "x", "details": {"causes": [{"field": ".spec.replicas", "message": 'conflict with "helm"'}]}},
+        [".spec.replicas", '"helm"', "rbln_operands_force_conflicts"],
+    ),
+    "not allowed": (403, {"message": 'User "u" cannot patch resource "daemonsets"'}, ["not allowed", "daemonsets", "right"]),
+    "the namespace goes": (
+        403,
+        {"message": 'configmaps "c" is forbidden: unable to create new content in namespace n because it is being terminated'},
+        ["being terminated", "Wait until the namespace is gone"],
+    ),
+    "a webhook refuses": (403, {"message": 'admission webhook "v.k.io" denied the request: no latest'}, ["v.k.io", "no latest", "Change what the admission"]),
+    "a webhook calls it invalid": (400, {"message": 'admission webhook "v.k.io" denied the request'}, ["v.k.io", "Change what the admission policy asks for"]),
+    "an admission policy refuses": (
+        422,
+        {"message": "daemonsets.apps d is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no hostPath"},
+        ["no hostPath", "Change what the admission policy asks for"],
+    ),
+    "a webhook is away": (500, {"message": 'Internal error occurred: failed calling webhook "v.k.io": no endpoints'}, ["v.k.io", "Bring the webhook back"]),
+    "quota": (403, {"message": 'configmaps "c" is forbidden: exceeded quota: q, requested: count/configmaps=1'}, ["exceeded quota", "Raise the quota"]),
+    "credentials": (401, {"message": "Unauthorized"}, ["credentials", "kubeconfig"]),
+    "invalid": (422, {"message": "spec.x: Required value"}, ["invalid", "spec.x", "input"]),
+    "unknown field": (400, {"message": 'unknown field "spec.foo"'}, ["invalid", "spec.foo"]),
+    "unknown field in an apply": (
+        500,
+        {"message": "failed to create typed patch object (a/b): .spec.x: field not declared in schema"},
+        ["invalid", ".spec.x", "input"],
+    ),
+    "other": (500, {}, ["HTTP 500", "no message"]),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors_of_the_api_are_explained(case: str) -> None:
+    status, body, words = ERRORS[case]
+    text = " Next: ".join(explain(status, "Apply DaemonSet a/b", body))
+    assert text.startswith("Apply DaemonSet a/b: ")
+    assert [word for word in words if word not in text] == []
+
+
+def test_A03_ee_deps_names_what_the_interpreter_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import api
+
+    monkeypatch.setattr(api.importlib.util, "find_spec", lambda name: None if name in ("kubernetes", "jsonpatch") else object())
+    assert missing_packages() == ["kubernetes>=24.2.0", "jsonpatch"]
+    with pytest.raises(NpuError) as caught:
+        api.require_packages()
+    assert api.sys.executable in str(caught.value) and "-m pip install 'kubernetes>=24.2.0' 'jsonpatch'" in str(caught.value)

@@ -1,0 +1,226 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The folder on the controller: made of what a host sent and of the driver's files, exchanged as a whole, never half."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import pathlib
+import tarfile
+import typing as t
+
+import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._bundle.manifest import BundleFile, examine, parse_manifest
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.bundle import (
+    assemble,
+    driver_files,
+    pack,
+    read_folder,
+    verified,
+    wanted_images,
+)
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
+
+BODY = b"make"
+CONTROL = {"Package": "make", "Version": "4.4.1-2", "Architecture": "amd64", "Description": "make"}
+ROW = {
+    "path": "packages/make_4.4.1-2_amd64.deb",
+    "size": len(BODY),
+    "sha256": hashlib.sha256(BODY).hexdigest(),
+    "kind": "package",
+    "name": "make",
+    "version": "4.4.1-2",
+    "architecture": "amd64",
+    "control": CONTROL,
+}
+IMAGE = {"name": "p", "reference": "docker.io/r/p:1", "target": "docker.io/r/p:1", "digest": None, "reason": "skopeo: denied"}
+ANSWER: dict[str, t.Any] = {
+    "format": "deb",
+    "os": {"id": "debian", "version_id": "13", "architecture": "x86_64"},
+    "requested": ["make"],
+    "files": [ROW],
+    "images": [IMAGE],
+}
+RUN = b"#!/bin/sh\n"
+Drivers = list[tuple[str, BundleFile]]
+
+
+def archive(folder: pathlib.Path, files: dict[str, bytes]) -> str:
+    path = folder / "sent.tar"
+    with tarfile.open(path, "w") as tar:
+        for name, body in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(body)
+            tar.addfile(member, io.BytesIO(body))
+    return str(path)
+
+
+@pytest.fixture
+def drivers(tmp_path: pathlib.Path) -> Drivers:
+    path = tmp_path / "rebellions-x86_64-3.2.2.run"
+    path.write_bytes(RUN)
+    digest = hashlib.sha256(RUN).hexdigest().upper()
+    return driver_files([{"path": str(tmp_path / "rebellions-x86_64-{version}.run"), "version": "3.2.2", "sha256": digest}], [])
+
+
+def test_a_bundle_is_made_and_made_again(tmp_path: pathlib.Path, drivers: Drivers) -> None:
+    folder = tmp_path / "out" / "debian-13-x86_64"
+    sent = archive(tmp_path, {ROW["path"]: BODY, "other": b"x"})
+    changed, manifest = assemble(str(folder), ANSWER, sent, drivers, "important", ["6.1.0-28-amd64"])
+    names = ["Packages", "Packages.gz", "Release", "driver/rebellions-x86_64-3.2.2.run", "manifest.json", "packages/make_4.4.1-2_amd64.deb"]
+    assert changed and sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()) == names
+    assert read_folder(str(folder))[0].dump() == manifest.dump() and examine(str(folder), manifest.files).good
+    assert [(one.kind, one.version) for one in manifest.of("runfile")] == [("runfile", "3.2.2")]
+    assert manifest.images[0].digest is None and manifest.images[0].reason == "skopeo: denied"
+    assert "Filename: ./packages/make_4.4.1-2_amd64.deb\n" in (folder / "Packages").read_text()
+    # What the controller has is not sent again; the same content leaves the folder, its time and its collector alone.
+    before = (folder / "manifest.json").stat().st_mtime_ns
+    changed, again = assemble(str(folder), ANSWER, archive(tmp_path, {}), drivers, "important", ["6.1.0-28-amd64"])
+    assert not changed and again.dump() == manifest.dump() and (folder / "manifest.json").stat().st_mtime_ns == before
+    assert [path.name for path in folder.parent.iterdir()] == ["debian-13-x86_64"]
+
+
+def test_another_driver_takes_the_place_of_the_old(tmp_path: pathlib.Path, drivers: Drivers) -> None:
+    folder = tmp_path / "out"
+    assemble(str(folder), ANSWER, archive(tmp_path, {ROW["path"]: BODY}), drivers, "none", [])
+    changed, _manifest = assemble(str(folder), ANSWER, archive(tmp_path, {}), [], "none", [])
+    assert changed and not (folder / "driver").exists() and (folder / ROW["path"]).read_bytes() == BODY
+
+
+@pytest.mark.parametrize("sent, word", [({}, "is missing"), ({ROW["path"]: b"mAke"}, "is another file")])
+def test_what_did_not_come_as_it_should_leaves_the_old_folder(tmp_path: pathlib.Path, drivers: Drivers, sent: dict[str, bytes], word: str) -> None:
+    folder = tmp_path / "out"
+    with pytest.raises(NpuError, match=word):
+        assemble(str(folder), ANSWER, archive(tmp_path, sent), drivers, "none", [])
+    assert not folder.exists() and [path for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_folder_of_something_else_stays(tmp_path: pathlib.Path, drivers: Drivers) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/thesis.tex").write_text("x")
+    with pytest.raises(NpuError, match="something that is no bundle"):
+        assemble(str(tmp_path / "out"), ANSWER, archive(tmp_path, {ROW["path"]: BODY}), drivers, "none", [])
+    assert (tmp_path / "out/thesis.tex").read_text() == "x"
+
+
+@pytest.mark.parametrize(
+    "name, sha256, word",
+    [
+        ("a.run", "0" * 64, "is %s, not %s" % (hashlib.sha256(RUN).hexdigest(), "0" * 64)),
+        ("a.run", "abc", "64 hexadecimal"),
+        ("b.run", "0" * 64, "cannot be read on the controller"),
+        ("https://x/b.run", "0" * 64, "is an address"),
+    ],
+)
+def test_a_driver_that_is_not_what_was_said_is_refused(tmp_path: pathlib.Path, name: str, sha256: str, word: str) -> None:
+    (tmp_path / "a.run").write_bytes(RUN)
+    with pytest.raises(NpuError, match=word):
+        driver_files([{"path": name if "://" in name else str(tmp_path / name), "sha256": sha256}], [])
+
+
+@pytest.mark.parametrize(
+    "name, wanted",
+    [
+        ("rebellions-kmd_3.2.2_amd64.deb", ("rebellions-kmd", "3.2.2", "amd64")),
+        ("librbln-ml-3.2.2-1.el9.x86_64.rpm", ("librbln-ml", "3.2.2-1.el9", "x86_64")),
+        ("driver.deb", None),
+    ],
+)
+def test_driver_packages_are_known_by_name(tmp_path: pathlib.Path, name: str, wanted: t.Optional[tuple[str, str, str]]) -> None:
+    (tmp_path / name).write_bytes(RUN)
+    rows = [{"path": str(tmp_path / name), "sha256": hashlib.sha256(RUN).hexdigest()}]
+    if wanted is None:
+        with pytest.raises(NpuError, match="neither called as a deb nor as an rpm"):
+            driver_files([], rows)
+        return
+    [(_path, one)] = driver_files([], rows)
+    assert (one.name, one.version, one.architecture) == wanted and one.path == "driver/" + name and one.kind == "driver_package"
+
+
+def test_a_folder_that_is_not_whole_is_not_sent(tmp_path: pathlib.Path, drivers: Drivers) -> None:
+    folder = tmp_path / "out"
+    _changed, manifest = assemble(str(folder), ANSWER, archive(tmp_path, {ROW["path"]: BODY}), drivers, "none", [])
+    verified(str(folder), manifest.files)
+    (folder / ROW["path"]).unlink()
+    (folder / "driver/rebellions-x86_64-3.2.2.run").write_bytes(b"#!/bin/bash")
+    with pytest.raises(NpuError) as caught:
+        verified(str(folder), manifest.files)
+    text = str(caught.value)
+    assert "make_4.4.1-2_amd64.deb (4 bytes, SHA-256 %s) is missing" % ROW["sha256"] in text
+    assert "3.2.2.run (10 bytes" in text and "is another file: it has 11 bytes" in text and "nothing was sent" in text
+
+
+def test_no_bundle_is_said(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(NpuError, match="There is no bundle at .*playbook bundle"):
+        read_folder(str(tmp_path))
+
+
+def test_only_what_a_host_lacks_is_packed(tmp_path: pathlib.Path, drivers: Drivers) -> None:
+    folder = tmp_path / "out"
+    assemble(str(folder), ANSWER, archive(tmp_path, {ROW["path"]: BODY}), drivers, "none", [])
+    pack(str(folder), ["Packages", ROW["path"]], str(tmp_path / "x.tar"))
+    with tarfile.open(tmp_path / "x.tar") as tar:
+        assert tar.getnames() == ["Packages", ROW["path"]]
+
+
+REGISTRY = "registry.example.internal/npu"
+POOLS = [{"os_id": "ubuntu", "os_version": "24.04", "kernel": "6.8.0-%d-generic" % number} for number in (10, 11)]
+TEMPLATE = "{tag}-{kernel}"
+
+
+def images(**given: t.Any) -> dict[str, str]:
+    """{where the cluster asks: where it is published}."""
+    found, warning = wanted_images(inputs(**given))
+    assert warning == ""
+    return {row["target"]: row["reference"] for row in found}
+
+
+def test_images_are_those_of_the_operands() -> None:
+    found = images()
+    assert sorted(found) == sorted(found.values()) and len(found) == 2
+    assert [image for image in found if image.startswith("docker.io/rebellions/k8s-device-plugin:")]
+
+
+def test_a_site_s_registry_is_where_the_cluster_asks_G01_airgap_no_internet() -> None:
+    found = images(registry=REGISTRY, validator={"source": "image", "image": {"repository": "r/v", "tag": "1"}})
+    assert REGISTRY + "/r/v:1" in found
+    assert all(target.startswith(REGISTRY + "/") and not published.startswith(REGISTRY) for target, published in found.items())
+
+
+def test_the_drivers_of_all_pools_and_their_manager_are_images_too() -> None:
+    driver = {"enabled": True, "image": {"repository": "r/d", "tag": "3.4.1"}, "manager": {"image": {"repository": "r/m", "tag": "1"}}}
+    found = images(registry=REGISTRY, driver={**driver, "pools": POOLS, "tag_template": TEMPLATE})
+    assert {REGISTRY + "/r/m:1", *(REGISTRY + "/r/d:3.4.1-6.8.0-%d-generic" % number for number in (10, 11))} <= set(found)
+
+
+def test_an_instance_of_a_driver_asks_for_its_own_image() -> None:
+    own = [{"name": name, "enabled": True, "image": {"repository": "r/d", "tag": tag}, "pools": POOLS[:1]} for name, tag in (("a", "3.4.1"), ("b", "3.5.1"))]
+    for instance in own:
+        instance.update(node_selector={"x": instance["name"]}, manager={"image": {"repository": "r/m", "tag": "1"}})
+    assert {"3.4.1", "3.5.1"} <= {image.rpartition(":")[2].split("-")[0] for image in images(driver_instances=own)}
+
+
+def test_a_policy_file_names_images(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text("devicePlugin:\n  registry: mirror.example.org\n  image: r/plugin\n  tag: 9.9.9\n")
+    assert [image for image in images(policy_files=[str(path)]) if image.endswith("r/plugin:9.9.9")]
+
+
+def test_a_driver_without_a_pool_is_warned_of() -> None:
+    _found, warning = wanted_images(inputs(driver={"enabled": True, "image": {"tag": "3.4.1"}}))
+    assert "no pool names an image of rbln_operands_driver. Next: Name the pools" in warning
+    shared = {"enabled": True, "image": {"tag": "3.4.1"}, "manager": {"image": {"tag": "1"}}}
+    own = [{**shared, "name": name, "pools": pools, "node_selector": {"x": name}} for name, pools in (("a", POOLS), ("b", []))]
+    assert "no pool names an image of b. Next" in wanted_images(inputs(driver_instances=own))[1]
+
+
+def test_a_component_that_is_off_asks_for_no_image() -> None:
+    assert not [image for image in images(device_plugin={"enabled": False}) if "device-plugin" in image]
+
+
+def test_a_manifest_on_disk_is_text_that_comes_back(tmp_path: pathlib.Path, drivers: Drivers) -> None:
+    assemble(str(tmp_path / "out"), ANSWER, archive(tmp_path, {ROW["path"]: BODY}), drivers, "none", [])
+    _manifest, text = read_folder(str(tmp_path / "out"))
+    assert parse_manifest(text).dump() == text

@@ -1,0 +1,153 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Surveys and -e send text. Case A04-string-bools and its neighbours."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.normalise import (
+    misspelt,
+    nearest,
+    normalise,
+    suggestion,
+)
+
+SPEC: dict[str, t.Any] = {
+    "x_reboot": {"type": "bool", "default": True},
+    "x_max_parallel": {"type": "int", "default": 1},
+    "x_runtimes": {"type": "list", "elements": "str", "choices": ["containerd", "docker", "cri-o"], "default": []},
+    "x_force": {"type": "bool", "default": False},
+    "x_version": {"type": "str", "default": ""},
+    "x_timeout": {"type": "float", "default": 10.0},
+    "x_mode": {"type": "str", "choices": ["never", "if_required"], "default": "never"},
+    "x_repo": {"type": "dict", "options": {"url": {"type": "str", "required": True}, "tag": {"type": "str"}}},
+    "x_files": {"type": "list", "elements": "dict", "options": {"path": {"type": "path", "required": True}}, "default": []},
+}
+
+
+def test_a04_string_bools() -> None:
+    raw = {"x_reboot": "false", "x_max_parallel": "2", "x_runtimes": "containerd,docker", "x_force": ""}
+    found = normalise(raw, SPEC)
+    assert found["x_reboot"] is False
+    assert found["x_max_parallel"] == 2
+    assert found["x_runtimes"] == ["containerd", "docker"]
+    assert found["x_force"] is False
+
+
+@pytest.mark.parametrize("value", [3.2, 3, True])
+def test_a04_a_version_that_is_a_number_is_refused(value: t.Any) -> None:
+    with pytest.raises(NpuError, match="x_version is the number .* Quote it"):
+        normalise({"x_version": value}, SPEC)
+
+
+def test_a04_a_list_of_versions_takes_no_numbers() -> None:
+    spec = {"x_versions": {"type": "list", "elements": "str"}}
+    assert normalise({"x_versions": "3.10,3.20"}, spec) == {"x_versions": ["3.10", "3.20"]}
+    with pytest.raises(NpuError, match=r"x_versions\[0\] is the number 3"):
+        normalise({"x_versions": [3]}, spec)
+
+
+@pytest.mark.parametrize(
+    "name, value, expected",
+    [
+        ("x_reboot", "Yes", True),
+        ("x_reboot", 0, False),
+        ("x_runtimes", '["docker"]', ["docker"]),
+        ("x_runtimes", "", []),
+        ("x_runtimes", "containerd\ndocker\n", ["containerd", "docker"]),
+        ("x_timeout", "2.5", 2.5),
+        ("x_timeout", 3, 3.0),
+        ("x_version", " 3.20 ", "3.20"),
+        ("x_repo", '{"url": "https://a"}', {"url": "https://a", "tag": None}),
+        ("x_files", [{"path": "/a"}], [{"path": "/a"}]),
+        ("x_runtimes", "['containerd', 'docker']", ["containerd", "docker"]),
+        ("x_runtimes", " [] ", []),
+        ("x_runtimes", "None", []),
+        ("x_reboot", " null ", True),
+        ("x_reboot", " true ", True),
+        ("x_max_parallel", "None", 1),
+        ("x_mode", "", "never"),
+        ("x_mode", " never ", "never"),
+        ("x_repo", "{'url': 'https://a'}", {"url": "https://a", "tag": None}),
+        ("x_repo", "null", None),
+        ("x_version", "3.2.2 \n", "3.2.2"),
+    ],
+)
+def test_a04_values_get_their_type(name: str, value: t.Any, expected: t.Any) -> None:
+    assert normalise({name: value}, SPEC)[name] == expected
+
+
+@pytest.mark.parametrize(
+    "name, value, message",
+    [
+        ("x_reboot", "perhaps", "x_reboot is 'perhaps'"),
+        ("x_max_parallel", "2.5", "x_max_parallel is '2.5'"),
+        ("x_max_parallel", True, "not a whole number"),
+        ("x_timeout", "soon", "x_timeout is 'soon'"),
+        ("x_timeout", "nan", "x_timeout is 'nan'"),
+        ("x_timeout", "inf", "x_timeout is 'inf'"),
+        ("x_reboot", "[]", "neither true nor false"),
+        ("x_runtimes", "{}", r"x_runtimes\[0\] is '{}'"),
+        ("x_runtimes", "[" * 100000, "not a list"),
+        ("x_repo", "[]", "x_repo must be a mapping, not list"),
+        ("x_mode", "always", "Choose one of: never, if_required"),
+        ("x_runtimes", ["lxc"], r"x_runtimes\[0\] is 'lxc'"),
+        ("x_runtimes", "[docker", "not a list"),
+        ("x_runtimes", {"a": 1}, "must be a list"),
+        ("x_repo", {"uri": "a"}, "x_repo has the unknown key uri"),
+        ("x_repo", {"tag": "1"}, "x_repo.url is required"),
+        ("x_repo", {"url": "a", "tag": 1.10}, "x_repo.tag is the number"),
+        ("x_repo", "{", "not a mapping"),
+        ("x_files", [{}], r"x_files\[0\].path is required"),
+    ],
+)
+def test_a04_bad_input_names_the_variable(name: str, value: t.Any, message: str) -> None:
+    with pytest.raises(NpuError, match=message):
+        normalise({name: value}, SPEC)
+
+
+@pytest.mark.parametrize("value", [342391, 12345.5, True])
+def test_s02_secrets_in_output_a_password_that_yaml_has_changed_is_refused_and_not_shown(value: t.Any) -> None:
+    with pytest.raises(NpuError) as caught:
+        normalise({"x_password": value}, {"x_password": {"type": "str", "no_log": True}})
+    assert "x_password must be text" in str(caught.value) and str(value) not in str(caught.value)
+
+
+def test_defaults_fill_what_is_not_set() -> None:
+    found = normalise({}, SPEC)
+    assert sorted(found) == sorted(SPEC)
+    assert (found["x_reboot"], found["x_mode"], found["x_repo"]) == (True, "never", None)
+
+
+def test_a_misspelt_name_is_found() -> None:
+    assert misspelt(["x_verson", "y_other", "x_version"], SPEC, ["x_"]) == [("x_verson", "x_version")]
+
+
+@pytest.mark.parametrize("name, expected", [("nodeSelector", "node_selector"), ("node_selektor", "node_selector"), ("zzz", "")])
+def test_the_nearest_name_is_found_in_any_spelling(name: str, expected: str) -> None:
+    assert nearest(name, ["args", "node_selector"]) == expected
+
+
+def test_an_unknown_key_is_answered_with_the_nearest_and_all() -> None:
+    assert suggestion("tga", ["tag", "url"]) == "Did you mean tag? Use only: tag, url."
+    assert suggestion("zzz", ["tag", "url"]) == "Use only: tag, url."
+
+
+@pytest.mark.parametrize(
+    ("value", "spec", "told"),
+    [
+        ([{"name": "pull"}], {"type": "list", "elements": "str"}, r"x\[0\] must be text, not dict. Next: Write the text alone, without a key or brackets."),
+        ("b", {"type": "str", "choices": ["", "a"]}, r"x is 'b'. Next: Choose one of: nothing \(''\), a."),
+    ],
+)
+def test_what_to_write_is_said(value: t.Any, spec: dict[str, t.Any], told: str) -> None:
+    with pytest.raises(NpuError, match=told):
+        normalise({"x": value}, {"x": spec})
+
+
+@pytest.mark.parametrize(("value", "word"), [(True, "yes"), (False, "no"), ("auto", "auto")])
+def test_yes_and_no_without_quotes_are_words_where_they_are_choices(value: t.Any, word: str) -> None:
+    assert normalise({"x": value}, {"x": {"type": "str", "choices": ["auto", "yes", "no"]}}) == {"x": word}

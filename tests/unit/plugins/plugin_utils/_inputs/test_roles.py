@@ -1,0 +1,77 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The inputs of the host roles, and what they mean for the modules."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._observe.settings import complete, read_settings
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import (
+    HOST_ROLES,
+    observe_options,
+    read_inputs,
+    role_inputs,
+)
+
+
+class Templar:
+    """Templates nothing but the defaults that stand for a shared input."""
+
+    def template(self, value: t.Any) -> t.Any:
+        return "" if isinstance(value, str) and "{{" in value else value
+
+
+def options(**variables: t.Any) -> dict[str, t.Any]:
+    return observe_options(read_inputs(Templar(), variables))
+
+
+def test_every_host_role_has_inputs() -> None:
+    names = role_inputs()
+    for role in HOST_ROLES:
+        assert [name for name in names if name.startswith(role + "_")], role
+
+
+def test_the_options_are_ones_that_the_modules_take() -> None:
+    settings = read_settings(PROFILE, complete(options(), "options"))
+    assert settings.cdi_path == "/var/run/cdi/rbln.yaml"
+    assert settings.cdi.form == "auto"
+    assert settings.rules.blocking == ["error"]
+
+
+@pytest.mark.parametrize(
+    "variables, key, value",
+    [
+        ({"rbln_driver_version": "3.2.2"}, "driver_version", "3.2.2"),
+        ({}, "driver_version", None),
+        ({"rbln_container_toolkit_runtimes": "containerd,docker"}, "runtimes", ["containerd", "docker"]),
+        ({"rbln_validator_blocking": ["error", "link_degraded"]}, "blocking", ["error", "link_degraded"]),
+        ({"rbln_discover_timeout": "3"}, "timeout", 3.0),
+        ({"rbln_discover_expected_addresses": ["0000:83:00.0"]}, "expected_addresses", ["0000:83:00.0"]),
+    ],
+)
+def test_inputs_become_options(variables: dict[str, t.Any], key: str, value: t.Any) -> None:
+    assert options(**variables)[key] == value
+
+
+def test_an_input_that_is_null_takes_its_default_with_what_that_refers_to() -> None:
+    found = read_inputs(Templar(), {"rbln_driver_http_proxy": None, "rbln_driver_version": None, "rbln_driver_hold": None, "rbln_driver_keep": "3"})
+    assert [found["rbln_driver_" + name] for name in ("http_proxy", "version", "hold", "keep")] == ["", "", True, 3]
+
+
+@pytest.mark.parametrize("given, hooks", [("auto", "auto"), ("always", "on"), ("never", "off")])
+def test_the_word_for_hooks(given: str, hooks: str) -> None:
+    assert options(rbln_container_toolkit_hooks=given)["cdi"]["hooks"] == hooks
+
+
+def test_isolation_is_only_there_when_asked_for() -> None:
+    assert "container_library_path" not in options()["cdi"]
+    assert options(rbln_container_toolkit_library_path="/usr/local/lib/rbln")["cdi"]["container_library_path"] == "/usr/local/lib/rbln"
+
+
+def test_a04_a_version_given_as_a_number_is_refused() -> None:
+    with pytest.raises(NpuError, match="rbln_driver_version is the number 3.2"):
+        options(rbln_driver_version=3.2)

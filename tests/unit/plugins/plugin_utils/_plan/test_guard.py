@@ -1,0 +1,721 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What has to hold around the driver: whole plans with the shipped matrix. Cases I01, K01, B01 and their kind."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import pathlib
+import typing as t
+
+import pytest
+import yaml
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.normalise import normalise
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import role_inputs
+from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.plan import plan
+from ansible_collections.rebellions.npu.tests.unit.fixtures.schemas import validator
+
+ROLE = pathlib.Path(__file__).parents[5] / "roles" / "rbln_preflight" / "vars" / "main.yml"
+OLD, NEW = "6.8.0-117-generic", "6.8.0-138-generic"
+EL = "5.14.0-570.116.1.el9_6.x86_64"
+EL102 = "6.12.0-211.55.1.el10_2.x86_64"
+MIB = 1024**2
+SHARED = {"rbln_driver_ca_cert": "", "rbln_driver_http_proxy": "", "rbln_driver_https_proxy": "", "rbln_driver_no_proxy": ""}
+PACKAGE = {"rbln_driver_source": "package", "rbln_driver_package_names": ["rebellions-driver"], "rbln_driver_version": "3.2.2"}
+
+schema = functools.lru_cache(maxsize=None)(validator)
+
+
+@functools.lru_cache(maxsize=None)
+def matrix() -> list[dict[str, t.Any]]:
+    data = yaml.safe_load(ROLE.read_text(encoding="utf-8"))
+    rules: list[dict[str, t.Any]] = data["__rbln_preflight_support_matrix"]
+    for rule in rules:
+        for key in ("too_old", "too_new", "pciehp"):
+            if key in rule:
+                rule[key] = data[rule[key].strip("{} ")]
+    return rules
+
+
+def npu(number: int = 0, family: str = "ATOM", **changes: t.Any) -> dict[str, t.Any]:
+    base = {"address": "0000:8%d:00.0" % number, "state": "ok", "function": "pf", "family": family, "firmware": "3.2.2", "smc": "3.2.2"}
+    return {**base, **changes}
+
+
+def kernel_package(name: str) -> dict[str, str]:
+    return {"name": name, "version": "1"}
+
+
+def facts(**changes: t.Any) -> dict[str, t.Any]:
+    """Ubuntu 24.04 with driver 3.2.2 by DKMS, everything in step."""
+    base: dict[str, t.Any] = {
+        "vendor": "rebellions",
+        "npus": [npu()],
+        "counts": {"functions": 1},
+        "probes": {},
+        "driver": {
+            "installed_via": "deb", "root": "/", "version_on_disk": "3.2.2", "version_loaded": "3.2.2", "loaded": True, "legacy": False, "packages": [],
+            "signed": True, "signer": "DKMS module signing key", "stamp": None, "state": {"change": None, "tainted": None, "refused": []},
+            "dkms": [{"module": "rebellions", "version": "3.2.2", "kernel": OLD, "arch": "x86_64", "state": "installed"}],
+        },
+        "kernel": {
+            "running": OLD, "next_boot": OLD, "headers": {OLD: True}, "modules": {OLD: True},
+            "packages": [kernel_package("linux-image-" + OLD), kernel_package("linux-headers-" + OLD)],
+            "guard": [{"kernel": OLD, "headers": True, "module": True, "running": True, "next_boot": True}],
+        },
+        "os": {"id": "ubuntu", "version_id": "24.04", "base_id": "ubuntu", "base_version": "24.04", "family": "debian", "pretty": "Ubuntu", "arch": "x86_64"},
+        "virtualization": "none",
+        "secure_boot": "disabled",
+        "mok": {
+            "state": "none", "key_present": False, "certificate": "/var/lib/dkms/mok.pub", "subject": None, "signer_enrolled": None, "enforced_by": "",
+            "trusted": None,
+        },
+        "build": {"packages": {"dkms": "3"}, "programs": {"dkms": "/usr/sbin/dkms", "cc": "/usr/bin/cc", "make": "/usr/bin/make"}},
+        "disk": {"/": 9000 * MIB, "/boot": 900 * MIB, "/usr": 9000 * MIB, "/var": 9000 * MIB, "/lib/modules": 9000 * MIB},
+        "mounts": {"/": "/", "/boot": "/boot", "/usr": "/", "/var": "/", "/lib/modules": "/"},
+        "initramfs": None,
+        "holds": [],
+        "pciehp": {"ports": []},
+    }  # fmt: skip
+    base = copy.deepcopy(base)
+    for key, value in changes.items():
+        base[key] = {**base[key], **value} if isinstance(value, dict) else value
+    return base
+
+
+def virgin(**changes: t.Any) -> dict[str, t.Any]:
+    driver = {"installed_via": "none", "version_on_disk": None, "version_loaded": None, "loaded": False, "signed": None, "signer": None, "dkms": []}
+    look = facts(driver=driver, npus=[npu(state="unbound", firmware=None)])
+    look["kernel"]["modules"] = {OLD: False}
+    look["kernel"]["guard"][0]["module"] = False
+    for key, value in changes.items():
+        look[key] = {**look[key], **value} if isinstance(value, dict) else value
+    return look
+
+
+def kernel(running: str, following: str | None = None, **changes: t.Any) -> dict[str, t.Any]:
+    return {"running": running, "next_boot": following or running, **changes}
+
+
+def system(name: str, version: str, family: str) -> dict[str, t.Any]:
+    return {"id": name, "version_id": version, "base_id": name, "base_version": version, "family": family}
+
+
+def draw(look: dict[str, t.Any], **raw: t.Any) -> dict[str, t.Any]:
+    wanted = normalise({**SHARED, **{"rbln_%s" % name: value for name, value in raw.items()}}, role_inputs())
+    observed = {"cdi": {"state": "current", "changed": False}, "host_tool": {"current": True, "sha256": "a", "wanted": "a"},
+                "markers": {"current": True, "present": []}, "passed": True}  # fmt: skip
+    runtime = {"name": "containerd", "flavor": "system", "version": "2.1.4", "changes": [], "refusal": None, "process_stale": False,
+               "restart_unit": "containerd.service", "cdi": {"state": "on"}}  # fmt: skip
+    runtimes = {"runtimes": [runtime], "selected": ["containerd"], "ambiguous": None}
+    found = plan(wanted, look, runtimes, observed, wanted["rbln_preflight_support_matrix_extra"] + matrix(), prefix="rbln").to_dict()
+    schema("plan.schema.json").validate(json.loads(json.dumps(found)))
+    return found
+
+
+def package(**raw: t.Any) -> dict[str, t.Any]:
+    return {**{name[len("rbln_") :]: value for name, value in PACKAGE.items()}, **raw}
+
+
+def driver_steps(found: dict[str, t.Any]) -> list[str]:
+    return [step["id"] for step in found["steps"] if step["role"] == "driver"]
+
+
+def step(found: dict[str, t.Any], name: str) -> dict[str, t.Any]:
+    return next(item for item in found["steps"] if item["id"] == name)
+
+
+def codes(found: dict[str, t.Any], key: str = "stops") -> list[str]:
+    return [item["code"] for item in found[key]]
+
+
+def problem(found: dict[str, t.Any], code: str) -> dict[str, t.Any]:
+    return next(item for item in found["stops"] + found["cautions"] if item["code"] == code)
+
+
+def test_a_right_host_has_nothing_to_do() -> None:
+    found = draw(facts(), **package())
+    assert (driver_steps(found), codes(found), codes(found, "cautions")) == ([], [], [])
+
+
+def test_a_damaged_build_is_built_again_with_the_installation() -> None:
+    bad = {"loaded": False, "version_loaded": None, "module_path": "/lib/modules/%s/updates/dkms/rebellions.ko" % OLD, "vermagic": NEW + " SMP"}
+    found = draw(facts(driver=bad), **package())
+    assert (driver_steps(found), codes(found)) == (["driver.install", "driver.build"], [])
+    assert (step(found, "driver.build")["wanted"], step(found, "driver.build")["after"]) == ([OLD], "driver.install")
+    # One that is only told is not built either.
+    assert driver_steps(draw(facts(driver={**bad, "loaded": True, "version_loaded": "3.2.2"}), **package())) == []
+
+
+def test_a_container_on_the_machine_of_others_gets_no_steps_around_a_driver() -> None:
+    look = virgin(in_container=True)
+    look["kernel"].update(module_tree=False, headers={OLD: False})
+    found = draw(look, **package(driver_kernel_hold=True))
+    assert (driver_steps(found), codes(found)) == ([], ["driver_of_machine_below"])
+
+
+# -- I01: kernel and operating system
+
+
+@pytest.mark.parametrize(
+    "name, version, family, running, stops, words",
+    [
+        ("ubuntu", "22.04", "debian", "5.15.0-131-generic", ["not_in_support_matrix"], "Install linux-generic-hwe-22.04"),
+        ("ubuntu", "22.04", "debian", "6.8.0-117-generic", [], ""),
+        ("ubuntu", "24.04", "debian", "6.8.0-117-generic", [], ""),
+        ("ubuntu", "24.04", "debian", "6.8.0-138-generic", ["not_in_support_matrix"], "6.8.0-117-generic or older"),
+        ("ubuntu", "24.04", "debian", "6.17.0-23-generic", ["not_in_support_matrix"], "Remove linux-generic-hwe-24.04"),
+        ("rhel", "9.6", "redhat", "5.14.0-570.116.1.el9_6.x86_64", [], ""),
+        ("rhel", "9.7", "redhat", "5.14.0-611.55.1.el9_7.x86_64", ["not_in_support_matrix"], "support_matrix_extra"),
+        ("rhel", "10.0", "redhat", "6.12.0-55.75.1.el10_0.x86_64", [], ""),
+        ("rocky", "9.7", "redhat", "5.14.0-611.55.1.el9_7.x86_64", [], ""),
+        ("ubuntu", "24.04", "debian", "6.8.0-1024-aws", ["not_in_support_matrix"], "flavour generic"),
+    ],
+)
+def test_I01_kernel_matrix_in_a_whole_plan(name: str, version: str, family: str, running: str, stops: list[str], words: str) -> None:
+    look = facts(os=system(name, version, family), kernel=kernel(running, headers={running: True}, modules={running: True}, packages=[]))
+    found = draw(look, **package())
+    assert codes(found) == stops
+    if stops:
+        assert words in problem(found, "not_in_support_matrix")["next_step"]
+    assert codes(draw(look, **package(preflight_unlisted="warn"))) == []
+    assert "linux-generic-hwe-24.04" not in str([item["wanted"] for item in found["steps"]])
+
+
+def test_I01_partly_tested_is_said() -> None:
+    running = "5.14.0-611.55.1.el9_7.x86_64"
+    found = draw(facts(os=system("rocky", "9.7", "redhat"), kernel=kernel(running, headers={running: True}, modules={running: True})), **package())
+    assert codes(found, "cautions") == ["partly_tested"]
+
+
+@pytest.mark.parametrize(
+    "names, policy, stops, cautions",
+    [
+        (["linux-image-generic", "linux-headers-generic"], "fail", [], []),
+        (["linux-generic-hwe-24.04", "linux-image-generic-hwe-24.04", "linux-headers-generic-hwe-24.04"], "fail", ["kernel_line_not_supported"], []),
+        (["linux-image-generic-hwe-24.04", "linux-headers-generic-hwe-24.04"], "warn", [], ["kernel_line_not_supported"]),
+        (["linux-image-generic-hwe-24.04-edge", "linux-headers-generic-hwe-24.04-edge"], "ignore", [], []),
+    ],
+)
+def test_I01_a_package_that_pulls_in_other_kernels(names: list[str], policy: str, stops: list[str], cautions: list[str]) -> None:
+    look = facts(kernel=kernel(OLD, packages=[kernel_package(name) for name in names]))
+    found = draw(look, **package(preflight_unlisted=policy))
+    assert (codes(found), codes(found, "cautions")) == (stops, cautions)
+
+
+def test_I01_hwe_is_right_on_22_04() -> None:
+    look = facts(os=system("ubuntu", "22.04", "debian"), kernel=kernel(OLD, packages=[kernel_package("linux-generic-hwe-22.04")]))
+    assert codes(draw(look, **package())) == []
+
+
+def test_a_rule_has_a_severity_of_its_own() -> None:
+    extra = [{"os": "ubuntu", "version": "24.04", "kernel": "6.8.0", "drivers": [">=3.2", "<3.3"], "kernel_max": OLD, "severity": "warn"}]
+    look = facts(kernel=kernel(NEW, headers={NEW: True}, modules={NEW: True}))
+    found = draw(look, **package(preflight_support_matrix_extra=extra))
+    assert (codes(found), codes(found, "cautions")) == ([], ["not_in_support_matrix"])
+    extra[0]["severity"] = "fail"
+    assert codes(draw(look, **package(preflight_support_matrix_extra=extra, preflight_unlisted="ignore"))) == ["not_in_support_matrix"]
+
+
+# -- families and SDK
+
+
+@pytest.mark.parametrize(
+    "family, version, sdk, stops, words",
+    [
+        ("ATOM", "3.4.1", "0.12.0", [], ""),
+        ("REBEL", "3.5.1", "0.12", [], ""),
+        ("REBEL", "3.4.1", "", ["not_in_support_matrix"], "Driver 3.4.1 is not in the support matrix for REBEL, which has >=3.5 <3.6."),
+        ("ATOM", "3.5.0", "", ["not_in_support_matrix"], "Driver 3.5.0 is not in the support matrix for ATOM"),
+        ("REBEL", "3.2.2", "", ["not_in_support_matrix"], "for REBEL"),
+        ("ATOM", "3.2.2", "0.11.2", [], ""),
+        ("ATOM", "3.2.2", "0.10.4", [], ""),
+        ("ATOM", "3.2.2", "0.12.0", ["driver_not_of_sdk"],
+         "Driver 3.2.2 does not belong to SDK 0.12.0 for ATOM: the SDK has driver >=3.4 <3.5, and driver 3.2.2 belongs to SDK 0.11.0, 0.11.1, 0.11.2, 0.10.4."),
+        ("ATOM", "3.2.1", "0.11.1", ["driver_not_of_sdk"], "the SDK has driver 3.2.2"),
+        ("ATOM", "3.2.2", "0.99.1", ["driver_not_of_sdk"], "SDK 0.99.1 is not in the support matrix for ATOM."),
+        ("REBEL", "3.5.0", "0.11.2", ["driver_not_of_sdk"], "SDK 0.11.2 is not in the support matrix for REBEL."),
+    ],
+)  # fmt: skip
+def test_driver_family_and_sdk_go_together(family: str, version: str, sdk: str, stops: list[str], words: str) -> None:
+    look = facts(npus=[npu(family=family, firmware=version, smc=None)], driver={"version_on_disk": version, "version_loaded": version})
+    found = draw(look, **package(driver_version=version, preflight_sdk=sdk))
+    listed = [code for code in codes(found) if code in ("not_in_support_matrix", "driver_not_of_sdk")]
+    assert (listed or codes(found)) == stops
+    if stops:
+        assert words in found["stops"][0]["detail"] and "rbln_preflight" in found["stops"][0]["next_step"]
+        assert codes(draw(look, **package(driver_version=version, preflight_sdk=sdk, preflight_unlisted="warn"))) == []
+
+
+def test_an_sdk_without_a_driver_version_is_not_judged() -> None:
+    found = draw(virgin(), **package(driver_version="", preflight_sdk="0.11.2"))
+    assert codes(found) == [] and "support_unknown" in codes(found, "cautions")
+
+
+# -- K01: headers, next kernel, hold
+
+
+def k01(**changes: t.Any) -> dict[str, t.Any]:
+    names = ["linux-image-" + OLD, "linux-image-" + NEW, "linux-image-generic", "linux-headers-" + OLD]
+    guard = [
+        {"kernel": OLD, "headers": True, "module": True, "running": True, "next_boot": False},
+        {"kernel": NEW, "headers": False, "module": False, "running": False, "next_boot": True},
+    ]
+    state = kernel(OLD, NEW, headers={OLD: True, NEW: False}, modules={OLD: True, NEW: False}, packages=[kernel_package(name) for name in names], guard=guard)
+    return facts(kernel={**state, **changes})
+
+
+def test_K01_headers_metapackage_above_the_bound_is_a_stop_by_policy() -> None:
+    found = draw(k01(), **package())
+    assert codes(found) == ["not_in_support_matrix"]
+    assert problem(found, "not_in_support_matrix")["detail"].endswith("(next boot kernel)")
+    assert step(found, "driver.prerequisites")["wanted"] == ["linux-headers-" + NEW, "linux-headers-generic"]
+
+
+def test_K01_headers_metapackage_is_installed_and_the_module_built_before_the_reboot() -> None:
+    found = draw(k01(), **package(preflight_unlisted="warn"))
+    assert codes(found) == [] and driver_steps(found) == ["driver.prerequisites", "driver.build"]
+    assert (step(found, "driver.build")["wanted"], step(found, "driver.build")["after"]) == ([NEW], "driver.prerequisites")
+    assert found["disruption"] == "none"
+
+
+def test_K01_headers_metapackage_or_the_kernel_is_held() -> None:
+    found = draw(k01(), **package(preflight_unlisted="warn", driver_kernel_hold=True))
+    assert driver_steps(found) == ["driver.prerequisites", "driver.hold", "driver.build"]
+    assert step(found, "driver.prerequisites")["wanted"] == ["linux-headers-" + NEW]
+    assert step(found, "driver.hold")["wanted"] == ["linux-image-" + OLD, "linux-image-generic", "linux-headers-" + OLD]
+
+
+def test_K01_what_is_held_is_no_step() -> None:
+    look = facts(kernel=kernel(OLD, packages=[kernel_package("linux-image-" + OLD), kernel_package("linux-generic")]))
+    look["holds"] = ["linux-generic"]
+    found = draw(look, **package(driver_kernel_hold=True))
+    assert (step(found, "driver.hold")["now"], step(found, "driver.hold")["wanted"]) == (["linux-generic"], ["linux-image-" + OLD])
+    look["holds"] = ["linux-generic", "linux-image-" + OLD]
+    assert driver_steps(draw(look, **package(driver_kernel_hold=True))) == []
+
+
+def test_K01_the_kernel_of_a_preinstalled_driver_is_told_not_touched() -> None:
+    found = draw(k01(), preflight_unlisted="warn", driver_kernel_hold=True)
+    assert driver_steps(found) == []
+    assert {"prerequisites_missing", "kernel_not_held", "kernel_without_module"} <= set(codes(found, "cautions"))
+    assert "apt-get install linux-headers-%s" % NEW in problem(found, "prerequisites_missing")["next_step"]
+
+
+@pytest.mark.parametrize(
+    "headers, stops, steps",
+    [("install", [], ["driver.prerequisites", "driver.install"]), ("check", ["prerequisites_missing"], ["driver.install"]), ("ignore", [], ["driver.install"])],
+)
+def test_a_virgin_host_without_headers(headers: str, stops: list[str], steps: list[str]) -> None:
+    look = virgin(kernel=kernel(OLD, headers={OLD: False}), build={"packages": {}, "programs": {"dkms": None, "cc": "/usr/bin/cc", "make": None}})
+    found = draw(look, **package(driver_headers=headers))
+    assert (codes(found), driver_steps(found)) == (stops, steps)
+    if headers == "install":
+        assert step(found, "driver.prerequisites")["wanted"] == ["linux-headers-" + OLD, "dkms", "make"]
+    if stops:
+        assert "apt-get install linux-headers-%s dkms make" % OLD in found["stops"][0]["next_step"]
+
+
+@pytest.mark.parametrize(
+    "running, user_headers, expected",
+    [
+        (EL, None, ["kernel-devel-" + EL, "kernel-headers-" + EL]),
+        (EL, "5.14.0-570.el9", ["kernel-devel-" + EL]),
+        (EL + "+rt", "1", ["kernel-rt-devel-" + EL]),
+        (EL + "+64k", "1", ["kernel-64k-devel-" + EL]),
+        ("5.14.0-284.11.1.rt14.296.el9_2.x86_64", None, ["kernel-rt-devel-5.14.0-284.11.1.rt14.296.el9_2.x86_64", "kernel-headers"]),
+        ("5.15.0-310.184.5.el9uek.x86_64", "1", ["kernel-uek-devel-5.15.0-310.184.5.el9uek.x86_64"]),
+        ("5.15.0-310.184.5.el9uek.x86_64", None, ["kernel-uek-devel-5.15.0-310.184.5.el9uek.x86_64", "kernel-headers"]),
+    ],
+)
+def test_headers_of_el(running: str, user_headers: str | None, expected: list[str]) -> None:
+    look = virgin(os=system("rhel", "9.6", "redhat"), kernel=kernel(running, headers={running: False}, modules={running: False}, packages=[]))
+    look["build"]["packages"]["kernel-headers"] = user_headers
+    found = draw(look, **package(preflight_unlisted="ignore"))
+    assert step(found, "driver.prerequisites")["wanted"] == expected
+
+
+def test_the_two_kernels_of_oracle_share_their_user_space_headers() -> None:
+    running = "5.14.0-570.12.1.0.1.el9_6.x86_64"
+    look = virgin(os=system("ol", "9.6", "redhat"), kernel=kernel(running, headers={running: False}, modules={running: False}, packages=[]))
+    assert step(draw(look, **package(preflight_unlisted="ignore")), "driver.prerequisites")["wanted"] == ["kernel-devel-" + running, "kernel-headers"]
+
+
+@pytest.mark.parametrize(
+    "arch, extra, policy, stops, cautions",
+    [
+        ("aarch64", [], "fail", ["arch_not_in_support_matrix"], []),
+        ("aarch64", [], "warn", [], ["arch_not_in_support_matrix"]),
+        ("aarch64", [{"os": "ubuntu", "version": "24.04", "kernel": "6.8.0", "arch": ["aarch64"]}], "fail", [], []),
+        (None, [], "fail", [], []),
+    ],
+)
+def test_architectures_are_a_part_of_the_matrix(arch: str | None, extra: list[dict[str, t.Any]], policy: str, stops: list[str], cautions: list[str]) -> None:
+    found = draw(facts(os={"arch": arch}), **package(preflight_unlisted=policy, preflight_support_matrix_extra=extra))
+    assert (codes(found), codes(found, "cautions")) == (stops, cautions)
+
+
+@pytest.mark.parametrize(
+    "version, source, stops",
+    [("2.1.0", "runfile", ["driver_source_not_of_version"]), ("2.1.0", "package", []), ("3.0.0", "runfile", []), ("2.0.1-rebel1", "runfile", [])],
+)
+def test_i02_legacy_package_of_former_releases_there_is_no_runfile(version: str, source: str, stops: list[str]) -> None:
+    look = facts(driver={"version_on_disk": "2.0.1", "version_loaded": "2.0.1", "legacy": True})
+    raw = {"driver_runfile": "/srv/", "driver_runfile_sha256": "c" * 64, "driver_firmware": "ignore", "driver_replace": True}
+    found = draw(look, **package(driver_source=source, driver_version=version, **raw))
+    assert codes(found) == stops
+    if stops:
+        assert found["stops"][0]["detail"] == "Driver 2.1.0 comes as package, and rbln_driver_source is runfile."
+
+
+@pytest.mark.parametrize("extra", [[], [{"os": "ubuntu", "version": "24.04", "kernel": "6.8.0", "drivers": ["<2.0"]}]])
+def test_i02_legacy_package_nor_is_there_one_where_the_matrix_has_no_row(extra: list[dict[str, t.Any]]) -> None:
+    raw = {"driver_runfile": "/srv/", "driver_runfile_sha256": "c" * 64, "driver_version": "1.3.73", "preflight_support_matrix_extra": extra}
+    found = draw(virgin(), **package(driver_source="runfile", preflight_unlisted="warn", **raw))
+    assert codes(found) == ["driver_source_not_of_version"]
+    assert found["stops"][0]["next_step"] == "Set rbln_driver_source: package, or want another version."
+
+
+@pytest.mark.parametrize("version, steps", [("3.2.2", ["driver.install", "driver.build"]), ("3.2.3", ["driver.install"])])
+@pytest.mark.parametrize("headers", [True, False])
+def test_k01_headers_metapackage_dkms_builds_for_the_kernel_that_was_booted_without_the_module(headers: bool, version: str, steps: list[str]) -> None:
+    look = facts(
+        driver={"version_on_disk": None, "version_loaded": None, "loaded": False, "signed": None, "signer": None},
+        kernel=kernel(NEW, headers={OLD: True, NEW: headers}, modules={OLD: True, NEW: False}, packages=[]),
+    )
+    found = draw(look, **package(driver_version=version, preflight_unlisted="ignore", driver_replace=True))
+    assert driver_steps(found) == ([] if headers else ["driver.prerequisites"]) + steps
+    if "driver.build" in steps:
+        assert (step(found, "driver.build")["wanted"], step(found, "driver.build")["after"]) == ([NEW], "driver.install")
+
+
+def test_headers_where_package_names_are_not_known() -> None:
+    look = virgin(os={**system("sles", "15.6", "suse"), "pretty": "SLES 15 SP6"}, kernel=kernel(OLD, headers={OLD: False}))
+    assert codes(draw(look, **package(preflight_unlisted="ignore"))) == ["headers_missing"]
+    assert codes(draw(look, **package(preflight_unlisted="ignore", driver_headers="ignore"))) == []
+
+
+@pytest.mark.parametrize("family, running", [("debian", "6.8.12-4-pve"), ("redhat", "6.12.5-1.el9.elrepo.x86_64")])
+def test_headers_of_kernels_from_other_repositories_are_left_to_a_person(family: str, running: str) -> None:
+    look = virgin(os=system("x", "1", family), kernel=kernel(running, headers={running: False}))
+    assert codes(draw(look, **package(preflight_unlisted="ignore"))) == ["headers_missing"]
+
+
+def test_a_host_that_needs_nothing_built_needs_no_headers() -> None:
+    look = facts(kernel=kernel(OLD, headers={OLD: False}), build={"packages": {}, "programs": {"dkms": None, "cc": None, "make": None}})
+    assert driver_steps(draw(look, **package())) == []
+
+
+@pytest.mark.parametrize("metas, expected", [
+    (["linux-image-amd64"], ["linux-headers-amd64"]), (["linux-image-amd64", "linux-headers-amd64"], []), (["linux-image-extra-virtual"], []), ([], []),
+])  # fmt: skip
+def test_the_next_kernel_will_have_headers(metas: list[str], expected: list[str]) -> None:
+    look = facts(kernel=kernel(OLD, packages=[kernel_package(name) for name in metas]))
+    found = draw(look, **package())
+    assert [item["next_step"].split(",")[0] for item in found["cautions"]] == ["apt-get install %s" % name for name in expected]
+    look["holds"] = ["linux-image-amd64"]
+    assert codes(draw(look, **package()), "cautions") == []
+
+
+@pytest.mark.parametrize(
+    "other, headers, words, remedy",
+    [
+        ("6.8.0-90-generic", True, "is installed and has no module of the driver.", "dkms autoinstall -k 6.8.0-90-generic"),
+        (NEW, False, "nor headers to build one; it is outside the support matrix", "Remove that kernel"),
+    ],
+)
+def test_other_kernels_are_told(other: str, headers: bool, words: str, remedy: str) -> None:
+    look = facts()
+    look["kernel"]["guard"].append({"kernel": other, "headers": headers, "module": False, "running": False, "next_boot": False})
+    found = problem(draw(look, **package()), "kernel_without_module")
+    assert words in found["detail"] and remedy in found["next_step"] and found["severity"] == "info"
+
+
+# -- room
+
+
+@pytest.mark.parametrize(
+    "free, mounts, disk_free, stops, words",
+    [
+        ({"/usr": 2048, "/var": 2048}, {}, 2048, [], ""),
+        ({"/usr": 2047, "/var": 2047}, {}, 2048, ["disk_full"], "The file system / (for /usr and /var) has 2047 MiB free, and 2048 MiB are wanted."),
+        ({"/usr": 1024, "/var": 1024}, {"/var": "/var"}, 2048, [], ""),
+        ({"/usr": 5000, "/var": 1000}, {"/var": "/var"}, 2048, ["disk_full"], "The file system /var (for /var) has 1000 MiB free, and 1024 MiB are wanted."),
+        ({"/usr": 10, "/var": 10}, {}, 0, [], ""),
+    ],
+)
+def test_room(free: dict[str, int], mounts: dict[str, str], disk_free: int, stops: list[str], words: str) -> None:
+    look = virgin(disk={path: size * MIB for path, size in free.items()}, mounts=mounts)
+    found = draw(look, **package(driver_disk_free=disk_free))
+    assert codes(found) == stops
+    assert not stops or (found["stops"][0]["detail"] == words and "rbln_driver_disk_free" in found["stops"][0]["next_step"])
+    assert codes(draw(facts(disk=look["disk"], mounts=look["mounts"]), **package(driver_disk_free=disk_free))) == []
+
+
+def test_little_room_for_boot_is_told() -> None:
+    assert codes(draw(virgin(disk={"/boot": 100 * MIB}), **package(driver_disk_free=2048)), "cautions") == ["disk_low"]
+    assert codes(draw(virgin(disk={"/boot": 100 * MIB}, mounts={"/boot": "/"}), **package(driver_disk_free=2048)), "cautions") == []
+
+
+def row(name: str, **changes: t.Any) -> dict[str, t.Any]:
+    return {"kernel": name, "headers": True, "module": True, "running": False, "next_boot": False, **changes}
+
+
+@pytest.mark.parametrize(
+    "free, size, mounts, stops, cautions",
+    [
+        (0, None, {}, ["boot_full"], []),
+        (0, 70 * MIB, {}, ["boot_full"], []),
+        (69 * MIB, 70 * MIB, {}, ["boot_full"], []),
+        (71 * MIB, 70 * MIB, {}, [], ["disk_low"]),
+        (1, None, {}, [], ["disk_low"]),
+        (900 * MIB, 70 * MIB, {}, [], []),
+        (69 * MIB, 70 * MIB, {"/boot": "/"}, ["boot_full"], []),
+        (None, 70 * MIB, {}, [], []),
+    ],
+)
+def test_a_full_boot_stops_what_makes_an_initial_ram_disk(free: t.Any, size: t.Any, mounts: dict[str, str], stops: list[str], cautions: list[str]) -> None:
+    look = virgin(disk={"/boot": free}, mounts=mounts, initramfs=size)
+    found = draw(look, **package())
+    assert (codes(found), codes(found, "cautions")) == (stops, cautions)
+    # Packages for a build alone make one as well; where nothing changes nobody asks.
+    due = facts(disk={"/boot": free}, mounts=mounts, initramfs=size)
+    assert codes(draw(due, **package())) == []
+    due["kernel"].update(next_boot=NEW, headers={OLD: True, NEW: False}, modules={OLD: True, NEW: False})
+    found = draw(due, **package(preflight_unlisted="ignore"))
+    assert (driver_steps(found), codes(found)) == (["driver.prerequisites", "driver.build"], stops)
+    assert codes(draw(look, **package(driver_disk_free=0))) == []
+
+
+def test_a_full_boot_is_told_with_the_kernels_to_remove() -> None:
+    look = virgin(disk={"/boot": 5 * MIB}, initramfs=70 * MIB + 1)
+    look["kernel"].update(next_boot=NEW, guard=[row("6.8.0-90-generic"), row("6.8.0-101-generic"), row(OLD, running=True), row(NEW, next_boot=True)])
+    stop = problem(draw(look, **package(preflight_unlisted="ignore")), "boot_full")
+    assert stop["detail"] == (
+        "The file system /boot has 5 MiB free, and the packages of this change make an initial ram disk there; the present one has 71 MiB."
+    )
+    assert stop["next_step"] == "Remove kernels that are no longer used: 6.8.0-90-generic, 6.8.0-101-generic."
+    look["kernel"]["guard"] = look["kernel"]["guard"][2:]
+    stop = problem(draw(look, **package(preflight_unlisted="ignore")), "boot_full")
+    assert stop["next_step"] == "Make it larger: no kernel is installed but those that run now or next."
+
+
+def test_the_packages_of_enterprise_linux_make_no_initial_ram_disk() -> None:
+    look = virgin(os=system("rocky", "9.6", "redhat"), disk={"/boot": 0}, initramfs=70 * MIB)
+    found = draw(look, **package(preflight_unlisted="ignore"))
+    assert ("boot_full" in codes(found), "disk_low" in codes(found, "cautions")) == (False, True)
+
+
+def test_room_that_is_not_known_is_said() -> None:
+    assert codes(draw(virgin(disk={"/usr": None}), **package()), "cautions") == ["disk_unknown"]
+
+
+# -- hotplug ports
+
+
+@pytest.mark.parametrize(
+    "changes, policy, stops, cautions",
+    [
+        ({}, "fail", ["pciehp_bound"], []),
+        ({}, "warn", [], ["pciehp_bound"]),
+        ({}, "ignore", [], []),
+        ({"pciehp": {"ports": []}}, "fail", [], []),
+        ({"pciehp": {"ports": None}}, "fail", [], ["pciehp_unknown"]),
+        ({"virtualization": "kvm"}, "fail", [], []),
+        ({"npus": [npu(0, "REBEL", firmware="3.5.0")]}, "fail", [], []),
+        ({"npus": [npu(0, "ATOM", firmware="3.5.0"), npu(1, "ATOM", firmware="3.5.0")]}, "fail", ["not_in_support_matrix"], []),
+        ({"os": system("rhel", "10.0", "redhat")}, "fail", ["not_in_support_matrix"], []),
+    ],
+)
+def test_pciehp_above_several_rebel(changes: dict[str, t.Any], policy: str, stops: list[str], cautions: list[str]) -> None:
+    look = facts(
+        os=system("rhel", "10.2", "redhat"),
+        kernel=kernel(EL102, headers={EL102: True}, modules={EL102: True}, packages=[]),
+        npus=[npu(0, "REBEL", firmware="3.5.0"), npu(1, "REBEL", firmware="3.5.0")],
+        driver={"version_on_disk": "3.5.0", "version_loaded": "3.5.0"},
+        pciehp={"ports": [{"port": "0000:40:01.0", "npus": ["0000:80:00.0"]}]},
+    )
+    for key, value in changes.items():
+        look[key] = {**look[key], **value} if isinstance(value, dict) else value
+    found = draw(look, **package(driver_version="3.5.0", preflight_pciehp=policy))
+    assert (codes(found), codes(found, "cautions")) == (stops, cautions)
+    if "pciehp_bound" in stops:
+        assert "0000:40:01.0" in found["stops"][0]["detail"] and "rbln-pciehp-hook.sh install" in found["stops"][0]["next_step"]
+
+
+# -- B01: Secure Boot
+
+
+def mok(state: str, **changes: t.Any) -> dict[str, t.Any]:
+    return {"state": state, "key_present": state != "none", "subject": None if state == "none" else "DKMS module signing key", **changes}
+
+
+@pytest.mark.parametrize("state", ["disabled", "disabled_setup_mode", "unsupported", "enabled_not_enforced"])
+def test_B01_without_enforcement_no_key_is_needed(state: str) -> None:
+    for mode in ("check", "enrol"):
+        found = draw(virgin(secure_boot=state), **package(driver_secure_boot=mode))
+        assert (codes(found), driver_steps(found)) == ([], ["driver.install"])
+
+
+def test_B01_unknown_is_said_and_not_taken_for_off() -> None:
+    found = draw(virgin(secure_boot="unknown"), **package())
+    assert (codes(found), codes(found, "cautions")) == ([], ["secure_boot_unknown"])
+
+
+@pytest.mark.parametrize(
+    "keys, stops, words",
+    [
+        (mok("enrolled"), [], ()),
+        (mok("not_enrolled"), ["secure_boot_unsigned"],
+         ("mokutil --import /var/lib/dkms/mok.pub", "Enroll MOK", "Continue", "Yes", "one-time password", "Reboot", "secure_boot: enrol",
+          "signed with a key that is enrolled")),
+        (mok("pending"), ["secure_boot_unsigned"], ("Enroll MOK", "given with the request")),
+        (mok("none"), ["secure_boot_unsigned"], ("rbln_driver_secure_boot: enrol", "Enroll MOK")),
+        (mok("enrolled", key_present=False), ["secure_boot_unsigned"], ("secure_boot: enrol",)),
+    ],
+)  # fmt: skip
+def test_B01_checking_says_what_the_console_needs(keys: dict[str, t.Any], stops: list[str], words: tuple[str, ...]) -> None:
+    found = draw(virgin(secure_boot="enabled", mok=keys), **package())
+    assert codes(found) == stops
+    for word in words:
+        assert word in found["stops"][0]["next_step"]
+
+
+def test_B01_what_cannot_be_read_is_told_and_left_to_the_validation() -> None:
+    found = draw(virgin(secure_boot="enabled", mok=mok("unknown")), **package())
+    assert (codes(found), codes(found, "cautions")) == ([], ["secure_boot_unknown"])
+
+
+@pytest.mark.parametrize("state", ["none", "not_enrolled", "pending", "unknown", "enrolled"])
+def test_B01_enrolment_comes_before_the_driver(state: str) -> None:
+    steps = ["driver.install"] if state == "enrolled" else ["driver.secure_boot", "driver.install"]
+    found = draw(virgin(secure_boot="enabled", mok=mok(state)), **package(driver_secure_boot="enrol"))
+    assert (codes(found), driver_steps(found)) == ([], steps)
+    assert found["acts"]["driver"] == [name.split(".")[1] for name in steps]
+
+
+@pytest.mark.parametrize(
+    "driver, keys, mode, stops, steps",
+    [
+        ({"loaded": True, "signed": False}, mok("not_enrolled"), "check", [], []),
+        ({"loaded": False, "signed": True}, mok("enrolled", signer_enrolled=True), "check", [], []),
+        ({"loaded": False, "signed": False}, mok("not_enrolled"), "check", ["secure_boot_unsigned"], []),
+        ({"loaded": False, "signed": False}, mok("not_enrolled"), "enrol", [], ["driver.secure_boot"]),
+        ({"loaded": False, "signed": True}, mok("not_enrolled", signer_enrolled=False), "check", ["secure_boot_unsigned"], []),
+        ({"loaded": False, "signed": False}, mok("enrolled"), "enrol", ["secure_boot_unsigned"], []),
+        ({"loaded": False, "signed": True, "signer": "Vendor", "dkms": []}, mok("none", signer_enrolled=True), "check", [], []),
+        ({"loaded": False, "signed": True, "signer": "Vendor", "dkms": []}, mok("none", signer_enrolled=False), "check", ["secure_boot_unsigned"], []),
+        ({"loaded": False, "signed": True, "signer": "Vendor", "dkms": []}, mok("none", signer_enrolled=None), "check", [], []),
+    ],
+)
+def test_B01_a_module_that_is_there(driver: dict[str, t.Any], keys: dict[str, t.Any], mode: str, stops: list[str], steps: list[str]) -> None:
+    found = draw(facts(secure_boot="enabled", driver={**driver, "version_loaded": "3.2.2" if driver["loaded"] else None}, mok=keys),
+                 **package(driver_secure_boot=mode))  # fmt: skip
+    assert codes(found) == stops
+    assert [name for name in driver_steps(found) if name == "driver.secure_boot"] == steps
+
+
+VENDOR = {"version_on_disk": "3.2.0", "version_loaded": "3.2.0", "signer": "Vendor"}
+
+
+@pytest.mark.parametrize(
+    "dkms, keys, headers, stops, cautions",
+    [
+        # A module that came signed: the next one may be signed by another.
+        ([], mok("none", signer_enrolled=True), "install", [], ["secure_boot_signer_later"]),
+        ([], mok("enrolled", signer_enrolled=True), "install", [], ["secure_boot_signer_later"]),
+        ([], mok("enrolled", signer_enrolled=False), "install", [], []),
+        ([], mok("enrolled", signer_enrolled=False), "ignore", [], ["secure_boot_signer_later"]),
+        ([], mok("none", signer_enrolled=False), "ignore", ["secure_boot_unsigned"], []),
+        # DKMS signs with its own key, whoever has signed what is there.
+        (None, mok("none", signer_enrolled=True), "install", ["secure_boot_unsigned"], []),
+        (None, mok("not_enrolled", signer_enrolled=True), "ignore", ["secure_boot_unsigned"], []),
+        (None, mok("unknown", signer_enrolled=True), "install", [], ["secure_boot_unknown"]),
+        (None, mok("enrolled", signer_enrolled=True), "ignore", [], []),
+    ],
+)
+def test_B01_the_signer_of_the_present_module_says_nothing_of_the_next(
+    dkms: t.Any, keys: dict[str, t.Any], headers: str, stops: list[str], cautions: list[str]
+) -> None:
+    look = facts(secure_boot="enabled", driver={**VENDOR, **({} if dkms is None else {"dkms": dkms})}, mok=keys)
+    found = draw(look, **package(driver_replace=True, driver_headers=headers, driver_firmware="ignore"))
+    assert (codes(found), codes(found, "cautions")) == (stops, cautions)
+
+
+def test_B01_what_is_told_of_a_signer_that_is_not_known_yet() -> None:
+    look = facts(secure_boot="enabled", driver={**VENDOR, "dkms": []}, mok=mok("none", signer_enrolled=True))
+    for mode in ("check", "enrol"):
+        found = draw(look, **package(driver_replace=True, driver_secure_boot=mode))
+        told = problem(found, "secure_boot_signer_later")
+        assert told["detail"] == (
+            "Secure Boot is on, and which key has signed the new module is known only when it is installed; that of the present one, Vendor, is accepted."
+        )
+        assert "signature_accepted" in told["next_step"] and driver_steps(found) == ["driver.install"]
+
+
+@pytest.mark.parametrize("by", ["module.sig_enforce", "lockdown (integrity)"])
+@pytest.mark.parametrize("state", ["disabled", "unsupported", "enabled_not_enforced", "unknown"])
+def test_B01_a_kernel_that_enforces_signatures_itself_is_judged_alike(by: str, state: str) -> None:
+    for key in ("not_enrolled", "pending", "none"):
+        found = draw(virgin(secure_boot=state, mok=mok(key, enforced_by=by)), **package())
+        assert codes(found) == ["secure_boot_unsigned"]
+        assert found["stops"][0]["detail"].startswith("The kernel refuses unsigned modules by %s, and " % by)
+        assert ("start the kernel without " + by in found["stops"][0]["next_step"]) is (state == "unsupported")
+    assert codes(draw(virgin(secure_boot=state, mok=mok("enrolled", enforced_by=by)), **package())) == []
+    unsigned = facts(secure_boot=state, driver={"loaded": False, "version_loaded": None, "signed": False}, mok=mok("none", enforced_by=by))
+    assert codes(draw(unsigned, **package())) == ["secure_boot_unsigned"]
+    # Without UEFI there is nothing to enrol a key in.
+    found = draw(virgin(secure_boot=state, mok=mok("none", enforced_by=by)), **package(driver_secure_boot="enrol"))
+    steps = ["driver.install"] if state == "unsupported" else ["driver.secure_boot", "driver.install"]
+    assert (driver_steps(found), codes(found)) == (steps, ["secure_boot_unsigned"] if state == "unsupported" else [])
+
+
+@pytest.mark.parametrize(
+    "trusted, running, told", [(False, OLD, True), (True, OLD, False), (None, OLD, False), (False, "5.14.0-570.116.1.el9_6.x86_64", False)]
+)
+def test_B01_keys_that_the_kernel_may_not_take_for_modules_are_told(trusted: t.Any, running: str, told: bool) -> None:
+    look = virgin(secure_boot="enabled", mok=mok("enrolled", trusted=trusted))
+    look["kernel"]["running"] = running
+    found = draw(look, **package(preflight_unlisted="ignore"))
+    assert ("mok_not_trusted" in codes(found, "cautions")) is told
+    assert codes(found) == []
+    look["mok"]["state"] = "none"
+    assert "mok_not_trusted" not in codes(draw(look, **package(preflight_unlisted="ignore")), "cautions")
+
+
+# -- firmware
+
+
+@pytest.mark.parametrize(
+    "raw, stops, cautions, steps",
+    [
+        ({}, [], ["firmware_differs"], []),
+        ({"driver_firmware": "ignore"}, [], [], []),
+        ({"driver_firmware": "flash"}, ["firmware_flash_not_allowed"], [], []),
+        ({"driver_firmware": "flash", "driver_replace": True}, [], [], ["driver.firmware"]),
+        ({"driver_firmware": "flash", "driver_replace": True, "driver_firmware_dir": ""}, ["firmware_dir_missing"], [], []),
+    ],
+)
+def test_other_firmware(raw: dict[str, t.Any], stops: list[str], cautions: list[str], steps: list[str]) -> None:
+    look = facts(npus=[npu(0), npu(1, firmware="3.0.0"), npu(2, firmware=None), npu(3, firmware="1.0.0", state="passthrough")])
+    found = draw(look, **package(**raw))
+    assert (codes(found), codes(found, "cautions"), driver_steps(found)) == (stops, cautions, steps)
+    if steps:
+        assert step(found, "driver.firmware")["now"] == {"0000:81:00.0": "3.0.0"}
+        assert (step(found, "driver.firmware")["wanted"], step(found, "driver.firmware")["disruption"]) == ("3.2.2", "evict")
+
+
+def test_firmware_follows_the_driver_that_will_be_there() -> None:
+    look = facts(driver={"version_on_disk": "3.2.0", "version_loaded": "3.2.0"}, npus=[npu(0, firmware="3.2.0")])
+    found = draw(look, **package(driver_replace=True, driver_firmware="flash"))
+    assert driver_steps(found) == ["driver.install", "driver.firmware"]
+    assert (step(found, "driver.firmware")["wanted"], step(found, "driver.firmware")["after"]) == ("3.2.2", "driver.install")
+    assert codes(draw(look, **package(driver_replace=True)), "cautions") == ["firmware_differs"]
+
+
+def test_a_host_of_virtual_machines_is_asked_for_nothing() -> None:
+    look = virgin(npus=[npu(state="passthrough")], secure_boot="enabled", kernel=kernel(OLD, headers={OLD: False}), disk={"/usr": 0, "/var": 0})
+    found = draw(look, **package(driver_kernel_hold=True, driver_secure_boot="enrol", driver_firmware="flash", preflight_sdk="0.12.0"))
+    assert (driver_steps(found), codes(found)) == ([], [])

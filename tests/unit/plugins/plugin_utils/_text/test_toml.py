@@ -1,0 +1,116 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._formats import toml
+from ansible_collections.rebellions.npu.plugins.plugin_utils._text.splice import lookup, reverse
+from ansible_collections.rebellions.npu.plugins.plugin_utils._text.toml import TomlEdit, load
+from ansible_collections.rebellions.npu.tests.unit.fixtures.random_toml import edit_one
+
+TABLE = ("plugins", "a.b")
+SETS = [
+    ("replace", '[plugins."a.b"]\n  on = false # why\n', '[plugins."a.b"]\n  on = true # why\n'),
+    ("after-last", "[plugins.'a.b']\n\tx = 1\n\n[other]\n", "[plugins.'a.b']\n\tx = 1\n\ton = true\n\n[other]\n"),
+    ("empty-table", '[plugins."a.b"]\n\n[other]\n  y = 2\n', '[plugins."a.b"]\n  on = true\n\n[other]\n  y = 2\n'),
+    ("step-of-the-file", '[plugins."a.b"]\n[other]\n    y = 2\n', '[plugins."a.b"]\n    on = true\n[other]\n    y = 2\n'),
+    ("no-indent", '[plugins."a.b"]\n[other]\ny = 2\n', '[plugins."a.b"]\non = true\n[other]\ny = 2\n'),
+    ("dotted", '[plugins]\n"a.b".x = 1\nz = 2\n', '[plugins]\n"a.b".x = 1\n"a.b".on = true\nz = 2\n'),
+    ("dotted-top", "plugins.'a.b'.x = 1\n", "plugins.'a.b'.x = 1\nplugins.'a.b'.on = true\n"),
+    ("inline", 'plugins = { "a.b" = { x = 1 } }\n', 'plugins = { "a.b" = { x = 1, on = true } }\n'),
+    ("inline-empty", 'plugins = { "a.b" = {} }\n', 'plugins = { "a.b" = { on = true } }\n'),
+    ("inline-replace", 'plugins = { "a.b" = { on = false, x = 1 } }\n', 'plugins = { "a.b" = { on = true, x = 1 } }\n'),
+    ("only-subtable", '# c\n[plugins."a.b".c]\n  y = 1\n', '[plugins."a.b"]\n  on = true\n# c\n[plugins."a.b".c]\n  y = 1\n'),
+    ("absent", "version = 2\n[x]\n  y = 1\n", 'version = 2\n[x]\n  y = 1\n\n[plugins."a.b"]\n  on = true\n'),
+    ("absent-no-newline", "version = 2", 'version = 2\n\n[plugins."a.b"]\n  on = true'),
+    ("literal-quotes", "v = 'x'\n[plugins.'c.d']\n  y = 1\n", "v = 'x'\n[plugins.'c.d']\n  y = 1\n\n[plugins.'a.b']\n  on = true\n"),
+    ("crlf", '[plugins."a.b"]\r\n  x = 1\r\n', '[plugins."a.b"]\r\n  x = 1\r\n  on = true\r\n'),
+    ("bom", '\ufeff[plugins."a.b"]\n', '\ufeff[plugins."a.b"]\n  on = true\n'),
+    ("multi-line", '[plugins."a.b"]\n  x = """\n[plugins]\non = false"""\n', '[plugins."a.b"]\n  x = """\n[plugins]\non = false"""\n  on = true\n'),
+    ("comment-looks-like-it", '#[plugins."a.b"]\n# on = true\n', '#[plugins."a.b"]\n# on = true\n\n[plugins."a.b"]\n  on = true\n'),
+    ("spaced-header", '[ plugins . "a.b" ]\nx = 1\n', '[ plugins . "a.b" ]\nx = 1\non = true\n'),
+    ("array-value-with-bracket-lines", '[plugins."a.b"]\n  x = [\n[1],\n]\n[z]\n', '[plugins."a.b"]\n  x = [\n[1],\n]\n  on = true\n[z]\n'),
+]
+
+
+@pytest.mark.parametrize("before, after", [row[1:] for row in SETS], ids=[row[0] for row in SETS])
+def test_set(before: str, after: str) -> None:
+    edit = TomlEdit(before, "x")
+    edit.set(TABLE + ("on",), "true")
+    assert edit.text == after
+    assert lookup(toml.loads(edit.text), TABLE + ("on",)) is True
+    edit.prove([TABLE + ("on",)])
+    assert reverse(edit.text, edit.buffer.splices) == before
+    again = TomlEdit(edit.text, "x")
+    again.set(TABLE + ("on",), "true")
+    assert again.buffer.splices == []
+
+
+EXTENDS = [
+    ('d = ["/o"]', 'd = ["/o", "/n", "/m"]'),
+    ("d = ['/o'] # c", "d = ['/o', '/n', '/m'] # c"),
+    ('d = [ "/o", ]', 'd = [ "/o", "/n", "/m", ]'),
+    ("d = []", 'd = ["/n", "/m"]'),
+    ('d = [\n  "/o"\n]', 'd = [\n  "/o",\n  "/n",\n  "/m"\n]'),
+    ('d = [\n  "/o", # first\n]', 'd = [\n  "/o", # first\n  "/n",\n  "/m",\n]'),
+    ('d = [\n  "/o" # first, and only\n]', 'd = [\n  "/o", # first, and only\n  "/n",\n  "/m"\n]'),
+    ('d = ["/m"]', 'd = ["/m", "/n"]'),
+    ('d = ["/n", "/m"]', 'd = ["/n", "/m"]'),
+    ('d = [\r\n  "/o"\r\n]', 'd = [\r\n  "/o",\r\n  "/n",\r\n  "/m"\r\n]'),
+    ('t = { d = ["/o"] }', 't = { d = ["/o", "/n", "/m"] }'),
+]
+
+
+@pytest.mark.parametrize("before, after", EXTENDS)
+def test_extend(before: str, after: str) -> None:
+    edit = TomlEdit(before, "x")
+    path = ("t", "d") if before.startswith("t") else ("d",)
+    edit.extend(path, ["/n", "/m"])
+    assert edit.text == after
+    toml.loads(after)
+    edit.remove_items(path, lambda item: item in edit.changes[0]["added"] if edit.changes else False)
+    assert lookup(edit.data, path) == lookup(toml.loads(before), path)
+
+
+REFUSALS = [
+    ("version = = 2", 1, 11),
+    ("a = 1\n[x\n", 2, 3),
+    ('a = 1\n\n[t]\nb = "unclosed\n', 4, 14),
+    ("[a]\nx = 1\n[b]\n[a]\n", 4, 1),
+    ("a = 1\na = 2\n", 2, 1),
+    ("\ufeffa = = 1", 1, 5),
+]
+
+
+@pytest.mark.parametrize("text, line, column", REFUSALS)
+def test_faults_are_placed(text: str, line: int, column: int) -> None:
+    with pytest.raises(NpuError) as caught:
+        load(text, "/etc/x.toml")
+    assert caught.value.message.startswith("/etc/x.toml: line %d, column " % line)
+    if not text.startswith("a = 1\n\n") and "[x" not in text:
+        assert "line %d, column %d:" % (line, column) in caught.value.message
+    assert "left as it is" in caught.value.next_step
+
+
+def test_a_scalar_in_the_way_is_refused() -> None:
+    with pytest.raises(NpuError, match=r"line 2, column 11: plugins is not a table"):
+        edit = TomlEdit("x = 1\nplugins = 3\n", "f")
+        edit.set(TABLE + ("on",), "true")
+
+
+def test_only_what_is_allowed_may_differ() -> None:
+    edit = TomlEdit("a = 1\nb = 2\n", "f")
+    edit.set(("a",), "2")
+    edit.prove([("a",)])
+    with pytest.raises(NpuError, match="would also change a"):
+        edit.prove([("b",)])
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_fuzz_only_our_keys_differ(seed: int) -> None:
+    edit_one(random.Random(seed))
