@@ -42,7 +42,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
     _supports_check_mode = True
 
-    def run(self, tmp: t.Optional[str] = None, task_vars: t.Optional[dict[str, t.Any]] = None) -> Result:
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> Result:
         self._vars = task_vars or {}
         self._warning = ""
         result = super().run(tmp, task_vars)
@@ -60,7 +60,11 @@ class ActionModule(ActionBase):
         except NpuError as exc:
             result.update(failed=True, msg=str(exc))
         except OSError as exc:
-            result.update(failed=True, msg="%s: %s. Next: look at the file and the room on the controller." % (exc.filename or local, exc.strerror))
+            result.update(
+                failed=True,
+                msg="%s: %s. Next: look at the file and the room on the controller."
+                % (exc.filename or local, exc.strerror),
+            )
         finally:
             shutil.rmtree(local, ignore_errors=True)
         if self._warning:
@@ -90,7 +94,14 @@ class ActionModule(ActionBase):
         folder = self._make_tmp_path()
         try:
             args["transfer"] = self._connection._shell.join_path(folder, "files.tar")
-            args["have"] = sorted({one.sha256 for one in before.files} - {one.sha256 for one in examine(args["folder"], before.files).bad}) if before else []
+            args["have"] = (
+                sorted(
+                    {one.sha256 for one in before.files}
+                    - {one.sha256 for one in examine(args["folder"], before.files).bad}
+                )
+                if before
+                else []
+            )
             answer = self._module(args)
             if answer.get("failed"):
                 return answer
@@ -99,22 +110,30 @@ class ActionModule(ActionBase):
         finally:
             self._remove_tmp_path(folder)
         changed, manifest = assemble(args["folder"], answer, archive, drivers, args["base"], args["kernels"])
-        return dict(_told(args["folder"], manifest), changed=changed, diff=_diff(args["folder"], before, manifest) if changed else [])
+        return dict(
+            _told(args["folder"], manifest),
+            changed=changed,
+            diff=_diff(args["folder"], before, manifest) if changed else [],
+        )
 
     @staticmethod
-    def _before(folder: str) -> t.Optional[Manifest]:
+    def _before(folder: str) -> Manifest | None:
         try:
             return read_folder(folder)[0]
         except NpuError:
             return None
 
-    def _foreseen(self, args: Result, before: t.Optional[Manifest], drivers: t.Sequence[t.Any]) -> Result:
+    def _foreseen(self, args: Result, before: Manifest | None, drivers: t.Sequence[t.Any]) -> Result:
         answer = self._module(args)
         if answer.get("failed"):
             return answer
         wanted = {row["sha256"] for row in answer.get("planned", [])} | {one.sha256 for _path, one in drivers}
         have = {one.sha256 for one in before.files if one.kind != INDEX} if before else set()
-        told = {"requested": answer["requested"], "planned": answer.get("planned", []), "size": sum(row["size"] for row in answer.get("planned", []))}
+        told = {
+            "requested": answer["requested"],
+            "planned": answer.get("planned", []),
+            "size": sum(row["size"] for row in answer.get("planned", [])),
+        }
         return dict(told, changed=answer["format"] != "deb" or wanted != have, folder=args["folder"])
 
     def _place(self, args: Result, local: str) -> Result:
@@ -122,7 +141,10 @@ class ActionModule(ActionBase):
             manifest, args["manifest"] = read_folder(args["folder"])
             digest = hashlib.sha256(args["manifest"].encode("utf-8")).hexdigest()
             if args["sha256"] and args["sha256"].lower() != digest:
-                raise NpuError("The SHA-256 of the manifest in %s is %s, not %s." % (args["folder"], digest, args["sha256"]), "Use the bundle you trust.")
+                raise NpuError(
+                    "The SHA-256 of the manifest in %s is %s, not %s." % (args["folder"], digest, args["sha256"]),
+                    "Use the bundle you trust.",
+                )
             if args["state"] == CHECKED:
                 verified(args["folder"], manifest.files)
         if args["state"] == CHECKED and args["operands"]:
@@ -132,7 +154,10 @@ class ActionModule(ActionBase):
         if answer.get("failed") or args["state"] == CHECKED or not lacking or args["url"]:
             return answer
         if not args["folder"]:
-            raise NpuError("%s lacks %s, and neither folder nor url is set." % (args["directory"], ", ".join(lacking)), "Say where the bundle is.")
+            raise NpuError(
+                "%s lacks %s, and neither folder nor url is set." % (args["directory"], ", ".join(lacking)),
+                "Say where the bundle is.",
+            )
         verified(args["folder"], [one for one in manifest.files if one.path in lacking])
         if self._task.check_mode:
             return answer
@@ -149,11 +174,17 @@ class ActionModule(ActionBase):
 def _told(folder: str, manifest: Manifest) -> Result:
     with open(os.path.join(folder, "manifest.json"), "rb") as stream:
         digest = hashlib.sha256(stream.read()).hexdigest()
-    images = [{"reference": one.reference, "target": one.target, "digest": one.digest, "reason": one.reason} for one in manifest.images]
+    images = [
+        {"reference": one.reference, "target": one.target, "digest": one.digest, "reason": one.reason}
+        for one in manifest.images
+    ]
     told = {"folder": folder, "manifest_sha256": digest, "size": manifest.size, "count": len(manifest.files)}
     return dict(told, images=images, requested=list(manifest.requested))
 
 
-def _diff(folder: str, before: t.Optional[Manifest], after: Manifest) -> Result:
-    texts = ["".join("%s\n" % one for one in sorted(map(str, manifest.files))) if manifest else "" for manifest in (before, after)]
+def _diff(folder: str, before: Manifest | None, after: Manifest) -> Result:
+    texts = [
+        "".join("%s\n" % one for one in sorted(map(str, manifest.files))) if manifest else ""
+        for manifest in (before, after)
+    ]
     return {"before": texts[0], "after": texts[1], "before_header": folder, "after_header": folder}

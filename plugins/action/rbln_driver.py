@@ -30,11 +30,15 @@ class ActionModule(ActionBase):
     _supports_check_mode = True
     _supports_async = True
 
-    def run(self, tmp: t.Optional[str] = None, task_vars: t.Optional[dict[str, t.Any]] = None) -> dict[str, t.Any]:
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         result = super().run(tmp, task_vars)
         args = dict(self._task.args)
         if self._task.check_mode or self._task.async_val or getattr(self._connection, "has_native_async", False):
-            result.update(self._execute_module(module_name=MODULE, module_args=args, task_vars=task_vars, wrap_async=bool(self._task.async_val)))
+            result.update(
+                self._execute_module(
+                    module_name=MODULE, module_args=args, task_vars=task_vars, wrap_async=bool(self._task.async_val)
+                )
+            )
             return result
         self._task.async_val = LIMIT
         try:
@@ -46,15 +50,31 @@ class ActionModule(ActionBase):
             return result
         host = (task_vars or {}).get("inventory_hostname", "")
         if not self._follow(host, str(job["ansible_job_id"]), str(job.get("results_file", ""))):
-            result.update(failed=True, msg="The change of the driver was cut off on the host. Next: run again; the next run takes it over.")
+            result.update(
+                failed=True,
+                msg="The change of the driver was cut off on the host. Next: run again; the next run takes it over.",
+            )
             return result
         status = self._status(job["ansible_job_id"], task_vars)
-        result.update({key: value for key, value in status.items() if key not in ("ansible_job_id", "started", "finished", "results_file")})
+        result.update(
+            {
+                key: value
+                for key, value in status.items()
+                if key not in ("ansible_job_id", "started", "finished", "results_file")
+            }
+        )
         self._status(job["ansible_job_id"], task_vars, "cleanup")
         return result
 
-    def _status(self, job: str, task_vars: t.Optional[dict[str, t.Any]], mode: str = "status") -> dict[str, t.Any]:
-        task = Task.load({"action": "async_status", "args": {"jid": job, "mode": mode}, "check_mode": False, "environment": self._task.environment})
+    def _status(self, job: str, task_vars: dict[str, t.Any] | None, mode: str = "status") -> dict[str, t.Any]:
+        task = Task.load(
+            {
+                "action": "async_status",
+                "args": {"jid": job, "mode": mode},
+                "check_mode": False,
+                "environment": self._task.environment,
+            }
+        )
         action = self._shared_loader_obj.action_loader.get(
             "ansible.legacy.async_status",
             task=task,
@@ -100,7 +120,9 @@ class ActionModule(ActionBase):
             step = str(journal.get("step") or "")
             if step and (step != told or now - told_at > TELL_EVERY):
                 told, told_at = step, now
-                self._display.display("%s: driver %s, %s (%d s)" % (host, _between(journal), step.replace("_", " "), now - begun))
+                self._display.display(
+                    "%s: driver %s, %s (%d s)" % (host, _between(journal), step.replace("_", " "), now - begun)
+                )
         return False
 
 

@@ -20,7 +20,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
     _supports_check_mode = True
 
-    def run(self, tmp: t.Optional[str] = None, task_vars: t.Optional[dict[str, t.Any]] = None) -> dict[str, t.Any]:
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         task_vars = task_vars or {}
         result = super().run(tmp, task_vars)
         _validation, args = self.validate_argument_spec(argument_spec=FILES_ARGUMENTS)
@@ -30,7 +30,10 @@ class ActionModule(ActionBase):
             for item in args["files"]:
                 path, item["name"] = finder.find(item)
                 if item["name"] in found:
-                    raise NpuError("Two of the files have the name %s." % item["name"], "Rename one: they are placed in one directory.")
+                    raise NpuError(
+                        "Two of the files have the name %s." % item["name"],
+                        "Rename one: they are placed in one directory.",
+                    )
                 found[item["name"]] = path
         except NpuError as exc:
             result.update(failed=True, msg=str(exc))

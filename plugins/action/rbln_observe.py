@@ -22,24 +22,29 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
     _supports_check_mode = True
 
-    def run(self, tmp: t.Optional[str] = None, task_vars: t.Optional[dict[str, t.Any]] = None) -> dict[str, t.Any]:
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         result = super().run(tmp, task_vars)
         args = dict(self._task.args)
         try:
             if boolean(args.pop("from_inputs", False)):
-                args["options"] = dict(observe_options(read_inputs(self._templar, task_vars or {})), **args.get("options") or {})
+                args["options"] = dict(
+                    observe_options(read_inputs(self._templar, task_vars or {})), **args.get("options") or {}
+                )
             config = kept_options(merge(args))
             wanted = fingerprints(config)
         except NpuError as exc:
             result.update(failed=True, msg=str(exc))
             return result
         args.setdefault("host_tool", wanted)
-        result.update(self._execute_module(module_name="rebellions.npu.rbln_observe", module_args=args, task_vars=task_vars))
+        result.update(
+            self._execute_module(module_name="rebellions.npu.rbln_observe", module_args=args, task_vars=task_vars)
+        )
         said = "%s%s" % (result.get("module_stderr", ""), result.get("module_stdout", ""))
         if result.get("failed") and any(text in said for text in TOO_OLD):
             result["msg"] = (
                 "The Python of %s is older than 3.8, which the modules of this collection need. "
-                "Next: install a newer one there and set ansible_python_interpreter to it." % (task_vars or {}).get("inventory_hostname", "the host")
+                "Next: install a newer one there and set ansible_python_interpreter to it."
+                % (task_vars or {}).get("inventory_hostname", "the host")
             )
             return result
         observed = result.get("ansible_facts", {}).get("rbln_observed")

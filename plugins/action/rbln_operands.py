@@ -30,7 +30,11 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.model impo
 
 Result = dict[str, t.Any]
 ARGUMENTS = {
-    "act": {"type": "str", "required": True, "choices": ["check", "member", "clusters", "render", "run", "diff", "absent", "judge"]},
+    "act": {
+        "type": "str",
+        "required": True,
+        "choices": ["check", "member", "clusters", "render", "run", "diff", "absent", "judge"],
+    },
     "members": {"type": "list", "elements": "dict", "default": []},
     "outcome": {"type": "dict", "default": {}},
 }
@@ -43,7 +47,7 @@ class ActionModule(ActionBase):
     _requires_connection = False
     _supports_check_mode = True
 
-    def run(self, tmp: t.Optional[str] = None, task_vars: t.Optional[dict[str, t.Any]] = None) -> Result:
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> Result:
         task_vars = task_vars or {}
         result = super().run(tmp, task_vars)
         _validation, args = self.validate_argument_spec(argument_spec=ARGUMENTS)
@@ -66,9 +70,18 @@ class ActionModule(ActionBase):
         inputs = self._inputs(task_vars)
         facts = task_vars.get("ansible_facts") or {}
         source = str(self._templar.template(task_vars.get("rbln_driver_source")) or "")
-        member = member_record(task_vars["inventory_hostname"], inputs, facts.get("rbln"), facts, task_vars.get("rbln_validator_proof"), source)
+        member = member_record(
+            task_vars["inventory_hostname"],
+            inputs,
+            facts.get("rbln"),
+            facts,
+            task_vars.get("rbln_validator_proof"),
+            source,
+        )
         member.update(cluster=cluster_key(inputs), digest=digest(inputs))
-        work = inputs["delivery"] if inputs["delivery"] != "apply" else "run" if inputs["state"] == "present" else "absent"
+        work = (
+            inputs["delivery"] if inputs["delivery"] != "apply" else "run" if inputs["state"] == "present" else "absent"
+        )
         result: Result = {"changed": False, "member": member, "work": work}
         return dict(result, warnings=inputs["notes"]) if inputs["notes"] and member["cluster"] else result
 
@@ -77,7 +90,9 @@ class ActionModule(ActionBase):
         clusters = choose_actors(members)
         if any(not key.startswith("manifests in ") for key in clusters):
             require_packages()
-        errors = {host: cluster["error"] for cluster in clusters.values() for host in cluster["members"] if cluster["error"]}
+        errors = {
+            host: cluster["error"] for cluster in clusters.values() for host in cluster["members"] if cluster["error"]
+        }
         agreed = [cluster for cluster in clusters.values() if not cluster["error"]]
         actors = {host: cluster["actor"] for cluster in agreed for host in cluster["members"]}
         mine = {cluster["actor"]: [members[host] for host in cluster["members"]] for cluster in agreed}
@@ -99,12 +114,23 @@ class ActionModule(ActionBase):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 replace_file(str(path), text.encode("utf-8"), 0o644)
         except OSError as exc:
-            raise NpuError("%s cannot be written: %s." % (path, exc.strerror), "Correct rbln_operands_render_dir.") from exc
-        result: Result = {"changed": before != text, "path": str(path), "diff": [], "warnings": [] if gone else left_out(context)}
+            raise NpuError(
+                "%s cannot be written: %s." % (path, exc.strerror), "Correct rbln_operands_render_dir."
+            ) from exc
+        result: Result = {
+            "changed": before != text,
+            "path": str(path),
+            "diff": [],
+            "warnings": [] if gone else left_out(context),
+        }
         if before != text and self._task.diff:
-            result["diff"] = [{"before": shown(before), "after": shown(text), "before_header": str(path), "after_header": str(path)}]
+            result["diff"] = [
+                {"before": shown(before), "after": shown(text), "before_header": str(path), "after_header": str(path)}
+            ]
         if inputs["pull_secret_content"] and not gone:
-            result["warnings"] += ["The pull secret %s is not in %s: make it in the cluster." % (inputs["pull_secret_name"], path)]
+            result["warnings"] += [
+                "The pull secret %s is not in %s: make it in the cluster." % (inputs["pull_secret_name"], path)
+            ]
         return result
 
     def _run(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
@@ -121,7 +147,13 @@ class ActionModule(ActionBase):
 
     def _work(self, args: Result, task_vars: dict[str, t.Any]) -> ClusterWork:
         inputs = self._inputs(task_vars)
-        return ClusterWork(Cluster(inputs["kubeconfig"], inputs["context"]), inputs, args["members"], self._dry_run, bool(self._task.diff))
+        return ClusterWork(
+            Cluster(inputs["kubeconfig"], inputs["context"]),
+            inputs,
+            args["members"],
+            self._dry_run,
+            bool(self._task.diff),
+        )
 
     def _judge(self, args: Result, task_vars: dict[str, t.Any]) -> Result:
         return judge_host(task_vars["inventory_hostname"], args["outcome"])

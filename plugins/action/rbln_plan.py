@@ -37,7 +37,10 @@ def _table(host: str, steps: t.Sequence[t.Mapping[str, t.Any]]) -> str:
     lines = ["plan of %s:" % host]
     for step in steps:
         after = ", known after %s" % step["after"] if step["after"] else ""
-        lines.append("  %-28s %s -> %s [%s%s] %s" % (step["id"], step["now"], step["wanted"], step["disruption"], after, step["reason"]))
+        lines.append(
+            "  %-28s %s -> %s [%s%s] %s"
+            % (step["id"], step["now"], step["wanted"], step["disruption"], after, step["reason"])
+        )
     return "\n".join(lines)
 
 
@@ -51,7 +54,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
     _supports_check_mode = True
 
-    def run(self, tmp: t.Optional[str] = None, task_vars: t.Optional[dict[str, t.Any]] = None) -> dict[str, t.Any]:
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         variables = task_vars or {}
         result = super().run(tmp, task_vars)
         _validation, args = self.validate_argument_spec(
@@ -108,7 +111,11 @@ class ActionModule(ActionBase):
             # A callback prints all of a failed result: the message is to be seen.
             for key in ("ansible_facts", "observation", "wanted", "options", "cdi_options", "driver_files"):
                 result.pop(key, None)
-            result.update(failed=True, msg="Nothing was changed on %s. %s" % (host, " ".join(_problem_text(stop) for stop in planned["stops"])))
+            result.update(
+                failed=True,
+                msg="Nothing was changed on %s. %s"
+                % (host, " ".join(_problem_text(stop) for stop in planned["stops"])),
+            )
         return result
 
     def _observe(self, variables: dict[str, t.Any]) -> dict[str, t.Any]:

@@ -31,13 +31,16 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
     _supports_check_mode = True
 
-    def run(self, tmp: t.Optional[str] = None, task_vars: t.Optional[dict[str, t.Any]] = None) -> dict[str, t.Any]:
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         self._task_vars = task_vars or {}
         result = super().run(tmp, task_vars)
         _validation, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         try:
             if tomlkit is None:
-                raise NpuError("tomlkit is not installed for the Python of the controller.", "Install it there: pip install tomlkit.")
+                raise NpuError(
+                    "tomlkit is not installed for the Python of the controller.",
+                    "Install it there: pip install tomlkit.",
+                )
             for directory in args["spec_dirs"]:
                 if not directory.startswith("/"):
                     raise NpuError("spec_dirs has %r." % directory, "Give absolute paths.")
@@ -58,7 +61,11 @@ class ActionModule(ActionBase):
 
     def _detect(self, args: dict[str, t.Any]) -> dict[str, t.Any]:
         names = [name for name in args["runtime"] if name != "selected"]
-        asked = {"root": args["root"], "runtime": names, "spec_dir": args["spec_dirs"][0] if args["spec_dirs"] else "/var/run/cdi"}
+        asked = {
+            "root": args["root"],
+            "runtime": names,
+            "spec_dir": args["spec_dirs"][0] if args["spec_dirs"] else "/var/run/cdi",
+        }
         return self._module(DETECT, asked)["ansible_facts"]["rbln_runtimes"]
 
     def _read(self, paths: t.Sequence[str], args: dict[str, t.Any]) -> dict[str, t.Any]:

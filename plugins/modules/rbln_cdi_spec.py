@@ -304,7 +304,9 @@ def main() -> None:
             module.warn("%s Next: %s" % (problem["detail"], problem["next_step"]))
     if result.get("valid") is False:
         first = next(problem for problem in result["problems"] if problem["severity"] == "error")
-        module.fail_json(msg="%s: %s. Next: %s" % (result["path"], first["detail"].rstrip("."), first["next_step"]), **result)
+        module.fail_json(
+            msg="%s: %s. Next: %s" % (result["path"], first["detail"].rstrip("."), first["next_step"]), **result
+        )
     module.exit_json(**result)
 
 

@@ -203,7 +203,14 @@ def main() -> None:
     host = Host(module.params["root"])
     try:
         if module.params["files"]:
-            result = write_set(host, PROFILE.state_dir, PROFILE.cdi_file_stem, module.params["files"], module.params["judges"], module.check_mode)
+            result = write_set(
+                host,
+                PROFILE.state_dir,
+                PROFILE.cdi_file_stem,
+                module.params["files"],
+                module.params["judges"],
+                module.check_mode,
+            )
         else:
             result = read_set(host, PROFILE.state_dir, PROFILE.cdi_file_stem, module.params["read"], module.check_mode)
     except NpuError as exc:

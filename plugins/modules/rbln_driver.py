@@ -334,7 +334,8 @@ NEXT = {
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec=dict(ARGUMENTS, fail={"type": "bool", "default": True}, options={"type": "dict", "default": {}}), supports_check_mode=True
+        argument_spec=dict(ARGUMENTS, fail={"type": "bool", "default": True}, options={"type": "dict", "default": {}}),
+        supports_check_mode=True,
     )
     params = module.params
     host = Host()
@@ -368,7 +369,10 @@ def main() -> None:
             after = vendor_packages(host, PROFILE)
         except NpuError as exc:
             module.warn(str(exc))
-    result["diff"] = {side: "".join("%s %s\n" % item for item in sorted(names.items())) for side, names in (("before", before), ("after", after))}
+    result["diff"] = {
+        side: "".join("%s %s\n" % item for item in sorted(names.items()))
+        for side, names in (("before", before), ("after", after))
+    }
     if error and params["fail"]:
         module.fail_json(msg=error, error=error, **result)
     module.exit_json(error=error, **result)

@@ -117,7 +117,9 @@ def main() -> None:
         if params["state"] == "present":
             changed = install(host, params["files"], params["interpreter"] or sys.executable, module.check_mode)
         else:
-            changed = remove(host, [entry["path"] for entry in params["files"]], params["directories"], module.check_mode)
+            changed = remove(
+                host, [entry["path"] for entry in params["files"]], params["directories"], module.check_mode
+            )
     except NpuError as exc:
         module.fail_json(msg=str(exc))
     if any(path.startswith("/etc/") for path in changed) and not module.check_mode:

@@ -251,7 +251,10 @@ def main() -> None:
     )
     params = module.params
     if not params["spec_dir"].startswith("/"):
-        module.fail_json(msg="spec_dir is %r. Next: give the absolute path of the directory that holds the CDI specification." % params["spec_dir"])
+        module.fail_json(
+            msg="spec_dir is %r. Next: give the absolute path of the directory that holds the CDI specification."
+            % params["spec_dir"]
+        )
     if params["timeout"] <= 0:
         module.fail_json(msg="timeout is %g. Next: give a number of seconds above zero." % params["timeout"])
     options = RuntimeOptions(

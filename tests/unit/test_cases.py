@@ -33,7 +33,9 @@ def test_there_are_tasks_to_judge() -> None:
 
 
 # ansible-core 2.19 refuses a condition that is a list, a number or text: each must compare, test or call.
-BOOLEAN = re.compile(r"==|!=|<|>|\bin\b|\bis\b|\bnot\b|\bor\b|\band\b|\|\s*bool\b|\b(ansible_check_mode|rbln_[a-z_]+_(wait|enabled|node_labels))\b")
+BOOLEAN = re.compile(
+    r"==|!=|<|>|\bin\b|\bis\b|\bnot\b|\bor\b|\band\b|\|\s*bool\b|\b(ansible_check_mode|rbln_[a-z_]+_(wait|enabled|node_labels))\b"
+)
 
 
 @pytest.mark.parametrize("path", TASK_FILES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -41,12 +43,18 @@ def test_A01_core_219_conditionals_are_boolean(path: pathlib.Path) -> None:
     for task in tasks(path):
         conditions = task.get("when", [])
         for condition in conditions if isinstance(conditions, list) else [conditions]:
-            assert isinstance(condition, bool) or BOOLEAN.search(condition), "%s: when: %s" % (task.get("name"), condition)
+            assert isinstance(condition, bool) or BOOLEAN.search(condition), "%s: when: %s" % (
+                task.get("name"),
+                condition,
+            )
 
 
 def test_A03_ee_deps_the_execution_environment_is_described() -> None:
     described = yaml.safe_load((ROOT / "meta" / "execution-environment.yml").read_text(encoding="utf-8"))
-    needed = {re.split(r"[<>=! ]", line)[0] for line in (ROOT / described["dependencies"]["python"]).read_text(encoding="utf-8").splitlines()}
+    needed = {
+        re.split(r"[<>=! ]", line)[0]
+        for line in (ROOT / described["dependencies"]["python"]).read_text(encoding="utf-8").splitlines()
+    }
     assert {"kubernetes", "PyYAML", "jsonpatch", "tomlkit"} <= needed
     assert (ROOT / described["dependencies"]["system"]).is_file()
 
@@ -74,11 +82,15 @@ def test_A03_ee_deps_modules_for_hosts_need_only_the_standard_library() -> None:
 def test_G03_ca_path_a_private_authority_goes_where_the_system_looks(family: str, directory: str, command: str) -> None:
     values = yaml.safe_load((ROOT / "roles" / "rbln_driver" / "vars" / (family + ".yml")).read_text(encoding="utf-8"))
     assert (values["__rbln_driver_ca_directory"], values["__rbln_driver_ca_command"]) == (directory, command)
-    _refuse, place, look, build, keep = list(reversed(list(tasks(ROOT / "roles" / "rbln_driver" / "tasks" / "trust.yml"))))
+    _refuse, place, look, build, keep = list(
+        reversed(list(tasks(ROOT / "roles" / "rbln_driver" / "tasks" / "trust.yml")))
+    )
     assert place["ansible.builtin.copy"]["dest"].endswith(".crt")
     # Whether to build is seen on the disk: the copy is made only after the command, so a run that was cut off is made up for.
     assert "%s.checksum != %s.stat.checksum | default('')" % (place["register"], look["register"]) in build["when"]
-    assert look["ansible.builtin.stat"]["path"] == keep["ansible.builtin.copy"]["dest"] == "{{ __rbln_driver_ca_built }}"
+    assert (
+        look["ansible.builtin.stat"]["path"] == keep["ansible.builtin.copy"]["dest"] == "{{ __rbln_driver_ca_built }}"
+    )
     assert place["ansible.builtin.copy"]["src"] == keep["ansible.builtin.copy"]["src"]
 
 
@@ -93,10 +105,17 @@ def test_G03_ca_path_a_private_authority_goes_where_the_system_looks(family: str
     ],
 )
 def test_G03_ca_path_only_certificates_come_to_where_everybody_reads(text: str, accepted: bool) -> None:
-    (refuse,) = [task for task in tasks(ROOT / "roles" / "rbln_driver" / "tasks" / "trust.yml") if "ansible.builtin.assert" in task]
+    (refuse,) = [
+        task
+        for task in tasks(ROOT / "roles" / "rbln_driver" / "tasks" / "trust.yml")
+        if "ansible.builtin.assert" in task
+    ]
     environment = jinja2.Environment(autoescape=False)
     environment.tests["search"] = lambda value, pattern: re.search(pattern, value) is not None
-    held = [environment.compile_expression(said)(__rbln_driver_ca_text=text) for said in refuse["ansible.builtin.assert"]["that"]]
+    held = [
+        environment.compile_expression(said)(__rbln_driver_ca_text=text)
+        for said in refuse["ansible.builtin.assert"]["that"]
+    ]
     assert all(held) is accepted
 
 
@@ -107,7 +126,9 @@ def test_A06_check_mode_what_a_task_has_not_done_is_not_asked_for(path: pathlib.
         conditions = task.get("when", [])
         told = isinstance(conditions, list) and "not ansible_check_mode" in conditions
         for before in conditions[: conditions.index("not ansible_check_mode")] if told else []:
-            assert not re.search(r"\w\.(checksum|rc|stdout|stderr|status|backup_file)\b", str(before)), "%s: when: %s" % (task.get("name"), before)
+            assert not re.search(r"\w\.(checksum|rc|stdout|stderr|status|backup_file)\b", str(before)), (
+                "%s: when: %s" % (task.get("name"), before)
+            )
 
 
 @pytest.mark.parametrize("role", ["rbln_driver", "rbln_container_toolkit"])
@@ -118,7 +139,10 @@ def test_G02_proxy_every_task_with_a_package_manager_knows_the_proxies_and_the_b
     blocks = [task for task in every if task.get("environment") == "{{ %s }}" % name for task in task.get("block", [])]
     assert found and all(task in blocks or task["environment"] == "{{ %s }}" % name for task in found)
     environment = yaml.safe_load((ROOT / "roles" / role / "vars" / "main.yml").read_text(encoding="utf-8"))[name]
-    assert all("'%s': %s" % pair in environment for pair in (("http_proxy", "rbln_"), ("https_proxy", "rbln_"), ("no_proxy", "rbln_")))
+    assert all(
+        "'%s': %s" % pair in environment
+        for pair in (("http_proxy", "rbln_"), ("https_proxy", "rbln_"), ("no_proxy", "rbln_"))
+    )
     # A variable that is null is no proxy called None.
     assert "/apt.conf" in environment and "selectattr('value') |" in environment
 
@@ -137,7 +161,11 @@ def test_G01_airgap_no_internet_dnf_installs_from_the_bundle_alone(role: str, na
     for bundle, family, by_dnf in (("/b", "redhat", True), ("/b", "debian", False), ("", "redhat", False)):
         wanted = {"rbln_driver_bundle": bundle}
         observed = {"observation": {"ansible_facts": {"rbln": {"os": {"family": family}}}}}
-        values = {"__rbln_driver_wanted": wanted, "__rbln_container_toolkit_wanted": wanted, "rbln_preflight_plan": observed}
+        values = {
+            "__rbln_driver_wanted": wanted,
+            "__rbln_container_toolkit_wanted": wanted,
+            "rbln_preflight_plan": observed,
+        }
         assert jinja2.Environment(autoescape=False).from_string(block["vars"][switch]).render(values) == str(by_dnf)
 
 
@@ -152,15 +180,25 @@ def test_G01_airgap_no_internet_dnf_removes_without_repositories_out_of_reach() 
 
 
 def test_G01_airgap_no_internet_the_bundle_has_what_the_enrolment_of_a_key_needs() -> None:
-    said = yaml.safe_load((ROOT / "roles" / "rbln_bundle" / "vars" / "main.yml").read_text(encoding="utf-8"))["__rbln_bundle_packages"]
-    given = {"rbln_bundle_packages": ["dkms"], "rbln_bundle_toolkit_packages": ["toolkit"], "rbln_bundle_driver_names": ["driver"]}
+    said = yaml.safe_load((ROOT / "roles" / "rbln_bundle" / "vars" / "main.yml").read_text(encoding="utf-8"))[
+        "__rbln_bundle_packages"
+    ]
+    given = {
+        "rbln_bundle_packages": ["dkms"],
+        "rbln_bundle_toolkit_packages": ["toolkit"],
+        "rbln_bundle_driver_names": ["driver"],
+    }
     environment = jinja2.Environment(autoescape=False)
     environment.filters["unique"] = lambda values: list(dict.fromkeys(values))
     for secure_boot, more in (("enrol", ["mokutil", "openssl"]), ("check", []), (None, [])):
         rendered = environment.from_string(said).render({**given, "rbln_driver_secure_boot": secure_boot})
         assert ast.literal_eval(rendered) == ["dkms", "toolkit", "driver", *more]
     for name in ("check.yml", "collect.yml"):
-        (task,) = [task["rebellions.npu.rbln_bundle"] for task in tasks(ROOT / "roles/rbln_bundle/tasks" / name) if "rebellions.npu.rbln_bundle" in task]
+        (task,) = [
+            task["rebellions.npu.rbln_bundle"]
+            for task in tasks(ROOT / "roles/rbln_bundle/tasks" / name)
+            if "rebellions.npu.rbln_bundle" in task
+        ]
         assert task["packages"] == "{{ __rbln_bundle_packages }}"
 
 
@@ -169,13 +207,19 @@ def test_I04_local_reboot_only_one_task_reboots_and_never_over_a_local_connectio
     assert [name for name, _task in found] == ["reboot.yml"]
     first, told, block = yaml.safe_load((ROOT / "roles/rbln_driver/tasks/reboot.yml").read_text())
     assert first["ansible.builtin.set_fact"] == {"rbln_driver_reboot_required": True}
-    assert first["when"] == "ansible_connection | default('') in ['local', 'ansible.builtin.local', 'ansible.legacy.local']"
+    assert (
+        first["when"]
+        == "ansible_connection | default('') in ['local', 'ansible.builtin.local', 'ansible.legacy.local']"
+    )
     assert "has to be rebooted" in told["ansible.builtin.debug"]["msg"]
     assert block["when"] == "rbln_driver_reboot_required is not defined"
     assert found[0][1] in block["block"]
 
 
 def test_O01_el8_python_the_lowest_python_is_stated_where_it_is_enforced() -> None:
-    assert yaml.safe_load((ROOT / "tests" / "config.yml").read_text(encoding="utf-8"))["modules"]["python_requires"] == ">=3.8"
+    assert (
+        yaml.safe_load((ROOT / "tests" / "config.yml").read_text(encoding="utf-8"))["modules"]["python_requires"]
+        == ">=3.8"
+    )
     assert "3.8" in (ROOT / "README.md").read_text(encoding="utf-8")
     assert "older than 3.8" in (ROOT / "plugins" / "action" / "rbln_observe.py").read_text(encoding="utf-8")

@@ -28,7 +28,9 @@ def seen(expression: str, escape: bool = True, **given: Any) -> Any:
     for part in ("defaults", "vars"):
         read = yaml.safe_load((ROLE / part / "main.yml").read_text(encoding="utf-8"))
         variables.update({name: trusted(value) for name, value in read.items()})
-    return Templar(loader=DataLoader(), variables={**variables, **PLAIN, **given}).template(trust_as_template(expression), escape_backslashes=escape)
+    return Templar(loader=DataLoader(), variables={**variables, **PLAIN, **given}).template(
+        trust_as_template(expression), escape_backslashes=escape
+    )
 
 
 def unit(name: str, **given: Any) -> list[str]:
@@ -41,25 +43,48 @@ def test_command() -> None:
         "/usr/bin/ansible-pull", "--url", "git@git.example.com:npu/fleet.git", "--directory", "/var/lib/rbln/pull", "--inventory", "inventory",
         "--limit", "npu-1", "--extra-vars", "@/etc/rbln-pull/variables.json", "--tags", "driver,toolkit,validate", "--skip-tags", "operands", "site.yml",
     ]  # fmt: skip
-    command = seen("{{ __rbln_pull_command }}", rbln_pull_version="v1.10", rbln_pull_options=["--clean"], rbln_pull_playbook="npu.yml")
+    command = seen(
+        "{{ __rbln_pull_command }}",
+        rbln_pull_version="v1.10",
+        rbln_pull_options=["--clean"],
+        rbln_pull_playbook="npu.yml",
+    )
     assert command[5:7] == ["--checkout", "v1.10"] and command[-2:] == ["--clean", "npu.yml"]
 
 
 def test_service() -> None:
     lines = unit("rbln-pull.service", rbln_pull_version='50%"\\$x')
     start = next(line for line in lines if line.startswith("ExecStart="))
-    assert start.startswith('ExecStart="/usr/bin/ansible-pull" "--url" "git@git.example.com:npu/fleet.git" "--directory" "/var/lib/rbln/pull" "--checkout"')
+    assert start.startswith(
+        'ExecStart="/usr/bin/ansible-pull" "--url" "git@git.example.com:npu/fleet.git" "--directory" "/var/lib/rbln/pull" "--checkout"'
+    )
     assert ' "50%%\\"\\\\$$x" "--inventory"' in start and start.endswith(' "--skip-tags" "operands" "site.yml"')
-    assert {"Type=oneshot", "User=root", "UnsetEnvironment=KUBECONFIG", "TimeoutStartSec=2h", "[Unit]", "[Service]"} <= set(lines)
+    assert {
+        "Type=oneshot",
+        "User=root",
+        "UnsetEnvironment=KUBECONFIG",
+        "TimeoutStartSec=2h",
+        "[Unit]",
+        "[Service]",
+    } <= set(lines)
 
 
 def test_timer() -> None:
     lines = unit("rbln-pull.timer", rbln_pull_schedule="*-*-* 03:00:00", rbln_pull_delay="1h")
-    assert {"OnCalendar=*-*-* 03:00:00", "RandomizedDelaySec=1h", "Persistent=true", "WantedBy=timers.target"} <= set(lines)
+    assert {"OnCalendar=*-*-* 03:00:00", "RandomizedDelaySec=1h", "Persistent=true", "WantedBy=timers.target"} <= set(
+        lines
+    )
 
 
 def test_the_variables_on_the_host_lead_to_no_cluster() -> None:
-    found = json.loads(json.dumps(seen("{{ __rbln_pull_variables }}", rbln_pull_variables={"rbln_driver_in_use": "refuse", "ansible_connection": "ssh"})))
+    found = json.loads(
+        json.dumps(
+            seen(
+                "{{ __rbln_pull_variables }}",
+                rbln_pull_variables={"rbln_driver_in_use": "refuse", "ansible_connection": "ssh"},
+            )
+        )
+    )
     assert found == {
         "ansible_connection": "local",
         "rbln_driver_in_use": "refuse",
@@ -113,7 +138,10 @@ ADDRESSES: dict[str, tuple[list[str], tuple[bool, bool]]] = {
 def test_addresses_that_hold_a_secret_or_can_be_changed_on_the_way(url: str) -> None:
     options, expected = ADDRESSES[url]
     given = {"rbln_pull_url": url, "rbln_pull_options": options}
-    assert tuple(seen("{{ %s }}" % name, **given) for name in ("__rbln_pull_in_address", "__rbln_pull_unproven")) == expected
+    assert (
+        tuple(seen("{{ %s }}" % name, **given) for name in ("__rbln_pull_in_address", "__rbln_pull_unproven"))
+        == expected
+    )
 
 
 def test_the_variables_are_in_no_diff() -> None:

@@ -21,19 +21,26 @@ def load(path: Path) -> t.Any:
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
-def absent() -> t.List[t.Dict[str, t.Any]]:
+def absent() -> list[dict[str, t.Any]]:
     return list(load(DRIVER / "tasks" / "absent.yml"))
 
 
 def place_of(tasks: t.Sequence[t.Mapping[str, t.Any]], module: str, **keys: t.Any) -> int:
-    found = [number for number, task in enumerate(tasks) if module in task and all(task[module].get(key) == value for key, value in keys.items())]
+    found = [
+        number
+        for number, task in enumerate(tasks)
+        if module in task and all(task[module].get(key) == value for key, value in keys.items())
+    ]
     assert len(found) == 1, (module, found)
     return found[0]
 
 
 def test_the_playbook_refuses_first_and_takes_the_bundle_last() -> None:
     hosts = next(play for play in load(ROOT / "playbooks" / "remove.yml") if play["name"].endswith("Hosts"))
-    order = [(task[BUILTIN + "import_role"]["name"].split(".")[-1], task[BUILTIN + "import_role"]["tasks_from"]) for task in hosts["tasks"][:-1]]
+    order = [
+        (task[BUILTIN + "import_role"]["name"].split(".")[-1], task[BUILTIN + "import_role"]["tasks_from"])
+        for task in hosts["tasks"][:-1]
+    ]
     assert order == [
         ("rbln_driver", "absent_look.yml"), ("rbln_container_toolkit", "absent.yml"), ("rbln_driver", "absent.yml"), ("rbln_bundle", "absent.yml"),
     ]  # fmt: skip
@@ -46,7 +53,9 @@ def test_the_role_refuses_first_and_takes_keys_and_files_after_the_driver() -> N
     removal = place_of(tasks, "rebellions.npu.rbln_driver", state="absent")
     back = place_of(tasks, "rebellions.npu.rbln_validate", fail_on_blocking=False)
     failure, key = place_of(tasks, BUILTIN + "fail"), place_of(tasks, "rebellions.npu.rbln_mok")
-    placed = [number for number, task in enumerate(tasks) if task.get(BUILTIN + "include_tasks") == "absent_placed.yml"][0]
+    placed = [
+        number for number, task in enumerate(tasks) if task.get(BUILTIN + "include_tasks") == "absent_placed.yml"
+    ][0]
     assert markers < removal < back < failure < key < placed
     assert tasks[removal]["rebellions.npu.rbln_driver"]["fail"] is False
     assert "__rbln_driver_absent.outcome in ['restored', 'unchanged']" in tasks[back]["when"]
@@ -72,7 +81,16 @@ def test_an_installer_is_sent_only_when_it_is_known_which_and_is_of_use() -> Non
         return all(environment.compile_expression(text)(**names) for text in send["when"])
 
     assert sent(True, "runfile", ["a"])
-    assert not [row for row in ((False, "runfile", ["a"]), (None, "runfile", ["a"]), (True, "package", ["a"]), (True, "runfile", [""])) if sent(*row)]
+    assert not [
+        row
+        for row in (
+            (False, "runfile", ["a"]),
+            (None, "runfile", ["a"]),
+            (True, "package", ["a"]),
+            (True, "runfile", [""]),
+        )
+        if sent(*row)
+    ]
     assert not sent(True, "runfile", [])
 
 
@@ -86,8 +104,13 @@ OWN, PLAIN = {"source": "runfile"}, {"source": None}
 )  # fmt: skip
 def test_a_driver_is_ours_by_the_inputs_or_by_our_stamp(source: str, stamp: t.Any, expected: bool) -> None:
     values = load(DRIVER / "vars" / "main.yml")
-    prove = next(play for play in load(ROOT / "playbooks" / "remove.yml") if play["name"].endswith("Prove"))["tasks"][-1]["vars"]
-    plan = {"wanted": {"rbln_driver_source": source}, "observation": {"ansible_facts": {"rbln": {"driver": {"stamp": stamp}}}}}
+    prove = next(play for play in load(ROOT / "playbooks" / "remove.yml") if play["name"].endswith("Prove"))["tasks"][
+        -1
+    ]["vars"]
+    plan = {
+        "wanted": {"rbln_driver_source": source},
+        "observation": {"ansible_facts": {"rbln": {"driver": {"stamp": stamp}}}},
+    }
     for where, prefix in ((values, "__rbln_driver_"), (prove, "__rbln_")):
         kept = jinja2.Environment().compile_expression(where[prefix + "stamp"][2:-2])(rbln_preflight_plan=plan)
         names = {"rbln_preflight_plan": plan, "__rbln_driver_wanted": plan["wanted"], prefix + "stamp": kept}
@@ -97,18 +120,30 @@ def test_a_driver_is_ours_by_the_inputs_or_by_our_stamp(source: str, stamp: t.An
 def test_everything_that_is_placed_is_taken_away() -> None:
     placed = set(load(DRIVER / "vars" / "main.yml")["__rbln_driver_placed_files"])
     tasks = [task for name in ("repository_apt", "repository_dnf") for task in load(DRIVER / "tasks" / (name + ".yml"))]
-    written = {task[module]["dest"] for task in tasks for module in (BUILTIN + "copy", BUILTIN + "template") if module in task}
-    written |= {"/etc/yum.repos.d/%s.repo" % task[BUILTIN + "yum_repository"]["name"] for task in tasks if BUILTIN + "yum_repository" in task}
+    written = {
+        task[module]["dest"] for task in tasks for module in (BUILTIN + "copy", BUILTIN + "template") if module in task
+    }
+    written |= {
+        "/etc/yum.repos.d/%s.repo" % task[BUILTIN + "yum_repository"]["name"]
+        for task in tasks
+        if BUILTIN + "yum_repository" in task
+    }
     assert len(written) == 4 and placed == written
 
 
 def test_the_certificate_goes_before_the_bundle_is_built_and_the_note_of_it_last() -> None:
     tasks = load(DRIVER / "tasks" / "absent_placed.yml")
     cert, look, build, note = tasks[1:]
-    assert cert[BUILTIN + "file"]["path"].endswith("/rebellions-npu.crt") and note[BUILTIN + "file"]["path"] == look[BUILTIN + "stat"]["path"]
+    assert (
+        cert[BUILTIN + "file"]["path"].endswith("/rebellions-npu.crt")
+        and note[BUILTIN + "file"]["path"] == look[BUILTIN + "stat"]["path"]
+    )
     assert "%s is changed or %s.stat.exists | bool" % (cert["register"], look["register"]) in build["when"]
     for family in ("debian", "redhat"):
         values = load(DRIVER / "vars" / (family + ".yml"))
-        assert build[BUILTIN + "command"] == "{{ __rbln_driver_ca_command_fresh }}" and values["__rbln_driver_ca_command_fresh"]
+        assert (
+            build[BUILTIN + "command"] == "{{ __rbln_driver_ca_command_fresh }}"
+            and values["__rbln_driver_ca_command_fresh"]
+        )
         # What lies there is trusted too, or is read as a certificate by its name.
         assert not re.search(r"/anchors/|\.crt$", values["__rbln_driver_ca_built"])

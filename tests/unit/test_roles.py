@@ -16,8 +16,23 @@ from ansible.template import Templar
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import trust_as_template
 
 ROOT = Path(__file__).resolve().parents[2]
-ROLES = ("rbln_bundle", "rbln_container_toolkit", "rbln_discover", "rbln_driver", "rbln_operands", "rbln_preflight", "rbln_pull", "rbln_validator")
-TYPES: dict[str, tuple[type, ...]] = {"bool": (bool,), "dict": (dict,), "float": (float,), "int": (int,), "list": (list,)}
+ROLES = (
+    "rbln_bundle",
+    "rbln_container_toolkit",
+    "rbln_discover",
+    "rbln_driver",
+    "rbln_operands",
+    "rbln_preflight",
+    "rbln_pull",
+    "rbln_validator",
+)
+TYPES: dict[str, tuple[type, ...]] = {
+    "bool": (bool,),
+    "dict": (dict,),
+    "float": (float,),
+    "int": (int,),
+    "list": (list,),
+}
 
 
 def load(path: Path) -> Any:
@@ -76,7 +91,11 @@ def test_literal_defaults_have_the_stated_type(role: str) -> None:
     for name, value in defaults(role).items():
         option = options(role)[name]
         kinds = TYPES.get(option.get("type", "str"), (str,))
-        if not templated(value) and value is not None and (not isinstance(value, kinds) or (bool not in kinds and isinstance(value, bool))):
+        if (
+            not templated(value)
+            and value is not None
+            and (not isinstance(value, kinds) or (bool not in kinds and isinstance(value, bool)))
+        ):
             wrong[name] = (option.get("type"), value)
         chosen = value if isinstance(value, list) else [value]
         if option.get("choices") and not templated(value) and not set(chosen) <= set(option["choices"]):
@@ -91,7 +110,9 @@ def test_inputs_carry_the_role_name(role: str) -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_every_option_is_described_and_typed(role: str) -> None:
-    assert [path for path, option in walk(options(role), "") if not option.get("description") or "type" not in option] == []
+    assert [
+        path for path, option in walk(options(role), "") if not option.get("description") or "type" not in option
+    ] == []
 
 
 def merged_keys(node: yaml.MappingNode, found: list[str]) -> set[str]:
@@ -107,13 +128,20 @@ def merged_keys(node: yaml.MappingNode, found: list[str]) -> set[str]:
 @pytest.mark.parametrize("role", ROLES)
 def test_no_merged_key_is_said_again(role: str) -> None:
     found: list[str] = []
-    merged_keys(yaml.compose((ROOT / "roles" / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"), Loader=yaml.SafeLoader), found)
+    merged_keys(
+        yaml.compose(
+            (ROOT / "roles" / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"), Loader=yaml.SafeLoader
+        ),
+        found,
+    )
     assert found == []
 
 
 @pytest.mark.parametrize("role", ROLES)
 def test_versions_are_strings(role: str) -> None:
-    assert [name for name, option in options(role).items() if name.endswith("_version") and option.get("type") != "str"] == []
+    assert [
+        name for name, option in options(role).items() if name.endswith("_version") and option.get("type") != "str"
+    ] == []
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -135,21 +163,29 @@ def test_shared_inputs_are_documented_once_and_all_of_them() -> None:
     """The inputs that roles and playbooks read and that carry no role's name are the rows of docs/inputs.md."""
     sources = [*(ROOT / "roles").glob("*/defaults/main.yml"), *(ROOT / "playbooks").glob("*.yml")]
     text = "\n".join(path.read_text(encoding="utf-8") for path in sources)
-    read = {name for name in re.findall(r"(?<![\w.])rbln_[a-z_]+", text) if not OWN.search(name) and name not in (*ROLES,)}
-    rows = re.findall(r"^\| (`rbln_[^|]+)\|[^|]+\|[^|]+\|[^|]+\|$", (ROOT / "docs/inputs.md").read_text(encoding="utf-8"), re.M)
+    read = {
+        name for name in re.findall(r"(?<![\w.])rbln_[a-z_]+", text) if not OWN.search(name) and name not in (*ROLES,)
+    }
+    rows = re.findall(
+        r"^\| (`rbln_[^|]+)\|[^|]+\|[^|]+\|[^|]+\|$", (ROOT / "docs/inputs.md").read_text(encoding="utf-8"), re.M
+    )
     documented = [name for row in rows for name in re.findall(r"`(rbln_\w+)`", row)]
     assert "rbln_registry" in read and sorted(documented) == sorted(read)
 
 
 def test_shared_inputs_reach_the_inputs_that_are_named() -> None:
-    rows = re.findall(r"^\| (`rbln_[^|]+)\|[^|]+\|[^|]+\|([^|]+)\|$", (ROOT / "docs/inputs.md").read_text(encoding="utf-8"), re.M)
+    rows = re.findall(
+        r"^\| (`rbln_[^|]+)\|[^|]+\|[^|]+\|([^|]+)\|$", (ROOT / "docs/inputs.md").read_text(encoding="utf-8"), re.M
+    )
     given = {name: str(value) for role in ROLES for name, value in defaults(role).items()}
     for shared, readers in rows:
         names = re.findall(r"`(rbln_\w+)`", shared)
         for reader in re.findall(r"`(rbln_\w+)`", readers):
             assert any(name in given[reader] for name in names), reader
         for name in names if "playbook" not in readers else ():
-            assert {reader for reader, value in given.items() if re.search(r"\b%s\b" % name, value)} <= set(re.findall(r"`(rbln_\w+)`", readers))
+            assert {reader for reader, value in given.items() if re.search(r"\b%s\b" % name, value)} <= set(
+                re.findall(r"`(rbln_\w+)`", readers)
+            )
 
 
 def test_a_host_is_judged_by_what_failed_in_the_work_for_its_cluster() -> None:
@@ -160,7 +196,11 @@ def test_a_host_is_judged_by_what_failed_in_the_work_for_its_cluster() -> None:
 def test_each_batch_of_hosts_chooses_who_acts_for_it() -> None:
     """A host of an earlier batch does nothing any more: if it were chosen, the hosts of this batch would be neither labelled nor waited for."""
     choose = load(ROOT / "roles" / "rbln_operands" / "tasks" / "main.yml")[1]
-    batch = {"ansible_play_hosts": ["a", "b", "c"], "ansible_play_batch": ["b", "c"], "hostvars": {name: {"__rbln_operands_member": name} for name in "ab"}}
+    batch = {
+        "ansible_play_hosts": ["a", "b", "c"],
+        "ansible_play_batch": ["b", "c"],
+        "hostvars": {name: {"__rbln_operands_member": name} for name in "ab"},
+    }
     batch["hostvars"]["c"] = {}
     members = choose["rebellions.npu.rbln_operands"]["members"]
     assert Templar(loader=DataLoader(), variables=batch).template(trust_as_template(members)) == ["b"]

@@ -52,7 +52,9 @@ def program(folder: Path, name: str, text: str) -> None:
 
 def shell(*argv: str | Path, path: Path | None = None) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PATH": "%s:%s" % (path, os.environ["PATH"])} if path else None
-    return subprocess.run([str(word) for word in argv], capture_output=True, text=True, timeout=30, env=env, check=False)
+    return subprocess.run(
+        [str(word) for word in argv], capture_output=True, text=True, timeout=30, env=env, check=False
+    )
 
 
 def test_the_kernel_driver_carries_what_a_vendors_does() -> None:
@@ -87,15 +89,26 @@ def test_what_each_version_does(version: str, builds: bool, status: str) -> None
     assert (b'#error "stand-in' in data["usr/src/rebellions-%s/rebellions.c" % version]) is not builds
     assert (b"-DRBLN_STATUS=3" in data["usr/src/rebellions-%s/Makefile" % version]) is (status == "3")
     assert (" status=%s " % status).encode() in data["usr/lib/rbln-standin/kmod"]
-    assert (b"\ttrue || fail\n" in control["postinst"], b"\tfalse || fail\n" in control["postinst"]) == (builds, not builds)
+    assert (b"\ttrue || fail\n" in control["postinst"], b"\tfalse || fail\n" in control["postinst"]) == (
+        builds,
+        not builds,
+    )
 
 
 @pytest.mark.parametrize("version", payload.ALL_VERSIONS)
 def test_every_script_is_complete_and_parses(version: str, tmp_path: Path) -> None:
     texts = {"run": payload.runfile(version).split(b"\nexit 0\n\x1f\x8b")[0]}
     for name, made in {**payload.driver_debs(version), **payload.legacy_deb()}.items():
-        texts.update({name + key: text for key, text in members(made, "control.tar.gz").items() if key in ("postinst", "prerm", "postrm")})
-        texts.update({name + key: text for key, text in members(made, "data.tar.gz").items() if text.startswith(b"#!/bin/sh")})
+        texts.update(
+            {
+                name + key: text
+                for key, text in members(made, "control.tar.gz").items()
+                if key in ("postinst", "prerm", "postrm")
+            }
+        )
+        texts.update(
+            {name + key: text for key, text in members(made, "data.tar.gz").items() if text.startswith(b"#!/bin/sh")}
+        )
     assert len(texts) > 12
     for name, text in texts.items():
         assert not [word for word in (b"@VERSION@", b"@STATUS@", b"@BUILDS@", b"@LINE@") if word in text], name
@@ -126,7 +139,10 @@ def test_a_legacy_script_ends_as_its_parts_do(tmp_path: Path) -> None:
 def test_source_of_a_module_that_does_not_build() -> None:
     good, bad = payload.source("9.9.9"), payload.source("9.9.9", builds=False)
     assert sorted(good) == ["Makefile", "dkms.conf", "rebellions.c"]
-    assert bad["rebellions.c"] == good["rebellions.c"] + '#error "stand-in: this version does not build"\n' and bad["Makefile"] == good["Makefile"]
+    assert (
+        bad["rebellions.c"] == good["rebellions.c"] + '#error "stand-in: this version does not build"\n'
+        and bad["Makefile"] == good["Makefile"]
+    )
     assert payload.source("9.9.9", status=3)["Makefile"] == good["Makefile"] + "ccflags-y += -DRBLN_STATUS=3\n"
 
 
@@ -137,7 +153,9 @@ def test_runfile_tells_and_unpacks(tmp_path: Path) -> None:
     assert shell(path, "--version").stdout == "rebellions 3.4.0\n"
     assert shell(path, "--nonsense").returncode == 2
     assert shell(path, "--extract", tmp_path / "out").returncode == 0
-    want = {name: data for name, data in payload.driver_debs("3.4.0").items() if not name.startswith("rebellions-driver")}
+    want = {
+        name: data for name, data in payload.driver_debs("3.4.0").items() if not name.startswith("rebellions-driver")
+    }
     assert {one.name: one.read_bytes() for one in (tmp_path / "out").iterdir()} == want
     path.write_bytes(path.read_bytes()[:-2000])
     assert shell(path, "--extract", tmp_path / "half").returncode != 0
@@ -251,8 +269,14 @@ def test_the_whole_payload(tmp_path: Path) -> None:
     payload.write(tmp_path)
     packages = {"rebellions_2.1.0_amd64.deb", "rbln-container-toolkit_0.2.3_amd64.deb"}
     names = ("rebellions-kmd", "rebellions-fw", "rbln-tools", "librbln", "rebellions-driver")
-    packages |= {"%s_%s_amd64.deb" % (name, version) for name in names for version in ("3.2.2", "3.4.0", "3.4.1", "3.4.2")}
-    runs = {"run/rebellions-x86_64-%s.run%s" % (version, end) for version in ("3.2.2", "3.4.0", "3.4.1", "3.4.2") for end in ("", ".asc")}
+    packages |= {
+        "%s_%s_amd64.deb" % (name, version) for name in names for version in ("3.2.2", "3.4.0", "3.4.1", "3.4.2")
+    }
+    runs = {
+        "run/rebellions-x86_64-%s.run%s" % (version, end)
+        for version in ("3.2.2", "3.4.0", "3.4.1", "3.4.2")
+        for end in ("", ".asc")
+    }
     want = {"fault", "keys/rebellions.asc", "keys/rebellions.gpg", *runs}
     want |= {"apt/" + name for name in packages | {"Packages", "Release"}}
     want |= {"apt-signed/" + name for name in packages | {"Packages", "Release", "InRelease", "Release.gpg"}}
@@ -260,9 +284,15 @@ def test_the_whole_payload(tmp_path: Path) -> None:
     for line in (tmp_path / "SHA256SUMS").read_text().splitlines():
         value, name = line.split("  ")
         sums[name] = value
-    assert set(sums) == want == {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()} - {"SHA256SUMS"}
+    assert (
+        set(sums)
+        == want
+        == {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()} - {"SHA256SUMS"}
+    )
     assert {name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in want} == sums
-    assert {name for name in want if os.access(tmp_path / name, os.X_OK) and (tmp_path / name).stat().st_mode & 0o111} == {
+    assert {
+        name for name in want if os.access(tmp_path / name, os.X_OK) and (tmp_path / name).stat().st_mode & 0o111
+    } == {
         "fault",
         *(name for name in runs if name.endswith(".run")),
     }

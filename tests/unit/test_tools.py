@@ -41,7 +41,9 @@ def test_closing_lines(output: str, expected: Count) -> None:
     assert count.closing(output) == expected
 
 
-@pytest.mark.parametrize("output, expected", [("", Count()), (SANITY, Count(1, 1)), (SANITY.split("FATAL", maxsplit=1)[0], Count(2, 0))])
+@pytest.mark.parametrize(
+    "output, expected", [("", Count()), (SANITY, Count(1, 1)), (SANITY.split("FATAL", maxsplit=1)[0], Count(2, 0))]
+)
 def test_sanity_counts_what_ran(output: str, expected: Count) -> None:
     assert count.sanity(output) == expected
 
@@ -57,7 +59,9 @@ def test_sanity_counts_what_ran(output: str, expected: Count) -> None:
         ("print('2 passed, 0 failed', flush=True); import time; time.sleep(60)", "stopped at 2 s"),
     ],
 )
-def test_a_layer_passes_only_when_something_ran_and_all_of_it_passed(code: str, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_layer_passes_only_when_something_ran_and_all_of_it_passed(
+    code: str, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(layers, "LOGS", tmp_path)
     outcome = layers.run_layer(layers.Layer("own", 1, "tests", (layers.Step((sys.executable, "-c", code)),)))
     assert outcome.word == word

@@ -39,7 +39,7 @@ class Check:
 
     name: str
     scope: str
-    ok: t.Optional[bool]
+    ok: bool | None
     severity: str = ERROR
     detail: str = ""
     evidence: dict[str, t.Any] = field(default_factory=dict)

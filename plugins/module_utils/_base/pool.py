@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import re
-import typing as t
 
 
-def _part(value: t.Optional[str]) -> str:
+def _part(value: str | None) -> str:
     return re.sub(r"[^a-z0-9]+", "_", (value or "").lower()).strip("_") or "unknown"
 
 
-def pool_key(os_id: t.Optional[str], os_version: t.Optional[str], kernel: t.Optional[str]) -> str:
+def pool_key(os_id: str | None, os_version: str | None, kernel: str | None) -> str:
     """`ubuntu`, `24.04`, `6.8.0-117-generic` give `ubuntu_24_04_k6_8_0_117_generic`; what is not known reads `unknown`.
 
     The result always fits ^[a-z0-9_]+$, so it can end the name of an inventory group.

@@ -21,7 +21,9 @@ ATOM = "ATOM"
 REBEL = "REBEL"
 
 
-def _functions(name: str, family: str, physical: str, devices_per_card: int = 1, memory_bytes: t.Optional[int] = None) -> dict[str, Product]:
+def _functions(
+    name: str, family: str, physical: str, devices_per_card: int = 1, memory_bytes: int | None = None
+) -> dict[str, Product]:
     virtual = "%04x" % (int(physical, 16) + 1)
     return {
         physical: Product(name, family, False, devices_per_card, memory_bytes),
@@ -48,7 +50,7 @@ def release_of(version: str) -> str:
     return re.split(r"[-+~]", version.strip(), maxsplit=1)[0]
 
 
-def status_names(driver_version: t.Optional[str]) -> t.Optional[t.Mapping[int, str]]:
+def status_names(driver_version: str | None) -> t.Mapping[int, str] | None:
     """Meaning of the sysfs status numbers for a driver version, or None when that version's table is not known."""
     if not driver_version:
         return None
@@ -58,14 +60,22 @@ def status_names(driver_version: t.Optional[str]) -> t.Optional[t.Mapping[int, s
     return STATUS_NAMES
 
 
-def _integer(value: t.Any) -> t.Optional[int]:
-    match = re.match(r"^\s*[xX]?([0-9]{1,20})(?:\.0*)?\s*$", str(value)) if value is not None and not isinstance(value, bool) else None
+def _integer(value: t.Any) -> int | None:
+    match = (
+        re.match(r"^\s*[xX]?([0-9]{1,20})(?:\.0*)?\s*$", str(value))
+        if value is not None and not isinstance(value, bool)
+        else None
+    )
     return int(match.group(1)) if match else None
 
 
-def _bytes(value: t.Any) -> t.Optional[int]:
+def _bytes(value: t.Any) -> int | None:
     """Bytes of `16877879296`, 16877879296, `16877879296B`, `15.7GiB` or `16.8 GB`."""
-    match = re.match(r"^\s*([0-9]{1,20}(?:\.[0-9]*)?)\s*(?:([KMGT])(i?))?B?\s*$", str(value), re.IGNORECASE) if not isinstance(value, bool) else None
+    match = (
+        re.match(r"^\s*([0-9]{1,20}(?:\.[0-9]*)?)\s*(?:([KMGT])(i?))?B?\s*$", str(value), re.IGNORECASE)
+        if not isinstance(value, bool)
+        else None
+    )
     if match is None:
         return None
     power = " KMGT".index((match.group(2) or " ").upper())
@@ -74,7 +84,7 @@ def _bytes(value: t.Any) -> t.Optional[int]:
     return int(float(whole) * unit) if "." in whole else int(whole) * unit
 
 
-def _text(value: t.Any) -> t.Optional[str]:
+def _text(value: t.Any) -> str | None:
     return str(value).strip() or None if value is not None else None
 
 
@@ -135,10 +145,14 @@ PLUGIN_DIRS = ("/usr/lib64/libibverbs", "/usr/lib/x86_64-linux-gnu/libibverbs")
 # Where an installer leaves what no package owns: (directory, pattern). The names of its rules and load files are not public. In /etc, where a site
 # writes too, only plain names count; what a site has named after itself is its own.
 _CONF = ("rbln.conf", "[0-9][0-9]-rbln.conf", "rebellions.conf", "[0-9][0-9]-rebellions.conf")
-RESIDUE: t.Tuple[t.Tuple[str, str], ...] = (
+RESIDUE: tuple[tuple[str, str], ...] = (
     *(
         (directory + "/" + folder, pattern)
-        for directory, conf in (("/etc", _CONF), ("/usr/lib", (*_CONF, "rbln-*.conf")), ("/lib", (*_CONF, "rbln-*.conf")))
+        for directory, conf in (
+            ("/etc", _CONF),
+            ("/usr/lib", (*_CONF, "rbln-*.conf")),
+            ("/lib", (*_CONF, "rbln-*.conf")),
+        )
         for folder, patterns in (
             ("udev/rules.d", ("[0-9][0-9]-rbln.rules", "[0-9][0-9]-rbln-[!h]*.rules", "[0-9][0-9]-rebellions*.rules")),
             ("modprobe.d", conf),
@@ -150,7 +164,16 @@ RESIDUE: t.Tuple[t.Tuple[str, str], ...] = (
     *(
         (directory, name)
         for directory in ("/usr/bin", "/usr/local/bin")
-        for name in ("rbln-smi", "rbln-stat", "rbln-smd", "rbln-smdi", "rbln-flash", "rbln-bios", "rbln-vs", "rblnBandwidthLatencyTest")
+        for name in (
+            "rbln-smi",
+            "rbln-stat",
+            "rbln-smd",
+            "rbln-smdi",
+            "rbln-flash",
+            "rbln-bios",
+            "rbln-vs",
+            "rblnBandwidthLatencyTest",
+        )
     ),
     *((directory, "librbln*.so*") for directory in PLUGIN_DIRS),
 )

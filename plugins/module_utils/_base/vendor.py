@@ -18,7 +18,7 @@ class Product:
     family: str
     virtual: bool = False
     devices_per_card: int = 1
-    memory_bytes: t.Optional[int] = None
+    memory_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -36,19 +36,19 @@ class VendorProfile:
     group_prefix: str
     storage_prefix: str
     class_dir: str
-    smi_names: t.Tuple[str, ...]
-    smi_dirs: t.Tuple[str, ...]
-    smi_json_args: t.Tuple[str, ...]
-    smi_group_args: t.Tuple[str, ...]
-    tools: t.Tuple[str, ...]
-    daemon_units: t.Tuple[str, ...]
+    smi_names: tuple[str, ...]
+    smi_dirs: tuple[str, ...]
+    smi_json_args: tuple[str, ...]
+    smi_group_args: tuple[str, ...]
+    tools: tuple[str, ...]
+    daemon_units: tuple[str, ...]
     container_driver_root: str
     runfile_stamp_dir: str
-    package_patterns: t.Tuple[str, ...]
-    library_patterns: t.Tuple[str, ...]
-    library_version_names: t.Tuple[str, ...]
+    package_patterns: tuple[str, ...]
+    library_patterns: tuple[str, ...]
+    library_version_names: tuple[str, ...]
     library_version_marker: bytes
-    plugin_dirs: t.Tuple[str, ...]
+    plugin_dirs: tuple[str, ...]
     hook_path: str
     hook_env_prefix: str
     cdi_kind: str
@@ -60,35 +60,35 @@ class VendorProfile:
     validation_dir: str
     ready_prefix: str
     container_library_path: str
-    healthy_words: t.Tuple[str, ...]
+    healthy_words: tuple[str, ...]
     parse_smi: t.Callable[[str], t.Mapping[str, t.Any]]
-    status_names: t.Callable[[t.Optional[str]], t.Optional[t.Mapping[int, str]]]
+    status_names: t.Callable[[str | None], t.Mapping[int, str] | None]
     release_of: t.Callable[[str], str]
     state_dir: str
-    driver_packages: t.Tuple[str, ...]
+    driver_packages: tuple[str, ...]
     legacy_package: str
     legacy_below: int
     runfile_stamp: str
     ready_code: int
     ready_name: str
-    fault_names: t.Tuple[str, ...]
-    residue: t.Tuple[t.Tuple[str, str], ...]
+    fault_names: tuple[str, ...]
+    residue: tuple[tuple[str, str], ...]
     flash_tool: str
-    flash_args: t.Tuple[str, ...]
+    flash_args: tuple[str, ...]
 
     @property
-    def device_pattern(self) -> "re.Pattern[str]":
+    def device_pattern(self) -> re.Pattern[str]:
         return re.compile(r"^%s(0|[1-9][0-9]*)$" % re.escape(self.device_prefix))
 
     @property
-    def group_pattern(self) -> "re.Pattern[str]":
+    def group_pattern(self) -> re.Pattern[str]:
         return re.compile(r"^%s(0|[1-9][0-9]*)$" % re.escape(self.group_prefix))
 
     @property
-    def storage_pattern(self) -> "re.Pattern[str]":
+    def storage_pattern(self) -> re.Pattern[str]:
         return re.compile(r"^%s(0|[1-9][0-9]*)$" % re.escape(self.storage_prefix))
 
-    def family_of(self, product: t.Optional[str]) -> t.Optional[str]:
+    def family_of(self, product: str | None) -> str | None:
         """Family by the longest product prefix that fits, or None."""
         best = ""
         for prefix in self.family_prefixes:
@@ -96,7 +96,7 @@ class VendorProfile:
                 best = prefix
         return self.family_prefixes.get(best)
 
-    def major_of(self, version: str) -> t.Optional[int]:
+    def major_of(self, version: str) -> int | None:
         """First number of a version without its epoch; None when it starts with none."""
         first = self.release_of(version.split(":")[-1]).split(".")[0]
         return int(first) if first.isdecimal() else None

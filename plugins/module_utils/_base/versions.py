@@ -18,18 +18,22 @@ _KERNEL_TAG = re.compile(r"^(?:[+~]|\.(?:deb|bpo))[^-]*(?=-|$)")
 # The kernels that Ubuntu builds of every upstream release have a number such as 060812 in the place of their own.
 _MAINLINE = re.compile(r"-0[0-9]{5}(?:rc[0-9]+)?-")
 # None of the words can be part of a commit's digest.
-_PRE_RELEASE = re.compile(r"(?:^|[-~_.]|(?<=[0-9]))(alpha|beta|rc|prerelease|preview|pre|dev)[-._]?([0-9]*)(?![0-9A-Za-z])", re.I)
+_PRE_RELEASE = re.compile(
+    r"(?:^|[-~_.]|(?<=[0-9]))(alpha|beta|rc|prerelease|preview|pre|dev)[-._]?([0-9]*)(?![0-9A-Za-z])", re.I
+)
 _SHORT_PRE_RELEASE = re.compile(r"^[0-9.]*[0-9](a|b|c)([0-9]+)(?![0-9A-Za-z])")
 _SHORT = {"a": "alpha", "b": "beta", "c": "rc"}
 
 
-def release_numbers(version: t.Optional[str]) -> Numbers:
+def release_numbers(version: str | None) -> Numbers:
     """`1:3.2.2-rebel1` and `3.2.2rc1` are (3, 2, 2): the numbers before the first -, +, ~, ^ or _, without epoch and pre-release.
 
     Empty when there are none, or when it is not known.
     """
     release = re.split(r"[-+~^_]", without_epoch(version or ""), maxsplit=1)[0]
-    release = re.sub(r"(?<=[0-9])\.?(?:alpha|beta|rc|prerelease|preview|pre|dev|[abc](?=[0-9]))\.?[0-9]*$", "", release, flags=re.I)
+    release = re.sub(
+        r"(?<=[0-9])\.?(?:alpha|beta|rc|prerelease|preview|pre|dev|[abc](?=[0-9]))\.?[0-9]*$", "", release, flags=re.I
+    )
     return tuple(int(part) for part in re.findall(r"[0-9]+", release))
 
 
@@ -43,7 +47,7 @@ def upstream_version(version: str) -> str:
     return re.sub(r"-[^-]*$", "", without_epoch(version))
 
 
-def pre_release(version: str) -> t.Tuple[str, int]:
+def pre_release(version: str) -> tuple[str, int]:
     """`3.4.0~rc1` is (rc, 1), `3.4.0b2` is (beta, 2); empty and 0 for a release, whatever builds and revisions its suffixes name."""
     text = without_epoch(version).partition("+")[0]
     found = _PRE_RELEASE.search(text) or _SHORT_PRE_RELEASE.search(text)
@@ -51,7 +55,7 @@ def pre_release(version: str) -> t.Tuple[str, int]:
     return _SHORT.get(word, word), int(found.group(2) or 0) if found else 0
 
 
-def natural_key(text: str) -> t.Tuple[t.Tuple[int, t.Any], ...]:
+def natural_key(text: str) -> tuple[tuple[int, t.Any], ...]:
     """Sort key that takes numbers as numbers, so 6.8.0-138 is above 6.8.0-117 and 55.75 above 55.9."""
     return tuple((1, int(part)) if part.isdecimal() else (0, part) for part in re.findall(r"[0-9]+|[A-Za-z]+", text))
 
@@ -64,7 +68,7 @@ def compare(left: Numbers, right: Numbers) -> int:
     return (padded_left > padded_right) - (padded_left < padded_right)
 
 
-def same_release(left: t.Optional[str], right: t.Optional[str]) -> bool:
+def same_release(left: str | None, right: str | None) -> bool:
     """True when both are known and name the same release, whatever builds their suffixes name. A pre-release is not its release."""
     if not left or not right or not release_numbers(left):
         return False
@@ -85,7 +89,7 @@ def satisfies(version: str, constraints: t.Sequence[str]) -> bool:
     return True
 
 
-def split_kernel(release: str) -> t.Tuple[Numbers, Numbers, str]:
+def split_kernel(release: str) -> tuple[Numbers, Numbers, str]:
     """`6.8.0-117-generic` is ((6, 8, 0), (117,), 'generic'); `5.14.0-570.116.1.el9_6.x86_64` is ((5, 14, 0), (570, 116, 1), '').
 
     The last part is the flavour: what follows the build number without distribution tag and architecture. Kernels of Enterprise Linux have

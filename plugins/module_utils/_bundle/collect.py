@@ -24,7 +24,9 @@ from .manifest import DRIVER, INDEX, PACKAGE, PACKAGES, BundleFile, digest_of
 STATUS_LIMIT = 256 * 1024 * 1024
 TAIL = 12
 ARCHIVES, NOTHING = "archives", "nothing"
-_UNKNOWN = re.compile(r"(?:Unable to locate package|Couldn't find any package by (?:glob|regex)|No package|No match for argument:) '?([^\s']+)")
+_UNKNOWN = re.compile(
+    r"(?:Unable to locate package|Couldn't find any package by (?:glob|regex)|No package|No match for argument:) '?([^\s']+)"
+)
 
 Row = t.Dict[str, t.Any]
 
@@ -32,7 +34,10 @@ Row = t.Dict[str, t.Any]
 def _run(host: Host, argv: t.Sequence[str], timeout: float, act: str) -> Completed:
     done = host.run(argv, timeout)
     if not done.ok:
-        raise NpuError("%s could not %s: %s." % (argv[0], act, done.detail), "Use a host of a supported system, or raise the timeout.")
+        raise NpuError(
+            "%s could not %s: %s." % (argv[0], act, done.detail),
+            "Use a host of a supported system, or raise the timeout.",
+        )
     ended: Completed = done.value
     if ended.rc != 0:
         lines = [line.strip() for line in (ended.out + ended.err).splitlines() if line.strip()]
@@ -43,17 +48,30 @@ def _run(host: Host, argv: t.Sequence[str], timeout: float, act: str) -> Complet
                 "No repository of this host has %s." % ", ".join(unknown),
                 "Add the repository that has it (on Enterprise Linux dkms comes from EPEL, kernel-rt from rt or nfv), or leave it out of packages and kernels.",
             )
-        raise NpuError("%s could not %s: %s" % (argv[0], act, " ".join(errors[-TAIL:])), "Look at the repositories of this host and run again.")
+        raise NpuError(
+            "%s could not %s: %s" % (argv[0], act, " ".join(errors[-TAIL:])),
+            "Look at the repositories of this host and run again.",
+        )
     return ended
 
 
 def _described(local: str, name: str, version: str, architecture: str, **more: t.Any) -> Row:
     with open(local, "rb") as stream:
         size, digest = os.fstat(stream.fileno()).st_size, digest_of(stream)
-    return dict({"local": local, "size": size, "sha256": digest, "name": name, "version": version, "architecture": architecture}, **more)
+    return dict(
+        {
+            "local": local,
+            "size": size,
+            "sha256": digest,
+            "name": name,
+            "version": version,
+            "architecture": architecture,
+        },
+        **more,
+    )
 
 
-def _apt_options(work: str, archives: str = ARCHIVES) -> t.List[str]:
+def _apt_options(work: str, archives: str = ARCHIVES) -> list[str]:
     places = {
         "Dir::State::lists": "lists",
         "Dir::State::status": "status",
@@ -61,8 +79,18 @@ def _apt_options(work: str, archives: str = ARCHIVES) -> t.List[str]:
         "Dir::Cache::archives": archives,
     }
     settings = ["%s=%s" % (key, os.path.join(work, name)) for key, name in places.items()]
-    settings += ["Dir::Cache::pkgcache=", "Dir::Cache::srcpkgcache=", "Debug::NoLocking=true", "Acquire::Languages=none", "Acquire::ForceHash=SHA256"]
-    settings += ["APT::Install-Recommends=false", "APT::Get::AllowUnauthenticated=false", "Acquire::AllowInsecureRepositories=false"]
+    settings += [
+        "Dir::Cache::pkgcache=",
+        "Dir::Cache::srcpkgcache=",
+        "Debug::NoLocking=true",
+        "Acquire::Languages=none",
+        "Acquire::ForceHash=SHA256",
+    ]
+    settings += [
+        "APT::Install-Recommends=false",
+        "APT::Get::AllowUnauthenticated=false",
+        "Acquire::AllowInsecureRepositories=false",
+    ]
     settings += ["APT::Update::Error-Mode=any", "APT::Keep-Downloaded-Packages=true"]
     return [word for setting in settings for word in ("-o", setting)]
 
@@ -80,23 +108,35 @@ def deb_control(host: Host, path: str, timeout: float = 30.0) -> Row:
     return parsed[0]
 
 
-def plan_deb(host: Host, work: str, packages: t.Sequence[str], base: str, timeout: float) -> t.List[Row]:
+def plan_deb(host: Host, work: str, packages: t.Sequence[str], base: str, timeout: float) -> list[Row]:
     """What the packages and their dependencies are on a host with no more than `base`: [{uri, name, size, sha256}]. Reads the package lists anew."""
     for name in ("lists", ARCHIVES, NOTHING):
         os.makedirs(os.path.join(work, name, "partial"), mode=0o755, exist_ok=True)
     status = host.read_text(DPKG_STATUS, STATUS_LIMIT)
     if not status.ok:
-        raise NpuError("%s cannot be read: %s." % (DPKG_STATUS, status.detail), "Collect on a host of the system that the bundle is for.")
+        raise NpuError(
+            "%s cannot be read: %s." % (DPKG_STATUS, status.detail),
+            "Collect on a host of the system that the bundle is for.",
+        )
     create_file(os.path.join(work, "status"), base_status(status.value, base).encode("utf-8"), 0o644)
     _run(host, ["apt-get", *_apt_options(work), "update"], timeout, "read the package lists")
     if not packages:
         return []
     # apt leaves out of the answer what lies in the archives already.
-    asked = ["apt-get", *_apt_options(work, NOTHING), "-y", "--no-install-recommends", "--print-uris", "install", "--", *packages]
+    asked = [
+        "apt-get",
+        *_apt_options(work, NOTHING),
+        "-y",
+        "--no-install-recommends",
+        "--print-uris",
+        "install",
+        "--",
+        *packages,
+    ]
     return parse_uris(_run(host, asked, timeout, "resolve the packages").out)
 
 
-def collect_deb(host: Host, work: str, packages: t.Sequence[str], base: str, timeout: float) -> t.List[Row]:
+def collect_deb(host: Host, work: str, packages: t.Sequence[str], base: str, timeout: float) -> list[Row]:
     """Download what plan_deb says and describe each file; what is in the folder already and fits is kept, what is not part of it goes."""
     planned = {row["name"]: row for row in plan_deb(host, work, packages, base, timeout)}
     archives = os.path.join(work, ARCHIVES)
@@ -108,20 +148,39 @@ def collect_deb(host: Host, work: str, packages: t.Sequence[str], base: str, tim
             if not fits:
                 os.unlink(path)
     if planned:
-        _run(host, ["apt-get", *_apt_options(work), "-y", "--no-install-recommends", "--download-only", "install", "--", *packages], timeout, "download")
+        _run(
+            host,
+            [
+                "apt-get",
+                *_apt_options(work),
+                "-y",
+                "--no-install-recommends",
+                "--download-only",
+                "install",
+                "--",
+                *packages,
+            ],
+            timeout,
+            "download",
+        )
     found = []
     for name, row in sorted(planned.items()):
         path = os.path.join(archives, name)
         control = deb_control(host, path)
-        one = _described(path, control["Package"], control["Version"], control["Architecture"], control=control, kind=PACKAGE)
+        one = _described(
+            path, control["Package"], control["Version"], control["Architecture"], control=control, kind=PACKAGE
+        )
         if (one["size"], row["sha256"] or one["sha256"]) != (row["size"], one["sha256"]):
-            raise NpuError("%s is another file than the repository has." % name, "Run again; if it stays so, look at the proxy or the mirror.")
+            raise NpuError(
+                "%s is another file than the repository has." % name,
+                "Run again; if it stays so, look at the proxy or the mirror.",
+            )
         one["path"] = posixpath.join(PACKAGES, deb_name(control))
         found.append(one)
     return found
 
 
-def collect_rpm(host: Host, work: str, packages: t.Sequence[str], timeout: float) -> t.List[Row]:
+def collect_rpm(host: Host, work: str, packages: t.Sequence[str], timeout: float) -> list[Row]:
     """As collect_deb, by `dnf download --resolve --alldeps`; signatures are checked, and createrepo_c writes the index."""
     folder = os.path.join(work, PACKAGES)
     for name in (PACKAGES, "repodata"):
@@ -133,12 +192,26 @@ def collect_rpm(host: Host, work: str, packages: t.Sequence[str], timeout: float
     _run(host, ["dnf", "-y", "download", *options, *packages], timeout, "download")
     names = sorted(name for name in os.listdir(folder) if name.endswith(".rpm"))
     paths = [os.path.join(folder, name) for name in names]
-    _run(host, ["rpmkeys", "--checksig", *paths], timeout, "verify the signatures (import the repository's key with rpmkeys --import)")
-    query = _run(host, ["rpm", "-qp", "--qf", "%{NAME}\\t%{VERSION}-%{RELEASE}\\t%{ARCH}\\n", *paths], timeout, "read the packages")
+    _run(
+        host,
+        ["rpmkeys", "--checksig", *paths],
+        timeout,
+        "verify the signatures (import the repository's key with rpmkeys --import)",
+    )
+    query = _run(
+        host,
+        ["rpm", "-qp", "--qf", "%{NAME}\\t%{VERSION}-%{RELEASE}\\t%{ARCH}\\n", *paths],
+        timeout,
+        "read the packages",
+    )
     found = []
     for path, line in zip(paths, query.out.splitlines()):
         name, version, architecture = line.split("\t")
-        found.append(_described(path, name, version, architecture, kind=PACKAGE, path=posixpath.join(PACKAGES, os.path.basename(path))))
+        found.append(
+            _described(
+                path, name, version, architecture, kind=PACKAGE, path=posixpath.join(PACKAGES, os.path.basename(path))
+            )
+        )
     if not host.run(["createrepo_c", "--version"]).ok:
         raise NpuError("createrepo_c is not on this host.", "Install it (dnf install createrepo_c) and run again.")
     _run(host, ["createrepo_c", "--simple-md-filenames", "--excludes", DRIVER + "/*", work], timeout, "write the index")
@@ -147,9 +220,9 @@ def collect_rpm(host: Host, work: str, packages: t.Sequence[str], timeout: float
     return found
 
 
-def image_digests(host: Host, images: t.Sequence[t.Mapping[str, str]], timeout: float = 60.0) -> t.List[Row]:
+def image_digests(host: Host, images: t.Sequence[t.Mapping[str, str]], timeout: float = 60.0) -> list[Row]:
     """[{name, reference, target, digest or None, reason}]: from the reference itself, else asked of the registry by skopeo or crane."""
-    asked: t.Dict[str, t.Tuple[t.Optional[str], str]] = {}
+    asked: dict[str, tuple[str | None, str]] = {}
     for image in images:
         reference = image["reference"]
         if reference not in asked:
@@ -157,21 +230,27 @@ def image_digests(host: Host, images: t.Sequence[t.Mapping[str, str]], timeout: 
     return [dict(image, digest=asked[image["reference"]][0], reason=asked[image["reference"]][1]) for image in images]
 
 
-def _digest(host: Host, reference: str, timeout: float) -> t.Tuple[t.Optional[str], str]:
+def _digest(host: Host, reference: str, timeout: float) -> tuple[str | None, str]:
     _base, at, digest = reference.partition("@")
     if at:
         return digest, ""
     reason = "neither skopeo nor crane is on the host"
-    for argv in (["skopeo", "inspect", "--no-tags", "--format", "{{.Digest}}", "docker://" + reference], ["crane", "digest", reference]):
+    for argv in (
+        ["skopeo", "inspect", "--no-tags", "--format", "{{.Digest}}", "docker://" + reference],
+        ["crane", "digest", reference],
+    ):
         done = host.run(argv, timeout)
         if done.ok and done.value.rc == 0 and re.match(r"^sha256:[0-9a-f]{64}$", done.value.out.strip()):
             return done.value.out.strip(), ""
         if done.state != "absent":
-            reason = "%s: %s" % (argv[0], (done.value.err.strip().splitlines() or ["no digest"])[-1][:200] if done.ok else done.detail)
+            reason = "%s: %s" % (
+                argv[0],
+                (done.value.err.strip().splitlines() or ["no digest"])[-1][:200] if done.ok else done.detail,
+            )
     return None, reason
 
 
-def files_of(rows: t.Iterable[t.Mapping[str, t.Any]]) -> t.List[BundleFile]:
+def files_of(rows: t.Iterable[t.Mapping[str, t.Any]]) -> list[BundleFile]:
     """The rows that a collection returned, as files of a manifest."""
     keys = ("path", "size", "sha256", "kind", "name", "version", "architecture")
     return [BundleFile(**{key: row[key] for key in keys}) for row in rows]

@@ -55,7 +55,7 @@ class Image:
     name: str
     reference: str
     target: str
-    digest: t.Optional[str]
+    digest: str | None
     reason: str = ""
 
 
@@ -78,7 +78,7 @@ class Manifest:
     def size(self) -> int:
         return sum(one.size for one in self.files)
 
-    def of(self, *kinds: str) -> t.List[BundleFile]:
+    def of(self, *kinds: str) -> list[BundleFile]:
         return [one for one in self.files if one.kind in kinds]
 
     def dump(self) -> str:
@@ -88,7 +88,7 @@ class Manifest:
         data["images"] = [asdict(one) for one in sorted(self.images, key=lambda one: one.name)]
         return json.dumps(data, indent=1, sort_keys=True) + "\n"
 
-    def same_content(self, other: "Manifest") -> bool:
+    def same_content(self, other: Manifest) -> bool:
         """Whether only time and collector differ."""
         return replace(self, created="", by="").dump() == replace(other, created="", by="").dump()
 
@@ -97,18 +97,18 @@ class Manifest:
 class Condition:
     """What a folder holds compared with a manifest: files that are not there, that are other files, that could not be read."""
 
-    missing: t.List[BundleFile] = field(default_factory=list)
-    wrong: t.List[t.Tuple[BundleFile, int, str]] = field(default_factory=list)
+    missing: list[BundleFile] = field(default_factory=list)
+    wrong: list[tuple[BundleFile, int, str]] = field(default_factory=list)
 
     @property
     def good(self) -> bool:
         return not self.missing and not self.wrong
 
     @property
-    def bad(self) -> t.List[BundleFile]:
+    def bad(self) -> list[BundleFile]:
         return self.missing + [one for one, _size, _digest in self.wrong]
 
-    def lines(self) -> t.List[str]:
+    def lines(self) -> list[str]:
         """One line a file, with size and SHA-256 of what belongs there and of what is."""
         told = ["%s is missing" % one for one in self.missing]
         for one, size, digest in self.wrong:
@@ -135,9 +135,18 @@ def _file(data: t.Any, where: str) -> BundleFile:
     if not isinstance(data, dict):
         raise NpuError("%s: a file is not described by a mapping." % where, AGAIN)
     path, size, sha256, kind = _path(data.get("path"), where), data.get("size"), data.get("sha256"), data.get("kind")
-    if not isinstance(size, int) or isinstance(size, bool) or size < 0 or not isinstance(sha256, str) or not _DIGEST.match(sha256) or kind not in KINDS:
+    if (
+        not isinstance(size, int)
+        or isinstance(size, bool)
+        or size < 0
+        or not isinstance(sha256, str)
+        or not _DIGEST.match(sha256)
+        or kind not in KINDS
+    ):
         raise NpuError("%s: size, SHA-256 or kind of %s is not a good one." % (where, path), AGAIN)
-    return BundleFile(path, size, sha256, kind, *(_text(data, key, where) for key in ("name", "version", "architecture")))
+    return BundleFile(
+        path, size, sha256, kind, *(_text(data, key, where) for key in ("name", "version", "architecture"))
+    )
 
 
 def parse_manifest(text: str, where: str = MANIFEST) -> Manifest:
@@ -147,7 +156,10 @@ def parse_manifest(text: str, where: str = MANIFEST) -> Manifest:
     except (ValueError, RecursionError) as exc:
         raise NpuError("%s is not JSON: %s." % (where, exc), AGAIN) from exc
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        raise NpuError("%s is no manifest of schema %d." % (where, SCHEMA), "Collect the bundle with the version of the collection that uses it.")
+        raise NpuError(
+            "%s is no manifest of schema %d." % (where, SCHEMA),
+            "Collect the bundle with the version of the collection that uses it.",
+        )
     lists = {key: data.get(key) for key in ("files", "images", "kernels", "requested")}
     if not all(isinstance(value, list) for value in lists.values()) or not isinstance(data.get("os"), dict):
         raise NpuError("%s: files, images, kernels or requested is not a list, or os no mapping." % where, AGAIN)
@@ -164,7 +176,14 @@ def parse_manifest(text: str, where: str = MANIFEST) -> Manifest:
         images.append(Image(digest=item.get("digest"), **words))
     system = {key: _text(data["os"], key, where) for key in ("id", "version_id", "architecture")}
     words = {key: _text(data, key, where) for key in ("created", "by", "format", "base")}
-    return Manifest(os=system, kernels=lists["kernels"] or (), requested=lists["requested"] or (), files=files, images=images, **words)
+    return Manifest(
+        os=system,
+        kernels=lists["kernels"] or (),
+        requested=lists["requested"] or (),
+        files=files,
+        images=images,
+        **words,
+    )
 
 
 def digest_of(stream: t.BinaryIO) -> str:
@@ -199,7 +218,7 @@ def examine(folder: str, files: t.Iterable[BundleFile]) -> Condition:
     return found
 
 
-def driver_file(manifest: Manifest, version: str, name: str = "") -> t.Optional[BundleFile]:
+def driver_file(manifest: Manifest, version: str, name: str = "") -> BundleFile | None:
     """The installer of a driver version in the bundle, by the version it was given with or by its file's name; None when there is none."""
     for one in manifest.of(RUNFILE):
         if (version and one.version == version) or (name and posixpath.basename(one.path) == name):

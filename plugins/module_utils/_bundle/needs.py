@@ -34,23 +34,38 @@ class Needs:
     images: t.Sequence[str] = ()
 
 
-def names_of(one: BundleFile) -> t.Set[str]:
+def names_of(one: BundleFile) -> set[str]:
     """What a package manager may be asked for to get this package; a Debian epoch may be left out."""
     version = one.version.split(":", 1)[-1]
     found = {one.name}
     for text in (one.version, version):
-        found |= {"%s=%s" % (one.name, text), "%s-%s" % (one.name, text), "%s-%s.%s" % (one.name, text, one.architecture)}
+        found |= {
+            "%s=%s" % (one.name, text),
+            "%s-%s" % (one.name, text),
+            "%s-%s.%s" % (one.name, text, one.architecture),
+        }
     return found
 
 
-def header_packages(package_format: str, kernel: str, patterns: t.Sequence[str] = (), system: t.Optional[str] = None) -> t.List[str]:
+def header_packages(
+    package_format: str, kernel: str, patterns: t.Sequence[str] = (), system: str | None = None
+) -> list[str]:
     """Names of the packages with the headers of a kernel release on a system with this id. NpuError for a pattern without {kernel}."""
     for pattern in patterns:
         if "{kernel}" not in pattern:
-            raise NpuError("%r does not say where the kernel's release belongs." % pattern, "Write for example linux-headers-{kernel}.")
+            raise NpuError(
+                "%r does not say where the kernel's release belongs." % pattern,
+                "Write for example linux-headers-{kernel}.",
+            )
     if patterns:
         return [pattern.replace("{kernel}", kernel) for pattern in patterns]
-    return [HEADERS + kernel] if package_format == "deb" else list(rpm_headers(kernel, system)) if package_format == "rpm" else []
+    return (
+        [HEADERS + kernel]
+        if package_format == "deb"
+        else list(rpm_headers(kernel, system))
+        if package_format == "rpm"
+        else []
+    )
 
 
 def _near(files: t.Iterable[BundleFile], start: str = "") -> str:
@@ -62,7 +77,7 @@ def _near(files: t.Iterable[BundleFile], start: str = "") -> str:
     return " It has: %s%s." % (", ".join(str(one) for one in alike[:NEAR]), more)
 
 
-def _system(manifest: Manifest, os: t.Mapping[str, str]) -> t.List[str]:
+def _system(manifest: Manifest, os: t.Mapping[str, str]) -> list[str]:
     def release(value: str) -> str:
         # A minor release of Enterprise Linux takes the packages of another; its kernels are compared by themselves.
         return value.split(".")[0] if manifest.format == "rpm" else value
@@ -70,12 +85,15 @@ def _system(manifest: Manifest, os: t.Mapping[str, str]) -> t.List[str]:
     for key in ("id", "version_id", "architecture"):
         ours, theirs = manifest.os.get(key, ""), os.get(key, "")
         if theirs and (release(ours) != release(theirs) if key == "version_id" else ours != theirs):
-            words = tuple(" ".join(str(row.get(name, "")) for name in ("id", "version_id", "architecture")) for row in (manifest.os, os))
+            words = tuple(
+                " ".join(str(row.get(name, "")) for name in ("id", "version_id", "architecture"))
+                for row in (manifest.os, os)
+            )
             return ["it was collected for %s, and this is %s." % words]
     return []
 
 
-def lacking(manifest: Manifest, needs: Needs) -> t.List[str]:
+def lacking(manifest: Manifest, needs: Needs) -> list[str]:
     """One sentence for each thing the bundle lacks, with sizes and checksums of what it has instead; empty when nothing is."""
     told = _system(manifest, needs.os)
     packages = manifest.of(PACKAGE, DRIVER_PACKAGE)
@@ -84,7 +102,11 @@ def lacking(manifest: Manifest, needs: Needs) -> t.List[str]:
     for version in needs.driver_versions:
         if version not in {one.version for one in runfiles}:
             told.append("driver: no installer of version %s.%s" % (version, _near(runfiles)))
-    if needs.runfile and not needs.driver_versions and needs.runfile not in {posixpath.basename(one.path) for one in runfiles}:
+    if (
+        needs.runfile
+        and not needs.driver_versions
+        and needs.runfile not in {posixpath.basename(one.path) for one in runfiles}
+    ):
         told.append("driver: no installer %s.%s" % (needs.runfile, _near(runfiles)))
     for name in needs.driver_packages:
         if name not in have:
@@ -95,7 +117,10 @@ def lacking(manifest: Manifest, needs: Needs) -> t.List[str]:
     for kernel in needs.kernels:
         for name in header_packages(manifest.format, kernel, needs.headers, manifest.os.get("id")):
             if name not in have:
-                told.append("headers of kernel %s: no %s.%s" % (kernel, name, _near(packages, name[: name.find(kernel.partition("+")[0])])))
+                told.append(
+                    "headers of kernel %s: no %s.%s"
+                    % (kernel, name, _near(packages, name[: name.find(kernel.partition("+")[0])]))
+                )
     references = {text for one in manifest.images for text in (one.reference, one.target)}
     for reference in needs.images:
         if reference not in references:
@@ -108,6 +133,7 @@ def require(manifest: Manifest, needs: Needs, where: str) -> None:
     told = lacking(manifest, needs)
     if told:
         raise NpuError(
-            "The bundle %s lacks %d of what this host needs: %s" % (where, len(told), " ".join("(%d) %s" % row for row in enumerate(told, 1))),
+            "The bundle %s lacks %d of what this host needs: %s"
+            % (where, len(told), " ".join("(%d) %s" % row for row in enumerate(told, 1))),
             "Collect it again with what is missing; nothing was changed.",
         )

@@ -41,14 +41,22 @@ Acquire::Languages "none";
 """
 # Every file has been held against the manifest, and the folder is root's: no key would say more.
 _SOURCES = "deb [trusted=yes] file:%(directory)s ./\n"
-_REPO = "[" + REPOSITORY + "]\nname=Offline bundle\nbaseurl=file://%(directory)s\nenabled=1\ngpgcheck=0\nrepo_gpgcheck=0\nmetadata_expire=1\n"
+_REPO = (
+    "["
+    + REPOSITORY
+    + "]\nname=Offline bundle\nbaseurl=file://%(directory)s\nenabled=1\ngpgcheck=0\nrepo_gpgcheck=0\nmetadata_expire=1\n"
+)
 # What dnf has in its own configuration as shipped, and the directory above in place of the system's.
 _DNF_CONF = "[main]\nreposdir=%(directory)s/dnf\ngpgcheck=1\ninstallonly_limit=3\nclean_requirements_on_remove=True\nbest=True\ninstall_weak_deps=False\n"
 
 
-def settings(directory: str, package_format: str) -> t.Dict[str, str]:
+def settings(directory: str, package_format: str) -> dict[str, str]:
     """{path below the folder: text} of the package manager's configuration."""
-    texts = {APT_CONFIG: _APT_CONF, "apt/sources.list": _SOURCES} if package_format == "deb" else {"dnf/%s.repo" % REPOSITORY: _REPO, DNF_CONFIG: _DNF_CONF}
+    texts = (
+        {APT_CONFIG: _APT_CONF, "apt/sources.list": _SOURCES}
+        if package_format == "deb"
+        else {"dnf/%s.repo" % REPOSITORY: _REPO, DNF_CONFIG: _DNF_CONF}
+    )
     return {name: text % {"directory": directory} for name, text in texts.items()}
 
 
@@ -57,7 +65,9 @@ def read_bundle(host: Host, directory: str) -> Manifest:
     path = os.path.join(directory, MANIFEST)
     found = host.read_text(path)
     if not found.ok:
-        raise NpuError("%s cannot be read: %s." % (path, found.detail), "Place the bundle first (playbook bundle_place).")
+        raise NpuError(
+            "%s cannot be read: %s." % (path, found.detail), "Place the bundle first (playbook bundle_place)."
+        )
     return parse_manifest(found.value, path)
 
 
@@ -68,7 +78,10 @@ def guard(directory: str, owner: int) -> bool:
     except FileNotFoundError:
         return False
     if not stat.S_ISDIR(info.st_mode) or info.st_uid != owner or info.st_mode & 0o022:
-        raise NpuError("%s is not a directory that only user %d can write." % (directory, owner), "Remove it or choose another directory.")
+        raise NpuError(
+            "%s is not a directory that only user %d can write." % (directory, owner),
+            "Remove it or choose another directory.",
+        )
     return True
 
 
@@ -79,12 +92,13 @@ def whole(host: Host, directory: str) -> Manifest:
     found = examine(directory, manifest.files)
     if not found.good:
         raise NpuError(
-            "The bundle %s is not whole: %s." % (directory, "; ".join(found.lines())), "Place it again (playbook bundle_place); nothing was changed."
+            "The bundle %s is not whole: %s." % (directory, "; ".join(found.lines())),
+            "Place it again (playbook bundle_place); nothing was changed.",
         )
     return manifest
 
 
-def strays(directory: str, manifest: Manifest) -> t.List[str]:
+def strays(directory: str, manifest: Manifest) -> list[str]:
     """Paths below the folder that neither the manifest nor our configuration has."""
     known = {one.path for one in manifest.files} | {MANIFEST, APT_CONFIG}
     found = []
@@ -96,7 +110,7 @@ def strays(directory: str, manifest: Manifest) -> t.List[str]:
     return sorted(found)
 
 
-def _text_at(path: str) -> t.Optional[str]:
+def _text_at(path: str) -> str | None:
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
             return stream.read()
@@ -108,8 +122,8 @@ class Placed(t.NamedTuple):
     """How a folder on a host differs from the bundle it should hold."""
 
     condition: Condition
-    stray: t.List[str]
-    settings: t.List[str]
+    stray: list[str]
+    settings: list[str]
     manifest: bool
 
     @property
@@ -153,7 +167,9 @@ def download(url: str, folder: str, wanted: t.Sequence[BundleFile], authorities:
             try:
                 _store(source, folder, one)
             except (socket.timeout, ConnectionError, http.client.HTTPException) as exc:
-                raise NpuError("%s stopped: %s." % (address, exc), "Look at the server and run again; nothing was changed.") from exc
+                raise NpuError(
+                    "%s stopped: %s." % (address, exc), "Look at the server and run again; nothing was changed."
+                ) from exc
 
 
 def fetch(address: str, authorities: str, timeout: float) -> t.Any:
@@ -166,7 +182,10 @@ def fetch(address: str, authorities: str, timeout: float) -> t.Any:
             context.load_verify_locations(cadata=authorities)
         return urllib.request.build_opener(urllib.request.HTTPSHandler(context=context)).open(address, timeout=timeout)
     except (urllib.error.URLError, ssl.SSLError, OSError, ValueError) as exc:
-        raise NpuError("%s: %s." % (address, getattr(exc, "reason", exc)), "Check the address, and the server with curl from this host.") from exc
+        raise NpuError(
+            "%s: %s." % (address, getattr(exc, "reason", exc)),
+            "Check the address, and the server with curl from this host.",
+        ) from exc
 
 
 def _store(source: t.BinaryIO, folder: str, one: BundleFile) -> None:
@@ -185,7 +204,9 @@ def _store(source: t.BinaryIO, folder: str, one: BundleFile) -> None:
         os.fsync(out.fileno())
 
 
-def place(directory: str, manifest: Manifest, text: str, found: Placed, fill: t.Callable[[str, t.Sequence[BundleFile]], None]) -> None:
+def place(
+    directory: str, manifest: Manifest, text: str, found: Placed, fill: t.Callable[[str, t.Sequence[BundleFile]], None]
+) -> None:
     """Make the folder hold the bundle. `fill` puts files into a folder beside it; they are verified there, and only then moved in."""
     host = Host()
     incoming = directory + ".incoming"
@@ -199,7 +220,10 @@ def place(directory: str, manifest: Manifest, text: str, found: Placed, fill: t.
         free = os.statvfs(incoming)
         needed = sum(one.size for one in wanted)
         if needed + SPARE > free.f_bavail * free.f_frsize:
-            raise NpuError("%s needs %d bytes, and %d are free." % (directory, needed + SPARE, free.f_bavail * free.f_frsize), "Make room there.")
+            raise NpuError(
+                "%s needs %d bytes, and %d are free." % (directory, needed + SPARE, free.f_bavail * free.f_frsize),
+                "Make room there.",
+            )
         fill(incoming, wanted)
         arrived = examine(incoming, wanted)
         if not arrived.good:
@@ -236,7 +260,9 @@ def configure(host: Host, directory: str, package_format: str, digest: str, time
         return
     shutil.rmtree(os.path.join(directory, LISTS), ignore_errors=True)
     make_directory(host, os.path.join(directory, LISTS, "partial"))
-    done = host.run(["apt-get", "update", "-o", "APT::Update::Error-Mode=any"], timeout, environment(directory, package_format))
+    done = host.run(
+        ["apt-get", "update", "-o", "APT::Update::Error-Mode=any"], timeout, environment(directory, package_format)
+    )
     if not done.ok or done.value.rc != 0:
         told = done.detail if not done.ok else " ".join((done.value.out + done.value.err).split())[-800:]
         raise NpuError("apt cannot read the bundle at %s: %s" % (directory, told), "Collect the bundle again.")

@@ -28,7 +28,7 @@ COLLECTED, PRESENT, CHECKED, ABSENT = "collected", "present", "checked", "absent
 MANIFEST_LIMIT = 64 * 1024 * 1024
 
 # As AnsibleModule wants it, for the module and for its part on the controller.
-ARGUMENTS: t.Dict[str, t.Dict[str, t.Any]] = {
+ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "state": {"type": "str", "choices": [COLLECTED, PRESENT, CHECKED, ABSENT], "required": True},
     "folder": {"type": "path"},
     "url": {"type": "str"},
@@ -74,7 +74,7 @@ ARGUMENTS: t.Dict[str, t.Dict[str, t.Any]] = {
     "timeout": {"type": "float", "default": 1800},
 }
 # Between the two parts only: the manifest's text, an archive with files for the host, a path for one from it, what the controller has.
-STAGED: t.Dict[str, t.Dict[str, t.Any]] = {
+STAGED: dict[str, dict[str, t.Any]] = {
     "manifest": {"type": "str"},
     "archive": {"type": "path"},
     "transfer": {"type": "path"},
@@ -86,22 +86,29 @@ Params = t.Mapping[str, t.Any]
 Result = t.Dict[str, t.Any]
 
 
-def arguments(state_directory: str) -> t.Dict[str, t.Dict[str, t.Any]]:
+def arguments(state_directory: str) -> dict[str, dict[str, t.Any]]:
     """ARGUMENTS with the place of the bundle in the folder where a host notes what was done to it."""
     return dict(ARGUMENTS, directory={"type": "path", "default": os.path.join(state_directory, "bundle")})
 
 
-def system_of(host: Host) -> t.Tuple[t.Dict[str, str], str]:
+def system_of(host: Host) -> tuple[dict[str, str], str]:
     """({id, version_id, architecture}, package format deb or rpm). NpuError when either is not known."""
     described, _probe = read_os(host)
     package_format = {"debian": "deb", "redhat": "rpm"}.get(described["family"] or "", "")
     if not package_format or not described["id"]:
-        raise NpuError("Bundles are for systems with apt or dnf, and this is %s." % (described["pretty"] or "unknown"), "Use a supported system.")
-    return {"id": described["id"], "version_id": described["version_id"] or "", "architecture": described["arch"] or ""}, package_format
+        raise NpuError(
+            "Bundles are for systems with apt or dnf, and this is %s." % (described["pretty"] or "unknown"),
+            "Use a supported system.",
+        )
+    return {
+        "id": described["id"],
+        "version_id": described["version_id"] or "",
+        "architecture": described["arch"] or "",
+    }, package_format
 
 
 @contextlib.contextmanager
-def _work(path: t.Optional[str]) -> t.Iterator[str]:
+def _work(path: str | None) -> t.Iterator[str]:
     """The folder to download into: the one given, which is kept, else one that goes at the end. apt downloads as a user of its own."""
     if path:
         try:
@@ -130,7 +137,9 @@ def collected(host: Host, params: Params, dry: bool) -> Result:
     result: Result = {"os": system, "format": package_format, "requested": requested, "files": [], "images": []}
     with _work(None if dry else params["work"]) as work:
         if dry:
-            planned = plan_deb(host, work, requested, params["base"], params["timeout"]) if package_format == "deb" else []
+            planned = (
+                plan_deb(host, work, requested, params["base"], params["timeout"]) if package_format == "deb" else []
+            )
             return dict(result, planned=[{key: row[key] for key in ("name", "size", "sha256")} for row in planned])
         if package_format == "deb":
             rows = collect_deb(host, work, requested, params["base"], params["timeout"])
@@ -154,13 +163,19 @@ def manifest_text(host: Host, params: Params) -> str:
         read_bundle(host, params["directory"])
         return str(host.read_text(os.path.join(params["directory"], MANIFEST)).value)
     if not params["sha256"]:
-        raise NpuError("url is given without the manifest's SHA-256.", "Give sha256, or folder where the controller has the bundle.")
+        raise NpuError(
+            "url is given without the manifest's SHA-256.",
+            "Give sha256, or folder where the controller has the bundle.",
+        )
     address = params["url"].rstrip("/") + "/" + MANIFEST
     with fetch(address, params["authorities"] or "", params["timeout"]) as source:
         content = bytes(source.read(MANIFEST_LIMIT))
     found = hashlib.sha256(content).hexdigest()
     if found != params["sha256"].lower():
-        raise NpuError("The SHA-256 of %s is %s, not %s." % (address, found, params["sha256"]), "Serve the right bundle, or correct the digest.")
+        raise NpuError(
+            "The SHA-256 of %s is %s, not %s." % (address, found, params["sha256"]),
+            "Serve the right bundle, or correct the digest.",
+        )
     return content.decode("utf-8", "replace")
 
 
@@ -173,7 +188,10 @@ def _summary(manifest: Manifest, directory: str, digest: str) -> Result:
         "environment": environment(directory, manifest.format),
         "dnf_options": dnf_options(directory, manifest.format),
         "dnf_config": dnf_config(directory, manifest.format),
-        "runfiles": {one.version or one.name: {"path": os.path.join(directory, one.path), "sha256": one.sha256} for one in manifest.of("runfile")},
+        "runfiles": {
+            one.version or one.name: {"path": os.path.join(directory, one.path), "sha256": one.sha256}
+            for one in manifest.of("runfile")
+        },
     }
 
 
@@ -183,7 +201,11 @@ def checked(host: Host, params: Params) -> Result:
     manifest = parse_manifest(text)
     system, package_format = system_of(host)
     names = [package.split("=")[0] for package in params["packages"]]
-    headers = [name for kernel in params["kernels"] for name in header_packages(package_format, kernel, params["headers"], system["id"])]
+    headers = [
+        name
+        for kernel in params["kernels"]
+        for name in header_packages(package_format, kernel, params["headers"], system["id"])
+    ]
     found, _format, probe = read_packages(host, [*names, *headers])
     if probe.state not in ("value", "absent"):
         raise NpuError("The installed packages cannot be read: %s." % probe.detail, "Run as root (become).")
@@ -199,20 +221,31 @@ def checked(host: Host, params: Params) -> Result:
         images=[image["reference"] for image in params["images"]],
     )
     require(manifest, needs, params["folder"] or params["url"] or params["directory"])
-    return dict(_summary(manifest, params["directory"], hashlib.sha256(text.encode("utf-8")).hexdigest()), format=package_format)
+    return dict(
+        _summary(manifest, params["directory"], hashlib.sha256(text.encode("utf-8")).hexdigest()), format=package_format
+    )
 
 
 def present(host: Host, params: Params, dry: bool) -> Result:
     """Make the folder hold the bundle. Without an archive and a url it only says in `lacking` what has to be sent."""
     text = manifest_text(host, params)
-    manifest, digest, directory = parse_manifest(text), hashlib.sha256(text.encode("utf-8")).hexdigest(), params["directory"]
+    manifest, digest, directory = (
+        parse_manifest(text),
+        hashlib.sha256(text.encode("utf-8")).hexdigest(),
+        params["directory"],
+    )
     if params["configure"]:
         system, _format = system_of(host)
         require(manifest, Needs(os=system), params["folder"] or params["url"] or directory)
     found = look(directory, manifest, text, params["configure"], digest)
-    lacks: t.List[BundleFile] = found.condition.bad
+    lacks: list[BundleFile] = found.condition.bad
     result = dict(_summary(manifest, directory, digest), changed=not found.right, lacking=[one.path for one in lacks])
-    result["diff"] = {"before": "".join("%s\n" % line for line in _lines(found)), "after": "", "before_header": directory, "after_header": directory}
+    result["diff"] = {
+        "before": "".join("%s\n" % line for line in _lines(found)),
+        "after": "",
+        "before_header": directory,
+        "after_header": directory,
+    }
     if found.right or dry or (lacks and not (params["archive"] or params["url"])):
         return result
 
@@ -228,11 +261,14 @@ def present(host: Host, params: Params, dry: bool) -> Result:
         configure(host, directory, manifest.format, digest, params["timeout"])
     left = look(directory, manifest, text, params["configure"], digest)
     if not left.right:
-        raise NpuError("%s is not what it should be: %s." % (directory, "; ".join(_lines(left))), "Run again; nobody else may write there.")
+        raise NpuError(
+            "%s is not what it should be: %s." % (directory, "; ".join(_lines(left))),
+            "Run again; nobody else may write there.",
+        )
     return dict(result, lacking=[])
 
 
-def _lines(found: t.Any) -> t.List[str]:
+def _lines(found: t.Any) -> list[str]:
     lines = found.condition.lines() + ["%s does not belong there" % name for name in found.stray]
     lines += ["%s is not as it should be" % name for name in found.settings]
     return lines + ([] if found.manifest else ["%s is not this bundle's" % MANIFEST])

@@ -36,9 +36,9 @@ def build_spec(profile: VendorProfile, host: Host, options: CdiOptions) -> CdiRe
     found = Found() if options.form == STORAGE else _files(profile, host, options, driver_root)
     warnings = list(found.warnings)
     conflicts = list(found.conflicts)
-    nodes: t.List[Node] = []
-    groups: t.List[Node] = []
-    by_name: t.Dict[str, int] = {}
+    nodes: list[Node] = []
+    groups: list[Node] = []
+    by_name: dict[str, int] = {}
     if options.form == STORAGE:
         nodes, told = find_storage(profile, host, dev_root)
         warnings.extend(told)
@@ -48,7 +48,7 @@ def build_spec(profile: VendorProfile, host: Host, options: CdiOptions) -> CdiRe
         by_name = find_groups(profile, host, nodes, options.groups)
         warnings.extend(_group_problems(profile, nodes, groups, by_name))
     edits = {} if options.form == STORAGE else _common(profile, host, options, found, driver_root, warnings, conflicts)
-    spec: t.Optional[t.Dict[str, t.Any]] = None
+    spec: dict[str, t.Any] | None = None
     action = "write"
     if nodes or (edits and options.form == KUBERNETES):
         spec = _assemble(profile, options, nodes, groups, by_name, edits)
@@ -64,7 +64,16 @@ def build_spec(profile: VendorProfile, host: Host, options: CdiOptions) -> CdiRe
         warnings=warnings,
         missing=found.missing,
         conflicts=conflicts,
-        devices=[{"name": node.name, "path": node.path, "major": node.major, "minor": node.minor, "group": by_name.get(node.name)} for node in nodes],
+        devices=[
+            {
+                "name": node.name,
+                "path": node.path,
+                "major": node.major,
+                "minor": node.minor,
+                "group": by_name.get(node.name),
+            }
+            for node in nodes
+        ],
         libraries=[library.path for library in found.libraries],
         tools=[target for _path, target in found.tools],
     )
@@ -102,7 +111,9 @@ def _dev_root(profile: VendorProfile, host: Host, options: CdiOptions, driver_ro
     return "/dev"
 
 
-def _group_problems(profile: VendorProfile, nodes: t.Sequence[Node], groups: t.Sequence[Node], by_name: t.Mapping[str, int]) -> t.Iterator[Problem]:
+def _group_problems(
+    profile: VendorProfile, nodes: t.Sequence[Node], groups: t.Sequence[Node], by_name: t.Mapping[str, int]
+) -> t.Iterator[Problem]:
     numbers = {group.number for group in groups}
     if not groups:
         return
@@ -120,13 +131,14 @@ def _group_problems(profile: VendorProfile, nodes: t.Sequence[Node], groups: t.S
             yield Problem(
                 "group_node_missing",
                 WARNING,
-                "%s is in group %d, and there is no node %s%d." % (node.name, by_name[node.name], profile.group_prefix, by_name[node.name]),
+                "%s is in group %d, and there is no node %s%d."
+                % (node.name, by_name[node.name], profile.group_prefix, by_name[node.name]),
                 "Make the group again with the management tool or load the driver again.",
                 profile.name,
             )
 
 
-def _node(node: Node, name: t.Optional[str] = None) -> t.Dict[str, t.Any]:
+def _node(node: Node, name: str | None = None) -> dict[str, t.Any]:
     return {"path": "/dev/" + (name or node.name), "hostPath": node.path, "permissions": PERMISSIONS}
 
 
@@ -136,9 +148,9 @@ def _assemble(
     nodes: t.Sequence[Node],
     groups: t.Sequence[Node],
     by_name: t.Mapping[str, int],
-    edits: t.Dict[str, t.Any],
-) -> t.Dict[str, t.Any]:
-    entries: t.List[t.Tuple[str, t.Dict[str, t.Any]]] = []
+    edits: dict[str, t.Any],
+) -> dict[str, t.Any]:
+    entries: list[tuple[str, dict[str, t.Any]]] = []
     if options.form == KUBERNETES:
         entries = [(ALL, edits), (RUNTIME, edits)]
     elif options.form == STORAGE:
@@ -149,7 +161,9 @@ def _assemble(
         by_number = {group.number: group for group in groups}
         for node in nodes:
             group = by_number.get(by_name.get(node.name, -1))
-            entries.append((str(node.number), {"deviceNodes": [_node(node)] + ([_node(group, inside)] if group else [])}))
+            entries.append(
+                (str(node.number), {"deviceNodes": [_node(node)] + ([_node(group, inside)] if group else [])})
+            )
         for group in groups:
             entries.append((group.name, {"deviceNodes": [_node(group, inside)]}))
         used = {by_name.get(node.name) for node in nodes}
@@ -157,7 +171,7 @@ def _assemble(
         shared = [_node(only, inside)] if only else [_node(group) for group in groups]
         everything = {"deviceNodes": [_node(node) for node in nodes] + shared}
         entries += [(ALL, everything), (RUNTIME, everything)]
-    spec: t.Dict[str, t.Any] = {
+    spec: dict[str, t.Any] = {
         "cdiVersion": "",
         "kind": options.kind or (profile.cdi_storage_kind if options.form == STORAGE else profile.cdi_kind),
         "devices": [{"name": name, "containerEdits": content} for name, content in entries],
@@ -174,28 +188,30 @@ def _common(
     options: CdiOptions,
     found: Found,
     driver_root: str,
-    warnings: t.List[Problem],
-    conflicts: t.List[t.Dict[str, t.Any]],
-) -> t.Dict[str, t.Any]:
+    warnings: list[Problem],
+    conflicts: list[dict[str, t.Any]],
+) -> dict[str, t.Any]:
     """What every entry needs: mounts, and hooks or what takes their place."""
     mode = list(MOUNT_OPTIONS)
     context = _selinux(host, options)
     if context:
         mode.append(context)
 
-    def mount(source: str, target: str) -> t.Dict[str, t.Any]:
+    def mount(source: str, target: str) -> dict[str, t.Any]:
         return {"hostPath": source, "containerPath": target, "options": list(mode)}
 
-    mounts: t.List[t.Dict[str, t.Any]] = []
-    links: t.List[t.Tuple[str, str]] = []
-    link_sources: t.Dict[str, str] = {}
-    taken: t.Dict[str, str] = {}
-    folders: t.Set[str] = set()
+    mounts: list[dict[str, t.Any]] = []
+    links: list[tuple[str, str]] = []
+    link_sources: dict[str, str] = {}
+    taken: dict[str, str] = {}
+    folders: set[str] = set()
     for library in found.libraries:
         source = _below(driver_root, library.path)
         target = _inside(options, library, library.target)
         if target in taken:
-            conflicts.append({"kind": "name", "name": target, "paths": [taken[target], source], "chosen": taken[target]})
+            conflicts.append(
+                {"kind": "name", "name": target, "paths": [taken[target], source], "chosen": taken[target]}
+            )
             warnings.append(
                 Problem(
                     "library_name_taken",
@@ -216,8 +232,8 @@ def _common(
             links.append((_link_text(text, target, place), place))
             link_sources[place] = source
             folders.add(posixpath.dirname(place))
-    hooks: t.List[t.Dict[str, t.Any]] = []
-    edits: t.Dict[str, t.Any] = {}
+    hooks: list[dict[str, t.Any]] = []
+    edits: dict[str, t.Any] = {}
     if folders and _use_hooks(profile, host, options, warnings):
         hooks = _hooks(profile, options, links, sorted(folders))
     elif folders:
@@ -229,7 +245,10 @@ def _common(
     for path in options.extra_mounts:
         clean = posixpath.normpath(path)
         if not host.exists(_below(driver_root, clean)):
-            raise NpuError("The extra mount %s does not exist." % _below(driver_root, clean), "Make it or take it out of extra_mounts.")
+            raise NpuError(
+                "The extra mount %s does not exist." % _below(driver_root, clean),
+                "Make it or take it out of extra_mounts.",
+            )
         mounts.append(mount(_below(driver_root, clean), clean))
     if hooks:
         edits["hooks"] = hooks
@@ -265,7 +284,7 @@ def _selinux(host: Host, options: CdiOptions) -> str:
     return "" if options.selinux_context == "none" else options.selinux_context
 
 
-def _use_hooks(profile: VendorProfile, host: Host, options: CdiOptions, warnings: t.List[Problem]) -> bool:
+def _use_hooks(profile: VendorProfile, host: Host, options: CdiOptions, warnings: list[Problem]) -> bool:
     if options.hooks == "off":
         return False
     path = options.hook_path or profile.hook_path
@@ -275,14 +294,16 @@ def _use_hooks(profile: VendorProfile, host: Host, options: CdiOptions, warnings
     reason = seen.detail if not seen.ok else "it is not an executable file"
     if options.hooks == "on":
         raise NpuError(
-            "The CDI hook %s cannot be used: %s. Every container with this specification would fail to start." % (path, reason),
+            "The CDI hook %s cannot be used: %s. Every container with this specification would fail to start."
+            % (path, reason),
             "Install the container toolkit that brings it, or set hooks to auto or off.",
         )
     warnings.append(
         Problem(
             "hook_missing",
             WARNING if seen.ok else INFO,
-            "The CDI hook %s cannot be used (%s): links become mounts and LD_LIBRARY_PATH takes the place of the loader's cache." % (path, reason),
+            "The CDI hook %s cannot be used (%s): links become mounts and LD_LIBRARY_PATH takes the place of the loader's cache."
+            % (path, reason),
             "Install the container toolkit that brings it when images set LD_LIBRARY_PATH themselves.",
             profile.name,
         )
@@ -290,12 +311,14 @@ def _use_hooks(profile: VendorProfile, host: Host, options: CdiOptions, warnings
     return False
 
 
-def _hooks(profile: VendorProfile, options: CdiOptions, links: t.Sequence[t.Tuple[str, str]], folders: t.Sequence[str]) -> t.List[t.Dict[str, t.Any]]:
+def _hooks(
+    profile: VendorProfile, options: CdiOptions, links: t.Sequence[tuple[str, str]], folders: t.Sequence[str]
+) -> list[dict[str, t.Any]]:
     path = options.hook_path or profile.hook_path
     name = posixpath.basename(path)
 
-    def hook(args: t.List[str], env: t.Sequence[str]) -> t.Dict[str, t.Any]:
-        item: t.Dict[str, t.Any] = {"hookName": "createContainer"}
+    def hook(args: list[str], env: t.Sequence[str]) -> dict[str, t.Any]:
+        item: dict[str, t.Any] = {"hookName": "createContainer"}
         if options.legacy_hookname:
             item["hookname"] = "createContainer"
         item.update({"path": path, "args": args})
@@ -312,5 +335,13 @@ def _hooks(profile: VendorProfile, options: CdiOptions, links: t.Sequence[t.Tupl
     args = [name, "update-ldcache"]
     for folder in folders:
         args += ["--folder", folder]
-    hooks.append(hook(args, (profile.hook_env_prefix + "LDCONFIG_PATH=" + options.ldconfig_path, profile.hook_env_prefix + "DEBUG=false")))
+    hooks.append(
+        hook(
+            args,
+            (
+                profile.hook_env_prefix + "LDCONFIG_PATH=" + options.ldconfig_path,
+                profile.hook_env_prefix + "DEBUG=false",
+            ),
+        )
+    )
     return hooks

@@ -25,7 +25,7 @@ class Library:
 
     path: str
     target: str
-    links: t.List[t.Tuple[str, str]] = field(default_factory=list)
+    links: list[tuple[str, str]] = field(default_factory=list)
     plugin_dir: str = ""
 
 
@@ -33,11 +33,11 @@ class Library:
 class Found:
     """Everything discovery saw, in the order it goes into the specification."""
 
-    libraries: t.List[Library] = field(default_factory=list)
-    tools: t.List[t.Tuple[str, str]] = field(default_factory=list)
-    missing: t.List[t.Dict[str, str]] = field(default_factory=list)
-    conflicts: t.List[t.Dict[str, t.Any]] = field(default_factory=list)
-    warnings: t.List[Problem] = field(default_factory=list)
+    libraries: list[Library] = field(default_factory=list)
+    tools: list[tuple[str, str]] = field(default_factory=list)
+    missing: list[dict[str, str]] = field(default_factory=list)
+    conflicts: list[dict[str, t.Any]] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
 
 
 def find_files(profile: VendorProfile, tree: Tree, options: CdiOptions) -> Found:
@@ -54,7 +54,7 @@ class _Search:
         self.machine = options.machine or os.uname().machine
         self.not_wanted = _matcher(options.exclude)
         self.configured = configured_directories(tree)
-        self.by_path: t.Dict[str, Library] = {}
+        self.by_path: dict[str, Library] = {}
 
     def warn(self, code: str, detail: str, next_step: str, severity: str = WARNING) -> None:
         self.found.warnings.append(Problem(code, severity, detail, next_step, self.profile.name))
@@ -67,7 +67,7 @@ class _Search:
         vendor = self.vendor_libraries()
         plugins, aliases = self.plugins()
         tools = self.tools()
-        queue: t.List[t.Tuple[str, Elf, t.Tuple[str, ...]]] = []
+        queue: list[tuple[str, Elf, tuple[str, ...]]] = []
         for library in vendor:
             self.by_path[library.path] = library
             queue.append((library.path, self.elf(library.path), ()))
@@ -83,7 +83,9 @@ class _Search:
             library.links.extend(aliases.get(library.path, []))
         self.found.tools = [(path, target) for path, target, _elf in tools]
         for path in sorted(self.tree.denied):
-            self.warn("directory_unreadable", "%s cannot be listed: %s." % (path, self.tree.denied[path]), "Run as root.")
+            self.warn(
+                "directory_unreadable", "%s cannot be listed: %s." % (path, self.tree.denied[path]), "Run as root."
+            )
         for item in self.found.missing:
             self.warn(
                 "library_missing",
@@ -96,7 +98,7 @@ class _Search:
         elf = self.tree.elf(path)
         return elf if isinstance(elf, Elf) else Elf(0, 0)
 
-    def abi(self, candidates: t.Sequence[str]) -> t.Tuple[int, int]:
+    def abi(self, candidates: t.Sequence[str]) -> tuple[int, int]:
         """Machine and class that fit: the machine's own when a candidate has it, else those of the first candidate."""
         own = MACHINES.get(self.machine)
         abis = [elf.abi for elf in map(self.tree.elf, candidates) if isinstance(elf, Elf)]
@@ -104,12 +106,12 @@ class _Search:
             return abis[0]
         return own or (0, 0)
 
-    def vendor_libraries(self) -> t.List[Library]:
+    def vendor_libraries(self) -> list[Library]:
         wanted = self.options.library_patterns
         patterns = tuple(wanted) if wanted is not None else self.profile.library_patterns
         matcher = _matcher(patterns)
-        candidates: t.Dict[str, None] = {}
-        self.outside: t.Dict[str, t.List[str]] = {}
+        candidates: dict[str, None] = {}
+        self.outside: dict[str, list[str]] = {}
         for directory in self.vendor_dirs:
             listing = self.tree.listing(directory)
             if listing is None:
@@ -128,14 +130,16 @@ class _Search:
                     candidates.setdefault(real)
                     if kind == LINK and posixpath.dirname(real) != listing.path:
                         self.outside.setdefault(real, []).append(posixpath.join(listing.path, name))
-        usable: t.List[str] = []
+        usable: list[str] = []
         for path in candidates:
             if not _representable(path):
                 self.warn("library_name", "%r is left out: its name is not UTF-8." % path, "Rename the file.")
                 continue
             elf = self.tree.elf(path)
             if isinstance(elf, str):
-                self.warn("library_unusable", "%s is left out: %s." % (path, elf), "Install the driver's libraries again.")
+                self.warn(
+                    "library_unusable", "%s is left out: %s." % (path, elf), "Install the driver's libraries again."
+                )
                 continue
             usable.append(path)
         self.wanted_abi = self.abi(usable)
@@ -147,12 +151,12 @@ class _Search:
                 self.warn("library_foreign", "%s is left out: it is for another machine or word size." % path, "", INFO)
         return [Library(path, path) for path in self.choose(fitting)]
 
-    def choose(self, paths: t.Sequence[str]) -> t.List[str]:
+    def choose(self, paths: t.Sequence[str]) -> list[str]:
         """Of files with one SONAME keep the one the loader would take; tell of the others."""
-        by_name: t.Dict[str, t.List[str]] = {}
+        by_name: dict[str, list[str]] = {}
         for path in paths:
             by_name.setdefault(self.elf(path).soname or posixpath.basename(path), []).append(path)
-        kept: t.Set[str] = set()
+        kept: set[str] = set()
         for name, same in by_name.items():
             best = same[0]
             if len(same) > 1:
@@ -168,9 +172,9 @@ class _Search:
             kept.add(best)
         return [path for path in paths if path in kept]
 
-    def dependencies(self, queue: t.List[t.Tuple[str, Elf, t.Tuple[str, ...]]]) -> t.List[Library]:
+    def dependencies(self, queue: list[tuple[str, Elf, tuple[str, ...]]]) -> list[Library]:
         """Breadth first, each file once; `queue` holds (path, its ELF, RPATH of what loaded it)."""
-        added: t.List[Library] = []
+        added: list[Library] = []
         position = 0
         while position < len(queue):
             path, elf, inherited = queue[position]
@@ -198,7 +202,7 @@ class _Search:
     def excluded(self, name: str) -> bool:
         return self.not_wanted.match(posixpath.basename(name)) is not None
 
-    def search(self, name: str, first: t.Sequence[str]) -> t.Optional[str]:
+    def search(self, name: str, first: t.Sequence[str]) -> str | None:
         if "/" in name:
             return self.tree.locate(*posixpath.split(name)) if name.startswith("/") else None
         for directory in list(first) + self.loader_dirs:
@@ -230,16 +234,18 @@ class _Search:
             return False
         return self.tree.locate(directory, name) == path
 
-    def plugins(self) -> t.Tuple[t.List[Library], t.Dict[str, t.List[t.Tuple[str, str]]]]:
+    def plugins(self) -> tuple[list[Library], dict[str, list[tuple[str, str]]]]:
         """Plugins of the plugin directories, each file once by its own name, and the other names as links."""
         given = self.options.plugin_dirs
-        result: t.List[Library] = []
-        aliases: t.Dict[str, t.List[t.Tuple[str, str]]] = {}
+        result: list[Library] = []
+        aliases: dict[str, list[tuple[str, str]]] = {}
         for directory in given if given is not None else self.profile.plugin_dirs:
             listing = self.tree.listing(directory)
             if listing is None:
                 continue
-            names = sorted(name for name in listing.names if (name.endswith(".so") or ".so." in name) and _representable(name))
+            names = sorted(
+                name for name in listing.names if (name.endswith(".so") or ".so." in name) and _representable(name)
+            )
             for kind in (FILE, LINK):
                 for name in names:
                     real = self.tree.locate(listing.path, name) if listing.names[name] == kind else None
@@ -257,9 +263,9 @@ class _Search:
         result.sort(key=lambda library: (posixpath.dirname(library.target), library.target))
         return result, aliases
 
-    def tools(self) -> t.List[t.Tuple[str, str, t.Union[Elf, str]]]:
+    def tools(self) -> list[tuple[str, str, Elf | str]]:
         given = self.options.tools
-        result: t.List[t.Tuple[str, str, t.Union[Elf, str]]] = []
+        result: list[tuple[str, str, Elf | str]] = []
         for name in given if given is not None else self.profile.tools:
             for directory in self.options.tool_dirs:
                 real = self.tree.locate(directory, name)
@@ -272,16 +278,16 @@ class _Search:
         return result
 
 
-def _matcher(patterns: t.Iterable[str]) -> "re.Pattern[str]":
+def _matcher(patterns: t.Iterable[str]) -> re.Pattern[str]:
     """One expression for any of the shell patterns; one that matches nothing when there are none."""
     return re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns) or r"(?!)")
 
 
-def _unique(paths: t.Iterable[str]) -> t.List[str]:
+def _unique(paths: t.Iterable[str]) -> list[str]:
     return list(dict.fromkeys(path.rstrip("/") or "/" for path in paths))
 
 
-def _natural(text: str) -> t.List[t.Tuple[int, int, str]]:
+def _natural(text: str) -> list[tuple[int, int, str]]:
     return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.findall(r"[0-9]+|[^0-9]+", text)]
 
 

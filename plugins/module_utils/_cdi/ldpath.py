@@ -38,17 +38,17 @@ class Tree:
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self.denied: t.Dict[str, str] = {}
-        self._listings: t.Dict[str, t.Optional[Listing]] = {}
-        self._links: t.Dict[str, str] = {}
-        self._elves: t.Dict[str, t.Union[Elf, str]] = {}
+        self.denied: dict[str, str] = {}
+        self._listings: dict[str, Listing | None] = {}
+        self._links: dict[str, str] = {}
+        self._elves: dict[str, Elf | str] = {}
 
-    def listing(self, path: str) -> t.Optional[Listing]:
+    def listing(self, path: str) -> Listing | None:
         """The listing of a directory, or None when it is not there; one that cannot be read is noted in `denied`."""
         if path in self._listings:
             return self._listings[path]
         found = self.host.resolve(path)
-        result: t.Optional[Listing] = None
+        result: Listing | None = None
         if found.ok:
             if found.value in self._listings:
                 result = self._listings[found.value]
@@ -60,8 +60,8 @@ class Tree:
         self._listings[path] = result
         return result
 
-    def _scan(self, path: str) -> t.Optional[Listing]:
-        names: t.Dict[str, str] = {}
+    def _scan(self, path: str) -> Listing | None:
+        names: dict[str, str] = {}
         try:
             with os.scandir(self.host.real(path)) as entries:
                 for entry in entries:
@@ -85,7 +85,7 @@ class Tree:
             self._links[path] = self.host.readlink(path).get("")
         return self._links[path]
 
-    def locate(self, directory: str, name: str) -> t.Optional[str]:
+    def locate(self, directory: str, name: str) -> str | None:
         """The real path of the regular file that `name` in `directory` is or leads to, or None."""
         listing = self.listing(directory)
         for _step in range(LINK_LIMIT):
@@ -108,13 +108,13 @@ class Tree:
             name = text
         return None
 
-    def elf(self, path: str) -> t.Union[Elf, str]:
+    def elf(self, path: str) -> Elf | str:
         """The ELF facts of a file by its real path, or a phrase that says why there are none."""
         if path not in self._elves:
             self._elves[path] = self._read_elf(path)
         return self._elves[path]
 
-    def _read_elf(self, path: str) -> t.Union[Elf, str]:
+    def _read_elf(self, path: str) -> Elf | str:
         try:
             descriptor = os.open(self.host.real(path), os.O_RDONLY | os.O_CLOEXEC)
         except OSError as exc:
@@ -129,7 +129,7 @@ class Tree:
             os.close(descriptor)
 
 
-def default_directories(machine: str) -> t.Tuple[str, ...]:
+def default_directories(machine: str) -> tuple[str, ...]:
     """Library directories of the common distributions for a machine as uname names it, in the order they are searched."""
     triplet = TRIPLETS.get(machine, machine + "-linux-gnu")
     return (
@@ -144,14 +144,14 @@ def default_directories(machine: str) -> t.Tuple[str, ...]:
     )
 
 
-def configured_directories(tree: Tree, path: str = LD_SO_CONF) -> t.List[str]:
+def configured_directories(tree: Tree, path: str = LD_SO_CONF) -> list[str]:
     """The directories of ld.so.conf in order, `include` globs followed (relative ones from the including file's directory)."""
-    found: t.List[str] = []
+    found: list[str] = []
     _read_conf(tree, path, found, set(), 0)
     return found
 
 
-def _read_conf(tree: Tree, path: str, found: t.List[str], seen: t.Set[str], depth: int) -> None:
+def _read_conf(tree: Tree, path: str, found: list[str], seen: set[str], depth: int) -> None:
     if path in seen or depth > INCLUDE_LIMIT:
         return
     seen.add(path)
@@ -171,11 +171,11 @@ def _read_conf(tree: Tree, path: str, found: t.List[str], seen: t.Set[str], dept
                 found.append(directory)
 
 
-def _glob(tree: Tree, pattern: str) -> t.List[str]:
+def _glob(tree: Tree, pattern: str) -> list[str]:
     """Host paths that match a shell pattern with wildcards in any component, sorted as glob(3) does."""
     paths = ["/"]
     for part in [piece for piece in posixpath.normpath(pattern).split("/") if piece]:
-        step: t.List[str] = []
+        step: list[str] = []
         for base in paths:
             if not any(mark in part for mark in "*?["):
                 step.append(posixpath.join(base, part))
@@ -183,12 +183,14 @@ def _glob(tree: Tree, pattern: str) -> t.List[str]:
             listing = tree.listing(base)
             if listing is not None:
                 names = sorted(name for name in listing.names if fnmatch.fnmatchcase(name, part))
-                step.extend(posixpath.join(base, name) for name in names if part.startswith(".") or not name.startswith("."))
+                step.extend(
+                    posixpath.join(base, name) for name in names if part.startswith(".") or not name.startswith(".")
+                )
         paths = step
     return paths
 
 
-def expand(entry: str, origin: str, machine: str, bits: int) -> t.Optional[str]:
+def expand(entry: str, origin: str, machine: str, bits: int) -> str | None:
     """One RPATH or RUNPATH entry as an absolute directory; None for a relative one, which the loader takes from the working directory."""
     triplet = TRIPLETS.get(machine, "")
     values = {"ORIGIN": origin, "LIB": "lib64" if bits == 64 else "lib", "PLATFORM": machine}

@@ -30,7 +30,7 @@ ABSENT = "absent"
 VALIDATE = "validate"
 
 
-def manage(profile: VendorProfile, host: Host, params: t.Mapping[str, t.Any], check: bool = False) -> t.Dict[str, t.Any]:
+def manage(profile: VendorProfile, host: Host, params: t.Mapping[str, t.Any], check: bool = False) -> dict[str, t.Any]:
     """Do what `state` says and return the module's result; with `check` nothing is written. NpuError says what, where and what next."""
     path = params.get("path") or default_path(profile, params.get("form") or "")
     format_of(path, params.get("format"))
@@ -43,7 +43,7 @@ def manage(profile: VendorProfile, host: Host, params: t.Mapping[str, t.Any], ch
     return _present(profile, host, options, path, check)
 
 
-def _diff(path: str, before: t.Optional[str], after: t.Optional[str]) -> t.Dict[str, str]:
+def _diff(path: str, before: str | None, after: str | None) -> dict[str, str]:
     header = "%s (absent)" % path
     return {
         "before": before or "",
@@ -53,16 +53,20 @@ def _diff(path: str, before: t.Optional[str], after: t.Optional[str]) -> t.Dict[
     }
 
 
-def _absent(host: Host, path: str, check: bool) -> t.Dict[str, t.Any]:
+def _absent(host: Host, path: str, check: bool) -> dict[str, t.Any]:
     before = host.read_text(path).get()
     changed = remove_spec(host, path, check)
     return {"changed": changed, "path": path, "diff": _diff(path, before, None if changed else before), "problems": []}
 
 
-def _present(profile: VendorProfile, host: Host, options: CdiOptions, path: str, check: bool) -> t.Dict[str, t.Any]:
+def _present(profile: VendorProfile, host: Host, options: CdiOptions, path: str, check: bool) -> dict[str, t.Any]:
     seen, old = examine(profile, host, options, path)
     if seen["action"] == "fail":
-        raise next(NpuError(problem.detail, problem.next_step) for problem in seen["problems"] if problem.code == "cdi_cannot_build")
+        raise next(
+            NpuError(problem.detail, problem.next_step)
+            for problem in seen["problems"]
+            if problem.code == "cdi_cannot_build"
+        )
     changed = False
     if seen["action"] == "remove":
         changed = remove_spec(host, path, check)
@@ -70,7 +74,10 @@ def _present(profile: VendorProfile, host: Host, options: CdiOptions, path: str,
         changed = write_spec(host, path, seen["after"], check)
     gone = old if changed else []
     lasting = [problem for problem in seen["problems"] if problem not in gone]
-    result = {name: seen[name] for name in ("path", "format", "action", "missing", "conflicts", "devices", "libraries", "tools")}
+    result = {
+        name: seen[name]
+        for name in ("path", "format", "action", "missing", "conflicts", "devices", "libraries", "tools")
+    }
     result.update(
         {
             "changed": changed,
@@ -84,15 +91,26 @@ def _present(profile: VendorProfile, host: Host, options: CdiOptions, path: str,
     return result
 
 
-def _validate(profile: VendorProfile, host: Host, options: CdiOptions, path: str) -> t.Dict[str, t.Any]:
+def _validate(profile: VendorProfile, host: Host, options: CdiOptions, path: str) -> dict[str, t.Any]:
     text = host.read_text(path)
     if not text.ok:
-        raise NpuError("%s cannot be read: %s." % (path, text.detail), "Write the specification first (state present), or run as root.")
+        raise NpuError(
+            "%s cannot be read: %s." % (path, text.detail),
+            "Write the specification first (state present), or run as root.",
+        )
     spec = load_spec(text.value, path)
     problems = [Problem(one.code, one.severity, one.detail, one.next_step, profile.name) for one in validate_spec(spec)]
     lost = missing_host_paths(host, spec)
     if lost:
-        problems.append(Problem("cdi_host_paths_missing", ERROR, "not on the host: %s" % ", ".join(lost), "Write the specification again.", profile.name))
+        problems.append(
+            Problem(
+                "cdi_host_paths_missing",
+                ERROR,
+                "not on the host: %s" % ", ".join(lost),
+                "Write the specification again.",
+                profile.name,
+            )
+        )
     conflicts, told = find_conflicts(profile, host, device_names(spec), path, options.spec_dirs)
     problems.extend(told)
     errors = [problem for problem in problems if problem.severity == ERROR]

@@ -31,24 +31,34 @@ class Node:
     minor: int
 
 
-def find_nodes(profile: VendorProfile, host: Host, directory: str) -> t.Tuple[t.List[Node], t.List[Node], t.List[Problem]]:
+def find_nodes(profile: VendorProfile, host: Host, directory: str) -> tuple[list[Node], list[Node], list[Problem]]:
     """NPU nodes and group nodes of a directory by number; anything else with such a name is told of."""
     (nodes, groups), warnings = _find(profile, host, directory, (profile.device_prefix, profile.group_prefix))
     return nodes, groups, warnings
 
 
-def find_storage(profile: VendorProfile, host: Host, directory: str) -> t.Tuple[t.List[Node], t.List[Problem]]:
+def find_storage(profile: VendorProfile, host: Host, directory: str) -> tuple[list[Node], list[Problem]]:
     """Storage nodes of a directory by number, as find_nodes does."""
     (nodes,), warnings = _find(profile, host, directory, (profile.storage_prefix,))
     return nodes, warnings
 
 
-def _find(profile: VendorProfile, host: Host, directory: str, prefixes: t.Sequence[str]) -> t.Tuple[t.List[t.List[Node]], t.List[Problem]]:
-    found: t.List[t.List[Node]] = [[] for _prefix in prefixes]
-    warnings: t.List[Problem] = []
+def _find(
+    profile: VendorProfile, host: Host, directory: str, prefixes: t.Sequence[str]
+) -> tuple[list[list[Node]], list[Problem]]:
+    found: list[list[Node]] = [[] for _prefix in prefixes]
+    warnings: list[Problem] = []
     listed = host.listdir(directory)
     if listed.state not in ("value", "absent"):
-        warnings.append(Problem("dev_unreadable", WARNING, "%s cannot be listed: %s." % (directory, listed.detail), "Run as root.", profile.name))
+        warnings.append(
+            Problem(
+                "dev_unreadable",
+                WARNING,
+                "%s cannot be listed: %s." % (directory, listed.detail),
+                "Run as root.",
+                profile.name,
+            )
+        )
     for name in listed.get([]):
         for prefix, into in zip(prefixes, found):
             match = re.fullmatch(re.escape(prefix) + r"(0|[1-9][0-9]*)", name)
@@ -61,19 +71,33 @@ def _find(profile: VendorProfile, host: Host, directory: str, prefixes: t.Sequen
                 into.append(Node(name, path, number, seen.value.major, seen.value.minor))
                 continue
             kind = seen.value.kind if seen.ok else seen.detail
-            reason = "its number is beyond what Linux can give" if seen.ok and kind == "char" else "it is not a character device (%s)" % kind
-            warnings.append(Problem("not_a_device", WARNING, "%s is left out: %s." % (path, reason), "Remove it and load the driver again.", profile.name))
+            reason = (
+                "its number is beyond what Linux can give"
+                if seen.ok and kind == "char"
+                else "it is not a character device (%s)" % kind
+            )
+            warnings.append(
+                Problem(
+                    "not_a_device",
+                    WARNING,
+                    "%s is left out: %s." % (path, reason),
+                    "Remove it and load the driver again.",
+                    profile.name,
+                )
+            )
     for nodes in found:
         nodes.sort(key=lambda node: node.number)
     return found, warnings
 
 
-def find_groups(profile: VendorProfile, host: Host, nodes: t.Sequence[Node], given: t.Optional[t.Mapping[str, int]]) -> t.Dict[str, int]:
+def find_groups(
+    profile: VendorProfile, host: Host, nodes: t.Sequence[Node], given: t.Mapping[str, int] | None
+) -> dict[str, int]:
     """Group by device node name: as given, else from sysfs, else from the management tool. A name that is not in the answer is unknown."""
     names = [node.name for node in nodes]
     if given is not None:
         return {name: int(given[name]) for name in names if given.get(name) is not None}
-    result: t.Dict[str, int] = {}
+    result: dict[str, int] = {}
     for name in names:
         text = host.read_text("%s/%s/group_id" % (profile.class_dir, name)).get("").strip()
         if re.fullmatch(r"[0-9]{1,7}", text):
@@ -85,7 +109,11 @@ def find_groups(profile: VendorProfile, host: Host, nodes: t.Sequence[Node], giv
     return result
 
 
-def _groups_by_tool(profile: VendorProfile, host: Host) -> t.Dict[str, int]:
+def _groups_by_tool(profile: VendorProfile, host: Host) -> dict[str, int]:
     path = find_smi(host, profile)
     answer = ask_smi(host, profile, path, profile.smi_group_args, SMI_TIMEOUT).get({}) if path else {}
-    return {item["device"]: item["group"] for item in answer.get("devices", []) if item["device"] and item["group"] is not None}
+    return {
+        item["device"]: item["group"]
+        for item in answer.get("devices", [])
+        if item["device"] and item["group"] is not None
+    }

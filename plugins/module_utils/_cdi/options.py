@@ -57,38 +57,41 @@ class CdiOptions:
     """
 
     form: str = STANDALONE
-    kind: t.Optional[str] = None
+    kind: str | None = None
     driver_root: str = "/"
-    dev_root: t.Optional[str] = None
-    container_library_path: t.Optional[str] = None
+    dev_root: str | None = None
+    container_library_path: str | None = None
     selinux_context: str = "auto"
     hooks: str = "auto"
-    hook_path: t.Optional[str] = None
+    hook_path: str | None = None
     ldconfig_path: str = "/sbin/ldconfig"
     legacy_hookname: bool = False
     zero_devices: str = "fail"
-    library_patterns: t.Optional[t.Sequence[str]] = None
-    library_dirs: t.Optional[t.Sequence[str]] = None
-    plugin_dirs: t.Optional[t.Sequence[str]] = None
-    tools: t.Optional[t.Sequence[str]] = None
+    library_patterns: t.Sequence[str] | None = None
+    library_dirs: t.Sequence[str] | None = None
+    plugin_dirs: t.Sequence[str] | None = None
+    tools: t.Sequence[str] | None = None
     tool_dirs: t.Sequence[str] = ("/usr/bin", "/usr/local/bin")
     exclude: t.Sequence[str] = RUNTIME_LIBRARIES
     extra_mounts: t.Sequence[str] = ()
-    groups: t.Optional[t.Mapping[str, int]] = None
-    machine: t.Optional[str] = None
+    groups: t.Mapping[str, int] | None = None
+    machine: str | None = None
     spec_dirs: t.Sequence[str] = SPEC_DIRS
 
     @classmethod
-    def names(cls) -> t.List[str]:
+    def names(cls) -> list[str]:
         """Names of all options."""
         return [one.name for one in fields(cls)]
 
     @classmethod
-    def read(cls, given: t.Mapping[str, t.Any]) -> "CdiOptions":
+    def read(cls, given: t.Mapping[str, t.Any]) -> CdiOptions:
         """Options from values by name; a null one takes the default. NpuError when a name or a value is not one this understands."""
         for name in given:
             if name not in cls.names():
-                raise NpuError("cdi: %r is no option of a CDI specification." % name, "Use one of: path, %s." % ", ".join(cls.names()))
+                raise NpuError(
+                    "cdi: %r is no option of a CDI specification." % name,
+                    "Use one of: path, %s." % ", ".join(cls.names()),
+                )
         options = cls(**{name: value for name, value in given.items() if value is not None})
         options.check()
         return options
@@ -128,14 +131,14 @@ class CdiResult:
     `devices` is [{name, path, major, minor, group}]; `libraries` and `tools` are host paths.
     """
 
-    spec: t.Optional[t.Dict[str, t.Any]]
+    spec: dict[str, t.Any] | None
     action: str
-    warnings: t.List[Problem] = field(default_factory=list)
-    missing: t.List[t.Dict[str, str]] = field(default_factory=list)
-    conflicts: t.List[t.Dict[str, t.Any]] = field(default_factory=list)
-    devices: t.List[t.Dict[str, t.Any]] = field(default_factory=list)
-    libraries: t.List[str] = field(default_factory=list)
-    tools: t.List[str] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+    missing: list[dict[str, str]] = field(default_factory=list)
+    conflicts: list[dict[str, t.Any]] = field(default_factory=list)
+    devices: list[dict[str, t.Any]] = field(default_factory=list)
+    libraries: list[str] = field(default_factory=list)
+    tools: list[str] = field(default_factory=list)
 
 
 def form_for(form: str, kubelet: bool) -> str:
@@ -150,14 +153,20 @@ def default_path(profile: VendorProfile, form: str = STANDALONE) -> str:
     return "/var/run/cdi/%s.yaml" % (profile.cdi_storage_stem if form == STORAGE else profile.cdi_file_stem)
 
 
-def format_of(path: str, wanted: t.Optional[str] = None) -> str:
+def format_of(path: str, wanted: str | None = None) -> str:
     """The format a spec file's name asks for; NpuError when no CDI reader would load it or `wanted` says otherwise."""
     extension = posixpath.splitext(path)[1]
     if extension not in SPEC_SUFFIXES:
-        raise NpuError("%s does not end in .yaml or .json, so no container runtime reads it." % path, "Give the path one of these endings.")
+        raise NpuError(
+            "%s does not end in .yaml or .json, so no container runtime reads it." % path,
+            "Give the path one of these endings.",
+        )
     if not path.startswith("/"):
         raise NpuError("The path %s is not absolute." % path, "Give an absolute path.")
     found = extension[1:]
     if wanted and wanted != found:
-        raise NpuError("The path %s asks for %s and the format is %s." % (path, found, wanted), "Change the ending of the path or the format.")
+        raise NpuError(
+            "The path %s asks for %s and the format is %s." % (path, found, wanted),
+            "Change the ending of the path or the format.",
+        )
     return found

@@ -73,8 +73,8 @@ def _load(text: str, name: str) -> t.Any:
         raise ValueError(" ".join(str(exc).split())) from exc
 
 
-def _no_twins(pairs: t.List[t.Tuple[str, t.Any]]) -> t.Dict[str, t.Any]:
-    result: t.Dict[str, t.Any] = {}
+def _no_twins(pairs: list[tuple[str, t.Any]]) -> dict[str, t.Any]:
+    result: dict[str, t.Any] = {}
     for key, value in pairs:
         if key in result:
             raise ValueError("the key %r stands twice" % key)
@@ -86,7 +86,9 @@ def dump_spec(spec: t.Mapping[str, t.Any], form: str) -> str:
     """The text of a specification; `form` is yaml or json. NpuError when a CDI reader would refuse it."""
     errors = [problem for problem in validate_spec(spec) if problem.severity == ERROR]
     if errors:
-        raise NpuError("The specification would be refused by CDI readers: %s." % errors[0].detail, "Report this as a defect.")
+        raise NpuError(
+            "The specification would be refused by CDI readers: %s." % errors[0].detail, "Report this as a defect."
+        )
     if form == JSON:
         return json.dumps(spec, indent=2, ensure_ascii=False) + "\n"
     if form == YAML:
@@ -94,24 +96,24 @@ def dump_spec(spec: t.Mapping[str, t.Any], form: str) -> str:
     raise NpuError("The format %r is not known." % form, "Use yaml or json.")
 
 
-def missing_host_paths(host: Host, spec: t.Any) -> t.List[str]:
+def missing_host_paths(host: Host, spec: t.Any) -> list[str]:
     """Paths the specification expects and the host has not, sorted."""
     return [path for path in host_paths(spec) if not host.exists(path)]
 
 
 def find_conflicts(
     profile: VendorProfile, host: Host, names: t.Sequence[str], path: str, spec_dirs: t.Sequence[str]
-) -> t.Tuple[t.List[t.Dict[str, t.Any]], t.List[Problem]]:
+) -> tuple[list[dict[str, t.Any]], list[Problem]]:
     """Other specifications in the directories the runtimes read that name one of `names` (kind=name).
 
     In one directory both then count as broken; of two directories the later one wins. Returns conflicts
     [{kind: device, name, paths, chosen}] (chosen is None when the runtime refuses both) and problems, unreadable files among them.
     """
-    conflicts: t.List[t.Dict[str, t.Any]] = []
-    problems: t.List[Problem] = []
+    conflicts: list[dict[str, t.Any]] = []
+    problems: list[Problem] = []
     own_file = place_of(host, path)
     own_dir = place_of(host, posixpath.dirname(path))
-    order: t.List[str] = []
+    order: list[str] = []
     for directory in spec_dirs:
         real = place_of(host, directory)
         if real in order:
@@ -140,16 +142,26 @@ def find_conflicts(
                     raise NpuError("%s cannot be read: %s." % (other, text.detail))
                 shared = sorted(set(names) & set(device_names(load_spec(text.value, other))))
             except NpuError as exc:
-                problems.append(Problem("cdi_spec_unreadable", WARNING, exc.message, "Correct or remove the file.", profile.name))
+                problems.append(
+                    Problem("cdi_spec_unreadable", WARNING, exc.message, "Correct or remove the file.", profile.name)
+                )
                 continue
             if not shared:
                 continue
-            chosen: t.Optional[str] = None
+            chosen: str | None = None
             if directory != own_dir:
                 later = own_dir in order and order.index(own_dir) > order.index(directory)
                 chosen = path if later else other
-            conflicts.extend({"kind": "device", "name": one, "paths": [path, other], "chosen": chosen} for one in shared)
-            effect = "is used instead of" if chosen == other else "is hidden by" if chosen else "makes the runtimes refuse the devices of"
+            conflicts.extend(
+                {"kind": "device", "name": one, "paths": [path, other], "chosen": chosen} for one in shared
+            )
+            effect = (
+                "is used instead of"
+                if chosen == other
+                else "is hidden by"
+                if chosen
+                else "makes the runtimes refuse the devices of"
+            )
             problems.append(
                 Problem(
                     "cdi_conflict",
@@ -162,7 +174,7 @@ def find_conflicts(
     return conflicts, problems
 
 
-def compare(profile: VendorProfile, host: Host, options: CdiOptions, path: t.Optional[str] = None) -> t.Dict[str, t.Any]:
+def compare(profile: VendorProfile, host: Host, options: CdiOptions, path: str | None = None) -> dict[str, t.Any]:
     """What is at `path` against what should be; writes nothing.
 
     {path, format, state: current|stale|missing|invalid, changed, action: write|skip|remove|fail, before: text or None,
@@ -172,12 +184,14 @@ def compare(profile: VendorProfile, host: Host, options: CdiOptions, path: t.Opt
     return examine(profile, host, options, path)[0]
 
 
-def examine(profile: VendorProfile, host: Host, options: CdiOptions, path: t.Optional[str] = None) -> t.Tuple[t.Dict[str, t.Any], t.List[Problem]]:
+def examine(
+    profile: VendorProfile, host: Host, options: CdiOptions, path: str | None = None
+) -> tuple[dict[str, t.Any], list[Problem]]:
     """As compare, and those of its problems that go away by writing."""
     path = path or default_path(profile, options.form)
     form = format_of(path)
-    problems: t.List[Problem] = []
-    old: t.List[Problem] = []
+    problems: list[Problem] = []
+    old: list[Problem] = []
     try:
         result = build_spec(profile, host, options)
     except NpuError as exc:
@@ -190,13 +204,16 @@ def examine(profile: VendorProfile, host: Host, options: CdiOptions, path: t.Opt
     before = text.get()
     loaded: t.Any = None
     state = MISSING
-    lost: t.List[str] = []
+    lost: list[str] = []
     if before is not None:
         state = INVALID
         try:
             loaded = load_spec(before, path)
             found = validate_spec(loaded)
-            old.extend(Problem(one.code, one.severity, "%s: %s" % (path, one.detail), one.next_step, profile.name) for one in found)
+            old.extend(
+                Problem(one.code, one.severity, "%s: %s" % (path, one.detail), one.next_step, profile.name)
+                for one in found
+            )
             if not any(one.severity == ERROR for one in found):
                 state = CURRENT if same_meaning(loaded, result.spec) else STALE
             lost = missing_host_paths(host, loaded)

@@ -20,11 +20,11 @@ NODE_TYPES = ("", "b", "c", "u", "p")
 ANNOTATIONS_LIMIT = 256 * 1024
 
 # Field name: type of its value. A list type has the item's type in it.
-_TEXTS: t.List[t.Any] = ["text"]
-SPEC_FIELDS: t.Dict[str, t.Any] = {
+_TEXTS: list[t.Any] = ["text"]
+SPEC_FIELDS: dict[str, t.Any] = {
     "cdiVersion": "text", "kind": "text", "annotations": "map", "devices": ["device"], "containerEdits": "edits",
 }  # fmt: skip
-FIELDS: t.Dict[str, t.Dict[str, t.Any]] = {
+FIELDS: dict[str, dict[str, t.Any]] = {
     "device": {"name": "text", "annotations": "map", "containerEdits": "edits"},
     "edits": {
         "env": _TEXTS, "deviceNodes": ["node"], "hooks": ["hook"], "mounts": ["mount"],
@@ -48,14 +48,14 @@ _DEVICE_NAME = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?\Z")
 _ANNOTATION = re.compile(r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?\Z")
 
 
-def validate_spec(spec: t.Any) -> t.List[Problem]:
+def validate_spec(spec: t.Any) -> list[Problem]:
     """Problems of a loaded specification, errors and warnings; `detail` begins with the place."""
     return _Judge().judge(spec)
 
 
 class _Judge:
     def __init__(self) -> None:
-        self.problems: t.List[Problem] = []
+        self.problems: list[Problem] = []
 
     def error(self, code: str, place: str, what: str, next_step: str = "Write the specification again.") -> None:
         self.problems.append(Problem(code, ERROR, "%s: %s" % (place or "the file", what), next_step))
@@ -63,7 +63,7 @@ class _Judge:
     def warning(self, code: str, place: str, what: str, next_step: str = "Write the specification again.") -> None:
         self.problems.append(Problem(code, WARNING, "%s: %s" % (place or "the file", what), next_step))
 
-    def judge(self, spec: t.Any) -> t.List[Problem]:
+    def judge(self, spec: t.Any) -> list[Problem]:
         if not isinstance(spec, dict):
             self.error("cdi_not_a_map", "", "it holds no map at its top")
             return self.problems
@@ -78,16 +78,16 @@ class _Judge:
             self.warning("cdi_devices_missing", "devices", "it is missing, so the file gives no device")
         elif not devices:
             self.warning("cdi_devices_empty", "devices", "it is empty, so the file gives no device")
-        seen: t.Set[str] = set()
+        seen: set[str] = set()
         for number, device in enumerate(devices or []):
             self.device(device, number, seen)
         return self.problems
 
     # Types first: everything after works on values of the right type.
 
-    def typed(self, value: t.Dict[t.Any, t.Any], fields: t.Mapping[str, t.Any], place: str) -> t.Dict[str, t.Any]:
+    def typed(self, value: dict[t.Any, t.Any], fields: t.Mapping[str, t.Any], place: str) -> dict[str, t.Any]:
         """The map with known keys in their right spelling and values of the right type; what does not fit is told and left out."""
-        clean: t.Dict[str, t.Any] = {}
+        clean: dict[str, t.Any] = {}
         spelling = {name.lower(): name for name in fields}
         # The library reads the keys in this order, and of two spellings the later one counts.
         for key, item in sorted(value.items(), key=lambda pair: str(pair[0])):
@@ -97,7 +97,9 @@ class _Judge:
                 self.error("cdi_unknown_field", where, "no version of CDI has this field", "Remove it.")
                 continue
             if key != name and (name not in value or value[name] != item):
-                self.warning("cdi_field_spelling", where, "it should be %s; some readers take it for another field" % name)
+                self.warning(
+                    "cdi_field_spelling", where, "it should be %s; some readers take it for another field" % name
+                )
             if item is None:
                 self.warning("cdi_null", where, "it is null; leave it out instead")
                 continue
@@ -144,7 +146,7 @@ class _Judge:
             return None
         return item if kind == "map" else self.typed(item, FIELDS[kind], where)
 
-    def text(self, item: t.Any, where: str) -> t.Optional[str]:
+    def text(self, item: t.Any, where: str) -> str | None:
         if isinstance(item, str):
             return item
         if isinstance(item, (bool, int, float)):
@@ -155,26 +157,34 @@ class _Judge:
 
     # Then the rules.
 
-    def version(self, spec: t.Dict[str, t.Any]) -> None:
+    def version(self, spec: dict[str, t.Any]) -> None:
         declared = spec.get("cdiVersion")
         if declared is None:
             self.error("cdi_version_missing", "cdiVersion", "it is missing")
             return
         number = declared[1:] if declared.startswith("v") else declared
         if number not in VERSIONS:
-            self.error("cdi_version_unknown", "cdiVersion", "%r is not a version of CDI (known: %s)" % (declared, ", ".join(VERSIONS)))
+            self.error(
+                "cdi_version_unknown",
+                "cdiVersion",
+                "%r is not a version of CDI (known: %s)" % (declared, ", ".join(VERSIONS)),
+            )
             return
         needed = minimum_version(spec)
         if VERSIONS.index(number) < VERSIONS.index(needed):
             reason = "the oldest that is read" if needed == EARLIEST else "what the file uses"
-            self.error("cdi_version_too_low", "cdiVersion", "it says %s and must say at least %s, %s" % (declared, needed, reason))
+            self.error(
+                "cdi_version_too_low",
+                "cdiVersion",
+                "it says %s and must say at least %s, %s" % (declared, needed, reason),
+            )
 
     def kind(self, kind: str) -> None:
         vendor, slash, name = kind.partition("/")
         if not slash or not _QUALIFIER.match(vendor) or not _QUALIFIER.match(name):
             self.error("cdi_kind", "kind", "%r is not of the form vendor.example/class" % kind)
 
-    def annotations(self, value: t.Optional[t.Dict[t.Any, t.Any]], place: str) -> None:
+    def annotations(self, value: dict[t.Any, t.Any] | None, place: str) -> None:
         size = 0
         for key, item in (value or {}).items():
             if not isinstance(key, str) or not _ANNOTATION.match(key.lower() if "/" not in key else key):
@@ -185,7 +195,7 @@ class _Judge:
         if size > ANNOTATIONS_LIMIT:
             self.error("cdi_annotation", place, "annotations take more than %d bytes" % ANNOTATIONS_LIMIT)
 
-    def device(self, device: t.Dict[str, t.Any], number: int, seen: t.Set[str]) -> None:
+    def device(self, device: dict[str, t.Any], number: int, seen: set[str]) -> None:
         name = device.get("name", "")
         place = "devices[%s]" % (name or number)
         if not _DEVICE_NAME.match(name):
@@ -204,7 +214,7 @@ class _Judge:
         else:
             self.edits(edits, place + ".containerEdits")
 
-    def edits(self, edits: t.Dict[str, t.Any], place: str) -> None:
+    def edits(self, edits: dict[str, t.Any], place: str) -> None:
         self.environment(edits.get("env"), place + ".env")
         for number, node in enumerate(edits.get("deviceNodes", [])):
             where = "%s.deviceNodes[%d]" % (place, number)
@@ -217,7 +227,11 @@ class _Judge:
         for number, hook in enumerate(edits.get("hooks", [])):
             where = "%s.hooks[%d]" % (place, number)
             if hook.get("hookName", "") not in HOOK_NAMES:
-                self.error("cdi_hook_name", where, "hookName %r is not one of %s" % (hook.get("hookName", ""), ", ".join(HOOK_NAMES)))
+                self.error(
+                    "cdi_hook_name",
+                    where,
+                    "hookName %r is not one of %s" % (hook.get("hookName", ""), ", ".join(HOOK_NAMES)),
+                )
             if not hook.get("path"):
                 self.error("cdi_path_missing", where, "path is missing")
             self.environment(hook.get("env"), where + ".env")
@@ -230,13 +244,17 @@ class _Judge:
                 if not device.get(key):
                     self.error("cdi_net_device", "%s.netDevices[%d]" % (place, number), "%s is missing" % key)
                 elif device[key] in [other.get(key) for other in edits["netDevices"][:number]]:
-                    self.error("cdi_net_device", "%s.netDevices[%d]" % (place, number), "%s %s stands twice" % (key, device[key]))
+                    self.error(
+                        "cdi_net_device",
+                        "%s.netDevices[%d]" % (place, number),
+                        "%s %s stands twice" % (key, device[key]),
+                    )
         closid = edits.get("intelRdt", {}).get("closID", "")
         # A single slash is the root class.
         if closid != "/" and (len(closid) >= 4096 or closid in (".", "..") or "/" in closid or "\n" in closid):
             self.error("cdi_closid", place + ".intelRdt", "closID is not a file name")
 
-    def environment(self, env: t.Optional[t.List[str]], place: str) -> None:
+    def environment(self, env: list[str] | None, place: str) -> None:
         for item in env or []:
             if item.find("=") <= 0:
                 self.error("cdi_environment", place, "%r is not NAME=value" % item)
@@ -267,7 +285,7 @@ def same_meaning(one: t.Any, other: t.Any) -> bool:
     return bool(plain(one) == plain(other))
 
 
-def device_names(spec: t.Any) -> t.List[str]:
+def device_names(spec: t.Any) -> list[str]:
     """Fully qualified names (kind=name) in a loaded specification, as far as it can be read."""
     if not isinstance(spec, dict) or not isinstance(spec.get("devices"), list):
         return []
@@ -275,9 +293,9 @@ def device_names(spec: t.Any) -> t.List[str]:
     return ["%s=%s" % (spec.get("kind"), name) for name in names if name is not None]
 
 
-def host_paths(spec: t.Any) -> t.List[str]:
+def host_paths(spec: t.Any) -> list[str]:
     """Every path the specification expects on the host, sorted: mounts, hooks and device nodes."""
-    found: t.Set[str] = set()
+    found: set[str] = set()
     for edits in all_edits(spec) if isinstance(spec, dict) else ():
         for key, names in (("mounts", ("hostPath",)), ("hooks", ("path",)), ("deviceNodes", ("hostPath", "path"))):
             for item in items(edits, key):

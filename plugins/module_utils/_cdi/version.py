@@ -17,7 +17,7 @@ EARLIEST = "0.3.0"
 def all_edits(spec: t.Mapping[str, t.Any]) -> t.Iterator[t.Mapping[str, t.Any]]:
     """The edits of the specification and of its devices, as far as they are maps."""
     devices = spec.get("devices")
-    holders: t.List[t.Any] = [spec] + (list(devices) if isinstance(devices, list) else [])
+    holders: list[t.Any] = [spec] + (list(devices) if isinstance(devices, list) else [])
     for holder in holders:
         edits = holder.get("containerEdits") if isinstance(holder, dict) else None
         if isinstance(edits, dict):
@@ -37,7 +37,9 @@ def minimum_version(spec: t.Mapping[str, t.Any]) -> str:
     devices = list(items(spec, "devices"))
     edits = list(all_edits(spec))
     rdts = [item["intelRdt"] for item in edits if item.get("intelRdt") is not None]
-    new_rdt = any(isinstance(rdt, dict) and (rdt.get("schemata") is not None or rdt.get("enableMonitoring")) for rdt in rdts)
+    new_rdt = any(
+        isinstance(rdt, dict) and (rdt.get("schemata") is not None or rdt.get("enableMonitoring")) for rdt in rdts
+    )
     if new_rdt or any(item.get("netDevices") for item in edits):
         return "1.1.0"
     if rdts or any(item.get("additionalGids") for item in edits):

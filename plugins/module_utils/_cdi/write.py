@@ -89,7 +89,9 @@ def _target(host: Host, path: str) -> str:
     target = place_of(host, path)
     seen = host.stat(target, follow=False)
     if seen.ok and seen.value.kind != "file":
-        raise NpuError("%s is not a regular file (%s)." % (target, seen.value.kind), "Remove it or give the path of a file.")
+        raise NpuError(
+            "%s is not a regular file (%s)." % (target, seen.value.kind), "Remove it or give the path of a file."
+        )
     return target
 
 
@@ -98,7 +100,10 @@ def _check_directory(host: Host, directory: str) -> None:
         seen = host.stat(directory)
         if seen.ok:
             if seen.value.kind != "dir":
-                raise NpuError("%s is not a directory." % directory, "Move that file away; the specification's directory belongs there.")
+                raise NpuError(
+                    "%s is not a directory." % directory,
+                    "Move that file away; the specification's directory belongs there.",
+                )
             return
         directory = posixpath.dirname(directory)
 

@@ -19,7 +19,7 @@ Data = t.Mapping[str, t.Any]
 class Verdict:
     """What a check found. `ok` None: it could not be found out. `severity` replaces that of the check when set."""
 
-    ok: t.Optional[bool]
+    ok: bool | None
     detail: str
     evidence: Data = field(default_factory=dict)
     next_step: str = ""
@@ -43,13 +43,17 @@ class Context:
     wanted: Data
 
     @property
-    def npus(self) -> t.List[Data]:
+    def npus(self) -> list[Data]:
         return list(self.facts.get("npus") or [])
 
     @property
-    def container_npus(self) -> t.List[Data]:
+    def container_npus(self) -> list[Data]:
         """The functions that containers should get: not those given to virtual machines, not a PF whose VFs are in use."""
-        return [npu for npu in self.npus if npu.get("state") != "passthrough" and not (npu.get("function") == "pf" and npu.get("vfs"))]
+        return [
+            npu
+            for npu in self.npus
+            if npu.get("state") != "passthrough" and not (npu.get("function") == "pf" and npu.get("vfs"))
+        ]
 
     def part(self, name: str) -> Data:
         """A sub-dictionary of the facts, empty when absent."""
@@ -72,7 +76,7 @@ class Scope:
     """A named, ordered table of checks."""
 
     name: str
-    entries: t.List[Entry] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
 
     def check(self, severity: str = ERROR) -> t.Callable[[Function], Function]:
         """Put a function into the table. It returns a Verdict, or None when the check does not apply to this host."""
@@ -83,7 +87,7 @@ class Scope:
 
         return add
 
-    def run(self, context: Context) -> t.List[Check]:
+    def run(self, context: Context) -> list[Check]:
         """Run every check; one that breaks is unknown, and the others still run."""
         records = []
         for entry in self.entries:

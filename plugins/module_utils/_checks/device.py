@@ -17,7 +17,7 @@ SCOPE = Scope("driver")
 
 
 @SCOPE.check()
-def device_nodes(context: Context) -> t.Optional[Verdict]:
+def device_nodes(context: Context) -> Verdict | None:
     """Every bound NPU, and every device group, has a character device under /dev."""
     npus = [npu for npu in context.container_npus if npu.get("state") not in ("unbound", "unreachable")]
     if not context.container_npus:
@@ -44,11 +44,12 @@ def device_nodes(context: Context) -> t.Optional[Verdict]:
         unknown,
         "%d character devices" % len(seen),
         {"nodes": seen},
-        "Make the nodes (udevadm trigger --subsystem-match=%s), or reload the driver." % context.profile.class_dir.rsplit("/", 1)[-1],
+        "Make the nodes (udevadm trigger --subsystem-match=%s), or reload the driver."
+        % context.profile.class_dir.rsplit("/", 1)[-1],
     )
 
 
-def _tool(context: Context) -> t.Tuple[t.Optional[bool], str]:
+def _tool(context: Context) -> tuple[bool | None, str]:
     """Whether the vendor's tool answered; None when that cannot be said here."""
     smi = context.part("smi")
     state, detail = smi.get("state"), str(smi.get("detail") or "")
@@ -62,7 +63,7 @@ def _tool(context: Context) -> t.Tuple[t.Optional[bool], str]:
 
 
 @SCOPE.check()
-def tool_answers(context: Context) -> t.Optional[Verdict]:
+def tool_answers(context: Context) -> Verdict | None:
     """The vendor's tool is there and its JSON can be read."""
     if not context.container_npus:
         return None
@@ -79,7 +80,7 @@ def tool_answers(context: Context) -> t.Optional[Verdict]:
 
 
 @SCOPE.check()
-def device_counts(context: Context) -> t.Optional[Verdict]:
+def device_counts(context: Context) -> Verdict | None:
     """PCI = driver's tool = /dev = usable; names those missing from the tool and those not usable."""
     npus = context.container_npus
     if not npus:
@@ -97,9 +98,19 @@ def device_counts(context: Context) -> t.Optional[Verdict]:
     missing = [_name(npu) for npu in on_bus if answered and npu not in shown]
     strange = [_name(npu) for npu in npus if npu not in on_bus]
     unusable = [_name(npu) for npu in on_bus if npu not in usable and _name(npu) not in missing]
-    evidence: t.Dict[str, t.Any] = {"pci": len(on_bus), "tool": len(shown) if answered else None, "dev": len(nodes), "usable": len(usable)}
+    evidence: dict[str, t.Any] = {
+        "pci": len(on_bus),
+        "tool": len(shown) if answered else None,
+        "dev": len(nodes),
+        "usable": len(usable),
+    }
     evidence.update({"missing": missing, "unusable": unusable, "not_on_bus": strange})
-    detail = "expected %d, the driver sees %s, %d under /dev, usable %d" % (len(on_bus), len(shown) if answered else "?", len(nodes), len(usable))
+    detail = "expected %d, the driver sees %s, %d under /dev, usable %d" % (
+        len(on_bus),
+        len(shown) if answered else "?",
+        len(nodes),
+        len(usable),
+    )
     if strange:
         detail += "; not on the bus: %s" % ", ".join(strange)
     if missing:
@@ -124,11 +135,15 @@ def _reason(npu: t.Mapping[str, t.Any]) -> str:
     status = npu.get("status") or {}
     if npu.get("state") not in (None, "ok", "unknown"):
         return str(npu["state"])
-    return str(status.get("word") or status.get("name") or ("status %s" % status["raw"] if status.get("raw") else "status not known"))
+    return str(
+        status.get("word")
+        or status.get("name")
+        or ("status %s" % status["raw"] if status.get("raw") else "status not known")
+    )
 
 
 @SCOPE.check()
-def device_status(context: Context) -> t.Optional[Verdict]:
+def device_status(context: Context) -> Verdict | None:
     """The driver's status number is that of a ready device, the one with the same meaning in every release; unreadable is not healthy."""
     if not context.container_npus:
         return None
@@ -138,24 +153,34 @@ def device_status(context: Context) -> t.Optional[Verdict]:
         seen[npu["address"]] = status.get("raw")
         if status.get("raw") is None:
             unknown.append("status of %s" % address_of(npu))
-        elif str(status["raw"]).strip() == str(context.profile.ready_code) or status.get("name") == context.profile.ready_name:
+        elif (
+            str(status["raw"]).strip() == str(context.profile.ready_code)
+            or status.get("name") == context.profile.ready_name
+        ):
             continue
         elif not str(status["raw"]).strip().isdigit():
             unknown.append("status %r of %s" % (status["raw"], address_of(npu)))
         else:
-            bad.append("%s has status %s%s" % (address_of(npu), status["raw"], " (%s)" % status["name"] if status.get("name") else ""))
+            bad.append(
+                "%s has status %s%s"
+                % (address_of(npu), status["raw"], " (%s)" % status["name"] if status.get("name") else "")
+            )
     step = "Wait until nothing uses the device; else reset it or reload the driver."
     return verdict_of(bad, unknown, "%s on every device" % context.profile.ready_name, {"status": seen}, step)
 
 
 @SCOPE.check()
-def device_words(context: Context) -> t.Optional[Verdict]:
+def device_words(context: Context) -> Verdict | None:
     """The tool's health word is a known healthy one; any other is bad and is shown."""
     answered, dummy = _tool(context)
     if not context.container_npus or not answered:
         return None
     words = {npu["address"]: (npu.get("status") or {}).get("word") for npu in context.container_npus}
-    bad = ["%s: %s" % (address, word) for address, word in words.items() if word is not None and word.lower() not in context.profile.healthy_words]
+    bad = [
+        "%s: %s" % (address, word)
+        for address, word in words.items()
+        if word is not None and word.lower() not in context.profile.healthy_words
+    ]
     unknown = ["health of %s" % address for address, word in words.items() if word is None]
     return verdict_of(
         bad,
@@ -167,7 +192,7 @@ def device_words(context: Context) -> t.Optional[Verdict]:
 
 
 @SCOPE.check(WARNING)
-def firmware_is_driver(context: Context) -> t.Optional[Verdict]:
+def firmware_is_driver(context: Context) -> Verdict | None:
     """Firmware of every device, and of its management controller where told, has the loaded driver's release. An error when a release is wanted."""
     if not context.container_npus:
         return None
@@ -186,18 +211,24 @@ def firmware_is_driver(context: Context) -> t.Optional[Verdict]:
 
 
 @SCOPE.check()
-def npu_index_unique(context: Context) -> t.Optional[Verdict]:
+def npu_index_unique(context: Context) -> Verdict | None:
     """Every device has an index of its own. When clients die, all may collapse to one although the tool exits 0."""
     indexes = {npu["address"]: npu["index"] for npu in context.container_npus if npu.get("index") is not None}
     if len(indexes) < 2:
         return None
     twice = sorted(address for address, index in indexes.items() if list(indexes.values()).count(index) > 1)
-    detail = "driver state stale, reload or reboot: %s share an index" % ", ".join(twice) if twice else "every device has an index of its own"
-    return Verdict(not twice, detail, {"indexes": indexes}, "Stop what uses the NPUs, then reload the driver or reboot.")
+    detail = (
+        "driver state stale, reload or reboot: %s share an index" % ", ".join(twice)
+        if twice
+        else "every device has an index of its own"
+    )
+    return Verdict(
+        not twice, detail, {"indexes": indexes}, "Stop what uses the NPUs, then reload the driver or reboot."
+    )
 
 
 @SCOPE.check(WARNING)
-def link_full(context: Context) -> t.Optional[Verdict]:
+def link_full(context: Context) -> Verdict | None:
     """Every PCI link runs at the best speed and width that card and slot allow."""
     npus = [npu for npu in context.container_npus if npu.get("state") != "unreachable" and npu.get("function") != "vf"]
     if not npus:
@@ -209,15 +240,23 @@ def link_full(context: Context) -> t.Optional[Verdict]:
         if link.get("degraded"):
             bad.append(
                 "%s runs at %s GT/s x%s of %s GT/s x%s"
-                % (address_of(npu), link.get("speed_gts"), link.get("width"), link.get("max_speed_gts"), link.get("max_width"))
+                % (
+                    address_of(npu),
+                    link.get("speed_gts"),
+                    link.get("width"),
+                    link.get("max_speed_gts"),
+                    link.get("max_width"),
+                )
             )
         elif link.get("degraded") is None:
             unknown.append("link of %s" % address_of(npu))
-    return verdict_of(bad, unknown, "every link is at its best", {"links": links}, "Check slot, riser and BIOS settings of the card.")
+    return verdict_of(
+        bad, unknown, "every link is at its best", {"links": links}, "Check slot, riser and BIOS settings of the card."
+    )
 
 
 @SCOPE.check(INFO)
-def numa_known(context: Context) -> t.Optional[Verdict]:
+def numa_known(context: Context) -> Verdict | None:
     """The NUMA node of every NPU is known."""
     if not context.npus:
         return None

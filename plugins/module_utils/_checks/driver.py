@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import typing as t
-
 from .._base.model import INFO, WARNING
 from .._base.versions import same_release
 from .._host.host import VALUE
@@ -28,10 +26,12 @@ def _probe_state(context: Context, *names: str) -> str:
 
 
 @SCOPE.check()
-def npus_found(context: Context) -> t.Optional[Verdict]:
+def npus_found(context: Context) -> Verdict | None:
     """At least one NPU, and every address that is expected, is on the PCI bus."""
     present = [npu.get("address") for npu in context.npus if npu.get("in_pci") is not False]
-    expected = [normalise_address(str(address)) or str(address) for address in context.wanted.get("expected_addresses") or []]
+    expected = [
+        normalise_address(str(address)) or str(address) for address in context.wanted.get("expected_addresses") or []
+    ]
     evidence = {"present": present, "expected": expected}
     spelt = {normalise_address(address) for address in present}
     gone = [address for address in expected if address not in spelt]
@@ -45,16 +45,22 @@ def npus_found(context: Context) -> t.Optional[Verdict]:
         return Verdict(False, "no NPU on the PCI bus", evidence, step)
     devices = context.wanted.get("expected_devices")
     if devices is not None and len(context.container_npus) != int(devices):
-        return Verdict(False, "%d NPUs on the PCI bus, %d expected" % (len(context.container_npus), int(devices)), evidence, step)
+        return Verdict(
+            False, "%d NPUs on the PCI bus, %d expected" % (len(context.container_npus), int(devices)), evidence, step
+        )
     return Verdict(True, "%d on the PCI bus" % len(present), evidence)
 
 
 @SCOPE.check()
-def npus_reachable(context: Context) -> t.Optional[Verdict]:
+def npus_reachable(context: Context) -> Verdict | None:
     """No card reads all ones (revision ff): such a card fell off the bus."""
     if not context.npus:
         return None
-    bad = ["%s does not answer on the bus (reads ff)" % address_of(npu) for npu in context.npus if npu.get("state") == "unreachable"]
+    bad = [
+        "%s does not answer on the bus (reads ff)" % address_of(npu)
+        for npu in context.npus
+        if npu.get("state") == "unreachable"
+    ]
     return verdict_of(
         bad,
         [],
@@ -65,7 +71,7 @@ def npus_reachable(context: Context) -> t.Optional[Verdict]:
 
 
 @SCOPE.check(INFO)
-def passthrough(context: Context) -> t.Optional[Verdict]:
+def passthrough(context: Context) -> Verdict | None:
     """Says which NPUs belong to virtual machines. Not a fault of the container driver."""
     given = [npu["address"] for npu in context.npus if npu.get("state") == "passthrough"]
     if not given:
@@ -74,40 +80,53 @@ def passthrough(context: Context) -> t.Optional[Verdict]:
 
 
 @SCOPE.check()
-def driver_installed(context: Context) -> t.Optional[Verdict]:
+def driver_installed(context: Context) -> Verdict | None:
     """A driver is on disk, unless every NPU belongs to virtual machines."""
     driver = context.part("driver")
-    evidence = {"installed_via": driver.get("installed_via"), "version": driver.get("version_on_disk"), "root": driver.get("root")}
+    evidence = {
+        "installed_via": driver.get("installed_via"),
+        "version": driver.get("version_on_disk"),
+        "root": driver.get("root"),
+    }
     if context.npus and not context.container_npus:
         return Verdict(True, "not needed: every NPU is given to virtual machines", evidence)
     if driver.get("installed_via") in (None, "unknown") and not driver.get("version_on_disk"):
-        return Verdict(None, "not known whether a driver is installed", evidence, "Read the problems of the driver facts.")
+        return Verdict(
+            None, "not known whether a driver is installed", evidence, "Read the problems of the driver facts."
+        )
     if driver.get("installed_via") == "none":
         return Verdict(False, "no driver is installed", evidence, "Install the driver.")
-    return Verdict(True, "%s, installed by %s" % (driver.get("version_on_disk") or "version not known", driver.get("installed_via")), evidence)
+    return Verdict(
+        True,
+        "%s, installed by %s" % (driver.get("version_on_disk") or "version not known", driver.get("installed_via")),
+        evidence,
+    )
 
 
 @SCOPE.check()
-def driver_loaded(context: Context) -> t.Optional[Verdict]:
+def driver_loaded(context: Context) -> Verdict | None:
     """The kernel module is loaded."""
     if not context.container_npus:
         return None
     driver = context.part("driver")
     evidence = {"loaded": driver.get("loaded"), "version": driver.get("version_loaded")}
     if driver.get("loaded") is None:
-        return Verdict(None, "not known whether %s is loaded" % context.profile.module, evidence, "Run as root with /sys mounted.")
+        return Verdict(
+            None, "not known whether %s is loaded" % context.profile.module, evidence, "Run as root with /sys mounted."
+        )
     if not driver["loaded"]:
         return Verdict(
             False,
             "the kernel module %s is not loaded" % context.profile.module,
             evidence,
-            "modprobe %s; if it is refused, read the kernel log (signature, missing build for this kernel)." % context.profile.module,
+            "modprobe %s; if it is refused, read the kernel log (signature, missing build for this kernel)."
+            % context.profile.module,
         )
     return Verdict(True, "%s %s is loaded" % (context.profile.module, driver.get("version_loaded") or ""), evidence)
 
 
 @SCOPE.check()
-def driver_on_disk_is_loaded(context: Context) -> t.Optional[Verdict]:
+def driver_on_disk_is_loaded(context: Context) -> Verdict | None:
     """The loaded release is the one on disk."""
     if not context.container_npus:
         return None
@@ -115,14 +134,24 @@ def driver_on_disk_is_loaded(context: Context) -> t.Optional[Verdict]:
     disk, loaded = driver.get("version_on_disk"), driver.get("version_loaded")
     evidence = {"on_disk": disk, "loaded": loaded}
     if not disk or not loaded:
-        return Verdict(None, "not known: on disk %s, loaded %s" % (disk or "?", loaded or "?"), evidence, "Install and load the driver.")
+        return Verdict(
+            None,
+            "not known: on disk %s, loaded %s" % (disk or "?", loaded or "?"),
+            evidence,
+            "Install and load the driver.",
+        )
     if not same_release(disk, loaded):
-        return Verdict(False, "loaded is %s, on disk is %s" % (loaded, disk), evidence, "Reload the module, or reboot, with nothing using the NPUs.")
+        return Verdict(
+            False,
+            "loaded is %s, on disk is %s" % (loaded, disk),
+            evidence,
+            "Reload the module, or reboot, with nothing using the NPUs.",
+        )
     return Verdict(True, "loaded = on disk = %s" % disk, evidence)
 
 
 @SCOPE.check()
-def driver_is_wanted(context: Context) -> t.Optional[Verdict]:
+def driver_is_wanted(context: Context) -> Verdict | None:
     """The loaded release is the wanted one."""
     wanted = context.wanted.get("driver_version")
     if not wanted or not context.container_npus:
@@ -131,11 +160,16 @@ def driver_is_wanted(context: Context) -> t.Optional[Verdict]:
     evidence = {"wanted": wanted, "loaded": loaded}
     if not loaded:
         return Verdict(None, "the loaded version is not known, %s is wanted" % wanted, evidence, "Load the driver.")
-    return Verdict(same_release(loaded, wanted), "loaded is %s, wanted is %s" % (loaded, wanted), evidence, "Install driver %s." % wanted)
+    return Verdict(
+        same_release(loaded, wanted),
+        "loaded is %s, wanted is %s" % (loaded, wanted),
+        evidence,
+        "Install driver %s." % wanted,
+    )
 
 
 @SCOPE.check()
-def npus_bound(context: Context) -> t.Optional[Verdict]:
+def npus_bound(context: Context) -> Verdict | None:
     """Every NPU for containers is bound to a kernel driver."""
     if not context.container_npus:
         return None
@@ -149,7 +183,7 @@ def npus_bound(context: Context) -> t.Optional[Verdict]:
 
 
 @SCOPE.check()
-def library_is_driver(context: Context) -> t.Optional[Verdict]:
+def library_is_driver(context: Context) -> Verdict | None:
     """The user-space libraries carry the release of the loaded driver, or the wanted one. Libraries that say no version cannot be judged."""
     if not context.container_npus:
         return None
@@ -159,12 +193,20 @@ def library_is_driver(context: Context) -> t.Optional[Verdict]:
     step = "Install the libraries of the driver's release."
     if not wanted or not found:
         asked = bool(context.wanted.get("library_version"))
-        return Verdict(None, "library %s, driver %s" % (found or "says no version", wanted or "not known"), evidence, step, "" if asked else WARNING)
-    return Verdict(same_release(found, wanted), "the libraries are %s, the driver is %s" % (found, wanted), evidence, step)
+        return Verdict(
+            None,
+            "library %s, driver %s" % (found or "says no version", wanted or "not known"),
+            evidence,
+            step,
+            "" if asked else WARNING,
+        )
+    return Verdict(
+        same_release(found, wanted), "the libraries are %s, the driver is %s" % (found, wanted), evidence, step
+    )
 
 
 @SCOPE.check(WARNING)
-def daemon_running(context: Context) -> t.Optional[Verdict]:
+def daemon_running(context: Context) -> Verdict | None:
     """The management daemon, when its unit is installed, is active."""
     daemon = context.part("daemon")
     if not daemon.get("unit"):
@@ -172,12 +214,16 @@ def daemon_running(context: Context) -> t.Optional[Verdict]:
     state = daemon.get("state")
     evidence = {"unit": daemon["unit"], "state": state, "enabled": daemon.get("enabled")}
     if state in (None, "unknown"):
-        return Verdict(None, "the state of %s is not known" % daemon["unit"], evidence, "systemctl status %s" % daemon["unit"])
-    return Verdict(state == "active", "%s is %s" % (daemon["unit"], state), evidence, "systemctl status %s" % daemon["unit"])
+        return Verdict(
+            None, "the state of %s is not known" % daemon["unit"], evidence, "systemctl status %s" % daemon["unit"]
+        )
+    return Verdict(
+        state == "active", "%s is %s" % (daemon["unit"], state), evidence, "systemctl status %s" % daemon["unit"]
+    )
 
 
 @SCOPE.check()
-def signature_accepted(context: Context) -> t.Optional[Verdict]:
+def signature_accepted(context: Context) -> Verdict | None:
     """Where signatures are enforced the module is signed with a key that this machine accepts. A loaded module was accepted."""
     driver, mok = context.part("driver"), context.part("mok")
     state, by = context.facts.get("secure_boot"), mok.get("enforced_by")
@@ -185,12 +231,24 @@ def signature_accepted(context: Context) -> t.Optional[Verdict]:
     if not why or not context.container_npus:
         return None
     signer, accepted = driver.get("signer"), mok.get("signer_enrolled")
-    evidence = {"secure_boot": state, "enforced_by": by, "signer": signer, "loaded": driver.get("loaded"), "signer_enrolled": accepted, "key": mok.get("state")}
+    evidence = {
+        "secure_boot": state,
+        "enforced_by": by,
+        "signer": signer,
+        "loaded": driver.get("loaded"),
+        "signer_enrolled": accepted,
+        "key": mok.get("state"),
+    }
     if driver.get("loaded"):
         return Verdict(True, "signed by %s" % (signer or "a key the kernel accepted"), evidence)
     if driver.get("signed") is False:
         off = "turn Secure Boot off" if state == ENABLED else "start the kernel without that"
-        return Verdict(False, "%s and the module is not signed" % why, evidence, "Sign the module with an enrolled key, or %s." % off)
+        return Verdict(
+            False,
+            "%s and the module is not signed" % why,
+            evidence,
+            "Sign the module with an enrolled key, or %s." % off,
+        )
     who = signer or "a key without a name"
     if accepted is False:
         return Verdict(
@@ -200,18 +258,28 @@ def signature_accepted(context: Context) -> t.Optional[Verdict]:
             "Enrol that key with mokutil --import and confirm it at the console, or sign with an enrolled key.",
         )
     if accepted is None:
-        return Verdict(None, "signed by %s; whether this machine accepts it is not known" % who, evidence, "Run as root with efivarfs mounted.")
+        return Verdict(
+            None,
+            "signed by %s; whether this machine accepts it is not known" % who,
+            evidence,
+            "Run as root with efivarfs mounted.",
+        )
     return Verdict(True, "signed by %s, an enrolled key" % who, evidence)
 
 
 @SCOPE.check(INFO)
-def kernels_have_module(context: Context) -> t.Optional[Verdict]:
+def kernels_have_module(context: Context) -> Verdict | None:
     """Every installed kernel that could boot has the driver's module."""
     rows = context.part("kernel").get("guard") or []
-    if not context.container_npus or not rows or context.part("driver").get("installed_via") in (None, "none", "container"):
+    if (
+        not context.container_npus
+        or not rows
+        or context.part("driver").get("installed_via") in (None, "none", "container")
+    ):
         return None
     bad = [
-        "kernel %s has no %s module%s" % (row["kernel"], context.profile.module, "" if row["headers"] else " and no headers")
+        "kernel %s has no %s module%s"
+        % (row["kernel"], context.profile.module, "" if row["headers"] else " and no headers")
         for row in rows
         if row["module"] is False
     ]
@@ -226,12 +294,16 @@ def kernels_have_module(context: Context) -> t.Optional[Verdict]:
 
 
 @SCOPE.check(WARNING)
-def reboot_not_pending(context: Context) -> t.Optional[Verdict]:
+def reboot_not_pending(context: Context) -> Verdict | None:
     """No reboot is waiting, and the kernel of the next boot has the driver's module."""
     kernel = context.part("kernel")
     following = kernel.get("next_boot")
     built = kernel.get("modules") or {}
-    evidence = {"reboot_required": context.facts.get("reboot_required"), "running": kernel.get("running"), "next_boot": following}
+    evidence = {
+        "reboot_required": context.facts.get("reboot_required"),
+        "running": kernel.get("running"),
+        "next_boot": following,
+    }
     if context.container_npus and following and built.get(following) is False:
         return Verdict(
             False,
@@ -240,7 +312,12 @@ def reboot_not_pending(context: Context) -> t.Optional[Verdict]:
             "Install that kernel's headers and build the module before rebooting.",
         )
     if context.container_npus and following and following not in built:
-        return Verdict(None, "not known whether %s has the %s module" % (following, context.profile.module), evidence, "Run as root.")
+        return Verdict(
+            None,
+            "not known whether %s has the %s module" % (following, context.profile.module),
+            evidence,
+            "Run as root.",
+        )
     if context.facts.get("reboot_required"):
         return Verdict(False, "a reboot is pending", evidence, "Reboot at the next window.")
     return Verdict(True, "no reboot is pending", evidence)

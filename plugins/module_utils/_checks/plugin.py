@@ -20,7 +20,7 @@ def resource_of(context: Context) -> str:
     return str(context.wanted.get("resource_name") or context.profile.resource_name)
 
 
-def amount(resources: t.Union[int, str, Data, None], resource: str) -> t.Optional[int]:
+def amount(resources: int | str | Data | None, resource: str) -> int | None:
     """How many NPUs a node's resources name: `resource` itself and those of virtual functions (`resource`-vfN). None when not given.
 
     A plain number stands for itself. A node that does not name the resource has 0. ValueError when it is not a whole number.
@@ -42,13 +42,13 @@ def expected_amount(context: Context) -> int:
     return len([npu for npu in context.container_npus if npu.get("usable")])
 
 
-def settled(samples: t.Sequence[Data], expected: int, resource: str = "") -> t.Dict[str, t.Any]:
+def settled(samples: t.Sequence[Data], expected: int, resource: str = "") -> dict[str, t.Any]:
     """Whether a node's allocatable can be trusted: the kubelet shows old numbers, or 0, for a while after a restart.
 
     Samples are {t, alloc, plugin_ready, ready} in the order taken. One is good when node and plugin pod are ready and alloc is what
     is expected; two good ones in a row, the last two, settle it. Returns {settled, since: t of the first of the unbroken good ones or None}.
     """
-    run: t.List[Data] = []
+    run: list[Data] = []
     for sample in samples:
         try:
             found = amount(sample.get("alloc"), resource)
@@ -60,7 +60,7 @@ def settled(samples: t.Sequence[Data], expected: int, resource: str = "") -> t.D
 
 
 @SCOPE.check()
-def node_allocatable(context: Context) -> t.Optional[Verdict]:
+def node_allocatable(context: Context) -> Verdict | None:
     """The node offers exactly the NPUs that are usable."""
     given = context.wanted.get("node_allocatable")
     kubelet = context.runtimes.get("kubelet") or {}
@@ -70,7 +70,9 @@ def node_allocatable(context: Context) -> t.Optional[Verdict]:
     resource = resource_of(context)
     evidence = {"resource": resource, "expected": expected, "allocatable": given}
     if given is None:
-        return Verdict(None, "the API server was not asked", evidence, "Give node_allocatable: the node's status.allocatable.")
+        return Verdict(
+            None, "the API server was not asked", evidence, "Give node_allocatable: the node's status.allocatable."
+        )
     found = amount(given, resource)
     return Verdict(
         found == expected,
@@ -81,20 +83,36 @@ def node_allocatable(context: Context) -> t.Optional[Verdict]:
 
 
 @SCOPE.check(WARNING)
-def plugin_registered(context: Context) -> t.Optional[Verdict]:
+def plugin_registered(context: Context) -> Verdict | None:
     """The kubelet's own record of device plugins names the NPUs."""
     kubelet = context.runtimes.get("kubelet") or {}
     if not kubelet.get("present"):
         return None
-    path = posixpath.join(str(kubelet.get("root_dir") or "/var/lib/kubelet"), "device-plugins", "kubelet_internal_checkpoint")
+    path = posixpath.join(
+        str(kubelet.get("root_dir") or "/var/lib/kubelet"), "device-plugins", "kubelet_internal_checkpoint"
+    )
     expected = expected_amount(context)
     found = context.host.read_text(path).map(json.loads)
     evidence = {"path": path, "expected": expected}
     if found.state == "absent":
-        return Verdict(False if expected else True, "no device plugin has registered with the kubelet", evidence, "Deploy the device plugin.")
+        return Verdict(
+            False if expected else True,
+            "no device plugin has registered with the kubelet",
+            evidence,
+            "Deploy the device plugin.",
+        )
     if not found.ok:
         return Verdict(None, "%s: %s" % (path, found.detail), evidence, "Run as root.")
     registered = (found.value.get("Data") or {}).get("RegisteredDevices") or {}
-    count = sum(len(devices) for name, devices in registered.items() if name == resource_of(context) or name.startswith(resource_of(context) + "-vf"))
+    count = sum(
+        len(devices)
+        for name, devices in registered.items()
+        if name == resource_of(context) or name.startswith(resource_of(context) + "-vf")
+    )
     evidence["registered"] = count
-    return Verdict(count == expected, "%d registered with the kubelet, %d expected" % (count, expected), evidence, "Look at the device plugin's log.")
+    return Verdict(
+        count == expected,
+        "%d registered with the kubelet, %d expected" % (count, expected),
+        evidence,
+        "Look at the device plugin's log.",
+    )

@@ -43,7 +43,7 @@ class Rules:
     unknown_blocks: bool = True
     markers: str = KEEP
     host_root: str = "/host"
-    library_path: t.Optional[str] = None
+    library_path: str | None = None
     dry: bool = False
 
 
@@ -52,10 +52,10 @@ class Proof:
     """checks; names of those that block because they are false (`failed`) or not known (`unknown`); ready files that were written,
     removed or renewed (`changes`, host paths with the act)."""
 
-    checks: t.List[Check] = field(default_factory=list)
-    failed: t.List[str] = field(default_factory=list)
-    unknown: t.List[str] = field(default_factory=list)
-    changes: t.List[t.Dict[str, str]] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    changes: list[dict[str, str]] = field(default_factory=list)
 
     @property
     def state(self) -> str:
@@ -63,7 +63,7 @@ class Proof:
             return FAILED
         return UNKNOWN if self.unknown else PASSED
 
-    def to_dict(self) -> t.Dict[str, t.Any]:
+    def to_dict(self) -> dict[str, t.Any]:
         return dict(asdict(self), state=self.state, passed=self.state == PASSED, changed=bool(self.changes))
 
     def message(self) -> str:
@@ -79,7 +79,9 @@ class Proof:
 def judge(proof: Proof, checks: t.Sequence[Check], rules: Rules) -> str:
     """Add `checks` to the proof; passed, failed or unknown for these alone."""
     failed = [check.name for check in checks if check.ok is False and blocks(check, rules.blocking)]
-    unknown = [check.name for check in checks if check.ok is None and blocks(check, rules.blocking) and rules.unknown_blocks]
+    unknown = [
+        check.name for check in checks if check.ok is None and blocks(check, rules.blocking) and rules.unknown_blocks
+    ]
     proof.checks.extend(checks)
     proof.failed.extend(failed)
     proof.unknown.extend(unknown)
@@ -104,7 +106,7 @@ class _Files:
             self._note(path, "removed", remove_file(self.host, path, dry=self.dry))
             self.present.discard(name)
 
-    def renew_spec(self, path: t.Optional[str]) -> None:
+    def renew_spec(self, path: str | None) -> None:
         marker = self.host.stat(marker_path(self.profile, READY))
         if path and marker.ok:
             self._note(path, "renewed", renew(self.host, path, marker.value.mtime, dry=self.dry))
@@ -114,7 +116,9 @@ class _Files:
             self.proof.changes.append({"path": path, "act": act})
 
 
-def prove(profile: VendorProfile, host: Host, facts: Data, runtimes: Data, cdi: Data, wanted: Data, rules: Rules) -> Proof:
+def prove(
+    profile: VendorProfile, host: Host, facts: Data, runtimes: Data, cdi: Data, wanted: Data, rules: Rules
+) -> Proof:
     """Run the checks of the rules' scopes and treat the ready files as the rules say. NpuError on bad rules or a failed write."""
     check_blocking(rules.blocking)
     check_scopes(rules.scopes)
@@ -129,14 +133,20 @@ def prove(profile: VendorProfile, host: Host, facts: Data, runtimes: Data, cdi: 
     write = rules.markers == WRITE
 
     def run(scope: str) -> str:
-        return judge(proof, run_checks(profile, host, facts, runtimes, cdi, wanted, (scope,)), rules) if scope in rules.scopes else ""
+        return (
+            judge(proof, run_checks(profile, host, facts, runtimes, cdi, wanted, (scope,)), rules)
+            if scope in rules.scopes
+            else ""
+        )
 
     driver = run("driver")
     for_containers = bool(Context(profile, host, facts, runtimes, cdi, wanted).container_npus)
     if write and driver == PASSED and for_containers:
         library_path = profile.container_library_path if rules.library_path is None else rules.library_path
         files.write(INSTALLED, "")
-        files.write(READY, render_ready(ready_values(profile, facts.get("driver") or {}, rules.host_root, library_path)))
+        files.write(
+            READY, render_ready(ready_values(profile, facts.get("driver") or {}, rules.host_root, library_path))
+        )
     elif write and (driver == FAILED or (driver and not for_containers)):
         files.remove(TOOLKIT, READY, INSTALLED)
     if write and driver != FAILED and "toolkit" in rules.scopes and cdi.get("state") == "current":

@@ -40,13 +40,13 @@ def remove_markers(host: Host, profile: VendorProfile) -> None:
         remove_file(host, marker_path(profile, name))
 
 
-def parse_ready(text: str, name: str) -> t.Dict[str, str]:
+def parse_ready(text: str, name: str) -> dict[str, str]:
     """KEY=VALUE lines to a dict, without a shell: nothing is ever evaluated.
 
     Blank lines and comments are skipped; a value may be quoted. NpuError names file and line when a line is anything else, such as a
     value that a shell would expand, or a key that is given twice.
     """
-    values: t.Dict[str, str] = {}
+    values: dict[str, str] = {}
     for number, line in enumerate(text.split("\n"), 1):
         stripped = line.strip()
         if not stripped or stripped.startswith("#"):
@@ -54,14 +54,20 @@ def parse_ready(text: str, name: str) -> t.Dict[str, str]:
         match = _LINE.match(stripped)
         value = _unquote(match.group(2)) if match else None
         if match is None or value is None:
-            raise NpuError("%s, line %d: not a plain KEY=VALUE line." % (name, number), "Remove the file and prove the driver again.")
+            raise NpuError(
+                "%s, line %d: not a plain KEY=VALUE line." % (name, number),
+                "Remove the file and prove the driver again.",
+            )
         if match.group(1) in values:
-            raise NpuError("%s, line %d: %s is given twice." % (name, number, match.group(1)), "Remove the file and prove the driver again.")
+            raise NpuError(
+                "%s, line %d: %s is given twice." % (name, number, match.group(1)),
+                "Remove the file and prove the driver again.",
+            )
         values[match.group(1)] = value
     return values
 
 
-def _unquote(text: str) -> t.Optional[str]:
+def _unquote(text: str) -> str | None:
     if _PLAIN.match(text):
         return text
     single = _SINGLE.match(text)
@@ -81,7 +87,9 @@ def render_ready(values: t.Mapping[str, str]) -> str:
     return "".join(lines)
 
 
-def ready_values(profile: VendorProfile, driver: t.Mapping[str, t.Any], host_root: str, library_path: str) -> t.Dict[str, str]:
+def ready_values(
+    profile: VendorProfile, driver: t.Mapping[str, t.Any], host_root: str, library_path: str
+) -> dict[str, str]:
     """Contents of the driver's ready file: whether the driver belongs to the host, and where a toolkit container finds it."""
     root = str(driver.get("root") or "/")
     return {
@@ -103,12 +111,16 @@ def read_ready(host: Host, path: str) -> Probe:
         return Probe(FAILED, None, exc.message)
 
 
-def read_markers(profile: VendorProfile, host: Host) -> t.Dict[str, t.Dict[str, t.Any]]:
+def read_markers(profile: VendorProfile, host: Host) -> dict[str, dict[str, t.Any]]:
     """Per ready file {state: value|absent|denied|..., mtime, values (driver-ready only), detail}."""
-    found: t.Dict[str, t.Dict[str, t.Any]] = {}
+    found: dict[str, dict[str, t.Any]] = {}
     for name in MARKERS:
         info = host.stat(marker_path(profile, name))
-        entry: t.Dict[str, t.Any] = {"state": info.state, "mtime": info.value.mtime if info.ok else None, "detail": info.detail}
+        entry: dict[str, t.Any] = {
+            "state": info.state,
+            "mtime": info.value.mtime if info.ok else None,
+            "detail": info.detail,
+        }
         if name == READY and info.ok:
             parsed = read_ready(host, marker_path(profile, name))
             entry.update({"values": parsed.get({}), "state": parsed.state, "detail": parsed.detail})
@@ -116,7 +128,7 @@ def read_markers(profile: VendorProfile, host: Host) -> t.Dict[str, t.Dict[str, 
     return found
 
 
-def find_spec(profile: VendorProfile, host: Host, path: t.Optional[str]) -> t.Optional[str]:
+def find_spec(profile: VendorProfile, host: Host, path: str | None) -> str | None:
     """The CDI specification: `path` when it exists, else the first file beside it that is named after the vendor and that runtimes read."""
     if not path:
         return None

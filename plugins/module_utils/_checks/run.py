@@ -26,9 +26,9 @@ def run_checks(
     facts: Data,
     runtimes: Data,
     cdi: Data,
-    wanted: t.Optional[Data] = None,
+    wanted: Data | None = None,
     scopes: t.Sequence[str] = ("driver", "toolkit"),
-) -> t.List[Check]:
+) -> list[Check]:
     """Run the checks of `scopes`, read-only, in the order of their tables. `wanted` is as in Context. NpuError on an unknown scope.
 
     What lies above the driver does not matter on a host whose NPUs all belong to virtual machines; one record says so.
@@ -36,7 +36,7 @@ def run_checks(
     check_scopes(scopes)
     context = Context(profile, host, facts, runtimes, cdi, wanted or {})
     passthrough_only = bool(context.npus) and not context.container_npus
-    records: t.List[Check] = []
+    records: list[Check] = []
     for table in TABLES:
         if table.name in scopes and table.name in FOR_CONTAINERS and passthrough_only:
             detail = "every NPU is given to virtual machines"

@@ -28,12 +28,16 @@ def _state(context: Context) -> str:
     return str(context.cdi.get("state") or "")
 
 
-def _errors(context: Context) -> t.List[str]:
-    return [str(problem.get("detail")) for problem in context.cdi.get("problems") or [] if problem.get("severity") == "error"]
+def _errors(context: Context) -> list[str]:
+    return [
+        str(problem.get("detail"))
+        for problem in context.cdi.get("problems") or []
+        if problem.get("severity") == "error"
+    ]
 
 
 @SCOPE.check()
-def driver_ready_readable(context: Context) -> t.Optional[Verdict]:
+def driver_ready_readable(context: Context) -> Verdict | None:
     """The ready file of the driver, when there, can be read as KEY=VALUE lines."""
     path = marker_path(context.profile, READY)
     found = read_ready(context.host, path)
@@ -41,12 +45,23 @@ def driver_ready_readable(context: Context) -> t.Optional[Verdict]:
     if found.ok:
         return Verdict(True, "%s can be read" % path, evidence)
     if found.state == "absent":
-        return Verdict(None, "%s is not there: the driver has not been proven yet" % path, evidence, "Prove the scope driver first.", INFO)
-    return Verdict(False if found.state == "failed" else None, found.detail, evidence, "Remove %s and prove the scope driver again." % path)
+        return Verdict(
+            None,
+            "%s is not there: the driver has not been proven yet" % path,
+            evidence,
+            "Prove the scope driver first.",
+            INFO,
+        )
+    return Verdict(
+        False if found.state == "failed" else None,
+        found.detail,
+        evidence,
+        "Remove %s and prove the scope driver again." % path,
+    )
 
 
 @SCOPE.check()
-def cdi_spec_present(context: Context) -> t.Optional[Verdict]:
+def cdi_spec_present(context: Context) -> Verdict | None:
     """A specification whose name contains the stem, with something in it, lies in the directory."""
     path = _spec(context)
     wanted = str(context.cdi.get("path") or "")
@@ -55,18 +70,25 @@ def cdi_spec_present(context: Context) -> t.Optional[Verdict]:
         listing = context.host.listdir(posixpath.dirname(wanted)) if wanted else None
         if listing is not None and listing.state not in ("value", "absent"):
             return Verdict(None, "%s: %s" % (posixpath.dirname(wanted), listing.detail), evidence, "Run as root.")
-        return Verdict(False, "no CDI specification at %s" % (wanted or "any known place"), evidence, "Generate the specification.")
+        return Verdict(
+            False, "no CDI specification at %s" % (wanted or "any known place"), evidence, "Generate the specification."
+        )
     info = context.host.stat(path)
     if not info.ok:
         return Verdict(None, "%s: %s" % (path, info.detail), evidence, "Run as root.")
     evidence["size"] = info.value.size
     if info.value.kind != "file" or not info.value.size:
-        return Verdict(False, "%s is %s" % (path, "empty" if info.value.kind == "file" else "a " + info.value.kind), evidence, GENERATE)
+        return Verdict(
+            False,
+            "%s is %s" % (path, "empty" if info.value.kind == "file" else "a " + info.value.kind),
+            evidence,
+            GENERATE,
+        )
     return Verdict(True, "%s, %d bytes" % (path, info.value.size), evidence)
 
 
 @SCOPE.check()
-def cdi_spec_valid(context: Context) -> t.Optional[Verdict]:
+def cdi_spec_valid(context: Context) -> Verdict | None:
     """The specification parses and is one that CDI parsers accept."""
     if not _spec(context):
         return None
@@ -75,12 +97,17 @@ def cdi_spec_valid(context: Context) -> t.Optional[Verdict]:
     if state == "invalid":
         return Verdict(False, "; ".join(wrong) or "the specification is invalid", {"path": _spec(context)}, GENERATE)
     if state not in ("current", "stale"):
-        return Verdict(None, "the specification was not read%s" % (": " + "; ".join(wrong) if wrong else ""), {"path": _spec(context)}, "Run as root.")
+        return Verdict(
+            None,
+            "the specification was not read%s" % (": " + "; ".join(wrong) if wrong else ""),
+            {"path": _spec(context)},
+            "Run as root.",
+        )
     return Verdict(True, "valid", {"path": _spec(context)})
 
 
 @SCOPE.check()
-def cdi_spec_current(context: Context) -> t.Optional[Verdict]:
+def cdi_spec_current(context: Context) -> Verdict | None:
     """Generating the specification again would change nothing."""
     if not _spec(context) or _state(context) == "invalid":
         return None
@@ -88,12 +115,22 @@ def cdi_spec_current(context: Context) -> t.Optional[Verdict]:
         return Verdict(None, "not compared with what would be generated", {"state": _state(context)}, "Run as root.")
     stale = _state(context) == "stale"
     if stale and context.cdi.get("action") == "fail":
-        return Verdict(False, "it does not fit, and none can be generated: %s" % "; ".join(_errors(context)), {"state": "stale"}, "Correct what is named.")
-    return Verdict(not stale, "generating it again would change it" if stale else "same as what would be generated", {"state": _state(context)}, GENERATE)
+        return Verdict(
+            False,
+            "it does not fit, and none can be generated: %s" % "; ".join(_errors(context)),
+            {"state": "stale"},
+            "Correct what is named.",
+        )
+    return Verdict(
+        not stale,
+        "generating it again would change it" if stale else "same as what would be generated",
+        {"state": _state(context)},
+        GENERATE,
+    )
 
 
 @SCOPE.check()
-def cdi_spec_fresh(context: Context) -> t.Optional[Verdict]:
+def cdi_spec_fresh(context: Context) -> Verdict | None:
     """The specification is not older than the driver's ready file and the driver's libraries.
 
     Older, but proven to be what would be generated now, is a warning: its contents are right and only its time is not.
@@ -113,26 +150,39 @@ def cdi_spec_fresh(context: Context) -> t.Optional[Verdict]:
         return Verdict(True, "not older than the driver", evidence)
     detail = "older than %s" % ", ".join(sorted(newer))
     if _state(context) == "current":
-        return Verdict(False, detail + "; its contents are what would be generated", evidence, "Write the ready files again: that renews its time.", WARNING)
+        return Verdict(
+            False,
+            detail + "; its contents are what would be generated",
+            evidence,
+            "Write the ready files again: that renews its time.",
+            WARNING,
+        )
     return Verdict(False, detail, evidence, GENERATE)
 
 
 @SCOPE.check()
-def cdi_host_paths(context: Context) -> t.Optional[Verdict]:
+def cdi_host_paths(context: Context) -> Verdict | None:
     """Every host path that the specification names exists."""
     if not _spec(context) or _state(context) not in ("current", "stale"):
         return None
     missing = list(context.cdi.get("missing_host_paths") or [])
-    return Verdict(not missing, "missing on the host: %s" % ", ".join(missing) if missing else "every path exists", {"missing": missing}, GENERATE)
+    return Verdict(
+        not missing,
+        "missing on the host: %s" % ", ".join(missing) if missing else "every path exists",
+        {"missing": missing},
+        GENERATE,
+    )
 
 
 @SCOPE.check()
-def cdi_no_conflict(context: Context) -> t.Optional[Verdict]:
+def cdi_no_conflict(context: Context) -> Verdict | None:
     """No other specification takes a device of ours: in one directory runtimes refuse both, else the later directory wins."""
     path = _spec(context)
     if not path or context.cdi.get("conflicts") is None:
         return None
-    lost = [entry for entry in context.cdi["conflicts"] if entry.get("kind") == "device" and entry.get("chosen") != path]
+    lost = [
+        entry for entry in context.cdi["conflicts"] if entry.get("kind") == "device" and entry.get("chosen") != path
+    ]
     others = sorted({other for entry in lost for other in entry.get("paths") or [] if other != path})
     detail = "%s: defined in %s too" % (", ".join(str(entry.get("name")) for entry in lost), ", ".join(others))
     return Verdict(
@@ -143,10 +193,14 @@ def cdi_no_conflict(context: Context) -> t.Optional[Verdict]:
     )
 
 
-def selected_runtimes(context: Context) -> t.List[Data]:
+def selected_runtimes(context: Context) -> list[Data]:
     """The runtimes that matter on this host. Two may have one name, such as the system's containerd and that of k3s."""
     names = list(context.runtimes.get("selected") or [])
-    return [runtime for runtime in context.runtimes.get("runtimes") or [] if runtime.get("selected", runtime.get("name") in names)]
+    return [
+        runtime
+        for runtime in context.runtimes.get("runtimes") or []
+        if runtime.get("selected", runtime.get("name") in names)
+    ]
 
 
 def label(runtime: Data) -> str:
@@ -155,31 +209,49 @@ def label(runtime: Data) -> str:
 
 
 @SCOPE.check()
-def runtime_known(context: Context) -> t.Optional[Verdict]:
+def runtime_known(context: Context) -> Verdict | None:
     """It is clear which runtime containers with NPUs use."""
     ambiguous = context.runtimes.get("ambiguous")
     found = [runtime.get("name") for runtime in context.runtimes.get("runtimes") or []]
     evidence = {"selected": list(context.runtimes.get("selected") or []), "found": found}
     if ambiguous:
-        return Verdict(False, str(ambiguous.get("reason")), evidence, str(ambiguous.get("next_step") or "Name the runtime."))
+        return Verdict(
+            False, str(ambiguous.get("reason")), evidence, str(ambiguous.get("next_step") or "Name the runtime.")
+        )
     if not evidence["selected"]:
         policy = context.wanted.get("no_runtime")
         if policy == "ignore":
             return None
-        return Verdict(False, "no container runtime was found", evidence, "Install one, or name it.", WARNING if policy == "warn" else "")
+        return Verdict(
+            False,
+            "no container runtime was found",
+            evidence,
+            "Install one, or name it.",
+            WARNING if policy == "warn" else "",
+        )
     return Verdict(True, ", ".join(evidence["selected"]), evidence)
 
 
 @SCOPE.check()
-def runtime_cdi_on(context: Context) -> t.Optional[Verdict]:
+def runtime_cdi_on(context: Context) -> Verdict | None:
     """The configuration on disk turns CDI on in every runtime that matters."""
     runtimes = selected_runtimes(context)
     if not runtimes:
         return None
     states = {label(runtime): (runtime.get("cdi") or {}).get("state") for runtime in runtimes}
     bad = ["%s: CDI is %s" % (name, state) for name, state in states.items() if state in ("off", "unsupported")]
-    unknown = ["CDI of %s" % name for name, state in states.items() if state not in ("off", "unsupported", "on", "on_by_default")]
-    return verdict_of(bad, unknown, "on in %s" % ", ".join(states), {"states": states}, "Configure the runtime; one without CDI needs a newer release.")
+    unknown = [
+        "CDI of %s" % name
+        for name, state in states.items()
+        if state not in ("off", "unsupported", "on", "on_by_default")
+    ]
+    return verdict_of(
+        bad,
+        unknown,
+        "on in %s" % ", ".join(states),
+        {"states": states},
+        "Configure the runtime; one without CDI needs a newer release.",
+    )
 
 
 def same_directory(host: Host, left: str, right: str) -> bool:
@@ -194,20 +266,30 @@ def _reads(context: Context, dirs: t.Sequence[str]) -> bool:
 
 
 @SCOPE.check()
-def runtime_reads_dir(context: Context) -> t.Optional[Verdict]:
+def runtime_reads_dir(context: Context) -> Verdict | None:
     """The specification lies in a directory that every runtime that matters is told to read."""
     runtimes = selected_runtimes(context)
     where = posixpath.dirname(_spec(context) or str(context.cdi.get("path") or ""))
     if not runtimes or not where:
         return None
     dirs = {label(runtime): list((runtime.get("cdi") or {}).get("spec_dirs") or []) for runtime in runtimes}
-    bad = ["%s reads %s, not %s" % (name, ", ".join(listed), where) for name, listed in dirs.items() if listed and not _reads(context, listed)]
+    bad = [
+        "%s reads %s, not %s" % (name, ", ".join(listed), where)
+        for name, listed in dirs.items()
+        if listed and not _reads(context, listed)
+    ]
     unknown = ["directories of %s" % name for name, listed in dirs.items() if not listed]
-    return verdict_of(bad, unknown, "%s is read" % where, {"spec_dirs": dirs}, "Configure the runtime, or write the specification where it reads.")
+    return verdict_of(
+        bad,
+        unknown,
+        "%s is read" % where,
+        {"spec_dirs": dirs},
+        "Configure the runtime, or write the specification where it reads.",
+    )
 
 
 @SCOPE.check()
-def runtime_is_fresh(context: Context) -> t.Optional[Verdict]:
+def runtime_is_fresh(context: Context) -> Verdict | None:
     """No runtime process is older than its configuration: a lost restart."""
     runtimes = [runtime for runtime in selected_runtimes(context) if runtime.get("name") != "podman"]
     if not runtimes:
@@ -215,18 +297,28 @@ def runtime_is_fresh(context: Context) -> t.Optional[Verdict]:
     stale = {label(runtime): runtime.get("process_stale") for runtime in runtimes}
     bad = ["%s runs with an older configuration" % name for name, value in stale.items() if value]
     unknown = ["age of %s" % name for name, value in stale.items() if value is None]
-    units = ", ".join(str(runtime.get("restart_unit") or runtime.get("unit") or runtime["name"]) for runtime in runtimes if runtime.get("process_stale"))
-    verdict = verdict_of(bad, unknown, "every process is newer than its configuration", {"stale": stale}, "Restart %s." % (units or "the runtime"))
+    units = ", ".join(
+        str(runtime.get("restart_unit") or runtime.get("unit") or runtime["name"])
+        for runtime in runtimes
+        if runtime.get("process_stale")
+    )
+    verdict = verdict_of(
+        bad,
+        unknown,
+        "every process is newer than its configuration",
+        {"stale": stale},
+        "Restart %s." % (units or "the runtime"),
+    )
     if verdict.ok is None and all(answer.ok for dummy, answer in _answers(context)):
         return Verdict(True, "age not known; the running process answers for itself", verdict.evidence)
     return verdict
 
 
-def _answers(context: Context) -> t.List[t.Tuple[Data, t.Any]]:
+def _answers(context: Context) -> list[tuple[Data, t.Any]]:
     return [(runtime, ask(context.host, runtime)) for runtime in selected_runtimes(context)]
 
 
-def _device_names(context: Context) -> t.List[str]:
+def _device_names(context: Context) -> list[str]:
     """Names (kind=name) in the specification on disk; none when it cannot be read."""
     path = _spec(context)
     text = context.host.read_text(path) if path else None
@@ -237,7 +329,7 @@ def _device_names(context: Context) -> t.List[str]:
 
 
 @SCOPE.check()
-def runtime_sees_spec(context: Context) -> t.Optional[Verdict]:
+def runtime_sees_spec(context: Context) -> Verdict | None:
     """The running process itself says that CDI is on, that it reads the directory, and, where it can, that it has the devices."""
     if not selected_runtimes(context):
         return None
@@ -266,18 +358,36 @@ def runtime_sees_spec(context: Context) -> t.Optional[Verdict]:
 
 
 @SCOPE.check()
-def containers_are_back(context: Context) -> t.Optional[Verdict]:
+def containers_are_back(context: Context) -> Verdict | None:
     """After a restart, every docker container with NPUs that ran before runs again (docker 27.5 and older forget some: moby 49989)."""
     before = [entry for entry in context.wanted.get("containers_before") or [] if entry.get("running")]
     if not before:
         return None
     docker = [runtime for runtime in context.runtimes.get("runtimes") or [] if runtime.get("name") == "docker"]
     where = context.host.resolve(str(docker[0].get("socket"))) if docker else None
-    answer = docker_containers(context.host.real(where.value), context.profile.cdi_kind) if where is not None and where.ok else None
+    answer = (
+        docker_containers(context.host.real(where.value), context.profile.cdi_kind)
+        if where is not None and where.ok
+        else None
+    )
     version = docker[0].get("version") if docker else None
     if answer is None or not answer.ok:
-        return Verdict(None, "docker does not list its containers", {"before": before, "docker": version}, "Start docker, and run as root.")
+        return Verdict(
+            None,
+            "docker does not list its containers",
+            {"before": before, "docker": version},
+            "Start docker, and run as root.",
+        )
     running = [entry["name"] for entry in answer.value if entry["running"]]
     lost = [entry["name"] for entry in before if entry["name"] not in running]
-    detail = "did not come back after the restart of docker %s: %s" % (version, ", ".join(lost)) if lost else "%d containers are back" % len(before)
-    return Verdict(not lost, detail, {"before": before, "after": answer.value, "docker": version}, "docker start %s" % " ".join(lost))
+    detail = (
+        "did not come back after the restart of docker %s: %s" % (version, ", ".join(lost))
+        if lost
+        else "%d containers are back" % len(before)
+    )
+    return Verdict(
+        not lost,
+        detail,
+        {"before": before, "after": answer.value, "docker": version},
+        "docker start %s" % " ".join(lost),
+    )

@@ -29,12 +29,21 @@ class WayBack:
     """Undoes the change that `journal` tells of, and notes in `result` how that ended."""
 
     def __init__(
-        self, host: Host, profile: VendorProfile, request: Request, parts: Parts, journal: Journal, units: Units, holds: Holds, judge: Judge, result: Record
+        self,
+        host: Host,
+        profile: VendorProfile,
+        request: Request,
+        parts: Parts,
+        journal: Journal,
+        units: Units,
+        holds: Holds,
+        judge: Judge,
+        result: Record,
     ) -> None:
         self.host, self.profile, self.request, self.parts, self.journal = host, profile, request, parts, journal
         self.units, self.holds, self.judge, self.result = units, holds, judge, result
 
-    def go(self, reason: str, material: t.Optional[Material]) -> None:
+    def go(self, reason: str, material: Material | None) -> None:
         """Undo: the version before (or none), its units, its stamp. A failure here leaves the host stopped and tainted."""
         journal = self.journal
         previous = journal.record["previous"]
@@ -83,7 +92,7 @@ class WayBack:
         elif touched:
             remove_file(self.host, path)
 
-    def _files(self, previous: Record, material: t.Optional[Material]) -> bool:
+    def _files(self, previous: Record, material: Material | None) -> bool:
         """Put the files of the version before back; False when they are still there."""
         journal = self.journal
         self._unload()

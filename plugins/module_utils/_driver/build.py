@@ -15,7 +15,7 @@ from .._packages.words import mask
 TAIL = 300
 
 
-def build(host: Host, profile: VendorProfile, kernels: t.Sequence[str], timeout: float) -> t.List[str]:
+def build(host: Host, profile: VendorProfile, kernels: t.Sequence[str], timeout: float) -> list[str]:
     """Build and install the module for each kernel; what failed, in words for people. The driver of the running kernel is not hurt by a failure.
 
     DKMS takes a build that it has noted for good: where there is one and the module was found wanting all the same, it is made again.
@@ -27,7 +27,10 @@ def build(host: Host, profile: VendorProfile, kernels: t.Sequence[str], timeout:
         if row is None:
             commands = [["dkms", "autoinstall", "-k", kernel]]
         else:
-            commands = [["dkms", act, "--force", "-m", row["module"], "-v", row["version"], "-k", kernel] for act in ("build", "install")]
+            commands = [
+                ["dkms", act, "--force", "-m", row["module"], "-v", row["version"], "-k", kernel]
+                for act in ("build", "install")
+            ]
         for argv in commands:
             done = host.run(argv, timeout)
             if not done.ok or done.value.rc != 0:

@@ -21,7 +21,16 @@ from .units import Units
 class Cards:
     """The cards of one change. Their results are in its journal, so that whoever takes the change over knows of them."""
 
-    def __init__(self, host: Host, profile: VendorProfile, request: Request, journal: Journal, units: Units, judge: Judge, result: Record) -> None:
+    def __init__(
+        self,
+        host: Host,
+        profile: VendorProfile,
+        request: Request,
+        journal: Journal,
+        units: Units,
+        judge: Judge,
+        result: Record,
+    ) -> None:
         self.host, self.profile, self.request, self.journal = host, profile, request, journal
         self.units, self.judge, self.result = units, judge, result
         self.passed = False
@@ -31,7 +40,7 @@ class Cards:
         """Whether cards may have other firmware than before the change."""
         return self.journal.record.get("flashed") is not None
 
-    def write(self) -> t.Optional[FlashFailed]:
+    def write(self) -> FlashFailed | None:
         """Flash, load, validate. The failure of a card is returned, since it is none of the driver; one that has left the tool at work is raised."""
         journal, failure = self.journal, None
         # Whoever takes this over has to load the driver and to validate it again.

@@ -54,7 +54,13 @@ class DriverChange:
     """Carries out one request. `result` grows while it runs: outcome, version, previous, steps, in_use, simulated, reason, warnings, firmware."""
 
     def __init__(
-        self, host: Host, profile: VendorProfile, request: Request, manager: t.Optional[PackageManager], judge: Judge, units: t.Optional[Units] = None
+        self,
+        host: Host,
+        profile: VendorProfile,
+        request: Request,
+        manager: PackageManager | None,
+        judge: Judge,
+        units: Units | None = None,
     ) -> None:
         self.host, self.profile, self.request, self.judge = host, profile, request, judge
         self.parts = Parts(host, profile, request, manager)
@@ -76,7 +82,9 @@ class DriverChange:
         }
         self.holds = Holds(host, profile, request, self.parts, self.result["warnings"])
         self.cards = Cards(host, profile, request, self.journal, self.units, judge, self.result)
-        self.back = WayBack(host, profile, request, self.parts, self.journal, self.units, self.holds, judge, self.result)
+        self.back = WayBack(
+            host, profile, request, self.parts, self.journal, self.units, self.holds, judge, self.result
+        )
 
     # -- the whole
 
@@ -90,7 +98,9 @@ class DriverChange:
             try:
                 self.result["simulated"] = [vars(change) for change in self.parts.foresee()]
             except Missing as exc:
-                self.result["warnings"].append("What the package manager will change is known when the source is in place: %s" % exc.message)
+                self.result["warnings"].append(
+                    "What the package manager will change is known when the source is in place: %s" % exc.message
+                )
         self.result["in_use"] = self.units.holders() if self.disturbs else []
         self.result["changed"] = True
         return self.result
@@ -106,7 +116,7 @@ class DriverChange:
                     # To undo is what was asked for.
                     self.result["reason"] = ""
                 return self._finish()
-            material: t.Optional[Material] = None
+            material: Material | None = None
             if self.request.install:
                 material, changes = self.parts.material()
                 self.result["simulated"] = [vars(change) for change in changes]
@@ -140,22 +150,38 @@ class DriverChange:
             "names": list(self.request.names),
         }
 
-    def _present(self) -> t.Tuple[Record, t.Dict[str, str]]:
+    def _present(self) -> tuple[Record, dict[str, str]]:
         """What a way back leads to (a copy of it is kept where that can be had), and the packages that are here with their versions."""
         packages = vendor_packages(self.host, self.profile)
         stamp = read_record(self.host, stamp_path(self.profile)).get()
         version = self.units.present_version(stamp)
         kept = self.parts.kept(version, self.result["warnings"]) is not None
-        if version and not kept and self.request.rollback and self.request.install and packages and self.parts.has_manager:
+        if (
+            version
+            and not kept
+            and self.request.rollback
+            and self.request.install
+            and packages
+            and self.parts.has_manager
+        ):
             kept = self.parts.keep_installed(version, packages, utc(self.host))
         if version and not kept and self.request.install:
-            self.result["warnings"].append("No copy of driver %s is kept on the host: there is no way back to it." % version)
+            self.result["warnings"].append(
+                "No copy of driver %s is kept on the host: there is no way back to it." % version
+            )
         loaded = self.units.loaded_version() is not None
         failed = self.judge.failed() if loaded else []
-        previous = {"version": version, "module": self.units.module_version(), "kept": kept, "loaded": loaded, "stamp": stamp, "failed": failed}
+        previous = {
+            "version": version,
+            "module": self.units.module_version(),
+            "kept": kept,
+            "loaded": loaded,
+            "stamp": stamp,
+            "failed": failed,
+        }
         return dict(previous, held=self.holds.now()), packages
 
-    def _begin(self, old: t.Optional[Record] = None) -> None:
+    def _begin(self, old: Record | None = None) -> None:
         """Start a journal; `old` is that of an interrupted change, whose debts are taken over. What it had done counts only towards the same end."""
         old = old or {}
         same = old.get("wanted") == self._wanted() and old.get("direction") == FORWARD
@@ -181,21 +207,25 @@ class DriverChange:
         )
         self.result.update(previous=previous.get("version"), firmware=old.get("flashed") or [])
 
-    def _still_done(self, old: Record) -> t.List[str]:
+    def _still_done(self, old: Record) -> list[str]:
         """What an interrupted change towards the same end need not do again: install what is on the disk, and validate, when it was all but over."""
         done = old.get("done") or []
         there = "install" in done and self._is_wanted(self.units.module_version())
-        return (["install"] if there else []) + (["validate"] if "validate" in done and old.get("step") == "commit" else [])
+        return (["install"] if there else []) + (
+            ["validate"] if "validate" in done and old.get("step") == "commit" else []
+        )
 
     def _take_over(self, old: Record) -> None:
         """Go on with what an interrupted change owes. Nothing is known of one whose journal cannot be read: what is here now counts as before."""
         self._begin(old)
         self.result["changed"] = True
-        self.result["warnings"].append("An earlier change was interrupted at %s; it is taken over." % (old.get("step") or "an unknown step"))
+        self.result["warnings"].append(
+            "An earlier change was interrupted at %s; it is taken over." % (old.get("step") or "an unknown step")
+        )
 
     # -- forward
 
-    def _forward(self, material: t.Optional[Material]) -> None:
+    def _forward(self, material: Material | None) -> None:
         request, journal = self.request, self.journal
         swap = self.disturbs and not self._works_already()
         here = [kernel for kernel in request.kernels if kernel == self.units.kernel()]
@@ -214,7 +244,10 @@ class DriverChange:
             # Nobody knows what an installer that is only run replaces.
             journal.save(touched=True, opaque=journal.record["opaque"] or material.source == RUNFILE)
             if self._legacy():
-                journal.step("retire", lambda: self.parts.manager.apply(remove=[self.profile.legacy_package], purge=True, allow_held=True))
+                journal.step(
+                    "retire",
+                    lambda: self.parts.manager.apply(remove=[self.profile.legacy_package], purge=True, allow_held=True),
+                )
             journal.step("install", lambda: self.parts.install(material))
         if material is not None:
             self._build(request.kernels if self.waits else here)
@@ -225,7 +258,10 @@ class DriverChange:
         if swap:
             journal.step("load", self._load)
             journal.step("start", lambda: self.units.start_daemon(journal))
-            journal.step("validate", lambda: self.judge.prove(request.version or None, FIRMWARE_CHECKS if request.firmware else ()))
+            journal.step(
+                "validate",
+                lambda: self.judge.prove(request.version or None, FIRMWARE_CHECKS if request.firmware else ()),
+            )
         failure = self.cards.write() if request.firmware else None
         if material is not None:
             self._build(others)
@@ -235,7 +271,10 @@ class DriverChange:
 
     def _build(self, kernels: t.Sequence[str]) -> None:
         if kernels:
-            self.journal.step("build", lambda: self.result["warnings"].extend(build(self.host, self.profile, kernels, self.request.timeout)))
+            self.journal.step(
+                "build",
+                lambda: self.result["warnings"].extend(build(self.host, self.profile, kernels, self.request.timeout)),
+            )
 
     def _works_already(self) -> bool:
         """Whether a change that was cut off when it was all but over has left a driver at work that passes."""
@@ -251,7 +290,7 @@ class DriverChange:
         """The version that this change is about: the one asked for, else the one that is here now."""
         return self.request.version or self.units.present_version(None) or ""
 
-    def _is_wanted(self, version: t.Optional[str]) -> bool:
+    def _is_wanted(self, version: str | None) -> bool:
         return bool(version and self.request.version and same_release(version, self.request.version))
 
     def _stop(self) -> None:
@@ -262,7 +301,11 @@ class DriverChange:
     def _legacy(self) -> bool:
         """Whether the one package of former releases is there and a driver of the new form comes in its place."""
         version = vendor_packages(self.host, self.profile).get(self.profile.legacy_package)
-        return bool(version) and self.profile.legacy_release(version) and not self.profile.legacy_release(self.request.version)
+        return (
+            bool(version)
+            and self.profile.legacy_release(version)
+            and not self.profile.legacy_release(self.request.version)
+        )
 
     def _unload(self) -> None:
         try:
@@ -270,20 +313,28 @@ class DriverChange:
         except load.ModuleBusy as exc:
             found = self.units.holders() if self.request.reboot_allowed and self.request.in_use != STOP else []
             if not self.request.reboot_allowed or found:
-                who = " Used by %s." % ", ".join("%s (pid %s)" % (row["name"], row["pid"]) for row in found) if found else ""
+                who = (
+                    " Used by %s." % ", ".join("%s (pid %s)" % (row["name"], row["pid"]) for row in found)
+                    if found
+                    else ""
+                )
                 raise NpuError(exc.message + who, exc.next_step) from exc
             self.waits = True
 
     def _load(self) -> None:
         """Load what is on the disk; an installer that has loaded it itself is taken at its word only when the version is right."""
         now = self.units.loaded_version()
-        if now is not None and (not self.request.version or same_release(now, self.request.version)) and not self.request.reload:
+        if (
+            now is not None
+            and (not self.request.version or same_release(now, self.request.version))
+            and not self.request.reload
+        ):
             return
         if now is not None:
             self.units.unload()
         self.units.load()
 
-    def _commit(self, material: t.Optional[Material]) -> None:
+    def _commit(self, material: Material | None) -> None:
         journal, request, now = self.journal, self.request, utc(self.host)
         previous = journal.record["previous"]
         journal.save(step="commit")
@@ -295,7 +346,15 @@ class DriverChange:
                 except NpuError as exc:
                     # A driver that was proven is not given up for want of a copy.
                     self.result["warnings"].append(str(exc))
-            write_stamp(self.host, self.profile, request, material.version, vendor_packages(self.host, self.profile), previous, now)
+            write_stamp(
+                self.host,
+                self.profile,
+                request,
+                material.version,
+                vendor_packages(self.host, self.profile),
+                previous,
+                now,
+            )
         self.holds.make(previous)
         if self.disturbs:
             forgive(self.host, self.profile, self._version(), request.sha256)
@@ -304,16 +363,23 @@ class DriverChange:
         try:
             stay = [material.version] if material is not None else []
             before = self.parts.kept(previous.get("version"))
-            prune(self.host, self.parts.kept_directory, request.keep, [*stay, *([before.version] if before else [])] if request.keep else [])
+            prune(
+                self.host,
+                self.parts.kept_directory,
+                request.keep,
+                [*stay, *([before.version] if before else [])] if request.keep else [],
+            )
         except NpuError as exc:
             self.result["warnings"].append(str(exc))
         self.parts.clear_incoming()
         journal.end()
-        self.result["outcome"] = (UPGRADED if previous.get("version") else INSTALLED) if material is not None else PREPARED
+        self.result["outcome"] = (
+            (UPGRADED if previous.get("version") else INSTALLED) if material is not None else PREPARED
+        )
 
     # -- back
 
-    def _failed(self, error: NpuError, material: t.Optional[Material]) -> None:
+    def _failed(self, error: NpuError, material: Material | None) -> None:
         """Decide where a failure leads: nothing to undo, back, or, where going back is not wanted or leads nowhere, stopped."""
         if self.cards.begun and self.cards.passed:
             # The driver works, and the one before has not seen this firmware: what is left to note is for the next run.
@@ -327,7 +393,9 @@ class DriverChange:
                 refuse(self.host, self.profile, self._version(), self.request.sha256, error.message, utc(self.host))
             except NpuError as exc:
                 self.result["warnings"].append(str(exc))
-            error = NpuError(error.message, "Another version or file may be tried; this one only when that is asked for (retry).")
+            error = NpuError(
+                error.message, "Another version or file may be tried; this one only when that is asked for (retry)."
+            )
         if self.request.rollback or not self.journal.record.get("touched"):
             self.back.go(str(error), material)
         else:

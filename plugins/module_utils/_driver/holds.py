@@ -18,10 +18,10 @@ from .sources import Parts, vendor_packages
 class Holds:
     """The holds of one host. What cannot be held or let go of is added to `warnings`: the driver works without it."""
 
-    def __init__(self, host: Host, profile: VendorProfile, request: Request, parts: Parts, warnings: t.List[str]) -> None:
+    def __init__(self, host: Host, profile: VendorProfile, request: Request, parts: Parts, warnings: list[str]) -> None:
         self.host, self.profile, self.request, self.parts, self.warnings = host, profile, request, parts, warnings
 
-    def now(self) -> t.List[str]:
+    def now(self) -> list[str]:
         """Names that are held, by whomever; nothing where that cannot be told."""
         try:
             return self.parts.manager.held() if self.parts.has_manager else []
@@ -77,7 +77,7 @@ class Holds:
                 stamp[key] = sorted(set(stamp[key]) - set(new))
                 write_record(self.host, path, stamp, 0o644)
 
-    def _let_go(self, stamp: Record, held: t.Set[str]) -> None:
+    def _let_go(self, stamp: Record, held: set[str]) -> None:
         """Let go of the driver's packages that are ours and still held; `held` is brought up to date, and so is the stamp by who calls."""
         ours = [name for name in stamp.get("held", []) if name in held]
         try:
@@ -97,7 +97,11 @@ class Holds:
         try:
             self._hold_lost([*stamp.get("held", []), *previous.get("held", [])])
             held = self.parts.manager.held()
-            ours = [name for name in [*now.get("held", []), *now.get("held_kernel", [])] if name in held and name not in before]
+            ours = [
+                name
+                for name in [*now.get("held", []), *now.get("held_kernel", [])]
+                if name in held and name not in before
+            ]
             if ours:
                 self.parts.manager.unhold(ours)
         except NpuError as exc:

@@ -42,24 +42,31 @@ class Journal:
         self.host, self.profile = host, profile
         self.path = state_path(profile, JOURNAL)
         self.record: Record = {}
-        self.times: t.List[t.Dict[str, t.Any]] = []
+        self.times: list[dict[str, t.Any]] = []
         self.lenient = False
-        self.unsaved: t.List[str] = []
+        self.unsaved: list[str] = []
 
     @contextlib.contextmanager
     def locked(self) -> t.Iterator[None]:
         """Hold the state directory for this process alone; NpuError when another change is at work."""
         try:
-            descriptor = os.open(make_directory(self.host, self.profile.runfile_stamp_dir), os.O_RDONLY | os.O_DIRECTORY)
+            descriptor = os.open(
+                make_directory(self.host, self.profile.runfile_stamp_dir), os.O_RDONLY | os.O_DIRECTORY
+            )
         except OSError as exc:
             raise explain(exc, self.profile.runfile_stamp_dir, "made") from exc
         try:
-            take_lock(descriptor, self.profile.runfile_stamp_dir, LOCK_WAIT, "another change of the driver is at work on this host")
+            take_lock(
+                descriptor,
+                self.profile.runfile_stamp_dir,
+                LOCK_WAIT,
+                "another change of the driver is at work on this host",
+            )
             yield
         finally:
             os.close(descriptor)
 
-    def interrupted(self) -> t.Optional[Record]:
+    def interrupted(self) -> Record | None:
         """The record of a change that did not end; an empty one when it cannot be read, None when there is none."""
         found = read_record(self.host, self.path)
         if found.state == ABSENT:
@@ -109,7 +116,13 @@ class Journal:
 
 
 def write_stamp(
-    host: Host, profile: VendorProfile, request: Request, version: str, packages: t.Mapping[str, str], previous: t.Mapping[str, t.Any], now: str
+    host: Host,
+    profile: VendorProfile,
+    request: Request,
+    version: str,
+    packages: t.Mapping[str, str],
+    previous: t.Mapping[str, t.Any],
+    now: str,
 ) -> None:
     """Note where the driver that works now came from; `previous` is that of the journal. What is held for it already stays noted."""
     old = previous.get("stamp") or {}
@@ -119,7 +132,9 @@ def write_stamp(
         "schema": 1,
         "version": version,
         "source": request.source,
-        "files": [{"name": posixpath.basename(item["path"]), "sha256": item["sha256"].lower()} for item in request.files],
+        "files": [
+            {"name": posixpath.basename(item["path"]), "sha256": item["sha256"].lower()} for item in request.files
+        ],
         "packages": [{"name": name, "version": there} for name, there in sorted(packages.items())],
         "held": noted.get("held", []),
         "held_kernel": noted.get("held_kernel", []),

@@ -49,27 +49,28 @@ class Kept:
 
     version: str
     source: str
-    files: t.List[Entry]
-    packages: t.List[Entry]
-    arguments: t.List[str]
-    uninstall: t.List[str]
-    extract: t.List[str]
+    files: list[Entry]
+    packages: list[Entry]
+    arguments: list[str]
+    uninstall: list[str]
+    extract: list[str]
     path: str = ""
     time: str = ""
 
-    def to_dict(self) -> t.Dict[str, t.Any]:
+    def to_dict(self) -> dict[str, t.Any]:
         return asdict(self)
 
 
-def _entries(data: t.Any, first: str, second: str) -> t.List[Entry]:
+def _entries(data: t.Any, first: str, second: str) -> list[Entry]:
     if not isinstance(data, list) or not all(
-        isinstance(item, dict) and isinstance(item.get(first), str) and isinstance(item.get(second), str) for item in data
+        isinstance(item, dict) and isinstance(item.get(first), str) and isinstance(item.get(second), str)
+        for item in data
     ):
         raise ValueError("no list of %s and %s" % (first, second))
     return [{first: item[first], second: item[second]} for item in data]
 
 
-def _words(data: t.Any) -> t.List[str]:
+def _words(data: t.Any) -> list[str]:
     if not isinstance(data, list) or not all(isinstance(item, str) for item in data):
         raise ValueError("no list of text")
     return list(data)
@@ -163,7 +164,10 @@ def keep(host: Host, directory: str, record: t.Mapping[str, t.Any], sources: t.S
     """
     names = [posixpath.basename(path) for path in sources]
     if len(set(names)) != len(names) or not names or not all(map(_good_name, names)):
-        raise NpuError("These files cannot be kept together: %s." % (", ".join(names) or "none"), "Give files with names of their own.")
+        raise NpuError(
+            "These files cannot be kept together: %s." % (", ".join(names) or "none"),
+            "Give files with names of their own.",
+        )
     expected = {item["name"]: item["sha256"].lower() for item in record.get("files", [])}
     base = _private_directory(host, directory)
     staged = ""
@@ -173,9 +177,15 @@ def keep(host: Host, directory: str, record: t.Mapping[str, t.Any], sources: t.S
         files = []
         for source, name in zip(sources, names):
             path = source
-            digest = _copy(host.real(host.resolve(source).get(source)), posixpath.join(staged, name), PRIVATE if record.get("source") == RUNFILE else 0o600)
+            digest = _copy(
+                host.real(host.resolve(source).get(source)),
+                posixpath.join(staged, name),
+                PRIVATE if record.get("source") == RUNFILE else 0o600,
+            )
             if expected.get(name, digest) != digest:
-                raise NpuError("The SHA-256 of %s is %s, not %s." % (source, digest, expected[name]), "Transfer the file again.")
+                raise NpuError(
+                    "The SHA-256 of %s is %s, not %s." % (source, digest, expected[name]), "Transfer the file again."
+                )
             files.append({"name": name, "sha256": digest})
         now = str(record.get("time") or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(host.clock())))
         stem = re.sub(r"[^0-9A-Za-z._+-]", "_", "%s-%s" % (record.get("source"), record.get("version"))).lstrip(".")
@@ -183,10 +193,18 @@ def keep(host: Host, directory: str, record: t.Mapping[str, t.Any], sources: t.S
         path = posixpath.join(directory.rstrip("/"), final)
         kept = _from_record(dict(record, files=files, time=now), path)
         data = {key: value for key, value in kept.to_dict().items() if key != "path"}
-        text = json.dumps(dict(data, schema=SCHEMA, sizes={name: os.lstat(posixpath.join(staged, name)).st_size for name in names}), indent=1, sort_keys=True)
+        text = json.dumps(
+            dict(data, schema=SCHEMA, sizes={name: os.lstat(posixpath.join(staged, name)).st_size for name in names}),
+            indent=1,
+            sort_keys=True,
+        )
         create_file(posixpath.join(staged, MANIFEST), (text + "\n").encode("utf-8"), 0o600)
         sync_directory(staged)
-        older = [item.path for item in read_kept(host, directory) if (item.version, item.source) == (kept.version, kept.source)]
+        older = [
+            item.path
+            for item in read_kept(host, directory)
+            if (item.version, item.source) == (kept.version, kept.source)
+        ]
         os.rename(staged, posixpath.join(base, final))
         staged = ""
         sync_directory(base)
@@ -205,10 +223,14 @@ def keep(host: Host, directory: str, record: t.Mapping[str, t.Any], sources: t.S
 def _free_name(base: str, stem: str) -> str:
     """A name that nothing has in the directory: the stem, or the stem with a number."""
     names = set(os.listdir(base))
-    return next(name for name in itertools.chain([stem], ("%s~%d" % (stem, number) for number in itertools.count(2))) if name not in names)
+    return next(
+        name
+        for name in itertools.chain([stem], ("%s~%d" % (stem, number) for number in itertools.count(2)))
+        if name not in names
+    )
 
 
-def read_kept(host: Host, directory: str) -> t.List[Kept]:
+def read_kept(host: Host, directory: str) -> list[Kept]:
     """The complete kept drivers, newest first: a manifest that reads, and every file there with its size. Digests are for verify().
 
     Empty when there is no such directory. NpuError when it cannot be looked at: not known is not none.
@@ -233,7 +255,10 @@ def read_kept(host: Host, directory: str) -> t.List[Kept]:
                 continue
         except (ValueError, RecursionError):
             continue
-        if all(_good_name(item["name"]) and _whole(host, posixpath.join(path, item["name"]), sizes.get(item["name"])) for item in kept.files):
+        if all(
+            _good_name(item["name"]) and _whole(host, posixpath.join(path, item["name"]), sizes.get(item["name"]))
+            for item in kept.files
+        ):
             found.append(kept)
     return sorted(found, key=lambda kept: (kept.time, kept.path), reverse=True)
 
@@ -243,14 +268,16 @@ def _whole(host: Host, path: str, size: t.Any) -> bool:
     return info is not None and info.kind == "file" and info.size == size
 
 
-def verify(host: Host, kept: Kept) -> t.List[str]:
+def verify(host: Host, kept: Kept) -> list[str]:
     """Names of the files that are missing, no files, or have another SHA-256 than when they were kept; empty when all is well."""
     return [
-        item["name"] for item in kept.files if not _good_name(item["name"]) or _digest(host.real(posixpath.join(kept.path, item["name"]))) != item["sha256"]
+        item["name"]
+        for item in kept.files
+        if not _good_name(item["name"]) or _digest(host.real(posixpath.join(kept.path, item["name"]))) != item["sha256"]
     ]
 
 
-def prune(host: Host, directory: str, number: int, protect: t.Collection[str] = ()) -> t.List[str]:
+def prune(host: Host, directory: str, number: int, protect: t.Collection[str] = ()) -> list[str]:
     """Take away all but the newest `number` kept drivers, and what an interrupted copy left; the host paths that went.
 
     Drivers whose version is in `protect` stay, and count. NpuError when something cannot be removed.
@@ -258,7 +285,9 @@ def prune(host: Host, directory: str, number: int, protect: t.Collection[str] = 
     kept = read_kept(host, directory)
     protected = [item for item in kept if item.version in protect]
     room = max(0, number - len(protected))
-    stay = {item.path for item in protected} | {item.path for item in [item for item in kept if item.version not in protect][:room]}
+    stay = {item.path for item in protected} | {
+        item.path for item in [item for item in kept if item.version not in protect][:room]
+    }
     removed = []
     for name in host.listdir(directory).get([]):
         path = posixpath.join(directory, name)

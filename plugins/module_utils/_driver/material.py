@@ -27,7 +27,7 @@ class Material:
 
     source: str
     version: str
-    files: t.List[t.Dict[str, str]] = field(default_factory=list)
+    files: list[dict[str, str]] = field(default_factory=list)
     arguments: t.Sequence[str] = ()
     uninstall: t.Sequence[str] = ()
 
@@ -48,6 +48,7 @@ def require_room_to_write(host: Host, profile: VendorProfile, request: Request) 
             )
     if request.source == RUNFILE and mount_flags(host, profile.runfile_stamp_dir) & os.ST_NOEXEC:
         raise NpuError(
-            "%s, where the installer is kept and run, is on a file system that is mounted noexec." % profile.runfile_stamp_dir,
+            "%s, where the installer is kept and run, is on a file system that is mounted noexec."
+            % profile.runfile_stamp_dir,
             "Mount it exec (mount -o remount,exec), or install the driver from packages (source package); nothing was changed.",
         )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import typing as t
 
 from .._base.model import NpuError
 from .._host.files import explain, remove_empty_directory, remove_file
@@ -81,7 +80,10 @@ class DriverRemoval(DriverChange):
             self.parts.removable()
         for item in self.request.files:
             if not verified(item["path"], item["sha256"]):
-                raise NpuError("%s is not there with the SHA-256 %s." % (item["path"], item["sha256"]), "Transfer it again; nothing was changed.")
+                raise NpuError(
+                    "%s is not there with the SHA-256 %s." % (item["path"], item["sha256"]),
+                    "Transfer it again; nothing was changed.",
+                )
         self.units.require_answers()
         self.units.refuse_or_wait(self.result)
         self.parts.wait_for_manager(self.units.sleep)
@@ -123,21 +125,21 @@ class DriverRemoval(DriverChange):
 
     # -- what is there
 
-    def _see(self) -> t.List[str]:
+    def _see(self) -> list[str]:
         """What is left on the host; noted in the result, with whether an installer is wanted for it."""
         driver = self._driver()
         self.result["left"] = driver + notes(self.host, self.profile)
         self.result["installer"] = bool(driver and self.request.uninstall and self._kept() is None)
         return list(self.result["left"])
 
-    def _driver(self) -> t.List[str]:
+    def _driver(self) -> list[str]:
         if self.request.notes_only:
             return []
         packages = sorted(vendor_packages(self.host, self.profile)) if self.parts.has_manager else []
         loaded = [self.profile.module + " (loaded)"] if self.units.loaded_version() is not None else []
         return packages + loaded + residue(self.host, self.profile)
 
-    def _kept(self) -> t.Optional[Material]:
+    def _kept(self) -> Material | None:
         """The kept installer of the driver that is here, or was before an interrupted removal."""
         stamp = read_record(self.host, stamp_path(self.profile)).get()
         before = self.journal.record or read_record(self.host, self.journal.path).get({})
@@ -160,7 +162,9 @@ class DriverRemoval(DriverChange):
         if material is not None:
             material.uninstall = self.request.uninstall or material.uninstall
         elif self.request.files and self.request.uninstall:
-            material = Material(RUNFILE, self.request.version, [dict(item) for item in self.request.files], (), self.request.uninstall)
+            material = Material(
+                RUNFILE, self.request.version, [dict(item) for item in self.request.files], (), self.request.uninstall
+            )
         self._unhold()
         self.result["packages"] = self.parts.remove(material)
         dkms, _probe = read_dkms(self.host, (self.profile.module, *self.profile.driver_packages))

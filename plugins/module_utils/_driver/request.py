@@ -29,10 +29,10 @@ class Unfit(NpuError):
 class Judge:
     """Validation of the driver that is loaded: failed() are the names of blocking checks that do not pass, prove() raises Unfit."""
 
-    def failed(self) -> t.List[str]:
+    def failed(self) -> list[str]:
         raise NotImplementedError
 
-    def prove(self, version: t.Optional[str], accepted: t.Collection[str] = ()) -> None:
+    def prove(self, version: str | None, accepted: t.Collection[str] = ()) -> None:
         raise NotImplementedError
 
 
@@ -45,7 +45,7 @@ WAIT = "wait"
 STOP = "stop"
 
 # As AnsibleModule wants it.
-ARGUMENTS: t.Dict[str, t.Dict[str, t.Any]] = {
+ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "state": {"type": "str", "choices": [PRESENT, ABSENT], "default": PRESENT},
     "source": {"type": "str", "choices": [RUNFILE, PACKAGE], "required": True},
     "version": {"type": "str", "default": ""},
@@ -122,7 +122,7 @@ class Request:
     notes_only: bool = False
 
     @classmethod
-    def read(cls, params: t.Mapping[str, t.Any]) -> "Request":
+    def read(cls, params: t.Mapping[str, t.Any]) -> Request:
         """From a module's parameters; those of other parts of the module are left out."""
         return cls(**{item.name: params[item.name] for item in fields(cls) if params.get(item.name) is not None})
 

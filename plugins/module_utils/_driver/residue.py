@@ -20,13 +20,16 @@ from .sources import matches
 MODULE_TREES = ("updates", "extra", "weak-updates", "kernel/drivers/accel")
 
 
-def residue(host: Host, profile: VendorProfile) -> t.List[str]:
+def residue(host: Host, profile: VendorProfile) -> list[str]:
     """Host paths of the driver's files: in the places of `profile.residue`, libraries, modules of every kernel, sources, and DKMS's tree.
 
     What a package of somebody else owns is not among them.
     """
-    found: t.Set[str] = set()
-    for directory, pattern in [*profile.residue, *((folder, name) for folder in LIBRARY_DIRS for name in profile.library_patterns)]:
+    found: set[str] = set()
+    for directory, pattern in [
+        *profile.residue,
+        *((folder, name) for folder in LIBRARY_DIRS for name in profile.library_patterns),
+    ]:
         # Where /lib leads to /usr/lib a file is to be found once.
         found.update(host.glob(host.resolve(directory).get(directory), pattern))
     for kernel in host.listdir("/lib/modules").get([]):
@@ -35,10 +38,12 @@ def residue(host: Host, profile: VendorProfile) -> t.List[str]:
     for name in (profile.module, *profile.driver_packages):
         found.update(host.glob("/var/lib/dkms", name) + host.glob("/usr/src", name + "-[0-9]*"))
     owned = owners(host, sorted(found))
-    return sorted(path for path in found if all(matches(name, profile.package_patterns) for name in owned.get(path, [])))
+    return sorted(
+        path for path in found if all(matches(name, profile.package_patterns) for name in owned.get(path, []))
+    )
 
 
-def _below(host: Host, directory: str, pattern: str) -> t.List[str]:
+def _below(host: Host, directory: str, pattern: str) -> list[str]:
     """Paths in a directory and all below it whose name fits; links to directories are not followed."""
     found = []
     for name in host.listdir(directory).get([]):
@@ -52,7 +57,7 @@ def _below(host: Host, directory: str, pattern: str) -> t.List[str]:
     return found
 
 
-def _spellings(host: Host, path: str) -> t.List[str]:
+def _spellings(host: Host, path: str) -> list[str]:
     """The path and, where /lib leads to /usr/lib, its other name: dpkg knows a file only by the one that its package has."""
     if not host.readlink("/lib").ok:
         return [path]
@@ -61,12 +66,12 @@ def _spellings(host: Host, path: str) -> t.List[str]:
     return [path, path[4:]] if re.match(r"/usr/(bin|sbin|lib[0-9a-z]*)/", path) else [path]
 
 
-def owners(host: Host, paths: t.Sequence[str]) -> t.Dict[str, t.List[str]]:
+def owners(host: Host, paths: t.Sequence[str]) -> dict[str, list[str]]:
     """{path: names of the packages that own it}, only of paths that a package owns."""
     if not paths:
         return {}
     names = {spelling: path for path in paths for spelling in _spellings(host, path)}
-    found: t.Dict[str, t.List[str]] = {}
+    found: dict[str, list[str]] = {}
     asked = host.run(["dpkg", "-S", *sorted(names)], 60.0)
     for line in asked.value.out.splitlines() if asked.ok else []:
         owner, _sign, rest = line.partition(": /")
@@ -81,7 +86,7 @@ def owners(host: Host, paths: t.Sequence[str]) -> t.Dict[str, t.List[str]]:
     return found
 
 
-def notes(host: Host, profile: VendorProfile) -> t.List[str]:
+def notes(host: Host, profile: VendorProfile) -> list[str]:
     """Host paths of what is noted and kept about the driver, and of files that wait to replace such a note; the directory itself when it is empty.
 
     Keys and a bundle lie in the same directory and have owners of their own.
@@ -91,5 +96,7 @@ def notes(host: Host, profile: VendorProfile) -> t.List[str]:
     if listed.ok and not listed.value:
         return [profile.runfile_stamp_dir]
     return [
-        posixpath.join(profile.runfile_stamp_dir, name) for name in listed.get([]) if name in ours or any(name.startswith(staged_prefix(own)) for own in ours)
+        posixpath.join(profile.runfile_stamp_dir, name)
+        for name in listed.get([])
+        if name in ours or any(name.startswith(staged_prefix(own)) for own in ours)
     ]

@@ -33,7 +33,7 @@ SUFFIXES = {"deb": ".deb", "rpm": ".rpm"}
 File = t.Mapping[str, str]
 
 
-def vendor_packages(host: Host, profile: VendorProfile) -> t.Dict[str, str]:
+def vendor_packages(host: Host, profile: VendorProfile) -> dict[str, str]:
     """{name: version} of the installed packages of the vendor, those that are half there too. NpuError when that is not known."""
     found, _format, probe = read_packages(host, profile.package_patterns, 60.0)
     if not probe.ok and probe.state != "absent":
@@ -48,9 +48,14 @@ def matches(name: str, patterns: t.Iterable[str]) -> bool:
 class Parts:
     """Source, packages and kept drivers of one host."""
 
-    def __init__(self, host: Host, profile: VendorProfile, request: Request, manager: t.Optional[PackageManager]) -> None:
+    def __init__(self, host: Host, profile: VendorProfile, request: Request, manager: PackageManager | None) -> None:
         self.host, self.profile, self.request, self._manager = host, profile, request, manager
-        self.patterns = [*profile.package_patterns, *(name.split("=")[0] for name in request.names), *request.packages, *request.allowed]
+        self.patterns = [
+            *profile.package_patterns,
+            *(name.split("=")[0] for name in request.names),
+            *request.packages,
+            *request.allowed,
+        ]
 
     @property
     def manager(self) -> PackageManager:
@@ -64,7 +69,7 @@ class Parts:
 
     # -- what to install from
 
-    def material(self) -> t.Tuple[Material, t.List[Change]]:
+    def material(self) -> tuple[Material, list[Change]]:
         """Verified files to install from, and what the package manager would change (nothing is known of an installer that is only run).
 
         NpuError, with nothing changed, for a digest that differs, for packages that are not there, and for changes beyond the plan.
@@ -74,10 +79,16 @@ class Parts:
             self._whole_bundle()
         for item in request.files:
             if not verified(item["path"], item["sha256"]):
-                raise NpuError("%s is not there with the SHA-256 %s." % (item["path"], item["sha256"]), "Transfer it again; nothing was changed.")
+                raise NpuError(
+                    "%s is not there with the SHA-256 %s." % (item["path"], item["sha256"]),
+                    "Transfer it again; nothing was changed.",
+                )
         files = [dict(item) for item in request.files]
         if not files and (request.source == RUNFILE or not request.names):
-            raise NpuError("There is nothing to install from: neither a file nor a name of a package.", "Give the source again; nothing was changed.")
+            raise NpuError(
+                "There is nothing to install from: neither a file nor a name of a package.",
+                "Give the source again; nothing was changed.",
+            )
         if request.source == RUNFILE and not request.extract:
             return Material(RUNFILE, request.version, files, request.arguments, request.uninstall), []
         if request.source == RUNFILE:
@@ -91,7 +102,9 @@ class Parts:
             if not changes:
                 # A change that is taken up again has installed them already; the copies are wanted all the same.
                 there = vendor_packages(self.host, self.profile)
-                wanted = ["%s%s%s" % (name, sign, version) for name, version in sorted(there.items()) if name not in given]
+                wanted = [
+                    "%s%s%s" % (name, sign, version) for name, version in sorted(there.items()) if name not in given
+                ]
             try:
                 paths = self.manager.download(wanted, self._directory("packages"))
             except NpuError:
@@ -109,16 +122,20 @@ class Parts:
         from .._bundle.place import whole
 
         names = list(self.request.names) if self.request.source == PACKAGE else []
-        require(whole(self.host, self.request.bundle), Needs(driver_packages=names, packages=self.request.prerequisites), self.request.bundle)
+        require(
+            whole(self.host, self.request.bundle),
+            Needs(driver_packages=names, packages=self.request.prerequisites),
+            self.request.bundle,
+        )
 
-    def simulate(self, files: t.Sequence[str] = ()) -> t.List[Change]:
+    def simulate(self, files: t.Sequence[str] = ()) -> list[Change]:
         """What installing the named packages and the files would change; NpuError when that is more than the vendor's packages and what is allowed."""
         names = [self._resolved(name) for name in self.request.names]
         changes = self.manager.simulate(install=names, files=list(files), allow_downgrade=True, allow_held=True)
         self._refuse_beyond(planned(changes, self.patterns, False))
         return changes
 
-    def foresee(self) -> t.List[Change]:
+    def foresee(self) -> list[Change]:
         """What simulate() says by the package lists as they are; Missing when these do not know."""
         self.manager.lists.freeze()
         return self.simulate()
@@ -131,7 +148,10 @@ class Parts:
             if not holder:
                 return
             sleep(MANAGER_PAUSE)
-        raise NpuError("The package manager is in use by %s." % holder, "Wait until it has ended and run again; nothing was changed.")
+        raise NpuError(
+            "The package manager is in use by %s." % holder,
+            "Wait until it has ended and run again; nothing was changed.",
+        )
 
     def _resolved(self, name: str) -> str:
         if "=" in name or not self.request.version:
@@ -139,7 +159,8 @@ class Parts:
         found = self.manager.resolve(name, self.request.version)
         if found is None:
             raise Missing(
-                "No repository of this host has %s in version %s; it has %s." % (name, self.request.version, ", ".join(self.manager.available(name)) or "none"),
+                "No repository of this host has %s in version %s; it has %s."
+                % (name, self.request.version, ", ".join(self.manager.available(name)) or "none"),
                 "Add the version to the repository, or correct the version; nothing was changed.",
             )
         return "%s%s%s" % (name, "=" if self.manager.format == "deb" else "-", found)
@@ -169,7 +190,7 @@ class Parts:
             raise explain(exc, path, "made") from exc
         return path
 
-    def _extract(self, runfile: File) -> t.List[t.Dict[str, str]]:
+    def _extract(self, runfile: File) -> list[dict[str, str]]:
         directory = self._directory("extracted")
         arguments = [word.replace("{directory}", directory) for word in self.request.extract]
         self._execute(runfile, arguments)
@@ -178,16 +199,21 @@ class Parts:
         for folder, _folders, names in os.walk(directory):
             for name in sorted(names):
                 path = os.path.join(folder, name)
-                if name.endswith(suffix) and (not self.request.packages or matches(self.manager.describe(path)["name"], self.request.packages)):
+                if name.endswith(suffix) and (
+                    not self.request.packages or matches(self.manager.describe(path)["name"], self.request.packages)
+                ):
                     with open(path, "rb") as stream:
                         found.append({"path": path, "sha256": sha256_of(stream)})
         if not found:
-            raise NpuError("The runfile has unpacked no %s package that fits." % suffix, "Correct the arguments of extraction; nothing was changed.")
+            raise NpuError(
+                "The runfile has unpacked no %s package that fits." % suffix,
+                "Correct the arguments of extraction; nothing was changed.",
+            )
         return found
 
     # -- acts
 
-    def simulate_prerequisites(self) -> t.List[Change]:
+    def simulate_prerequisites(self) -> list[Change]:
         """What installing the packages that a build needs would change; NpuError when it is more than new packages."""
         if not self.request.prerequisites or self.manager.unfinished():
             # What is half there is repaired first, and stands in the way of any answer.
@@ -209,7 +235,7 @@ class Parts:
             raise NpuError("%s is damaged." % ", ".join(damaged), "Transfer the files again.")
         self.manager.apply(files=[item["path"] for item in material.files], allow_downgrade=True, allow_held=True)
 
-    def remove(self, material: t.Optional[Material], before: t.Collection[str] = ()) -> t.List[str]:
+    def remove(self, material: Material | None, before: t.Collection[str] = ()) -> list[str]:
         """Take a driver away: by its own installer where that is known how, then the vendor's packages but those in `before`. The packages removed."""
         if self.has_manager:
             self.manager.repair(self.profile.package_patterns)
@@ -228,18 +254,22 @@ class Parts:
             self.manager.apply(remove=names, purge=True, allow_held=True)
         return names
 
-    def _shells(self) -> t.List[str]:
+    def _shells(self) -> list[str]:
         """The vendor's packages that are removed and not purged, as a repair leaves them: nobody needs them."""
         found, _format, _probe = read_packages(self.host, self.profile.package_patterns, 60.0)
         return sorted(item["name"] for item in found if item["state"] == "config-files")
 
-    def removable(self, before: t.Collection[str] = ()) -> t.List[str]:
+    def removable(self, before: t.Collection[str] = ()) -> list[str]:
         """The vendor's packages that are here but for those in `before`, and those to remove besides; NpuError when more would go with them."""
         present = vendor_packages(self.host, self.profile)
         extra = [name for name in self.request.absent if self.has_manager and name not in present]
         names = sorted(name for name in present if name not in before) + extra
         if names:
-            self._refuse_beyond(planned(self.manager.simulate(remove=names, allow_held=True), [*self.patterns, *self.request.absent], False))
+            self._refuse_beyond(
+                planned(
+                    self.manager.simulate(remove=names, allow_held=True), [*self.patterns, *self.request.absent], False
+                )
+            )
         return names
 
     # -- the way back
@@ -262,7 +292,7 @@ class Parts:
     def kept_directory(self) -> str:
         return state_path(self.profile, KEPT)
 
-    def kept(self, version: t.Optional[str], warnings: t.Optional[t.List[str]] = None) -> t.Optional[Kept]:
+    def kept(self, version: str | None, warnings: list[str] | None = None) -> Kept | None:
         """The newest complete kept driver of a version, else of the same release: a module may say 3.2.2-rebel1 where the inputs say 3.2.2.
 
         With `warnings`, which tell of damaged copies, its bytes are compared with those that were kept.
@@ -276,7 +306,10 @@ class Parts:
             if not damaged:
                 return item
             if warnings is not None:
-                warnings.append("The copy of driver %s in %s is damaged (%s) and does not count." % (item.version, item.path, ", ".join(damaged)))
+                warnings.append(
+                    "The copy of driver %s in %s is damaged (%s) and does not count."
+                    % (item.version, item.path, ", ".join(damaged))
+                )
         return None
 
     def keep(self, material: Material, now: str) -> Kept:
@@ -287,7 +320,10 @@ class Parts:
             "arguments": list(material.arguments),
             "uninstall": list(material.uninstall),
             "extract": list(self.request.extract),
-            "packages": [{"name": name, "version": version} for name, version in sorted(vendor_packages(self.host, self.profile).items())],
+            "packages": [
+                {"name": name, "version": version}
+                for name, version in sorted(vendor_packages(self.host, self.profile).items())
+            ],
             "time": now,
         }
         return keep(self.host, self.kept_directory, record, [item["path"] for item in material.files])
@@ -296,7 +332,9 @@ class Parts:
         """Keep the packages that are installed, fetched once more at their versions; False when no repository has them."""
         sign = "=" if self.manager.format == "deb" else "-"
         try:
-            paths = self.manager.download(["%s%s%s" % (name, sign, packages[name]) for name in sorted(packages)], self._directory("installed"))
+            paths = self.manager.download(
+                ["%s%s%s" % (name, sign, packages[name]) for name in sorted(packages)], self._directory("installed")
+            )
         except NpuError:
             return False
         files = []

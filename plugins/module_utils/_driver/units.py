@@ -32,25 +32,27 @@ GRACE = 20.0
 class Units:
     """Services, daemon and other users of one host's NPUs."""
 
-    def __init__(self, host: Host, profile: VendorProfile, request: Request, sleep: t.Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self, host: Host, profile: VendorProfile, request: Request, sleep: t.Callable[[float], None] = time.sleep
+    ) -> None:
         self.host, self.profile, self.request, self.sleep = host, profile, request, sleep
 
     def kernel(self) -> str:
         """The running kernel; empty when it cannot be read."""
         return str(self.host.read_text("/proc/sys/kernel/osrelease", 512).get("")).strip()
 
-    def module_version(self) -> t.Optional[str]:
+    def module_version(self) -> str | None:
         """Version of the module on disk for the running kernel; None when there is none or it says none."""
         module = read_module(self.host, self.profile.module, self.kernel() or None, 10.0).get()
         return module.version if module else None
 
-    def present_version(self, stamp: t.Optional[Record]) -> t.Optional[str]:
+    def present_version(self, stamp: Record | None) -> str | None:
         """Version of the driver that is here: of the module on disk, else the loaded one, else the noted one."""
         return self.module_version() or self.loaded_version() or (stamp or {}).get("version")
 
     # -- the module
 
-    def loaded_version(self) -> t.Optional[str]:
+    def loaded_version(self) -> str | None:
         """As loaded_version() of _kernel.load: None when nothing is loaded."""
         return kmod.loaded_version(self.host, self.profile.module)
 
@@ -70,7 +72,10 @@ class Units:
         said = done.value.out.strip() if done.ok else ""
         if not said:
             why = " ".join(done.value.err.split())[-300:] if done.ok else done.detail
-            raise NpuError("Whether %s runs cannot be found out: %s." % (unit, why.rstrip(".") or "systemd says nothing"), "Run `systemctl status %s`." % unit)
+            raise NpuError(
+                "Whether %s runs cannot be found out: %s." % (unit, why.rstrip(".") or "systemd says nothing"),
+                "Run `systemctl status %s`." % unit,
+            )
         return said in ("active", "activating", "reloading")
 
     def require_answers(self) -> None:
@@ -82,7 +87,10 @@ class Units:
         done = self.host.run(["systemctl", act, unit], UNIT_TIMEOUT)
         if not done.ok or done.value.rc != 0:
             said = " ".join(done.value.err.split())[-300:] if done.ok else done.detail
-            raise NpuError("%s could not be made to %s: %s." % (unit, act, said.rstrip(".")), "Read `systemctl status %s` on the host." % unit)
+            raise NpuError(
+                "%s could not be made to %s: %s." % (unit, act, said.rstrip(".")),
+                "Read `systemctl status %s` on the host." % unit,
+            )
 
     def stop(self, journal: Journal) -> None:
         """Stop the named services, the daemon, and, by policy, whatever is left; each is in the journal before it stops."""
@@ -111,11 +119,13 @@ class Units:
             state = self.host.run(["systemctl", "is-enabled", unit], UNIT_TIMEOUT)
             said = state.value.out.strip() if state.ok else ""
             # Without an answer the unit may be there: what was stopped is started.
-            present = said not in ("", "not-found", "masked", "masked-runtime") or not (state.ok or state.state == ABSENT)
+            present = said not in ("", "not-found", "masked", "masked-runtime") or not (
+                state.ok or state.state == ABSENT
+            )
             if present and (said == "enabled" or unit in journal.record["stopped"]) and not self._active(unit):
                 self._systemctl("start", unit)
 
-    def start_services(self, journal: Journal, warnings: t.List[str]) -> None:
+    def start_services(self, journal: Journal, warnings: list[str]) -> None:
         """Start again what was stopped for the change, last stopped first; one that does not start is told, the driver is not to blame."""
         for unit in reversed([name for name in journal.record["stopped"] if name not in self.profile.daemon_units]):
             try:
@@ -125,7 +135,7 @@ class Units:
 
     # -- other users
 
-    def _find(self) -> t.List[Holder]:
+    def _find(self) -> list[Holder]:
         if self.loaded_version() is None:
             return []
         _path, smi = read_smi(self.host, self.profile, 5.0)
@@ -134,7 +144,7 @@ class Units:
             raise NpuError("Who uses the NPUs cannot be found out: %s." % probe.detail, "Run as root.")
         return [holder for holder in found if holder.unit not in (*self.request.services, *self.profile.daemon_units)]
 
-    def holders(self) -> t.List[Record]:
+    def holders(self) -> list[Record]:
         """Users of the NPUs besides the named services and the daemon, as plain data."""
         return [asdict(holder) for holder in self._find()]
 
@@ -168,12 +178,14 @@ class Units:
             )
 
     def _in_pod(self, holder: Holder) -> bool:
-        return bool(holder.pid and "kubepods" in str(self.host.read_text("/proc/%d/cgroup" % holder.pid, 65536).get("")))
+        return bool(
+            holder.pid and "kubepods" in str(self.host.read_text("/proc/%d/cgroup" % holder.pid, 65536).get(""))
+        )
 
     def _end(self, found: t.Sequence[Holder]) -> None:
         """Ask each user to end, newcomers too, and kill who has not after a while. Pods are never stopped."""
-        asked: t.Dict[t.Tuple[t.Optional[int], t.Optional[int]], float] = {}
-        killed: t.Set[t.Tuple[t.Optional[int], t.Optional[int]]] = set()
+        asked: dict[tuple[int | None, int | None], float] = {}
+        killed: set[tuple[int | None, int | None]] = set()
         begun = time.monotonic()
         while found and time.monotonic() - begun < 2 * GRACE:
             self._refuse_pods(found)
@@ -188,7 +200,9 @@ class Units:
             self.sleep(0.2)
             found = self._find()
         if found:
-            raise NpuError("These do not let go of the NPUs: %s." % describe_holders(found), "Stop them by hand and run again.")
+            raise NpuError(
+                "These do not let go of the NPUs: %s." % describe_holders(found), "Stop them by hand and run again."
+            )
 
     def _signal(self, holder: Holder, number: int) -> None:
         # The number may have gone to another process since the look.

@@ -21,21 +21,27 @@ PATIENCE = (0.0, 1.0, 3.0, 6.0)
 class Checks(Judge):
     """The checks of this collection, with the options that the validation takes."""
 
-    def __init__(self, host: Host, profile: VendorProfile, options: t.Mapping[str, t.Any], sleep: t.Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self,
+        host: Host,
+        profile: VendorProfile,
+        options: t.Mapping[str, t.Any],
+        sleep: t.Callable[[float], None] = time.sleep,
+    ) -> None:
         self.host, self.profile, self.options, self.sleep = host, profile, options, sleep
         complete(options, "options")
 
-    def _proof(self, version: t.Optional[str]) -> Proof:
+    def _proof(self, version: str | None) -> Proof:
         params = complete(dict(self.options, scopes=["driver"], driver_version=version), "options")
         settings = read_settings(self.profile, params)
         return prove_look(self.profile, self.host, look(self.profile, self.host, settings), settings)
 
-    def failed(self) -> t.List[str]:
+    def failed(self) -> list[str]:
         """Names of the blocking checks that do not pass now, whatever version is here."""
         proof = self._proof(None)
         return sorted(proof.failed + proof.unknown)
 
-    def prove(self, version: t.Optional[str], accepted: t.Collection[str] = ()) -> None:
+    def prove(self, version: str | None, accepted: t.Collection[str] = ()) -> None:
         """Pass, or Unfit with every check that stands in the way. Checks in `accepted` had not passed before the change either."""
         message = ""
         for pause in PATIENCE:

@@ -24,7 +24,7 @@ DT_RPATH = 15
 DT_RUNPATH = 29
 
 # e_machine and EI_CLASS of the machines as uname names them, and the directory part Debian uses for them.
-MACHINES: t.Mapping[str, t.Tuple[int, int]] = {
+MACHINES: t.Mapping[str, tuple[int, int]] = {
     "x86_64": (62, 64),
     "aarch64": (183, 64),
     "i386": (3, 32),
@@ -53,12 +53,12 @@ class Elf:
     bits: int
     machine: int
     soname: str = ""
-    needed: t.Tuple[str, ...] = ()
-    rpath: t.Tuple[str, ...] = ()
-    runpath: t.Tuple[str, ...] = ()
+    needed: tuple[str, ...] = ()
+    rpath: tuple[str, ...] = ()
+    runpath: tuple[str, ...] = ()
 
     @property
-    def abi(self) -> t.Tuple[int, int]:
+    def abi(self) -> tuple[int, int]:
         return (self.machine, self.bits)
 
 
@@ -93,12 +93,16 @@ def parse_elf(read: Reader) -> Elf:
         raise ValueError("its ELF headers are cut off or damaged") from exc
 
 
-def _segments(table: bytes, size: int, count: int, bits: int, order: str) -> t.Tuple[t.List[t.Tuple[int, int, int]], t.Optional[t.Tuple[int, int]]]:
-    loads: t.List[t.Tuple[int, int, int]] = []
-    dynamic: t.Optional[t.Tuple[int, int]] = None
+def _segments(
+    table: bytes, size: int, count: int, bits: int, order: str
+) -> tuple[list[tuple[int, int, int]], tuple[int, int] | None]:
+    loads: list[tuple[int, int, int]] = []
+    dynamic: tuple[int, int] | None = None
     for number in range(count):
         if bits == 64:
-            kind, _flags, offset, address, _physical, length = struct.unpack_from(order + "IIQQQQ", table, number * size)
+            kind, _flags, offset, address, _physical, length = struct.unpack_from(
+                order + "IIQQQQ", table, number * size
+            )
         else:
             kind, offset, address, _physical, length = struct.unpack_from(order + "IIIII", table, number * size)
         if kind == PT_LOAD:
@@ -110,15 +114,15 @@ def _segments(table: bytes, size: int, count: int, bits: int, order: str) -> t.T
 
 def _dynamic(
     take: t.Callable[[int, int], bytes],
-    dynamic: t.Tuple[int, int],
-    loads: t.Sequence[t.Tuple[int, int, int]],
+    dynamic: tuple[int, int],
+    loads: t.Sequence[tuple[int, int, int]],
     bits: int,
     order: str,
     machine: int,
 ) -> Elf:
     entry = struct.Struct(order + ("qQ" if bits == 64 else "iI"))
     data = take(dynamic[0], min(dynamic[1], TABLE_LIMIT))
-    values: t.Dict[int, t.List[int]] = {}
+    values: dict[int, list[int]] = {}
     for tag, value in entry.iter_unpack(data[: len(data) - len(data) % entry.size]):
         if tag == DT_NULL:
             break
@@ -141,7 +145,7 @@ def _dynamic(
             raise ValueError("a name lies outside its string table")
         return os.fsdecode(strings[position:end])
 
-    def paths(tag: int) -> t.Tuple[str, ...]:
+    def paths(tag: int) -> tuple[str, ...]:
         return tuple(part for value in values.get(tag, []) for part in text(value).split(":") if part)
 
     return Elf(

@@ -23,7 +23,11 @@ _NUMBER = re.compile(
 _SPECIAL = re.compile(r"[+-]?(?:inf|nan)")
 _TIME_TEXT = r"([01][0-9]|2[0-3]):([0-5][0-9]):([0-5][0-9])(?:\.([0-9]{1,6})[0-9]*)?"
 _TIME = re.compile(_TIME_TEXT)
-_DATE = re.compile(r"([0-9]{4})-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])(?:[Tt ]" + _TIME_TEXT + r"(?:([Zz])|([+-])([01][0-9]|2[0-3]):([0-5][0-9]))?)?")
+_DATE = re.compile(
+    r"([0-9]{4})-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])(?:[Tt ]"
+    + _TIME_TEXT
+    + r"(?:([Zz])|([+-])([01][0-9]|2[0-3]):([0-5][0-9]))?)?"
+)
 _ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "\\": "\\"}
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _CONTROL_LINES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -39,7 +43,7 @@ class TomlError(ValueError):
         self.column = column
 
 
-def loads(text: str) -> t.Dict[str, t.Any]:
+def loads(text: str) -> dict[str, t.Any]:
     """The document as a dict. A leading byte order mark is not part of it. TomlError when it is not TOML."""
     text = text[1:] if text.startswith("\ufeff") else text
     try:
@@ -56,7 +60,7 @@ def loads(text: str) -> t.Dict[str, t.Any]:
         raise TomlError(match.group(1) if match else str(exc), len(lines), len(lines[-1]) + 1) from exc
 
 
-def read(text: str) -> t.Dict[str, t.Any]:
+def read(text: str) -> dict[str, t.Any]:
     """The reader for Pythons without tomllib; same answers as it."""
     return _Reader(text.replace("\r\n", "\n")).document()
 
@@ -66,7 +70,7 @@ class _Table(dict):  # type: ignore[type-arg]
 
     defined = False
     closed = False
-    owner: t.Optional[int] = None
+    owner: int | None = None
 
 
 class _Tables(list):  # type: ignore[type-arg]
@@ -79,7 +83,7 @@ class _Reader:
         self.at = 0
         self.header = 0
 
-    def fail(self, message: str, at: t.Optional[int] = None) -> t.NoReturn:
+    def fail(self, message: str, at: int | None = None) -> t.NoReturn:
         at = self.at if at is None else at
         raise TomlError(message, self.text.count("\n", 0, at) + 1, at - self.text.rfind("\n", 0, at))
 
@@ -112,7 +116,7 @@ class _Reader:
             if not self.take("\n"):
                 return
 
-    def document(self) -> t.Dict[str, t.Any]:
+    def document(self) -> dict[str, t.Any]:
         root = _Table()
         root.defined = True
         current = root
@@ -175,7 +179,12 @@ class _Reader:
                 table[name] = _Table()
                 table[name].owner = mark
             below = table[name]
-            if not isinstance(below, _Table) or below.closed or below.defined or (below.owner is not None and below.owner != mark):
+            if (
+                not isinstance(below, _Table)
+                or below.closed
+                or below.defined
+                or (below.owner is not None and below.owner != mark)
+            ):
                 self.fail("Cannot redefine namespace %r" % name, start)
             below.owner = mark
             table = below
@@ -183,7 +192,7 @@ class _Reader:
             self.fail("Cannot overwrite a value", start)
         table[names[-1]] = self.value()
 
-    def key(self) -> t.List[str]:
+    def key(self) -> list[str]:
         names = []
         while True:
             self.space()
@@ -222,7 +231,9 @@ class _Reader:
         match = _TIME.match(self.text, self.at)
         if match:
             self.at = match.end()
-            return datetime.time(int(match.group(1)), int(match.group(2)), int(match.group(3)), _microseconds(match.group(4)))
+            return datetime.time(
+                int(match.group(1)), int(match.group(2)), int(match.group(3)), _microseconds(match.group(4))
+            )
         match = _NUMBER.match(self.text, self.at)
         if match:
             self.at = match.end()
@@ -236,7 +247,7 @@ class _Reader:
             return float(match.group())
         return self.fail("Invalid value")
 
-    def date(self, match: "re.Match[str]") -> t.Any:
+    def date(self, match: re.Match[str]) -> t.Any:
         year, month, day = (int(match.group(number)) for number in (1, 2, 3))
         try:
             if match.group(4) is None:
@@ -325,9 +336,9 @@ class _Reader:
             self.fail("Escaped character is not a Unicode scalar value")
         return self.fail("Unescaped '\\' in a string")
 
-    def array(self) -> t.List[t.Any]:
+    def array(self) -> list[t.Any]:
         self.at += 1
-        found: t.List[t.Any] = []
+        found: list[t.Any] = []
         self.blank()
         while not self.take("]"):
             found.append(self.value())
@@ -362,7 +373,7 @@ def _close(table: _Table) -> None:
             _close(value)
 
 
-def _microseconds(digits: t.Optional[str]) -> int:
+def _microseconds(digits: str | None) -> int:
     return int((digits or "0").ljust(6, "0"))
 
 

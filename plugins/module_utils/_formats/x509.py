@@ -44,7 +44,7 @@ def element(data: bytes, at: int) -> Piece:
     return tag, at, start, start + length
 
 
-def children(data: bytes, start: int, end: int) -> t.List[Piece]:
+def children(data: bytes, start: int, end: int) -> list[Piece]:
     """The elements between two offsets. ValueError as element()."""
     found = []
     while start < end:
@@ -82,10 +82,12 @@ def parse_certificate(data: bytes) -> Certificate:
         parts = parts[1:]
     if body[0] != 0x30 or len(parts) < 5 or parts[0][0] != 0x02:
         raise ValueError("no certificate in DER form")
-    return Certificate(common_name(data[parts[4][1] : parts[4][3]]), serial_text(data[parts[0][2] : parts[0][3]]), data[:end])
+    return Certificate(
+        common_name(data[parts[4][1] : parts[4][3]]), serial_text(data[parts[0][2] : parts[0][3]]), data[:end]
+    )
 
 
-def parse_signature_lists(data: bytes) -> t.List[Certificate]:
+def parse_signature_lists(data: bytes) -> list[Certificate]:
     """The certificates in EFI signature lists, such as those of the machine owner's keys; entries of another kind are passed over.
 
     ValueError when the lists are cut short.
@@ -110,7 +112,7 @@ def parse_signature_lists(data: bytes) -> t.List[Certificate]:
     return found
 
 
-def signer_serial(signature: bytes) -> t.Optional[str]:
+def signer_serial(signature: bytes) -> str | None:
     """Serial number of the certificate that a PKCS#7 signature names its signer by; None when it names it otherwise or is not readable."""
     try:
         outer = element(signature, 0)

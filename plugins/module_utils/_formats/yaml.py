@@ -22,7 +22,9 @@ def quote(text: str) -> str:
     """A string as a double-quoted scalar that JSON and YAML read alike."""
     if _SAFE.match(text):
         return '"' + text + '"'
-    return "".join("\\U%08x" % ord(char) if ord(char) > 0xFFFF else char for char in _escape(json.dumps(text, ensure_ascii=False)))
+    return "".join(
+        "\\U%08x" % ord(char) if ord(char) > 0xFFFF else char for char in _escape(json.dumps(text, ensure_ascii=False))
+    )
 
 
 def _escape(text: str) -> str:
@@ -45,12 +47,12 @@ def _key(key: str) -> str:
 
 def dump(value: t.Any) -> str:
     """Block style, two spaces, order kept, every string in double quotes. Maps have string keys."""
-    lines: t.List[str] = []
+    lines: list[str] = []
     _write(value, 0, "", lines)
     return "\n".join(lines) + "\n"
 
 
-def _write(value: t.Any, indent: int, lead: str, lines: t.List[str]) -> None:
+def _write(value: t.Any, indent: int, lead: str, lines: list[str]) -> None:
     """Write `value` at `indent`; `lead` is what already stands on the first line."""
     pad = " " * indent
     if isinstance(value, dict) and value:

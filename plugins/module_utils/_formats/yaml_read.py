@@ -16,7 +16,9 @@ _BOOLEANS = {"yes": True, "no": False, "true": True, "false": False, "on": True,
 _INTEGER = re.compile(r"^[-+]?(0b[0-1_]+|0x[0-9a-fA-F_]+|0[0-7_]*|[1-9][0-9_]*)$")
 _SEXAGESIMAL = re.compile(r"^[-+]?[1-9][0-9_]*(:[0-5]?[0-9])+$")
 _SEXAGESIMAL_FLOAT = re.compile(r"^[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+\.[0-9_]*$")
-_FLOAT = re.compile(r"^[-+]?([0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)([eE][-+][0-9]+)?$|^[-+]?\.(inf|Inf|INF)$|^\.(nan|NaN|NAN)$")
+_FLOAT = re.compile(
+    r"^[-+]?([0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)([eE][-+][0-9]+)?$|^[-+]?\.(inf|Inf|INF)$|^\.(nan|NaN|NAN)$"
+)
 _ESCAPES = {
     "0": "\0", "a": "\a", "b": "\b", "t": "\t", "\t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r", "e": "\x1b", " ": " ",
     '"': '"', "/": "/", "\\": "\\", "N": "\x85", "_": "\xa0", "L": "\u2028", "P": "\u2029",
@@ -91,7 +93,9 @@ class _Reader:
         while not self.done():
             rest = self.line[self.column :]
             bare = rest.lstrip(" \t")
-            comment = bare.startswith("#") and (self.column == 0 or rest[:1] in " \t" or self.line[self.column - 1] in " \t,[]{}")
+            comment = bare.startswith("#") and (
+                self.column == 0 or rest[:1] in " \t" or self.line[self.column - 1] in " \t,[]{}"
+            )
             if bare and not comment:
                 if self.column == 0 and "\t" in rest[: len(rest) - len(bare)]:
                     raise self.fail("a tab in the indentation")
@@ -172,8 +176,8 @@ class _Reader:
         self.column += match.end()
         return resolve(match.group())
 
-    def mapping(self, indent: int) -> t.Dict[str, t.Any]:
-        result: t.Dict[str, t.Any] = {}
+    def mapping(self, indent: int) -> dict[str, t.Any]:
+        result: dict[str, t.Any] = {}
         while True:
             if self.line[self.column] in "&*!" or re.match(r"\?(\s|$)", self.line[self.column :]):
                 raise self.fail("anchors, aliases, tags and complex keys are not read")
@@ -192,7 +196,11 @@ class _Reader:
             value = None
             if not self.done() and not self.at_mark():
                 if self.row == row:
-                    if self.key_ahead() and self.line[self.column] not in "[{" or re.match(r"-(\s|$)", self.line[self.column :]):
+                    if (
+                        self.key_ahead()
+                        and self.line[self.column] not in "[{"
+                        or re.match(r"-(\s|$)", self.line[self.column :])
+                    ):
                         raise self.fail("a collection may not begin on the line of its key")
                     value = self.node(indent)
                 elif self.column > indent or (self.column == indent and re.match(r"-(\s|$)", self.line[self.column :])):
@@ -206,8 +214,8 @@ class _Reader:
             if re.match(r"-(\s|$)", self.line[self.column :]):
                 return result
 
-    def sequence(self, indent: int) -> t.List[t.Any]:
-        result: t.List[t.Any] = []
+    def sequence(self, indent: int) -> list[t.Any]:
+        result: list[t.Any] = []
         while True:
             self.column += 1
             row = self.row
@@ -253,8 +261,8 @@ class _Reader:
             raise self.fail("a bracket is not closed")
         return self.line[self.column]
 
-    def flow_sequence(self) -> t.List[t.Any]:
-        result: t.List[t.Any] = []
+    def flow_sequence(self) -> list[t.Any]:
+        result: list[t.Any] = []
         self.column += 1
         while self.flow_place() != "]":
             value = self.flow_node()
@@ -271,8 +279,8 @@ class _Reader:
         self.column += 1
         return result
 
-    def flow_mapping(self) -> t.Dict[str, t.Any]:
-        result: t.Dict[str, t.Any] = {}
+    def flow_mapping(self) -> dict[str, t.Any]:
+        result: dict[str, t.Any] = {}
         self.column += 1
         while self.flow_place() != "}":
             key = self.flow_node()
@@ -305,10 +313,13 @@ class _Reader:
             return self.quoted()
         if char in ",]}":
             raise self.fail("a value was expected")
-        words: t.List[str] = []
+        words: list[str] = []
         row = self.row
         while True:
-            match = re.match(r"(?:[^\s#:,\[\]{}]|:(?![\s,\[\]{}]|$)|(?<=\S)#| +(?![\s#,\[\]{}]|:(?:[\s,\[\]{}]|$)|$))+", self.line[self.column :])
+            match = re.match(
+                r"(?:[^\s#:,\[\]{}]|:(?![\s,\[\]{}]|$)|(?<=\S)#| +(?![\s#,\[\]{}]|:(?:[\s,\[\]{}]|$)|$))+",
+                self.line[self.column :],
+            )
             if match is None:
                 break
             if words and self.row > row + 1:
@@ -328,7 +339,7 @@ class _Reader:
         mark = self.line[self.column]
         start = self.row
         self.column += 1
-        parts: t.List[str] = []
+        parts: list[str] = []
         while True:
             line = self.line
             if self.column >= len(line):
@@ -348,7 +359,7 @@ class _Reader:
             parts.append(char)
             self.column += 1
 
-    def fold(self, parts: t.List[str], start: int, escaped: bool = False) -> None:
+    def fold(self, parts: list[str], start: int, escaped: bool = False) -> None:
         while parts and parts[-1] in (" ", "\t") and not escaped:
             parts.pop()
         breaks = 0
@@ -363,7 +374,7 @@ class _Reader:
         self.column = len(self.line) - len(self.line.lstrip(" \t"))
         parts.append("\n" * (breaks - 1) if breaks > 1 else "" if escaped else " ")
 
-    def escape(self, parts: t.List[str], start: int) -> None:
+    def escape(self, parts: list[str], start: int) -> None:
         code = self.line[self.column + 1 : self.column + 2]
         if not code:
             self.column = len(self.line)
@@ -424,7 +435,7 @@ class _Reader:
         self.row += 1
         self.column = 0
         indent = max(parent, 0) + int(match.group(3)) if match.group(3) else 0
-        lines: t.List[str] = []
+        lines: list[str] = []
         first = self.row
         while not self.done():
             line = self.line

@@ -22,8 +22,8 @@ Runner = t.Callable[..., Probe]
 def run_command(
     argv: t.Sequence[str],
     timeout: float,
-    env: t.Optional[t.Mapping[str, str]] = None,
-    cwd: t.Optional[str] = None,
+    env: t.Mapping[str, str] | None = None,
+    cwd: str | None = None,
     pass_fds: t.Sequence[int] = (),
 ) -> Probe:
     """Run `argv` with the C locale, no standard input and a time limit in seconds; Probe of Completed.
@@ -58,7 +58,7 @@ def run_command(
     return Probe(VALUE, Completed(child.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")))
 
 
-def end_session(child: "subprocess.Popen[bytes]") -> str:
+def end_session(child: subprocess.Popen[bytes]) -> str:
     """Kill a command with its children; what to add to a message when the kernel does not let go of it."""
     with contextlib.suppress(OSError):
         os.killpg(child.pid, signal.SIGKILL)

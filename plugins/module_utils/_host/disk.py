@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import posixpath
-import typing as t
 
 from .host import Host
 
@@ -15,7 +14,7 @@ INITRAMFS = ("initrd.img-*", "initramfs-*.img", "initrd-*")
 PATHS = ("/", "/boot", "/usr", "/var", "/lib/modules")
 
 
-def _nearest(host: Host, path: str) -> t.Optional[str]:
+def _nearest(host: Host, path: str) -> str | None:
     """The path with its links followed, or its nearest parent that is there; None when nothing can be looked at."""
     while True:
         found = host.resolve(path)
@@ -26,7 +25,7 @@ def _nearest(host: Host, path: str) -> t.Optional[str]:
         path = posixpath.dirname(path)
 
 
-def mount_point(host: Host, path: str) -> t.Optional[str]:
+def mount_point(host: Host, path: str) -> str | None:
     """Where the file system that holds `path` begins, by the device numbers of the directories above it."""
     current = _nearest(host, path)
     if current is None:
@@ -40,10 +39,10 @@ def mount_point(host: Host, path: str) -> t.Optional[str]:
     return current
 
 
-def read_disk(host: Host) -> t.Tuple[t.Dict[str, t.Optional[int]], t.Dict[str, t.Optional[str]]]:
+def read_disk(host: Host) -> tuple[dict[str, int | None], dict[str, str | None]]:
     """Facts `disk`, {path: bytes free for users or None}, and `mounts`, {path: mount point or None}. Paths with one mount point share its bytes."""
-    free: t.Dict[str, t.Optional[int]] = {}
-    mounts: t.Dict[str, t.Optional[str]] = {}
+    free: dict[str, int | None] = {}
+    mounts: dict[str, str | None] = {}
     for path in PATHS:
         mounts[path] = mount_point(host, path)
         try:
@@ -62,7 +61,7 @@ def mount_flags(host: Host, path: str) -> int:
         return 0
 
 
-def read_initramfs(host: Host) -> t.Optional[int]:
+def read_initramfs(host: Host) -> int | None:
     """Bytes of the largest initial ram disk in /boot, which is about what the next one needs; None when none can be seen."""
     sizes = []
     for pattern in INITRAMFS:

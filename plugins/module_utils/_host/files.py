@@ -13,7 +13,6 @@ import posixpath
 import stat as stat_module
 import tempfile
 import time
-import typing as t
 
 from .._base.model import NpuError
 from .host import ABSENT, Host
@@ -75,7 +74,9 @@ def take_lock(descriptor: int, path: str, seconds: float, busy: str) -> None:
             return
         except BlockingIOError:
             if time.monotonic() > deadline:
-                raise NpuError("The lock of %s cannot be taken: %s." % (path, busy), "Wait until it has ended and run again.") from None
+                raise NpuError(
+                    "The lock of %s cannot be taken: %s." % (path, busy), "Wait until it has ended and run again."
+                ) from None
         except OSError as exc:
             raise explain(exc, path, "locked") from exc
         time.sleep(LOCK_PAUSE)
@@ -150,14 +151,14 @@ def copy_attributes(path: str, model: str) -> None:
     for name in names:
         value = os.getxattr(model, name)
         try:
-            current: t.Optional[bytes] = os.getxattr(path, name)
+            current: bytes | None = os.getxattr(path, name)
         except OSError:
             current = None
         if current != value:
             os.setxattr(path, name, value)
 
 
-def locate(host: Host, path: str) -> t.Tuple[str, t.List[str]]:
+def locate(host: Host, path: str) -> tuple[str, list[str]]:
     """The file `path` leads to inside the root, and the directories missing on the way, outermost first. NpuError for a link to nowhere."""
     found = host.resolve(path)
     if found.ok:
@@ -166,9 +167,12 @@ def locate(host: Host, path: str) -> t.Tuple[str, t.List[str]]:
         raise NpuError("%s: %s." % (path, found.detail), "Make it reachable and run again.")
     link = host.readlink(path)
     if link.ok:
-        raise NpuError("%s is a symbolic link to %s, which is not there." % (path, link.value), "Make the target or remove the link.")
+        raise NpuError(
+            "%s is a symbolic link to %s, which is not there." % (path, link.value),
+            "Make the target or remove the link.",
+        )
     parent = posixpath.dirname(path) or "/"
-    missing: t.List[str] = []
+    missing: list[str] = []
     while not host.resolve(parent).ok:
         if host.readlink(parent).ok:
             raise NpuError("%s is a symbolic link that leads nowhere." % parent, "Make the target or remove the link.")

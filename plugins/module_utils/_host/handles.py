@@ -19,7 +19,25 @@ COMM_LENGTH = 15
 ENDED = ("", "Z", "X")
 CAP_SYS_RAWIO = 17
 # File systems on which a look may wait for a server.
-REMOTE = ("nfs", "cifs", "smb", "9p", "ceph", "afs", "autofs", "fuse", "virtiofs", "lustre", "gpfs", "beegfs", "gfs2", "ocfs2", "glusterfs", "orangefs", "coda")
+REMOTE = (
+    "nfs",
+    "cifs",
+    "smb",
+    "9p",
+    "ceph",
+    "afs",
+    "autofs",
+    "fuse",
+    "virtiofs",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "gfs2",
+    "ocfs2",
+    "glusterfs",
+    "orangefs",
+    "coda",
+)
 
 PROCESS = "process"
 
@@ -39,18 +57,18 @@ class Holder:
     """
 
     kind: str
-    pid: t.Optional[int]
+    pid: int | None
     name: str
-    nodes: t.Tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
     container: str = ""
     unit: str = ""
-    started: t.Optional[int] = None
+    started: int | None = None
 
-    def to_dict(self) -> t.Dict[str, t.Any]:
+    def to_dict(self) -> dict[str, t.Any]:
         return dict(asdict(self), nodes=list(self.nodes))
 
 
-def _number(info: os.stat_result) -> t.Optional[Number]:
+def _number(info: os.stat_result) -> Number | None:
     return (os.major(info.st_rdev), os.minor(info.st_rdev)) if stat.S_ISCHR(info.st_mode) else None
 
 
@@ -67,9 +85,9 @@ class Processes:
         self.listed = host.listdir("/proc")
         self.pids = sorted(int(name) for name in self.listed.get([]) if name.isdigit())
         self.denied = 0
-        self._mounts: t.Dict[str, t.Set[str]] = {}
+        self._mounts: dict[str, set[str]] = {}
 
-    def handles(self, pid: int) -> t.List[t.Tuple[str, str]]:
+    def handles(self, pid: int) -> list[tuple[str, str]]:
         """(descriptor, what it leads to as the kernel writes it) of a process. Links are read and nothing is opened: no driver notices."""
         path = "%s/%d/fd" % (self.base, pid)
         found = []
@@ -86,11 +104,11 @@ class Processes:
             pass
         return found
 
-    def open_files(self, pid: int) -> t.List[str]:
+    def open_files(self, pid: int) -> list[str]:
         """What the descriptors of a process lead to."""
         return [target for _name, target in self.handles(pid)]
 
-    def _with_devices(self, pid: int) -> t.Set[str]:
+    def _with_devices(self, pid: int) -> set[str]:
         """Ids of the mounts of a process whose device nodes work and whose files are on this machine, read once for each namespace."""
         try:
             space = os.readlink("%s/%d/ns/mnt" % (self.base, pid))
@@ -106,7 +124,7 @@ class Processes:
             self._mounts[space] = found
         return self._mounts[space]
 
-    def number(self, pid: int, descriptor: str) -> t.Optional[Number]:
+    def number(self, pid: int, descriptor: str) -> Number | None:
         """Device number behind a descriptor, None when it is no character device. What lies with a server is not asked for: the server may be gone."""
         mount = re.search(r"^mnt_id:\s*([0-9]+)", self.text(pid, "fdinfo/" + descriptor), re.MULTILINE)
         if not mount or mount.group(1) not in self._with_devices(pid):
@@ -116,7 +134,7 @@ class Processes:
         except OSError:
             return None
 
-    def started(self, pid: int) -> t.Optional[int]:
+    def started(self, pid: int) -> int | None:
         """When a process began, in the kernel's ticks since its boot."""
         return start_ticks(self.text(pid, "stat"))
 
@@ -140,10 +158,10 @@ class Processes:
                 return program or "?"
         return comm
 
-    def devices(self, pid: int) -> t.List[t.Tuple[str, t.Optional[Number]]]:
+    def devices(self, pid: int) -> list[tuple[str, Number | None]]:
         """Names in the /dev that a process sees, with the numbers of character devices; empty when that cannot be read."""
         path = "%s/%d/root/dev" % (self.base, pid)
-        found: t.List[t.Tuple[str, t.Optional[Number]]] = []
+        found: list[tuple[str, Number | None]] = []
         try:
             names = os.listdir(path)
         except OSError:
@@ -168,7 +186,7 @@ def unit_of(cgroups: str) -> str:
     return machine.group(1) if machine else services[-1] if services else ""
 
 
-def find_open(host: Host, paths: t.Sequence[str]) -> t.List[Holder]:
+def find_open(host: Host, paths: t.Sequence[str]) -> list[Holder]:
     """Processes that have one of the files open, in the shape of Holder, with the paths as nodes; those that cannot be looked at are left out."""
     processes = Processes(host)
     wanted = set(paths)
@@ -176,5 +194,15 @@ def find_open(host: Host, paths: t.Sequence[str]) -> t.List[Holder]:
     for pid in processes.pids:
         nodes = wanted.intersection(processes.open_files(pid))
         if nodes:
-            found.append(Holder(PROCESS, pid, processes.name(pid), tuple(sorted(nodes)), "", unit_of(processes.text(pid, "cgroup")), processes.started(pid)))
+            found.append(
+                Holder(
+                    PROCESS,
+                    pid,
+                    processes.name(pid),
+                    tuple(sorted(nodes)),
+                    "",
+                    unit_of(processes.text(pid, "cgroup")),
+                    processes.started(pid),
+                )
+            )
     return found

@@ -72,13 +72,13 @@ class Host:
     def __init__(
         self,
         root: str = "/",
-        runner: t.Optional[Runner] = None,
+        runner: Runner | None = None,
         clock: t.Callable[[], float] = time.time,
     ) -> None:
         self.root = os.path.abspath(root or "/")
         self.clock = clock
         if runner is not None:
-            self._runner: t.Optional[Runner] = runner
+            self._runner: Runner | None = runner
         else:
             self._runner = run_command if self.root == "/" else None
 
@@ -136,7 +136,9 @@ class Host:
             return found
         try:
             # Unbuffered for small looks: a buffer would read far into the config space of a PCI function.
-            with open(self.real(found.value), "rb", buffering=0 if limit <= SMALL_READ else -1, opener=_open_file) as stream:
+            with open(
+                self.real(found.value), "rb", buffering=0 if limit <= SMALL_READ else -1, opener=_open_file
+            ) as stream:
                 return Probe(VALUE, stream.read(limit))
         except OSError as exc:
             return from_oserror(exc)
@@ -209,8 +211,8 @@ class Host:
         self,
         argv: t.Sequence[str],
         timeout: float = 5.0,
-        env: t.Optional[t.Mapping[str, str]] = None,
-        cwd: t.Optional[str] = None,
+        env: t.Mapping[str, str] | None = None,
+        cwd: str | None = None,
         pass_fds: t.Sequence[int] = (),
     ) -> Probe:
         """Probe of Completed. A non-zero exit is a value: what it means is the caller's to say. See run_command()."""

@@ -14,9 +14,21 @@ from .._formats import yaml
 from .host import ABSENT, FAILED, VALUE, Host, Probe
 from .systemd import Unit, unit_from_files
 
-KUBELET_UNITS = tuple(name + ".service" for name in ("kubelet", "k3s", "k3s-agent", "rke2-server", "rke2-agent", "k0sworker", "k0scontroller"))
-CGROUP_DIRS = ("/sys/fs/cgroup/system.slice", "/sys/fs/cgroup/systemd/system.slice", "/sys/fs/cgroup/unified/system.slice")
-ARGUMENT_FILES = ("/var/lib/kubelet/kubeadm-flags.env", "/etc/default/kubelet", "/etc/sysconfig/kubelet", "/var/snap/microk8s/current/args/kubelet")
+KUBELET_UNITS = tuple(
+    name + ".service"
+    for name in ("kubelet", "k3s", "k3s-agent", "rke2-server", "rke2-agent", "k0sworker", "k0scontroller")
+)
+CGROUP_DIRS = (
+    "/sys/fs/cgroup/system.slice",
+    "/sys/fs/cgroup/systemd/system.slice",
+    "/sys/fs/cgroup/unified/system.slice",
+)
+ARGUMENT_FILES = (
+    "/var/lib/kubelet/kubeadm-flags.env",
+    "/etc/default/kubelet",
+    "/etc/sysconfig/kubelet",
+    "/var/snap/microk8s/current/args/kubelet",
+)
 RANCHER_CONFIGS = ("/etc/rancher/k3s/config.yaml", "/etc/rancher/rke2/config.yaml")
 NAME_VARIABLES = ("K3S_NODE_NAME", "RKE2_NODE_NAME")
 NAME_FLAGS = ("hostname-override", "node-name")
@@ -48,7 +60,7 @@ def parse_system_uuid(text: str) -> str:
     return cleaned
 
 
-def name_flag(words: t.Sequence[str]) -> t.Optional[str]:
+def name_flag(words: t.Sequence[str]) -> str | None:
     """Value of the last --hostname-override or --node-name among arguments."""
     found = None
     for at, word in enumerate(words):
@@ -95,9 +107,9 @@ def _said_in(host: Host, unit: Unit) -> str:
     return unit.fragment
 
 
-def _rancher(host: Host, path: str) -> t.Tuple[t.Optional[str], str]:
+def _rancher(host: Host, path: str) -> tuple[str | None, str]:
     """The name in a configuration of k3s or rke2 and its drop-ins, the last one that gives it; the file is empty when none does."""
-    name: t.Optional[str] = None
+    name: str | None = None
     source = ""
     for file in [path] + host.glob(path + ".d", "*.yaml"):
         text = host.read_text(file).get("")
@@ -108,7 +120,9 @@ def _rancher(host: Host, path: str) -> t.Tuple[t.Optional[str], str]:
             data = {"node-name": match.group(1)} if match else {}
         data = data if isinstance(data, dict) else {}
         given = data.get("kubelet-arg")
-        argument = name_flag(["--" + str(item).lstrip("-") for item in (given if isinstance(given, list) else [given]) if item])
+        argument = name_flag(
+            ["--" + str(item).lstrip("-") for item in (given if isinstance(given, list) else [given]) if item]
+        )
         if argument or data.get("node-name") is not None:
             name, source = argument or str(data["node-name"]), file
         if data.get("with-node-id") is True:
@@ -117,7 +131,7 @@ def _rancher(host: Host, path: str) -> t.Tuple[t.Optional[str], str]:
     return name, source
 
 
-def read_node_name(host: Host, hostname: t.Optional[str]) -> t.Tuple[t.Optional[str], str]:
+def read_node_name(host: Host, hostname: str | None) -> tuple[str | None, str]:
     """Name that the kubelet registers, and where it was found.
 
     The running process, then units with their drop-ins and environment, then argument files, then the k3s and rke2
@@ -149,8 +163,8 @@ def read_node_name(host: Host, hostname: t.Optional[str]) -> t.Tuple[t.Optional[
     return (hostname.lower(), "hostname") if hostname else (None, "unknown")
 
 
-def _expand(value: str, environment: t.Mapping[str, str], hostname: t.Optional[str]) -> t.Optional[str]:
-    def replace(match: "re.Match[str]") -> str:
+def _expand(value: str, environment: t.Mapping[str, str], hostname: str | None) -> str | None:
+    def replace(match: re.Match[str]) -> str:
         return environment.get(match.group(1), match.group(0))
 
     text = re.sub(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?", replace, value)
@@ -159,7 +173,7 @@ def _expand(value: str, environment: t.Mapping[str, str], hostname: t.Optional[s
     return text.lower() if text and not re.search(r"^-|[$%()\s]", text) else None
 
 
-def read_hostname(host: Host) -> t.Optional[str]:
+def read_hostname(host: Host) -> str | None:
     """The kernel's host name, else /etc/hostname."""
     for path in ("/proc/sys/kernel/hostname", "/etc/hostname"):
         lines = [line.strip() for line in host.read_text(path, 4096).get("").splitlines()]
@@ -169,7 +183,7 @@ def read_hostname(host: Host) -> t.Optional[str]:
     return None
 
 
-def read_identity(host: Host, hostname: t.Optional[str]) -> t.Tuple[dict[str, t.Any], dict[str, Probe]]:
+def read_identity(host: Host, hostname: str | None) -> tuple[dict[str, t.Any], dict[str, Probe]]:
     """The `identity` part of the facts and its probes; a system UUID that only root may read is denied, not absent."""
     machine = host.read_text("/etc/machine-id", 256).map(parse_machine_id)
     if not machine.ok:
@@ -198,7 +212,7 @@ def read_container(host: Host) -> bool:
     return bool(re.search(r"/(docker|libpod|kubepods|lxc|containerd|crio)[-./]", groups))
 
 
-def read_virtualization(host: Host) -> t.Tuple[str, Probe]:
+def read_virtualization(host: Host) -> tuple[str, Probe]:
     """none, kvm, vmware, hyperv, xen, oracle, parallels, other or unknown: what the machine below any container is."""
     names = [host.read_text("/sys/class/dmi/id/" + name, 256) for name in ("sys_vendor", "product_name", "bios_vendor")]
     text = " ".join(probe.get("").strip().lower() for probe in names)

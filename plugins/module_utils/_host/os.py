@@ -25,18 +25,48 @@ UBUNTU_CODENAMES = {
     "questing": "25.10",
     "resolute": "26.04",
 }
-DEBIAN_CODENAMES = {"stretch": "9", "buster": "10", "bullseye": "11", "bookworm": "12", "trixie": "13", "forky": "14", "duke": "15"}
+DEBIAN_CODENAMES = {
+    "stretch": "9",
+    "buster": "10",
+    "bullseye": "11",
+    "bookworm": "12",
+    "trixie": "13",
+    "forky": "14",
+    "duke": "15",
+}
 # Devuan has names of its own for Debian's releases, and does not give theirs.
 DEBIAN_CODENAMES.update({"beowulf": "10", "chimaera": "11", "daedalus": "12", "excalibur": "13"})
 # Numbers of a release; what follows is a point release, which no file as shipped has in its VERSION_ID.
 RELEASES = {"ubuntu": r"[0-9]+\.[0-9]+", "debian": r"[0-9]+"}
-REDHAT_IDS = ("rhel", "centos", "rocky", "almalinux", "ol", "fedora", "scientific", "virtuozzo", "circle", "eurolinux", "miraclelinux", "amzn")
+REDHAT_IDS = (
+    "rhel",
+    "centos",
+    "rocky",
+    "almalinux",
+    "ol",
+    "fedora",
+    "scientific",
+    "virtuozzo",
+    "circle",
+    "eurolinux",
+    "miraclelinux",
+    "amzn",
+)
 SUSE_IDS = ("sles", "sle_hpc", "sled", "opensuse", "opensuse-leap", "opensuse-tumbleweed", "suse")
 # Sold under other names, with the releases of SLES.
 SLES_EDITIONS = ("sles", "sled", "sle_")
 # Built from the RHEL sources release by release, so their version is the base's version.
 REDHAT_REBUILDS = ("rhel", "rocky", "almalinux", "ol", "centos", "circle", "eurolinux", "miraclelinux", "scientific")
-ELF_MACHINES = {3: "i686", 21: "ppc64le", 22: "s390x", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64", 258: "loongarch64"}
+ELF_MACHINES = {
+    3: "i686",
+    21: "ppc64le",
+    22: "s390x",
+    40: "armv7l",
+    62: "x86_64",
+    183: "aarch64",
+    243: "riscv64",
+    258: "loongarch64",
+}
 
 
 def parse_os_release(text: str) -> dict[str, str]:
@@ -55,7 +85,7 @@ def parse_os_release(text: str) -> dict[str, str]:
     return found
 
 
-def _family(names: t.Sequence[str]) -> t.Optional[str]:
+def _family(names: t.Sequence[str]) -> str | None:
     for name in names:
         if name in ("debian", "ubuntu"):
             return "debian"
@@ -66,7 +96,7 @@ def _family(names: t.Sequence[str]) -> t.Optional[str]:
     return None
 
 
-def _base(fields: t.Mapping[str, str], name: str, family: t.Optional[str]) -> t.Tuple[t.Optional[str], t.Optional[str]]:
+def _base(fields: t.Mapping[str, str], name: str, family: str | None) -> tuple[str | None, str | None]:
     version = fields.get("VERSION_ID") or None
     like = fields.get("ID_LIKE", "").lower().split()
     own = fields.get("VERSION_CODENAME", "").lower()
@@ -117,7 +147,7 @@ def describe_os(fields: t.Mapping[str, str], debian_version: str = "") -> dict[s
     }
 
 
-def read_arch(host: Host) -> t.Optional[str]:
+def read_arch(host: Host) -> str | None:
     """Machine name (x86_64, aarch64, ...) of the user land, from the ELF header of its shell; None when there is none."""
     for path in ("/bin/sh", "/usr/bin/sh", "/usr/bin/env"):
         head = host.read_bytes(path, 20).get(b"")
@@ -126,7 +156,7 @@ def read_arch(host: Host) -> t.Optional[str]:
     return None
 
 
-def read_os(host: Host) -> t.Tuple[dict[str, t.Any], Probe]:
+def read_os(host: Host) -> tuple[dict[str, t.Any], Probe]:
     """The `os` part of the facts and the probe of os-release."""
     probe = Probe("absent", None, "no os-release file")
     for path in ("/etc/os-release", "/usr/lib/os-release"):
@@ -134,6 +164,8 @@ def read_os(host: Host) -> t.Tuple[dict[str, t.Any], Probe]:
         if probe.get("").strip() or probe.state not in ("absent", "value"):
             break
     fields = parse_os_release(probe.get(""))
-    described = describe_os(fields, host.read_text("/etc/debian_version").get("") if fields.get("ID") == "debian" else "")
+    described = describe_os(
+        fields, host.read_text("/etc/debian_version").get("") if fields.get("ID") == "debian" else ""
+    )
     described["arch"] = read_arch(host)
     return described, probe

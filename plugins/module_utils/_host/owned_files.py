@@ -19,7 +19,7 @@ from .host import Host
 Entry = t.Mapping[str, t.Any]
 
 # As AnsibleModule wants it, for the module that installs the host tool and for its part on the controller.
-ARGUMENTS: t.Dict[str, t.Dict[str, t.Any]] = {
+ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     "config": {"type": "dict", "default": {}},
     "units": {"type": "bool", "default": True},
@@ -39,22 +39,27 @@ def link_fingerprint(target: str) -> str:
     return "link:%s" % target
 
 
-def file_entry(path: str, content: bytes, mode: int) -> t.Dict[str, t.Any]:
+def file_entry(path: str, content: bytes, mode: int) -> dict[str, t.Any]:
     """A file as it travels to the host: its bytes compressed and as base64."""
-    return {"path": path, "mode": mode, "content": base64.b64encode(zlib.compress(content, 9)).decode("ascii"), "fingerprint": fingerprint(content, mode)}
+    return {
+        "path": path,
+        "mode": mode,
+        "content": base64.b64encode(zlib.compress(content, 9)).decode("ascii"),
+        "fingerprint": fingerprint(content, mode),
+    }
 
 
-def link_entry(path: str, target: str) -> t.Dict[str, t.Any]:
+def link_entry(path: str, target: str) -> dict[str, t.Any]:
     return {"path": path, "target": target, "fingerprint": link_fingerprint(target)}
 
 
-def combined(prints: t.Mapping[str, t.Optional[str]]) -> str:
+def combined(prints: t.Mapping[str, str | None]) -> str:
     """One digest for a set of paths and their fingerprints."""
     text = "".join("%s\0%s\n" % (path, prints[path]) for path in sorted(prints))
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
-def on_host(host: Host, path: str) -> t.Optional[str]:
+def on_host(host: Host, path: str) -> str | None:
     """The fingerprint of what is at `path`, or None when nothing readable is there."""
     info = host.stat(path, follow=False)
     if not info.ok:
@@ -65,17 +70,22 @@ def on_host(host: Host, path: str) -> t.Optional[str]:
     return fingerprint(content.value, info.value.mode) if content.ok else None
 
 
-def compare_files(host: Host, wanted: t.Optional[t.Mapping[str, str]]) -> t.Dict[str, t.Any]:
+def compare_files(host: Host, wanted: t.Mapping[str, str] | None) -> dict[str, t.Any]:
     """{current: bool or None (nothing to compare with), sha256: digest of what is there or None (nothing is), wanted, differing: [paths]}."""
     if not wanted:
         return {"current": None, "sha256": None, "wanted": None, "differing": []}
     found = {path: on_host(host, path) for path in wanted}
     differing = sorted(path for path in wanted if found[path] != wanted[path])
     there = any(value is not None for value in found.values())
-    return {"current": not differing, "sha256": combined(found) if there else None, "wanted": combined(wanted), "differing": differing}
+    return {
+        "current": not differing,
+        "sha256": combined(found) if there else None,
+        "wanted": combined(wanted),
+        "differing": differing,
+    }
 
 
-def install(host: Host, entries: t.Sequence[Entry], interpreter: str, dry: bool = False) -> t.List[str]:
+def install(host: Host, entries: t.Sequence[Entry], interpreter: str, dry: bool = False) -> list[str]:
     """Make every entry what it should be; the paths that changed. `interpreter` becomes the first line of programs."""
     changed = []
     for entry in entries:
@@ -95,7 +105,7 @@ def install(host: Host, entries: t.Sequence[Entry], interpreter: str, dry: bool 
     return changed
 
 
-def remove(host: Host, paths: t.Sequence[str], directories: t.Sequence[str], dry: bool = False) -> t.List[str]:
+def remove(host: Host, paths: t.Sequence[str], directories: t.Sequence[str], dry: bool = False) -> list[str]:
     """Take the paths away, then those of `directories` that are empty; what was removed."""
     gone = [path for path in paths if remove_file(host, path, dry)]
     return gone + [directory for directory in directories if remove_empty_directory(host, directory, dry)]

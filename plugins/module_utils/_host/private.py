@@ -21,14 +21,18 @@ def private_directory(path: str, owner: int) -> None:
         os.makedirs(path, mode=0o755, exist_ok=True)
         info = os.lstat(path)
         if not stat.S_ISDIR(info.st_mode) or info.st_uid != owner:
-            raise NpuError("%s is not a directory of user %d." % (path, owner), "Remove it or choose another directory.")
+            raise NpuError(
+                "%s is not a directory of user %d." % (path, owner), "Remove it or choose another directory."
+            )
         if stat.S_IMODE(info.st_mode) != 0o700:
             os.chmod(path, 0o700)
         parent = os.path.dirname(os.path.realpath(path))
         while True:
             info = os.stat(parent)
             if info.st_uid not in (0, owner) or (info.st_mode & 0o022 and not info.st_mode & stat.S_ISVTX):
-                raise NpuError("%s can be written by others than user %d." % (parent, owner), "Choose a directory below /var/lib.")
+                raise NpuError(
+                    "%s can be written by others than user %d." % (parent, owner), "Choose a directory below /var/lib."
+                )
             if parent == "/":
                 return
             parent = os.path.dirname(parent)

@@ -29,7 +29,7 @@ class Probe:
     def ok(self) -> bool:
         return self.state == VALUE
 
-    def map(self, function: t.Callable[[t.Any], t.Any]) -> "Probe":
+    def map(self, function: t.Callable[[t.Any], t.Any]) -> Probe:
         """Apply `function` to a value; a ValueError, or a value nested too deeply, turns into failed. Other states pass through."""
         if self.state != VALUE:
             return self

@@ -23,8 +23,8 @@ class Process:
     """A process: pid, arguments, start in seconds since the epoch (None when it cannot be read), which is true to `within` seconds."""
 
     pid: int
-    argv: t.Tuple[str, ...]
-    started: t.Optional[float]
+    argv: tuple[str, ...]
+    started: float | None
     within: float = 0.0
 
     @property
@@ -32,7 +32,7 @@ class Process:
         return posixpath.basename(self.argv[0]) if self.argv else ""
 
 
-def boot_time(host: Host) -> t.Tuple[t.Optional[float], float]:
+def boot_time(host: Host) -> tuple[float | None, float]:
     """Seconds since the epoch at which the kernel started, or None, and how far that may be off.
 
     /proc/stat gives whole seconds (btime). The clock less /proc/uptime gives hundredths, and is used when both agree within
@@ -58,7 +58,7 @@ def clock_ticks() -> int:
         return 100
 
 
-def start_ticks(stat: str) -> t.Optional[int]:
+def start_ticks(stat: str) -> int | None:
     """Field 22 of /proc/PID/stat. The command name in field 2 may hold spaces and parentheses."""
     fields = stat.rpartition(")")[2].split()
     return int(fields[19]) if len(fields) > 19 and fields[19].isdigit() else None
@@ -69,14 +69,14 @@ class ProcessTable:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._boot: t.Optional[t.Tuple[t.Optional[float], float]] = None
-        self._all: t.Optional[t.List[Process]] = None
+        self._boot: tuple[float | None, float] | None = None
+        self._all: list[Process] | None = None
 
     def _same_mounts(self, pid: int) -> bool:
         first, own = (self._host.readlink("/proc/%d/ns/mnt" % number) for number in (1, pid))
         return not first.ok or not own.ok or first.value == own.value
 
-    def _process(self, pid: int, argv: t.Tuple[str, ...]) -> Process:
+    def _process(self, pid: int, argv: tuple[str, ...]) -> Process:
         if self._boot is None:
             self._boot = boot_time(self._host)
         boot, within = self._boot
@@ -84,20 +84,20 @@ class ProcessTable:
         started = boot + ticks / clock_ticks() if boot is not None and ticks is not None else None
         return Process(pid, argv, started, within)
 
-    def get(self, pid: int) -> t.Optional[Process]:
+    def get(self, pid: int) -> Process | None:
         """The process, or None when it is gone or is a kernel thread."""
         text = self._host.read_text("/proc/%d/cmdline" % pid).get("")
         argv = tuple(text.rstrip("\0").split("\0")) if text.strip("\0") else ()
         return self._process(pid, argv) if argv else None
 
-    def since_boot(self, pid: int, argv: t.Tuple[str, ...], seconds: float) -> Process:
+    def since_boot(self, pid: int, argv: tuple[str, ...], seconds: float) -> Process:
         """A process whose start is known by systemd's monotonic clock and whose /proc entry cannot be read."""
         if self._boot is None:
             self._boot = boot_time(self._host)
         boot, within = self._boot
         return Process(pid, argv, boot + seconds if boot is not None else None, within)
 
-    def find(self, program: str, fits: t.Callable[[t.Tuple[str, ...]], bool] = lambda argv: True) -> t.Optional[Process]:
+    def find(self, program: str, fits: t.Callable[[tuple[str, ...]], bool] = lambda argv: True) -> Process | None:
         """The first process of a program whose arguments fit, found by a scan of /proc that is made once.
 
         A process in another mount namespace than process 1 belongs to a container and is not this host's.

@@ -25,7 +25,13 @@ PROPERTIES = (
     "EnvironmentFiles",
     "ExecStart",
 )
-UNIT_DIRS = ("/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
+UNIT_DIRS = (
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+)
 
 
 @dataclass(frozen=True)
@@ -36,10 +42,10 @@ class Unit:
     loaded: bool = False
     active_state: str = ""
     main_pid: int = 0
-    argv: t.Tuple[str, ...] = ()
+    argv: tuple[str, ...] = ()
     fragment: str = ""
-    dropins: t.Tuple[str, ...] = ()
-    started_monotonic: t.Optional[float] = None
+    dropins: tuple[str, ...] = ()
+    started_monotonic: float | None = None
     environment: t.Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -47,11 +53,11 @@ class Unit:
         return self.active_state in ("active", "reloading", "activating")
 
     @property
-    def files(self) -> t.Tuple[str, ...]:
+    def files(self) -> tuple[str, ...]:
         return ((self.fragment,) if self.fragment else ()) + self.dropins
 
 
-def read_units(host: Host, names: t.Sequence[str], timeout: float) -> t.Dict[str, Unit]:
+def read_units(host: Host, names: t.Sequence[str], timeout: float) -> dict[str, Unit]:
     """The named units. One command for all; without it the state is left empty, because a file does not say what runs."""
     argv = ["systemctl", "show", "--no-pager", "-p", ",".join(PROPERTIES)] + list(names)
     done = host.run(argv, timeout)
@@ -62,14 +68,14 @@ def read_units(host: Host, names: t.Sequence[str], timeout: float) -> t.Dict[str
     return {name: unit_from_files(host, name) for name in names}
 
 
-def parse_show(host: Host, text: str, names: t.Sequence[str]) -> t.Dict[str, Unit]:
+def parse_show(host: Host, text: str, names: t.Sequence[str]) -> dict[str, Unit]:
     """Read `systemctl show`: blocks of Name=value, one block a unit in the order asked, an empty line between blocks."""
     blocks = [block for block in re.split(r"\n\s*\n", text.strip()) if block.strip()]
     if len(blocks) != len(names):
         return {}
     found = {}
     for name, block in zip(names, blocks):
-        values: t.Dict[str, t.List[str]] = {}
+        values: dict[str, list[str]] = {}
         for line in block.splitlines():
             key, equal, value = line.partition("=")
             if equal:
@@ -103,7 +109,7 @@ def unit_from_files(host: Host, name: str) -> Unit:
         if host.exists(path) or host.readlink(path).value == "/dev/null":
             fragment = path
             break
-    dropins: t.Dict[str, str] = {}
+    dropins: dict[str, str] = {}
     for directory in UNIT_DIRS:
         for path in host.glob(posixpath.join(directory, name + ".d"), "*.conf"):
             dropins.setdefault(posixpath.basename(path), path)
@@ -112,9 +118,9 @@ def unit_from_files(host: Host, name: str) -> Unit:
     if not fragment or host.readlink(fragment).value == "/dev/null" or not host.read_text(fragment).get(""):
         return Unit(name, dropins=ordered)
     specifiers = read_specifiers(host, name)
-    commands: t.List[str] = []
-    assignments: t.List[str] = []
-    files: t.List[str] = []
+    commands: list[str] = []
+    assignments: list[str] = []
+    files: list[str] = []
     for path in (fragment,) + ordered:
         for key, value in service_settings(host.read_text(path).get("")):
             value = re.sub("%(.)", lambda match: specifiers.get(match.group(1), match.group(0)), value)
@@ -123,7 +129,7 @@ def unit_from_files(host: Host, name: str) -> Unit:
                 target.append(value)
             else:
                 del target[:]
-    environment: t.Dict[str, str] = {}
+    environment: dict[str, str] = {}
     for value in assignments:
         environment.update(_assignments(value))
     for pattern in files:
@@ -140,7 +146,7 @@ def unit_from_files(host: Host, name: str) -> Unit:
     )
 
 
-def read_specifiers(host: Host, name: str) -> t.Dict[str, str]:
+def read_specifiers(host: Host, name: str) -> dict[str, str]:
     """What % and a letter stand for in a system unit, as far as its name and the host tell."""
     hostname = ""
     for path in ("/proc/sys/kernel/hostname", "/etc/hostname"):
@@ -150,20 +156,22 @@ def read_specifiers(host: Host, name: str) -> t.Dict[str, str]:
     found = {"%": "%", "n": name, "N": stem, "p": prefix, "i": instance, "I": instance}
     if hostname:
         found.update({"H": hostname, "l": hostname.split(".")[0]})
-    found.update({"t": "/run", "S": "/var/lib", "C": "/var/cache", "L": "/var/log", "E": "/etc", "T": "/tmp", "V": "/var/tmp"})
+    found.update(
+        {"t": "/run", "S": "/var/lib", "C": "/var/cache", "L": "/var/log", "E": "/etc", "T": "/tmp", "V": "/var/tmp"}
+    )
     return found
 
 
-def _command(text: str, environment: t.Mapping[str, str]) -> t.Tuple[str, ...]:
+def _command(text: str, environment: t.Mapping[str, str]) -> tuple[str, ...]:
     """Words of an ExecStart line without its prefixes; with @ the second word is only the name the process shows."""
     bare = text.lstrip("@-:+!|")
     words = _expand(bare, environment)
     return words[:1] + words[2:] if "@" in text[: len(text) - len(bare)] else words
 
 
-def service_settings(text: str) -> t.List[t.Tuple[str, str]]:
+def service_settings(text: str) -> list[tuple[str, str]]:
     """ExecStart, Environment and EnvironmentFile lines of [Service], continuation lines joined, comments inside them left out."""
-    lines: t.List[str] = []
+    lines: list[str] = []
     pending = ""
     for raw in text.splitlines():
         if raw.lstrip().startswith(("#", ";")):
@@ -187,7 +195,7 @@ def service_settings(text: str) -> t.List[t.Tuple[str, str]]:
     return found
 
 
-def split_words(text: str) -> t.List[str]:
+def split_words(text: str) -> list[str]:
     """Words with their quotes taken off; text whose quotes do not close is split at spaces."""
     try:
         return shlex.split(text)
@@ -195,14 +203,14 @@ def split_words(text: str) -> t.List[str]:
         return text.split()
 
 
-def _assignments(text: str) -> t.Iterator[t.Tuple[str, str]]:
+def _assignments(text: str) -> t.Iterator[tuple[str, str]]:
     for word in split_words(text):
         key, equal, value = word.partition("=")
         if equal:
             yield key, value
 
 
-def _environment_file(host: Host, path: str) -> t.Dict[str, str]:
+def _environment_file(host: Host, path: str) -> dict[str, str]:
     found = {}
     for line in host.read_text(path).get("").replace("\\\n", "").splitlines():
         key, equal, value = line.strip().partition("=")
@@ -214,9 +222,9 @@ def _environment_file(host: Host, path: str) -> t.Dict[str, str]:
     return found
 
 
-def _expand(command: str, environment: t.Mapping[str, str]) -> t.Tuple[str, ...]:
+def _expand(command: str, environment: t.Mapping[str, str]) -> tuple[str, ...]:
     """As systemd: a lone $NAME is split into words, ${NAME} inside a word is not; what is not set is empty, $$ is a dollar sign."""
-    result: t.List[str] = []
+    result: list[str] = []
     # A space written as \x20 is part of its word.
     for word in split_words(re.sub(r"\\x([0-9A-Fa-f]{2})", r"\\\\x\1", command)):
         word = re.sub(r"\\x([0-9A-Fa-f]{2})", lambda match: chr(int(match.group(1), 16)), word)
@@ -224,7 +232,11 @@ def _expand(command: str, environment: t.Mapping[str, str]) -> t.Tuple[str, ...]
             result.extend(split_words(environment.get(word[1:], "")))
             continue
         whole = re.match(r"^\$\{([A-Za-z_][A-Za-z0-9_]*)\}$", word)
-        expanded = re.sub(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$\$", lambda match: environment.get(match.group(1), "") if match.group(1) else "$", word)
+        expanded = re.sub(
+            r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$\$",
+            lambda match: environment.get(match.group(1), "") if match.group(1) else "$",
+            word,
+        )
         if expanded or not whole:
             result.append(expanded)
     return tuple(result)

@@ -38,13 +38,13 @@ class FileChange:
     """
 
     path: str
-    content: t.Optional[bytes]
-    old_sha256: t.Optional[str]
+    content: bytes | None
+    old_sha256: str | None
     mode: int = 0o644
     aside: str = ""
     backup: bool = True
     drop_backup: bool = False
-    drop_dirs: t.Tuple[str, ...] = ()
+    drop_dirs: tuple[str, ...] = ()
 
 
 @dataclass
@@ -54,11 +54,18 @@ class _Entry:
     staged: str
     undo: str
     backup: str
-    new_dirs: t.List[str] = field(default_factory=list)
+    new_dirs: list[str] = field(default_factory=list)
 
-    def journal(self) -> t.Dict[str, t.Any]:
+    def journal(self) -> dict[str, t.Any]:
         new = None if self.change.content is None else digest(self.change.content)
-        return {"target": self.target, "staged": self.staged, "undo": self.undo, "old": self.change.old_sha256, "new": new, "dirs": self.new_dirs}
+        return {
+            "target": self.target,
+            "staged": self.staged,
+            "undo": self.undo,
+            "old": self.change.old_sha256,
+            "new": new,
+            "dirs": self.new_dirs,
+        }
 
 
 def digest(data: bytes) -> str:
@@ -67,7 +74,10 @@ def digest(data: bytes) -> str:
 
 
 def _failed(path: str, exc: OSError) -> NpuError:
-    return NpuError("%s: cannot be written: %s." % (path, os.strerror(exc.errno) if exc.errno else exc), "Make it writable for root and run again.")
+    return NpuError(
+        "%s: cannot be written: %s." % (path, os.strerror(exc.errno) if exc.errno else exc),
+        "Make it writable for root and run again.",
+    )
 
 
 def _sync_dir(path: str) -> None:
@@ -78,7 +88,7 @@ def _sync_dir(path: str) -> None:
 class Writer:
     """Writes sets of files below one root. `state_dir` holds lock and journal; `stem` marks helper files; `mark` is told every step."""
 
-    def __init__(self, host: Host, state_dir: str, stem: str, mark: t.Optional[t.Callable[[str], None]] = None) -> None:
+    def __init__(self, host: Host, state_dir: str, stem: str, mark: t.Callable[[str], None] | None = None) -> None:
         self.host = host
         self.state_dir = state_dir
         self.stem = stem
@@ -104,7 +114,7 @@ class Writer:
         finally:
             os.close(handle)
 
-    def recover(self) -> t.List[str]:
+    def recover(self) -> list[str]:
         """Make whole what a stopped run left: targets that were put back. Call it with the lock held."""
         found = self.host.read_bytes(self.journal_path)
         if not found.ok:
@@ -115,7 +125,7 @@ class Writer:
             journal = {"state": _STAGING, "entries": []}
         return self._settle(journal, journal["state"] == _COMMITTING)
 
-    def _settle(self, journal: t.Mapping[str, t.Any], back: bool) -> t.List[str]:
+    def _settle(self, journal: t.Mapping[str, t.Any], back: bool) -> list[str]:
         restored = []
         for entry in reversed(journal["entries"]):
             target, undo = self.host.real(entry["target"]), self.host.real(entry["undo"])
@@ -144,14 +154,14 @@ class Writer:
             os.unlink(self.host.real(self.journal_path))
         return restored
 
-    def _sum(self, path: str) -> t.Optional[str]:
+    def _sum(self, path: str) -> str | None:
         try:
             with open(self.host.real(path), "rb") as stream:
                 return digest(stream.read())
         except FileNotFoundError:
             return None
 
-    def _note(self, state: str, entries: t.Sequence[_Entry], extra: t.Sequence[str]) -> t.Dict[str, t.Any]:
+    def _note(self, state: str, entries: t.Sequence[_Entry], extra: t.Sequence[str]) -> dict[str, t.Any]:
         journal = {"schema": 1, "state": state, "entries": [entry.journal() for entry in entries], "extra": list(extra)}
         path = self.host.real(self.journal_path)
         create_file(path + ".new", json.dumps(journal, sort_keys=True).encode("utf-8"), 0o600)
@@ -183,7 +193,9 @@ class Writer:
         except OSError as exc:
             raise _failed(change.path, exc) from exc
         if current != change.old_sha256:
-            raise NpuError("%s was changed by somebody else meanwhile; nothing was written." % change.path, "Run again.")
+            raise NpuError(
+                "%s was changed by somebody else meanwhile; nothing was written." % change.path, "Run again."
+            )
 
     def check(self, changes: t.Sequence[FileChange]) -> bool:
         """Look whether the set could be written; True when it would change something. Writes nothing."""
@@ -191,15 +203,20 @@ class Writer:
             self._entry(change)
         return any(_differs(change) for change in changes)
 
-    def apply(self, changes: t.Sequence[FileChange], judges: t.Sequence[Judge] = ()) -> t.Dict[str, t.Any]:
+    def apply(self, changes: t.Sequence[FileChange], judges: t.Sequence[Judge] = ()) -> dict[str, t.Any]:
         """Write the set or leave all as it was: {changed, judged (None when nobody could), backups, restored}. Takes the lock itself."""
         with self.lock():
             restored = self.recover()
             entries = [self._entry(change) for change in changes if _differs(change)]
-            result: t.Dict[str, t.Any] = {"changed": bool(entries), "judged": None, "backups": [], "restored": restored}
+            result: dict[str, t.Any] = {"changed": bool(entries), "judged": None, "backups": [], "restored": restored}
             if not entries:
                 return result
-            names = [posixpath.join(judge.root_directory, ".%s.%s-judge" % (judge.program, self.stem)) if judge.root_directory else "" for judge in judges]
+            names = [
+                posixpath.join(judge.root_directory, ".%s.%s-judge" % (judge.program, self.stem))
+                if judge.root_directory
+                else ""
+                for judge in judges
+            ]
             extra = [name for name in names if name]
             journal = self._note(_STAGING, entries, extra)
             try:
@@ -234,7 +251,7 @@ class Writer:
                 copy_attributes(staged, target)
             self.mark("staged")
 
-    def _judge(self, judge: Judge, entries: t.Sequence[_Entry], root: str) -> t.Optional[bool]:
+    def _judge(self, judge: Judge, entries: t.Sequence[_Entry], root: str) -> bool | None:
         if not self.host.runs_commands:
             return None
         staged = {entry.change.path: entry.staged for entry in entries}
@@ -247,7 +264,7 @@ class Writer:
         self.mark("judged")
         return verdict
 
-    def _backup(self, entries: t.Sequence[_Entry]) -> t.List[str]:
+    def _backup(self, entries: t.Sequence[_Entry]) -> list[str]:
         made = []
         for entry in entries:
             backup = self.host.real(entry.backup)

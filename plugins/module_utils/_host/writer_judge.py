@@ -25,11 +25,11 @@ class Judge:
     """
 
     program: str
-    before: t.Tuple[str, ...]
-    after: t.Tuple[str, ...]
-    allowed: t.Tuple[str, ...] = ()
-    prefixes: t.Tuple[str, ...] = ()
-    expect: t.Tuple[t.Mapping[str, t.Any], ...] = ()
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    allowed: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()
+    expect: tuple[t.Mapping[str, t.Any], ...] = ()
     dumps: bool = True
     root_directory: str = ""
     root_content: bytes = b""
@@ -51,7 +51,9 @@ def judge_set(host: Host, judge: Judge, staged: t.Mapping[str, str], root: str) 
         return True
     old, new = flatten(_parse(judge, before)), flatten(_parse(judge, after))
     for key in sorted(set(old) | set(new)):
-        if key in judge.allowed or any(key == prefix or key.startswith((prefix + "/", prefix + ".")) for prefix in judge.prefixes):
+        if key in judge.allowed or any(
+            key == prefix or key.startswith((prefix + "/", prefix + ".")) for prefix in judge.prefixes
+        ):
             continue
         if old.get(key) != new.get(key):
             what = "%s would load another value of %s; nothing was written." % (judge.program, key)
@@ -64,24 +66,35 @@ def judge_set(host: Host, judge: Judge, staged: t.Mapping[str, str], root: str) 
 def _ask(host: Host, judge: Judge, argv: t.Sequence[str], failure: str) -> str:
     done = host.run(argv, TIMEOUT)
     if not done.ok:
-        raise NpuError("%s cannot be asked about its configuration: %s (%s)." % (judge.program, done.detail, done.state), "Repair %s." % argv[0])
+        raise NpuError(
+            "%s cannot be asked about its configuration: %s (%s)." % (judge.program, done.detail, done.state),
+            "Repair %s." % argv[0],
+        )
     if done.value.rc != 0:
         lines = [line for line in done.value.err.splitlines() if line.strip()]
-        said = re.sub(r"[\w./-]*-(?:judge|new)\b", "the file", lines[-1])[:300] if lines else "exit code %d" % done.value.rc
-        raise NpuError("%s %s: %s." % (judge.program, failure, said.rstrip(".")), "Repair its configuration; nothing was written.")
+        said = (
+            re.sub(r"[\w./-]*-(?:judge|new)\b", "the file", lines[-1])[:300]
+            if lines
+            else "exit code %d" % done.value.rc
+        )
+        raise NpuError(
+            "%s %s: %s." % (judge.program, failure, said.rstrip(".")), "Repair its configuration; nothing was written."
+        )
     return str(done.value.out)
 
 
-def _parse(judge: Judge, text: str) -> t.Dict[str, t.Any]:
+def _parse(judge: Judge, text: str) -> dict[str, t.Any]:
     try:
         return loads(text)
     except TomlError as exc:
-        raise NpuError("what %s says of its configuration is not TOML: %s." % (judge.program, exc), "Report this with its version.") from exc
+        raise NpuError(
+            "what %s says of its configuration is not TOML: %s." % (judge.program, exc), "Report this with its version."
+        ) from exc
 
 
-def flatten(data: t.Mapping[str, t.Any], above: str = "") -> t.Dict[str, t.Any]:
+def flatten(data: t.Mapping[str, t.Any], above: str = "") -> dict[str, t.Any]:
     """{path joined by /: value} of all leaves."""
-    found: t.Dict[str, t.Any] = {}
+    found: dict[str, t.Any] = {}
     for key, value in data.items():
         path = above + "/" + key if above else key
         if isinstance(value, dict) and value:
@@ -106,6 +119,7 @@ def _expect(judge: Judge, wanted: t.Mapping[str, t.Any], found: t.Mapping[str, t
         want = str(wanted["equals"]).lower()
     if not good:
         raise NpuError(
-            "with the edit %s would still not load %s in %s; nothing was written." % (judge.program, want, wanted["keys"][0]),
+            "with the edit %s would still not load %s in %s; nothing was written."
+            % (judge.program, want, wanted["keys"][0]),
             "Look for a file that is read later and sets this key.",
         )

@@ -16,14 +16,16 @@ from .writer import FileChange, Writer, digest
 from .writer_judge import Judge
 
 
-def read_set(host: Host, state_dir: str, stem: str, paths: t.Sequence[str], check_mode: bool = False) -> t.Dict[str, t.Any]:
+def read_set(
+    host: Host, state_dir: str, stem: str, paths: t.Sequence[str], check_mode: bool = False
+) -> dict[str, t.Any]:
     """{changed, unfinished, restored, files: {path: {state, sha256, content (base64), missing_dirs, detail}}}.
 
     The remains of a stopped run are settled first, except in check mode.
     """
     writer = Writer(host, state_dir, stem)
     unfinished = writer.unfinished()
-    restored: t.List[str] = []
+    restored: list[str] = []
     if unfinished and not check_mode:
         with writer.lock():
             restored = writer.recover()
@@ -31,12 +33,20 @@ def read_set(host: Host, state_dir: str, stem: str, paths: t.Sequence[str], chec
     return {"changed": unfinished, "unfinished": unfinished, "restored": restored, "files": files}
 
 
-def _read(host: Host, path: str) -> t.Dict[str, t.Any]:
+def _read(host: Host, path: str) -> dict[str, t.Any]:
     found = host.read_bytes(path)
-    answer: t.Dict[str, t.Any] = {"state": found.state, "sha256": None, "content": None, "missing_dirs": [], "detail": found.detail}
+    answer: dict[str, t.Any] = {
+        "state": found.state,
+        "sha256": None,
+        "content": None,
+        "missing_dirs": [],
+        "detail": found.detail,
+    }
     if found.state == VALUE:
         if len(found.value) >= READ_LIMIT:
-            raise NpuError("%s is larger than %d bytes." % (path, READ_LIMIT), "See whether it is a configuration file.")
+            raise NpuError(
+                "%s is larger than %d bytes." % (path, READ_LIMIT), "See whether it is a configuration file."
+            )
         answer["sha256"] = digest(found.value)
         answer["content"] = base64.b64encode(found.value).decode("ascii")
     elif found.state == ABSENT:
@@ -44,7 +54,7 @@ def _read(host: Host, path: str) -> t.Dict[str, t.Any]:
     return answer
 
 
-def _bytes(text: t.Optional[str], name: str) -> t.Optional[bytes]:
+def _bytes(text: str | None, name: str) -> bytes | None:
     if text is None:
         return None
     try:
@@ -57,7 +67,9 @@ def _change(raw: t.Mapping[str, t.Any]) -> FileChange:
     try:
         mode = int(raw.get("mode") or "0644", 8)
     except ValueError as exc:
-        raise NpuError("%s: the mode %s is not octal digits." % (raw["path"], raw["mode"]), "Write it as '0644'.") from exc
+        raise NpuError(
+            "%s: the mode %s is not octal digits." % (raw["path"], raw["mode"]), "Write it as '0644'."
+        ) from exc
     return FileChange(
         path=raw["path"],
         content=_bytes(raw.get("content"), raw["path"]),
@@ -91,7 +103,7 @@ def write_set(
     files: t.Sequence[t.Mapping[str, t.Any]],
     judges: t.Sequence[t.Mapping[str, t.Any]] = (),
     check_mode: bool = False,
-) -> t.Dict[str, t.Any]:
+) -> dict[str, t.Any]:
     """Write the set: {changed, judged, backups, restored}. In check mode only look whether it could be written. NpuError: nothing was written."""
     changes = [_change(raw) for raw in files]
     writer = Writer(host, state_dir, stem)

@@ -26,7 +26,7 @@ def parse_grubenv(text: str) -> dict[str, str]:
     return dict(re.findall(r"^([A-Za-z_][A-Za-z0-9_]*)=(.*)$", text, re.M))
 
 
-def parse_grub_default(texts: t.Sequence[str]) -> t.Optional[str]:
+def parse_grub_default(texts: t.Sequence[str]) -> str | None:
     """The last GRUB_DEFAULT of /etc/default/grub and its drop-ins, in reading order; None when none sets it."""
     found = None
     for text in texts:
@@ -39,17 +39,21 @@ def parse_grub_default(texts: t.Sequence[str]) -> t.Optional[str]:
     return found
 
 
-def kernel_of(text: str) -> t.Optional[str]:
+def kernel_of(text: str) -> str | None:
     """Kernel release in the name of an image or in a menu title."""
-    match = re.search(r"vmlinu[zx]-(\S+)", text) or re.search(r"with Linux (\S+)", text) or re.search(r"\(([0-9]+\.[0-9]+\S*)\)", text)
+    match = (
+        re.search(r"vmlinu[zx]-(\S+)", text)
+        or re.search(r"with Linux (\S+)", text)
+        or re.search(r"\(([0-9]+\.[0-9]+\S*)\)", text)
+    )
     return match.group(1).rstrip("'\",)") if match else None
 
 
 def parse_grub_menu(text: str) -> list[MenuEntry]:
     """Menu of a grub.cfg: [{title, id, kernel, entries}]; `entries` is None for a menu entry and a list for a submenu."""
     top: list[MenuEntry] = []
-    stack: list[t.Tuple[int, list[MenuEntry]]] = [(0, top)]
-    current: t.Optional[MenuEntry] = None
+    stack: list[tuple[int, list[MenuEntry]]] = [(0, top)]
+    current: MenuEntry | None = None
     depth = 0
     for line in text.splitlines():
         stripped = line.strip()
@@ -77,7 +81,7 @@ def parse_grub_menu(text: str) -> list[MenuEntry]:
     return top
 
 
-def _title(text: str) -> t.Tuple[str, str]:
+def _title(text: str) -> tuple[str, str]:
     try:
         words = shlex.split(text)
     except ValueError:
@@ -89,10 +93,10 @@ def _title(text: str) -> t.Tuple[str, str]:
     return (words[0] if words else ""), ident
 
 
-def choose_entry(menu: t.Sequence[MenuEntry], wanted: str) -> t.Optional[str]:
+def choose_entry(menu: t.Sequence[MenuEntry], wanted: str) -> str | None:
     """Kernel of the menu entry that `wanted` names: numbers, titles or ids, `>` between the levels. None when it fits none."""
     entries: t.Sequence[MenuEntry] = menu
-    chosen: t.Optional[MenuEntry] = None
+    chosen: MenuEntry | None = None
     for part in wanted.split(">"):
         chosen = None
         if part.isdecimal():
@@ -111,7 +115,13 @@ def parse_bls(name: str, text: str) -> MenuEntry:
     """A boot loader specification entry: id (file name without .conf), title, version, kernel."""
     fields = dict((key, value.strip()) for key, value in re.findall(r"^([a-z-]+)[ \t]+(.*)$", text, re.M))
     kernel = kernel_of(fields.get("linux", "")) or fields.get("version")
-    return {"id": re.sub(r"\.conf$", "", name), "title": fields.get("title", ""), "version": fields.get("version", ""), "kernel": kernel, "entries": None}
+    return {
+        "id": re.sub(r"\.conf$", "", name),
+        "title": fields.get("title", ""),
+        "version": fields.get("version", ""),
+        "kernel": kernel,
+        "entries": None,
+    }
 
 
 def _environment(host: Host) -> dict[str, str]:
@@ -122,30 +132,41 @@ def _environment(host: Host) -> dict[str, str]:
     return {}
 
 
-def _from_bls(host: Host, environment: t.Mapping[str, str]) -> t.Tuple[t.Optional[str], str]:
+def _from_bls(host: Host, environment: t.Mapping[str, str]) -> tuple[str | None, str]:
     paths = host.glob(BLS_DIR, "*.conf")
     entries = [parse_bls(posixpath.basename(path), host.read_text(path, 65536).get("")) for path in paths]
     if not entries:
         return None, ""
-    menu = sorted((entry for entry in entries if "rescue" not in entry["id"]), key=lambda entry: natural_key(entry["id"]), reverse=True)
+    menu = sorted(
+        (entry for entry in entries if "rescue" not in entry["id"]),
+        key=lambda entry: natural_key(entry["id"]),
+        reverse=True,
+    )
     menu += [entry for entry in entries if "rescue" in entry["id"]]
     loader = host.read_text("/boot/loader/loader.conf", 65536)
     if loader.ok and not environment:
         pattern = re.search(r"^default[ \t]+(\S+)", loader.value, re.M)
         fits = [entry for entry in menu if pattern and fnmatch.fnmatchcase(entry["id"] + ".conf", pattern.group(1))]
         fits = fits or [entry for entry in menu if pattern and fnmatch.fnmatchcase(entry["id"], pattern.group(1))]
-        return (fits[0]["kernel"], "loader.conf") if fits else (None, "the default of systemd-boot is not in loader.conf")
+        return (
+            (fits[0]["kernel"], "loader.conf") if fits else (None, "the default of systemd-boot is not in loader.conf")
+        )
     default = _grub_default(host) or "saved"
     wanted = environment.get("next_entry") or (environment.get("saved_entry") or "0" if default == "saved" else default)
     kernel = choose_entry(menu, wanted)
     return kernel, "boot loader entry %s" % wanted if kernel else "no boot loader entry %s" % wanted
 
 
-def _grub_default(host: Host) -> t.Optional[str]:
-    return parse_grub_default([host.read_text(path, 65536).get("") for path in ["/etc/default/grub"] + host.glob("/etc/default/grub.d", "*.cfg")])
+def _grub_default(host: Host) -> str | None:
+    return parse_grub_default(
+        [
+            host.read_text(path, 65536).get("")
+            for path in ["/etc/default/grub"] + host.glob("/etc/default/grub.d", "*.cfg")
+        ]
+    )
 
 
-def _from_grub(host: Host, environment: t.Mapping[str, str]) -> t.Tuple[t.Optional[str], str]:
+def _from_grub(host: Host, environment: t.Mapping[str, str]) -> tuple[str | None, str]:
     menu: list[MenuEntry] = []
     for path in GRUB_CFGS:
         menu = menu or parse_grub_menu(host.read_text(path).get(""))
@@ -166,7 +187,7 @@ def _from_grub(host: Host, environment: t.Mapping[str, str]) -> t.Tuple[t.Option
     return None, "" if wanted == "0" and not menu else "grub entry %s is not in the menu" % wanted
 
 
-def _from_links(host: Host) -> t.Tuple[t.Optional[str], str]:
+def _from_links(host: Host) -> tuple[str | None, str]:
     for path in ("/boot/vmlinuz", "/vmlinuz"):
         kernel = kernel_of(posixpath.basename(host.readlink(path).get("")))
         if kernel:
@@ -184,7 +205,7 @@ def flavour(kernel: str) -> str:
     return words[-1] if words else ""
 
 
-def read_next_boot(host: Host, installed: t.Sequence[str], running: t.Optional[str]) -> t.Tuple[t.Optional[str], str]:
+def read_next_boot(host: Host, installed: t.Sequence[str], running: str | None) -> tuple[str | None, str]:
     """Release and where it was found. None with a reason when the boot loader's choice cannot be told.
 
     `installed` is oldest first. Without any boot loader configuration the newest installed kernel of the running one's flavour counts.

@@ -18,7 +18,7 @@ PROGRAMS = ("dkms", "cc", "make", "mokutil", "openssl")
 PROVIDED_BY = {"dkms": "dkms", "gcc": "cc", "make": "make", "mokutil": "mokutil", "openssl": "openssl"}
 
 
-def _program(host: Host, name: str) -> t.Optional[str]:
+def _program(host: Host, name: str) -> str | None:
     for directory in PROGRAM_DIRS:
         path = posixpath.join(directory, name)
         if host.exists(path):
@@ -26,13 +26,15 @@ def _program(host: Host, name: str) -> t.Optional[str]:
     return None
 
 
-def _compiler(host: Host) -> t.Optional[str]:
+def _compiler(host: Host) -> str | None:
     found = _program(host, "cc") or _program(host, "gcc")
-    versioned = [path for path in host.glob("/usr/bin", "gcc-*") if re.match(r"^gcc-[0-9.]+$", posixpath.basename(path))]
+    versioned = [
+        path for path in host.glob("/usr/bin", "gcc-*") if re.match(r"^gcc-[0-9.]+$", posixpath.basename(path))
+    ]
     return found or (versioned[-1] if versioned else None)
 
 
-def read_build(host: Host, packages: t.Sequence[t.Mapping[str, str]]) -> t.Dict[str, t.Any]:
+def read_build(host: Host, packages: t.Sequence[t.Mapping[str, str]]) -> dict[str, t.Any]:
     """The `build` part of the facts: {packages: {name: version or None}, programs: {name: path or None}}, over fixed names.
 
     `packages` are those of the package manager, at least the ones in PACKAGES that are installed.
@@ -42,9 +44,13 @@ def read_build(host: Host, packages: t.Sequence[t.Mapping[str, str]]) -> t.Dict[
     return {"packages": {name: versions.get(name) for name in PACKAGES}, "programs": programs}
 
 
-def missing_packages(build: t.Mapping[str, t.Any], names: t.Sequence[str]) -> t.List[str]:
+def missing_packages(build: t.Mapping[str, t.Any], names: t.Sequence[str]) -> list[str]:
     """Those of `names` that are neither installed nor provided by a program, in their order.
 
     A name that the facts do not cover counts as missing: the package manager knows when there is nothing to do.
     """
-    return [name for name in names if not build["packages"].get(name) and not build["programs"].get(PROVIDED_BY.get(name, ""))]
+    return [
+        name
+        for name in names
+        if not build["packages"].get(name) and not build["programs"].get(PROVIDED_BY.get(name, ""))
+    ]

@@ -30,7 +30,9 @@ PACKAGE_PATTERNS = (
     "kernel",
     "kernel-*",
 )
-NO_KERNEL = re.compile(r"^(linux-headers-\S+-common\S*|linux-\S+-(dbg|dbgsym|signed-template)|kernel-(tools|srpm|rpm|doc|abi|macros|headers|debug).*)$")
+NO_KERNEL = re.compile(
+    r"^(linux-headers-\S+-common\S*|linux-\S+-(dbg|dbgsym|signed-template)|kernel-(tools|srpm|rpm|doc|abi|macros|headers|debug).*)$"
+)
 # What package managers and people leave beside a kernel: it is named like one and none.
 BESIDE = re.compile(
     r"rescue|~$|;[0-9a-f]+$|\.(?:dpkg-[a-z]+|rpm(?:new|save|orig|moved)|old|orig|bak|backup|saved?|prev|tmp|temp|new|disabled|hmac|sig|signed|efi|gz)$"
@@ -50,7 +52,12 @@ def installed_kernels(host: Host, packages: t.Sequence[t.Mapping[str, str]]) -> 
             found.add(name)
     for package in packages:
         match = re.match(r"^linux-image-(?:unsigned-)?([0-9][0-9A-Za-z.+~-]*?)(?:-unsigned)?$", package["name"])
-        if match and package["state"] == "installed" and not NO_KERNEL.match(package["name"]) and re.search(r"[0-9]+\.[0-9]+.*-", match.group(1)):
+        if (
+            match
+            and package["state"] == "installed"
+            and not NO_KERNEL.match(package["name"])
+            and re.search(r"[0-9]+\.[0-9]+.*-", match.group(1))
+        ):
             found.add(match.group(1))
     return sorted((name for name in found if not BESIDE.search(name)), key=natural_key)
 
@@ -66,16 +73,23 @@ def has_headers(host: Host, kernel: str, packages: t.Sequence[t.Mapping[str, str
 def kernel_packages(packages: t.Sequence[t.Mapping[str, str]]) -> list[dict[str, str]]:
     """[{name, version}] of the installed packages that kernels, their modules and the means to build for them come in, by name."""
     names = re.compile("|".join(fnmatch.translate(pattern) for pattern in PACKAGE_PATTERNS))
-    found = [item for item in packages if item["state"] == "installed" and names.match(item["name"]) and not NO_KERNEL.match(item["name"])]
-    return [{"name": item["name"], "version": item["version"]} for item in sorted(found, key=lambda item: (item["name"], natural_key(item["version"])))]
+    found = [
+        item
+        for item in packages
+        if item["state"] == "installed" and names.match(item["name"]) and not NO_KERNEL.match(item["name"])
+    ]
+    return [
+        {"name": item["name"], "version": item["version"]}
+        for item in sorted(found, key=lambda item: (item["name"], natural_key(item["version"])))
+    ]
 
 
 def read_kernel(
     host: Host,
     packages: t.Sequence[t.Mapping[str, str]],
     in_container: bool,
-    running: t.Optional[str] = None,
-) -> t.Tuple[dict[str, t.Any], dict[str, Probe]]:
+    running: str | None = None,
+) -> tuple[dict[str, t.Any], dict[str, Probe]]:
     """The `kernel` part of the facts without `modules` and `guard`, and the probes.
 
     `running` overrides /proc, for an image that has none. In a container the boot loader is not this machine's, so the
@@ -101,7 +115,9 @@ def read_kernel(
         "module_tree": True if tree.ok else False if tree.state == ABSENT and now else None,
         "headers": {name: has_headers(host, name, packages) for name in wanted},
         "packages": kernel_packages(packages),
-        "cmdline": SECRET.sub(lambda found: (found.group(1) or found.group(2)) + "***", cmdline.value.strip()) if cmdline.ok else None,
+        "cmdline": SECRET.sub(lambda found: (found.group(1) or found.group(2)) + "***", cmdline.value.strip())
+        if cmdline.ok
+        else None,
     }, {"kernel": release, "cmdline": cmdline}
 
 
@@ -115,5 +131,8 @@ def guard(kernel: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:
             "running": name == kernel["running"],
             "next_boot": name == kernel["next_boot"],
         }
-        for name in sorted(set(kernel["installed"]) | {name for name in (kernel["running"], kernel["next_boot"]) if name}, key=natural_key)
+        for name in sorted(
+            set(kernel["installed"]) | {name for name in (kernel["running"], kernel["next_boot"]) if name},
+            key=natural_key,
+        )
     ]

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import typing as t
-
 from .._base.model import NpuError
 from .._host.host import ABSENT, TIMEOUT, VALUE, Host
 
@@ -15,13 +13,15 @@ class ModuleBusy(NpuError):
     """The module is in use, or does not let go."""
 
 
-def loaded_version(host: Host, module: str) -> t.Optional[str]:
+def loaded_version(host: Host, module: str) -> str | None:
     """Version of the loaded module, empty text when it says none; None when it is not loaded. NpuError when that cannot be told."""
     found = host.listdir("/sys/module/" + module)
     if found.state == ABSENT and host.listdir("/sys/module").ok:
         return None
     if found.state != VALUE:
-        raise NpuError("Whether %s is loaded cannot be told: %s." % (module, found.detail), "Run as root with /sys mounted.")
+        raise NpuError(
+            "Whether %s is loaded cannot be told: %s." % (module, found.detail), "Run as root with /sys mounted."
+        )
     return str(host.read_text("/sys/module/%s/version" % module, 256).get("")).strip()
 
 
@@ -39,7 +39,8 @@ def unload(host: Host, module: str, timeout: float) -> bool:
     count = str(host.read_text("/sys/module/%s/refcnt" % module, 64).get("")).strip()
     said = _last(done.value.err) if done.ok else done.detail
     raise ModuleBusy(
-        "%s cannot be unloaded: %s%s." % (module, said.rstrip("."), " (in use %s times)" % count if count not in ("", "0") else ""),
+        "%s cannot be unloaded: %s%s."
+        % (module, said.rstrip("."), " (in use %s times)" % count if count not in ("", "0") else ""),
         "Stop what uses the NPUs, or let the run reboot the host.",
     )
 
@@ -50,7 +51,9 @@ def load(host: Host, module: str, timeout: float) -> None:
     if done.ok and done.value.rc == 0:
         return
     if done.state == TIMEOUT:
-        raise NpuError("Loading %s did not end: %s." % (module, done.detail), "Read the kernel log; a reboot may be needed.")
+        raise NpuError(
+            "Loading %s did not end: %s." % (module, done.detail), "Read the kernel log; a reboot may be needed."
+        )
     said = _last(done.value.err) if done.ok else done.detail
     kernel = kernel_lines(host, module)
     raise NpuError(

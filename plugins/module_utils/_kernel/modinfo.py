@@ -10,7 +10,6 @@ import lzma
 import posixpath
 import re
 import struct
-import typing as t
 import zlib
 from dataclasses import dataclass
 
@@ -18,7 +17,16 @@ from .._formats.x509 import COMMON_NAME, serial_text, signer_serial
 from .._host.host import ABSENT, DENIED, FAILED, VALUE, Host, Probe
 
 SUFFIXES = ("", ".xz", ".zst", ".gz")
-SEARCH_DIRS = ("updates/dkms", "updates", "extra", "extra/%s", "weak-updates", "weak-updates/%s", "kernel/drivers/misc", "kernel/drivers/accel")
+SEARCH_DIRS = (
+    "updates/dkms",
+    "updates",
+    "extra",
+    "extra/%s",
+    "weak-updates",
+    "weak-updates/%s",
+    "kernel/drivers/misc",
+    "kernel/drivers/accel",
+)
 SIGNATURE_MARK = b"~Module signature appended~\n"
 MODULE_LIMIT = 256 * 1024 * 1024
 
@@ -31,15 +39,15 @@ class ModuleFile:
     """
 
     path: str
-    version: t.Optional[str] = None
-    srcversion: t.Optional[str] = None
-    signer: t.Optional[str] = None
-    signed: t.Optional[bool] = None
-    vermagic: t.Optional[str] = None
-    sig_key: t.Optional[str] = None
+    version: str | None = None
+    srcversion: str | None = None
+    signer: str | None = None
+    signed: bool | None = None
+    vermagic: str | None = None
+    sig_key: str | None = None
 
 
-def find_module(host: Host, module: str, kernel: str) -> t.Optional[str]:
+def find_module(host: Host, module: str, kernel: str) -> str | None:
     """Path of the module file that depmod chose for `kernel`, else the first in the usual directories, else None."""
     base = "/lib/modules/" + kernel
     wanted = re.compile(r"^(\S*?%s\.ko(?:\.xz|\.zst|\.gz)?):" % re.escape(module).replace("_", "[-_]"), re.M)
@@ -58,7 +66,7 @@ def find_module(host: Host, module: str, kernel: str) -> t.Optional[str]:
     return None
 
 
-def section(data: bytes, name: bytes) -> t.Optional[bytes]:
+def section(data: bytes, name: bytes) -> bytes | None:
     """Bytes of an ELF section, or None. ValueError when the data is no ELF file or is cut short."""
     if data[:4] != b"\x7fELF" or len(data) < 52:
         raise ValueError("not an ELF file")
@@ -66,9 +74,13 @@ def section(data: bytes, name: bytes) -> t.Optional[bytes]:
     order = "<" if data[5] == 1 else ">"
     try:
         if wide:
-            offset, size, total, names_at = struct.unpack_from(order + "Q", data, 40) + struct.unpack_from(order + "3H", data, 58)
+            offset, size, total, names_at = struct.unpack_from(order + "Q", data, 40) + struct.unpack_from(
+                order + "3H", data, 58
+            )
         else:
-            offset, size, total, names_at = struct.unpack_from(order + "I", data, 32) + struct.unpack_from(order + "3H", data, 46)
+            offset, size, total, names_at = struct.unpack_from(order + "I", data, 32) + struct.unpack_from(
+                order + "3H", data, 46
+            )
         form = order + ("II8xQQQ" if wide else "II4xIII")
         headers = []
         for at in range(total):
@@ -86,7 +98,7 @@ def section(data: bytes, name: bytes) -> t.Optional[bytes]:
     return None
 
 
-def _signer(data: bytes) -> t.Tuple[bool, t.Optional[str], t.Optional[str]]:
+def _signer(data: bytes) -> tuple[bool, str | None, str | None]:
     if not data.endswith(SIGNATURE_MARK):
         return False, None, None
     trailer = len(data) - len(SIGNATURE_MARK) - 12
@@ -111,7 +123,9 @@ def parse_module(path: str, data: bytes) -> ModuleFile:
         if equals:
             fields.setdefault(key, value)
     signed, signer, serial = _signer(data)
-    return ModuleFile(path, fields.get("version"), fields.get("srcversion"), signer, signed, fields.get("vermagic"), serial)
+    return ModuleFile(
+        path, fields.get("version"), fields.get("srcversion"), signer, signed, fields.get("vermagic"), serial
+    )
 
 
 def parse_modinfo(path: str, text: str) -> ModuleFile:
@@ -122,8 +136,20 @@ def parse_modinfo(path: str, text: str) -> ModuleFile:
         if match and match.group(2):
             fields.setdefault(match.group(1), match.group(2))
     signed = "signer" in fields or "sig_id" in fields or "signature" in fields
-    serial = serial_text(bytes.fromhex(fields["sig_key"].replace(":", ""))) if re.match(r"^[0-9A-F]{2}(:[0-9A-F]{2})*$", fields.get("sig_key", "")) else None
-    return ModuleFile(path, fields.get("version"), fields.get("srcversion"), fields.get("signer"), signed, fields.get("vermagic"), serial)
+    serial = (
+        serial_text(bytes.fromhex(fields["sig_key"].replace(":", "")))
+        if re.match(r"^[0-9A-F]{2}(:[0-9A-F]{2})*$", fields.get("sig_key", ""))
+        else None
+    )
+    return ModuleFile(
+        path,
+        fields.get("version"),
+        fields.get("srcversion"),
+        fields.get("signer"),
+        signed,
+        fields.get("vermagic"),
+        serial,
+    )
 
 
 def _unpack(path: str, data: bytes) -> bytes:
@@ -137,7 +163,7 @@ def _unpack(path: str, data: bytes) -> bytes:
     return data
 
 
-def read_module(host: Host, module: str, kernel: t.Optional[str], timeout: float = 5.0) -> Probe:
+def read_module(host: Host, module: str, kernel: str | None, timeout: float = 5.0) -> Probe:
     """Probe of ModuleFile for a kernel. The modinfo program is run only for a zstd file, which Python cannot unpack."""
     path = find_module(host, module, kernel) if kernel else None
     if not path:

@@ -18,7 +18,7 @@ FOREIGN = re.compile(r"-pve$|\.elrepo\.")
 NO_HEADERS = re.compile(r"^linux-image-(?:extra-virtual|.*-(?:signed-template|dbg|dbgsym))$")
 
 
-def _names(facts: Facts) -> t.List[str]:
+def _names(facts: Facts) -> list[str]:
     return list(dict.fromkeys(item["name"] for item in facts["kernel"]["packages"]))
 
 
@@ -27,7 +27,7 @@ def is_meta(name: str) -> bool:
     return name.startswith("linux-") and not re.search(r"[0-9]+\.[0-9]+\.[0-9]", name)
 
 
-def rpm_headers(kernel: str, system: t.Optional[str] = None) -> t.Tuple[str, str]:
+def rpm_headers(kernel: str, system: str | None = None) -> tuple[str, str]:
     """(package to build modules with, package of the user-space headers) of a kernel of EL; `system` is the id of the operating system.
 
     The 64k, realtime and debug kernels carry their variant behind a plus. Realtime kernels before EL 9.3 have a version of their own, Oracle's
@@ -41,7 +41,7 @@ def rpm_headers(kernel: str, system: t.Optional[str] = None) -> t.Tuple[str, str
     return "kernel%s-devel-%s" % (kind, release), "kernel-headers" + ("" if shared else "-" + release)
 
 
-def header_packages(facts: Facts, kernels: t.Sequence[str]) -> t.List[str]:
+def header_packages(facts: Facts, kernels: t.Sequence[str]) -> list[str]:
     """What to install so that modules can be built for `kernels`; empty where the names of this system's packages are not known.
 
     The user-space headers of EL exist once on a host whatever the number of kernels, so they are named only when there are none.
@@ -53,23 +53,32 @@ def header_packages(facts: Facts, kernels: t.Sequence[str]) -> t.List[str]:
     if family != "redhat":
         return []
     pairs = [rpm_headers(kernel, facts["os"]["id"]) for kernel in kernels]
-    return [build for build, _user in pairs] + ([pairs[0][1]] if pairs and not facts["build"]["packages"].get("kernel-headers") else [])
+    return [build for build, _user in pairs] + (
+        [pairs[0][1]] if pairs and not facts["build"]["packages"].get("kernel-headers") else []
+    )
 
 
-def header_metas(facts: Facts) -> t.List[str]:
+def header_metas(facts: Facts) -> list[str]:
     """Packages missing for the next kernel to arrive with its headers: one for each package that pulls in the newest image."""
     there = _names(facts)
-    wanted = [HEADERS + name[len(IMAGE) :] for name in there if is_meta(name) and name.startswith(IMAGE) and not NO_HEADERS.match(name)]
+    wanted = [
+        HEADERS + name[len(IMAGE) :]
+        for name in there
+        if is_meta(name) and name.startswith(IMAGE) and not NO_HEADERS.match(name)
+    ]
     return [name for name in wanted if name not in there]
 
 
-def kernel_family(facts: Facts) -> t.List[str]:
+def kernel_family(facts: Facts) -> list[str]:
     """Names to hold so that no other kernel arrives: what pulls in the newest, and the packages of the running kernel."""
     running = facts["kernel"]["running"] or ""
     there = _names(facts)
     if facts["os"]["family"] == "debian":
         base = re.sub(r"-[a-z][a-z0-9-]*$", "", running)
-        own = re.compile(r"^linux-(?:image|headers|modules|modules-extra)(?:-unsigned)?-(?:%s|%s)$" % (re.escape(running), re.escape(base)))
+        own = re.compile(
+            r"^linux-(?:image|headers|modules|modules-extra)(?:-unsigned)?-(?:%s|%s)$"
+            % (re.escape(running), re.escape(base))
+        )
         return [name for name in there if is_meta(name) or running and own.match(name)]
     return [name for name in there if re.match(r"^kernel(-|$)", name)]
 

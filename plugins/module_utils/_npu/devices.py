@@ -22,11 +22,11 @@ class ClassDevice:
     """One entry of the driver's sysfs class: its name, the PCI address it links to, attributes as stripped text."""
 
     name: str
-    address: t.Optional[str] = None
+    address: str | None = None
     attributes: t.Mapping[str, str] = field(default_factory=dict)
 
 
-def read_class(host: Host, profile: VendorProfile) -> t.Tuple[list[ClassDevice], Probe]:
+def read_class(host: Host, profile: VendorProfile) -> tuple[list[ClassDevice], Probe]:
     """Devices of the driver's class in natural order."""
     names = host.listdir(profile.class_dir)
     found = []
@@ -44,12 +44,12 @@ def read_class(host: Host, profile: VendorProfile) -> t.Tuple[list[ClassDevice],
     return found, names
 
 
-def class_version(classes: t.Sequence[ClassDevice]) -> t.Optional[str]:
+def class_version(classes: t.Sequence[ClassDevice]) -> str | None:
     """Driver version as the class tells it, or None."""
     return next((item.attributes["kernel_version"] for item in classes if item.attributes.get("kernel_version")), None)
 
 
-def read_nodes(host: Host, profile: VendorProfile) -> t.Tuple[dict[str, dict[str, t.Any]], Probe]:
+def read_nodes(host: Host, profile: VendorProfile) -> tuple[dict[str, dict[str, t.Any]], Probe]:
     """Nodes of devices, groups and storage in /dev by name, natural order: {path, major, minor, mode, kind}.
 
     `kind` is char, missing, other or unknown (it may not be looked at); major and minor are None for what is no character device.
@@ -57,7 +57,11 @@ def read_nodes(host: Host, profile: VendorProfile) -> t.Tuple[dict[str, dict[str
     names = host.listdir("/dev")
     nodes = {}
     for name in sorted(names.get([]), key=natural_key):
-        if profile.device_pattern.match(name) or profile.group_pattern.match(name) or profile.storage_pattern.match(name):
+        if (
+            profile.device_pattern.match(name)
+            or profile.group_pattern.match(name)
+            or profile.storage_pattern.match(name)
+        ):
             nodes[name] = describe_node(host, name)
     return nodes, names
 

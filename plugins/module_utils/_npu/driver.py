@@ -31,10 +31,15 @@ def parse_dkms_status(text: str) -> list[dict[str, t.Any]]:
     """
     found = []
     for line in text.splitlines():
-        match = re.match(r"^([^,/:\s]+)(?:/|,\s*)([^,:\s]+)(?:,\s*([^,:\s]+),\s*([^,:\s]+))?\s*:\s*([a-z][a-z -]*[a-z])", line.strip())
+        match = re.match(
+            r"^([^,/:\s]+)(?:/|,\s*)([^,:\s]+)(?:,\s*([^,:\s]+),\s*([^,:\s]+))?\s*:\s*([a-z][a-z -]*[a-z])",
+            line.strip(),
+        )
         if match:
             module, version, kernel, arch, state = match.groups()
-            found.append({"module": module, "version": version, "kernel": kernel, "arch": arch, "state": state.split(" ")[0]})
+            found.append(
+                {"module": module, "version": version, "kernel": kernel, "arch": arch, "state": state.split(" ")[0]}
+            )
     return found
 
 
@@ -42,7 +47,7 @@ def _read_version(host: Host, base: str, module: str, version: str) -> list[dict
     folder = posixpath.join(base, module, version)
     found = []
 
-    def add(kernel: t.Optional[str], arch: t.Optional[str], state: str) -> None:
+    def add(kernel: str | None, arch: str | None, state: str) -> None:
         found.append({"module": module, "version": version, "kernel": kernel, "arch": arch, "state": state})
 
     for kernel in host.listdir(folder).get([]):
@@ -67,7 +72,9 @@ def _read_version(host: Host, base: str, module: str, version: str) -> list[dict
     return found
 
 
-def read_dkms(host: Host, patterns: t.Sequence[str], base: str = DKMS_DIR, timeout: float = 10.0) -> t.Tuple[list[dict[str, t.Any]], Probe]:
+def read_dkms(
+    host: Host, patterns: t.Sequence[str], base: str = DKMS_DIR, timeout: float = 10.0
+) -> tuple[list[dict[str, t.Any]], Probe]:
     """DKMS state of the modules whose name fits a pattern, read from DKMS's tree; `dkms status` only when that is denied.
 
     States: added, built, installed, broken where the source of a version is gone, and failed where its last build left its log behind.
@@ -77,7 +84,9 @@ def read_dkms(host: Host, patterns: t.Sequence[str], base: str = DKMS_DIR, timeo
         asked = host.run(["dkms", "status"], timeout)
         if asked.ok and asked.value.rc == 0:
             rows = parse_dkms_status(asked.value.out)
-            return [row for row in rows if any(fnmatch.fnmatchcase(row["module"], pattern) for pattern in patterns)], asked
+            return [
+                row for row in rows if any(fnmatch.fnmatchcase(row["module"], pattern) for pattern in patterns)
+            ], asked
         return [], names
     found: list[dict[str, t.Any]] = []
     for module in names.get([]):
@@ -88,7 +97,9 @@ def read_dkms(host: Host, patterns: t.Sequence[str], base: str = DKMS_DIR, timeo
     return found, names
 
 
-def read_loaded(host: Host, profile: VendorProfile, classes: t.Sequence[ClassDevice]) -> t.Tuple[t.Optional[bool], t.Optional[str], Probe]:
+def read_loaded(
+    host: Host, profile: VendorProfile, classes: t.Sequence[ClassDevice]
+) -> tuple[bool | None, str | None, Probe]:
     """Whether the module is loaded (None: cannot be told), the loaded version, and the probe."""
     base = "/sys/module/" + profile.module
     here = host.listdir(base)
@@ -114,14 +125,16 @@ def read_stamp(host: Host, path: str) -> Probe:
     return host.read_text(path, 65536).map(load)
 
 
-def is_legacy(profile: VendorProfile, package: t.Optional[t.Mapping[str, str]], dkms: t.Sequence[t.Mapping[str, t.Any]] = ()) -> bool:
+def is_legacy(
+    profile: VendorProfile, package: t.Mapping[str, str] | None, dkms: t.Sequence[t.Mapping[str, t.Any]] = ()
+) -> bool:
     """True for the one package that was the whole driver before there were runfiles, and for what it has left to DKMS."""
     if package is not None:
         return package["name"] == profile.legacy_package and profile.legacy_release(package["version"])
     return any(row["module"] == profile.legacy_package and profile.legacy_release(row["version"]) for row in dkms)
 
 
-def driver_package(profile: VendorProfile, packages: t.Sequence[t.Mapping[str, str]]) -> t.Optional[t.Mapping[str, str]]:
+def driver_package(profile: VendorProfile, packages: t.Sequence[t.Mapping[str, str]]) -> t.Mapping[str, str] | None:
     """The present package that fits the first of the profile's patterns that any fits; one of which only the configuration is left is not present."""
     present = [item for item in packages if item["state"] not in ("config-files", "not-installed")]
     for pattern in profile.driver_packages:
@@ -134,13 +147,13 @@ def driver_package(profile: VendorProfile, packages: t.Sequence[t.Mapping[str, s
 def read_driver(
     host: Host,
     profile: VendorProfile,
-    kernel: t.Optional[str],
+    kernel: str | None,
     kernels: t.Sequence[str],
     packages: t.Sequence[t.Mapping[str, str]],
     package_format: str,
     classes: t.Sequence[ClassDevice],
     options: t.Mapping[str, t.Any],
-) -> t.Tuple[dict[str, t.Any], dict[str, Probe], dict[str, bool]]:
+) -> tuple[dict[str, t.Any], dict[str, Probe], dict[str, bool]]:
     """The `driver` part of the facts, its probes, and `kernel.modules`.
 
     Where neither a module nor DKMS says which driver is there, and none is loaded, it is the one of the package.
@@ -152,7 +165,7 @@ def read_driver(
     timeout = options["command_timeout"]
     loaded, version_loaded, loaded_probe = read_loaded(host, profile, classes)
     module = read_module(host, profile.module, kernel, timeout)
-    file: t.Optional[ModuleFile] = module.value
+    file: ModuleFile | None = module.value
     dkms, dkms_probe = read_dkms(host, profile.driver_packages, options["dkms_dir"], timeout)
     stamp = read_stamp(host, options["runfile_stamp"])
     state, state_probes = describe_state(host, profile)
@@ -193,7 +206,9 @@ def read_driver(
         "module_path": file.path if file else None,
         "vermagic": file.vermagic if file else None,
         "srcversion_on_disk": file.srcversion if file else None,
-        "srcversion_loaded": host.read_text("/sys/module/%s/srcversion" % profile.module, 128).get("").strip() or None if loaded else None,
+        "srcversion_loaded": host.read_text("/sys/module/%s/srcversion" % profile.module, 128).get("").strip() or None
+        if loaded
+        else None,
         "signer": file.signer if file else None,
         "signed": file.signed if file else None,
         "sig_key": file.sig_key if file else None,

@@ -53,7 +53,7 @@ def write_record(host: Host, path: str, record: t.Mapping[str, t.Any], mode: int
     write_bytes(host, path, (json.dumps(record, sort_keys=True, indent=1) + "\n").encode("utf-8"), mode)
 
 
-def read_refused(host: Host, profile: VendorProfile) -> t.List[Record]:
+def read_refused(host: Host, profile: VendorProfile) -> list[Record]:
     """[{version, sha256, reason, time}] of drivers whose validation failed on this host, oldest first."""
     entries = read_record(host, state_path(profile, REFUSED)).get({}).get("refused")
     return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
@@ -61,7 +61,11 @@ def read_refused(host: Host, profile: VendorProfile) -> t.List[Record]:
 
 def refuse(host: Host, profile: VendorProfile, version: str, sha256: str, reason: str, now: str) -> None:
     """Note that this driver failed here, so that the next run does not disturb the host for the same end."""
-    entries = [entry for entry in read_refused(host, profile) if (entry.get("version"), entry.get("sha256")) != (version, sha256)]
+    entries = [
+        entry
+        for entry in read_refused(host, profile)
+        if (entry.get("version"), entry.get("sha256")) != (version, sha256)
+    ]
     entries.append({"version": version, "sha256": sha256, "reason": reason, "time": now})
     write_record(host, state_path(profile, REFUSED), {"refused": entries[-REFUSED_LIMIT:]})
 
@@ -81,15 +85,15 @@ def forgive(host: Host, profile: VendorProfile, version: str, sha256: str) -> No
         write_record(host, state_path(profile, REFUSED), {"refused": left})
 
 
-def describe_state(host: Host, profile: VendorProfile) -> t.Tuple[Record, t.Dict[str, Probe]]:
+def describe_state(host: Host, profile: VendorProfile) -> tuple[Record, dict[str, Probe]]:
     """The part `driver.state` of the facts, and the probes of what could not be read.
 
     {change: {version, previous, step, direction, started, reboot, touched}|None, tainted: {version, reason, time}|None, refused: [...], stamp: {...}|None}
     A journal that is there and cannot be read is a change of which nothing is known.
     """
-    probes: t.Dict[str, Probe] = {}
+    probes: dict[str, Probe] = {}
 
-    def read(name: str, path: str) -> t.Optional[Record]:
+    def read(name: str, path: str) -> Record | None:
         probe = read_record(host, path)
         if probe.state != ABSENT:
             probes[name] = probe if not probe.ok else Probe("value")
@@ -108,7 +112,15 @@ def describe_state(host: Host, profile: VendorProfile) -> t.Tuple[Record, t.Dict
             "touched": bool(journal.get("touched", True)),
         }
     elif probes.get("driver_journal") is not None and probes["driver_journal"].state == FAILED:
-        change = {"version": None, "previous": None, "step": None, "direction": None, "started": None, "reboot": False, "touched": True}
+        change = {
+            "version": None,
+            "previous": None,
+            "step": None,
+            "direction": None,
+            "started": None,
+            "reboot": False,
+            "touched": True,
+        }
     return {
         "change": change,
         "tainted": read("driver_tainted", state_path(profile, TAINTED)),

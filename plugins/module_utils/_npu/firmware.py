@@ -33,13 +33,13 @@ class FlashFailed(NpuError):
         self.cards, self.hung = list(cards), hung
 
 
-def compare(release: t.Optional[str], cards: t.Mapping[str, t.Mapping[str, t.Optional[str]]]) -> t.Tuple[t.List[str], t.List[str]]:
+def compare(release: str | None, cards: t.Mapping[str, t.Mapping[str, str | None]]) -> tuple[list[str], list[str]]:
     """What differs from a release, and what is not known, in words for people.
 
     `cards` has {firmware, smc} by address; the management controller is judged only where it says a version.
     """
-    bad: t.List[str] = []
-    unknown: t.List[str] = []
+    bad: list[str] = []
+    unknown: list[str] = []
     for address, versions in cards.items():
         firmware, smc = versions.get("firmware"), versions.get("smc")
         if not firmware:
@@ -56,24 +56,26 @@ def told(cards: t.Sequence[Card]) -> str:
     if not cards:
         return "Which cards were flashed is not known."
     good, bad = [", ".join(card["address"] for card in cards if card["ok"] is ok) for ok in (True, False)]
-    parts = ["these cards were flashed: %s" % good if good else "no card is known to be flashed"] + (["these were not: %s" % bad] if bad else [])
+    parts = ["these cards were flashed: %s" % good if good else "no card is known to be flashed"] + (
+        ["these were not: %s" % bad] if bad else []
+    )
     text = "; ".join(parts)
     return text[0].upper() + text[1:] + "."
 
 
-def parse_summary(text: str) -> t.List[Card]:
+def parse_summary(text: str) -> list[Card]:
     """Lines such as `0000:83:00.0 : SUCCESS [O]` in what the flashing tool printed: [{address, ok, detail}], the last line of a card counts.
 
     `ok` is true only for the word SUCCESS without any word of failure; progress lines of a card are passed over by a later one.
     """
-    found: t.Dict[str, Card] = {}
+    found: dict[str, Card] = {}
     for address, said in LINE.findall(text):
         key = normalise_address(address) or address
         found[key] = {"address": key, "ok": bool(GOOD.search(said)) and not BAD.search(said), "detail": said}
     return list(found.values())
 
 
-def flash(host: Host, profile: VendorProfile, directory: str, timeout: float = LIMIT) -> t.List[Card]:
+def flash(host: Host, profile: VendorProfile, directory: str, timeout: float = LIMIT) -> list[Card]:
     """Flash all cards from the files in `directory` on the host: [{address, ok, detail}].
 
     A tool that is cut off may leave a card that does not start again: `timeout`, in seconds, only ends what nothing else ends.
@@ -82,18 +84,25 @@ def flash(host: Host, profile: VendorProfile, directory: str, timeout: float = L
     FlashFailed when a card fails, with the result of each.
     """
     if host.listdir("/sys/module/" + profile.module).state != ABSENT:
-        raise NpuError("The module %s is loaded, or that cannot be told." % profile.module, "Unload it first: modprobe -r %s." % profile.module)
+        raise NpuError(
+            "The module %s is loaded, or that cannot be told." % profile.module,
+            "Unload it first: modprobe -r %s." % profile.module,
+        )
     program = find_program(host, profile.flash_tool, PROGRAM_DIRS)
     if program is None:
         raise NpuError("%s is not on this host." % profile.flash_tool, "Install the driver's tools.")
     names = host.listdir(directory)
     if not names.get([]):
-        raise NpuError("%s holds no firmware%s." % (directory, "" if names.ok else " (%s)" % names.detail), "Give the directory of the firmware files.")
+        raise NpuError(
+            "%s holds no firmware%s." % (directory, "" if names.ok else " (%s)" % names.detail),
+            "Give the directory of the firmware files.",
+        )
     done = host.run([program] + [word.replace("{directory}", directory) for word in profile.flash_args], timeout)
     if done.state == TIMEOUT:
         raise FlashFailed(
             "Flashing did not end: %s." % done.detail,
-            "The driver is left unloaded. See what the cards say (%s), and ask the vendor's support before they are reset or powered off." % program,
+            "The driver is left unloaded. See what the cards say (%s), and ask the vendor's support before they are reset or powered off."
+            % program,
             hung=True,
         )
     if not done.ok:

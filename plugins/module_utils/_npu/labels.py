@@ -20,7 +20,7 @@ def label_value(value: t.Any) -> str:
     return _INVALID.sub("_", str(value))[:63].strip("_.-")
 
 
-def npu_labels(profile: VendorProfile, facts: t.Mapping[str, t.Any]) -> t.Optional[t.Dict[str, str]]:
+def npu_labels(profile: VendorProfile, facts: t.Mapping[str, t.Any]) -> dict[str, str] | None:
     """npu.present, count, product, family and driver-version.*; None when it could not be seen whether there are NPUs.
 
     The names are those of the vendor's feature discovery. Count is of devices; what is not known is left out.
@@ -42,11 +42,13 @@ def npu_labels(profile: VendorProfile, facts: t.Mapping[str, t.Any]) -> t.Option
     if version:
         prefix = profile.label_prefix + "/driver-version."
         labels[prefix + "full"] = label_value(version)
-        labels.update({prefix + name: str(number) for name, number in zip(("major", "minor", "patch"), release_numbers(version))})
+        labels.update(
+            {prefix + name: str(number) for name, number in zip(("major", "minor", "patch"), release_numbers(version))}
+        )
     return labels
 
 
-def feature_file(labels: t.Mapping[str, str], expires: t.Optional[float] = None) -> t.List[str]:
+def feature_file(labels: t.Mapping[str, str], expires: float | None = None) -> list[str]:
     """Lines of a feature file; `expires` in seconds since 1970 is when Node Feature Discovery drops the labels, None for never."""
     head = [] if expires is None else ["# +expiry-time=" + time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(expires))]
     return head + ["%s=%s" % item for item in sorted(labels.items())]

@@ -20,7 +20,9 @@ FUNCTION_SUFFIX = re.compile(r"\s*\((PF|VF)\)\s*$", re.IGNORECASE)
 PASSTHROUGH_DRIVERS = re.compile(r"vfio|^pci-stub$|^(xen-)?pciback$")
 
 
-def read_status(profile: VendorProfile, attributes: t.Mapping[str, str], word: t.Optional[str], in_class: bool, version: t.Optional[str]) -> dict[str, t.Any]:
+def read_status(
+    profile: VendorProfile, attributes: t.Mapping[str, str], word: str | None, in_class: bool, version: str | None
+) -> dict[str, t.Any]:
     """Shape `status`. `healthy` is True only for the serviceable code (and no bad word), None when nothing tells.
 
     The number's name is given only when the driver version is known to use that table. A device that is in the class but
@@ -35,7 +37,7 @@ def read_status(profile: VendorProfile, attributes: t.Mapping[str, str], word: t
             name = profile.ready_name
     good_word = None if word is None else word.lower() in profile.healthy_words
     if good_word is False:
-        healthy: t.Optional[bool] = False
+        healthy: bool | None = False
     elif code is not None:
         healthy = code == profile.ready_code
     else:
@@ -43,7 +45,7 @@ def read_status(profile: VendorProfile, attributes: t.Mapping[str, str], word: t
     return {"raw": raw, "name": name, "word": word, "healthy": healthy}
 
 
-def _state(function: t.Optional[PciFunction], profile: VendorProfile, status: t.Mapping[str, t.Any]) -> str:
+def _state(function: PciFunction | None, profile: VendorProfile, status: t.Mapping[str, t.Any]) -> str:
     if function is not None:
         if not function.reachable:
             return "unreachable"
@@ -60,14 +62,16 @@ def _state(function: t.Optional[PciFunction], profile: VendorProfile, status: t.
     return "unknown"
 
 
-def _link(function: t.Optional[PciFunction], smi: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+def _link(function: PciFunction | None, smi: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     speed = function.speed_gts if function else None
     width = function.width if function else None
     speed = parse_speed(smi.get("link_speed")) if speed is None else speed
     width = smi.get("link_width") if width is None else width
     max_speed = function.max_speed_gts if function else None
     max_width = function.max_width if function else None
-    pairs = [(now, most) for now, most in ((speed, max_speed), (width, max_width)) if now is not None and most is not None]
+    pairs = [
+        (now, most) for now, most in ((speed, max_speed), (width, max_width)) if now is not None and most is not None
+    ]
     return {
         "speed_gts": speed,
         "width": width,
@@ -77,11 +81,11 @@ def _link(function: t.Optional[PciFunction], smi: t.Mapping[str, t.Any]) -> dict
     }
 
 
-def _number(text: t.Optional[str]) -> t.Optional[int]:
+def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
 
 
-def _group(number: t.Optional[int]) -> t.Optional[int]:
+def _group(number: int | None) -> int | None:
     """A group's number, None for what no minor number can be, such as an unsigned -1."""
     return number if number is not None and number < MINOR_LIMIT else None
 
@@ -95,11 +99,11 @@ def _first(*values: t.Any) -> t.Any:
 
 def _one(
     profile: VendorProfile,
-    function: t.Optional[PciFunction],
-    entry: t.Optional[ClassDevice],
+    function: PciFunction | None,
+    entry: ClassDevice | None,
     smi: t.Mapping[str, t.Any],
-    node: t.Optional[dict[str, t.Any]],
-    version: t.Optional[str],
+    node: dict[str, t.Any] | None,
+    version: str | None,
     pci_known: bool,
 ) -> dict[str, t.Any]:
     attributes = entry.attributes if entry else {}
@@ -108,7 +112,9 @@ def _one(
     named = _first(smi.get("name"), attributes.get("card_name")) or ""
     suffix = FUNCTION_SUFFIX.search(named)
     product = listed.name if listed else FUNCTION_SUFFIX.sub("", named) or None
-    virtual = bool(function and function.physfn) or bool(listed.virtual if listed else suffix and suffix.group(1).upper() == "VF")
+    virtual = bool(function and function.physfn) or bool(
+        listed.virtual if listed else suffix and suffix.group(1).upper() == "VF"
+    )
     status = read_status(profile, attributes, smi.get("status"), entry is not None, version)
     state = "unreachable" if function is None and pci_known else _state(function, profile, status)
     vfs = function.vfs if function else 0
@@ -143,7 +149,7 @@ def _one(
     }
 
 
-def _text(value: t.Any) -> t.Optional[str]:
+def _text(value: t.Any) -> str | None:
     return None if value is None else str(value)
 
 
@@ -154,7 +160,7 @@ def merge_npus(
     smi_devices: t.Sequence[t.Mapping[str, t.Any]],
     nodes: t.Mapping[str, dict[str, t.Any]],
     host: Host,
-    version: t.Optional[str],
+    version: str | None,
     pci_known: bool = True,
 ) -> list[dict[str, t.Any]]:
     """The `npus` of the facts in address order; devices that only the driver or the tool know come last.
@@ -177,7 +183,7 @@ def merge_npus(
     used_smi = set()
     npus = []
 
-    def add(function: t.Optional[PciFunction], entry: t.Optional[ClassDevice], smi: t.Mapping[str, t.Any]) -> None:
+    def add(function: PciFunction | None, entry: ClassDevice | None, smi: t.Mapping[str, t.Any]) -> None:
         name = entry.name if entry else smi.get("device")
         node = None
         if name:
@@ -241,7 +247,9 @@ def count(npus: t.Sequence[t.Mapping[str, t.Any]]) -> dict[str, int]:
     }
 
 
-def list_groups(profile: VendorProfile, npus: t.Sequence[t.Mapping[str, t.Any]], nodes: t.Mapping[str, dict[str, t.Any]], host: Host) -> list[dict[str, t.Any]]:
+def list_groups(
+    profile: VendorProfile, npus: t.Sequence[t.Mapping[str, t.Any]], nodes: t.Mapping[str, dict[str, t.Any]], host: Host
+) -> list[dict[str, t.Any]]:
     """Groups of devices by id: those that have a member or a node in /dev."""
     members: dict[int, list[str]] = {}
     for name in nodes:
@@ -254,5 +262,11 @@ def list_groups(profile: VendorProfile, npus: t.Sequence[t.Mapping[str, t.Any]],
     found = []
     for number in sorted(members):
         name = "%s%d" % (profile.group_prefix, number)
-        found.append({"id": number, "node": nodes.get(name) or describe_node(host, name), "devices": sorted(members[number], key=natural_key)})
+        found.append(
+            {
+                "id": number,
+                "node": nodes.get(name) or describe_node(host, name),
+                "devices": sorted(members[number], key=natural_key),
+            }
+        )
     return found

@@ -28,24 +28,24 @@ class PciFunction:
 
     address: str
     vendor_id: str
-    device_id: t.Optional[str] = None
-    class_id: t.Optional[str] = None
-    revision: t.Optional[str] = None
+    device_id: str | None = None
+    class_id: str | None = None
+    revision: str | None = None
     reachable: bool = True
-    driver: t.Optional[str] = None
+    driver: str | None = None
     driver_state: str = "value"
-    numa_node: t.Optional[int] = None
-    iommu_group: t.Optional[str] = None
-    physfn: t.Optional[str] = None
+    numa_node: int | None = None
+    iommu_group: str | None = None
+    physfn: str | None = None
     vfs: int = 0
-    speed_gts: t.Optional[float] = None
-    width: t.Optional[int] = None
-    max_speed_gts: t.Optional[float] = None
-    max_width: t.Optional[int] = None
+    speed_gts: float | None = None
+    width: int | None = None
+    max_speed_gts: float | None = None
+    max_width: int | None = None
     path: str = ""
 
 
-def normalise_address(text: t.Optional[str]) -> t.Optional[str]:
+def normalise_address(text: str | None) -> str | None:
     """A PCI address in the spelling of sysfs (lower case, domain of four digits or as many as it needs), or None when it is not one."""
     cleaned = (text or "").strip().lower()
     if re.match(r"^[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$", cleaned):
@@ -54,26 +54,26 @@ def normalise_address(text: t.Optional[str]) -> t.Optional[str]:
     return "%s%s" % (match.group(1).lstrip("0").rjust(4, "0"), cleaned[match.end(1) :]) if match else None
 
 
-def address_key(address: t.Optional[str]) -> t.Tuple[int, ...]:
+def address_key(address: str | None) -> tuple[int, ...]:
     """Sort key: numeric order of domain, bus, device, function; what is no address comes last."""
     match = ADDRESS.match(address or "")
     return tuple(int(part, 16) for part in match.groups()) if match else (1 << 40,)
 
 
-def parse_numa_node(text: t.Optional[str]) -> t.Optional[int]:
+def parse_numa_node(text: str | None) -> int | None:
     """NUMA node, or None for -1 (the kernel's "no node", also read as an unsigned number), an empty or an absent file."""
     cleaned = (text or "").strip()
     node = int(cleaned) if re.match(r"^[0-9]{1,10}$", cleaned) else NUMA_NODES
     return node if node < NUMA_NODES else None
 
 
-def parse_speed(text: t.Optional[str]) -> t.Optional[float]:
+def parse_speed(text: str | None) -> float | None:
     """GT/s of `32.0 GT/s PCIe`, `16GT/s`; None for `Unknown speed` and anything else."""
     match = re.match(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*GT/s", text or "")
     return float(match.group(1)) if match else None
 
 
-def parse_width(text: t.Optional[str]) -> t.Optional[int]:
+def parse_width(text: str | None) -> int | None:
     """Lanes of `16` or `x16`; None for 0 and 255, which the kernel shows when the link does not answer."""
     match = re.match(r"^\s*x?([0-9]+)\s*$", text or "")
     lanes = int(match.group(1)) if match else 0
@@ -84,15 +84,19 @@ def parse_lspci(text: str, vendor: str) -> list[PciFunction]:
     """Functions of `vendor` in the output of `lspci -Dnn`; `(rev ff)` means that the config space reads all ones."""
     found = []
     for line in text.splitlines():
-        match = re.match(r"^(\S+)\s.*?\[([0-9a-f]{4})\]: .*\[([0-9a-f]{4}):([0-9a-f]{4})\](?:.*\(rev ([0-9a-f]{2})\))?", line.lower())
+        match = re.match(
+            r"^(\S+)\s.*?\[([0-9a-f]{4})\]: .*\[([0-9a-f]{4}):([0-9a-f]{4})\](?:.*\(rev ([0-9a-f]{2})\))?", line.lower()
+        )
         address = normalise_address(match.group(1)) if match else None
         if match and address and match.group(3) == vendor:
             revision = match.group(5)
-            found.append(PciFunction(address, vendor, match.group(4), match.group(2), revision, reachable=revision != "ff"))
+            found.append(
+                PciFunction(address, vendor, match.group(4), match.group(2), revision, reachable=revision != "ff")
+            )
     return found
 
 
-def _hex(text: t.Optional[str]) -> t.Optional[str]:
+def _hex(text: str | None) -> str | None:
     match = re.match(r"^\s*(?:0x)?([0-9a-f]+)\s*$", (text or "").lower())
     return match.group(1) if match else None
 
@@ -105,7 +109,7 @@ def _read_function(host: Host, address: str, vendor: str) -> PciFunction:
     base = posixpath.join(SYSFS_PCI, address)
     path = host.resolve(base).get(base)
 
-    def attribute(name: str) -> t.Optional[str]:
+    def attribute(name: str) -> str | None:
         return host.read_text(posixpath.join(path, name), 256).get()
 
     revision = _hex(attribute("revision"))
@@ -128,7 +132,9 @@ def _read_function(host: Host, address: str, vendor: str) -> PciFunction:
         numa_node=parse_numa_node(attribute("numa_node")),
         iommu_group=_link_name(host, posixpath.join(path, "iommu_group")).get(),
         physfn=physfn,
-        vfs=max(int(vfs) if vfs.strip().isdecimal() else 0, sum(1 for name in names if re.match(r"^virtfn[0-9]+$", name))),
+        vfs=max(
+            int(vfs) if vfs.strip().isdecimal() else 0, sum(1 for name in names if re.match(r"^virtfn[0-9]+$", name))
+        ),
         speed_gts=parse_speed(attribute("current_link_speed")),
         width=parse_width(attribute("current_link_width")),
         max_speed_gts=parse_speed(attribute("max_link_speed")),
@@ -137,7 +143,9 @@ def _read_function(host: Host, address: str, vendor: str) -> PciFunction:
     )
 
 
-def read_functions(host: Host, vendor: str, class_id: str, known: t.Container[str], timeout: float = 5.0) -> t.Tuple[list[PciFunction], Probe]:
+def read_functions(
+    host: Host, vendor: str, class_id: str, known: t.Container[str], timeout: float = 5.0
+) -> tuple[list[PciFunction], Probe]:
     """Functions of `vendor` (four hex digits) in address order, and the probe of the list.
 
     Kept are those of the wanted class, those whose device id is known, and those without a readable class. A name that is
@@ -186,7 +194,9 @@ def _chunks(functions: t.Sequence[PciFunction], size: int, locations: t.Mapping[
     return {item.address: functions[at - at % size].address for at, item in enumerate(functions)}
 
 
-def assign_cards(functions: t.Sequence[PciFunction], devices_per_card: t.Callable[[str], int], locations: t.Mapping[str, int]) -> dict[str, str]:
+def assign_cards(
+    functions: t.Sequence[PciFunction], devices_per_card: t.Callable[[str], int], locations: t.Mapping[str, int]
+) -> dict[str, str]:
     """Card of every function: the address of its bridge, or of the card's first function.
 
     A virtual function is on the card of its physical one. On a product with several devices on a card, the functions below
@@ -194,7 +204,7 @@ def assign_cards(functions: t.Sequence[PciFunction], devices_per_card: t.Callabl
     management tool reports decide, and without them the address order.
     """
     cards = {}
-    groups: dict[t.Tuple[t.Optional[str], int], list[PciFunction]] = {}
+    groups: dict[tuple[str | None, int], list[PciFunction]] = {}
     physical = sorted((item for item in functions if not item.physfn), key=lambda item: address_key(item.address))
     for item in physical:
         size = devices_per_card(item.device_id or "")
@@ -226,7 +236,7 @@ SERVICES = "/sys/bus/pci_express"
 PCIEHP = SERVICES + "/drivers/pciehp"
 
 
-def read_pciehp(host: Host, functions: t.Sequence[PciFunction]) -> t.Tuple[t.Dict[str, t.Any], Probe]:
+def read_pciehp(host: Host, functions: t.Sequence[PciFunction]) -> tuple[dict[str, t.Any], Probe]:
     """The `pciehp` part of the facts, {ports: [{port, npus}] or None}, and the probe.
 
     A port is listed when pciehp holds it and an NPU hangs below it, at any depth. None: it could not be found out, also where
@@ -243,7 +253,7 @@ def read_pciehp(host: Host, functions: t.Sequence[PciFunction]) -> t.Tuple[t.Dic
         match = re.match(r"^([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]):pcie[0-9a-f]+$", name.lower())
         if match:
             bound.add(match.group(1))
-    below: t.Dict[str, t.List[str]] = {}
+    below: dict[str, list[str]] = {}
     for function in functions:
         for part in function.path.split("/")[:-1]:
             if ADDRESS.match(part) and part in bound and not function.physfn:

@@ -16,7 +16,7 @@ EXIT_CODE = "exit_code"
 UNREADABLE = "unreadable"
 
 
-def find_program(host: Host, name: str, directories: t.Sequence[str]) -> t.Optional[str]:
+def find_program(host: Host, name: str, directories: t.Sequence[str]) -> str | None:
     """First non-empty executable file of that name, or None."""
     for directory in directories:
         path = posixpath.join(directory, name)
@@ -26,7 +26,7 @@ def find_program(host: Host, name: str, directories: t.Sequence[str]) -> t.Optio
     return None
 
 
-def find_smi(host: Host, profile: VendorProfile) -> t.Optional[str]:
+def find_smi(host: Host, profile: VendorProfile) -> str | None:
     """Path of the management tool: the current name in every directory, then the older names."""
     for name in profile.smi_names:
         path = find_program(host, name, profile.smi_dirs)
@@ -43,14 +43,16 @@ def ask_smi(host: Host, profile: VendorProfile, path: str, args: t.Sequence[str]
     command = " ".join([path] + list(args))
     if asked.value.rc != 0:
         said = (asked.value.err.strip() or asked.value.out.strip()).splitlines()
-        return Probe(FAILED, EXIT_CODE, "%s ended with %d%s" % (command, asked.value.rc, ": " + said[0][:200] if said else ""))
+        return Probe(
+            FAILED, EXIT_CODE, "%s ended with %d%s" % (command, asked.value.rc, ": " + said[0][:200] if said else "")
+        )
     try:
         return Probe(VALUE, profile.parse_smi(asked.value.out))
     except ValueError as exc:
         return Probe(FAILED, UNREADABLE, "%s: %s" % (command, exc))
 
 
-def read_smi(host: Host, profile: VendorProfile, timeout: float) -> t.Tuple[t.Optional[str], Probe]:
+def read_smi(host: Host, profile: VendorProfile, timeout: float) -> tuple[str | None, Probe]:
     """Path of the tool and the Probe of what it reports (the shape of the profile's parse_smi).
 
     One call when it knows groups, a second one without them when the first fails. A call that hung is not repeated.
@@ -58,7 +60,9 @@ def read_smi(host: Host, profile: VendorProfile, timeout: float) -> t.Tuple[t.Op
     """
     path = find_smi(host, profile)
     if not path:
-        return None, Probe(ABSENT, None, "none of %s in %s" % (", ".join(profile.smi_names), ", ".join(profile.smi_dirs)))
+        return None, Probe(
+            ABSENT, None, "none of %s in %s" % (", ".join(profile.smi_names), ", ".join(profile.smi_dirs))
+        )
     found = ask_smi(host, profile, path, profile.smi_group_args, timeout)
     if found.ok or found.state in (TIMEOUT, ABSENT):
         return path, found
@@ -66,7 +70,7 @@ def read_smi(host: Host, profile: VendorProfile, timeout: float) -> t.Tuple[t.Op
     return path, second
 
 
-def parse_version(text: str) -> t.Optional[str]:
+def parse_version(text: str) -> str | None:
     """First dotted number in the text of `--version`, with its suffix."""
     match = re.search(r"(?<![0-9.])([0-9]+(?:\.[0-9]+)+(?:[-+~][0-9A-Za-z.+~-]+)?)", text)
     return match.group(1) if match else None

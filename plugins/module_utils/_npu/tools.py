@@ -14,18 +14,25 @@ from .._host.host import ABSENT, FAILED, VALUE, Host, Probe
 from .._host.systemd import UNIT_DIRS
 from .smi import find_program, parse_version
 
-LIBRARY_DIRS = ("/usr/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/local/lib", "/usr/local/lib64")
+LIBRARY_DIRS = (
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/local/lib",
+    "/usr/local/lib64",
+)
 LIBRARY_LIMIT = 256 * 1024 * 1024
 
 
-def read_tools(host: Host, profile: VendorProfile, smi_path: t.Optional[str], timeout: float) -> dict[str, dict[str, t.Any]]:
+def read_tools(host: Host, profile: VendorProfile, smi_path: str | None, timeout: float) -> dict[str, dict[str, t.Any]]:
     """Shape `tools`: {name: {path, version, state}}.
 
     `state` tells how the question for the version ended: value, timeout, failed, or absent (no tool, or it was not asked).
     Only the program at `smi_path` is asked, once, also when several names lead to it.
     """
     real = host.resolve(smi_path).get(smi_path) if smi_path else None
-    answer: t.Tuple[t.Optional[str], str] = _ask_version(host, smi_path, timeout) if smi_path else (None, ABSENT)
+    answer: tuple[str | None, str] = _ask_version(host, smi_path, timeout) if smi_path else (None, ABSENT)
     found: dict[str, dict[str, t.Any]] = {}
     for name in profile.tools:
         path = find_program(host, name, tuple(profile.smi_dirs) + ("/usr/sbin", "/usr/local/sbin"))
@@ -35,7 +42,7 @@ def read_tools(host: Host, profile: VendorProfile, smi_path: t.Optional[str], ti
     return found
 
 
-def _ask_version(host: Host, path: str, timeout: float) -> t.Tuple[t.Optional[str], str]:
+def _ask_version(host: Host, path: str, timeout: float) -> tuple[str | None, str]:
     answer = host.run([path, "--version"], timeout)
     if not answer.ok:
         return None, answer.state
@@ -53,14 +60,18 @@ def parse_systemctl_show(text: str) -> list[dict[str, str]]:
     return blocks
 
 
-def read_daemon(host: Host, profile: VendorProfile, timeout: float) -> t.Tuple[dict[str, t.Any], Probe]:
+def read_daemon(host: Host, profile: VendorProfile, timeout: float) -> tuple[dict[str, t.Any], Probe]:
     """Shape `daemon`: {unit, state, enabled}. `unit` is None when none is installed; then systemd is not asked.
 
     `state` is systemd's ActiveState or unknown; `enabled` is None when it cannot be told.
     """
-    present = [unit for unit in profile.daemon_units if any(host.exists(posixpath.join(path, unit)) for path in UNIT_DIRS)]
+    present = [
+        unit for unit in profile.daemon_units if any(host.exists(posixpath.join(path, unit)) for path in UNIT_DIRS)
+    ]
     if not present:
-        return {"unit": None, "state": ABSENT, "enabled": None}, Probe(ABSENT, None, "none of the units %s" % ", ".join(profile.daemon_units))
+        return {"unit": None, "state": ABSENT, "enabled": None}, Probe(
+            ABSENT, None, "none of the units %s" % ", ".join(profile.daemon_units)
+        )
     asked = host.run(["systemctl", "show", "--property=Id,LoadState,ActiveState,UnitFileState"] + present, timeout)
     if asked.ok and asked.value.rc == 0:
         blocks = [item for item in parse_systemctl_show(asked.value.out) if item.get("LoadState") == "loaded"]
@@ -68,15 +79,21 @@ def read_daemon(host: Host, profile: VendorProfile, timeout: float) -> t.Tuple[d
         if blocks:
             state = blocks[0].get("UnitFileState", "")
             enabled = state in ("enabled", "enabled-runtime", "static", "alias", "linked") if state else None
-            return {"unit": blocks[0].get("Id") or present[0], "state": blocks[0].get("ActiveState") or "unknown", "enabled": enabled}, asked
+            return {
+                "unit": blocks[0].get("Id") or present[0],
+                "state": blocks[0].get("ActiveState") or "unknown",
+                "enabled": enabled,
+            }, asked
     if asked.ok:
-        asked = Probe(FAILED, None, "systemctl show ended with %d: %s" % (asked.value.rc, asked.value.err.strip()[:200]))
+        asked = Probe(
+            FAILED, None, "systemctl show ended with %d: %s" % (asked.value.rc, asked.value.err.strip()[:200])
+        )
     wanted = [path for path in host.listdir("/etc/systemd/system").get([]) if path.endswith((".wants", ".requires"))]
     enabled = any(present[0] in host.listdir("/etc/systemd/system/" + name).get([]) for name in wanted)
     return {"unit": present[0], "state": "unknown", "enabled": enabled}, asked
 
 
-def _library_version(host: Host, profile: VendorProfile, path: str) -> t.Tuple[t.Optional[str], t.Optional[str]]:
+def _library_version(host: Host, profile: VendorProfile, path: str) -> tuple[str | None, str | None]:
     target = posixpath.basename(host.resolve(path).get(path))
     suffix = re.search(r"\.so\.([0-9]+(?:\.[0-9]+)+\S*)$", target)
     if suffix:

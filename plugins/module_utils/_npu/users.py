@@ -33,7 +33,9 @@ def _node_matcher(profile: VendorProfile, host: Host) -> t.Callable[[str], str]:
     """A function from the target of a descriptor to the name of the NPU's node below /dev, empty for anything else."""
     own = re.compile(
         "^/?(?:dev/)?((?:%s)(?:0|[1-9][0-9]*))(?: \\(deleted\\))?$"
-        % "|".join(re.escape(prefix) for prefix in (profile.device_prefix, profile.group_prefix, profile.storage_prefix))
+        % "|".join(
+            re.escape(prefix) for prefix in (profile.device_prefix, profile.group_prefix, profile.storage_prefix)
+        )
     )
     vfio = _vfio_nodes(profile, host)
 
@@ -49,26 +51,28 @@ def _node_matcher(profile: VendorProfile, host: Host) -> t.Callable[[str], str]:
     return match
 
 
-def _numbers(profile: VendorProfile, host: Host) -> t.Dict[Number, str]:
+def _numbers(profile: VendorProfile, host: Host) -> dict[Number, str]:
     """{device number: name below /dev} of the NPUs' nodes, as the driver's class has them, else as they lie in /dev."""
-    found: t.Dict[Number, str] = {}
+    found: dict[Number, str] = {}
     names = [name for name in host.listdir("/dev").get([]) for one in _patterns(profile) if one.match(name)]
     for name in [*names, *_vfio_nodes(profile, host, "vfio/")]:
         info = host.stat("/dev/" + name).get()
         if info is not None and info.kind == "char":
             found[(info.major, info.minor)] = name
     for name in host.listdir(profile.class_dir).get([]):
-        number = re.match(r"^([0-9]+):([0-9]+)\s*$", host.read_text(posixpath.join(profile.class_dir, name, "dev"), 64).get(""))
+        number = re.match(
+            r"^([0-9]+):([0-9]+)\s*$", host.read_text(posixpath.join(profile.class_dir, name, "dev"), 64).get("")
+        )
         if number and any(one.match(name) for one in _patterns(profile)):
             found[(int(number.group(1)), int(number.group(2)))] = name
     return {number: name for number, name in found.items() if number[0] != MEMORY_MAJOR}
 
 
-def _patterns(profile: VendorProfile) -> t.Tuple["re.Pattern[str]", ...]:
+def _patterns(profile: VendorProfile) -> tuple[re.Pattern[str], ...]:
     return profile.device_pattern, profile.group_pattern, profile.storage_pattern
 
 
-def _vfio_nodes(profile: VendorProfile, host: Host, before: str = "") -> t.Set[str]:
+def _vfio_nodes(profile: VendorProfile, host: Host, before: str = "") -> set[str]:
     """Names below /dev/vfio, each with `before` in front, that give access to the vendor's functions: IOMMU groups, and devices/vfioN of newer kernels."""
     found = set()
     for path in host.glob("/sys/bus/pci/devices", "*:*"):
@@ -77,11 +81,13 @@ def _vfio_nodes(profile: VendorProfile, host: Host, before: str = "") -> t.Set[s
         group = posixpath.basename(host.readlink(path + "/iommu_group").get(""))
         if group:
             found.add(before + group)
-        found.update(before + "devices/" + posixpath.basename(entry) for entry in host.glob(path + "/vfio-dev", "vfio*"))
+        found.update(
+            before + "devices/" + posixpath.basename(entry) for entry in host.glob(path + "/vfio-dev", "vfio*")
+        )
     return found
 
 
-def _mapped(text: str, match: t.Callable[[str], str]) -> t.Set[str]:
+def _mapped(text: str, match: t.Callable[[str], str]) -> set[str]:
     """Nodes in the text of /proc/PID/maps: the path is what follows the inode, and may hold spaces."""
     found = set()
     for line in text.splitlines():
@@ -104,13 +110,17 @@ def container_of(cgroups: str) -> str:
     return found[-1] if found else ""
 
 
-def _natural(nodes: t.Iterable[str]) -> t.Tuple[str, ...]:
-    return tuple(sorted(set(nodes), key=lambda node: (re.sub(r"[0-9]+", "", node), int("0" + "".join(re.findall(r"[0-9]+$", node))))))
+def _natural(nodes: t.Iterable[str]) -> tuple[str, ...]:
+    return tuple(
+        sorted(
+            set(nodes), key=lambda node: (re.sub(r"[0-9]+", "", node), int("0" + "".join(re.findall(r"[0-9]+$", node))))
+        )
+    )
 
 
 def find_holders(
     profile: VendorProfile, host: Host, contexts: t.Sequence[t.Mapping[str, t.Any]] = (), own_pids: t.Sequence[int] = ()
-) -> t.Tuple[t.List[Holder], Probe]:
+) -> tuple[list[Holder], Probe]:
     """Holders, those with open handles first, and the Probe of the look, whose value is the number of processes seen.
 
     `contexts` are those of the management tool (facts["smi"]["contexts"]); `own_pids` are left out, and so are the vendor's own daemons.
@@ -122,9 +132,9 @@ def find_holders(
     match, numbers = _node_matcher(profile, host), _numbers(profile, host)
     own = set(own_pids)
     outer = container_of(processes.text(1, "cgroup"))
-    holders: t.List[Holder] = []
+    holders: list[Holder] = []
     left_out = set(own)
-    first_of: t.Dict[str, int] = {}
+    first_of: dict[str, int] = {}
     mapped = _may_be_mapped(profile, host)
     words = (profile.device_prefix, profile.group_prefix, profile.storage_prefix, "vfio/")
     for pid in processes.pids:
@@ -150,14 +160,22 @@ def find_holders(
         seen = processes.devices(pid) if container not in known else []
         nodes = {match(name) or (numbers.get(number, "") if number else "") for name, number in seen} - {""}
         if nodes and not processes.privileged(pid):
-            holders.append(Holder(CONTAINER, pid, processes.name(pid), _natural(nodes), container, "", processes.started(pid)))
+            holders.append(
+                Holder(CONTAINER, pid, processes.name(pid), _natural(nodes), container, "", processes.started(pid))
+            )
     holders = _with_contexts(profile, processes, holders, contexts, left_out)
     if processes.denied:
-        return holders, Probe(DENIED, None, "%d of %d processes could not be looked at: run as root (become)" % (processes.denied, len(processes.pids)))
+        return holders, Probe(
+            DENIED,
+            None,
+            "%d of %d processes could not be looked at: run as root (become)" % (processes.denied, len(processes.pids)),
+        )
     return holders, Probe(VALUE, len(processes.pids))
 
 
-def _node(processes: Processes, pid: int, row: t.Tuple[str, str], match: t.Callable[[str], str], numbers: t.Mapping[Number, str]) -> str:
+def _node(
+    processes: Processes, pid: int, row: tuple[str, str], match: t.Callable[[str], str], numbers: t.Mapping[Number, str]
+) -> str:
     """The NPU's node behind a descriptor, by its name, else by its number: a node that somebody made has any name. Empty for anything else."""
     descriptor, target = row
     found = match(target)
@@ -167,14 +185,26 @@ def _node(processes: Processes, pid: int, row: t.Tuple[str, str], match: t.Calla
     return numbers.get(number, "") if number else ""
 
 
-def _holder(processes: Processes, pid: int, nodes: t.Set[str], container: str, unit: str) -> Holder:
-    kind = CONTAINER if container else VM if any(node.startswith("vfio/") for node in nodes) or MACHINE.search("/" + unit) else PROCESS
-    return Holder(kind, pid, processes.name(pid), _natural(nodes), container, "" if container else unit, processes.started(pid))
+def _holder(processes: Processes, pid: int, nodes: set[str], container: str, unit: str) -> Holder:
+    kind = (
+        CONTAINER
+        if container
+        else VM
+        if any(node.startswith("vfio/") for node in nodes) or MACHINE.search("/" + unit)
+        else PROCESS
+    )
+    return Holder(
+        kind, pid, processes.name(pid), _natural(nodes), container, "" if container else unit, processes.started(pid)
+    )
 
 
 def _with_contexts(
-    profile: VendorProfile, processes: Processes, holders: t.Sequence[Holder], contexts: t.Sequence[t.Mapping[str, t.Any]], left_out: t.Set[int]
-) -> t.List[Holder]:
+    profile: VendorProfile,
+    processes: Processes,
+    holders: t.Sequence[Holder],
+    contexts: t.Sequence[t.Mapping[str, t.Any]],
+    left_out: set[int],
+) -> list[Holder]:
     """The holders with what the management tool knows: a context of a known process adds its node, another one is a holder of its own."""
     found = list(holders)
     for context in contexts:
@@ -202,7 +232,14 @@ def describe_holders(holders: t.Sequence[Holder]) -> str:
             details.append("%s%s" % (holder.kind, " " + holder.container[:12] if holder.container else ""))
         if holder.unit:
             details.append(holder.unit)
-        parts.append("%s%s%s" % (holder.name, " (%s)" % ", ".join(details) if details else "", " on " + ", ".join(holder.nodes) if holder.nodes else ""))
+        parts.append(
+            "%s%s%s"
+            % (
+                holder.name,
+                " (%s)" % ", ".join(details) if details else "",
+                " on " + ", ".join(holder.nodes) if holder.nodes else "",
+            )
+        )
     if len(holders) > SHOWN:
         parts.append("and %d more" % (len(holders) - SHOWN))
     return "; ".join(parts)

@@ -42,7 +42,7 @@ DEFAULTS: t.Mapping[str, t.Any] = {
 }
 
 
-def complete_options(profile: VendorProfile, options: t.Optional[t.Mapping[str, t.Any]]) -> dict[str, t.Any]:
+def complete_options(profile: VendorProfile, options: t.Mapping[str, t.Any] | None) -> dict[str, t.Any]:
     """Defaults filled in.
 
     smi_timeout and command_timeout in seconds; expected_addresses a list of PCI addresses; kernel overrides the running
@@ -51,7 +51,9 @@ def complete_options(profile: VendorProfile, options: t.Optional[t.Mapping[str, 
     given = {key: value for key, value in (options or {}).items() if value is not None}
     unknown = sorted(set(given) - set(DEFAULTS))
     if unknown:
-        raise NpuError("unknown option of the facts: %s" % ", ".join(unknown), "use one of %s" % ", ".join(sorted(DEFAULTS)))
+        raise NpuError(
+            "unknown option of the facts: %s" % ", ".join(unknown), "use one of %s" % ", ".join(sorted(DEFAULTS))
+        )
     full = dict(DEFAULTS)
     full["runfile_stamp"] = posixpath.join(profile.runfile_stamp_dir, profile.runfile_stamp)
     full["container_driver_root"] = profile.container_driver_root
@@ -61,7 +63,10 @@ def complete_options(profile: VendorProfile, options: t.Optional[t.Mapping[str, 
             raise NpuError("%s is %s." % (name, full[name]), "Give it a number of seconds above 0.")
     wrong = [address for address in full["expected_addresses"] if normalise_address(address) is None]
     if wrong:
-        raise NpuError("expected_addresses: no PCI address: %s." % ", ".join(map(str, wrong)), "Write them as sysfs does, for example 0000:83:00.0.")
+        raise NpuError(
+            "expected_addresses: no PCI address: %s." % ", ".join(map(str, wrong)),
+            "Write them as sysfs does, for example 0000:83:00.0.",
+        )
     return full
 
 
@@ -72,17 +77,21 @@ def reboot_reasons(host: Host, driver: t.Mapping[str, t.Any]) -> list[dict[str, 
         for key, name in (("version", "version"), ("srcversion", "build")):
             disk, live = driver[key + "_on_disk"], driver[key + "_loaded"]
             if disk and live and disk != live:
-                reasons.append({"code": "module_differs", "detail": "%s %s is loaded, %s is on disk" % (name, live, disk)})
+                reasons.append(
+                    {"code": "module_differs", "detail": "%s %s is loaded, %s is on disk" % (name, live, disk)}
+                )
                 break
     for path in ("/run/reboot-required", "/var/run/reboot-required"):
         if host.exists(path):
             names = sorted(set(host.read_text(path + ".pkgs", 65536).get("").split()))
-            reasons.append({"code": "reboot_required_file", "detail": path + (": " + ", ".join(names) if names else "")})
+            reasons.append(
+                {"code": "reboot_required_file", "detail": path + (": " + ", ".join(names) if names else "")}
+            )
             break
     return reasons
 
 
-def _smi_facts(path: t.Optional[str], probe: Probe) -> dict[str, t.Any]:
+def _smi_facts(path: str | None, probe: Probe) -> dict[str, t.Any]:
     data = probe.get({})
     version = data.get("kmd_version")
     error = probe.value if probe.state == FAILED else None
@@ -97,7 +106,7 @@ def _smi_facts(path: t.Optional[str], probe: Probe) -> dict[str, t.Any]:
     }
 
 
-def observe(profile: VendorProfile, host: Host, options: t.Optional[t.Mapping[str, t.Any]] = None) -> dict[str, t.Any]:
+def observe(profile: VendorProfile, host: Host, options: t.Mapping[str, t.Any] | None = None) -> dict[str, t.Any]:
     """The facts of one host in the shape of the schema under docs. Reads only; NpuError for a bad option or root."""
     opts = complete_options(profile, options)
     top = host.listdir("/")
@@ -107,16 +116,24 @@ def observe(profile: VendorProfile, host: Host, options: t.Optional[t.Mapping[st
     system, os_probe = read_os(host)
     in_container = read_container(host)
     patterns = tuple(profile.package_patterns)
-    packages, package_format, package_probe = read_packages(host, patterns + PACKAGE_PATTERNS + BUILD_PACKAGES, opts["command_timeout"])
-    own_packages = [item for item in packages if any(fnmatch.fnmatchcase(item["name"], pattern) for pattern in patterns)]
+    packages, package_format, package_probe = read_packages(
+        host, patterns + PACKAGE_PATTERNS + BUILD_PACKAGES, opts["command_timeout"]
+    )
+    own_packages = [
+        item for item in packages if any(fnmatch.fnmatchcase(item["name"], pattern) for pattern in patterns)
+    ]
     holds, holds_probe = read_holds(host, package_format)
     kernel, probes = read_kernel(host, packages, in_container, opts["kernel"])
-    functions, pci_probe = read_functions(host, profile.pci_vendor, profile.pci_class, profile.products, opts["command_timeout"])
+    functions, pci_probe = read_functions(
+        host, profile.pci_vendor, profile.pci_class, profile.products, opts["command_timeout"]
+    )
     classes, class_probe = read_class(host, profile)
     nodes, dev_probe = read_nodes(host, profile)
     smi_path, smi_probe = read_smi(host, profile, opts["smi_timeout"])
     smi = _smi_facts(smi_path, smi_probe)
-    driver, driver_probes, modules = read_driver(host, profile, kernel["running"], list(kernel["headers"]), own_packages, package_format, classes, opts)
+    driver, driver_probes, modules = read_driver(
+        host, profile, kernel["running"], list(kernel["headers"]), own_packages, package_format, classes, opts
+    )
     if driver["loaded"] and driver["version_loaded"] is None:
         driver["version_loaded"] = smi["kmd_version"]
     kernel["modules"] = modules
@@ -127,7 +144,9 @@ def observe(profile: VendorProfile, host: Host, options: t.Optional[t.Mapping[st
     fit = bool(kernel["headers"].get(upcoming) or modules.get(upcoming))
     kernel["next_boot_ok"] = fit if fit or upcoming in modules else None
     version = driver["version_loaded"] or class_version(classes) or smi["kmd_version"]
-    npus = merge_npus(profile, functions, classes, smi_probe.get({}).get("devices", []), nodes, host, version, pci_probe.ok)
+    npus = merge_npus(
+        profile, functions, classes, smi_probe.get({}).get("devices", []), nodes, host, version, pci_probe.ok
+    )
     secure_boot, secure_probe = read_secure_boot(host, opts["command_timeout"])
     mok, mok_probes = read_mok(host, profile, system, driver, secure_boot, opts["command_timeout"])
     identity, identity_probes = read_identity(host, hostname)
@@ -179,7 +198,10 @@ def observe(profile: VendorProfile, host: Host, options: t.Optional[t.Mapping[st
         "virtualization": virtualization,
         "in_container": in_container,
         "libraries": read_libraries(host, profile, driver["root"]),
-        "probes": {name: {"state": probe.state, "detail": probe.detail if probe.state != VALUE else ""} for name, probe in sorted(probes.items())},
+        "probes": {
+            name: {"state": probe.state, "detail": probe.detail if probe.state != VALUE else ""}
+            for name, probe in sorted(probes.items())
+        },
         "pool_key": pool_key(system["id"], system["version_id"] or system["codename"], kernel["running"]),
         "reboot_required": bool(reasons),
         "reboot_reasons": reasons,

@@ -52,24 +52,61 @@ def _parser(name: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument("--root", default="/", help="look below this directory, for a container that has the host mounted there, or for an image")
-    shared.add_argument("--run-in-root", action="store_true", help="run the host's programs by chroot into --root; only for a host that runs")
+    shared.add_argument(
+        "--root",
+        default="/",
+        help="look below this directory, for a container that has the host mounted there, or for an image",
+    )
+    shared.add_argument(
+        "--run-in-root",
+        action="store_true",
+        help="run the host's programs by chroot into --root; only for a host that runs",
+    )
     shared.add_argument("--config", help="file of options (JSON); without it the standard one, which may be missing")
     shared.add_argument("--json", action="store_true", help="print the result as JSON")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    cdi = commands.add_parser("cdi", parents=[shared], help="write the CDI specification when it is not what it should be")
+    cdi = commands.add_parser(
+        "cdi", parents=[shared], help="write the CDI specification when it is not what it should be"
+    )
     cdi.add_argument("--check", action="store_true", help="only say whether it would be written; 1 when it would")
     validate = commands.add_parser("validate", parents=[shared], help="run the checks")
-    validate.add_argument("--scope", action="append", choices=SCOPES + ("none",), help="may be given again; without it those of the file of options")
-    validate.add_argument("--markers", choices=MARKER_MODES, default=KEEP, help="what to do with the ready files; without it: keep")
-    validate.add_argument("--allocatable", type=int, metavar="NUMBER", help="what the node offers in the cluster, for the scope plugin")
-    validate.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="try again every %g s until it passes" % INTERVAL)
-    ready = commands.add_parser("ready", parents=[shared], help="after a boot or a change of devices: write the specification, prove, write the ready files")
-    ready.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="try again every %g s until it passes" % INTERVAL)
-    labels = commands.add_parser("labels", parents=[shared], help="print what is known of the NPUs as labels of a node, as JSON")
+    validate.add_argument(
+        "--scope",
+        action="append",
+        choices=SCOPES + ("none",),
+        help="may be given again; without it those of the file of options",
+    )
+    validate.add_argument(
+        "--markers", choices=MARKER_MODES, default=KEEP, help="what to do with the ready files; without it: keep"
+    )
+    validate.add_argument(
+        "--allocatable", type=int, metavar="NUMBER", help="what the node offers in the cluster, for the scope plugin"
+    )
+    validate.add_argument(
+        "--wait", type=float, default=0.0, metavar="SECONDS", help="try again every %g s until it passes" % INTERVAL
+    )
+    ready = commands.add_parser(
+        "ready",
+        parents=[shared],
+        help="after a boot or a change of devices: write the specification, prove, write the ready files",
+    )
+    ready.add_argument(
+        "--wait", type=float, default=0.0, metavar="SECONDS", help="try again every %g s until it passes" % INTERVAL
+    )
+    labels = commands.add_parser(
+        "labels", parents=[shared], help="print what is known of the NPUs as labels of a node, as JSON"
+    )
     labels.add_argument("--nfd", action="store_true", help="print them as a feature file of Node Feature Discovery")
-    labels.add_argument("--expiry", type=float, default=0.0, metavar="SECONDS", help="with --nfd: drop them after this time; without it: never")
-    labels.add_argument("--no-timestamp", action="store_true", help="with --nfd: no time in the file, whatever --expiry says")
+    labels.add_argument(
+        "--expiry",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="with --nfd: drop them after this time; without it: never",
+    )
+    labels.add_argument(
+        "--no-timestamp", action="store_true", help="with --nfd: no time in the file, whatever --expiry says"
+    )
     commands.add_parser("observe", parents=[shared], help="print all that is known, as JSON")
     return parser
 
@@ -78,13 +115,13 @@ def _host(args: argparse.Namespace) -> Host:
     if not args.run_in_root or args.root == "/":
         return Host(args.root)
 
-    def runner(argv: t.Sequence[str], timeout: float, env: t.Optional[t.Mapping[str, str]] = None) -> Probe:
+    def runner(argv: t.Sequence[str], timeout: float, env: t.Mapping[str, str] | None = None) -> Probe:
         return run_command(["chroot", args.root] + list(argv), timeout, env)
 
     return Host(args.root, runner)
 
 
-def read_config(path: t.Optional[str], standard: str, host: Host) -> t.Dict[str, t.Any]:
+def read_config(path: str | None, standard: str, host: Host) -> dict[str, t.Any]:
     """Complete options from `path` (on this machine) or from the host's standard file, which may be missing. NpuError names file and place."""
     if path is None:
         found = host.read_text(standard)
@@ -109,7 +146,7 @@ def read_config(path: t.Optional[str], standard: str, host: Host) -> t.Dict[str,
     return complete(data, name)
 
 
-def refresh(profile: VendorProfile, host: Host, settings: Settings, check: bool = False) -> t.Dict[str, t.Any]:
+def refresh(profile: VendorProfile, host: Host, settings: Settings, check: bool = False) -> dict[str, t.Any]:
     """Write, or remove, the specification when that is due; compare()'s answer with problems as dicts."""
     runtimes = detect_runtimes(host, settings.runtimes) if settings.cdi.form == AUTO else {}
     found = compare(profile, host, cdi_options(settings, runtimes), settings.cdi_path)
@@ -127,7 +164,15 @@ def _code(proof: Proof) -> int:
 
 def _lines(proof: Proof) -> t.Iterator[str]:
     for check in proof.checks:
-        word = "ok" if check.ok else "unknown" if check.ok is None else "FAILED" if check.name in proof.failed else check.severity
+        word = (
+            "ok"
+            if check.ok
+            else "unknown"
+            if check.ok is None
+            else "FAILED"
+            if check.name in proof.failed
+            else check.severity
+        )
         step = "  -> %s" % check.next_step if check.next_step else ""
         yield "%-8s %s/%s: %s%s" % (word, check.scope, check.name, check.detail, step)
     for change in proof.changes:
@@ -152,7 +197,15 @@ def _cdi(profile: VendorProfile, host: Host, settings: Settings, args: argparse.
         for problem in found["problems"]:
             say("%s: %s %s" % (problem["severity"], problem["detail"], problem["next_step"]))
         act = "would be" if args.check else "was"
-        say("%s: %s" % (found["path"], "%s %s" % (act, "removed" if found["after"] is None else "written") if found["changed"] else found["state"]))
+        say(
+            "%s: %s"
+            % (
+                found["path"],
+                "%s %s" % (act, "removed" if found["after"] is None else "written")
+                if found["changed"]
+                else found["state"],
+            )
+        )
     if found["action"] == "fail" or (args.check and found["changed"]):
         return BAD
     return OK
@@ -167,16 +220,22 @@ def _until(attempt: t.Callable[[], Proof], host: Host, wait: float, sleep: Sleep
     return proof
 
 
-def _validate(profile: VendorProfile, host: Host, settings: Settings, args: argparse.Namespace, say: Print, sleep: Sleep) -> int:
+def _validate(
+    profile: VendorProfile, host: Host, settings: Settings, args: argparse.Namespace, say: Print, sleep: Sleep
+) -> int:
     scopes = settings.rules.scopes if not args.scope else [scope for scope in args.scope if scope != "none"]
     settings = replace(settings, rules=replace(settings.rules, scopes=scopes, markers=args.markers))
     if args.allocatable is not None:
         settings = replace(settings, wanted=dict(settings.wanted, node_allocatable=args.allocatable))
-    proof = _until(lambda: prove_look(profile, host, look_for(profile, host, settings), settings), host, args.wait, sleep)
+    proof = _until(
+        lambda: prove_look(profile, host, look_for(profile, host, settings), settings), host, args.wait, sleep
+    )
     return _report(proof, args.json, say)
 
 
-def _ready(profile: VendorProfile, host: Host, settings: Settings, args: argparse.Namespace, say: Print, sleep: Sleep) -> int:
+def _ready(
+    profile: VendorProfile, host: Host, settings: Settings, args: argparse.Namespace, say: Print, sleep: Sleep
+) -> int:
     scopes = [scope for scope in settings.rules.scopes if scope != "plugin"]
     # While the driver changes, or after a change that was cut off, the files are for who ends the change.
     changing = host.stat(state_path(profile, JOURNAL)).state != ABSENT
@@ -209,7 +268,9 @@ def _labels(profile: VendorProfile, host: Host, settings: Settings, args: argpar
     return OK
 
 
-def main(profile: VendorProfile, standard_config: str, argv: t.Sequence[str], say: Print = _say, sleep: Sleep = time.sleep) -> int:
+def main(
+    profile: VendorProfile, standard_config: str, argv: t.Sequence[str], say: Print = _say, sleep: Sleep = time.sleep
+) -> int:
     """Run one command; the exit code."""
     parser = _parser(standard_config.rsplit("/", 1)[-1].rsplit(".", 1)[0])
     args = parser.parse_args(list(argv))

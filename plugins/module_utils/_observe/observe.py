@@ -29,9 +29,9 @@ SCHEMA = 1
 class Look:
     """What was seen before anything was judged."""
 
-    facts: t.Dict[str, t.Any]
-    runtimes: t.Dict[str, t.Any]
-    cdi: t.Dict[str, t.Any]
+    facts: dict[str, t.Any]
+    runtimes: dict[str, t.Any]
+    cdi: dict[str, t.Any]
 
 
 def _plain(value: t.Any) -> t.Any:
@@ -56,7 +56,14 @@ def look(profile: VendorProfile, host: Host, settings: Settings) -> Look:
         cdi = _plain(compare(profile, host, cdi_options(settings, runtimes), settings.cdi_path))
     except NpuError as exc:
         problem = Problem("cdi_not_compared", "error", exc.message, exc.next_step, profile.name)
-        cdi = {"path": settings.cdi_path, "state": "unknown", "changed": False, "problems": [problem.to_dict()], "missing_host_paths": [], "conflicts": None}
+        cdi = {
+            "path": settings.cdi_path,
+            "state": "unknown",
+            "changed": False,
+            "problems": [problem.to_dict()],
+            "missing_host_paths": [],
+            "conflicts": None,
+        }
     return Look(facts, runtimes, cdi)
 
 
@@ -70,7 +77,9 @@ def prove_look(profile: VendorProfile, host: Host, seen: Look, settings: Setting
     return prove(profile, host, seen.facts, seen.runtimes, seen.cdi, settings.wanted, settings.rules)
 
 
-def _cdi_containers(profile: VendorProfile, host: Host, runtimes: t.Mapping[str, t.Any]) -> t.Optional[t.List[t.Dict[str, t.Any]]]:
+def _cdi_containers(
+    profile: VendorProfile, host: Host, runtimes: t.Mapping[str, t.Any]
+) -> list[dict[str, t.Any]] | None:
     """docker's containers that hold NPUs by CDI, for comparison after a restart; None when docker was not asked or did not say."""
     for runtime in runtimes.get("runtimes") or []:
         where = host.resolve(str(runtime.get("socket") or "")) if runtime.get("name") == "docker" else None
@@ -79,7 +88,9 @@ def _cdi_containers(profile: VendorProfile, host: Host, runtimes: t.Mapping[str,
     return None
 
 
-def observe(profile: VendorProfile, host: Host, settings: Settings, host_files: t.Optional[t.Mapping[str, str]] = None) -> t.Dict[str, t.Any]:
+def observe(
+    profile: VendorProfile, host: Host, settings: Settings, host_files: t.Mapping[str, str] | None = None
+) -> dict[str, t.Any]:
     """{facts, runtimes, observed}; writes nothing whatever the rules say.
 
     observed: {schema, state: passed|failed|unknown, passed, failed: [names], unknown: [names], checks: [Check], cdi (compare() without
@@ -97,7 +108,11 @@ def observe(profile: VendorProfile, host: Host, settings: Settings, host_files: 
         "unknown": proof.unknown,
         "checks": [check.to_dict() for check in proof.checks],
         "cdi": {key: value for key, value in seen.cdi.items() if key not in ("before", "after")},
-        "markers": {"current": not proof.changes, "present": [name for name in MARKERS if files[name]["state"] == "value"], "files": files},
+        "markers": {
+            "current": not proof.changes,
+            "present": [name for name in MARKERS if files[name]["state"] == "value"],
+            "files": files,
+        },
         "host_tool": compare_files(host, host_files),
         "containers": _cdi_containers(profile, host, seen.runtimes),
         "python": sys.executable,

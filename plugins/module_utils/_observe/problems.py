@@ -51,7 +51,9 @@ def bus_problems(profile: VendorProfile, facts: Facts, expected: t.Sequence[str]
             "one kernel driver serves one family, and this host has %s" % " and ".join(families),
             "keep the cards of one family in this host, or pass the others through to virtual machines",
         )
-    strange = [item for item in npus if item["in_pci"] and item["device_id"] and item["device_id"] not in profile.products]
+    strange = [
+        item for item in npus if item["in_pci"] and item["device_id"] and item["device_id"] not in profile.products
+    ]
     if strange:
         yield Problem(
             "product_unknown",
@@ -65,7 +67,8 @@ def bus_problems(profile: VendorProfile, facts: Facts, expected: t.Sequence[str]
             yield Problem(
                 "link_degraded",
                 WARNING,
-                "%s runs at %s GT/s x%s of %s GT/s x%s" % (item["address"], link["speed_gts"], link["width"], link["max_speed_gts"], link["max_width"]),
+                "%s runs at %s GT/s x%s of %s GT/s x%s"
+                % (item["address"], link["speed_gts"], link["width"], link["max_speed_gts"], link["max_width"]),
                 "check slot, riser and BIOS link settings; a slot with fewer lanes than the card is a known cause",
             )
     parents = [item for item in npus if item["vfs"]]
@@ -81,7 +84,11 @@ def bus_problems(profile: VendorProfile, facts: Facts, expected: t.Sequence[str]
 def device_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]:
     """What the driver and the management tool say about the devices."""
     npus = facts["npus"]
-    bound = [item for item in npus if item["driver"] and item["state"] not in ("unreachable", "passthrough") and not item["vfs"]]
+    bound = [
+        item
+        for item in npus
+        if item["driver"] and item["state"] not in ("unreachable", "passthrough") and not item["vfs"]
+    ]
     smi = facts["smi"]
     if smi["state"] == "value":
         missing = [item for item in bound if not item["in_smi"]]
@@ -99,11 +106,17 @@ def device_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]
             yield Problem(
                 "duplicate_npu_index",
                 WARNING,
-                "the management tool gives index %s to several devices: %s" % (", ".join(map(str, twice)), where(users)),
+                "the management tool gives index %s to several devices: %s"
+                % (", ".join(map(str, twice)), where(users)),
                 "the driver's state is stale, runtimes will see no device: stop the daemon, reload the driver or reboot",
             )
     elif smi["state"] == "timeout":
-        yield Problem("smi_timeout", ERROR, smi["detail"], "look for hung processes of the device in the kernel log; reload the driver or reboot")
+        yield Problem(
+            "smi_timeout",
+            ERROR,
+            smi["detail"],
+            "look for hung processes of the device in the kernel log; reload the driver or reboot",
+        )
     elif smi["state"] == "failed":
         yield Problem(
             "smi_parse_failed" if smi["error"] == UNREADABLE else "smi_failed",
@@ -119,7 +132,8 @@ def device_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]
                 yield Problem(
                     "device_unmatched",
                     WARNING,
-                    "no device name is known for %s: neither %s nor the management tool ties one to it" % (item["address"], profile.class_dir),
+                    "no device name is known for %s: neither %s nor the management tool ties one to it"
+                    % (item["address"], profile.class_dir),
                     "let the management tool answer (see the probe smi), then gather the facts again",
                 )
         elif item["node"]["kind"] == "missing":
@@ -159,14 +173,16 @@ def device_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]
             yield Problem(
                 "status_not_ready",
                 WARNING,
-                "%s (%s) is %s, and only %s serves" % (item["address"], item["device"], status["name"], profile.ready_name),
+                "%s (%s) is %s, and only %s serves"
+                % (item["address"], item["device"], status["name"], profile.ready_name),
                 "wait until it is ready and gather the facts again",
             )
         elif item in bound and item["state"] == "unknown":
             yield Problem(
                 "status_unknown",
                 WARNING,
-                "the health of %s (%s) cannot be told: status reads %r" % (item["address"], item["device"], status["raw"]),
+                "the health of %s (%s) cannot be told: status reads %r"
+                % (item["address"], item["device"], status["raw"]),
                 "treat it as not usable; ask the management tool, and compare driver and tool release",
             )
 

@@ -20,7 +20,7 @@ def where(npus: t.Sequence[Facts]) -> str:
     return ", ".join(item["address"] or item["device"] or "?" for item in npus)
 
 
-def _differ(left: t.Optional[str], right: t.Optional[str]) -> bool:
+def _differ(left: str | None, right: str | None) -> bool:
     """True when both are known and are not of one release."""
     return bool(left and right and left != right and not same_release(left, right))
 
@@ -35,7 +35,8 @@ def driver_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]
             "driver_not_loaded",
             ERROR,
             "the kernel module %s is not loaded and %s need it" % (profile.module, where(wanting)),
-            "load it with modprobe, or install the driver when there is none (installed now: %s)" % driver["installed_via"],
+            "load it with modprobe, or install the driver when there is none (installed now: %s)"
+            % driver["installed_via"],
         )
     loose = [item for item in facts["npus"] if item["state"] == "unbound"]
     if loose and driver["loaded"]:
@@ -78,24 +79,36 @@ def driver_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]
             "install tools and driver of one release, and look for a second copy of the tool",
         )
     package = driver["package"]
-    newer = sorted({row["version"] for row in driver["dkms"] if (profile.major_of(row["version"]) or 0) >= profile.legacy_below})
+    newer = sorted(
+        {row["version"] for row in driver["dkms"] if (profile.major_of(row["version"]) or 0) >= profile.legacy_below}
+    )
     if driver["legacy"] and (driver["stamp"] or newer):
         other = driver["stamp"]["version"] if driver["stamp"] else ", ".join(newer)
         left = sorted({row["version"] for row in driver["dkms"]} - set(newer))
-        there = "the package %s %s" % (package["name"], package["version"]) if package else "what the former package has left to DKMS (%s)" % ", ".join(left)
+        there = (
+            "the package %s %s" % (package["name"], package["version"])
+            if package
+            else "what the former package has left to DKMS (%s)" % ", ".join(left)
+        )
         yield Problem(
             "legacy_package_and_runfile",
             ERROR,
             "%s and a runfile installation (%s) are both here" % (there, other),
-            "drain the host, %s, then install from the runfile again" % ("remove the package" if package else "remove that from DKMS"),
+            "drain the host, %s, then install from the runfile again"
+            % ("remove the package" if package else "remove that from DKMS"),
         )
     versions = sorted({row["version"] for row in driver["dkms"]})
     if len(versions) > 1:
-        now = {row["version"] for row in driver["dkms"] if row["kernel"] == kernel["running"] and row["state"] == "installed"}
+        now = {
+            row["version"]
+            for row in driver["dkms"]
+            if row["kernel"] == kernel["running"] and row["state"] == "installed"
+        }
         yield Problem(
             "two_dkms_versions",
             WARNING,
-            "DKMS has several versions of the driver: %s; for the running kernel it installed %s" % (", ".join(versions), ", ".join(sorted(now)) or "none"),
+            "DKMS has several versions of the driver: %s; for the running kernel it installed %s"
+            % (", ".join(versions), ", ".join(sorted(now)) or "none"),
             "remove those not wanted with dkms remove --all, or a kernel update builds them again",
         )
     for row in driver["dkms"]:
@@ -110,7 +123,8 @@ def driver_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]
             yield Problem(
                 "dkms_source_missing",
                 WARNING,
-                "DKMS has %s %s without its source, so it is built for no other kernel" % (row["module"], row["version"]),
+                "DKMS has %s %s without its source, so it is built for no other kernel"
+                % (row["module"], row["version"]),
                 "install that version again, or remove it from DKMS when it is not wanted",
             )
     by = facts["mok"]["enforced_by"]
@@ -122,7 +136,9 @@ def driver_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]
             "%s and %s carries no signature" % (why, driver["module_path"]),
             "sign the module with a key %s, or %s"
             % (
-                "enrolled by mokutil --import" if facts["secure_boot"] != UNSUPPORTED else "that the kernel has built in",
+                "enrolled by mokutil --import"
+                if facts["secure_boot"] != UNSUPPORTED
+                else "that the kernel has built in",
                 "turn Secure Boot off" if facts["secure_boot"] == ENABLED else "start the kernel without %s" % by,
             ),
         )
@@ -130,7 +146,8 @@ def driver_problems(profile: VendorProfile, facts: Facts) -> t.Iterator[Problem]
         yield Problem(
             "driver_host_and_container",
             WARNING,
-            "a driver of the host (%s) and a driver root of a container (%s) are both here" % (driver["installed_via"], driver["container_root"]),
+            "a driver of the host (%s) and a driver root of a container (%s) are both here"
+            % (driver["installed_via"], driver["container_root"]),
             "keep one: remove the driver DaemonSet from this node or the driver from the host",
         )
 
@@ -140,7 +157,12 @@ def next_boot_problems(facts: Facts) -> t.Iterator[Problem]:
     kernel = facts["kernel"]
     upcoming = kernel["next_boot"]
     served = any(item["state"] != "passthrough" for item in facts["npus"])
-    if not upcoming or not served or facts["driver"]["installed_via"] in ("none", "container") and upcoming == kernel["running"]:
+    if (
+        not upcoming
+        or not served
+        or facts["driver"]["installed_via"] in ("none", "container")
+        and upcoming == kernel["running"]
+    ):
         return
     if upcoming not in kernel["modules"]:
         return
@@ -149,9 +171,14 @@ def next_boot_problems(facts: Facts) -> t.Iterator[Problem]:
             "headers_missing_next_boot",
             WARNING,
             "kernel %s boots next and has no headers, so the driver cannot be built for it" % upcoming,
-            "install the headers package of that kernel (or the headers meta package), or hold the kernel at %s" % kernel["running"],
+            "install the headers package of that kernel (or the headers meta package), or hold the kernel at %s"
+            % kernel["running"],
         )
-    elif upcoming != kernel["running"] and facts["driver"]["installed_via"] not in ("none", "container") and not kernel["modules"].get(upcoming):
+    elif (
+        upcoming != kernel["running"]
+        and facts["driver"]["installed_via"] not in ("none", "container")
+        and not kernel["modules"].get(upcoming)
+    ):
         yield Problem(
             "module_missing_next_boot",
             WARNING,
@@ -174,4 +201,9 @@ def probe_problems(facts: Facts) -> t.Iterator[Problem]:
         if name in ("smi", "machine_id", "system_uuid"):
             continue
         if probe["state"] in ("failed", "timeout"):
-            yield Problem("probe_failed", WARNING, "%s: %s" % (name, probe["detail"] or probe["state"]), "look at the named file or command on the host")
+            yield Problem(
+                "probe_failed",
+                WARNING,
+                "%s: %s" % (name, probe["detail"] or probe["state"]),
+                "look at the named file or command on the host",
+            )

@@ -19,7 +19,7 @@ from .._runtime.base import NAMES, RuntimeOptions
 TIMEOUT = 10.0
 
 # As AnsibleModule wants it. The host tool checks its file against the same table.
-ARGUMENTS: t.Dict[str, t.Dict[str, t.Any]] = {
+ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "scopes": {"type": "list", "elements": "str", "choices": list(SCOPES), "default": ["driver", "toolkit"]},
     "driver_version": {"type": "str"},
     "firmware_version": {"type": "str"},
@@ -55,7 +55,7 @@ WANTED = (
     "no_runtime",
 )
 
-_TYPES: t.Dict[str, t.Tuple[type, ...]] = {
+_TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,), "int": (int,), "bool": (bool,), "float": (int, float), "list": (list,), "dict": (dict,), "raw": (object,),
 }  # fmt: skip
 
@@ -72,12 +72,12 @@ class Settings:
     rules: Rules
 
 
-def merge(params: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
+def merge(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     """A module's parameters that are in ARGUMENTS, with those in its `options` winning."""
     return dict({key: value for key, value in params.items() if key in ARGUMENTS}, **(params.get("options") or {}))
 
 
-def complete(given: t.Mapping[str, t.Any], where: str) -> t.Dict[str, t.Any]:
+def complete(given: t.Mapping[str, t.Any], where: str) -> dict[str, t.Any]:
     """`given` with the defaults of ARGUMENTS. NpuError naming `where` and the key when one is not known or of a wrong type."""
     for key, value in given.items():
         if key not in ARGUMENTS:
@@ -85,20 +85,32 @@ def complete(given: t.Mapping[str, t.Any], where: str) -> t.Dict[str, t.Any]:
         wanted = ARGUMENTS[key]["type"]
         fits = isinstance(value, _TYPES[wanted]) and (wanted in ("bool", "raw") or not isinstance(value, bool))
         if value is not None and not fits:
-            raise NpuError("%s: %s is %r, which is no %s." % (where, key, value, wanted), "Correct the value; quote a version.")
+            raise NpuError(
+                "%s: %s is %r, which is no %s." % (where, key, value, wanted), "Correct the value; quote a version."
+            )
         for item in value if isinstance(value, list) else [value]:
             if value is not None and "choices" in ARGUMENTS[key] and item not in ARGUMENTS[key]["choices"]:
-                raise NpuError("%s: %s holds %r." % (where, key, item), "Use: %s." % ", ".join(ARGUMENTS[key]["choices"]))
-    return {key: given.get(key) if given.get(key) is not None else entry.get("default") for key, entry in ARGUMENTS.items()}
+                raise NpuError(
+                    "%s: %s holds %r." % (where, key, item), "Use: %s." % ", ".join(ARGUMENTS[key]["choices"])
+                )
+    return {
+        key: given.get(key) if given.get(key) is not None else entry.get("default") for key, entry in ARGUMENTS.items()
+    }
 
 
-def read_settings(profile: VendorProfile, params: t.Mapping[str, t.Any], markers: str = "keep", dry: bool = False) -> Settings:
+def read_settings(
+    profile: VendorProfile, params: t.Mapping[str, t.Any], markers: str = "keep", dry: bool = False
+) -> Settings:
     """Settings from complete parameters. NpuError when the CDI options are not ones that are known."""
     cdi = dict(params["cdi"] or {})
     path = cdi.pop("path", None) or params["cdi_path"] or default_path(profile)
     options = CdiOptions.read(cdi)
     return Settings(
-        facts={"smi_timeout": params["timeout"], "command_timeout": params["timeout"], "expected_addresses": params["expected_addresses"]},
+        facts={
+            "smi_timeout": params["timeout"],
+            "command_timeout": params["timeout"],
+            "expected_addresses": params["expected_addresses"],
+        },
         runtimes=RuntimeOptions(
             runtimes=tuple(params["runtimes"]),
             kubelet_endpoint=params["kubelet_endpoint"],

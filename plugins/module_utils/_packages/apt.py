@@ -62,7 +62,16 @@ OPTIONS = (
     "Dpkg::Options::=--force-confold",
 )
 # A mirror that does not answer is waited for twice this long, and those of other hosts meanwhile.
-REFRESH_OPTIONS = ("-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=20", "-o", "Acquire::https::Timeout=20", "-o", "APT::Update::Error-Mode=any")
+REFRESH_OPTIONS = (
+    "-o",
+    "Acquire::Retries=1",
+    "-o",
+    "Acquire::http::Timeout=20",
+    "-o",
+    "Acquire::https::Timeout=20",
+    "-o",
+    "APT::Update::Error-Mode=any",
+)
 ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
     "DEBIAN_PRIORITY": "critical",
@@ -93,8 +102,10 @@ class Apt(PackageManager):
         remove: t.Sequence[str] = (),
         allow_downgrade: bool = False,
         allow_held: bool = False,
-    ) -> t.List[Change]:
-        return self.with_lists(lambda: self._settle(install, files, remove, allow_downgrade, allow_held)[1], [*install, *files])
+    ) -> list[Change]:
+        return self.with_lists(
+            lambda: self._settle(install, files, remove, allow_downgrade, allow_held)[1], [*install, *files]
+        )
 
     def apply(
         self,
@@ -105,9 +116,19 @@ class Apt(PackageManager):
         allow_held: bool = False,
         purge: bool = True,
     ) -> str:
-        return self.with_lists(lambda: self._apply(install, files, remove, allow_downgrade, allow_held, purge), [*install, *files])
+        return self.with_lists(
+            lambda: self._apply(install, files, remove, allow_downgrade, allow_held, purge), [*install, *files]
+        )
 
-    def _apply(self, install: t.Sequence[str], files: t.Sequence[str], remove: t.Sequence[str], allow_downgrade: bool, allow_held: bool, purge: bool) -> str:
+    def _apply(
+        self,
+        install: t.Sequence[str],
+        files: t.Sequence[str],
+        remove: t.Sequence[str],
+        allow_downgrade: bool,
+        allow_held: bool,
+        purge: bool,
+    ) -> str:
         wanted, changes = self._settle(install, files, remove, allow_downgrade, allow_held)
         if not wanted or (not changes and not self.unfinished()):
             return ""
@@ -120,12 +141,23 @@ class Apt(PackageManager):
             done = self.change(argv)
         return last_lines(done.out + "\n" + done.err)
 
-    def _apt_get(self, *arguments: str) -> t.List[str]:
-        return ["apt-get", *OPTIONS, "-o", "DPkg::Lock::Timeout=%d" % min(LOCK_SECONDS, max(1, int(self.timeout / 2))), *arguments]
+    def _apt_get(self, *arguments: str) -> list[str]:
+        return [
+            "apt-get",
+            *OPTIONS,
+            "-o",
+            "DPkg::Lock::Timeout=%d" % min(LOCK_SECONDS, max(1, int(self.timeout / 2))),
+            *arguments,
+        ]
 
     def _settle(
-        self, install: t.Sequence[str], files: t.Sequence[str], remove: t.Sequence[str], allow_downgrade: bool, allow_held: bool
-    ) -> t.Tuple[t.List[str], t.List[Change]]:
+        self,
+        install: t.Sequence[str],
+        files: t.Sequence[str],
+        remove: t.Sequence[str],
+        allow_downgrade: bool,
+        allow_held: bool,
+    ) -> tuple[list[str], list[Change]]:
         """The words that go to apt-get and the changes they make.
 
         apt does not move a dependency `(= version)` along to a version that is not its candidate: what it names so is added and it is asked
@@ -135,18 +167,26 @@ class Apt(PackageManager):
         for path in files:
             self.describe(path)
         known = {item["name"]: item for item in self._status()}
-        gone = [name for name in remove if known.get(bare_name(name), {}).get("state", "not-installed") != "not-installed"]
+        gone = [
+            name for name in remove if known.get(bare_name(name), {}).get("state", "not-installed") != "not-installed"
+        ]
         wanted = [*files, *install, *(name + "-" for name in gone)]
         if not wanted:
             return [], []
         pinned = {name.partition("=")[0] for name in install if "=" in name} | set(gone)
         for _round in range(PIN_ROUNDS):
-            argv = self._apt_get("-s", "--purge", "--allow-downgrades", "--allow-change-held-packages", "install", *wanted)
+            argv = self._apt_get(
+                "-s", "--purge", "--allow-downgrades", "--allow-change-held-packages", "install", *wanted
+            )
             done = self.ask(argv, check=False)
             said = done.out + "\n" + done.err
             if done.rc == 0:
                 changes = parse_simulation(done.out)
-                more = [] if install or files else ["%s=%s" % (change.name, change.old) for change in changes if change.act == UPGRADE]
+                more = (
+                    []
+                    if install or files
+                    else ["%s=%s" % (change.name, change.old) for change in changes if change.act == UPGRADE]
+                )
             else:
                 more = ["%s=%s" % pin for pin in parse_pins(said)]
             more = [pin for pin in dict.fromkeys(more) if pin.partition("=")[0] not in pinned]
@@ -159,16 +199,21 @@ class Apt(PackageManager):
         self.refuse_downgrades(changes, allow_downgrade)
         held = section(done.out, "held packages will be changed")
         if held and not allow_held:
-            raise NpuError("These packages are held on the host: %s." % ", ".join(held), "Let go of them (apt-mark unhold), or allow held packages to change.")
+            raise NpuError(
+                "These packages are held on the host: %s." % ", ".join(held),
+                "Let go of them (apt-mark unhold), or allow held packages to change.",
+            )
         return wanted, changes
 
-    def _status(self) -> t.List[t.Dict[str, str]]:
+    def _status(self) -> list[dict[str, str]]:
         status = self.host.read_text(DPKG_STATUS, 256 * 1024 * 1024)
         if not status.ok:
-            raise NpuError("%s cannot be read: %s." % (DPKG_STATUS, status.detail), "Run as root (become) on a host with dpkg.")
+            raise NpuError(
+                "%s cannot be read: %s." % (DPKG_STATUS, status.detail), "Run as root (become) on a host with dpkg."
+            )
         return parse_dpkg_status(status.value, ["*"])
 
-    def unfinished(self) -> t.List[str]:
+    def unfinished(self) -> list[str]:
         return [item["name"] for item in self._status() if item["state"] not in DONE_STATES]
 
     def repair(self, removable: t.Sequence[str] = ()) -> bool:
@@ -193,7 +238,9 @@ class Apt(PackageManager):
             if self.busy():
                 raise
             return Completed(1, "", str(error))
-        if done.rc != 0 and re.search(r"lock was locked by|Unable to acquire|No space left on device", done.out + done.err):
+        if done.rc != 0 and re.search(
+            r"lock was locked by|Unable to acquire|No space left on device", done.out + done.err
+        ):
             raise self.failure(argv, done)
         return done
 
@@ -212,10 +259,10 @@ class Apt(PackageManager):
         if any(name in self.unfinished() for name in left):
             raise self.failure([*argv, *left], done)
 
-    def download(self, names: t.Sequence[str], directory: str) -> t.List[str]:
+    def download(self, names: t.Sequence[str], directory: str) -> list[str]:
         self.check_names(names)
         status = {item["name"]: item for item in self._status() if item["state"] == "installed"}
-        found: t.Dict[str, str] = {}
+        found: dict[str, str] = {}
         missing = []
         for word in names:
             name, _equals, version = word.partition("=")
@@ -240,7 +287,7 @@ class Apt(PackageManager):
                 return path
         return ""
 
-    def _fetch(self, names: t.Sequence[str], directory: str) -> t.List[str]:
+    def _fetch(self, names: t.Sequence[str], directory: str) -> list[str]:
         try:
             real = make_directory(self.host, directory)
             staged = tempfile.mkdtemp(prefix=".", dir=real)
@@ -249,7 +296,13 @@ class Apt(PackageManager):
         inside = posixpath.join(directory, posixpath.basename(staged))
         try:
             # apt-get download knows no other place than its working directory.
-            argv = ["sh", "-c", 'cd "$0" && exec "$@"', inside, *self._apt_get("-o", "APT::Sandbox::User=root", "download", *names)]
+            argv = [
+                "sh",
+                "-c",
+                'cd "$0" && exec "$@"',
+                inside,
+                *self._apt_get("-o", "APT::Sandbox::User=root", "download", *names),
+            ]
             done = self.change(argv, check=False)
             if done.rc != 0:
                 error = self.failure(argv[4:], done)
@@ -257,32 +310,37 @@ class Apt(PackageManager):
             wanted = {(bare_name(name.partition("=")[0]), name.partition("=")[2]) for name in names}
             paths = [posixpath.join(inside, name) for name in self.host.listdir(inside).get([])]
             got = {(found["name"], found["version"]) for found in map(self.describe, paths)}
-            if {name for name, _version in wanted} != {name for name, _version in got} or any(item[1] and item not in got for item in wanted):
-                raise NpuError("apt-get download brought %s, not %s." % (sorted(got), sorted(wanted)), "See apt-cache policy on the host.")
+            if {name for name, _version in wanted} != {name for name, _version in got} or any(
+                item[1] and item not in got for item in wanted
+            ):
+                raise NpuError(
+                    "apt-get download brought %s, not %s." % (sorted(got), sorted(wanted)),
+                    "See apt-cache policy on the host.",
+                )
             return self.copy_into(directory, paths)
         finally:
             for name in os.listdir(staged):
                 os.unlink(os.path.join(staged, name))
             os.rmdir(staged)
 
-    def held(self) -> t.List[str]:
+    def held(self) -> list[str]:
         return sorted(self.ask(["apt-mark", "showhold"]).out.split())
 
-    def installed(self, names: t.Sequence[str]) -> t.List[str]:
+    def installed(self, names: t.Sequence[str]) -> list[str]:
         there = {item["name"] for item in self._status() if item["state"] not in GONE_STATES} if names else set()
         return [name for name in names if bare_name(name) in there]
 
-    def mark(self, hold: bool, names: t.Sequence[str]) -> t.List[str]:
+    def mark(self, hold: bool, names: t.Sequence[str]) -> list[str]:
         self.check_names(names)
         if names:
             self.change(["apt-mark", "hold" if hold else "unhold", *names], QUERY_SECONDS)
         return sorted(names)
 
-    def available(self, name: str) -> t.List[str]:
+    def available(self, name: str) -> list[str]:
         self.check_names([name])
         return parse_madison(self.ask(["apt-cache", "madison", name]).out, name)
 
-    def describe(self, path: str) -> t.Dict[str, str]:
+    def describe(self, path: str) -> dict[str, str]:
         argv = ["dpkg-deb", "--show", "--showformat=${Package}\\t${Version}\\t${Architecture}\\n", path]
         done = self.ask(argv, check=False)
         parts = done.out.strip().split("\t")
@@ -291,14 +349,29 @@ class Apt(PackageManager):
         return {"name": parts[0], "version": parts[1], "architecture": parts[2]}
 
     def refresh(self, source: str = "") -> None:
-        only = ["-o", "Dir::Etc::sourcelist=" + source, "-o", "Dir::Etc::sourceparts=-", "-o", "APT::Get::List-Cleanup=false"] if source else []
+        only = (
+            [
+                "-o",
+                "Dir::Etc::sourcelist=" + source,
+                "-o",
+                "Dir::Etc::sourceparts=-",
+                "-o",
+                "APT::Get::List-Cleanup=false",
+            ]
+            if source
+            else []
+        )
         self.change(self._apt_get(*REFRESH_OPTIONS, *only, "update"), min(self.timeout, REFRESH_SECONDS))
 
     def stale(self) -> bool:
         source = self.host.stat(self.own_file)
         prefixes = list_prefixes(self.host.read_text(self.own_file).get(""))
         # apt gives a list the time of the mirror's file; its inode changes when it is read.
-        times = [self.host.stat(posixpath.join(LISTS, name)) for name in self.host.listdir(LISTS).get([]) if name.startswith(prefixes)]
+        times = [
+            self.host.stat(posixpath.join(LISTS, name))
+            for name in self.host.listdir(LISTS).get([])
+            if name.startswith(prefixes)
+        ]
         return source.ok and not any(found.ok and found.value.ctime >= source.value.mtime for found in times)
 
     def busy(self) -> str:

@@ -31,9 +31,9 @@ class Package(t.NamedTuple):
     sha256: str
 
 
-def parse_stanzas(text: str) -> t.List[Stanza]:
+def parse_stanzas(text: str) -> list[Stanza]:
     """Paragraphs of `Field: value` with continuation lines, in order, values as written. NpuError for a line that is neither."""
-    found: t.List[Stanza] = []
+    found: list[Stanza] = []
     current: Stanza = {}
     last = ""
     for line in text.splitlines():
@@ -54,16 +54,23 @@ def parse_stanzas(text: str) -> t.List[Stanza]:
     return found
 
 
-def _stanza(fields: t.Iterable[t.Tuple[str, str]]) -> str:
+def _stanza(fields: t.Iterable[tuple[str, str]]) -> str:
     return "".join("%s: %s\n" % row if row[1] else "%s:\n" % row[0] for row in fields)
 
 
 def packages_index(packages: t.Iterable[Package]) -> str:
     """The text of `Packages`, sorted, so that the same packages give the same bytes."""
     parts = []
-    for one in sorted(packages, key=lambda item: (item.control["Package"], item.control["Version"], item.control["Architecture"], item.path)):
+    for one in sorted(
+        packages,
+        key=lambda item: (item.control["Package"], item.control["Version"], item.control["Architecture"], item.path),
+    ):
         fields = [("Package", one.control["Package"])]
-        fields += [row for row in one.control.items() if row[0].lower() not in _OURS and row[0] not in ("Package", "Description")]
+        fields += [
+            row
+            for row in one.control.items()
+            if row[0].lower() not in _OURS and row[0] not in ("Package", "Description")
+        ]
         fields += [("Filename", "./" + one.path), ("Size", str(one.size)), ("SHA256", one.sha256)]
         fields += [row for row in one.control.items() if row[0] == "Description"]
         parts.append(_stanza(fields))
@@ -81,11 +88,15 @@ def compress(content: bytes) -> bytes:
 def release(files: t.Mapping[str, bytes], architectures: t.Iterable[str], label: str) -> str:
     """The text of `Release` over the index files of a flat repository."""
     names = sorted(set(architectures) - {"all"})
-    head = _stanza([("Origin", label), ("Label", label), ("Date", DATE), ("Architectures", " ".join(names)), ("SHA256", "")])
-    return head + "".join(" %s %d %s\n" % (hashlib.sha256(files[name]).hexdigest(), len(files[name]), name) for name in sorted(files))
+    head = _stanza(
+        [("Origin", label), ("Label", label), ("Date", DATE), ("Architectures", " ".join(names)), ("SHA256", "")]
+    )
+    return head + "".join(
+        " %s %d %s\n" % (hashlib.sha256(files[name]).hexdigest(), len(files[name]), name) for name in sorted(files)
+    )
 
 
-def repository(packages: t.Sequence[Package], label: str) -> t.Dict[str, bytes]:
+def repository(packages: t.Sequence[Package], label: str) -> dict[str, bytes]:
     """{name: content} of the three files that make a folder a flat repository."""
     index = packages_index(packages).encode("utf-8")
     files = {"Packages": index, "Packages.gz": compress(index)}
@@ -93,12 +104,15 @@ def repository(packages: t.Sequence[Package], label: str) -> t.Dict[str, bytes]:
     return dict(files, Release=text.encode("utf-8"))
 
 
-def parse_uris(text: str) -> t.List[t.Dict[str, t.Any]]:
+def parse_uris(text: str) -> list[dict[str, t.Any]]:
     """What `apt-get --print-uris` would fetch: [{uri, name, size, sha256 or None}]; size in bytes."""
-    return [{"uri": uri, "name": name, "size": int(size), "sha256": digest or None} for uri, name, size, digest in _URI.findall(text)]
+    return [
+        {"uri": uri, "name": name, "size": int(size), "sha256": digest or None}
+        for uri, name, size, digest in _URI.findall(text)
+    ]
 
 
-def _alternatives(stanza: Stanza) -> t.Iterator[t.List[str]]:
+def _alternatives(stanza: Stanza) -> t.Iterator[list[str]]:
     for field in ("Pre-Depends", "Depends"):
         for group in stanza.get(field, "").split(","):
             names = [re.split(r"[\s(:\[]", part.strip())[0] for part in group.split("|")]
@@ -114,14 +128,20 @@ def base_status(status: str, base: str) -> str:
     """
     if base == "host":
         return status
-    installed = {item["Package"]: item for item in parse_stanzas(status) if item.get("Status", "").endswith(" installed")}
+    installed = {
+        item["Package"]: item for item in parse_stanzas(status) if item.get("Status", "").endswith(" installed")
+    }
     wanted = {"none": (), "required": ("required",), "important": ("required", "important")}[base]
-    provided: t.Dict[str, str] = {}
+    provided: dict[str, str] = {}
     for name, item in sorted(installed.items()):
         for part in item.get("Provides", "").split(","):
             provided.setdefault(part.strip().split(" ")[0], name)
-    todo = [name for name, item in installed.items() if wanted and (item.get("Priority") in wanted or item.get("Essential") == "yes")]
-    chosen: t.Set[str] = set()
+    todo = [
+        name
+        for name, item in installed.items()
+        if wanted and (item.get("Priority") in wanted or item.get("Essential") == "yes")
+    ]
+    chosen: set[str] = set()
     while todo:
         name = todo.pop()
         if name in chosen:

@@ -6,14 +6,22 @@
 from __future__ import annotations
 
 import re
-import typing as t
 
 from .changes import DOWNGRADE, INSTALL, REINSTALL, REMOVE, UPGRADE, Change
 
 REMEDIES = (
-    (r"No space left on device|You don't have enough free space", "Make room on the file systems of /, /usr, /var and /boot, and run again."),
-    (r"dpkg was interrupted|exited unexpectedly|received signal", "Run again: that finishes what was interrupted. By hand: dpkg --configure -a"),
-    (r"Could not get lock|Unable to (acquire|lock)|locked by \S+ process", "Wait until that program has ended and run again."),
+    (
+        r"No space left on device|You don't have enough free space",
+        "Make room on the file systems of /, /usr, /var and /boot, and run again.",
+    ),
+    (
+        r"dpkg was interrupted|exited unexpectedly|received signal",
+        "Run again: that finishes what was interrupted. By hand: dpkg --configure -a",
+    ),
+    (
+        r"Could not get lock|Unable to (acquire|lock)|locked by \S+ process",
+        "Wait until that program has ended and run again.",
+    ),
     (
         r"Unable to locate package|has no installation candidate|Version '[^']*' for '[^']*' was not found",
         "Check the name and the version against the repositories of the host (apt-cache madison NAME), and that its lists are fresh (apt-get update).",
@@ -26,27 +34,41 @@ REMEDIES = (
         r"NO_PUBKEY|is not signed|couldn't be verified|EXPKEYSIG|cannot be authenticated",
         "Install the key of the repository, or correct Signed-By of its source.",
     ),
-    (r"Can't find a source to download", "No repository of the host has this version any more: give the file of the package."),
-    (r"Hash Sum mismatch|File has unexpected size", "The mirror or a proxy serves old files: run apt-get update again, or purge the proxy's cache."),
+    (
+        r"Can't find a source to download",
+        "No repository of the host has this version any more: give the file of the package.",
+    ),
+    (
+        r"Hash Sum mismatch|File has unexpected size",
+        "The mirror or a proxy serves old files: run apt-get update again, or purge the proxy's cache.",
+    ),
     (
         r"unmet dependencies|held broken packages|Unable to satisfy dependencies",
         "Name the packages that must move together, each with its version, or let go of the holds (apt-mark showhold).",
     ),
-    (r"not a Debian format archive|could not locate member|Could not read meta data|dpkg-deb: error", "The file is damaged or no package: transfer it again."),
-    (r"script subprocess returned error|error processing package", "Read what the script of the package said; a driver's build log is below /var/lib/dkms."),
+    (
+        r"not a Debian format archive|could not locate member|Could not read meta data|dpkg-deb: error",
+        "The file is damaged or no package: transfer it again.",
+    ),
+    (
+        r"script subprocess returned error|error processing package",
+        "Read what the script of the package said; a driver's build log is below /var/lib/dkms.",
+    ),
     (r"package architecture \([^)]*\) does not match", "Give the package for the architecture of the host."),
 )
 # The lists lack a package or a version, or are so old that the mirror has replaced a file they name.
-MISSING = re.compile(r"Unable to locate package|has no installation candidate|Version '[^']*' for '[^']*' was not found|is not installable|404 +Not Found")
+MISSING = re.compile(
+    r"Unable to locate package|has no installation candidate|Version '[^']*' for '[^']*' was not found|is not installable|404 +Not Found"
+)
 UNREACHED = re.compile(r"^(?:Err:[0-9]+ |[EW]: Failed to fetch )([a-z+]+://[^/\s]+)()", re.MULTILINE)
 LINE = re.compile(r"^(Inst|Remv|Purg) (\S+)(?: \[([^\]\s]*)\])?(?: \((\S+) [^)]*\))?")
 PIN = re.compile(r"(?:^|\s)(?:Pre-?)?Depends: (\S+) \(= ([^)\s]+)\)")
 SECTION_END = re.compile(r"^\S")
 
 
-def section(text: str, title: str) -> t.List[str]:
+def section(text: str, title: str) -> list[str]:
     """The names below a line such as `The following held packages will be changed:`, in its order, without the * of a purge."""
-    names: t.List[str] = []
+    names: list[str] = []
     inside = False
     for line in text.splitlines():
         if line.startswith("The following") and title in line:
@@ -58,7 +80,7 @@ def section(text: str, title: str) -> t.List[str]:
     return names
 
 
-def parse_simulation(text: str) -> t.List[Change]:
+def parse_simulation(text: str) -> list[Change]:
     """The changes in the output of `apt-get -s`: lines Inst, Remv and Purg. A version in brackets is the old one, in parentheses the new one."""
     downgraded = set(section(text, "DOWNGRADED"))
     changes = []
@@ -78,9 +100,9 @@ def parse_simulation(text: str) -> t.List[Change]:
     return changes
 
 
-def parse_madison(text: str, name: str) -> t.List[str]:
+def parse_madison(text: str, name: str) -> list[str]:
     """Versions of binary packages of exactly that name in `apt-cache madison`, in its order, which is best first."""
-    found: t.List[str] = []
+    found: list[str] = []
     for line in text.splitlines():
         parts = [part.strip() for part in line.split("|")]
         if len(parts) == 3 and parts[0] == name and not parts[2].endswith("Sources") and parts[1] not in found:
@@ -88,16 +110,23 @@ def parse_madison(text: str, name: str) -> t.List[str]:
     return found
 
 
-def list_prefixes(source: str) -> t.Tuple[str, ...]:
+def list_prefixes(source: str) -> tuple[str, ...]:
     """How the names of a deb822 source's lists begin: its addresses without scheme and credentials, / written as _."""
     found = []
     for line in re.findall(r"^URIs:(.*)$", source, re.MULTILINE):
         for address in line.split():
-            rest = re.sub(r"^[a-z+]+:/*([^/@]*@)?", "" if not address.startswith("file:/") else "/", address).rstrip("/")
-            found.append(re.sub(r"[_~=^!@#$%&*|{}\[\]<>\"\\]", lambda match: "%%%02x" % ord(match.group()), rest).replace("/", "_") + "_")
+            rest = re.sub(r"^[a-z+]+:/*([^/@]*@)?", "" if not address.startswith("file:/") else "/", address).rstrip(
+                "/"
+            )
+            found.append(
+                re.sub(r"[_~=^!@#$%&*|{}\[\]<>\"\\]", lambda match: "%%%02x" % ord(match.group()), rest).replace(
+                    "/", "_"
+                )
+                + "_"
+            )
     return tuple(found)
 
 
-def parse_pins(text: str) -> t.List[t.Tuple[str, str]]:
+def parse_pins(text: str) -> list[tuple[str, str]]:
     """(name, version) of the dependencies on exactly one version that `apt-get` says it cannot meet."""
     return PIN.findall(text)

@@ -37,7 +37,7 @@ class PackageManager:
 
     format = ""
     query_environment: t.Mapping[str, str] = {}
-    remedies: t.Sequence[t.Tuple[str, str]] = ()
+    remedies: t.Sequence[tuple[str, str]] = ()
     name_pattern = re.compile(r"^$")
     missing = re.compile(r"(?!)")
     unreached = re.compile(r"(?!)")
@@ -46,7 +46,12 @@ class PackageManager:
     own_source = ""
 
     def __init__(
-        self, host: Host, timeout: float = 1800.0, environment: t.Optional[t.Mapping[str, str]] = None, options: t.Sequence[str] = (), alone: bool = False
+        self,
+        host: Host,
+        timeout: float = 1800.0,
+        environment: t.Mapping[str, str] | None = None,
+        options: t.Sequence[str] = (),
+        alone: bool = False,
     ) -> None:
         self.host = host
         self.timeout = timeout
@@ -63,7 +68,7 @@ class PackageManager:
         remove: t.Sequence[str] = (),
         allow_downgrade: bool = False,
         allow_held: bool = False,
-    ) -> t.List[Change]:
+    ) -> list[Change]:
         """What the same call of apply would do. Nothing changes and no lock is taken. What is to be removed may be missing already."""
         raise NotImplementedError
 
@@ -79,7 +84,7 @@ class PackageManager:
         """Do it in one transaction and return the last lines. With `purge` the configuration of what is removed goes too."""
         raise NotImplementedError
 
-    def download(self, names: t.Sequence[str], directory: str) -> t.List[str]:
+    def download(self, names: t.Sequence[str], directory: str) -> list[str]:
         """Host paths in `directory` of exactly these packages; a name without a version stands for what is installed."""
         raise NotImplementedError
 
@@ -91,37 +96,37 @@ class PackageManager:
         """
         raise NotImplementedError
 
-    def unfinished(self) -> t.List[str]:
+    def unfinished(self) -> list[str]:
         """Names of packages that an interrupted run left neither wholly there nor wholly gone."""
         raise NotImplementedError
 
-    def hold(self, names: t.Sequence[str]) -> t.List[str]:
+    def hold(self, names: t.Sequence[str]) -> list[str]:
         """Keep these packages at their version; the names that were not held before."""
         held = self.held() if names else []
         return self.mark(True, [name for name in names if name not in held])
 
-    def unhold(self, names: t.Sequence[str]) -> t.List[str]:
+    def unhold(self, names: t.Sequence[str]) -> list[str]:
         """Let go of these packages; the names that were held before."""
         held = self.held() if names else []
         return self.mark(False, [name for name in names if name in held])
 
-    def mark(self, hold: bool, names: t.Sequence[str]) -> t.List[str]:
+    def mark(self, hold: bool, names: t.Sequence[str]) -> list[str]:
         """Hold packages, or let go of them, whatever they were before; their sorted names."""
         raise NotImplementedError
 
-    def held(self) -> t.List[str]:
+    def held(self) -> list[str]:
         """Sorted names of the packages that are held."""
         raise NotImplementedError
 
-    def available(self, name: str) -> t.List[str]:
+    def available(self, name: str) -> list[str]:
         """Versions in the configured repositories, best first; empty for an unknown name."""
         raise NotImplementedError
 
-    def describe(self, path: str) -> t.Dict[str, str]:
+    def describe(self, path: str) -> dict[str, str]:
         """{name, version, architecture} of a package file."""
         raise NotImplementedError
 
-    def installed(self, names: t.Sequence[str]) -> t.List[str]:
+    def installed(self, names: t.Sequence[str]) -> list[str]:
         """Those of the names that are installed."""
         raise NotImplementedError
 
@@ -143,14 +148,14 @@ class PackageManager:
     def _own(self) -> str:
         return self.own_source if not self.alone and self.host.exists(self.own_file) else ""
 
-    def resolve(self, name: str, version: str) -> t.Optional[str]:
+    def resolve(self, name: str, version: str) -> str | None:
         """The best available package version for a wanted one: the same text, else the same release. None when there is none.
 
         Epoch and package revision do not count: 3.4.0 finds 1:3.4.0-2. What the lists lack is looked for once more in fresh ones.
         """
         return self.lists.answer(lambda: self._resolve(name, version), lambda found: found is not None)
 
-    def _resolve(self, name: str, version: str) -> t.Optional[str]:
+    def _resolve(self, name: str, version: str) -> str | None:
         found = self.available(name)
         for candidate in found:
             if version in (candidate, without_epoch(candidate)):
@@ -168,13 +173,16 @@ class PackageManager:
         """NpuError for text that is no package name: it could be read as an option or as a pattern."""
         for name in names:
             if not self.name_pattern.match(name):
-                raise NpuError("%r is not the name of a package." % name, "Give a name, or a name with a version as the package manager writes it.")
+                raise NpuError(
+                    "%r is not the name of a package." % name,
+                    "Give a name, or a name with a version as the package manager writes it.",
+                )
 
     def ask(self, argv: t.Sequence[str], seconds: float = QUERY_SECONDS, check: bool = True) -> Completed:
         """Run a command that changes nothing. NpuError when it cannot run, gives no answer in time or, with `check`, ends badly."""
         return self._finish(argv, self.host.run(list(argv), seconds, self.environment), seconds, check)
 
-    def change(self, argv: t.Sequence[str], seconds: t.Optional[float] = None, check: bool = True) -> Completed:
+    def change(self, argv: t.Sequence[str], seconds: float | None = None, check: bool = True) -> Completed:
         """Run a command that changes packages. Past the limit its whole process group is ended, with the maintainer scripts in it."""
         limit = max(1.0, self.timeout if seconds is None else seconds)
         # The program `timeout` ends the command first and so leaves what it said; the limit of the host itself comes after it.
@@ -188,7 +196,10 @@ class PackageManager:
         if probe.state == TIMEOUT:
             raise self._hung(argv, seconds, "")
         if probe.state != VALUE:
-            raise NpuError("%s cannot be run: %s." % (argv[0], probe.detail), "Check that %s is installed and that this runs as root (become)." % argv[0])
+            raise NpuError(
+                "%s cannot be run: %s." % (argv[0], probe.detail),
+                "Check that %s is installed and that this runs as root (become)." % argv[0],
+            )
         done = t.cast(Completed, probe.value)
         if check and done.rc != 0:
             raise self.failure(argv, done)
@@ -204,19 +215,27 @@ class PackageManager:
             self._silent(said),
             " It said last: %s" % tail if tail else "",
         )
-        remedy = "Wait until that has ended, or end it, and run again." if holder else "See what it waits for; raise the timeout if it was still at work."
+        remedy = (
+            "Wait until that has ended, or end it, and run again."
+            if holder
+            else "See what it waits for; raise the timeout if it was still at work."
+        )
         return NpuError(message, remedy)
 
     def refuse_downgrades(self, changes: t.Sequence[Change], allowed: bool) -> None:
         """NpuError that names the packages which would get an older version, unless that is allowed."""
         lower = [str(change) for change in changes if change.act == DOWNGRADE]
         if lower and not allowed:
-            raise NpuError("This would %s." % ", ".join(lower), "Allow the older version, or ask for one that is not older.")
+            raise NpuError(
+                "This would %s." % ", ".join(lower), "Allow the older version, or ask for one that is not older."
+            )
 
     def failure(self, argv: t.Sequence[str], done: Completed) -> NpuError:
         """The error for a command that ended badly, with the remedy that fits what it said."""
         said = "%s\n%s" % (done.out, done.err)
-        remedy = next((text for pattern, text in self.remedies if re.search(pattern, said, re.IGNORECASE | re.MULTILINE)), "")
+        remedy = next(
+            (text for pattern, text in self.remedies if re.search(pattern, said, re.IGNORECASE | re.MULTILINE)), ""
+        )
         holder = self._name_of(lock_holder(said))
         message = "%s ended with %d%s: %s" % (
             argv[0],
@@ -231,14 +250,17 @@ class PackageManager:
         names = sorted({mask(next(filter(None, match))) for match in self.unreached.findall(said)})
         return " Out of reach: %s." % ", ".join(names) if names else ""
 
-    def _name_of(self, holder: t.Tuple[str, str]) -> str:
+    def _name_of(self, holder: tuple[str, str]) -> str:
         pid, program = holder
         if not pid:
             return ""
-        return "%s (pid %s)" % (program or self.host.read_text("/proc/%s/comm" % pid, 64).get("").strip() or "a process", pid)
+        return "%s (pid %s)" % (
+            program or self.host.read_text("/proc/%s/comm" % pid, 64).get("").strip() or "a process",
+            pid,
+        )
 
     @contextlib.contextmanager
-    def still_held(self, wanted: bool) -> t.Iterator[t.List[str]]:
+    def still_held(self, wanted: bool) -> t.Iterator[list[str]]:
         """Hold again at the end what was held before and is still installed: a change lets go of the packages it moves. Yields what was held."""
         before = self.held() if wanted else []
         try:
@@ -249,7 +271,7 @@ class PackageManager:
             raise
         self.hold(self.installed(before))
 
-    def copy_into(self, directory: str, paths: t.Sequence[str]) -> t.List[str]:
+    def copy_into(self, directory: str, paths: t.Sequence[str]) -> list[str]:
         """Copies of host files in a host directory, each there under its name only when it is whole; their host paths."""
         done = []
         for path in paths:

@@ -16,7 +16,9 @@ DOWNGRADE = "downgrade"
 REMOVE = "remove"
 REINSTALL = "reinstall"
 
-_KERNEL_IMAGE = re.compile(r"^(linux-(image|modules|generic|virtual|lowlatency|signed)|kernel(-rt|-64k|-uek)?(-core|-modules.*|-debug.*)?$)")
+_KERNEL_IMAGE = re.compile(
+    r"^(linux-(image|modules|generic|virtual|lowlatency|signed)|kernel(-rt|-64k|-uek)?(-core|-modules.*|-debug.*)?$)"
+)
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,8 @@ class Change:
 
     act: str
     name: str
-    old: t.Optional[str] = None
-    new: t.Optional[str] = None
+    old: str | None = None
+    new: str | None = None
 
     def __str__(self) -> str:
         versions = " -> ".join(version for version in (self.old, self.new) if version)
@@ -43,7 +45,7 @@ def fits(name: str, patterns: t.Sequence[str]) -> bool:
     return any(fnmatch.fnmatchcase(bare_name(name), pattern) for pattern in patterns)
 
 
-def planned(changes: t.Sequence[Change], patterns: t.Sequence[str], dependencies: bool) -> t.List[Change]:
+def planned(changes: t.Sequence[Change], patterns: t.Sequence[str], dependencies: bool) -> list[Change]:
     """The changes beyond the plan: packages that fit none of the patterns.
 
     With `dependencies` a new install of anything but a kernel image is within the plan; an upgrade, downgrade or removal never is.

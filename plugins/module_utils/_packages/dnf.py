@@ -30,13 +30,29 @@ from .lists import Missing
 from .words import last_lines, mask
 
 CACHES = ("/var/cache/dnf", "/var/cache/libdnf5")
-LOCKS = ("/var/lib/rpm/.rpm.lock", "/usr/lib/sysimage/rpm/.rpm.lock", "/usr/share/rpm/.rpm.lock", "/run/dnf/rpmtransaction.lock")
-PID_FILES = ("/run/dnf.pid", "/var/lib/dnf/rpmdb_lock.pid", "/var/cache/dnf/metadata_lock.pid", "/var/cache/dnf/download_lock.pid")
+LOCKS = (
+    "/var/lib/rpm/.rpm.lock",
+    "/usr/lib/sysimage/rpm/.rpm.lock",
+    "/usr/share/rpm/.rpm.lock",
+    "/run/dnf/rpmtransaction.lock",
+)
+PID_FILES = (
+    "/run/dnf.pid",
+    "/var/lib/dnf/rpmdb_lock.pid",
+    "/var/cache/dnf/metadata_lock.pid",
+    "/var/cache/dnf/download_lock.pid",
+)
 EVR = "%|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}"
 QUERY = "%{NAME}\\t" + EVR + "\\t%{ARCH}\\n"
 # More than one version of these is meant to be installed.
 MANY = re.compile(r"^(kernel|gpg-pubkey|installonlypkg)")
-OPTIONS = ("-y", "--setopt=install_weak_deps=False", "--setopt=clean_requirements_on_remove=False", "--setopt=retries=2", "--setopt=timeout=30")
+OPTIONS = (
+    "-y",
+    "--setopt=install_weak_deps=False",
+    "--setopt=clean_requirements_on_remove=False",
+    "--setopt=retries=2",
+    "--setopt=timeout=30",
+)
 NAME = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9+._:~^-]*$")
 
 
@@ -58,11 +74,20 @@ class Dnf(PackageManager):
         remove: t.Sequence[str] = (),
         allow_downgrade: bool = False,
         allow_held: bool = False,
-    ) -> t.List[Change]:
-        return self.with_lists(lambda: self._simulate(install, files, remove, allow_downgrade, allow_held), [*install, *files])
+    ) -> list[Change]:
+        return self.with_lists(
+            lambda: self._simulate(install, files, remove, allow_downgrade, allow_held), [*install, *files]
+        )
 
-    def _simulate(self, install: t.Sequence[str], files: t.Sequence[str], remove: t.Sequence[str], allow_downgrade: bool, allow_held: bool) -> t.List[Change]:
-        changes: t.List[Change] = []
+    def _simulate(
+        self,
+        install: t.Sequence[str],
+        files: t.Sequence[str],
+        remove: t.Sequence[str],
+        allow_downgrade: bool,
+        allow_held: bool,
+    ) -> list[Change]:
+        changes: list[Change] = []
         for argv in self._transactions(install, files, remove, allow_held):
             done = self.ask([*argv, "--assumeno"], self.timeout, check=False)
             said = done.out + "\n" + done.err
@@ -77,7 +102,8 @@ class Dnf(PackageManager):
         held = [name for name in self.held() if name in moved] if moved and not allow_held else []
         if held:
             raise NpuError(
-                "These packages are held on the host: %s." % ", ".join(held), "Let go of them (dnf versionlock delete), or allow held packages to change."
+                "These packages are held on the host: %s." % ", ".join(held),
+                "Let go of them (dnf versionlock delete), or allow held packages to change.",
             )
         return changes
 
@@ -90,9 +116,18 @@ class Dnf(PackageManager):
         allow_held: bool = False,
         purge: bool = True,
     ) -> str:
-        return self.with_lists(lambda: self._apply(install, files, remove, allow_downgrade, allow_held), [*install, *files])
+        return self.with_lists(
+            lambda: self._apply(install, files, remove, allow_downgrade, allow_held), [*install, *files]
+        )
 
-    def _apply(self, install: t.Sequence[str], files: t.Sequence[str], remove: t.Sequence[str], allow_downgrade: bool, allow_held: bool) -> str:
+    def _apply(
+        self,
+        install: t.Sequence[str],
+        files: t.Sequence[str],
+        remove: t.Sequence[str],
+        allow_downgrade: bool,
+        allow_held: bool,
+    ) -> str:
         changes = self._simulate(install, files, remove, allow_downgrade, allow_held)
         if not changes:
             return ""
@@ -109,16 +144,23 @@ class Dnf(PackageManager):
                     raise NpuError("A script of a package failed: %s" % mask(" | ".join(failed)), SCRIPT_FAILED)
         return last_lines(said)
 
-    def installed(self, names: t.Sequence[str]) -> t.List[str]:
+    def installed(self, names: t.Sequence[str]) -> list[str]:
         there = self._installed(names)
         return [name for name in names if name in there]
 
-    def _transactions(self, install: t.Sequence[str], files: t.Sequence[str], remove: t.Sequence[str], allow_held: bool) -> t.List[t.List[str]]:
+    def _transactions(
+        self, install: t.Sequence[str], files: t.Sequence[str], remove: t.Sequence[str], allow_held: bool
+    ) -> list[list[str]]:
         """Command lines for the request. A removal that goes with an install comes after it, what conflicts being erased by the install itself."""
         self.check_names([*install, *remove])
         for path in files:
             self.describe(path)
-        base = ["dnf", *OPTIONS, *self.options, *(["--disableplugin=versionlock"] if allow_held and self._has_lock_plugin() else [])]
+        base = [
+            "dnf",
+            *OPTIONS,
+            *self.options,
+            *(["--disableplugin=versionlock"] if allow_held and self._has_lock_plugin() else []),
+        ]
         found = []
         if install or files:
             # The digests of the files were verified; what comes from a repository is still held to its key.
@@ -133,7 +175,7 @@ class Dnf(PackageManager):
     def _has_lock_plugin(self) -> bool:
         return self.host.exists("/etc/dnf/plugins/versionlock.conf")
 
-    def _query(self, names: t.Sequence[str]) -> t.List[t.List[str]]:
+    def _query(self, names: t.Sequence[str]) -> list[list[str]]:
         """[name, version, architecture] of installed packages; all of them without names."""
         argv = ["rpm", "-q" if names else "-qa", "--qf", QUERY, *names]
         done = self.ask(argv, check=False)
@@ -143,13 +185,18 @@ class Dnf(PackageManager):
             raise self.failure(argv, done)
         return [row for row in rows if len(row) == 3]
 
-    def _installed(self, names: t.Sequence[str]) -> t.Dict[str, str]:
+    def _installed(self, names: t.Sequence[str]) -> dict[str, str]:
         return {row[0]: row[1] for row in self._query(names)} if names else {}
 
-    def _with_old(self, changes: t.Sequence[Change]) -> t.List[Change]:
-        unknown = sorted({change.name for change in changes if change.old is None and change.act in (UPGRADE, DOWNGRADE, REINSTALL)})
+    def _with_old(self, changes: t.Sequence[Change]) -> list[Change]:
+        unknown = sorted(
+            {change.name for change in changes if change.old is None and change.act in (UPGRADE, DOWNGRADE, REINSTALL)}
+        )
         versions = self._installed(unknown)
-        return [replace(change, old=versions[change.name]) if change.old is None and change.name in versions else change for change in changes]
+        return [
+            replace(change, old=versions[change.name]) if change.old is None and change.name in versions else change
+            for change in changes
+        ]
 
     def repair(self, removable: t.Sequence[str] = ()) -> bool:
         if self._twice():
@@ -165,12 +212,12 @@ class Dnf(PackageManager):
             self.change(["dnf", *OPTIONS, *self.options, "remove", *names], self.repair_seconds)
         return True
 
-    def unfinished(self) -> t.List[str]:
+    def unfinished(self) -> list[str]:
         return sorted({*self._twice(), *self._cut_short()})
 
-    def _twice(self) -> t.List[str]:
+    def _twice(self) -> list[str]:
         """Names of packages that are installed in two versions, which an interrupted upgrade leaves."""
-        seen: t.Set[t.Tuple[str, str]] = set()
+        seen: set[tuple[str, str]] = set()
         twice = set()
         for name, _version, architecture in self._query(()):
             if (name, architecture) in seen and not MANY.match(name):
@@ -178,11 +225,11 @@ class Dnf(PackageManager):
             seen.add((name, architecture))
         return sorted(twice)
 
-    def _cut_short(self) -> t.List[str]:
+    def _cut_short(self) -> list[str]:
         """Names of installed packages whose transaction was the last one and did not end."""
         return self.installed(parse_interrupted(self.ask(["dnf", "-q", "history", "info", "last"], check=False).out))
 
-    def download(self, names: t.Sequence[str], directory: str) -> t.List[str]:
+    def download(self, names: t.Sequence[str], directory: str) -> list[str]:
         self.check_names(names)
         versions = self._installed(list(names))
         exact = ["%s-%s" % (name, versions[name]) if name in versions else name for name in names]
@@ -191,7 +238,7 @@ class Dnf(PackageManager):
         paths = self.copy_into(directory, cached)
         return paths + (self.lists.answer(lambda: self._fetch(missing, directory)) if missing else [])
 
-    def _fetch(self, names: t.Sequence[str], directory: str) -> t.List[str]:
+    def _fetch(self, names: t.Sequence[str], directory: str) -> list[str]:
         before = set(self.host.glob(directory, "*.rpm"))
         argv = ["dnf", *OPTIONS, *self.options, "download", "--destdir", directory, *names]
         done = self.change(argv, check=False)
@@ -222,26 +269,35 @@ class Dnf(PackageManager):
                         continue
         return ""
 
-    def held(self) -> t.List[str]:
+    def held(self) -> list[str]:
         # Without the plugin nothing is held.
         done = self.ask(["dnf", "-q", "versionlock", "list"], check=False)
         return parse_locks(done.out) if done.rc == 0 else []
 
-    def mark(self, hold: bool, names: t.Sequence[str]) -> t.List[str]:
+    def mark(self, hold: bool, names: t.Sequence[str]) -> list[str]:
         self.check_names(names)
         if names:
             self.change(["dnf", "-y", "-q", "versionlock", "add" if hold else "delete", *names], QUERY_SECONDS)
         return sorted(names)
 
-    def available(self, name: str) -> t.List[str]:
+    def available(self, name: str) -> list[str]:
         self.check_names([name])
-        argv = ["dnf", "-q", *self.options, "repoquery", "--showduplicates", "--qf", "%{name}\\t%{evr}\\t%{arch}\\n", name]
+        argv = [
+            "dnf",
+            "-q",
+            *self.options,
+            "repoquery",
+            "--showduplicates",
+            "--qf",
+            "%{name}\\t%{evr}\\t%{arch}\\n",
+            name,
+        ]
         done = self.ask(argv)
         rows = [line.split("\t") for line in done.out.splitlines()]
         found = {row[1] for row in rows if len(row) == 3 and row[0] == name and row[2] != "src"}
         return sorted(found, key=natural_key, reverse=True)
 
-    def describe(self, path: str) -> t.Dict[str, str]:
+    def describe(self, path: str) -> dict[str, str]:
         argv = ["rpm", "-qp", "--nosignature", "--qf", QUERY, path]
         done = self.ask(argv, check=False)
         parts = done.out.strip().split("\t")
@@ -265,5 +321,7 @@ class Dnf(PackageManager):
         for path in PID_FILES:
             pid = self.host.read_text(path, 64).get("").strip()
             if pid.isdigit() and self.host.exists("/proc/" + pid):
-                named.add("%s (pid %s)" % (self.host.read_text("/proc/%s/comm" % pid, 64).get("a process").strip(), pid))
+                named.add(
+                    "%s (pid %s)" % (self.host.read_text("/proc/%s/comm" % pid, 64).get("a process").strip(), pid)
+                )
         return ", ".join(sorted(named))

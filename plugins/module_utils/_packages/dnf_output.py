@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-import typing as t
 from dataclasses import replace
 
 from .changes import DOWNGRADE, INSTALL, REINSTALL, REMOVE, UPGRADE, Change
@@ -25,7 +24,10 @@ REMEDIES = (
         r"filtered out by exclude|excluded by versionlock",
         "The package is held: dnf versionlock list. Let go of it (dnf versionlock delete NAME), or allow held packages to change.",
     ),
-    (r"conflicts with|obsoletes \S+ .*provided by", "Name the packages that must move together, each with its version, and those that must go."),
+    (
+        r"conflicts with|obsoletes \S+ .*provided by",
+        "Name the packages that must move together, each with its version, and those that must go.",
+    ),
     (
         r"Unable to find a match|No match for argument|No package \S+ available|No packages to (download|install)|nothing provides",
         "Check the name and the version against the repositories of the host (dnf repoquery --showduplicates NAME); dkms comes from EPEL.",
@@ -38,30 +40,49 @@ REMEDIES = (
         r"GPG check FAILED|GPG key|is not signed|Public key .* is not installed|OpenPGP",
         "Install the key of the repository, or correct gpgkey of its definition.",
     ),
-    (r"conflicting requests|Problem:|broken dependency", "Name the packages that must move together, each with its version."),
-    (r"not an rpm package|does not verify|digest: BAD|cannot be opened|Could not open|read failed", "The file is damaged or no package: transfer it again."),
-    (r"No such command: versionlock|Unknown argument \"versionlock\"", "Install the package python3-dnf-plugin-versionlock, or turn the hold off."),
+    (
+        r"conflicting requests|Problem:|broken dependency",
+        "Name the packages that must move together, each with its version.",
+    ),
+    (
+        r"not an rpm package|does not verify|digest: BAD|cannot be opened|Could not open|read failed",
+        "The file is damaged or no package: transfer it again.",
+    ),
+    (
+        r"No such command: versionlock|Unknown argument \"versionlock\"",
+        "Install the package python3-dnf-plugin-versionlock, or turn the hold off.",
+    ),
     (r"No such command: download|Unknown argument \"download\"", "Install the package dnf-plugins-core."),
     (r"scriptlet failed|Error in .*scriptlet", SCRIPT_FAILED),
 )
 # The lists lack a package or a version, or are so old that the mirror has replaced a file they name.
 NOT_THERE = re.compile(r"Status code: 404")
-MISSING = re.compile(r"Unable to find a match|No match for argument|No package \S+ available|nothing provides|" + NOT_THERE.pattern)
-UNREACHED = re.compile(r"metadata .*for repo(?:sitory)? ['\"]([^'\"]+)['\"]|^Ignoring repositories: (.+)$", re.MULTILINE)
-ACTS = {"Installing": INSTALL, "Upgrading": UPGRADE, "Downgrading": DOWNGRADE, "Removing": REMOVE, "Reinstalling": REINSTALL}
+MISSING = re.compile(
+    r"Unable to find a match|No match for argument|No package \S+ available|nothing provides|" + NOT_THERE.pattern
+)
+UNREACHED = re.compile(
+    r"metadata .*for repo(?:sitory)? ['\"]([^'\"]+)['\"]|^Ignoring repositories: (.+)$", re.MULTILINE
+)
+ACTS = {
+    "Installing": INSTALL,
+    "Upgrading": UPGRADE,
+    "Downgrading": DOWNGRADE,
+    "Removing": REMOVE,
+    "Reinstalling": REINSTALL,
+}
 HEADING = re.compile(r"^(Installing|Upgrading|Downgrading|Reinstalling|Removing)\b[^:]*:\s*$")
 REPLACING = re.compile(r"^\s+replacing\s+(\S+)")
 LOCKED = re.compile(r"^(!?)(.+)-(?:[0-9]+:)?[^-\s]+-[^-\s]+$")
 
 
-def parse_transaction(text: str) -> t.List[Change]:
+def parse_transaction(text: str) -> list[Change]:
     """The changes in the table of dnf 4 or dnf 5: rows `name arch version repository size` below headings such as `Installing dependencies:`.
 
     The table tells no old version but for what is removed or replaced (dnf 5). A package replaced by another name (obsoleted) is a removal.
     """
-    changes: t.List[Change] = []
+    changes: list[Change] = []
     act = ""
-    begun: t.List[str] = []
+    begun: list[str] = []
     for line in text.splitlines():
         if line.startswith("Transaction Summary"):
             break
@@ -78,15 +99,17 @@ def parse_transaction(text: str) -> t.List[Change]:
             if len(begun) >= 3:
                 name, _architecture, version = begun[:3]
                 begun = []
-                changes.append(Change(act, name, version if act == REMOVE else None, None if act == REMOVE else version))
+                changes.append(
+                    Change(act, name, version if act == REMOVE else None, None if act == REMOVE else version)
+                )
     return changes
 
 
-def _replaced(changes: t.List[Change], line: str) -> None:
+def _replaced(changes: list[Change], line: str) -> None:
     words = line.split()[1:]
     name = words[0]
     if len(words) > 3:
-        version: t.Optional[str] = words[2]
+        version: str | None = words[2]
     else:
         # dnf 4: `replacing  name.arch version`
         name, version = name.rpartition(".")[0] or name, words[1].rstrip(".") if len(words) > 1 else None
@@ -97,7 +120,7 @@ def _replaced(changes: t.List[Change], line: str) -> None:
     changes.append(Change(REMOVE, name, version, None))
 
 
-def parse_locks(text: str) -> t.List[str]:
+def parse_locks(text: str) -> list[str]:
     """Names in `dnf versionlock list`: lines `name-0:1.2-3.*` (dnf 4, ! excludes) or `Package name: name` (dnf 5)."""
     names = set()
     for line in text.splitlines():
@@ -110,14 +133,16 @@ def parse_locks(text: str) -> t.List[str]:
     return sorted(names)
 
 
-def parse_interrupted(text: str) -> t.List[str]:
+def parse_interrupted(text: str) -> list[str]:
     """Names that `dnf history info` lists as installed by a transaction that did not end well; empty for one that did."""
     if not re.search(r"^\s*(Return-Code\s*: *(Failure|Aborted)|Status\s*: *(Error|Started))", text, re.MULTILINE):
         return []
-    found = re.findall(r"^[ *>#]*(?:Install|Dep-Install|Upgrade|Downgrade|Reinstall)\s+(\S+)-[^-\s]+-[^-\s]+", text, re.MULTILINE)
+    found = re.findall(
+        r"^[ *>#]*(?:Install|Dep-Install|Upgrade|Downgrade|Reinstall)\s+(\S+)-[^-\s]+-[^-\s]+", text, re.MULTILINE
+    )
     return sorted(set(found))
 
 
-def failed_scripts(text: str) -> t.List[str]:
+def failed_scripts(text: str) -> list[str]:
     """Lines that tell of a package script that failed. rpm itself ends well then."""
     return [line.strip() for line in text.splitlines() if re.search(r"scriptlet failed|^Error in \S+ scriptlet", line)]

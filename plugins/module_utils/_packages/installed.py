@@ -66,7 +66,9 @@ def parse_rpm_query(text: str, patterns: t.Sequence[str]) -> list[dict[str, str]
     return found
 
 
-def read_packages(host: Host, patterns: t.Sequence[str], timeout: float = 15.0) -> t.Tuple[list[dict[str, str]], str, Probe]:
+def read_packages(
+    host: Host, patterns: t.Sequence[str], timeout: float = 15.0
+) -> tuple[list[dict[str, str]], str, Probe]:
     """Packages, their format (deb, rpm or empty) and the probe. The rpm program runs only on a system without a dpkg database."""
     status = host.read_text(DPKG_STATUS, 256 * 1024 * 1024)
     if status.ok and status.value.strip():
@@ -92,13 +94,17 @@ def parse_version_locks(text: str) -> list[str]:
     return found
 
 
-def read_holds(host: Host, package_format: str) -> t.Tuple[t.Optional[list[str]], Probe]:
+def read_holds(host: Host, package_format: str) -> tuple[list[str] | None, Probe]:
     """Names of the packages that the package manager must not change, in order, and the probe; None when that cannot be found out. Runs nothing."""
     if package_format == "deb":
         status = host.read_text(DPKG_STATUS, 256 * 1024 * 1024)
         if not status.ok:
             return None, status
-        held = re.findall(r"^Package: *(\S+)\n(?:(?!Package:|\n).*\n)*?Status: *hold ", status.value, re.M) if "\nStatus: hold " in status.value else []
+        held = (
+            re.findall(r"^Package: *(\S+)\n(?:(?!Package:|\n).*\n)*?Status: *hold ", status.value, re.M)
+            if "\nStatus: hold " in status.value
+            else []
+        )
         return sorted(set(held)), status
     names: set[str] = set()
     for path in VERSION_LOCKS:

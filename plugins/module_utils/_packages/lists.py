@@ -28,7 +28,7 @@ class Lists:
         self._stale = stale
         self._own_is_read = False
         self._all_are_read = False
-        self._error: t.Optional[NpuError] = None
+        self._error: NpuError | None = None
 
     def answer(self, attempt: t.Callable[[], T], found: t.Callable[[T], bool] = lambda _value: True) -> T:
         """What `attempt` returns, asked again with fresh lists while it raises Missing or its value is not `found`.
@@ -38,7 +38,7 @@ class Lists:
         if not self._own_is_read and self._stale():
             self._read()
         while True:
-            lacking: t.Optional[Missing] = None
+            lacking: Missing | None = None
             try:
                 value = attempt()
                 if found(value):
@@ -53,7 +53,10 @@ class Lists:
                 return value
             if self._error is None:
                 raise lacking
-            raise Missing("%s The lists could not be read anew: %s" % (lacking.message, self._error.message), self._error.next_step)
+            raise Missing(
+                "%s The lists could not be read anew: %s" % (lacking.message, self._error.message),
+                self._error.next_step,
+            )
 
     def freeze(self) -> None:
         """Take the lists as they are: reading them is a change too."""

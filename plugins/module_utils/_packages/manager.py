@@ -31,16 +31,29 @@ __all__ = [
     "planned",
 ]
 
-MANAGERS: t.Mapping[str, t.Type[PackageManager]] = {Apt.format: Apt, Dnf.format: Dnf}
+MANAGERS: t.Mapping[str, type[PackageManager]] = {Apt.format: Apt, Dnf.format: Dnf}
 
 
 def manager_for(
-    host: Host, package_format: str, timeout: float = 1800.0, environment: t.Optional[t.Mapping[str, str]] = None, bundle: str = ""
+    host: Host,
+    package_format: str,
+    timeout: float = 1800.0,
+    environment: t.Mapping[str, str] | None = None,
+    bundle: str = "",
 ) -> PackageManager:
     """The manager for `deb` or `rpm`, which uses the offline bundle in the host's directory `bundle` alone when there is one. NpuError for another format."""
     manager = MANAGERS.get(package_format)
     if manager is None:
-        raise NpuError("Packages of the format %r cannot be managed." % package_format, "Use a host with dpkg or rpm, or the source runfile or container.")
+        raise NpuError(
+            "Packages of the format %r cannot be managed." % package_format,
+            "Use a host with dpkg or rpm, or the source runfile or container.",
+        )
     if not bundle:
         return manager(host, timeout, environment)
-    return manager(host, timeout, dict(environment or {}, **alone(bundle, package_format)), dnf_options(bundle, package_format), alone=True)
+    return manager(
+        host,
+        timeout,
+        dict(environment or {}, **alone(bundle, package_format)),
+        dnf_options(bundle, package_format),
+        alone=True,
+    )

@@ -6,19 +6,18 @@
 from __future__ import annotations
 
 import posixpath
-import typing as t
 
 APT_CONFIG = "apt.conf"
 DNF_DIRECTORY = "dnf"
 DNF_CONFIG = DNF_DIRECTORY + "/dnf.conf"
 
 
-def environment(directory: str, package_format: str) -> t.Dict[str, str]:
+def environment(directory: str, package_format: str) -> dict[str, str]:
     """What a package manager's environment needs so that it uses the bundle alone."""
     return {"APT_CONFIG": posixpath.join(directory, APT_CONFIG)} if package_format == "deb" else {}
 
 
-def dnf_options(directory: str, package_format: str) -> t.List[str]:
+def dnf_options(directory: str, package_format: str) -> list[str]:
     """What dnf's command line needs so that it uses the bundle alone."""
     return ["--setopt=reposdir=" + posixpath.join(directory, DNF_DIRECTORY)] if package_format == "rpm" else []
 

@@ -22,7 +22,7 @@ TAIL = 4000
 SHA256 = re.compile(r"^[0-9a-f]{64}$")
 
 # As AnsibleModule wants it, for the module that places files and for its part on the controller.
-FILES_ARGUMENTS: t.Dict[str, t.Dict[str, t.Any]] = {
+FILES_ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "files": {
         "type": "list",
         "elements": "dict",
@@ -108,16 +108,30 @@ def execute(host: Host, path: str, sha256: str, arguments: t.Sequence[str], time
         with os.fdopen(os.dup(descriptor), "rb") as stream:
             found = sha256_of(stream)
         if found != sha256.lower():
-            raise NpuError("The SHA-256 of %s is %s, not %s." % (path, found, sha256), "Remove the file and run again; it was not run.")
+            raise NpuError(
+                "The SHA-256 of %s is %s, not %s." % (path, found, sha256),
+                "Remove the file and run again; it was not run.",
+            )
         os.lseek(descriptor, 0, os.SEEK_SET)
-        done = host.run(["/proc/self/fd/%d" % descriptor, *arguments], timeout, None, os.path.dirname(path), (descriptor,))
+        done = host.run(
+            ["/proc/self/fd/%d" % descriptor, *arguments], timeout, None, os.path.dirname(path), (descriptor,)
+        )
     finally:
         os.close(descriptor)
     name = os.path.basename(path)
     if done.state == "timeout":
-        raise NpuError("%s did not end within %g s." % (name, timeout), "Read its log on the host; raise the timeout if it was still at work.")
+        raise NpuError(
+            "%s did not end within %g s." % (name, timeout),
+            "Read its log on the host; raise the timeout if it was still at work.",
+        )
     if not done.ok:
-        raise NpuError("%s cannot be run: %s." % (name, done.detail), "Check that %s is not on a file system mounted noexec." % os.path.dirname(path))
+        raise NpuError(
+            "%s cannot be run: %s." % (name, done.detail),
+            "Check that %s is not on a file system mounted noexec." % os.path.dirname(path),
+        )
     if done.value.rc != 0:
         output = mask(done.value.out + done.value.err)[-TAIL:]
-        raise NpuError("%s ended with code %d: %s" % (name, done.value.rc, " | ".join(output.strip().splitlines()[-6:])), "Read its log on the host.")
+        raise NpuError(
+            "%s ended with code %d: %s" % (name, done.value.rc, " | ".join(output.strip().splitlines()[-6:])),
+            "Read its log on the host.",
+        )

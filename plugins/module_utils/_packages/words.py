@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-import typing as t
 
 TAIL_LINES = 12
 
@@ -36,7 +35,7 @@ def last_lines(text: str, number: int = TAIL_LINES) -> str:
     return mask("\n".join(lines[-number:]))
 
 
-def lock_holder(text: str) -> t.Tuple[str, str]:
+def lock_holder(text: str) -> tuple[str, str]:
     """(pid, program) from what apt, dpkg or dnf say of a lock that is taken; either may be empty."""
     for pattern in LOCK_PATTERNS:
         match = pattern.search(text)

@@ -53,7 +53,7 @@ class RuntimeOptions:
     `state_dir` is where the writer of configuration keeps the journal of a change that was stopped in the middle.
     """
 
-    runtimes: t.Tuple[str, ...] = ()
+    runtimes: tuple[str, ...] = ()
     kubelet_endpoint: str = ""
     spec_dir: str = "/var/run/cdi"
     file_stem: str = "npu"
@@ -65,7 +65,7 @@ class RuntimeOptions:
 class Dialect:
     """Language of the file to edit. `schema` is None when the file says none and holds nothing that would need one; `format` is toml, json or template."""
 
-    schema: t.Optional[int] = None
+    schema: int | None = None
     format: str = "toml"
 
 
@@ -82,7 +82,7 @@ class Cdi:
     """State (unsupported, off, on, on_by_default, unknown), effective spec directories, and what said so."""
 
     state: str = UNKNOWN
-    spec_dirs: t.Tuple[str, ...] = ()
+    spec_dirs: tuple[str, ...] = ()
     source: str = ""
 
 
@@ -109,30 +109,30 @@ class Runtime:
 
     name: str
     flavor: str = SYSTEM
-    version: t.Optional[str] = None
-    binary: t.Optional[str] = None
-    unit: t.Optional[str] = None
-    unit_flags: t.List[str] = field(default_factory=list)
+    version: str | None = None
+    binary: str | None = None
+    unit: str | None = None
+    unit_flags: list[str] = field(default_factory=list)
     unit_state: str = "absent"
     socket: str = ""
     socket_exists: bool = False
-    config_files: t.List[str] = field(default_factory=list)
-    main_config: t.Optional[str] = None
+    config_files: list[str] = field(default_factory=list)
+    main_config: str | None = None
     dialect: Dialect = field(default_factory=Dialect)
     edit_target: EditTarget = field(default_factory=EditTarget)
     cdi: Cdi = field(default_factory=Cdi)
-    process_started: t.Optional[float] = None
-    config_newest: t.Optional[float] = None
-    process_stale: t.Optional[bool] = None
-    cri_enabled: t.Optional[bool] = None
-    changes: t.List[Change] = field(default_factory=list)
-    refusal: t.Optional[Refusal] = None
-    restart_unit: t.Optional[str] = None
-    warnings: t.List[str] = field(default_factory=list)
+    process_started: float | None = None
+    config_newest: float | None = None
+    process_stale: bool | None = None
+    cri_enabled: bool | None = None
+    changes: list[Change] = field(default_factory=list)
+    refusal: Refusal | None = None
+    restart_unit: str | None = None
+    warnings: list[str] = field(default_factory=list)
     serves_kubelet: bool = False
     selected: bool = False
 
-    def to_dict(self) -> t.Dict[str, t.Any]:
+    def to_dict(self) -> dict[str, t.Any]:
         found = asdict(self)
         found["cdi"]["spec_dirs"] = list(self.cdi.spec_dirs)
         return found
@@ -144,13 +144,13 @@ class Context:
 
     host: Host
     options: RuntimeOptions
-    units: t.Dict[str, Unit]
+    units: dict[str, Unit]
     processes: ProcessTable
-    problems: t.List[Problem] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
     endpoint: str = ""
 
     @classmethod
-    def observe(cls, host: Host, options: RuntimeOptions) -> "Context":
+    def observe(cls, host: Host, options: RuntimeOptions) -> Context:
         units = read_units(host, UNITS, options.timeout)
         return cls(host, options, units, ProcessTable(host))
 
@@ -159,7 +159,7 @@ class Context:
         if found not in self.problems:
             self.problems.append(found)
 
-    def loaded_unit(self, *names: str) -> t.Optional[Unit]:
+    def loaded_unit(self, *names: str) -> Unit | None:
         """The first active unit of the names, else the first loaded one."""
         found = [self.units[name] for name in names if name in self.units and self.units[name].loaded]
         for unit in found:
@@ -167,7 +167,7 @@ class Context:
                 return unit
         return found[0] if found else None
 
-    def find_binary(self, unit: t.Optional[Unit], *paths: str) -> t.Optional[str]:
+    def find_binary(self, unit: Unit | None, *paths: str) -> str | None:
         """The program of the unit when it is there, else the first of the paths."""
         first = unit.argv[0] if unit is not None and unit.argv else ""
         wanted = {posixpath.basename(path) for path in paths}
@@ -176,7 +176,9 @@ class Context:
                 return path
         return None
 
-    def main_process(self, unit: t.Optional[Unit], program: str, fits: t.Callable[[t.Tuple[str, ...]], bool] = lambda argv: True) -> t.Optional[Process]:
+    def main_process(
+        self, unit: Unit | None, program: str, fits: t.Callable[[tuple[str, ...]], bool] = lambda argv: True
+    ) -> Process | None:
         """The running process of a unit; by a scan of /proc only where systemd does not say what runs."""
         if unit is not None and unit.main_pid:
             found = self.processes.get(unit.main_pid)
@@ -192,22 +194,26 @@ class Context:
         found = self.host.stat(path)
         return found.ok and found.value.kind == "socket"
 
-    def packaged(self, *names: str) -> t.Optional[str]:
+    def packaged(self, *names: str) -> str | None:
         """Version of the first installed package of the names, for a tree in which no program can be run."""
         if self.host.runs_commands:
             return None
         text = self.host.read_text(DPKG_STATUS, DPKG_LIMIT).get("")
-        found = {item["name"]: item["version"] for item in parse_dpkg_status(text, names) if item["state"] == "installed"} if text else {}
+        found = (
+            {item["name"]: item["version"] for item in parse_dpkg_status(text, names) if item["state"] == "installed"}
+            if text
+            else {}
+        )
         version = next((found[name] for name in names if found.get(name)), None)
         return version.partition(":")[2] or version if version else None
 
-    def said(self, argv: t.Sequence[str]) -> t.Optional[str]:
+    def said(self, argv: t.Sequence[str]) -> str | None:
         """Standard output of a command that ended well, else None."""
         done = self.host.run(argv, self.options.timeout)
         return done.value.out if done.ok and done.value.rc == 0 else None
 
 
-def version_in(text: t.Optional[str]) -> t.Optional[str]:
+def version_in(text: str | None) -> str | None:
     """The first word of a program's version answer that looks like a version, without a leading v.
 
     `containerd github.com/containerd/containerd/v2 v2.1.5 REV`, `containerd ... 1.6.20~ds1 REV`, `Docker version 28.2.2, build X`,
@@ -231,7 +237,7 @@ def has_dir(directories: t.Iterable[str], wanted: str) -> bool:
     return any(same_dir(directory, wanted) for directory in directories)
 
 
-def with_dirs(directories: t.Iterable[str], *wanted: str) -> t.List[str]:
+def with_dirs(directories: t.Iterable[str], *wanted: str) -> list[str]:
     """The list that has to be written: what is there in its order, then the default and the wanted directories that are not."""
     result = list(directories)
     for directory in DEFAULT_SPEC_DIRS + wanted:
@@ -240,7 +246,7 @@ def with_dirs(directories: t.Iterable[str], *wanted: str) -> t.List[str]:
     return result
 
 
-def flag_values(argv: t.Sequence[str], *names: str) -> t.List[str]:
+def flag_values(argv: t.Sequence[str], *names: str) -> list[str]:
     """Values of a flag in any of its spellings: --name value, --name=value, -n value. In order, repeated flags kept."""
     found = []
     for number, word in enumerate(argv):
@@ -253,7 +259,9 @@ def flag_values(argv: t.Sequence[str], *names: str) -> t.List[str]:
     return found
 
 
-def note_process(context: Context, runtime: Runtime, process: t.Optional[Process], sources: t.Optional[t.Sequence[str]] = None) -> None:
+def note_process(
+    context: Context, runtime: Runtime, process: Process | None, sources: t.Sequence[str] | None = None
+) -> None:
     """Fill process_started, config_newest and process_stale from the configuration files, or from the `sources` they are made of.
 
     A file from the future proves nothing: unknown.
@@ -271,12 +279,14 @@ def note_process(context: Context, runtime: Runtime, process: t.Optional[Process
     if newest is None:
         runtime.process_stale = False
     elif newest > context.host.clock() + 1:
-        runtime.warnings.append("a configuration file is dated in the future; whether the running process has read it is not known")
+        runtime.warnings.append(
+            "a configuration file is dated in the future; whether the running process has read it is not known"
+        )
     else:
         runtime.process_stale = newest > process.started + process.within
 
 
-def note_unit(runtime: Runtime, unit: t.Optional[Unit]) -> None:
+def note_unit(runtime: Runtime, unit: Unit | None) -> None:
     if unit is not None:
         runtime.unit = unit.name
         runtime.unit_state = unit.active_state or "unknown"

@@ -32,14 +32,25 @@ SOCKET = "/run/containerd/containerd.sock"
 DROPIN_DIR = "/etc/containerd/conf.d"
 BINARIES = ("/usr/bin/containerd", "/usr/local/bin/containerd")
 UNIT = "containerd.service"
-PRIVATE_PATHS = ("/var/run/docker/", "/run/docker/", "/var/lib/rancher/", "/run/k3s/", "/etc/k0s/", "/var/lib/k0s/", "/run/k0s/", "/var/snap/", "/snap/")
+PRIVATE_PATHS = (
+    "/var/run/docker/",
+    "/run/docker/",
+    "/var/lib/rancher/",
+    "/run/k3s/",
+    "/etc/k0s/",
+    "/var/lib/k0s/",
+    "/run/k0s/",
+    "/var/snap/",
+    "/snap/",
+)
 
 # Who writes config.toml again at every run of its own, how that shows, and where the switch is there.
 OWNERS = (
     (
         "kubespray",
         re.compile(
-            r"kubespray|^\s*max_container_log_line_size\s*=|base_runtime_spec\s*=\s*[\"']/etc/containerd/cri-base\.json[\"']", re.IGNORECASE | re.MULTILINE
+            r"kubespray|^\s*max_container_log_line_size\s*=|base_runtime_spec\s*=\s*[\"']/etc/containerd/cri-base\.json[\"']",
+            re.IGNORECASE | re.MULTILINE,
         ),
         "set enable_cdi: true in the kubespray inventory and run kubespray; it writes this file anew",
     ),
@@ -50,7 +61,7 @@ ANSIBLE_MARK = re.compile(r"^\s*#.*ansible managed", re.IGNORECASE | re.MULTILIN
 class ContainerdRuntime(Reader):
     """detect() finds and reads, propose() says what would have to change."""
 
-    def detect(self) -> t.List[Runtime]:
+    def detect(self) -> list[Runtime]:
         context = self.context
         unit = context.loaded_unit(UNIT)
         binary = context.find_binary(unit, *BINARIES)
@@ -85,7 +96,10 @@ class ContainerdRuntime(Reader):
         if not missing and state.cri_enabled is not False:
             runtime.edit_target = EditTarget(runtime.main_config or CONFIG, "main")
             if release >= MERGING_SINCE and runtime.dialect.schema == 1:
-                runtime.warnings.append("%s is in schema 1, which containerd 2.x converts at every start: run containerd config migrate" % files.root)
+                runtime.warnings.append(
+                    "%s is in schema 1, which containerd 2.x converts at every start: run containerd config migrate"
+                    % files.root
+                )
             return
         if runtime.dialect.schema == 1:
             schema_one(runtime, files, release)
@@ -106,7 +120,11 @@ class ContainerdRuntime(Reader):
             named = [name for name in item.disabled if name in ("cri", ID_V2, ID_V3)]
             for name in named:
                 runtime.changes.append(
-                    Change(item.path, 'disabled_plugins without "%s"' % name, "the CRI plugin is switched off, so the kubelet cannot use this containerd")
+                    Change(
+                        item.path,
+                        'disabled_plugins without "%s"' % name,
+                        "the CRI plugin is switched off, so the kubelet cannot use this containerd",
+                    )
                 )
             if named:
                 runtime.warnings.append("%s switches the CRI plugin off" % item.path)
@@ -115,7 +133,9 @@ class ContainerdRuntime(Reader):
         return True
 
     def _declare_version(self, runtime: Runtime, item: ConfigFile) -> None:
-        runtime.changes.append(Change(item.path, "version = 2", "without a version the file is schema 1, whose CRI table has another name"))
+        runtime.changes.append(
+            Change(item.path, "version = 2", "without a version the file is schema 1, whose CRI table has another name")
+        )
         for name in item.disabled:
             if name in SHORT_NAMES:
                 what = 'disabled_plugins with "%s" in place of "%s"' % (SHORT_NAMES[name], name)
@@ -134,17 +154,25 @@ class ContainerdRuntime(Reader):
             path, kind, adds_import = dropin_target(self.context, files, root, [key for key, value, why in missing])
             schema = min(files.root_file.schema or 3, 3) if files.root_file is not None else 3
             why_here = "containerd 2.x merges drop-ins" if kind == "dropin" else "this file sets the key"
-            if kind == "main" and not any(item.path == path and item.sets(key) for item in files.files for key, value, why in missing):
+            if kind == "main" and not any(
+                item.path == path and item.sets(key) for item in files.files for key, value, why in missing
+            ):
                 why_here = "importing %s would bring its other files into effect" % DROPIN_DIR
             if adds_import:
                 runtime.changes.append(
-                    Change(root, 'imports with "%s/*.toml"' % posixpath.dirname(path), "no import of this file leads to a directory of drop-ins")
+                    Change(
+                        root,
+                        'imports with "%s/*.toml"' % posixpath.dirname(path),
+                        "no import of this file leads to a directory of drop-ins",
+                    )
                 )
         runtime.edit_target = EditTarget(path, kind)
         runtime.dialect = Dialect(schema)
         table = ID_V3 if schema == 3 else ID_V2
         for key, value, why in missing:
-            runtime.changes.append(Change(path, '[plugins."%s"] %s = %s' % (table, key, value), "%s; %s" % (why, why_here)))
+            runtime.changes.append(
+                Change(path, '[plugins."%s"] %s = %s' % (table, key, value), "%s; %s" % (why, why_here))
+            )
 
     def _mind_owner(self, runtime: Runtime) -> None:
         for path in sorted({change.path for change in runtime.changes}):
@@ -153,14 +181,18 @@ class ContainerdRuntime(Reader):
             text = self.context.host.read_text(path).get("")
             for name, mark, remedy in OWNERS:
                 if mark.search(text):
-                    runtime.refusal = Refusal("%s is written by %s, whose next run would take the change out again" % (path, name), remedy)
+                    runtime.refusal = Refusal(
+                        "%s is written by %s, whose next run would take the change out again" % (path, name), remedy
+                    )
                     runtime.changes = []
                     return
             if ANSIBLE_MARK.search(text):
-                runtime.warnings.append("%s says that another playbook manages it, which may take the change out again" % path)
+                runtime.warnings.append(
+                    "%s says that another playbook manages it, which may take the change out again" % path
+                )
 
 
-def _is_system(argv: t.Tuple[str, ...]) -> bool:
+def _is_system(argv: tuple[str, ...]) -> bool:
     """False for the containerd of a distribution or one that dockerd started for itself."""
     return not any(part.startswith(PRIVATE_PATHS) for word in argv for part in (word, word.partition("=")[2]))
 
@@ -178,7 +210,7 @@ def _address(files: ConfigSet) -> str:
     return found
 
 
-def dropin_target(context: Context, files: ConfigSet, root: str, keys: t.Sequence[str]) -> t.Tuple[str, str, bool]:
+def dropin_target(context: Context, files: ConfigSet, root: str, keys: t.Sequence[str]) -> tuple[str, str, bool]:
     """(path, kind, whether the root file needs an import) for containerd 2.x.
 
     A directory of imports beside the root file is used, with a name that is loaded after every file that sets our keys; one elsewhere
@@ -188,7 +220,11 @@ def dropin_target(context: Context, files: ConfigSet, root: str, keys: t.Sequenc
     directory = ""
     for item in files.files[:1]:
         for pattern in item.imports:
-            whole = pattern if pattern.startswith("/") else posixpath.normpath(posixpath.join(posixpath.dirname(item.path), pattern))
+            whole = (
+                pattern
+                if pattern.startswith("/")
+                else posixpath.normpath(posixpath.join(posixpath.dirname(item.path), pattern))
+            )
             head, tail = posixpath.split(whole)
             beside = posixpath.dirname(head) == posixpath.dirname(item.path)
             if tail == "*.toml" and "*" not in head and beside and (not directory or head == DROPIN_DIR):
@@ -210,10 +246,12 @@ def dropin_target(context: Context, files: ConfigSet, root: str, keys: t.Sequenc
 
 def sleeping(context: Context, own: str) -> bool:
     """Whether files that are not ours lie in the drop-in directory."""
-    return any(name.endswith(".toml") and not name.endswith("-" + own) for name in context.host.listdir(DROPIN_DIR).get([]))
+    return any(
+        name.endswith(".toml") and not name.endswith("-" + own) for name in context.host.listdir(DROPIN_DIR).get([])
+    )
 
 
-def late_name(owner: t.Optional[ConfigFile], directory: str, name: str) -> str:
+def late_name(owner: ConfigFile | None, directory: str, name: str) -> str:
     """99-NAME, or a name that sorts after the file that would win otherwise."""
     last = posixpath.basename(owner.path) if owner is not None and posixpath.dirname(owner.path) == directory else ""
     for candidate in ("99-" + name, "zz-" + name, "zzz-" + name):

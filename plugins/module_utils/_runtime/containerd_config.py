@@ -61,23 +61,25 @@ class ConfigFile:
         return found if isinstance(found, dict) else {}
 
     @property
-    def disabled(self) -> t.List[str]:
+    def disabled(self) -> list[str]:
         found = self.data.get("disabled_plugins")
         return [str(item) for item in found] if isinstance(found, list) else []
 
     @property
-    def imports(self) -> t.List[str]:
+    def imports(self) -> list[str]:
         found = self.data.get("imports")
         return [str(item) for item in found] if isinstance(found, list) else []
 
     @property
-    def schema(self) -> t.Optional[int]:
+    def schema(self) -> int | None:
         """The version, 1 when it says none and has plugin tables, None when it holds nothing that belongs to a version."""
         return self.version or (1 if self.plugins else None)
 
     def sets(self, key: str) -> bool:
         """True when a CRI table of this file sets the key, under any of the names of that table."""
-        return any(isinstance(self.plugins.get(name), dict) and key in self.plugins[name] for name in (ID_V1, ID_V2, ID_V3))
+        return any(
+            isinstance(self.plugins.get(name), dict) and key in self.plugins[name] for name in (ID_V1, ID_V2, ID_V3)
+        )
 
     def has_cri_table(self) -> bool:
         return any(isinstance(self.plugins.get(name), dict) for name in (ID_V1, ID_V2, ID_V3))
@@ -88,16 +90,16 @@ class ConfigSet:
     """A root file and all it imports, in the order containerd loads them. `error` is set when containerd would not start with them."""
 
     root: str
-    files: t.List[ConfigFile] = field(default_factory=list)
+    files: list[ConfigFile] = field(default_factory=list)
     error: str = ""
     error_code: str = ""
     denied: bool = False
 
     @property
-    def root_file(self) -> t.Optional[ConfigFile]:
+    def root_file(self) -> ConfigFile | None:
         return self.files[0] if self.files and self.files[0].path == self.root else None
 
-    def last_with(self, test: t.Callable[[ConfigFile], bool]) -> t.Optional[ConfigFile]:
+    def last_with(self, test: t.Callable[[ConfigFile], bool]) -> ConfigFile | None:
         found = [item for item in self.files if test(item)]
         return found[-1] if found else None
 
@@ -106,10 +108,10 @@ class ConfigSet:
 class Effective:
     """What the set comes to. `enabled` is None when there is no CRI plugin to ask or the set does not load."""
 
-    enabled: t.Optional[bool]
+    enabled: bool | None
     explicit: bool
-    spec_dirs: t.Tuple[str, ...]
-    cri_enabled: t.Optional[bool]
+    spec_dirs: tuple[str, ...]
+    cri_enabled: bool | None
     error: str = ""
 
 
@@ -136,7 +138,11 @@ def load_set(host: Host, root: str, release: Release, named: bool = False) -> Co
             version = data.get("version", 0)
             if isinstance(version, bool) or not isinstance(version, int):
                 raise ValueError("version is not an integer")
-            for key, kind, name in (("imports", list, "a list"), ("disabled_plugins", list, "a list"), ("plugins", dict, "a table")):
+            for key, kind, name in (
+                ("imports", list, "a list"),
+                ("disabled_plugins", list, "a list"),
+                ("plugins", dict, "a table"),
+            ):
                 if not isinstance(data.get(key, kind()), kind):
                     raise ValueError("%s is not %s" % (key, name))
         except TomlError as exc:
@@ -153,7 +159,7 @@ def load_set(host: Host, root: str, release: Release, named: bool = False) -> Co
     return result
 
 
-def resolve_import(host: Host, parent: str, pattern: str, release: Release) -> t.List[str]:
+def resolve_import(host: Host, parent: str, pattern: str, release: Release) -> list[str]:
     """Paths of one entry of `imports`: relative to the importing file (before 1.7 a pattern was relative to the working directory, /)."""
     if not pattern.startswith("/"):
         old = release and release[:2] < RELATIVE_GLOBS_SINCE and "*" in pattern
@@ -163,10 +169,14 @@ def resolve_import(host: Host, parent: str, pattern: str, release: Release) -> t
         return [pattern]
     found = ["/"]
     for part in pattern.strip("/").split("/"):
-        below: t.List[str] = []
+        below: list[str] = []
         for directory in found:
             if any(char in part for char in "*?["):
-                below.extend(posixpath.join(directory, name) for name in host.listdir(directory).get([]) if fnmatch.fnmatchcase(name, part.replace("[^", "[!")))
+                below.extend(
+                    posixpath.join(directory, name)
+                    for name in host.listdir(directory).get([])
+                    if fnmatch.fnmatchcase(name, part.replace("[^", "[!"))
+                )
             else:
                 below.append(posixpath.join(directory, part))
         found = below
@@ -182,8 +192,8 @@ def effective(files: ConfigSet, release: Release) -> Effective:
 
 def _effective_1(files: ConfigSet) -> Effective:
     version = 0
-    plugins: t.Dict[str, t.Any] = {}
-    disabled: t.List[str] = []
+    plugins: dict[str, t.Any] = {}
+    disabled: list[str] = []
     for item in files.files:
         version = item.version or version
         plugins.update(item.plugins)
@@ -207,15 +217,17 @@ def _effective_2(files: ConfigSet, release: Release) -> Effective:
     newest = 4 if each_by_itself else 3
     version = newest
     root_version = 0
-    plugins: t.Dict[str, t.Any] = {}
-    disabled: t.List[str] = []
+    plugins: dict[str, t.Any] = {}
+    disabled: list[str] = []
     for item in files.files:
         own = item.version
         tables = dict(item.plugins)
         names = item.disabled
         root_version = root_version or own
         if own > newest:
-            return _broken(files, "containerd %d.%d does not read version %d files: %s" % (release[0], release[1], own, item.path))
+            return _broken(
+                files, "containerd %d.%d does not read version %d files: %s" % (release[0], release[1], own, item.path)
+            )
         if MIGRATING_FILES_SINCE <= release < ALWAYS_ON_SINCE and own > root_version:
             return _broken(files, "%s has version %d, higher than the root file's %d" % (item.path, own, root_version))
         if own < 2:
@@ -230,7 +242,9 @@ def _effective_2(files: ConfigSet, release: Release) -> Effective:
         disabled.extend(names)
     for name in disabled:
         if "." not in name:
-            return _broken(files, "disabled_plugins has %r, which is not a plugin name (io.containerd.TYPE.vN.NAME)" % name)
+            return _broken(
+                files, "disabled_plugins has %r, which is not a plugin name (io.containerd.TYPE.vN.NAME)" % name
+            )
     if not each_by_itself and version < 3:
         plugins = _migrated(plugins)
     if ID_V3 in disabled:
@@ -242,7 +256,7 @@ def _renamed(name: str) -> str:
     return ID_V2 if name == ID_V1 else name
 
 
-def _migrated(plugins: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
+def _migrated(plugins: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     """Settings of the old CRI table move to the new one where that does not set them itself."""
     old, new = plugins.get(ID_V2), plugins.get(ID_V3)
     if not isinstance(old, dict):
@@ -254,7 +268,7 @@ def _migrated(plugins: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
     return result
 
 
-def merged(first: t.Mapping[str, t.Any], second: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
+def merged(first: t.Mapping[str, t.Any], second: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     """Tables are merged, values and lists of the second replace those of the first."""
     result = dict(first)
     for key, value in second.items():

@@ -42,11 +42,11 @@ class Reader:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self.sets: t.Dict[str, ConfigSet] = {}
-        self.states: t.Dict[str, Effective] = {}
+        self.sets: dict[str, ConfigSet] = {}
+        self.states: dict[str, Effective] = {}
 
 
-def schema_of(files: ConfigSet, release: Release) -> t.Optional[int]:
+def schema_of(files: ConfigSet, release: Release) -> int | None:
     """Schema of the set: on 1.x that of the last file that says one, on 2.x that of the root file; None when nothing in it needs one."""
     if release >= MERGING_SINCE:
         return files.root_file.schema if files.root_file is not None else None
@@ -96,7 +96,9 @@ def read_state(context: Context, reader: Reader, found: Runtime, named: bool) ->
         found.cdi = Cdi(ON if state.explicit or release < MERGING_SINCE else ON_BY_DEFAULT, state.spec_dirs, source)
 
 
-def _judged(context: Context, found: Runtime, path: str, release: Release, own: Effective, source: str) -> t.Tuple[Effective, str]:
+def _judged(
+    context: Context, found: Runtime, path: str, release: Release, own: Effective, source: str
+) -> tuple[Effective, str]:
     if not found.binary:
         return own, source
     done = context.host.run([found.binary, "--config", path, "config", "dump"], context.options.timeout)
@@ -104,7 +106,9 @@ def _judged(context: Context, found: Runtime, path: str, release: Release, own: 
         return own, source
     if done.value.rc != 0:
         lines = [line for line in done.value.err.splitlines() if line.strip()] or ["exit code %d" % done.value.rc]
-        return Effective(None, False, (), None, own.error or "%s: %s" % (path, lines[-1].strip())), "containerd config dump"
+        return Effective(
+            None, False, (), None, own.error or "%s: %s" % (path, lines[-1].strip())
+        ), "containerd config dump"
     try:
         state = from_dump(done.value.out, release, own)
     except TomlError as exc:
@@ -126,7 +130,10 @@ def refuse_unreadable(context: Context, runtime: Runtime, files: ConfigSet, stat
     elif state.error or files.error:
         runtime.refusal = Refusal(state.error or files.error, ELEVATE if files.denied else REPAIR)
     elif runtime.cdi.state == UNKNOWN:
-        runtime.refusal = Refusal("the version of this containerd could not be found out", "make %s answer --version" % (runtime.binary or "containerd"))
+        runtime.refusal = Refusal(
+            "the version of this containerd could not be found out",
+            "make %s answer --version" % (runtime.binary or "containerd"),
+        )
     return runtime.refusal is not None
 
 
@@ -134,17 +141,20 @@ def schema_one(runtime: Runtime, files: ConfigSet, release: Release) -> None:
     runtime.edit_target = EditTarget()
     runtime.refusal = Refusal(
         "%s is in config schema 1; migrate first" % files.root,
-        "write it anew in version %d (containerd config migrate does it on 2.x), restart containerd, then run again" % (3 if release >= MERGING_SINCE else 2),
+        "write it anew in version %d (containerd config migrate does it on 2.x), restart containerd, then run again"
+        % (3 if release >= MERGING_SINCE else 2),
     )
 
 
-def missing_keys(state: Effective, spec_dir: str) -> t.List[Missing]:
+def missing_keys(state: Effective, spec_dir: str) -> list[Missing]:
     """(key, value as TOML, why) of what has to be set."""
     found = []
     if not state.enabled:
         found.append(("enable_cdi", "true", "CDI is off"))
     # A CRI plugin that is switched off shows no directories; the defaults hold once it is on.
-    if not has_dir(state.spec_dirs, spec_dir) and (state.enabled is not None or not has_dir(DEFAULT_SPEC_DIRS, spec_dir)):
+    if not has_dir(state.spec_dirs, spec_dir) and (
+        state.enabled is not None or not has_dir(DEFAULT_SPEC_DIRS, spec_dir)
+    ):
         value = "[%s]" % ", ".join('"%s"' % directory for directory in with_dirs(state.spec_dirs, spec_dir))
         found.append(("cdi_spec_dirs", value, "%s is not among the directories that are read" % spec_dir))
     return found

@@ -60,7 +60,7 @@ class CrioRuntime:
         self.flag = False
         self.directory = DIRECTORY
 
-    def detect(self) -> t.List[Runtime]:
+    def detect(self) -> list[Runtime]:
         context = self.context
         unit = context.loaded_unit(*UNITS)
         binary = context.find_binary(unit, *BINARIES)
@@ -82,13 +82,17 @@ class CrioRuntime:
 
     def _read(self, found: Runtime, argv: t.Sequence[str]) -> None:
         context = self.context
-        directories: t.Tuple[str, ...] = DEFAULT_SPEC_DIRS
+        directories: tuple[str, ...] = DEFAULT_SPEC_DIRS
         found.socket = SOCKET
         listed = context.host.listdir(self.directory)
         if listed.state not in ("value", "absent"):
             self._break(self.directory, listed.detail, ELEVATE if listed.state == "denied" else REPAIR)
         main = [found.main_config] if found.main_config and context.host.exists(found.main_config) else []
-        drop_ins = [path for path in context.host.glob(self.directory, "*") if context.host.stat(path).get() and context.host.stat(path).value.kind == "file"]
+        drop_ins = [
+            path
+            for path in context.host.glob(self.directory, "*")
+            if context.host.stat(path).get() and context.host.stat(path).value.kind == "file"
+        ]
         for path in main + drop_ins:
             found.config_files.append(path)
             text = context.host.read_bytes(path)
@@ -147,19 +151,34 @@ class CrioRuntime:
         elif has_dir(runtime.cdi.spec_dirs, spec_dir):
             self._clean(runtime, target)
         elif runtime.cdi.state == UNKNOWN:
-            runtime.refusal = Refusal("the version of this CRI-O could not be found out", "make %s answer --version" % (runtime.binary or "crio"))
+            runtime.refusal = Refusal(
+                "the version of this CRI-O could not be found out",
+                "make %s answer --version" % (runtime.binary or "crio"),
+            )
         elif self.flag:
             runtime.refusal = Refusal(
-                "the unit %s has --cdi-spec-dirs without %s, and a flag wins over every file" % (runtime.unit, spec_dir), "add %s to that flag" % spec_dir
+                "the unit %s has --cdi-spec-dirs without %s, and a flag wins over every file"
+                % (runtime.unit, spec_dir),
+                "add %s to that flag" % spec_dir,
             )
-        elif posixpath.dirname(self.owner) == self.directory and posixpath.basename(self.owner) > posixpath.basename(target):
+        elif posixpath.dirname(self.owner) == self.directory and posixpath.basename(self.owner) > posixpath.basename(
+            target
+        ):
             runtime.refusal = Refusal(
-                "%s sets cdi_spec_dirs without %s and is read after %s, which would not be effective" % (self.owner, spec_dir, target),
-                "add %s to cdi_spec_dirs in %s, or give that file a name that sorts before 99-" % (spec_dir, self.owner),
+                "%s sets cdi_spec_dirs without %s and is read after %s, which would not be effective"
+                % (self.owner, spec_dir, target),
+                "add %s to cdi_spec_dirs in %s, or give that file a name that sorts before 99-"
+                % (spec_dir, self.owner),
             )
         else:
             value = ", ".join('"%s"' % item for item in with_dirs(runtime.cdi.spec_dirs, spec_dir))
-            runtime.changes.append(Change(target, "[crio.runtime] cdi_spec_dirs = [%s]" % value, "%s is not among the directories that are read" % spec_dir))
+            runtime.changes.append(
+                Change(
+                    target,
+                    "[crio.runtime] cdi_spec_dirs = [%s]" % value,
+                    "%s is not among the directories that are read" % spec_dir,
+                )
+            )
 
     def _clean(self, runtime: Runtime, target: str) -> None:
         """A file of ours with a key that CRI-O does not know, as older tools wrote it, is put right."""

@@ -49,21 +49,28 @@ __all__ = [
 
 SCHEMA = 1
 CLASSES = (ContainerdRuntime, DistroRuntime, DockerRuntime, CrioRuntime, PodmanRuntime)
-CRI_DOCKERD_SOCKETS = ("/run/cri-dockerd.sock", "/run/cri-dockerd/cri-dockerd.sock", "/run/dockershim.sock", "/run/docker.sock")
+CRI_DOCKERD_SOCKETS = (
+    "/run/cri-dockerd.sock",
+    "/run/cri-dockerd/cri-dockerd.sock",
+    "/run/dockershim.sock",
+    "/run/docker.sock",
+)
 
 
-def detect_runtimes(host: Host, options: t.Optional[RuntimeOptions] = None) -> t.Dict[str, t.Any]:
+def detect_runtimes(host: Host, options: RuntimeOptions | None = None) -> dict[str, t.Any]:
     """The facts about runtimes, in the shape of the schema under docs/schemas. Never raises for what a host looks like."""
     options = options or RuntimeOptions()
     context = Context.observe(host, options)
     kubelet = find_kubelet(context)
     context.endpoint = kubelet.runtime_endpoint
-    found: t.List[t.Tuple[t.Any, Runtime]] = []
+    found: list[tuple[t.Any, Runtime]] = []
     for kind in CLASSES:
         reader = kind(context)
         found.extend((reader, runtime) for runtime in reader.detect())
     runtimes = [runtime for reader, runtime in found]
-    serving, source, ambiguous = _serving(kubelet, runtimes, options, any(context.is_socket(path) for path in CRI_DOCKERD_SOCKETS[:2]))
+    serving, source, ambiguous = _serving(
+        kubelet, runtimes, options, any(context.is_socket(path) for path in CRI_DOCKERD_SOCKETS[:2])
+    )
     if serving is not None:
         serving.serves_kubelet = True
     _mark_backend(runtimes)
@@ -91,7 +98,9 @@ def _settle(context: Context, runtimes: t.Sequence[Runtime]) -> None:
     if context.options.state_dir and context.host.exists(journal):
         for runtime in runtimes:
             if runtime.selected and runtime.refusal is None and runtime.name != PODMAN:
-                runtime.changes.append(Change(journal, "an unfinished change settled", "an earlier run was stopped while it wrote"))
+                runtime.changes.append(
+                    Change(journal, "an unfinished change settled", "an earlier run was stopped while it wrote")
+                )
 
 
 def _answers(runtime: Runtime, endpoint: str) -> bool:
@@ -102,7 +111,7 @@ def _answers(runtime: Runtime, endpoint: str) -> bool:
 
 def _serving(
     kubelet: Kubelet, runtimes: t.Sequence[Runtime], options: RuntimeOptions, shim: bool
-) -> t.Tuple[t.Optional[Runtime], str, t.Optional[t.Dict[str, t.Any]]]:
+) -> tuple[Runtime | None, str, dict[str, t.Any] | None]:
     """The runtime of the kubelet and what says so, or why that is not known."""
     endpoint = kubelet.runtime_endpoint
     if endpoint:
@@ -113,14 +122,17 @@ def _serving(
             None,
             "",
             {
-                "reason": "the kubelet uses %s (said by %s), which is the socket of no runtime found on this host" % (endpoint, kubelet.source),
+                "reason": "the kubelet uses %s (said by %s), which is the socket of no runtime found on this host"
+                % (endpoint, kubelet.source),
                 "candidates": [runtime.name for runtime in runtimes],
                 "next_step": "correct the endpoint, or install and start the runtime that owns this socket",
             },
         )
     if not kubelet.present:
         return None, "", None
-    candidates = [runtime for runtime in runtimes if runtime.name in (CONTAINERD, CRIO) or (runtime.name == DOCKER and shim)]
+    candidates = [
+        runtime for runtime in runtimes if runtime.name in (CONTAINERD, CRIO) or (runtime.name == DOCKER and shim)
+    ]
     if len(candidates) == 1:
         return candidates[0], "only candidate", None
     if options.runtimes:
@@ -138,9 +150,13 @@ def _mark_backend(runtimes: t.Sequence[Runtime]) -> None:
                 runtime.flavor = DOCKER_BACKEND
 
 
-def _unserved(kubelet: Kubelet, runtimes: t.Sequence[Runtime], options: RuntimeOptions) -> t.Optional[t.Dict[str, t.Any]]:
+def _unserved(kubelet: Kubelet, runtimes: t.Sequence[Runtime], options: RuntimeOptions) -> dict[str, t.Any] | None:
     """Several runtimes and nothing that says which one matters."""
-    candidates = [runtime.name for runtime in runtimes if runtime.name != PODMAN and (runtime.flavor != DOCKER_BACKEND or kubelet.present)]
+    candidates = [
+        runtime.name
+        for runtime in runtimes
+        if runtime.name != PODMAN and (runtime.flavor != DOCKER_BACKEND or kubelet.present)
+    ]
     if options.runtimes or len(candidates) < 2:
         return None
     why = "the kubelet names no endpoint" if kubelet.present else "there is no kubelet"
@@ -151,7 +167,9 @@ def _unserved(kubelet: Kubelet, runtimes: t.Sequence[Runtime], options: RuntimeO
     }
 
 
-def _select(context: Context, runtimes: t.Sequence[Runtime], serving: t.Optional[Runtime], ambiguous: t.Optional[t.Dict[str, t.Any]]) -> None:
+def _select(
+    context: Context, runtimes: t.Sequence[Runtime], serving: Runtime | None, ambiguous: dict[str, t.Any] | None
+) -> None:
     wanted = context.options.runtimes
     if wanted:
         for name in wanted:
@@ -161,7 +179,10 @@ def _select(context: Context, runtimes: t.Sequence[Runtime], serving: t.Optional
                 runtime.selected = True
             if not named:
                 context.problem(
-                    "runtime_not_found", ERROR, "the wanted runtime %s is not on this host" % name, "install it, or take it out of the runtime option"
+                    "runtime_not_found",
+                    ERROR,
+                    "the wanted runtime %s is not on this host" % name,
+                    "install it, or take it out of the runtime option",
                 )
     elif serving is not None:
         serving.selected = True
@@ -170,4 +191,9 @@ def _select(context: Context, runtimes: t.Sequence[Runtime], serving: t.Optional
         for runtime in [item for item in owned if item.name != PODMAN] or owned:
             runtime.selected = True
     if not runtimes:
-        context.problem("runtime_none", WARNING, "no container runtime was found on this host", "install containerd, docker, cri-o or podman")
+        context.problem(
+            "runtime_none",
+            WARNING,
+            "no container runtime was found on this host",
+            "install containerd, docker, cri-o or podman",
+        )

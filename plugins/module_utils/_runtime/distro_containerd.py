@@ -30,7 +30,7 @@ MICROK8S_TEMPLATE = "/var/snap/microk8s/current/args/containerd-template.toml"
 class DistroRuntime(Reader):
     """detect() finds and reads, propose() says what would have to change."""
 
-    def detect(self) -> t.List[Runtime]:
+    def detect(self) -> list[Runtime]:
         return [self._read(distro) for distro in map(self._placed, DISTROS) if self._present(distro)]
 
     def _placed(self, distro: Distro) -> Distro:
@@ -44,9 +44,11 @@ class DistroRuntime(Reader):
             return True
         return context.is_socket(distro.socket) and context.host.exists(distro.mark)
 
-    def _process(self, distro: Distro) -> t.Optional[Process]:
-        def ours(argv: t.Tuple[str, ...]) -> bool:
-            return any(distro.config in word for word in argv[1:]) or any(posixpath.normpath(distro.mark) in word for word in argv[:1])
+    def _process(self, distro: Distro) -> Process | None:
+        def ours(argv: tuple[str, ...]) -> bool:
+            return any(distro.config in word for word in argv[1:]) or any(
+                posixpath.normpath(distro.mark) in word for word in argv[:1]
+            )
 
         return self.context.processes.find("containerd", ours)
 
@@ -65,7 +67,7 @@ class DistroRuntime(Reader):
         note_process(context, found, process, self._sources(distro, found))
         return found
 
-    def _sources(self, distro: Distro, found: Runtime) -> t.List[str]:
+    def _sources(self, distro: Distro, found: Runtime) -> list[str]:
         """What the generated file is made of. The file itself is written while the distribution starts, so its age proves nothing."""
         directory = posixpath.dirname(distro.config)
         imported = [path for path in found.config_files if path != distro.config]
@@ -78,10 +80,13 @@ class DistroRuntime(Reader):
 
     def propose(self, runtime: Runtime) -> None:
         files, state = self.sets[runtime.flavor], self.states[runtime.flavor]
-        release = release_numbers(runtime.version) or (MERGING_SINCE if any(item.version >= 3 for item in files.files) else ())
+        release = release_numbers(runtime.version) or (
+            MERGING_SINCE if any(item.version >= 3 for item in files.files) else ()
+        )
         if not files.files and not files.error:
             runtime.refusal = Refusal(
-                "%s is not there: %s has not started on this host yet" % (runtime.main_config, runtime.flavor), "start %s, then run again" % runtime.flavor
+                "%s is not there: %s has not started on this host yet" % (runtime.main_config, runtime.flavor),
+                "start %s, then run again" % runtime.flavor,
             )
             return
         if refuse_unreadable(self.context, runtime, files, state):
@@ -93,19 +98,30 @@ class DistroRuntime(Reader):
         if runtime.refusal is not None:
             runtime.changes = []
 
-    def _say(self, runtime: Runtime, schema: t.Optional[int], missing: t.Sequence[Missing], why_here: str) -> None:
+    def _say(self, runtime: Runtime, schema: int | None, missing: t.Sequence[Missing], why_here: str) -> None:
         table = ID_V3 if schema == 3 else ID_V2
         for key, value, why in missing:
-            runtime.changes.append(Change(runtime.edit_target.path, '[plugins."%s"] %s = %s' % (table, key, value), "%s; %s" % (why, why_here)))
+            runtime.changes.append(
+                Change(
+                    runtime.edit_target.path, '[plugins."%s"] %s = %s' % (table, key, value), "%s; %s" % (why, why_here)
+                )
+            )
 
-    def _aim_rancher(self, runtime: Runtime, files: ConfigSet, release: Release, schema: t.Optional[int], missing: t.Sequence[Missing]) -> None:
+    def _aim_rancher(
+        self, runtime: Runtime, files: ConfigSet, release: Release, schema: int | None, missing: t.Sequence[Missing]
+    ) -> None:
         """A drop-in where containerd merges them and the generated file imports them; else a marked block at the end of the template."""
         directory = posixpath.dirname(files.root)
         third = schema is not None and schema >= 3
         dropins = posixpath.join(directory, "config-v3.toml.d" if third else "config.toml.d")
-        imported = any(posixpath.normpath(pattern) == dropins + "/*.toml" for pattern in (files.root_file.imports if files.root_file else []))
+        imported = any(
+            posixpath.normpath(pattern) == dropins + "/*.toml"
+            for pattern in (files.root_file.imports if files.root_file else [])
+        )
         if release >= MERGING_SINCE and imported:
-            runtime.edit_target = EditTarget(posixpath.join(dropins, "10-%s.toml" % self.context.options.file_stem), "dropin")
+            runtime.edit_target = EditTarget(
+                posixpath.join(dropins, "10-%s.toml" % self.context.options.file_stem), "dropin"
+            )
             runtime.dialect = Dialect(3 if third else 2)
             self._say(runtime, runtime.dialect.schema, missing, "%s imports this directory" % files.root)
             return
@@ -121,13 +137,19 @@ class DistroRuntime(Reader):
             if missing:
                 runtime.refusal = Refusal(why, "set enable_cdi in it by hand, or make it start from the base template")
         else:
-            self._say(runtime, runtime.dialect.schema, missing, "%s is made from this template at every start" % files.root)
+            self._say(
+                runtime, runtime.dialect.schema, missing, "%s is made from this template at every start" % files.root
+            )
 
-    def _aim_k0s(self, runtime: Runtime, files: ConfigSet, release: Release, schema: t.Optional[int], missing: t.Sequence[Missing]) -> None:
+    def _aim_k0s(
+        self, runtime: Runtime, files: ConfigSet, release: Release, schema: int | None, missing: t.Sequence[Missing]
+    ) -> None:
         """k0s collects the CRI tables of its drop-in directory itself, so a drop-in is right on containerd 1.x too."""
         runtime.dialect = Dialect(3 if release >= MERGING_SINCE and (schema or 3) >= 3 else 2)
         if K0S_MANAGED.search(self.context.host.read_text(files.root).get("")):
-            runtime.edit_target = EditTarget(posixpath.join(K0S_DROPINS, "99-%s.toml" % self.context.options.file_stem), "dropin")
+            runtime.edit_target = EditTarget(
+                posixpath.join(K0S_DROPINS, "99-%s.toml" % self.context.options.file_stem), "dropin"
+            )
             self._say(runtime, runtime.dialect.schema, missing, "k0s builds its configuration from this directory")
             return
         if missing and schema == 1:
@@ -137,11 +159,15 @@ class DistroRuntime(Reader):
         path = owner.path if owner is not None else files.root
         runtime.edit_target = EditTarget(path, "main")
         if missing and path.startswith("/run/"):
-            runtime.refusal = Refusal("%s owns the CRI table and is written at every start" % path, "set enable_cdi where %s is made" % path)
+            runtime.refusal = Refusal(
+                "%s owns the CRI table and is written at every start" % path, "set enable_cdi where %s is made" % path
+            )
             return
         self._say(runtime, runtime.dialect.schema, missing, "%s is not managed by k0s" % files.root)
 
-    def _aim_microk8s(self, runtime: Runtime, files: ConfigSet, release: Release, schema: t.Optional[int], missing: t.Sequence[Missing]) -> None:
+    def _aim_microk8s(
+        self, runtime: Runtime, files: ConfigSet, release: Release, schema: int | None, missing: t.Sequence[Missing]
+    ) -> None:
         """The template is TOML with ${NAME} inside its strings, and is edited as TOML."""
         runtime.edit_target = EditTarget(MICROK8S_TEMPLATE, "template")
         try:
@@ -149,11 +175,14 @@ class DistroRuntime(Reader):
             version = loads(text.get("")).get("version")
         except TomlError as exc:
             runtime.refusal = Refusal(
-                "%s, line %d, column %d: %s" % (MICROK8S_TEMPLATE, exc.line, exc.column, exc.message), "repair the template; no edit keeps it whole"
+                "%s, line %d, column %d: %s" % (MICROK8S_TEMPLATE, exc.line, exc.column, exc.message),
+                "repair the template; no edit keeps it whole",
             )
             return
         if not text.ok:
-            runtime.refusal = Refusal("%s cannot be read: %s" % (MICROK8S_TEMPLATE, text.detail), "repair the microk8s installation")
+            runtime.refusal = Refusal(
+                "%s cannot be read: %s" % (MICROK8S_TEMPLATE, text.detail), "repair the microk8s installation"
+            )
             return
         runtime.dialect = Dialect(version if isinstance(version, int) else schema)
         self._say(runtime, runtime.dialect.schema, missing, "%s is made from this template at every start" % files.root)

@@ -20,16 +20,16 @@ class Distro:
     `mark` is a path that it alone has."""
 
     name: str
-    units: t.Tuple[str, ...]
-    kubelet_units: t.Tuple[str, ...]
+    units: tuple[str, ...]
+    kubelet_units: tuple[str, ...]
     kubelet_root: str
     socket: str
     config: str
-    binaries: t.Tuple[str, ...]
+    binaries: tuple[str, ...]
     mark: str
 
 
-def _rancher(name: str, units: t.Tuple[str, ...]) -> Distro:
+def _rancher(name: str, units: tuple[str, ...]) -> Distro:
     data = "/var/lib/rancher/" + name
     return Distro(
         name,
@@ -70,10 +70,10 @@ DISTROS = (K3S, RKE2, K0S, MICROK8S)
 _RANCHER_KEYS = ("container-runtime-endpoint", "data-dir", "docker")
 
 
-def rancher_settings(host: Host, distro: Distro, argv: t.Sequence[str]) -> t.Dict[str, str]:
+def rancher_settings(host: Host, distro: Distro, argv: t.Sequence[str]) -> dict[str, str]:
     """container-runtime-endpoint, data-dir, docker (true or false) and the kubelet's root-dir of k3s or rke2, as far as they are set:
     from its configuration and drop-ins, and from the arguments of its unit, which win. Empty for the others."""
-    found: t.Dict[str, str] = {}
+    found: dict[str, str] = {}
     if distro.name not in (K3S.name, RKE2.name):
         return found
     path = "/etc/rancher/%s/config.yaml" % distro.name
@@ -101,8 +101,10 @@ def rancher_settings(host: Host, distro: Distro, argv: t.Sequence[str]) -> t.Dic
     return found
 
 
-def _root_dir(arguments: t.Sequence[t.Any]) -> t.Dict[str, str]:
-    values = [str(item).lstrip("-").partition("=")[2] for item in arguments if str(item).lstrip("-").startswith("root-dir=")]
+def _root_dir(arguments: t.Sequence[t.Any]) -> dict[str, str]:
+    values = [
+        str(item).lstrip("-").partition("=")[2] for item in arguments if str(item).lstrip("-").startswith("root-dir=")
+    ]
     return {"root-dir": values[-1]} if values else {}
 
 
@@ -115,4 +117,9 @@ def placed(distro: Distro, data_dir: str) -> Distro:
     def moved(path: str) -> str:
         return data_dir.rstrip("/") + path[len(old) :] if path.startswith(old + "/") else path
 
-    return replace(distro, config=moved(distro.config), binaries=tuple(moved(path) for path in distro.binaries), mark=moved(distro.mark))
+    return replace(
+        distro,
+        config=moved(distro.config),
+        binaries=tuple(moved(path) for path in distro.binaries),
+        mark=moved(distro.mark),
+    )

@@ -50,7 +50,7 @@ class DaemonConfigError(ValueError):
     """daemon.json that docker does not take: what, and where when that is known."""
 
 
-def load_daemon_json(text: str) -> t.Dict[str, t.Any]:
+def load_daemon_json(text: str) -> dict[str, t.Any]:
     """The object in daemon.json; empty text is an empty object, as docker has it. A byte order mark is not part of it.
 
     DaemonConfigError names line and column. Comments, trailing commas, several values, keys that stand twice and other types than an object are errors.
@@ -62,11 +62,13 @@ def load_daemon_json(text: str) -> t.Dict[str, t.Any]:
     def refuse(word: str) -> t.NoReturn:
         raise DaemonConfigError("%s is not a JSON value" % word)
 
-    def object_of(pairs: t.List[t.Tuple[str, t.Any]]) -> t.Dict[str, t.Any]:
+    def object_of(pairs: list[tuple[str, t.Any]]) -> dict[str, t.Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
             names = [name for name, value in pairs]
-            raise DaemonConfigError("the key %r stands there twice" % next(name for name in names if names.count(name) > 1))
+            raise DaemonConfigError(
+                "the key %r stands there twice" % next(name for name in names if names.count(name) > 1)
+            )
         return found
 
     try:
@@ -97,14 +99,14 @@ class DockerRuntime:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self.data: t.Dict[str, t.Any] = {}
+        self.data: dict[str, t.Any] = {}
         self.error = ""
         self.remedy = REPAIR
-        self.feature_flags: t.List[str] = []
-        self.setting: t.Optional[bool] = None
-        self.dir_flags: t.List[str] = []
+        self.feature_flags: list[str] = []
+        self.setting: bool | None = None
+        self.dir_flags: list[str] = []
 
-    def detect(self) -> t.List[Runtime]:
+    def detect(self) -> list[Runtime]:
         context = self.context
         unit = context.loaded_unit(*UNITS)
         binary = context.find_binary(unit, *BINARIES)
@@ -116,20 +118,24 @@ class DockerRuntime:
         note_unit(found, unit)
         argv = unit.argv if unit is not None and unit.argv else (process.argv if process is not None else ())
         found.main_config = (flag_values(argv, "--config-file") or [CONFIG])[-1]
-        self.feature_flags = [item for value in flag_values(argv, "--feature", "--features") for item in value.split(",") if item]
+        self.feature_flags = [
+            item for value in flag_values(argv, "--feature", "--features") for item in value.split(",") if item
+        ]
         self.dir_flags = flag_values(argv, "--cdi-spec-dir", "--cdi-spec-dirs")
         self._read_file(found)
         info = self._info() if socket or process is not None else {}
         version = info.get("ServerVersion")
         found.version = version if isinstance(version, str) and version else None
         if found.version is None and binary:
-            found.version = version_in(context.said([binary, "--version"])) or context.packaged("docker-ce", "docker.io", "moby-engine")
+            found.version = version_in(context.said([binary, "--version"])) or context.packaged(
+                "docker-ce", "docker.io", "moby-engine"
+            )
         self._judge(found)
         note_process(context, found, process)
         self._compare(found, info)
         return [found]
 
-    def _info(self) -> t.Dict[str, t.Any]:
+    def _info(self) -> dict[str, t.Any]:
         client = self.context.find_binary(None, *CLIENTS)
         text = self.context.said([client, "info", "--format", "{{json .}}"]) if client else None
         try:
@@ -162,7 +168,11 @@ class DockerRuntime:
     def _judge(self, found: Runtime) -> None:
         features = self.data.get("features") or {}
         if self.feature_flags and features:
-            self.error = self.error or "features are given both by flags of the unit and in %s, which is an error to docker" % found.main_config
+            self.error = (
+                self.error
+                or "features are given both by flags of the unit and in %s, which is an error to docker"
+                % found.main_config
+            )
         release = release_numbers(found.version)
         flagged = dict(item.partition("=")[::2] for item in self.feature_flags).get("cdi")
         setting = features.get("cdi")
@@ -181,9 +191,13 @@ class DockerRuntime:
         elif release < SUPPORTED_SINCE:
             found.cdi = Cdi(UNSUPPORTED, (), "docker %s" % found.version)
         elif setting is False or not given or (setting is None and release < DEFAULT_SINCE):
-            found.cdi = Cdi(OFF, given, source if setting is False or not given else "default of docker %s" % found.version)
+            found.cdi = Cdi(
+                OFF, given, source if setting is False or not given else "default of docker %s" % found.version
+            )
         else:
-            found.cdi = Cdi(ON if setting else ON_BY_DEFAULT, given, source if setting else "default of docker %s" % found.version)
+            found.cdi = Cdi(
+                ON if setting else ON_BY_DEFAULT, given, source if setting else "default of docker %s" % found.version
+            )
         if SUPPORTED_SINCE <= release < DEFAULT_SINCE:
             found.warnings.append(RESTORE_NOTE)
 
@@ -207,25 +221,34 @@ class DockerRuntime:
             return
         if runtime.cdi.state == UNKNOWN:
             runtime.refusal = Refusal(
-                "the version of this docker could not be found out", "start docker, or make %s answer --version" % (runtime.binary or "dockerd")
+                "the version of this docker could not be found out",
+                "start docker, or make %s answer --version" % (runtime.binary or "dockerd"),
             )
             return
         if self.setting is False or (self.setting is None and release_numbers(runtime.version) < DEFAULT_SINCE):
             if self.feature_flags:
                 runtime.refusal = Refusal(
-                    "the unit %s gives features as flags; docker refuses to start when daemon.json gives some too" % runtime.unit,
+                    "the unit %s gives features as flags; docker refuses to start when daemon.json gives some too"
+                    % runtime.unit,
                     "put --feature cdi=true into the flags of the unit, or move all features into %s" % path,
                 )
                 return
-            why = "CDI is switched off" if self.setting is False else "CDI is off by default in docker %s" % runtime.version
+            why = (
+                "CDI is switched off"
+                if self.setting is False
+                else "CDI is off by default in docker %s" % runtime.version
+            )
             runtime.changes.append(Change(path, "features.cdi = true", why))
         if not has_dir(runtime.cdi.spec_dirs, spec_dir):
             if self.dir_flags:
                 runtime.refusal = Refusal(
-                    "the unit %s gives --cdi-spec-dir without %s, and a flag next to the same key in daemon.json is an error" % (runtime.unit, spec_dir),
+                    "the unit %s gives --cdi-spec-dir without %s, and a flag next to the same key in daemon.json is an error"
+                    % (runtime.unit, spec_dir),
                     "add --cdi-spec-dir %s to the flags of the unit" % spec_dir,
                 )
                 runtime.changes = []
                 return
             value = json.dumps(with_dirs(runtime.cdi.spec_dirs, spec_dir))
-            runtime.changes.append(Change(path, "cdi-spec-dirs = %s" % value, "%s is not among the directories that are read" % spec_dir))
+            runtime.changes.append(
+                Change(path, "cdi-spec-dirs = %s" % value, "%s is not among the directories that are read" % spec_dir)
+            )

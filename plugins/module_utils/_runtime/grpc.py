@@ -30,7 +30,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     return struct.pack(">I", len(payload))[1:] + bytes((kind, flags)) + struct.pack(">I", stream) + payload
 
 
-def header_block(headers: t.Sequence[t.Tuple[str, str]]) -> bytes:
+def header_block(headers: t.Sequence[tuple[str, str]]) -> bytes:
     """Headers as literals without indexing and without Huffman coding. Each text is shorter than 127 bytes."""
     out = b""
     for name, value in headers:
@@ -63,11 +63,11 @@ def request(path: str, message: bytes) -> bytes:
     )
 
 
-def fields(message: bytes) -> t.Iterator[t.Tuple[int, t.Union[int, bytes]]]:
+def fields(message: bytes) -> t.Iterator[tuple[int, int | bytes]]:
     """The fields of a protocol buffers message as (number, varint or bytes). ValueError when it is cut short or not one."""
     position = 0
 
-    def varint(start: int) -> t.Tuple[int, int]:
+    def varint(start: int) -> tuple[int, int]:
         value, shift = 0, 0
         while True:
             if start >= len(message) or shift > 63:

@@ -28,14 +28,14 @@ class Kubelet:
     """The kubelet. `runtime_endpoint` is a path without unix://, empty when nothing names one; `source` says what named it."""
 
     present: bool = False
-    unit: t.Optional[str] = None
+    unit: str | None = None
     root_dir: str = KUBELET_ROOT
     device_plugin_dir: str = DEVICE_PLUGIN_DIR
     pod_resources_dir: str = KUBELET_ROOT + "/pod-resources"
     runtime_endpoint: str = ""
     source: str = ""
 
-    def to_dict(self) -> t.Dict[str, t.Any]:
+    def to_dict(self) -> dict[str, t.Any]:
         return asdict(self)
 
 
@@ -51,7 +51,11 @@ def find_kubelet(context: Context) -> Kubelet:
     present = bool(argv) or unit is not None or embedded is not None
     words = _distro_argv(context, embedded) if embedded is not None else ()
     settings = rancher_settings(host, embedded, words) if embedded is not None else {}
-    root_dir = last_flag(argv, "--root-dir") or settings.get("root-dir") or (embedded.kubelet_root if embedded and not argv else KUBELET_ROOT)
+    root_dir = (
+        last_flag(argv, "--root-dir")
+        or settings.get("root-dir")
+        or (embedded.kubelet_root if embedded and not argv else KUBELET_ROOT)
+    )
     unit_name = unit.name if unit is not None and unit.loaded else None
     if embedded is not None and unit_name is None:
         found = context.loaded_unit(*embedded.kubelet_units)
@@ -92,14 +96,14 @@ def last_flag(argv: t.Sequence[str], name: str) -> str:
     return found[-1].strip("\"'") if found else ""
 
 
-def _running(processes: ProcessTable, pid: int) -> t.Tuple[str, ...]:
+def _running(processes: ProcessTable, pid: int) -> tuple[str, ...]:
     process = processes.get(pid) if pid else None
     if process is None:
         process = processes.find("kubelet")
     return process.argv if process is not None else ()
 
 
-def _embedded(context: Context) -> t.Optional[Distro]:
+def _embedded(context: Context) -> Distro | None:
     """The distribution whose unit runs, else the one whose unit is installed, else the one whose containerd socket is there."""
     for want_active in (True, False):
         for item in DISTROS:
@@ -111,12 +115,12 @@ def _embedded(context: Context) -> t.Optional[Distro]:
     return next((item for item in (K0S, MICROK8S) if context.is_socket(item.socket)), None)
 
 
-def _distro_argv(context: Context, distro: Distro) -> t.Tuple[str, ...]:
+def _distro_argv(context: Context, distro: Distro) -> tuple[str, ...]:
     unit = context.loaded_unit(*distro.kubelet_units)
     return unit.argv if unit is not None else ()
 
 
-def _from_distro(settings: t.Mapping[str, str], distro: Distro, argv: t.Sequence[str]) -> t.Tuple[str, str]:
+def _from_distro(settings: t.Mapping[str, str], distro: Distro, argv: t.Sequence[str]) -> tuple[str, str]:
     """A runtime of the host's own that a distribution was told to use: its endpoint and what said so, empty when it brings its own."""
     source = "the settings of %s" % distro.name
     if distro.name == K0S.name:
@@ -128,7 +132,7 @@ def _from_distro(settings: t.Mapping[str, str], distro: Distro, argv: t.Sequence
     return ("/run/docker.sock", source) if settings.get("docker") == "true" else ("", "")
 
 
-def _from_configuration(host: Host, argv: t.Sequence[str], present: bool) -> t.Tuple[str, str]:
+def _from_configuration(host: Host, argv: t.Sequence[str], present: bool) -> tuple[str, str]:
     named = last_flag(argv, "--config")
     paths = [named] if named else []
     if not named and (present or host.exists(KUBEADM_CONFIG)):
@@ -145,8 +149,8 @@ def _from_configuration(host: Host, argv: t.Sequence[str], present: bool) -> t.T
     return endpoint, source
 
 
-def _kubeadm_flags(host: Host) -> t.List[str]:
-    words: t.List[str] = []
+def _kubeadm_flags(host: Host) -> list[str]:
+    words: list[str] = []
     for line in host.read_text(KUBEADM_FLAGS).get("").splitlines():
         key, equal, value = line.strip().partition("=")
         if equal and key == "KUBELET_KUBEADM_ARGS":
@@ -155,7 +159,7 @@ def _kubeadm_flags(host: Host) -> t.List[str]:
     return words
 
 
-def top_level_scalars(text: str) -> t.Dict[str, str]:
+def top_level_scalars(text: str) -> dict[str, str]:
     """Scalars at the top level of a YAML mapping or JSON object, as text. Nested values, anchors and block text are left out."""
     text = text[1:] if text.startswith("\ufeff") else text
     try:
@@ -167,7 +171,7 @@ def top_level_scalars(text: str) -> t.Dict[str, str]:
     return {str(key): str(value) for key, value in data.items() if isinstance(value, (str, int, float))}
 
 
-def _line_scalars(text: str) -> t.Dict[str, str]:
+def _line_scalars(text: str) -> dict[str, str]:
     """The same, line by line, for a text that uses what the reader of YAML does not know."""
     found = {}
     for line in text.splitlines():

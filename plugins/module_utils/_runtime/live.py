@@ -29,7 +29,7 @@ def http_get(path: str, target: str, timeout: float = 5.0) -> Probe:
     return get(path, target, timeout)
 
 
-def read_cri_status(message: bytes) -> t.Dict[str, t.Any]:
+def read_cri_status(message: bytes) -> dict[str, t.Any]:
     """enabled and spec_dirs from a verbose CRI StatusResponse. containerd before 1.7 knows no such keys: CDI is off there."""
     for number, value in grpc.fields(message):
         if number != 2 or not isinstance(value, bytes):
@@ -48,18 +48,20 @@ def read_cri_status(message: bytes) -> t.Dict[str, t.Any]:
     raise ValueError("the CRI status shows no configuration")
 
 
-def read_docker_info(text: str) -> t.Dict[str, t.Any]:
+def read_docker_info(text: str) -> dict[str, t.Any]:
     """enabled, spec_dirs and devices from docker's /info. Before 25 the key is not there: not known is not off, so ValueError."""
     info = _object(text)
     if "CDISpecDirs" not in info:
-        raise ValueError("this docker (%s) does not show its CDI directories" % info.get("ServerVersion", "version not known"))
+        raise ValueError(
+            "this docker (%s) does not show its CDI directories" % info.get("ServerVersion", "version not known")
+        )
     found = info.get("DiscoveredDevices")
     devices = None if found is None else [str(item.get("ID")) for item in found if item.get("Source") == "cdi"]
     dirs = list(info["CDISpecDirs"] or [])
     return {"enabled": bool(dirs), "spec_dirs": dirs, "devices": devices, "source": "GET /info of the running daemon"}
 
 
-def read_crio_config(text: str) -> t.Dict[str, t.Any]:
+def read_crio_config(text: str) -> dict[str, t.Any]:
     """spec_dirs from the TOML that cri-o gives for GET /config. cri-o has CDI always on."""
     match = re.search(r"(?m)^\s*cdi_spec_dirs\s*=\s*\[([^\]]*)\]", text)
     if not match:
@@ -105,7 +107,12 @@ def docker_containers(path: str, prefix: str, timeout: float = 5.0) -> Probe:
     for identity in listing.value:
         one = http_get(path, "/containers/%s/json" % identity, timeout).map(_object).get({})
         settings = one.get("HostConfig") or {}
-        names = [device for wish in settings.get("DeviceRequests") or [] for device in wish.get("DeviceIDs") or [] if str(device).startswith(prefix)]
+        names = [
+            device
+            for wish in settings.get("DeviceRequests") or []
+            for device in wish.get("DeviceIDs") or []
+            if str(device).startswith(prefix)
+        ]
         if names:
             found.append(
                 {
@@ -118,14 +125,14 @@ def docker_containers(path: str, prefix: str, timeout: float = 5.0) -> Probe:
     return Probe(VALUE, sorted(found, key=lambda entry: str(entry["name"])))
 
 
-def _object(text: str) -> t.Dict[str, t.Any]:
+def _object(text: str) -> dict[str, t.Any]:
     data = json.loads(text)
     if not isinstance(data, dict):
         raise ValueError("the answer is not an object")
     return data
 
 
-def _ids(text: str) -> t.List[str]:
+def _ids(text: str) -> list[str]:
     data = json.loads(text)
     if not isinstance(data, list) or not all(isinstance(item, dict) and "Id" in item for item in data):
         raise ValueError("the answer is not a list of containers")

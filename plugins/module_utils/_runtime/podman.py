@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import typing as t
-
 from .._base.model import ERROR
 from .._base.versions import release_numbers
 from .._formats.toml import TomlError, loads
@@ -41,14 +39,14 @@ class PodmanRuntime:
     def __init__(self, context: Context) -> None:
         self.context = context
 
-    def detect(self) -> t.List[Runtime]:
+    def detect(self) -> list[Runtime]:
         context = self.context
         binary = context.find_binary(None, *BINARIES)
         if binary is None:
             return []
         found = Runtime(PODMAN, binary=binary, socket=SOCKET, socket_exists=context.is_socket(SOCKET), main_config=MAIN)
         found.version = version_in(context.said([binary, "--version"])) or context.packaged("podman")
-        directories: t.Tuple[str, ...] = DEFAULT_SPEC_DIRS
+        directories: tuple[str, ...] = DEFAULT_SPEC_DIRS
         explicit = ""
         append = False
         for path in [path for path in FILES if context.host.exists(path)] + context.host.glob(DIRECTORY, "*.conf"):
@@ -82,7 +80,9 @@ class PodmanRuntime:
         elif not directories:
             found.cdi = Cdi(OFF, (), explicit)
         else:
-            found.cdi = Cdi(ON if explicit else ON_BY_DEFAULT, directories, explicit or "defaults of podman %s" % found.version)
+            found.cdi = Cdi(
+                ON if explicit else ON_BY_DEFAULT, directories, explicit or "defaults of podman %s" % found.version
+            )
         return [found]
 
     def propose(self, runtime: Runtime) -> None:
@@ -91,6 +91,8 @@ class PodmanRuntime:
             runtime.refusal = Refusal("podman %s has no CDI" % runtime.version, "upgrade podman to 4.1 or newer")
         elif runtime.cdi.state in (ON, ON_BY_DEFAULT, OFF) and not has_dir(runtime.cdi.spec_dirs, spec_dir):
             runtime.refusal = Refusal(
-                "%s is not among the directories that podman reads (%s)" % (spec_dir, ", ".join(runtime.cdi.spec_dirs) or "none"),
-                "add it to cdi_spec_dirs under [engine] in %s" % (runtime.cdi.source if runtime.cdi.source.startswith("/") else MAIN),
+                "%s is not among the directories that podman reads (%s)"
+                % (spec_dir, ", ".join(runtime.cdi.spec_dirs) or "none"),
+                "add it to cdi_spec_dirs under [engine] in %s"
+                % (runtime.cdi.source if runtime.cdi.source.startswith("/") else MAIN),
             )

@@ -32,11 +32,11 @@ class Edit:
     act: str = ""
 
 
-def _lines(pair: t.Tuple[str, str]) -> t.List[str]:
+def _lines(pair: tuple[str, str]) -> list[str]:
     return [MARK, 'mok_signing_key="%s"' % pair[0], 'mok_certificate="%s"' % pair[1]]
 
 
-def _program(host: Host) -> t.Optional[str]:
+def _program(host: Host) -> str | None:
     for path in DKMS_PROGRAMS:
         found = host.read_text(path)
         if found.ok:
@@ -44,7 +44,7 @@ def _program(host: Host) -> t.Optional[str]:
     return None
 
 
-def configure(host: Host, pair: t.Tuple[str, str], dry: bool = False) -> Edit:
+def configure(host: Host, pair: tuple[str, str], dry: bool = False) -> Edit:
     """Name the pair (private key, certificate) in a drop-in; in the one file of DKMS itself where an old release reads no drop-ins."""
     text, lines = _program(host), _lines(pair)
     if text is not None and "mok_signing_key" not in text:
@@ -68,7 +68,7 @@ def configure(host: Host, pair: t.Tuple[str, str], dry: bool = False) -> Edit:
     return Edit(mok.FRAMEWORK_CONF, before, after, "told DKMS to sign with it (%s)" % mok.FRAMEWORK_CONF)
 
 
-def unconfigure(host: Host, pair: t.Tuple[str, str], dry: bool = False) -> t.List[Edit]:
+def unconfigure(host: Host, pair: tuple[str, str], dry: bool = False) -> list[Edit]:
     """Take away what configure() wrote; one entry for each file that has some of it."""
     done = []
     if host.stat(DROP_IN, follow=False).ok:
@@ -85,9 +85,13 @@ def unconfigure(host: Host, pair: t.Tuple[str, str], dry: bool = False) -> t.Lis
     return done
 
 
-def other_modules(host: Host, drivers: t.Sequence[str]) -> t.List[str]:
+def other_modules(host: Host, drivers: t.Sequence[str]) -> list[str]:
     """Modules in DKMS's tree whose names fit none of the patterns `drivers`."""
-    names = [name for name in host.listdir(DKMS_DIR).get([]) if not any(fnmatch.fnmatchcase(name, pattern) for pattern in drivers)]
+    names = [
+        name
+        for name in host.listdir(DKMS_DIR).get([])
+        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in drivers)
+    ]
     found = [(name, host.stat(posixpath.join(DKMS_DIR, name))) for name in names]
     return [name for name, info in found if info.ok and info.value.kind == "dir"]
 

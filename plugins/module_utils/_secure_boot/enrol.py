@@ -41,31 +41,38 @@ class Outcome:
     """What was done or, in a dry run, would be: acts in words, the state of the key, and what the console needs."""
 
     state: str = mok.UNKNOWN
-    acts: t.List[str] = field(default_factory=list)
+    acts: list[str] = field(default_factory=list)
     certificate: str = ""
-    subject: t.Optional[str] = None
-    serial: t.Optional[str] = None
+    subject: str | None = None
+    serial: str | None = None
     own: bool = False
-    password_file: t.Optional[str] = None
+    password_file: str | None = None
     before: str = ""
     after: str = ""
     path: str = ""
     message: str = ""
 
-    def to_dict(self) -> t.Dict[str, t.Any]:
+    def to_dict(self) -> dict[str, t.Any]:
         """Plain data for a module's result, with `diff` of the one file whose text may be shown."""
         names = ("state", "acts", "certificate", "subject", "serial", "own", "password_file")
-        result: t.Dict[str, t.Any] = {name: getattr(self, name) for name in names}
+        result: dict[str, t.Any] = {name: getattr(self, name) for name in names}
         result.update(changed=bool(self.acts), msg=self.message)
         if self.path and self.before != self.after:
-            result["diff"] = {"before": self.before, "after": self.after, "before_header": self.path, "after_header": self.path}
+            result["diff"] = {
+                "before": self.before,
+                "after": self.after,
+                "before_header": self.path,
+                "after_header": self.path,
+            }
         return result
 
 
 class Enrolment:
     """One key on one host. `distribution` is the id of the system, or of the one it is built from; `dry` only tells."""
 
-    def __init__(self, host: Host, profile: VendorProfile, distribution: t.Optional[str], timeout: float = 60.0, dry: bool = False) -> None:
+    def __init__(
+        self, host: Host, profile: VendorProfile, distribution: str | None, timeout: float = 60.0, dry: bool = False
+    ) -> None:
         self.host, self.profile, self.distribution, self.timeout, self.dry = host, profile, distribution, timeout, dry
         self.directory = mok.key_directory(profile)
         self.own = mok.own_pair(profile)
@@ -78,14 +85,17 @@ class Enrolment:
         not there, or when the request is not taken.
         """
         if password and not PASSWORD_LIMITS[0] <= len(password) <= PASSWORD_LIMITS[1]:
-            raise NpuError("The one-time password has %d characters." % len(password), "Give it %d to %d." % PASSWORD_LIMITS)
+            raise NpuError(
+                "The one-time password has %d characters." % len(password), "Give it %d to %d." % PASSWORD_LIMITS
+            )
         pair = mok.signing_key(self.host, self.distribution)
         foreign = (pair.key, pair.certificate) != self.own
         whole = self._there(pair.key) and self._there(pair.certificate)
         if foreign and pair.configured and not whole:
             raise NpuError(
                 "DKMS is told to sign with %s and %s, and they are not both there." % (pair.key, pair.certificate),
-                "Put the pair there, or take mok_signing_key and mok_certificate out of %s and %s." % (mok.FRAMEWORK_CONF, mok.FRAMEWORK_DIR),
+                "Put the pair there, or take mok_signing_key and mok_certificate out of %s and %s."
+                % (mok.FRAMEWORK_CONF, mok.FRAMEWORK_DIR),
             )
         mine = self._there(self.own[0]) and self._there(self.own[1])
         if not foreign or not whole or mine and not pair.configured:
@@ -116,8 +126,12 @@ class Enrolment:
         if found.ok:
             self.outcome.subject, self.outcome.serial = found.value.subject, found.value.serial
         elif found.state != ABSENT:
-            raise NpuError("The certificate %s cannot be read: %s." % (path, found.detail), "Remove it, or run as root.")
-        return mok.key_state(self.host, found, path, mok.read_enrolled(self.host), mok.read_pending(self.host), True, self.timeout)
+            raise NpuError(
+                "The certificate %s cannot be read: %s." % (path, found.detail), "Remove it, or run as root."
+            )
+        return mok.key_state(
+            self.host, found, path, mok.read_enrolled(self.host), mok.read_pending(self.host), True, self.timeout
+        )
 
     def _run(self, argv: t.Sequence[str], package: str) -> str:
         done = self.host.run(argv, self.timeout)
@@ -127,7 +141,10 @@ class Enrolment:
             raise NpuError("%s: %s." % (argv[0], done.detail), "Run it by hand as root to see more.")
         if done.value.rc != 0:
             said = " ".join((done.value.err + " " + done.value.out).split())[-400:]
-            raise NpuError("%s %s ended with %d: %s." % (argv[0], argv[1], done.value.rc, said.rstrip(".")), "Run it by hand as root to see more.")
+            raise NpuError(
+                "%s %s ended with %d: %s." % (argv[0], argv[1], done.value.rc, said.rstrip(".")),
+                "Run it by hand as root to see more.",
+            )
         return str(done.value.out)
 
     def _make_key(self) -> None:
@@ -186,7 +203,8 @@ class Enrolment:
         if self.outcome.state not in (mok.PENDING, mok.ENROLLED):
             raise NpuError(
                 "mokutil has not taken the request: %s." % (" ".join(said.split())[-300:] or "it says nothing"),
-                "Run mokutil --import %s by hand; a full or locked variable store of the firmware is a known cause." % certificate,
+                "Run mokutil --import %s by hand; a full or locked variable store of the firmware is a known cause."
+                % certificate,
             )
 
     def _forget_secrets(self, state: str, given: bool) -> None:
@@ -202,7 +220,11 @@ class Enrolment:
         if out.state == mok.ENROLLED:
             out.message = "The key %s is enrolled." % (out.subject or out.certificate)
         else:
-            where = "is in %s on this host, for root: read it before the reboot" % out.password_file if out.password_file else "is the one that was given"
+            where = (
+                "is in %s on this host, for root: read it before the reboot" % out.password_file
+                if out.password_file
+                else "is the one that was given"
+            )
             out.message = "The enrolment of the key %s waits for the console. The one-time password %s. %s" % (
                 out.subject or out.certificate,
                 where,
@@ -263,4 +285,7 @@ class Enrolment:
 
 
 def unreadable() -> NpuError:
-    return NpuError("Which keys this machine accepts could not be found out.", "Run as root on a machine started by UEFI, with efivarfs mounted.")
+    return NpuError(
+        "Which keys this machine accepts could not be found out.",
+        "Run as root on a machine started by UEFI, with efivarfs mounted.",
+    )

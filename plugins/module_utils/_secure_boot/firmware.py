@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-import typing as t
 
 from .._host.host import ABSENT, Host, Probe
 
@@ -23,7 +22,7 @@ UNSUPPORTED = "unsupported"
 UNKNOWN = "unknown"
 
 
-def enforcement(state: t.Optional[str], by: t.Optional[str]) -> str:
+def enforcement(state: str | None, by: str | None) -> str:
     """Why unsigned modules are refused, in words, by the facts `secure_boot` and `mok.enforced_by`; empty when they are not, or that is not known."""
     if state == ENABLED:
         return "Secure Boot is on"
@@ -33,7 +32,10 @@ def enforcement(state: t.Optional[str], by: t.Optional[str]) -> str:
 def parse_mokutil(text: str) -> str:
     """Meaning of what `mokutil --sb-state` printed (both streams); its exit code says nothing reliable on BIOS machines."""
     lowered = " ".join(re.sub(r"secure[ -]?boot:?", "secureboot", text.lower().replace("\u2019", "'")).split())
-    if re.search(r"efi variables (?:are )?not supported|(?:doesn't|does not) support secureboot|secureboot (?:is )?(?:not supported|unsupported)", lowered):
+    if re.search(
+        r"efi variables (?:are )?not supported|(?:doesn't|does not) support secureboot|secureboot (?:is )?(?:not supported|unsupported)",
+        lowered,
+    ):
         return UNSUPPORTED
     if re.search(r"secureboot (?:is )?enabled", lowered):
         return NOT_ENFORCED if "validation is disabled in shim" in lowered else ENABLED
@@ -42,7 +44,7 @@ def parse_mokutil(text: str) -> str:
     return UNKNOWN
 
 
-def decode_efivar(data: bytes) -> t.Optional[int]:
+def decode_efivar(data: bytes) -> int | None:
     """Value of a one-byte EFI variable as efivarfs shows it: four attribute bytes come first. None when it is not that."""
     return data[4] if len(data) == 5 else None
 
@@ -51,7 +53,7 @@ def _variable(host: Host, name: str, guid: str) -> Probe:
     return host.read_bytes("%s/%s-%s" % (EFIVARS_DIR, name, guid), 64)
 
 
-def read_secure_boot(host: Host, timeout: float = 5.0) -> t.Tuple[str, Probe]:
+def read_secure_boot(host: Host, timeout: float = 5.0) -> tuple[str, Probe]:
     """State and the probe that decided it.
 
     A machine without /sys/firmware/efi was not started by UEFI (unsupported). An efivars directory that is empty is not

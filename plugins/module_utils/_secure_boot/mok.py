@@ -60,15 +60,15 @@ def key_directory(profile: VendorProfile) -> str:
     return posixpath.join(profile.runfile_stamp_dir, "secure-boot")
 
 
-def own_pair(profile: VendorProfile) -> t.Tuple[str, str]:
+def own_pair(profile: VendorProfile) -> tuple[str, str]:
     """Host paths of a private key and certificate of our own."""
     directory = key_directory(profile)
     return posixpath.join(directory, KEY_NAME), posixpath.join(directory, CERTIFICATE_NAME)
 
 
-def parse_framework(texts: t.Sequence[str]) -> t.Dict[str, str]:
+def parse_framework(texts: t.Sequence[str]) -> dict[str, str]:
     """The last value of each signing variable in DKMS's configuration files, in reading order; empty values set nothing."""
-    found: t.Dict[str, str] = {}
+    found: dict[str, str] = {}
     for text in texts:
         for name, value in re.findall(r"^[ \t]*(mok_signing_key|mok_certificate)=(.*)$", text, re.M):
             plain = re.sub(r"\s+#.*$", "", value).strip().strip("\"'")
@@ -76,18 +76,20 @@ def parse_framework(texts: t.Sequence[str]) -> t.Dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-def framework_texts(host: Host) -> t.List[str]:
+def framework_texts(host: Host) -> list[str]:
     """Contents of DKMS's configuration files in the order in which it reads them."""
     return [host.read_text(path, 1 << 20).get("") for path in [FRAMEWORK_CONF] + host.glob(FRAMEWORK_DIR, "*.conf")]
 
 
-def signing_key(host: Host, distribution: t.Optional[str]) -> SigningKey:
+def signing_key(host: Host, distribution: str | None) -> SigningKey:
     """The pair that DKMS uses: what its configuration names, else the one of Ubuntu's shim-signed on Ubuntu, else its own."""
     default = UBUNTU_PAIR if distribution == "ubuntu" else DKMS_PAIR
     set_there = parse_framework(framework_texts(host))
     key = set_there.get("mok_signing_key")
     # As DKMS has it: the pair of a distribution counts only as a whole.
-    return SigningKey(key or default[0], set_there.get("mok_certificate") or (DKMS_PAIR if key else default)[1], bool(key))
+    return SigningKey(
+        key or default[0], set_there.get("mok_certificate") or (DKMS_PAIR if key else default)[1], bool(key)
+    )
 
 
 def _read_list(host: Host, name: str) -> Probe:
@@ -114,7 +116,7 @@ def read_pending(host: Host) -> Probe:
     return _read_list(host, PENDING_LIST)
 
 
-def read_trusted(host: Host) -> t.Optional[bool]:
+def read_trusted(host: Host) -> bool | None:
     """Whether shim tells the kernel to take the machine owner's keys for modules as well; None when the variables cannot be read."""
     found = host.read_bytes("%s/%s-%s" % (EFIVARS_DIR, TRUSTED, SHIM_GUID), 64)
     mirrored = host.read_bytes("%s/%s" % (MOK_VARIABLES, TRUSTED), 64)
@@ -123,7 +125,7 @@ def read_trusted(host: Host) -> t.Optional[bool]:
     return False if found.state == ABSENT and host.listdir(EFIVARS_DIR).get([]) else None
 
 
-def read_enforcement(host: Host) -> t.Optional[str]:
+def read_enforcement(host: Host) -> str | None:
     """By what the running kernel refuses modules without an accepted signature, whatever the firmware says: `module.sig_enforce`,
     `lockdown (integrity)` or `lockdown (confidentiality)`; empty when it does not, None when that cannot be told."""
     parameter, lockdown = host.read_text(SIG_ENFORCE, 64), host.read_text(LOCKDOWN, 256)
@@ -137,7 +139,7 @@ def read_enforcement(host: Host) -> t.Optional[str]:
     return "" if parameter.ok or lockdown.ok else None
 
 
-def parse_keyrings(text: str) -> t.List[str]:
+def parse_keyrings(text: str) -> list[str]:
     """Names of the X.509 keys in /proc/keys, without the identifier behind them: `Debian Secure Boot CA`."""
     return re.findall(r"^.*?\sasymmetri[a-z]*\s+(.*?)(?:: [0-9a-f]{6,})?: X509\.", text, re.M)
 
@@ -148,8 +150,8 @@ def _same_name(listed: str, signer: str) -> bool:
 
 
 def is_trusted(
-    signer: t.Optional[str], serial: t.Optional[str], enrolled: t.Optional[t.Sequence[Certificate]], keyrings: t.Optional[t.Sequence[str]]
-) -> t.Optional[bool]:
+    signer: str | None, serial: str | None, enrolled: t.Sequence[Certificate] | None, keyrings: t.Sequence[str] | None
+) -> bool | None:
     """Whether the signer of a module is a key this machine accepts; None when that cannot be told.
 
     Names are no identity, DKMS gives every key it makes the same: an enrolled key of that name counts only with the serial
@@ -176,7 +178,9 @@ def parse_test_key(text: str) -> str:
     return ENROLLED if "already enrolled" in lowered or "is enrolled" in lowered else UNKNOWN
 
 
-def key_state(host: Host, certificate: Probe, path: str, enrolled: Probe, pending: Probe, ask: bool, timeout: float) -> str:
+def key_state(
+    host: Host, certificate: Probe, path: str, enrolled: Probe, pending: Probe, ask: bool, timeout: float
+) -> str:
     """State of a certificate file. mokutil is asked only where the variables cannot be read and `ask` is true."""
     if not certificate.ok:
         return NO_KEY if certificate.state == ABSENT else UNKNOWN
@@ -191,13 +195,18 @@ def key_state(host: Host, certificate: Probe, path: str, enrolled: Probe, pendin
     return parse_test_key(asked.value.out + asked.value.err) if asked.ok else UNKNOWN
 
 
-def _listed(probe: Probe) -> t.Optional[t.List[t.Dict[str, str]]]:
+def _listed(probe: Probe) -> list[dict[str, str]] | None:
     return [{"subject": item.subject, "serial": item.serial} for item in probe.value] if probe.ok else None
 
 
 def read_mok(
-    host: Host, profile: VendorProfile, system: t.Mapping[str, t.Any], driver: t.Mapping[str, t.Any], secure_boot: str, timeout: float
-) -> t.Tuple[t.Dict[str, t.Any], t.Dict[str, Probe]]:
+    host: Host,
+    profile: VendorProfile,
+    system: t.Mapping[str, t.Any],
+    driver: t.Mapping[str, t.Any],
+    secure_boot: str,
+    timeout: float,
+) -> tuple[dict[str, t.Any], dict[str, Probe]]:
     """The `mok` part of the facts, and the probes of looks that were refused or failed.
 
     `state` is that of the key DKMS signs with: unknown, none (no certificate), not_enrolled, pending (waits for the console at

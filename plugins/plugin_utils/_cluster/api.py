@@ -34,7 +34,11 @@ KINDS: dict[tuple[str, str], tuple[str, str, bool]] = {
     ("rbac.authorization.k8s.io/v1", "Role"): ("/apis/rbac.authorization.k8s.io/v1", "roles", True),
     ("rbac.authorization.k8s.io/v1", "RoleBinding"): ("/apis/rbac.authorization.k8s.io/v1", "rolebindings", True),
     ("rbac.authorization.k8s.io/v1", "ClusterRole"): ("/apis/rbac.authorization.k8s.io/v1", "clusterroles", False),
-    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): ("/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings", False),
+    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): (
+        "/apis/rbac.authorization.k8s.io/v1",
+        "clusterrolebindings",
+        False,
+    ),
     ("apps/v1", "DaemonSet"): ("/apis/apps/v1", "daemonsets", True),
     ("apps/v1", "Deployment"): ("/apis/apps/v1", "deployments", True),
     ("apps/v1", "StatefulSet"): ("/apis/apps/v1", "statefulsets", True),
@@ -47,13 +51,21 @@ KINDS: dict[tuple[str, str], tuple[str, str, bool]] = {
     ("resource.k8s.io/v1", "DeviceClass"): ("/apis/resource.k8s.io/v1", "deviceclasses", False),
     ("resource.k8s.io/v1", "ResourceSlice"): ("/apis/resource.k8s.io/v1", "resourceslices", False),
     ("resource.k8s.io/v1", "ResourceClaim"): ("/apis/resource.k8s.io/v1", "resourceclaims", True),
-    ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"): ("/apis/admissionregistration.k8s.io/v1", "validatingadmissionpolicies", False),
+    ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"): (
+        "/apis/admissionregistration.k8s.io/v1",
+        "validatingadmissionpolicies",
+        False,
+    ),
     ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding"): (
         "/apis/admissionregistration.k8s.io/v1",
         "validatingadmissionpolicybindings",
         False,
     ),
-    ("apiextensions.k8s.io/v1", "CustomResourceDefinition"): ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", False),
+    ("apiextensions.k8s.io/v1", "CustomResourceDefinition"): (
+        "/apis/apiextensions.k8s.io/v1",
+        "customresourcedefinitions",
+        False,
+    ),
     ("monitoring.coreos.com/v1", "ServiceMonitor"): ("/apis/monitoring.coreos.com/v1", "servicemonitors", True),
     ("nfd.k8s-sigs.io/v1alpha1", "NodeFeatureRule"): ("/apis/nfd.k8s-sigs.io/v1alpha1", "nodefeaturerules", False),
     ("rebellions.ai/v1beta1", "RBLNClusterPolicy"): ("/apis/rebellions.ai/v1beta1", "rblnclusterpolicies", False),
@@ -104,20 +116,36 @@ def explain(status: int, what: str, body: t.Mapping[str, t.Any]) -> tuple[str, s
             "Let them give the fields up, or set rbln_operands_force_conflicts to true.",
         )
     if status < 400:
-        return "%s: no API server answers: HTTP %d: %s." % (what, status, text), "Correct the server in the kubeconfig; a gateway may ask for a login."
+        return "%s: no API server answers: HTTP %d: %s." % (
+            what,
+            status,
+            text,
+        ), "Correct the server in the kubeconfig; a gateway may ask for a login."
     if status == 401:
-        return "%s: the API server does not accept the credentials: %s." % (what, text), "Renew the kubeconfig or the token."
+        return "%s: the API server does not accept the credentials: %s." % (
+            what,
+            text,
+        ), "Renew the kubeconfig or the token."
     step = refusal_step(text)
     if step:
         return "%s: refused: %s." % (what, text), step
     if status == 403 and "system:anonymous" in text:
-        return "%s: the API server was given no credentials: %s." % (what, text), "Correct the user of the kubeconfig; a plugin of it may have failed."
+        return "%s: the API server was given no credentials: %s." % (
+            what,
+            text,
+        ), "Correct the user of the kubeconfig; a plugin of it may have failed."
     if status == 403:
-        return "%s: not allowed: %s." % (what, text), "Give the account of the kubeconfig this right; the role's README lists all of them."
+        return "%s: not allowed: %s." % (
+            what,
+            text,
+        ), "Give the account of the kubeconfig this right; the role's README lists all of them."
     if status == 404:
         return "%s: not found: %s." % (what, text), "Check the namespace and the version of the cluster."
     if status == 422 and any(words in text for words in _FIXED):
-        return "%s: what is there cannot be changed into it: %s." % (what, text), "Delete the object, whose pods end with it, and run again."
+        return "%s: what is there cannot be changed into it: %s." % (
+            what,
+            text,
+        ), "Delete the object, whose pods end with it, and run again."
     if status in (400, 422) or _UNTYPED in text:
         return "%s: the API server calls it invalid: %s." % (what, text), "Correct the input that the field comes from."
     return "%s: HTTP %d: %s." % (what, status, text), "Look at the API server's state."
@@ -133,7 +161,13 @@ class Cluster:
         self.requests = 0
 
     def request(
-        self, method: str, path: str, what: str, query: t.Optional[Data] = None, body: t.Any = None, kind: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        what: str,
+        query: Data | None = None,
+        body: t.Any = None,
+        kind: str = "application/json",
     ) -> tuple[int, Data]:
         """(status, body) of a request; ApiError for an error answer. A server that is away or busy is asked again a few times."""
         import urllib3
@@ -151,13 +185,19 @@ class Cluster:
             self.requests += 1
             pause = attempt
             try:
-                answer = self._access.pool.request(method, url, headers=headers, body=data, timeout=self._timeout, retries=False)
+                answer = self._access.pool.request(
+                    method, url, headers=headers, body=data, timeout=self._timeout, retries=False
+                )
             except urllib3.exceptions.SSLError as exc:
-                raise NpuError("%s: the API server's certificate is not trusted: %s." % (what, exc), "Correct the authority in the kubeconfig.") from exc
+                raise NpuError(
+                    "%s: the API server's certificate is not trusted: %s." % (what, exc),
+                    "Correct the authority in the kubeconfig.",
+                ) from exc
             except urllib3.exceptions.HTTPError as exc:
                 if attempt == TRIES:
                     raise NpuError(
-                        "%s: the API server %s cannot be reached: %s." % (what, self._access.host, exc), "Check rbln_kubeconfig, the network and the proxy."
+                        "%s: the API server %s cannot be reached: %s." % (what, self._access.host, exc),
+                        "Check rbln_kubeconfig, the network and the proxy.",
                     ) from exc
             else:
                 known, parsed = _parse(answer.data)
@@ -176,7 +216,7 @@ class Cluster:
         middle = "/namespaces/%s" % namespace if namespaced and namespace else ""
         return prefix + middle + "/" + plural + ("/" + name if name else "")
 
-    def get(self, api_version: str, kind: str, name: str, namespace: str = "") -> t.Optional[Data]:
+    def get(self, api_version: str, kind: str, name: str, namespace: str = "") -> Data | None:
         """The object, or None when there is none."""
         try:
             return self.request("GET", self.path(api_version, kind, namespace, name), "Read %s %s" % (kind, name))[1]
@@ -185,9 +225,15 @@ class Cluster:
                 return None
             raise
 
-    def list(self, api_version: str, kind: str, namespace: str = "", selector: str = "", fields: str = "") -> list[Data]:
+    def list(
+        self, api_version: str, kind: str, namespace: str = "", selector: str = "", fields: str = ""
+    ) -> list[Data]:
         """Every object of a kind, in pages of 500; the items carry apiVersion and kind."""
-        query = {key: value for key, value in (("labelSelector", selector), ("fieldSelector", fields), ("limit", "500")) if value}
+        query = {
+            key: value
+            for key, value in (("labelSelector", selector), ("fieldSelector", fields), ("limit", "500"))
+            if value
+        }
         items: list[Data] = []
         while True:
             try:

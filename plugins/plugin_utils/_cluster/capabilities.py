@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
@@ -47,9 +46,14 @@ def declared(inputs: Inputs) -> Capabilities:
     given = inputs["capabilities"]
     match = _VERSION.match(given["kubernetes"])
     if match is None:
-        raise NpuError("rbln_operands_capabilities.kubernetes is %r, which is no version." % given["kubernetes"], 'Write for example "1.34", as text.')
+        raise NpuError(
+            "rbln_operands_capabilities.kubernetes is %r, which is no version." % given["kubernetes"],
+            'Write for example "1.34", as text.',
+        )
     release = (int(match.group(1)), int(match.group(2)))
-    groups: dict[str, t.Tuple[str, ...]] = {group: (version,) for (group, version), since in GROUP_SINCE.items() if release >= since}
+    groups: dict[str, tuple[str, ...]] = {
+        group: (version,) for (group, version), since in GROUP_SINCE.items() if release >= since
+    }
     kinds = {key for key, since in KIND_SINCE.items() if release >= since}
     for group in given["groups"]:
         known = [key for key in KINDS if group_of(key[0]) == group]
@@ -67,7 +71,9 @@ def discover(cluster: Cluster) -> Capabilities:
     groups = {item["name"]: tuple(entry["version"] for entry in item.get("versions") or []) for item in listed}
     # What serves the first of the two is newer than what serves the other, and only with it is a policy made.
     kinds = set(KIND_SINCE) if "v1" in groups.get("resource.k8s.io", ()) else set()
-    for api_version in dict.fromkeys(api_version for api_version, _kind in KINDS if group_of(api_version) in CUSTOM_GROUPS):
+    for api_version in dict.fromkeys(
+        api_version for api_version, _kind in KINDS if group_of(api_version) in CUSTOM_GROUPS
+    ):
         group, _slash, version = api_version.rpartition("/")
         if version in groups.get(group, ()):
             kinds |= _kinds_of(cluster, api_version)

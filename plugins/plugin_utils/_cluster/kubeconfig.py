@@ -17,7 +17,14 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from .._inputs.roles import Loader
 
 Entry = t.Mapping[str, t.Any]
-_CLUSTER = {"server", "certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify", "tls-server-name", "extensions"}
+_CLUSTER = {
+    "server",
+    "certificate-authority",
+    "certificate-authority-data",
+    "insecure-skip-tls-verify",
+    "tls-server-name",
+    "extensions",
+}
 _USER = {"token", "client-certificate", "client-certificate-data", "client-key", "client-key-data"}
 
 
@@ -38,11 +45,19 @@ def open_access(kubeconfig: str, context: str) -> Access:
     declared = not kubeconfig and not context and _environment("HOST") and _environment("API_KEY")
     where = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
     if kubeconfig and os.pathsep not in kubeconfig and not os.path.isfile(kubeconfig):
-        raise NpuError("The kubeconfig %s is not there, on the controller." % kubeconfig, "Correct rbln_kubeconfig, or put the file there.")
-    access = (None if declared else _plain(os.path.expanduser(where), context)) or _by_package(kubeconfig, context, where, bool(declared))
+        raise NpuError(
+            "The kubeconfig %s is not there, on the controller." % kubeconfig,
+            "Correct rbln_kubeconfig, or put the file there.",
+        )
+    access = (None if declared else _plain(os.path.expanduser(where), context)) or _by_package(
+        kubeconfig, context, where, bool(declared)
+    )
     source = "K8S_AUTH_*" if declared else "the kubeconfig " + where
     if not access.host.lower().startswith(("http://", "https://")):
-        raise NpuError("The server %r of %s has no scheme." % (access.host, source), "Write it with https://: else a token goes in the clear.")
+        raise NpuError(
+            "The server %r of %s has no scheme." % (access.host, source),
+            "Write it with https://: else a token goes in the clear.",
+        )
     return access._replace(authorization=lambda: _header(access.authorization(), source))
 
 
@@ -50,7 +65,10 @@ def _header(value: str, source: str) -> str:
     """As kubectl takes the text of a token's file, without the line's end. Never shown: what else no header may hold is said without it."""
     value = value.strip()
     if not value.isascii() or not value.isprintable():
-        raise NpuError("The token of %s holds a character that no token has, such as a line's end." % source, "Write the token on one line.")
+        raise NpuError(
+            "The token of %s holds a character that no token has, such as a line's end." % source,
+            "Write the token on one line.",
+        )
     return value
 
 
@@ -58,7 +76,7 @@ def _environment(name: str) -> str:
     return os.environ.get("K8S_AUTH_" + name, "")
 
 
-def _plain(path: str, context: str) -> t.Optional[Access]:
+def _plain(path: str, context: str) -> Access | None:
     """By one file with a token or a client certificate, and no proxy. None where there is more to it, or something is wrong."""
     import urllib3
 
@@ -70,7 +88,8 @@ def _plain(path: str, context: str) -> t.Optional[Access]:
         if not isinstance(cluster.get("insecure-skip-tls-verify"), (bool, type(None))):
             # The package takes any text for true.
             raise NpuError(
-                "insecure-skip-tls-verify of the cluster %s in the kubeconfig %s is neither true nor false." % (chosen["cluster"], path),
+                "insecure-skip-tls-verify of the cluster %s in the kubeconfig %s is neither true nor false."
+                % (chosen["cluster"], path),
                 "Write it without quotes, or take it out.",
             )
         if set(cluster) - _CLUSTER or set(user) - _USER or set(getproxies()) - {"no"}:
@@ -80,9 +99,12 @@ def _plain(path: str, context: str) -> t.Optional[Access]:
             try:
                 options["ssl_context"] = _tls(cluster, user, os.path.dirname(os.path.abspath(path)))
             except (OSError, ValueError) as exc:
-                said = "%s: %s" % (exc.filename, exc.strerror) if isinstance(exc, OSError) and exc.filename else str(exc)
+                said = (
+                    "%s: %s" % (exc.filename, exc.strerror) if isinstance(exc, OSError) and exc.filename else str(exc)
+                )
                 raise NpuError(
-                    "The authority, the certificate or the key of the kubeconfig %s cannot be loaded: %s." % (path, said),
+                    "The authority, the certificate or the key of the kubeconfig %s cannot be loaded: %s."
+                    % (path, said),
                     "Correct them, and let this user read them; a key with a password cannot be used.",
                 ) from exc
             if cluster.get("tls-server-name"):
@@ -124,7 +146,7 @@ def _tls(cluster: Entry, user: Entry, base: str) -> t.Any:
     return context
 
 
-def _file(entry: Entry, name: str, base: str, folder: str) -> t.Optional[str]:
+def _file(entry: Entry, name: str, base: str, folder: str) -> str | None:
     """The path of what `name` or its -data form gives, which goes to a file in `folder`. OSError names a file that cannot be read."""
     if entry.get(name + "-data"):
         path = os.path.join(folder, name)
@@ -150,15 +172,24 @@ def _by_package(kubeconfig: str, context: str, where: str, declared: bool) -> Ac
             settings.api_key = {"authorization": "Bearer " + _environment("API_KEY")}
             settings.ssl_ca_cert = _environment("SSL_CA_CERT") or None
             settings.verify_ssl = _environment("VERIFY_SSL").lower() not in ("0", "false", "no")
-        elif not kubeconfig and not context and os.environ.get("KUBERNETES_SERVICE_HOST") and not os.path.exists(os.path.expanduser(where)):
+        elif (
+            not kubeconfig
+            and not context
+            and os.environ.get("KUBERNETES_SERVICE_HOST")
+            and not os.path.exists(os.path.expanduser(where))
+        ):
             config.load_incluster_config(client_configuration=settings)
         else:
             # The package would leave keys in files behind: the workers of tasks end without its clearing.
             folder = tempfile.TemporaryDirectory()
-            config.load_kube_config(config_file=where, context=context or None, client_configuration=settings, temp_file_path=folder.name)
+            config.load_kube_config(
+                config_file=where, context=context or None, client_configuration=settings, temp_file_path=folder.name
+            )
     except (config.ConfigException, OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as exc:
         said = " ".join(str(exc).split()).rstrip(".")
-        raise NpuError("The kubeconfig %s cannot be used: %s." % (where, said), "Check rbln_kubeconfig and rbln_kube_context.") from exc
+        raise NpuError(
+            "The kubeconfig %s cannot be used: %s." % (where, said), "Check rbln_kubeconfig and rbln_kube_context."
+        ) from exc
     try:
         pool = RESTClientObject(settings).pool_manager
     except (HTTPError, ImportError, ValueError) as exc:

@@ -30,7 +30,13 @@ def _now() -> str:
 class WriteLease:
     """Held between `take` and `give_up`. `check` is called before each write: it renews in time, and raises when the Lease was lost."""
 
-    def __init__(self, cluster: Cluster, inputs: Inputs, clock: t.Callable[[], float] = time.monotonic, sleep: t.Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        inputs: Inputs,
+        clock: t.Callable[[], float] = time.monotonic,
+        sleep: t.Callable[[float], None] = time.sleep,
+    ) -> None:
         self._cluster = cluster
         self._name = object_name(inputs, "operands")
         self._path = cluster.path(API, "Lease", inputs["namespace"])
@@ -86,7 +92,9 @@ class WriteLease:
                 break
             if self._replace(live):
                 return
-        raise NpuError("The Lease %s was lost while this run wrote." % self._name, "Run again: what was written is kept.")
+        raise NpuError(
+            "The Lease %s was lost while this run wrote." % self._name, "Run again: what was written is kept."
+        )
 
     def give_up(self) -> None:
         """Free the Lease; that somebody else has it, or that the server is away, is no error: it runs out by itself."""
@@ -97,7 +105,7 @@ class WriteLease:
         except NpuError:
             return
 
-    def _read(self) -> t.Optional[Data]:
+    def _read(self) -> Data | None:
         try:
             return self._cluster.request("GET", self._path + "/" + self._name, "Read Lease %s" % self._name)[1]
         except ApiError as exc:
@@ -110,12 +118,18 @@ class WriteLease:
             "holderIdentity": self.holder, "leaseDurationSeconds": self._duration, "acquireTime": _now(), "renewTime": _now(), "leaseTransitions": 1,
         }  # fmt: skip
         body = {"apiVersion": API, "kind": "Lease", "metadata": self._meta, "spec": spec}
-        return self._ours(lambda: self._cluster.request("POST", self._path, "Create Lease %s" % self._name, {}, body), (409,))
+        return self._ours(
+            lambda: self._cluster.request("POST", self._path, "Create Lease %s" % self._name, {}, body), (409,)
+        )
 
     def _replace(self, live: Data) -> bool:
         spec = dict(live.get("spec") or {})
         if spec.get("holderIdentity") != self.holder:
-            spec.update(holderIdentity=self.holder, acquireTime=_now(), leaseTransitions=int(spec.get("leaseTransitions") or 0) + 1)
+            spec.update(
+                holderIdentity=self.holder,
+                acquireTime=_now(),
+                leaseTransitions=int(spec.get("leaseTransitions") or 0) + 1,
+            )
         spec.update(renewTime=_now(), leaseDurationSeconds=self._duration)
         return self._ours(lambda: self._put(dict(live, spec=spec)), (404, 409))
 

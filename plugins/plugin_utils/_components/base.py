@@ -72,7 +72,10 @@ def network_policy(inputs: Inputs) -> Object:
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": parts.metadata(inputs, "network-policy", parts.object_name(inputs, "no-ingress")),
-        "spec": {"podSelector": {"matchLabels": dict(parts.OURS), "matchExpressions": expressions}, "policyTypes": ["Ingress"]},
+        "spec": {
+            "podSelector": {"matchLabels": dict(parts.OURS), "matchExpressions": expressions},
+            "policyTypes": ["Ingress"],
+        },
     }
 
 
@@ -84,7 +87,10 @@ def openshift_binding(inputs: Inputs, components: t.Sequence[str]) -> Object:
         "kind": "RoleBinding",
         "metadata": parts.metadata(inputs, "openshift", parts.object_name(inputs, "scc-privileged")),
         "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": "system:openshift:scc:privileged"},
-        "subjects": [{"kind": "ServiceAccount", "name": parts.object_name(inputs, name), "namespace": inputs["namespace"]} for name in components],
+        "subjects": [
+            {"kind": "ServiceAccount", "name": parts.object_name(inputs, name), "namespace": inputs["namespace"]}
+            for name in components
+        ],
     }
 
 

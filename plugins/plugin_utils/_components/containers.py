@@ -58,10 +58,14 @@ def own_container(inputs: Inputs, name: str, key: str, base: t.Mapping[str, str]
         **more,
     }
     reference = parts.image_reference("rbln_operands_%s.image" % key, given.pop("image"), inputs["registry"])
-    return container(name, reference, own["image"]["pull_policy"], env=parts.environment(inputs, base, own["env"]), **given)
+    return container(
+        name, reference, own["image"]["pull_policy"], env=parts.environment(inputs, base, own["env"]), **given
+    )
 
 
-def validation(inputs: Inputs, step: str, command: t.Sequence[str], base: t.Mapping[str, str], mounts: list[Object]) -> Object:
+def validation(
+    inputs: Inputs, step: str, command: t.Sequence[str], base: t.Mapping[str, str], mounts: list[Object]
+) -> Object:
     """One init container of a validator: our tool on the host by chroot, which needs that one capability, or an image with its own command.
 
     The image is the same for all steps: one that decides by itself what to run is told the step by a variable.
@@ -79,7 +83,9 @@ def validation(inputs: Inputs, step: str, command: t.Sequence[str], base: t.Mapp
     if own["source"] == "image":
         reference = parts.image_reference("rbln_operands_validator.image", own["image"], inputs["registry"])
         context = parts.security_context(part["privileged"])
-        return container(name, reference, own["image"]["pull_policy"], command=part["command"], securityContext=context, **more)
+        return container(
+            name, reference, own["image"]["pull_policy"], command=part["command"], securityContext=context, **more
+        )
     context = parts.security_context(part["privileged"], add=("SYS_CHROOT",))
     return helper(inputs, name, command=part["command"] or list(command), securityContext=context, **more)
 
@@ -119,14 +125,27 @@ def patience(inputs: Inputs) -> int:
     """Seconds that a pod waits for the ready files of its host; a driver in a container may take as long as its own deadline."""
     drivers = [inputs["driver"], *inputs["driver_instances"]]
     driver = int(inputs["deadlines"].get("driver") or 0) or DRIVER_DEADLINE
-    return max(inputs["marker_timeout"], driver) if any(own["enabled"] for own in drivers) else int(inputs["marker_timeout"])
+    return (
+        max(inputs["marker_timeout"], driver)
+        if any(own["enabled"] for own in drivers)
+        else int(inputs["marker_timeout"])
+    )
 
 
 def wait_for_host(inputs: Inputs, markers: t.Sequence[str]) -> Object:
     """An init container that ends when the ready files `markers` of the host are there, in this order, or fails after a while."""
     marker_dir = inputs["marker_dir"]
-    values = {"WAIT_SECONDS": str(patience(inputs)), "WAIT_MARKERS": " ".join("%s/%s" % (marker_dir, name) for name in markers)}
-    return waiting(inputs, "wait-for-host", WAIT_SCRIPT, values, volumeMounts=[{"name": "markers", "mountPath": marker_dir, "readOnly": True}])
+    values = {
+        "WAIT_SECONDS": str(patience(inputs)),
+        "WAIT_MARKERS": " ".join("%s/%s" % (marker_dir, name) for name in markers),
+    }
+    return waiting(
+        inputs,
+        "wait-for-host",
+        WAIT_SCRIPT,
+        values,
+        volumeMounts=[{"name": "markers", "mountPath": marker_dir, "readOnly": True}],
+    )
 
 
 def without_empty(values: Object) -> Object:

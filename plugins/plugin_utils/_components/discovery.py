@@ -61,7 +61,11 @@ def objects(ctx: Context) -> list[Object]:
 
 
 def _probe(own: Inputs, directory: str) -> Object:
-    return {"readinessProbe": parts.probe({"exec": {"command": ["test", "-e", "%s/%s" % (directory, FILE)]}})} if own["probes"] else {}
+    return (
+        {"readinessProbe": parts.probe({"exec": {"command": ["test", "-e", "%s/%s" % (directory, FILE)]}})}
+        if own["probes"]
+        else {}
+    )
 
 
 def _host_tool(inputs: Inputs) -> tuple[Object, list[Object]]:

@@ -22,7 +22,11 @@ GROUP = "resource.k8s.io"
 RULES = (
     {"apiGroups": [GROUP], "resources": ["resourceclaims"], "verbs": ["get"]},
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
-    {"apiGroups": [GROUP], "resources": ["resourceslices"], "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"]},
+    {
+        "apiGroups": [GROUP],
+        "resources": ["resourceslices"],
+        "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"],
+    },
 )
 NODE_CLAIM = "authentication.kubernetes.io/node-name"
 _DRIVER_NAME = re.compile(r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")
@@ -33,7 +37,10 @@ def objects(ctx: Context) -> list[Object]:
     inputs = ctx.inputs
     own = inputs["dra_driver"]
     if not _DRIVER_NAME.match(own["driver_name"]):
-        raise NpuError("rbln_operands_dra_driver.driver_name is %r, which is no DNS name." % own["driver_name"], "Write for example npu.rebellions.ai.")
+        raise NpuError(
+            "rbln_operands_dra_driver.driver_name is %r, which is no DNS name." % own["driver_name"],
+            "Write for example npu.rebellions.ai.",
+        )
     made = [*parts.roles(inputs, NAME, RULES), *_classes(inputs)]
     if own["admission_policy"]:
         made += _admission(inputs)
@@ -71,7 +78,14 @@ def _admission(inputs: Inputs) -> list[Object]:
     policy = {
         "failurePolicy": "Fail",
         "matchConstraints": {
-            "resourceRules": [{"apiGroups": [GROUP], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE", "DELETE"], "resources": ["resourceslices"]}]
+            "resourceRules": [
+                {
+                    "apiGroups": [GROUP],
+                    "apiVersions": ["*"],
+                    "operations": ["CREATE", "UPDATE", "DELETE"],
+                    "resources": ["resourceslices"],
+                }
+            ]
         },
         "matchConditions": [{"name": "driver-account", "expression": "request.userInfo.username == '%s'" % account}],
         "variables": [
@@ -79,7 +93,10 @@ def _admission(inputs: Inputs) -> list[Object]:
             {"name": "slice", "expression": "request.operation == 'DELETE' ? oldObject : object"},
         ],
         "validations": [
-            {"expression": "variables.node != ''", "message": "The token of the DRA driver names no node: it was not made for a running pod."},
+            {
+                "expression": "variables.node != ''",
+                "message": "The token of the DRA driver names no node: it was not made for a running pod.",
+            },
             {
                 "expression": "has(variables.slice.spec.nodeName) && variables.slice.spec.nodeName == variables.node",
                 "message": "The DRA driver may write the ResourceSlices of its own node only.",
@@ -92,7 +109,12 @@ def _admission(inputs: Inputs) -> list[Object]:
     }
     return [
         {"apiVersion": POLICY[0], "kind": POLICY[1], "metadata": meta, "spec": policy},
-        {"apiVersion": POLICY_BINDING[0], "kind": POLICY_BINDING[1], "metadata": meta, "spec": {"policyName": name, "validationActions": ["Deny"]}},
+        {
+            "apiVersion": POLICY_BINDING[0],
+            "kind": POLICY_BINDING[1],
+            "metadata": meta,
+            "spec": {"policyName": name, "validationActions": ["Deny"]},
+        },
     ]
 
 

@@ -191,10 +191,14 @@ def _driver(inputs: Inputs, own: Inputs, pool: Pool, mounts: list[Object]) -> Ob
 def _image(own: Inputs, pool: Pool) -> Inputs:
     """The image of a pool: the vendor builds one for each family, kernel and operating system."""
     family = selector(own).get(FAMILY_KEY, "")
-    for name, text in (("tag_template", "" if own["image"]["digest"] else own["tag_template"]), ("image.repository", own["image"]["repository"])):
+    for name, text in (
+        ("tag_template", "" if own["image"]["digest"] else own["tag_template"]),
+        ("image.repository", own["image"]["repository"]),
+    ):
         if "{family}" in text and not family:
             raise NpuError(
-                "rbln_operands_driver.%s has {family}, and the node selector of the driver names no %s." % (name, FAMILY_KEY),
+                "rbln_operands_driver.%s has {family}, and the node selector of the driver names no %s."
+                % (name, FAMILY_KEY),
                 "Select the nodes of one family for each driver instance, or write the family out.",
             )
     tag = own["image"]["tag"]

@@ -37,7 +37,8 @@ def notes(ctx: Context) -> list[str]:
         return []
     return [
         "rbln_operands_metrics_exporter.service_monitor is wanted and left out: the cluster does not serve %s %s. "
-        "Next: Install the Prometheus operator, or write auto; for manifests name the group in rbln_operands_capabilities.groups." % MONITOR
+        "Next: Install the Prometheus operator, or write auto; for manifests name the group in rbln_operands_capabilities.groups."
+        % MONITOR
     ]
 
 
@@ -95,7 +96,10 @@ def _daemon_set(inputs: Inputs, root: str, variant: Variant) -> Object:
     if own["probes"]:
         handler = {"httpGet": {"path": PATH, "port": PORT}}
         probes = {"livenessProbe": parts.probe(handler, delay=10), "readinessProbe": parts.probe(handler)}
-    base = {"RBLN_METRICS_EXPORTER_KUBERNETES_MODE": "on", "PROMETHEUS_METRIC_NAMES": "true" if own["prometheus_names"] else "false"}
+    base = {
+        "RBLN_METRICS_EXPORTER_KUBERNETES_MODE": "on",
+        "PROMETHEUS_METRIC_NAMES": "true" if own["prometheus_names"] else "false",
+    }
     flags = {"port": own["port"], "interval": own["interval"], "rbln-daemon-url": own["daemon_url"]}
     main = own_container(
         inputs,
@@ -106,7 +110,11 @@ def _daemon_set(inputs: Inputs, root: str, variant: Variant) -> Object:
         ports=[port],
         # The kubelet's socket is root's, so another user could not say which pod has an NPU. Nothing else of root is left.
         **probes,
-        volumeMounts=[{"name": "pod-resources", "mountPath": POD_RESOURCES, "readOnly": True}, *more_mounts, *ca_mounts],
+        volumeMounts=[
+            {"name": "pod-resources", "mountPath": POD_RESOURCES, "readOnly": True},
+            *more_mounts,
+            *ca_mounts,
+        ],
     )
     pod: Object = {
         "imagePullSecrets": parts.pull_secrets(inputs, own["image"], inputs["helper_image"]),

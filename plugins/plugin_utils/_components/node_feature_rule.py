@@ -35,7 +35,8 @@ def notes(ctx: Context) -> list[str]:
         return []
     return [
         "rbln_operands_node_feature_rule is wanted and left out: the cluster does not serve %s %s. "
-        "Next: Install Node Feature Discovery, or leave the labels to the hosts; for manifests name the group in rbln_operands_capabilities.groups." % KIND
+        "Next: Install Node Feature Discovery, or leave the labels to the hosts; for manifests name the group in rbln_operands_capabilities.groups."
+        % KIND
     ]
 
 
@@ -43,4 +44,8 @@ def _rule(label: str, value: str, wanted: dict[str, list[str]]) -> Object:
     """A label for nodes with a PCI device of the vendor whose attributes are among those wanted."""
     attributes = {"vendor": [PROFILE.pci_vendor], **wanted}
     expressions = {name: {"op": "In", "value": values} for name, values in attributes.items()}
-    return {"name": "%s %s" % (label, value), "labels": {label: value}, "matchFeatures": [{"feature": "pci.device", "matchExpressions": expressions}]}
+    return {
+        "name": "%s %s" % (label, value),
+        "labels": {label: value},
+        "matchFeatures": [{"feature": "pci.device", "matchExpressions": expressions}],
+    }

@@ -32,7 +32,7 @@ OUR_POOL = (OS_ID_LABEL, OS_VERSION_LABEL, KERNEL_LABEL)
 LONGEST = 52
 
 
-def pool_of(labels: t.Mapping[str, str]) -> t.Optional[Pool]:
+def pool_of(labels: t.Mapping[str, str]) -> Pool | None:
     """The pool of a node, or None when no set of labels is complete.
 
     Those of the discovery count when it tells a kernel, because ours can be old after a change of the kernel and it looks again.
@@ -56,7 +56,11 @@ def live_pools(nodes: t.Iterable[Object]) -> tuple[Pool, ...]:
 
 def missing_pool_labels(nodes: t.Iterable[Object]) -> list[str]:
     """The names of nodes that have an NPU for containers and no complete set of labels, so that no driver can be chosen (000-04)."""
-    return sorted(node["metadata"]["name"] for node in nodes if _takes_driver(node) and pool_of(node["metadata"].get("labels") or {}) is None)
+    return sorted(
+        node["metadata"]["name"]
+        for node in nodes
+        if _takes_driver(node) and pool_of(node["metadata"].get("labels") or {}) is None
+    )
 
 
 def wanted_pools(own: Inputs, live: t.Iterable[Pool]) -> tuple[Pool, ...]:
@@ -76,7 +80,10 @@ def label_values(pool: Pool) -> tuple[str, str, str]:
 def pool_terms(pool: Pool) -> Terms:
     """Two alternatives that never hold together, so that no node is in two pools: by the discovery's labels, or by ours where it tells no kernel."""
     values = label_values(pool)
-    nfd, ours = ([{"key": key, "operator": "In", "values": [value]} for key, value in zip(keys, values)] for keys in (NFD_POOL, OUR_POOL))
+    nfd, ours = (
+        [{"key": key, "operator": "In", "values": [value]} for key, value in zip(keys, values)]
+        for keys in (NFD_POOL, OUR_POOL)
+    )
     return [nfd, [*ours, {"key": NFD_POOL[2], "operator": "DoesNotExist"}]]
 
 
@@ -84,7 +91,10 @@ def pool_names(pools: t.Sequence[Pool]) -> dict[Pool, str]:
     """{pool: a part of an object's name}; two pools that would read the same get a digest."""
     names = {pool: pool.key.replace("_", "-") for pool in pools}
     told = list(names.values())
-    return {pool: name if told.count(name) == 1 else "%s-%s" % (name, _digest("/".join(label_values(pool)))) for pool, name in names.items()}
+    return {
+        pool: name if told.count(name) == 1 else "%s-%s" % (name, _digest("/".join(label_values(pool))))
+        for pool, name in names.items()
+    }
 
 
 def shortened(name: str, longest: int) -> str:

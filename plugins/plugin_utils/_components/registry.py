@@ -37,18 +37,44 @@ def _sandbox_validator(inputs: Inputs) -> bool:
 
 
 COMPONENTS = (
-    Component("node_feature_rule", node_feature_rule.NAME, node_feature_rule.objects, _enabled("node_feature_rule"), pods=False),
+    Component(
+        "node_feature_rule",
+        node_feature_rule.NAME,
+        node_feature_rule.objects,
+        _enabled("node_feature_rule"),
+        pods=False,
+    ),
     Component("driver", driver.NAME, driver.objects, driver.is_wanted, deadline=DRIVER_DEADLINE),
     Component("container_toolkit", toolkit.NAME, toolkit.objects, _enabled("container_toolkit"), ("driver",)),
     Component("validator", validator.NAME, validator.objects, _enabled("validator"), ("driver", "container_toolkit")),
-    Component("device_plugin", device_plugin.NAME, device_plugin.objects, _enabled("device_plugin"), ("driver", "container_toolkit")),
+    Component(
+        "device_plugin",
+        device_plugin.NAME,
+        device_plugin.objects,
+        _enabled("device_plugin"),
+        ("driver", "container_toolkit"),
+    ),
     Component("dra_driver", dra.NAME, dra.objects, _enabled("dra_driver"), ("driver", "container_toolkit")),
     Component("smd", smd.NAME, smd.objects, _enabled("smd"), ("driver",)),
     Component("metrics_exporter", exporter.NAME, exporter.objects, _enabled("metrics_exporter"), ("driver", "smd")),
     Component("feature_discovery", discovery.NAME, discovery.objects, _enabled("feature_discovery"), ("driver",)),
-    Component("vfio_manager", component_sandbox.MANAGER_NAME, component_sandbox.manager_objects, _enabled("vfio_manager")),
-    Component("sandbox_validator", component_sandbox.VALIDATOR_NAME, component_sandbox.validator_objects, _sandbox_validator, ("vfio_manager",)),
-    Component("sandbox_device_plugin", component_sandbox.PLUGIN_NAME, component_sandbox.plugin_objects, _enabled("sandbox_device_plugin"), ("vfio_manager",)),
+    Component(
+        "vfio_manager", component_sandbox.MANAGER_NAME, component_sandbox.manager_objects, _enabled("vfio_manager")
+    ),
+    Component(
+        "sandbox_validator",
+        component_sandbox.VALIDATOR_NAME,
+        component_sandbox.validator_objects,
+        _sandbox_validator,
+        ("vfio_manager",),
+    ),
+    Component(
+        "sandbox_device_plugin",
+        component_sandbox.PLUGIN_NAME,
+        component_sandbox.plugin_objects,
+        _enabled("sandbox_device_plugin"),
+        ("vfio_manager",),
+    ),
 )
 _BY_NAME = {**{row.name: row.key for row in COMPONENTS}, driver.LABEL: "driver"}
 

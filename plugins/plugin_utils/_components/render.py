@@ -48,7 +48,10 @@ _Dumper.add_representer(str, _text)
 
 def manifests(objects: t.Sequence[Object]) -> str:
     """The objects as one YAML stream; the same bytes for the same objects."""
-    return "".join("---\n" + yaml.dump(item, Dumper=_Dumper, sort_keys=True, default_flow_style=False, width=140) for item in objects)
+    return "".join(
+        "---\n" + yaml.dump(item, Dumper=_Dumper, sort_keys=True, default_flow_style=False, width=140)
+        for item in objects
+    )
 
 
 def shown(text: str) -> str:

@@ -36,7 +36,9 @@ def manager_objects(ctx: Context) -> list[Object]:
         "metadata": parts.metadata(inputs, MANAGER_NAME, parts.object_name(inputs, MANAGER_NAME)),
         "data": {SCRIPT_FILE: MANAGER},
     }
-    item = _manager(inputs, _manager_script(inputs), [{"name": "script", "configMap": {"name": script["metadata"]["name"]}}])
+    item = _manager(
+        inputs, _manager_script(inputs), [{"name": "script", "configMap": {"name": script["metadata"]["name"]}}]
+    )
     annotations = item["spec"]["template"]["metadata"].setdefault("annotations", {})
     annotations[SCRIPT_HASH] = hashlib.sha256(MANAGER.encode("utf-8")).hexdigest()
     return [script, item]
@@ -47,7 +49,10 @@ def validator_objects(ctx: Context) -> list[Object]:
     inputs = ctx.inputs
     own = inputs["validator"]
     ca_mounts, ca_volumes = parts.ca_mounts(inputs)
-    mounts = [{"name": "host", "mountPath": "/host", "readOnly": True, "mountPropagation": "HostToContainer"}, *ca_mounts]
+    mounts = [
+        {"name": "host", "mountPath": "/host", "readOnly": True, "mountPropagation": "HostToContainer"},
+        *ca_mounts,
+    ]
     main = helper(
         inputs,
         VALIDATOR_NAME,
@@ -56,7 +61,9 @@ def validator_objects(ctx: Context) -> list[Object]:
         securityContext=parts.security_context(user=65534),
     )
     pod = {
-        "imagePullSecrets": parts.pull_secrets(inputs, inputs["helper_image"], *([own["image"]] if own["source"] == "image" else [])),
+        "imagePullSecrets": parts.pull_secrets(
+            inputs, inputs["helper_image"], *([own["image"]] if own["source"] == "image" else [])
+        ),
         "initContainers": [_validation(inputs, mounts)],
         "containers": [main],
         "volumes": [parts.host_path("host", "/", "Directory"), *ca_volumes],
@@ -76,7 +83,14 @@ def plugin_objects(ctx: Context) -> list[Object]:
         {"name": "vfio", "mountPath": "/dev/vfio"},
         {"name": "sys", "mountPath": "/sys", "readOnly": True},
     ]
-    main = own_container(inputs, PLUGIN_NAME, "sandbox_device_plugin", base, **grpc_liveness(own), volumeMounts=[*mounts, *more_mounts, *ca_mounts])
+    main = own_container(
+        inputs,
+        PLUGIN_NAME,
+        "sandbox_device_plugin",
+        base,
+        **grpc_liveness(own),
+        volumeMounts=[*mounts, *more_mounts, *ca_mounts],
+    )
     pod = {
         "imagePullSecrets": parts.pull_secrets(inputs, own["image"], inputs["helper_image"]),
         "initContainers": [_wait_for_vfio(inputs)],
@@ -96,11 +110,18 @@ def _manager(inputs: Inputs, main: Object, volumes: t.Sequence[Object]) -> Objec
     own = inputs["vfio_manager"]
     ca_mounts, ca_volumes = parts.ca_mounts(inputs)
     more_mounts, more_volumes = parts.host_mounts(own)
-    main["volumeMounts"] = [{"name": "sys", "mountPath": "/sys"}, *main.get("volumeMounts", []), *more_mounts, *ca_mounts]
+    main["volumeMounts"] = [
+        {"name": "sys", "mountPath": "/sys"},
+        *main.get("volumeMounts", []),
+        *more_mounts,
+        *ca_mounts,
+    ]
     pod = {
         # Who has a device open is seen in /proc of the host alone.
         "hostPID": True,
-        "imagePullSecrets": parts.pull_secrets(inputs, own["image"] if own["source"] == "image" else inputs["helper_image"]),
+        "imagePullSecrets": parts.pull_secrets(
+            inputs, own["image"] if own["source"] == "image" else inputs["helper_image"]
+        ),
         "containers": [main],
         "volumes": [parts.host_path("sys", "/sys", "Directory"), *volumes, *more_volumes, *ca_volumes],
     }
@@ -126,7 +147,16 @@ def _manager_script(inputs: Inputs) -> Object:
 
 
 def _validation(inputs: Inputs, mounts: list[Object]) -> Object:
-    command = ["chroot", "/host", inputs["validator"]["host_tool"], "validate", "--scope", "vfio", "--wait", str(inputs["marker_timeout"])]
+    command = [
+        "chroot",
+        "/host",
+        inputs["validator"]["host_tool"],
+        "validate",
+        "--scope",
+        "vfio",
+        "--wait",
+        str(inputs["marker_timeout"]),
+    ]
     return validation(inputs, "vfio", command, {}, mounts)
 
 

@@ -27,7 +27,10 @@ def objects(ctx: Context) -> list[Object]:
     more_mounts, more_volumes = parts.host_mounts(own, roots)
     # The libraries of a driver in a container are nowhere else (002-06).
     names = {root: "driver-root%s" % ("-%d" % number if number else "") for number, root in enumerate(roots)}
-    driver_mounts = [{"name": name, "mountPath": root, "readOnly": True, "mountPropagation": "HostToContainer"} for root, name in names.items()]
+    driver_mounts = [
+        {"name": name, "mountPath": root, "readOnly": True, "mountPropagation": "HostToContainer"}
+        for root, name in names.items()
+    ]
     port: Object = {"name": "grpc", "containerPort": own["port"], "hostPort": own["port"], "protocol": "TCP"}
     if own["host_ip"]:
         port["hostIP"] = own["host_ip"]

@@ -149,7 +149,13 @@ def _environment(inputs: Inputs, runtime: Runtime) -> dict[str, str]:
         settings.update({"SOCKET": "/nonexistent", "NO_CLEANUP_ON_EXIT": "true"})
     if own["env_from_marker"]:
         return {"READY_FILE": inputs["marker_dir"] + "/driver-ready", **_prefixed(settings)}
-    settings.update({"HOST_ROOT": HOST, "DRIVER_ROOT": next(iter(driver_roots(inputs)), "/"), "CONTAINER_LIBRARY_PATH": "/usr/local/lib/rbln"})
+    settings.update(
+        {
+            "HOST_ROOT": HOST,
+            "DRIVER_ROOT": next(iter(driver_roots(inputs)), "/"),
+            "CONTAINER_LIBRARY_PATH": "/usr/local/lib/rbln",
+        }
+    )
     return _prefixed(settings)
 
 
@@ -188,8 +194,18 @@ def _mounts(inputs: Inputs, runtime: Runtime) -> tuple[list[Object], list[Object
 def _probes(own: Inputs) -> Object:
     """Probes of the three places that the daemon answers at. NpuError for a port that it cannot have."""
     if not own["health_port"]:
-        raise NpuError("rbln_operands_container_toolkit.health_port is 0, and its daemon always listens.", "Give a port from 1 to 65535.")
+        raise NpuError(
+            "rbln_operands_container_toolkit.health_port is 0, and its daemon always listens.",
+            "Give a port from 1 to 65535.",
+        )
     if not own["probes"]:
         return {}
-    rows = (("startupProbe", "/startup", STARTUP_FAILURES), ("readinessProbe", "/ready", 3), ("livenessProbe", "/live", 3))
-    return {name: parts.probe({"httpGet": {"path": path, "port": own["health_port"]}}, failures=failures) for name, path, failures in rows}
+    rows = (
+        ("startupProbe", "/startup", STARTUP_FAILURES),
+        ("readinessProbe", "/ready", 3),
+        ("livenessProbe", "/live", 3),
+    )
+    return {
+        name: parts.probe({"httpGet": {"path": path, "port": own["health_port"]}}, failures=failures)
+        for name, path, failures in rows
+    }

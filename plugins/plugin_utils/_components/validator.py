@@ -47,7 +47,11 @@ done
 def objects(ctx: Context) -> list[Object]:
     """Its roles, only with an image from elsewhere, and its DaemonSet."""
     # An image from elsewhere asks the API for the node's allocatable NPUs; the host's own tool asks the kubelet's files.
-    rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}] if ctx.inputs["validator"]["source"] == "image" else []
+    rules = (
+        [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
+        if ctx.inputs["validator"]["source"] == "image"
+        else []
+    )
     return [*parts.roles(ctx.inputs, NAME, rules), _validator(ctx.inputs)]
 
 
@@ -60,16 +64,26 @@ def _validator(inputs: Inputs) -> Object:
     own = inputs["validator"]
     ca_mounts, ca_volumes = parts.ca_mounts(inputs)
     volumes = [parts.host_path("host", "/", "Directory")]
-    mounts: list[Object] = [{"name": "host", "mountPath": "/host", "readOnly": True, "mountPropagation": "HostToContainer"}]
+    mounts: list[Object] = [
+        {"name": "host", "mountPath": "/host", "readOnly": True, "mountPropagation": "HostToContainer"}
+    ]
     if _writes_markers(inputs):
         volumes.append(parts.host_path("markers", inputs["marker_dir"], "DirectoryOrCreate"))
         # An image from elsewhere knows the files by their place on the host.
-        mounts.append({"name": "markers", "mountPath": ("/host" if own["source"] == "host_tool" else "") + inputs["marker_dir"]})
+        mounts.append(
+            {"name": "markers", "mountPath": ("/host" if own["source"] == "host_tool" else "") + inputs["marker_dir"]}
+        )
     mounts += ca_mounts
     # The DRA driver registers nothing with the kubelet's device manager, so that a proof of a device plugin would never end.
-    steps = [step for step in ("driver", "toolkit", "plugin") if own[step]["enabled"] and not (step == "plugin" and inputs["dra_driver"]["enabled"])]
+    steps = [
+        step
+        for step in ("driver", "toolkit", "plugin")
+        if own[step]["enabled"] and not (step == "plugin" and inputs["dra_driver"]["enabled"])
+    ]
     pod = {
-        "imagePullSecrets": parts.pull_secrets(inputs, inputs["helper_image"], *([own["image"]] if own["source"] == "image" else [])),
+        "imagePullSecrets": parts.pull_secrets(
+            inputs, inputs["helper_image"], *([own["image"]] if own["source"] == "image" else [])
+        ),
         "initContainers": [_validation(inputs, step, mounts) for step in steps],
         "containers": [_main(inputs, steps, mounts)],
         "volumes": volumes + ca_volumes,
@@ -85,7 +99,13 @@ def _main(inputs: Inputs, steps: t.Sequence[str], mounts: list[Object]) -> Objec
     resources = {"requests": {"cpu": "5m", "memory": "8Mi"}, "limits": {"memory": "32Mi"}}
     scopes = [word for step in ("driver", "toolkit") if step in steps for word in ("--scope", step)]
     if not (_writes_markers(inputs) and scopes and own["source"] == "host_tool"):
-        return helper(inputs, NAME, resources, command=["/bin/sh", "-c", IDLE_SCRIPT], securityContext=parts.security_context(user=65534))
+        return helper(
+            inputs,
+            NAME,
+            resources,
+            command=["/bin/sh", "-c", IDLE_SCRIPT],
+            securityContext=parts.security_context(user=65534),
+        )
     base = {"RBLN_HOST_TOOL": own["host_tool"], "DRIVER_READY": "/host%s/%s" % (inputs["marker_dir"], READY)}
     # A driver's container that has gone for good leaves its mark behind.
     base["DRIVER_STOPPED"] = "/host%s/%s" % (inputs["marker_dir"], STOPPED) if driver_wanted(inputs) else ""

@@ -30,7 +30,9 @@ def runtimes(inputs: Inputs) -> tuple[tuple[str, Variant], ...]:
     own = inputs["container_toolkit"]
     default = own["default_runtime"]
     others = [name for name in (*RUNTIMES, OTHER_RUNTIME) if name != default]
-    named = [(name, _one_of(RUNTIME_LABEL, name, name)) for name in RUNTIMES if name != default and name in own["runtimes"]]
+    named = [
+        (name, _one_of(RUNTIME_LABEL, name, name)) for name in RUNTIMES if name != default and name in own["runtimes"]
+    ]
     return ((default, _none_of(RUNTIME_LABEL, others)), *named)
 
 
@@ -42,13 +44,20 @@ def kubelet_roots(inputs: Inputs) -> tuple[tuple[str, Variant], ...]:
     default = posixpath.normpath(inputs["kubelet_root"])
     named = {kubelet_key(path, default): posixpath.normpath(path) for path in inputs["kubelet_roots"]}
     named.pop(DEFAULT_KUBELET, None)
-    return ((default, _none_of(KUBELET_LABEL, list(named))), *((path, _one_of(KUBELET_LABEL, key, key)) for key, path in named.items()))
+    return (
+        (default, _none_of(KUBELET_LABEL, list(named))),
+        *((path, _one_of(KUBELET_LABEL, key, key)) for key, path in named.items()),
+    )
 
 
 def kubelet_key(path: str, default: str) -> str:
     """The value of KUBELET_LABEL for a root directory: `default` for that of the inputs, else the first 8 hex digits of its SHA-256."""
     cleaned = posixpath.normpath(path)
-    return DEFAULT_KUBELET if cleaned == posixpath.normpath(default) else hashlib.sha256(cleaned.encode("utf-8")).hexdigest()[:8]
+    return (
+        DEFAULT_KUBELET
+        if cleaned == posixpath.normpath(default)
+        else hashlib.sha256(cleaned.encode("utf-8")).hexdigest()[:8]
+    )
 
 
 def _one_of(label: str, value: str, name: str) -> Variant:

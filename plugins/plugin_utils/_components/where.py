@@ -41,13 +41,20 @@ def terms(inputs: Inputs, component: str, own: Inputs, mode: str = CONTAINER, va
     """
     gate = GATE_PREFIX + component
     required = [{"key": SKIP_LABEL, "operator": "NotIn", "values": ["true"]}]
-    required += [{"key": gate, "operator": "In", "values": ["true"]}] if inputs["require_gate"] else [{"key": gate, "operator": "NotIn", "values": ["false"]}]
+    required += (
+        [{"key": gate, "operator": "In", "values": ["true"]}]
+        if inputs["require_gate"]
+        else [{"key": gate, "operator": "NotIn", "values": ["false"]}]
+    )
     required += workload(inputs, mode)
     required += list(inputs["node_affinity"]) + list(own["node_affinity"])
     npu = [[{"key": key, "operator": "In", "values": ["true"]}] for key in (PRESENT_LABEL, *NFD_LABELS)]
     choices = [[list(term["expressions"]) for term in holder["affinity_terms"]] or [[]] for holder in (inputs, own)]
     parts = [list(term) for term in variant.terms] or [[]]
-    return [[*first, *required, *part, *shared, *mine] for first, part, shared, mine in itertools.product(npu, parts, *choices)]
+    return [
+        [*first, *required, *part, *shared, *mine]
+        for first, part, shared, mine in itertools.product(npu, parts, *choices)
+    ]
 
 
 def workload(inputs: Inputs, mode: str) -> list[Object]:
@@ -62,7 +69,9 @@ def workload(inputs: Inputs, mode: str) -> list[Object]:
 
 def affinity(inputs: Inputs, component: str, own: Inputs, mode: str = CONTAINER, variant: Variant = NONE) -> Object:
     """Node affinity of a component: required `terms`, and what the inputs prefer."""
-    required = {"nodeSelectorTerms": [{"matchExpressions": term} for term in terms(inputs, component, own, mode, variant)]}
+    required = {
+        "nodeSelectorTerms": [{"matchExpressions": term} for term in terms(inputs, component, own, mode, variant)]
+    }
     result: Object = {"requiredDuringSchedulingIgnoredDuringExecution": required}
     preferred = [*inputs["preferred_node_affinity"], *own["preferred_node_affinity"]]
     if preferred:
@@ -81,7 +90,10 @@ def tolerations(inputs: Inputs, own: Inputs) -> list[Object]:
 
 def placement(inputs: Inputs, component: str, own: Inputs, mode: str = CONTAINER, variant: Variant = NONE) -> Object:
     """Affinity, node selector, tolerations and priority of a DaemonSet's pods: the one place that decides them."""
-    result: Object = {"affinity": affinity(inputs, component, own, mode, variant), "tolerations": tolerations(inputs, own)}
+    result: Object = {
+        "affinity": affinity(inputs, component, own, mode, variant),
+        "tolerations": tolerations(inputs, own),
+    }
     selector = texts({**inputs["node_selector"], **own["node_selector"]})
     if selector:
         result["nodeSelector"] = selector
@@ -96,13 +108,21 @@ def _check_mounts(component: str, pod: Object) -> None:
     name = "rbln_operands_%s.host_paths" % component.replace("-", "_")
     containers = [*pod.get("initContainers", []), *pod.get("containers", [])]
     mounted = [[mount["mountPath"].rstrip("/") for mount in item.get("volumeMounts", [])] for item in containers]
-    for what, values in (("a volume named", [volume["name"] for volume in pod.get("volumes", [])]), *(("a mount at", paths) for paths in mounted)):
+    for what, values in (
+        ("a volume named", [volume["name"] for volume in pod.get("volumes", [])]),
+        *(("a mount at", paths) for paths in mounted),
+    ):
         twice = next((value for number, value in enumerate(values) if value in values[:number]), "")
         if twice:
-            raise NpuError("%s: there would be %s %s twice." % (name, what, twice), "Take it away, or give it another name or mount_path.")
+            raise NpuError(
+                "%s: there would be %s %s twice." % (name, what, twice),
+                "Take it away, or give it another name or mount_path.",
+            )
 
 
-def daemon_set(inputs: Inputs, component: str, own: Inputs, pod: Object, mode: str = CONTAINER, variant: Variant = NONE) -> Object:
+def daemon_set(
+    inputs: Inputs, component: str, own: Inputs, pod: Object, mode: str = CONTAINER, variant: Variant = NONE
+) -> Object:
     """A DaemonSet around a pod specification; placement and pod-wide security come from here."""
     _check_mounts(component, pod)
     spec: Object = {

@@ -37,9 +37,9 @@ def apply_objects(
     inputs: Inputs,
     capabilities: Capabilities,
     dry_run: bool,
-    takeover: t.Optional[Takeover] = None,
+    takeover: Takeover | None = None,
     show: bool = True,
-    applied: t.Optional[Applied] = None,
+    applied: Applied | None = None,
 ) -> Applied:
     """Bring the cluster to `objects`, in their order, then delete what is no longer wanted.
 
@@ -82,8 +82,22 @@ def apply_objects(
 class _Writer:
     """One pass over the objects; `applied` gets what happened."""
 
-    def __init__(self, cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, applied: Applied, takeover: t.Optional[Takeover], show: bool) -> None:
-        self._cluster, self._inputs, self._applied, self._takeover, self._show = cluster, inputs, applied, takeover, show
+    def __init__(
+        self,
+        cluster: Cluster,
+        objects: t.Sequence[Data],
+        inputs: Inputs,
+        applied: Applied,
+        takeover: Takeover | None,
+        show: bool,
+    ) -> None:
+        self._cluster, self._inputs, self._applied, self._takeover, self._show = (
+            cluster,
+            inputs,
+            applied,
+            takeover,
+            show,
+        )
         self._begun: set[str] = set()
         self._objects = [item for item in objects if item["kind"] != "Namespace"]
         self._there: set[Key] = set()
@@ -93,7 +107,9 @@ class _Writer:
         recorded = plan.inventory or Inventory()
         kept = {key_of(item) for item, _nodes in plan.kept}
         self._dropped = {key: paths for key, paths in recorded.dropped.items() if key in plan.wanted}
-        everything = Inventory(recorded.keys | frozenset(plan.wanted) | {key_of(item) for item in plan.prune} | kept, dict(self._dropped))
+        everything = Inventory(
+            recorded.keys | frozenset(plan.wanted) | {key_of(item) for item in plan.prune} | kept, dict(self._dropped)
+        )
         if not dry_run and (plan.inventory is None or not everything.keys <= recorded.keys):
             check()
             write_inventory(self._cluster, self._inputs, everything)
@@ -105,7 +121,9 @@ class _Writer:
         for item in plan.legacy:
             self._delete(item, "driver", check, dry_run)
         self._tell(plan)
-        exact = Inventory(frozenset(self._there | kept), {key: paths for key, paths in self._dropped.items() if key in self._there})
+        exact = Inventory(
+            frozenset(self._there | kept), {key: paths for key, paths in self._dropped.items() if key in self._there}
+        )
         if not dry_run and exact != (everything if everything.keys != recorded.keys else recorded):
             check()
             write_inventory(self._cluster, self._inputs, exact)
@@ -134,7 +152,9 @@ class _Writer:
                 % (object_label(item), ", ".join(nodes[:10]))
             )
         for item in plan.taken:
-            self._applied.notes.append("%s was made ours, because rbln_operands_force_conflicts is set." % taken_text(item))
+            self._applied.notes.append(
+                "%s was made ours, because rbln_operands_force_conflicts is set." % taken_text(item)
+            )
         for item in plan.strangers:
             self._applied.notes.append("%s has our labels and is not in the inventory: it stays." % object_label(item))
 
@@ -198,7 +218,9 @@ class _Writer:
         if paths:
             self._dropped[key] = paths
             places = ", ".join(".".join(map(str, path)) for path in paths)
-            self._applied.notes.append("%s: the API server does not keep %s; a feature of this cluster is off." % (object_label(item), places))
+            self._applied.notes.append(
+                "%s: the API server does not keep %s; a feature of this cluster is off." % (object_label(item), places)
+            )
 
 
 def _record(item: Data, record: Data) -> Data:
@@ -220,7 +242,10 @@ def diff_objects(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, ca
             continue
         live = plan.namespace if plain["kind"] == "Namespace" else plan.live.get(key)
         item = plan.wanted.get(key, plain)
-        after, error = item, "not made here: " + taken_text(live) if live in plan.taken and not inputs["force_conflicts"] else ""
+        after, error = (
+            item,
+            "not made here: " + taken_text(live) if live in plan.taken and not inputs["force_conflicts"] else "",
+        )
         if plain["metadata"].get("namespace") is None or plan.namespace is not None:
             try:
                 after = _kept_by_server(cluster, item, inputs["force_conflicts"] or plain["kind"] == "Namespace")
@@ -232,8 +257,18 @@ def diff_objects(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, ca
         if live is not None and not fields and not error and differs(live, after):
             fields = [{"path": "a secret value", "before": "(hidden)", "after": "(hidden, and different)"}]
         if fields or error or live is None:
-            found.append({"object": object_label(item), "action": "changed" if live else "created", "fields": fields, "error": error})
-    found += [{"object": object_label(item), "action": "deleted", "fields": [], "error": ""} for item in (*plan.prune, *plan.legacy)]
+            found.append(
+                {
+                    "object": object_label(item),
+                    "action": "changed" if live else "created",
+                    "fields": fields,
+                    "error": error,
+                }
+            )
+    found += [
+        {"object": object_label(item), "action": "deleted", "fields": [], "error": ""}
+        for item in (*plan.prune, *plan.legacy)
+    ]
     return found
 
 

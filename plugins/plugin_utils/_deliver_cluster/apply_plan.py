@@ -31,16 +31,16 @@ class Plan:
     here; `taken` are live objects under the names of wanted ones that somebody else made.
     """
 
-    namespace: t.Optional[Data]
+    namespace: Data | None
     wanted: t.Mapping[Key, Data]
     live: t.Mapping[Key, Data]
-    write: t.FrozenSet[Key]
-    prune: t.Tuple[Data, ...]
-    kept: t.Tuple[t.Tuple[Data, list[str]], ...]
-    legacy: t.Tuple[Data, ...]
-    strangers: t.Tuple[Data, ...]
-    taken: t.Tuple[Data, ...]
-    inventory: t.Optional[Inventory]
+    write: frozenset[Key]
+    prune: tuple[Data, ...]
+    kept: tuple[tuple[Data, list[str]], ...]
+    legacy: tuple[Data, ...]
+    strangers: tuple[Data, ...]
+    taken: tuple[Data, ...]
+    inventory: Inventory | None
 
     @property
     def differs(self) -> bool:
@@ -53,7 +53,8 @@ def plan_changes(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, ca
     namespace = find_namespace(cluster, inputs)
     if namespace and is_going(namespace):
         raise NpuError(
-            "The namespace %s is being deleted, and all in it. No object was written." % inputs["namespace"], "Wait until it is gone, then run again."
+            "The namespace %s is being deleted, and all in it. No object was written." % inputs["namespace"],
+            "Wait until it is gone, then run again.",
         )
     inventory = read_inventory(cluster, inputs) if namespace else None
     wanted = {key_of(item): with_hash(item) for item in objects if item["kind"] != "Namespace"}
@@ -61,7 +62,11 @@ def plan_changes(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, ca
     # Without an inventory nobody knows what was made: then every kind is looked at, once.
     kinds.update(dict.fromkeys(sorted({key[:2] for key in inventory.keys}) if inventory else made_kinds(capabilities)))
     everyone: list[Data] = []
-    if namespace and inputs["driver"]["remove_legacy"] and any(component_of(item) == "driver" and item["kind"] == "DaemonSet" for item in objects):
+    if (
+        namespace
+        and inputs["driver"]["remove_legacy"]
+        and any(component_of(item) == "driver" and item["kind"] == "DaemonSet" for item in objects)
+    ):
         # The sets of earlier charts have no labels of ours.
         everyone = cluster.list(*_DAEMON_SETS, inputs["namespace"])
         del kinds[_DAEMON_SETS]
@@ -70,10 +75,18 @@ def plan_changes(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, ca
     live.update(_unlabelled(cluster, [key for key in wanted if key not in live and (namespace or not key[2])]))
     recorded = inventory.keys if inventory else frozenset()
     dropped = inventory.dropped if inventory else {}
-    write = {key for key, item in wanted.items() if key not in live or not within(without_paths(item, dropped.get(key, ())), live[key])}
+    write = {
+        key
+        for key, item in wanted.items()
+        if key not in live or not within(without_paths(item, dropped.get(key, ())), live[key])
+    }
     write |= {key for key in wanted if key in live and is_going(live[key])}
     write |= {key_of(item) for item in objects if item["kind"] == "Namespace" and not is_right(item, namespace)}
-    left = [item for key, item in live.items() if key not in wanted and item["metadata"]["labels"].get(COMPONENT_LABEL) not in KEPT]
+    left = [
+        item
+        for key, item in live.items()
+        if key not in wanted and item["metadata"]["labels"].get(COMPONENT_LABEL) not in KEPT
+    ]
     ended = [item for item in left if inventory is None or key_of(item) in inventory.keys]
     guarded = guard(cluster, inputs["namespace"], ended)
     return Plan(
@@ -94,7 +107,9 @@ def _unlabelled(cluster: Cluster, keys: t.Sequence[Key]) -> dict[Key, Data]:
     """The objects of `keys`, which may lack our labels. Several of a kind in our namespace take one request, for it holds little else."""
     places = dict.fromkeys(key[:3] for key in keys)
     names = {place: [key[3] for key in keys if key[:3] == place] for place in places}
-    asked = [(*place, name) for place in places for name in ([""] if place[2] and len(names[place]) > 1 else names[place])]
+    asked = [
+        (*place, name) for place in places for name in ([""] if place[2] and len(names[place]) > 1 else names[place])
+    ]
     found = {(*key[:3], item["metadata"]["name"]): item for key in asked for item in list_named(cluster, key)}
     return {key: found[key] for key in keys if key in found}
 
@@ -104,7 +119,8 @@ def refuse_taken(plan: Plan) -> None:
     if plan.taken:
         more = " (and %d more)" % (len(plan.taken) - MOST_NAMED) if len(plan.taken) > MOST_NAMED else ""
         raise NpuError(
-            "%s%s: in the cluster already and not made here. No object was written." % (", ".join(map(taken_text, plan.taken[:MOST_NAMED])), more),
+            "%s%s: in the cluster already and not made here. No object was written."
+            % (", ".join(map(taken_text, plan.taken[:MOST_NAMED])), more),
             "Choose another name (rbln_operands_name_prefix, or the input that names it), delete what is there, or make it ours by "
             "rbln_operands_force_conflicts: true.",
         )
@@ -112,5 +128,7 @@ def refuse_taken(plan: Plan) -> None:
 
 def taken_text(item: Data) -> str:
     """`Kind namespace/name (of MANAGERS)`."""
-    managers = sorted({entry["manager"] for entry in item["metadata"].get("managedFields") or [] if entry.get("manager")})
+    managers = sorted(
+        {entry["manager"] for entry in item["metadata"].get("managedFields") or [] if entry.get("manager")}
+    )
     return "%s (of %s)" % (object_label(item), ", ".join(managers) or "an unknown manager")

@@ -31,8 +31,8 @@ Key = tuple[str, str, str, str]
 class Inventory:
     """Keys (apiVersion, kind, namespace, name) of what was made, and for some the paths of fields that the server does not keep."""
 
-    keys: t.FrozenSet[Key] = frozenset()
-    dropped: t.Mapping[Key, t.Sequence[t.Sequence[t.Union[str, int]]]] = field(default_factory=dict)
+    keys: frozenset[Key] = frozenset()
+    dropped: t.Mapping[Key, t.Sequence[t.Sequence[str | int]]] = field(default_factory=dict)
 
 
 def key_of(item: Data) -> Key:
@@ -44,7 +44,7 @@ def made_kinds(capabilities: Capabilities) -> list[tuple[str, str]]:
     return [key for key in KINDS if key[1] not in _READ and serves(capabilities, *key)]
 
 
-def read_inventory(cluster: Cluster, inputs: Inputs) -> t.Optional[Inventory]:
+def read_inventory(cluster: Cluster, inputs: Inputs) -> Inventory | None:
     """The inventory, or None when there is none: nothing was made yet, by an earlier release, or somebody took it away."""
     found = cluster.get("v1", "ConfigMap", object_name(inputs, COMPONENT), inputs["namespace"])
     if found is None:
@@ -57,7 +57,8 @@ def read_inventory(cluster: Cluster, inputs: Inputs) -> t.Optional[Inventory]:
             raise ValueError("an entry names an unknown kind")
     except (KeyError, TypeError, ValueError) as exc:
         raise NpuError(
-            "The inventory ConfigMap %s/%s cannot be read: %s." % (inputs["namespace"], object_name(inputs, COMPONENT), exc),
+            "The inventory ConfigMap %s/%s cannot be read: %s."
+            % (inputs["namespace"], object_name(inputs, COMPONENT), exc),
             "Restore it, or delete it: then everything with our labels that is not wanted is removed by the next run.",
         ) from exc
     return Inventory(keys, dropped)
@@ -72,7 +73,12 @@ def inventory_object(inputs: Inputs, inventory: Inventory) -> Data:
             entry["dropped"] = [list(path) for path in inventory.dropped[key]]
         entries.append(entry)
     meta = metadata(inputs, COMPONENT, object_name(inputs, COMPONENT))
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"objects.json": json.dumps(entries, indent=1) + "\n"}}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": meta,
+        "data": {"objects.json": json.dumps(entries, indent=1) + "\n"},
+    }
 
 
 def write_inventory(cluster: Cluster, inputs: Inputs, inventory: Inventory) -> None:

@@ -41,29 +41,35 @@ FOREIGN_KINDS = (
     ("monitoring.coreos.com/v1", "ServiceMonitor"),
     ("resource.k8s.io/v1", "ResourceClaim"),
 )
-MADE_BY_KUBERNETES = {("ServiceAccount", "default"), ("ConfigMap", "kube-root-ca.crt"), ("ConfigMap", "openshift-service-ca.crt")}
+MADE_BY_KUBERNETES = {
+    ("ServiceAccount", "default"),
+    ("ConfigMap", "kube-root-ca.crt"),
+    ("ConfigMap", "openshift-service-ca.crt"),
+}
 
 
-def find_namespace(cluster: Cluster, inputs: Inputs, alone: bool = True) -> t.Optional[Data]:
+def find_namespace(cluster: Cluster, inputs: Inputs, alone: bool = True) -> Data | None:
     """Our namespace, or None when it is not there. NpuError when this installation has other names, or is to be `alone` and the cluster has another."""
     marked = {item["metadata"]["name"]: item for item in cluster.list("v1", "Namespace", "", POLICY)}
     own, prefix = marked.pop(inputs["namespace"], None), inputs["name_prefix"]
     if marked and alone:
         raise NpuError(
-            "The cluster has an installation in the namespace %s, and a second one is wanted in %s." % (sorted(marked)[0], inputs["namespace"]),
+            "The cluster has an installation in the namespace %s, and a second one is wanted in %s."
+            % (sorted(marked)[0], inputs["namespace"]),
             "Set rbln_namespace to %s, or remove that one first (rbln_operands_state: absent)." % sorted(marked)[0],
         )
     if own is None:
         return cluster.get("v1", "Namespace", inputs["namespace"])
     if own["metadata"]["labels"][POLICY] != prefix:
         raise NpuError(
-            "The installation in %s has rbln_operands_name_prefix %s, and %s is wanted." % (inputs["namespace"], own["metadata"]["labels"][POLICY], prefix),
+            "The installation in %s has rbln_operands_name_prefix %s, and %s is wanted."
+            % (inputs["namespace"], own["metadata"]["labels"][POLICY], prefix),
             "Remove it with the former prefix first (rbln_operands_state: absent).",
         )
     return own
 
 
-def _namespace_wanted(item: Data, live: t.Optional[Data]) -> Data:
+def _namespace_wanted(item: Data, live: Data | None) -> Data:
     """The namespace to apply: it remembers that we made it, or which Pod Security level it had before us."""
     annotations: Data = {}
     if live is None:
@@ -84,13 +90,17 @@ def _namespace_wanted(item: Data, live: t.Optional[Data]) -> Data:
     return dict(item, metadata=meta)
 
 
-def is_right(item: Data, live: t.Optional[Data]) -> bool:
+def is_right(item: Data, live: Data | None) -> bool:
     """Whether the live namespace is as wanted."""
     wanted = _namespace_wanted(item, live)
-    return live is not None and within(wanted["metadata"], live["metadata"]) and owned_labels(live) <= set(wanted["metadata"]["labels"])
+    return (
+        live is not None
+        and within(wanted["metadata"], live["metadata"])
+        and owned_labels(live) <= set(wanted["metadata"]["labels"])
+    )
 
 
-def apply_namespace(cluster: Cluster, item: Data, live: t.Optional[Data], dry_run: bool) -> Data:
+def apply_namespace(cluster: Cluster, item: Data, live: Data | None, dry_run: bool) -> Data:
     """Only the Pod Security labels and our mark are applied, and by force: whoever wrote them before, our pods need them."""
     if is_right(item, live):
         return change(item, "unchanged")
@@ -106,10 +116,21 @@ def remove_namespace(cluster: Cluster, live: Data, end: float, clock: t.Callable
         return _restore_namespace(cluster, live, annotations.get(BEFORE))
     others = []
     for api_version, kind in FOREIGN_KINDS:
-        others += [item for item in _list(cluster, api_version, kind, name) if (kind, item["metadata"]["name"]) not in MADE_BY_KUBERNETES]
+        others += [
+            item
+            for item in _list(cluster, api_version, kind, name)
+            if (kind, item["metadata"]["name"]) not in MADE_BY_KUBERNETES
+        ]
     if others:
         _patch_namespace(cluster, name, {"labels": {POLICY: None}})
-        return [{"object": "Namespace " + name, "action": "kept", "before": {}, "after": {"holds": sorted(object_label(item) for item in others)[:10]}}]
+        return [
+            {
+                "object": "Namespace " + name,
+                "action": "kept",
+                "before": {},
+                "after": {"holds": sorted(object_label(item) for item in others)[:10]},
+            }
+        ]
     cluster.delete(dict(live, apiVersion="v1", kind="Namespace"), False)
     while True:
         left = cluster.get("v1", "Namespace", name)
@@ -117,7 +138,9 @@ def remove_namespace(cluster: Cluster, live: Data, end: float, clock: t.Callable
             break
         if clock() > end:
             conditions = (left.get("status") or {}).get("conditions") or []
-            held = "; ".join(item["message"] for item in conditions if item.get("status") == "True" and item.get("message"))
+            held = "; ".join(
+                item["message"] for item in conditions if item.get("status") == "True" and item.get("message")
+            )
             raise NpuError(
                 "The namespace %s is still there%s." % (name, ": " + held.rstrip(".") if held else ""),
                 "Remove what holds it, or give it more time: rbln_operands_wait_timeout. Then run again.",
@@ -136,13 +159,14 @@ def _list(cluster: Cluster, api_version: str, kind: str, namespace: str) -> list
         raise
 
 
-def _restore_namespace(cluster: Cluster, live: Data, before: t.Optional[str]) -> list[Data]:
+def _restore_namespace(cluster: Cluster, live: Data, before: str | None) -> list[Data]:
     """Give up our labels in a namespace that is not ours, and put the Pod Security labels back that it had."""
     try:
         labels: Data = {key: value for key, value in json.loads(before or "{}").items() if key.startswith(POD_SECURITY)}
     except (ValueError, AttributeError) as exc:
         raise NpuError(
-            "The annotation %s of the namespace %s, which tells its former labels, cannot be read." % (BEFORE, live["metadata"]["name"]),
+            "The annotation %s of the namespace %s, which tells its former labels, cannot be read."
+            % (BEFORE, live["metadata"]["name"]),
             "Set the namespace's Pod Security labels as they were, remove the annotation, and run again.",
         ) from exc
     if POLICY in (live["metadata"].get("labels") or {}):
@@ -156,4 +180,6 @@ def _restore_namespace(cluster: Cluster, live: Data, before: t.Optional[str]) ->
 def _patch_namespace(cluster: Cluster, name: str, meta: Data) -> Data:
     path = cluster.path("v1", "Namespace", "", name)
     query = {"fieldManager": "rebellions-npu-restore"}
-    return cluster.request("PATCH", path, "Restore namespace " + name, query, {"metadata": meta}, "application/merge-patch+json")[1]
+    return cluster.request(
+        "PATCH", path, "Restore namespace " + name, query, {"metadata": meta}, "application/merge-patch+json"
+    )[1]

@@ -33,10 +33,10 @@ class Found:
     `awake` tells that the operator of the record works: the takeover was cut off before it was put to rest, or somebody has woken it.
     """
 
-    policies: t.Tuple[Data, ...]
-    drivers: t.Tuple[Data, ...]
-    daemon_sets: t.Tuple[Data, ...]
-    record: t.Optional[Data] = None
+    policies: tuple[Data, ...]
+    drivers: tuple[Data, ...]
+    daemon_sets: tuple[Data, ...]
+    record: Data | None = None
     awake: bool = False
 
     @property
@@ -53,7 +53,9 @@ def find_operator(cluster: Cluster, inputs: Inputs, capabilities: Capabilities) 
         return Found((), (), (), record)
     awake = record is not None and _is_awake(cluster, record)
     kinds = _kinds(cluster, capabilities.groups[GROUP])
-    policies, drivers = ([_named(item, kind) for item in _list(cluster, kinds.get(kind), kind)] for kind in (POLICY, DRIVER))
+    policies, drivers = (
+        [_named(item, kind) for item in _list(cluster, kinds.get(kind), kind)] for kind in (POLICY, DRIVER)
+    )
     sets: list[Data] = []
     if policies or drivers:
         sets = [item for item in cluster.list("apps/v1", "DaemonSet") if owner_of(item)]
@@ -64,12 +66,18 @@ def noted(record: Data) -> Data:
     """{namespace, name, replicas} of the operator's Deployment in a record of a takeover; NpuError for one that is damaged."""
     try:
         where = json.loads(record["data"]["takeover.json"])
-        return {"namespace": _text(where["namespace"]), "name": _text(where["name"]), "replicas": int(where["replicas"])}
+        return {
+            "namespace": _text(where["namespace"]),
+            "name": _text(where["name"]),
+            "replicas": int(where["replicas"]),
+        }
     except (KeyError, TypeError, ValueError) as exc:
         meta = record["metadata"]
         raise NpuError(
-            "The record of the takeover, ConfigMap %s/%s, cannot be read: %s. Nothing was changed." % (meta["namespace"], meta["name"], exc),
-            "Delete it and run with rbln_operands_coexistence: takeover, which makes it anew from the operator's Deployment and its annotation %s." % REPLICAS,
+            "The record of the takeover, ConfigMap %s/%s, cannot be read: %s. Nothing was changed."
+            % (meta["namespace"], meta["name"], exc),
+            "Delete it and run with rbln_operands_coexistence: takeover, which makes it anew from the operator's Deployment and its annotation %s."
+            % REPLICAS,
         ) from exc
 
 
@@ -88,14 +96,19 @@ def refuse_while_it_rests(cluster: Cluster, inputs: Inputs) -> None:
     operator = cluster.get("apps/v1", "Deployment", where["name"], where["namespace"])
     if operator is not None and REPLICAS in (operator["metadata"].get("annotations") or {}):
         raise NpuError(
-            "The operator's Deployment %s/%s rests since a takeover, and nothing would wake it. Nothing was changed." % (where["namespace"], where["name"]),
+            "The operator's Deployment %s/%s rests since a takeover, and nothing would wake it. Nothing was changed."
+            % (where["namespace"], where["name"]),
             "Run with rbln_operands_state: present and rbln_operands_coexistence: restore, which removes what is ours and wakes it; or delete it first.",
         )
 
 
 def owner_of(item: Data) -> str:
     """The kind of the operator's object that owns one; empty for none."""
-    owners = [owner.get("kind", "") for owner in item["metadata"].get("ownerReferences") or [] if str(owner.get("apiVersion", "")).startswith(GROUP + "/")]
+    owners = [
+        owner.get("kind", "")
+        for owner in item["metadata"].get("ownerReferences") or []
+        if str(owner.get("apiVersion", "")).startswith(GROUP + "/")
+    ]
     return next((kind for kind in owners if kind in (POLICY, DRIVER)), "")
 
 
@@ -110,13 +123,15 @@ def _kinds(cluster: Cluster, versions: t.Iterable[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for version in versions:
         path = "/apis/%s/%s" % (GROUP, version)
-        for entry in cluster.request("GET", path, "List the kinds of %s/%s" % (GROUP, version))[1].get("resources") or []:
+        for entry in (
+            cluster.request("GET", path, "List the kinds of %s/%s" % (GROUP, version))[1].get("resources") or []
+        ):
             if "/" not in entry["name"]:
                 found.setdefault(entry.get("kind", ""), path + "/" + entry["name"])
     return found
 
 
-def _list(cluster: Cluster, path: t.Optional[str], kind: str) -> list[Data]:
+def _list(cluster: Cluster, path: str | None, kind: str) -> list[Data]:
     return (cluster.request("GET", path, "List %s objects" % kind)[1].get("items") or []) if path else []
 
 

@@ -93,7 +93,7 @@ def remove_objects(
     dry_run: bool,
     at_last: t.Callable[[], None] = lambda: None,
     clock: t.Callable[[], float] = time.monotonic,
-    changes: t.Optional[list[Data]] = None,
+    changes: list[Data] | None = None,
 ) -> list[Data]:
     """Delete what is ours and wait until the lists are empty; then the namespace, if it was ours and is empty.
 
@@ -132,7 +132,9 @@ def remove_objects(
                 check()
                 cluster.delete(item, False)
                 changes.append(change(item, "deleted", item, None))
-        last = _wait_until_gone(cluster, inputs, kinds + ([("v1", "Pod")] if namespace else []), inventory, end, clock, check)
+        last = _wait_until_gone(
+            cluster, inputs, kinds + ([("v1", "Pod")] if namespace else []), inventory, end, clock, check
+        )
         at_last()
         for item in sorted(last, key=lambda item: item["kind"] == "Lease"):
             check()
@@ -150,7 +152,7 @@ def _wait_until_gone(
     cluster: Cluster,
     inputs: Inputs,
     kinds: t.Sequence[tuple[str, str]],
-    inventory: t.Optional[Inventory],
+    inventory: Inventory | None,
     end: float,
     clock: t.Callable[[], float],
     check: t.Callable[[], None],
@@ -164,8 +166,14 @@ def _wait_until_gone(
     while True:
         check()
         found = list_all(cluster, inputs["namespace"], looked)
-        foreign = {item["metadata"].get("uid") for item in found if item["kind"] != "Pod" and _is_foreign(item, inventory)}
-        left = [item for item in found if not (_owners(item) & foreign if item["kind"] == "Pod" else _is_foreign(item, inventory))]
+        foreign = {
+            item["metadata"].get("uid") for item in found if item["kind"] != "Pod" and _is_foreign(item, inventory)
+        }
+        left = [
+            item
+            for item in found
+            if not (_owners(item) & foreign if item["kind"] == "Pod" else _is_foreign(item, inventory))
+        ]
         rest = [item for item in left if not _is_kept(item)]
         if not rest and len(looked) == len(kinds):
             return left
@@ -174,7 +182,8 @@ def _wait_until_gone(
             continue
         if clock() > end:
             raise NpuError(
-                "After %d s these objects are still there: %s." % (inputs["wait_timeout"], ", ".join(object_label(item) for item in rest[:10])),
+                "After %d s these objects are still there: %s."
+                % (inputs["wait_timeout"], ", ".join(object_label(item) for item in rest[:10])),
                 "Look at their finalizers and at the kubelets of their nodes.",
             )
         names = {item["kind"] for item in rest}
@@ -189,14 +198,21 @@ class Stuck(NpuError):
     status = 0
 
 
-def wait_for_deletion(cluster: Cluster, item: Data, timeout: float, check: t.Callable[[], None], clock: t.Callable[[], float] = time.monotonic) -> None:
+def wait_for_deletion(
+    cluster: Cluster,
+    item: Data,
+    timeout: float,
+    check: t.Callable[[], None],
+    clock: t.Callable[[], float] = time.monotonic,
+) -> None:
     """Wait until an object that is being deleted is gone: what is applied to it would go with it. `check` keeps the Lease."""
     end = clock() + timeout
     while any(live["metadata"].get("uid") == item["metadata"].get("uid") for live in list_named(cluster, key_of(item))):
         if clock() > end:
             finalizers = ", ".join(item["metadata"].get("finalizers") or []) or "none"
             raise Stuck(
-                "%s is being deleted, and after %d s is still there (finalizers: %s)." % (object_label(item), timeout, finalizers),
+                "%s is being deleted, and after %d s is still there (finalizers: %s)."
+                % (object_label(item), timeout, finalizers),
                 "Look at who has to remove the finalizers, and run again.",
             )
         time.sleep(1)
@@ -224,7 +240,7 @@ def _owners(item: Data) -> set[t.Any]:
     return {owner.get("uid") for owner in item["metadata"].get("ownerReferences") or []}
 
 
-def _is_foreign(item: Data, inventory: t.Optional[Inventory]) -> bool:
+def _is_foreign(item: Data, inventory: Inventory | None) -> bool:
     """Whether an object with our labels was made by somebody else: the inventory does not have it."""
     return inventory is not None and not _is_kept(item) and key_of(item) not in inventory.keys
 

@@ -26,7 +26,7 @@ CONDITIONS = {
 _BY_CHECK = {"driver-validation": "DriverMissing", "toolkit-validation": "ToolkitMissing"}
 
 
-def status_object(inputs: Inputs, waited: t.Mapping[str, t.Any], before: t.Optional[t.Mapping[str, t.Any]] = None) -> Data:
+def status_object(inputs: Inputs, waited: t.Mapping[str, t.Any], before: t.Mapping[str, t.Any] | None = None) -> Data:
     """The ConfigMap for the result of a wait. It holds no times, so that it is written only when something is different.
 
     Of `before`, the status that is there, nodes stay that this wait did not look at: a run of some hosts says nothing of the others.
@@ -36,7 +36,9 @@ def status_object(inputs: Inputs, waited: t.Mapping[str, t.Any], before: t.Optio
     """
     live, judged = waited.get("nodes") or (), waited.get("judged")
     told = (before or {}).get("nodes") or {} if judged is not None else {}
-    nodes: dict[str, Data] = {name: entry for name, entry in told.items() if name not in (judged or ()) and (not live or name in live)}
+    nodes: dict[str, Data] = {
+        name: entry for name, entry in told.items() if name not in (judged or ()) and (not live or name in live)
+    }
     ready = waited["ok"] and not nodes
     for problem in waited["problems"]:
         if not problem["node"]:
@@ -45,20 +47,28 @@ def status_object(inputs: Inputs, waited: t.Mapping[str, t.Any], before: t.Optio
         if problem["text"].startswith("%s: not waited for" % problem["component"].replace("_", "-")):
             entry["reasons"].append(problem["text"])
             continue
-        found = CONDITIONS.get(problem["component"]) or next((name for check, name in _BY_CHECK.items() if check in problem["text"]), "NotReady")
+        found = CONDITIONS.get(problem["component"]) or next(
+            (name for check, name in _BY_CHECK.items() if check in problem["text"]), "NotReady"
+        )
         if found not in entry["conditions"]:
             entry["conditions"] = sorted([*entry["conditions"], found])
         entry["reasons"].append(problem["text"])
     content = {
         "ready": ready,
         "components": {
-            key: {"state": one["state"], "desired": one["desired"], "ready": one["ready"], "reason": one["text"]} for key, one in waited["components"].items()
+            key: {"state": one["state"], "desired": one["desired"], "ready": one["ready"], "reason": one["text"]}
+            for key, one in waited["components"].items()
         },
         "nodes": {name: nodes[name] for name in sorted(nodes)[:MOST_NODES]},
         "nodes_not_shown": max(0, len(nodes) - MOST_NODES),
     }
     meta = metadata(inputs, COMPONENT, object_name(inputs, COMPONENT))
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"status.json": json.dumps(content, indent=1, sort_keys=True) + "\n"}}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": meta,
+        "data": {"status.json": json.dumps(content, indent=1, sort_keys=True) + "\n"},
+    }
 
 
 def write_status(cluster: Cluster, inputs: Inputs, waited: t.Mapping[str, t.Any]) -> bool:
@@ -67,7 +77,10 @@ def write_status(cluster: Cluster, inputs: Inputs, waited: t.Mapping[str, t.Any]
         live = cluster.get("v1", "ConfigMap", object_name(inputs, COMPONENT), inputs["namespace"])
         item = with_hash(status_object(inputs, waited, _content(live)))
         if live is not None and not is_ours(live):
-            raise NpuError("The %s is there already and not ours." % object_label(item), "Delete it, or set another rbln_operands_name_prefix.")
+            raise NpuError(
+                "The %s is there already and not ours." % object_label(item),
+                "Delete it, or set another rbln_operands_name_prefix.",
+            )
         if live is not None and within(item, live):
             return False
         if live is not None:
@@ -82,7 +95,7 @@ def write_status(cluster: Cluster, inputs: Inputs, waited: t.Mapping[str, t.Any]
     return True
 
 
-def _content(live: t.Optional[Data]) -> Data:
+def _content(live: Data | None) -> Data:
     """What a status says; nothing for one that is not there or cannot be read."""
     try:
         content = json.loads(((live or {}).get("data") or {}).get("status.json") or "{}")

@@ -119,7 +119,9 @@ class Takeover:
         for item in mine if not self._dry_run else ():
             namespace, name = _place(item)
             self._until(
-                lambda namespace=namespace, name=name: self._cluster.get("apps/v1", "DaemonSet", name, namespace) is None,  # type: ignore[misc]
+                lambda namespace=namespace, name=name: (
+                    self._cluster.get("apps/v1", "DaemonSet", name, namespace) is None
+                ),  # type: ignore[misc]
                 "%s is still there" % object_label(item),
                 "Look at its pods and their nodes.",
                 check,
@@ -127,7 +129,10 @@ class Takeover:
 
     def notes(self) -> list[str]:
         """DaemonSets of the operator that nothing of ours replaces."""
-        return ["%s of the operator stays, and nobody manages it while the operator rests." % object_label(item) for item in self._left.values()]
+        return [
+            "%s of the operator stays, and nobody manages it while the operator rests." % object_label(item)
+            for item in self._left.values()
+        ]
 
     def wake(self) -> None:
         """Give the operator its replicas back; nothing when there was no takeover, or it is awake."""
@@ -136,7 +141,7 @@ class Takeover:
             self._patch(operator, noted(self._found.record)["replicas"], None)  # type: ignore[arg-type]
             self._tell(operator, "changed")
 
-    def sleeper(self) -> t.Optional[Data]:
+    def sleeper(self) -> Data | None:
         """The operator's Deployment that the takeover noted, None without a takeover; NpuError when it is not there any more."""
         if self._found.record is None:
             return None
@@ -149,11 +154,13 @@ class Takeover:
             )
         return operator
 
-    def _operator(self) -> t.Optional[Data]:
+    def _operator(self) -> Data | None:
         """The operator's Deployment; None when it was put to rest and has been deleted since. NpuError when it is not known."""
         named = self._inputs["takeover"]
         if named["operator_deployment"]:
-            found = self._cluster.get("apps/v1", "Deployment", named["operator_deployment"], named["operator_namespace"])
+            found = self._cluster.get(
+                "apps/v1", "Deployment", named["operator_deployment"], named["operator_namespace"]
+            )
             candidates = [found] if found else []
         else:
             everything = self._cluster.list("apps/v1", "Deployment", named["operator_namespace"])
@@ -180,7 +187,10 @@ class Takeover:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 replace_file(str(path), yaml.safe_dump(visible(item), sort_keys=True).encode("utf-8"), 0o600)
         except OSError as exc:
-            raise NpuError("The copies cannot be written to %s: %s." % (folder, exc.strerror), "Correct rbln_operands_takeover.backup_dir.") from exc
+            raise NpuError(
+                "The copies cannot be written to %s: %s." % (folder, exc.strerror),
+                "Correct rbln_operands_takeover.backup_dir.",
+            ) from exc
 
     def _note(self, operator: Data) -> None:
         meta = operator["metadata"]
@@ -206,17 +216,22 @@ class Takeover:
         chosen = ",".join("%s=%s" % pair for pair in sorted(labels.items()))
         if not self._dry_run:
             self._until(
-                lambda: not self._cluster.list("v1", "Pod", meta["namespace"], chosen), "The operator's pods are still there", "Look at their nodes.", check
+                lambda: not self._cluster.list("v1", "Pod", meta["namespace"], chosen),
+                "The operator's pods are still there",
+                "Look at their nodes.",
+                check,
             )
 
-    def _patch(self, operator: Data, replicas: int, before: t.Optional[str]) -> None:
+    def _patch(self, operator: Data, replicas: int, before: str | None) -> None:
         meta = operator["metadata"]
         query = {"fieldManager": "rebellions-npu-takeover"}
         if self._dry_run:
             query["dryRun"] = "All"
         body = {"metadata": {"annotations": {REPLICAS: before}}, "spec": {"replicas": replicas}}
         path = self._cluster.path("apps/v1", "Deployment", meta["namespace"], meta["name"])
-        self._cluster.request("PATCH", path, "Scale Deployment %s" % meta["name"], query, body, "application/merge-patch+json")
+        self._cluster.request(
+            "PATCH", path, "Scale Deployment %s" % meta["name"], query, body, "application/merge-patch+json"
+        )
 
     def _until(self, done: t.Callable[[], bool], text: str, next_step: str, check: t.Callable[[], None]) -> None:
         end = self._clock() + self._inputs["wait_timeout"]
@@ -227,4 +242,6 @@ class Takeover:
             check()
 
     def _tell(self, item: Data, action: str) -> None:
-        self.changes.append({"component": "", "error": "", "object": object_label(item), "action": action, "before": {}, "after": {}})
+        self.changes.append(
+            {"component": "", "error": "", "object": object_label(item), "action": action, "before": {}, "after": {}}
+        )

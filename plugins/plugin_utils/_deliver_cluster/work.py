@@ -39,7 +39,9 @@ from .takeover import Takeover
 class ClusterWork:
     """One pass over one cluster. Each act gives the result of the task; `dry_run` asks the API server for dry runs, `show` tells differences."""
 
-    def __init__(self, cluster: Cluster, inputs: Inputs, members: t.Sequence[Data], dry_run: bool, show: bool = True) -> None:
+    def __init__(
+        self, cluster: Cluster, inputs: Inputs, members: t.Sequence[Data], dry_run: bool, show: bool = True
+    ) -> None:
         self._cluster, self._inputs, self._members, self._dry_run, self._show = cluster, inputs, members, dry_run, show
 
     def present(self) -> Data:
@@ -60,7 +62,9 @@ class ClusterWork:
             result["warnings"] += notes
             applied = Applied()
             try:
-                apply_objects(self._cluster, objects, self._inputs, capabilities, self._dry_run, takeover, self._show, applied)
+                apply_objects(
+                    self._cluster, objects, self._inputs, capabilities, self._dry_run, takeover, self._show, applied
+                )
             finally:
                 self._add(result, applied.changes + (takeover.changes if takeover else []))
                 result["warnings"] += applied.notes
@@ -80,7 +84,11 @@ class ClusterWork:
             nodes[host]["error"] = error
         result: Data = {"changed": False, "nodes": nodes, "diff": [], "objects": {}, "warnings": coexist_notes(found)}
         if self._inputs["wait"] and not self._dry_run:
-            only = {key: dict(value, enabled=key == "device_plugin") for key, value in self._inputs.items() if key in COMPONENTS}
+            only = {
+                key: dict(value, enabled=key == "device_plugin")
+                for key, value in self._inputs.items()
+                if key in COMPONENTS
+            }
             inputs = {**self._inputs, **only, "driver_instances": []}
             self._waited(result, Waiter(self._cluster, inputs, nodes, [], {}).run())
         return dict(result, requests=self._cluster.requests)
@@ -91,7 +99,14 @@ class ClusterWork:
         # Where the operator manages and nothing is noted, what is ours is left of a restore that was cut off.
         if found.record is None and not found.manages:
             nodes = match_members(self._cluster, self._members)
-            return {"changed": False, "nodes": nodes, "diff": [], "objects": {}, "warnings": [], "requests": self._cluster.requests}
+            return {
+                "changed": False,
+                "nodes": nodes,
+                "diff": [],
+                "objects": {},
+                "warnings": [],
+                "requests": self._cluster.requests,
+            }
         # Ours stay where nobody would come after them.
         takeover.sleeper()
         result = self._labelled(False)
@@ -112,7 +127,13 @@ class ClusterWork:
         decision = decide(find_operator(self._cluster, self._inputs, capabilities), self._inputs)
         if decision in (COEXIST, RESTORE):
             note = "rbln_operands_coexistence is %s: nothing is compared." % decision
-            return {"changed": False, "nodes": {}, "differences": [], "warnings": [note], "requests": self._cluster.requests}
+            return {
+                "changed": False,
+                "nodes": {},
+                "differences": [],
+                "warnings": [note],
+                "requests": self._cluster.requests,
+            }
         labelled = self._labelled(True, dry_run=True)
         objects, notes = self._objects(capabilities, labelled["nodes"])
         differences = diff_objects(self._cluster, objects, self._inputs, capabilities)
@@ -153,7 +174,7 @@ class ClusterWork:
             _fail(result, str(NpuError("The nodes %s still carry our labels." % ", ".join(left), "Run again.")))
         return dict(result, requests=cluster.requests)
 
-    def _remove(self, result: Data, capabilities: Capabilities, takeover: t.Optional[Takeover]) -> None:
+    def _remove(self, result: Data, capabilities: Capabilities, takeover: Takeover | None) -> None:
         """Take the objects away; what was done is in the result also when an error ends it."""
         removed: list[Data] = []
         at_last = takeover.wake if takeover else lambda: None
@@ -175,7 +196,10 @@ class ClusterWork:
         """
         records = {record["node"]: record for record in labelled.values() if record["changed"]}
         nodes = self._cluster.list("v1", "Node") if driver_wanted(self._inputs) else []
-        nodes = [_as_labelled(node, records[node["metadata"]["name"]]) if node["metadata"]["name"] in records else node for node in nodes]
+        nodes = [
+            _as_labelled(node, records[node["metadata"]["name"]]) if node["metadata"]["name"] in records else node
+            for node in nodes
+        ]
         context = Context(self._inputs, capabilities, live_pools(nodes))
         unknown = missing_pool_labels(nodes)
         notes = left_out(context)
@@ -189,11 +213,21 @@ class ClusterWork:
     def _labelled(self, present: bool, dry_run: bool = False) -> Data:
         nodes = label_nodes(self._cluster, self._members, present, self._dry_run or dry_run)
         diff = [
-            {"before": record["before"], "after": record["after"], "before_header": "Node " + record["node"], "after_header": "Node " + record["node"]}
+            {
+                "before": record["before"],
+                "after": record["after"],
+                "before_header": "Node " + record["node"],
+                "after_header": "Node " + record["node"],
+            }
             for record in nodes.values()
             if record["changed"]
         ]
-        return {"changed": bool(diff), "nodes": nodes, "diff": diff, "warnings": [note for record in nodes.values() for note in record["notes"]]}
+        return {
+            "changed": bool(diff),
+            "nodes": nodes,
+            "diff": diff,
+            "warnings": [note for record in nodes.values() for note in record["notes"]],
+        }
 
     def _wait(self, result: Data, objects: t.Sequence[Object], failures: t.Mapping[str, str]) -> None:
         waited = Waiter(self._cluster, self._inputs, result["nodes"], objects, failures).run()
@@ -222,7 +256,9 @@ def _fail(result: Data, reason: str) -> None:
 
 def _as_labelled(node: Data, record: Data) -> Data:
     """A node with the labels that a record says it has or is to get."""
-    kept = {name: value for name, value in (node["metadata"].get("labels") or {}).items() if name not in record["before"]}
+    kept = {
+        name: value for name, value in (node["metadata"].get("labels") or {}).items() if name not in record["before"]
+    }
     return dict(node, metadata=dict(node["metadata"], labels={**kept, **record["after"]}))
 
 

@@ -58,7 +58,10 @@ def read_folder(folder: str) -> tuple[Manifest, str]:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as exc:
-        raise NpuError("There is no bundle at %s: %s." % (folder, exc.strerror), "Collect it first (playbook bundle), or correct the folder.") from exc
+        raise NpuError(
+            "There is no bundle at %s: %s." % (folder, exc.strerror),
+            "Collect it first (playbook bundle), or correct the folder.",
+        ) from exc
     return parse_manifest(text, str(path)), text
 
 
@@ -81,14 +84,21 @@ def driver_files(runfiles: t.Sequence[Row], packages: t.Sequence[Row]) -> list[t
             if "://" in path:
                 raise NpuError("%s is an address." % path, "Get the file to the controller and give its path.")
             if not _SHA256.match(wanted):
-                raise NpuError("The SHA-256 of %s is not 64 hexadecimal digits." % path, "Run sha256sum on a copy you trust.")
+                raise NpuError(
+                    "The SHA-256 of %s is not 64 hexadecimal digits." % path, "Run sha256sum on a copy you trust."
+                )
             try:
                 with open(path, "rb") as stream:
                     size, digest = os.fstat(stream.fileno()).st_size, digest_of(stream)
             except OSError as exc:
-                raise NpuError("%s cannot be read on the controller: %s." % (path, exc.strerror), "Check the path.") from exc
+                raise NpuError(
+                    "%s cannot be read on the controller: %s." % (path, exc.strerror), "Check the path."
+                ) from exc
             if digest != wanted:
-                raise NpuError("The SHA-256 of %s is %s, not %s." % (path, digest, wanted), "Get the file or the digest again from a source you trust.")
+                raise NpuError(
+                    "The SHA-256 of %s is %s, not %s." % (path, digest, wanted),
+                    "Get the file or the digest again from a source you trust.",
+                )
             found.append((path, _driver_file(kind, os.path.basename(path), size, digest, row)))
     return found
 
@@ -96,18 +106,27 @@ def driver_files(runfiles: t.Sequence[Row], packages: t.Sequence[Row]) -> list[t
 def _driver_file(kind: str, name: str, size: int, digest: str, row: Row) -> BundleFile:
     if kind == RUNFILE:
         match = _RUNFILE.search(name)
-        return BundleFile("%s/%s" % (DRIVER, name), size, digest, kind, name, row.get("version") or (match.group(1) if match else ""))
+        return BundleFile(
+            "%s/%s" % (DRIVER, name), size, digest, kind, name, row.get("version") or (match.group(1) if match else "")
+        )
     match = _DEB.match(name) or _RPM.match(name)
     if not match:
-        raise NpuError("%s is neither called as a deb nor as an rpm." % row["path"], "Give it the name it was published with.")
+        raise NpuError(
+            "%s is neither called as a deb nor as an rpm." % row["path"], "Give it the name it was published with."
+        )
     return BundleFile("%s/%s" % (DRIVER, name), size, digest, kind, match.group(1), match.group(2), match.group(3))
 
 
 def _control(path: str) -> dict[str, str]:
     try:
-        done = subprocess.run(["dpkg-deb", "-f", path], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            ["dpkg-deb", "-f", path], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as exc:
-        raise NpuError("dpkg-deb cannot read %s: %s." % (path, exc), "Install dpkg on the controller, or give the driver as a runfile.") from exc
+        raise NpuError(
+            "dpkg-deb cannot read %s: %s." % (path, exc),
+            "Install dpkg on the controller, or give the driver as a runfile.",
+        ) from exc
     parsed = parse_stanzas(done.stdout) if done.returncode == 0 else []
     if len(parsed) != 1 or not all(parsed[0].get(key) for key in ("Package", "Version", "Architecture")):
         raise NpuError("%s is no deb package: %s" % (path, done.stderr.strip()), "Get it again.")
@@ -126,7 +145,9 @@ def wanted_images(inputs: Inputs) -> tuple[list[Row], str]:
         if own["kind"] == "DaemonSet":
             for container, other in zip(_containers(own), _containers(published)):
                 name = "%s %s" % (own["metadata"]["name"], container["name"])
-                found.setdefault(container["image"], {"name": name, "reference": other["image"], "target": container["image"]})
+                found.setdefault(
+                    container["image"], {"name": name, "reference": other["image"], "target": container["image"]}
+                )
     lacking = ", ".join(without_pools(inputs))
     text = "Drivers come as containers, and no pool names an image of %s. Next: Name the pools in rbln_operands_driver, or the images in rbln_bundle_images."
     return sorted(found.values(), key=lambda row: row["name"]), text % lacking if lacking else ""
@@ -137,7 +158,14 @@ def _containers(item: Object) -> list[Object]:
     return [*(spec.get("initContainers") or []), *spec["containers"]]
 
 
-def assemble(folder: str, answer: Row, archive: str, drivers: t.Sequence[tuple[str, BundleFile]], base: str, kernels: t.Sequence[str]) -> tuple[bool, Manifest]:
+def assemble(
+    folder: str,
+    answer: Row,
+    archive: str,
+    drivers: t.Sequence[tuple[str, BundleFile]],
+    base: str,
+    kernels: t.Sequence[str],
+) -> tuple[bool, Manifest]:
     """Make `folder` the bundle of what a host has answered and sent, and the driver files. (whether it changed, its manifest).
 
     The same content leaves a folder as it is. NpuError when a file is not what it should be; the old folder stays then.
@@ -181,7 +209,11 @@ def assemble(folder: str, answer: Row, archive: str, drivers: t.Sequence[tuple[s
 
 def _index(staged: pathlib.Path, rows: t.Sequence[Row], packages: t.Sequence[BundleFile]) -> list[BundleFile]:
     entries = [Package(row["control"], row["path"], row["size"], row["sha256"]) for row in rows]
-    entries += [Package(_control(str(staged / one.path)), one.path, one.size, one.sha256) for one in packages if one.path.endswith(".deb")]
+    entries += [
+        Package(_control(str(staged / one.path)), one.path, one.size, one.sha256)
+        for one in packages
+        if one.path.endswith(".deb")
+    ]
     found = []
     for name, content in repository(entries, LABEL).items():
         (staged / name).write_bytes(content)
@@ -201,7 +233,9 @@ def _unchanged(folder: str, manifest: Manifest) -> bool:
 def _exchange(staged: pathlib.Path, target: pathlib.Path) -> None:
     """Put one folder in the place of another, which goes; what is there and is no bundle stays, with an NpuError."""
     if target.exists() and not (target / MANIFEST).exists() and any(target.iterdir()):
-        raise NpuError("%s holds something that is no bundle." % target, "Give an empty folder, or one that is not there.")
+        raise NpuError(
+            "%s holds something that is no bundle." % target, "Give an empty folder, or one that is not there."
+        )
     old = target.with_name(staged.name + ".old")
     if target.exists():
         target.rename(old)

@@ -30,23 +30,30 @@ class Finder:
 
     cache: str
     timeout: float = 60.0
-    ca_path: t.Optional[str] = None
-    keyring: t.Optional[str] = None
+    ca_path: str | None = None
+    keyring: str | None = None
 
-    def find(self, item: t.Mapping[str, t.Any]) -> t.Tuple[str, str]:
+    def find(self, item: t.Mapping[str, t.Any]) -> tuple[str, str]:
         """(path on the controller, file name) of one verified file; NpuError when it is not there, differs, or is not signed by a known key."""
         src, name = str(item["src"]), item.get("name")
         sha256 = str(item["sha256"]).lower()
         if not SHA256.match(sha256):
-            raise NpuError("sha256 of %s is not 64 hexadecimal digits." % safe(src), "Run sha256sum on a copy you trust.")
+            raise NpuError(
+                "sha256 of %s is not 64 hexadecimal digits." % safe(src), "Run sha256sum on a copy you trust."
+            )
         for address in (src, str(item.get("signature") or "")):
             if is_address(address) and "@" in urlsplit(address).netloc:
-                raise NpuError("The address %s holds a name or a password." % safe(address), "Put them into ~/.netrc of the controller.")
+                raise NpuError(
+                    "The address %s holds a name or a password." % safe(address),
+                    "Put them into ~/.netrc of the controller.",
+                )
         if is_address(src):
             address = posixpath.join(src, name) if src.endswith("/") and name else src
             name = posixpath.basename(urlsplit(address).path)
             if not name:
-                raise NpuError("%s names no file." % safe(src), "Give the address of the file, or the name that it has there.")
+                raise NpuError(
+                    "%s names no file." % safe(src), "Give the address of the file, or the name that it has there."
+                )
             path = self.fetch(address, posixpath.join(sha256, name), sha256)
         else:
             src = os.path.expanduser(src)
@@ -64,10 +71,13 @@ class Finder:
             with open(path, "rb") as stream:
                 found = sha256_of(stream)
         except OSError as exc:
-            raise NpuError("%s cannot be read on the controller: %s." % (path, exc.strerror), "Check the path.") from exc
+            raise NpuError(
+                "%s cannot be read on the controller: %s." % (path, exc.strerror), "Check the path."
+            ) from exc
         if found != sha256:
             raise NpuError(
-                "The SHA-256 of %s is %s, not %s." % (path, found, sha256), "Get the file or the digest again from a source you trust; nothing was sent."
+                "The SHA-256 of %s is %s, not %s." % (path, found, sha256),
+                "Get the file or the digest again from a source you trust; nothing was sent.",
             )
 
     def fetch(self, address: str, place: str, sha256: str = "") -> str:
@@ -77,7 +87,10 @@ class Finder:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             descriptor = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
         except OSError as exc:
-            raise NpuError("%s cannot be used on the controller: %s." % (os.path.dirname(path), exc.strerror), "Give another directory for the cache.") from exc
+            raise NpuError(
+                "%s cannot be used on the controller: %s." % (os.path.dirname(path), exc.strerror),
+                "Give another directory for the cache.",
+            ) from exc
         try:
             take_lock(descriptor, path, LOCK_WAIT, "another run fetches it")
             if sha256 and os.path.exists(path):
@@ -94,7 +107,9 @@ class Finder:
     def _download(self, address: str, path: str, sha256: str) -> None:
         handle, part = tempfile.mkstemp(dir=os.path.dirname(path))
         try:
-            with os.fdopen(handle, "wb") as out, open_url(address, timeout=self.timeout, ca_path=self.ca_path, follow_redirects="safe") as answer:
+            with os.fdopen(handle, "wb") as out, open_url(
+                address, timeout=self.timeout, ca_path=self.ca_path, follow_redirects="safe"
+            ) as answer:
                 shutil.copyfileobj(answer, out, CHUNK)
             if sha256:
                 try:
@@ -107,7 +122,8 @@ class Finder:
         except Exception as exc:
             said = re.sub(r"//[^/\s]*@", "//", str(exc))
             raise NpuError(
-                "%s cannot be fetched: %s." % (safe(address), said.rstrip(".")), "Check the address, the proxy, and the certificate authority."
+                "%s cannot be fetched: %s." % (safe(address), said.rstrip(".")),
+                "Check the address, the proxy, and the certificate authority.",
             ) from exc
         finally:
             if os.path.exists(part):
@@ -116,7 +132,10 @@ class Finder:
     def verify_signature(self, path: str, signature: str, sha256: str) -> None:
         """NpuError unless `signature` is a good detached signature of the file by a key in the keyring."""
         if not self.keyring:
-            raise NpuError("A signature of %s is given and no keyring." % os.path.basename(path), "Give the file with the public keys.")
+            raise NpuError(
+                "A signature of %s is given and no keyring." % os.path.basename(path),
+                "Give the file with the public keys.",
+            )
         if not shutil.which("gpg"):
             raise NpuError("The controller has no gpg to verify a signature with.", "Install gnupg on the controller.")
         if is_address(signature):
@@ -136,14 +155,22 @@ class Finder:
     def _verify_by(self, signature: str, path: str) -> None:
         with tempfile.TemporaryDirectory() as home:
             command = ["gpg", "--homedir", home, "--batch", "--no-tty", "--quiet"]
-            known = subprocess.run([*command, "--import", os.path.expanduser(self.keyring)], capture_output=True, text=True, check=False)
+            known = subprocess.run(
+                [*command, "--import", os.path.expanduser(self.keyring)], capture_output=True, text=True, check=False
+            )
             if known.returncode != 0:
-                raise NpuError("%s holds no public key: %s." % (self.keyring, known.stderr.strip()), "Export the vendor's key into it.")
-            done = subprocess.run([*command, "--status-fd", "1", "--verify", signature, path], capture_output=True, text=True, check=False)
+                raise NpuError(
+                    "%s holds no public key: %s." % (self.keyring, known.stderr.strip()),
+                    "Export the vendor's key into it.",
+                )
+            done = subprocess.run(
+                [*command, "--status-fd", "1", "--verify", signature, path], capture_output=True, text=True, check=False
+            )
         if done.returncode != 0 or "[GNUPG:] GOODSIG " not in done.stdout:
             said = " ".join(done.stderr.split())
             raise NpuError(
-                "%s has no good signature: %s" % (os.path.basename(path), said), "Get file, signature and key from a source you trust; nothing was sent."
+                "%s has no good signature: %s" % (os.path.basename(path), said),
+                "Get file, signature and key from a source you trust; nothing was sent.",
             )
 
 

@@ -90,7 +90,10 @@ def _parts(config: t.Mapping[str, t.Any], units: bool) -> list[tuple[str, bytes 
     """(path, bytes, mode, "") of a file or (path, None, 0, target) of a link, in the order in which to write them."""
     complete(config, "config")
     text = json.dumps(config, indent=2, sort_keys=True) + "\n"
-    found: list[tuple[str, bytes | None, int, str]] = [(TOOL_PATH, build(), 0o755, ""), (CONFIG_PATH, text.encode("utf-8"), 0o644, "")]
+    found: list[tuple[str, bytes | None, int, str]] = [
+        (TOOL_PATH, build(), 0o755, ""),
+        (CONFIG_PATH, text.encode("utf-8"), 0o644, ""),
+    ]
     if units:
         for name, unit in ((CDI_UNIT, CDI_TEXT), (READY_UNIT, READY_TEXT)):
             found.append((f"{UNIT_DIR}/{name}", (HEADER + unit).encode("utf-8"), 0o644, ""))
@@ -101,10 +104,16 @@ def _parts(config: t.Mapping[str, t.Any], units: bool) -> list[tuple[str, bytes 
 
 def entries(config: t.Mapping[str, t.Any], units: bool = True) -> list[dict[str, t.Any]]:
     """Files and links as they travel to the host. NpuError when `config` holds what the tool would refuse."""
-    return [link_entry(path, target) if content is None else file_entry(path, content, mode) for path, content, mode, target in _parts(config, units)]
+    return [
+        link_entry(path, target) if content is None else file_entry(path, content, mode)
+        for path, content, mode, target in _parts(config, units)
+    ]
 
 
 def fingerprints(config: t.Mapping[str, t.Any], units: bool = True) -> dict[str, str]:
     """What rbln_observe compares a host with, by path. NpuError as entries()."""
     parts = _parts(config, units)
-    return {path: link_fingerprint(target) if content is None else fingerprint(content, mode) for path, content, mode, target in parts}
+    return {
+        path: link_fingerprint(target) if content is None else fingerprint(content, mode)
+        for path, content, mode, target in parts
+    }

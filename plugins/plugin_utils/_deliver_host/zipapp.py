@@ -46,7 +46,9 @@ def imported(source: str, room: str) -> set[str]:
         if "." in module:
             names.add(module)
         else:
-            names.update(f"{module}.{name}" for name in re.findall(r"\w+", re.sub(r"#.*| as \w+", "", several or plain)))
+            names.update(
+                f"{module}.{name}" for name in re.findall(r"\w+", re.sub(r"#.*| as \w+", "", several or plain))
+            )
     return names
 
 

@@ -37,7 +37,10 @@ def read_inputs(raw: t.Mapping[str, t.Any], names: t.Iterable[str] = ()) -> dict
     """
     spec = role_inputs((ROLE,))
     for name, near in misspelt(set(names) - set(EXPORTS), spec, (PREFIX,)):
-        raise NpuError("%s is no input of this role." % name, "Did you mean %s? Names that begin with %s are its inputs alone." % (near, PREFIX))
+        raise NpuError(
+            "%s is no input of this role." % name,
+            "Did you mean %s? Names that begin with %s are its inputs alone." % (near, PREFIX),
+        )
     raw = plain(raw)
     files, ignore = (normalise(raw, {name: spec[name]})[name] for name in FILES)
     policy = read_policy(files, ignore, spec)
@@ -68,7 +71,11 @@ def plain(value: t.Any) -> t.Any:
 
 def _typed(raw: t.Mapping[str, t.Any], spec: Spec) -> dict[str, t.Any]:
     """Typed inputs with what one takes from another: environments as lists, shared update strategy, steps of the validator by `checks`."""
-    empty = {name: [] for name, entry in spec.items() if entry["type"] == "list" and raw.get(name) is None and "default" not in entry}
+    empty = {
+        name: []
+        for name, entry in spec.items()
+        if entry["type"] == "list" and raw.get(name) is None and "default" not in entry
+    }
     typed = normalise({**raw, **empty}, spec)
     for path, name, holder in fields(spec, typed):
         if name == "env":
@@ -115,7 +122,10 @@ def pull_secret(value: t.Any) -> str:
     except (ValueError, TypeError):
         data = None
     if not isinstance(data, dict) or not isinstance(data.get("auths"), dict):
-        raise NpuError("rbln_operands_pull_secret_content is no dockerconfigjson.", 'Give {"auths": {"registry": {"auth": "..."}}}.')
+        raise NpuError(
+            "rbln_operands_pull_secret_content is no dockerconfigjson.",
+            'Give {"auths": {"registry": {"auth": "..."}}}.',
+        )
     return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
 

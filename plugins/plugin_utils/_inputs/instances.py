@@ -21,14 +21,17 @@ _NAME = re.compile(r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")
 NAME = "rbln_operands_driver_instances"
 
 
-def spellings(family: str) -> t.Tuple[str, ...]:
+def spellings(family: str) -> tuple[str, ...]:
     """Every value of the family label that means the same family."""
     return next((names for names in SPELLINGS if family in names), (family,))
 
 
 def selector(own: Data) -> dict[str, str]:
     """The labels an instance asks for, as text, each family by one spelling."""
-    texts = {str(key): ("true" if value else "false") if isinstance(value, bool) else str(value) for key, value in own["node_selector"].items()}
+    texts = {
+        str(key): ("true" if value else "false") if isinstance(value, bool) else str(value)
+        for key, value in own["node_selector"].items()
+    }
     return {key: spellings(value)[0] if key == FAMILY_KEY else value for key, value in texts.items()}
 
 
@@ -54,15 +57,23 @@ def check_instances(driver: Data, instances: t.Sequence[Data]) -> None:
     for name, own in [("rbln_operands_driver", driver)] + [("%s %s" % (NAME, own["name"]), own) for own in instances]:
         for key in selector_keys(own):
             if key == OWNER_KEY or key.startswith(GATE_PREFIX):
-                raise NpuError("%s selects nodes by %s, which is written during a rollout." % (name, key), "Select by a label of your own.")
+                raise NpuError(
+                    "%s selects nodes by %s, which is written during a rollout." % (name, key),
+                    "Select by a label of your own.",
+                )
     wanted = [own for own in instances if own["enabled"]]
     for number, own in enumerate(instances):
         if not _NAME.match(own["name"]):
-            raise NpuError("%s[%d].name is %r." % (NAME, number, own["name"]), "Write at most 40 small letters, digits and dashes.")
+            raise NpuError(
+                "%s[%d].name is %r." % (NAME, number, own["name"]), "Write at most 40 small letters, digits and dashes."
+            )
         if any(own["name"] == other["name"] for other in instances[:number]):
             raise NpuError("%s has two instances %s." % (NAME, own["name"]), "Give each its own name.")
         if own in wanted and len(wanted) > 1 and not own["node_selector"]:
-            raise NpuError("%s: %s has no node selector, and it is not the only one." % (NAME, own["name"]), "Set its node_selector.")
+            raise NpuError(
+                "%s: %s has no node selector, and it is not the only one." % (NAME, own["name"]),
+                "Set its node_selector.",
+            )
     for number, own in enumerate(wanted):
         for other in wanted[:number]:
             _check_pair(other, own)
@@ -73,10 +84,13 @@ def _check_pair(left: Data, right: Data) -> None:
     found = relation(mine, other)
     names = (NAME, left["name"], right["name"])
     if found == "same":
-        raise NpuError("%s: %s and %s select the same nodes." % names, "Give one of them a label more, or another value.")
+        raise NpuError(
+            "%s: %s and %s select the same nodes." % names, "Give one of them a label more, or another value."
+        )
     if found == "unclear":
         only = sorted(set(mine) - set(other))[0], sorted(set(other) - set(mine))[0]
         raise NpuError(
             "%s: a node can have the labels of both %s and %s, and neither is the more exact one." % names,
-            "Give both one key with two values, or add %s to %s or %s to %s." % (only[0], right["name"], only[1], left["name"]),
+            "Give both one key with two values, or add %s to %s or %s to %s."
+            % (only[0], right["name"], only[1], left["name"]),
         )

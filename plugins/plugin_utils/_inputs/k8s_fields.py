@@ -45,7 +45,10 @@ def check_fields(name: str, value: t.Any, shape: Shape) -> None:
         shape(name, value)
     elif isinstance(shape, t.Mapping):
         if not isinstance(value, t.Mapping):
-            raise NpuError("%s must be a mapping, not %s." % (name, type(value).__name__), "Write a YAML mapping with %s." % ", ".join(sorted(shape)))
+            raise NpuError(
+                "%s must be a mapping, not %s." % (name, type(value).__name__),
+                "Write a YAML mapping with %s." % ", ".join(sorted(shape)),
+            )
         for key in value:
             if key not in shape:
                 raise NpuError("%s.%s is not a field of Kubernetes." % (name, key), suggestion(str(key), shape))
@@ -62,18 +65,22 @@ def check_fields(name: str, value: t.Any, shape: Shape) -> None:
         _check_type(name, value, shape if isinstance(shape, tuple) else (shape,))
 
 
-def _check_type(name: str, value: t.Any, kinds: t.Tuple[type, ...]) -> None:
+def _check_type(name: str, value: t.Any, kinds: tuple[type, ...]) -> None:
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         wanted = {str: "text", int: "a whole number", bool: "true or false", dict: "a mapping"}
         remedy = "Quote it." if str in kinds and isinstance(value, (bool, int, float)) else "Correct its type."
-        raise NpuError("%s is %r, which is not %s." % (name, value, " or ".join(wanted[kind] for kind in kinds)), remedy)
+        raise NpuError(
+            "%s is %r, which is not %s." % (name, value, " or ".join(wanted[kind] for kind in kinds)), remedy
+        )
 
 
 def check_expression(name: str, value: t.Any) -> None:
     """One match expression of a node selector."""
     check_fields(name, value, EXPRESSION)
     if not value.get("key") or not value.get("operator"):
-        raise NpuError("%s has no key or no operator." % name, "Write for example {key: zone, operator: In, values: [a]}.")
+        raise NpuError(
+            "%s has no key or no operator." % name, "Write for example {key: zone, operator: In, values: [a]}."
+        )
     count = len(value.get("values") or [])
     operator = value["operator"]
     if operator in ("In", "NotIn") and not count:
@@ -81,24 +88,36 @@ def check_expression(name: str, value: t.Any) -> None:
     if operator in ("Exists", "DoesNotExist") and count:
         raise NpuError("%s has the operator %s and values." % (name, operator), "Take the values away, or take In.")
     if operator in ("Gt", "Lt") and (count != 1 or not re.match(r"^-?[0-9]+$", value["values"][0])):
-        raise NpuError("%s needs one whole number, as text, for the operator %s." % (name, operator), "Write for example values: ['4'].")
+        raise NpuError(
+            "%s needs one whole number, as text, for the operator %s." % (name, operator),
+            "Write for example values: ['4'].",
+        )
 
 
 def check_toleration(name: str, value: t.Any) -> None:
     check_fields(name, value, TOLERATION)
     operator = value.get("operator", "Equal")
     if not value.get("key") and operator != "Exists":
-        raise NpuError("%s has no key." % name, "Name the key of the taint, or take the operator Exists to tolerate all taints.")
+        raise NpuError(
+            "%s has no key." % name, "Name the key of the taint, or take the operator Exists to tolerate all taints."
+        )
     if operator == "Exists" and value.get("value"):
-        raise NpuError("%s has the operator Exists and a value." % name, "Take the value away, or take the operator Equal.")
+        raise NpuError(
+            "%s has the operator Exists and a value." % name, "Take the value away, or take the operator Equal."
+        )
     if "tolerationSeconds" in value and value.get("effect") != "NoExecute":
-        raise NpuError("%s.tolerationSeconds needs the effect NoExecute." % name, "Set the effect, or take the seconds away.")
+        raise NpuError(
+            "%s.tolerationSeconds needs the effect NoExecute." % name, "Set the effect, or take the seconds away."
+        )
 
 
 def check_preference(name: str, value: t.Any) -> None:
     check_fields(name, value, PREFERENCE)
     if not 1 <= value.get("weight", 0) <= 100 or not value.get("preference"):
-        raise NpuError("%s needs a weight from 1 to 100 and a preference." % name, "Write {weight: 1, preference: {matchExpressions: [...]}}.")
+        raise NpuError(
+            "%s needs a weight from 1 to 100 and a preference." % name,
+            "Write {weight: 1, preference: {matchExpressions: [...]}}.",
+        )
     for part in ("matchExpressions", "matchFields"):
         for number, item in enumerate(value["preference"].get(part) or []):
             check_expression("%s.preference.%s[%d]" % (name, part, number), item)
@@ -108,59 +127,98 @@ def check_update_strategy(name: str, value: t.Any) -> None:
     """The updateStrategy of a DaemonSet; an empty one stands for the shared one."""
     if not value:
         return
-    check_fields(name, value, {"type": ("RollingUpdate", "OnDelete"), "rollingUpdate": {"maxUnavailable": check_share, "maxSurge": check_share}})
+    check_fields(
+        name,
+        value,
+        {
+            "type": ("RollingUpdate", "OnDelete"),
+            "rollingUpdate": {"maxUnavailable": check_share, "maxSurge": check_share},
+        },
+    )
     if value.get("type") == "OnDelete" and value.get("rollingUpdate"):
         raise NpuError("%s has the type OnDelete and rollingUpdate." % name, "Take one of them away.")
     rolling = value.get("rollingUpdate") or {}
     if rolling.get("maxUnavailable", 1) in (0, "0%") and rolling.get("maxSurge", 0) in (0, "0%"):
-        raise NpuError("%s has maxUnavailable 0 and no maxSurge: nothing could ever be updated." % name, "Set one of them to 1 or more.")
+        raise NpuError(
+            "%s has maxUnavailable 0 and no maxSurge: nothing could ever be updated." % name,
+            "Set one of them to 1 or more.",
+        )
     surge = (value.get("rollingUpdate") or {}).get("maxSurge", 0)
     if surge not in (0, "0%") and (value["rollingUpdate"].get("maxUnavailable", 1)) not in (0, "0%"):
-        raise NpuError("%s has maxSurge, and maxUnavailable is not 0." % name, "Set maxUnavailable to 0: Kubernetes takes one of them only.")
+        raise NpuError(
+            "%s has maxSurge, and maxUnavailable is not 0." % name,
+            "Set maxUnavailable to 0: Kubernetes takes one of them only.",
+        )
 
 
 def check_share(name: str, value: t.Any) -> None:
     """A number of nodes or a share of them."""
-    if isinstance(value, bool) or not (isinstance(value, int) and value >= 0) and not (isinstance(value, str) and _SHARE.match(value)):
-        raise NpuError("%s is %r, which is neither a number of nodes nor a share of them." % (name, value), "Write 1 or '10%'.")
+    if (
+        isinstance(value, bool)
+        or not (isinstance(value, int) and value >= 0)
+        and not (isinstance(value, str) and _SHARE.match(value))
+    ):
+        raise NpuError(
+            "%s is %r, which is neither a number of nodes nor a share of them." % (name, value), "Write 1 or '10%'."
+        )
 
 
 def check_resources(name: str, value: t.Any) -> None:
-    check_fields(name, value, {"requests": _check_amounts, "limits": _check_amounts, "claims": [{"name": str, "request": str}]})
+    check_fields(
+        name, value, {"requests": _check_amounts, "limits": _check_amounts, "claims": [{"name": str, "request": str}]}
+    )
 
 
 def _check_amounts(name: str, value: t.Any) -> None:
     if not isinstance(value, t.Mapping):
-        raise NpuError("%s must be a mapping, not %s." % (name, type(value).__name__), "Write for example {cpu: 20m, memory: 40Mi}.")
+        raise NpuError(
+            "%s must be a mapping, not %s." % (name, type(value).__name__),
+            "Write for example {cpu: 20m, memory: 40Mi}.",
+        )
     for key, amount in value.items():
         if key not in _COMPUTE and "/" not in str(key) and not str(key).startswith("hugepages-"):
             raise NpuError("%s.%s is no resource of Kubernetes." % (name, key), suggestion(str(key), _COMPUTE))
         if isinstance(amount, bool) or not _QUANTITY.match(str(amount)):
-            raise NpuError("%s.%s is %r, which is no quantity." % (name, key, amount), "Write for example 20m for cpu or 40Mi for memory.")
+            raise NpuError(
+                "%s.%s is %r, which is no quantity." % (name, key, amount),
+                "Write for example 20m for cpu or 40Mi for memory.",
+            )
 
 
 def check_env_item(name: str, value: t.Any) -> None:
     check_fields(name, value, ENV_ITEM)
     if not _ENV_NAME.match(value.get("name", "")):
-        raise NpuError("%s.name is %r, which is no name of a variable." % (name, value.get("name", "")), "Write a name without spaces and =.")
+        raise NpuError(
+            "%s.name is %r, which is no name of a variable." % (name, value.get("name", "")),
+            "Write a name without spaces and =.",
+        )
     if "value" in value and "valueFrom" in value:
         raise NpuError("%s has both value and valueFrom." % name, "Take one of them away.")
     if "valueFrom" in value and len(value["valueFrom"]) != 1:
-        raise NpuError("%s.valueFrom needs exactly one source." % name, "Take one of: %s." % ", ".join(sorted(ENV_ITEM["valueFrom"])))
+        raise NpuError(
+            "%s.valueFrom needs exactly one source." % name,
+            "Take one of: %s." % ", ".join(sorted(ENV_ITEM["valueFrom"])),
+        )
 
 
 def check_name(name: str, value: t.Any) -> None:
     """The name of an object; an empty one stands for none."""
     _check_type(name, value, (str,))
     if value and (len(value) > 253 or not _DNS.match(value)):
-        raise NpuError("%s is %r, which is no name of an object." % (name, value), "Write small letters, digits, dashes and dots, as in rbln-system.")
+        raise NpuError(
+            "%s is %r, which is no name of an object." % (name, value),
+            "Write small letters, digits, dashes and dots, as in rbln-system.",
+        )
 
 
 def check_namespace(name: str, value: t.Any, kind: str = "namespace") -> None:
     """A name without dots."""
     check_name(name, value)
     if not value or len(value) > 63 or "." in value:
-        raise NpuError("%s is %r, which is no name of a %s." % (name, value, kind), "Write at most 63 small letters, digits and dashes.")
+        raise NpuError(
+            "%s is %r, which is no name of a %s." % (name, value, kind),
+            "Write at most 63 small letters, digits and dashes.",
+        )
 
 
 def check_volumes(name: str, value: t.Any) -> None:
@@ -177,13 +235,19 @@ def check_path(name: str, value: t.Any) -> None:
     """A place on the host or in a container; an empty one stands for another input."""
     _check_type(name, value, (str,))
     if value and not _PATH.match(value):
-        raise NpuError("%s is %r, which is no absolute path without .., spaces and colons." % (name, value), "Write for example /run/rbln.")
+        raise NpuError(
+            "%s is %r, which is no absolute path without .., spaces and colons." % (name, value),
+            "Write for example /run/rbln.",
+        )
 
 
 def check_root(name: str, value: t.Any) -> None:
     check_path(name, value)
     if not value.strip("/"):
-        raise NpuError("%s is %r: nothing can be mounted at the root of a container." % (name, value), "Write for example /run/rbln/driver.")
+        raise NpuError(
+            "%s is %r: nothing can be mounted at the root of a container." % (name, value),
+            "Write for example /run/rbln/driver.",
+        )
 
 
 def check_annotations(name: str, value: t.Any) -> None:
@@ -193,7 +257,8 @@ def check_annotations(name: str, value: t.Any) -> None:
         prefix, _slash, rest = str(key).rpartition("/")
         if not rest or not _LABEL.match(rest) or ("/" in str(key) and not _DNS.match(prefix)):
             raise NpuError(
-                "%s has the key %r, which is none of Kubernetes." % (name, key), "Write letters, digits, dashes, dots and _, after an optional domain and /."
+                "%s has the key %r, which is none of Kubernetes." % (name, key),
+                "Write letters, digits, dashes, dots and _, after an optional domain and /.",
             )
         if not isinstance(item, (str, int)):
             raise NpuError("%s.%s is %r, which is not text." % (name, key, item), "Quote it as it was meant.")
@@ -203,7 +268,10 @@ def check_labels(name: str, value: t.Any) -> None:
     check_annotations(name, value)
     for key, item in value.items():
         if not _LABEL.match(str(item)):
-            raise NpuError("%s.%s is %r, which is no value of a label." % (name, key, item), "Write at most 63 letters, digits, dashes, dots and _.")
+            raise NpuError(
+                "%s.%s is %r, which is no value of a label." % (name, key, item),
+                "Write at most 63 letters, digits, dashes, dots and _.",
+            )
 
 
 # What the inputs of these names hold, wherever they are in the argument specs.
@@ -236,7 +304,9 @@ CHECKS: t.Mapping[str, Shape] = {
 }
 
 
-def fields(spec: Spec, values: t.Mapping[str, t.Any], path: str = "") -> t.Iterator[t.Tuple[str, str, t.MutableMapping[str, t.Any]]]:
+def fields(
+    spec: Spec, values: t.Mapping[str, t.Any], path: str = ""
+) -> t.Iterator[tuple[str, str, t.MutableMapping[str, t.Any]]]:
     """(path, name, mapping that holds it) of every input under `spec` that `values` has, parents before what is in them; `path` comes before each."""
     for name, option in spec.items():
         if name not in values:

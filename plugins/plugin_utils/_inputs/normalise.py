@@ -64,7 +64,9 @@ def _as_text(name: str, value: t.Any) -> str:
                 "Quote it: %s: '%s'." % (name, value),
             )
         return str(value)
-    raise NpuError("%s must be text, not %s." % (name, type(value).__name__), "Write the text alone, without a key or brackets.")
+    raise NpuError(
+        "%s must be text, not %s." % (name, type(value).__name__), "Write the text alone, without a key or brackets."
+    )
 
 
 def _literal(text: str) -> t.Any:
@@ -101,7 +103,9 @@ def _as_dict(name: str, value: t.Any, spec: t.Mapping[str, t.Any]) -> dict[str, 
         try:
             value = _literal(value.strip()) if value.strip() else {}
         except ValueError as exc:
-            raise NpuError("%s is not a mapping: %s." % (name, exc), "Write a YAML mapping, or JSON where only text can be given.") from exc
+            raise NpuError(
+                "%s is not a mapping: %s." % (name, exc), "Write a YAML mapping, or JSON where only text can be given."
+            ) from exc
     if not isinstance(value, t.Mapping):
         raise NpuError("%s must be a mapping, not %s." % (name, type(value).__name__), "Write a YAML mapping.")
     options = spec.get("options")
@@ -154,7 +158,10 @@ def _coerce(name: str, value: t.Any, spec: t.Mapping[str, t.Any]) -> t.Any:
         result = value
     choices = spec.get("choices")
     if choices and result not in choices:
-        raise NpuError("%s is %r." % (name, result), "Choose one of: %s." % ", ".join(str(choice) or "nothing ('')" for choice in choices))
+        raise NpuError(
+            "%s is %r." % (name, result),
+            "Choose one of: %s." % ", ".join(str(choice) or "nothing ('')" for choice in choices),
+        )
     return result
 
 
@@ -182,7 +189,7 @@ def normalise(raw: t.Mapping[str, t.Any], spec: Spec) -> dict[str, t.Any]:
     return {name: _one(name, raw.get(name, _MISSING), spec[name]) for name in sorted(spec)}
 
 
-def misspelt(names: t.Iterable[str], spec: Spec, prefixes: t.Iterable[str]) -> list[t.Tuple[str, str]]:
+def misspelt(names: t.Iterable[str], spec: Spec, prefixes: t.Iterable[str]) -> list[tuple[str, str]]:
     """(name, nearest known name) for set variables that carry a role's prefix and are no input of it."""
     import difflib
 

@@ -30,7 +30,7 @@ class Policy:
 
     tree: Tree
     sources: t.Mapping[Path, str]
-    notes: t.Tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 def read_policy(files: t.Sequence[str], ignore: t.Sequence[str], spec: Spec) -> Policy:
@@ -38,7 +38,10 @@ def read_policy(files: t.Sequence[str], ignore: t.Sequence[str], spec: Spec) -> 
     documents = [document for path in files for document in read_documents(path)]
     policies = [document for document in documents if document.kind == POLICY]
     if len(policies) > 1:
-        raise NpuError("%s and %s are both a %s, and a cluster has one only." % (policies[0].label, policies[1].label, POLICY), "Take one of them away.")
+        raise NpuError(
+            "%s and %s are both a %s, and a cluster has one only." % (policies[0].label, policies[1].label, POLICY),
+            "Take one of them away.",
+        )
     known = rows(spec)
     several = len(_driver_names(documents)) > 1
     tree: Tree = {}
@@ -53,7 +56,9 @@ def read_policy(files: t.Sequence[str], ignore: t.Sequence[str], spec: Spec) -> 
         ignored |= found.ignored
     if several:
         tree.setdefault("driver", {}).setdefault("enabled", True)
-    notes += ["rbln_operands_policy_ignore names %s, which no file has." % item for item in ignore if item not in ignored]
+    notes += [
+        "rbln_operands_policy_ignore names %s, which no file has." % item for item in ignore if item not in ignored
+    ]
     return Policy(tree, sources, tuple(notes))
 
 
@@ -65,7 +70,10 @@ def _driver_names(documents: t.Sequence[Document]) -> dict[str, str]:
             if not document.name:
                 raise NpuError("%s: metadata.name is not set." % document.label, "Name the driver.")
             if document.name in names:
-                raise NpuError("%s and %s are both the %s %s." % (names[document.name], document.label, DRIVER, document.name), "Give each its own name.")
+                raise NpuError(
+                    "%s and %s are both the %s %s." % (names[document.name], document.label, DRIVER, document.name),
+                    "Give each its own name.",
+                )
             names[document.name] = document.label
     return names
 
@@ -153,7 +161,10 @@ def located(error: NpuError, sources: t.Mapping[Path, str], raw: t.Mapping[str, 
     index = re.match(INSTANCES + r"\[([0-9]+)\]", match.group(1))
     items = raw.get(PREFIX + INSTANCES)
     if index and isinstance(items, list) and int(index.group(1)) < len(items):
-        candidates = [(INSTANCES, str(dict(items[int(index.group(1))]).get("name", "")), *path[1:]), ("driver", *path[1:])]
+        candidates = [
+            (INSTANCES, str(dict(items[int(index.group(1))]).get("name", "")), *path[1:]),
+            ("driver", *path[1:]),
+        ]
     for candidate in candidates:
         for length in range(len(candidate), 0, -1):
             place = sources.get(candidate[:length])

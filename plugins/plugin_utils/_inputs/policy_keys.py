@@ -33,7 +33,7 @@ SECTIONS: t.Mapping[Path, Path] = {
     ("metricsExporter", "service"): ("metrics_exporter", "service"),
 }
 # Key in a section: input in the section, and how its value is read (see _policy_translate.READERS).
-LEAVES: t.Mapping[Path, t.Tuple[Path, str]] = {
+LEAVES: t.Mapping[Path, tuple[Path, str]] = {
     ("enabled",): (("enabled",), "plain"),
     ("image", "registry"): (("image", "registry"), "text"),
     ("registry",): (("image", "registry"), "text"),
@@ -61,19 +61,28 @@ LEAVES: t.Mapping[Path, t.Tuple[Path, str]] = {
     ("updateStrategy",): (("update_strategy",), "strategy"),
 }
 # Keys that one section alone has, and those outside of all sections.
-OWN: t.Mapping[Path, t.Tuple[Path, str]] = {
+OWN: t.Mapping[Path, tuple[Path, str]] = {
     ("driver", "deployDefault"): (("driver", "deploy_default"), "plain"),
     ("metricsExporter", "serviceMonitor", "enabled"): (("metrics_exporter", "service_monitor", "enabled"), "switch"),
     ("metricsExporter", "serviceMonitor", "labels"): (("metrics_exporter", "service_monitor", "labels"), "plain"),
     ("metricsExporter", "serviceMonitor", "interval"): (("metrics_exporter", "service_monitor", "interval"), "text"),
-    ("metricsExporter", "serviceMonitor", "honorLabels"): (("metrics_exporter", "service_monitor", "honor_labels"), "plain"),
+    ("metricsExporter", "serviceMonitor", "honorLabels"): (
+        ("metrics_exporter", "service_monitor", "honor_labels"),
+        "plain",
+    ),
     ("workloadType",): (("workload",), "workload"),
     ("namespace",): (("namespace",), "text"),
 }
 INSTANCES: Path = ("driver", "instances")
 # Known keys that steer the vendor's operator, which is not there.
-LEFT_OUT: t.Tuple[Path, ...] = (("operator",), ("nfd",), ("nameOverride",), ("fullnameOverride",), ("driver", "upgradePolicy"))
-REFUSED: t.Mapping[Path, t.Tuple[str, str]] = {
+LEFT_OUT: tuple[Path, ...] = (
+    ("operator",),
+    ("nfd",),
+    ("nameOverride",),
+    ("fullnameOverride",),
+    ("driver", "upgradePolicy"),
+)
+REFUSED: t.Mapping[Path, tuple[str, str]] = {
     ("sandboxDevicePlugin", "resourceList"): ("is gone since 0.11.1: resources are named by product", "Take it away."),
 }
 
@@ -86,7 +95,7 @@ class Row:
     reader: str
 
 
-def option(spec: Spec, model: Path) -> t.Optional[t.Mapping[str, t.Any]]:
+def option(spec: Spec, model: Path) -> t.Mapping[str, t.Any] | None:
     """The argument spec of an input, or None when there is no such input."""
     found = spec.get(PREFIX + model[0])
     for name in model[1:]:

@@ -36,7 +36,7 @@ class Document:
     name: str
     body: t.Mapping[str, t.Any]
     root: str
-    notes: t.Tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 class _Unique(Loader):  # type: ignore[misc]
@@ -47,7 +47,9 @@ class _Unique(Loader):  # type: ignore[misc]
         for key, _value in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if key.value in seen:
-                    raise yaml.constructor.ConstructorError(None, None, "the key %s is there twice" % key.value, key.start_mark)
+                    raise yaml.constructor.ConstructorError(
+                        None, None, "the key %s is there twice" % key.value, key.start_mark
+                    )
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -58,16 +60,24 @@ def read_documents(path: str) -> list[Document]:
         with open(os.path.expanduser(path), encoding="utf-8") as file:
             text = file.read()
     except (OSError, UnicodeDecodeError) as exc:
-        raise NpuError("%s cannot be read: %s." % (path, getattr(exc, "strerror", None) or exc), "Correct rbln_operands_policy_files.") from exc
+        raise NpuError(
+            "%s cannot be read: %s." % (path, getattr(exc, "strerror", None) or exc),
+            "Correct rbln_operands_policy_files.",
+        ) from exc
     for number, line in enumerate(text.splitlines(), 1):
         if _TEMPLATE.search(line) and not line.lstrip().startswith("#"):
-            raise NpuError("%s, line %d: there is a template." % (path, number), "Name a file of values, or what `helm template` has made of it.")
+            raise NpuError(
+                "%s, line %d: there is a template." % (path, number),
+                "Name a file of values, or what `helm template` has made of it.",
+            )
     try:
         bodies = [body for body in yaml.load_all(text, Loader=_Unique) if body is not None]
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None)
         where = ", line %d" % (mark.line + 1) if mark else ""
-        raise NpuError("%s%s is no YAML: %s." % (path, where, getattr(exc, "problem", None) or exc), "Correct the file.") from exc
+        raise NpuError(
+            "%s%s is no YAML: %s." % (path, where, getattr(exc, "problem", None) or exc), "Correct the file."
+        ) from exc
     flat: list[t.Any] = []
     for body in bodies:
         flat += body.get("items") or [] if isinstance(body, t.Mapping) and body.get("kind") == "List" else [body]
@@ -83,19 +93,28 @@ def _refuse_variables(label: str, value: t.Any, path: str) -> None:
     if isinstance(value, t.Mapping):
         for key, item in value.items():
             if not isinstance(key, str):
-                raise NpuError("%s: %s%s has the key %r, which is not text." % (label, path, "" if path else "the file", key), "Quote it.")
+                raise NpuError(
+                    "%s: %s%s has the key %r, which is not text." % (label, path, "" if path else "the file", key),
+                    "Quote it.",
+                )
             if key not in _SHELL_KEYS:
                 _refuse_variables(label, item, "%s.%s" % (path, key) if path else key)
     elif isinstance(value, list):
         for number, item in enumerate(value):
             _refuse_variables(label, item, "%s[%d]" % (path, number))
     elif isinstance(value, str) and _VARIABLE.search(value):
-        raise NpuError("%s: %s is %r, and nobody fills in the variable." % (label, path, value), "Write the value, or set the role's variable.")
+        raise NpuError(
+            "%s: %s is %r, and nobody fills in the variable." % (label, path, value),
+            "Write the value, or set the role's variable.",
+        )
 
 
 def _document(label: str, body: t.Any) -> Document:
     if not isinstance(body, t.Mapping):
-        raise NpuError("%s holds %s in place of a mapping." % (label, type(body).__name__), "Name a RBLNClusterPolicy, a RBLNDriver or values of the chart.")
+        raise NpuError(
+            "%s holds %s in place of a mapping." % (label, type(body).__name__),
+            "Name a RBLNClusterPolicy, a RBLNDriver or values of the chart.",
+        )
     if "apiVersion" not in body and "kind" not in body:
         return Document(label, CHART, "", body, "", ())
     kind, version = str(body.get("kind", "")), str(body.get("apiVersion", ""))
@@ -108,11 +127,22 @@ def _document(label: str, body: t.Any) -> Document:
     unknown = sorted(set(body) - {"apiVersion", "kind", "metadata", "spec", "status"})
     if unknown:
         near = nearest(unknown[0], ("metadata", "spec", "status"))
-        raise NpuError("%s: %s is not known." % (label, unknown[0]), "Did you mean %s?" % near if near else "Put it under spec.")
+        raise NpuError(
+            "%s: %s is not known." % (label, unknown[0]), "Did you mean %s?" % near if near else "Put it under spec."
+        )
     metadata, spec = ({} if body.get(name) is None else body[name] for name in ("metadata", "spec"))
     for name, value in (("metadata", metadata), ("spec", spec)):
         if not isinstance(value, t.Mapping):
             raise NpuError("%s: %s must be a mapping, not %s." % (label, name, type(value).__name__), "Correct it.")
-    left = ["metadata." + key for key in sorted(set(metadata) - set(_KEPT_METADATA))] + (["status"] if "status" in body else [])
-    notes = ("%s: %s left out: only the cluster keeps such." % (label, ", ".join(left) + (" are" if len(left) > 1 else " is")),) if left else ()
+    left = ["metadata." + key for key in sorted(set(metadata) - set(_KEPT_METADATA))] + (
+        ["status"] if "status" in body else []
+    )
+    notes = (
+        (
+            "%s: %s left out: only the cluster keeps such."
+            % (label, ", ".join(left) + (" are" if len(left) > 1 else " is")),
+        )
+        if left
+        else ()
+    )
     return Document(label, kind, str(metadata.get("name") or ""), spec, "spec.", notes)

@@ -41,10 +41,10 @@ _DURATION = re.compile(r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$")
 class Served(t.Protocol):
     """What a cluster serves: API group to its versions."""
 
-    groups: t.Mapping[str, t.Tuple[str, ...]]
+    groups: t.Mapping[str, tuple[str, ...]]
 
 
-def check(inputs: Inputs, spec: Spec, capabilities: t.Optional[Served] = None) -> list[str]:
+def check(inputs: Inputs, spec: Spec, capabilities: Served | None = None) -> list[str]:
     """Notes on typed inputs without the role's prefix; `spec` is their argument spec with it. NpuError on what cannot work.
 
     Without `capabilities` nothing is said about what the cluster serves: the same inputs are checked again when that is known.
@@ -69,26 +69,42 @@ def _check_numbers(inputs: Inputs, spec: Spec) -> None:
             raise NpuError("%s is %d, and must be %s." % (path, value, bounds), "Correct it.")
     interval = inputs["feature_discovery"]["interval"]
     if not 10 <= interval <= 3600:
-        raise NpuError("rbln_operands_feature_discovery.interval is %d, and must be from 10 to 3600." % interval, "Correct it.")
+        raise NpuError(
+            "rbln_operands_feature_discovery.interval is %d, and must be from 10 to 3600." % interval, "Correct it."
+        )
     interval = inputs["metrics_exporter"]["interval"]
     if not 1 <= interval <= 60:
-        raise NpuError("rbln_operands_metrics_exporter.interval is %d, and must be from 1 to 60." % interval, "Correct it.")
+        raise NpuError(
+            "rbln_operands_metrics_exporter.interval is %d, and must be from 1 to 60." % interval, "Correct it."
+        )
     for name, value in inputs["deadlines"].items():
         if name not in DEADLINES:
             raise NpuError("rbln_operands_deadlines has the unknown component %s." % name, suggestion(name, DEADLINES))
         if not re.match(r"^[0-9]+$", str(value)):
-            raise NpuError("rbln_operands_deadlines.%s is %r, which is no number of seconds." % (name, value), "Write for example 1800.")
+            raise NpuError(
+                "rbln_operands_deadlines.%s is %r, which is no number of seconds." % (name, value),
+                "Write for example 1800.",
+            )
 
 
 def _check_words(inputs: Inputs) -> None:
     if not _PREFIX_NAME.match(inputs["name_prefix"]):
-        raise NpuError("rbln_operands_name_prefix is %r." % inputs["name_prefix"], "Write a small letter, then at most 19 small letters, digits and dashes.")
+        raise NpuError(
+            "rbln_operands_name_prefix is %r." % inputs["name_prefix"],
+            "Write a small letter, then at most 19 small letters, digits and dashes.",
+        )
     for name in ("kubelet_root", "kubelet_roots"):
         for path in [inputs[name]] if isinstance(inputs[name], str) else inputs[name]:
             if not path.startswith("/"):
-                raise NpuError("%s%s is %r, which is no absolute path." % (PREFIX, name, path), "Write for example /var/lib/kubelet.")
+                raise NpuError(
+                    "%s%s is %r, which is no absolute path." % (PREFIX, name, path),
+                    "Write for example /var/lib/kubelet.",
+                )
     if not _RESOURCE.match(inputs["resource_name"]):
-        raise NpuError("rbln_operands_resource_name is %r, which is no extended resource." % inputs["resource_name"], "Write for example rebellions.ai/npu.")
+        raise NpuError(
+            "rbln_operands_resource_name is %r, which is no extended resource." % inputs["resource_name"],
+            "Write for example rebellions.ai/npu.",
+        )
     discovery, exporter = inputs["feature_discovery"], inputs["metrics_exporter"]
     if discovery["enabled"] and discovery["source"] == "image" and discovery["oneshot"]:
         raise NpuError(
@@ -97,11 +113,15 @@ def _check_words(inputs: Inputs) -> None:
         )
     if exporter["enabled"] and not exporter["host_network"] and is_loopback(exporter["daemon_url"]):
         raise NpuError(
-            "rbln_operands_metrics_exporter.host_network is false, and its daemon_url %s is then the pod itself." % exporter["daemon_url"],
+            "rbln_operands_metrics_exporter.host_network is false, and its daemon_url %s is then the pod itself."
+            % exporter["daemon_url"],
             "Set host_network to true, or daemon_url to an address of the daemon that pods reach.",
         )
     if inputs["runtime_class"]["enabled"] and not inputs["runtime_class"]["handler"]:
-        raise NpuError("rbln_operands_runtime_class is wanted and has no handler.", "Set its handler to the runtime's name in containerd or CRI-O.")
+        raise NpuError(
+            "rbln_operands_runtime_class is wanted and has no handler.",
+            "Set its handler to the runtime's name in containerd or CRI-O.",
+        )
     for path, value in (
         ("device_plugin.scan_interval", inputs["device_plugin"]["scan_interval"]),
         ("metrics_exporter.service_monitor.interval", inputs["metrics_exporter"]["service_monitor"]["interval"]),
@@ -109,11 +129,20 @@ def _check_words(inputs: Inputs) -> None:
         if value and not _DURATION.match(value):
             raise NpuError("%s%s is %r, which is no duration." % (PREFIX, path, value), "Write for example 30s or 1m.")
     if inputs["delivery"] == "render" and inputs["enabled"] and not inputs["render_dir"]:
-        raise NpuError("rbln_operands_delivery is render, and rbln_operands_render_dir is empty.", "Name a directory on the controller.")
+        raise NpuError(
+            "rbln_operands_delivery is render, and rbln_operands_render_dir is empty.",
+            "Name a directory on the controller.",
+        )
     if inputs["delivery"] == "diff" and inputs["enabled"] and inputs["state"] == "absent":
-        raise NpuError("rbln_operands_delivery is diff, which compares with what is wanted, and rbln_operands_state is absent.", "Run with --check instead.")
+        raise NpuError(
+            "rbln_operands_delivery is diff, which compares with what is wanted, and rbln_operands_state is absent.",
+            "Run with --check instead.",
+        )
     if inputs["coexistence"] == "takeover" and not inputs["takeover"]["backup_dir"]:
-        raise NpuError("rbln_operands_coexistence is takeover, and rbln_operands_takeover has no backup_dir.", "Name a directory on the controller.")
+        raise NpuError(
+            "rbln_operands_coexistence is takeover, and rbln_operands_takeover has no backup_dir.",
+            "Name a directory on the controller.",
+        )
 
 
 def _check_daemon(inputs: Inputs) -> None:
@@ -122,26 +151,33 @@ def _check_daemon(inputs: Inputs) -> None:
     try:
         address = ipaddress.ip_address(smd["host_ip"]) if smd["host_ip"] else None
     except ValueError:
-        raise NpuError("rbln_operands_smd.host_ip is %r, which is no IP address." % smd["host_ip"], "Write for example 127.0.0.1.") from None
+        raise NpuError(
+            "rbln_operands_smd.host_ip is %r, which is no IP address." % smd["host_ip"], "Write for example 127.0.0.1."
+        ) from None
     url = exporter["daemon_url"]
     if not (smd["enabled"] and exporter["enabled"] and is_loopback(url)):
         return
     if url.rpartition(":")[2] != str(smd["port"]):
-        raise NpuError("rbln_operands_metrics_exporter.daemon_url is %s, and rbln_operands_smd.port is %d." % (url, smd["port"]), "Set both to the same port.")
+        raise NpuError(
+            "rbln_operands_metrics_exporter.daemon_url is %s, and rbln_operands_smd.port is %d." % (url, smd["port"]),
+            "Set both to the same port.",
+        )
     if address is not None and not (address.is_loopback or address.is_unspecified):
         raise NpuError(
-            "rbln_operands_metrics_exporter.daemon_url is %s, and rbln_operands_smd.host_ip is %s alone." % (url, smd["host_ip"]),
+            "rbln_operands_metrics_exporter.daemon_url is %s, and rbln_operands_smd.host_ip is %s alone."
+            % (url, smd["host_ip"]),
             "Set host_ip to 127.0.0.1 or 0.0.0.0.",
         )
 
 
-def _check_allocation(inputs: Inputs, capabilities: t.Optional[Served]) -> None:
+def _check_allocation(inputs: Inputs, capabilities: Served | None) -> None:
     if not inputs["dra_driver"]["enabled"]:
         return
     for name in ("device_plugin", "sandbox_device_plugin"):
         if inputs[name]["enabled"]:
             raise NpuError(
-                "rbln_operands_dra_driver and rbln_operands_%s are both wanted, and would give out the same NPUs twice." % name,
+                "rbln_operands_dra_driver and rbln_operands_%s are both wanted, and would give out the same NPUs twice."
+                % name,
                 "Set rbln_operands_%s: {enabled: false}, or do so for the DRA driver." % name,
             )
     if capabilities is not None and DRA_VERSION not in capabilities.groups.get(DRA_GROUP, ()):
@@ -153,13 +189,19 @@ def _check_allocation(inputs: Inputs, capabilities: t.Optional[Served]) -> None:
 
 def _check_driver(inputs: Inputs) -> None:
     driver, instances = inputs["driver"], inputs["driver_instances"]
-    named = [("rbln_operands_driver", driver)] + [("rbln_operands_driver_instances[%d]" % number, own) for number, own in enumerate(instances)]
+    named = [("rbln_operands_driver", driver)] + [
+        ("rbln_operands_driver_instances[%d]" % number, own) for number, own in enumerate(instances)
+    ]
     for name, own in named:
         if own["update_strategy"].get("type") != "OnDelete":
-            raise NpuError("%s.update_strategy is not OnDelete." % name, "Leave it out: a driver is replaced node by node, after the node's work has ended.")
+            raise NpuError(
+                "%s.update_strategy is not OnDelete." % name,
+                "Leave it out: a driver is replaced node by node, after the node's work has ended.",
+            )
         if not own["privileged"]:
             raise NpuError(
-                "%s.privileged is false: only a privileged container may load a module, or mount something that others see." % name,
+                "%s.privileged is false: only a privileged container may load a module, or mount something that others see."
+                % name,
                 "Leave it out, or let the host part install the driver.",
             )
         _check_template(name + ".tag_template", own["tag_template"])
@@ -167,28 +209,40 @@ def _check_driver(inputs: Inputs) -> None:
     roots = sorted({own["host_root"] for own in instances if own["enabled"]})
     if len(roots) > 1 and inputs["container_toolkit"]["enabled"]:
         raise NpuError(
-            "rbln_operands_driver_instances have several host_root: %s. The container toolkit looks into one." % ", ".join(roots),
+            "rbln_operands_driver_instances have several host_root: %s. The container toolkit looks into one."
+            % ", ".join(roots),
             "Give all instances the same host_root.",
         )
     if inputs["delivery"] == "render" and inputs["enabled"]:
         for name, own in named if not instances else named[1:]:
             if own["enabled"] and not own["pools"]:
-                raise NpuError("%s is wanted and has no pools, and rendering asks no node." % name, "Name os_id, os_version and kernel of the nodes in pools.")
+                raise NpuError(
+                    "%s is wanted and has no pools, and rendering asks no node." % name,
+                    "Name os_id, os_version and kernel of the nodes in pools.",
+                )
 
 
 def _check_ready_files(inputs: Inputs) -> None:
     """The ready files that others wait for are written by the host part, or by the validator where driver or toolkit are containers."""
     drivers = inputs["driver_instances"] or [inputs["driver"]]
-    wanted = [name for name, own in (("driver", drivers), ("container_toolkit", [inputs["container_toolkit"]])) if any(item["enabled"] for item in own)]
+    wanted = [
+        name
+        for name, own in (("driver", drivers), ("container_toolkit", [inputs["container_toolkit"]]))
+        if any(item["enabled"] for item in own)
+    ]
     if not wanted:
         return
     validator = inputs["validator"]
     if not validator["enabled"]:
         raise NpuError(
-            "rbln_operands_%s is wanted without rbln_operands_validator: nobody would write the ready files that the other components wait for." % wanted[0],
+            "rbln_operands_%s is wanted without rbln_operands_validator: nobody would write the ready files that the other components wait for."
+            % wanted[0],
             "Set rbln_operands_validator: {enabled: true}.",
         )
-    waited_for = {"driver": "driver" in wanted, "toolkit": inputs["device_plugin"]["enabled"] or inputs["dra_driver"]["enabled"]}
+    waited_for = {
+        "driver": "driver" in wanted,
+        "toolkit": inputs["device_plugin"]["enabled"] or inputs["dra_driver"]["enabled"],
+    }
     for step, waits in waited_for.items():
         if waits and not validator[step]["enabled"]:
             raise NpuError(
@@ -200,9 +254,15 @@ def _check_ready_files(inputs: Inputs) -> None:
 
 def _check_template(name: str, text: str) -> None:
     try:
-        parts = [(field, spec, conversion) for _text, field, spec, conversion in string.Formatter().parse(text) if field is not None]
+        parts = [
+            (field, spec, conversion)
+            for _text, field, spec, conversion in string.Formatter().parse(text)
+            if field is not None
+        ]
     except ValueError as exc:
-        raise NpuError("%s is %r: %s." % (name, text, exc), "Write for example {tag}-{kernel}-{os_id}{os_version}.") from exc
+        raise NpuError(
+            "%s is %r: %s." % (name, text, exc), "Write for example {tag}-{kernel}-{os_id}{os_version}."
+        ) from exc
     for field, spec, conversion in parts:
         if field not in TAG_FIELDS or spec or conversion:
             raise NpuError("%s has the unknown field {%s}." % (name, field), suggestion(field, TAG_FIELDS))
@@ -221,7 +281,9 @@ def _notes(inputs: Inputs) -> list[str]:
             % " and rbln_operands_".join(sandbox)
         )
     if inputs["driver_instances"] and not any(own["enabled"] for own in inputs["driver_instances"]):
-        notes.append("rbln_operands_driver_instances has instances, and none is enabled: set rbln_operands_driver.enabled, or enabled of each that is wanted.")
+        notes.append(
+            "rbln_operands_driver_instances has instances, and none is enabled: set rbln_operands_driver.enabled, or enabled of each that is wanted."
+        )
     if inputs["pod_security"] in ("baseline", "restricted"):
         notes.append(
             "rbln_operands_pod_security is %s, which keeps out every pod that mounts a directory of its host: all of ours. "
@@ -230,17 +292,27 @@ def _notes(inputs: Inputs) -> list[str]:
     for group in inputs["capabilities"]["groups"]:
         near = nearest(group, GROUPS)
         if group not in GROUPS and near:
-            notes.append("rbln_operands_capabilities.groups has %s, which changes nothing. Next: perhaps %s is meant." % (group, near))
+            notes.append(
+                "rbln_operands_capabilities.groups has %s, which changes nothing. Next: perhaps %s is meant."
+                % (group, near)
+            )
     for name in ("validator", "feature_discovery", "vfio_manager"):
         own = inputs[name]
         if own["enabled"] and own["source"] != "image" and (own["image"]["tag"] or own["image"]["digest"]):
-            notes.append("rbln_operands_%s.image is set, and source is %s: the image is not used. Next: set source to image." % (name, own["source"]))
+            notes.append(
+                "rbln_operands_%s.image is set, and source is %s: the image is not used. Next: set source to image."
+                % (name, own["source"])
+            )
     manager = inputs["vfio_manager"]
     if manager["enabled"] and manager["source"] == "image" and manager["release_on_exit"]:
-        notes.append("rbln_operands_vfio_manager.release_on_exit is about our script, and source is image: what happens at the end is the image's.")
+        notes.append(
+            "rbln_operands_vfio_manager.release_on_exit is about our script, and source is image: what happens at the end is the image's."
+        )
     validator = inputs["validator"]
     steps = [step for step in ("driver", "toolkit", "plugin") if validator[step]["enabled"]]
-    alike = [step for step in steps if not (validator[step]["command"] or validator[step]["args"] or validator[step]["env"])]
+    alike = [
+        step for step in steps if not (validator[step]["command"] or validator[step]["args"] or validator[step]["env"])
+    ]
     if validator["enabled"] and validator["source"] == "image" and len(alike) > 1:
         notes.append(
             "rbln_operands_validator.source is image, and the steps %s have neither command nor args nor env: each runs what the image runs by itself, "

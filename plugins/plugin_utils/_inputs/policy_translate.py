@@ -15,9 +15,12 @@ from .policy_keys import INSTANCES, LEFT_OUT, REFUSED, Path, Row
 from .policy_read import CHART, DRIVER, Document
 
 Values = list[t.Tuple[Path, t.Any]]
-REQUIRED, PREFERRED = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
+REQUIRED, PREFERRED = (
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "preferredDuringSchedulingIgnoredDuringExecution",
+)
 # What a chart writes for "nothing said". An empty list says something: it takes away that of an earlier file.
-_NOT_SAID: t.Tuple[t.Any, ...] = (None, "", {})
+_NOT_SAID: tuple[t.Any, ...] = (None, "", {})
 # Components that run something of ours until an image is named.
 _BY_SOURCE = ("validator", "feature_discovery", "vfio_manager")
 
@@ -32,7 +35,9 @@ class Translated:
     ignored: set[str] = dataclasses.field(default_factory=set)
 
 
-def translate(document: Document, rows: t.Mapping[Path, Row], ignore: t.Sequence[str] = (), instance: str = "") -> Translated:
+def translate(
+    document: Document, rows: t.Mapping[Path, Row], ignore: t.Sequence[str] = (), instance: str = ""
+) -> Translated:
     """What a document says. A RBLNDriver sets the driver, or the instance of that name. NpuError names file, key and the nearest right key."""
     result = Translated(notes=list(document.notes))
     reader = _Reader(document, rows, ignore, result)
@@ -44,7 +49,14 @@ def translate(document: Document, rows: t.Mapping[Path, Row], ignore: t.Sequence
             result.values[base + ("enabled",)] = True
             result.sources[base + ("enabled",)] = "%s: kind" % document.label
     for name in _BY_SOURCE:
-        said = next((result.sources[path] for path in result.values if path[:2] == (name, "image") and path[2] in ("repository", "tag", "digest")), "")
+        said = next(
+            (
+                result.sources[path]
+                for path in result.values
+                if path[:2] == (name, "image") and path[2] in ("repository", "tag", "digest")
+            ),
+            "",
+        )
         if said:
             result.values[(name, "source")] = "image"
             result.sources[(name, "source")] = said
@@ -52,7 +64,9 @@ def translate(document: Document, rows: t.Mapping[Path, Row], ignore: t.Sequence
 
 
 class _Reader:
-    def __init__(self, document: Document, rows: t.Mapping[Path, Row], ignore: t.Sequence[str], result: Translated) -> None:
+    def __init__(
+        self, document: Document, rows: t.Mapping[Path, Row], ignore: t.Sequence[str], result: Translated
+    ) -> None:
         self._document, self._rows, self._ignore, self._result = document, rows, ignore, result
 
     def section(self, values: t.Mapping[str, t.Any], path: Path, shown: str, instance: str) -> None:
@@ -62,7 +76,10 @@ class _Reader:
             if self._is_ignored(name):
                 continue
             if place in LEFT_OUT:
-                self._result.notes.append("%s: %s is left out: it says something to the vendor's operator, which is not used." % (self._document.label, name))
+                self._result.notes.append(
+                    "%s: %s is left out: it says something to the vendor's operator, which is not used."
+                    % (self._document.label, name)
+                )
             elif place in REFUSED:
                 raise self._error(name, *REFUSED[place])
             elif place == INSTANCES and self._document.kind == CHART and not instance:
@@ -86,7 +103,11 @@ class _Reader:
         for path, item in found:
             if path in self._result.values and self._result.values[path] != item:
                 other = self._result.sources[path].rpartition(": ")[2]
-                raise self._error(name, "and %s set the same and differ: %r and %r" % (other, item, self._result.values[path]), "Take one of them away.")
+                raise self._error(
+                    name,
+                    "and %s set the same and differ: %r and %r" % (other, item, self._result.values[path]),
+                    "Take one of them away.",
+                )
             self._result.values[path] = item
             self._result.sources[path] = "%s: %s" % (self._document.label, name)
 
@@ -107,7 +128,9 @@ class _Reader:
         return bool(found)
 
     def _unknown(self, key: str, path: Path, name: str, shown: str) -> NpuError:
-        here = sorted({known[len(path)] for known in self._rows if known[: len(path)] == path and len(known) > len(path)})
+        here = sorted(
+            {known[len(path)] for known in self._rows if known[: len(path)] == path and len(known) > len(path)}
+        )
         if path == INSTANCES[:1] and self._document.kind == CHART and shown == path[0]:
             here = sorted((*here, INSTANCES[1]))
         near = nearest(key, here)
@@ -136,7 +159,10 @@ def _plain(model: Path, value: t.Any) -> Values:
 
 def _text(model: Path, value: t.Any) -> Values:
     if isinstance(value, (bool, int, float)):
-        raise NpuError("is the number %r, not text: YAML has already changed it (3.20 becomes 3.2)" % value, "Quote it as it was meant.")
+        raise NpuError(
+            "is the number %r, not text: YAML has already changed it (3.20 becomes 3.2)" % value,
+            "Quote it as it was meant.",
+        )
     if not isinstance(value, str):
         raise NpuError("must be text, not %s" % type(value).__name__, "Quote the value.")
     return [(model, value.strip())]
@@ -163,13 +189,18 @@ def _affinity(model: Path, value: t.Any) -> Values:
     found: Values = []
     required = value.get(REQUIRED) or {}
     if not isinstance(required, t.Mapping) or set(required) - {"nodeSelectorTerms"}:
-        raise NpuError("has a %s that is not just nodeSelectorTerms" % REQUIRED, "Write nodeSelectorTerms: [...] there.")
+        raise NpuError(
+            "has a %s that is not just nodeSelectorTerms" % REQUIRED, "Write nodeSelectorTerms: [...] there."
+        )
     terms = required.get("nodeSelectorTerms") or []
     for term in terms:
         if not isinstance(term, t.Mapping) or set(term) != {"matchExpressions"}:
             raise NpuError("has a term that is not just matchExpressions", "Select by labels: matchExpressions: [...].")
         if not isinstance(term["matchExpressions"], list) or not term["matchExpressions"]:
-            raise NpuError("has a term without matchExpressions, which Kubernetes takes for no node at all", "Write the expressions, or take the term away.")
+            raise NpuError(
+                "has a term without matchExpressions, which Kubernetes takes for no node at all",
+                "Write the expressions, or take the term away.",
+            )
     if len(terms) == 1:
         found.append((model, terms[0]["matchExpressions"]))
     elif terms:

@@ -50,10 +50,15 @@ def _default(entry: t.Mapping[str, t.Any]) -> t.Any:
     return trust_as_template(value) if isinstance(value, str) else value
 
 
-def raw_inputs(templar: t.Any, variables: t.Mapping[str, t.Any], spec: t.Mapping[str, t.Mapping[str, t.Any]]) -> dict[str, t.Any]:
+def raw_inputs(
+    templar: t.Any, variables: t.Mapping[str, t.Any], spec: t.Mapping[str, t.Mapping[str, t.Any]]
+) -> dict[str, t.Any]:
     """Values of the inputs in `spec` as the inventory has them, else their defaults; templates resolved, types not yet put right. None is not set."""
     found = {name: templar.template(variables[name]) for name in spec if name in variables}
-    return {name: found[name] if found.get(name) is not None else templar.template(_default(entry)) for name, entry in spec.items()}
+    return {
+        name: found[name] if found.get(name) is not None else templar.template(_default(entry))
+        for name, entry in spec.items()
+    }
 
 
 def read_inputs(templar: t.Any, variables: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -64,7 +69,11 @@ def read_inputs(templar: t.Any, variables: t.Mapping[str, t.Any]) -> dict[str, t
 
 def cdi_options(wanted: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     """Options of rbln_cdi_spec but for its path; the form may still be auto."""
-    get = {name[len("rbln_container_toolkit_") :]: value for name, value in wanted.items() if name.startswith("rbln_container_toolkit_")}
+    get = {
+        name[len("rbln_container_toolkit_") :]: value
+        for name, value in wanted.items()
+        if name.startswith("rbln_container_toolkit_")
+    }
     options = {
         "form": get["cdi_form"],
         "driver_root": get["driver_root"],

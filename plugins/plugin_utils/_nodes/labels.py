@@ -82,7 +82,7 @@ class Seen:
         return (self.facts.get("daemon") or {}).get("state") == "active"
 
 
-def node_labels(inputs: Inputs, seen: Seen) -> t.Optional[dict[str, str]]:
+def node_labels(inputs: Inputs, seen: Seen) -> dict[str, str] | None:
     """All labels of a host's node; None when its NPUs are not known. What else is not known is left out.
 
     With feature discovery only npu.present is ours of the labels about NPUs: the discovery itself needs it to come to the node.
@@ -131,19 +131,27 @@ def _kubelet(inputs: Inputs, runtimes: Data) -> str:
     users = [row.name for row in wanted(inputs) if row.key in USE_KUBELET_ROOT]
     if users and key not in declared:
         raise NpuError(
-            "The kubelet of this host has the root directory %s, which no input names, and %s must know it." % (root, ", ".join(users)),
-            "Add it for the whole cluster: rbln_operands_kubelet_roots: [%s]" % ", ".join([*inputs["kubelet_roots"], root]),
+            "The kubelet of this host has the root directory %s, which no input names, and %s must know it."
+            % (root, ", ".join(users)),
+            "Add it for the whole cluster: rbln_operands_kubelet_roots: [%s]"
+            % ", ".join([*inputs["kubelet_roots"], root]),
         )
     return key
 
 
 def _is_open(key: str, inputs: Inputs, seen: Seen) -> bool:
     """Whether a component may come to the node: its host part is proven, it has a function it can use, and the host does not do its work."""
-    functions = [npu for npu in seen.facts.get("npus") or [] if npu.get("state") != "unreachable" and not npu.get("vfs")]
+    functions = [
+        npu for npu in seen.facts.get("npus") or [] if npu.get("state") != "unreachable" and not npu.get("vfs")
+    ]
     workload = inputs["node_workload"] or inputs["workload"]
     if key in SANDBOX or (key in EITHER and workload == PASSTHROUGH):
         # Manager and validator say what is wrong where there is no IOMMU; a plugin there would offer nothing.
-        return any(npu.get("iommu_group") is not None for npu in functions) if key == "sandbox_device_plugin" else bool(functions)
+        return (
+            any(npu.get("iommu_group") is not None for npu in functions)
+            if key == "sandbox_device_plugin"
+            else bool(functions)
+        )
     if {"driver": seen.has_driver, "container_toolkit": seen.has_toolkit, "smd": seen.has_daemon}.get(key):
         return False
     if "driver" in {row.key for row in wanted(inputs)} and not seen.has_driver:
@@ -165,14 +173,18 @@ def lacks_proof(inputs: Inputs, seen: Seen) -> bool:
     return not seen.proven(driver_only="container_toolkit" in pods and not seen.has_toolkit)
 
 
-def expected_npus(inputs: Inputs, seen: Seen) -> t.Optional[int]:
+def expected_npus(inputs: Inputs, seen: Seen) -> int | None:
     """How many NPUs the node is to offer containers; None when that is not known, or virtual machines use them.
 
     Where the driver comes as a container, those that have no driver yet count too.
     """
     usable, npus = (seen.facts.get("counts") or {}).get("usable"), seen.facts.get("npus") or []
     states = [npu.get("state") for npu in npus]
-    if usable is None or "unknown" in states or (npus and (inputs["node_workload"] or inputs["workload"]) == PASSTHROUGH):
+    if (
+        usable is None
+        or "unknown" in states
+        or (npus and (inputs["node_workload"] or inputs["workload"]) == PASSTHROUGH)
+    ):
         return None
     if not seen.has_driver and "driver" in {row.key for row in wanted(inputs)}:
         return int(usable) + states.count("unbound")

@@ -24,17 +24,18 @@ def _swapped(identifier: str) -> str:
         return identifier
     return (
         "".join(
-            "".join(reversed([part[index : index + 2] for index in range(0, len(part), 2)])) for part in (identifier[:8], identifier[8:12], identifier[12:16])
+            "".join(reversed([part[index : index + 2] for index in range(0, len(part), 2)]))
+            for part in (identifier[:8], identifier[8:12], identifier[12:16])
         )
         + identifier[16:]
     )
 
 
-def _names(nodes: t.Iterable[Node]) -> t.List[str]:
+def _names(nodes: t.Iterable[Node]) -> list[str]:
     return sorted(str(node["metadata"]["name"]) for node in nodes)
 
 
-def _by_identity(nodes: t.Sequence[Node], system_uuid: str, machine_id: str) -> t.List[Node]:
+def _by_identity(nodes: t.Sequence[Node], system_uuid: str, machine_id: str) -> list[Node]:
     uuids = {system_uuid, _swapped(system_uuid)} if system_uuid else set()
     found = []
     for node in nodes:
@@ -48,9 +49,9 @@ def match_node(
     host: str,
     nodes: t.Sequence[Node],
     explicit: str = "",
-    system_uuid: t.Optional[str] = None,
-    machine_id: t.Optional[str] = None,
-    kubelet_name: t.Optional[str] = None,
+    system_uuid: str | None = None,
+    machine_id: str | None = None,
+    kubelet_name: str | None = None,
 ) -> str:
     """Name of the node that `host` is: by `explicit`, else by system UUID or machine id, else by the kubelet's name.
 
@@ -70,7 +71,10 @@ def match_node(
     if len(found) > 1 and named and named[0] in found:
         found = named
     if len(found) > 1:
-        raise NpuError("%s has the system UUID or machine id of %d nodes: %s." % (host, len(found), ", ".join(_names(found))), remedy)
+        raise NpuError(
+            "%s has the system UUID or machine id of %d nodes: %s." % (host, len(found), ", ".join(_names(found))),
+            remedy,
+        )
     if found:
         return _names(found)[0]
     if named:
@@ -78,7 +82,8 @@ def match_node(
         theirs, ours = _plain(info.get("machineID")), _plain(machine_id)
         if theirs and ours and _plain(info.get("systemUUID")) and _plain(system_uuid):
             raise NpuError(
-                "%s: the node %r has the kubelet's name of this host, but another system UUID and another machine id." % (host, kubelet_name),
+                "%s: the node %r has the kubelet's name of this host, but another system UUID and another machine id."
+                % (host, kubelet_name),
                 "It is another machine, or the node object is stale. %s" % remedy,
             )
         return str(kubelet_name)

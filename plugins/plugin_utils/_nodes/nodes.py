@@ -18,9 +18,9 @@ from .verdict import has_npu
 def member_record(
     host: str,
     inputs: t.Mapping[str, t.Any],
-    facts: t.Optional[t.Mapping[str, t.Any]],
-    more: t.Optional[t.Mapping[str, t.Any]] = None,
-    proof: t.Optional[t.Mapping[str, t.Any]] = None,
+    facts: t.Mapping[str, t.Any] | None,
+    more: t.Mapping[str, t.Any] | None = None,
+    proof: t.Mapping[str, t.Any] | None = None,
     driver_source: str = "",
 ) -> Data:
     """What the acting host must know of `host`: its identity, labels and NPUs. Without facts labels and NPUs are unknown (None).
@@ -30,9 +30,13 @@ def member_record(
     """
     identity = (facts or {}).get("identity") or {}
     labels = None
-    labelled = inputs["enabled"] and inputs["node_labels"] and inputs["state"] == "present" and inputs["delivery"] != "render"
+    labelled = (
+        inputs["enabled"] and inputs["node_labels"] and inputs["state"] == "present" and inputs["delivery"] != "render"
+    )
     found = more or {}
-    seen = Seen(facts or {}, found.get("rbln_runtimes") or {}, found.get("rbln_observed") or {}, proof or {}, driver_source)
+    seen = Seen(
+        facts or {}, found.get("rbln_runtimes") or {}, found.get("rbln_observed") or {}, proof or {}, driver_source
+    )
     if facts and labelled:
         labels = node_labels(inputs, seen)
     return {
@@ -55,7 +59,9 @@ def find_nodes(members: t.Sequence[Data], nodes: t.Sequence[Data]) -> dict[str, 
     for member in members:
         host = member["host"]
         try:
-            name = match_node(host, nodes, member["node_name"], member["system_uuid"], member["machine_id"], member["kubelet_name"])
+            name = match_node(
+                host, nodes, member["node_name"], member["system_uuid"], member["machine_id"], member["kubelet_name"]
+            )
         except NpuError as exc:
             found[host] = {"node": "", "error": str(exc)}
             continue
@@ -64,7 +70,11 @@ def find_nodes(members: t.Sequence[Data], nodes: t.Sequence[Data]) -> dict[str, 
     for name, hosts in claimed.items():
         if len(hosts) > 1:
             for host in hosts:
-                found[host] = {"node": "", "error": "The hosts %s are all the node %r. Next: Set rbln_node_name for each." % (", ".join(hosts), name)}
+                found[host] = {
+                    "node": "",
+                    "error": "The hosts %s are all the node %r. Next: Set rbln_node_name for each."
+                    % (", ".join(hosts), name),
+                }
     return found
 
 
@@ -72,7 +82,14 @@ def match_members(cluster: Cluster, members: t.Sequence[Data]) -> dict[str, Data
     """Host to the record that `label_nodes` gives, with nothing labelled."""
     found = find_nodes(members, cluster.list("v1", "Node"))
     return {
-        member["host"]: {**found[member["host"]], "changed": False, "before": {}, "after": {}, "notes": [], "expected": member["expected"]}
+        member["host"]: {
+            **found[member["host"]],
+            "changed": False,
+            "before": {},
+            "after": {},
+            "notes": [],
+            "expected": member["expected"],
+        }
         for member in members
     }
 
@@ -82,7 +99,14 @@ def label_nodes(cluster: Cluster, members: t.Sequence[Data], present: bool, dry_
     nodes = {node["metadata"]["name"]: node for node in cluster.list("v1", "Node")}
     result: dict[str, Data] = {}
     for member, found in zip(members, find_nodes(members, list(nodes.values())).values()):
-        record: Data = {**found, "changed": False, "before": {}, "after": {}, "notes": [], "expected": member["expected"]}
+        record: Data = {
+            **found,
+            "changed": False,
+            "before": {},
+            "after": {},
+            "notes": [],
+            "expected": member["expected"],
+        }
         result[member["host"]] = record
         if record["error"]:
             continue
@@ -96,9 +120,12 @@ def label_nodes(cluster: Cluster, members: t.Sequence[Data], present: bool, dry_
             record["error"] = str(exc)
             continue
         if present and member["lacks_proof"] and not dry_run:
-            record["error"] = "node %s: its host has not proven driver and toolkit, so its gates are closed and no workload finds an NPU. Next: %s" % (
-                record["node"],
-                "Run rebellions.npu.site for this host; rebellions.npu.validate says what is wrong.",
+            record["error"] = (
+                "node %s: its host has not proven driver and toolkit, so its gates are closed and no workload finds an NPU. Next: %s"
+                % (
+                    record["node"],
+                    "Run rebellions.npu.site for this host; rebellions.npu.validate says what is wrong.",
+                )
             )
     return result
 
@@ -110,7 +137,10 @@ def _label_node(cluster: Cluster, node: Data, labels: t.Mapping[str, str], dry_r
     if owned == set(labels) and before == dict(labels):
         return {"changed": False}
     if not _apply_labels(cluster, node, labels, dry_run) and labels:
-        raise NpuError("The node %s was deleted while this run labelled it." % node["metadata"]["name"], "Run again when the host has joined the cluster.")
+        raise NpuError(
+            "The node %s was deleted while this run labelled it." % node["metadata"]["name"],
+            "Run again when the host has joined the cluster.",
+        )
     return {"changed": before != dict(labels), "before": before, "after": dict(labels)}
 
 
@@ -134,7 +164,9 @@ def labelled_nodes(cluster: Cluster) -> list[str]:
 
 def nodes_in_use(cluster: Cluster) -> list[str]:
     """The nodes that carry labels of ours, or have NPUs by whosever labels, so that components of ours may be on them."""
-    return sorted(node["metadata"]["name"] for node in cluster.list("v1", "Node") if owned_labels(node) or has_npu(node))
+    return sorted(
+        node["metadata"]["name"] for node in cluster.list("v1", "Node") if owned_labels(node) or has_npu(node)
+    )
 
 
 def unlabel_nodes(cluster: Cluster, dry_run: bool) -> list[str]:

@@ -40,9 +40,16 @@ def judge_host(host: str, outcome: Data) -> dict[str, t.Any]:
     record = nodes.get(host) or {}
     result["node"] = {key: record[key] for key in ("node", "after", "notes", "expected") if key in record}
     waited = work.get("waited") or {}
-    result["daemonsets"] = [{key: verdict[key] for key in ("name", "desired", "ready", "updated", "done")} for verdict in waited.get("daemonsets") or []]
+    result["daemonsets"] = [
+        {key: verdict[key] for key in ("name", "desired", "ready", "updated", "done")}
+        for verdict in waited.get("daemonsets") or []
+    ]
     result["allocatable"] = (waited.get("allocatable") or {}).get(record.get("node"))
-    error = outcome.get("error") or (work.get("failed") and (work.get("msg") or "The work on the cluster failed without a message.")) or ""
+    error = (
+        outcome.get("error")
+        or (work.get("failed") and (work.get("msg") or "The work on the cluster failed without a message."))
+        or ""
+    )
     errors = _errors(host, record, nodes, waited, str(error))
     if errors:
         result.update(ok=False, error=" | ".join(errors))
@@ -63,7 +70,12 @@ def _errors(host: str, record: Data, nodes: Data, waited: Data, error: str) -> l
 def _good_news(host: str, result: Data) -> str:
     allocatable = result["allocatable"]
     if allocatable:
-        return "%s is node %s: %d of %d NPUs allocatable." % (host, result["node"]["node"], allocatable["allocatable"], allocatable["expected"])
+        return "%s is node %s: %d of %d NPUs allocatable." % (
+            host,
+            result["node"]["node"],
+            allocatable["allocatable"],
+            allocatable["expected"],
+        )
     return "%s: the cluster is as wanted." % host
 
 
@@ -71,7 +83,9 @@ def difference_lines(differences: t.Sequence[Data]) -> list[str]:
     """What applying would change, for people: an object a line, and below it each field of those that are there already."""
     lines = []
     for one in differences:
-        lines.append("%s: %s%s" % (one["object"], one["action"], ", but refused: %s" % one["error"] if one["error"] else ""))
+        lines.append(
+            "%s: %s%s" % (one["object"], one["action"], ", but refused: %s" % one["error"] if one["error"] else "")
+        )
         if one["action"] == "changed":
             lines += ["  %s: %s" % (field["path"], _brief(field["before"], field["after"])) for field in one["fields"]]
     return lines or ["nothing would change"]
@@ -79,7 +93,10 @@ def difference_lines(differences: t.Sequence[Data]) -> list[str]:
 
 def _brief(before: t.Any, after: t.Any) -> str:
     """`before -> after`; of long values what follows their common beginning."""
-    texts = ["(none)" if value is None else json.dumps(value, sort_keys=True, ensure_ascii=False) for value in (before, after)]
+    texts = [
+        "(none)" if value is None else json.dumps(value, sort_keys=True, ensure_ascii=False)
+        for value in (before, after)
+    ]
     same = max(0, len(os.path.commonprefix(texts)) - _AROUND) if max(map(len, texts)) > _SHORT else 0
     cut = ["..." + text[same:] if same else text for text in texts]
     return " -> ".join(text if len(text) <= _SHORT else text[: _SHORT - 3] + "..." for text in cut)

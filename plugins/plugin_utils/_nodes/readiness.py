@@ -58,7 +58,12 @@ class Allocatable:
     def look(self, node: t.Mapping[str, t.Any], expected: int, plugin_ready: bool, seconds: float) -> Data:
         """{expected, allocatable, node_ready, plugin_ready, settled} of one node."""
         name = node["metadata"]["name"]
-        sample = {"t": seconds, "ready": node_ready(node), "alloc": allocatable_of(node), "plugin_ready": plugin_ready or expected == 0}
+        sample = {
+            "t": seconds,
+            "ready": node_ready(node),
+            "alloc": allocatable_of(node),
+            "plugin_ready": plugin_ready or expected == 0,
+        }
         samples = self._samples.setdefault(name, [])
         samples[:] = samples[-3:] + [sample]
         return {
@@ -89,7 +94,11 @@ def allocatable_text(name: str, state: Data, resource: str) -> str:
 
 def vfio_text(node: t.Mapping[str, t.Any], resource: str) -> str:
     """Why a node of virtual machines offers nothing; empty when it does. Its resources are named by product."""
-    offered = {key: value for key, value in allocatable_of(node).items() if key.startswith(LABEL_PREFIX) and key != resource and str(value) != "0"}
+    offered = {
+        key: value
+        for key, value in allocatable_of(node).items()
+        if key.startswith(LABEL_PREFIX) and key != resource and str(value) != "0"
+    }
     if offered:
         return ""
     return (
@@ -101,14 +110,21 @@ def vfio_text(node: t.Mapping[str, t.Any], resource: str) -> str:
 def slices_text(name: str, expected: int, slices: t.Iterable[t.Mapping[str, t.Any]], driver: str) -> str:
     """Why the ResourceSlices of a node do not hold as many devices as its host has NPUs; empty when they do."""
     specs = [item.get("spec") or {} for item in slices]
-    found = sum(len(spec.get("devices") or []) for spec in specs if spec.get("driver") == driver and spec.get("nodeName") == name)
+    found = sum(
+        len(spec.get("devices") or [])
+        for spec in specs
+        if spec.get("driver") == driver and spec.get("nodeName") == name
+    )
     if found == expected:
         return ""
-    return "node %s: %d devices in the ResourceSlices of %s, %d expected. Next: Read the log of the DRA driver's pod on this node." % (
-        name,
-        found,
-        driver,
-        expected,
+    return (
+        "node %s: %d devices in the ResourceSlices of %s, %d expected. Next: Read the log of the DRA driver's pod on this node."
+        % (
+            name,
+            found,
+            driver,
+            expected,
+        )
     )
 
 
@@ -125,7 +141,10 @@ def discovered_text(node: t.Mapping[str, t.Any]) -> str:
     """Why the label that the discovery should write is not there; empty when it is."""
     if (node["metadata"].get("labels") or {}).get(COUNT_LABEL):
         return ""
-    return "node %s has no label %s yet. Next: Look at Node Feature Discovery, which reads the files of the discovery." % (
-        node["metadata"]["name"],
-        COUNT_LABEL,
+    return (
+        "node %s has no label %s yet. Next: Look at Node Feature Discovery, which reads the files of the discovery."
+        % (
+            node["metadata"]["name"],
+            COUNT_LABEL,
+        )
     )

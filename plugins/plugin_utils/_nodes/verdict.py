@@ -14,14 +14,19 @@ from .._objects.placement import Data, repelling_taints, selects
 WAIT_CONTAINER = "wait-for-host"
 _HARMLESS = ("ContainerCreating", "PodInitializing")
 _NEXT_STEPS = (
-    (("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"), "Check rbln_registry, the image's tag or digest, and the pull secret."),
+    (
+        ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"),
+        "Check rbln_registry, the image's tag or digest, and the pull secret.",
+    ),
     (("CreateContainerConfigError",), "Check the secrets and config maps that the pod names."),
     (("CrashLoopBackOff", "Error", "RunContainerError", "StartError"), "Read the log of this container on this node."),
     (("Unschedulable",), "Give the node room, or change the resource requests."),
 )
 
 
-def _problem(reason: str, detail: str, next_step: str, node: str = "", pod: str = "", fatal: bool = False) -> dict[str, t.Any]:
+def _problem(
+    reason: str, detail: str, next_step: str, node: str = "", pod: str = "", fatal: bool = False
+) -> dict[str, t.Any]:
     return {"node": node, "pod": pod, "reason": reason, "detail": detail, "next_step": next_step, "fatal": fatal}
 
 
@@ -43,7 +48,9 @@ def pod_node(pod: Data) -> str:
     spec = pod.get("spec") or {}
     if spec.get("nodeName"):
         return spec["nodeName"]
-    affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ) or {}
     for term in affinity.get("nodeSelectorTerms") or []:
         for field in term.get("matchFields") or []:
             if field.get("key") == "metadata.name" and field.get("values"):
@@ -59,10 +66,19 @@ def pod_ready(pod: Data) -> bool:
 
 def last_event(events: t.Sequence[Data], name: str) -> str:
     """The message of the newest warning about an object, or empty."""
-    found = [item for item in events if (item.get("involvedObject") or {}).get("name") == name and item.get("type") == "Warning"]
+    found = [
+        item
+        for item in events
+        if (item.get("involvedObject") or {}).get("name") == name and item.get("type") == "Warning"
+    ]
     if not found:
         return ""
-    newest = max(found, key=lambda item: str(item.get("lastTimestamp") or item.get("eventTime") or item["metadata"].get("creationTimestamp") or ""))
+    newest = max(
+        found,
+        key=lambda item: str(
+            item.get("lastTimestamp") or item.get("eventTime") or item["metadata"].get("creationTimestamp") or ""
+        ),
+    )
     return "%s: %s" % (newest.get("reason", ""), " ".join(str(newest.get("message", "")).split()))
 
 
@@ -75,14 +91,22 @@ def explain_pod(pod: Data, events: t.Sequence[Data]) -> dict[str, t.Any]:
     for condition in status.get("conditions") or []:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             reason = condition.get("reason") or "Unschedulable"
-            return _problem(reason, "not scheduled: %s%s" % (condition.get("message", reason), tail), _next_step("Unschedulable"), node, name)
+            return _problem(
+                reason,
+                "not scheduled: %s%s" % (condition.get("message", reason), tail),
+                _next_step("Unschedulable"),
+                node,
+                name,
+            )
     for group in ("initContainerStatuses", "containerStatuses"):
         for container in status.get(group) or []:
             found = _explain_container(container, group == "initContainerStatuses", tail)
             if found:
                 return _problem(found[0], found[1], found[2], node, name)
     reason = status.get("reason") or status.get("phase") or "Pending"
-    return _problem(reason, "not ready, phase %s%s" % (status.get("phase", "unknown"), tail), _next_step(reason), node, name)
+    return _problem(
+        reason, "not ready, phase %s%s" % (status.get("phase", "unknown"), tail), _next_step(reason), node, name
+    )
 
 
 def _essence(message: t.Any) -> str:
@@ -93,17 +117,29 @@ def _essence(message: t.Any) -> str:
     return text if len(text) <= 600 else text[:597] + "..."
 
 
-def _explain_container(container: Data, init: bool, tail: str) -> t.Optional[tuple[str, str, str]]:
+def _explain_container(container: Data, init: bool, tail: str) -> tuple[str, str, str] | None:
     state, last = container.get("state") or {}, (container.get("lastState") or {}).get("terminated") or {}
     waiting, ended = state.get("waiting"), state.get("terminated") or last
     name = container.get("name", "")
-    if (ended or {}).get("reason") == "OOMKilled" and not container.get("ready") and (waiting or {}).get("reason") in (None, "CrashLoopBackOff"):
+    if (
+        (ended or {}).get("reason") == "OOMKilled"
+        and not container.get("ready")
+        and (waiting or {}).get("reason") in (None, "CrashLoopBackOff")
+    ):
         # Its log has no word of it.
-        return "OOMKilled", "container %s was killed for the memory it used%s" % (name, tail), "Raise the memory limit: rbln_operands_<component>.resources."
+        return (
+            "OOMKilled",
+            "container %s was killed for the memory it used%s" % (name, tail),
+            "Raise the memory limit: rbln_operands_<component>.resources.",
+        )
     if waiting and waiting.get("reason") not in _HARMLESS:
         reason = waiting.get("reason") or "Waiting"
         message = _essence(ended.get("message") or waiting.get("message"))
-        step = "Run the host part for this node (rbln_driver, rbln_container_toolkit, rbln_validator)." if name == WAIT_CONTAINER else _next_step(reason)
+        step = (
+            "Run the host part for this node (rbln_driver, rbln_container_toolkit, rbln_validator)."
+            if name == WAIT_CONTAINER
+            else _next_step(reason)
+        )
         return reason, "container %s: %s%s%s" % (name, reason, ": " + message if message else "", tail), step
     if init and "running" in state:
         if name == WAIT_CONTAINER:
@@ -112,14 +148,30 @@ def _explain_container(container: Data, init: bool, tail: str) -> t.Optional[tup
                 "it waits for the ready files of the host",
                 "Run the host part for this node (rbln_driver, rbln_container_toolkit, rbln_validator).",
             )
-        return "Initialising", "init container %s is still running%s" % (name, tail), "Give it more time: rbln_operands_wait_timeout."
+        return (
+            "Initialising",
+            "init container %s is still running%s" % (name, tail),
+            "Give it more time: rbln_operands_wait_timeout.",
+        )
     if state.get("terminated") and state["terminated"].get("exitCode"):
         message = _essence(ended.get("message"))
-        return "Error", "container %s ended with code %s%s%s" % (name, ended["exitCode"], ": " + message if message else "", tail), _next_step("Error")
+        return (
+            "Error",
+            "container %s ended with code %s%s%s" % (name, ended["exitCode"], ": " + message if message else "", tail),
+            _next_step("Error"),
+        )
     if "running" in state and not init and not container.get("ready"):
-        return "NotReady", "container %s runs and is not ready%s" % (name, tail), "Read the log of this container on this node."
+        return (
+            "NotReady",
+            "container %s runs and is not ready%s" % (name, tail),
+            "Read the log of this container on this node.",
+        )
     if waiting and tail:
-        return waiting.get("reason") or "Waiting", "container %s: %s%s" % (name, waiting.get("reason"), tail), "Look at the pod's events."
+        return (
+            waiting.get("reason") or "Waiting",
+            "container %s: %s%s" % (name, waiting.get("reason"), tail),
+            "Look at the pod's events.",
+        )
     return None
 
 
@@ -131,17 +183,23 @@ def _current(daemon_set: Data, pod: Data) -> bool:
 
 
 def _owned(daemon_set: Data, pod: Data) -> bool:
-    return any(owner.get("uid") == daemon_set["metadata"].get("uid") for owner in pod["metadata"].get("ownerReferences") or [])
+    return any(
+        owner.get("uid") == daemon_set["metadata"].get("uid") for owner in pod["metadata"].get("ownerReferences") or []
+    )
 
 
-def _rejection(daemon_set: Data, events: t.Sequence[Data]) -> t.Optional[dict[str, t.Any]]:
+def _rejection(daemon_set: Data, events: t.Sequence[Data]) -> dict[str, t.Any] | None:
     event = last_event(events, daemon_set["metadata"]["name"])
     if not event.startswith("FailedCreate"):
         return None
     step = refusal_step(event)
     if not step:
         forbidden = "serviceaccount" in event.lower() or "forbidden" in event.lower()
-        step = "Read what forbids the pod, and allow it for this namespace." if forbidden else "Look at the DaemonSet's events."
+        step = (
+            "Read what forbids the pod, and allow it for this namespace."
+            if forbidden
+            else "Look at the DaemonSet's events."
+        )
     return _problem("FailedCreate", "no pod is made: %s" % event.split(": ", 1)[1], step)
 
 
@@ -178,7 +236,11 @@ def missing_pod(daemon_set: Data, node: Data) -> dict[str, t.Any]:
         )
     if taints:
         return _problem(
-            "Taint", "the taint %s is not tolerated" % ", ".join(taints), "Add it to rbln_operands_tolerations, or remove it from the node.", name, fatal=True
+            "Taint",
+            "the taint %s is not tolerated" % ", ".join(taints),
+            "Add it to rbln_operands_tolerations, or remove it from the node.",
+            name,
+            fatal=True,
         )
     return _problem("NoPod", "the node has no pod yet", "Give it more time: rbln_operands_wait_timeout.", name)
 
@@ -188,7 +250,7 @@ def judge_daemon_set(
     pods: t.Sequence[Data],
     events: t.Sequence[Data],
     nodes: t.Sequence[Data],
-    scope: t.Optional[t.Collection[str]] = None,
+    scope: t.Collection[str] | None = None,
 ) -> dict[str, t.Any]:
     """The verdict {name, done, desired, ready, updated, problems, warnings} on one DaemonSet.
 
@@ -209,7 +271,11 @@ def judge_daemon_set(
     problems = verdict["problems"]
     observed = int(status.get("observedGeneration") or 0) >= int(daemon_set["metadata"].get("generation") or 0)
     if not observed:
-        problems.append(_problem("NotObserved", "the controller has not seen the change yet", "Check that kube-controller-manager runs."))
+        problems.append(
+            _problem(
+                "NotObserved", "the controller has not seen the change yet", "Check that kube-controller-manager runs."
+            )
+        )
     by_name = {node["metadata"]["name"]: node for node in nodes}
     selected = {name for name, node in by_name.items() if selects(spec, node)}
     must = set(scope) if scope is not None else {name for name in by_name if has_npu(by_name[name])} | selected
@@ -226,14 +292,22 @@ def judge_daemon_set(
         )
     waits = daemon_set["spec"].get("updateStrategy", {}).get("type") == "OnDelete"
     for name in sorted(must | selected):
-        found = _judge_node(daemon_set, by_name.get(name), name, [pod for pod in own if pod_node(pod) == name], events, rejection)
+        found = _judge_node(
+            daemon_set, by_name.get(name), name, [pod for pod in own if pod_node(pod) == name], events, rejection
+        )
         if found:
             old = waits and found["reason"] == "OldPod"
             problems.append(found) if name in must and not old else verdict["warnings"].append(found)
-    if scope is None and not problems and not (0 < desired == verdict["ready"] and (waits or desired == verdict["updated"])):
+    if (
+        scope is None
+        and not problems
+        and not (0 < desired == verdict["ready"] and (waits or desired == verdict["updated"]))
+    ):
         problems.append(
             _problem(
-                "Counts", "%(desired)d wanted, %(updated)d of the newest form, %(ready)d ready" % verdict, "Give it more time: rbln_operands_wait_timeout."
+                "Counts",
+                "%(desired)d wanted, %(updated)d of the newest form, %(ready)d ready" % verdict,
+                "Give it more time: rbln_operands_wait_timeout.",
             )
         )
     verdict["done"] = observed and not problems
@@ -246,15 +320,26 @@ def has_npu(node: Data) -> bool:
 
 
 def _judge_node(
-    daemon_set: Data, node: t.Optional[Data], name: str, pods: t.Sequence[Data], events: t.Sequence[Data], rejection: t.Optional[dict[str, t.Any]]
-) -> t.Optional[dict[str, t.Any]]:
+    daemon_set: Data,
+    node: Data | None,
+    name: str,
+    pods: t.Sequence[Data],
+    events: t.Sequence[Data],
+    rejection: dict[str, t.Any] | None,
+) -> dict[str, t.Any] | None:
     if node is None:
         return _problem("NoNode", "the node is not in the cluster any more", "Correct the inventory.", name, fatal=True)
     living = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
     if not living:
         missing = missing_pod(daemon_set, node)
         if missing["reason"] == "NoPod" and pods:
-            return _problem("Terminating", "the old pod has not ended yet", "Look at the kubelet of the node.", name, pods[0]["metadata"]["name"])
+            return _problem(
+                "Terminating",
+                "the old pod has not ended yet",
+                "Look at the kubelet of the node.",
+                name,
+                pods[0]["metadata"]["name"],
+            )
         return dict(rejection, node=name) if missing["reason"] == "NoPod" and rejection else missing
     waiting = [pod for pod in living if not pod_ready(pod)]
     if waiting:
@@ -270,7 +355,7 @@ def _judge_node(
     return None
 
 
-def judge_counters(item: Data, scope: set[str], nodes: t.Mapping[str, Data]) -> t.Optional[Data]:
+def judge_counters(item: Data, scope: set[str], nodes: t.Mapping[str, Data]) -> Data | None:
     """The verdict on a DaemonSet whose counters say that all is well on every node it is meant for, those of `scope` among them; else None."""
     status, spec = item.get("status") or {}, item["spec"]["template"]["spec"]
     desired = int(status.get("desiredNumberScheduled") or 0)
@@ -278,6 +363,16 @@ def judge_counters(item: Data, scope: set[str], nodes: t.Mapping[str, Data]) -> 
     counts = {int(status.get(name) or 0) for name in ("numberReady", "updatedNumberScheduled", "numberAvailable")}
     if not observed or not desired or counts != {desired} or int(status.get("numberMisscheduled") or 0):
         return None
-    if any(name not in nodes or not selects(spec, nodes[name]) or repelling_taints(spec, nodes[name]) for name in scope):
+    if any(
+        name not in nodes or not selects(spec, nodes[name]) or repelling_taints(spec, nodes[name]) for name in scope
+    ):
         return None
-    return {"name": item["metadata"]["name"], "done": True, "desired": desired, "ready": desired, "updated": desired, "problems": [], "warnings": []}
+    return {
+        "name": item["metadata"]["name"],
+        "done": True,
+        "desired": desired,
+        "ready": desired,
+        "updated": desired,
+        "problems": [],
+        "warnings": [],
+    }

@@ -35,8 +35,8 @@ class _State:
     row: Component
     sets: list[str]
     state: str = PENDING
-    since: t.Optional[float] = None
-    fatal: t.Optional[float] = None
+    since: float | None = None
+    fatal: float | None = None
     seconds: float = 0.0
     text: str = ""
     verdicts: list[Data] = field(default_factory=list)
@@ -53,8 +53,8 @@ class _Look:
     sets: dict[str, Data]
     nodes: dict[str, Data]
     seconds: float
-    pods: t.Optional[list[Data]] = None
-    events: t.Optional[list[Data]] = None
+    pods: list[Data] | None = None
+    events: list[Data] | None = None
 
 
 class Waiter:
@@ -104,14 +104,16 @@ class Waiter:
                 seen = self._clock()
             except NpuError as exc:
                 # A server that starts anew or is busy is waited for, as pods are.
-                if (isinstance(exc, ApiError) and exc.status not in BUSY) or self._clock() - seen >= self._inputs["wait_timeout"]:
+                if (isinstance(exc, ApiError) and exc.status not in BUSY) or self._clock() - seen >= self._inputs[
+                    "wait_timeout"
+                ]:
                     raise
             if all(one.state != PENDING for one in self._states.values()):
                 return self._result(round(self._clock() - start, 1))
             self._sleep(self._inputs["wait_delay"])
 
     def _pass(self, seconds: float) -> None:
-        look: t.Optional[_Look] = None
+        look: _Look | None = None
         for one in self._states.values():
             if one.state != PENDING or not self._may_start(one, seconds):
                 continue
@@ -120,8 +122,14 @@ class Waiter:
             if not one.problems:
                 self._end(one, READY, seconds, "")
                 continue
-            one.fatal = (one.fatal if one.fatal is not None else seconds) if all(problem["fatal"] for problem in one.problems) else None
-            if seconds - (one.since or 0.0) >= self._deadline(one.row) or (one.fatal is not None and seconds - one.fatal >= FATAL_PATIENCE):
+            one.fatal = (
+                (one.fatal if one.fatal is not None else seconds)
+                if all(problem["fatal"] for problem in one.problems)
+                else None
+            )
+            if seconds - (one.since or 0.0) >= self._deadline(one.row) or (
+                one.fatal is not None and seconds - one.fatal >= FATAL_PATIENCE
+            ):
                 self._end(one, FAILED, seconds, "; ".join(problem["text"] for problem in one.problems))
 
     def _may_start(self, one: _State, seconds: float) -> bool:
@@ -145,14 +153,19 @@ class Waiter:
         if one.without:
             if state == READY:
                 one.state, one.text = NOT_WAITED, one.because
-            one.problems += [{"node": node, "text": "%s: %s" % (one.row.name, one.because), "fatal": True} for node in sorted(one.without)]
+            one.problems += [
+                {"node": node, "text": "%s: %s" % (one.row.name, one.because), "fatal": True}
+                for node in sorted(one.without)
+            ]
 
     def _deadline(self, row: Component) -> float:
         return float(int(self._inputs["deadlines"].get(row.key) or 0) or row.deadline or self._inputs["wait_timeout"])
 
     def _look(self, seconds: float) -> _Look:
         namespace = self._inputs["namespace"]
-        sets = {item["metadata"]["name"]: item for item in self._cluster.list("apps/v1", "DaemonSet", namespace, SELECTOR)}
+        sets = {
+            item["metadata"]["name"]: item for item in self._cluster.list("apps/v1", "DaemonSet", namespace, SELECTOR)
+        }
         few = len(self._hosts) <= SINGLE_NODES and self._inputs["wait_scope"] == "run"
         if not self._nodes or not few:
             self._nodes = {item["metadata"]["name"]: item for item in self._cluster.list("v1", "Node")}
@@ -194,7 +207,9 @@ class Waiter:
             self._problem(one, name, problem_text(problem, one.row.name), problem["fatal"])
         if not one.sets and must and one.row.key == "driver":
             names = ", ".join(sorted(must)[:10])
-            self._problem(one, "", "driver: no pool is known for %s. Next: Label these nodes, or name their pools." % names, True)
+            self._problem(
+                one, "", "driver: no pool is known for %s. Next: Label these nodes, or name their pools." % names, True
+            )
         if self._inputs["wait_scope"] == "cluster" and not any(has_npu(node) for node in look.nodes.values()):
             text = "%s: no node of the cluster has an NPU label. Next: Label the nodes (rbln_operands_node_labels), or run Node Feature Discovery."
             self._problem(one, "", text % one.row.name, True)
@@ -205,7 +220,9 @@ class Waiter:
         if self._inputs["wait_scope"] == "cluster":
             names = [name for name, node in look.nodes.items() if has_npu(node)]
         else:
-            names = [name for name, record in self._hosts.items() if record["expected"] is None or record["expected"] > 0]
+            names = [
+                name for name, record in self._hosts.items() if record["expected"] is None or record["expected"] > 0
+            ]
         must, told = set(), []
         for name in names:
             why = left_out(self._inputs, row.key, row.name, look.nodes[name]) if name in look.nodes else ""
@@ -236,15 +253,27 @@ class Waiter:
     def _prove(self, one: _State, must: set[str], look: _Look) -> None:
         """What the component shows beside its pods, on the nodes of this run."""
         key, inputs = one.row.key, self._inputs
-        mine = {name: record for name, record in self._hosts.items() if record["expected"] is not None and name in look.nodes}
         mine = {
-            name: record for name, record in mine.items() if name in must or (key == "device_plugin" and record["expected"] == 0 and name not in one.without)
+            name: record
+            for name, record in self._hosts.items()
+            if record["expected"] is not None and name in look.nodes
+        }
+        mine = {
+            name: record
+            for name, record in mine.items()
+            if name in must or (key == "device_plugin" and record["expected"] == 0 and name not in one.without)
         }
         explained = {problem["node"] for problem in one.problems}
         if key == "device_plugin":
-            ready = None if not one.problems and look.pods is None else {pod_node(pod) for pod in self._pods(look) if _runs(pod, one.row.name)}
+            ready = (
+                None
+                if not one.problems and look.pods is None
+                else {pod_node(pod) for pod in self._pods(look) if _runs(pod, one.row.name)}
+            )
             self._offers = {
-                name: self._allocatable.look(look.nodes[name], record["expected"], ready is None or name in ready, look.seconds)
+                name: self._allocatable.look(
+                    look.nodes[name], record["expected"], ready is None or name in ready, look.seconds
+                )
                 for name, record in mine.items()
             }
             for name, state in self._offers.items():
@@ -257,21 +286,36 @@ class Waiter:
             texts = {name: vfio_text(look.nodes[name], inputs["resource_name"]) for name in must}
         elif key == "dra_driver":
             slices = self._cluster.list("resource.k8s.io/v1", "ResourceSlice")
-            texts = {name: slices_text(name, record["expected"], slices, inputs["dra_driver"]["driver_name"]) for name, record in mine.items()}
+            texts = {
+                name: slices_text(name, record["expected"], slices, inputs["dra_driver"]["driver_name"])
+                for name, record in mine.items()
+            }
         elif key == "feature_discovery":
             texts = {name: discovered_text(look.nodes[name]) for name in must}
         elif key == "metrics_exporter" and inputs["metrics_exporter"]["service"]["enabled"] and must:
             service = object_name(inputs, one.row.name)
             chosen = "kubernetes.io/service-name=" + service
-            texts = {"": endpoints_text(service, self._cluster.list("discovery.k8s.io/v1", "EndpointSlice", inputs["namespace"], chosen))}
+            texts = {
+                "": endpoints_text(
+                    service, self._cluster.list("discovery.k8s.io/v1", "EndpointSlice", inputs["namespace"], chosen)
+                )
+            }
         for name, text in texts.items():
             if text:
                 self._problem(one, name, text)
 
     def _result(self, seconds: float) -> Data:
         states = self._states.values()
-        problems = [{"component": one.row.key, **problem} for one in states if one.state in (FAILED, NOT_WAITED) for problem in one.problems]
-        problems += [{"component": key, "node": "", "text": "%s: %s" % (key, reason), "fatal": True} for key, reason in self._refused.items()]
+        problems = [
+            {"component": one.row.key, **problem}
+            for one in states
+            if one.state in (FAILED, NOT_WAITED)
+            for problem in one.problems
+        ]
+        problems += [
+            {"component": key, "node": "", "text": "%s: %s" % (key, reason), "fatal": True}
+            for key, reason in self._refused.items()
+        ]
         return {
             "ok": not problems,
             "fatal": bool(problems) and all(problem["fatal"] for problem in problems),

@@ -17,7 +17,11 @@ from .parts import LABEL_PREFIX
 Data = dict[str, t.Any]
 HASH = LABEL_PREFIX + "applied-hash"
 # The second is the whole object once more, so that it would show what is masked elsewhere.
-_OWN_ANNOTATIONS = (HASH, "kubectl.kubernetes.io/last-applied-configuration", "deprecated.daemonset.template.generation")
+_OWN_ANNOTATIONS = (
+    HASH,
+    "kubectl.kubernetes.io/last-applied-configuration",
+    "deprecated.daemonset.template.generation",
+)
 _SERVER_FIELDS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
 
 
@@ -34,13 +38,17 @@ def within(wanted: t.Any, live: t.Any) -> bool:
     if isinstance(wanted, dict):
         return isinstance(live, dict) and all(within(value, live.get(key)) for key, value in wanted.items())
     if isinstance(wanted, list):
-        return isinstance(live, list) and len(wanted) == len(live) and all(within(one, other) for one, other in zip(wanted, live))
+        return (
+            isinstance(live, list)
+            and len(wanted) == len(live)
+            and all(within(one, other) for one, other in zip(wanted, live))
+        )
     if wanted in ("", False) and live is None:
         return True
     return bool(wanted == live)
 
 
-def visible(item: t.Optional[Data]) -> Data:
+def visible(item: Data | None) -> Data:
     """What a person compares: no status, nothing that the server counts, no content of a Secret."""
     if not item:
         return {}
@@ -59,14 +67,22 @@ def visible(item: t.Optional[Data]) -> Data:
 def _masked(value: t.Any) -> t.Any:
     """Without texts that a key, an environment variable or an argument names as secret, and without credentials in addresses."""
     if isinstance(value, dict):
-        shown = {key: MASK if isinstance(item, str) and item and _is_secret(key) else _masked(item) for key, item in value.items()}
+        shown = {
+            key: MASK if isinstance(item, str) and item and _is_secret(key) else _masked(item)
+            for key, item in value.items()
+        }
         if isinstance(value.get("name"), str) and isinstance(value.get("value"), str) and _is_secret(value["name"]):
             shown["value"] = MASK
         return shown
     if isinstance(value, list):
         # The value of an option may be the next argument.
-        return [MASK if _names_secret(before) and isinstance(item, str) else _masked(item) for before, item in zip([None, *value], value)]
-    return "\n".join(map(mask, value.split("\n"))) if isinstance(value, str) and ("=" in value or ":" in value) else value
+        return [
+            MASK if _names_secret(before) and isinstance(item, str) else _masked(item)
+            for before, item in zip([None, *value], value)
+        ]
+    return (
+        "\n".join(map(mask, value.split("\n"))) if isinstance(value, str) and ("=" in value or ":" in value) else value
+    )
 
 
 def _names_secret(argument: t.Any) -> bool:
@@ -91,32 +107,38 @@ def field_changes(before: t.Any, after: t.Any, path: str = "") -> list[Data]:
         left, right = _by_name(before), _by_name(after)
         if left is not None and right is not None:
             names = [*left, *(name for name in right if name not in left)]
-            return [one for name in names for one in field_changes(left.get(name), right.get(name), "%s[%s]" % (path, name))]
+            return [
+                one for name in names for one in field_changes(left.get(name), right.get(name), "%s[%s]" % (path, name))
+            ]
     return [] if before == after else [{"path": path, "before": before, "after": after}]
 
 
-def _by_name(items: t.Sequence[t.Any]) -> t.Optional[dict[str, t.Any]]:
+def _by_name(items: t.Sequence[t.Any]) -> dict[str, t.Any] | None:
     """The items by their names, or None when not every one has a name of its own."""
     named = {item["name"]: item for item in items if isinstance(item, dict) and isinstance(item.get("name"), str)}
     return named if len(named) == len(items) else None
 
 
-def missing_paths(wanted: t.Any, live: t.Any, path: t.Tuple[t.Union[str, int], ...] = ()) -> list[t.Tuple[t.Union[str, int], ...]]:
+def missing_paths(wanted: t.Any, live: t.Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
     """Where `live`, the answer to an apply of `wanted`, lacks what was sent: fields that the server does not keep."""
     if isinstance(wanted, dict) and isinstance(live, dict):
         return [one for key, value in wanted.items() for one in missing_paths(value, live.get(key), (*path, key))]
     if isinstance(wanted, list) and isinstance(live, list) and len(wanted) == len(live):
-        return [one for number, value in enumerate(wanted) for one in missing_paths(value, live[number], (*path, number))]
+        return [
+            one for number, value in enumerate(wanted) for one in missing_paths(value, live[number], (*path, number))
+        ]
     return [] if within(wanted, live) else [path]
 
 
-def without_paths(item: Data, paths: t.Iterable[t.Sequence[t.Union[str, int]]]) -> Data:
+def without_paths(item: Data, paths: t.Iterable[t.Sequence[str | int]]) -> Data:
     """A copy of an object without some of its fields."""
     result = copy.deepcopy(item)
     for path in paths:
         place: t.Any = result
         for step in path[:-1]:
-            known = (isinstance(place, dict) and step in place) or (isinstance(place, list) and isinstance(step, int) and step < len(place))
+            known = (isinstance(place, dict) and step in place) or (
+                isinstance(place, list) and isinstance(step, int) and step < len(place)
+            )
             place = place[step] if known else {}
         if isinstance(place, dict):
             place.pop(path[-1], None)
@@ -146,7 +168,7 @@ def object_label(item: Data) -> str:
     return "%s %s" % (item["kind"], "/".join(part for part in (meta.get("namespace"), meta["name"]) if part))
 
 
-def change(item: Data, action: str, before: t.Optional[Data] = None, after: t.Optional[Data] = None, show: bool = True) -> Data:
+def change(item: Data, action: str, before: Data | None = None, after: Data | None = None, show: bool = True) -> Data:
     """{object, action, before, after}, the last two only with `show`, because comparing all fields of many objects costs."""
     if not show:
         return {"object": object_label(item), "action": action, "before": {}, "after": {}}
@@ -156,7 +178,7 @@ def change(item: Data, action: str, before: t.Optional[Data] = None, after: t.Op
     return {"object": object_label(item), "action": action, "before": left, "after": right}
 
 
-def finish(item: Data, live: t.Optional[Data], after: Data, created: bool, show: bool = True) -> Data:
+def finish(item: Data, live: Data | None, after: Data, created: bool, show: bool = True) -> Data:
     """The record of an apply by what the object was and is."""
     if created or live is None:
         return change(item, "created" if created else "changed", live, after, show)
@@ -171,5 +193,7 @@ def differs(live: Data, after: Data) -> bool:
 def _counted_off(item: Data) -> Data:
     """An object without what the server counts and our digest of it, content of a Secret included, for comparison only."""
     meta = {key: value for key, value in (item.get("metadata") or {}).items() if key not in _SERVER_FIELDS}
-    meta["annotations"] = {key: value for key, value in (meta.get("annotations") or {}).items() if key not in _OWN_ANNOTATIONS}
+    meta["annotations"] = {
+        key: value for key, value in (meta.get("annotations") or {}).items() if key not in _OWN_ANNOTATIONS
+    }
     return {**{key: value for key, value in item.items() if key != "status"}, "metadata": meta}

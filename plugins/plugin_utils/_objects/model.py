@@ -27,8 +27,8 @@ class Capabilities:
     resources that we may make objects of, since a group can be served without the kind.
     """
 
-    groups: t.Mapping[str, t.Tuple[str, ...]] = field(default_factory=dict)
-    kinds: t.FrozenSet[tuple[str, str]] = frozenset()
+    groups: t.Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    kinds: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Context:
 
     inputs: Inputs
     capabilities: Capabilities = Capabilities()
-    pools: t.Tuple[Pool, ...] = ()
+    pools: tuple[Pool, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Variant:
     """
 
     name: str
-    terms: t.Tuple[t.Tuple[Object, ...], ...] = ()
+    terms: tuple[tuple[Object, ...], ...] = ()
     several: bool = False
 
 
@@ -79,6 +79,6 @@ class Component:
     name: str
     build: t.Callable[[Context], list[Object]]
     wanted: t.Callable[[Inputs], bool]
-    needs: t.Tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
     deadline: int = 0
     pods: bool = True

@@ -36,12 +36,17 @@ POLICY_LABEL = NPU_KEY + ".policy"
 # Distinguishes the DaemonSets of one component, so that none selects the pods of another.
 VARIANT_LABEL = NPU_KEY + ".variant"
 # Node Feature Discovery writes the PCI label with or without the class, by its option deviceLabelFields.
-NFD_LABELS = tuple("feature.node.kubernetes.io/pci-%s.present" % device for device in ("%s_%s" % (PROFILE.pci_class, PROFILE.pci_vendor), PROFILE.pci_vendor))
+NFD_LABELS = tuple(
+    "feature.node.kubernetes.io/pci-%s.present" % device
+    for device in ("%s_%s" % (PROFILE.pci_class, PROFILE.pci_vendor), PROFILE.pci_vendor)
+)
 
 CA_MOUNT = "/etc/rbln-ca"
 
 _REPOSITORY = re.compile(r"^[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*$")
-_PREFIX = re.compile(r"^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\])(?::[0-9]{1,5})?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*\Z")
+_PREFIX = re.compile(
+    r"^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\])(?::[0-9]{1,5})?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*\Z"
+)
 _TAG = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$")
 _DIGEST = re.compile(r"^sha256:[0-9a-f]{64}$")
 
@@ -54,16 +59,23 @@ def image_reference(name: str, image: t.Mapping[str, t.Any], prefix: str) -> str
     if rest and ("." in head or ":" in head or head == "localhost"):
         registry, repository = head, rest
     if not _REPOSITORY.match(repository):
-        raise NpuError("%s.repository %r is no image repository." % (name, image["repository"]), "Write for example rebellions/k8s-device-plugin.")
+        raise NpuError(
+            "%s.repository %r is no image repository." % (name, image["repository"]),
+            "Write for example rebellions/k8s-device-plugin.",
+        )
     place = (prefix or registry).rstrip("/")
     if "@" in place:
-        raise NpuError("The image prefix holds credentials.", "Give only host[:port][/path], and the credentials as a pull secret.")
+        raise NpuError(
+            "The image prefix holds credentials.", "Give only host[:port][/path], and the credentials as a pull secret."
+        )
     if place and not _PREFIX.match(place):
         raise NpuError("The registry %r is no image prefix." % place, "Write host[:port][/path], without https://.")
     base = "%s/%s" % (place, repository) if place else repository
     if image["digest"]:
         if not _DIGEST.match(image["digest"]):
-            raise NpuError("%s.digest %r is no digest." % (name, image["digest"]), "Write sha256: and 64 hexadecimal digits.")
+            raise NpuError(
+                "%s.digest %r is no digest." % (name, image["digest"]), "Write sha256: and 64 hexadecimal digits."
+            )
         return "%s@%s" % (base, image["digest"])
     if not image["tag"]:
         raise NpuError("%s has neither tag nor digest." % name, "Set %s.tag to a version, as text." % name)
@@ -75,7 +87,11 @@ def image_reference(name: str, image: t.Mapping[str, t.Any], prefix: str) -> str
 def applied_fields(item: t.Mapping[str, t.Any]) -> list[Object]:
     """The fields of a live object that are ours by server-side apply, as fieldsV1 tells them; empty for one that we never applied."""
     entries = item["metadata"].get("managedFields") or []
-    return [entry.get("fieldsV1") or {} for entry in entries if entry.get("manager") == MANAGER and entry.get("operation") == "Apply"]
+    return [
+        entry.get("fieldsV1") or {}
+        for entry in entries
+        if entry.get("manager") == MANAGER and entry.get("operation") == "Apply"
+    ]
 
 
 def pull_secrets(inputs: Inputs, *images: t.Mapping[str, t.Any]) -> list[Object]:
@@ -98,10 +114,16 @@ def identity(component: str) -> dict[str, str]:
     return {"app.kubernetes.io/name": "rbln-" + component, "app.kubernetes.io/part-of": PART_OF}
 
 
-def metadata(inputs: Inputs, component: str, name: str, own: t.Optional[Inputs] = None, namespaced: bool = True) -> Object:
+def metadata(inputs: Inputs, component: str, name: str, own: Inputs | None = None, namespaced: bool = True) -> Object:
     """Metadata of an object: the user's labels and annotations, and ours, which win."""
     extra = own or {}
-    labels = {**inputs["labels"], **extra.get("labels", {}), **identity(component), **OURS, "app.kubernetes.io/component": component}
+    labels = {
+        **inputs["labels"],
+        **extra.get("labels", {}),
+        **identity(component),
+        **OURS,
+        "app.kubernetes.io/component": component,
+    }
     annotations = {**inputs["annotations"], **extra.get("annotations", {})}
     result: Object = {"name": name, "labels": texts(labels)}
     if namespaced:
@@ -119,10 +141,15 @@ def pod_metadata(inputs: Inputs, component: str, own: Inputs) -> Object:
 
 
 def texts(values: t.Mapping[str, t.Any]) -> dict[str, str]:
-    return {str(key): ("true" if value else "false") if isinstance(value, bool) else str(value) for key, value in values.items()}
+    return {
+        str(key): ("true" if value else "false") if isinstance(value, bool) else str(value)
+        for key, value in values.items()
+    }
 
 
-def security_context(privileged: bool = False, add: t.Sequence[str] = (), user: int = 0, writable: bool = False) -> Object:
+def security_context(
+    privileged: bool = False, add: t.Sequence[str] = (), user: int = 0, writable: bool = False
+) -> Object:
     """The tightest container context that still works; `user` 0 because what is read on the host belongs to root."""
     if privileged:
         return {"privileged": True, "readOnlyRootFilesystem": not writable, "runAsUser": user}
@@ -145,7 +172,9 @@ def security_context(privileged: bool = False, add: t.Sequence[str] = (), user: 
 
 def environment(inputs: Inputs, base: t.Mapping[str, str], *more: t.Sequence[Object]) -> list[Object]:
     """Node name, proxies, authorities, what the component sets, what the inputs set; a later one wins, the order stays."""
-    result: dict[str, Object] = {"NODE_NAME": {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}}
+    result: dict[str, Object] = {
+        "NODE_NAME": {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+    }
     for name in ("http_proxy", "https_proxy", "no_proxy"):
         if inputs[name]:
             for form in (name.upper(), name):
@@ -197,7 +226,9 @@ def probe(handler: Object, period: int = 10, failures: int = 3, delay: int = 0, 
     return {**result, "initialDelaySeconds": delay} if delay else result
 
 
-def roles(inputs: Inputs, component: str, rules: t.Sequence[Object], namespaced: t.Sequence[Object] = ()) -> list[Object]:
+def roles(
+    inputs: Inputs, component: str, rules: t.Sequence[Object], namespaced: t.Sequence[Object] = ()
+) -> list[Object]:
     """Role and binding for `namespaced` rules, ClusterRole and binding for `rules`, to the component's account; none for no rules."""
     api, name = "rbac.authorization.k8s.io", object_name(inputs, component)
     made: list[Object] = []

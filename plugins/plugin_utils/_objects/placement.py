@@ -22,7 +22,7 @@ CONTROLLER_TOLERATES = (
 HOST_NETWORK_TOLERATES = ("node.kubernetes.io/network-unavailable", "NoSchedule")
 
 
-def _number(text: t.Any) -> t.Optional[int]:
+def _number(text: t.Any) -> int | None:
     try:
         return int(str(text))
     except ValueError:
@@ -53,7 +53,9 @@ def selects(pod_spec: Data, node: Data) -> bool:
     labels = node["metadata"].get("labels") or {}
     if any(labels.get(key) != value for key, value in (pod_spec.get("nodeSelector") or {}).items()):
         return False
-    affinity = ((pod_spec.get("affinity") or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+    affinity = ((pod_spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    )
     if not affinity:
         return True
     fields = {"metadata.name": node["metadata"]["name"]}
@@ -61,7 +63,9 @@ def selects(pod_spec: Data, node: Data) -> bool:
         expressions, field_expressions = term.get("matchExpressions") or [], term.get("matchFields") or []
         if not expressions and not field_expressions:
             continue
-        if all(matches(item, labels) for item in expressions) and all(matches(item, fields) for item in field_expressions):
+        if all(matches(item, labels) for item in expressions) and all(
+            matches(item, fields) for item in field_expressions
+        ):
             return True
     return False
 

@@ -32,7 +32,8 @@ def _preinstalled(draft: Draft, now: Situation) -> None:
     if now.unbuilt or now.bare:
         draft.stop(
             "driver_not_built",
-            "Driver %s has no module for the running kernel, and %s_driver_source is preinstalled." % (now.unbuilt or now.present, now.prefix),
+            "Driver %s has no module for the running kernel, and %s_driver_source is preinstalled."
+            % (now.unbuilt or now.present, now.prefix),
             "Install the headers of that kernel and run dkms autoinstall, boot a kernel that has the module, or set %s_driver_source to package or runfile."
             % now.prefix,
         )
@@ -46,8 +47,10 @@ def _preinstalled(draft: Draft, now: Situation) -> None:
     elif now.version and not same_release(now.present, now.version):
         draft.stop(
             "driver_version_differs",
-            "Driver %s is installed, %s is wanted, and %s_driver_source is preinstalled." % (now.present, now.version, now.prefix),
-            "Set %s_driver_source to package or runfile, or %s_driver_version to %s." % (now.prefix, now.prefix, now.present),
+            "Driver %s is installed, %s is wanted, and %s_driver_source is preinstalled."
+            % (now.present, now.version, now.prefix),
+            "Set %s_driver_source to package or runfile, or %s_driver_version to %s."
+            % (now.prefix, now.prefix, now.present),
         )
 
 
@@ -55,11 +58,14 @@ def _container(draft: Draft, now: Situation) -> None:
     if now.installed and now.driver["installed_via"] != "container":
         draft.stop(
             "driver_on_host",
-            "Driver %s is installed on the host, and %s_driver_source is container." % (now.present or "of unknown version", now.prefix),
+            "Driver %s is installed on the host, and %s_driver_source is container."
+            % (now.present or "of unknown version", now.prefix),
             "Remove it with the playbook remove, or set %s_driver_source: preinstalled." % now.prefix,
         )
     elif not now.installed:
-        draft.caution("driver_from_cluster", "The driver comes with the driver container of the cluster.", severity=INFO)
+        draft.caution(
+            "driver_from_cluster", "The driver comes with the driver container of the cluster.", severity=INFO
+        )
 
 
 def _recover(draft: Draft, now: Situation, wanted: str) -> None:
@@ -78,18 +84,34 @@ def _reload(draft: Draft, now: Situation) -> bool:
     """Plan to load what is on disk; True when that is a step."""
     driver = now.driver
     on_disk, loaded = driver["version_on_disk"], driver["version_loaded"]
-    if not on_disk or driver["installed_via"] == "container" or not now.stopped and (not loaded or same_release(loaded, on_disk)):
+    if (
+        not on_disk
+        or driver["installed_via"] == "container"
+        or not now.stopped
+        and (not loaded or same_release(loaded, on_disk))
+    ):
         return False
     if now.stopped:
         # Nothing can use a driver that is not loaded, so nothing has to be allowed.
         detail, acts = "Driver %s is on disk and not loaded." % on_disk, now.source != "preinstalled"
     else:
-        detail, acts = "Driver %s is on disk and %s is loaded." % (on_disk, loaded), now.get("replace") and now.source != "preinstalled"
+        detail, acts = (
+            "Driver %s is on disk and %s is loaded." % (on_disk, loaded),
+            now.get("replace") and now.source != "preinstalled",
+        )
     if not acts:
         if now.stopped:
-            draft.caution("driver_not_loaded", detail, "Run modprobe %s, and read the kernel log when that is refused." % driver["module"])
+            draft.caution(
+                "driver_not_loaded",
+                detail,
+                "Run modprobe %s, and read the kernel log when that is refused." % driver["module"],
+            )
         else:
-            draft.caution("driver_reload_needed", detail, "Reboot the host, or unload and load the module when no process uses an NPU.")
+            draft.caution(
+                "driver_reload_needed",
+                detail,
+                "Reboot the host, or unload and load the module when no process uses an NPU.",
+            )
         return False
     draft.step(
         id=RELOAD_STEP,
@@ -113,7 +135,11 @@ def _damaged(draft: Draft, now: Situation) -> None:
 
 
 def _failed_before(draft: Draft, now: Situation, entry: Data, stops: bool = True) -> None:
-    detail = "Driver %s failed its validation on this host at %s: %s" % (entry.get("version"), entry.get("time"), str(entry.get("reason"))[:300])
+    detail = "Driver %s failed its validation on this host at %s: %s" % (
+        entry.get("version"),
+        entry.get("time"),
+        str(entry.get("reason"))[:300],
+    )
     step = "Want another version, or set %s_driver_retry: true to try this one again." % now.prefix
     if stops:
         draft.stop("driver_failed_before", detail, step)
@@ -150,11 +176,17 @@ def _may_replace(draft: Draft, now: Situation) -> bool:
         )
         return False
     # A driver that can not be loaded is repaired, not replaced.
-    if now.installed and not now.change and not now.get("replace") and not (now.fits and now.stopped and (now.damage or now.broken)):
+    if (
+        now.installed
+        and not now.change
+        and not now.get("replace")
+        and not (now.fits and now.stopped and (now.damage or now.broken))
+    ):
         draft.stop(
             "driver_replace_not_allowed",
             "Driver %s is installed and %s is wanted." % (now.present, now.version),
-            "Set %s_driver_replace: true to let this run replace it, or %s_driver_version: '%s' to keep it." % (now.prefix, now.prefix, now.present),
+            "Set %s_driver_replace: true to let this run replace it, or %s_driver_version: '%s' to keep it."
+            % (now.prefix, now.prefix, now.present),
         )
         return False
     return True
@@ -171,12 +203,20 @@ def _source_is_given(draft: Draft, now: Situation, files: t.Sequence[Data]) -> b
     if now.source == "package" and not files and not now.get("package_names"):
         draft.stop(
             "driver_source_missing",
-            "%s_driver_source is package, and neither %s_driver_package_names nor %s_driver_package_files is set." % ((now.prefix,) * 3),
+            "%s_driver_source is package, and neither %s_driver_package_names nor %s_driver_package_files is set."
+            % ((now.prefix,) * 3),
             "Name the driver packages, or give their files with SHA-256.",
         )
         return False
-    addresses = [file["src"] for file in files] + [file.get("signature", "") for file in files] + [str(now.get("repository").get("url", ""))]
-    if any("@" in address.partition("://")[2].partition("/")[0] or "://" in address and SECRET_QUERY.search(address) for address in addresses):
+    addresses = (
+        [file["src"] for file in files]
+        + [file.get("signature", "") for file in files]
+        + [str(now.get("repository").get("url", ""))]
+    )
+    if any(
+        "@" in address.partition("://")[2].partition("/")[0] or "://" in address and SECRET_QUERY.search(address)
+        for address in addresses
+    ):
         draft.stop(
             "driver_source_with_password",
             "The address of the driver holds a name or a password, which would reach logs.",
@@ -188,7 +228,8 @@ def _source_is_given(draft: Draft, now: Situation, files: t.Sequence[Data]) -> b
         draft.stop(
             "driver_digest_missing",
             "The SHA-256 of %s is not set." % ", ".join(bare),
-            "Set %s_driver_runfile_sha256, or give %s_driver_runfile_digests the version %s." % (now.prefix, now.prefix, now.version or "that is wanted"),
+            "Set %s_driver_runfile_sha256, or give %s_driver_runfile_digests the version %s."
+            % (now.prefix, now.prefix, now.version or "that is wanted"),
         )
         return False
     return True
@@ -198,7 +239,9 @@ def plan_driver(draft: Draft, wanted: Data, facts: Data, prefix: str) -> bool:
     """Plan the driver; True when this run will install, load or put back one."""
     if not needs_driver(facts):
         if facts["npus"]:
-            draft.caution("no_driver_needed", "Every NPU is given to virtual machines, so no driver is installed.", severity=INFO)
+            draft.caution(
+                "no_driver_needed", "Every NPU is given to virtual machines, so no driver is installed.", severity=INFO
+            )
         return False
     now = Situation(wanted, facts, prefix)
     if now.get("versions") and not now.version:
@@ -226,21 +269,31 @@ def plan_driver(draft: Draft, wanted: Data, facts: Data, prefix: str) -> bool:
             "dpkg --configure -a finishes it or says why not; a change of the driver by this run puts it right first.",
         )
     repaired = (now.damage or now.broken) and (now.stopped or now.get("replace")) and now.source != "preinstalled"
-    right = now.change is None and now.fits and not now.tainted and not repaired and now.driver["installed_via"] != "container"
+    right = (
+        now.change is None
+        and now.fits
+        and not now.tainted
+        and not repaired
+        and now.driver["installed_via"] != "container"
+    )
     if confined(facts) and now.source != "preinstalled":
         if now.fits and not now.bare and now.change is None and not now.tainted:
             return False
         draft.stop(
             "driver_of_machine_below",
-            "This host is a container without the modules of its kernel %s: the driver belongs to the machine below." % facts["kernel"]["running"],
-            "Set %s_driver_source: preinstalled (or container, where the cluster brings the driver), and install it on the machine itself." % prefix,
+            "This host is a container without the modules of its kernel %s: the driver belongs to the machine below."
+            % facts["kernel"]["running"],
+            "Set %s_driver_source: preinstalled (or container, where the cluster brings the driver), and install it on the machine itself."
+            % prefix,
         )
         return False
     if now.doubled and (now.source == "preinstalled" or now.fits and not now.get("replace")):
         draft.caution(
             "legacy_package_left",
-            "Driver %s is here, and so is the package %s %s." % (now.present, now.driver["package"]["name"], now.driver["package"]["version"]),
-            "Let this run take the package away and install again with %s_driver_replace: true and a source, or do so by hand." % prefix,
+            "Driver %s is here, and so is the package %s %s."
+            % (now.present, now.driver["package"]["name"], now.driver["package"]["version"]),
+            "Let this run take the package away and install again with %s_driver_replace: true and a source, or do so by hand."
+            % prefix,
         )
     if now.source == "preinstalled":
         if now.change:
@@ -287,7 +340,8 @@ def plan_driver(draft: Draft, wanted: Data, facts: Data, prefix: str) -> bool:
     if now.orphans and not now.fits:
         draft.caution(
             "legacy_left_to_dkms",
-            "DKMS has %s, and the package that brought it is gone: it stays, and is built for new kernels as well." % ", ".join(now.orphans),
+            "DKMS has %s, and the package that brought it is gone: it stays, and is built for new kernels as well."
+            % ", ".join(now.orphans),
             "Once the new driver works: %s." % "; ".join("dkms remove %s --all" % name for name in now.orphans),
         )
     draft.step(

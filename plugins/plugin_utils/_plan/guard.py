@@ -75,14 +75,27 @@ def prerequisites(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix
             "Install them by hand, or set %s_driver_headers: ignore when the driver brings built modules." % prefix,
         )
     elif names and policy == "check":
-        draft.stop("prerequisites_missing", _lack(bare, names), "%s; or set %s_driver_headers: install." % (install_command(facts, names), prefix))
+        draft.stop(
+            "prerequisites_missing",
+            _lack(bare, names),
+            "%s; or set %s_driver_headers: install." % (install_command(facts, names), prefix),
+        )
     elif names and policy == "install" and changes:
-        step_before(draft, id=PREREQUISITES_STEP, component="headers and build tools", now=None, wanted=names, reason=_lack(bare, names), after="")
+        step_before(
+            draft,
+            id=PREREQUISITES_STEP,
+            component="headers and build tools",
+            now=None,
+            wanted=names,
+            reason=_lack(bare, names),
+            after="",
+        )
     elif names and policy == "install":
         draft.caution(
             "prerequisites_missing",
             _lack(bare, names),
-            "%s; %s_driver_source is %s, so this run does not." % (install_command(facts, names), prefix, get("source")),
+            "%s; %s_driver_source is %s, so this run does not."
+            % (install_command(facts, names), prefix, get("source")),
         )
     if not changes or policy == "check" and names:
         return
@@ -100,7 +113,11 @@ def prerequisites(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix
             wanted=build,
             reason="The driver is not built for kernel %s." % " and ".join(build),
             disruption=NONE,
-            after=DRIVER_STEP if installing else PREREQUISITES_STEP if any(step.id == PREREQUISITES_STEP for step in draft.steps) else "",
+            after=DRIVER_STEP
+            if installing
+            else PREREQUISITES_STEP
+            if any(step.id == PREREQUISITES_STEP for step in draft.steps)
+            else "",
         )
 
 
@@ -123,7 +140,11 @@ def kernel_hold(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: 
         return
     names = kernel_family(facts)
     if facts["holds"] is None or not names:
-        draft.caution("kernel_not_held", "Which packages hold the kernel could not be found out.", "Run as root; hold the kernel by hand.")
+        draft.caution(
+            "kernel_not_held",
+            "Which packages hold the kernel could not be found out.",
+            "Run as root; hold the kernel by hand.",
+        )
         return
     missing = [name for name in names if name not in facts["holds"]]
     if missing:
@@ -182,8 +203,8 @@ def disk(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: str) ->
     wanted_mib = wanted["%s_driver_disk_free" % prefix]
     if not will_install(draft) or wanted_mib <= 0:
         return
-    needs: t.Dict[str, float] = {}
-    paths: t.Dict[str, t.List[str]] = {}
+    needs: dict[str, float] = {}
+    paths: dict[str, list[str]] = {}
     for path, share in SHARES:
         mount = facts["mounts"][path] or path
         needs[mount] = needs.get(mount, 0.0) + share * wanted_mib
@@ -191,12 +212,16 @@ def disk(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: str) ->
     for mount, amount in needs.items():
         free = facts["disk"][paths[mount][0]]
         if free is None:
-            draft.caution("disk_unknown", "The room on the file system %s could not be found out." % mount, "Run as root.")
+            draft.caution(
+                "disk_unknown", "The room on the file system %s could not be found out." % mount, "Run as root."
+            )
         elif free < amount * MIB:
             draft.stop(
                 "disk_full",
-                "The file system %s (for %s) has %d MiB free, and %d MiB are wanted." % (mount, " and ".join(paths[mount]), free // MIB, amount),
-                "Make room there (old kernels, package caches), or lower %s_driver_disk_free from %d." % (prefix, wanted_mib),
+                "The file system %s (for %s) has %d MiB free, and %d MiB are wanted."
+                % (mount, " and ".join(paths[mount]), free // MIB, amount),
+                "Make room there (old kernels, package caches), or lower %s_driver_disk_free from %d."
+                % (prefix, wanted_mib),
             )
 
 
@@ -208,7 +233,11 @@ def boot_room(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: st
         return
     mount = facts["mounts"]["/boot"] or "/boot"
     old = [row["kernel"] for row in facts["kernel"]["guard"] if not row["running"] and not row["next_boot"]]
-    remedy = "Remove kernels that are no longer used: %s." % ", ".join(old) if old else "Make it larger: no kernel is installed but those that run now or next."
+    remedy = (
+        "Remove kernels that are no longer used: %s." % ", ".join(old)
+        if old
+        else "Make it larger: no kernel is installed but those that run now or next."
+    )
     if free < max(size, 1) and facts["os"]["family"] == "debian":
         draft.stop(
             "boot_full",
@@ -216,14 +245,26 @@ def boot_room(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: st
             % (mount, free // MIB, "; the present one has %d MiB" % -(-size // MIB) if size else ""),
             remedy,
         )
-    elif free < max(size, BOOT_SHARE * wanted_mib * MIB) and mount not in [facts["mounts"][path] or path for path, _share in SHARES]:
+    elif free < max(size, BOOT_SHARE * wanted_mib * MIB) and mount not in [
+        facts["mounts"][path] or path for path, _share in SHARES
+    ]:
         draft.caution(
             "disk_low",
-            "The file system %s has %d MiB free, and an initial ram disk may need %d MiB." % (mount, free // MIB, size // MIB or BOOT_SHARE * wanted_mib),
+            "The file system %s has %d MiB free, and an initial ram disk may need %d MiB."
+            % (mount, free // MIB, size // MIB or BOOT_SHARE * wanted_mib),
             remedy,
         )
 
 
 Part = t.Callable[[Draft, Data, Data, Rules, str], None]
-BEFORE_DRIVER: t.Tuple[Part, ...] = (support, sdk, kernel_line, pciehp)
-AFTER_DRIVER: t.Tuple[Part, ...] = (source, prerequisites, kernel_hold, secure_boot, firmware, kernel_guard, disk, boot_room)
+BEFORE_DRIVER: tuple[Part, ...] = (support, sdk, kernel_line, pciehp)
+AFTER_DRIVER: tuple[Part, ...] = (
+    source,
+    prerequisites,
+    kernel_hold,
+    secure_boot,
+    firmware,
+    kernel_guard,
+    disk,
+    boot_room,
+)

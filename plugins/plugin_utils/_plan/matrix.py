@@ -58,16 +58,22 @@ def check_rules(rules: t.Sequence[t.Mapping[str, t.Any]], place: str) -> None:
         keys = SDK_KEYS if "sdk" in rule else SOURCE_KEYS if "sources" in rule and "os" not in rule else RULE_KEYS
         unknown = sorted(set(rule) - keys)
         if unknown:
-            raise NpuError("%s has the unknown key %s." % (where, unknown[0]), "Use only: %s." % ", ".join(sorted(keys)))
+            raise NpuError(
+                "%s has the unknown key %s." % (where, unknown[0]), "Use only: %s." % ", ".join(sorted(keys))
+            )
         for key in ("os", "version", "kernel") if keys is RULE_KEYS else ():
             if not isinstance(rule.get(key), str) or not rule[key]:
                 raise NpuError("%s.%s must be text." % (where, key), "Quote the value, for example version: '24.04'.")
         for key in LISTS:
             value = rule.get(key)
-            if value is not None and not (isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)):
+            if value is not None and not (
+                isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
+            ):
                 raise NpuError("%s.%s must be a list of text." % (where, key), "Write a YAML list of quoted values.")
         if rule.get("severity") not in (None,) + SEVERITIES:
-            raise NpuError("%s.severity is %r." % (where, rule["severity"]), "Choose one of: %s." % ", ".join(SEVERITIES))
+            raise NpuError(
+                "%s.severity is %r." % (where, rule["severity"]), "Choose one of: %s." % ", ".join(SEVERITIES)
+            )
         for constraint in rule.get("drivers") or []:
             try:
                 satisfies("0", [constraint])
@@ -86,14 +92,18 @@ def _for_families(rule: t.Mapping[str, t.Any], families: t.Collection[str]) -> b
     return not wanted or not families or any(family in wanted for family in families)
 
 
-def _of_hosts(rules: t.Iterable[t.Mapping[str, t.Any]]) -> t.List[t.Mapping[str, t.Any]]:
+def _of_hosts(rules: t.Iterable[t.Mapping[str, t.Any]]) -> list[t.Mapping[str, t.Any]]:
     return [rule for rule in rules if "os" in rule]
 
 
-def sources_for(rules: t.Sequence[t.Mapping[str, t.Any]], driver_version: t.Optional[str], families: t.Collection[str]) -> t.Sequence[str]:
+def sources_for(
+    rules: t.Sequence[t.Mapping[str, t.Any]], driver_version: str | None, families: t.Collection[str]
+) -> t.Sequence[str]:
     """What a driver comes as, by the first rule without an operating system that says so; empty when none does."""
     general = [rule for rule in rules if rule.get("sources") and "os" not in rule]
-    return next((rule["sources"] for rule in general if driver_version and _for_driver(rule, driver_version, families)), ())
+    return next(
+        (rule["sources"] for rule in general if driver_version and _for_driver(rule, driver_version, families)), ()
+    )
 
 
 def _constraints(rules: t.Iterable[t.Mapping[str, t.Any]]) -> str:
@@ -103,10 +113,10 @@ def _constraints(rules: t.Iterable[t.Mapping[str, t.Any]]) -> str:
 
 def rows_for(
     rules: t.Sequence[t.Mapping[str, t.Any]],
-    driver_version: t.Optional[str],
+    driver_version: str | None,
     families: t.Collection[str],
-    os_ids: t.Sequence[t.Tuple[t.Optional[str], t.Optional[str]]],
-) -> t.List[t.Mapping[str, t.Any]]:
+    os_ids: t.Sequence[tuple[str | None, str | None]],
+) -> list[t.Mapping[str, t.Any]]:
     """The rules of the matrix for a driver on an operating system: those of the first pair of `os_ids` that has any."""
     if not driver_version:
         return []
@@ -118,7 +128,13 @@ def rows_for(
     return []
 
 
-def judge_sdk(rules: t.Sequence[t.Mapping[str, t.Any]], sdk: str, driver_version: t.Optional[str], families: t.Collection[str], prefix: str) -> Verdict:
+def judge_sdk(
+    rules: t.Sequence[t.Mapping[str, t.Any]],
+    sdk: str,
+    driver_version: str | None,
+    families: t.Collection[str],
+    prefix: str,
+) -> Verdict:
     """Judge whether a driver belongs to a release of the SDK, such as `0.11.2` or the series `0.11`, by the rules with the key sdk."""
     numbers = release_numbers(sdk)
     rows = []
@@ -135,17 +151,30 @@ def judge_sdk(rules: t.Sequence[t.Mapping[str, t.Any]], sdk: str, driver_version
         return Verdict(
             UNLISTED,
             "SDK %s is not in the support matrix%s." % (sdk, family),
-            "Correct %s_preflight_sdk, add a rule with sdk and drivers to %s_preflight_support_matrix_extra, %s." % (prefix, prefix, accept),
+            "Correct %s_preflight_sdk, add a rule with sdk and drivers to %s_preflight_support_matrix_extra, %s."
+            % (prefix, prefix, accept),
         )
     if not driver_version:
-        return Verdict(UNKNOWN, "No driver version is wanted or installed, so whether it belongs to SDK %s is not known." % sdk)
+        return Verdict(
+            UNKNOWN, "No driver version is wanted or installed, so whether it belongs to SDK %s is not known." % sdk
+        )
     if any(satisfies(driver_version, rule.get("drivers") or []) for rule in rows):
         return Verdict(LISTED, "Driver %s belongs to SDK %s." % (driver_version, sdk))
-    own = [text for rule in rules if rule.get("sdk") and _for_driver(rule, driver_version, families) for text in rule["sdk"]]
-    fits = "driver %s belongs to SDK %s" % (driver_version, ", ".join(dict.fromkeys(own))) if own else "no SDK of the matrix has driver %s" % driver_version
+    own = [
+        text
+        for rule in rules
+        if rule.get("sdk") and _for_driver(rule, driver_version, families)
+        for text in rule["sdk"]
+    ]
+    fits = (
+        "driver %s belongs to SDK %s" % (driver_version, ", ".join(dict.fromkeys(own)))
+        if own
+        else "no SDK of the matrix has driver %s" % driver_version
+    )
     return Verdict(
         UNLISTED,
-        "Driver %s does not belong to SDK %s%s: the SDK has driver %s, and %s." % (driver_version, sdk, family, _constraints(rows), fits),
+        "Driver %s does not belong to SDK %s%s: the SDK has driver %s, and %s."
+        % (driver_version, sdk, family, _constraints(rows), fits),
         "Set %s_driver_version to a driver of SDK %s, correct %s_preflight_sdk, %s." % (prefix, sdk, prefix, accept),
         rows[0].get("severity") or "",
     )
@@ -190,7 +219,9 @@ def _judge_bounds(rule: t.Mapping[str, t.Any], kernel: str, prefix: str) -> Verd
         return Verdict(
             UNLISTED,
             "The kernel flavour %r of %s is not in the support matrix for %s." % (flavour, kernel, name),
-            "Boot a kernel of flavour %s." % ", ".join(flavours) if any(flavours) else "Boot the standard kernel of %s." % name,
+            "Boot a kernel of flavour %s." % ", ".join(flavours)
+            if any(flavours)
+            else "Boot the standard kernel of %s." % name,
         )
     maximum = rule.get("kernel_max")
     if maximum:
@@ -210,10 +241,10 @@ def _judge_bounds(rule: t.Mapping[str, t.Any], kernel: str, prefix: str) -> Verd
 
 def judge(
     rules: t.Sequence[t.Mapping[str, t.Any]],
-    driver_version: t.Optional[str],
+    driver_version: str | None,
     families: t.Collection[str],
-    os_ids: t.Sequence[t.Tuple[t.Optional[str], t.Optional[str]]],
-    kernel: t.Optional[str],
+    os_ids: t.Sequence[tuple[str | None, str | None]],
+    kernel: str | None,
     prefix: str,
 ) -> Verdict:
     """Judge one kernel; `prefix` is that of the vendor's input names, for the next step.
@@ -231,7 +262,8 @@ def judge(
         family = " for %s" % " and ".join(sorted(families)) if families else ""
         return Verdict(
             UNLISTED,
-            "Driver %s is not in the support matrix%s%s." % (driver_version, family, ", which has %s" % there if family and there else ""),
+            "Driver %s is not in the support matrix%s%s."
+            % (driver_version, family, ", which has %s" % there if family and there else ""),
             "%sdd rules for it with %s_preflight_support_matrix_extra, or accept it with %s_preflight_unlisted: warn."
             % ("Take a driver%s, a" % family if family and there else "A", prefix, prefix),
         )
@@ -243,11 +275,15 @@ def judge(
         base = (rows[0]["os"], rows[0]["version"])
         if best.state == LISTED and base != tuple(os_ids[0]):
             own = " ".join(part or "?" for part in os_ids[0])
-            return Verdict(PARTLY, "%s is not in the support matrix; it is judged as %s %s, from which it is built." % ((own,) + base))
+            return Verdict(
+                PARTLY,
+                "%s is not in the support matrix; it is judged as %s %s, from which it is built." % ((own,) + base),
+            )
         return best
     shown = " ".join(part or "?" for part in (os_ids[0] if os_ids else (None, None)))
     return Verdict(
         UNLISTED,
         "%s is not in the support matrix of driver %s." % (shown, driver_version),
-        "Use a listed release, add rules with %s_preflight_support_matrix_extra, or accept it with %s_preflight_unlisted: warn." % (prefix, prefix),
+        "Use a listed release, add rules with %s_preflight_support_matrix_extra, or accept it with %s_preflight_unlisted: warn."
+        % (prefix, prefix),
     )

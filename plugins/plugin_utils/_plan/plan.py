@@ -23,10 +23,10 @@ SCHEMA = 1
 class Plan:
     """Steps in order, problems that stop the host, problems that only warn."""
 
-    steps: t.List[Step] = field(default_factory=list)
-    stops: t.List[Problem] = field(default_factory=list)
-    cautions: t.List[Problem] = field(default_factory=list)
-    stale_units: t.List[str] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    stops: list[Problem] = field(default_factory=list)
+    cautions: list[Problem] = field(default_factory=list)
+    stale_units: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, t.Any]:
         """Plain data in the shape of docs/schemas/plan.schema.json, but for what only the controller knows."""
@@ -57,20 +57,24 @@ def _preflight(draft: Draft, wanted: t.Mapping[str, t.Any], facts: t.Mapping[str
             get("no_npus"),
             "no_npus",
             "No NPU of vendor %s is on the PCI bus of this host." % facts["vendor"],
-            "Check `lspci -nn`, seat the card, or take the host out of npu_nodes; %s_preflight_no_npus: warn lets it pass." % prefix,
+            "Check `lspci -nn`, seat the card, or take the host out of npu_nodes; %s_preflight_no_npus: warn lets it pass."
+            % prefix,
         )
         return False
     families = sorted({npu["family"] for npu in facts["npus"] if npu["family"] and npu["state"] != "passthrough"})
     if len(families) > 1:
         draft.stop(
             "two_families",
-            "The host holds NPUs of the families %s, and one kernel driver build serves one family." % " and ".join(families),
+            "The host holds NPUs of the families %s, and one kernel driver build serves one family."
+            % " and ".join(families),
             "Move the cards so that each host has one family, or give one family to virtual machines.",
         )
     return True
 
 
-def _validator(draft: Draft, wanted: t.Mapping[str, t.Any], observed: t.Mapping[str, t.Any], facts: t.Mapping[str, t.Any]) -> None:
+def _validator(
+    draft: Draft, wanted: t.Mapping[str, t.Any], observed: t.Mapping[str, t.Any], facts: t.Mapping[str, t.Any]
+) -> None:
     if not needs_driver(facts):
         return
     markers = observed["markers"]
@@ -110,9 +114,15 @@ def plan(
     draft = Draft(str(facts["vendor"]))
     pools = sorted(name for name in group_names if name.startswith("npu_pool_"))
     if len(pools) > 1:
-        draft.stop("two_pools", "The host is in the pools %s." % " and ".join(pools), "Keep it in one, or rename the inventory group.")
+        draft.stop(
+            "two_pools",
+            "The host is in the pools %s." % " and ".join(pools),
+            "Keep it in one, or rename the inventory group.",
+        )
     if facts["driver"]["version_on_disk"] and not release_numbers(facts["driver"]["version_on_disk"]):
-        draft.caution("driver_version_unreadable", "The driver version on disk is %r." % facts["driver"]["version_on_disk"])
+        draft.caution(
+            "driver_version_unreadable", "The driver version on disk is %r." % facts["driver"]["version_on_disk"]
+        )
     if _preflight(draft, wanted, facts, prefix):
         for part in BEFORE_DRIVER:
             part(draft, wanted, facts, matrix, prefix)

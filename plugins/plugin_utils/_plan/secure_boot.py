@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import typing as t
-
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import EVICT, INFO
 from ansible_collections.rebellions.npu.plugins.module_utils._base.versions import compare, same_release, split_kernel
 from ansible_collections.rebellions.npu.plugins.module_utils._secure_boot import mok as _mok
@@ -28,7 +26,7 @@ LATER = "later"
 MACHINE_KEYRING = (5, 18)
 
 
-def _accepted(facts: Data, installing: bool, built_here: bool) -> t.Union[None, bool, str]:
+def _accepted(facts: Data, installing: bool, built_here: bool) -> None | bool | str:
     """Whether the kernel accepts the module of this plan: None when that cannot be told, LATER when only the installed file tells its signer."""
     driver, mok = facts["driver"], facts["mok"]
     if driver["loaded"] and not installing:
@@ -78,7 +76,12 @@ def _remedy(facts: Data, prefix: str) -> str:
     enrol = "set %s_driver_secure_boot: enrol to have the request prepared" % prefix
     vendor = "a driver whose module is signed with a key that is enrolled already needs neither"
     if mok["state"] == _mok.NOT_ENROLLED and mok["key_present"]:
-        return "Run mokutil --import %s with a one-time password. %s Or %s; %s." % (mok["certificate"], _mok.CONSOLE_STEPS, enrol, vendor)
+        return "Run mokutil --import %s with a one-time password. %s Or %s; %s." % (
+            mok["certificate"],
+            _mok.CONSOLE_STEPS,
+            enrol,
+            vendor,
+        )
     return "%s%s, a key included. %s But %s." % (enrol[0].upper(), enrol[1:], _mok.CONSOLE_STEPS, vendor)
 
 
@@ -112,10 +115,16 @@ def secure_boot(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: 
             )
     elif accepted is True:
         base = split_kernel(facts["kernel"]["running"] or "")[0]
-        if usable and mok["trusted"] is False and compare(base, MACHINE_KEYRING) >= 0 and (installing or not driver["loaded"]):
+        if (
+            usable
+            and mok["trusted"] is False
+            and compare(base, MACHINE_KEYRING) >= 0
+            and (installing or not driver["loaded"])
+        ):
             draft.caution(
                 "mok_not_trusted",
-                "The key %s is enrolled, and the kernel is not told to take such keys for modules (MokListTrustedRT)." % (mok["subject"] or mok["certificate"]),
+                "The key %s is enrolled, and the kernel is not told to take such keys for modules (MokListTrustedRT)."
+                % (mok["subject"] or mok["certificate"]),
                 "If the module is refused: mokutil --trust-mok, reboot, and confirm it at the console.",
                 severity=INFO,
             )
@@ -138,7 +147,9 @@ def secure_boot(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: 
             "Run as root with efivarfs mounted; mokutil --list-enrolled shows what is accepted.",
         )
     else:
-        draft.stop("secure_boot_unsigned", "%s, and %s." % (enforced, _cause(facts, installing)), _remedy(facts, prefix))
+        draft.stop(
+            "secure_boot_unsigned", "%s, and %s." % (enforced, _cause(facts, installing)), _remedy(facts, prefix)
+        )
 
 
 def firmware(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: str) -> None:
@@ -146,10 +157,16 @@ def firmware(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: str
     get = getter(wanted, prefix + "_driver")
     installing = will_install(draft)
     driver = facts["driver"]
-    release = wanted_version(wanted, facts, prefix) if installing else driver["version_on_disk"] or driver["version_loaded"]
+    release = (
+        wanted_version(wanted, facts, prefix) if installing else driver["version_on_disk"] or driver["version_loaded"]
+    )
     if get("firmware") == "ignore" or not needs_driver(facts) or not release:
         return
-    cards = [npu for npu in facts["npus"] if npu["function"] == "pf" and npu["state"] not in ("passthrough", "unreachable") and npu["firmware"]]
+    cards = [
+        npu
+        for npu in facts["npus"]
+        if npu["function"] == "pf" and npu["state"] not in ("passthrough", "unreachable") and npu["firmware"]
+    ]
     other = {npu["address"]: npu["firmware"] for npu in cards if not same_release(npu["firmware"], release)}
     if not other:
         return
@@ -162,15 +179,21 @@ def firmware(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: str
         draft.caution(
             "firmware_differs",
             told,
-            "Set %s_driver_firmware: flash with %s_driver_firmware_dir, or flash it by hand while the driver is unloaded." % (prefix, prefix),
+            "Set %s_driver_firmware: flash with %s_driver_firmware_dir, or flash it by hand while the driver is unloaded."
+            % (prefix, prefix),
         )
     elif not get("firmware_dir"):
-        draft.stop("firmware_dir_missing", told, "Set %s_driver_firmware_dir to the directory of the firmware files on the host." % prefix)
+        draft.stop(
+            "firmware_dir_missing",
+            told,
+            "Set %s_driver_firmware_dir to the directory of the firmware files on the host." % prefix,
+        )
     elif not installing and not get("replace"):
         draft.stop(
             "firmware_flash_not_allowed",
             told,
-            "Flashing unloads the driver: set %s_driver_replace: true, or %s_driver_firmware: compare." % (prefix, prefix),
+            "Flashing unloads the driver: set %s_driver_replace: true, or %s_driver_firmware: compare."
+            % (prefix, prefix),
         )
     else:
         draft.step(
@@ -179,7 +202,8 @@ def firmware(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: str
             component="firmware",
             now=other,
             wanted=release,
-            reason="The firmware of %d card%s is of another release than the driver." % (len(other), "" if len(other) == 1 else "s"),
+            reason="The firmware of %d card%s is of another release than the driver."
+            % (len(other), "" if len(other) == 1 else "s"),
             disruption=EVICT,
             after=DRIVER_STEP if installing else "",
         )

@@ -36,10 +36,10 @@ class Draft:
     """What the parts of the planner add to; `by_policy` turns a policy of fail, warn or ignore into a stop, a caution or nothing."""
 
     vendor: str
-    steps: t.List[Step] = field(default_factory=list)
-    stops: t.List[Problem] = field(default_factory=list)
-    cautions: t.List[Problem] = field(default_factory=list)
-    stale_units: t.List[str] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    stops: list[Problem] = field(default_factory=list)
+    cautions: list[Problem] = field(default_factory=list)
+    stale_units: list[str] = field(default_factory=list)
 
     def step(self, **keys: t.Any) -> None:
         self.steps.append(Step(vendor=self.vendor, **keys))
@@ -88,12 +88,15 @@ def wanted_version(wanted: Data, facts: Data, prefix: str) -> str:
     versions = wanted["%s_driver_versions" % prefix]
     for family, version in versions.items():
         if not isinstance(version, str):
-            raise NpuError("%s_driver_versions: %s is %r, which is no text." % (prefix, family, version), "Quote the version: '3.10' is not 3.1.")
+            raise NpuError(
+                "%s_driver_versions: %s is %r, which is no text." % (prefix, family, version),
+                "Quote the version: '3.10' is not 3.1.",
+            )
     families = sorted({npu["family"] for npu in facts["npus"] if npu["family"] and npu["state"] != "passthrough"})
     return str(named or (versions.get(families[0]) if len(families) == 1 else "") or "")
 
 
-def driver_files(wanted: Data, facts: Data, prefix: str) -> t.List[t.Dict[str, str]]:
+def driver_files(wanted: Data, facts: Data, prefix: str) -> list[dict[str, str]]:
     """The files that an installation needs: [{src, sha256, name, signature}]; sha256 is empty where none is given."""
     get = getter(wanted, prefix + "_driver")
     if get("source") == "package":
@@ -108,15 +111,21 @@ def driver_files(wanted: Data, facts: Data, prefix: str) -> t.List[t.Dict[str, s
             text = text.replace(word, value)
         return text
 
-    file = {"src": fill(get("runfile")), "sha256": get("runfile_sha256") or get("runfile_digests").get(version) or "", "name": fill(get("runfile_name"))}
+    file = {
+        "src": fill(get("runfile")),
+        "sha256": get("runfile_sha256") or get("runfile_digests").get(version) or "",
+        "name": fill(get("runfile_name")),
+    }
     if get("runfile_signature"):
         file["signature"] = fill(get("runfile_signature"))
     return [file]
 
 
-def failed_before(facts: Data, version: str, sha256: str) -> t.Optional[Data]:
+def failed_before(facts: Data, version: str, sha256: str) -> Data | None:
     for entry in facts["driver"]["state"]["refused"]:
-        if entry.get("version") == version and (not entry.get("sha256") or not sha256 or entry["sha256"] == sha256.lower()):
+        if entry.get("version") == version and (
+            not entry.get("sha256") or not sha256 or entry["sha256"] == sha256.lower()
+        ):
             return dict(entry)
     return None
 
@@ -135,13 +144,21 @@ def damaged_module(facts: Data) -> str:
     if probe.get("state") == "failed":
         return "The module file cannot be read: %s." % str(probe.get("detail") or path).rstrip(".")
     release = str(driver.get("vermagic") or "").partition(" ")[0]
-    return "The module file %s is built for kernel %s." % (path, release) if built and release and release != running else ""
+    return (
+        "The module file %s is built for kernel %s." % (path, release)
+        if built and release and release != running
+        else ""
+    )
 
 
 def broken_package(facts: Data) -> str:
     """Which package of the driver the package manager has begun and not finished, as a sentence; empty when none is like that."""
     package = facts["driver"].get("package") or {}
-    return "The package %s %s is %s." % (package["name"], package["version"], package["state"]) if package.get("state") in UNFINISHED else ""
+    return (
+        "The package %s %s is %s." % (package["name"], package["version"], package["state"])
+        if package.get("state") in UNFINISHED
+        else ""
+    )
 
 
 def confined(facts: Data) -> bool:
@@ -159,7 +176,9 @@ class Situation:
         self.present = self.driver["version_on_disk"] or self.driver["version_loaded"]
         self.traces = self.driver["installed_via"] != "none" or self.driver["version_loaded"] is not None
         # What an installer left that broke off has no module; it protects nothing.
-        self.installed = self.traces and (self.present is not None or bool(self.driver.get("loaded")) or self.driver["installed_via"] == "container")
+        self.installed = self.traces and (
+            self.present is not None or bool(self.driver.get("loaded")) or self.driver["installed_via"] == "container"
+        )
         # DKMS has it, and the kernel that runs came later and without headers.
         built = [row["version"] for row in self.driver.get("dkms") or [] if row["state"] in BUILT]
         self.unbuilt = built[-1] if built and not self.installed else ""
@@ -174,11 +193,18 @@ class Situation:
         )  # fmt: skip
         # What a former package has left to DKMS, which nobody takes away with it.
         owned = not self.driver["legacy"] or self.driver.get("package")
-        self.orphans = [] if owned else sorted({"%s/%s" % (row["module"], row["version"]) for row in self.driver.get("dkms") or []})
+        self.orphans = (
+            []
+            if owned
+            else sorted({"%s/%s" % (row["module"], row["version"]) for row in self.driver.get("dkms") or []})
+        )
         self.broken = broken_package(facts)
         self.damage = damaged_module(facts)
         if self.bare and not self.damage:
-            self.damage = "The package %s %s has no module for the running kernel." % (self.driver["package"]["name"], self.driver["package"]["version"])
+            self.damage = "The package %s %s has no module for the running kernel." % (
+                self.driver["package"]["name"],
+                self.driver["package"]["version"],
+            )
         self.disruption = EVICT if self.driver["loaded"] or self.installed else NONE
 
     @property
@@ -189,13 +215,19 @@ class Situation:
     def doubled(self) -> bool:
         """The driver that works is not that of the package of former releases, which is here as well."""
         number = (self.driver.get("package") or {}).get("version")
-        return bool(self.driver["legacy"] and self.present and number and compare(release_numbers(self.present), release_numbers(number)) > 0)
+        return bool(
+            self.driver["legacy"]
+            and self.present
+            and number
+            and compare(release_numbers(self.present), release_numbers(number)) > 0
+        )
 
     @property
-    def hidden(self) -> t.List[str]:
+    def hidden(self) -> list[str]:
         probes = self.facts["probes"]
         return [
             "%s %s" % (name, probes[name]["detail"] or probes[name]["state"])
             for name in DRIVER_PROBES
-            if probes.get(name, {}).get("state") in ("denied", "timeout", "failed") and not (name == "module_file" and self.damage)
+            if probes.get(name, {}).get("state") in ("denied", "timeout", "failed")
+            and not (name == "module_file" and self.damage)
         ]

@@ -36,34 +36,37 @@ def step_before(draft: Draft, **keys: t.Any) -> None:
     """Add a step of the driver's role in front of those that act on the driver itself."""
     draft.step(role=DRIVER_ROLE, disruption=NONE, **keys)
     added = draft.steps.pop()
-    at = next((at for at, step in enumerate(draft.steps) if step.role != DRIVER_ROLE or step.id not in BEFORE), len(draft.steps))
+    at = next(
+        (at for at, step in enumerate(draft.steps) if step.role != DRIVER_ROLE or step.id not in BEFORE),
+        len(draft.steps),
+    )
     draft.steps.insert(at, added)
 
 
-def os_pairs(facts: Data) -> t.List[t.Tuple[t.Optional[str], t.Optional[str]]]:
+def os_pairs(facts: Data) -> list[tuple[str | None, str | None]]:
     """(id, version) of the host's system, and of the system it is built from where that is another."""
     host_os = facts["os"]
     pairs = [(host_os["id"], host_os["version_id"]), (host_os["base_id"], host_os["base_version"])]
     return list(dict.fromkeys(pairs))
 
 
-def families(facts: Data) -> t.List[str]:
+def families(facts: Data) -> list[str]:
     """Product families of the NPUs that the driver of this host serves."""
     return sorted({npu["family"] for npu in facts["npus"] if npu["family"] and npu["state"] != "passthrough"})
 
 
-def judged_version(wanted: Data, facts: Data, prefix: str) -> t.Optional[str]:
+def judged_version(wanted: Data, facts: Data, prefix: str) -> str | None:
     """The driver that the host will have: the wanted one, else the one that is there."""
     driver = facts["driver"]
     return wanted_version(wanted, facts, prefix) or driver["version_on_disk"] or driver["version_loaded"]
 
 
-def kernels_at_stake(facts: Data) -> t.List[str]:
+def kernels_at_stake(facts: Data) -> list[str]:
     """The running kernel, and the next one where it is another."""
     return list(dict.fromkeys(name for name in (facts["kernel"]["running"], facts["kernel"]["next_boot"]) if name))
 
 
-def rows(wanted: Data, facts: Data, matrix: Rules, prefix: str) -> t.List[t.Mapping[str, t.Any]]:
+def rows(wanted: Data, facts: Data, matrix: Rules, prefix: str) -> list[t.Mapping[str, t.Any]]:
     """The rules of the support matrix that apply to this host and its driver."""
     return _support.rows_for(matrix, judged_version(wanted, facts, prefix), families(facts), os_pairs(facts))
 
@@ -76,7 +79,12 @@ def support(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: str)
         verdict = _support.judge(matrix, version, families(facts), os_pairs(facts), kernel, prefix)
         detail = "%s (%s kernel)" % (verdict.detail, "running" if kernel == running else "next boot")
         if verdict.state == _support.UNLISTED:
-            draft.by_policy(verdict.severity or wanted["%s_preflight_unlisted" % prefix], "not_in_support_matrix", detail, verdict.next_step)
+            draft.by_policy(
+                verdict.severity or wanted["%s_preflight_unlisted" % prefix],
+                "not_in_support_matrix",
+                detail,
+                verdict.next_step,
+            )
         elif verdict.state == _support.UNKNOWN and version:
             draft.caution("support_unknown", detail, verdict.next_step)
         elif verdict.state == _support.PARTLY:
@@ -87,7 +95,8 @@ def support(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: str)
             fit[0].get("severity") or wanted["%s_preflight_unlisted" % prefix],
             "arch_not_in_support_matrix",
             "The architecture %s is not in the support matrix of driver %s." % (arch, version),
-            "Add a rule with arch to %s_preflight_support_matrix_extra, or accept it with %s_preflight_unlisted: warn." % (prefix, prefix),
+            "Add a rule with arch to %s_preflight_support_matrix_extra, or accept it with %s_preflight_unlisted: warn."
+            % (prefix, prefix),
         )
 
 
@@ -111,7 +120,12 @@ def sdk(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: str) -> 
         return
     verdict = _support.judge_sdk(matrix, named, judged_version(wanted, facts, prefix), families(facts), prefix)
     if verdict.state == _support.UNLISTED:
-        draft.by_policy(verdict.severity or wanted["%s_preflight_unlisted" % prefix], "driver_not_of_sdk", verdict.detail, verdict.next_step)
+        draft.by_policy(
+            verdict.severity or wanted["%s_preflight_unlisted" % prefix],
+            "driver_not_of_sdk",
+            verdict.detail,
+            verdict.next_step,
+        )
     elif verdict.state == _support.UNKNOWN:
         draft.caution("support_unknown", verdict.detail, "Name the driver's version with %s_driver_version." % prefix)
 
@@ -120,7 +134,11 @@ def kernel_line(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: 
     """No package is installed that pulls in kernels the driver does not support: HWE on Ubuntu 24.04."""
     there = list(dict.fromkeys(item["name"] for item in facts["kernel"]["packages"]))
     for rule in rows(wanted, facts, matrix, prefix):
-        found = [name for name in there if any(fnmatch.fnmatchcase(name, pattern) for pattern in rule.get("packages_absent") or [])]
+        found = [
+            name
+            for name in there
+            if any(fnmatch.fnmatchcase(name, pattern) for pattern in rule.get("packages_absent") or [])
+        ]
         if found:
             draft.by_policy(
                 rule.get("severity") or wanted["%s_preflight_unlisted" % prefix],
@@ -139,11 +157,16 @@ def pciehp(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: str) 
         return
     ports = facts["pciehp"]["ports"]
     if ports is None:
-        draft.caution("pciehp_unknown", "Whether hotplug ports above the NPUs are bound to pciehp could not be found out.", rule["pciehp"])
+        draft.caution(
+            "pciehp_unknown",
+            "Whether hotplug ports above the NPUs are bound to pciehp could not be found out.",
+            rule["pciehp"],
+        )
     elif ports:
         draft.by_policy(
             wanted["%s_preflight_pciehp" % prefix],
             "pciehp_bound",
-            "pciehp holds the ports %s above NPUs, and may remove a card in use when several reset together." % ", ".join(item["port"] for item in ports),
+            "pciehp holds the ports %s above NPUs, and may remove a card in use when several reset together."
+            % ", ".join(item["port"] for item in ports),
             rule["pciehp"],
         )

@@ -23,7 +23,11 @@ def plan_toolkit(
     prefix: str,
 ) -> None:
     get = getter(wanted, prefix + "_container_toolkit")
-    after = next((step.id for step in draft.steps if step.id in (DRIVER_STEP, RELOAD_STEP, RECOVER_STEP)), DRIVER_STEP) if driver_pending else ""
+    after = (
+        next((step.id for step in draft.steps if step.id in (DRIVER_STEP, RELOAD_STEP, RECOVER_STEP)), DRIVER_STEP)
+        if driver_pending
+        else ""
+    )
     if not needs_driver(facts):
         return
     if get("package"):
@@ -74,19 +78,30 @@ def _runtimes(draft: Draft, get: t.Callable[[str], t.Any], runtimes: t.Mapping[s
             "Install containerd, docker, cri-o or podman, or set %s_container_toolkit_no_runtime: ignore." % prefix,
         )
     for runtime in runtimes["runtimes"]:
-        if not runtime.get("selected", runtime["name"] in runtimes["selected"]) or runtime["flavor"] == "docker-backend":
+        if (
+            not runtime.get("selected", runtime["name"] in runtimes["selected"])
+            or runtime["flavor"] == "docker-backend"
+        ):
             continue
         name = "%s (%s)" % (runtime["name"], runtime["version"] or "version unknown")
         if runtime["refusal"]:
-            draft.stop("runtime_refused", "%s: %s" % (name, runtime["refusal"]["reason"]), runtime["refusal"]["next_step"])
+            draft.stop(
+                "runtime_refused", "%s: %s" % (name, runtime["refusal"]["reason"]), runtime["refusal"]["next_step"]
+            )
             continue
-        stale = bool(runtime["process_stale"] and runtime["restart_unit"] and runtime["cdi"]["state"] in ("on", "on_by_default"))
+        stale = bool(
+            runtime["process_stale"] and runtime["restart_unit"] and runtime["cdi"]["state"] in ("on", "on_by_default")
+        )
         restart = bool(runtime["changes"]) or stale
         if restart and runtime["restart_unit"] and get("runtime_restart") != "if_required":
             draft.stop(
                 "runtime_restart_not_allowed",
                 "%s has to be restarted: %s."
-                % (name, "; ".join(change["why"].rstrip(".") for change in runtime["changes"]) or "it is older than its configuration"),
+                % (
+                    name,
+                    "; ".join(change["why"].rstrip(".") for change in runtime["changes"])
+                    or "it is older than its configuration",
+                ),
                 "Set %s_container_toolkit_runtime_restart: if_required when its containers may see a restart." % prefix,
             )
             continue

@@ -31,7 +31,10 @@ CRI_IDS = ("cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime", "
 DROPIN = "/etc/containerd/conf.d/99-rbln.toml"
 MAIN = "/etc/containerd/config.toml"
 # Short names that schema 1 files disable, with the names schema 2 wants for them.
-_URIS = {name: "io.containerd.snapshotter.v1." + name for name in ("aufs", "blockfile", "btrfs", "devmapper", "native", "overlayfs", "zfs")}
+_URIS = {
+    name: "io.containerd.snapshotter.v1." + name
+    for name in ("aufs", "blockfile", "btrfs", "devmapper", "native", "overlayfs", "zfs")
+}
 _URIS.update({"opt": "io.containerd.internal.v1.opt", "restart": "io.containerd.internal.v1.restart"})
 _ENABLE = ["plugins/%s/enable_cdi" % TABLES[schema][1] for schema in (2, 3)]
 _DIRS = ["plugins/%s/cdi_spec_dirs" % TABLES[schema][1] for schema in (2, 3)]
@@ -43,14 +46,14 @@ class _State:
 
     root: Source
     documents: list[tuple[Source, dict[str, t.Any]]]
-    schema: t.Optional[int]
+    schema: int | None
     merged: bool
     files: Files
     owners: list[Source] = field(default_factory=list)
     enable: t.Any = None
-    enable_in: t.Optional[Source] = None
+    enable_in: Source | None = None
     dirs: t.Any = None
-    dirs_in: t.Optional[Source] = None
+    dirs_in: Source | None = None
 
     def table(self, document: dict[str, t.Any]) -> tuple[str, ...]:
         version = document.get("version", self.schema)
@@ -78,9 +81,15 @@ def plan(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Sequence[str
         return edit
     version = release_numbers(runtime.get("version"))
     if not version:
-        raise NpuError("containerd: its version is not known, so its configuration is left alone.", "See why containerd --version does not answer.")
+        raise NpuError(
+            "containerd: its version is not known, so its configuration is left alone.",
+            "See why containerd --version does not answer.",
+        )
     if version < (1, 7):
-        raise NpuError("containerd %s has no CDI; it came with 1.7." % runtime["version"], "Upgrade containerd to 1.7 or later, best 2.x.")
+        raise NpuError(
+            "containerd %s has no CDI; it came with 1.7." % runtime["version"],
+            "Upgrade containerd to 1.7 or later, best 2.x.",
+        )
     target = dict(runtime.get("edit_target") or {})
     if target.get("kind") == "template" and str(target.get("path", "")).endswith(".tmpl"):
         return _plan_template(runtime, files, spec_dirs, target["path"], version, edit)
@@ -98,11 +107,14 @@ def plan(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Sequence[str
     served = bool(runtime.get("serves_kubelet", True) or runtime.get("selected"))
     disabled = [found for found, document in state.documents if _disabled(document)]
     if disabled and not served:
-        edit.warnings.append("%s disables the CRI plugin and no kubelet uses this containerd: left alone" % disabled[0].path)
+        edit.warnings.append(
+            "%s disables the CRI plugin and no kubelet uses this containerd: left alone" % disabled[0].path
+        )
         return edit
     if not state.merged and len(state.owners) > 1:
         edit.warnings.append(
-            "%s: on containerd %s its CRI section replaces the one of %s as a whole" % (state.owners[-1].path, runtime["version"], state.owners[0].path)
+            "%s: on containerd %s its CRI section replaces the one of %s as a whole"
+            % (state.owners[-1].path, runtime["version"], state.owners[0].path)
         )
     need_enable, need_dirs = _needs(state, version, spec_dirs)
     if not need_enable and not need_dirs and not disabled:
@@ -117,7 +129,12 @@ def plan(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Sequence[str
 
 
 def _declared(edit: RuntimeEdit) -> bool:
-    return any(change["path"] == ["version"] for found in edit.files if found.source.data is not None for change in found.changes)
+    return any(
+        change["path"] == ["version"]
+        for found in edit.files
+        if found.source.data is not None
+        for change in found.changes
+    )
 
 
 def _root_path(runtime: t.Mapping[str, t.Any]) -> str:
@@ -140,12 +157,16 @@ def _observe(root_path: str, runtime: t.Mapping[str, t.Any], files: Files, versi
         if isinstance(declared, int) and declared in TABLES:
             state.schema = declared
         elif declared is not None and declared != 1:
-            raise NpuError("%s: config schema %s is not known." % (root_path, declared), "Use a release of this collection that knows it.")
+            raise NpuError(
+                "%s: config schema %s is not known." % (root_path, declared),
+                "Use a release of this collection that knows it.",
+            )
         elif declared == 1 or _is_schema_1(document):
             state.schema = 1
         if not state.merged and (state.schema or 0) > 2:
             raise NpuError(
-                "%s: containerd %s does not read config schema %d." % (root_path, runtime["version"], state.schema or 0),
+                "%s: containerd %s does not read config schema %d."
+                % (root_path, runtime["version"], state.schema or 0),
                 "Write the file in schema 2, or upgrade containerd to 2.x.",
             )
     state.read()
@@ -165,9 +186,17 @@ def _disabled(document: dict[str, t.Any]) -> bool:
 
 def _needs(state: _State, version: tuple[int, ...], spec_dirs: t.Sequence[str]) -> tuple[bool, bool]:
     if state.enable is not None and not isinstance(state.enable, bool):
-        raise NpuError("%s: enable_cdi is not true or false." % (state.enable_in or state.root).path, "Repair the file; it was left as it is.")
-    if state.dirs is not None and not (isinstance(state.dirs, list) and all(isinstance(item, str) for item in state.dirs)):
-        raise NpuError("%s: cdi_spec_dirs is not a list of strings." % (state.dirs_in or state.root).path, "Repair the file; it was left as it is.")
+        raise NpuError(
+            "%s: enable_cdi is not true or false." % (state.enable_in or state.root).path,
+            "Repair the file; it was left as it is.",
+        )
+    if state.dirs is not None and not (
+        isinstance(state.dirs, list) and all(isinstance(item, str) for item in state.dirs)
+    ):
+        raise NpuError(
+            "%s: cdi_spec_dirs is not a list of strings." % (state.dirs_in or state.root).path,
+            "Repair the file; it was left as it is.",
+        )
     on = version >= ALWAYS_ON or (state.enable if state.enable is not None else version >= (2,))
     have = DEFAULT_SPEC_DIRS if state.dirs is None else tuple(state.dirs)
     return not on, not covers(have, spec_dirs)
@@ -193,7 +222,10 @@ def _make(
         text = opened(found)
         _declare(text, found, state)
         gone = text.remove_items(("disabled_plugins",), lambda name: name in CRI_IDS)
-        edit.warnings.append("%s: %s taken out of disabled_plugins, because the kubelet uses this containerd" % (found.path, ", ".join(gone)))
+        edit.warnings.append(
+            "%s: %s taken out of disabled_plugins, because the kubelet uses this containerd"
+            % (found.path, ", ".join(gone))
+        )
     if need_enable or dirs:
         where = _where(state, runtime, target, need_enable, bool(dirs))
         if where is None:
@@ -252,7 +284,9 @@ def _declare(text: TomlEdit, found: Source, state: _State) -> None:
     text.set(("version",), "2")
 
 
-def _where(state: _State, runtime: t.Mapping[str, t.Any], target: t.Mapping[str, t.Any], enable: bool, dirs: bool) -> t.Optional[Source]:
+def _where(
+    state: _State, runtime: t.Mapping[str, t.Any], target: t.Mapping[str, t.Any], enable: bool, dirs: bool
+) -> Source | None:
     """The file to edit in place, or None for a drop-in of ours."""
     if runtime.get("flavor") == "microk8s" or (state.root.data is None and target.get("kind") != "dropin"):
         return state.root
@@ -277,7 +311,9 @@ def _where(state: _State, runtime: t.Mapping[str, t.Any], target: t.Mapping[str,
 def _dropin(state: _State, target: t.Mapping[str, t.Any]) -> Source:
     """The drop-in of ours, as it is."""
     path = target.get("path") if target.get("kind") == "dropin" and target.get("path") else DROPIN
-    return next((found for found, _document in state.documents if found.path == path), None) or source(state.files, str(path))
+    return next((found for found, _document in state.documents if found.path == path), None) or source(
+        state.files, str(path)
+    )
 
 
 def _covered(state: _State, path: str) -> bool:
@@ -288,7 +324,9 @@ def _covered(state: _State, path: str) -> bool:
             if not isinstance(pattern, str):
                 continue
             full = posixpath.normpath(posixpath.join(posixpath.dirname(found.path), pattern))
-            if posixpath.dirname(full) == posixpath.dirname(path) and fnmatch.fnmatchcase(posixpath.basename(path), posixpath.basename(full)):
+            if posixpath.dirname(full) == posixpath.dirname(path) and fnmatch.fnmatchcase(
+                posixpath.basename(path), posixpath.basename(full)
+            ):
                 return True
     return False
 
@@ -309,7 +347,7 @@ def _order(state: _State, added: str) -> list[str]:
     return order
 
 
-def judge_removal(runtime: t.Mapping[str, t.Any], files: Files, edit: RuntimeEdit) -> t.Optional[dict[str, t.Any]]:
+def judge_removal(runtime: t.Mapping[str, t.Any], files: Files, edit: RuntimeEdit) -> dict[str, t.Any] | None:
     """As for an edit: containerd's own reading may differ in our keys only. None for a template, or when the version is not known."""
     version = release_numbers(runtime.get("version"))
     if not version or any(item.format == "template" for item in edit.files):
@@ -318,7 +356,9 @@ def judge_removal(runtime: t.Mapping[str, t.Any], files: Files, edit: RuntimeEdi
     return _judge(edit, state, runtime, [], True)
 
 
-def _judge(edit: RuntimeEdit, state: _State, runtime: t.Mapping[str, t.Any], expect: list[dict[str, t.Any]], versions: bool) -> t.Optional[dict[str, t.Any]]:
+def _judge(
+    edit: RuntimeEdit, state: _State, runtime: t.Mapping[str, t.Any], expect: list[dict[str, t.Any]], versions: bool
+) -> dict[str, t.Any] | None:
     """How containerd itself reads the set: its dump before and after may differ in our keys only, and must say what we want."""
     binary = runtime.get("binary")
     if not binary or runtime.get("flavor") == "k0s":
@@ -328,12 +368,22 @@ def _judge(edit: RuntimeEdit, state: _State, runtime: t.Mapping[str, t.Any], exp
     root = next((found for found in edit.files if found.path == state.root.path), None)
     gone = [found.path for found in edit.files if found.new is None]
     text = TomlEdit((root.new or b"").decode("utf-8") if root else state.root.text, state.root.path)
-    order = [path for path in _order(state, next((path for path in staged if path != state.root.path), state.root.path)) if path not in gone]
+    order = [
+        path
+        for path in _order(state, next((path for path in staged if path != state.root.path), state.root.path))
+        if path not in gone
+    ]
     if order or text.pair(("imports",)) is not None:
         text.set(("imports",), "[%s]" % ", ".join('"%s"' % staged.get(path, path) for path in order))
     return {
         "program": "containerd",
-        "before": [binary, "--config", state.root.path if state.root.data is not None else "/dev/null", "config", "dump"],
+        "before": [
+            binary,
+            "--config",
+            state.root.path if state.root.data is not None else "/dev/null",
+            "config",
+            "dump",
+        ],
         "after": [binary, "--config", "{root}", "config", "dump"],
         "root_directory": posixpath.dirname(state.root.path),
         "root_content": base64.b64encode(text.text.encode("utf-8")).decode("ascii"),
@@ -365,5 +415,8 @@ def _plan_template(
     edit.effective = made is not None or span(found.text)[0] >= 0
     if made is not None:
         edit.files.append(made)
-        edit.warnings.append("%s is a template: it is rendered, and judged, when %s starts" % (path, runtime.get("restart_unit") or runtime.get("flavor")))
+        edit.warnings.append(
+            "%s is a template: it is rendered, and judged, when %s starts"
+            % (path, runtime.get("restart_unit") or runtime.get("flavor"))
+        )
     return edit

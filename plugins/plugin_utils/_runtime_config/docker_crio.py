@@ -37,9 +37,15 @@ def plan_docker(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Seque
     edit = RuntimeEdit(runtime["name"])
     version = release_numbers(runtime.get("version"))
     if not version:
-        raise NpuError("docker: its version is not known, so its configuration is left alone.", "See why dockerd --version does not answer.")
+        raise NpuError(
+            "docker: its version is not known, so its configuration is left alone.",
+            "See why dockerd --version does not answer.",
+        )
     if version < (25,):
-        raise NpuError("docker %s has no CDI; it came with 25.0." % runtime["version"], "Upgrade docker to 25.0 or later, best 28.2 or later.")
+        raise NpuError(
+            "docker %s has no CDI; it came with 25.0." % runtime["version"],
+            "Upgrade docker to 25.0 or later, best 28.2 or later.",
+        )
     flags = list(runtime.get("unit_flags") or [])
     path = (_flags(flags, "--config-file") or [""])[-1] or runtime.get("main_config") or DAEMON_JSON
     found = source(files, path)
@@ -64,7 +70,8 @@ def plan_docker(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Seque
         need = given["cdi"].lower() not in ("", "1", "t", "true") if "cdi" in given else version < (28, 2)
         if need:
             raise NpuError(
-                "%s starts dockerd with --feature, and docker does not start when features are also in %s." % (unit, path),
+                "%s starts dockerd with --feature, and docker does not start when features are also in %s."
+                % (unit, path),
                 "Set --feature cdi=true in %s, or move its --feature flags into the file." % unit,
             )
     dirs = text.before.get("cdi-spec-dirs")
@@ -76,8 +83,10 @@ def plan_docker(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Seque
     need_dirs = not covers(have, spec_dirs)
     if need_dirs and flagged:
         raise NpuError(
-            "%s starts dockerd with --cdi-spec-dir, and docker does not start when cdi-spec-dirs is also in %s." % (unit, path),
-            "Add --cdi-spec-dir %s in %s, or move the flags into the file." % (" --cdi-spec-dir ".join(spec_dirs), unit),
+            "%s starts dockerd with --cdi-spec-dir, and docker does not start when cdi-spec-dirs is also in %s."
+            % (unit, path),
+            "Add --cdi-spec-dir %s in %s, or move the flags into the file."
+            % (" --cdi-spec-dir ".join(spec_dirs), unit),
         )
     null = node is not None and node.kind != "object"
     if need and null:
@@ -137,13 +146,16 @@ def plan_crio(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Sequenc
         if value is None:
             continue
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise NpuError("%s: cdi_spec_dirs is not a list of strings." % path, "Repair the file; it was left as it is.")
+            raise NpuError(
+                "%s: cdi_spec_dirs is not a list of strings." % path, "Repair the file; it was left as it is."
+            )
         have, holder = value, path
     text = TomlEdit(found.text, dropin)
     if not covers(have, spec_dirs):
         if holder and holder != dropin and posixpath.dirname(holder) == posixpath.dirname(dropin) and holder > dropin:
             raise NpuError(
-                "%s sets cdi_spec_dirs and is read after %s, so nothing written there would be effective." % (holder, dropin),
+                "%s sets cdi_spec_dirs and is read after %s, so nothing written there would be effective."
+                % (holder, dropin),
                 "Add %s to cdi_spec_dirs in %s." % (", ".join(with_dirs(have, *spec_dirs)[len(have) :]), holder),
             )
         if found.data is None:

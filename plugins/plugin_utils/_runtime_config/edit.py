@@ -25,14 +25,14 @@ class Source:
     """A file as the host has it: its bytes, or None when it is not there."""
 
     path: str
-    data: t.Optional[bytes] = None
+    data: bytes | None = None
 
     @property
     def text(self) -> str:
         return decode(self.data or b"", self.path)
 
     @property
-    def sha256(self) -> t.Optional[str]:
+    def sha256(self) -> str | None:
         return None if self.data is None else digest(self.data)
 
 
@@ -41,7 +41,7 @@ class FileEdit:
     """New bytes for one file (None deletes it), with what removal has to know. `aside` is a directory for helper files when the own one is read whole."""
 
     source: Source
-    new: t.Optional[bytes]
+    new: bytes | None
     format: str = "toml"
     splices: list[list[t.Any]] = field(default_factory=list)
     changes: list[dict[str, t.Any]] = field(default_factory=list)
@@ -61,7 +61,7 @@ class RuntimeEdit:
 
     name: str
     files: list[FileEdit] = field(default_factory=list)
-    judge: t.Optional[dict[str, t.Any]] = None
+    judge: dict[str, t.Any] | None = None
     warnings: list[str] = field(default_factory=list)
     effective: bool = True
     flavor: str = ""
@@ -86,13 +86,16 @@ END = "# END rebellions.npu"
 _BASE = re.compile(r"\A\ufeff?\s*\{\{-?\s*template\s+\"base\"\s+\.\s*-?\}\}")
 
 
-def block_edit(found: Source, lines: t.Sequence[str], warnings: list[str]) -> t.Optional[FileEdit]:
+def block_edit(found: Source, lines: t.Sequence[str], warnings: list[str]) -> FileEdit | None:
     """Put `lines` between our marks at the end of the template; None when nothing differs or the template is a frozen copy (a warning says so)."""
     buffer = Buffer(found.text)
     if found.data is None or not buffer.text.strip("\ufeff \t\r\n"):
         buffer.splice(0, len(buffer.text), BASE + "\n")
     elif not _BASE.match(buffer.text):
-        warnings.append("%s is a frozen copy of a template (its first line is not %s): not edited, CDI stays as it is there" % (found.path, BASE))
+        warnings.append(
+            "%s is a frozen copy of a template (its first line is not %s): not edited, CDI stays as it is there"
+            % (found.path, BASE)
+        )
         return None
     end_line = newline_of(buffer.text)
     block = end_line.join([BEGIN, *lines, END])
@@ -104,7 +107,13 @@ def block_edit(found: Source, lines: t.Sequence[str], warnings: list[str]) -> t.
         buffer.splice(len(buffer.text), len(buffer.text), gap + block + end_line)
     if buffer.text == found.text:
         return None
-    return FileEdit(found, buffer.text.encode("utf-8"), "template", buffer.splices, [{"op": "block", "path": [], "old": None, "new": block}])
+    return FileEdit(
+        found,
+        buffer.text.encode("utf-8"),
+        "template",
+        buffer.splices,
+        [{"op": "block", "path": [], "old": None, "new": block}],
+    )
 
 
 def span(text: str) -> tuple[int, int]:

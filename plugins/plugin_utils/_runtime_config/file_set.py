@@ -46,13 +46,21 @@ def choose(detected: t.Mapping[str, t.Any], wanted: t.Sequence[str]) -> list[Run
             doubt = detected.get("ambiguous")
             if doubt:
                 raise NpuError("which runtime matters is not clear: %s." % doubt["reason"], doubt.get("next_step", ""))
-            found = [item for item in runtimes if item.get("selected")] or [item for item in runtimes if item["name"] in detected.get("selected", [])]
+            found = [item for item in runtimes if item.get("selected")] or [
+                item for item in runtimes if item["name"] in detected.get("selected", [])
+            ]
         else:
             named = [item for item in runtimes if item["name"] == name]
-            found = [item for item in named if item.get("selected")] or [item for item in named if item.get("flavor") != "docker-backend"] or named
+            found = (
+                [item for item in named if item.get("selected")]
+                or [item for item in named if item.get("flavor") != "docker-backend"]
+                or named
+            )
             if not found:
                 have = ", ".join(sorted({item["name"] for item in runtimes})) or "none"
-                raise NpuError("%s is not on this host (found: %s)." % (name, have), "Install it, or name another runtime.")
+                raise NpuError(
+                    "%s is not on this host (found: %s)." % (name, have), "Install it, or name another runtime."
+                )
         chosen += [item for item in found if item not in chosen]
     return chosen
 
@@ -91,11 +99,19 @@ def sources(answer: t.Mapping[str, t.Mapping[str, t.Any]], lenient: bool = False
         elif item["state"] == "absent":
             found[path] = Source(path)
         elif not lenient:
-            raise NpuError("%s cannot be read: %s." % (path, item["detail"] or item["state"]), "Make it a file that root can read.")
+            raise NpuError(
+                "%s cannot be read: %s." % (path, item["detail"] or item["state"]), "Make it a file that root can read."
+            )
     return found
 
 
-def present(chosen: t.Sequence[Runtime], files: Files, missing_dirs: t.Mapping[str, t.Sequence[str]], spec_dirs: t.Sequence[str], backup: bool) -> WriteSet:
+def present(
+    chosen: t.Sequence[Runtime],
+    files: Files,
+    missing_dirs: t.Mapping[str, t.Sequence[str]],
+    spec_dirs: t.Sequence[str],
+    backup: bool,
+) -> WriteSet:
     """What to write so that CDI is on in every chosen runtime. The record goes first, so that no edit is ever without one."""
     result = WriteSet()
     record_source = files.get(RECORD) or Source(RECORD)
@@ -106,7 +122,11 @@ def present(chosen: t.Sequence[Runtime], files: Files, missing_dirs: t.Mapping[s
             continue
         edit = planner(runtime, files, spec_dirs)
         edit.flavor = runtime.get("flavor", "")
-        if not edit.files and not edit.warnings and any(change["path"] != JOURNAL for change in runtime.get("changes") or []):
+        if (
+            not edit.files
+            and not edit.warnings
+            and any(change["path"] != JOURNAL for change in runtime.get("changes") or [])
+        ):
             edit.warnings.append("the detection names a change that its files do not need (any more): look again")
         result.edits.append(edit)
         for item in edit.files:
@@ -173,7 +193,9 @@ def _record_request(found: Source, record: dict[str, t.Any]) -> dict[str, t.Any]
     }
 
 
-def _request(item: FileEdit, backup: bool, drop_backup: bool = False, drop_dirs: t.Sequence[str] = ()) -> dict[str, t.Any]:
+def _request(
+    item: FileEdit, backup: bool, drop_backup: bool = False, drop_dirs: t.Sequence[str] = ()
+) -> dict[str, t.Any]:
     return {
         "path": item.path,
         "content": None if item.new is None else base64.b64encode(item.new).decode("ascii"),

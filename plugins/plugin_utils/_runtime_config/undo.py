@@ -32,20 +32,32 @@ def read_record(found: Source) -> dict[str, t.Any]:
         if record["schema"] != 1 or not isinstance(record["files"], dict):
             raise ValueError("not schema 1")
     except (ValueError, KeyError, TypeError) as exc:
-        raise NpuError("%s: not a record of ours (%s)." % (found.path, exc), "Restore it, or remove it and take the changes out by hand.") from exc
+        raise NpuError(
+            "%s: not a record of ours (%s)." % (found.path, exc),
+            "Restore it, or remove it and take the changes out by hand.",
+        ) from exc
     return record
 
 
 def add(record: dict[str, t.Any], runtime: str, edit: FileEdit, missing_dirs: t.Sequence[str]) -> None:
     """Note one edit."""
     note = record["files"].setdefault(
-        edit.path, {"runtime": runtime, "format": edit.format, "aside": edit.aside, "created_dirs": list(missing_dirs), "groups": []}
+        edit.path,
+        {
+            "runtime": runtime,
+            "format": edit.format,
+            "aside": edit.aside,
+            "created_dirs": list(missing_dirs),
+            "groups": [],
+        },
     )
     after = digest(edit.new or b"")
-    note["groups"].append({"before": edit.source.sha256, "after": after, "splices": edit.splices, "changes": edit.changes})
+    note["groups"].append(
+        {"before": edit.source.sha256, "after": after, "splices": edit.splices, "changes": edit.changes}
+    )
 
 
-def undo(found: Source, note: t.Mapping[str, t.Any], warnings: list[str]) -> t.Optional[FileEdit]:
+def undo(found: Source, note: t.Mapping[str, t.Any], warnings: list[str]) -> FileEdit | None:
     """The edit that takes ours out of one file, or None when nothing of ours is there."""
     if found.data is None:
         return None
@@ -63,7 +75,9 @@ def undo(found: Source, note: t.Mapping[str, t.Any], warnings: list[str]) -> t.O
         else:
             break
     if groups:
-        warnings.append("%s was changed by somebody else since: only the keys that were added are taken out" % found.path)
+        warnings.append(
+            "%s was changed by somebody else since: only the keys that were added are taken out" % found.path
+        )
         for group in reversed(groups):
             text = _UNDO[note["format"]](text, found.path, group["changes"])
         if note["groups"][0]["before"] is None and _is_empty(text, note["format"]):
@@ -91,7 +105,9 @@ def _undo_toml(text: str, name: str, changes: t.Sequence[t.Mapping[str, t.Any]])
             continue
         if change.get("removed"):
             full = isinstance(edit.data.get("version"), int) and edit.data["version"] > 1
-            edit.extend(path, ["io.containerd.grpc.v1.cri" if item == "cri" and full else item for item in change["removed"]])
+            edit.extend(
+                path, ["io.containerd.grpc.v1.cri" if item == "cri" and full else item for item in change["removed"]]
+            )
         elif edit.raw(entry) == change["new"]:
             if change["old"] is None:
                 edit.delete(path)

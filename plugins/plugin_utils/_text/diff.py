@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import typing as t
 
 MASK = "********"
 _WORDS = (
@@ -29,7 +28,7 @@ def mask(line: str) -> str:
 def _mask_blocks(text: str) -> str:
     """`text` with secret values that run over several lines replaced, line by line, so that none of them shows without its key."""
 
-    def replace(found: "re.Match[str]") -> str:
+    def replace(found: re.Match[str]) -> str:
         value = found.group(2)
         if "\n" not in value:
             return found.group(0)
@@ -38,7 +37,7 @@ def _mask_blocks(text: str) -> str:
     return _BLOCK.sub(replace, text)
 
 
-def diff(path: str, before: t.Optional[str], after: t.Optional[str]) -> str:
+def diff(path: str, before: str | None, after: str | None) -> str:
     """A unified diff without context lines, secrets masked; None stands for a file that is not there."""
     lines = difflib.unified_diff(
         _mask_blocks(before or "").splitlines(),

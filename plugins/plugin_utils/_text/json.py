@@ -25,15 +25,17 @@ class Node:
     kind: str
     start: int
     end: int = 0
-    members: list[tuple[int, str, "Node"]] = field(default_factory=list)
+    members: list[tuple[int, str, Node]] = field(default_factory=list)
 
-    def member(self, key: str) -> t.Optional["Node"]:
+    def member(self, key: str) -> Node | None:
         return next((node for _start, name, node in self.members if name == key), None)
 
 
 def _refuse(name: str, text: str, offset: int, what: str) -> NpuError:
     line, column = line_column(text, offset)
-    return NpuError("%s: line %d, column %d: %s." % (name, line, column, what), "Repair the file; it was left as it is.")
+    return NpuError(
+        "%s: line %d, column %d: %s." % (name, line, column, what), "Repair the file; it was left as it is."
+    )
 
 
 def _no_constant(word: str) -> t.NoReturn:
@@ -113,14 +115,14 @@ class JsonEdit(Edit):
     def bom(self) -> bool:
         return self.text.startswith(BOM)
 
-    def refuse(self, what: str, offset: t.Optional[int] = None) -> NpuError:
+    def refuse(self, what: str, offset: int | None = None) -> NpuError:
         return _refuse(self.name, self.text, offset or 0, what)
 
-    def tree(self) -> t.Optional[Node]:
+    def tree(self) -> Node | None:
         at = _space(self.text, 1 if self.bom else 0)
         return _scan(self.text, at, self.name) if at < len(self.text) else None
 
-    def node(self, path: t.Sequence[str]) -> t.Optional[Node]:
+    def node(self, path: t.Sequence[str]) -> Node | None:
         node = self.tree()
         for key in path:
             if node is None or node.kind != "object":

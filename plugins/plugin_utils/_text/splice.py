@@ -110,7 +110,7 @@ class Edit:
     def data(self) -> dict[str, t.Any]:
         return self._load(self.text, self.name)
 
-    def refuse(self, what: str, offset: t.Optional[int] = None) -> NpuError:
+    def refuse(self, what: str, offset: int | None = None) -> NpuError:
         """The error for what cannot be edited, at a character offset where one is known."""
         raise NotImplementedError
 

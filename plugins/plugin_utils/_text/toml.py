@@ -45,7 +45,7 @@ def _bad(name: str, line: int, column: int, what: str) -> NpuError:
     )
 
 
-def _repeated(text: str) -> t.Optional[Entry]:
+def _repeated(text: str) -> Entry | None:
     try:
         entries = scan(text)
     except ScanError:
@@ -66,7 +66,7 @@ class TomlEdit(Edit):
         super().__init__(text, name, load)
         self._entries()
 
-    def refuse(self, what: str, offset: t.Optional[int] = None) -> NpuError:
+    def refuse(self, what: str, offset: int | None = None) -> NpuError:
         where = ""
         if offset is not None:
             where = " line %d, column %d:" % line_column(self.text, offset)
@@ -78,7 +78,7 @@ class TomlEdit(Edit):
         except (ScanError, IndexError) as exc:
             raise self.refuse("this form of TOML is not edited (%s)" % exc, getattr(exc, "offset", None)) from exc
 
-    def pair(self, path: Path) -> t.Optional[Entry]:
+    def pair(self, path: Path) -> Entry | None:
         return next((e for e in self._entries() if e.kind == "pair" and e.path == path), None)
 
     def raw(self, entry: Entry) -> str:
@@ -86,7 +86,10 @@ class TomlEdit(Edit):
 
     def quote(self) -> str:
         """The quote mark that keys and headers of this file use."""
-        names = "".join(self.text[e.name : e.value] if e.kind == "pair" else self.text[e.name : e.value_end] for e in self._entries())
+        names = "".join(
+            self.text[e.name : e.value] if e.kind == "pair" else self.text[e.name : e.value_end]
+            for e in self._entries()
+        )
         if '"' in names or "'" in names:
             return "'" if names.count("'") > names.count('"') else '"'
         values = [self.raw(e)[:1] for e in self._entries() if e.kind == "pair"]
@@ -98,7 +101,11 @@ class TomlEdit(Edit):
 
     def string_text(self, value: str) -> str:
         mark = self.quote()
-        return mark + value + mark if "'" not in value and '"' not in value and "\\" not in value else '"%s"' % value.replace("\\", "\\\\").replace('"', '\\"')
+        return (
+            mark + value + mark
+            if "'" not in value and '"' not in value and "\\" not in value
+            else '"%s"' % value.replace("\\", "\\\\").replace('"', '\\"')
+        )
 
     def list_text(self, values: t.Sequence[str]) -> str:
         return "[%s]" % ", ".join(self.string_text(value) for value in values)
@@ -122,7 +129,9 @@ class TomlEdit(Edit):
         """Add a pair that is not there; True when a header had to be made."""
         entries = self._entries()
         table, key = path[:-1], path[-1]
-        above = [entry for entry in entries if entry.kind == "pair" and table and table[: len(entry.path)] == entry.path]
+        above = [
+            entry for entry in entries if entry.kind == "pair" and table and table[: len(entry.path)] == entry.path
+        ]
         if above:
             return self._add_inline(max(above, key=lambda entry: len(entry.path)), path, raw)
         if not table:
@@ -132,7 +141,14 @@ class TomlEdit(Edit):
             if entry.kind == "table" and entry.path == table:
                 self._add_under(entries, index, key, raw)
                 return False
-        dotted = [e for e in entries if e.kind == "pair" and not e.inline and len(e.header) < len(table) < len(e.path) and e.path[: len(table)] == table]
+        dotted = [
+            e
+            for e in entries
+            if e.kind == "pair"
+            and not e.inline
+            and len(e.header) < len(table) < len(e.path)
+            and e.path[: len(table)] == table
+        ]
         if dotted:
             last = dotted[-1]
             name = self.key_text(path[len(last.header) :])
@@ -211,7 +227,7 @@ class TomlEdit(Edit):
 
     def _step(self, entries: list[Entry]) -> str:
         """How much deeper a key stands than its header: as the file does it, two blanks when it does not say."""
-        header: t.Optional[Entry] = None
+        header: Entry | None = None
         for entry in entries:
             if entry.kind != "pair":
                 header = entry
@@ -253,7 +269,9 @@ class TomlEdit(Edit):
         else:
             self._extend_items(entry, missing)
         again = self.pair(path)
-        self.changes.append({"op": "array", "path": list(path), "old": old, "new": self.raw(again) if again else "", "added": missing})
+        self.changes.append(
+            {"op": "array", "path": list(path), "old": old, "new": self.raw(again) if again else "", "added": missing}
+        )
 
     def _extend_items(self, entry: Entry, missing: t.Sequence[str]) -> None:
         start, end = entry.items[-1]
@@ -288,7 +306,9 @@ class TomlEdit(Edit):
             self._drop_item(entry, index)
             entry = self.pair(path) or entry
         if gone:
-            self.changes.append({"op": "array", "path": list(path), "old": old, "new": self.raw(entry), "removed": gone})
+            self.changes.append(
+                {"op": "array", "path": list(path), "old": old, "new": self.raw(entry), "removed": gone}
+            )
         return gone
 
     def _drop_item(self, entry: Entry, index: int) -> None:

@@ -161,7 +161,7 @@ class _Scanner:
             count += 1
         return count % 2 == 1
 
-    def value(self, at: int, entry: t.Optional[Entry]) -> int:
+    def value(self, at: int, entry: Entry | None) -> int:
         if at >= len(self.text):
             raise ScanError("expected a value", at)
         first = self.text[at]
@@ -180,7 +180,7 @@ class _Scanner:
             raise ScanError("expected a value", at)
         return end
 
-    def array(self, at: int, entry: t.Optional[Entry]) -> int:
+    def array(self, at: int, entry: Entry | None) -> int:
         at = self.space(at + 1)
         while not self.text.startswith("]", at):
             end = self.value(at, None)
@@ -193,7 +193,7 @@ class _Scanner:
                 raise ScanError("unclosed array", at)
         return at + 1
 
-    def inline(self, at: int, entry: t.Optional[Entry]) -> int:
+    def inline(self, at: int, entry: Entry | None) -> int:
         at = self.space(at + 1)
         while not self.text.startswith("}", at):
             name = at

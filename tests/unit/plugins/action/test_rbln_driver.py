@@ -23,7 +23,7 @@ JOURNAL = json.dumps({"step": "install", "previous": {"version": "3.2.2"}, "want
 class Action(ActionModule):
     """The action on a host whose looks answer in order; None is a connection that breaks."""
 
-    def __init__(self, answers: t.Sequence[t.Optional[str]]) -> None:
+    def __init__(self, answers: t.Sequence[str | None]) -> None:
         self.answers, self.told, self.asked, self.resets = list(answers), [], "", 0  # type: ignore[var-annotated]
         self._display = types.SimpleNamespace(display=self.told.append)  # type: ignore[assignment]
         self._connection = types.SimpleNamespace(reset=self.reset)  # type: ignore[assignment]
@@ -31,7 +31,7 @@ class Action(ActionModule):
     def reset(self) -> None:
         self.resets += 1
 
-    def _low_level_execute_command(self, cmd: str, *args: t.Any, **keys: t.Any) -> t.Dict[str, t.Any]:
+    def _low_level_execute_command(self, cmd: str, *args: t.Any, **keys: t.Any) -> dict[str, t.Any]:
         self.asked = cmd
         answer = self.answers.pop(0)
         if answer is None:
@@ -47,7 +47,10 @@ def look(note: str, jobs: str = WATCHED, journal: str = "") -> str:
 @pytest.mark.parametrize(
     ("answers", "ended"),
     [
-        ([look(RUNS, journal=JOURNAL), look(RUNS, journal=JOURNAL), look(RUNS, journal=JOURNAL), look(ENDED, "")], True),
+        (
+            [look(RUNS, journal=JOURNAL), look(RUNS, journal=JOURNAL), look(RUNS, journal=JOURNAL), look(ENDED, "")],
+            True,
+        ),
         # A terminal adds lines before the first.
         (["\n" + look(RUNS), "\n\n" + look(RUNS), "\n" + look(RUNS), "\n" + look(ENDED, "")], True),
         # The note is not written yet, or is being replaced.
@@ -60,7 +63,7 @@ def look(note: str, jobs: str = WATCHED, journal: str = "") -> str:
         ([look(RUNS, "", '{"step": "/proc/1/cmdline"}'), look(RUNS, "", '{"step": "/proc/1/cmdline"}')], False),
     ],
 )
-def test_follow(answers: t.List[t.Optional[str]], ended: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_follow(answers: list[str | None], ended: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rbln_driver.time, "sleep", lambda seconds: None)
     action = Action(answers)
     assert action._follow("npu-a", JOB, "/root/.ansible_async/" + JOB) is ended

@@ -20,18 +20,29 @@ SHA = hashlib.sha256(DATA).hexdigest()
 class Action(ActionModule):
     """The action with a host that answers in order; `did` is what it was made to do."""
 
-    def __init__(self, args: t.Dict[str, t.Any], answers: t.Sequence[t.Dict[str, t.Any]], check: bool = False) -> None:
-        task = types.SimpleNamespace(args=args, action="rebellions.npu.rbln_driver_files", async_val=0, check_mode=check, diff=False, delegate_to=None)
+    def __init__(self, args: dict[str, t.Any], answers: t.Sequence[dict[str, t.Any]], check: bool = False) -> None:
+        task = types.SimpleNamespace(
+            args=args,
+            action="rebellions.npu.rbln_driver_files",
+            async_val=0,
+            check_mode=check,
+            diff=False,
+            delegate_to=None,
+        )
         shell = types.SimpleNamespace(tmpdir=None, join_path=lambda *parts: "/".join(parts))
         super().__init__(task, types.SimpleNamespace(_shell=shell), None, None, None, None)  # type: ignore[arg-type]
         self._load_name = MODULE
         self.answers = list(answers)
-        self.did: t.List[t.Tuple[t.Any, ...]] = []
+        self.did: list[tuple[t.Any, ...]] = []
         self._display = types.SimpleNamespace(display=lambda text: self.did.append(("display", text)))  # type: ignore[assignment]
 
-    def _execute_module(self, module_name: t.Any = None, module_args: t.Any = None, task_vars: t.Any = None, **keys: t.Any) -> t.Dict[str, t.Any]:
+    def _execute_module(
+        self, module_name: t.Any = None, module_args: t.Any = None, task_vars: t.Any = None, **keys: t.Any
+    ) -> dict[str, t.Any]:
         assert module_name == MODULE
-        self.did.append(("module", [(item["name"], item["sha256"]) for item in module_args["files"]], module_args.get("staged")))
+        self.did.append(
+            ("module", [(item["name"], item["sha256"]) for item in module_args["files"]], module_args.get("staged"))
+        )
         return self.answers.pop(0)
 
     def _make_tmp_path(self, remote_user: t.Any = None) -> str:
@@ -47,13 +58,15 @@ class Action(ActionModule):
 
 
 @pytest.fixture(name="files")
-def files_fixture(tmp_path: Path) -> t.List[t.Dict[str, str]]:
+def files_fixture(tmp_path: Path) -> list[dict[str, str]]:
     for name in ("a.run", "b.run"):
         (tmp_path / name).write_bytes(DATA)
     return [{"src": str(tmp_path / "a.run"), "sha256": SHA}, {"src": str(tmp_path), "name": "b.run", "sha256": SHA}]
 
 
-def act(args: t.Dict[str, t.Any], *answers: t.Dict[str, t.Any], check: bool = False) -> t.Tuple[t.Dict[str, t.Any], t.List[t.Tuple[t.Any, ...]]]:
+def act(
+    args: dict[str, t.Any], *answers: dict[str, t.Any], check: bool = False
+) -> tuple[dict[str, t.Any], list[tuple[t.Any, ...]]]:
     action = Action(args, answers, check)
     result = action.run(task_vars={"inventory_hostname": "npu-a"})
     assert action.answers == []
@@ -63,13 +76,15 @@ def act(args: t.Dict[str, t.Any], *answers: t.Dict[str, t.Any], check: bool = Fa
 ASKED = ("module", [("a.run", SHA), ("b.run", SHA)], None)
 
 
-def test_a_host_that_has_all_is_asked_once(files: t.List[t.Dict[str, str]]) -> None:
+def test_a_host_that_has_all_is_asked_once(files: list[dict[str, str]]) -> None:
     result, did = act({"files": files}, {"changed": False, "files": ["x"], "missing": []})
     assert (result["changed"], result["files"], did) == (False, ["x"], [ASKED])
 
 
-def test_only_what_is_missing_is_sent_and_shown(files: t.List[t.Dict[str, str]]) -> None:
-    result, did = act({"files": files}, {"changed": True, "missing": ["b.run"]}, {"changed": True, "files": ["x"], "missing": []})
+def test_only_what_is_missing_is_sent_and_shown(files: list[dict[str, str]]) -> None:
+    result, did = act(
+        {"files": files}, {"changed": True, "missing": ["b.run"]}, {"changed": True, "files": ["x"], "missing": []}
+    )
     assert (result["changed"], result["files"], result["missing"]) == (True, ["x"], [])
     assert did == [
         ASKED,
@@ -81,30 +96,32 @@ def test_only_what_is_missing_is_sent_and_shown(files: t.List[t.Dict[str, str]])
     ]
 
 
-def test_check_mode_sends_nothing(files: t.List[t.Dict[str, str]]) -> None:
+def test_check_mode_sends_nothing(files: list[dict[str, str]]) -> None:
     result, did = act({"files": files}, {"changed": True, "missing": ["a.run"]}, check=True)
     assert (result["changed"], result["missing"], did) == (True, ["a.run"], [ASKED])
 
 
-def test_a_host_that_refuses_gets_nothing(files: t.List[t.Dict[str, str]]) -> None:
+def test_a_host_that_refuses_gets_nothing(files: list[dict[str, str]]) -> None:
     result, did = act({"files": files}, {"failed": True, "msg": "no", "missing": ["a.run"]})
     assert (result["failed"], result["msg"], did) == (True, "no", [ASKED])
 
 
 @pytest.mark.parametrize("check", [True, False])
-def test_a_file_that_differs_is_refused_before_the_host_is_touched(files: t.List[t.Dict[str, str]], check: bool) -> None:
+def test_a_file_that_differs_is_refused_before_the_host_is_touched(files: list[dict[str, str]], check: bool) -> None:
     files[1]["sha256"] = "0" * 64
     result, did = act({"files": files}, check=check)
-    assert (result["failed"], did) == (True, []) and result["msg"].startswith("The SHA-256 of %s/b.run is" % files[1]["src"])
+    assert (result["failed"], did) == (True, []) and result["msg"].startswith(
+        "The SHA-256 of %s/b.run is" % files[1]["src"]
+    )
 
 
-def test_a_signature_without_keys_is_refused_before_the_host_is_touched(files: t.List[t.Dict[str, str]]) -> None:
+def test_a_signature_without_keys_is_refused_before_the_host_is_touched(files: list[dict[str, str]]) -> None:
     files[0]["signature"] = "/srv/a.sig"
     result, did = act({"files": files})
     assert (result["failed"], did) == (True, []) and "no keyring" in result["msg"]
 
 
-def test_two_files_of_one_name_are_refused(tmp_path: Path, files: t.List[t.Dict[str, str]]) -> None:
+def test_two_files_of_one_name_are_refused(tmp_path: Path, files: list[dict[str, str]]) -> None:
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "a.run").write_bytes(b"other")
     files.append({"src": str(tmp_path / "c" / "a.run"), "sha256": hashlib.sha256(b"other").hexdigest()})
@@ -112,7 +129,9 @@ def test_two_files_of_one_name_are_refused(tmp_path: Path, files: t.List[t.Dict[
     assert (result["failed"], did) == (True, []) and result["msg"].startswith("Two of the files have the name a.run.")
 
 
-@pytest.mark.parametrize("args", [{}, {"files": [{"src": "/a"}]}, {"files": [], "sha": 1}, {"files": [], "staged": {"a": "/etc/shadow"}}])
-def test_bad_input_is_an_error(args: t.Dict[str, t.Any]) -> None:
+@pytest.mark.parametrize(
+    "args", [{}, {"files": [{"src": "/a"}]}, {"files": [], "sha": 1}, {"files": [], "staged": {"a": "/etc/shadow"}}]
+)
+def test_bad_input_is_an_error(args: dict[str, t.Any]) -> None:
     with pytest.raises(AnsibleActionFail):
         act(args)

@@ -28,18 +28,29 @@ def test_manifests_are_written_once_and_removed_once(monkeypatch: pytest.MonkeyP
     assert render(monkeypatch, folder, check=True) == {"changed": True, "files": []}
     assert render(monkeypatch, folder) == {"changed": True, "files": ["rbln-system.yaml"]}
     before = (folder / "rbln-system.yaml").read_bytes()
-    assert render(monkeypatch, folder) == {"changed": False, "files": ["rbln-system.yaml"]} and (folder / "rbln-system.yaml").read_bytes() == before
+    assert (
+        render(monkeypatch, folder) == {"changed": False, "files": ["rbln-system.yaml"]}
+        and (folder / "rbln-system.yaml").read_bytes() == before
+    )
     other.write_text("mine")
-    assert render(monkeypatch, folder, check=True, state="absent") == {"changed": True, "files": ["other.yaml", "rbln-system.yaml"]}
+    assert render(monkeypatch, folder, check=True, state="absent") == {
+        "changed": True,
+        "files": ["other.yaml", "rbln-system.yaml"],
+    }
     assert render(monkeypatch, folder, state="absent") == {"changed": True, "files": ["other.yaml"]}
     assert render(monkeypatch, folder, state="absent") == {"changed": False, "files": ["other.yaml"]}
 
 
 @pytest.mark.parametrize(
-    ("differences", "told"), [([], ["nothing would change"]), ([{"object": "Node n1", "action": "deleted", "error": ""}], ["Node n1: deleted"])]
+    ("differences", "told"),
+    [([], ["nothing would change"]), ([{"object": "Node n1", "action": "deleted", "error": ""}], ["Node n1: deleted"])],
 )
-def test_diff_tells_people_what_would_change(monkeypatch: pytest.MonkeyPatch, differences: list[dict[str, Any]], told: list[str]) -> None:
+def test_diff_tells_people_what_would_change(
+    monkeypatch: pytest.MonkeyPatch, differences: list[dict[str, Any]], told: list[str]
+) -> None:
     action, shown = object.__new__(ActionModule), []
-    monkeypatch.setattr(action, "_work", lambda *_arguments: SimpleNamespace(diff=lambda: {"differences": differences}), raising=False)
+    monkeypatch.setattr(
+        action, "_work", lambda *_arguments: SimpleNamespace(diff=lambda: {"differences": differences}), raising=False
+    )
     monkeypatch.setattr(action, "_display", SimpleNamespace(display=shown.append), raising=False)
     assert action._diff({}, {}) == {"differences": differences} and shown == told

@@ -23,8 +23,8 @@ POOLS = ["npu_nodes", "npu_pool_" + OLD, "npu_pool_" + NEW]
         ([OLD, NEW], OLD, ["npu_nodes", "npu_pool_" + OLD]),
     ],
 )
-def test_pools_of_kernels_before_a_reboot_do_not_count(left: t.Optional[t.List[str]], now: str, groups: t.List[str]) -> None:
-    variables: t.Dict[str, t.Any] = {"group_names": POOLS, **({} if left is None else {"rbln_driver_pools_left": left})}
+def test_pools_of_kernels_before_a_reboot_do_not_count(left: list[str] | None, now: str, groups: list[str]) -> None:
+    variables: dict[str, t.Any] = {"group_names": POOLS, **({} if left is None else {"rbln_driver_pools_left": left})}
     # The plan of this run that is there already may be one from after the reboot.
     variables["rbln_preflight_plan"] = {"observation": {"ansible_facts": {"rbln": {"pool_key": now}}}}
     assert _groups(variables, now) == groups

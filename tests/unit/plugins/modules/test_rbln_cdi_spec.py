@@ -32,7 +32,13 @@ def tree(tmp_path: Path) -> Tree:
 
 
 def run(tree: Tree, check: bool = False, **params: Any) -> tuple[int, dict[str, Any]]:
-    arguments = {"root": str(tree.root), "form": "kubernetes", "machine": "x86_64", **params, "_ansible_check_mode": check}
+    arguments = {
+        "root": str(tree.root),
+        "form": "kubernetes",
+        "machine": "x86_64",
+        **params,
+        "_ansible_check_mode": check,
+    }
     done = subprocess.run(
         [sys.executable, "-m", MODULE],
         input=json.dumps({"ANSIBLE_MODULE_ARGS": arguments}),
@@ -47,7 +53,9 @@ def run(tree: Tree, check: bool = False, **params: Any) -> tuple[int, dict[str, 
 
 
 def files(tree: Tree) -> dict[str, bytes]:
-    return {str(path.relative_to(tree.root)): path.read_bytes() for path in sorted(tree.root.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(tree.root)): path.read_bytes() for path in sorted(tree.root.rglob("*")) if path.is_file()
+    }
 
 
 def test_life_of_a_specification(tree: Tree) -> None:
@@ -106,7 +114,12 @@ def test_bad_input_is_one_message_and_no_file(tree: Tree, params: dict[str, Any]
 def test_c35_output_directory_is_a_file(tree: Tree) -> None:
     tree.put("/var/run/cdi", "x")
     rc, done = run(tree)
-    assert rc == 1 and "/var/run/cdi/rbln.yaml cannot be read" in done["msg"] or "/var/run/cdi" in done["msg"] and "Next: " in done["msg"]
+    assert (
+        rc == 1
+        and "/var/run/cdi/rbln.yaml cannot be read" in done["msg"]
+        or "/var/run/cdi" in done["msg"]
+        and "Next: " in done["msg"]
+    )
     assert (tree.root / "var/run/cdi").read_text() == "x"
 
 

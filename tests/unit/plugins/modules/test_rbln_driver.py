@@ -34,7 +34,7 @@ class Module:
 
     def __init__(self, machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self.machine, self.monkeypatch, self.capsys = machine, monkeypatch, capsys
-        self.warned: t.List[str] = []
+        self.warned: list[str] = []
         # Ansible remembers for its process what it has warned of.
         monkeypatch.setattr(basic.AnsibleModule, "warn", lambda _module, text: self.warned.append(text))
         monkeypatch.setattr(rbln_driver, "Host", lambda: machine.host)
@@ -42,7 +42,7 @@ class Module:
         monkeypatch.setattr(rbln_driver, "manager_for", lambda *arguments, **keys: machine.manager)
         monkeypatch.setattr(rbln_driver, "Checks", lambda host, profile, options: Verdict(machine))
 
-    def run(self, check: bool = False, **arguments: t.Any) -> t.Tuple[int, t.Dict[str, t.Any]]:
+    def run(self, check: bool = False, **arguments: t.Any) -> tuple[int, dict[str, t.Any]]:
         """(exit code, result) of one call."""
         given = {"source": "runfile", "services": list(SERVICES), **arguments, "_ansible_check_mode": check}
         self.machine.acts.clear()
@@ -83,12 +83,17 @@ def test_documented_options_are_those_it_takes() -> None:
         assert entry.get("elements") == given.get("elements"), name
         if "suboptions" in entry:
             keys = ("type", "required", "default")
-            plain = {key: {word: item[word] for word in keys if word in item} for key, item in entry["suboptions"].items()}
+            plain = {
+                key: {word: item[word] for word in keys if word in item} for key, item in entry["suboptions"].items()
+            }
             assert plain == given["options"], name
 
 
-@pytest.mark.parametrize("arguments, words", [({"source": "container"}, "source"), ({"files": [{"path": "/a"}]}, "sha256"), ({"keep": "x"}, "keep")])
-def test_bad_input_is_one_error(module: Module, arguments: t.Dict[str, t.Any], words: str) -> None:
+@pytest.mark.parametrize(
+    "arguments, words",
+    [({"source": "container"}, "source"), ({"files": [{"path": "/a"}]}, "sha256"), ({"keep": "x"}, "keep")],
+)
+def test_bad_input_is_one_error(module: Module, arguments: dict[str, t.Any], words: str) -> None:
     before = module.machine.look()
     code, result = module.run(**arguments)
     assert (code, result["failed"]) == (1, True) and words in result["msg"]
@@ -100,7 +105,13 @@ def test_bad_input_is_one_error(module: Module, arguments: t.Dict[str, t.Any], w
 
 def test_an_upgrade(module: Module) -> None:
     code, result = module.run(version="3.4.0", files=module.machine.runfile("3.4.0"), uninstall=UNINSTALL)
-    assert (code, result["changed"], result["outcome"], result["previous"], result["version"]) == (0, True, "upgraded", "3.2.2", "3.4.0")
+    assert (code, result["changed"], result["outcome"], result["previous"], result["version"]) == (
+        0,
+        True,
+        "upgraded",
+        "3.2.2",
+        "3.4.0",
+    )
     assert (result["error"], result["reason"], "failed" in result, module.warned) == ("", "", False, [])
     assert result["diff"] == {"before": "%s 3.2.2\n" % KMD, "after": "%s 3.4.0\n" % KMD}
     assert module.machine.active == {DAEMON, *SERVICES}
@@ -111,9 +122,13 @@ def test_a_driver_that_does_not_work(module: Module) -> None:
     arguments = {"version": "3.4.0", "uninstall": UNINSTALL}
     code, result = module.run(files=module.machine.runfile("3.4.0"), **arguments)
     assert (code, result["failed"], result["changed"], result["outcome"]) == (1, True, True, "rolled_back")
-    assert result["msg"] == result["error"] == (
-        "rolled back: Driver 3.4.0 does not work. Next: Another version or file may be tried; this one only when that is asked for (retry). "
-        "The host works with driver 3.2.2 again. Next: put the reason right and run again."
+    assert (
+        result["msg"]
+        == result["error"]
+        == (
+            "rolled back: Driver 3.4.0 does not work. Next: Another version or file may be tried; this one only when that is asked for (retry). "
+            "The host works with driver 3.2.2 again. Next: put the reason right and run again."
+        )
     )
     assert result["diff"]["before"] == result["diff"]["after"] == "%s 3.2.2\n" % KMD
     code, quiet = module.run(files=module.machine.runfile("3.4.0"), fail=False, **arguments)
@@ -167,8 +182,15 @@ def test_returned_values_are_documented(module: Module) -> None:
 # -- check mode
 
 
-@pytest.mark.parametrize("arguments", [{"version": "3.4.0", "names": [KMD], "source": "package"}, {"state": "absent"}, {"install": False, "reload": True}])
-def test_check_mode_changes_nothing(module: Module, arguments: t.Dict[str, t.Any]) -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"version": "3.4.0", "names": [KMD], "source": "package"},
+        {"state": "absent"},
+        {"install": False, "reload": True},
+    ],
+)
+def test_check_mode_changes_nothing(module: Module, arguments: dict[str, t.Any]) -> None:
     module.machine.repository.add("%s=3.4.0" % KMD)
     before = module.machine.look()
     code, result = module.run(True, **arguments)
@@ -195,4 +217,8 @@ def test_a_host_that_cannot_be_read_is_one_error(module: Module, monkeypatch: py
 
     monkeypatch.setattr(rbln_driver, "vendor_packages", fail)
     code, result = module.run(version="3.4.0")
-    assert (code, result["msg"], result["changed"]) == (1, "The installed packages cannot be read: Permission denied. Next: Run as root.", False)
+    assert (code, result["msg"], result["changed"]) == (
+        1,
+        "The installed packages cannot be read: Permission denied. Next: Run as root.",
+        False,
+    )

@@ -42,7 +42,9 @@ def collections() -> str:
 def call(python: str, arguments: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     env = dict(os.environ, PYTHONPATH=os.pathsep.join([collections(), str(ANSIBLE)]), PYTHONDONTWRITEBYTECODE="1")
     text = json.dumps({"ANSIBLE_MODULE_ARGS": arguments})
-    done = subprocess.run([python, "-c", START], input=text, env=env, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [python, "-c", START], input=text, env=env, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.stdout.startswith("\n{") or done.stdout.startswith("{"), done.stderr
     return done.returncode, json.loads(done.stdout)
 
@@ -63,7 +65,12 @@ def test_facts_of_a_root(tmp_path: Path, check: bool) -> None:
 
 def test_options_reach_the_facts(tmp_path: Path) -> None:
     Tree(tmp_path).kernel("6.8.0-138-generic").write("/srv/stamp", '{"version": "3.2.2"}')
-    arguments = {"root": str(tmp_path), "kernel": "6.8.0-138-generic", "expected_addresses": ["0000:83:00.0"], "runfile_stamp": "/srv/stamp"}
+    arguments = {
+        "root": str(tmp_path),
+        "kernel": "6.8.0-138-generic",
+        "expected_addresses": ["0000:83:00.0"],
+        "runfile_stamp": "/srv/stamp",
+    }
     facts = call(sys.executable, arguments)[1]["ansible_facts"]["rbln"]
     assert facts["kernel"]["running"] == "6.8.0-138-generic"
     assert facts["driver"]["installed_via"] == "runfile"
@@ -87,8 +94,14 @@ def test_bad_argument_is_one_error(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         ({"smi_timeout": 0}, "smi_timeout is 0.0. Next: Give it a number of seconds above 0."),
-        ({"expected_addresses": ["83:00"]}, "expected_addresses: no PCI address: 83:00. Next: Write them as sysfs does, for example 0000:83:00.0."),
-        ({"root": "/nowhere/at/all"}, "root /nowhere/at/all: No such file or directory. Next: Give the directory that holds the system's files."),
+        (
+            {"expected_addresses": ["83:00"]},
+            "expected_addresses: no PCI address: 83:00. Next: Write them as sysfs does, for example 0000:83:00.0.",
+        ),
+        (
+            {"root": "/nowhere/at/all"},
+            "root /nowhere/at/all: No such file or directory. Next: Give the directory that holds the system's files.",
+        ),
     ],
 )
 def test_bad_value_names_place_and_remedy(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
@@ -115,7 +128,9 @@ def test_O01_oldest_python_of_a_managed_host(tmp_path: Path) -> None:
     ca22_host(tmp_path)
     found = []
     for program in (python, sys.executable):
-        done = subprocess.run([program, "-c", OBSERVE, str(tmp_path)], env=env, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            [program, "-c", OBSERVE, str(tmp_path)], env=env, capture_output=True, text=True, timeout=60, check=False
+        )
         assert done.returncode == 0, done.stderr
         version, facts = json.loads(done.stdout)
         # Others write to this disk between the two looks.

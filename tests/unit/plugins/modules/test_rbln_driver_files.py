@@ -30,8 +30,13 @@ def directory_fixture(tmp_path: Path) -> Path:
 
 @pytest.fixture(name="run")
 def run_fixture(directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(check: bool = False, **arguments: t.Any) -> t.Tuple[int, t.Dict[str, t.Any]]:
-        given = {"files": [{"src": "/srv/a.run", "sha256": SHA}], "directory": str(directory), **arguments, "_ansible_check_mode": check}
+    def run(check: bool = False, **arguments: t.Any) -> tuple[int, dict[str, t.Any]]:
+        given = {
+            "files": [{"src": "/srv/a.run", "sha256": SHA}],
+            "directory": str(directory),
+            **arguments,
+            "_ansible_check_mode": check,
+        }
         monkeypatch.setattr(basic, "_ANSIBLE_ARGS", json.dumps({"ANSIBLE_MODULE_ARGS": given}).encode())
         monkeypatch.setattr(basic, "_ANSIBLE_PROFILE", "legacy", raising=False)
         with pytest.raises(SystemExit) as ended:
@@ -59,7 +64,10 @@ def test_documented_options_are_those_it_takes() -> None:
             assert entry.get(key) == given.get(key), name
         assert entry.get("required", False) == given.get("required", False), name
         if "suboptions" in entry:
-            plain = {key: {word: item[word] for word in ("type", "required") if word in item} for key, item in entry["suboptions"].items()}
+            plain = {
+                key: {word: item[word] for word in ("type", "required") if word in item}
+                for key, item in entry["suboptions"].items()
+            }
             assert plain == given["options"]
 
 
@@ -70,7 +78,9 @@ def test_what_is_missing_is_named_and_nothing_is_made(run: Run, directory: Path,
     assert not directory.exists()
 
 
-def test_what_was_sent_is_placed_for_root_alone_and_is_there_the_next_time(run: Run, directory: Path, sent: str) -> None:
+def test_what_was_sent_is_placed_for_root_alone_and_is_there_the_next_time(
+    run: Run, directory: Path, sent: str
+) -> None:
     placed = {"changed": True, "files": [{"path": str(directory / "a.run"), "sha256": SHA}], "missing": []}
     assert run(True, staged={"a.run": sent}) == (0, placed)
     assert not directory.exists()
@@ -78,13 +88,19 @@ def test_what_was_sent_is_placed_for_root_alone_and_is_there_the_next_time(run: 
     assert (directory / "a.run").read_bytes() == DATA
     assert [stat.S_IMODE(os.stat(path).st_mode) for path in (directory, directory / "a.run")] == [0o700, 0o700]
     assert run() == (0, {**placed, "changed": False})
-    assert run(files=[{"src": "/srv/other", "name": "a.run", "sha256": SHA.upper()}]) == (0, {**placed, "changed": False})
+    assert run(files=[{"src": "/srv/other", "name": "a.run", "sha256": SHA.upper()}]) == (
+        0,
+        {**placed, "changed": False},
+    )
 
 
 def test_names_are_names_and_no_paths(run: Run, directory: Path, sent: str) -> None:
     files = [{"src": "/srv/", "name": "../../b.run", "sha256": SHA}, {"src": "https://h/c.run", "sha256": SHA}]
     code, result = run(files=files, staged={"b.run": sent, "c.run": sent})
-    assert (code, [item["path"] for item in result["files"]]) == (0, [str(directory / "b.run"), str(directory / "c.run")])
+    assert (code, [item["path"] for item in result["files"]]) == (
+        0,
+        [str(directory / "b.run"), str(directory / "c.run")],
+    )
     assert sorted(os.listdir(directory)) == ["b.run", "c.run"]
 
 
@@ -92,7 +108,9 @@ def test_what_was_changed_on_the_way_is_refused(run: Run, directory: Path, sent:
     Path(sent).write_bytes(b"other")
     code, result = run(staged={"a.run": sent})
     assert (code, result["failed"]) == (1, True)
-    assert result["msg"].startswith("The SHA-256 of a.run on the host is %s, not %s." % (hashlib.sha256(b"other").hexdigest(), SHA))
+    assert result["msg"].startswith(
+        "The SHA-256 of a.run on the host is %s, not %s." % (hashlib.sha256(b"other").hexdigest(), SHA)
+    )
     assert os.listdir(directory) == []
 
 

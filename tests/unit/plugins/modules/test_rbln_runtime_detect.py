@@ -46,7 +46,9 @@ def test_a_tree_is_looked_at_and_left_as_it_is(tmp_path: Path) -> None:
     assert code == 0 and answer["changed"] is False
     assert set(answer["ansible_facts"]) == {"rbln_runtimes"}
     runtimes = answer["ansible_facts"]["rbln_runtimes"]["runtimes"]
-    assert [(item["name"], item["version"], item["cdi"]["state"]) for item in runtimes] == [("docker", "26.1.5+dfsg1-9", "on")]
+    assert [(item["name"], item["version"], item["cdi"]["state"]) for item in runtimes] == [
+        ("docker", "26.1.5+dfsg1-9", "on")
+    ]
     assert sorted((str(path), path.lstat().st_mtime_ns) for path in tmp_path.rglob("*")) == before
 
 

@@ -30,7 +30,15 @@ def call(module: str, arguments: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     collections = Path(str(sys.modules[Tree.__module__].__file__)).absolute().parents[7]
     env = dict(os.environ, PYTHONPATH=os.pathsep.join([str(collections), str(ANSIBLE)]), PYTHONDONTWRITEBYTECODE="1")
     text = json.dumps({"ANSIBLE_MODULE_ARGS": arguments})
-    done = subprocess.run([sys.executable, "-c", START % module], input=text, env=env, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", START % module],
+        input=text,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.stdout.lstrip().startswith("{"), done.stderr
     return done.returncode, json.loads(done.stdout)
 
@@ -47,7 +55,10 @@ def test_check_mode_says_what_would_change_and_changes_nothing(tmp_path: Path) -
     code, first = call("rbln_validate", arguments)
     assert (code, first["changed"], markers(tmp_path)) == (0, True, [".driver-ctr-ready", "driver-ready"])
     assert first["changes"] == dry["changes"] and first["diff"] == dry["diff"]
-    assert first["ansible_facts"]["rbln_proof"]["checks"] == first["checks"] and first["ansible_facts"]["rbln"]["counts"]["cards"] == 4
+    assert (
+        first["ansible_facts"]["rbln_proof"]["checks"] == first["checks"]
+        and first["ansible_facts"]["rbln"]["counts"]["cards"] == 4
+    )
     code, again = call("rbln_validate", arguments)
     assert (code, again["changed"], again["changes"]) == (0, False, [])
     code, gone = call("rbln_validate", {"root": str(tmp_path), "scopes": [], "markers": "remove"})
@@ -68,7 +79,9 @@ def test_failure_is_one_error_with_the_remedies(tmp_path: Path) -> None:
 def test_what_could_not_be_found_out_has_not_passed(tmp_path: Path) -> None:
     ca22_host(tmp_path)
     code, result = call("rbln_validate", {"root": str(tmp_path), "scopes": ["driver"]})
-    assert (code, result["state"], result["failed_checks"]) == (1, "unknown", []) and "tool_answers" in result["unknown_checks"]
+    assert (code, result["state"], result["failed_checks"]) == (1, "unknown", []) and "tool_answers" in result[
+        "unknown_checks"
+    ]
 
 
 @pytest.mark.parametrize("module", ["rbln_validate", "rbln_observe"])
@@ -89,8 +102,12 @@ def test_bad_input_is_one_error(tmp_path: Path, module: str, arguments: dict[str
 
 def test_observation(tmp_path: Path) -> None:
     ca22_host(tmp_path)
-    code, result = call("rbln_observe", {"root": str(tmp_path), "options": {"cdi": {"form": "kubernetes"}}, "scopes": ["driver"]})
+    code, result = call(
+        "rbln_observe", {"root": str(tmp_path), "options": {"cdi": {"form": "kubernetes"}}, "scopes": ["driver"]}
+    )
     facts = result["ansible_facts"]
     assert (code, result["changed"], sorted(facts)) == (0, False, ["rbln", "rbln_observed", "rbln_runtimes"])
     assert {check["scope"] for check in facts["rbln_observed"]["checks"]} == {"driver"}
-    assert facts["rbln_observed"]["cdi"]["state"] == "missing" and facts["rbln_observed"]["host_tool"]["current"] is None
+    assert (
+        facts["rbln_observed"]["cdi"]["state"] == "missing" and facts["rbln_observed"]["host_tool"]["current"] is None
+    )

@@ -27,7 +27,13 @@ class Store:
     writes; `refuse` maps a kind to the status of every apply of it; `keep` is what becomes of an object that is applied.
     """
 
-    def __init__(self, *items: Data, stop_after: int = -1, refuse: dict[str, int] | None = None, keep: Callable[[Data], Data] | None = None) -> None:
+    def __init__(
+        self,
+        *items: Data,
+        stop_after: int = -1,
+        refuse: dict[str, int] | None = None,
+        keep: Callable[[Data], Data] | None = None,
+    ) -> None:
         self.items: dict[Key, Data] = {self.key(item): copy.deepcopy(item) for item in items}
         self.writes: list[str] = []
         self.lease_writes = 0
@@ -47,7 +53,9 @@ class Store:
         self.requests += 1
         return copy.deepcopy(self.items.get((kind, namespace, name)))
 
-    def list(self, api_version: str, kind: str, namespace: str = "", selector: str = "", fields: str = "") -> list[Data]:
+    def list(
+        self, api_version: str, kind: str, namespace: str = "", selector: str = "", fields: str = ""
+    ) -> list[Data]:
         self.requests += 1
         pairs = [pair.split("=") for pair in selector.split(",") if pair]
 
@@ -55,7 +63,9 @@ class Store:
             meta = item["metadata"]
             labels = meta.get("labels") or {}
             chosen = fields in ("", "type=Warning", "metadata.name=" + meta["name"])
-            return chosen and all(pair[0] in labels and (len(pair) == 1 or labels[pair[0]] == pair[1]) for pair in pairs)
+            return chosen and all(
+                pair[0] in labels and (len(pair) == 1 or labels[pair[0]] == pair[1]) for pair in pairs
+            )
 
         return [
             copy.deepcopy(item)
@@ -86,7 +96,9 @@ class Store:
                 self._write("delete " + item["kind"])
             self.items.pop(self.key(item), None)
 
-    def request(self, method: str, path: str, what: str, query: Data | None = None, body: Any = None, kind: str = "") -> tuple[int, Data]:
+    def request(
+        self, method: str, path: str, what: str, query: Data | None = None, body: Any = None, kind: str = ""
+    ) -> tuple[int, Data]:
         self.requests += 1
         if method == "GET" and path in self.answers:
             return 200, copy.deepcopy(self.answers[path])
@@ -141,5 +153,9 @@ def _patch(base: Data, change: Data) -> None:
 
 def _merge(base: Data, item: Data) -> Data:
     for key, value in item.items():
-        base[key] = _merge(base.get(key) or {}, value) if isinstance(value, dict) and isinstance(base.get(key), dict) else copy.deepcopy(value)
+        base[key] = (
+            _merge(base.get(key) or {}, value)
+            if isinstance(value, dict) and isinstance(base.get(key), dict)
+            else copy.deepcopy(value)
+        )
     return base

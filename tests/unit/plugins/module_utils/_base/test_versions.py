@@ -36,40 +36,76 @@ def test_release_numbers(text: str, numbers: tuple[int, ...]) -> None:
     assert release_numbers(text) == numbers
 
 
-@pytest.mark.parametrize("left, right, order", [((55, 9), (55, 75), -1), ((117,), (138,), -1), ((3, 2), (3, 2, 0), 0), ((3, 20), (3, 2), 1)])
+@pytest.mark.parametrize(
+    "left, right, order", [((55, 9), (55, 75), -1), ((117,), (138,), -1), ((3, 2), (3, 2, 0), 0), ((3, 20), (3, 2), 1)]
+)
 def test_compare_is_numeric(left: tuple[int, ...], right: tuple[int, ...], order: int) -> None:
     assert compare(left, right) == order
 
 
 @pytest.mark.parametrize(
-    "left, right, same", [("3.2.2", "3.2.2-rebel1", True), ("3.2", "3.20", False), (None, "3.2.2", False), ("N/A", "N/A", False), ("3.2.2", "3.2.2.0", True)]
+    "left, right, same",
+    [
+        ("3.2.2", "3.2.2-rebel1", True),
+        ("3.2", "3.20", False),
+        (None, "3.2.2", False),
+        ("N/A", "N/A", False),
+        ("3.2.2", "3.2.2.0", True),
+    ],
 )
 def test_same_release(left: str | None, right: str | None, same: bool) -> None:
     assert same_release(left, right) is same
 
 
 @pytest.mark.parametrize(
-    "text", ["3.4.0~rc1", "3.4.0-rc1", "3.4.0rc1", "3.4.0_beta2", "3.4.0b2", "3.4.0.dev3", "1:3.4.0~rc1-1", "3.4.0-0.1.rc2.el9", "3.4.0~alpha", "3.4.0-PRE1"]
+    "text",
+    [
+        "3.4.0~rc1",
+        "3.4.0-rc1",
+        "3.4.0rc1",
+        "3.4.0_beta2",
+        "3.4.0b2",
+        "3.4.0.dev3",
+        "1:3.4.0~rc1-1",
+        "3.4.0-0.1.rc2.el9",
+        "3.4.0~alpha",
+        "3.4.0-PRE1",
+    ],
 )
 def test_U06_noop_upgrade_a_pre_release_is_not_its_release(text: str) -> None:
     assert not same_release(text, "3.4.0") and not same_release("3.4.0", text)
     assert same_release(text, text)
 
 
-@pytest.mark.parametrize("left, right, same", [("3.4.0~rc1", "3.4.0-rc.1", True), ("3.4.0rc1", "1:3.4.0~rc1-2", True), ("3.4.0~rc1", "3.4.0~rc2", False)])
+@pytest.mark.parametrize(
+    "left, right, same",
+    [("3.4.0~rc1", "3.4.0-rc.1", True), ("3.4.0rc1", "1:3.4.0~rc1-2", True), ("3.4.0~rc1", "3.4.0~rc2", False)],
+)
 def test_U06_noop_upgrade_two_pre_releases(left: str, right: str, same: bool) -> None:
     assert same_release(left, right) is same
 
 
 @pytest.mark.parametrize(
     "text",
-    ["3.2.2-1", "1:3.2.2-1", "3.2.2+git.abc", "3.2.2+git.b12", "3.2.2-b12c3d4-release", "3.2.2-1~22.04.1", "3.2.2~ubuntu24.04", "3.2.2-1.el9", "3.2.2^git1"],
+    [
+        "3.2.2-1",
+        "1:3.2.2-1",
+        "3.2.2+git.abc",
+        "3.2.2+git.b12",
+        "3.2.2-b12c3d4-release",
+        "3.2.2-1~22.04.1",
+        "3.2.2~ubuntu24.04",
+        "3.2.2-1.el9",
+        "3.2.2^git1",
+    ],
 )
 def test_U06_noop_upgrade_a_build_is_its_release(text: str) -> None:
     assert same_release(text, "3.2.2") and same_release("3.2.2-rebel1", text)
 
 
-@pytest.mark.parametrize("text, version", [("2.0.1", "2.0.1"), ("1:2.0.1-1", "2.0.1"), ("3.4.0~rc1-2.el9", "3.4.0~rc1")])
+@pytest.mark.parametrize(
+    "text, version", [("2.0.1", "2.0.1"), ("1:2.0.1-1", "2.0.1"), ("3.4.0~rc1-2.el9", "3.4.0~rc1")]
+)
 def test_what_a_package_holds(text: str, version: str) -> None:
     assert upstream_version(text) == version
 

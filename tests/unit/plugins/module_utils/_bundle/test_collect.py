@@ -45,7 +45,7 @@ class Apt:
         self.content = content
         self.calls: list[list[str]] = []
 
-    def __call__(self, argv: t.Sequence[str], timeout: float, env: t.Optional[t.Mapping[str, str]] = None) -> Probe:
+    def __call__(self, argv: t.Sequence[str], timeout: float, env: t.Mapping[str, str] | None = None) -> Probe:
         self.calls.append(list(argv))
         if "--download-only" in argv:
             folder = next(word for word in argv if word.startswith("Dir::Cache::archives=")).split("=", 1)[1]
@@ -64,7 +64,9 @@ def said(out: str, rc: int = 0, err: str = "") -> Probe:
 def machine(tmp_path: pathlib.Path, runner: Apt) -> Host:
     status = tmp_path / "root/var/lib/dpkg/status"
     status.parent.mkdir(parents=True)
-    status.write_text("Package: tar\nStatus: install ok installed\nPriority: required\nArchitecture: amd64\nVersion: 1.35\n")
+    status.write_text(
+        "Package: tar\nStatus: install ok installed\nPriority: required\nArchitecture: amd64\nVersion: 1.35\n"
+    )
     return Host(str(tmp_path / "root"), runner)
 
 
@@ -76,7 +78,9 @@ def test_apt_works_in_a_folder_of_its_own_and_verifies(tmp_path: pathlib.Path) -
         ("packages/login_4.16.0-2_amd64.deb", len(DEB), SHA, "login", "1:4.16.0-2")
     ]
     assert files_of(rows)[0].kind == "package"
-    assert (work / "status").read_text() == "Package: tar\nStatus: install ok installed\nPriority: required\nArchitecture: amd64\nVersion: 0\n"
+    assert (
+        work / "status"
+    ).read_text() == "Package: tar\nStatus: install ok installed\nPriority: required\nArchitecture: amd64\nVersion: 0\n"
     calls = [call for call in apt.calls if call[0] == "apt-get"]
     acts = ["update", "--print-uris", "--download-only"]
     assert [next(word for word in acts if word in call) for call in calls] == acts
@@ -85,7 +89,9 @@ def test_apt_works_in_a_folder_of_its_own_and_verifies(tmp_path: pathlib.Path) -
             assert [word for word in call if word.startswith("%s=%s" % (setting, work))], setting
         assert {"APT::Get::AllowUnauthenticated=false", "Acquire::AllowInsecureRepositories=false"} <= set(call)
     # apt leaves out of its answer what it finds in the archives: the question is put over an empty folder.
-    assert "Dir::Cache::archives=%s/nothing" % work in calls[1] and "Dir::Cache::archives=%s/archives" % work in calls[2]
+    assert (
+        "Dir::Cache::archives=%s/nothing" % work in calls[1] and "Dir::Cache::archives=%s/archives" % work in calls[2]
+    )
 
 
 def test_kept_downloads_that_do_not_belong_go(tmp_path: pathlib.Path) -> None:
@@ -103,14 +109,32 @@ def test_kept_downloads_that_do_not_belong_go(tmp_path: pathlib.Path) -> None:
     [
         ({"--print-uris": said("", 100, UNKNOWN)}, DEB, ["has linux-headers-9.9, nonexist.", "EPEL"]),
         ({"update": said("", 100, UNTRUSTED)}, DEB, ["could not read the package lists", "is not signed"]),
-        ({"update": Probe("timeout", None, "apt-get gave no answer in 60 s")}, DEB, ["gave no answer", "raise the timeout"]),
-        ({"apt-get": Probe("absent", None, "No such file or directory")}, DEB, ["apt-get could not", "supported system"]),
-        ({"--print-uris": said(URIS), "--download-only": said("", 100, "E: Failed to fetch x  404")}, DEB, ["could not download", "404"]),
-        ({"--print-uris": said(URIS), "dpkg-deb": said(CONTROL)}, b"A package", ["another file than the repository has"]),
+        (
+            {"update": Probe("timeout", None, "apt-get gave no answer in 60 s")},
+            DEB,
+            ["gave no answer", "raise the timeout"],
+        ),
+        (
+            {"apt-get": Probe("absent", None, "No such file or directory")},
+            DEB,
+            ["apt-get could not", "supported system"],
+        ),
+        (
+            {"--print-uris": said(URIS), "--download-only": said("", 100, "E: Failed to fetch x  404")},
+            DEB,
+            ["could not download", "404"],
+        ),
+        (
+            {"--print-uris": said(URIS), "dpkg-deb": said(CONTROL)},
+            b"A package",
+            ["another file than the repository has"],
+        ),
         ({"--print-uris": said(URIS), "dpkg-deb": said("Package: login\n")}, DEB, ["is no package"]),
     ],
 )
-def test_what_goes_wrong_is_said(tmp_path: pathlib.Path, answers: dict[str, Probe], content: bytes, words: list[str]) -> None:
+def test_what_goes_wrong_is_said(
+    tmp_path: pathlib.Path, answers: dict[str, Probe], content: bytes, words: list[str]
+) -> None:
     with pytest.raises(NpuError) as caught:
         collect_deb(machine(tmp_path, Apt(answers, content)), str(tmp_path / "work"), ["login"], "none", 60)
     assert all(word in str(caught.value) for word in words), str(caught.value)
@@ -127,7 +151,7 @@ def test_the_epoch_is_not_in_a_file_name() -> None:
 class Dnf(Apt):
     """dnf download writes two packages, createrepo_c an index."""
 
-    def __call__(self, argv: t.Sequence[str], timeout: float, env: t.Optional[t.Mapping[str, str]] = None) -> Probe:
+    def __call__(self, argv: t.Sequence[str], timeout: float, env: t.Mapping[str, str] | None = None) -> Probe:
         if argv[0] == "dnf":
             folder = argv[list(argv).index("--destdir") + 1]
             for name in ("make-4.3-8.el9.x86_64.rpm", "dkms-3.1.5-1.el9.noarch.rpm"):
@@ -156,10 +180,19 @@ def test_dnf_resolves_all_and_signatures_are_checked(tmp_path: pathlib.Path) -> 
 @pytest.mark.parametrize(
     "answers, word",
     [
-        ({"dnf": said("", 1, "No package dkms available.\nError: No packages found")}, "No repository of this host has dkms"),
+        (
+            {"dnf": said("", 1, "No package dkms available.\nError: No packages found")},
+            "No repository of this host has dkms",
+        ),
         # dnf 5, and what dnf 4 says of a kernel whose repository is not enabled.
-        ({"dnf": said("", 1, "No match for argument: kernel-rt-devel-5.14.0-570.el9.x86_64\n")}, "has kernel-rt-devel-5.14.0-570.el9.x86_64.*kernel-rt from"),
-        ({"dnf": said("", 1, "No package kernel-uek-devel-5.15.0-310.el9uek.x86_64 available.\n")}, "has kernel-uek-devel-5.15.0-310.el9uek.x86_64"),
+        (
+            {"dnf": said("", 1, "No match for argument: kernel-rt-devel-5.14.0-570.el9.x86_64\n")},
+            "has kernel-rt-devel-5.14.0-570.el9.x86_64.*kernel-rt from",
+        ),
+        (
+            {"dnf": said("", 1, "No package kernel-uek-devel-5.15.0-310.el9uek.x86_64 available.\n")},
+            "has kernel-uek-devel-5.15.0-310.el9uek.x86_64",
+        ),
         ({"rpmkeys": said("dkms-3.1.5-1.el9.noarch.rpm: digests SIGNATURES NOT OK\n", 1)}, "SIGNATURES NOT OK"),
         ({"-qp": said(QUERY), "createrepo_c": Probe("absent", None, "No such file")}, "dnf install createrepo_c"),
     ],
@@ -178,12 +211,29 @@ DIGEST = "sha256:" + "a" * 64
         ("docker.io/r/p@" + DIGEST, {}, DIGEST, ""),
         ("docker.io/r/p:1", {"skopeo": said(DIGEST + "\n")}, DIGEST, ""),
         ("docker.io/r/p:1", {"skopeo": Probe("absent"), "crane": said(DIGEST + "\n")}, DIGEST, ""),
-        ("docker.io/r/p:1", {"skopeo": Probe("absent"), "crane": Probe("absent")}, None, "neither skopeo nor crane is on the host"),
-        ("docker.io/r/p:1", {"skopeo": said("", 1, "FATA[0001] unauthorized"), "crane": Probe("absent")}, None, "skopeo: FATA[0001] unauthorized"),
-        ("docker.io/r/p:1", {"skopeo": Probe("timeout", None, "no answer"), "crane": Probe("absent")}, None, "skopeo: no answer"),
+        (
+            "docker.io/r/p:1",
+            {"skopeo": Probe("absent"), "crane": Probe("absent")},
+            None,
+            "neither skopeo nor crane is on the host",
+        ),
+        (
+            "docker.io/r/p:1",
+            {"skopeo": said("", 1, "FATA[0001] unauthorized"), "crane": Probe("absent")},
+            None,
+            "skopeo: FATA[0001] unauthorized",
+        ),
+        (
+            "docker.io/r/p:1",
+            {"skopeo": Probe("timeout", None, "no answer"), "crane": Probe("absent")},
+            None,
+            "skopeo: no answer",
+        ),
         ("docker.io/r/p:1", {"skopeo": said("<none>"), "crane": Probe("absent")}, None, "skopeo: no digest"),
     ],
 )
-def test_a_digest_that_nobody_knows_is_null(reference: str, answers: dict[str, Probe], digest: t.Optional[str], reason: str) -> None:
+def test_a_digest_that_nobody_knows_is_null(
+    reference: str, answers: dict[str, Probe], digest: str | None, reason: str
+) -> None:
     image = {"name": "p", "reference": reference, "target": ""}
     assert image_digests(Host("/", Apt(answers)), [image]) == [dict(image, digest=digest, reason=reason)]

@@ -32,19 +32,35 @@ OS = {"id": "ubuntu", "version_id": "24.04", "architecture": "x86_64"}
 KERNEL = "6.8.0-45-generic"
 
 
-def one(path: str, content: bytes = b"x", kind: str = "package", name: str = "", version: str = "", arch: str = "amd64") -> BundleFile:
+def one(
+    path: str, content: bytes = b"x", kind: str = "package", name: str = "", version: str = "", arch: str = "amd64"
+) -> BundleFile:
     return BundleFile(path, len(content), hashlib.sha256(content).hexdigest(), kind, name, version, arch)
 
 
 FILES = [
     one("packages/dkms_3.0.11-1_all.deb", b"dkms", name="dkms", version="3.0.11-1", arch="all"),
     one("packages/gcc_13.2.0-7_amd64.deb", b"gcc", name="gcc", version="4:13.2.0-7"),
-    one("packages/linux-headers-6.8.0-45-generic_6.8.0-45.45_amd64.deb", b"h", name="linux-headers-" + KERNEL, version="6.8.0-45.45"),
-    one("driver/rebellions-x86_64-3.2.2.run", b"run", kind="runfile", name="rebellions-x86_64-3.2.2.run", version="3.2.2", arch=""),
+    one(
+        "packages/linux-headers-6.8.0-45-generic_6.8.0-45.45_amd64.deb",
+        b"h",
+        name="linux-headers-" + KERNEL,
+        version="6.8.0-45.45",
+    ),
+    one(
+        "driver/rebellions-x86_64-3.2.2.run",
+        b"run",
+        kind="runfile",
+        name="rebellions-x86_64-3.2.2.run",
+        version="3.2.2",
+        arch="",
+    ),
     one("Packages", b"", kind="index"),
 ]
 IMAGES = [Image("device_plugin", "docker.io/r/p:v1", "registry.example.internal/r/p:v1", None, "skopeo: denied")]
-MANIFEST = Manifest("2026-11-28T04:00:00Z", "root@build", OS, "deb", "important", [KERNEL], ["dkms", "gcc"], FILES, IMAGES)
+MANIFEST = Manifest(
+    "2026-11-28T04:00:00Z", "root@build", OS, "deb", "important", [KERNEL], ["dkms", "gcc"], FILES, IMAGES
+)
 
 
 def test_a_manifest_comes_back_as_it_was() -> None:
@@ -100,7 +116,9 @@ def test_a_bad_manifest_is_refused(text: str, word: str) -> None:
     assert str(caught.value).startswith("/b/manifest.json") and "Next: Collect" in str(caught.value)
 
 
-@pytest.mark.parametrize("path", ["packages/login_4.16.0-2+really2.41.5~deb13u1_amd64.deb", "repodata/repomd.xml", "Packages.gz"])
+@pytest.mark.parametrize(
+    "path", ["packages/login_4.16.0-2+really2.41.5~deb13u1_amd64.deb", "repodata/repomd.xml", "Packages.gz"]
+)
 def test_paths_that_bundles_have(path: str) -> None:
     assert parse_manifest(with_file(path=path)).files[0].path == path
 
@@ -135,14 +153,28 @@ def test_every_bad_file_is_told_with_both_sizes_and_digests(folder: pathlib.Path
 
 @pytest.mark.parametrize(
     "version, name, path",
-    [("3.2.2", "", FILES[3].path), ("", "rebellions-x86_64-3.2.2.run", FILES[3].path), ("3.4.0", "", None), ("", "", None)],
+    [
+        ("3.2.2", "", FILES[3].path),
+        ("", "rebellions-x86_64-3.2.2.run", FILES[3].path),
+        ("3.4.0", "", None),
+        ("", "", None),
+    ],
 )
-def test_the_installer_of_a_version(version: str, name: str, path: t.Optional[str]) -> None:
+def test_the_installer_of_a_version(version: str, name: str, path: str | None) -> None:
     found = driver_file(MANIFEST, version, name)
     assert (found.path if found else None) == path
 
 
-ALL = Needs(OS, ("3.2.2",), "rebellions-x86_64-3.2.2.run", (), ("dkms", "gcc=4:13.2.0-7", "gcc=13.2.0-7"), (KERNEL,), (), ("docker.io/r/p:v1",))
+ALL = Needs(
+    OS,
+    ("3.2.2",),
+    "rebellions-x86_64-3.2.2.run",
+    (),
+    ("dkms", "gcc=4:13.2.0-7", "gcc=13.2.0-7"),
+    (KERNEL,),
+    (),
+    ("docker.io/r/p:v1",),
+)
 
 
 def test_a_bundle_with_all_of_it_lacks_nothing() -> None:
@@ -156,12 +188,20 @@ def test_a_bundle_with_all_of_it_lacks_nothing() -> None:
     [
         ({"os": {**OS, "version_id": "22.04"}}, ["collected for ubuntu 24.04 x86_64, and this is ubuntu 22.04 x86_64"]),
         ({"os": {**OS, "architecture": "aarch64"}}, ["this is ubuntu 24.04 aarch64"]),
-        ({"driver_versions": ["3.2.2", "3.4.0"]}, ["no installer of version 3.4.0", "It has: driver/rebellions-x86_64-3.2.2.run (3 bytes, SHA-256 "]),
+        (
+            {"driver_versions": ["3.2.2", "3.4.0"]},
+            ["no installer of version 3.4.0", "It has: driver/rebellions-x86_64-3.2.2.run (3 bytes, SHA-256 "],
+        ),
         ({"driver_versions": [], "runfile": "other.run"}, ["no installer other.run."]),
         ({"driver_packages": ["rebellions-kmd"]}, ["driver: no package rebellions-kmd."]),
         ({"packages": ["make", "dkms"]}, ["packages: no make."]),
         ({"packages": ["gcc=12"]}, ["packages: no gcc=12. It has: packages/gcc_13.2.0-7_amd64.deb (3 bytes, SHA-256 "]),
-        ({"kernels": ["6.8.0-99-generic"]}, ["headers of kernel 6.8.0-99-generic: no linux-headers-6.8.0-99-generic. It has: packages/linux-headers-6.8.0-45"]),
+        (
+            {"kernels": ["6.8.0-99-generic"]},
+            [
+                "headers of kernel 6.8.0-99-generic: no linux-headers-6.8.0-99-generic. It has: packages/linux-headers-6.8.0-45"
+            ],
+        ),
         ({"images": ["docker.io/x:1"]}, ["images: docker.io/x:1 is not in its list"]),
     ],
 )
@@ -176,16 +216,30 @@ def test_everything_is_told_in_one_error_G01_airgap_no_internet() -> None:
         require(MANIFEST, needs, "/srv/bundle")
     text = str(caught.value)
     assert text.startswith("The bundle /srv/bundle lacks 3 of what this host needs: (1) driver: ")
-    assert "(2) packages: no make" in text and "(3) headers of kernel" in text and text.count("SHA-256") == 2 and "nothing was changed" in text
+    assert (
+        "(2) packages: no make" in text
+        and "(3) headers of kernel" in text
+        and text.count("SHA-256") == 2
+        and "nothing was changed" in text
+    )
 
 
-RPMS = [one("packages/kernel-devel-5.14.0-570.el9_6.x86_64.rpm", name="kernel-devel", version="5.14.0-570.el9_6", arch="x86_64")]
+RPMS = [
+    one(
+        "packages/kernel-devel-5.14.0-570.el9_6.x86_64.rpm",
+        name="kernel-devel",
+        version="5.14.0-570.el9_6",
+        arch="x86_64",
+    )
+]
 EL = Manifest("", "", {"id": "rhel", "version_id": "9.6", "architecture": "x86_64"}, "rpm", "none", files=RPMS)
 
 
 def test_rpm_names_carry_the_kernel_and_the_minor_release_may_differ() -> None:
     needs = Needs(os={**EL.os, "version_id": "9.8"}, kernels=["5.14.0-570.el9_6.x86_64"])
-    assert lacking(EL, needs) == ["headers of kernel 5.14.0-570.el9_6.x86_64: no kernel-headers-5.14.0-570.el9_6.x86_64."]
+    assert lacking(EL, needs) == [
+        "headers of kernel 5.14.0-570.el9_6.x86_64: no kernel-headers-5.14.0-570.el9_6.x86_64."
+    ]
     assert lacking(EL, Needs(os={**EL.os, "version_id": "10.0"}))[0].startswith("it was collected for rhel 9.6")
 
 
@@ -193,11 +247,31 @@ def test_rpm_names_carry_the_kernel_and_the_minor_release_may_differ() -> None:
 @pytest.mark.parametrize(
     "system, kernel, names",
     [
-        ("rhel", "5.14.0-570.el9_6.x86_64", ["kernel-devel-5.14.0-570.el9_6.x86_64", "kernel-headers-5.14.0-570.el9_6.x86_64"]),
-        ("rocky", "5.14.0-570.12.1.el9_6.x86_64+rt", ["kernel-rt-devel-5.14.0-570.12.1.el9_6.x86_64", "kernel-headers-5.14.0-570.12.1.el9_6.x86_64"]),
-        ("rhel", "5.14.0-570.12.1.el9_6.aarch64+64k", ["kernel-64k-devel-5.14.0-570.12.1.el9_6.aarch64", "kernel-headers-5.14.0-570.12.1.el9_6.aarch64"]),
-        ("rhel", "5.14.0-570.el9_6.x86_64+rt-debug", ["kernel-rt-debug-devel-5.14.0-570.el9_6.x86_64", "kernel-headers-5.14.0-570.el9_6.x86_64"]),
-        ("rhel", "5.14.0-284.11.1.rt14.296.el9_2.x86_64", ["kernel-rt-devel-5.14.0-284.11.1.rt14.296.el9_2.x86_64", "kernel-headers"]),
+        (
+            "rhel",
+            "5.14.0-570.el9_6.x86_64",
+            ["kernel-devel-5.14.0-570.el9_6.x86_64", "kernel-headers-5.14.0-570.el9_6.x86_64"],
+        ),
+        (
+            "rocky",
+            "5.14.0-570.12.1.el9_6.x86_64+rt",
+            ["kernel-rt-devel-5.14.0-570.12.1.el9_6.x86_64", "kernel-headers-5.14.0-570.12.1.el9_6.x86_64"],
+        ),
+        (
+            "rhel",
+            "5.14.0-570.12.1.el9_6.aarch64+64k",
+            ["kernel-64k-devel-5.14.0-570.12.1.el9_6.aarch64", "kernel-headers-5.14.0-570.12.1.el9_6.aarch64"],
+        ),
+        (
+            "rhel",
+            "5.14.0-570.el9_6.x86_64+rt-debug",
+            ["kernel-rt-debug-devel-5.14.0-570.el9_6.x86_64", "kernel-headers-5.14.0-570.el9_6.x86_64"],
+        ),
+        (
+            "rhel",
+            "5.14.0-284.11.1.rt14.296.el9_2.x86_64",
+            ["kernel-rt-devel-5.14.0-284.11.1.rt14.296.el9_2.x86_64", "kernel-headers"],
+        ),
         ("ol", "5.15.0-310.184.5.el9uek.x86_64", ["kernel-uek-devel-5.15.0-310.184.5.el9uek.x86_64", "kernel-headers"]),
         ("ol", "5.14.0-570.12.1.0.1.el9_6.x86_64", ["kernel-devel-5.14.0-570.12.1.0.1.el9_6.x86_64", "kernel-headers"]),
     ],
@@ -206,7 +280,10 @@ def test_header_packages_of_the_kernels_of_enterprise_linux(system: str, kernel:
     assert header_packages("rpm", kernel, (), system) == names
     plain, _dash, release = names[0].partition("-devel-")
     version, _dot, arch = release.rpartition(".")
-    files = [one("packages/a.rpm", name=plain + "-devel", version=version, arch=arch), one("packages/b.rpm", name="kernel-headers", version="1", arch=arch)]
+    files = [
+        one("packages/a.rpm", name=plain + "-devel", version=version, arch=arch),
+        one("packages/b.rpm", name="kernel-headers", version="1", arch=arch),
+    ]
     bundle = dataclasses.replace(EL, os={**EL.os, "id": system}, files=files)
     told = [] if names[1] == "kernel-headers" else ["headers of kernel %s: no %s." % (kernel, names[1])]
     assert [line.partition(" It has")[0] for line in lacking(bundle, Needs(kernels=[kernel]))] == told

@@ -39,7 +39,10 @@ from ansible_collections.rebellions.npu.plugins.module_utils._packages.offline i
 
 CONTENTS = {"packages/make_4.4.1-2+b1~x_amd64.deb": b"make", "driver/d-1.run": b"#!/bin/sh\n", "Packages": b""}
 KINDS = ("package", "runfile", "index")
-FILES = [BundleFile(path, len(body), hashlib.sha256(body).hexdigest(), kind) for (path, body), kind in zip(CONTENTS.items(), KINDS)]
+FILES = [
+    BundleFile(path, len(body), hashlib.sha256(body).hexdigest(), kind)
+    for (path, body), kind in zip(CONTENTS.items(), KINDS)
+]
 MANIFEST = Manifest("", "", {"id": "debian", "version_id": "13", "architecture": "x86_64"}, "deb", "none", files=FILES)
 TEXT = MANIFEST.dump()
 DIGEST = hashlib.sha256(TEXT.encode()).hexdigest()
@@ -70,11 +73,19 @@ def archive(source: pathlib.Path, *more: str) -> str:
 
 def put(source: pathlib.Path, target: str) -> None:
     path = archive(source)
-    place(target, MANIFEST, TEXT, look(target, MANIFEST, TEXT, False, DIGEST), lambda folder, wanted: unpack(path, folder, wanted))
+    place(
+        target,
+        MANIFEST,
+        TEXT,
+        look(target, MANIFEST, TEXT, False, DIGEST),
+        lambda folder, wanted: unpack(path, folder, wanted),
+    )
 
 
 def everything(folder: str) -> list[str]:
-    return sorted(os.path.relpath(os.path.join(top, name), folder) for top, _names, files in os.walk(folder) for name in files)
+    return sorted(
+        os.path.relpath(os.path.join(top, name), folder) for top, _names, files in os.walk(folder) for name in files
+    )
 
 
 def test_a_bundle_is_placed_for_all_to_read(source: pathlib.Path, target: str) -> None:
@@ -96,11 +107,24 @@ def test_a_corrupt_file_leaves_the_bundle_that_is_there(source: pathlib.Path, ta
     put(source, target)
     old = MANIFEST
     body = b"#!/bin/sh\nexit 1\n"
-    new = Manifest("", "", old.os, "deb", "none", files=[FILES[0], BundleFile("driver/d-2.run", len(body), "0" * 64, "runfile"), FILES[2]])
+    new = Manifest(
+        "",
+        "",
+        old.os,
+        "deb",
+        "none",
+        files=[FILES[0], BundleFile("driver/d-2.run", len(body), "0" * 64, "runfile"), FILES[2]],
+    )
     (source / "driver/d-2.run").write_bytes(body)
     path = archive(source, "driver/d-2.run")
     with pytest.raises(NpuError):
-        place(target, new, new.dump(), look(target, new, new.dump(), False, ""), lambda folder, wanted: unpack(path, folder, wanted))
+        place(
+            target,
+            new,
+            new.dump(),
+            look(target, new, new.dump(), False, ""),
+            lambda folder, wanted: unpack(path, folder, wanted),
+        )
     assert look(target, MANIFEST, TEXT, False, DIGEST).right
 
 
@@ -110,7 +134,10 @@ def test_strays_and_damage_are_seen_and_put_right(source: pathlib.Path, target: 
     pathlib.Path(target, "Packages").write_bytes(b"Package: evil\n")
     pathlib.Path(target, "driver/d-1.run").unlink()
     found = look(target, MANIFEST, TEXT, False, DIGEST)
-    assert found.stray == ["packages/evil_1_all.deb"] and sorted(one.path for one in found.condition.bad) == ["Packages", "driver/d-1.run"]
+    assert found.stray == ["packages/evil_1_all.deb"] and sorted(one.path for one in found.condition.bad) == [
+        "Packages",
+        "driver/d-1.run",
+    ]
     put(source, target)
     assert look(target, MANIFEST, TEXT, False, DIGEST).right and len(everything(target)) == 4
 
@@ -120,7 +147,10 @@ def test_a_bundle_is_used_whole_or_not_at_all(source: pathlib.Path, target: str)
     assert whole(Host(), target).dump() == TEXT
     pathlib.Path(target, "Packages").write_bytes(b"Package: evil\n")
     pathlib.Path(target, "driver/d-1.run").unlink()
-    with pytest.raises(NpuError, match="is not whole: driver/d-1.run .10 bytes, SHA-256 .* is missing; Packages .*has 14 bytes.*bundle_place.; nothing"):
+    with pytest.raises(
+        NpuError,
+        match="is not whole: driver/d-1.run .10 bytes, SHA-256 .* is missing; Packages .*has 14 bytes.*bundle_place.; nothing",
+    ):
         whole(Host(), target)
 
 
@@ -190,9 +220,9 @@ def test_apt_and_dnf_know_the_bundle_alone_G01_airgap_no_internet() -> None:
 
 def test_apt_reads_the_lists_once_and_again_when_the_bundle_is_another(source: pathlib.Path, target: str) -> None:
     put(source, target)
-    calls: list[tuple[t.Sequence[str], t.Optional[t.Mapping[str, str]]]] = []
+    calls: list[tuple[t.Sequence[str], t.Mapping[str, str] | None]] = []
 
-    def apt(argv: t.Sequence[str], timeout: float, env: t.Optional[t.Mapping[str, str]] = None) -> Probe:
+    def apt(argv: t.Sequence[str], timeout: float, env: t.Mapping[str, str] | None = None) -> Probe:
         calls.append((argv, env))
         return Probe("value", Completed(0, "", ""))
 
@@ -206,7 +236,9 @@ def test_apt_reads_the_lists_once_and_again_when_the_bundle_is_another(source: p
 def test_lists_that_apt_cannot_read_are_no_success(source: pathlib.Path, target: str) -> None:
     put(source, target)
     with pytest.raises(NpuError, match="apt cannot read the bundle at .*E: Malformed"):
-        configure(Host("/", lambda *_words: Probe("value", Completed(100, "", "E: Malformed"))), target, "deb", DIGEST, 60)
+        configure(
+            Host("/", lambda *_words: Probe("value", Completed(100, "", "E: Malformed"))), target, "deb", DIGEST, 60
+        )
     assert look(target, MANIFEST, TEXT, True, DIGEST).settings == ["apt/read"]
 
 
@@ -236,19 +268,38 @@ def web(source: pathlib.Path) -> t.Iterator[str]:
 
 
 def test_a_bundle_comes_by_http(web: str, target: str) -> None:
-    place(target, MANIFEST, TEXT, look(target, MANIFEST, TEXT, False, DIGEST), lambda folder, wanted: download(web, folder, wanted, "", 5))
+    place(
+        target,
+        MANIFEST,
+        TEXT,
+        look(target, MANIFEST, TEXT, False, DIGEST),
+        lambda folder, wanted: download(web, folder, wanted, "", 5),
+    )
     assert look(target, MANIFEST, TEXT, False, DIGEST).right
 
 
 def test_a_file_the_server_has_not_is_named(web: str, source: pathlib.Path, target: str) -> None:
     (source / "driver/d-1.run").unlink()
     with pytest.raises(NpuError, match="driver/d-1.run: (HTTP Error 404: )?.*File not found"):
-        place(target, MANIFEST, TEXT, look(target, MANIFEST, TEXT, False, DIGEST), lambda folder, wanted: download(web, folder, wanted, "", 5))
+        place(
+            target,
+            MANIFEST,
+            TEXT,
+            look(target, MANIFEST, TEXT, False, DIGEST),
+            lambda folder, wanted: download(web, folder, wanted, "", 5),
+        )
     assert not os.path.exists(target)
 
 
 def test_the_digest_of_the_user_vouches_for_the_manifest(web: str) -> None:
-    params = {"manifest": None, "url": web, "sha256": DIGEST, "authorities": None, "timeout": 5.0, "directory": "/nowhere"}
+    params = {
+        "manifest": None,
+        "url": web,
+        "sha256": DIGEST,
+        "authorities": None,
+        "timeout": 5.0,
+        "directory": "/nowhere",
+    }
     assert manifest_text(Host(), params) == TEXT
     with pytest.raises(NpuError, match="manifest.json is %s, not %s" % (DIGEST, "0" * 64)):
         manifest_text(Host(), dict(params, sha256="0" * 64))

@@ -30,7 +30,11 @@ def tree(tmp_path: Path) -> Tree:
 
 
 def build(tree: Tree, runner: Any = None, **options: Any) -> Any:
-    return cdi.build_spec(PROFILE, tree.host(host, runner), cdi.CdiOptions(**{"machine": "x86_64", "form": "kubernetes", "hooks": "off", **options}))
+    return cdi.build_spec(
+        PROFILE,
+        tree.host(host, runner),
+        cdi.CdiOptions(**{"machine": "x86_64", "form": "kubernetes", "hooks": "off", **options}),
+    )
 
 
 def mounts(result: Any) -> dict[str, str]:
@@ -92,7 +96,11 @@ class TestGroups:
         tree.group("rbln1", 7)
         spec = build(tree, form="standalone").spec
         for name in ("all", "runtime"):
-            assert inside(spec, name) == {"/dev/rbln0": "/dev/rbln0", "/dev/rbln1": "/dev/rbln1", "/dev/rsd0": "/dev/rsd7"}
+            assert inside(spec, name) == {
+                "/dev/rbln0": "/dev/rbln0",
+                "/dev/rbln1": "/dev/rbln1",
+                "/dev/rsd0": "/dev/rsd7",
+            }
         assert inside(spec, "rsd7") == {"/dev/rsd0": "/dev/rsd7"}
 
     def test_keyed_by_node_name_on_a_host_with_gaps(self, tree: Tree) -> None:
@@ -125,7 +133,11 @@ class TestGroups:
         """F05-collapsed-npu-index: groups go by device name, so three devices that all say npu 0 keep their own."""
         tree.device("/dev/rbln0", "/dev/rbln1", "/dev/rbln2", "/dev/rsd1", "/dev/rsd2", "/dev/rsd3")
         tree.tool("/usr/bin/rbln-smi")
-        answer = {"KMD_version": "3.0.0", "devices": [{"npu": 0, "device": f"rbln{n}", "group_id": str(n + 1)} for n in range(3)], "contexts": []}
+        answer = {
+            "KMD_version": "3.0.0",
+            "devices": [{"npu": 0, "device": f"rbln{n}", "group_id": str(n + 1)} for n in range(3)],
+            "contexts": [],
+        }
         asked: list[list[str]] = []
 
         def runner(argv: Any, timeout: float, env: Any) -> Any:
@@ -133,14 +145,20 @@ class TestGroups:
             return host.Probe("value", host.Completed(0, json.dumps(answer), ""))
 
         spec = build(tree, runner, form="standalone").spec
-        assert [inside(spec, str(number))["/dev/rsd0"] for number in range(3)] == ["/dev/rsd1", "/dev/rsd2", "/dev/rsd3"]
+        assert [inside(spec, str(number))["/dev/rsd0"] for number in range(3)] == [
+            "/dev/rsd1",
+            "/dev/rsd2",
+            "/dev/rsd3",
+        ]
         assert asked == [["/usr/bin/rbln-smi", "-g", "-j"]]
 
     @pytest.mark.parametrize("state, rc, out", [("timeout", 0, ""), ("value", 1, "{}"), ("value", 0, "garbage")])
     def test_a_tool_that_fails_leaves_groups_unknown(self, tree: Tree, state: str, rc: int, out: str) -> None:
         tree.device("/dev/rbln0", "/dev/rsd0")
         tree.tool("/usr/bin/rbln-smi")
-        result = build(tree, lambda argv, timeout, env: host.Probe(state, host.Completed(rc, out, "")), form="standalone")
+        result = build(
+            tree, lambda argv, timeout, env: host.Probe(state, host.Completed(rc, out, "")), form="standalone"
+        )
         assert codes(result) == ["group_unknown"]
 
 
@@ -205,7 +223,11 @@ class TestLibraries:
         tree.libc()
         result = build(tree)
         assert not [path for path in mounts(result) if path.startswith("/usr/local")]
-        assert [item["name"] for item in result.conflicts] == ["librbln-ccl.so.3", "librbln-ml.so.3", "librbln-thunk.so.3"]
+        assert [item["name"] for item in result.conflicts] == [
+            "librbln-ccl.so.3",
+            "librbln-ml.so.3",
+            "librbln-thunk.so.3",
+        ]
         assert result.conflicts[1] == {
             "kind": "version",
             "name": "librbln-ml.so.3",
@@ -241,7 +263,12 @@ class TestLibraries:
         tree.elf(f"{LIB}/libp.so.1")
         tree.elf("/usr/bin/rbln-smi", needed=("libt.so.1", "libc.so.6"))
         tree.elf(f"{LIB}/libt.so.1")
-        assert sorted(mounts(build(tree))) == ["/usr/bin/rbln-smi", f"{LIB}/libibverbs/libp-rdmav34.so", f"{LIB}/libp.so.1", f"{LIB}/libt.so.1"]
+        assert sorted(mounts(build(tree))) == [
+            "/usr/bin/rbln-smi",
+            f"{LIB}/libibverbs/libp-rdmav34.so",
+            f"{LIB}/libp.so.1",
+            f"{LIB}/libt.so.1",
+        ]
 
     def test_a_plugin_that_is_a_link_out_of_its_directory(self, tree: Tree) -> None:
         """As Debian ships the verbs providers."""
@@ -265,14 +292,24 @@ class TestLibraries:
         assert len(mounts(build(tree))) == 4
         result = build(tree, container_library_path="/iso")
         assert mounts(result)["/iso/libx.so.1"] == f"{LIB}/libx.so.1"
-        assert result.conflicts == [{"kind": "name", "name": "/iso/libx.so.1", "paths": [f"{LIB}/libx.so.1", "/opt/b/libx.so.1"], "chosen": f"{LIB}/libx.so.1"}]
+        assert result.conflicts == [
+            {
+                "kind": "name",
+                "name": "/iso/libx.so.1",
+                "paths": [f"{LIB}/libx.so.1", "/opt/b/libx.so.1"],
+                "chosen": f"{LIB}/libx.so.1",
+            }
+        ]
         assert codes(result) == ["library_name_taken"]
 
     def test_tool_with_any_execute_bit_and_a_tool_behind_a_link(self, tree: Tree) -> None:
         tree.tool("/usr/bin/rbln-smi", mode=0o641)
         tree.tool("/opt/rbln/bin/stat")
         tree.link("/opt/rbln/bin/stat", "/usr/local/bin/rbln-stat")
-        assert mounts(build(tree)) == {"/usr/bin/rbln-smi": "/usr/bin/rbln-smi", "/usr/local/bin/rbln-stat": "/opt/rbln/bin/stat"}
+        assert mounts(build(tree)) == {
+            "/usr/bin/rbln-smi": "/usr/bin/rbln-smi",
+            "/usr/local/bin/rbln-stat": "/opt/rbln/bin/stat",
+        }
 
     def test_no_library_no_loader_variable(self, tree: Tree) -> None:
         tree.tool("/usr/bin/rbln-smi")
@@ -336,9 +373,14 @@ class TestHooks:
         result = build(tree, hooks="auto", form="standalone")
         assert result.spec["containerEdits"] == {
             "env": [f"LD_LIBRARY_PATH={LIB}"],
-            "mounts": [mount(f"{LIB}/librbln-ml.so.3.5.1"), mount(f"{LIB}/librbln-ml.so.3.5.1", f"{LIB}/librbln-ml.so.3")],
+            "mounts": [
+                mount(f"{LIB}/librbln-ml.so.3.5.1"),
+                mount(f"{LIB}/librbln-ml.so.3.5.1", f"{LIB}/librbln-ml.so.3"),
+            ],
         }
-        assert [(problem.code, problem.severity) for problem in result.warnings] == [("hook_missing", "warning" if mode else "info")]
+        assert [(problem.code, problem.severity) for problem in result.warnings] == [
+            ("hook_missing", "warning" if mode else "info")
+        ]
         with pytest.raises(NpuError, match="/usr/local/bin/rbln-cdi-hook cannot be used"):
             build(tree, hooks="on")
 
@@ -350,12 +392,16 @@ class TestHooks:
         assert "hookname" not in json.dumps(build(tree, hooks="auto").spec)
 
 
-@pytest.mark.parametrize("choice, on_host, wanted", [("auto", True, "z"), ("auto", False, None), ("none", True, None), ("Z", False, "Z")])
+@pytest.mark.parametrize(
+    "choice, on_host, wanted", [("auto", True, "z"), ("auto", False, None), ("none", True, None), ("Z", False, "Z")]
+)
 def test_selinux(tree: Tree, choice: str, on_host: bool, wanted: str | None) -> None:
     tree.tool("/usr/bin/rbln-smi")
     if on_host:
         tree.put("/sys/fs/selinux/enforce", "1")
-    assert device(build(tree, selinux_context=choice).spec, "all")["mounts"] == [mount("/usr/bin/rbln-smi", "", *filter(None, [wanted]))]
+    assert device(build(tree, selinux_context=choice).spec, "all")["mounts"] == [
+        mount("/usr/bin/rbln-smi", "", *filter(None, [wanted]))
+    ]
 
 
 @pytest.mark.parametrize("choice", ["skip", "remove"])

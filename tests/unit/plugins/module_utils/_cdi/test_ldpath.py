@@ -27,13 +27,24 @@ def view(tree: Tree) -> ldpath.Tree:
         ({"ld.so.conf": "/a:/b, /c\t/d # /e\n#/f\n\n"}, ["/a", "/b", "/c", "/d"]),
         ({"ld.so.conf": "/a=libc6\nrelative\nhwcap 1 nosegneg\n"}, ["/a"]),
         (
-            {"ld.so.conf": "include ld.so.conf.d/*.conf\n/z\n", "ld.so.conf.d/b.conf": "/b", "ld.so.conf.d/a.conf": "/a", "ld.so.conf.d/c": "/c"},
+            {
+                "ld.so.conf": "include ld.so.conf.d/*.conf\n/z\n",
+                "ld.so.conf.d/b.conf": "/b",
+                "ld.so.conf.d/a.conf": "/a",
+                "ld.so.conf.d/c": "/c",
+            },
             ["/a", "/b", "/z"],
         ),
-        ({"ld.so.conf": "include /etc/x/[ab].conf /etc/y\n", "x/a.conf": "/a", "x/c.conf": "/c", "y": "/y"}, ["/a", "/y"]),
+        (
+            {"ld.so.conf": "include /etc/x/[ab].conf /etc/y\n", "x/a.conf": "/a", "x/c.conf": "/c", "y": "/y"},
+            ["/a", "/y"],
+        ),
         ({"ld.so.conf": "include ld.so.conf.d/*\n", "ld.so.conf.d/.hidden": "/h", "ld.so.conf.d/a": "/a"}, ["/a"]),
         ({"ld.so.conf": "include ld.so.conf\n/a\n"}, ["/a"]),
-        ({"ld.so.conf": "include one\n/a\n", "one": "include two\n/b\n", "two": "include one\n/c\n"}, ["/c", "/b", "/a"]),
+        (
+            {"ld.so.conf": "include one\n/a\n", "one": "include two\n/b\n", "two": "include one\n/c\n"},
+            ["/c", "/b", "/a"],
+        ),
         ({"ld.so.conf": "include */deep.conf\n", "p/deep.conf": "/p", "q/deep.conf": "/q"}, ["/p", "/q"]),
         ({"ld.so.conf": "/a\n/a\n/b/../a\n"}, ["/a"]),
     ],

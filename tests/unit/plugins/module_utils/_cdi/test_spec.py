@@ -45,7 +45,10 @@ def text(tree: Tree, path: str = PATH) -> str:
 
 
 def spec_of(name: str) -> str:
-    return 'cdiVersion: "0.5.0"\nkind: "rebellions.ai/npu"\ndevices:\n  - name: "%s"\n    containerEdits:\n      env: ["A=b"]\n' % name
+    return (
+        'cdiVersion: "0.5.0"\nkind: "rebellions.ai/npu"\ndevices:\n  - name: "%s"\n    containerEdits:\n      env: ["A=b"]\n'
+        % name
+    )
 
 
 class TestCompare:
@@ -88,7 +91,10 @@ class TestCompare:
         tree.put(PATH, other)
         assert not run(tree)["changed"] and text(tree) == other
 
-    @pytest.mark.parametrize("content", ["", "[", "a: 1\n", "cdiVersion: 0.5.0\nkind: rebellions.ai/npu\ndevices: [{name: all, containerEdits: {}}]\n"])
+    @pytest.mark.parametrize(
+        "content",
+        ["", "[", "a: 1\n", "cdiVersion: 0.5.0\nkind: rebellions.ai/npu\ndevices: [{name: all, containerEdits: {}}]\n"],
+    )
     def test_what_a_reader_refuses_is_invalid_and_replaced(self, tree: Tree, content: str) -> None:
         tree.put(PATH, content)
         seen = look(tree)
@@ -102,7 +108,11 @@ class TestCompare:
         (tree.root / "dev/rbln0").unlink()
         before = text(tree)
         seen = look(tree)
-        assert (seen["changed"], seen["action"], codes(seen)) == (False, "fail", ["cdi_cannot_build", "cdi_host_paths_missing"])
+        assert (seen["changed"], seen["action"], codes(seen)) == (
+            False,
+            "fail",
+            ["cdi_cannot_build", "cdi_host_paths_missing"],
+        )
         with pytest.raises(NpuError, match="no NPU device node"):
             run(tree)
         assert not run(tree, zero_devices="skip")["changed"] and text(tree) == before
@@ -129,13 +139,19 @@ class TestCompare:
 class TestConflicts:
     @pytest.mark.parametrize(
         "other, chosen, severity",
-        [("/etc/cdi/rbln.yaml", PATH, "warning"), ("/var/run/cdi/rbln.json", None, "error"), ("/var/run/cdi/other.yaml", None, "error")],
+        [
+            ("/etc/cdi/rbln.yaml", PATH, "warning"),
+            ("/var/run/cdi/rbln.json", None, "error"),
+            ("/var/run/cdi/other.yaml", None, "error"),
+        ],
     )
     def test_same_device(self, tree: Tree, other: str, chosen: str | None, severity: str) -> None:
         content = spec_of("all")
         tree.put(other, content if other.endswith(".yaml") else cdi.dump_spec(cdi.load_spec(content, "x.yaml"), "json"))
         seen = look(tree)
-        assert seen["conflicts"] == [{"kind": "device", "name": "rebellions.ai/npu=all", "paths": [PATH, other], "chosen": chosen}]
+        assert seen["conflicts"] == [
+            {"kind": "device", "name": "rebellions.ai/npu=all", "paths": [PATH, other], "chosen": chosen}
+        ]
         assert codes(seen, severity) == ["cdi_conflict"]
 
     def test_ours_hidden_by_a_later_directory(self, tree: Tree) -> None:

@@ -32,7 +32,10 @@ def judged(spec: Any) -> list[tuple[str, str]]:
         ("C02-cdi-null-field", [("warning", "cdi_null")] * 3),
         ("C03-cdi-digit-name-version-bad", [("error", "cdi_version_too_low")]),
         ("C03-cdi-digit-name-version-bad-int", [("warning", "cdi_not_text")]),
-        ("C03-cdi-digit-name-version-bad-float-version", [("warning", "cdi_not_text"), ("error", "cdi_version_unknown")]),
+        (
+            "C03-cdi-digit-name-version-bad-float-version",
+            [("warning", "cdi_not_text"), ("error", "cdi_version_unknown")],
+        ),
         ("C08-cdi-stale-libs", []),
     ],
 )
@@ -43,9 +46,14 @@ def test_case(name: str, wanted: list[tuple[str, str]]) -> None:
 
 def test_problems_name_the_place_and_the_remedy() -> None:
     spec = cdi.load_spec((HERE / "cases" / "C03-cdi-digit-name-version-bad.yaml").read_text(), "x.yaml")
-    assert cdi.validate_spec(spec)[0].detail == "cdiVersion: it says 0.4.0 and must say at least 0.5.0, what the file uses"
+    assert (
+        cdi.validate_spec(spec)[0].detail == "cdiVersion: it says 0.4.0 and must say at least 0.5.0, what the file uses"
+    )
     spec = cdi.load_spec((HERE / "cases" / "C01-cdi-empty-edits.yaml").read_text(), "x.yaml")
-    assert [problem.detail.split(":")[0] for problem in cdi.validate_spec(spec)] == ["devices[all].containerEdits", "devices[runtime].containerEdits"]
+    assert [problem.detail.split(":")[0] for problem in cdi.validate_spec(spec)] == [
+        "devices[all].containerEdits",
+        "devices[runtime].containerEdits",
+    ]
 
 
 def edit(path: str, value: Any) -> dict[str, Any]:
@@ -112,8 +120,16 @@ BROKEN = [
     (EDITS + "/additionalGids", ["1"], "cdi_wrong_type"),
     (EDITS + "/netDevices", [{"hostInterfaceName": "a"}], "cdi_net_device"),
     (EDITS + "/netDevices", [{"name": "a"}], "cdi_net_device"),
-    (EDITS + "/netDevices", [{"hostInterfaceName": "a", "name": "n"}, {"hostInterfaceName": "b", "name": "n"}], "cdi_net_device"),
-    (EDITS + "/netDevices", [{"hostInterfaceName": "a", "name": "n"}, {"hostInterfaceName": "a", "name": "m"}], "cdi_net_device"),
+    (
+        EDITS + "/netDevices",
+        [{"hostInterfaceName": "a", "name": "n"}, {"hostInterfaceName": "b", "name": "n"}],
+        "cdi_net_device",
+    ),
+    (
+        EDITS + "/netDevices",
+        [{"hostInterfaceName": "a", "name": "n"}, {"hostInterfaceName": "a", "name": "m"}],
+        "cdi_net_device",
+    ),
     ("annotations", {"a b": "c"}, "cdi_annotation"),
     ("annotations", {"a": 1}, "cdi_annotation"),
     ("containerEdits/env", ["X"], "cdi_environment"),
@@ -211,7 +227,12 @@ def test_same_meaning() -> None:
 
 def test_names_and_paths_of_damaged_files() -> None:
     assert device_names(GOOD) == ["rebellions.ai/npu=0"]
-    for broken in (None, [], {"devices": 1}, {"devices": [1, {"containerEdits": {"mounts": [None, {"hostPath": 5}], "hooks": {}}}]}):
+    for broken in (
+        None,
+        [],
+        {"devices": 1},
+        {"devices": [1, {"containerEdits": {"mounts": [None, {"hostPath": 5}], "hooks": {}}}]},
+    ):
         assert device_names(broken) == [] and host_paths(broken) == []
 
 

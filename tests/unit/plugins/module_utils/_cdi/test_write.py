@@ -193,12 +193,17 @@ write.write_spec(Host(sys.argv[1]), sys.argv[2], "new")
 """
 
 
-@pytest.mark.parametrize("call, count, after", [("fchmod", 0, "old"), ("fsync", 0, "old"), ("rename", 0, "old"), ("fsync", 1, "new")])
+@pytest.mark.parametrize(
+    "call, count, after", [("fchmod", 0, "old"), ("fsync", 0, "old"), ("rename", 0, "old"), ("fsync", 1, "new")]
+)
 def test_killed_at_any_moment_and_the_next_run_cleans(tree: Tree, call: str, count: int, after: str) -> None:
     write_spec(host(tree), PATH, "old")
     path = os.pathsep.join(part for part in sys.path if part)
     done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tree.root), PATH, call, str(count)], env={**os.environ, "PYTHONPATH": path}, timeout=60, check=False
+        [sys.executable, "-c", KILLED, str(tree.root), PATH, call, str(count)],
+        env={**os.environ, "PYTHONPATH": path},
+        timeout=60,
+        check=False,
     )
     assert done.returncode == -signal.SIGKILL
     assert text(tree) == after
@@ -207,7 +212,10 @@ def test_killed_at_any_moment_and_the_next_run_cleans(tree: Tree, call: str, cou
     assert not [name for name in left if name.endswith((".yaml", ".json")) or not name.startswith(".")]
     tree.put("/var/run/cdi/.rbln.yaml.keepme.tmp.txt", "other")
     assert write_spec(host(tree), PATH, "third")
-    assert sorted(item.name for item in (tree.root / "var/run/cdi").iterdir()) == [".rbln.yaml.keepme.tmp.txt", "rbln.yaml"]
+    assert sorted(item.name for item in (tree.root / "var/run/cdi").iterdir()) == [
+        ".rbln.yaml.keepme.tmp.txt",
+        "rbln.yaml",
+    ]
 
 
 def test_an_error_while_staging_leaves_nothing(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +240,9 @@ def test_readers_never_see_half_a_file(tree: Tree) -> None:
         "from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host\n"
         "for turn in range(30):\n    write_spec(Host(sys.argv[1]), sys.argv[2], 'b' * 300000 if turn % 2 == 0 else 'a' * 200000)\n"
     )
-    writer = subprocess.Popen([sys.executable, "-c", code, str(tree.root), PATH], env={**os.environ, "PYTHONPATH": path})
+    writer = subprocess.Popen(
+        [sys.executable, "-c", code, str(tree.root), PATH], env={**os.environ, "PYTHONPATH": path}
+    )
     seen = set()
     while writer.poll() is None:
         seen.add(text(tree))

@@ -143,7 +143,9 @@ ONLY_TRUE = {"passthrough"}
 NEVER_FALSE = {"numa_known"}
 
 
-@pytest.mark.parametrize("name, look, wanted, ok, words", TABLE, ids=["%s-%s-%d" % (row[0], row[3], at) for at, row in enumerate(TABLE)])
+@pytest.mark.parametrize(
+    "name, look, wanted, ok, words", TABLE, ids=["%s-%s-%d" % (row[0], row[3], at) for at, row in enumerate(TABLE)]
+)
 def test_check(name: str, look: Look, wanted: dict[str, Any], ok: bool | None, words: str) -> None:
     record = of(look, name, wanted)
     assert record.ok is ok
@@ -155,7 +157,11 @@ def test_check(name: str, look: Look, wanted: dict[str, Any], ok: bool | None, w
 def test_every_check_is_in_the_table_with_every_answer() -> None:
     assert len(ENTRIES) > 15
     for entry in ENTRIES:
-        expected = {True, False, None} - ({None} if entry.name in NEVER_UNKNOWN else set()) - ({False} if entry.name in NEVER_FALSE else set())
+        expected = (
+            {True, False, None}
+            - ({None} if entry.name in NEVER_UNKNOWN else set())
+            - ({False} if entry.name in NEVER_FALSE else set())
+        )
         expected = {True} if entry.name in ONLY_TRUE else expected
         assert {row[3] for row in TABLE if row[0] == entry.name} == expected, entry.name
 
@@ -181,10 +187,19 @@ def test_what_does_not_apply_is_not_reported() -> None:
     assert names(changed(facts(), "secure_boot", "disabled")) == names(facts()) - {"signature_accepted"}
     enforced = changed(changed(facts(), "secure_boot", "disabled"), "mok", {"enforced_by": "module.sig_enforce"})
     assert names(enforced) == names(facts())
-    bare = changed(changed(unloaded(signed=False, signer=None), "secure_boot", "unsupported"), "mok", {"enforced_by": "lockdown (integrity)"})
-    assert of(bare, "signature_accepted").detail == "the kernel refuses unsigned modules by lockdown (integrity) and the module is not signed"
+    bare = changed(
+        changed(unloaded(signed=False, signer=None), "secure_boot", "unsupported"),
+        "mok",
+        {"enforced_by": "lockdown (integrity)"},
+    )
+    assert (
+        of(bare, "signature_accepted").detail
+        == "the kernel refuses unsigned modules by lockdown (integrity) and the module is not signed"
+    )
     assert "daemon_running" not in names(changed(facts(), "daemon", {"unit": None, "state": "absent"}))
-    assert "driver_is_wanted" in names(facts(), {"driver_version": "3.2.2"}) and "driver_is_wanted" not in names(facts())
+    assert "driver_is_wanted" in names(facts(), {"driver_version": "3.2.2"}) and "driver_is_wanted" not in names(
+        facts()
+    )
 
 
 def test_a_tool_that_cannot_be_run_below_a_root_is_unknown_not_missing(tmp_path: Path) -> None:
@@ -205,7 +220,11 @@ def seen(tree: Tree, **options: Any) -> tuple[Look, Host]:
 
 
 def failed(look: Look, host: Host, wanted: dict[str, Any] | None = None) -> dict[str, str]:
-    return {record.name: record.detail for record in run_checks(PROFILE, host, look, {}, {}, wanted or {}, ("driver",)) if record.ok is False}
+    return {
+        record.name: record.detail
+        for record in run_checks(PROFILE, host, look, {}, {}, wanted or {}, ("driver",))
+        if record.ok is False
+    }
 
 
 def test_healthy_server_has_no_failed_check(tmp_path: Path) -> None:
@@ -221,7 +240,11 @@ def test_card_that_fell_off_the_bus(tmp_path: Path, _id: str) -> None:
         tree.function(address, driver=item["driver"], revision=item["revision"], config=item["config_first4"])
         if item["revision"] != "0xff":
             tree.device("rbln%d" % at, address, at)
-    tree.smi(smi_json([{"npu": 0, "device": "rbln0", "status": "normal", "fw_ver": "3.2.2", "pci": {"bus_id": "0000:83:00.0"}}]))
+    tree.smi(
+        smi_json(
+            [{"npu": 0, "device": "rbln0", "status": "normal", "fw_ver": "3.2.2", "pci": {"bus_id": "0000:83:00.0"}}]
+        )
+    )
     look, host = seen(tree, expected_addresses=before)
     bad = failed(look, host, {"expected_addresses": before})
     assert bad["npus_found"] == "gone from the PCI bus: 0000:c3:00.0"

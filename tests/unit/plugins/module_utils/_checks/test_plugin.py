@@ -21,7 +21,9 @@ CHECKPOINT = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
 NO_KUBELET = changed(runtimes(), "kubelet", "present", False)
 
 
-def checks(root: Path, wanted: dict[str, Any], running: dict[str, Any] | None = None, look: dict[str, Any] | None = None) -> dict[str, Check]:
+def checks(
+    root: Path, wanted: dict[str, Any], running: dict[str, Any] | None = None, look: dict[str, Any] | None = None
+) -> dict[str, Check]:
     records = run_checks(PROFILE, Host(str(root)), look or facts(), running or runtimes(), {}, wanted, ("plugin",))
     return {record.name: record for record in records}
 
@@ -94,4 +96,9 @@ def test_allocatable_right_after_a_restart_is_not_trusted(_id: str) -> None:
     assert settled([good, good], 5)["settled"] is False
     for alloc in ("", "4k", None, True, [], 4.5, {"rebellions.ai/npu": "x"}):
         assert settled([good, dict(good, alloc=alloc)], 4, "rebellions.ai/npu") == {"settled": False, "since": None}
-    assert settled([dict(good, alloc={"rebellions.ai/npu": "3", "rebellions.ai/npu-vf4": "1"})] * 2, 4, "rebellions.ai/npu")["settled"] is True
+    assert (
+        settled(
+            [dict(good, alloc={"rebellions.ai/npu": "3", "rebellions.ai/npu-vf4": "1"})] * 2, 4, "rebellions.ai/npu"
+        )["settled"]
+        is True
+    )

@@ -31,8 +31,18 @@ class Machine:
         self.tree = Tree(root).write(SPEC, (CASES / "C08-cdi-stale-libs" / "rbln.yaml").read_text(encoding="utf-8"))
         self.host = Host(str(root))
 
-    def prove(self, rules: Rules, look: dict[str, Any] | None = None, found: dict[str, Any] | None = None, **wanted: Any) -> Proof:
-        return prove(PROFILE, self.host, facts() if look is None else look, PODMAN, cdi() if found is None else found, wanted, rules)
+    def prove(
+        self, rules: Rules, look: dict[str, Any] | None = None, found: dict[str, Any] | None = None, **wanted: Any
+    ) -> Proof:
+        return prove(
+            PROFILE,
+            self.host,
+            facts() if look is None else look,
+            PODMAN,
+            cdi() if found is None else found,
+            wanted,
+            rules,
+        )
 
     def markers(self) -> list[str]:
         return self.host.listdir(DIR).get([])

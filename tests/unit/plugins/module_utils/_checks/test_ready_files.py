@@ -18,13 +18,17 @@ READY = "/run/rbln/validations/driver-ready"
 
 
 def test_the_sample_is_what_is_written_for_a_driver_of_the_host() -> None:
-    values = markers.ready_values(PROFILE, {"installed_via": "runfile", "root": "/"}, "/host", PROFILE.container_library_path)
+    values = markers.ready_values(
+        PROFILE, {"installed_via": "runfile", "root": "/"}, "/host", PROFILE.container_library_path
+    )
     assert markers.render_ready(values) == SAMPLE
     assert markers.parse_ready(SAMPLE, "x") == values
 
 
 def test_a_driver_container_is_said() -> None:
-    values = markers.ready_values(PROFILE, {"installed_via": "container", "root": "/run/rbln/driver"}, "/host", "/usr/local/lib/rbln")
+    values = markers.ready_values(
+        PROFILE, {"installed_via": "container", "root": "/run/rbln/driver"}, "/host", "/usr/local/lib/rbln"
+    )
     assert values["IS_HOST_DRIVER"] == "false" and values["RBLN_CTK_DAEMON_DRIVER_ROOT"] == "/run/rbln/driver"
 
 

@@ -37,15 +37,25 @@ OLD, MIDDLE, NEW = 1_000_000, 2_000_000, 3_000_000
 
 def good(tmp_path: Path) -> Tree:
     """Library, then ready file, then specification, as the roles make them."""
-    tree = Tree(tmp_path).write(LIBRARY, "lib").write(READY, "IS_HOST_DRIVER=true\n").folder("/run/cdi").link("/var/run", "/run")
+    tree = (
+        Tree(tmp_path)
+        .write(LIBRARY, "lib")
+        .write(READY, "IS_HOST_DRIVER=true\n")
+        .folder("/run/cdi")
+        .link("/var/run", "/run")
+    )
     tree.write("/run/cdi/rbln.yaml", SPEC)
     for path, when in ((LIBRARY, OLD), (READY, MIDDLE), ("/run/cdi/rbln.yaml", NEW)):
         os.utime(tree.real(path), (when, when))
     return tree
 
 
-def checks(tree: Tree, found: dict[str, Any], running: dict[str, Any] | None = None, wanted: dict[str, Any] | None = None) -> dict[str, Check]:
-    records = run_checks(PROFILE, Host(str(tree.root)), facts(), running or runtimes(), found, wanted or {}, ("toolkit",))
+def checks(
+    tree: Tree, found: dict[str, Any], running: dict[str, Any] | None = None, wanted: dict[str, Any] | None = None
+) -> dict[str, Check]:
+    records = run_checks(
+        PROFILE, Host(str(tree.root)), facts(), running or runtimes(), found, wanted or {}, ("toolkit",)
+    )
     assert len({record.name for record in records}) == len(records)
     return {record.name: record for record in records}
 
@@ -92,8 +102,18 @@ def looping(path: str) -> Change:
 
 TWO = dict(runtimes(), selected=[], ambiguous={"reason": "containerd and docker, no kubelet", "next_step": "name one"})
 NONE = dict(runtimes(), selected=[], runtimes=[])
-CONFLICT = [{"kind": "device", "name": "rebellions.ai/npu=0", "paths": ["/var/run/cdi/rbln.yaml", "/etc/cdi/vendor.yaml"], "chosen": None}]
-HIDDEN = [dict(CONFLICT[0], chosen="/var/run/cdi/rbln.yaml"), {"kind": "version", "name": "x", "paths": ["/a", "/b"], "chosen": "/a"}]
+CONFLICT = [
+    {
+        "kind": "device",
+        "name": "rebellions.ai/npu=0",
+        "paths": ["/var/run/cdi/rbln.yaml", "/etc/cdi/vendor.yaml"],
+        "chosen": None,
+    }
+]
+HIDDEN = [
+    dict(CONFLICT[0], chosen="/var/run/cdi/rbln.yaml"),
+    {"kind": "version", "name": "x", "paths": ["/a", "/b"], "chosen": "/a"},
+]
 
 # name, change to the good tree, cdi, runtimes, ok, severity, words of the detail
 TABLE = [
@@ -145,9 +165,20 @@ NEVER_UNKNOWN = {"cdi_spec_fresh", "cdi_host_paths", "cdi_no_conflict", "runtime
 OWN_TESTS = {"containers_are_back"}
 
 
-@pytest.mark.parametrize("name, change, found, running, ok, severity, words", TABLE, ids=["%s-%s-%d" % (row[0], row[4], at) for at, row in enumerate(TABLE)])
+@pytest.mark.parametrize(
+    "name, change, found, running, ok, severity, words",
+    TABLE,
+    ids=["%s-%s-%d" % (row[0], row[4], at) for at, row in enumerate(TABLE)],
+)
 def test_check(
-    tmp_path: Path, name: str, change: Change, found: dict[str, Any], running: dict[str, Any], ok: bool | None, severity: str, words: str
+    tmp_path: Path,
+    name: str,
+    change: Change,
+    found: dict[str, Any],
+    running: dict[str, Any],
+    ok: bool | None,
+    severity: str,
+    words: str,
 ) -> None:
     tree = good(tmp_path)
     change(tree)
@@ -160,7 +191,9 @@ def test_check(
 def test_every_check_is_in_the_table_with_every_answer() -> None:
     for entry in SCOPE.entries:
         if entry.name not in OWN_TESTS:
-            answers = {row[4] for row in TABLE if row[0] == entry.name} | ({None} if entry.name in NEVER_UNKNOWN | {"cdi_spec_present"} else set())
+            answers = {row[4] for row in TABLE if row[0] == entry.name} | (
+                {None} if entry.name in NEVER_UNKNOWN | {"cdi_spec_present"} else set()
+            )
             assert answers == {True, False, None}, entry.name
 
 
@@ -195,9 +228,20 @@ def test_the_running_containerd_answers_for_itself(tmp_path: Path, recording: st
     "info, ok, words",
     [
         ({"CDISpecDirs": ["/etc/cdi", "/var/run/cdi"]}, True, "seen by docker"),
-        ({"CDISpecDirs": ["/etc/cdi", "/run/cdi"], "DiscoveredDevices": [{"Source": "cdi", "ID": "rebellions.ai/npu=0"}]}, True, "seen by docker"),
+        (
+            {
+                "CDISpecDirs": ["/etc/cdi", "/run/cdi"],
+                "DiscoveredDevices": [{"Source": "cdi", "ID": "rebellions.ai/npu=0"}],
+            },
+            True,
+            "seen by docker",
+        ),
         ({"CDISpecDirs": ["/run/cdi"], "DiscoveredDevices": []}, False, "does not have rebellions.ai/npu=0"),
-        ({"CDISpecDirs": ["/run/cdi"], "DiscoveredDevices": [{"Source": "x", "ID": "rebellions.ai/npu=0"}]}, False, "does not have rebellions.ai/npu=0"),
+        (
+            {"CDISpecDirs": ["/run/cdi"], "DiscoveredDevices": [{"Source": "x", "ID": "rebellions.ai/npu=0"}]},
+            False,
+            "does not have rebellions.ai/npu=0",
+        ),
         ({"CDISpecDirs": ["/etc/cdi"]}, False, "the running docker reads /etc/cdi"),
         ({"CDISpecDirs": []}, False, "CDI is off in the running docker"),
         ({"CDISpecDirs": None}, False, "CDI is off in the running docker"),
@@ -248,7 +292,10 @@ def test_specification_of_the_previous_driver(tmp_path: Path, _id: str) -> None:
 def test_a_host_whose_npus_are_for_virtual_machines_needs_no_toolkit(tmp_path: Path) -> None:
     look = changed(changed(facts(), "npus", 0, "state", "passthrough"), "npus", 1, "state", "passthrough")
     records = run_checks(PROFILE, Host(str(tmp_path)), look, NONE, cdi(state="missing"), {}, ("toolkit", "plugin"))
-    assert [(record.name, record.scope, record.ok) for record in records] == [("not_for_containers", "toolkit", True), ("not_for_containers", "plugin", True)]
+    assert [(record.name, record.scope, record.ok) for record in records] == [
+        ("not_for_containers", "toolkit", True),
+        ("not_for_containers", "plugin", True),
+    ]
 
 
 def container(name: str, running: bool, restart: str, device: str) -> dict[str, Any]:
@@ -256,7 +303,10 @@ def container(name: str, running: bool, restart: str, device: str) -> dict[str, 
             "HostConfig": {"RestartPolicy": {"Name": restart}, "DeviceRequests": [{"Driver": "cdi", "DeviceIDs": [device]}]}}  # fmt: skip
 
 
-@pytest.mark.parametrize("listing, state", [(None, "failed"), ({}, "failed"), ([{}], "failed"), ("{", "failed"), ([], "value"), ([{"Id": "gone"}], "value")])
+@pytest.mark.parametrize(
+    "listing, state",
+    [(None, "failed"), ({}, "failed"), ([{}], "failed"), ("{", "failed"), ([], "value"), ([{"Id": "gone"}], "value")],
+)
 def test_a_list_of_containers_that_is_none(tmp_path: Path, listing: Any, state: str) -> None:
     answers = {} if listing is None else {"/containers/json?all=1": listing}
     with http_on(tmp_path / "d", answers):
@@ -272,7 +322,10 @@ def test_container_that_did_not_come_back(tmp_path: Path, _id: str) -> None:
     before = [{"name": name, "running": True, "restart": "always", "devices": [device]}]
     tree = good(tmp_path)
     running = runtimes(name="docker", socket="/run/docker.sock", version=version)
-    answers = {"/containers/json?all=1": [{"Id": "1"}], "/containers/1/json": container(name, False, restart.split("=")[1], device)}
+    answers = {
+        "/containers/json?all=1": [{"Id": "1"}],
+        "/containers/1/json": container(name, False, restart.split("=")[1], device),
+    }
     assert checks(tree, cdi(), running, {"containers_before": before})["containers_are_back"].ok is None
     with http_on(tree.real("/run/docker.sock"), answers):
         record = checks(tree, cdi(), running, {"containers_before": before})["containers_are_back"]

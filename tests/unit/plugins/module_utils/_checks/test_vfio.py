@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
@@ -16,7 +16,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._observe.facts impo
 from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import Tree
 
 FIRST, SECOND, OTHER = "0000:83:00.0", "0000:84:00.0", "0000:85:00.0"
-ALL_OK: dict[str, Optional[bool]] = {"vfio_module": True, "vfio_groups": True, "vfio_bound": True, "vfio_nodes": True}
+ALL_OK: dict[str, bool | None] = {"vfio_module": True, "vfio_groups": True, "vfio_bound": True, "vfio_nodes": True}
 
 
 def place(address: str) -> str:
@@ -26,7 +26,9 @@ def place(address: str) -> str:
 def good(root: Path) -> Tree:
     tree = Tree(root).system().folder("/sys/bus/pci/drivers/vfio-pci").folder("/sys/bus/pci/drivers/rebellions")
     for address, group in ((FIRST, "41"), (SECOND, "42")):
-        tree.function(address, "1220", "vfio-pci", iommu_group=group).folder("/sys/kernel/iommu_groups/%s/devices/%s" % (group, address))
+        tree.function(address, "1220", "vfio-pci", iommu_group=group).folder(
+            "/sys/kernel/iommu_groups/%s/devices/%s" % (group, address)
+        )
         tree.char("/dev/vfio/" + group, 511, int(group))
     tree.function("0000:80:01.0", "1234", "pcieport", vendor="0x8086", **{"class": "0x060400"})
     tree.folder("/sys/kernel/iommu_groups/41/devices/0000:80:01.0")
@@ -50,9 +52,12 @@ def plain(tree: Tree) -> None:
 
 
 # {name: (what is wrong, checks that are not true with what they say)}
-FAULTS: dict[str, tuple[Callable[[Tree], Any], dict[str, tuple[Optional[bool], str]]]] = {
+FAULTS: dict[str, tuple[Callable[[Tree], Any], dict[str, tuple[bool | None, str]]]] = {
     "nothing": (lambda tree: None, {}),
-    "module not loaded": (lambda tree: tree.real("/sys/bus/pci/drivers/vfio-pci").rmdir(), {"vfio_module": (False, "vfio-pci is not loaded")}),
+    "module not loaded": (
+        lambda tree: tree.real("/sys/bus/pci/drivers/vfio-pci").rmdir(),
+        {"vfio_module": (False, "vfio-pci is not loaded")},
+    ),
     "no IOMMU": (
         lambda tree: tree.real(place(FIRST) + "/iommu_group").unlink(),
         {"vfio_groups": (False, FIRST + " has no IOMMU group")},
@@ -63,8 +68,14 @@ FAULTS: dict[str, tuple[Callable[[Tree], Any], dict[str, tuple[Optional[bool], s
         {"vfio_bound": (False, SECOND + " is bound to rebellions")},
     ),
     "no driver": (lambda tree: driver(tree, SECOND, ""), {"vfio_bound": (False, SECOND + " is bound to no driver")}),
-    "no group's node": (lambda tree: tree.real("/dev/vfio/41").unlink(), {"vfio_nodes": (False, "/dev/vfio/41 is missing")}),
-    "no container node": (lambda tree: tree.real("/dev/vfio/vfio").unlink(), {"vfio_nodes": (False, "/dev/vfio/vfio is missing")}),
+    "no group's node": (
+        lambda tree: tree.real("/dev/vfio/41").unlink(),
+        {"vfio_nodes": (False, "/dev/vfio/41 is missing")},
+    ),
+    "no container node": (
+        lambda tree: tree.real("/dev/vfio/vfio").unlink(),
+        {"vfio_nodes": (False, "/dev/vfio/vfio is missing")},
+    ),
     "a file as node": (plain, {"vfio_nodes": (False, "/dev/vfio/42 is no character device")}),
 }
 
@@ -80,7 +91,10 @@ def test_000_33_what_a_virtual_machine_needs(name: str, tmp_path: Path) -> None:
     tree = good(tmp_path)
     spoil(tree)
     found = checks(tree)
-    assert {one: check.ok for one, check in found.items()} == {**ALL_OK, **{one: ok for one, (ok, _detail) in expected.items()}}
+    assert {one: check.ok for one, check in found.items()} == {
+        **ALL_OK,
+        **{one: ok for one, (ok, _detail) in expected.items()},
+    }
     for one, (_ok, detail) in expected.items():
         assert found[one].detail == detail and found[one].next_step and found[one].severity == "error"
 

@@ -99,7 +99,11 @@ def test_the_stamp_says_where_the_driver_came_from(machine: Machine) -> None:
         "previous": {"version": "3.2.2", "source": "runfile"},
     }
     assert before["previous"] is None
-    assert (mode(machine, STATE), mode(machine, STATE + "/driver.json"), mode(machine, STATE + "/kept")) == (0o755, 0o644, 0o700)
+    assert (mode(machine, STATE), mode(machine, STATE + "/driver.json"), mode(machine, STATE + "/kept")) == (
+        0o755,
+        0o644,
+        0o700,
+    )
     assert sorted(os.listdir(machine.tree.real(STATE))) == ["driver.json", "kept"]
 
 
@@ -149,7 +153,9 @@ def test_packages_from_a_repository_are_fetched_at_the_simulated_version(empty: 
 def test_a_version_that_no_repository_has_is_refused_first(machine: Machine) -> None:
     machine.repository.update(["%s=3.3.0" % KMD, "%s=3.2.2" % KMD])
     before = machine.look()
-    with pytest.raises(NpuError, match="^No repository of this host has %s in version 3.4.0; it has 3.3.0, 3.2.2. " % KMD):
+    with pytest.raises(
+        NpuError, match="^No repository of this host has %s in version 3.4.0; it has 3.3.0, 3.2.2. " % KMD
+    ):
         change(machine, source="package", names=[KMD], version="3.4.0").run()
     assert (machine.acts, machine.look(), machine.record("journal.json")) == ([], before, None)
 
@@ -162,7 +168,12 @@ def test_the_newest_of_the_source_is_installed_noted_and_kept_under_its_own_vers
 
 
 @pytest.mark.parametrize(
-    "beside", [Change("remove", "linux-image-6.8.0-117-generic", "6.8"), Change("upgrade", "libc6", "1", "2"), Change("install", "curl", None, "8")]
+    "beside",
+    [
+        Change("remove", "linux-image-6.8.0-117-generic", "6.8"),
+        Change("upgrade", "libc6", "1", "2"),
+        Change("install", "curl", None, "8"),
+    ],
 )
 def test_changes_beyond_the_plan_are_refused_with_their_names(machine: Machine, beside: Change) -> None:
     machine.beside = [beside]
@@ -170,10 +181,15 @@ def test_changes_beyond_the_plan_are_refused_with_their_names(machine: Machine, 
     with pytest.raises(NpuError, match="^The package manager would also %s %s. " % (beside.act, beside.name)):
         upgrade(machine, source="package", files=machine.debs("3.4.0"))
     assert (machine.acts, machine.look(), machine.record("journal.json")) == ([], before, None)
-    assert upgrade(machine, source="package", files=machine.debs("3.4.0"), allowed=[beside.name])["outcome"] == "upgraded"
+    assert (
+        upgrade(machine, source="package", files=machine.debs("3.4.0"), allowed=[beside.name])["outcome"] == "upgraded"
+    )
 
 
-@pytest.mark.parametrize("beside, fine", [(Change("install", "gcc-13-base", None, "13"), True), (Change("upgrade", "libc6", "1", "2"), False)])
+@pytest.mark.parametrize(
+    "beside, fine",
+    [(Change("install", "gcc-13-base", None, "13"), True), (Change("upgrade", "libc6", "1", "2"), False)],
+)
 def test_prerequisites_bring_new_packages_and_change_none(machine: Machine, beside: Change, fine: bool) -> None:
     machine.repository.add("gcc=13")
     machine.beside = [beside]
@@ -220,7 +236,11 @@ def test_a_hold_of_the_users_own_outlives_an_installer(empty: Machine, unfit: bo
 def test_a_hold_that_cannot_be_had_is_told_and_not_noted(empty: Machine) -> None:
     empty.trouble = {"hold %s" % KMD: ERROR}
     result = change(empty, source="package", version="3.4.0", files=empty.debs("3.4.0")).run()
-    assert (result["outcome"], result["warnings"], empty.record("driver.json")["held"]) == ("installed", ["hold %s has failed. Next: None." % KMD], [])
+    assert (result["outcome"], result["warnings"], empty.record("driver.json")["held"]) == (
+        "installed",
+        ["hold %s has failed. Next: None." % KMD],
+        [],
+    )
 
 
 def test_nothing_is_held_unasked(empty: Machine) -> None:
@@ -231,8 +251,10 @@ def test_nothing_is_held_unasked(empty: Machine) -> None:
 # -- what is kept
 
 
-@pytest.mark.parametrize("keep, kept", [(0, []), (1, ["3.4.0", "3.6.0"]), (2, ["3.4.0", "3.6.0"]), (3, ["3.2.2", "3.4.0", "3.6.0"])])
-def test_the_last_good_versions_are_kept_and_no_more(machine: Machine, keep: int, kept: t.List[str]) -> None:
+@pytest.mark.parametrize(
+    "keep, kept", [(0, []), (1, ["3.4.0", "3.6.0"]), (2, ["3.4.0", "3.6.0"]), (3, ["3.2.2", "3.4.0", "3.6.0"])]
+)
+def test_the_last_good_versions_are_kept_and_no_more(machine: Machine, keep: int, kept: list[str]) -> None:
     upgrade(machine, "3.4.0", keep=3)
     upgrade(machine, "3.6.0", keep=keep)
     assert machine.kept == ["runfile-" + version for version in kept]
@@ -275,7 +297,9 @@ def test_kept_drivers_that_cannot_be_cleared_away_do_no_harm(machine: Machine, m
 
 
 @pytest.mark.parametrize("version, retired", [("3.4.0", True), ("2.1.0", False)])
-def test_the_package_of_former_releases_goes_before_a_driver_of_the_new_form(empty: Machine, version: str, retired: bool) -> None:
+def test_the_package_of_former_releases_goes_before_a_driver_of_the_new_form(
+    empty: Machine, version: str, retired: bool
+) -> None:
     empty.put("2.0.1", "rebellions")
     empty.loaded = "2.0.1"
     result = upgrade(empty, version)
@@ -296,14 +320,26 @@ def test_a_reload_unloads_and_loads_what_is_on_disk(machine: Machine) -> None:
 def test_builds_and_holds_alone_disturb_nobody(machine: Machine) -> None:
     machine.repository.add("gcc=13")
     stamp = machine.record("driver.json")
-    result = change(machine, source="runfile", install=False, prerequisites=["gcc"], kernels=["6.9.0-1"], hold_kernel=["linux-generic"]).run()
+    result = change(
+        machine,
+        source="runfile",
+        install=False,
+        prerequisites=["gcc"],
+        kernels=["6.9.0-1"],
+        hold_kernel=["linux-generic"],
+    ).run()
     assert machine.acts == ["apply gcc=13", "dkms autoinstall -k 6.9.0-1", "hold linux-generic"]
-    assert (result["outcome"], machine.record("driver.json")) == ("prepared", {**stamp, "held_kernel": ["linux-generic"]})
+    assert (result["outcome"], machine.record("driver.json")) == (
+        "prepared",
+        {**stamp, "held_kernel": ["linux-generic"]},
+    )
 
 
 def test_a_build_that_is_noted_and_was_found_wanting_is_made_again(machine: Machine) -> None:
     tree, version = machine.tree, "/var/lib/dkms/rebellions/3.2.2"
-    tree.folder(version + "/6.9.0-1/x86_64/module").link("/var/lib/dkms/rebellions/kernel-6.9.0-1-x86_64", version + "/6.9.0-1/x86_64")
+    tree.folder(version + "/6.9.0-1/x86_64/module").link(
+        "/var/lib/dkms/rebellions/kernel-6.9.0-1-x86_64", version + "/6.9.0-1/x86_64"
+    )
     change(machine, source="runfile", install=False, kernels=["6.9.0-1"]).run()
     assert machine.acts == ["dkms %s --force -m rebellions -v 3.2.2 -k 6.9.0-1" % act for act in ("build", "install")]
 
@@ -311,7 +347,9 @@ def test_a_build_that_is_noted_and_was_found_wanting_is_made_again(machine: Mach
 def test_a_build_that_fails_is_told(machine: Machine) -> None:
     machine.trouble = {"dkms autoinstall -k 6.9.0-1": ERROR}
     result = upgrade(machine, kernels=["6.9.0-1", "6.10.0-1"])
-    assert result["warnings"] == ["The module could not be built for kernel 6.9.0-1: dkms autoinstall -k 6.9.0-1 has failed."]
+    assert result["warnings"] == [
+        "The module could not be built for kernel 6.9.0-1: dkms autoinstall -k 6.9.0-1 has failed."
+    ]
     assert "dkms autoinstall -k 6.10.0-1" in machine.acts and result["outcome"] == "upgraded"
 
 
@@ -322,7 +360,7 @@ OTHER_CARD = {"address": "0000:84:00.0", "ok": False, "detail": "FAIL [X]"}
 def test_firmware_is_flashed_under_a_driver_that_has_passed(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def flash(host: t.Any, profile: t.Any, directory: str) -> t.List[t.Dict[str, t.Any]]:
+    def flash(host: t.Any, profile: t.Any, directory: str) -> list[dict[str, t.Any]]:
         seen.append((directory, machine.loaded, sorted(machine.active), list(machine.acts)))
         return [CARD]
 
@@ -332,11 +370,13 @@ def test_firmware_is_flashed_under_a_driver_that_has_passed(machine: Machine, mo
     assert (result["firmware"], result["outcome"], machine.acts.count("prove 3.4.0")) == ([CARD], "upgraded", 2)
 
 
-def test_cards_that_still_carry_the_firmware_before_do_not_fail_the_driver_they_are_flashed_for(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cards_that_still_carry_the_firmware_before_do_not_fail_the_driver_they_are_flashed_for(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine.failing = ["firmware_is_driver"]
     assert upgrade(machine)["outcome"] == "rolled_back"
 
-    def flash(*arguments: t.Any, **keys: t.Any) -> t.List[t.Dict[str, t.Any]]:
+    def flash(*arguments: t.Any, **keys: t.Any) -> list[dict[str, t.Any]]:
         machine.failing = []
         return [CARD]
 
@@ -351,7 +391,9 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: NpuError) -> None:
     monkeypatch.setattr(cards, "flash", fail)
 
 
-def test_firmware_that_cannot_be_flashed_leaves_the_driver_at_work(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_firmware_that_cannot_be_flashed_leaves_the_driver_at_work(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = machine.look()
     failing(monkeypatch, NpuError("rbln-flash is not on this host.", "Install it."))
     result = change(machine, source="runfile", install=False, firmware="/fw", services=list(SERVICES)).run()
@@ -363,13 +405,27 @@ def test_firmware_that_cannot_be_flashed_leaves_the_driver_at_work(machine: Mach
 def test_a_card_that_fails_does_not_take_a_new_driver_back(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     failing(monkeypatch, FlashFailed("Flashing ended with code 1.", "By hand.", [CARD, OTHER_CARD]))
     result = upgrade(machine, firmware="/fw")
-    assert (result["outcome"], result["failed"], result["reason"]) == ("firmware_failed", True, "Flashing ended with code 1. Next: By hand.")
-    assert (result["firmware"], machine.loaded, machine.record("driver.json")["version"]) == ([CARD, OTHER_CARD], "3.4.0", "3.4.0")
-    assert (machine.record("journal.json"), machine.record("refused.json"), machine.active) == (None, None, {DAEMON, *SERVICES})
+    assert (result["outcome"], result["failed"], result["reason"]) == (
+        "firmware_failed",
+        True,
+        "Flashing ended with code 1. Next: By hand.",
+    )
+    assert (result["firmware"], machine.loaded, machine.record("driver.json")["version"]) == (
+        [CARD, OTHER_CARD],
+        "3.4.0",
+        "3.4.0",
+    )
+    assert (machine.record("journal.json"), machine.record("refused.json"), machine.active) == (
+        None,
+        None,
+        {DAEMON, *SERVICES},
+    )
 
 
-def test_a_driver_that_does_not_pass_with_new_firmware_is_left_stopped_and_the_cards_named(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def flash(*arguments: t.Any, **keys: t.Any) -> t.List[t.Dict[str, t.Any]]:
+def test_a_driver_that_does_not_pass_with_new_firmware_is_left_stopped_and_the_cards_named(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flash(*arguments: t.Any, **keys: t.Any) -> list[dict[str, t.Any]]:
         machine.unfit.add("3.4.0")
         return [CARD]
 
@@ -379,7 +435,9 @@ def test_a_driver_that_does_not_pass_with_new_firmware_is_left_stopped_and_the_c
     assert result["reason"] == "Driver 3.4.0 does not work. These cards were flashed: 0000:83:00.0."
 
 
-def test_a_change_that_was_cut_off_while_it_flashed_loads_and_validates_again(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_that_was_cut_off_while_it_flashed_loads_and_validates_again(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     failing(monkeypatch, t.cast(NpuError, Killed("flash")))
     with pytest.raises(Killed):
         upgrade(machine, firmware="/fw")
@@ -394,12 +452,14 @@ def test_a_change_that_was_cut_off_while_it_flashed_loads_and_validates_again(ma
 # -- what others take the host for
 
 
-def test_ready_files_go_with_the_first_service_and_stay_when_the_change_is_refused(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ready_files_go_with_the_first_service_and_stay_when_the_change_is_refused(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = machine.profile.validation_dir
     machine.tree.write(folder + "/driver-ready", "").write(folder + "/toolkit-ready", "")
     refusing = change(machine, source="runfile", version="3.4.0", files=machine.runfile("3.4.0"))
 
-    def used(result: t.Dict[str, t.Any]) -> None:
+    def used(result: dict[str, t.Any]) -> None:
         raise NpuError("The NPUs are in use.", "Stop them.")
 
     monkeypatch.setattr(refusing.units, "refuse_or_wait", used)
@@ -416,12 +476,20 @@ def test_ready_files_go_with_the_first_service_and_stay_when_the_change_is_refus
 
 @pytest.mark.parametrize(
     ("flag", "place", "words"),
-    [(os.ST_RDONLY, "/usr", "/usr is on a file system that is mounted read-only"), (os.ST_NOEXEC, "", "mounted noexec"), (os.ST_RDONLY, "", "read-only")],
+    [
+        (os.ST_RDONLY, "/usr", "/usr is on a file system that is mounted read-only"),
+        (os.ST_NOEXEC, "", "mounted noexec"),
+        (os.ST_RDONLY, "", "read-only"),
+    ],
 )
 def test_a_file_system_that_cannot_take_the_driver_is_refused_first(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, flag: int, place: str, words: str
 ) -> None:
-    monkeypatch.setattr(driver_material, "mount_flags", lambda host, path: flag if path == (place or machine.profile.runfile_stamp_dir) else 0)
+    monkeypatch.setattr(
+        driver_material,
+        "mount_flags",
+        lambda host, path: flag if path == (place or machine.profile.runfile_stamp_dir) else 0,
+    )
     before = machine.look()
     with pytest.raises(NpuError, match=words):
         upgrade(machine)
@@ -439,11 +507,15 @@ def test_the_way_back_needs_no_journal(machine: Machine, monkeypatch: pytest.Mon
     monkeypatch.setattr(journal, "write_record", full)
     result = upgrade(machine)
     assert (result["outcome"], machine.look()) == ("rolled_back", before)
-    assert result["reason"] == "No space left on device. Next: Make room." and result["warnings"] == ["No space left on device. Next: Make room."]
+    assert result["reason"] == "No space left on device. Next: Make room." and result["warnings"] == [
+        "No space left on device. Next: Make room."
+    ]
     assert sorted(os.listdir(machine.tree.real(STATE))) == ["driver.json", "kept"]
 
 
-def test_a_note_that_cannot_be_removed_does_not_stop_a_host_that_works(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_note_that_cannot_be_removed_does_not_stop_a_host_that_works(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write, remove = journal.write_record, journal.remove_file
 
     def forward_only(host: t.Any, path: str, record: t.Mapping[str, t.Any]) -> None:
@@ -467,7 +539,10 @@ def test_a_note_that_cannot_be_removed_does_not_stop_a_host_that_works(machine: 
 def test_a_damaged_copy_is_none(machine: Machine) -> None:
     machine.tree.write(STATE + "/kept/runfile-3.2.2/rebellions-3.2.2.run", "driver 9.9.9\n")
     result = upgrade(machine)
-    assert len([text for text in result["warnings"] if "is damaged (rebellions-3.2.2.run) and does not count" in text]) == 1, result["warnings"]
+    assert (
+        len([text for text in result["warnings"] if "is damaged (rebellions-3.2.2.run) and does not count" in text])
+        == 1
+    ), result["warnings"]
     assert any("no way back" in text for text in result["warnings"]) and result["outcome"] == "upgraded"
 
 
@@ -503,7 +578,11 @@ def test_a_module_in_use_waits_for_a_reboot_and_is_proven_after_it(machine: Mach
     result = upgrade(machine, reboot_allowed=True)
     assert (result["outcome"], result["previous"]) == ("upgraded", "3.2.2")
     assert "run 3.4.0" not in machine.acts and "prove 3.4.0" in machine.acts
-    assert (machine.record("driver.json")["version"], machine.active, machine.record("journal.json")) == ("3.4.0", {DAEMON, *SERVICES}, None)
+    assert (machine.record("driver.json")["version"], machine.active, machine.record("journal.json")) == (
+        "3.4.0",
+        {DAEMON, *SERVICES},
+        None,
+    )
 
 
 def test_a_driver_that_does_not_work_after_the_reboot_goes_back(machine: Machine) -> None:
@@ -553,7 +632,12 @@ def test_a_removal_that_would_take_more_than_the_driver_is_refused(empty: Machin
 def test_a_journal_that_cannot_be_read_is_a_change_of_which_nothing_is_known(machine: Machine) -> None:
     machine.tree.write(STATE + "/journal.json", "{")
     result = upgrade(machine)
-    assert (result["outcome"], result["previous"], machine.loaded, machine.record("journal.json")) == ("upgraded", "3.2.2", "3.4.0", None)
+    assert (result["outcome"], result["previous"], machine.loaded, machine.record("journal.json")) == (
+        "upgraded",
+        "3.2.2",
+        "3.4.0",
+        None,
+    )
     assert result["warnings"] == ["An earlier change was interrupted at an unknown step; it is taken over."]
 
 
@@ -561,7 +645,12 @@ def test_a_change_of_which_nothing_is_known_is_undone_by_leaving_the_host_alone(
     before = machine.look()
     machine.tree.write(STATE + "/journal.json", "[]")
     result = change(machine, source="package", install=False).run()
-    assert (result["outcome"], result["failed"], machine.look(), machine.record("journal.json")) == ("restored", False, before, None)
+    assert (result["outcome"], result["failed"], machine.look(), machine.record("journal.json")) == (
+        "restored",
+        False,
+        before,
+        None,
+    )
 
 
 def test_two_changes_at_once_are_refused(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -585,7 +674,10 @@ def test_foreseeing_changes_nothing(machine: Machine) -> None:
     machine.repository.update(["%s=3.4.0" % KMD])
     before = machine.look()
     result = change(machine, source="package", names=[KMD], version="3.4.0", services=list(SERVICES)).foresee()
-    assert (result["changed"], result["simulated"]) == (True, [{"act": "upgrade", "name": KMD, "old": "3.2.2", "new": "3.4.0"}])
+    assert (result["changed"], result["simulated"]) == (
+        True,
+        [{"act": "upgrade", "name": KMD, "old": "3.2.2", "new": "3.4.0"}],
+    )
     assert (machine.acts, machine.look(), machine.record("journal.json")) == ([], before, None)
     assert change(machine, source="runfile", install=False).foresee()["in_use"] == []
 
@@ -594,7 +686,10 @@ def test_an_installer_that_breaks_off_leaves_its_last_words(machine: Machine) ->
     machine.trouble = {"run 3.4.0": ERROR}
     result = upgrade(machine)
     assert result["outcome"] == "rolled_back"
-    assert result["reason"] == "rebellions-3.4.0.run ended with code 1: run 3.4.0 has failed. Next: Read its log on the host."
+    assert (
+        result["reason"]
+        == "rebellions-3.4.0.run ended with code 1: run 3.4.0 has failed. Next: Read its log on the host."
+    )
 
 
 def test_a_refusal_is_forgiven_when_the_version_works(machine: Machine) -> None:
@@ -602,7 +697,9 @@ def test_a_refusal_is_forgiven_when_the_version_works(machine: Machine) -> None:
     upgrade(machine)
     files = machine.runfile("3.4.0")
     assert machine.record("refused.json") == {
-        "refused": [{"version": "3.4.0", "sha256": files[0]["sha256"], "reason": "Driver 3.4.0 does not work.", "time": UTC}]
+        "refused": [
+            {"version": "3.4.0", "sha256": files[0]["sha256"], "reason": "Driver 3.4.0 does not work.", "time": UTC}
+        ]
     }
     machine.unfit.clear()
     assert upgrade(machine)["outcome"] == "upgraded"

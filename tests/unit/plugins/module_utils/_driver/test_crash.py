@@ -94,7 +94,7 @@ class Story:
         """The change; what `rbln_driver_files` has placed is placed again first."""
         machine = self.machine
         machine.trouble = dict(trouble.pop("trouble", {}))
-        files: t.List[t.Dict[str, str]] = []
+        files: list[dict[str, str]] = []
         if self.source != "package":
             files = machine.runfile(version) if self.source == "runfile" else machine.debs(version)
         source = "runfile" if self.source == "runfile" else "package"
@@ -103,7 +103,13 @@ class Story:
     def undo(self) -> Result:
         """A run that installs nothing, as with a driver that others bring."""
         self.machine.trouble = {}
-        return change(self.machine, manager=self.keys.get("manager", True), source="package", install=False, services=list(SERVICES)).run()
+        return change(
+            self.machine,
+            manager=self.keys.get("manager", True),
+            source="package",
+            install=False,
+            services=list(SERVICES),
+        ).run()
 
     @property
     def journal(self) -> t.Any:
@@ -114,7 +120,7 @@ STORIES = ("runfile", "packages", "new", "foreign", "legacy", "bare")
 
 
 @functools.lru_cache(maxsize=None)
-def clean(name: str, base: Path) -> t.Tuple[t.Tuple[str, ...], Result]:
+def clean(name: str, base: Path) -> tuple[tuple[str, ...], Result]:
     """The acts of the change when all goes well, and how it ends."""
     story = Story(name, base / ("clean-" + name))
     result = story.run()
@@ -131,7 +137,7 @@ def base_fixture() -> t.Iterator[Path]:
 @pytest.fixture(name="fresh")
 def fresh_fixture(base: Path) -> t.Iterator[t.Callable[[str], Story]]:
     """Makes stories, each below a directory of its own; the one before is taken away."""
-    stories: t.List[Path] = []
+    stories: list[Path] = []
 
     def make(name: str) -> Story:
         while stories:
@@ -146,7 +152,11 @@ def fresh_fixture(base: Path) -> t.Iterator[t.Callable[[str], Story]]:
 
 def installs(acts: t.Sequence[str]) -> int:
     """The number of the first act that touches the driver itself."""
-    return min(number for number, act in enumerate(acts) if act in ("repair", "apply -rebellions") or act.startswith(("run ", "apply %s=" % KMD)))
+    return min(
+        number
+        for number, act in enumerate(acts)
+        if act in ("repair", "apply -rebellions") or act.startswith(("run ", "apply %s=" % KMD))
+    )
 
 
 def replaces(name: str, acts: t.Sequence[str]) -> int:
@@ -207,7 +217,9 @@ def test_a_driver_that_does_not_work_is_gone_again_and_remembered(name: str, fre
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_an_error_on_the_way_back_too_leaves_the_driver_stopped(name: str, base: Path, fresh: t.Callable[[str], Story]) -> None:
+def test_an_error_on_the_way_back_too_leaves_the_driver_stopped(
+    name: str, base: Path, fresh: t.Callable[[str], Story]
+) -> None:
     acts, end = clean(name, base)
     proof = acts.index("prove 3.4.0")
     story = fresh(name)
@@ -230,12 +242,17 @@ def test_an_error_on_the_way_back_too_leaves_the_driver_stopped(name: str, base:
         else:
             replaced = story.journal["opaque"] or story.machine.look()["packages"] != story.before["packages"]
             done = story.undo()
-            assert (done["outcome"], done["failed"]) == ("rolled_back" if replaced and story.before["on_disk"] else "restored", False)
+            assert (done["outcome"], done["failed"]) == (
+                "rolled_back" if replaced and story.before["on_disk"] else "restored",
+                False,
+            )
             assert_as_before(story)
 
 
 @pytest.mark.parametrize("name", ["runfile", "new"])
-def test_without_a_way_back_a_failure_leaves_the_driver_stopped(name: str, base: Path, fresh: t.Callable[[str], Story]) -> None:
+def test_without_a_way_back_a_failure_leaves_the_driver_stopped(
+    name: str, base: Path, fresh: t.Callable[[str], Story]
+) -> None:
     acts, end = clean(name, base)
     first = installs(acts)
     for number, act in enumerate(acts):
@@ -256,7 +273,7 @@ def test_without_a_way_back_a_failure_leaves_the_driver_stopped(name: str, base:
 # -- kills
 
 
-def kill(story: Story, trouble: t.Dict[t.Union[int, str], str]) -> None:
+def kill(story: Story, trouble: dict[int | str, str]) -> None:
     with pytest.raises(Killed):
         story.run(trouble=trouble)
     assert story.machine.record("tainted.json") is None
@@ -264,7 +281,9 @@ def kill(story: Story, trouble: t.Dict[t.Union[int, str], str]) -> None:
 
 @pytest.mark.parametrize("mode", [BEFORE, AFTER])
 @pytest.mark.parametrize("name", STORIES)
-def test_a_kill_at_any_act_is_finished_by_the_same_run(name: str, mode: str, base: Path, fresh: t.Callable[[str], Story]) -> None:
+def test_a_kill_at_any_act_is_finished_by_the_same_run(
+    name: str, mode: str, base: Path, fresh: t.Callable[[str], Story]
+) -> None:
     acts, end = clean(name, base)
     for number, act in enumerate(acts):
         story = fresh(name)
@@ -275,7 +294,9 @@ def test_a_kill_at_any_act_is_finished_by_the_same_run(name: str, mode: str, bas
 
 @pytest.mark.parametrize("mode", [BEFORE, AFTER])
 @pytest.mark.parametrize("name", STORIES)
-def test_a_kill_at_any_act_is_undone_by_a_run_that_installs_nothing(name: str, mode: str, base: Path, fresh: t.Callable[[str], Story]) -> None:
+def test_a_kill_at_any_act_is_undone_by_a_run_that_installs_nothing(
+    name: str, mode: str, base: Path, fresh: t.Callable[[str], Story]
+) -> None:
     for number, act in enumerate(clean(name, base)[0]):
         story = fresh(name)
         kill(story, {number: mode})
@@ -292,7 +313,9 @@ def test_a_kill_at_any_act_is_undone_by_a_run_that_installs_nothing(name: str, m
 
 @pytest.mark.parametrize("mode", [BEFORE, AFTER])
 @pytest.mark.parametrize("name", STORIES)
-def test_a_kill_at_any_act_is_in_nobodys_way_who_wants_another_version(name: str, mode: str, base: Path, fresh: t.Callable[[str], Story]) -> None:
+def test_a_kill_at_any_act_is_in_nobodys_way_who_wants_another_version(
+    name: str, mode: str, base: Path, fresh: t.Callable[[str], Story]
+) -> None:
     wanted = fresh(name)
     wanted.run("3.6.0")
     end = wanted.machine.look()
@@ -304,7 +327,9 @@ def test_a_kill_at_any_act_is_in_nobodys_way_who_wants_another_version(name: str
 
 @pytest.mark.parametrize("mode", [BEFORE, AFTER])
 @pytest.mark.parametrize("name", STORIES)
-def test_a_kill_on_the_way_back_is_finished_or_undone(name: str, mode: str, base: Path, fresh: t.Callable[[str], Story]) -> None:
+def test_a_kill_on_the_way_back_is_finished_or_undone(
+    name: str, mode: str, base: Path, fresh: t.Callable[[str], Story]
+) -> None:
     acts, end = clean(name, base)
     proof = acts.index("prove 3.4.0")
     story = fresh(name)
@@ -349,7 +374,9 @@ def test_a_kill_of_each_run_in_a_row_loses_nothing(name: str, base: Path, fresh:
 
 
 @pytest.mark.parametrize("mode", [BEFORE, AFTER])
-def test_a_kill_at_any_note_on_the_disk(mode: str, base: Path, fresh: t.Callable[[str], Story], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_at_any_note_on_the_disk(
+    mode: str, base: Path, fresh: t.Callable[[str], Story], monkeypatch: pytest.MonkeyPatch
+) -> None:
     _acts, end = clean("runfile", base)
     write, left = driver_notes.write_bytes, [10**9]
 

@@ -29,12 +29,12 @@ def base_fixture() -> t.Iterator[Path]:
         yield path
 
 
-def noted(machine: Machine) -> t.Tuple[t.List[str], t.List[str]]:
+def noted(machine: Machine) -> tuple[list[str], list[str]]:
     stamp = machine.record("driver.json")
     return stamp["held"], stamp["held_kernel"]
 
 
-def hold(machine: Machine, **keys: t.Any) -> t.List[str]:
+def hold(machine: Machine, **keys: t.Any) -> list[str]:
     """A change that installs nothing, with only those kernel packages named that are not held yet, as the plan has it. Its warnings."""
     result = change(machine, source="runfile", install=False, **keys).run()
     assert result["failed"] is False
@@ -92,4 +92,8 @@ def test_holds_for_a_driver_that_is_not_ours_are_noted_too(base: Path) -> None:
     hold(machine)
     assert machine.record("driver.json") is None
     hold(machine, hold_kernel=[IMAGE])
-    assert (machine.record("driver.json")["source"], machine.record("driver.json")["held_kernel"], machine.held) == ("preinstalled", [IMAGE], {IMAGE})
+    assert (machine.record("driver.json")["source"], machine.record("driver.json")["held_kernel"], machine.held) == (
+        "preinstalled",
+        [IMAGE],
+        {IMAGE},
+    )

@@ -63,7 +63,7 @@ def test_a_step_that_cannot_be_noted_does_not_happen(journal: Journal, monkeypat
 
     journal.begin({"done": []})
     monkeypatch.setattr(_journal, "write_record", full)
-    seen: t.List[int] = []
+    seen: list[int] = []
     with pytest.raises(NpuError, match="No space left"):
         journal.step("install", lambda: seen.append(1))
     assert (seen, on_disk(journal)) == ([], {"done": []})
@@ -92,7 +92,9 @@ def test_a_journal_that_may_not_be_read_is_an_error(journal: Journal) -> None:
     try:
         if me == 0:
             os.seteuid(65534)
-        with pytest.raises(NpuError, match="^/var/lib/rbln/journal.json cannot be read: Permission denied. Next: Run as root.$"):
+        with pytest.raises(
+            NpuError, match="^/var/lib/rbln/journal.json cannot be read: Permission denied. Next: Run as root.$"
+        ):
             journal.interrupted()
     finally:
         os.seteuid(me)
@@ -101,7 +103,10 @@ def test_a_journal_that_may_not_be_read_is_an_error(journal: Journal) -> None:
 def test_one_change_at_a_time(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_journal, "LOCK_WAIT", 0.1)
     with journal.locked():
-        with pytest.raises(NpuError, match="^The lock of /var/lib/rbln cannot be taken: another change of the driver is at work on this host"):
+        with pytest.raises(
+            NpuError,
+            match="^The lock of /var/lib/rbln cannot be taken: another change of the driver is at work on this host",
+        ):
             with Journal(journal.host, PROFILE).locked():
                 raise AssertionError("two changes at once")
     with Journal(journal.host, PROFILE).locked():

@@ -50,7 +50,10 @@ def digest(path: Path) -> str:
 
 def test_what_is_kept_is_whole_and_private(machine: Host) -> None:
     made = keep(
-        machine, KEPT, record("3.4.0", "runfile", arguments=["--silent"], uninstall=["--uninstall"], extract=["-x", "{directory}"]), ["/sent/driver.run"]
+        machine,
+        KEPT,
+        record("3.4.0", "runfile", arguments=["--silent"], uninstall=["--uninstall"], extract=["-x", "{directory}"]),
+        ["/sent/driver.run"],
     )
     assert made == Kept(
         version="3.4.0",
@@ -78,7 +81,11 @@ def test_packages_are_not_executable(machine: Host) -> None:
 
 
 def test_the_newest_comes_first(machine: Host) -> None:
-    for version, time in (("3.2.2", "2026-01-01T00:00:00Z"), ("3.4.0", "2026-03-01T00:00:00Z"), ("3.3.0", "2026-02-01T00:00:00Z")):
+    for version, time in (
+        ("3.2.2", "2026-01-01T00:00:00Z"),
+        ("3.4.0", "2026-03-01T00:00:00Z"),
+        ("3.3.0", "2026-02-01T00:00:00Z"),
+    ):
         keep(machine, KEPT, record(version, time=time), ["/sent/a.deb"])
     assert [item.version for item in read_kept(machine, KEPT)] == ["3.4.0", "3.3.0", "3.2.2"]
 
@@ -116,7 +123,9 @@ def test_files_without_names_of_their_own_are_refused(machine: Host, sources: li
         keep(machine, KEPT, record("3.4.0"), sources)
 
 
-@pytest.mark.parametrize("bad", [{"version": ""}, {"version": None}, {"source": ""}, {"packages": "kmd"}, {"arguments": [1]}])
+@pytest.mark.parametrize(
+    "bad", [{"version": ""}, {"version": None}, {"source": ""}, {"packages": "kmd"}, {"arguments": [1]}]
+)
 def test_a_record_that_is_none_is_refused(machine: Host, bad: dict[str, Any]) -> None:
     with pytest.raises(NpuError, match="This cannot be kept"):
         keep(machine, KEPT, dict(record("3.4.0"), **bad), ["/sent/a.deb"])
@@ -281,7 +290,9 @@ def test_a_bit_that_turned_is_found(machine: Host) -> None:
         (1, ("9",), ["3"]),
     ],
 )
-def test_the_newest_stay_and_the_protected(machine: Host, number: int, protect: tuple[str, ...], left: list[str]) -> None:
+def test_the_newest_stay_and_the_protected(
+    machine: Host, number: int, protect: tuple[str, ...], left: list[str]
+) -> None:
     for version in ("1", "2", "3"):
         keep(machine, KEPT, record(version, time="2026-01-0%sT00:00:00Z" % version), ["/sent/a.deb"])
     removed = prune(machine, KEPT, number, protect)

@@ -44,7 +44,7 @@ def filled(base: Path, **keys: t.Any) -> Machine:
     return machine
 
 
-def remove(machine: Machine, **keys: t.Any) -> t.Dict[str, t.Any]:
+def remove(machine: Machine, **keys: t.Any) -> dict[str, t.Any]:
     keys = {"source": "runfile", "state": "absent", "install": False, "services": list(SERVICES), **keys}
     return change(machine, DriverRemoval, **keys).run()
 
@@ -62,7 +62,13 @@ def assert_gone(machine: Machine) -> None:
 def test_all_of_the_driver_goes(base: Path, source: str) -> None:
     machine = filled(base, source=source, uninstall=["--uninstall"])
     result = remove(machine)
-    assert (result["outcome"], result["changed"], result["failed"], result["left"], result["reason"]) == ("removed", True, False, [], "")
+    assert (result["outcome"], result["changed"], result["failed"], result["left"], result["reason"]) == (
+        "removed",
+        True,
+        False,
+        [],
+        "",
+    )
     assert_gone(machine)
     assert ("uninstall" in machine.acts) is (source == "runfile")
     again = remove(machine)
@@ -116,25 +122,36 @@ def test_modules_of_every_kernel_go_and_their_lists_are_made_anew(base: Path) ->
     assert ["systemctl", "daemon-reload"] in machine.asked and ["udevadm", "control", "--reload"] in machine.asked
 
 
-def test_what_a_package_of_somebody_else_owns_stays_and_does_not_count(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_package_of_somebody_else_owns_stays_and_does_not_count(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine = filled(base)
     plain = machine._run
 
-    def run(argv: t.List[str], pass_fds: t.Sequence[int]) -> t.Tuple[int, str, str]:
+    def run(argv: list[str], pass_fds: t.Sequence[int]) -> tuple[int, str, str]:
         return (1, "other: /usr/bin/rbln-smi\n", "") if argv[:2] == ["dpkg", "-S"] else plain(argv, pass_fds)
 
     monkeypatch.setattr(machine, "_run", run)
     result = remove(machine)
     assert (result["outcome"], result["failed"], result["left"]) == ("removed", False, [])
-    assert machine.tree.real("/usr/bin/rbln-smi").exists() and not machine.tree.real("/etc/udev/rules.d/70-rbln.rules").exists()
+    assert (
+        machine.tree.real("/usr/bin/rbln-smi").exists()
+        and not machine.tree.real("/etc/udev/rules.d/70-rbln.rules").exists()
+    )
 
 
 def test_libraries_go_and_the_cache_of_the_loader_is_made_anew(base: Path) -> None:
     machine = filled(base)
-    machine.tree.write("/usr/lib/x86_64-linux-gnu/librbln-ccl.so.3.2.2", "x").link("/usr/lib/x86_64-linux-gnu/librbln-ccl.so", "librbln-ccl.so.3.2.2")
+    machine.tree.write("/usr/lib/x86_64-linux-gnu/librbln-ccl.so.3.2.2", "x").link(
+        "/usr/lib/x86_64-linux-gnu/librbln-ccl.so", "librbln-ccl.so.3.2.2"
+    )
     machine.tree.write("/usr/lib64/libibverbs/librbln-rdmav34.so", "x")
     remove(machine)
-    assert list(machine.tree.real("/usr/lib/x86_64-linux-gnu").iterdir()) + list(machine.tree.real("/usr/lib64/libibverbs").iterdir()) == []
+    assert (
+        list(machine.tree.real("/usr/lib/x86_64-linux-gnu").iterdir())
+        + list(machine.tree.real("/usr/lib64/libibverbs").iterdir())
+        == []
+    )
     assert ["ldconfig"] in machine.asked
 
 
@@ -145,11 +162,27 @@ def test_a_clean_host_stays_clean(base: Path) -> None:
     machine = Machine(base / "root")
     for look in (False, True):
         result = remove(machine, look=look, uninstall=["--uninstall"])
-        assert (result["outcome"], result["changed"], result["failed"], result["installer"]) == ("unchanged", False, False, False)
+        assert (result["outcome"], result["changed"], result["failed"], result["installer"]) == (
+            "unchanged",
+            False,
+            False,
+            False,
+        )
     assert machine.acts == [] and not machine.tree.real(STATE).exists()
 
 
-@pytest.mark.parametrize("name", ["driver.json", "refused.json", "tainted.json", "kept/runfile-3.2.2/x", "incoming/a.run", ".driver.json.x1.tmp", ""])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "driver.json",
+        "refused.json",
+        "tainted.json",
+        "kept/runfile-3.2.2/x",
+        "incoming/a.run",
+        ".driver.json.x1.tmp",
+        "",
+    ],
+)
 def test_any_note_of_ours_is_left_until_it_is_taken_away(base: Path, name: str) -> None:
     machine = Machine(base / "root")
     machine.tree.folder(STATE)
@@ -180,7 +213,12 @@ def test_holds_that_were_made_for_a_driver_of_somebody_else_are_let_go_of_and_th
     change(machine, source="package", install=False, hold_kernel=["linux-generic"]).run()
     assert machine.held == {"linux-generic"}
     result = remove(machine, source="package", notes_only=True)
-    assert (result["outcome"], result["changed"], result["left"], machine.acts) == ("removed", True, [], ["unhold linux-generic"])
+    assert (result["outcome"], result["changed"], result["left"], machine.acts) == (
+        "removed",
+        True,
+        [],
+        ["unhold linux-generic"],
+    )
     assert (machine.loaded, machine.packages, machine.held) == ("3.2.2", {KMD: "3.2.2"}, set())
     assert not machine.tree.real(STATE).exists()
     again = remove(machine, source="package", notes_only=True)
@@ -194,7 +232,12 @@ def test_with_the_notes_an_interrupted_change_is_undone_first(base: Path) -> Non
         change(machine, source="package", install=False, reload=True, services=list(SERVICES)).run()
     machine.trouble = {}
     result = remove(machine, source="package", notes_only=True)
-    assert (result["outcome"], result["failed"], machine.loaded, machine.active) == ("removed", False, "3.2.2", {DAEMON, *SERVICES})
+    assert (result["outcome"], result["failed"], machine.loaded, machine.active) == (
+        "removed",
+        False,
+        "3.2.2",
+        {DAEMON, *SERVICES},
+    )
     assert machine.packages == {KMD: "3.2.2"} and not machine.tree.real(STATE).exists()
 
 
@@ -205,14 +248,20 @@ def test_a_look_refuses_as_the_removal_would_and_changes_nothing(base: Path, mon
     machine = filled(base)
     before = machine.look()
     result = remove(machine, look=True)
-    assert (result["outcome"], result["changed"], result["failed"], machine.acts, machine.look()) == ("unchanged", False, False, [], before)
+    assert (result["outcome"], result["changed"], result["failed"], machine.acts, machine.look()) == (
+        "unchanged",
+        False,
+        False,
+        [],
+        before,
+    )
     machine.beside = [Change("remove", "libc6", "2")]
     with pytest.raises(NpuError, match="would also remove libc6"):
         remove(machine, look=True)
     machine.beside = []
     removal = change(machine, DriverRemoval, source="runfile", state="absent", look=True)
 
-    def used(result: t.Dict[str, t.Any]) -> None:
+    def used(result: dict[str, t.Any]) -> None:
         raise NpuError("The NPUs are in use.", "Stop them.")
 
     monkeypatch.setattr(removal.units, "refuse_or_wait", used)
@@ -271,12 +320,14 @@ def test_a_removal_that_would_take_more_is_refused(base: Path) -> None:
     assert_gone(machine)
 
 
-def test_a_half_installed_package_is_repaired_before_its_removal_is_looked_at(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_half_installed_package_is_repaired_before_its_removal_is_looked_at(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine = filled(base)
-    asked: t.List[t.Tuple[str, ...]] = []
+    asked: list[tuple[str, ...]] = []
     plain = machine.manager.simulate
 
-    def simulate(**keys: t.Any) -> t.List[Change]:
+    def simulate(**keys: t.Any) -> list[Change]:
         asked.append(tuple(machine.acts))
         return plain(**keys)
 
@@ -339,7 +390,12 @@ def test_a_removal_that_broke_off_can_be_undone(base: Path) -> None:
     assert (machine.record("journal.json")["touched"], machine.packages) == (True, {})
     machine.trouble = {}
     result = change(machine, source="runfile", install=False, services=list(SERVICES)).run()
-    assert (result["outcome"], result["failed"], machine.loaded, machine.packages) == ("rolled_back", False, "3.2.2", {KMD: "3.2.2"})
+    assert (result["outcome"], result["failed"], machine.loaded, machine.packages) == (
+        "rolled_back",
+        False,
+        "3.2.2",
+        {KMD: "3.2.2"},
+    )
     assert machine.active == {DAEMON, *SERVICES}
 
 
@@ -350,7 +406,11 @@ def test_a_removal_that_goes_on_does_not_say_that_all_is_as_before(base: Path) -
         remove(machine)
     machine.loaded, machine.trouble = "3.2.2", {"unload": ERROR}
     result = remove(machine)
-    assert (result["outcome"], result["failed"], machine.record("journal.json")["touched"]) == ("unfinished", True, True)
+    assert (result["outcome"], result["failed"], machine.record("journal.json")["touched"]) == (
+        "unfinished",
+        True,
+        True,
+    )
 
 
 @pytest.mark.parametrize("mode", [BEFORE, AFTER, ERROR])

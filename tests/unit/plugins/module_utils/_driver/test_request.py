@@ -26,18 +26,32 @@ def test_every_argument_is_a_field_with_the_same_default() -> None:
     plain = read(source="runfile")
     for item in fields(Request):
         found = getattr(plain, item.name)
-        assert (list(found) if isinstance(found, (list, tuple)) else found) == ARGUMENTS[item.name].get("default", "runfile"), item.name
+        assert (list(found) if isinstance(found, (list, tuple)) else found) == ARGUMENTS[item.name].get(
+            "default", "runfile"
+        ), item.name
         own = getattr(Request(), item.name)
-        assert (list(own) if isinstance(own, tuple) else own) == (list(found) if isinstance(found, (list, tuple)) else found), item.name
+        assert (list(own) if isinstance(own, tuple) else own) == (
+            list(found) if isinstance(found, (list, tuple)) else found
+        ), item.name
 
 
 def test_values_arrive_and_foreign_ones_stay_out() -> None:
-    request = Request.read({"source": "package", "names": ["a"], "files": [FILE], "keep": 3, "fail": False, "options": {}, "version": None})
-    assert (request.source, request.names, request.files, request.keep, request.version) == ("package", ["a"], [FILE], 3, "")
+    request = Request.read(
+        {"source": "package", "names": ["a"], "files": [FILE], "keep": 3, "fail": False, "options": {}, "version": None}
+    )
+    assert (request.source, request.names, request.files, request.keep, request.version) == (
+        "package",
+        ["a"],
+        [FILE],
+        3,
+        "",
+    )
 
 
-@pytest.mark.parametrize("files, digest", [([], ""), ([FILE], "a" * 64), ([FILE, {"path": "/b", "sha256": "b" * 64}], "")])
-def test_a_refusal_is_noted_with_the_digest_of_the_one_file(files: t.List[t.Dict[str, str]], digest: str) -> None:
+@pytest.mark.parametrize(
+    "files, digest", [([], ""), ([FILE], "a" * 64), ([FILE, {"path": "/b", "sha256": "b" * 64}], "")]
+)
+def test_a_refusal_is_noted_with_the_digest_of_the_one_file(files: list[dict[str, str]], digest: str) -> None:
     assert Request(files=files).sha256 == digest
 
 
@@ -52,5 +66,5 @@ def test_a_refusal_is_noted_with_the_digest_of_the_one_file(files: t.List[t.Dict
         ({"source": "runfile", "keep": "many"}, "keep"),
     ],
 )
-def test_what_is_no_request(given: t.Dict[str, t.Any], words: str) -> None:
+def test_what_is_no_request(given: dict[str, t.Any], words: str) -> None:
     assert words in " ".join(ArgumentSpecValidator(ARGUMENTS).validate(given).error_messages)

@@ -13,7 +13,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._host.host import A
 from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import KERNEL, Tree
 
 
-def asked(dpkg: str = "", rpm: t.Optional[t.Mapping[str, str]] = None) -> t.Callable[..., Probe]:
+def asked(dpkg: str = "", rpm: t.Mapping[str, str] | None = None) -> t.Callable[..., Probe]:
     """Programs of a host; without `rpm` ({path: package}) that program is not there."""
 
     def run(argv: t.Sequence[str], timeout: float, env: t.Any) -> Probe:
@@ -22,7 +22,12 @@ def asked(dpkg: str = "", rpm: t.Optional[t.Mapping[str, str]] = None) -> t.Call
         if rpm is None:
             return Probe(ABSENT, None, "No such file or directory")
         owner = rpm.get(argv[-1])
-        return Probe(VALUE, Completed(0, owner + "\n", "") if owner else Completed(1, "file %s is not owned by any package\n" % argv[-1], ""))
+        return Probe(
+            VALUE,
+            Completed(0, owner + "\n", "")
+            if owner
+            else Completed(1, "file %s is not owned by any package\n" % argv[-1], ""),
+        )
 
     return run
 
@@ -46,12 +51,20 @@ def test_residue_is_found_by_name_only(tmp_path: Path) -> None:
     ]  # fmt: skip
     for path in ours + others:
         tree.write(path, "x")
-    expected = [path for path in ours if not path.startswith(("/usr/src", "/var/lib/dkms"))] + ["/usr/src/rebellions-3.4.0", "/var/lib/dkms/rebellions"]
+    expected = [path for path in ours if not path.startswith(("/usr/src", "/var/lib/dkms"))] + [
+        "/usr/src/rebellions-3.4.0",
+        "/var/lib/dkms/rebellions",
+    ]
     assert residue(tree.host(), PROFILE) == sorted(expected)
 
 
 def test_a_link_to_a_directory_of_modules_is_not_followed(tmp_path: Path) -> None:
-    tree = Tree(tmp_path).write("/srv/rebellions.ko", "x").folder("/lib/modules/6.8/extra").link("/lib/modules/6.8/extra/site", "/srv")
+    tree = (
+        Tree(tmp_path)
+        .write("/srv/rebellions.ko", "x")
+        .folder("/lib/modules/6.8/extra")
+        .link("/lib/modules/6.8/extra/site", "/srv")
+    )
     assert residue(tree.host(), PROFILE) == []
 
 
@@ -62,7 +75,12 @@ def test_a_file_below_lib_is_found_once_where_lib_is_a_link(tmp_path: Path) -> N
 
 def test_files_of_other_packages_do_not_count_and_those_of_the_vendor_do(tmp_path: Path) -> None:
     tree = Tree(tmp_path).link("/lib", "usr/lib")
-    for path in ("/usr/bin/rbln-smi", "/usr/bin/rbln-stat", "/usr/lib/udev/rules.d/70-rbln.rules", "/usr/local/bin/rbln-vs"):
+    for path in (
+        "/usr/bin/rbln-smi",
+        "/usr/bin/rbln-stat",
+        "/usr/lib/udev/rules.d/70-rbln.rules",
+        "/usr/local/bin/rbln-vs",
+    ):
         tree.write(path, "x")
     # dpkg knows a file of an older package by the name below /lib.
     said = "acme-tools:amd64: /usr/bin/rbln-smi\nrbln-tools: /usr/bin/rbln-stat\nudev-extras: /lib/udev/rules.d/70-rbln.rules\n"
@@ -74,7 +92,9 @@ def test_files_of_other_packages_do_not_count_and_those_of_the_vendor_do(tmp_pat
 def test_owners_are_read_from_what_the_package_managers_say() -> None:
     said = "a, b:amd64: /usr/bin/x\ndiversion by c from: /usr/bin/y\ndiversion by c to: /usr/bin/y.real\n"
     assert owners(Host("/nowhere", asked(said)), ["/usr/bin/x", "/usr/bin/y"]) == {"/usr/bin/x": ["a", "b"]}
-    assert owners(Host("/nowhere", asked(rpm={"/usr/bin/y": "c"})), ["/usr/bin/x", "/usr/bin/y"]) == {"/usr/bin/y": ["c"]}
+    assert owners(Host("/nowhere", asked(rpm={"/usr/bin/y": "c"})), ["/usr/bin/x", "/usr/bin/y"]) == {
+        "/usr/bin/y": ["c"]
+    }
     assert owners(Host("/nowhere", asked(said)), []) == {}
 
 
@@ -83,7 +103,18 @@ def test_notes_are_ours_alone(tmp_path: Path) -> None:
     assert notes(tree.host(), PROFILE) == []
     tree.folder("/var/lib/rbln")
     assert notes(tree.host(), PROFILE) == ["/var/lib/rbln"]
-    for name in ("driver.json", "journal.json", "kept/x", "incoming/x", "refused.json", "tainted.json", ".kept.old", "bundle/x", "secure-boot/x", "other"):
+    for name in (
+        "driver.json",
+        "journal.json",
+        "kept/x",
+        "incoming/x",
+        "refused.json",
+        "tainted.json",
+        ".kept.old",
+        "bundle/x",
+        "secure-boot/x",
+        "other",
+    ):
         tree.write("/var/lib/rbln/" + name, "x")
     names = [".kept.old", "driver.json", "incoming", "journal.json", "kept", "refused.json", "tainted.json"]
     assert notes(tree.host(), PROFILE) == ["/var/lib/rbln/" + name for name in names]

@@ -43,18 +43,22 @@ def machine_fixture() -> t.Iterator[Machine]:
         yield having(path / "root")
 
 
-def cut_off(machine: Machine, trouble: t.Dict[t.Union[int, str], str], **keys: t.Any) -> None:
+def cut_off(machine: Machine, trouble: dict[int | str, str], **keys: t.Any) -> None:
     machine.trouble = trouble
     with pytest.raises(Killed):
         upgrade(machine, **keys)
     machine.trouble = {}
 
 
-def remove(machine: Machine, **keys: t.Any) -> t.Dict[str, t.Any]:
-    return change(machine, DriverRemoval, **{"state": "absent", "source": "runfile", "install": False, "services": list(SERVICES), **keys}).run()
+def remove(machine: Machine, **keys: t.Any) -> dict[str, t.Any]:
+    return change(
+        machine,
+        DriverRemoval,
+        **{"state": "absent", "source": "runfile", "install": False, "services": list(SERVICES), **keys},
+    ).run()
 
 
-def ready(machine: Machine) -> t.List[str]:
+def ready(machine: Machine) -> list[str]:
     return [name for name in MARKERS if machine.tree.real(marker_path(machine.profile, name)).exists()]
 
 
@@ -116,7 +120,7 @@ def test_what_a_person_has_put_back_is_not_taken_for_what_was_installed(machine:
 # -- reload
 
 
-def stopped(machine: Machine) -> t.Dict[str, t.Any]:
+def stopped(machine: Machine) -> dict[str, t.Any]:
     machine.loaded = None
     machine.active.clear()
     return machine.look()
@@ -143,9 +147,11 @@ def test_what_is_at_work_goes_on_while_modules_are_built(machine: Machine) -> No
 # -- ready files
 
 
-def test_events_of_devices_make_nobody_ready_in_the_middle_of_a_change(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_of_devices_make_nobody_ready_in_the_middle_of_a_change(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     on_load(machine, lambda: write_ready(machine))
-    seen: t.List[t.List[str]] = []
+    seen: list[list[str]] = []
 
     def flash() -> t.Any:
         seen.append(ready(machine))
@@ -166,7 +172,9 @@ def test_a_change_that_fails_leaves_no_ready_file_of_its_own(machine: Machine, r
 # -- firmware
 
 
-def test_cards_that_were_flashed_before_a_kill_are_not_forgotten(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cards_that_were_flashed_before_a_kill_are_not_forgotten(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def flash() -> t.Any:
         with machine.act("flash"):
             return [CARD]
@@ -190,7 +198,9 @@ def test_a_tool_that_does_not_end_leaves_the_driver_unloaded(machine: Machine, m
     assert result["reason"] == "Flashing did not end: killed. Which cards were flashed is not known."
 
 
-def test_what_cannot_be_noted_after_a_flash_does_not_unload_a_driver_that_has_passed(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_noted_after_a_flash_does_not_unload_a_driver_that_has_passed(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*arguments: t.Any) -> None:
         raise NpuError("No space left on device.", "Make room.")
 
@@ -201,15 +211,21 @@ def test_what_cannot_be_noted_after_a_flash_does_not_unload_a_driver_that_has_pa
     assert (result["outcome"], machine.loaded, machine.active) == ("firmware_failed", "3.4.0", {DAEMON, *SERVICES})
     assert "No space left" in result["reason"] and "These cards were flashed: 0000:83:00.0." in result["reason"]
     again = upgrade(machine)
-    assert (again["outcome"], machine.record("driver.json")["version"], machine.record("journal.json")) == ("upgraded", "3.4.0", None)
+    assert (again["outcome"], machine.record("driver.json")["version"], machine.record("journal.json")) == (
+        "upgraded",
+        "3.4.0",
+        None,
+    )
 
 
 # -- users
 
 
-def test_a_pod_that_comes_late_gets_no_signal_and_a_process_that_comes_late_is_asked_first(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pod_that_comes_late_gets_no_signal_and_a_process_that_comes_late_is_asked_first(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     work = change(machine, source="runfile", version="3.4.0", in_use="stop")
-    sent: t.List[t.Tuple[int, int]] = []
+    sent: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
     monkeypatch.setattr(units, "GRACE", 0.05)
     first, late, pod = (Holder("process", pid, "p%d" % pid) for pid in (4001, 4002, 4003))
@@ -226,10 +242,12 @@ def test_a_pod_that_comes_late_gets_no_signal_and_a_process_that_comes_late_is_a
 # -- removal
 
 
-def test_a_removal_is_refused_while_systemd_does_not_answer_or_the_package_manager_is_busy(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removal_is_refused_while_systemd_does_not_answer_or_the_package_manager_is_busy(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before, run = machine.look(), machine._run
 
-    def silent(argv: t.List[str], pass_fds: t.Sequence[int]) -> t.Tuple[int, str, str]:
+    def silent(argv: list[str], pass_fds: t.Sequence[int]) -> tuple[int, str, str]:
         return (1, "", "Failed to connect to bus") if argv[:2] == ["systemctl", "is-active"] else run(argv, pass_fds)
 
     with monkeypatch.context() as patch:
@@ -253,13 +271,18 @@ def test_a_removal_that_cannot_unload_starts_everything_again_it_can(machine: Ma
 # -- packages
 
 
-def test_check_mode_does_not_know_a_repository_that_is_not_placed_yet_and_reads_no_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_mode_does_not_know_a_repository_that_is_not_placed_yet_and_reads_no_lists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine = Machine(tmp_path / "root")
-    read: t.List[str] = []
+    read: list[str] = []
     monkeypatch.setattr(machine.manager, "refresh", read.append)
     result = change(machine, source="package", version="3.4.0", names=[KMD]).foresee()
     assert (result["simulated"], result["changed"], machine.acts, read) == ([], True, [], [])
-    assert len(result["warnings"]) == 1 and "known when the source is in place: No repository of this host has %s" % KMD in result["warnings"][0]
+    assert (
+        len(result["warnings"]) == 1
+        and "known when the source is in place: No repository of this host has %s" % KMD in result["warnings"][0]
+    )
 
 
 def test_packages_that_came_go_with_the_way_back_to_a_driver_without_packages(machine: Machine) -> None:

@@ -30,23 +30,25 @@ class Node:
     def __init__(self, root: Path, **keys: t.Any) -> None:
         self.tree = Tree(root)
         self.tree.folder("/sys/module").folder("/proc").write("/proc/sys/kernel/osrelease", KERNEL + "\n")
-        self.units: t.Dict[str, str] = {}
-        self.enabled: t.Dict[str, str] = {}
-        self.stuck: t.Set[str] = set()
-        self.acts: t.List[str] = []
-        self.sleeps: t.List[float] = []
+        self.units: dict[str, str] = {}
+        self.enabled: dict[str, str] = {}
+        self.stuck: set[str] = set()
+        self.acts: list[str] = []
+        self.sleeps: list[float] = []
         self.leaves = 10**6
         self.host = Host(str(root), self.run)
         self.work = Units(self.host, PROFILE, Request(**keys), self.sleep)
         self.journal = Journal(self.host, PROFILE)
         self.journal.begin({"stopped": []})
 
-    def loaded(self, version: str = "3.2.2") -> "Node":
+    def loaded(self, version: str = "3.2.2") -> Node:
         self.tree.write("/sys/module/rebellions/version", version + "\n").write("/sys/module/rebellions/refcnt", "1\n")
         return self
 
-    def process(self, pid: int = PID, name: str = "python3", cgroup: str = "0::/user.slice\n") -> "Node":
-        self.tree.link("/proc/%d/fd/3" % pid, "/dev/rbln0").write("/proc/%d/comm" % pid, name + "\n").write("/proc/%d/cgroup" % pid, cgroup)
+    def process(self, pid: int = PID, name: str = "python3", cgroup: str = "0::/user.slice\n") -> Node:
+        self.tree.link("/proc/%d/fd/3" % pid, "/dev/rbln0").write("/proc/%d/comm" % pid, name + "\n").write(
+            "/proc/%d/cgroup" % pid, cgroup
+        )
         self.tree.write("/proc/%d/stat" % pid, "%d (%s) S 1" % (pid, name)).write("/proc/%d/maps" % pid)
         return self
 
@@ -85,7 +87,7 @@ class Node:
     ],
 )
 def test_the_version_is_that_on_disk_else_the_loaded_else_the_noted(
-    tmp_path: Path, on_disk: t.Optional[str], loaded: t.Optional[str], noted: t.Optional[str], version: t.Optional[str]
+    tmp_path: Path, on_disk: str | None, loaded: str | None, noted: str | None, version: str | None
 ) -> None:
     node = Node(tmp_path)
     if on_disk:
@@ -99,7 +101,15 @@ def test_the_version_is_that_on_disk_else_the_loaded_else_the_noted(
 
 
 @pytest.mark.parametrize(
-    "state, stopped", [("active", True), ("activating", True), ("reloading", True), ("inactive", False), ("failed", False), ("deactivating", False)]
+    "state, stopped",
+    [
+        ("active", True),
+        ("activating", True),
+        ("reloading", True),
+        ("inactive", False),
+        ("failed", False),
+        ("deactivating", False),
+    ],
 )
 def test_what_runs_is_stopped_and_noted_first(tmp_path: Path, state: str, stopped: bool) -> None:
     node = Node(tmp_path, services=["a.service"])
@@ -114,7 +124,7 @@ def test_services_stop_in_their_order_and_the_daemon_last(tmp_path: Path) -> Non
     node.work.stop(node.journal)
     assert node.acts == ["stop b.service", "stop a.service", "stop rbln-smd.service", "stop rbln_daemon.service"]
     assert node.journal.record["stopped"] == ["b.service", "a.service", "rbln-smd.service", "rbln_daemon.service"]
-    warnings: t.List[str] = []
+    warnings: list[str] = []
     node.work.start_services(node.journal, warnings)
     assert (node.acts[4:], warnings) == (["start a.service", "start b.service"], [])
 
@@ -124,10 +134,15 @@ def test_services_stop_in_their_order_and_the_daemon_last(tmp_path: Path) -> Non
     [
         (Probe(TIMEOUT, None, "systemctl gave no answer in 90 s"), "gave no answer in 90 s"),
         (Probe("denied", None, "systemctl may not be run"), "may not be run"),
-        (Probe(VALUE, Completed(1, "", "Failed to connect to bus: No such file or directory\n")), "Failed to connect to bus"),
+        (
+            Probe(VALUE, Completed(1, "", "Failed to connect to bus: No such file or directory\n")),
+            "Failed to connect to bus",
+        ),
     ],
 )
-def test_a_unit_of_which_systemd_says_nothing_is_not_taken_for_stopped(tmp_path: Path, answer: Probe, words: str) -> None:
+def test_a_unit_of_which_systemd_says_nothing_is_not_taken_for_stopped(
+    tmp_path: Path, answer: Probe, words: str
+) -> None:
     node = Node(tmp_path, services=["a.service"])
     node.work.host = Host(str(tmp_path), lambda *arguments: answer)
     with pytest.raises(NpuError, match="^Whether a.service runs cannot be found out: .*%s" % words):
@@ -164,9 +179,11 @@ def test_a_service_that_does_not_start_is_told_and_the_others_start(tmp_path: Pa
     node = Node(tmp_path)
     node.journal.begin({"stopped": ["a.service", "b.service"]})
     node.stuck = {"b.service"}
-    warnings: t.List[str] = []
+    warnings: list[str] = []
     node.work.start_services(node.journal, warnings)
-    assert node.acts == ["start b.service", "start a.service"] and warnings[0].startswith("b.service could not be made to start")
+    assert node.acts == ["start b.service", "start a.service"] and warnings[0].startswith(
+        "b.service could not be made to start"
+    )
 
 
 @pytest.mark.parametrize(
@@ -183,7 +200,9 @@ def test_a_service_that_does_not_start_is_told_and_the_others_start(tmp_path: Pa
         ("masked-runtime", False, True, False),
     ],
 )
-def test_the_daemon_starts_where_it_is_enabled_or_ran_before(tmp_path: Path, enabled: str, active: bool, stopped: bool, started: bool) -> None:
+def test_the_daemon_starts_where_it_is_enabled_or_ran_before(
+    tmp_path: Path, enabled: str, active: bool, stopped: bool, started: bool
+) -> None:
     node = Node(tmp_path)
     node.enabled[DAEMON] = enabled
     node.units[DAEMON] = "active" if active else "inactive"
@@ -194,11 +213,19 @@ def test_the_daemon_starts_where_it_is_enabled_or_ran_before(tmp_path: Path, ena
 
 # -- everybody else
 
-IN_USE = {"kind": "process", "pid": PID, "name": "python3", "nodes": ("rbln0",), "container": "", "unit": "", "started": None}
+IN_USE = {
+    "kind": "process",
+    "pid": PID,
+    "name": "python3",
+    "nodes": ("rbln0",),
+    "container": "",
+    "unit": "",
+    "started": None,
+}
 
 
 def test_nobody_uses_a_module_that_is_not_loaded(tmp_path: Path) -> None:
-    result: t.Dict[str, t.Any] = {}
+    result: dict[str, t.Any] = {}
     node = Node(tmp_path).process()
     node.work.refuse_or_wait(result)
     assert (result, node.work.holders()) == ({"in_use": []}, [])
@@ -206,18 +233,21 @@ def test_nobody_uses_a_module_that_is_not_loaded(tmp_path: Path) -> None:
 
 def test_a_user_is_refused_at_once_and_named(tmp_path: Path) -> None:
     node = Node(tmp_path).loaded().process()
-    result: t.Dict[str, t.Any] = {}
+    result: dict[str, t.Any] = {}
     with pytest.raises(NpuError) as caught:
         node.work.refuse_or_wait(result)
     assert caught.value.message == "The NPUs are in use: python3 (pid 4200) on rbln0."
-    assert caught.value.next_step == "Stop them, name their services, or choose to wait for them or to stop them; nothing was changed."
+    assert (
+        caught.value.next_step
+        == "Stop them, name their services, or choose to wait for them or to stop them; nothing was changed."
+    )
     assert (result["in_use"], node.sleeps, node.acts) == ([IN_USE], [], [])
 
 
 def test_a_user_that_ends_is_waited_for(tmp_path: Path) -> None:
     node = Node(tmp_path, in_use="wait", in_use_timeout=600).loaded().process()
     node.leaves = 3
-    result: t.Dict[str, t.Any] = {}
+    result: dict[str, t.Any] = {}
     node.work.refuse_or_wait(result)
     assert (node.sleeps, result["in_use"]) == ([driver_units.LOOK_EVERY] * 3, [IN_USE])
 
@@ -237,8 +267,15 @@ def test_named_services_and_the_daemon_are_no_others(tmp_path: Path, unit: str, 
 
 def test_not_known_is_not_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node(tmp_path).loaded()
-    monkeypatch.setattr(driver_units, "find_holders", lambda *arguments: ([], Probe("denied", None, "2 of 9 processes could not be looked at")))
-    with pytest.raises(NpuError, match="^Who uses the NPUs cannot be found out: 2 of 9 processes could not be looked at. Next: Run as root.$"):
+    monkeypatch.setattr(
+        driver_units,
+        "find_holders",
+        lambda *arguments: ([], Probe("denied", None, "2 of 9 processes could not be looked at")),
+    )
+    with pytest.raises(
+        NpuError,
+        match="^Who uses the NPUs cannot be found out: 2 of 9 processes could not be looked at. Next: Run as root.$",
+    ):
         node.work.refuse_or_wait({})
 
 
@@ -246,7 +283,7 @@ def test_a_user_is_stopped_by_policy_and_only_in_the_step(tmp_path: Path) -> Non
     child = subprocess.Popen(["sleep", "60"])
     try:
         node = Node(tmp_path, in_use="stop").loaded().process(child.pid, "sleep")
-        result: t.Dict[str, t.Any] = {}
+        result: dict[str, t.Any] = {}
         node.work.refuse_or_wait(result)
         assert ([holder["pid"] for holder in result["in_use"]], child.poll()) == ([child.pid], None)
 
@@ -263,7 +300,7 @@ def test_a_user_is_stopped_by_policy_and_only_in_the_step(tmp_path: Path) -> Non
 
 
 def test_a_pod_that_comes_after_the_look_is_not_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    killed: t.List[int] = []
+    killed: list[int] = []
     monkeypatch.setattr(driver_units.os, "kill", lambda pid, number: killed.append(pid))
     node = Node(tmp_path, in_use="stop").loaded()
     node.work.refuse_or_wait({})
@@ -275,7 +312,7 @@ def test_a_pod_that_comes_after_the_look_is_not_killed(tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize("stopped, acts", [([DAEMON], ["start " + DAEMON]), ([], [])])
 def test_a_daemon_that_was_stopped_starts_again_when_systemd_does_not_say_whether_it_is_enabled(
-    tmp_path: Path, stopped: t.List[str], acts: t.List[str]
+    tmp_path: Path, stopped: list[str], acts: list[str]
 ) -> None:
     node = Node(tmp_path)
     node.journal.begin({"stopped": stopped})
@@ -298,7 +335,7 @@ def test_pods_are_left_to_who_drains_the_node(tmp_path: Path) -> None:
 
 def test_a_pid_that_has_gone_to_another_process_is_spared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node(tmp_path, in_use="stop").loaded().process()
-    sent: t.List[t.Tuple[int, int]] = []
+    sent: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((len(node.sleeps) > 0, number)))
     monkeypatch.setattr(driver_units, "GRACE", 0.01)
     stat = "%d (python3) S 1 " % PID + "0 " * 17
@@ -312,11 +349,16 @@ def test_a_pid_that_has_gone_to_another_process_is_spared(tmp_path: Path, monkey
     assert sent == [(True, signal.SIGTERM), (True, signal.SIGKILL)]
 
 
-def test_a_user_that_does_not_end_is_killed_and_one_that_never_lets_go_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: t.List[t.Tuple[int, int]] = []
+def test_a_user_that_does_not_end_is_killed_and_one_that_never_lets_go_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
     monkeypatch.setattr(driver_units, "GRACE", 0.01)
     node = Node(tmp_path, in_use="stop").loaded().process()
-    with pytest.raises(NpuError, match="^These do not let go of the NPUs: python3 .pid 4200. on rbln0. Next: Stop them by hand and run again.$"):
+    with pytest.raises(
+        NpuError,
+        match="^These do not let go of the NPUs: python3 .pid 4200. on rbln0. Next: Stop them by hand and run again.$",
+    ):
         node.work.stop(node.journal)
     assert sent == [(PID, signal.SIGTERM), (PID, signal.SIGKILL)]

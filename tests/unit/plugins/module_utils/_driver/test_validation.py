@@ -19,8 +19,10 @@ from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import Tr
 OPTIONS = {"scopes": ["toolkit"]}
 
 
-def judge(tree: Tree, options: t.Mapping[str, t.Any], act: t.Optional[t.Callable[[int], None]] = None) -> t.Tuple[Checks, t.List[float]]:
-    slept: t.List[float] = []
+def judge(
+    tree: Tree, options: t.Mapping[str, t.Any], act: t.Callable[[int], None] | None = None
+) -> tuple[Checks, list[float]]:
+    slept: list[float] = []
 
     def sleep(seconds: float) -> None:
         slept.append(seconds)
@@ -39,7 +41,10 @@ def test_a_good_driver_passes_at_once(tmp_path: Path) -> None:
 
 def test_another_version_than_the_wanted_is_unfit_and_named(tmp_path: Path) -> None:
     checks, slept = judge(ca22_host(tmp_path), OPTIONS)
-    with pytest.raises(Unfit, match="^The driver is installed and its validation fails: .*driver_is_wanted: loaded is 3.2.2, wanted is 3.4.0"):
+    with pytest.raises(
+        Unfit,
+        match="^The driver is installed and its validation fails: .*driver_is_wanted: loaded is 3.2.2, wanted is 3.4.0",
+    ):
         checks.prove("3.4.0")
     assert slept == list(PATIENCE)
 

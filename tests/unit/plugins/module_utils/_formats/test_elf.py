@@ -20,10 +20,14 @@ def parse(data: bytes, reads: list[tuple[int, int]] | None = None) -> Any:
 
 
 @pytest.mark.parametrize("pad", [0, FIRST_READ, 3 * FIRST_READ])
-@pytest.mark.parametrize("bits, machine, order", [(64, "x86_64", "<"), (64, "aarch64", "<"), (32, "i386", "<"), (64, "x86_64", ">")])
+@pytest.mark.parametrize(
+    "bits, machine, order", [(64, "x86_64", "<"), (64, "aarch64", "<"), (32, "i386", "<"), (64, "x86_64", ">")]
+)
 def test_fields(bits: int, machine: str, order: str, pad: int) -> None:
     reads: list[tuple[int, int]] = []
-    found = parse(elf("liba.so.1", ("libb.so.2", "libc.so.6"), "$ORIGIN/x:/y", "/z", bits, machine, pad=pad, order=order), reads)
+    found = parse(
+        elf("liba.so.1", ("libb.so.2", "libc.so.6"), "$ORIGIN/x:/y", "/z", bits, machine, pad=pad, order=order), reads
+    )
     assert (found.bits, found.machine) == (bits, {"x86_64": 62, "aarch64": 183, "i386": 3}[machine])
     assert (found.soname, found.needed) == ("liba.so.1", ("libb.so.2", "libc.so.6"))
     assert (found.runpath, found.rpath) == (("$ORIGIN/x", "/y"), ("/z",))

@@ -91,7 +91,9 @@ def test_both_readers_name_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
         assert caught.value.line == line
 
 
-@pytest.mark.parametrize("text", ["a = " + "[" * 5000 + "]" * 5000, "a = " + "{a = " * 5000 + "1" + "}" * 5000], ids=["arrays", "tables"])
+@pytest.mark.parametrize(
+    "text", ["a = " + "[" * 5000 + "]" * 5000, "a = " + "{a = " * 5000 + "1" + "}" * 5000], ids=["arrays", "tables"]
+)
 def test_what_is_nested_too_deeply_is_an_error(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TomlError, match="nested too deeply"):
         loads(text)

@@ -13,7 +13,9 @@ from ansible_collections.rebellions.npu.plugins.module_utils._formats import yam
 from ansible_collections.rebellions.npu.tests.unit.fixtures.random_yaml import read_one, write_one
 
 FIXTURES = Path(__file__).resolve().parents[4] / "unit" / "fixtures" / "cdi"
-FILES = sorted([*(FIXTURES / "vendor").glob("*.yaml"), *(FIXTURES / "cases").glob("*.yaml"), *(FIXTURES / "vendor").glob("*.json")])
+FILES = sorted(
+    [*(FIXTURES / "vendor").glob("*.yaml"), *(FIXTURES / "cases").glob("*.yaml"), *(FIXTURES / "vendor").glob("*.json")]
+)
 
 
 def test_there_are_fixtures() -> None:
@@ -118,10 +120,14 @@ def test_strings_survive_in_yaml_and_json(text: str) -> None:
 
 def test_written_text() -> None:
     data = {"a": "x", "b": [1, True, None, [], {}], "yes": {"c-d": [[1, 2], {"e": "f", "g": []}]}}
-    assert _yaml.dump(data) == ('a: "x"\nb:\n  - 1\n  - true\n  - null\n  - []\n  - {}\n"yes":\n  "c-d":\n    - - 1\n      - 2\n    - e: "f"\n      g: []\n')
+    assert _yaml.dump(data) == (
+        'a: "x"\nb:\n  - 1\n  - true\n  - null\n  - []\n  - {}\n"yes":\n  "c-d":\n    - - 1\n      - 2\n    - e: "f"\n      g: []\n'
+    )
 
 
-@pytest.mark.parametrize("text", ["a: ~ :1{~'-%\n", "a: :&l! :!}e*\n", "a:\n  0[u[] :l{.: 0\n", "[a :b, c]\n", "{a :b: c}\n"])
+@pytest.mark.parametrize(
+    "text", ["a: ~ :1{~'-%\n", "a: :&l! :!}e*\n", "a:\n  0[u[] :l{.: 0\n", "[a :b, c]\n", "{a :b: c}\n"]
+)
 def test_a_colon_within_words(text: str) -> None:
     assert _yaml.load(text) == yaml.safe_load(text)
 

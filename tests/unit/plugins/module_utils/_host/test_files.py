@@ -76,7 +76,9 @@ def test_a_link_is_made_and_replaced(tmp_path: Path) -> None:
     host = Host(str(tmp_path))
     files.write_link(host, "/usr/local/bin/tool", "/opt/a")
     files.write_link(host, "/usr/local/bin/tool", "/opt/b")
-    assert os.readlink(tmp_path / "usr/local/bin/tool") == "/opt/b" and os.listdir(tmp_path / "usr/local/bin") == ["tool"]
+    assert os.readlink(tmp_path / "usr/local/bin/tool") == "/opt/b" and os.listdir(tmp_path / "usr/local/bin") == [
+        "tool"
+    ]
 
 
 def test_only_an_empty_directory_is_taken_away(tmp_path: Path) -> None:
@@ -85,7 +87,10 @@ def test_only_an_empty_directory_is_taken_away(tmp_path: Path) -> None:
     assert files.remove_empty_directory(host, "/etc/ours") is False
     files.remove_file(host, "/etc/ours/file")
     assert files.remove_empty_directory(host, "/etc/ours", dry=True) is False and (tmp_path / "etc/ours").is_dir()
-    assert files.remove_empty_directory(host, "/etc/ours") is True and files.remove_empty_directory(host, "/etc/ours") is False
+    assert (
+        files.remove_empty_directory(host, "/etc/ours") is True
+        and files.remove_empty_directory(host, "/etc/ours") is False
+    )
 
 
 def test_a_directory_is_made_with_its_mode_whatever_the_umask(tmp_path: Path) -> None:
@@ -113,7 +118,13 @@ def test_the_lock_is_for_one_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("number", "remedy"),
-    [(errno.ENOTDIR, "Move the file away"), (errno.EACCES, "as root"), (errno.EROFS, "read-only"), (errno.ENOSPC, "room"), (errno.EIO, "See what is")],
+    [
+        (errno.ENOTDIR, "Move the file away"),
+        (errno.EACCES, "as root"),
+        (errno.EROFS, "read-only"),
+        (errno.ENOSPC, "room"),
+        (errno.EIO, "See what is"),
+    ],
 )
 def test_an_error_names_the_path_and_the_remedy_that_fits(number: int, remedy: str) -> None:
     found = files.explain(OSError(number, "x"), "/p", "written")

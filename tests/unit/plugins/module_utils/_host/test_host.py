@@ -63,7 +63,13 @@ def test_links_stay_inside_the_root(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize(
     "argv, state",
-    [(["true"], "value"), (["false"], "value"), (["no-such-program-here"], "absent"), (["/dev/null"], "denied"), (["sleep", "5"], "timeout")],
+    [
+        (["true"], "value"),
+        (["false"], "value"),
+        (["no-such-program-here"], "absent"),
+        (["/dev/null"], "denied"),
+        (["sleep", "5"], "timeout"),
+    ],
 )
 def test_commands(argv: list[str], state: str) -> None:
     assert run_command(argv, 0.3).state == state
@@ -83,7 +89,10 @@ def test_a_program_of_an_image_is_not_run(tmp_path: pathlib.Path) -> None:
 def runs(pid: int) -> bool:
     """Whether a process is there and has not ended; one that waits for its parent has."""
     try:
-        return pathlib.Path("/proc/%d/stat" % pid).read_text(encoding="utf-8").rpartition(")")[2].split()[0] not in ("Z", "X")
+        return pathlib.Path("/proc/%d/stat" % pid).read_text(encoding="utf-8").rpartition(")")[2].split()[0] not in (
+            "Z",
+            "X",
+        )
     except OSError:
         return False
 
@@ -96,7 +105,7 @@ def gone(pid: int) -> bool:
     return not runs(pid)
 
 
-def written(path: pathlib.Path) -> t.List[int]:
+def written(path: pathlib.Path) -> list[int]:
     return [int(word) for word in path.read_text(encoding="utf-8").split()]
 
 
@@ -131,25 +140,29 @@ class Stuck:
 
     pid = 2**22 + 1  # above the largest that Linux gives
 
-    def __init__(self, code: t.Optional[int] = None) -> None:
+    def __init__(self, code: int | None = None) -> None:
         self.stdout, self.stderr, self.code = io.BytesIO(), io.BytesIO(), code
 
-    def communicate(self, timeout: float) -> t.Tuple[bytes, bytes]:
+    def communicate(self, timeout: float) -> tuple[bytes, bytes]:
         assert timeout == command.KILL_WAIT
         raise subprocess.TimeoutExpired("x", timeout)
 
-    def poll(self) -> t.Optional[int]:
+    def poll(self) -> int | None:
         return self.code
 
 
-@pytest.mark.parametrize("code, words", [(None, ", and process 4194305 cannot be killed: it waits inside the kernel"), (-9, "")])
-def test_a_process_that_cannot_be_killed_is_told_and_left(code: t.Optional[int], words: str) -> None:
+@pytest.mark.parametrize(
+    "code, words", [(None, ", and process 4194305 cannot be killed: it waits inside the kernel"), (-9, "")]
+)
+def test_a_process_that_cannot_be_killed_is_told_and_left(code: int | None, words: str) -> None:
     child = Stuck(code)
     assert end_session(t.cast(t.Any, child)) == words
     assert child.stdout.closed and child.stderr.closed
 
 
-def test_a_process_that_left_the_session_is_no_process_that_cannot_be_killed(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_left_the_session_is_no_process_that_cannot_be_killed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A daemon that the command started keeps its output open; the command itself has ended."""
     monkeypatch.setattr(command, "KILL_WAIT", 0.3)
     found = run_command(["sh", "-c", "setsid sleep 60 & echo $! >pids; wait"], 0.5, cwd=str(tmp_path))
@@ -166,12 +179,18 @@ def test_a_command_is_in_a_session_of_its_own_with_nothing_to_read() -> None:
 def test_directory_environment_and_descriptors_are_passed_on(tmp_path: pathlib.Path) -> None:
     (tmp_path / "a").write_text("text", encoding="utf-8")
     with open(tmp_path / "a", "rb") as stream:
-        done = run_command(["sh", "-c", "pwd; echo $A $LC_ALL; cat /proc/self/fd/%d" % stream.fileno()], 5, {"A": "b"}, str(tmp_path), (stream.fileno(),)).value
+        done = run_command(
+            ["sh", "-c", "pwd; echo $A $LC_ALL; cat /proc/self/fd/%d" % stream.fileno()],
+            5,
+            {"A": "b"},
+            str(tmp_path),
+            (stream.fileno(),),
+        ).value
     assert done.out == "%s\nb C\ntext" % tmp_path
 
 
 def test_a_runner_gets_directory_and_descriptors_only_where_they_are_given() -> None:
-    seen: t.List[t.Tuple[t.Any, ...]] = []
+    seen: list[tuple[t.Any, ...]] = []
 
     def run(*arguments: t.Any) -> Probe:
         seen.append(arguments)

@@ -40,11 +40,18 @@ NAMES: list[tuple[str, Callable[[Tree], Any], str | None, str]] = [
     ("host name", lambda tree: tree, "host-a.example.org", "hostname"),
     ("unit", lambda tree: tree.write(UNIT, unit("--hostname-override=Worker-1 --v=2")), "worker-1", UNIT),
     ("unit, two words", lambda tree: tree.write(UNIT, unit("--hostname-override worker-1")), "worker-1", UNIT),
-    ("unit, continued line", lambda tree: tree.write(UNIT, unit("\\\n  --v=2 \\\n  --hostname-override=worker-1")), "worker-1", UNIT),
+    (
+        "unit, continued line",
+        lambda tree: tree.write(UNIT, unit("\\\n  --v=2 \\\n  --hostname-override=worker-1")),
+        "worker-1",
+        UNIT,
+    ),
     ("unit, quotes", lambda tree: tree.write(UNIT, unit('"--hostname-override=worker-1"')), "worker-1", UNIT),
     (
         "drop-in wins",
-        lambda tree: tree.write(UNIT, unit("--hostname-override=a")).write(DROPIN + "10-b.conf", unit("--hostname-override=b")),
+        lambda tree: tree.write(UNIT, unit("--hostname-override=a")).write(
+            DROPIN + "10-b.conf", unit("--hostname-override=b")
+        ),
         "b",
         DROPIN + "10-b.conf",
     ),
@@ -58,25 +65,37 @@ NAMES: list[tuple[str, Callable[[Tree], Any], str | None, str]] = [
         "gpu1",
         "/var/lib/kubelet/kubeadm-flags.env",
     ),
-    ("defaults file", lambda tree: tree.write("/etc/default/kubelet", "KUBELET_EXTRA_ARGS=--hostname-override=gpu2\n"), "gpu2", "/etc/default/kubelet"),
+    (
+        "defaults file",
+        lambda tree: tree.write("/etc/default/kubelet", "KUBELET_EXTRA_ARGS=--hostname-override=gpu2\n"),
+        "gpu2",
+        "/etc/default/kubelet",
+    ),
     (
         "variable of an environment file",
-        lambda tree: tree.write(UNIT, "[Service]\nEnvironmentFile=-/etc/node.env\nExecStart=/usr/bin/kubelet --hostname-override=${NODE}\n").write(
-            "/etc/node.env", "NODE=edge-7\n"
-        ),
+        lambda tree: tree.write(
+            UNIT, "[Service]\nEnvironmentFile=-/etc/node.env\nExecStart=/usr/bin/kubelet --hostname-override=${NODE}\n"
+        ).write("/etc/node.env", "NODE=edge-7\n"),
         "edge-7",
         UNIT,
     ),
     (
         "variable of the unit",
-        lambda tree: tree.write(UNIT, "[Service]\nEnvironment=NODE=edge-8\nExecStart=/usr/bin/kubelet --hostname-override=$NODE\n"),
+        lambda tree: tree.write(
+            UNIT, "[Service]\nEnvironment=NODE=edge-8\nExecStart=/usr/bin/kubelet --hostname-override=$NODE\n"
+        ),
         "edge-8",
         UNIT,
     ),
     ("variable nobody sets", lambda tree: tree.write(UNIT, unit("--hostname-override=$NODE")), None, UNIT),
     ("systemd specifier", lambda tree: tree.write(UNIT, unit("--hostname-override=%H")), "host-a.example.org", UNIT),
     ("short host name", lambda tree: tree.write(UNIT, unit("--hostname-override=%l")), "host-a", UNIT),
-    ("command", lambda tree: tree.write(UNIT, unit("--hostname-override=$(curl http://169.254.169.254/name)")), None, UNIT),
+    (
+        "command",
+        lambda tree: tree.write(UNIT, unit("--hostname-override=$(curl http://169.254.169.254/name)")),
+        None,
+        UNIT,
+    ),
     (
         "process wins over the unit",
         lambda tree: (
@@ -89,14 +108,17 @@ NAMES: list[tuple[str, Callable[[Tree], Any], str | None, str]] = [
     ),
     (
         "process without the flag",
-        lambda tree: tree.write("/sys/fs/cgroup/system.slice/kubelet.service/cgroup.procs", "4242\n").write("/proc/4242/cmdline", "/usr/bin/kubelet\0"),
+        lambda tree: tree.write("/sys/fs/cgroup/system.slice/kubelet.service/cgroup.procs", "4242\n").write(
+            "/proc/4242/cmdline", "/usr/bin/kubelet\0"
+        ),
         "host-a.example.org",
         "hostname",
     ),
     (
         "k3s unit",
         lambda tree: tree.write(
-            "/etc/systemd/system/k3s-agent.service", "[Service]\nExecStart=/usr/local/bin/k3s \\\n    agent \\\n\t'--node-name' \\\n\t'edge-1' \\\n"
+            "/etc/systemd/system/k3s-agent.service",
+            "[Service]\nExecStart=/usr/local/bin/k3s \\\n    agent \\\n\t'--node-name' \\\n\t'edge-1' \\\n",
         ),
         "edge-1",
         "/etc/systemd/system/k3s-agent.service",
@@ -112,7 +134,10 @@ NAMES: list[tuple[str, Callable[[Tree], Any], str | None, str]] = [
         for name, files, wanted, source in (
             (
                 "drop-in resets",
-                {UNIT: unit("--hostname-override=a"), DROPIN + "20-b.conf": "[Service]\nExecStart=\nExecStart=/usr/bin/kubelet\n"},
+                {
+                    UNIT: unit("--hostname-override=a"),
+                    DROPIN + "20-b.conf": "[Service]\nExecStart=\nExecStart=/usr/bin/kubelet\n",
+                },
                 "host-a.example.org",
                 "hostname",
             ),
@@ -126,14 +151,22 @@ NAMES: list[tuple[str, Callable[[Tree], Any], str | None, str]] = [
                 UNIT,
             ),
             ("flag without a value", {UNIT: unit("--hostname-override $NODE --v=2")}, None, UNIT),
-            ("k3s drop-in", {K3S: "token: x\nnode-name: a\n", K3S + ".d/10.yaml": '"node-name": Foo\n'}, "foo", K3S + ".d/10.yaml"),
+            (
+                "k3s drop-in",
+                {K3S: "token: x\nnode-name: a\n", K3S + ".d/10.yaml": '"node-name": Foo\n'},
+                "foo",
+                K3S + ".d/10.yaml",
+            ),
             ("k3s kubelet-arg", {K3S: "kubelet-arg:\n  - v=2\n  - hostname-override=foo\n"}, "foo", K3S),
             ("k3s flow", {K3S: "{node-name: foo, kubelet-arg: [v=2]}\n"}, "foo", K3S),
             ("k3s anchors", {K3S: "x: &a 1\nnode-name: foo # me\n"}, "foo", K3S),
             ("k3s with-node-id", {K3S: "with-node-id: true\n"}, None, K3S),
             (
                 "k3s environment",
-                {AGENT: "[Service]\nEnvironmentFile=-%s.env\nExecStart=/usr/local/bin/k3s agent\n" % AGENT, AGENT + ".env": "K3S_NODE_NAME='Foo'\n"},
+                {
+                    AGENT: "[Service]\nEnvironmentFile=-%s.env\nExecStart=/usr/local/bin/k3s agent\n" % AGENT,
+                    AGENT + ".env": "K3S_NODE_NAME='Foo'\n",
+                },
                 "foo",
                 AGENT,
             ),
@@ -142,7 +175,11 @@ NAMES: list[tuple[str, Callable[[Tree], Any], str | None, str]] = [
     (
         "process wins over a flag it was not started with",
         lambda tree: write_all(
-            {UNIT: unit("--hostname-override=a"), "/sys/fs/cgroup/system.slice/kubelet.service/cgroup.procs": "7\n", "/proc/7/cmdline": "/usr/bin/kubelet\0"},
+            {
+                UNIT: unit("--hostname-override=a"),
+                "/sys/fs/cgroup/system.slice/kubelet.service/cgroup.procs": "7\n",
+                "/proc/7/cmdline": "/usr/bin/kubelet\0",
+            },
             tree,
         ),
         "host-a.example.org",
@@ -150,7 +187,9 @@ NAMES: list[tuple[str, Callable[[Tree], Any], str | None, str]] = [
     ),
     (
         "masked unit",
-        lambda tree: tree.write(UNIT, unit("--hostname-override=a")).link("/etc/systemd/system/kubelet.service", "/dev/null"),
+        lambda tree: tree.write(UNIT, unit("--hostname-override=a")).link(
+            "/etc/systemd/system/kubelet.service", "/dev/null"
+        ),
         "host-a.example.org",
         "hostname",
     ),
@@ -175,7 +214,13 @@ def test_node_name_without_a_host_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("0123456789ABCDEF0123456789abcdef\n", "0123456789abcdef0123456789abcdef"), ("uninitialized\n", None), ("", None), ("0123\n", None)]
+    ("text", "expected"),
+    [
+        ("0123456789ABCDEF0123456789abcdef\n", "0123456789abcdef0123456789abcdef"),
+        ("uninitialized\n", None),
+        ("", None),
+        ("0123\n", None),
+    ],
 )
 def test_machine_id(tmp_path: Path, text: str, expected: str | None) -> None:
     found, probes = identity.read_identity(Tree(tmp_path).write("/etc/machine-id", text).host(), None)
@@ -206,7 +251,11 @@ def test_system_uuid(tmp_path: Path, text: str, expected: str | None) -> None:
 
 class Refusing(Host):
     def read_text(self, path: str, limit: int = 4096) -> Probe:
-        return Probe(DENIED, None, "Permission denied") if path.endswith("product_uuid") else super().read_text(path, limit)
+        return (
+            Probe(DENIED, None, "Permission denied")
+            if path.endswith("product_uuid")
+            else super().read_text(path, limit)
+        )
 
 
 def test_system_uuid_only_for_root_is_denied(tmp_path: Path) -> None:
@@ -227,7 +276,17 @@ def test_system_uuid_only_for_root_is_denied(tmp_path: Path) -> None:
         (lambda tree: tree.write("/proc/1/cgroup", "0::/init.scope\n"), False),
         (lambda tree: tree.write("/proc/1/cgroup", "1:name=systemd:/libpod_parent/libpod-abc\n"), True),
     ],
-    ids=["host", "A05 docker", "podman", "systemd", "environment", "environment of a host", "kubepods", "init of a host", "libpod"],
+    ids=[
+        "host",
+        "A05 docker",
+        "podman",
+        "systemd",
+        "environment",
+        "environment of a host",
+        "kubepods",
+        "init of a host",
+        "libpod",
+    ],
 )
 def test_A05_in_container(tmp_path: Path, build: Callable[[Tree], Any], expected: bool) -> None:
     tree = Tree(tmp_path)
@@ -250,5 +309,7 @@ def test_A05_in_container(tmp_path: Path, build: Callable[[Tree], Any], expected
 def test_virtualization(tmp_path: Path, vendor: str, product: str, flags: str, expected: str) -> None:
     tree = Tree(tmp_path).write("/proc/cpuinfo", "flags\t\t: %s\n" % flags)
     if vendor:
-        tree.write("/sys/class/dmi/id/sys_vendor", vendor + "\n").write("/sys/class/dmi/id/product_name", product + "\n")
+        tree.write("/sys/class/dmi/id/sys_vendor", vendor + "\n").write(
+            "/sys/class/dmi/id/product_name", product + "\n"
+        )
     assert identity.read_virtualization(tree.host())[0] == expected

@@ -28,14 +28,20 @@ def test_install_compare_repair_remove(tmp_path: Path) -> None:
     assert (tmp_path / "opt/x/tool").read_bytes() == b"#!/opt/python\nbody\n"
     assert stat.S_IMODE((tmp_path / "opt/x/tool").stat().st_mode) == 0o755
     found = files.compare_files(host, WANTED)
-    assert found["current"] is True and found["sha256"] == found["wanted"] == files.combined(WANTED) and found["differing"] == []
+    assert (
+        found["current"] is True
+        and found["sha256"] == found["wanted"] == files.combined(WANTED)
+        and found["differing"] == []
+    )
     assert files.install(host, SET, "/other/python") == []
     (tmp_path / "opt/x/tool").write_bytes(b"#!/opt/python\nother\n")
     (tmp_path / "etc/x/tool.json").chmod(0o600)
     (tmp_path / "etc/wants/tool").unlink()
     (tmp_path / "etc/wants/tool").symlink_to("/dev/null")
     assert files.compare_files(host, WANTED)["differing"] == sorted(WANTED)
-    assert files.install(host, SET, "/opt/python") == list(WANTED) and files.compare_files(host, WANTED)["current"] is True
+    assert (
+        files.install(host, SET, "/opt/python") == list(WANTED) and files.compare_files(host, WANTED)["current"] is True
+    )
     paths = list(WANTED)
     assert files.remove(host, paths, ["/opt/x", "/etc/x"], dry=True) == paths
     assert files.remove(host, paths, ["/opt/x", "/etc/x", "/etc"]) == paths + ["/opt/x", "/etc/x"]
@@ -43,7 +49,12 @@ def test_install_compare_repair_remove(tmp_path: Path) -> None:
 
 
 def test_nothing_to_compare_with(tmp_path: Path) -> None:
-    assert files.compare_files(Host(str(tmp_path)), {}) == {"current": None, "sha256": None, "wanted": None, "differing": []}
+    assert files.compare_files(Host(str(tmp_path)), {}) == {
+        "current": None,
+        "sha256": None,
+        "wanted": None,
+        "differing": [],
+    }
 
 
 def test_a_directory_in_the_way_is_one_clear_error(tmp_path: Path) -> None:

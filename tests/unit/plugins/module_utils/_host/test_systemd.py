@@ -68,11 +68,19 @@ def test_one_command_for_all_units(tmp_path: Path) -> None:
 
 def test_unit_files_with_drop_ins(tmp_path: Path) -> None:
     machine = Machine(tmp_path, systemd=False)
-    machine.write("/usr/lib/systemd/system/x.service", "[Unit]\nExecStart=/no\n[Service]\nExecStart=/usr/bin/x --old\nEnvironment=A=1 B=2\n")
+    machine.write(
+        "/usr/lib/systemd/system/x.service",
+        "[Unit]\nExecStart=/no\n[Service]\nExecStart=/usr/bin/x --old\nEnvironment=A=1 B=2\n",
+    )
     machine.write("/etc/default/x", "OPTS='--config /etc/x.toml'\n;no=1\n")
-    machine.write("/etc/systemd/system/x.service.d/20-b.conf", '[Service]\nExecStart=\nExecStart=-/usr/bin/x $OPTS \\\n# between\n  --a=${A} --b "two words"\n')
+    machine.write(
+        "/etc/systemd/system/x.service.d/20-b.conf",
+        '[Service]\nExecStart=\nExecStart=-/usr/bin/x $OPTS \\\n# between\n  --a=${A} --b "two words"\n',
+    )
     machine.write("/usr/lib/systemd/system/x.service.d/20-b.conf", "[Service]\nExecStart=/hidden\n")
-    machine.write("/run/systemd/system/x.service.d/10-a.conf", "[Service]\nEnvironmentFile=-/etc/default/x\nEnvironment=A=7\n")
+    machine.write(
+        "/run/systemd/system/x.service.d/10-a.conf", "[Service]\nEnvironmentFile=-/etc/default/x\nEnvironment=A=7\n"
+    )
     found = read_units(machine.host(), ["x.service"], 5.0)["x.service"]
     assert found.argv == ("/usr/bin/x", "--config", "/etc/x.toml", "--a=7", "--b", "two words")
     assert found.dropins == ("/run/systemd/system/x.service.d/10-a.conf", "/etc/systemd/system/x.service.d/20-b.conf")
@@ -95,11 +103,14 @@ def test_nearer_unit_file_wins_and_masked_is_not_loaded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line, argv",
     [
-        ("/usr/bin/x --a=%t/x.sock --b=%S/k 100%% %n %p", ("/usr/bin/x", "--a=/run/x.sock", "--b=/var/lib/k", "100%", "x.service", "x")),
+        (
+            "/usr/bin/x --a=%t/x.sock --b=%S/k 100%% %n %p",
+            ("/usr/bin/x", "--a=/run/x.sock", "--b=/var/lib/k", "100%", "x.service", "x"),
+        ),
         ("/usr/bin/x --name=%H --short=%l", ("/usr/bin/x", "--name=host-a.example", "--short=host-a")),
         ("@/usr/bin/x shown --a", ("/usr/bin/x", "--a")),
         ("-/usr/bin/x e\\x20f g\\ h", ("/usr/bin/x", "e f", "g h")),
-        ("/usr/bin/x $$HOME ${A}b $B \"${B}\"", ("/usr/bin/x", "$HOME", "1b", "2", "3", "2 3")),
+        ('/usr/bin/x $$HOME ${A}b $B "${B}"', ("/usr/bin/x", "$HOME", "1b", "2", "3", "2 3")),
         ("/usr/bin/x $O", ("/usr/bin/x", "--c=d")),
     ],
 )
@@ -107,7 +118,10 @@ def test_a_command_of_a_file_is_expanded_as_systemd_does(line: str, argv: tuple[
     machine = Machine(tmp_path)
     machine.write("/etc/hostname", "host-a.example\n")
     machine.write("/etc/x1.env", "O=--c=d\n")
-    machine.write("/etc/systemd/system/x.service", '[Service]\nEnvironment=A=1 "B=2 3"\nEnvironmentFile=-/etc/x*.env\nExecStart=%s\n' % line)
+    machine.write(
+        "/etc/systemd/system/x.service",
+        '[Service]\nEnvironment=A=1 "B=2 3"\nEnvironmentFile=-/etc/x*.env\nExecStart=%s\n' % line,
+    )
     assert unit_from_files(machine.host(), "x.service").argv == argv
 
 

@@ -21,10 +21,14 @@ STATE = "/var/lib/npu"
 
 
 def _tree(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file() and not str(path).endswith("/npu/lock")}
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and not str(path).endswith("/npu/lock")
+    }
 
 
-def _host(tmp_path: Path, runner: t.Optional[t.Callable[..., Probe]] = None) -> Host:
+def _host(tmp_path: Path, runner: t.Callable[..., Probe] | None = None) -> Host:
     (tmp_path / "etc").mkdir(exist_ok=True)
     return Host(str(tmp_path), runner)
 
@@ -91,7 +95,9 @@ def test_killed_at_every_step(number: int, tmp_path: Path) -> None:
     assert answer["unfinished"] is True and answer["changed"] is True
     now = _tree(tmp_path)
     now.pop("etc/a.toml.npu-backup", None)
-    assert now in (before, {name: data for name, data in after.items() if "backup" not in name}), "the whole old set or the whole new one, nothing left over"
+    assert now in (before, {name: data for name, data in after.items() if "backup" not in name}), (
+        "the whole old set or the whole new one, nothing left over"
+    )
     assert not Writer(host, STATE, "npu").unfinished()
     if now == before:
         assert not (tmp_path / "etc/new.d").exists()
@@ -144,7 +150,9 @@ def test_somebody_elses_change_is_not_overwritten(tmp_path: Path) -> None:
     _before, changes, _after = _set(tmp_path)
     (tmp_path / "etc/a.toml").write_bytes(b"theirs\n")
     before = _tree(tmp_path)
-    with pytest.raises(NpuError, match="/etc/a.toml was changed by somebody else meanwhile; nothing was written. Next: Run again."):
+    with pytest.raises(
+        NpuError, match="/etc/a.toml was changed by somebody else meanwhile; nothing was written. Next: Run again."
+    ):
         Writer(_host(tmp_path), STATE, "npu").apply(changes)
     assert _tree(tmp_path) == before
 
@@ -251,7 +259,12 @@ def test_nothing_to_do(tmp_path: Path) -> None:
     host = _host(tmp_path)
     (tmp_path / "etc/c").write_bytes(b"1")
     stamp = (tmp_path / "etc/c").stat()
-    assert Writer(host, STATE, "npu").apply([FileChange("/etc/c", b"1", digest(b"1")), FileChange("/etc/d", None, None)])["changed"] is False
+    assert (
+        Writer(host, STATE, "npu").apply([FileChange("/etc/c", b"1", digest(b"1")), FileChange("/etc/d", None, None)])[
+            "changed"
+        ]
+        is False
+    )
     assert (tmp_path / "etc/c").stat().st_ino == stamp.st_ino
 
 
@@ -277,8 +290,17 @@ def test_requests_travel_in_base64(tmp_path: Path) -> None:
     answer = read_set(host, STATE, "npu", ["/etc/c", "/etc/none"])
     assert base64.b64decode(answer["files"]["/etc/c"]["content"]) == b"\xff\r\n"
     assert (answer["files"]["/etc/none"]["state"], answer["unfinished"]) == ("absent", False)
-    request = {"path": "/etc/c", "content": base64.b64encode(b"\xfe").decode(), "old_sha256": answer["files"]["/etc/c"]["sha256"]}
-    assert write_set(host, STATE, "npu", [request], check_mode=True) == {"changed": True, "judged": None, "backups": [], "restored": []}
+    request = {
+        "path": "/etc/c",
+        "content": base64.b64encode(b"\xfe").decode(),
+        "old_sha256": answer["files"]["/etc/c"]["sha256"],
+    }
+    assert write_set(host, STATE, "npu", [request], check_mode=True) == {
+        "changed": True,
+        "judged": None,
+        "backups": [],
+        "restored": [],
+    }
     assert (tmp_path / "etc/c").read_bytes() == b"\xff\r\n"
     assert write_set(host, STATE, "npu", [request])["changed"] is True
     assert (tmp_path / "etc/c").read_bytes() == b"\xfe"
@@ -301,7 +323,9 @@ def _judge(**changed: t.Any) -> Judge:
     return Judge(**fields)
 
 
-def _program(tmp_path: Path, after: str, before: str = "[p]\non = false\nx = 1\n", rc: int = 0, err: str = "") -> t.Callable[..., Probe]:
+def _program(
+    tmp_path: Path, after: str, before: str = "[p]\non = false\nx = 1\n", rc: int = 0, err: str = ""
+) -> t.Callable[..., Probe]:
     """A program that prints what it is told for the file as it is, and something else for the staged set."""
 
     def run(argv: t.Sequence[str], timeout: float, env: t.Any) -> Probe:
@@ -322,15 +346,23 @@ JUDGEMENTS = [
     ("[p]\non = true\nx = 1\n[q]\ny = 1\n", {}, "another value of q/y"),
     ("[p]\non = true\nx = 1\n[q]\ny = 1\n", {"prefixes": ("q",)}, None),
     ("[p]\non = false\nx = 1\n", {}, "would still not load true in p/on"),
-    ("[p]\non = true\nx = 1\n", {"expect": ({"keys": ["p/dirs"], "contains": "/var/run/cdi"},)}, "would still not load /var/run/cdi"),
-    ("[p]\non = true\nx = 1\ndirs = ['/run/cdi']\n", {"allowed": ("p/on", "p/dirs"), "expect": ({"keys": ["p/dirs"], "contains": "/var/run/cdi"},)}, None),
+    (
+        "[p]\non = true\nx = 1\n",
+        {"expect": ({"keys": ["p/dirs"], "contains": "/var/run/cdi"},)},
+        "would still not load /var/run/cdi",
+    ),
+    (
+        "[p]\non = true\nx = 1\ndirs = ['/run/cdi']\n",
+        {"allowed": ("p/on", "p/dirs"), "expect": ({"keys": ["p/dirs"], "contains": "/var/run/cdi"},)},
+        None,
+    ),
     ("not toml", {}, "is not TOML"),
     ("not toml", {"dumps": False}, None),
 ]
 
 
 @pytest.mark.parametrize("after, changed, pattern", JUDGEMENTS)
-def test_judgement(after: str, changed: dict[str, t.Any], pattern: t.Optional[str], tmp_path: Path) -> None:
+def test_judgement(after: str, changed: dict[str, t.Any], pattern: str | None, tmp_path: Path) -> None:
     before, changes, _after = _set(tmp_path)
     writer = Writer(_host(tmp_path, _program(tmp_path, after)), STATE, "npu")
     if pattern is None:
@@ -345,7 +377,11 @@ def test_judgement(after: str, changed: dict[str, t.Any], pattern: t.Optional[st
 
 def test_a_program_that_refuses_is_quoted(tmp_path: Path) -> None:
     before, changes, _after = _set(tmp_path)
-    writer = Writer(_host(tmp_path, _program(tmp_path, "", rc=1, err="noise\nprog: bad key in /etc/.prog.npu-judge\n")), STATE, "npu")
+    writer = Writer(
+        _host(tmp_path, _program(tmp_path, "", rc=1, err="noise\nprog: bad key in /etc/.prog.npu-judge\n")),
+        STATE,
+        "npu",
+    )
     with pytest.raises(NpuError, match="prog does not load the new configuration: prog: bad key in the file."):
         writer.apply(changes, [_judge()])
     assert _tree(tmp_path) == before

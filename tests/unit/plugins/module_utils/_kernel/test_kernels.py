@@ -22,7 +22,10 @@ EL_OLD, EL_NEW = "5.14.0-570.16.1.el9_6.x86_64", "5.14.0-570.116.1.el9_6.x86_64"
     ("names", "expected"),
     [
         ([NEW, OLD, "6.8.0-9-generic"], ["6.8.0-9-generic", OLD, NEW]),
-        (["6.12.0-55.75.1.el10_0.x86_64", "6.12.0-55.9.1.el10_0.x86_64"], ["6.12.0-55.9.1.el10_0.x86_64", "6.12.0-55.75.1.el10_0.x86_64"]),
+        (
+            ["6.12.0-55.75.1.el10_0.x86_64", "6.12.0-55.9.1.el10_0.x86_64"],
+            ["6.12.0-55.9.1.el10_0.x86_64", "6.12.0-55.75.1.el10_0.x86_64"],
+        ),
         ([EL_NEW, EL_OLD], [EL_OLD, EL_NEW]),
         (["6.17.0-23-generic", "6.8.0-117-generic"], ["6.8.0-117-generic", "6.17.0-23-generic"]),
     ],
@@ -52,22 +55,49 @@ def test_flavour(release: str, expected: str) -> None:
 
 def test_K01_installed_by_packages(tmp_path: Path) -> None:
     rows = parse_dpkg_list(case("K01-headers-metapackage", "dpkg-l.txt"))
-    facts, _probes = kernel.read_kernel(Tree(tmp_path).write("/proc/sys/kernel/osrelease", OLD + "\n").host(), rows, False)
+    facts, _probes = kernel.read_kernel(
+        Tree(tmp_path).write("/proc/sys/kernel/osrelease", OLD + "\n").host(), rows, False
+    )
     assert facts["installed"] == [OLD, NEW]
     assert (facts["running"], facts["next_boot"], facts["headers"]) == (OLD, NEW, {OLD: True, NEW: False})
 
 
 @pytest.mark.parametrize(
-    "suffix", [".dpkg-new", ".dpkg-tmp", ".old", ".bak", ".hmac", ".efi.signed", ".signed", ".rpmsave", ".tmp", "~", ";5f3c21aa", ".old.bak"]
+    "suffix",
+    [
+        ".dpkg-new",
+        ".dpkg-tmp",
+        ".old",
+        ".bak",
+        ".hmac",
+        ".efi.signed",
+        ".signed",
+        ".rpmsave",
+        ".tmp",
+        "~",
+        ";5f3c21aa",
+        ".old.bak",
+    ],
 )
 def test_K01_headers_metapackage_what_lies_beside_a_kernel_is_none(tmp_path: Path, suffix: str) -> None:
-    tree = Tree(tmp_path).kernel(OLD).write("/boot/vmlinuz-%s%s" % (NEW, suffix), "x").write("/lib/modules/%s%s/vmlinuz" % (NEW, suffix), "x")
+    tree = (
+        Tree(tmp_path)
+        .kernel(OLD)
+        .write("/boot/vmlinuz-%s%s" % (NEW, suffix), "x")
+        .write("/lib/modules/%s%s/vmlinuz" % (NEW, suffix), "x")
+    )
     assert kernel.installed_kernels(tree.host(), []) == [OLD]
 
 
 def test_K01_headers_metapackage_a_signed_image_that_boots_next_is_its_kernel(tmp_path: Path) -> None:
     menu = "menuentry 'Ubuntu' --id a {\n linuxefi /boot/vmlinuz-%s.efi.signed root=/dev/sda1\n}\n" % NEW
-    tree = Tree(tmp_path).kernel(OLD).kernel(NEW).write("/boot/vmlinuz-%s.efi.signed" % NEW, "x").write("/boot/grub/grub.cfg", 'set default="0"\n' + menu)
+    tree = (
+        Tree(tmp_path)
+        .kernel(OLD)
+        .kernel(NEW)
+        .write("/boot/vmlinuz-%s.efi.signed" % NEW, "x")
+        .write("/boot/grub/grub.cfg", 'set default="0"\n' + menu)
+    )
     facts = kernel.read_kernel(tree.write("/proc/sys/kernel/osrelease", OLD + "\n").host(), [], False)[0]
     assert (facts["next_boot"], facts["headers"]) == (NEW, {OLD: True, NEW: True})
 
@@ -109,14 +139,24 @@ def test_K01_headers_metapackage_headers_that_arrive_with_the_next_kernel(image:
 
 
 def test_left_over_module_tree_is_no_kernel(tmp_path: Path) -> None:
-    tree = Tree(tmp_path).kernel(NEW).write("/lib/modules/%s/updates/dkms/rebellions.ko" % OLD, "x").write("/boot/vmlinuz-0-rescue-abc", "x")
+    tree = (
+        Tree(tmp_path)
+        .kernel(NEW)
+        .write("/lib/modules/%s/updates/dkms/rebellions.ko" % OLD, "x")
+        .write("/boot/vmlinuz-0-rescue-abc", "x")
+    )
     assert kernel.installed_kernels(tree.host(), []) == [NEW]
 
 
 @pytest.mark.parametrize(
     ("build", "expected"),
     [
-        (lambda tree: tree.write("/usr/src/kernels/%s/Makefile" % EL_OLD).link("/lib/modules/%s/build" % EL_OLD, "/usr/src/kernels/" + EL_OLD), True),
+        (
+            lambda tree: tree.write("/usr/src/kernels/%s/Makefile" % EL_OLD).link(
+                "/lib/modules/%s/build" % EL_OLD, "/usr/src/kernels/" + EL_OLD
+            ),
+            True,
+        ),
         (lambda tree: tree.link("/lib/modules/%s/build" % EL_OLD, "/usr/src/kernels/" + EL_OLD), False),
         (lambda tree: tree.folder("/lib/modules/%s/build" % EL_OLD), False),
         (lambda tree: tree.write("/usr/src/linux-headers-%s/Makefile" % EL_OLD), True),
@@ -210,7 +250,9 @@ def test_grub_default(texts: list[str], expected: str | None) -> None:
 
 def grub(tree: Tree, default: str = "0", env: str = "", cfg: str = GRUB_CFG) -> Tree:
     return (
-        tree.write("/boot/grub/grub.cfg", cfg).write("/etc/default/grub", "GRUB_DEFAULT=%s\n" % default).write("/boot/grub/grubenv", "# GRUB\n" + env + "####")
+        tree.write("/boot/grub/grub.cfg", cfg)
+        .write("/etc/default/grub", "GRUB_DEFAULT=%s\n" % default)
+        .write("/boot/grub/grubenv", "# GRUB\n" + env + "####")
     )
 
 
@@ -218,23 +260,42 @@ def bls(tree: Tree, env: str, default: str = "saved") -> Tree:
     for release in (EL_OLD, EL_NEW):
         tree.write(
             "/boot/loader/entries/abc-%s.conf" % release,
-            "title Rocky Linux (%s) 9.6\nversion %s\nlinux /vmlinuz-%s\ninitrd /initramfs-%s.img $tuned_initrd\noptions $kernelopts\n" % ((release,) * 4),
+            "title Rocky Linux (%s) 9.6\nversion %s\nlinux /vmlinuz-%s\ninitrd /initramfs-%s.img $tuned_initrd\noptions $kernelopts\n"
+            % ((release,) * 4),
         )
-    tree.write("/boot/loader/entries/abc-0-rescue.conf", "title Rocky Linux (0-rescue-abc)\nversion 0-rescue-abc\nlinux /vmlinuz-0-rescue-abc\n")
-    return tree.write("/etc/default/grub", "GRUB_DEFAULT=%s\n" % default).write("/boot/grub2/grubenv", "# GRUB\n%s####" % env)
+    tree.write(
+        "/boot/loader/entries/abc-0-rescue.conf",
+        "title Rocky Linux (0-rescue-abc)\nversion 0-rescue-abc\nlinux /vmlinuz-0-rescue-abc\n",
+    )
+    return tree.write("/etc/default/grub", "GRUB_DEFAULT=%s\n" % default).write(
+        "/boot/grub2/grubenv", "# GRUB\n%s####" % env
+    )
 
 
 def sd_boot(tree: Tree, default: str) -> Tree:
     for release in (OLD, NEW):
-        tree.write("/boot/loader/entries/abc-%s.conf" % release, "title Debian\nversion %s\nlinux /abc/%s/linux\n" % (release, release))
+        tree.write(
+            "/boot/loader/entries/abc-%s.conf" % release,
+            "title Debian\nversion %s\nlinux /abc/%s/linux\n" % (release, release),
+        )
     return tree.write("/boot/loader/loader.conf", default)
 
 
 NEXT: list[tuple[str, Callable[[Tree], Any], str | None, str]] = [
     ("grub first entry", grub, NEW, "grub entry 0"),
     ("grub pinned by number", lambda tree: grub(tree, '"1>2"'), OLD, "grub entry 1>2"),
-    ("grub pinned by title", lambda tree: grub(tree, '"Advanced options for Ubuntu>Ubuntu, with Linux %s"' % OLD), OLD, "grub entry Advanced"),
-    ("grub saved", lambda tree: grub(tree, "saved", "saved_entry=gnulinux-advanced-1111>gnulinux-%s-advanced-1111\n" % OLD), OLD, "grub entry gnulinux"),
+    (
+        "grub pinned by title",
+        lambda tree: grub(tree, '"Advanced options for Ubuntu>Ubuntu, with Linux %s"' % OLD),
+        OLD,
+        "grub entry Advanced",
+    ),
+    (
+        "grub saved",
+        lambda tree: grub(tree, "saved", "saved_entry=gnulinux-advanced-1111>gnulinux-%s-advanced-1111\n" % OLD),
+        OLD,
+        "grub entry gnulinux",
+    ),
     ("grub saved, nothing saved", lambda tree: grub(tree, "saved"), NEW, "grub entry 0"),
     ("grub-reboot", lambda tree: grub(tree, "0", "next_entry=1>2\n"), OLD, "grub entry 1>2"),
     ("grub entry that is gone", lambda tree: grub(tree, '"1>7"'), None, "grub entry 1>7 is not in the menu"),
@@ -244,20 +305,55 @@ NEXT: list[tuple[str, Callable[[Tree], Any], str | None, str]] = [
         OLD,
         "grub entry gnulinux-advanced",
     ),
-    ("grub menu not readable", lambda tree: grub(tree, cfg="").link("/boot/vmlinuz", "vmlinuz-" + NEW), NEW, "link /boot/vmlinuz"),
-    ("drop-in of grub", lambda tree: grub(tree).write("/etc/default/grub.d/50-pin.cfg", 'GRUB_DEFAULT="1>2"\n'), OLD, "grub entry 1>2"),
+    (
+        "grub menu not readable",
+        lambda tree: grub(tree, cfg="").link("/boot/vmlinuz", "vmlinuz-" + NEW),
+        NEW,
+        "link /boot/vmlinuz",
+    ),
+    (
+        "drop-in of grub",
+        lambda tree: grub(tree).write("/etc/default/grub.d/50-pin.cfg", 'GRUB_DEFAULT="1>2"\n'),
+        OLD,
+        "grub entry 1>2",
+    ),
     ("EL saved entry", lambda tree: bls(tree, "saved_entry=abc-%s\n" % EL_OLD), EL_OLD, "boot loader entry abc-"),
     ("EL without saved entry", lambda tree: bls(tree, ""), EL_NEW, "boot loader entry 0"),
     ("EL saved by number", lambda tree: bls(tree, "saved_entry=1\n"), EL_OLD, "boot loader entry 1"),
-    ("EL next entry", lambda tree: bls(tree, "saved_entry=abc-%s\nnext_entry=abc-%s\n" % (EL_NEW, EL_OLD)), EL_OLD, "boot loader entry abc-"),
-    ("EL newest whatever is saved", lambda tree: bls(tree, "saved_entry=abc-%s\n" % EL_OLD, "0"), EL_NEW, "boot loader entry 0"),
+    (
+        "EL next entry",
+        lambda tree: bls(tree, "saved_entry=abc-%s\nnext_entry=abc-%s\n" % (EL_NEW, EL_OLD)),
+        EL_OLD,
+        "boot loader entry abc-",
+    ),
+    (
+        "EL newest whatever is saved",
+        lambda tree: bls(tree, "saved_entry=abc-%s\n" % EL_OLD, "0"),
+        EL_NEW,
+        "boot loader entry 0",
+    ),
     ("EL pinned by number, once another", lambda tree: bls(tree, "next_entry=0\n", "1"), EL_NEW, "boot loader entry 0"),
-    ("EL saved entry that is gone", lambda tree: bls(tree, "saved_entry=abc-9.9\n"), None, "no boot loader entry abc-9.9"),
+    (
+        "EL saved entry that is gone",
+        lambda tree: bls(tree, "saved_entry=abc-9.9\n"),
+        None,
+        "no boot loader entry abc-9.9",
+    ),
     ("systemd-boot", lambda tree: sd_boot(tree, "timeout 3\ndefault abc-%s*\n" % OLD), OLD, "loader.conf"),
-    ("systemd-boot without default", lambda tree: sd_boot(tree, "timeout 3\n"), None, "the default of systemd-boot is not in loader.conf"),
+    (
+        "systemd-boot without default",
+        lambda tree: sd_boot(tree, "timeout 3\n"),
+        None,
+        "the default of systemd-boot is not in loader.conf",
+    ),
     ("links only", lambda tree: tree.link("/vmlinuz", "boot/vmlinuz-" + NEW), NEW, "link /vmlinuz"),
     ("newest installed", lambda tree: tree.kernel(OLD).kernel(NEW), NEW, "newest installed"),
-    ("several flavours", lambda tree: tree.kernel(OLD).kernel("6.8.0-1024-aws"), None, "no boot loader configuration, and kernels of several flavours"),
+    (
+        "several flavours",
+        lambda tree: tree.kernel(OLD).kernel("6.8.0-1024-aws"),
+        None,
+        "no boot loader configuration, and kernels of several flavours",
+    ),
     ("nothing", lambda tree: tree, None, "no boot loader configuration and no installed kernel found"),
 ]
 
@@ -273,7 +369,10 @@ def test_next_boot(tmp_path: Path, build: Callable[[Tree], Any], expected: str |
 
 def test_whether_the_running_kernel_has_a_module_tree(tmp_path: Path) -> None:
     # A tree of add-on modules alone counts: a host of containers may be given nothing else.
-    seen = [kernel.read_kernel(Tree(tmp_path / name).host(), [], True, release)[0]["module_tree"] for name, release in (("a", NEW), ("b", None))]
+    seen = [
+        kernel.read_kernel(Tree(tmp_path / name).host(), [], True, release)[0]["module_tree"]
+        for name, release in (("a", NEW), ("b", None))
+    ]
     bare = Tree(tmp_path / "c").write("/lib/modules/%s/modules.order" % NEW, "").host()
     assert [*seen, kernel.read_kernel(bare, [], True, NEW)[0]["module_tree"]] == [False, None, True]
 
@@ -291,9 +390,14 @@ def test_running_kernel_of_an_image_is_given(tmp_path: Path) -> None:
         ("inst.ks=http://u:p@files/ks ro", "inst.ks=http://***@files/ks ro"),
         ("netroot=iscsi:u:p@192.0.2.1::3260:1:iqn", "netroot=iscsi:***@192.0.2.1::3260:1:iqn"),
         ("systemd.set_credential=root:abc ip=dhcp", "systemd.set_credential=*** ip=dhcp"),
-        ("root=UUID=1 rd.lvm.lv=rl/root intel_iommu=on x=http://files/a", "root=UUID=1 rd.lvm.lv=rl/root intel_iommu=on x=http://files/a"),
+        (
+            "root=UUID=1 rd.lvm.lv=rl/root intel_iommu=on x=http://files/a",
+            "root=UUID=1 rd.lvm.lv=rl/root intel_iommu=on x=http://files/a",
+        ),
     ],
 )
-def test_s02_secrets_in_output_the_command_line_of_the_kernel_holds_none(tmp_path: Path, given: str, shown: str) -> None:
+def test_s02_secrets_in_output_the_command_line_of_the_kernel_holds_none(
+    tmp_path: Path, given: str, shown: str
+) -> None:
     tree = Tree(tmp_path).write("/proc/cmdline", given + "\n")
     assert kernel.read_kernel(tree.host(), [], False)[0]["cmdline"] == shown

@@ -28,13 +28,13 @@ LOG = "rebellions: loading out-of-tree module\nusb 1-1: new device\nrebellions: 
 class Kernel:
     """modprobe and /sys/module of a host; `answer` is what modprobe gives, and `effect` whether it does it."""
 
-    def __init__(self, root: Path, answer: Probe, effect: bool = True, log: t.Optional[str] = LOG) -> None:
+    def __init__(self, root: Path, answer: Probe, effect: bool = True, log: str | None = LOG) -> None:
         self.sys, self.answer, self.effect, self.log = root / "sys/module", answer, effect, log
         self.sys.mkdir(parents=True)
-        self.asked: t.List[t.Tuple[t.List[str], float]] = []
+        self.asked: list[tuple[list[str], float]] = []
         self.host = Host(str(root), self.run)
 
-    def load(self, version: str = "3.2.2\n", users: str = "0\n") -> "Kernel":
+    def load(self, version: str = "3.2.2\n", users: str = "0\n") -> Kernel:
         (self.sys / MODULE).mkdir()
         (self.sys / MODULE / "version").write_text(version, encoding="utf-8")
         (self.sys / MODULE / "refcnt").write_text(users, encoding="utf-8")
@@ -54,7 +54,9 @@ def said(rc: int, err: str = "") -> Probe:
 
 
 FINE = said(0)
-HUNG = Probe(TIMEOUT, None, "modprobe gave no answer in 5 s, and process 7 cannot be killed: it waits inside the kernel")
+HUNG = Probe(
+    TIMEOUT, None, "modprobe gave no answer in 5 s, and process 7 cannot be killed: it waits inside the kernel"
+)
 
 
 @pytest.mark.parametrize("text, version", [("3.2.2\n", "3.2.2"), ("", ""), (" 3.2.2-rebel1 \n", "3.2.2-rebel1")])
@@ -72,7 +74,9 @@ def test_not_loaded_is_not_unknown(tmp_path: Path) -> None:
     kernel = Kernel(tmp_path, FINE)
     assert kmod.loaded_version(kernel.host, MODULE) is None
     kernel.sys.rmdir()
-    with pytest.raises(NpuError, match="^Whether rebellions is loaded cannot be told: .* Next: Run as root with /sys mounted.$"):
+    with pytest.raises(
+        NpuError, match="^Whether rebellions is loaded cannot be told: .* Next: Run as root with /sys mounted.$"
+    ):
         kmod.loaded_version(kernel.host, MODULE)
 
 
@@ -87,7 +91,11 @@ def test_unloading(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "answer, users, message",
     [
-        (said(1, "modprobe: FATAL: Module rebellions is in use.\n"), "2\n", "modprobe: FATAL: Module rebellions is in use (in use 2 times)"),
+        (
+            said(1, "modprobe: FATAL: Module rebellions is in use.\n"),
+            "2\n",
+            "modprobe: FATAL: Module rebellions is in use (in use 2 times)",
+        ),
         (said(1, "modprobe: ERROR: x\n"), "0\n", "modprobe: ERROR: x"),
         (HUNG, "-1\n", HUNG.detail + " (in use -1 times)"),
         (Probe(ABSENT, None, "No such file or directory"), "0\n", "No such file or directory"),
@@ -119,12 +127,16 @@ def test_loading(tmp_path: Path) -> None:
         ),
         (said(1, "no such device"), None, "rebellions cannot be loaded: no such device."),
         (said(1, "no such device"), "usb\n", "rebellions cannot be loaded: no such device."),
-        (Probe(ABSENT, None, "No such file or directory"), None, "rebellions cannot be loaded: No such file or directory."),
+        (
+            Probe(ABSENT, None, "No such file or directory"),
+            None,
+            "rebellions cannot be loaded: No such file or directory.",
+        ),
         (HUNG, LOG, "Loading rebellions did not end: %s." % HUNG.detail),
         (said(1, "x" * 1000), None, "rebellions cannot be loaded: %s." % ("x" * 400)),
     ],
 )
-def test_what_the_kernel_said_is_in_the_error(tmp_path: Path, answer: Probe, log: t.Optional[str], message: str) -> None:
+def test_what_the_kernel_said_is_in_the_error(tmp_path: Path, answer: Probe, log: str | None, message: str) -> None:
     with pytest.raises(NpuError) as caught:
         kmod.load(Kernel(tmp_path, answer, log=log).host, MODULE, 5)
     assert caught.value.message == message and caught.value.next_step

@@ -15,7 +15,9 @@ from ansible_collections.rebellions.npu.plugins.module_utils._observe.facts impo
 from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import KERNEL, Tree, case, module_file
 
 
-def row(version: str, kernel: str | None, state: str, arch: str | None = "x86_64", module: str = "rebellions") -> dict[str, Any]:
+def row(
+    version: str, kernel: str | None, state: str, arch: str | None = "x86_64", module: str = "rebellions"
+) -> dict[str, Any]:
     return {"module": module, "version": version, "kernel": kernel, "arch": arch, "state": state}
 
 
@@ -24,15 +26,24 @@ def row(version: str, kernel: str | None, state: str, arch: str | None = "x86_64
     [
         (case("I02-legacy-package", "dkms-status.txt"), [row("2.0.1", KERNEL, "installed")]),
         ("rebellions, 2.0.1, 6.8.0-117-generic, x86_64: installed\n", [row("2.0.1", KERNEL, "installed")]),
-        ("rebellions/3.2.2, 5.14.0-570.el9_6.x86_64, x86_64: built\n", [row("3.2.2", "5.14.0-570.el9_6.x86_64", "built")]),
+        (
+            "rebellions/3.2.2, 5.14.0-570.el9_6.x86_64, x86_64: built\n",
+            [row("3.2.2", "5.14.0-570.el9_6.x86_64", "built")],
+        ),
         ("rebellions/3.2.2: added\n", [row("3.2.2", None, "added", None)]),
         ("rebellions, 2.0.1: added\n", [row("2.0.1", None, "added", None)]),
         (
             "rebellions/3.2.2, 6.8.0-117-generic, x86_64: installed (WARNING! Diff between built and installed module!)\n",
             [row("3.2.2", KERNEL, "installed")],
         ),
-        ("rebellions/3.2.2-1~rc1, 6.1.0-1-amd64, x86_64: installed (Original modules exist)\n", [row("3.2.2-1~rc1", "6.1.0-1-amd64", "installed")]),
-        ("nvidia/550.1, 6.8.0, x86_64: installed\nError! Could not locate dkms.conf\n", [row("550.1", "6.8.0", "installed", module="nvidia")]),
+        (
+            "rebellions/3.2.2-1~rc1, 6.1.0-1-amd64, x86_64: installed (Original modules exist)\n",
+            [row("3.2.2-1~rc1", "6.1.0-1-amd64", "installed")],
+        ),
+        (
+            "nvidia/550.1, 6.8.0, x86_64: installed\nError! Could not locate dkms.conf\n",
+            [row("550.1", "6.8.0", "installed", module="nvidia")],
+        ),
         ("", []),
         ("Deprecated feature: REMAKE_INITRD\n", []),
     ],
@@ -43,7 +54,9 @@ def test_I02_dkms_status(text: str, expected: list[dict[str, Any]]) -> None:
 
 def dkms(tree: Tree, version: str, kernel: str, installed: bool = True) -> Tree:
     base = "/var/lib/dkms/rebellions"
-    tree.write("%s/%s/%s/x86_64/module/rebellions.ko" % (base, version, kernel)).folder("%s/%s/source" % (base, version))
+    tree.write("%s/%s/%s/x86_64/module/rebellions.ko" % (base, version, kernel)).folder(
+        "%s/%s/source" % (base, version)
+    )
     if installed:
         tree.link("%s/kernel-%s-x86_64" % (base, kernel), "%s/%s/x86_64" % (version, kernel))
     return tree
@@ -52,7 +65,10 @@ def dkms(tree: Tree, version: str, kernel: str, installed: bool = True) -> Tree:
 def test_dkms_tree(tmp_path: Path) -> None:
     tree = dkms(dkms(Tree(tmp_path), "3.2.2", KERNEL), "3.2.2", "6.8.0-138-generic", installed=False)
     tree.folder("/var/lib/dkms/rebellions/3.4.0/source").folder("/var/lib/dkms/zfs/2.2/source")
-    tree.write("/var/lib/dkms/rebellions/3.5.0/build/make.log", "DKMS (dkms-3.2.0) make.log for rebellions/3.5.0 for kernel %s (x86_64)\n" % KERNEL)
+    tree.write(
+        "/var/lib/dkms/rebellions/3.5.0/build/make.log",
+        "DKMS (dkms-3.2.0) make.log for rebellions/3.5.0 for kernel %s (x86_64)\n" % KERNEL,
+    )
     found, probe = driver.read_dkms(tree.host(), PROFILE.driver_packages)
     assert probe.ok
     assert found == [
@@ -69,14 +85,24 @@ def test_dkms_without_the_source_is_broken(tmp_path: Path) -> None:
     for version in ("2.0.1", "3.2.2"):
         tree.link("/var/lib/dkms/rebellions/%s/source" % version, "/usr/src/rebellions-" + version)
     found = driver.read_dkms(tree.host(), PROFILE.driver_packages)[0]
-    assert found == [row("2.0.1", None, "broken", None), row("3.2.2", KERNEL, "installed"), row("3.2.2", None, "broken", None)]
+    assert found == [
+        row("2.0.1", None, "broken", None),
+        row("3.2.2", KERNEL, "installed"),
+        row("3.2.2", None, "broken", None),
+    ]
     assert driver.parse_dkms_status("rebellions/2.0.1: broken") == found[:1]
     tree.folder("/usr/src/rebellions-2.0.1").folder("/usr/src/rebellions-3.2.2")
-    assert [item["state"] for item in driver.read_dkms(tree.host(), PROFILE.driver_packages)[0]] == ["added", "installed"]
+    assert [item["state"] for item in driver.read_dkms(tree.host(), PROFILE.driver_packages)[0]] == [
+        "added",
+        "installed",
+    ]
 
 
 def test_dkms_log_of_older_releases(tmp_path: Path) -> None:
-    tree = Tree(tmp_path).write("/var/lib/dkms/rebellions/2.0.1/build/make.log", "DKMS make.log for rebellions-2.0.1 for kernel %s (x86_64)\n" % KERNEL)
+    tree = Tree(tmp_path).write(
+        "/var/lib/dkms/rebellions/2.0.1/build/make.log",
+        "DKMS make.log for rebellions-2.0.1 for kernel %s (x86_64)\n" % KERNEL,
+    )
     assert driver.read_dkms(tree.host(), PROFILE.driver_packages)[0] == [row("2.0.1", KERNEL, "failed")]
 
 
@@ -86,8 +112,13 @@ class Denying(Host):
 
 
 def test_dkms_is_asked_when_its_tree_is_denied(tmp_path: Path) -> None:
-    tree = Tree(tmp_path).program("/usr/sbin/dkms", "echo 'rebellions/3.2.2, %s, x86_64: installed'; echo 'zfs/2, 6, x86_64: installed'\n" % KERNEL)
-    assert driver.read_dkms(Denying(str(tmp_path), tree.run), PROFILE.driver_packages)[0] == [row("3.2.2", KERNEL, "installed")]
+    tree = Tree(tmp_path).program(
+        "/usr/sbin/dkms",
+        "echo 'rebellions/3.2.2, %s, x86_64: installed'; echo 'zfs/2, 6, x86_64: installed'\n" % KERNEL,
+    )
+    assert driver.read_dkms(Denying(str(tmp_path), tree.run), PROFILE.driver_packages)[0] == [
+        row("3.2.2", KERNEL, "installed")
+    ]
     found, probe = driver.read_dkms(Denying(str(tmp_path)), PROFILE.driver_packages)
     assert (found, probe.state) == ([], "denied")
 
@@ -101,7 +132,9 @@ def package(tree: Tree, version: str, state: str = "install ok installed", name:
 
 
 def rpm(tree: Tree) -> Tree:
-    return tree.write("/var/lib/rpm/rpmdb.sqlite").program("/usr/bin/rpm", "printf 'rebellions\\t2.0.1-1\\tx86_64\\n'\n")
+    return tree.write("/var/lib/rpm/rpmdb.sqlite").program(
+        "/usr/bin/rpm", "printf 'rebellions\\t2.0.1-1\\tx86_64\\n'\n"
+    )
 
 
 def module(tree: Tree) -> Tree:
@@ -125,7 +158,11 @@ WAYS: list[tuple[str, Build, str]] = [
     ("only the toolkit", lambda tree: package(tree, "0.2.3", name="rbln-container-toolkit"), "none"),
     ("rpm", lambda tree: tool(module(rpm(tree))), "rpm"),
     ("container", lambda tree: tool(tree, "/run/rbln/driver/usr/bin/rbln-smi"), "container"),
-    ("container, module of the host by DKMS", lambda tree: dkms(tool(tree, "/run/rbln/driver/usr/bin/rbln-smi"), "3.2.2", KERNEL), "dkms"),
+    (
+        "container, module of the host by DKMS",
+        lambda tree: dkms(tool(tree, "/run/rbln/driver/usr/bin/rbln-smi"), "3.2.2", KERNEL),
+        "dkms",
+    ),
     ("loaded, nothing on disk", lambda tree: tree.loaded(), "unknown"),
     ("module alone", module, "unknown"),
     ("empty tool is no tool", lambda tree: tree.write("/usr/bin/rbln-smi", "", 0o755), "none"),
@@ -145,7 +182,11 @@ def test_installed_via(tmp_path: Path, build: Build, expected: str) -> None:
 def test_I02_legacy_package_and_runfile(tmp_path: Path) -> None:
     tree = dkms(package(Tree(tmp_path).system(), "2.0.1"), "2.0.1", KERNEL)
     facts = observe(PROFILE, tree.host())
-    assert (facts["driver"]["installed_via"], facts["driver"]["version_on_disk"], facts["driver"]["legacy"]) == ("deb", "2.0.1", True)
+    assert (facts["driver"]["installed_via"], facts["driver"]["version_on_disk"], facts["driver"]["legacy"]) == (
+        "deb",
+        "2.0.1",
+        True,
+    )
     assert "legacy_package_and_runfile" not in [problem["code"] for problem in facts["problems"]]
     stamp(tree)
     facts = observe(PROFILE, tree.host())
@@ -179,7 +220,11 @@ def test_package_of_a_new_release_is_not_legacy(tmp_path: Path) -> None:
         (lambda tree: tree.folder("/sys/module"), False, None),
         (lambda tree: tree, None, None),
         (lambda tree: tree.loaded("3.2.2"), True, "3.2.2"),
-        (lambda tree: tree.folder("/sys/module/rebellions").device("rbln0", None, kernel_version="3.0.0"), True, "3.0.0"),
+        (
+            lambda tree: tree.folder("/sys/module/rebellions").device("rbln0", None, kernel_version="3.0.0"),
+            True,
+            "3.0.0",
+        ),
         (lambda tree: tree.folder("/sys/module/rebellions"), True, None),
         (lambda tree: tree.loaded().write("/sys/module/rebellions/initstate", "coming\n"), False, "3.2.2"),
     ],
@@ -202,22 +247,39 @@ LEGACY: list[tuple[str, Build, tuple[str, str | None, bool]]] = [
     ("package alone", lambda tree: package(tree, "2.0.1"), ("deb", "2.0.1", True)),
     ("package alone, half-configured", lambda tree: package(tree, "1:2.0.1-1", HALF), ("deb", "2.0.1", True)),
     ("package whose build has failed", lambda tree: failed(package(tree, "2.0.1", HALF)), ("deb", "2.0.1", True)),
-    ("package of a new release alone", lambda tree: package(tree, "3.4.0~rc1-1", name="rebellions-kmd"), ("deb", "3.4.0~rc1", False)),
-    ("package of which only the configuration is left", lambda tree: package(tree, "2.0.1", "deinstall ok config-files"), ("none", None, False)),
+    (
+        "package of a new release alone",
+        lambda tree: package(tree, "3.4.0~rc1-1", name="rebellions-kmd"),
+        ("deb", "3.4.0~rc1", False),
+    ),
+    (
+        "package of which only the configuration is left",
+        lambda tree: package(tree, "2.0.1", "deinstall ok config-files"),
+        ("none", None, False),
+    ),
     ("rpm alone", rpm, ("rpm", "2.0.1", True)),
     ("loaded, its file gone", lambda tree: package(tree, "2.0.1").loaded("2.0.0"), ("deb", None, True)),
-    ("built for another kernel", lambda tree: dkms(package(tree, "2.0.1"), "2.0.1", "6.8.0-9-generic"), ("deb", None, True)),
+    (
+        "built for another kernel",
+        lambda tree: dkms(package(tree, "2.0.1"), "2.0.1", "6.8.0-9-generic"),
+        ("deb", None, True),
+    ),
     ("DKMS alone", lambda tree: dkms(tree, "2.0.1", KERNEL), ("dkms", "2.0.1", True)),
     ("DKMS alone, of a new release", lambda tree: dkms(tree, "3.2.2", KERNEL), ("dkms", "3.2.2", False)),
 ]
 
 
 def failed(tree: Tree) -> Tree:
-    return tree.write("/var/lib/dkms/rebellions/2.0.1/build/make.log", "DKMS make.log for rebellions-2.0.1 for kernel %s (x86_64)\n" % KERNEL)
+    return tree.write(
+        "/var/lib/dkms/rebellions/2.0.1/build/make.log",
+        "DKMS make.log for rebellions-2.0.1 for kernel %s (x86_64)\n" % KERNEL,
+    )
 
 
 @pytest.mark.parametrize(("build", "expected"), [way[1:] for way in LEGACY], ids=[way[0] for way in LEGACY])
-def test_I02_legacy_package_without_a_module_is_the_driver_all_the_same(tmp_path: Path, build: Build, expected: tuple[str, str | None, bool]) -> None:
+def test_I02_legacy_package_without_a_module_is_the_driver_all_the_same(
+    tmp_path: Path, build: Build, expected: tuple[str, str | None, bool]
+) -> None:
     tree = Tree(tmp_path).system()
     build(tree)
     found = observe(PROFILE, tree.host())["driver"]
@@ -227,18 +289,35 @@ def test_I02_legacy_package_without_a_module_is_the_driver_all_the_same(tmp_path
 def test_I02_legacy_package_left_to_dkms_beside_a_runfile(tmp_path: Path) -> None:
     facts = observe(PROFILE, stamp(dkms(Tree(tmp_path).system(), "2.0.1", KERNEL)).host())
     found = [problem["detail"] for problem in facts["problems"] if problem["code"] == "legacy_package_and_runfile"]
-    assert found == ["what the former package has left to DKMS (2.0.1) and a runfile installation (3.2.2) are both here"]
+    assert found == [
+        "what the former package has left to DKMS (2.0.1) and a runfile installation (3.2.2) are both here"
+    ]
 
 
 def test_two_versions_of_dkms(tmp_path: Path) -> None:
     tree = dkms(dkms(Tree(tmp_path).system(), "3.0.0", KERNEL, installed=False), "3.2.2", KERNEL)
-    details = [problem["detail"] for problem in observe(PROFILE, tree.host())["problems"] if problem["code"] == "two_dkms_versions"]
-    assert details == ["DKMS has several versions of the driver: 3.0.0, 3.2.2; for the running kernel it installed 3.2.2"]
+    details = [
+        problem["detail"]
+        for problem in observe(PROFILE, tree.host())["problems"]
+        if problem["code"] == "two_dkms_versions"
+    ]
+    assert details == [
+        "DKMS has several versions of the driver: 3.0.0, 3.2.2; for the running kernel it installed 3.2.2"
+    ]
 
 
 def test_failed_build_is_a_problem(tmp_path: Path) -> None:
     tree = (
-        Tree(tmp_path).system().write("/var/lib/dkms/rebellions/3.5.0/build/make.log", "DKMS make.log for rebellions-3.5.0 for kernel %s (x86_64)\n" % KERNEL)
+        Tree(tmp_path)
+        .system()
+        .write(
+            "/var/lib/dkms/rebellions/3.5.0/build/make.log",
+            "DKMS make.log for rebellions-3.5.0 for kernel %s (x86_64)\n" % KERNEL,
+        )
     )
-    details = [problem["detail"] for problem in observe(PROFILE, tree.host())["problems"] if problem["code"] == "dkms_build_failed"]
+    details = [
+        problem["detail"]
+        for problem in observe(PROFILE, tree.host())["problems"]
+        if problem["code"] == "dkms_build_failed"
+    ]
     assert details == ["DKMS could not build rebellions 3.5.0 for kernel %s" % KERNEL]

@@ -47,9 +47,18 @@ def test_a_record_is_written_whole_and_read_again(host: Host, mode: int) -> None
 
 
 @pytest.mark.parametrize(
-    "text, found", [(None, "absent"), ("", "failed"), ("{", "failed"), ("[]", "failed"), ("1", "failed"), ("null", "failed"), ("{}", "value")]
+    "text, found",
+    [
+        (None, "absent"),
+        ("", "failed"),
+        ("{", "failed"),
+        ("[]", "failed"),
+        ("1", "failed"),
+        ("null", "failed"),
+        ("{}", "value"),
+    ],
 )
-def test_what_is_no_object_is_no_record(host: Host, text: t.Optional[str], found: str) -> None:
+def test_what_is_no_object_is_no_record(host: Host, text: str | None, found: str) -> None:
     if text is not None:
         write(host, "a.json", text)
     assert state.read_record(host, "/var/lib/rbln/a.json").state == found
@@ -64,7 +73,7 @@ def test_a_record_that_cannot_be_written_is_one_error(host: Host) -> None:
 # -- versions that failed here
 
 
-def refused(host: Host) -> t.List[t.Tuple[str, str, str]]:
+def refused(host: Host) -> list[tuple[str, str, str]]:
     return [(entry["version"], entry["sha256"], entry["reason"]) for entry in state.read_refused(host, PROFILE)]
 
 
@@ -74,7 +83,11 @@ def test_refusals_are_of_a_version_and_a_file(host: Host) -> None:
     state.refuse(host, PROFILE, "3.4.0", OTHER, "another file", TIME)
     state.refuse(host, PROFILE, "3.5.0", SHA, "another version", TIME)
     state.refuse(host, PROFILE, "3.4.0", SHA, "again", TIME)
-    assert refused(host) == [("3.4.0", OTHER, "another file"), ("3.5.0", SHA, "another version"), ("3.4.0", SHA, "again")]
+    assert refused(host) == [
+        ("3.4.0", OTHER, "another file"),
+        ("3.5.0", SHA, "another version"),
+        ("3.4.0", SHA, "again"),
+    ]
     assert state.read_refused(host, PROFILE)[0]["time"] == TIME
     state.forgive(host, PROFILE, "3.4.0", "")
     assert refused(host) == [("3.5.0", SHA, "another version")]
@@ -97,7 +110,9 @@ def test_a_refusal_without_a_version_is_forgiven_by_its_file_and_one_without_bot
 def test_only_so_many_refusals_are_remembered(host: Host) -> None:
     for number in range(state.REFUSED_LIMIT + 3):
         state.refuse(host, PROFILE, "3.4.%d" % number, SHA, "x", TIME)
-    assert [entry["version"] for entry in state.read_refused(host, PROFILE)] == ["3.4.%d" % number for number in range(3, state.REFUSED_LIMIT + 3)]
+    assert [entry["version"] for entry in state.read_refused(host, PROFILE)] == [
+        "3.4.%d" % number for number in range(3, state.REFUSED_LIMIT + 3)
+    ]
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"refused": {}}', '{"refused": [1, "x", null]}'])
@@ -110,7 +125,15 @@ def test_refusals_that_cannot_be_read_stand_in_nobodys_way(host: Host, text: str
 
 # -- the part of the facts
 
-UNKNOWN = {"version": None, "previous": None, "step": None, "direction": None, "started": None, "reboot": False, "touched": True}
+UNKNOWN = {
+    "version": None,
+    "previous": None,
+    "step": None,
+    "direction": None,
+    "started": None,
+    "reboot": False,
+    "touched": True,
+}
 
 
 def test_nothing_is_noted_on_a_new_host(host: Host) -> None:
@@ -122,9 +145,16 @@ def test_nothing_is_noted_on_a_new_host(host: Host) -> None:
     [
         (
             '{"wanted": {"version": "3.4.0"}, "previous": {"version": "3.2.2"},'
-            ' "step": "install", "direction": "back", "started": "%s", "reboot": 1, "touched": false}'
-            % TIME,
-            {"version": "3.4.0", "previous": "3.2.2", "step": "install", "direction": "back", "started": TIME, "reboot": True, "touched": False},
+            ' "step": "install", "direction": "back", "started": "%s", "reboot": 1, "touched": false}' % TIME,
+            {
+                "version": "3.4.0",
+                "previous": "3.2.2",
+                "step": "install",
+                "direction": "back",
+                "started": TIME,
+                "reboot": True,
+                "touched": False,
+            },
             "value",
         ),
         ('{"wanted": null, "previous": null}', UNKNOWN, "value"),
@@ -148,7 +178,9 @@ def test_tainted_and_refused_are_told(host: Host) -> None:
         "tainted": {"version": "3.4.0", "reason": "x", "time": TIME},
         "refused": [{"version": "3.4.0", "sha256": SHA, "reason": "y", "time": TIME}],
     }
-    assert {name: item.to_dict() for name, item in probes.items()} == {"driver_tainted": {"state": "value", "detail": ""}}
+    assert {name: item.to_dict() for name, item in probes.items()} == {
+        "driver_tainted": {"state": "value", "detail": ""}
+    }
 
 
 def test_a_journal_that_may_not_be_read_is_told_by_its_probe(host: Host) -> None:

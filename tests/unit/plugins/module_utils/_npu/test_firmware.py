@@ -56,7 +56,12 @@ def test_summary(text: str, expected: list[tuple[str, bool]]) -> None:
 
 
 def machine(root: Path, script: str) -> Tree:
-    return Tree(root).folder("/sys/module").write(FOLDER + "/ca22.bin", "x").program("/usr/bin/rbln-flash", 'echo "$*" >> "$0.calls"\n' + script)
+    return (
+        Tree(root)
+        .folder("/sys/module")
+        .write(FOLDER + "/ca22.bin", "x")
+        .program("/usr/bin/rbln-flash", 'echo "$*" >> "$0.calls"\n' + script)
+    )
 
 
 def calls(tree: Tree) -> list[str]:
@@ -110,7 +115,9 @@ def no_files(tree: Tree) -> None:
     tree.real(FOLDER + "/ca22.bin").unlink()
 
 
-@pytest.mark.parametrize(("change", "words"), [(loaded, "is loaded"), (no_tool, "is not on this host"), (no_files, "holds no firmware")])
+@pytest.mark.parametrize(
+    ("change", "words"), [(loaded, "is loaded"), (no_tool, "is not on this host"), (no_files, "holds no firmware")]
+)
 def test_nothing_is_flashed_when_it_is_not_time(tmp_path: Path, change: Any, words: str) -> None:
     tree = machine(tmp_path, "echo '%s : SUCCESS [O]'\n" % A)
     change(tree)

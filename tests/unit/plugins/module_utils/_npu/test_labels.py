@@ -27,10 +27,19 @@ def facts(npus: list[dict[str, Any]], version: str | None = None, pci: str = "va
 
 
 CASES: dict[str, tuple[dict[str, Any], dict[str, str] | None]] = {
-    "driver not loaded": (facts([CA22, CA22]), {KEY + "present": "true", KEY + "count": "2", KEY + "product": "RBLN-CA22", KEY + "family": "ATOM"}),
+    "driver not loaded": (
+        facts([CA22, CA22]),
+        {KEY + "present": "true", KEY + "count": "2", KEY + "product": "RBLN-CA22", KEY + "family": "ATOM"},
+    ),
     "unknown product is left out": (
         facts([NONE], "3.2"),
-        {KEY + "present": "true", KEY + "count": "1", DRIVER + "full": "3.2", DRIVER + "major": "3", DRIVER + "minor": "2"},
+        {
+            KEY + "present": "true",
+            KEY + "count": "1",
+            DRIVER + "full": "3.2",
+            DRIVER + "major": "3",
+            DRIVER + "minor": "2",
+        },
     ),
     "no NPU": (facts([]), {KEY + "present": "false"}),
     "not readable": (facts([], pci="denied"), None),
@@ -45,7 +54,14 @@ def test_labels(case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "given, expected", [("3.0.0~rc1+x", "3.0.0_rc1_x"), ("6.8.0-1+~rt", "6.8.0-1__rt"), ("a" * 80, "a" * 63), ("-x-", "x"), ("RBLN CA 22", "RBLN_CA_22")]
+    "given, expected",
+    [
+        ("3.0.0~rc1+x", "3.0.0_rc1_x"),
+        ("6.8.0-1+~rt", "6.8.0-1__rt"),
+        ("a" * 80, "a" * 63),
+        ("-x-", "x"),
+        ("RBLN CA 22", "RBLN_CA_22"),
+    ],
 )
 def test_label_value_is_legal(given: str, expected: str) -> None:
     assert label_value(given) == expected

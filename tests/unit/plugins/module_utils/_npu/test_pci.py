@@ -40,12 +40,31 @@ def test_F01_normalise_address(text: str | None, expected: str | None) -> None:
 
 def test_F01_addresses_sort_by_number() -> None:
     names = ["10000:01:00.0", "0000:c3:00.0", "0000:1b:00.0", "0000:1b:00.1", "5d0505:02:00.0", "ffff:01:00.0", None]
-    assert sorted(names, key=pci.address_key) == ["0000:1b:00.0", "0000:1b:00.1", "0000:c3:00.0", "ffff:01:00.0", "10000:01:00.0", "5d0505:02:00.0", None]
+    assert sorted(names, key=pci.address_key) == [
+        "0000:1b:00.0",
+        "0000:1b:00.1",
+        "0000:c3:00.0",
+        "ffff:01:00.0",
+        "10000:01:00.0",
+        "5d0505:02:00.0",
+        None,
+    ]
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("-1\n", None), ("1\n", 1), ("0", 0), ("", None), (None, None), ("N/A", None), ("-2", None), ("4294967295", None), ("65535", None), (" 1\r\n", 1)],
+    [
+        ("-1\n", None),
+        ("1\n", 1),
+        ("0", 0),
+        ("", None),
+        (None, None),
+        ("N/A", None),
+        ("-2", None),
+        ("4294967295", None),
+        ("65535", None),
+        (" 1\r\n", 1),
+    ],
 )
 def test_F03_numa_node(text: str | None, expected: int | None) -> None:
     assert pci.parse_numa_node(text) == expected
@@ -68,7 +87,10 @@ def test_speed(text: str | None, expected: float | None) -> None:
     assert pci.parse_speed(text) == expected
 
 
-@pytest.mark.parametrize(("text", "expected"), [("8", 8), ("x16", 16), ("16\n", 16), ("0", None), ("63", 63), ("255", None), ("", None), (None, None)])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("8", 8), ("x16", 16), ("16\n", 16), ("0", None), ("63", 63), ("255", None), ("", None), (None, None)],
+)
 def test_width(text: str | None, expected: int | None) -> None:
     assert pci.parse_width(text) == expected
 
@@ -76,10 +98,16 @@ def test_width(text: str | None, expected: int | None) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (case("F01-pci-domain-long", "lspci-Dnn.txt"), [("10000:01:00.0", "1220", True), ("5d0505:02:00.0", "1220", True)]),
+        (
+            case("F01-pci-domain-long", "lspci-Dnn.txt"),
+            [("10000:01:00.0", "1220", True), ("5d0505:02:00.0", "1220", True)],
+        ),
         (case("F04-fell-off-bus", "lspci-Dnn.txt"), [("0000:83:00.0", "1220", True), ("0000:84:00.0", "1220", False)]),
         (sample("lspci_D_nn_ca22.txt"), [("0000:%s:00.0" % bus, "1220", True) for bus in ("83", "84", "c3", "c4")]),
-        (sample("lspci_D_nn_cr13_sriov.txt"), [("0000:03:00.0", "2130", True), ("0000:03:00.1", "2131", True), ("0000:03:00.2", "2131", True)]),
+        (
+            sample("lspci_D_nn_cr13_sriov.txt"),
+            [("0000:03:00.0", "2130", True), ("0000:03:00.1", "2131", True), ("0000:03:00.2", "2131", True)],
+        ),
         ("", []),
         ("pcilib: Cannot open /proc/bus/pci", []),
     ],
@@ -140,18 +168,39 @@ CARDS: list[tuple[str, list[tuple[str, str]], dict[str, int], list[list[str]]]] 
         dict(zip(("21", "22", "23", "25", "26", "27", "28"), (0, 1, 2, 4, 5, 6, 7))),
         [["21", "22", "23"], ["25", "26", "27", "28"]],
     ),
-    ("no bridges, address order", [("", "%d" % n) for n in range(21, 29)], {}, [["21", "22", "23", "24"], ["25", "26", "27", "28"]]),
-    ("one bridge above two cards", [("root", "%d" % n) for n in range(21, 29)], {}, [["21", "22", "23", "24"], ["25", "26", "27", "28"]]),
+    (
+        "no bridges, address order",
+        [("", "%d" % n) for n in range(21, 29)],
+        {},
+        [["21", "22", "23", "24"], ["25", "26", "27", "28"]],
+    ),
+    (
+        "one bridge above two cards",
+        [("root", "%d" % n) for n in range(21, 29)],
+        {},
+        [["21", "22", "23", "24"], ["25", "26", "27", "28"]],
+    ),
 ]
 
 
-@pytest.mark.parametrize(("functions", "locations", "expected"), [row[1:] for row in CARDS], ids=[row[0] for row in CARDS])
-def test_cards_of_four_devices(functions: list[tuple[str, str]], locations: dict[str, int], expected: list[list[str]]) -> None:
+@pytest.mark.parametrize(
+    ("functions", "locations", "expected"), [row[1:] for row in CARDS], ids=[row[0] for row in CARDS]
+)
+def test_cards_of_four_devices(
+    functions: list[tuple[str, str]], locations: dict[str, int], expected: list[list[str]]
+) -> None:
     bridges = {"": "", "a": "0000:20:01.0/0000:21:00.0", "b": "0000:20:02.0/0000:31:00.0", "root": "0000:20:01.0"}
     items = []
     for bridge, bus in functions:
         address = "0000:%s:00.0" % bus
-        items.append(pci.PciFunction(address, "1eff", "1250", path="/".join(part for part in ("/sys/devices/pci0000:20", bridges[bridge], address) if part)))
+        items.append(
+            pci.PciFunction(
+                address,
+                "1eff",
+                "1250",
+                path="/".join(part for part in ("/sys/devices/pci0000:20", bridges[bridge], address) if part),
+            )
+        )
     cards = pci.assign_cards(items, size, {"0000:%s:00.0" % bus: number for bus, number in locations.items()})
     grouped: dict[str, list[str]] = {}
     for address, card in cards.items():
@@ -160,7 +209,10 @@ def test_cards_of_four_devices(functions: list[tuple[str, str]], locations: dict
 
 
 def test_F14_virtual_function_is_on_the_card_of_its_parent() -> None:
-    items = [pci.PciFunction("0000:ab:00.0", "1eff", "2130"), pci.PciFunction("0000:ab:00.1", "1eff", "2131", physfn="0000:ab:00.0")]
+    items = [
+        pci.PciFunction("0000:ab:00.0", "1eff", "2130"),
+        pci.PciFunction("0000:ab:00.1", "1eff", "2131", physfn="0000:ab:00.0"),
+    ]
     assert set(pci.assign_cards(items, size, {}).values()) == {"0000:ab:00.0"}
 
 

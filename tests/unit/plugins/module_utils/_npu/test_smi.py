@@ -23,7 +23,12 @@ GOOD: dict[str, tuple[str, int, int, list[int | None]]] = {
     "rbln-smi_empty.json": ("3.2.2", 0, 0, []),
     "rbln-stat_ca12_1.3.73_strings.json": ("1.3.73", 2, 0, [0, 1]),
 }
-BAD = ["rbln-smi_truncated.json", "rbln-smi_no_driver.txt", "rbln-smi_ca22_3.2.2_idle.txt", "rbln-stat_ca02_0.12_legacy.txt"]
+BAD = [
+    "rbln-smi_truncated.json",
+    "rbln-smi_no_driver.txt",
+    "rbln-smi_ca22_3.2.2_idle.txt",
+    "rbln-stat_ca02_0.12_legacy.txt",
+]
 
 
 def test_every_json_sample_is_in_a_table() -> None:
@@ -61,8 +66,14 @@ def test_every_field_of_a_device() -> None:
 @pytest.mark.parametrize(
     ("context", "expected"),
     [
-        ({"npu": 0, "process": "python3", "pid": "42", "memalloc": "1 MiB"}, {"device": "0", "pid": 42, "process": "python3", "memory": "1 MiB"}),
-        ({"npu": "rbln0", "cmd": "vllm serve --api-key x", "pid": 42, "memory": 7}, {"device": "rbln0", "pid": 42, "process": "vllm", "memory": "7"}),
+        (
+            {"npu": 0, "process": "python3", "pid": "42", "memalloc": "1 MiB"},
+            {"device": "0", "pid": 42, "process": "python3", "memory": "1 MiB"},
+        ),
+        (
+            {"npu": "rbln0", "cmd": "vllm serve --api-key x", "pid": 42, "memory": 7},
+            {"device": "rbln0", "pid": 42, "process": "vllm", "memory": "7"},
+        ),
         ({}, {"device": None, "pid": None, "process": None, "memory": None}),
     ],
 )
@@ -71,8 +82,10 @@ def test_S02_contexts_of_either_form_without_arguments(context: object, expected
 
 
 @pytest.mark.parametrize(
-    "text", [sample(name) for name in BAD] + [case("F06-smi-json-types", "smi-noise.txt"), "", "[]", "{}", '{"devices": {}}', '{"devices": [1]}']
-    + ['{"devices": null}', '{"devices": []} x', "null", "[" * 100000, '{"Devices": []}']
+    "text",
+    [sample(name) for name in BAD]
+    + [case("F06-smi-json-types", "smi-noise.txt"), "", "[]", "{}", '{"devices": {}}', '{"devices": [1]}']
+    + ['{"devices": null}', '{"devices": []} x', "null", "[" * 100000, '{"Devices": []}'],
 )
 def test_F06_smi_json_types_what_is_not_the_answer_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="JSON|devices|device"):
@@ -90,7 +103,9 @@ def test_F06_smi_json_types_a_byte_order_mark_is_not_part_of_the_answer() -> Non
 
 @pytest.mark.parametrize("file", ["smi-1x.json", "smi-2x.json"])
 def test_F06_smi_json_types_number_or_text(file: str) -> None:
-    assert [(device["index"], device["device"]) for device in vendor.parse_smi(case("F06-smi-json-types", file))["devices"]] == [(0, "rbln0")]
+    assert [
+        (device["index"], device["device"]) for device in vendor.parse_smi(case("F06-smi-json-types", file))["devices"]
+    ] == [(0, "rbln0")]
 
 
 @pytest.mark.parametrize(

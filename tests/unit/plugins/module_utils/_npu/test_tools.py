@@ -32,7 +32,12 @@ def test_version_text(text: str, expected: str | None) -> None:
 
 @pytest.mark.parametrize(
     ("script", "version", "state"),
-    [("echo rbln-smi 3.2.2", "3.2.2", "value"), ("echo what", None, "failed"), ("echo 3.2.2; exit 1", None, "failed"), ("exec sleep 9", None, "timeout")],
+    [
+        ("echo rbln-smi 3.2.2", "3.2.2", "value"),
+        ("echo what", None, "failed"),
+        ("echo 3.2.2; exit 1", None, "failed"),
+        ("exec sleep 9", None, "timeout"),
+    ],
 )
 def test_version_of_the_tool(tmp_path: Path, script: str, version: str | None, state: str) -> None:
     tree = Tree(tmp_path).program("/usr/bin/rbln-smi", script + "\n").link("/usr/bin/rbln-stat", "rbln-smi")
@@ -54,24 +59,45 @@ def systemctl(tree: Tree, text: str, code: int = 0) -> Tree:
     ("build", "expected", "state"),
     [
         (lambda tree: tree, {"unit": None, "state": "absent", "enabled": None}, "absent"),
-        (lambda tree: systemctl(tree.write(UNIT), SHOW % ("active", "enabled")), {"unit": "rbln-smd.service", "state": "active", "enabled": True}, "value"),
-        (lambda tree: systemctl(tree.write(UNIT), SHOW % ("failed", "disabled")), {"unit": "rbln-smd.service", "state": "failed", "enabled": False}, "value"),
+        (
+            lambda tree: systemctl(tree.write(UNIT), SHOW % ("active", "enabled")),
+            {"unit": "rbln-smd.service", "state": "active", "enabled": True},
+            "value",
+        ),
+        (
+            lambda tree: systemctl(tree.write(UNIT), SHOW % ("failed", "disabled")),
+            {"unit": "rbln-smd.service", "state": "failed", "enabled": False},
+            "value",
+        ),
         (
             lambda tree: systemctl(
                 tree.write(UNIT).write("/lib/systemd/system/rbln_daemon.service"),
-                SHOW % ("inactive", "disabled") + "\n" + (SHOW % ("active", "enabled")).replace("rbln-smd", "rbln_daemon"),
+                SHOW % ("inactive", "disabled")
+                + "\n"
+                + (SHOW % ("active", "enabled")).replace("rbln-smd", "rbln_daemon"),
             ),
             {"unit": "rbln_daemon.service", "state": "active", "enabled": True},
             "value",
         ),
-        (lambda tree: systemctl(tree.write(UNIT), "", 1), {"unit": "rbln-smd.service", "state": "unknown", "enabled": False}, "failed"),
+        (
+            lambda tree: systemctl(tree.write(UNIT), "", 1),
+            {"unit": "rbln-smd.service", "state": "unknown", "enabled": False},
+            "failed",
+        ),
         (
             lambda tree: tree.write(UNIT).link("/etc/systemd/system/multi-user.target.wants/rbln-smd.service", UNIT),
             {"unit": "rbln-smd.service", "state": "unknown", "enabled": True},
             "absent",
         ),
     ],
-    ids=["not installed", "active", "failed", "old name is the active one", "systemd does not answer", "image without systemctl"],
+    ids=[
+        "not installed",
+        "active",
+        "failed",
+        "old name is the active one",
+        "systemd does not answer",
+        "image without systemctl",
+    ],
 )
 def test_daemon(tmp_path: Path, build: Callable[[Tree], Any], expected: dict[str, Any], state: str) -> None:
     tree = Tree(tmp_path)
@@ -87,7 +113,9 @@ def test_library_versions_by_suffix_and_marker(tmp_path: Path) -> None:
         .link("/usr/lib/librbln-ml.so.3", "librbln-ml.so.3.2.2")
         .link("/usr/lib/librbln-ml.so", "librbln-ml.so.3")
     )
-    tree.write("/usr/lib64/librbln-ccl.so", b"\x7fELF...rbln version: 3.2.2-abc\0more").write("/usr/lib64/librbln-other.so", b"rbln version: 9.9.9\0")
+    tree.write("/usr/lib64/librbln-ccl.so", b"\x7fELF...rbln version: 3.2.2-abc\0more").write(
+        "/usr/lib64/librbln-other.so", b"rbln version: 9.9.9\0"
+    )
     found = tools.read_libraries(tree.host(), PROFILE)
     assert found["version"] == "3.2.2"
     assert {item["path"]: (item["version"], item["source"]) for item in found["files"]} == {

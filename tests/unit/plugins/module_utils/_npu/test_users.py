@@ -31,7 +31,10 @@ SESSION = "0::/user.slice/user-1000.slice/session-3.scope\n"
 LIBVIRT = "0::/machine.slice/machine-qemu\\x2d1\\x2dvm.scope/libvirt/emulator\n"
 MAPS = "55d0-55d1 r-xp 00000000 08:01 1  /usr/bin/x\n7f00-7f01 rw-s 00000000 00:05 12  %s\n"
 NORMAL = "Name:\tx\nCapBnd:\t00000000a80425fb\n"
-CONMON = {"podman": "0::/machine.slice/libpod-conmon-%s.scope\n" % ID, "cri-o": "0::/kubepods.slice/crio-conmon-%s.scope\n" % ID}
+CONMON = {
+    "podman": "0::/machine.slice/libpod-conmon-%s.scope\n" % ID,
+    "cri-o": "0::/kubepods.slice/crio-conmon-%s.scope\n" % ID,
+}
 PRIVILEGED = "Name:\tx\nCapBnd:\t000001ffffffffff\n"
 
 
@@ -49,7 +52,16 @@ class Machine:
         if refcnt is not None:
             (module / "refcnt").write_text(refcnt + "\n")
 
-    def process(self, pid: int, *files: str, comm: str = "python3", exe: str = "", maps: str = "", dev: Sequence[str] = (), **texts: str) -> "Machine":
+    def process(
+        self,
+        pid: int,
+        *files: str,
+        comm: str = "python3",
+        exe: str = "",
+        maps: str = "",
+        dev: Sequence[str] = (),
+        **texts: str,
+    ) -> Machine:
         base = self.root / "proc" / str(pid)
         (base / "fd").mkdir(parents=True)
         for number, target in enumerate(files):
@@ -65,7 +77,7 @@ class Machine:
             (base / "root/dev" / name).write_text("")
         return self
 
-    def function(self, address: str, vendor: str, group: str, vfio: str = "") -> "Machine":
+    def function(self, address: str, vendor: str, group: str, vfio: str = "") -> Machine:
         base = self.root / "sys/bus/pci/devices" / address
         base.mkdir(parents=True)
         (base / "vendor").write_text(vendor + "\n")
@@ -87,7 +99,17 @@ def machine_fixture(tmp_path: Path) -> Machine:
 
 
 def test_nobody(machine: Machine) -> None:
-    machine.process(10, "/dev/null", "socket:[1]", "/dev/rblnx", "/dev/rbln0x", "/var/log/rbln0", "/dev/rsd", "/dev/rbln", "pipe:[2]")
+    machine.process(
+        10,
+        "/dev/null",
+        "socket:[1]",
+        "/dev/rblnx",
+        "/dev/rbln0x",
+        "/var/log/rbln0",
+        "/dev/rsd",
+        "/dev/rbln",
+        "pipe:[2]",
+    )
     assert machine.find() == ([], Probe("value", 2))
 
 
@@ -138,7 +160,11 @@ def test_the_number_of_a_node_in_dev_counts_too(machine: Machine, tmp_path: Path
     class Devices(Host):
         def stat(self, path: str, follow: bool = True) -> Probe:
             found = super().stat(path, follow)
-            return Probe("value", replace(found.value, kind="char", major=os.major(TTY), minor=os.minor(TTY))) if path == "/dev/rblnfs1" else found
+            return (
+                Probe("value", replace(found.value, kind="char", major=os.major(TTY), minor=os.minor(TTY)))
+                if path == "/dev/rblnfs1"
+                else found
+            )
 
     assert find_holders(PROFILE, Devices(str(tmp_path)))[0] == [Holder("process", 10, "python3", ("rblnfs1",))]
 
@@ -155,8 +181,14 @@ def test_a_container_that_was_given_a_node_under_another_name(machine: Machine, 
 def test_a_holder_is_told_from_another_process_of_its_number(machine: Machine) -> None:
     stat = "10 (a b) c) S 1 10 10 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 %d 1 1"
     machine.process(10, "/dev/rbln0", stat=stat % 4711).process(11, comm="ctx", stat=stat % 12)
-    found = machine.holders([{"pid": 11, "device": "1", "process": "ctx"}, {"pid": None, "device": "2", "process": "x"}])
-    assert [(holder.kind, holder.started) for holder in found] == [("process", 4711), ("context", 12), ("context", None)]
+    found = machine.holders(
+        [{"pid": 11, "device": "1", "process": "ctx"}, {"pid": None, "device": "2", "process": "x"}]
+    )
+    assert [(holder.kind, holder.started) for holder in found] == [
+        ("process", 4711),
+        ("context", 12),
+        ("context", None),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -207,13 +239,17 @@ def test_memory_that_stays_mapped_after_the_handle_is_closed(machine: Machine, r
 )
 def test_container_and_unit(machine: Machine, cgroup: str, container: str, unit: str) -> None:
     machine.process(10, "/dev/rbln0", cgroup=cgroup)
-    assert machine.holders() == [Holder("container" if container else "process", 10, "python3", ("rbln0",), container, unit)]
+    assert machine.holders() == [
+        Holder("container" if container else "process", 10, "python3", ("rbln0",), container, unit)
+    ]
 
 
 @pytest.mark.parametrize("engine", CONMON)
 def test_the_monitor_of_a_container_does_not_hide_it(machine: Machine, engine: str) -> None:
     machine.process(10, cgroup=CONMON[engine], comm="conmon", dev=["null", "rbln0", "rbln1"], status=PRIVILEGED)
-    machine.process(11, cgroup=PODMAN if engine == "podman" else CRIO, comm="sleep", dev=["null", "rbln0"], status=NORMAL)
+    machine.process(
+        11, cgroup=PODMAN if engine == "podman" else CRIO, comm="sleep", dev=["null", "rbln0"], status=NORMAL
+    )
     assert machine.holders() == [Holder("container", 11, "sleep", ("rbln0",), ID)]
 
 
@@ -262,7 +298,15 @@ def test_a_container_is_named_once(machine: Machine) -> None:
 
 def test_a_virtual_machine_by_the_group_of_an_npu(machine: Machine) -> None:
     machine.function("0000:81:00.0", "0x1eff", "42", "vfio7").function("0000:01:00.0", "0x10de", "43", "vfio8")
-    machine.process(10, "/dev/vfio/vfio", "/dev/vfio/42", "anon_inode:[vfio-device]", comm="qemu-system-x86", exe="/usr/bin/qemu-system-x86_64", cgroup=LIBVIRT)
+    machine.process(
+        10,
+        "/dev/vfio/vfio",
+        "/dev/vfio/42",
+        "anon_inode:[vfio-device]",
+        comm="qemu-system-x86",
+        exe="/usr/bin/qemu-system-x86_64",
+        cgroup=LIBVIRT,
+    )
     machine.process(11, "/dev/vfio/vfio", "/dev/vfio/43", comm="qemu-system-x86")
     machine.process(12, "/dev/vfio/devices/vfio7", comm="cloud-hyperviso", exe="/opt/cloud-hypervisor")
     machine.process(13, "/dev/vfio/devices/vfio8")
@@ -282,7 +326,9 @@ def test_a_context_of_nobody_we_see_is_a_holder(machine: Machine) -> None:
 
 def test_a_context_of_a_holder_adds_its_node(machine: Machine) -> None:
     machine.process(77, "/dev/rsd0")
-    assert machine.holders([CONTEXT, dict(CONTEXT, device="3")]) == [Holder("process", 77, "python3", ("rbln0", "rbln3", "rsd0"))]
+    assert machine.holders([CONTEXT, dict(CONTEXT, device="3")]) == [
+        Holder("process", 77, "python3", ("rbln0", "rbln3", "rsd0"))
+    ]
 
 
 def test_two_contexts_of_one_process_are_one_holder(machine: Machine) -> None:
@@ -310,7 +356,9 @@ def test_a_process_that_ends_meanwhile_is_no_error(machine: Machine, monkeypatch
 
 @pytest.mark.parametrize("at", ["listdir", "readlink"])
 @pytest.mark.parametrize("state, denied", [("S", True), ("Z", False)])
-def test_denied_is_not_nobody(machine: Machine, monkeypatch: pytest.MonkeyPatch, at: str, state: str, denied: bool) -> None:
+def test_denied_is_not_nobody(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, at: str, state: str, denied: bool
+) -> None:
     machine.process(10, "/dev/null", stat="10 (a (b) c) %s 1 10\n" % state).process(11, "/dev/rbln1")
     real = getattr(os, at)
 
@@ -322,7 +370,11 @@ def test_denied_is_not_nobody(machine: Machine, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(os, at, refuse)
     found, probe = machine.find()
     assert [holder.pid for holder in found] == [11]
-    assert probe == (Probe("denied", None, "1 of 3 processes could not be looked at: run as root (become)") if denied else Probe("value", 3))
+    assert probe == (
+        Probe("denied", None, "1 of 3 processes could not be looked at: run as root (become)")
+        if denied
+        else Probe("value", 3)
+    )
 
 
 def test_without_proc_nothing_is_known(tmp_path: Path) -> None:
@@ -352,7 +404,9 @@ def test_as_plain_data() -> None:
 
 
 def test_who_has_a_file_open(machine: Machine) -> None:
-    machine.process(10, "/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock", comm="apt-get", cgroup=UNIT).process(11, "/var/lib/dpkg/lock-x")
+    machine.process(10, "/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock", comm="apt-get", cgroup=UNIT).process(
+        11, "/var/lib/dpkg/lock-x"
+    )
     assert find_open(Host(str(machine.root)), ("/var/lib/dpkg/lock", "/var/lib/dpkg/lock-frontend")) == [
         Holder("process", 10, "apt-get", ("/var/lib/dpkg/lock", "/var/lib/dpkg/lock-frontend"), "", "train.service")
     ]
@@ -362,7 +416,9 @@ def test_real_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     """A process that holds a file whose name is a node's, seen in the /proc of this machine; a zombie denies nobody."""
     node = tmp_path / "rbln0"
     node.write_bytes(b"")
-    monkeypatch.setattr(inuse, "_node_matcher", lambda profile, host: lambda target: "rbln0" if target == str(node) else "")
+    monkeypatch.setattr(
+        inuse, "_node_matcher", lambda profile, host: lambda target: "rbln0" if target == str(node) else ""
+    )
     zombie = subprocess.Popen(["true"])
     with open(node, "rb") as stream, subprocess.Popen(["sleep", "30"], stdin=stream) as holder:
         time.sleep(0.2)

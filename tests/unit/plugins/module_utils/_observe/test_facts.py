@@ -27,7 +27,9 @@ from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import (
 )
 
 ROOT = Path(__file__).resolve().parents[5]
-VALIDATOR = jsonschema.Draft202012Validator(json.loads((ROOT / "docs/schemas/rbln_facts.schema.json").read_text(encoding="utf-8")))
+VALIDATOR = jsonschema.Draft202012Validator(
+    json.loads((ROOT / "docs/schemas/rbln_facts.schema.json").read_text(encoding="utf-8"))
+)
 
 
 def look(tree: Tree, commands: bool = True, **options: Any) -> dict[str, Any]:
@@ -80,10 +82,20 @@ def test_healthy_host(tmp_path: Path) -> None:
     }
     assert (node["major"], node["minor"]) in ((511, 0), (0, 0))
     assert facts["counts"] == {"cards": 4, "functions": 4, "devices": 4, "usable": 4}
-    assert [(group["id"], group["node"]["kind"], group["devices"]) for group in facts["groups"]] == [(0, "char", ["rbln0", "rbln1", "rbln2", "rbln3"])]
-    assert [item["path"] for item in facts["device_nodes"]] == ["/dev/rbln0", "/dev/rbln1", "/dev/rbln2", "/dev/rbln3", "/dev/rsd0"]
+    assert [(group["id"], group["node"]["kind"], group["devices"]) for group in facts["groups"]] == [
+        (0, "char", ["rbln0", "rbln1", "rbln2", "rbln3"])
+    ]
+    assert [item["path"] for item in facts["device_nodes"]] == [
+        "/dev/rbln0",
+        "/dev/rbln1",
+        "/dev/rbln2",
+        "/dev/rbln3",
+        "/dev/rsd0",
+    ]
     assert facts["driver"]["installed_via"] == "runfile"
-    assert {key: facts["driver"][key] for key in ("version_on_disk", "version_loaded", "loaded", "signer", "signed", "root")} == {
+    assert {
+        key: facts["driver"][key] for key in ("version_on_disk", "version_loaded", "loaded", "signer", "signed", "root")
+    } == {
         "version_on_disk": "3.2.2",
         "version_loaded": "3.2.2",
         "loaded": True,
@@ -110,7 +122,10 @@ def test_healthy_host(tmp_path: Path) -> None:
     assert set(facts["disk"]) == set(facts["mounts"]) == {"/", "/boot", "/usr", "/var", "/lib/modules"}
     assert all(isinstance(size, int) for size in facts["disk"].values()) and set(facts["mounts"].values()) == {"/"}
     assert (facts["holds"], facts["pciehp"]) == ([], {"ports": []})
-    assert {key: facts["mok"][key] for key in ("state", "key_present", "configured", "own", "enrolled", "pending", "signer_enrolled")} == {
+    assert {
+        key: facts["mok"][key]
+        for key in ("state", "key_present", "configured", "own", "enrolled", "pending", "signer_enrolled")
+    } == {
         "state": "none",
         "key_present": False,
         "configured": False,
@@ -150,7 +165,12 @@ def test_without_commands_sysfs_and_dev_still_tell(tmp_path: Path) -> None:
     tree = ca22_host(tmp_path)
     facts = look(tree, commands=False)
     assert facts["counts"]["usable"] == 4
-    assert by(facts, "address", "device") == {"0000:83:00.0": "rbln0", "0000:84:00.0": "rbln1", "0000:c3:00.0": "rbln2", "0000:c4:00.0": "rbln3"}
+    assert by(facts, "address", "device") == {
+        "0000:83:00.0": "rbln0",
+        "0000:84:00.0": "rbln1",
+        "0000:c3:00.0": "rbln2",
+        "0000:c4:00.0": "rbln3",
+    }
     assert facts["smi"]["state"] == "absent"
     assert facts["smi"]["devices"] is None
     assert facts["problems"] == []
@@ -170,14 +190,21 @@ def test_F01_pci_domain_long(tmp_path: Path) -> None:
     tree.folder("/sys/bus/pci/devices/virtual0")
     facts = look(tree)
     assert [item["address"] for item in facts["npus"]] == ["10000:01:00.0", "5d0505:02:00.0"]
-    assert case("F01-pci-domain-long", "sysfs-names.txt").split() == [line.split()[0] for line in case("F01-pci-domain-long", "lspci-Dnn.txt").splitlines()]
+    assert case("F01-pci-domain-long", "sysfs-names.txt").split() == [
+        line.split()[0] for line in case("F01-pci-domain-long", "lspci-Dnn.txt").splitlines()
+    ]
 
 
 def test_F03_numa_minus_one(tmp_path: Path) -> None:
     tree = Tree(tmp_path).system()
     for address, values in json.loads(case("F03-numa-minus-one", "sysfs.json")).items():
         tree.function(address, None, **{"numa_node": None, **values})
-    assert by(look(tree), "address", "numa_node") == {"0000:24:00.0": None, "0000:ab:00.0": 1, "0000:c3:00.0": None, "0000:c4:00.0": None}
+    assert by(look(tree), "address", "numa_node") == {
+        "0000:24:00.0": None,
+        "0000:ab:00.0": 1,
+        "0000:c3:00.0": None,
+        "0000:c4:00.0": None,
+    }
 
 
 def test_F04_fell_off_bus(tmp_path: Path) -> None:
@@ -205,7 +232,11 @@ def test_F04_virtual_function_with_ids_of_all_ones_is_reachable(tmp_path: Path) 
     tree = Tree(tmp_path).system().function("0000:03:00.0", "2130")
     tree.function("0000:03:00.1", "2131", physfn="0000:03:00.0", config="ffffffff0604100000000012")
     tree.function("0000:03:00.2", "2131", physfn="0000:03:00.0", config="ff" * 16)
-    assert by(look(tree), "address", "state") == {"0000:03:00.0": "unknown", "0000:03:00.1": "unknown", "0000:03:00.2": "unreachable"}
+    assert by(look(tree), "address", "state") == {
+        "0000:03:00.0": "unknown",
+        "0000:03:00.1": "unknown",
+        "0000:03:00.2": "unreachable",
+    }
 
 
 def test_S02_secrets_of_the_command_line_are_masked(tmp_path: Path) -> None:
@@ -233,19 +264,42 @@ def test_F07_status_code_shift(tmp_path: Path, where: str) -> None:
     listed = []
     for at, (name, values) in enumerate(devices.items()):
         address = "0000:%02x:00.0" % (0x80 + at)
-        tree.function(address).device(name, address if where == "class link" else None, at, status=values.get("status", "").strip() or None)
+        tree.function(address).device(
+            name, address if where == "class link" else None, at, status=values.get("status", "").strip() or None
+        )
         listed.append({"npu": at, "device": name, "status": "normal", "pci": {"bus_id": address.upper()}})
     facts = look(tree.smi(smi_json(listed)))
-    assert by(facts, "device", "state") == {"rbln0": "ok", "rbln1": "busy", "rbln2": "fault", "rbln3": "unknown", "rbln4": "unknown"}
-    assert by(facts, "device", "usable") == {"rbln0": True, "rbln1": False, "rbln2": False, "rbln3": False, "rbln4": False}
-    assert {item["device"]: (item["status"]["raw"], item["status"]["name"], item["status"]["healthy"]) for item in facts["npus"]} == {
+    assert by(facts, "device", "state") == {
+        "rbln0": "ok",
+        "rbln1": "busy",
+        "rbln2": "fault",
+        "rbln3": "unknown",
+        "rbln4": "unknown",
+    }
+    assert by(facts, "device", "usable") == {
+        "rbln0": True,
+        "rbln1": False,
+        "rbln2": False,
+        "rbln3": False,
+        "rbln4": False,
+    }
+    assert {
+        item["device"]: (item["status"]["raw"], item["status"]["name"], item["status"]["healthy"])
+        for item in facts["npus"]
+    } == {
         "rbln0": ("0", "READY", True),
         "rbln1": ("1", "BUSY", False),
         "rbln2": ("3", "FAULT", False),
         "rbln3": (None, None, None),
         "rbln4": ("garbage", None, None),
     }
-    assert codes(facts) == ["status_fault", "group_node_missing", "status_not_ready", "status_unknown", "status_unknown"]
+    assert codes(facts) == [
+        "status_fault",
+        "group_node_missing",
+        "status_not_ready",
+        "status_unknown",
+        "status_unknown",
+    ]
 
 
 def test_F07_table_of_a_later_driver_is_not_known(tmp_path: Path) -> None:
@@ -263,7 +317,13 @@ def test_F07_class_alone_without_pci(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
     for name, values in json.loads(case("F07-status-code-shift", "sys-class-rebellions.json")).items():
         tree.device(name, None, status=values.get("status", "").strip() or None)
-    assert by(look(tree), "device", "state") == {"rbln0": "ok", "rbln1": "busy", "rbln2": "fault", "rbln3": "unknown", "rbln4": "unknown"}
+    assert by(look(tree), "device", "state") == {
+        "rbln0": "ok",
+        "rbln1": "busy",
+        "rbln2": "fault",
+        "rbln3": "unknown",
+        "rbln4": "unknown",
+    }
 
 
 STATES: list[tuple[str, str | None, str | None, str]] = [
@@ -296,8 +356,19 @@ def test_F07_state_of_number_and_word(tmp_path: Path, status: str | None, word: 
 
 
 def test_word_decides_alone_without_the_class(tmp_path: Path) -> None:
-    tree = Tree(tmp_path).system().loaded().function("0000:83:00.0").function("0000:84:00.0").char("/dev/rbln0", 511, 0).char("/dev/rbln1", 511, 1)
-    listed = [{"npu": n, "device": "rbln%d" % n, "status": word, "pci": {"bus_id": "0000:8%d:00.0" % (3 + n)}} for n, word in enumerate(("normal", "bad"))]
+    tree = (
+        Tree(tmp_path)
+        .system()
+        .loaded()
+        .function("0000:83:00.0")
+        .function("0000:84:00.0")
+        .char("/dev/rbln0", 511, 0)
+        .char("/dev/rbln1", 511, 1)
+    )
+    listed = [
+        {"npu": n, "device": "rbln%d" % n, "status": word, "pci": {"bus_id": "0000:8%d:00.0" % (3 + n)}}
+        for n, word in enumerate(("normal", "bad"))
+    ]
     assert by(look(tree.smi(smi_json(listed))), "device", "state") == {"rbln0": "ok", "rbln1": "fault"}
 
 
@@ -306,7 +377,10 @@ def test_F08_device_natural_order(tmp_path: Path) -> None:
     for at, path in enumerate(case("F08-device-natural-order", "dev-listing.txt").split()):
         tree.char(path, 511, at)
     facts = look(tree)
-    assert [item["path"] for item in facts["device_nodes"]] == ["/dev/rbln%d" % n for n in (0, 1, 2, 3, 10, 11)] + ["/dev/rsd0", "/dev/rsd1"]
+    assert [item["path"] for item in facts["device_nodes"]] == ["/dev/rbln%d" % n for n in (0, 1, 2, 3, 10, 11)] + [
+        "/dev/rsd0",
+        "/dev/rsd1",
+    ]
     assert [group["id"] for group in facts["groups"]] == [0, 1]
 
 
@@ -335,8 +409,18 @@ def test_F14_pf_vf_and_identity(tmp_path: Path) -> None:
     ids = {"RBLN-CA22 (PF)": "1220", "RBLN-CR13 (PF)": "2130", "RBLN-CR13 (VF)": "2131"}
     listed = []
     for at, item in enumerate(json.loads(case("F14-pf-vf-and-identity", "devices.json"))):
-        tree.function(item["bdf"], ids[item["pci_name"]], physfn=item.get("physfn")).device("rbln%d" % at, item["bdf"], at)
-        listed.append({"npu": at, "device": "rbln%d" % at, "sid": item.get("sid"), "status": "normal", "pci": {"bus_id": item["bdf"]}})
+        tree.function(item["bdf"], ids[item["pci_name"]], physfn=item.get("physfn")).device(
+            "rbln%d" % at, item["bdf"], at
+        )
+        listed.append(
+            {
+                "npu": at,
+                "device": "rbln%d" % at,
+                "sid": item.get("sid"),
+                "status": "normal",
+                "pci": {"bus_id": item["bdf"]},
+            }
+        )
     facts = look(tree.smi(smi_json(listed)))
     wanted = ("product", "family", "function", "serial", "card", "usable")
     assert {item["address"]: tuple(item[key] for key in wanted) for item in facts["npus"]} == {
@@ -360,9 +444,13 @@ def test_F14_pf_vf_and_identity(tmp_path: Path) -> None:
         (None, (None, None, "pf")),
     ],
 )
-def test_F14_pf_vf_and_identity_of_a_product_that_is_not_listed(tmp_path: Path, name: str | None, expected: tuple[str | None, ...]) -> None:
+def test_F14_pf_vf_and_identity_of_a_product_that_is_not_listed(
+    tmp_path: Path, name: str | None, expected: tuple[str | None, ...]
+) -> None:
     tree = Tree(tmp_path).system().loaded().function("0000:24:00.0", "9990").device("rbln0", "0000:24:00.0", 0)
-    facts = look(tree.smi(smi_json([{"npu": 0, "device": "rbln0", "name": name, "pci": {"bus_id": "00000000:24:00.0"}}])))
+    facts = look(
+        tree.smi(smi_json([{"npu": 0, "device": "rbln0", "name": name, "pci": {"bus_id": "00000000:24:00.0"}}]))
+    )
     assert [(item["product"], item["family"], item["function"]) for item in facts["npus"]] == [expected]
     assert facts["npus"][0]["in_smi"] and "product_unknown" in codes(facts)
 
@@ -382,7 +470,9 @@ def test_F14_pf_vf_and_identity_of_a_product_that_is_not_listed(tmp_path: Path, 
 )
 def test_group_numbers(tmp_path: Path, sysfs: str | None, tool: object, expected: int | None) -> None:
     tree = Tree(tmp_path).system().loaded().function("0000:24:00.0").device("rbln0", "0000:24:00.0", 0, group_id=sysfs)
-    facts = look(tree.smi(smi_json([{"npu": 0, "device": "rbln0", "group_id": tool, "pci": {"bus_id": "0000:24:00.0"}}])))
+    facts = look(
+        tree.smi(smi_json([{"npu": 0, "device": "rbln0", "group_id": tool, "pci": {"bus_id": "0000:24:00.0"}}]))
+    )
     assert facts["npus"][0]["group"] == expected
     assert [group["id"] for group in facts["groups"]] == ([] if expected is None else [expected])
 
@@ -401,7 +491,12 @@ def test_W02_count_mismatch(tmp_path: Path) -> None:
         tree.char(path, 511, at)
     facts = look(tree.smi(case("W02-count-mismatch", "smi.json")))
     assert (facts["counts"]["devices"], facts["smi"]["devices"], facts["counts"]["usable"]) == (4, 3, 2)
-    assert by(facts, "address", "state") == {"0000:83:00.0": "ok", "0000:84:00.0": "ok", "0000:c3:00.0": "fault", "0000:c4:00.0": "unknown"}
+    assert by(facts, "address", "state") == {
+        "0000:83:00.0": "ok",
+        "0000:84:00.0": "ok",
+        "0000:c3:00.0": "fault",
+        "0000:c4:00.0": "unknown",
+    }
     details = {problem["code"]: problem["detail"] for problem in facts["problems"]}
     assert details["npu_missing_in_smi"].endswith(": 0000:c4:00.0")
     assert details["status_fault"] == "0000:c3:00.0 (rbln2) reports abnormal"
@@ -419,7 +514,9 @@ SMI_FAULTS: list[tuple[str, str, str, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("file", "code", "faulty"), [row[1:] for row in SMI_FAULTS], ids=[row[0] for row in SMI_FAULTS])
+@pytest.mark.parametrize(
+    ("file", "code", "faulty"), [row[1:] for row in SMI_FAULTS], ids=[row[0] for row in SMI_FAULTS]
+)
 def test_tool_faults_on_a_healthy_host(tmp_path: Path, file: str, code: str, faulty: list[str]) -> None:
     tree = ca22_host(tmp_path)
     for at in range(4):
@@ -447,7 +544,9 @@ def test_F06_empty_list_is_zero_devices(tmp_path: Path) -> None:
 @pytest.mark.parametrize("file", ["smi-1x.json", "smi-2x.json"])
 def test_F06_number_or_text(tmp_path: Path, file: str) -> None:
     facts = look(Tree(tmp_path).smi(case("F06-smi-json-types", file)))
-    assert [(item["device"], item["index"], item["product"], item["family"]) for item in facts["npus"]] == [("rbln0", 0, "RBLN-CA22", "ATOM")]
+    assert [(item["device"], item["index"], item["product"], item["family"]) for item in facts["npus"]] == [
+        ("rbln0", 0, "RBLN-CA22", "ATOM")
+    ]
 
 
 def test_tool_that_hangs_is_a_timeout_and_asked_once(tmp_path: Path) -> None:
@@ -480,7 +579,10 @@ def test_old_name_of_the_tool(tmp_path: Path) -> None:
     for at, address in enumerate(("0000:51:00.0", "0000:d8:00.0")):
         tree.function(address, "1120").device("rbln%d" % at, address, at, fw_ver="1.3.73", kernel_version="1.3.73")
     facts = look(tree.smi(sample("rbln-stat_ca12_1.3.73_strings.json"), "rbln-stat 1.3.73", "/usr/local/bin/rbln-stat"))
-    assert [(item["product"], item["index"], item["usable"]) for item in facts["npus"]] == [("RBLN-CA12", 0, True), ("RBLN-CA12", 1, True)]
+    assert [(item["product"], item["index"], item["usable"]) for item in facts["npus"]] == [
+        ("RBLN-CA12", 0, True),
+        ("RBLN-CA12", 1, True),
+    ]
     assert facts["tools"]["rbln-stat"] == {"path": "/usr/local/bin/rbln-stat", "version": "1.3.73", "state": "value"}
     assert facts["tools"]["rbln-smi"]["path"] is None
 
@@ -514,30 +616,60 @@ Change = Callable[[Tree], Any]
 BASE_84 = "/sys/devices/pci0000:00/0000:84:00.0"
 PROBLEMS: list[tuple[str, Change, list[str]]] = [
     ("node missing", lambda tree: tree.real("/dev/rbln2").unlink(), ["device_node_missing"]),
-    ("node is a file", lambda tree: (tree.real("/dev/rbln2").unlink(), tree.write("/dev/rbln2")), ["device_node_not_char"]),
-    ("node is a folder", lambda tree: (tree.real("/dev/rbln2").unlink(), tree.folder("/dev/rbln2")), ["device_node_not_char"]),
+    (
+        "node is a file",
+        lambda tree: (tree.real("/dev/rbln2").unlink(), tree.write("/dev/rbln2")),
+        ["device_node_not_char"],
+    ),
+    (
+        "node is a folder",
+        lambda tree: (tree.real("/dev/rbln2").unlink(), tree.folder("/dev/rbln2")),
+        ["device_node_not_char"],
+    ),
     (
         "link width",
         lambda tree: tree.write(BASE_84 + "/current_link_width", "4\n"),
         ["link_degraded"],
     ),
     ("module not loaded", lambda tree: shutil.rmtree(tree.real("/sys/module/rebellions")), ["driver_not_loaded"]),
-    ("other version on disk", lambda tree: tree.kernel(KERNEL, False, module_file("3.4.0", "Site key")), ["version_mismatch_loaded_disk"]),
+    (
+        "other version on disk",
+        lambda tree: tree.kernel(KERNEL, False, module_file("3.4.0", "Site key")),
+        ["version_mismatch_loaded_disk"],
+    ),
     ("node of the group missing", lambda tree: tree.real("/dev/rsd0").unlink(), ["group_node_missing"]),
     ("not bound", lambda tree: tree.real(BASE_84 + "/driver").unlink(), ["npu_unbound"]),
     ("passed through", lambda tree: tree.link(BASE_84 + "/driver", "/sys/bus/pci/drivers/vfio-pci"), []),
     ("product not known", lambda tree: tree.write(BASE_84 + "/device", "0x9999\n"), ["product_unknown"]),
     ("firmware", lambda tree: tree.write("/sys/class/rebellions/rbln1/fw_ver", "3.0.0\n"), ["firmware_mismatch"]),
     ("library", lambda tree: tree.write("/usr/lib/librbln-ml.so.3.0.0"), ["library_mismatch"]),
-    ("unsigned under Secure Boot", lambda tree: (secure(tree), tree.kernel(KERNEL, False, module_file("3.2.2"))), ["secure_boot_unsigned"]),
+    (
+        "unsigned under Secure Boot",
+        lambda tree: (secure(tree), tree.kernel(KERNEL, False, module_file("3.2.2"))),
+        ["secure_boot_unsigned"],
+    ),
     ("signed under Secure Boot", secure, []),
-    ("unsigned under sig_enforce", lambda tree: (enforcing(tree), tree.kernel(KERNEL, False, module_file("3.2.2"))), ["secure_boot_unsigned"]),
+    (
+        "unsigned under sig_enforce",
+        lambda tree: (enforcing(tree), tree.kernel(KERNEL, False, module_file("3.2.2"))),
+        ["secure_boot_unsigned"],
+    ),
     ("signed under sig_enforce", enforcing, []),
-    ("unsigned under lockdown", lambda tree: (locked(tree), tree.kernel(KERNEL, False, module_file("3.2.2"))), ["secure_boot_unsigned"]),
-    ("unsigned, nothing enforced", lambda tree: (enforcing(tree, "N"), tree.kernel(KERNEL, False, module_file("3.2.2"))), []),
+    (
+        "unsigned under lockdown",
+        lambda tree: (locked(tree), tree.kernel(KERNEL, False, module_file("3.2.2"))),
+        ["secure_boot_unsigned"],
+    ),
+    (
+        "unsigned, nothing enforced",
+        lambda tree: (enforcing(tree, "N"), tree.kernel(KERNEL, False, module_file("3.2.2"))),
+        [],
+    ),
     (
         "W02-count-mismatch the tool knows another driver",
-        lambda tree: tree.smi(sample("rbln-smi_ca22_3.2.2_idle.json").replace('"KMD_version": "3.2.2"', '"KMD_version": "3.0.0"')),
+        lambda tree: tree.smi(
+            sample("rbln-smi_ca22_3.2.2_idle.json").replace('"KMD_version": "3.2.2"', '"KMD_version": "3.0.0"')
+        ),
         ["tool_sees_other_driver"],
     ),
     (
@@ -546,9 +678,17 @@ PROBLEMS: list[tuple[str, Change, list[str]]] = [
         ["version_mismatch_loaded_disk", *["firmware_mismatch"] * 4, "tool_sees_other_driver"],
     ),
     ("epoch and revision", lambda tree: tree.loaded("1:3.2.2-1"), []),
-    ("kernel without headers is next", lambda tree: tree.kernel("6.8.0-138-generic", False), ["headers_missing_next_boot"]),
+    (
+        "kernel without headers is next",
+        lambda tree: tree.kernel("6.8.0-138-generic", False),
+        ["headers_missing_next_boot"],
+    ),
     ("kernel without module is next", lambda tree: tree.kernel("6.8.0-138-generic"), ["module_missing_next_boot"]),
-    ("driver of a container too", lambda tree: tree.program("/run/rbln/driver/usr/bin/rbln-smi", "exit 1\n"), ["driver_host_and_container"]),
+    (
+        "driver of a container too",
+        lambda tree: tree.program("/run/rbln/driver/usr/bin/rbln-smi", "exit 1\n"),
+        ["driver_host_and_container"],
+    ),
     ("broken stamp", lambda tree: tree.write("/var/lib/rbln/driver.json", "{"), ["probe_failed"]),
     ("suffix of the version", lambda tree: tree.loaded("3.2.2-abc123-release"), []),
 ]
@@ -575,7 +715,11 @@ def test_device_that_left_the_bus_stays_visible(tmp_path: Path) -> None:
 REBOOTS: list[tuple[str, Change, list[str]]] = [
     ("nothing", lambda tree: None, []),
     ("version", lambda tree: tree.kernel(KERNEL, False, module_file("3.4.0")), ["module_differs"]),
-    ("same version built anew", lambda tree: tree.kernel(KERNEL, False, module_file("3.2.2", None, "BBBB")), ["module_differs"]),
+    (
+        "same version built anew",
+        lambda tree: tree.kernel(KERNEL, False, module_file("3.2.2", None, "BBBB")),
+        ["module_differs"],
+    ),
     ("file of the package manager", lambda tree: tree.write("/run/reboot-required"), ["reboot_required_file"]),
     ("newer kernel waits", lambda tree: tree.kernel("6.8.0-138-generic"), []),
 ]
@@ -591,17 +735,24 @@ def test_reboot_required(tmp_path: Path, change: Change, expected: list[str]) ->
 
 
 def test_K01_headers_metapackage(tmp_path: Path) -> None:
-    rows = [(line.split()[1], "6.8", "install ok installed") for line in case("K01-headers-metapackage", "dpkg-l.txt").splitlines()]
+    rows = [
+        (line.split()[1], "6.8", "install ok installed")
+        for line in case("K01-headers-metapackage", "dpkg-l.txt").splitlines()
+    ]
     tree = Tree(tmp_path).system().dpkg(rows).loaded().function("0000:83:00.0").device("rbln0", "0000:83:00.0", 0)
     tree.kernel(KERNEL, headers=False, module=module_file("3.2.2"))
-    tree.write("/run/reboot-required").write("/run/reboot-required.pkgs", case("K01-headers-metapackage", "reboot-required.pkgs"))
+    tree.write("/run/reboot-required").write(
+        "/run/reboot-required.pkgs", case("K01-headers-metapackage", "reboot-required.pkgs")
+    )
     facts = look(tree)
     assert facts["kernel"]["running"] == "6.8.0-117-generic"
     assert facts["kernel"]["next_boot"] == "6.8.0-138-generic"
     assert facts["kernel"]["headers"] == {"6.8.0-117-generic": True, "6.8.0-138-generic": False}
     assert facts["kernel"]["next_boot_ok"] is False
     assert "headers_missing_next_boot" in codes(facts)
-    assert facts["reboot_reasons"] == [{"code": "reboot_required_file", "detail": "/run/reboot-required: linux-image-6.8.0-138-generic"}]
+    assert facts["reboot_reasons"] == [
+        {"code": "reboot_required_file", "detail": "/run/reboot-required: linux-image-6.8.0-138-generic"}
+    ]
 
 
 def test_A05_container_host(tmp_path: Path) -> None:
@@ -619,7 +770,14 @@ def test_A05_container_host(tmp_path: Path) -> None:
 
 def test_twenty_devices_stay_cheap(tmp_path: Path) -> None:
     tree = ca22_host(tmp_path, ["0000:%02x:00.0" % number for number in range(0x10, 0x24)])
-    tree.smi(smi_json([{"npu": n, "device": "rbln%d" % n, "status": "normal", "pci": {"bus_id": "0000:%02x:00.0" % (0x10 + n)}} for n in range(20)]))
+    tree.smi(
+        smi_json(
+            [
+                {"npu": n, "device": "rbln%d" % n, "status": "normal", "pci": {"bus_id": "0000:%02x:00.0" % (0x10 + n)}}
+                for n in range(20)
+            ]
+        )
+    )
     facts = look(tree)
     assert [item["device"] for item in facts["npus"]] == ["rbln%d" % number for number in range(20)]
     assert facts["counts"]["usable"] == 20
@@ -644,13 +802,17 @@ class Refusing(Host):
         ("/lib/modules", "module_file", {"driver_installed", "driver_on_disk_is_loaded", "reboot_not_pending"}),
     ],
 )
-def test_what_is_denied_is_neither_absent_nor_broken(tmp_path: Path, refused: str, probe: str, unknown: set[str]) -> None:
+def test_what_is_denied_is_neither_absent_nor_broken(
+    tmp_path: Path, refused: str, probe: str, unknown: set[str]
+) -> None:
     ca22_host(tmp_path)
     host = Refusing(str(tmp_path))
     host.refused = refused
     facts = observe(PROFILE, host)
     assert facts["probes"][probe] == {"state": "denied", "detail": "Permission denied"}
-    assert [(problem["code"], problem["severity"]) for problem in facts["problems"]] == [("permission_denied", "warning")]
+    assert [(problem["code"], problem["severity"]) for problem in facts["problems"]] == [
+        ("permission_denied", "warning")
+    ]
     checks = {check.name: check.ok for check in run_checks(PROFILE, host, facts, {}, {}, {}, ("driver",))}
     assert False not in checks.values()
     assert {name for name in unknown if checks[name] is None} == unknown

@@ -28,8 +28,21 @@ def package(name: str, state: str = "installed", version: str = "1") -> dict[str
 def test_build_tools(tmp_path: Path) -> None:
     tree = Tree(tmp_path).program("/usr/sbin/dkms", "").program("/usr/bin/gcc-12", "").link("/usr/bin/make", "nowhere")
     found = read_build(tree.host(), [package("dkms", version="3.0.11"), package("make", "config-files")])
-    assert found["packages"] == {"dkms": "3.0.11", "gcc": None, "make": None, "kernel-headers": None, "mokutil": None, "openssl": None}
-    assert found["programs"] == {"dkms": "/usr/sbin/dkms", "cc": "/usr/bin/gcc-12", "make": None, "mokutil": None, "openssl": None}
+    assert found["packages"] == {
+        "dkms": "3.0.11",
+        "gcc": None,
+        "make": None,
+        "kernel-headers": None,
+        "mokutil": None,
+        "openssl": None,
+    }
+    assert found["programs"] == {
+        "dkms": "/usr/sbin/dkms",
+        "cc": "/usr/bin/gcc-12",
+        "make": None,
+        "mokutil": None,
+        "openssl": None,
+    }
     assert missing_packages(found, ["dkms", "gcc", "make", "libelf-dev"]) == ["make", "libelf-dev"]
 
 
@@ -48,7 +61,9 @@ class Mounted(Host):
 
     def stat(self, path: str, follow: bool = True) -> Probe:
         found = super().stat(path, follow)
-        device = next((at for at, mount in enumerate(self.mounts, 1) if path == mount or path.startswith(mount + "/")), 0)
+        device = next(
+            (at for at, mount in enumerate(self.mounts, 1) if path == mount or path.startswith(mount + "/")), 0
+        )
         return Probe(found.state, FileStat(**{**found.value.__dict__, "device": device})) if found.ok else found
 
 
@@ -57,7 +72,14 @@ class Mounted(Host):
     [
         ({}, None),
         ({"initrd.img-6.8.0-117-generic": 5, "initrd.img-6.8.0-90-generic": 7, "vmlinuz-6.8.0-117-generic": 99}, 7),
-        ({"initramfs-5.14.0-570.el9.x86_64.img": 6, "initramfs-0-rescue-0123.img": 90, "initramfs-5.14.0-570.el9.x86_64kdump.img": 80}, 6),
+        (
+            {
+                "initramfs-5.14.0-570.el9.x86_64.img": 6,
+                "initramfs-0-rescue-0123.img": 90,
+                "initramfs-5.14.0-570.el9.x86_64kdump.img": 80,
+            },
+            6,
+        ),
         ({"vmlinuz-6.8.0-117-generic": 99}, None),
     ],
 )
@@ -70,7 +92,15 @@ def test_the_largest_initial_ram_disk(tmp_path: Path, files: dict[str, int], exp
 
 @pytest.mark.parametrize(
     ("path", "expected"),
-    [("/", "/"), ("/boot", "/boot"), ("/boot/grub", "/boot"), ("/usr", "/"), ("/var", "/var"), ("/var/lib/rbln/kept", "/var"), ("/lib/modules", "/")],
+    [
+        ("/", "/"),
+        ("/boot", "/boot"),
+        ("/boot/grub", "/boot"),
+        ("/usr", "/"),
+        ("/var", "/var"),
+        ("/var/lib/rbln/kept", "/var"),
+        ("/lib/modules", "/"),
+    ],
 )
 def test_where_a_file_system_begins(tmp_path: Path, path: str, expected: str) -> None:
     Tree(tmp_path).folder("/boot/grub").folder("/var/lib").folder("/usr/lib/modules").link("/lib", "usr/lib")
@@ -114,7 +144,9 @@ Status: hold ok installed"""
         ({}, "", []),
     ],
 )  # fmt: skip
-def test_what_the_package_manager_holds(tmp_path: Path, files: dict[str, str], package_format: str, expected: list[str] | None) -> None:
+def test_what_the_package_manager_holds(
+    tmp_path: Path, files: dict[str, str], package_format: str, expected: list[str] | None
+) -> None:
     tree = Tree(tmp_path)
     for path, text in files.items():
         tree.write(path, text)
@@ -137,11 +169,20 @@ def ports(tree: Tree) -> Any:
 
 
 def test_ports_above_npus(tmp_path: Path) -> None:
-    tree = Tree(tmp_path).function("0000:03:00.0", "2130", bridges="0000:00:01.0 0000:01:00.0").function("0000:04:00.0", "2130", bridges="0000:00:02.0")
+    tree = (
+        Tree(tmp_path)
+        .function("0000:03:00.0", "2130", bridges="0000:00:01.0 0000:01:00.0")
+        .function("0000:04:00.0", "2130", bridges="0000:00:02.0")
+    )
     tree.function("0000:03:00.1", "2131", bridges="0000:00:01.0 0000:01:00.0", physfn="0000:03:00.0")
     tree.function("0000:09:00.0", "2130", vendor="0x10de", bridges="0000:00:09.0")
-    port(port(port(tree, "0000:01:00.0"), "0000:00:09.0"), "0000:00:01.0").write("/sys/bus/pci_express/drivers/pciehp/bind", "")
-    assert ports(tree) == [{"port": "0000:00:01.0", "npus": ["0000:03:00.0"]}, {"port": "0000:01:00.0", "npus": ["0000:03:00.0"]}]
+    port(port(port(tree, "0000:01:00.0"), "0000:00:09.0"), "0000:00:01.0").write(
+        "/sys/bus/pci_express/drivers/pciehp/bind", ""
+    )
+    assert ports(tree) == [
+        {"port": "0000:00:01.0", "npus": ["0000:03:00.0"]},
+        {"port": "0000:01:00.0", "npus": ["0000:03:00.0"]},
+    ]
 
 
 def test_no_port_is_bound(tmp_path: Path) -> None:
@@ -183,9 +224,15 @@ def test_packages_of_kernels() -> None:
 
 def test_K01_headers_metapackage_guard(tmp_path: Path) -> None:
     rows = parse_dpkg_list(case("K01-headers-metapackage", "dpkg-l.txt"))
-    tree = Tree(tmp_path).system().write("/var/run/reboot-required.pkgs", case("K01-headers-metapackage", "reboot-required.pkgs"))
+    tree = (
+        Tree(tmp_path)
+        .system()
+        .write("/var/run/reboot-required.pkgs", case("K01-headers-metapackage", "reboot-required.pkgs"))
+    )
     tree.dpkg([(row["name"], "6.8.0", "install ok installed") for row in rows])
-    tree.write("/lib/modules/%s/updates/dkms/rebellions.ko" % KERNEL, "x").folder("/lib/modules/%s/kernel" % NEXT).write("/boot/vmlinuz-" + NEXT)
+    tree.write("/lib/modules/%s/updates/dkms/rebellions.ko" % KERNEL, "x").folder(
+        "/lib/modules/%s/kernel" % NEXT
+    ).write("/boot/vmlinuz-" + NEXT)
     facts = observe(PROFILE, tree.host(), {})
     assert facts["kernel"]["guard"] == [
         {"kernel": KERNEL, "headers": True, "module": True, "running": True, "next_boot": False},

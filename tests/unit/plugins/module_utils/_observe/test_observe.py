@@ -76,9 +76,24 @@ def test_records_fit_their_schemas() -> None:
     problem.validate(Problem("a_code", "error", "seen", "do", "rebellions").to_dict())
     step.validate(Step("a.b", "driver", "driver", None, "3.2.2", "because", "reboot", "", "rebellions").to_dict())
     check = validator("check.schema.json")
-    record = {"name": "x", "vendor": "v", "scope": "driver", "ok": None, "severity": "error", "detail": "d", "evidence": {}, "next_step": "", "seconds": 0.0}
+    record = {
+        "name": "x",
+        "vendor": "v",
+        "scope": "driver",
+        "ok": None,
+        "severity": "error",
+        "detail": "d",
+        "evidence": {},
+        "next_step": "",
+        "seconds": 0.0,
+    }
     check.validate(record)
-    for bad in (dict(record, ok="yes"), dict(record, severity="fatal"), dict(record, extra=1), {key: record[key] for key in record if key != "next_step"}):
+    for bad in (
+        dict(record, ok="yes"),
+        dict(record, severity="fatal"),
+        dict(record, extra=1),
+        {key: record[key] for key in record if key != "next_step"},
+    ):
         assert list(check.iter_errors(bad))
     assert list(problem.iter_errors({"code": "x"})) and list(step.iter_errors({"id": "x"}))
 
@@ -106,9 +121,19 @@ def test_options_reach_who_reads_them() -> None:
     cdi = {"form": "kubernetes", "path": "/etc/cdi/x-rbln.json"}
     made = settings(cdi=cdi, runtimes=["docker"], timeout=3, expected_addresses=["a"], driver_version="1.0.0")
     assert made.cdi.form == "kubernetes" and made.cdi_path == "/etc/cdi/x-rbln.json"
-    assert made.runtimes.runtimes == ("docker",) and made.runtimes.spec_dir == "/etc/cdi" and made.runtimes.file_stem == "rbln"
-    assert made.facts["smi_timeout"] == 3 and made.wanted["driver_version"] == "1.0.0" and made.wanted["expected_addresses"] == ["a"]
-    assert settings().cdi_path == "/var/run/cdi/rbln.yaml" and settings(cdi_path="/a/rbln.json").cdi_path == "/a/rbln.json"
+    assert (
+        made.runtimes.runtimes == ("docker",)
+        and made.runtimes.spec_dir == "/etc/cdi"
+        and made.runtimes.file_stem == "rbln"
+    )
+    assert (
+        made.facts["smi_timeout"] == 3
+        and made.wanted["driver_version"] == "1.0.0"
+        and made.wanted["expected_addresses"] == ["a"]
+    )
+    assert (
+        settings().cdi_path == "/var/run/cdi/rbln.yaml" and settings(cdi_path="/a/rbln.json").cdi_path == "/a/rbln.json"
+    )
 
 
 def test_options_win_over_parameters() -> None:
@@ -128,7 +153,8 @@ def test_every_check_stands_in_the_documentation() -> None:
     text = (SCHEMAS.parent / "checks.md").read_text(encoding="utf-8")
     rows = [line for line in text.splitlines() if line.count("|") == 5 and line.startswith("| `")]
     wanted = [
-        "| `%s` | %s | %s | %s |" % (entry.name, table.name, entry.severity, (entry.function.__doc__ or "").split("\n")[0])
+        "| `%s` | %s | %s | %s |"
+        % (entry.name, table.name, entry.severity, (entry.function.__doc__ or "").split("\n")[0])
         for table in TABLES
         for entry in table.entries
     ]

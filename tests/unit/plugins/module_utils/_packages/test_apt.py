@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
@@ -41,13 +41,18 @@ def apt_fixture(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 def test_an_install_names_its_packages_and_pins_what_depends_on_one_version(apt: Any) -> None:
     manager, runner = apt("install")
     found = manager.simulate(install=["rebellions-driver=3.2.2"])
-    assert found == [Change("install", name, None, "3.2.2") for name in ("librbln", "rbln-tools", "rebellions-kmd", "rebellions-fw", "rebellions-driver")]
+    assert found == [
+        Change("install", name, None, "3.2.2")
+        for name in ("librbln", "rbln-tools", "rebellions-kmd", "rebellions-fw", "rebellions-driver")
+    ]
     assert short(runner.calls[1])[-5:] == ["%s=3.2.2" % name for name in DRIVER]
 
 
 def test_an_upgrade_has_both_versions(apt: Any) -> None:
     manager, _runner = apt("upgrade")
-    assert manager.simulate(install=["rebellions-driver=3.4.0"]) == [Change("upgrade", name, "3.2.2", "3.4.0") for name in DRIVER]
+    assert manager.simulate(install=["rebellions-driver=3.4.0"]) == [
+        Change("upgrade", name, "3.2.2", "3.4.0") for name in DRIVER
+    ]
 
 
 def test_the_same_version_again_is_no_change(apt: Any) -> None:
@@ -65,7 +70,9 @@ def test_a_conflict_shows_what_goes(apt: Any) -> None:
     manager, _runner = apt("conflict")
     found = manager.simulate(install=["rebellions"])
     assert found[-1] == Change("install", "rebellions", None, "2.1.0")
-    assert {(change.act, change.name, change.old) for change in found[:-1]} == {("remove", name, "3.2.2") for name in DRIVER if name != "rebellions-fw"}
+    assert {(change.act, change.name, change.old) for change in found[:-1]} == {
+        ("remove", name, "3.2.2") for name in DRIVER if name != "rebellions-fw"
+    }
 
 
 def test_a_purge_is_a_removal(apt: Any) -> None:
@@ -87,7 +94,9 @@ def test_what_is_not_there_need_not_be_removed(tmp_path: Path) -> None:
 
 def test_held_packages_are_named(apt: Any) -> None:
     manager, _runner = apt("held")
-    with pytest.raises(NpuError, match="^These packages are held on the host: librbln, rebellions-kmd. Next: Let go of them"):
+    with pytest.raises(
+        NpuError, match="^These packages are held on the host: librbln, rebellions-kmd. Next: Let go of them"
+    ):
         manager.simulate(install=["rebellions-driver=3.4.0"])
 
 
@@ -98,29 +107,52 @@ def test_held_packages_may_change_when_that_is_allowed(apt: Any) -> None:
 
 def test_older_versions_are_named(apt: Any) -> None:
     manager, _runner = apt("downgrade")
-    with pytest.raises(NpuError, match=r"This would downgrade rebellions-driver \(3.4.1 -> 3.2.2\), downgrade rebellions-kmd"):
+    with pytest.raises(
+        NpuError, match=r"This would downgrade rebellions-driver \(3.4.1 -> 3.2.2\), downgrade rebellions-kmd"
+    ):
         manager.simulate(install=["rebellions-driver=3.2.2"])
 
 
 def test_older_versions_are_a_downgrade(apt: Any) -> None:
     manager, _runner = apt("downgrade")
-    assert {change.act for change in manager.simulate(install=["rebellions-driver=3.2.2"], allow_downgrade=True)} == {"downgrade"}
+    assert {change.act for change in manager.simulate(install=["rebellions-driver=3.2.2"], allow_downgrade=True)} == {
+        "downgrade"
+    }
 
 
 def test_another_architecture_is_part_of_the_name(apt: Any) -> None:
     manager, _runner = apt("foreign")
-    assert manager.simulate(files=["/srv/repo/foreigner_1%3a2.0-1_i386.deb"]) == [Change("install", "foreigner:i386", None, "1:2.0-1")]
+    assert manager.simulate(files=["/srv/repo/foreigner_1%3a2.0-1_i386.deb"]) == [
+        Change("install", "foreigner:i386", None, "1:2.0-1")
+    ]
 
 
 FAULTS = [
-    ("unknown", {"install": ["nosuch"]}, "E: Unable to locate package nosuch", "Check the name and the version against the repositories"),
-    ("version", {"install": ["rebellions-driver=9.9"]}, "E: Version '9.9' for 'rebellions-driver' was not found", "Check the name and the version"),
-    ("unmet", {"files": ["/srv/repo/needy_1.0_all.deb"]}, "needy : Depends: nothere but it is not installable", "Name the packages that must move together"),
+    (
+        "unknown",
+        {"install": ["nosuch"]},
+        "E: Unable to locate package nosuch",
+        "Check the name and the version against the repositories",
+    ),
+    (
+        "version",
+        {"install": ["rebellions-driver=9.9"]},
+        "E: Version '9.9' for 'rebellions-driver' was not found",
+        "Check the name and the version",
+    ),
+    (
+        "unmet",
+        {"files": ["/srv/repo/needy_1.0_all.deb"]},
+        "needy : Depends: nothere but it is not installable",
+        "Name the packages that must move together",
+    ),
 ]
 
 
 @pytest.mark.parametrize("step, wanted, said, remedy", FAULTS)
-def test_errors_of_a_simulation_have_a_remedy(apt: Any, step: str, wanted: dict[str, list[str]], said: str, remedy: str) -> None:
+def test_errors_of_a_simulation_have_a_remedy(
+    apt: Any, step: str, wanted: dict[str, list[str]], said: str, remedy: str
+) -> None:
     manager, runner = apt(step)
     # Fresh lists do not have it either.
     runner.answers += [{}, *runner.answers[-1:]] if "files" not in wanted else [{}, *runner.answers]
@@ -132,15 +164,37 @@ def test_errors_of_a_simulation_have_a_remedy(apt: Any, step: str, wanted: dict[
 
 
 CHANGES = [
-    ("broken", {"install": ["rebellions-driver=3.4.1"]}, "dpkg: error processing package", "Read what the script of the package said"),
-    ("lock", {"files": ["/srv/repo/confpkg_1.0_all.deb"]}, "the lock is held by python3 (pid ", "Wait until that program has ended"),
-    ("nospace", {"files": ["/srv/repo/bigpkg_1.0_all.deb"]}, "(No space left on device)", "Make room on the file systems"),
-    ("interrupted", {"files": ["/srv/repo/confpkg_1.0_all.deb"]}, "E: dpkg was interrupted", "Run again: that finishes what was interrupted"),
+    (
+        "broken",
+        {"install": ["rebellions-driver=3.4.1"]},
+        "dpkg: error processing package",
+        "Read what the script of the package said",
+    ),
+    (
+        "lock",
+        {"files": ["/srv/repo/confpkg_1.0_all.deb"]},
+        "the lock is held by python3 (pid ",
+        "Wait until that program has ended",
+    ),
+    (
+        "nospace",
+        {"files": ["/srv/repo/bigpkg_1.0_all.deb"]},
+        "(No space left on device)",
+        "Make room on the file systems",
+    ),
+    (
+        "interrupted",
+        {"files": ["/srv/repo/confpkg_1.0_all.deb"]},
+        "E: dpkg was interrupted",
+        "Run again: that finishes what was interrupted",
+    ),
 ]
 
 
 @pytest.mark.parametrize("step, wanted, said, remedy", CHANGES)
-def test_errors_of_a_change_have_a_remedy(apt: Any, step: str, wanted: dict[str, list[str]], said: str, remedy: str) -> None:
+def test_errors_of_a_change_have_a_remedy(
+    apt: Any, step: str, wanted: dict[str, list[str]], said: str, remedy: str
+) -> None:
     manager, _runner = apt(step)
     with pytest.raises(NpuError) as caught:
         manager.apply(**wanted)
@@ -164,7 +218,11 @@ def test_dpkg_names_who_holds_its_lock(apt: Any, tmp_path: Path) -> None:
 
 def test_a_file_is_described(apt: Any) -> None:
     manager, _runner = apt("describe")
-    assert manager.describe("/srv/repo/foreigner_1%3a2.0-1_i386.deb") == {"name": "foreigner", "version": "1:2.0-1", "architecture": "i386"}
+    assert manager.describe("/srv/repo/foreigner_1%3a2.0-1_i386.deb") == {
+        "name": "foreigner",
+        "version": "1:2.0-1",
+        "architecture": "i386",
+    }
 
 
 def test_a_file_that_was_cut_is_no_package(apt: Any) -> None:
@@ -206,7 +264,9 @@ def test_pins_are_dependencies_on_one_version() -> None:
     assert parse_pins(text) == [("kmd", "1:3.2-1"), ("fw", "2")]
 
 
-@pytest.mark.parametrize("name", ["-oAPT::x=y", "kmd;reboot", "KMD", "kmd=1 2", "", "./kmd.deb", "kmd/stable", "~nkmd", "kmd-"])
+@pytest.mark.parametrize(
+    "name", ["-oAPT::x=y", "kmd;reboot", "KMD", "kmd=1 2", "", "./kmd.deb", "kmd/stable", "~nkmd", "kmd-"]
+)
 def test_text_that_is_no_name_is_refused(tmp_path: Path, name: str) -> None:
     machine, runner = host(tmp_path, [])
     with pytest.raises(NpuError, match="is not the name of a package"):
@@ -219,7 +279,10 @@ def test_holds_outlive_a_change(tmp_path: Path) -> None:
     answers = [
         {"out": "The following held packages will be changed:\n  kmd\nInst kmd [1] (2 m [all])\n"},
         {"argv": ["apt-mark", "showhold"], "out": "kmd\ngone\n"},
-        {"argv": ["apt-get", "--purge", "--allow-change-held-packages", "--no-remove", "install", "kmd=2"], "out": "Setting up kmd (2) ...\n"},
+        {
+            "argv": ["apt-get", "--purge", "--allow-change-held-packages", "--no-remove", "install", "kmd=2"],
+            "out": "Setting up kmd (2) ...\n",
+        },
         {"argv": ["apt-mark", "showhold"], "out": ""},
         {"argv": ["apt-mark", "hold", "kmd"]},
     ]
@@ -244,7 +307,10 @@ def test_holds_outlive_a_change_that_failed(tmp_path: Path) -> None:
 
 
 def test_only_what_was_not_held_is_held(tmp_path: Path) -> None:
-    machine, _runner = host(tmp_path, [{"out": "a\n"}, {"argv": ["apt-mark", "hold", "b"]}, {"out": "a\nb\n"}, {"argv": ["apt-mark", "unhold", "a"]}])
+    machine, _runner = host(
+        tmp_path,
+        [{"out": "a\n"}, {"argv": ["apt-mark", "hold", "b"]}, {"out": "a\nb\n"}, {"argv": ["apt-mark", "unhold", "a"]}],
+    )
     manager = Apt(machine)
     assert (manager.hold(["a", "b"]), manager.unhold(["a", "c"])) == (["b"], ["a"])
 
@@ -253,7 +319,19 @@ def test_a_removal_alone_upgrades_nothing(tmp_path: Path) -> None:
     dpkg(tmp_path, ("tools", "1", INSTALLED))
     answers = [
         {"out": "Remv tools [1]\nInst fw [1] (2 m [all])\n"},
-        {"argv": ["apt-get", "-s", "--purge", "--allow-downgrades", "--allow-change-held-packages", "install", "tools-", "fw=1"], "out": "Purg tools [1]\n"},
+        {
+            "argv": [
+                "apt-get",
+                "-s",
+                "--purge",
+                "--allow-downgrades",
+                "--allow-change-held-packages",
+                "install",
+                "tools-",
+                "fw=1",
+            ],
+            "out": "Purg tools [1]\n",
+        },
     ]
     machine, _runner = host(tmp_path, answers)
     assert Apt(machine).simulate(remove=["tools"]) == [Change("remove", "tools", "1")]
@@ -294,7 +372,11 @@ def test_a_repair_does_not_remove_what_is_not_ours(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", ["dpkg: error: dpkg frontend lock was locked by another process with pid 7", "dpkg: failed to write (No space left on device)"]
+    "said",
+    [
+        "dpkg: error: dpkg frontend lock was locked by another process with pid 7",
+        "dpkg: failed to write (No space left on device)",
+    ],
 )
 def test_a_repair_that_cannot_work_is_an_error(tmp_path: Path, said: str) -> None:
     dpkg(tmp_path, ("kmd", "1", "install ok unpacked"))
@@ -345,7 +427,9 @@ def test_a_download_of_something_else_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_version_that_no_repository_has_is_named(apt: Any, tmp_path: Path) -> None:
-    machine, _runner = host(tmp_path, [{"rc": 100, "err": "E: Can't find a source to download version '1' of 'kmd:amd64'\n"}])
+    machine, _runner = host(
+        tmp_path, [{"rc": 100, "err": "E: Can't find a source to download version '1' of 'kmd:amd64'\n"}]
+    )
     with pytest.raises(NpuError, match="kmd=1 cannot be downloaded.*give the file of the package"):
         Apt(machine).download(["kmd=1"], "/keep")
     assert list((tmp_path / "keep").iterdir()) == []
@@ -360,7 +444,10 @@ def test_one_source_alone_is_refreshed(tmp_path: Path) -> None:
 
 OWN = "/etc/apt/sources.list.d/rebellions-npu.sources"
 ABSENT = {"rc": 100, "err": "E: Unable to locate package dkms\n"}
-DEAD = {"rc": 100, "err": "E: Failed to fetch https://joe:pw@mirror.example/debian/dists/x/InRelease  Connection timed out\n"}
+DEAD = {
+    "rc": 100,
+    "err": "E: Failed to fetch https://joe:pw@mirror.example/debian/dists/x/InRelease  Connection timed out\n",
+}
 DKMS = {"out": "Inst dkms (3.0 m [all])\n"}
 
 
@@ -394,7 +481,9 @@ def updates(runner: Any) -> list[str]:
         ("older", [ABSENT, {}, ABSENT, DEAD, DKMS], ["own", "all"]),
     ],
 )
-def test_lists_are_read_when_they_are_needed(tmp_path: Path, own: Optional[str], answers: list[dict[str, Any]], read: list[str]) -> None:
+def test_lists_are_read_when_they_are_needed(
+    tmp_path: Path, own: str | None, answers: list[dict[str, Any]], read: list[str]
+) -> None:
     dpkg(tmp_path)
     if own:
         own_source(tmp_path, own == "newer")
@@ -469,5 +558,9 @@ def test_what_left_its_configuration_is_not_installed(tmp_path: Path) -> None:
     states = ("installed", "half-configured", "config-files", "not-installed")
     dpkg(tmp_path, *((state, "1", "install ok " + state) for state in states))
     manager = Apt(host(tmp_path, [])[0])
-    assert manager.installed([*states, "unknown", "installed:i386"]) == ["installed", "half-configured", "installed:i386"]
+    assert manager.installed([*states, "unknown", "installed:i386"]) == [
+        "installed",
+        "half-configured",
+        "installed:i386",
+    ]
     assert manager.unfinished() == ["half-configured"]

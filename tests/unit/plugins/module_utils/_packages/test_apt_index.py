@@ -29,7 +29,10 @@ MAKE = {
     "Description": "utility for directing compilation\n GNU Make is an utility\n .\n which controls",
 }
 LIBC = {"Package": "libc6", "Version": "2.41-12+deb13u5", "Architecture": "amd64", "Description": "GNU C Library"}
-TWO = [Package(MAKE, "packages/make_4.4.1-2_amd64.deb", 463104, "a" * 64), Package(LIBC, "packages/libc6_2.41-12+deb13u5_amd64.deb", 2850108, "b" * 64)]
+TWO = [
+    Package(MAKE, "packages/make_4.4.1-2_amd64.deb", 463104, "a" * 64),
+    Package(LIBC, "packages/libc6_2.41-12+deb13u5_amd64.deb", 2850108, "b" * 64),
+]
 INDEX = """Package: libc6
 Version: 2.41-12+deb13u5
 Architecture: amd64
@@ -61,7 +64,10 @@ def test_the_index_is_sorted_and_has_our_place_size_and_digest() -> None:
 def test_the_release_file_vouches_for_both_indexes() -> None:
     files = repository(TWO, "rebellions-npu-bundle")
     assert sorted(files) == ["Packages", "Packages.gz", "Release"]
-    rows = [" %s %d %s" % (hashlib.sha256(files[name]).hexdigest(), len(files[name]), name) for name in ("Packages", "Packages.gz")]
+    rows = [
+        " %s %d %s" % (hashlib.sha256(files[name]).hexdigest(), len(files[name]), name)
+        for name in ("Packages", "Packages.gz")
+    ]
     assert files["Release"].decode().splitlines() == [
         "Origin: rebellions-npu-bundle",
         "Label: rebellions-npu-bundle",
@@ -181,4 +187,6 @@ def test_the_connected_host_itself_may_be_the_base() -> None:
 
 
 def test_what_a_package_provides_stays_known() -> None:
-    assert [item.get("Provides") for item in parse_stanzas(base_status(STATUS, "required")) if item["Package"] == "mawk"] == ["awk"]
+    assert [
+        item.get("Provides") for item in parse_stanzas(base_status(STATUS, "required")) if item["Package"] == "mawk"
+    ] == ["awk"]

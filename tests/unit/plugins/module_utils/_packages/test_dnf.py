@@ -21,7 +21,10 @@ from ansible_collections.rebellions.npu.plugins.module_utils._packages.dnf_outpu
 from ansible_collections.rebellions.npu.tests.unit.fixtures.packages.replay import DNFS, host, recorded, short
 
 DRIVER = ("librbln", "rebellions-driver", "rebellions-fw", "rebellions-kmd")
-FILES = ["/srv/repo/%s-3.4.0-1.el9.noarch.rpm" % name for name in ("rebellions-driver", "rebellions-kmd", "rebellions-fw", "librbln")]
+FILES = [
+    "/srv/repo/%s-3.4.0-1.el9.noarch.rpm" % name
+    for name in ("rebellions-driver", "rebellions-kmd", "rebellions-fw", "librbln")
+]
 
 
 def full(name: str, version: str) -> str:
@@ -47,13 +50,19 @@ def dnf_fixture(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 def test_an_install_with_its_dependencies(dnf: Any) -> None:
     manager, _runner = dnf("install")
     found = manager.simulate(install=["rebellions-driver-3.2.2-1.el9"])
-    assert sorted(found, key=lambda change: change.name) == [Change("install", name, None, full(name, "3.2.2")) for name in DRIVER]
+    assert sorted(found, key=lambda change: change.name) == [
+        Change("install", name, None, full(name, "3.2.2")) for name in DRIVER
+    ]
 
 
-@pytest.mark.parametrize("step, wanted", [("upgrade", {"install": ["rebellions-driver-3.4.0-1.el9"]}), ("upgrade-files", {"files": FILES})])
+@pytest.mark.parametrize(
+    "step, wanted", [("upgrade", {"install": ["rebellions-driver-3.4.0-1.el9"]}), ("upgrade-files", {"files": FILES})]
+)
 def test_an_upgrade_has_both_versions(dnf: Any, step: str, wanted: dict[str, list[str]]) -> None:
     manager, runner = dnf(step)
-    assert manager.simulate(**wanted) == [Change("upgrade", name, full(name, "3.2.2"), full(name, "3.4.0")) for name in DRIVER]
+    assert manager.simulate(**wanted) == [
+        Change("upgrade", name, full(name, "3.2.2"), full(name, "3.4.0")) for name in DRIVER
+    ]
     assert any("--setopt=localpkg_gpgcheck=0" in call for call in runner.calls) is (step == "upgrade-files")
 
 
@@ -65,7 +74,9 @@ def test_older_versions(dnf: Any) -> None:
     manager, _runner = dnf("downgrade")
     found = manager.simulate(install=["rebellions-driver-3.2.2-1.el9"], allow_downgrade=True)
     assert found == [Change("downgrade", name, full(name, "3.4.0"), full(name, "3.2.2")) for name in DRIVER]
-    with pytest.raises(NpuError, match=r"^This would downgrade librbln \(1:3.4.0-1.el9 -> 1:3.2.2-1.el9\), downgrade rebellions-driver"):
+    with pytest.raises(
+        NpuError, match=r"^This would downgrade librbln \(1:3.4.0-1.el9 -> 1:3.2.2-1.el9\), downgrade rebellions-driver"
+    ):
         dnf("downgrade")[0].simulate(install=["rebellions-driver-3.2.2-1.el9"])
 
 
@@ -101,7 +112,9 @@ def test_held_packages_do_not_move(dnf: Any) -> None:
 
 
 def test_held_packages_do_not_move_by_files_either(dnf: Any) -> None:
-    with pytest.raises(NpuError, match="^These packages are held on the host: librbln, rebellions-kmd. Next: Let go of them"):
+    with pytest.raises(
+        NpuError, match="^These packages are held on the host: librbln, rebellions-kmd. Next: Let go of them"
+    ):
         dnf("held-files")[0].simulate(files=FILES)
 
 
@@ -139,20 +152,39 @@ def test_without_the_plugin_nothing_is_held_and_nothing_can_be(tmp_path: Path) -
     machine, _runner = host(tmp_path, [missing, missing, missing])
     manager = Dnf(machine)
     assert manager.held() == []
-    with pytest.raises(NpuError, match="Next: Install the package python3-dnf-plugin-versionlock, or turn the hold off"):
+    with pytest.raises(
+        NpuError, match="Next: Install the package python3-dnf-plugin-versionlock, or turn the hold off"
+    ):
         manager.hold(["kmd"])
 
 
 FAULTS = [
-    ("conflict", {"install": ["rebellions"]}, "conflicts with rebellions", "Name the packages that must move together, each with its version, and those that"),
+    (
+        "conflict",
+        {"install": ["rebellions"]},
+        "conflicts with rebellions",
+        "Name the packages that must move together, each with its version, and those that",
+    ),
     ("unknown", {"install": ["nosuch"]}, "Unable to find a match: nosuch", "Check the name and the version"),
-    ("version", {"install": ["rebellions-kmd-9.9-1"]}, "Unable to find a match: rebellions-kmd-9.9-1", "Check the name and the version"),
-    ("unmet", {"install": ["needy"]}, "nothing provides nothere needed by needy-1-1.el9.noarch", "Check the name and the version"),
+    (
+        "version",
+        {"install": ["rebellions-kmd-9.9-1"]},
+        "Unable to find a match: rebellions-kmd-9.9-1",
+        "Check the name and the version",
+    ),
+    (
+        "unmet",
+        {"install": ["needy"]},
+        "nothing provides nothere needed by needy-1-1.el9.noarch",
+        "Check the name and the version",
+    ),
 ]
 
 
 @pytest.mark.parametrize("step, wanted, said, remedy", FAULTS)
-def test_errors_of_a_simulation_have_a_remedy(dnf: Any, step: str, wanted: dict[str, list[str]], said: str, remedy: str) -> None:
+def test_errors_of_a_simulation_have_a_remedy(
+    dnf: Any, step: str, wanted: dict[str, list[str]], said: str, remedy: str
+) -> None:
     manager, runner = dnf(step)
     if MISSING.search(str(runner.answers[-1])):
         # Fresh lists do not have it either.
@@ -190,27 +222,45 @@ def test_a_mirror_out_of_reach_is_told_without_its_password(dnf: Any) -> None:
 
 
 ABSENT = {"rc": 1, "out": "No match for argument: dkms\n", "err": "Error: Unable to find a match: dkms\n"}
-SKIPPED = {"err": "Error: Failed to download metadata for repo 'epel': Cannot download repomd.xml\n", "out": "Ignoring repositories: epel\n"}
-DKMS = {"rc": 1, "out": "Installing:\n dkms  noarch  3.0-1.el9  epel  80 k\n\nTransaction Summary\n", "err": "Operation aborted.\n"}
+SKIPPED = {
+    "err": "Error: Failed to download metadata for repo 'epel': Cannot download repomd.xml\n",
+    "out": "Ignoring repositories: epel\n",
+}
+DKMS = {
+    "rc": 1,
+    "out": "Installing:\n dkms  noarch  3.0-1.el9  epel  80 k\n\nTransaction Summary\n",
+    "err": "Operation aborted.\n",
+}
 
 
 @pytest.mark.parametrize(
-    "own, answers, read", [(False, [ABSENT, {}, DKMS], ["all"]), (True, [ABSENT, {}, ABSENT, {}, DKMS], ["own", "all"]), (True, [DKMS], [])]
+    "own, answers, read",
+    [(False, [ABSENT, {}, DKMS], ["all"]), (True, [ABSENT, {}, ABSENT, {}, DKMS], ["own", "all"]), (True, [DKMS], [])],
 )
-def test_lists_are_read_when_they_are_needed(tmp_path: Path, own: bool, answers: list[dict[str, Any]], read: list[str]) -> None:
+def test_lists_are_read_when_they_are_needed(
+    tmp_path: Path, own: bool, answers: list[dict[str, Any]], read: list[str]
+) -> None:
     if own:
         (tmp_path / "etc/yum.repos.d").mkdir(parents=True)
         (tmp_path / "etc/yum.repos.d/rebellions-npu.repo").write_text("[rebellions-npu]\n")
     machine, runner = host(tmp_path, answers)
     assert Dnf(machine).simulate(install=["dkms"]) == [Change("install", "dkms", None, "3.0-1.el9")]
-    assert ["own" if "--enablerepo=rebellions-npu" in call else "all" for call in runner.calls if call[-1] == "makecache"] == read
-    assert all(("--setopt=skip_if_unavailable=True" in call) is ("--disablerepo=*" not in call) for call in runner.calls if call[-1] == "makecache")
+    assert [
+        "own" if "--enablerepo=rebellions-npu" in call else "all" for call in runner.calls if call[-1] == "makecache"
+    ] == read
+    assert all(
+        ("--setopt=skip_if_unavailable=True" in call) is ("--disablerepo=*" not in call)
+        for call in runner.calls
+        if call[-1] == "makecache"
+    )
     assert runner.answers == []
 
 
 def test_the_repository_that_failed_is_named_when_something_is_missing(tmp_path: Path) -> None:
     machine, _runner = host(tmp_path, [ABSENT, SKIPPED, ABSENT])
-    with pytest.raises(NpuError, match="Unable to find a match: dkms The lists could not be read anew: dnf .* Out of reach: epel."):
+    with pytest.raises(
+        NpuError, match="Unable to find a match: dkms The lists could not be read anew: dnf .* Out of reach: epel."
+    ):
         Dnf(machine).simulate(install=["dkms"])
     machine, runner = host(tmp_path, [ABSENT, SKIPPED, DKMS])
     assert len(Dnf(machine).simulate(install=["dkms"])) == 1
@@ -218,12 +268,19 @@ def test_the_repository_that_failed_is_named_when_something_is_missing(tmp_path:
 
 
 def test_who_holds_the_lock_is_named(dnf: Any) -> None:
-    with pytest.raises(NpuError, match=r"dnf did not end within 4 s: the lock is held by a process \(pid [0-9]+\). It said last: .*Waiting for process"):
+    with pytest.raises(
+        NpuError,
+        match=r"dnf did not end within 4 s: the lock is held by a process \(pid [0-9]+\). It said last: .*Waiting for process",
+    ):
         dnf("lock", timeout=4)[0].apply(install=["a-package-with-a-name-that-is-much-longer-than-its-column-allows"])
 
 
 def test_the_lock_files_of_dnf_name_a_process(tmp_path: Path) -> None:
-    for path, text in (("var/lib/dnf/rpmdb_lock.pid", "812"), ("var/cache/dnf/metadata_lock.pid", "813"), ("proc/812/comm", "dnf-automatic\n")):
+    for path, text in (
+        ("var/lib/dnf/rpmdb_lock.pid", "812"),
+        ("var/cache/dnf/metadata_lock.pid", "813"),
+        ("proc/812/comm", "dnf-automatic\n"),
+    ):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
     assert Dnf(host(tmp_path, [])[0]).busy() == "dnf-automatic (pid 812)"
@@ -239,12 +296,16 @@ def test_versions_and_files(dnf: Any) -> None:
 
 
 def test_versions_are_compared_number_by_number(tmp_path: Path) -> None:
-    machine, _runner = host(tmp_path, [{"out": "kmd\t3.9-1\tx86_64\n\nkmd\t3.10-1\tx86_64\nkmd\t3.11-1\tsrc\nkmd-x\t9-1\tx86_64\n"}])
+    machine, _runner = host(
+        tmp_path, [{"out": "kmd\t3.9-1\tx86_64\n\nkmd\t3.10-1\tx86_64\nkmd\t3.11-1\tsrc\nkmd-x\t9-1\tx86_64\n"}]
+    )
     assert Dnf(machine).available("kmd") == ["3.10-1", "3.9-1"]
 
 
 def test_a_download_that_no_repository_has(dnf: Any) -> None:
-    with pytest.raises(NpuError, match="^rebellions-kmd-9.9-1 cannot be downloaded.*Next: Check the name and the version"):
+    with pytest.raises(
+        NpuError, match="^rebellions-kmd-9.9-1 cannot be downloaded.*Next: Check the name and the version"
+    ):
         dnf("download-none")[0].download(["rebellions-kmd-9.9-1"], "/srv/dl")
 
 
@@ -393,8 +454,12 @@ def test_rows_that_go_on_in_the_next_line() -> None:
 
 
 def test_locks_of_both() -> None:
-    assert parse_locks("Last metadata expiration check: 0:01\nkmd-0:3.2.2-1.el9.*\n!bad-0:1-1.*\nkernel-core-0:5.14.0-570.el9.*\n") == ["kernel-core", "kmd"]
-    assert parse_locks("# Added by 'versionlock add' command on 2026-11-28\nPackage name: kmd\nevr = 3.4.0-1\n\nPackage name: lib\nevr = 1\n") == ["kmd", "lib"]
+    assert parse_locks(
+        "Last metadata expiration check: 0:01\nkmd-0:3.2.2-1.el9.*\n!bad-0:1-1.*\nkernel-core-0:5.14.0-570.el9.*\n"
+    ) == ["kernel-core", "kmd"]
+    assert parse_locks(
+        "# Added by 'versionlock add' command on 2026-11-28\nPackage name: kmd\nevr = 3.4.0-1\n\nPackage name: lib\nevr = 1\n"
+    ) == ["kmd", "lib"]
 
 
 def test_scripts_that_failed() -> None:

@@ -36,7 +36,10 @@ Version: 3.2.2"""
 
 
 def test_status_database() -> None:
-    assert [(item["name"], item["version"], item["state"], item["architecture"]) for item in packages.parse_dpkg_status(STATUS, PROFILE.package_patterns)] == [
+    assert [
+        (item["name"], item["version"], item["state"], item["architecture"])
+        for item in packages.parse_dpkg_status(STATUS, PROFILE.package_patterns)
+    ] == [
         ("rebellions", "2.0.1-1", "installed", "amd64"),
         ("rebellions-tools", "1.3.73", "config-files", ""),
         ("librbln-ml3", "3.2.2", "half-configured", ""),
@@ -49,7 +52,10 @@ def test_status_database_without_packages(text: str) -> None:
 
 
 def test_I02_removed_is_not_installed() -> None:
-    assert [(item["name"], item["version"], item["state"]) for item in parse_dpkg_list(case("I02-legacy-package", "dpkg-l.txt"))] == [
+    assert [
+        (item["name"], item["version"], item["state"])
+        for item in parse_dpkg_list(case("I02-legacy-package", "dpkg-l.txt"))
+    ] == [
         ("rebellions", "2.0.1", "installed"),
         ("rebellions-tools", "1.3.73", "config-files"),
     ]
@@ -76,7 +82,10 @@ def test_rpm_query() -> None:
 
 def test_rpm_is_asked_only_without_a_dpkg_database(tmp_path: Path) -> None:
     tree = Tree(tmp_path).write("/var/lib/rpm/rpmdb.sqlite").write("/calls")
-    tree.program("/usr/bin/rpm", 'echo called >> "$(dirname "$0")/../../calls"\nprintf \'rebellions\\t2.0.1-1.el9\\tx86_64\\n\'\n')
+    tree.program(
+        "/usr/bin/rpm",
+        'echo called >> "$(dirname "$0")/../../calls"\nprintf \'rebellions\\t2.0.1-1.el9\\tx86_64\\n\'\n',
+    )
     found, form, probe = packages.read_packages(tree.host(), PROFILE.package_patterns)
     assert ([item["name"] for item in found], form, probe.state) == (["rebellions"], "rpm", "value")
     tree.dpkg([("rebellions", "2.1.0", "install ok installed")])
@@ -86,7 +95,11 @@ def test_rpm_is_asked_only_without_a_dpkg_database(tmp_path: Path) -> None:
 
 
 def test_rpm_that_fails_is_not_no_packages(tmp_path: Path) -> None:
-    tree = Tree(tmp_path).write("/var/lib/rpm/rpmdb.sqlite").program("/usr/bin/rpm", "echo 'database is locked' >&2; exit 1\n")
+    tree = (
+        Tree(tmp_path)
+        .write("/var/lib/rpm/rpmdb.sqlite")
+        .program("/usr/bin/rpm", "echo 'database is locked' >&2; exit 1\n")
+    )
     found, form, probe = packages.read_packages(tree.host(), PROFILE.package_patterns)
     assert (found, form, probe.state) == ([], "rpm", "failed")
     assert "database is locked" in probe.detail

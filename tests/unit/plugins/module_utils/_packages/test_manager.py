@@ -57,7 +57,10 @@ def test_a_change_for_people() -> None:
 @pytest.mark.parametrize(
     "text, masked",
     [
-        ("E: Failed to fetch http://joe:s3cret@mirror.example/debian/x.deb 404", "E: Failed to fetch http://***@mirror.example/debian/x.deb 404"),
+        (
+            "E: Failed to fetch http://joe:s3cret@mirror.example/debian/x.deb 404",
+            "E: Failed to fetch http://***@mirror.example/debian/x.deb 404",
+        ),
         ("https://token@mirror.example:8443/a", "https://***@mirror.example:8443/a"),
         ("http://joe:p@ss@mirror.example/a", "http://***@mirror.example/a"),
         ("proxy joe:s3cret@proxy.example:3128 refused", "proxy ***@proxy.example:3128 refused"),
@@ -72,9 +75,7 @@ def test_no_password_is_told(text: str, masked: str) -> None:
 
 
 def test_last_lines_say_something() -> None:
-    text = (
-        "Reading package lists...\n(Reading database ... 5%\r(Reading database ... 10%\r\nGet:1 http://a:b@c/ x\n\nSetting up a (1) ...\nE: http://u:p@h/ x\n"
-    )
+    text = "Reading package lists...\n(Reading database ... 5%\r(Reading database ... 10%\r\nGet:1 http://a:b@c/ x\n\nSetting up a (1) ...\nE: http://u:p@h/ x\n"
     assert last_lines(text) == "Setting up a (1) ...\nE: http://***@h/ x"
     assert last_lines(text, 1) == "E: http://***@h/ x"
 
@@ -82,7 +83,10 @@ def test_last_lines_say_something() -> None:
 @pytest.mark.parametrize(
     "text, holder",
     [
-        ("Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 816 (unattended-upgr)...", ("816", "unattended-upgr")),
+        (
+            "Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 816 (unattended-upgr)...",
+            ("816", "unattended-upgr"),
+        ),
         ("dpkg: error: dpkg frontend lock was locked by another process with pid 816", ("816", "")),
         ("dpkg: error: dpkg frontend lock was locked by /usr/bin/python3.13 process with pid 2970", ("2970", "")),
         ("Waiting for process with pid 4711 to finish.", ("4711", "")),

@@ -48,14 +48,16 @@ def placed_fixture(tmp_path: pathlib.Path, source: pathlib.Path) -> str:
     return place(str(source), str(tmp_path / "private"), SHA256, ME)
 
 
-def mode(path: t.Union[str, pathlib.Path]) -> int:
+def mode(path: str | pathlib.Path) -> int:
     return stat.S_IMODE(os.lstat(path).st_mode)
 
 
 # -- digests
 
 
-@pytest.mark.parametrize("data, digest", [(b"", digest_of(b"")), (b"x" * (2 * 1024 * 1024 + 1), digest_of(b"x" * (2 * 1024 * 1024 + 1)))])
+@pytest.mark.parametrize(
+    "data, digest", [(b"", digest_of(b"")), (b"x" * (2 * 1024 * 1024 + 1), digest_of(b"x" * (2 * 1024 * 1024 + 1)))]
+)
 def test_a_digest_is_of_all_bytes(data: bytes, digest: str) -> None:
     assert sha256_of(io.BytesIO(data)) == digest
 
@@ -67,7 +69,16 @@ def test_verified_is_said_of_the_very_file(tmp_path: pathlib.Path, source: pathl
 
 
 @pytest.mark.parametrize(
-    "text, good", [("a" * 64, True), ("0123456789abcdef" * 4, True), ("A" * 64, False), ("a" * 63, False), ("a" * 65, False), ("g" * 64, False), ("", False)]
+    "text, good",
+    [
+        ("a" * 64, True),
+        ("0123456789abcdef" * 4, True),
+        ("A" * 64, False),
+        ("a" * 63, False),
+        ("a" * 65, False),
+        ("g" * 64, False),
+        ("", False),
+    ],
 )
 def test_what_a_digest_looks_like(text: str, good: bool) -> None:
     assert bool(DIGEST.match(text)) is good
@@ -85,7 +96,9 @@ def test_the_copy_is_private_and_the_directory_too(tmp_path: pathlib.Path, sourc
 
 def test_a_copy_may_have_another_name_but_no_other_directory(tmp_path: pathlib.Path, source: pathlib.Path) -> None:
     assert place(str(source), str(tmp_path / "private"), SHA256, ME, "a.run") == str(tmp_path / "private" / "a.run")
-    assert place(str(source), str(tmp_path / "private"), SHA256, ME, "../../b.run") == str(tmp_path / "private" / "b.run")
+    assert place(str(source), str(tmp_path / "private"), SHA256, ME, "../../b.run") == str(
+        tmp_path / "private" / "b.run"
+    )
     assert sorted(os.listdir(tmp_path / "private")) == ["a.run", "b.run"]
 
 
@@ -100,8 +113,12 @@ def test_missing_directories_above_are_made_and_can_be_entered(tmp_path: pathlib
     assert (mode(tmp_path / "a"), mode(tmp_path / "a/b"), mode(tmp_path / "a/b/c")) == (0o755, 0o755, 0o700)
 
 
-@pytest.mark.parametrize("bits, refused", [(0o777, True), (0o757, True), (0o775, True), (0o1777, False), (0o755, False), (0o700, False)])
-def test_a_directory_above_that_others_can_write_is_refused(tmp_path: pathlib.Path, source: pathlib.Path, bits: int, refused: bool) -> None:
+@pytest.mark.parametrize(
+    "bits, refused", [(0o777, True), (0o757, True), (0o775, True), (0o1777, False), (0o755, False), (0o700, False)]
+)
+def test_a_directory_above_that_others_can_write_is_refused(
+    tmp_path: pathlib.Path, source: pathlib.Path, bits: int, refused: bool
+) -> None:
     shared = tmp_path / "shared"
     (shared / "mine").mkdir(parents=True)
     shared.chmod(bits)
@@ -178,7 +195,7 @@ def test_a_source_that_is_gone_is_one_error(tmp_path: pathlib.Path) -> None:
 
 def printed(path: str, sha256: str, arguments: t.Sequence[str], runner: t.Callable[..., Probe] = run_command) -> str:
     """What the installer prints."""
-    heard: t.List[str] = []
+    heard: list[str] = []
 
     def hear(*call: t.Any) -> Probe:
         done = runner(*call)
@@ -283,7 +300,12 @@ def test_one_that_cannot_be_run_is_an_error(tmp_path: pathlib.Path, data: bytes,
 def test_a_file_system_mounted_noexec_is_said(tmp_path: pathlib.Path, source: pathlib.Path) -> None:
     mount = tmp_path / "noexec"
     mount.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec,mode=0755", "tmpfs", str(mount)], capture_output=True, check=False).returncode != 0:
+    if (
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "noexec,mode=0755", "tmpfs", str(mount)], capture_output=True, check=False
+        ).returncode
+        != 0
+    ):
         pytest.skip("mounting is not permitted here")
     try:
         path = place(str(source), str(mount / "private"), SHA256, ME)

@@ -26,7 +26,9 @@ V3 = '[plugins."io.containerd.cri.v1.runtime"]'
 UNION = 'cdi_spec_dirs = ["/opt/site/cdi", "/etc/cdi", "/var/run/cdi"]'
 
 
-def look(root: Path, version: str, config: str | None = None, files: dict[str, str] | None = None, **options: Any) -> dict[str, Any]:
+def look(
+    root: Path, version: str, config: str | None = None, files: dict[str, str] | None = None, **options: Any
+) -> dict[str, Any]:
     machine = Machine(root)
     machine.containerd(version, config)
     machine.kubelet()
@@ -78,7 +80,9 @@ def test_version_texts(text: str | None, expected: str | None) -> None:
 
 
 CHANGES = [
-    pytest.param("1.7.27", None, {}, [(ROOT, V2 + " enable_cdi = true")], (ROOT, "main"), None, id="1.7-without-a-file"),
+    pytest.param(
+        "1.7.27", None, {}, [(ROOT, V2 + " enable_cdi = true")], (ROOT, "main"), None, id="1.7-without-a-file"
+    ),
     pytest.param("1.7.27", "", {}, [(ROOT, V2 + " enable_cdi = true")], (ROOT, "main"), None, id="1.7-empty-file"),
     pytest.param(
         "1.7.27",
@@ -107,7 +111,15 @@ CHANGES = [
         3,
         id="R04-v3-section-name",
     ),
-    pytest.param("1.7.27", case("R06-commented-key", "config.toml"), {}, [(ROOT, V2 + " enable_cdi = true")], (ROOT, "main"), 2, id="R06-commented-key"),
+    pytest.param(
+        "1.7.27",
+        case("R06-commented-key", "config.toml"),
+        {},
+        [(ROOT, V2 + " enable_cdi = true")],
+        (ROOT, "main"),
+        2,
+        id="R06-commented-key",
+    ),
     pytest.param(
         "1.7.27",
         case("R07-existing-key", "config.toml"),
@@ -135,7 +147,15 @@ CHANGES = [
         2,
         id="R07-existing-key-2.4-has-no-switch",
     ),
-    pytest.param("2.1.5", case("R01-imports-preserved", "config.toml"), {}, [], (ROOT, "main"), 2, id="R01-imports-preserved-nothing-to-do"),
+    pytest.param(
+        "2.1.5",
+        case("R01-imports-preserved", "config.toml"),
+        {},
+        [],
+        (ROOT, "main"),
+        2,
+        id="R01-imports-preserved-nothing-to-do",
+    ),
     pytest.param(
         "2.1.5",
         'version = 2\nimports = ["/srv/site/containerd/*.toml"]\n' + V2 + "\nenable_cdi = false\n",
@@ -172,7 +192,15 @@ CHANGES = [
         3,
         id="dropin-sorts-after-the-file-that-would-win",
     ),
-    pytest.param("2.1.5", case("R21-kubespray-overwrite", "config.toml"), {}, [], (ROOT, "main"), 3, id="R21-kubespray-overwrite-nothing-to-do"),
+    pytest.param(
+        "2.1.5",
+        case("R21-kubespray-overwrite", "config.toml"),
+        {},
+        [],
+        (ROOT, "main"),
+        3,
+        id="R21-kubespray-overwrite-nothing-to-do",
+    ),
     pytest.param(
         "2.1.5",
         case("R21-kubespray-overwrite", "config.toml") + "  enable_cdi = false\n",
@@ -214,15 +242,25 @@ CHANGES = [
         None,
         id="R09-disabled-cri-others-kept-under-their-full-names",
     ),
-    pytest.param("1.7.27", "version = 2\n" + V2 + "\nenable_cdi = true\n", {}, [], (ROOT, "main"), 2, id="1.7-already-on"),
+    pytest.param(
+        "1.7.27", "version = 2\n" + V2 + "\nenable_cdi = true\n", {}, [], (ROOT, "main"), 2, id="1.7-already-on"
+    ),
     pytest.param("2.1.5", None, {}, [], (ROOT, "main"), None, id="2.1-without-a-file"),
-    pytest.param("2.1.5", case("R05-v1-schema", "config.toml"), {}, [], (ROOT, "main"), 1, id="R05-v1-schema-untouched-above-2.0"),
+    pytest.param(
+        "2.1.5", case("R05-v1-schema", "config.toml"), {}, [], (ROOT, "main"), 1, id="R05-v1-schema-untouched-above-2.0"
+    ),
 ]
 
 
 @pytest.mark.parametrize("version, config, files, changes, target, schema", CHANGES)
 def test_what_would_have_to_change(
-    version: str, config: str | None, files: dict[str, str], changes: list[tuple[str, str]], target: tuple[str, str], schema: int | None, tmp_path: Path
+    version: str,
+    config: str | None,
+    files: dict[str, str],
+    changes: list[tuple[str, str]],
+    target: tuple[str, str],
+    schema: int | None,
+    tmp_path: Path,
 ) -> None:
     found = look(tmp_path, version, config, files)
     assert found["refusal"] is None
@@ -234,7 +272,13 @@ def test_what_would_have_to_change(
 
 
 REFUSALS = [
-    pytest.param("1.7.27", case("R05-v1-schema", "config.toml"), "config schema 1; migrate first", "version 2", id="R05-v1-schema"),
+    pytest.param(
+        "1.7.27",
+        case("R05-v1-schema", "config.toml"),
+        "config schema 1; migrate first",
+        "version 2",
+        id="R05-v1-schema",
+    ),
     pytest.param(
         "2.1.5",
         case("R05-v1-schema", "config.toml").replace("oom_score = 0", "disabled_plugins = ['cri']"),
@@ -257,9 +301,19 @@ REFUSALS = [
         id="R21-kubespray-2.1-no-imports",
     ),
     pytest.param("1.7.27", "version = = 2\n[plugins\n", "line 1, column 11", "repair the file", id="malformed"),
-    pytest.param("1.7.27", "version = 3\n", "containerd 1.x does not read version 3", "repair the file", id="1.7-version-3"),
-    pytest.param("2.1.5", 'version = 2\ndisabled_plugins = ["cri"]\n', "'cri'", "repair the file", id="short-name-in-version-2"),
-    pytest.param("2.1.5", "version = 3\n%s\nenable_cdi = 'yes'\n" % V3, "enable_cdi is not a boolean", "repair the file", id="wrong-type"),
+    pytest.param(
+        "1.7.27", "version = 3\n", "containerd 1.x does not read version 3", "repair the file", id="1.7-version-3"
+    ),
+    pytest.param(
+        "2.1.5", 'version = 2\ndisabled_plugins = ["cri"]\n', "'cri'", "repair the file", id="short-name-in-version-2"
+    ),
+    pytest.param(
+        "2.1.5",
+        "version = 3\n%s\nenable_cdi = 'yes'\n" % V3,
+        "enable_cdi is not a boolean",
+        "repair the file",
+        id="wrong-type",
+    ),
     pytest.param("what is this", "version = 2\n", "could not be found out", "--version", id="version-not-known"),
 ]
 
@@ -292,13 +346,22 @@ def test_wanted_directory_that_is_no_default(version: str, table: str, tmp_path:
         assert whats(found) == [(ROOT, table + " enable_cdi = true"), (ROOT, "%s %s" % (table, value))]
     else:
         dropin = "/etc/containerd/conf.d/99-rbln.toml"
-        assert whats(found) == [(ROOT, 'imports with "/etc/containerd/conf.d/*.toml"'), (dropin, "%s %s" % (table, value))]
+        assert whats(found) == [
+            (ROOT, 'imports with "/etc/containerd/conf.d/*.toml"'),
+            (dropin, "%s %s" % (table, value)),
+        ]
         assert found["edit_target"] == {"path": dropin, "kind": "dropin"}
 
 
 def test_files_that_nothing_imports_are_not_woken(tmp_path: Path) -> None:
     config = "version = 3\nimports = []\n"
-    found = look(tmp_path, "2.1.5", config, {"/etc/containerd/conf.d/old.toml": "version = 3\noom_score = -999\n"}, spec_dir="/opt/cdi")
+    found = look(
+        tmp_path,
+        "2.1.5",
+        config,
+        {"/etc/containerd/conf.d/old.toml": "version = 3\noom_score = -999\n"},
+        spec_dir="/opt/cdi",
+    )
     assert found["edit_target"] == {"path": ROOT, "kind": "main"}
     assert whats(found) == [(ROOT, V3 + ' cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi", "/opt/cdi"]')]
     assert "would bring its other files into effect" in found["changes"][0]["why"]
@@ -321,7 +384,12 @@ def test_the_programs_own_loader_is_the_judge(tmp_path: Path) -> None:
     assert found["main_config"] == "/srv/c.toml"
     assert found["cdi"] == {"state": "on", "spec_dirs": ["/j"], "source": "containerd config dump"}
     assert found["changes"] == []
-    machine.answer(["/usr/bin/containerd", "--config", "/srv/c.toml", "config", "dump"], "", 1, "containerd: failed to load TOML: (6, 5): already defined\n")
+    machine.answer(
+        ["/usr/bin/containerd", "--config", "/srv/c.toml", "config", "dump"],
+        "",
+        1,
+        "containerd: failed to load TOML: (6, 5): already defined\n",
+    )
     found = only(machine.detect())
     assert found["cdi"]["state"] == "unknown"
     assert "already defined" in found["refusal"]["reason"]
@@ -353,7 +421,9 @@ def test_a_file_from_the_future_proves_nothing(tmp_path: Path) -> None:
 def test_systemds_clock_serves_when_proc_is_hidden(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.containerd("1.7.27", "version = 2\n")
-    machine.unit("containerd.service", "/usr/bin/containerd", pid=999, ExecMainStartTimestampMonotonic=str(int(FRESH * 1e6)))
+    machine.unit(
+        "containerd.service", "/usr/bin/containerd", pid=999, ExecMainStartTimestampMonotonic=str(int(FRESH * 1e6))
+    )
     found = only(machine.detect())
     assert found["process_started"] == pytest.approx(NOW - 500, abs=0.1)
     assert found["process_stale"] is False
@@ -385,7 +455,9 @@ def test_no_command_runs_below_another_root_and_the_package_tells_the_version(tm
     found = only(machine.detect(commands=False))
     assert machine.asked == []
     assert (found["version"], found["cdi"]["state"], found["unit_state"]) == (None, "unknown", "unknown")
-    machine.write("/var/lib/dpkg/status", "Package: containerd\nStatus: install ok installed\nVersion: 1.7.24~ds1-6+b4\n")
+    machine.write(
+        "/var/lib/dpkg/status", "Package: containerd\nStatus: install ok installed\nVersion: 1.7.24~ds1-6+b4\n"
+    )
     found = only(machine.detect(commands=False))
     assert (found["version"], found["cdi"]["state"]) == ("1.7.24~ds1-6+b4", "off")
 

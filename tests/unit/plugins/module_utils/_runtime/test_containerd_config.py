@@ -49,7 +49,10 @@ def test_own_reading_is_what_containerd_said(row: dict[str, str], tmp_path: Path
     text = (FIXTURES / "containerd" / row["file"]).read_bytes().decode("utf-8")
     (tmp_path / "etc/containerd").mkdir(parents=True)
     (tmp_path / "etc/containerd/config.toml").write_bytes(text.encode("utf-8"))
-    found = effective(load_set(Host(str(tmp_path)), "/etc/containerd/config.toml", release_numbers(row["release"])), release_numbers(row["release"]))
+    found = effective(
+        load_set(Host(str(tmp_path)), "/etc/containerd/config.toml", release_numbers(row["release"])),
+        release_numbers(row["release"]),
+    )
     if (row["release"], row["file"]) == ONLY_ITS_LOADER:
         assert found.error and found.enabled is None
         return
@@ -77,7 +80,12 @@ IMPORT = 'imports = ["conf.d/*.toml"]\n'
             id="1.7-replaces-the-table",
         ),
         pytest.param(
-            "2.1.4", "version = 2\n" + V2 + 'cdi_spec_dirs = ["/a"]\n', "version = 2\n" + V2 + "enable_cdi = false\n", False, ("/a",), id="2.1-merges-tables"
+            "2.1.4",
+            "version = 2\n" + V2 + 'cdi_spec_dirs = ["/a"]\n',
+            "version = 2\n" + V2 + "enable_cdi = false\n",
+            False,
+            ("/a",),
+            id="2.1-merges-tables",
         ),
         pytest.param(
             "2.1.4",
@@ -87,21 +95,51 @@ IMPORT = 'imports = ["conf.d/*.toml"]\n'
             ("/b",),
             id="2.1-replaces-lists-in-tables",
         ),
-        pytest.param("2.1.4", "version = 3\n", "version = 3\n" + V2 + "enable_cdi = false\n", True, DEFAULTS, id="2.1-version-3-ignores-the-old-table"),
-        pytest.param("2.3.4", "version = 3\n", "version = 3\n" + V2 + "enable_cdi = false\n", False, DEFAULTS, id="2.3-version-3-honours-the-old-table"),
         pytest.param(
-            "2.1.4", "version = 2\n" + V2 + "enable_cdi = false\n", "version = 3\n" + V3, True, DEFAULTS, id="2.1-version-3-dropin-hides-version-2-tables"
+            "2.1.4",
+            "version = 3\n",
+            "version = 3\n" + V2 + "enable_cdi = false\n",
+            True,
+            DEFAULTS,
+            id="2.1-version-3-ignores-the-old-table",
         ),
-        pytest.param("2.3.4", "version = 2\n", "version = 3\n" + V3, None, (), id="2.3-refuses-a-dropin-of-higher-version"),
         pytest.param(
-            "2.4.2", "version = 2\n" + V2 + 'cdi_spec_dirs = ["/a"]\n', "version = 3\n" + V3 + "enable_cdi = false\n", True, ("/a",), id="2.4-has-no-switch"
+            "2.3.4",
+            "version = 3\n",
+            "version = 3\n" + V2 + "enable_cdi = false\n",
+            False,
+            DEFAULTS,
+            id="2.3-version-3-honours-the-old-table",
+        ),
+        pytest.param(
+            "2.1.4",
+            "version = 2\n" + V2 + "enable_cdi = false\n",
+            "version = 3\n" + V3,
+            True,
+            DEFAULTS,
+            id="2.1-version-3-dropin-hides-version-2-tables",
+        ),
+        pytest.param(
+            "2.3.4", "version = 2\n", "version = 3\n" + V3, None, (), id="2.3-refuses-a-dropin-of-higher-version"
+        ),
+        pytest.param(
+            "2.4.2",
+            "version = 2\n" + V2 + 'cdi_spec_dirs = ["/a"]\n',
+            "version = 3\n" + V3 + "enable_cdi = false\n",
+            True,
+            ("/a",),
+            id="2.4-has-no-switch",
         ),
         pytest.param("2.1.4", "[plugins.cri]\nenable_cdi = false\n", "", True, DEFAULTS, id="2.1-ignores-schema-1-cri"),
-        pytest.param("2.3.4", "[plugins.cri]\nenable_cdi = false\n", "", False, DEFAULTS, id="2.3-migrates-schema-1-cri"),
+        pytest.param(
+            "2.3.4", "[plugins.cri]\nenable_cdi = false\n", "", False, DEFAULTS, id="2.3-migrates-schema-1-cri"
+        ),
         pytest.param("1.7.27", "[plugins.cri]\nenable_cdi = true\n", "", True, DEFAULTS, id="1.7-schema-1-counts"),
     ],
 )
-def test_rules_of_each_release(release: str, root: str, dropin: str, enabled: bool | None, spec_dirs: tuple[str, ...], tmp_path: Path) -> None:
+def test_rules_of_each_release(
+    release: str, root: str, dropin: str, enabled: bool | None, spec_dirs: tuple[str, ...], tmp_path: Path
+) -> None:
     head, mark, rest = root.partition("\n")
     text = head + mark + IMPORT + rest if head.startswith("version") else IMPORT + root
     files, found = judged(tmp_path, {ROOT: text, DROPIN: dropin}, release)
@@ -120,7 +158,13 @@ def test_reading_order_is_breadth_first_and_a_ring_ends(tmp_path: Path) -> None:
         "/etc/containerd/conf.d/10.toml.bak": "",
     }
     found, state = judged(tmp_path, files, "1.7.27")
-    expected = [ROOT, "/srv/b.toml", "/etc/containerd/conf.d/10.toml", "/etc/containerd/conf.d/20.toml", "/srv/deep/z.toml"]
+    expected = [
+        ROOT,
+        "/srv/b.toml",
+        "/etc/containerd/conf.d/10.toml",
+        "/etc/containerd/conf.d/20.toml",
+        "/srv/deep/z.toml",
+    ]
     assert [item.path for item in found.files] == expected
     assert state.error == ""
 
@@ -141,7 +185,13 @@ def test_a_named_import_that_is_not_there_stops_containerd(tmp_path: Path) -> No
         ('version = "2"', "version is not an integer"),
         ("version = 2.0", "version is not an integer"),
     ],
-    ids=["R01-imports-preserved-text", "R09-disabled-cri-text", "R05-v1-schema-plugins-list", "R05-v1-schema-version-text", "R05-v1-schema-version-float"],
+    ids=[
+        "R01-imports-preserved-text",
+        "R09-disabled-cri-text",
+        "R05-v1-schema-plugins-list",
+        "R05-v1-schema-version-text",
+        "R05-v1-schema-version-float",
+    ],
 )
 def test_a_value_of_the_wrong_type_stops_containerd(line: str, what: str, tmp_path: Path) -> None:
     found, state = judged(tmp_path, {ROOT: line + "\n"}, "1.7.27")
@@ -150,7 +200,9 @@ def test_a_value_of_the_wrong_type_stops_containerd(line: str, what: str, tmp_pa
     assert found.error_code == "containerd_config_invalid"
 
 
-@pytest.mark.parametrize("release, expected", [("1.6.20", "/"), ("1.7.0", "/etc/containerd/"), ("2.1.4", "/etc/containerd/")])
+@pytest.mark.parametrize(
+    "release, expected", [("1.6.20", "/"), ("1.7.0", "/etc/containerd/"), ("2.1.4", "/etc/containerd/")]
+)
 def test_relative_patterns(release: str, expected: str, tmp_path: Path) -> None:
     host = written(tmp_path, {"/etc/containerd/conf.d/a.toml": "", "/conf.d/a.toml": ""})
     assert resolve_import(host, ROOT, "conf.d/*.toml", release_numbers(release)) == [expected + "conf.d/a.toml"]
@@ -175,7 +227,9 @@ def test_dump_of_a_release_without_the_switch() -> None:
     assert from_dump("version = 4\n", (2, 4), own) == Effective(None, False, (), False)
 
 
-@pytest.mark.parametrize("version, error", [("version = 1\n", ""), ("version = 2\n", "'zfs', which is not a plugin name")])
+@pytest.mark.parametrize(
+    "version, error", [("version = 1\n", ""), ("version = 2\n", "'zfs', which is not a plugin name")]
+)
 def test_short_names_are_those_of_version_1(version: str, error: str, tmp_path: Path) -> None:
     answer = judged(tmp_path, {"/etc/containerd/config.toml": version + 'disabled_plugins = ["zfs"]\n'}, "2.4.2")[1]
     assert error in answer.error and bool(answer.error) == bool(error)

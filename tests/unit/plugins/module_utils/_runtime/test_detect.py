@@ -19,7 +19,9 @@ from ansible_collections.rebellions.npu.plugins.module_utils._runtime.kubelet im
 )
 from ansible_collections.rebellions.npu.tests.unit.fixtures.runtimes.tree import Machine, case, only
 
-SCHEMA = json.loads((Path(__file__).resolve().parents[5] / "docs" / "schemas" / "rbln_runtimes.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads(
+    (Path(__file__).resolve().parents[5] / "docs" / "schemas" / "rbln_runtimes.schema.json").read_text(encoding="utf-8")
+)
 D01 = "D01-multiple-runtimes"
 CRIO = "unix:///var/run/crio/crio.sock"
 
@@ -51,8 +53,15 @@ def test_the_kubelet_decides(name: str, tmp_path: Path) -> None:
     machine.write("/var/lib/kubelet/config.yaml", case(D01, "kubelet-config.yaml"))
     machine.write("/var/lib/kubelet/kubeadm-flags.env", case(D01, "kubeadm-flags.env"))
     answer = checked(machine.detect())
-    assert [(item["name"], item["flavor"]) for item in answer["runtimes"]] == [("containerd", "docker-backend"), ("docker", "system"), ("cri-o", "system")]
-    assert (answer["kubernetes_runtime"], answer["kubernetes_runtime_source"]) == ("cri-o", "/var/lib/kubelet/config.yaml")
+    assert [(item["name"], item["flavor"]) for item in answer["runtimes"]] == [
+        ("containerd", "docker-backend"),
+        ("docker", "system"),
+        ("cri-o", "system"),
+    ]
+    assert (answer["kubernetes_runtime"], answer["kubernetes_runtime_source"]) == (
+        "cri-o",
+        "/var/lib/kubelet/config.yaml",
+    )
     assert answer["selected"] == ["cri-o"]
     assert answer["ambiguous"] is None
     assert only(answer)["changes"] == [] and only(answer)["refusal"] is None
@@ -67,7 +76,14 @@ KUBEADM = 'KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=%s --x=y"\n' % CRI
 @pytest.mark.parametrize(
     "command, files, options, expected, source",
     [
-        pytest.param(FLAG, {"/etc/k.yaml": YAML}, {}, "containerd", "the command line of the running kubelet", id="D01-flag-beats-config"),
+        pytest.param(
+            FLAG,
+            {"/etc/k.yaml": YAML},
+            {},
+            "containerd",
+            "the command line of the running kubelet",
+            id="D01-flag-beats-config",
+        ),
         pytest.param(FLAG, {}, {"kubelet_endpoint": CRIO}, "cri-o", "input", id="D01-input-beats-flag"),
         pytest.param(
             "/usr/bin/kubelet --config /etc/k.yaml",
@@ -100,9 +116,18 @@ KUBEADM = 'KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=%s --x=y"\n' % CRI
             "/etc/k.d/10-a.conf",
             id="config-directory",
         ),
-        pytest.param("/usr/bin/kubelet --config=/etc/k.json", {"/etc/k.json": JSON}, {}, "cri-o", "/etc/k.json", id="json-config"),
+        pytest.param(
+            "/usr/bin/kubelet --config=/etc/k.json", {"/etc/k.json": JSON}, {}, "cri-o", "/etc/k.json", id="json-config"
+        ),
         *(
-            pytest.param("/usr/bin/kubelet --config=/etc/k.yaml", {"/etc/k.yaml": text % CRIO}, {}, "cri-o", "/etc/k.yaml", id="D01-multiple-runtimes-" + name)
+            pytest.param(
+                "/usr/bin/kubelet --config=/etc/k.yaml",
+                {"/etc/k.yaml": text % CRIO},
+                {},
+                "cri-o",
+                "/etc/k.yaml",
+                id="D01-multiple-runtimes-" + name,
+            )
             for name, text in (
                 ("crlf", "---\r\nkind: KubeletConfiguration\r\ncontainerRuntimeEndpoint: %s\r\n"),
                 ("bom", "\ufeffcontainerRuntimeEndpoint: %s\n"),
@@ -139,19 +164,30 @@ KUBEADM = 'KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=%s --x=y"\n' % CRI
         ),
     ],
 )
-def test_d01_who_is_believed(command: str, files: dict[str, str], options: dict[str, Any], expected: str, source: str, tmp_path: Path) -> None:
+def test_d01_who_is_believed(
+    command: str, files: dict[str, str], options: dict[str, Any], expected: str, source: str, tmp_path: Path
+) -> None:
     machine = three(tmp_path)
     running_kubelet(machine, command)
     for path, text in files.items():
         machine.write(path, text)
     answer = checked(machine.detect(**options))
-    assert (answer["kubernetes_runtime"], answer["kubernetes_runtime_source"], answer["selected"]) == (expected, source, [expected])
+    assert (answer["kubernetes_runtime"], answer["kubernetes_runtime_source"], answer["selected"]) == (
+        expected,
+        source,
+        [expected],
+    )
 
 
 def test_d01_the_unit_speaks_when_the_kubelet_is_stopped(tmp_path: Path) -> None:
     machine = three(tmp_path)
     machine.write("/etc/default/kubelet", "KUBELET_EXTRA_ARGS=--container-runtime-endpoint=%s\n" % CRIO)
-    machine.unit("kubelet.service", "/usr/bin/kubelet $KUBELET_EXTRA_ARGS", active="inactive", EnvironmentFiles="/etc/default/kubelet (ignore_errors=yes)")
+    machine.unit(
+        "kubelet.service",
+        "/usr/bin/kubelet $KUBELET_EXTRA_ARGS",
+        active="inactive",
+        EnvironmentFiles="/etc/default/kubelet (ignore_errors=yes)",
+    )
     answer = checked(machine.detect())
     assert (answer["kubernetes_runtime"], answer["kubernetes_runtime_source"]) == ("cri-o", "the unit kubelet.service")
 
@@ -182,7 +218,9 @@ def test_d01_a_choice_ends_the_ambiguity(tmp_path: Path) -> None:
 def test_a_chosen_runtime_that_is_not_there(tmp_path: Path) -> None:
     answer = checked(three(tmp_path).detect(runtimes=("podman",)))
     assert answer["selected"] == []
-    assert [(problem["code"], problem["severity"]) for problem in answer["problems"]] == [("runtime_not_found", "error")]
+    assert [(problem["code"], problem["severity"]) for problem in answer["problems"]] == [
+        ("runtime_not_found", "error")
+    ]
 
 
 def test_an_endpoint_that_nobody_owns(tmp_path: Path) -> None:
@@ -208,7 +246,12 @@ def test_r09_containerd_that_only_backs_docker_is_left_alone(tmp_path: Path) -> 
     machine.unit("docker.service", "/usr/bin/dockerd", pid=300)
     answer = checked(machine.detect())
     containerd, docker = only(answer), only(answer, "docker")
-    assert (containerd["flavor"], containerd["cri_enabled"], containerd["changes"], containerd["refusal"]) == ("docker-backend", False, [], None)
+    assert (containerd["flavor"], containerd["cri_enabled"], containerd["changes"], containerd["refusal"]) == (
+        "docker-backend",
+        False,
+        [],
+        None,
+    )
     assert [change["what"] for change in docker["changes"]] == ["features.cdi = true"]
     assert answer["selected"] == ["docker"] and answer["ambiguous"] is None
 
@@ -255,7 +298,9 @@ def test_a_moved_kubelet_root(name: str, tmp_path: Path) -> None:
     kubelet = checked(machine.detect())["kubelet"]
     assert kubelet["root_dir"] == "/opt/kubelet"
     assert kubelet["pod_resources_dir"] == "/opt/kubelet/pod-resources"
-    assert kubelet["device_plugin_dir"] == "/var/lib/kubelet/device-plugins", "a constant of Kubernetes that --root-dir does not move"
+    assert kubelet["device_plugin_dir"] == "/var/lib/kubelet/device-plugins", (
+        "a constant of Kubernetes that --root-dir does not move"
+    )
 
 
 def test_kubelet_found_without_systemd(tmp_path: Path) -> None:
@@ -265,7 +310,11 @@ def test_kubelet_found_without_systemd(tmp_path: Path) -> None:
     (tmp_path / "var").mkdir()
     (tmp_path / "var/run").symlink_to("../run")
     answer = checked(machine.detect())
-    assert (answer["kubelet"]["root_dir"], answer["kubelet"]["unit"], answer["kubernetes_runtime"]) == ("/x", None, "cri-o")
+    assert (answer["kubelet"]["root_dir"], answer["kubelet"]["unit"], answer["kubernetes_runtime"]) == (
+        "/x",
+        None,
+        "cri-o",
+    )
 
 
 def test_an_empty_tree(tmp_path: Path) -> None:
@@ -276,7 +325,10 @@ def test_an_empty_tree(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text, expected",
     [
-        ("a: 1\nb: 'x # y' # z\nc: \"q\"\n  d: nested\ne: |\n  text\nf: {a: b}\ng:\n- h\n", {"a": "1", "b": "x # y", "c": "q"}),
+        (
+            "a: 1\nb: 'x # y' # z\nc: \"q\"\n  d: nested\ne: |\n  text\nf: {a: b}\ng:\n- h\n",
+            {"a": "1", "b": "x # y", "c": "q"},
+        ),
         ('\ufeff{"a": "x", "b": {"c": 1}, "d": 2}', {"a": "x", "d": "2"}),
         ("{broken", {}),
         ("---\n# c\nkey: value # comment\n", {"key": "value"}),
@@ -290,7 +342,11 @@ def test_top_level_scalars(text: str, expected: dict[str, str]) -> None:
 
 @pytest.mark.parametrize(
     "given, expected",
-    [("unix:///run/x.sock", "/run/x.sock"), ("/run/x.sock", "/run/x.sock"), ("npipe:////./pipe/x", "npipe:////./pipe/x")],
+    [
+        ("unix:///run/x.sock", "/run/x.sock"),
+        ("/run/x.sock", "/run/x.sock"),
+        ("npipe:////./pipe/x", "npipe:////./pipe/x"),
+    ],
 )
 def test_endpoint_path(given: str, expected: str) -> None:
     assert endpoint_path(given) == expected
@@ -313,21 +369,43 @@ SAID = "the settings of k3s"
     "command, files, expected, source",
     [
         ("k3s server", {}, ("containerd", "k3s"), "k3s"),
-        ("k3s server --container-runtime-endpoint unix:///run/containerd/containerd.sock", {}, ("containerd", "system"), SAID),
+        (
+            "k3s server --container-runtime-endpoint unix:///run/containerd/containerd.sock",
+            {},
+            ("containerd", "system"),
+            SAID,
+        ),
         ("k3s agent --container-runtime-endpoint=/run/containerd/containerd.sock", {}, ("containerd", "system"), SAID),
         ("k3s server", {K3S_CONFIG: OWN}, ("containerd", "system"), SAID),
         ("k3s server", {K3S_CONFIG: "token: x\n", K3S_CONFIG + ".d/10-site.yaml": OWN}, ("containerd", "system"), SAID),
         ("k3s server --docker", {}, ("docker", "system"), SAID),
         ("k3s server", {K3S_CONFIG: "docker: true\n"}, ("docker", "system"), SAID),
         ("k3s server --docker=false", {K3S_CONFIG: "docker: true\n"}, ("containerd", "k3s"), "k3s"),
-        ("k3s server", {"/var/lib/kubelet/config.yaml": YAML, "/var/lib/kubelet/kubeadm-flags.env": KUBEADM}, ("containerd", "k3s"), "k3s"),
+        (
+            "k3s server",
+            {"/var/lib/kubelet/config.yaml": YAML, "/var/lib/kubelet/kubeadm-flags.env": KUBEADM},
+            ("containerd", "k3s"),
+            "k3s",
+        ),
     ],
     ids=[
         "D02-k3s-rke2-paths-%s" % name
-        for name in ("own", "flag", "flag-equals", "config", "config-drop-in", "docker", "docker-config", "docker-off", "old-kubeadm")
+        for name in (
+            "own",
+            "flag",
+            "flag-equals",
+            "config",
+            "config-drop-in",
+            "docker",
+            "docker-config",
+            "docker-off",
+            "old-kubeadm",
+        )
     ],
 )
-def test_d02_a_distribution_may_use_a_runtime_of_the_host(command: str, files: dict[str, str], expected: tuple[str, str], source: str, tmp_path: Path) -> None:
+def test_d02_a_distribution_may_use_a_runtime_of_the_host(
+    command: str, files: dict[str, str], expected: tuple[str, str], source: str, tmp_path: Path
+) -> None:
     machine = three(tmp_path)
     machine.unit("k3s.service", "/usr/local/bin/" + command, pid=900)
     machine.socket("/run/k3s/containerd/containerd.sock")
@@ -348,7 +426,9 @@ def test_d02_a_distribution_may_use_a_runtime_of_the_host(command: str, files: d
     ],
     ids=["P03-kubelet-root-k3s-%d" % number for number in range(4)],
 )
-def test_p03_k3s_gives_its_kubelet_another_root(command: str, files: dict[str, str], expected: str, tmp_path: Path) -> None:
+def test_p03_k3s_gives_its_kubelet_another_root(
+    command: str, files: dict[str, str], expected: str, tmp_path: Path
+) -> None:
     machine = three(tmp_path)
     machine.unit("k3s.service", "/usr/local/bin/" + command, pid=900)
     for path, text in files.items():
@@ -372,7 +452,9 @@ def test_d02_k3s_keeps_its_data_elsewhere(setting: str, tmp_path: Path) -> None:
     assert found["edit_target"] == {"path": "/data/k3s/agent/etc/containerd/config.toml.tmpl", "kind": "template"}
 
 
-@pytest.mark.parametrize("socket, expected", [("remote:unix:///run/crio/crio.sock", "cri-o"), ("docker:unix:///run/docker.sock", "docker")])
+@pytest.mark.parametrize(
+    "socket, expected", [("remote:unix:///run/crio/crio.sock", "cri-o"), ("docker:unix:///run/docker.sock", "docker")]
+)
 def test_d02_k0s_uses_the_runtime_it_is_told(socket: str, expected: str, tmp_path: Path) -> None:
     machine = three(tmp_path)
     machine.unit("k0sworker.service", "/usr/local/bin/k0s worker --cri-socket=" + socket, pid=900)
@@ -391,13 +473,20 @@ class Refusing(Host):
 
 def test_a_configuration_that_may_not_be_read_is_unknown_and_says_how_to_read_it(tmp_path: Path) -> None:
     machine = three(tmp_path)
-    for path in ("/etc/containerd/config.toml", "/etc/docker/daemon.json", "/etc/crio/crio.conf", "/etc/crio/crio.conf.d/10.conf"):
+    for path in (
+        "/etc/containerd/config.toml",
+        "/etc/docker/daemon.json",
+        "/etc/crio/crio.conf",
+        "/etc/crio/crio.conf.d/10.conf",
+    ):
         machine.write(path, "")
     plain = machine.host()
     host = Refusing(plain.root, plain._runner, plain.clock)
     host.refused = ("/etc/containerd/", "/etc/docker/", "/etc/crio/crio.conf.d")
     found = checked(detect_runtimes(host, RuntimeOptions(runtimes=("containerd", "docker", "cri-o"))))
-    assert {item["name"]: item["cdi"]["state"] for item in found["runtimes"]} == dict.fromkeys(("containerd", "docker", "cri-o"), "unknown")
+    assert {item["name"]: item["cdi"]["state"] for item in found["runtimes"]} == dict.fromkeys(
+        ("containerd", "docker", "cri-o"), "unknown"
+    )
     for problem in found["problems"]:
         assert "Permission denied" in problem["detail"] and problem["next_step"] == "run this with privilege escalation"
     assert len(found["problems"]) == 3

@@ -63,9 +63,18 @@ def test_r16_when_the_key_is_needed(number: int, state: str, changes: list[tuple
     "version, text, state, spec_dirs, changes",
     [
         pytest.param("27.5.1", None, "off", DEFAULTS, [ON], id="no-file"),
-        pytest.param("27.5.1", case("R15-daemon-json-merge", "daemon.json"), "off", DEFAULTS, [ON], id="R15-daemon-json-merge"),
+        pytest.param(
+            "27.5.1", case("R15-daemon-json-merge", "daemon.json"), "off", DEFAULTS, [ON], id="R15-daemon-json-merge"
+        ),
         pytest.param("27.5.1", '{"features": {"cdi": true}}', "on", DEFAULTS, [], id="on"),
-        pytest.param("28.2.2", '{"cdi-spec-dirs": [""]}', "off", [], [(FILE, 'cdi-spec-dirs = ["/etc/cdi", "/var/run/cdi"]')], id="directories-disabled"),
+        pytest.param(
+            "28.2.2",
+            '{"cdi-spec-dirs": [""]}',
+            "off",
+            [],
+            [(FILE, 'cdi-spec-dirs = ["/etc/cdi", "/var/run/cdi"]')],
+            id="directories-disabled",
+        ),
         pytest.param(
             "28.2.2",
             '{"cdi-spec-dirs": ["/opt/cdi"]}',
@@ -77,19 +86,44 @@ def test_r16_when_the_key_is_needed(number: int, state: str, changes: list[tuple
         pytest.param("25.0.0", "{}", "off", DEFAULTS, [ON], id="first-with-cdi"),
         pytest.param("28.1.1", "{}", "off", DEFAULTS, [ON], id="last-without-default"),
         pytest.param("28.2.0", "{}", "on_by_default", DEFAULTS, [], id="first-with-default"),
-        pytest.param("28.2.0", case("R13-daemon-json-broken", "bom.json"), "on_by_default", DEFAULTS, [], id="R13-daemon-json-broken-bom"),
-        pytest.param("28.2.0", case("R13-daemon-json-broken", "empty.json"), "on_by_default", DEFAULTS, [], id="R13-daemon-json-broken-empty"),
-        pytest.param("27.5.1", '{"features": null, "cdi-spec-dirs": null}', "off", DEFAULTS, [ON], id="R13-daemon-json-broken-null-is-not-set"),
+        pytest.param(
+            "28.2.0",
+            case("R13-daemon-json-broken", "bom.json"),
+            "on_by_default",
+            DEFAULTS,
+            [],
+            id="R13-daemon-json-broken-bom",
+        ),
+        pytest.param(
+            "28.2.0",
+            case("R13-daemon-json-broken", "empty.json"),
+            "on_by_default",
+            DEFAULTS,
+            [],
+            id="R13-daemon-json-broken-empty",
+        ),
+        pytest.param(
+            "27.5.1",
+            '{"features": null, "cdi-spec-dirs": null}',
+            "off",
+            DEFAULTS,
+            [ON],
+            id="R13-daemon-json-broken-null-is-not-set",
+        ),
         pytest.param("28.2.0", " \n", "on_by_default", DEFAULTS, [], id="whitespace"),
     ],
 )
-def test_states(version: str, text: str | None, state: str, spec_dirs: list[str], changes: list[tuple[str, str]], tmp_path: Path) -> None:
+def test_states(
+    version: str, text: str | None, state: str, spec_dirs: list[str], changes: list[tuple[str, str]], tmp_path: Path
+) -> None:
     found = only(docker(tmp_path, version, text).detect(), "docker")
     assert (found["cdi"]["state"], found["cdi"]["spec_dirs"]) == (state, spec_dirs)
     assert whats(found) == changes
     assert found["refusal"] is None
     assert found["config_files"] == ([FILE] if text is not None else [])
-    assert any("byte order mark" in warning for warning in found["warnings"]) == (text is not None and text.startswith("\ufeff"))
+    assert any("byte order mark" in warning for warning in found["warnings"]) == (
+        text is not None and text.startswith("\ufeff")
+    )
 
 
 BROKEN = [
@@ -104,7 +138,11 @@ BROKEN = [
     ("cdi-text", '{"features": {"cdi": "true"}}', "features.cdi is not true or false"),
     ("dirs-text", '{"cdi-spec-dirs": "/x"}', "cdi-spec-dirs is not a list of strings"),
     ("nan", '{"x": NaN}', "NaN"),
-    ("R13-daemon-json-broken-key-twice", '{"features": {"cdi": true}, "features": {}}', "the key 'features' stands there twice"),
+    (
+        "R13-daemon-json-broken-key-twice",
+        '{"features": {"cdi": true}, "features": {}}',
+        "the key 'features' stands there twice",
+    ),
     ("R13-daemon-json-broken-deep", '{"x": ' + "[" * 100000, "line 1, column 1"),
     ("R13-daemon-json-broken-nul", '{"x": 1}\x00', "line 1, column 9"),
     ("R13-daemon-json-broken-utf-16", '{"x": 1}'.encode("utf-16").decode("latin-1"), "line 1, column 1"),
@@ -121,7 +159,9 @@ def test_a_broken_file_is_unknown_and_never_empty(text: str, place: str, tmp_pat
     assert found["cdi"]["state"] == "unknown"
     assert found["changes"] == []
     assert FILE in found["refusal"]["reason"] and place in found["refusal"]["reason"]
-    assert [(problem["code"], problem["severity"]) for problem in answer["problems"]] == [("docker_config_invalid", "error")]
+    assert [(problem["code"], problem["severity"]) for problem in answer["problems"]] == [
+        ("docker_config_invalid", "error")
+    ]
     assert place in answer["problems"][0]["detail"]
 
 
@@ -142,17 +182,43 @@ def test_every_daemon_json_of_the_fixtures_is_read_or_refused() -> None:
 FLAGS = [
     pytest.param("27.5.1", "--feature cdi=true", None, "on", [], None, id="feature-flag-on"),
     pytest.param("28.2.2", "--feature=cdi=false", None, "off", [], "gives features as flags", id="feature-flag-off"),
-    pytest.param("27.5.1", "--feature buildkit=true", None, "off", [], "gives features as flags", id="another-feature-flag"),
+    pytest.param(
+        "27.5.1", "--feature buildkit=true", None, "off", [], "gives features as flags", id="another-feature-flag"
+    ),
     pytest.param("28.2.2", "--feature buildkit=true", None, "on_by_default", [], None, id="another-feature-flag-28.2"),
-    pytest.param("27.5.1", "--feature cdi=true", '{"features": {"buildkit": true}}', "unknown", [], "both by flags", id="flag-and-file"),
-    pytest.param("28.2.2", "--cdi-spec-dir /a --cdi-spec-dir=/run/cdi", None, "on_by_default", [], None, id="directory-flags"),
-    pytest.param("28.2.2", "--cdi-spec-dir /a", None, "on_by_default", [], "gives --cdi-spec-dir without /var/run/cdi", id="directory-flag-without-ours"),
+    pytest.param(
+        "27.5.1",
+        "--feature cdi=true",
+        '{"features": {"buildkit": true}}',
+        "unknown",
+        [],
+        "both by flags",
+        id="flag-and-file",
+    ),
+    pytest.param(
+        "28.2.2", "--cdi-spec-dir /a --cdi-spec-dir=/run/cdi", None, "on_by_default", [], None, id="directory-flags"
+    ),
+    pytest.param(
+        "28.2.2",
+        "--cdi-spec-dir /a",
+        None,
+        "on_by_default",
+        [],
+        "gives --cdi-spec-dir without /var/run/cdi",
+        id="directory-flag-without-ours",
+    ),
 ]
 
 
 @pytest.mark.parametrize("version, flags, text, state, changes, refusal", FLAGS)
 def test_flags_of_the_unit_are_respected(
-    version: str, flags: str, text: str | None, state: str, changes: list[tuple[str, str]], refusal: str | None, tmp_path: Path
+    version: str,
+    flags: str,
+    text: str | None,
+    state: str,
+    changes: list[tuple[str, str]],
+    refusal: str | None,
+    tmp_path: Path,
 ) -> None:
     found = only(docker(tmp_path, version, text, DOCKERD + " " + flags).detect(), "docker")
     assert found["cdi"]["state"] == state
@@ -165,13 +231,22 @@ def test_config_file_of_the_unit(tmp_path: Path) -> None:
     machine = docker(tmp_path, "27.5.1", None, DOCKERD + " --config-file /srv/d.json")
     machine.write("/srv/d.json", '{"features": {"cdi": true}}')
     found = only(machine.detect(), "docker")
-    assert (found["main_config"], found["config_files"], found["cdi"]["state"]) == ("/srv/d.json", ["/srv/d.json"], "on")
+    assert (found["main_config"], found["config_files"], found["cdi"]["state"]) == (
+        "/srv/d.json",
+        ["/srv/d.json"],
+        "on",
+    )
 
 
 @pytest.mark.parametrize(
     "info, started, stale",
     [
-        pytest.param({"ServerVersion": "27.5.1", "CDISpecDirs": DEFAULTS}, STALE, False, id="running-daemon-has-it-though-the-file-is-newer"),
+        pytest.param(
+            {"ServerVersion": "27.5.1", "CDISpecDirs": DEFAULTS},
+            STALE,
+            False,
+            id="running-daemon-has-it-though-the-file-is-newer",
+        ),
         pytest.param({"ServerVersion": "27.5.1", "CDISpecDirs": []}, None, True, id="running-daemon-has-it-not"),
         pytest.param({"ServerVersion": "27.5.1", "CDISpecDirs": None}, None, True, id="null-is-none"),
         pytest.param({"ServerVersion": "27.5.1"}, STALE, True, id="daemon-does-not-say-so-times-decide"),
@@ -179,7 +254,9 @@ def test_config_file_of_the_unit(tmp_path: Path) -> None:
         pytest.param(None, None, False, id="no-answer-newer"),
     ],
 )
-def test_the_running_daemon_beats_file_times(info: dict[str, Any] | None, started: float | None, stale: bool, tmp_path: Path) -> None:
+def test_the_running_daemon_beats_file_times(
+    info: dict[str, Any] | None, started: float | None, stale: bool, tmp_path: Path
+) -> None:
     machine = docker(tmp_path, "27.5.1", '{"features": {"cdi": true}}')
     machine.program("/usr/bin/docker")
     if info is not None:
@@ -193,7 +270,9 @@ def test_the_running_daemon_beats_file_times(info: dict[str, Any] | None, starte
 @pytest.mark.parametrize(
     "version, noted",
     [
-        pytest.param(yaml.safe_load(case("W04-restart-always-cdi", "versions.yml"))["docker"], True, id="W04-restart-always-cdi"),
+        pytest.param(
+            yaml.safe_load(case("W04-restart-always-cdi", "versions.yml"))["docker"], True, id="W04-restart-always-cdi"
+        ),
         pytest.param("28.2.2", False, id="28.2"),
         pytest.param("24.0.9", False, id="24-has-no-cdi"),
     ],

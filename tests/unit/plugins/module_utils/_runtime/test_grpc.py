@@ -48,7 +48,11 @@ def test_a_method_that_is_not_there(tmp_path: Path) -> None:
     "answer, value",
     [
         (SETTINGS + grpc.frame(grpc.DATA, 0, 1, message(b"hi")) + TRAILER, b"hi"),
-        (grpc.frame(grpc.DATA, 0, 1, message(b"hi")[:3]) + grpc.frame(grpc.DATA, grpc.END_STREAM, 1, message(b"hi")[3:]), b"hi"),
+        (
+            grpc.frame(grpc.DATA, 0, 1, message(b"hi")[:3])
+            + grpc.frame(grpc.DATA, grpc.END_STREAM, 1, message(b"hi")[3:]),
+            b"hi",
+        ),
         (grpc.frame(grpc.DATA, grpc.PADDED, 1, b"\x02" + message(b"hi") + b"\0\0") + TRAILER, b"hi"),
         (grpc.frame(grpc.PING, 0, 0, b"12345678") + grpc.frame(grpc.DATA, 0, 1, message(b"")) + TRAILER, b""),
     ],
@@ -84,7 +88,12 @@ def test_absent_silent_and_closed(tmp_path: Path) -> None:
 
 
 def test_fields_of_a_message() -> None:
-    assert list(grpc.fields(b"\x08\x96\x01\x12\x02hi\x1d1234\x21abcdefgh")) == [(1, 150), (2, b"hi"), (3, b"1234"), (4, b"abcdefgh")]
+    assert list(grpc.fields(b"\x08\x96\x01\x12\x02hi\x1d1234\x21abcdefgh")) == [
+        (1, 150),
+        (2, b"hi"),
+        (3, b"1234"),
+        (4, b"abcdefgh"),
+    ]
 
 
 @pytest.mark.parametrize("data", [b"\x12\x05hi", b"\x08", b"\x08\xff", b"\x0b", b"\x1d12"])

@@ -47,7 +47,10 @@ def test_what_crio_reads(name: str, tmp_path: Path) -> None:
 
 
 def test_r18_our_file_that_a_later_one_overrides_is_not_effective(tmp_path: Path) -> None:
-    files = {OURS: '[crio.runtime]\ncdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n', CRIO_DIR + "/zz-site.conf": case("R18-crio-dropin-dir", "zz-site.conf")}
+    files = {
+        OURS: '[crio.runtime]\ncdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n',
+        CRIO_DIR + "/zz-site.conf": case("R18-crio-dropin-dir", "zz-site.conf"),
+    }
     found = only(crio(tmp_path, files).detect(), "cri-o")
     assert found["cdi"]["spec_dirs"] == ["/opt/site/cdi"]
     assert found["refusal"] is not None
@@ -96,7 +99,14 @@ UNION = '[crio.runtime] cdi_spec_dirs = ["/opt/cdi", "/etc/cdi", "/var/run/cdi"]
     ],
 )  # fmt: skip
 def test_crio(
-    files: dict[str, str], version: str, command: str, state: str, spec_dirs: list[str], changes: list[tuple[str, str]], refusal: str | None, tmp_path: Path
+    files: dict[str, str],
+    version: str,
+    command: str,
+    state: str,
+    spec_dirs: list[str],
+    changes: list[tuple[str, str]],
+    refusal: str | None,
+    tmp_path: Path,
 ) -> None:
     found = only(crio(tmp_path, files, version, ("/usr/bin/crio " + command).strip()).detect(), "cri-o")
     assert (found["cdi"]["state"], found["cdi"]["spec_dirs"]) == (state, spec_dirs)
@@ -130,17 +140,32 @@ CONF = "/etc/containers/containers.conf"
         pytest.param("5.4.2", {}, "on_by_default", DEFAULTS, None, id="defaults"),
         pytest.param("4.0.2", {}, "unsupported", [], "has no CDI", id="before-4.1"),
         pytest.param("4.1.0", {}, "on_by_default", DEFAULTS, None, id="4.1"),
-        pytest.param("5.4.2", {CONF: '[engine]\ncdi_spec_dirs = ["/opt/cdi"]\n'}, "on", ["/opt/cdi"], "not among", id="other-directories"),
         pytest.param(
             "5.4.2",
-            {CONF: '[engine]\ncdi_spec_dirs = ["/opt/cdi"]\n', "/etc/containers/containers.conf.d/10.conf": '[engine]\ncdi_spec_dirs = ["/var/run/cdi"]\n'},
+            {CONF: '[engine]\ncdi_spec_dirs = ["/opt/cdi"]\n'},
+            "on",
+            ["/opt/cdi"],
+            "not among",
+            id="other-directories",
+        ),
+        pytest.param(
+            "5.4.2",
+            {
+                CONF: '[engine]\ncdi_spec_dirs = ["/opt/cdi"]\n',
+                "/etc/containers/containers.conf.d/10.conf": '[engine]\ncdi_spec_dirs = ["/var/run/cdi"]\n',
+            },
             "on",
             ["/var/run/cdi"],
             None,
             id="drop-in-wins",
         ),
         pytest.param(
-            "5.4.2", {CONF: '[engine]\ncdi_spec_dirs = ["/opt/cdi", {append = true}]\n'}, "on", [*DEFAULTS, "/opt/cdi"], None, id="append-to-the-defaults"
+            "5.4.2",
+            {CONF: '[engine]\ncdi_spec_dirs = ["/opt/cdi", {append = true}]\n'},
+            "on",
+            [*DEFAULTS, "/opt/cdi"],
+            None,
+            id="append-to-the-defaults",
         ),
         pytest.param(
             "5.4.2",
@@ -156,7 +181,9 @@ CONF = "/etc/containers/containers.conf"
         pytest.param("5.4.2", {CONF: "[engine\n"}, "unknown", [], "line 1", id="broken"),
     ],
 )
-def test_podman_is_only_checked(version: str, files: dict[str, str], state: str, spec_dirs: list[str], refusal: str | None, tmp_path: Path) -> None:
+def test_podman_is_only_checked(
+    version: str, files: dict[str, str], state: str, spec_dirs: list[str], refusal: str | None, tmp_path: Path
+) -> None:
     found = podman(tmp_path, version, files)
     assert (found["cdi"]["state"], found["cdi"]["spec_dirs"]) == (state, spec_dirs)
     assert found["changes"] == [] and found["edit_target"]["kind"] == "none" and found["restart_unit"] is None
@@ -166,7 +193,9 @@ def test_podman_is_only_checked(version: str, files: dict[str, str], state: str,
 
 def distro(root: Path, unit: str, base: str, version: str, config: str, files: dict[str, str] | None = None) -> Machine:
     machine = Machine(root)
-    binary = {"rke2": "/var/lib/rancher/rke2/bin/containerd"}.get(base, "/var/lib/rancher/%s/data/current/bin/containerd" % base)
+    binary = {"rke2": "/var/lib/rancher/rke2/bin/containerd"}.get(
+        base, "/var/lib/rancher/%s/data/current/bin/containerd" % base
+    )
     machine.program(binary, "containerd github.com/k3s-io/containerd v%s \n" % version)
     machine.unit(unit + ".service", "/usr/local/bin/%s %s" % (base, "agent"), pid=500)
     generated = "/var/lib/rancher/%s/agent/etc/containerd/config.toml" % base
@@ -191,7 +220,14 @@ RANCHER = "/var/lib/rancher/%s/agent/etc/containerd/"
     ],
 )
 def test_d02_k3s_rke2_paths(base: str, unit: str, tmp_path: Path) -> None:
-    machine = distro(tmp_path, unit, base, "1.7.23-k3s2", case("D02-k3s-rke2-paths", "generated-config.toml"), {"/etc/containerd/config.toml": "version = 2\n"})
+    machine = distro(
+        tmp_path,
+        unit,
+        base,
+        "1.7.23-k3s2",
+        case("D02-k3s-rke2-paths", "generated-config.toml"),
+        {"/etc/containerd/config.toml": "version = 2\n"},
+    )
     answer = machine.detect()
     assert [(item["name"], item["flavor"]) for item in answer["runtimes"]] == [("containerd", base)]
     found = answer["runtimes"][0]
@@ -210,7 +246,10 @@ def test_d02_an_inactive_containerd_beside_rke2_is_not_selected(tmp_path: Path) 
     machine.program("/usr/bin/containerd", "containerd x 1.7.24 y\n")
     machine.unit("containerd.service", "/usr/bin/containerd", active="inactive")
     answer = machine.detect()
-    assert [(item["flavor"], item["selected"], item["serves_kubelet"]) for item in answer["runtimes"]] == [("system", False, False), ("rke2", True, True)]
+    assert [(item["flavor"], item["selected"], item["serves_kubelet"]) for item in answer["runtimes"]] == [
+        ("system", False, False),
+        ("rke2", True, True),
+    ]
     assert answer["ambiguous"] is None
 
 
@@ -247,7 +286,9 @@ def test_r12_k3s_v3_template(generated: str, changes: list[tuple[str, str]], tmp
 )
 def test_r11_go_template(template: str | None, edited: bool, tmp_path: Path) -> None:
     path = RANCHER % "k3s" + "config.toml.tmpl"
-    machine = distro(tmp_path, "k3s", "k3s", "1.7.23-k3s2", "version = 2\n", {path: template} if template is not None else {})
+    machine = distro(
+        tmp_path, "k3s", "k3s", "1.7.23-k3s2", "version = 2\n", {path: template} if template is not None else {}
+    )
     found = only(machine.detect())
     assert found["edit_target"] == {"path": path, "kind": "template"}
     assert bool(found["changes"]) is edited
@@ -260,7 +301,9 @@ def test_a_template_newer_than_the_process_is_a_lost_restart(tmp_path: Path) -> 
     generated = "version = 2\n%s\nenable_cdi = true\n" % V2
     machine = distro(tmp_path, "k3s", "k3s", "1.7.23-k3s2", generated, {path: '{{ template "base" . }}\n'})
     assert only(machine.detect())["process_stale"] is False
-    machine.process(501, "containerd -c %sconfig.toml -a /run/k3s/containerd/containerd.sock" % (RANCHER % "k3s"), STALE)
+    machine.process(
+        501, "containerd -c %sconfig.toml -a /run/k3s/containerd/containerd.sock" % (RANCHER % "k3s"), STALE
+    )
     assert only(machine.detect())["process_stale"] is True
 
 
@@ -279,9 +322,14 @@ def microk8s(root: Path, template: str) -> Machine:
             machine.socket(path)
     machine.write("/etc/containerd/config.toml", 'disabled_plugins = ["cri"]\nimports = ["/x/*.toml"]\n')
     machine.write("/var/snap/microk8s/current/args/containerd-template.toml", template)
-    machine.write("/var/snap/microk8s/current/args/containerd.toml", template.replace("${SNAPSHOTTER}", "overlayfs").replace("${RUNTIME}", "runc"))
+    machine.write(
+        "/var/snap/microk8s/current/args/containerd.toml",
+        template.replace("${SNAPSHOTTER}", "overlayfs").replace("${RUNTIME}", "runc"),
+    )
     machine.unit("snap.microk8s.daemon-containerd.service", "/usr/bin/snap run microk8s.daemon-containerd", pid=600)
-    machine.program("/snap/microk8s/current/bin/containerd", "containerd github.com/containerd/containerd v1.7.25 abc\n")
+    machine.program(
+        "/snap/microk8s/current/bin/containerd", "containerd github.com/containerd/containerd v1.7.25 abc\n"
+    )
     return machine
 
 
@@ -295,7 +343,9 @@ def test_microk8s_is_made_from_its_template(name: str, tmp_path: Path) -> None:
     assert found["dialect"] == {"schema": 2, "format": "toml"}
     assert whats(found) == [(template, V2 + " enable_cdi = true")]
     assert found["restart_unit"] == "snap.microk8s.daemon-containerd"
-    assert found["config_files"] == ["/var/snap/microk8s/current/args/containerd.toml"], "never anything of /etc/containerd"
+    assert found["config_files"] == ["/var/snap/microk8s/current/args/containerd.toml"], (
+        "never anything of /etc/containerd"
+    )
     assert answer["kubelet"]["root_dir"] == "/var/snap/microk8s/common/var/lib/kubelet"
 
 
@@ -320,7 +370,10 @@ def test_k0s(head: str, target: tuple[str, str], tmp_path: Path) -> None:
     machine.unit("k0sworker.service", "/usr/local/bin/k0s worker", pid=700)
     machine.socket("/run/k0s/containerd.sock")
     machine.program("/var/lib/k0s/bin/containerd", "containerd github.com/containerd/containerd 1.7.27 abc\n")
-    machine.write("/etc/k0s/containerd.toml", head + "version = 2\n" + ('imports = ["/run/k0s/containerd-cri.toml"]\n' if head else ""))
+    machine.write(
+        "/etc/k0s/containerd.toml",
+        head + "version = 2\n" + ('imports = ["/run/k0s/containerd-cri.toml"]\n' if head else ""),
+    )
     machine.write("/run/k0s/containerd-cri.toml", "version = 2\n%s\nsandbox_image = 'x'\n" % V2)
     machine.process(701, "/var/lib/k0s/bin/containerd --root=/var/lib/k0s/containerd --config=/etc/k0s/containerd.toml")
     answer = machine.detect()

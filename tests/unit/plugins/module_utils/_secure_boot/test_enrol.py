@@ -50,7 +50,9 @@ class Machine:
 
     def __init__(self, root: Path) -> None:
         self.tree = Tree(root)
-        self.tree.write(VARS + "SecureBoot" + GLOBAL, ATTRIBUTES + b"\x01").write("/proc/sys/kernel/hostname", "NPU-A\n")
+        self.tree.write(VARS + "SecureBoot" + GLOBAL, ATTRIBUTES + b"\x01").write(
+            "/proc/sys/kernel/hostname", "NPU-A\n"
+        )
         self.tree.write("/usr/sbin/dkms", NEW_DKMS, 0o755)
         self.tree.write("/var/lib/rbln/driver.json", "{}")
         self.calls: list[list[str]] = []
@@ -61,7 +63,9 @@ class Machine:
     def run(self, argv: Sequence[str], timeout: float, env: Mapping[str, str] | None = None) -> Probe:
         self.calls.append(list(argv))
         if argv[0] == "openssl":
-            return run_command([str(self.tree.real(word)) if word.startswith("/var/") else word for word in argv], timeout, env)
+            return run_command(
+                [str(self.tree.real(word)) if word.startswith("/var/") else word for word in argv], timeout, env
+            )
         if argv[0] != "mokutil" or not self.has_mokutil:
             return Probe(ABSENT, None, "No such file or directory")
         if argv[1] == "--import":
@@ -88,7 +92,10 @@ class Machine:
         found = {}
         for path in sorted(self.tree.root.rglob("*")):
             if path.is_file() and "sys/firmware" not in str(path):
-                found[str(path.relative_to(self.tree.root))] = "%04o %s" % (stat.S_IMODE(path.stat().st_mode), path.read_bytes().hex())
+                found[str(path.relative_to(self.tree.root))] = "%04o %s" % (
+                    stat.S_IMODE(path.stat().st_mode),
+                    path.read_bytes().hex(),
+                )
         return found
 
 
@@ -106,21 +113,34 @@ def modes(machine: Machine) -> dict[str, str]:
 def test_a_host_without_a_key_gets_one(machine: Machine) -> None:
     done = machine.work().ensure().to_dict()
     assert done["state"] == "pending" and done["changed"] and done["own"] is True
-    assert done["acts"] == ["made the key %smok.key" % OWN, "told DKMS to sign with it (%s)" % dkms.DROP_IN, "asked for the enrolment of %smok.der" % OWN]
+    assert done["acts"] == [
+        "made the key %smok.key" % OWN,
+        "told DKMS to sign with it (%s)" % dkms.DROP_IN,
+        "asked for the enrolment of %smok.der" % OWN,
+    ]
     assert modes(machine) == {".": "0700", "mok.key": "0600", "mok.der": "0644", "password": "0600"}
     assert done["subject"] == NAME
     assert machine.tree.real(dkms.DROP_IN).read_text(encoding="utf-8").splitlines()[1:] == [
         'mok_signing_key="%smok.key"' % OWN, 'mok_certificate="%smok.der"' % OWN]  # fmt: skip
-    assert done["diff"]["before"] == "" and "mok_signing_key" in done["diff"]["after"] and done["diff"]["after_header"] == dkms.DROP_IN
+    assert (
+        done["diff"]["before"] == ""
+        and "mok_signing_key" in done["diff"]["after"]
+        and done["diff"]["after_header"] == dkms.DROP_IN
+    )
     assert done["password_file"] == OWN + "password" and OWN + "password" in done["msg"]
     password = machine.tree.real(OWN + "password").read_text(encoding="utf-8").strip()
     assert len(password) == 14 and set(password) <= set(enrol.ALPHABET)
     assert password not in str(done) and all(password not in " ".join(call) for call in machine.calls)
     salt = machine.hashes[0].split("$")[2]
-    again = subprocess.run(["openssl", "passwd", "-6", "-salt", salt, password], capture_output=True, text=True, check=True).stdout.strip()
+    again = subprocess.run(
+        ["openssl", "passwd", "-6", "-salt", salt, password], capture_output=True, text=True, check=True
+    ).stdout.strip()
     assert machine.hashes == [again]
     text = subprocess.run(
-        ["openssl", "x509", "-inform", "DER", "-noout", "-text", "-in", str(machine.tree.real(OWN + "mok.der"))], capture_output=True, text=True, check=True
+        ["openssl", "x509", "-inform", "DER", "-noout", "-text", "-in", str(machine.tree.real(OWN + "mok.der"))],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     assert "Public-Key: (2048 bit)" in text and "1.3.6.1.4.1.2312.16.1.2" in text
 
@@ -129,7 +149,12 @@ def test_a_second_run_changes_nothing_and_says_the_same(machine: Machine) -> Non
     machine.work().ensure()
     before, calls = machine.files(), len(machine.calls)
     done = machine.work().ensure().to_dict()
-    assert (done["changed"], done["acts"], done["state"], done["password_file"]) == (False, [], "pending", OWN + "password")
+    assert (done["changed"], done["acts"], done["state"], done["password_file"]) == (
+        False,
+        [],
+        "pending",
+        OWN + "password",
+    )
     assert machine.files() == before and len(machine.calls) == calls and "diff" not in done
 
 
@@ -190,7 +215,9 @@ def test_a_key_that_was_left_half_made_is_made_anew(machine: Machine) -> None:
     machine.tree.write(OWN + "mok.key", "half", 0o600).write(OWN + "mok.key.new", "half", 0o600)
     machine.tree.real(OWN).chmod(0o700)
     done = machine.work().ensure()
-    assert done.state == "pending" and machine.tree.real(OWN + "mok.key").read_text(encoding="utf-8").startswith("-----BEGIN")
+    assert done.state == "pending" and machine.tree.real(OWN + "mok.key").read_text(encoding="utf-8").startswith(
+        "-----BEGIN"
+    )
     assert set(modes(machine)) == {".", "mok.key", "mok.der", "password"}
 
 
@@ -203,7 +230,9 @@ def test_a_configured_pair_that_is_not_there_is_not_overridden(machine: Machine)
 
 
 def test_a_configured_pair_is_taken(machine: Machine) -> None:
-    machine.tree.write(mok.FRAMEWORK_CONF, 'mok_signing_key="pkcs11:object=site"\nmok_certificate=/root/site.der\n').write("/root/site.der", SITE)
+    machine.tree.write(
+        mok.FRAMEWORK_CONF, 'mok_signing_key="pkcs11:object=site"\nmok_certificate=/root/site.der\n'
+    ).write("/root/site.der", SITE)
     done = machine.work().ensure()
     assert (done.own, done.certificate, done.subject) == (False, "/root/site.der", "Site key")
 
@@ -218,7 +247,10 @@ def test_an_old_dkms_is_told_in_its_one_file_with_a_backup(machine: Machine) -> 
     assert machine.tree.real(dkms.BACKUP).read_text(encoding="utf-8") == old
     assert machine.work().ensure().acts == []
     machine.work().remove()
-    assert machine.tree.real(mok.FRAMEWORK_CONF).read_text(encoding="utf-8") == old and not machine.tree.real(dkms.BACKUP).exists()
+    assert (
+        machine.tree.real(mok.FRAMEWORK_CONF).read_text(encoding="utf-8") == old
+        and not machine.tree.real(dkms.BACKUP).exists()
+    )
 
 
 def test_a_dkms_that_cannot_be_told_says_so(machine: Machine) -> None:
@@ -257,7 +289,12 @@ def test_removing_takes_all_of_it_away(machine: Machine) -> None:
     assert dry["changed"] and machine.tree.real(OWN + "mok.key").exists()
     done = machine.work().remove().to_dict()
     assert done["acts"] == dry["acts"] and done["acts"][0] == "took back the request for enrolment"
-    assert done["state"] == "none" and machine.files() == before and not machine.tree.real(OWN).exists() and not machine.tree.real(PENDING).exists()
+    assert (
+        done["state"] == "none"
+        and machine.files() == before
+        and not machine.tree.real(OWN).exists()
+        and not machine.tree.real(PENDING).exists()
+    )
     assert machine.work().remove().to_dict()["changed"] is False
 
 
@@ -277,7 +314,9 @@ def test_removing_an_enrolled_key_says_what_only_the_console_can_do(machine: Mac
 
 
 def test_what_is_not_ours_is_left(machine: Machine) -> None:
-    machine.tree.write(mok.DKMS_PAIR[0], "private", 0o600).write(mok.DKMS_PAIR[1], DKMS).write(mok.FRAMEWORK_CONF, "# words\n")
+    machine.tree.write(mok.DKMS_PAIR[0], "private", 0o600).write(mok.DKMS_PAIR[1], DKMS).write(
+        mok.FRAMEWORK_CONF, "# words\n"
+    )
     before = machine.files()
     assert machine.work().remove().to_dict()["changed"] is False
     assert machine.files() == before
@@ -290,7 +329,9 @@ def test_a_key_that_signs_modules_of_others_stays_until_they_are_gone(machine: M
     before = machine.files()
     done = machine.work().remove().to_dict()
     assert (done["changed"], done["state"], done["own"], machine.files()) == (False, "pending", True, before)
-    assert done["msg"].startswith("The key %smok.key stays, since DKMS signs other modules with it: nvidia. Next: " % OWN)
+    assert done["msg"].startswith(
+        "The key %smok.key stays, since DKMS signs other modules with it: nvidia. Next: " % OWN
+    )
     machine.tree.real("/var/lib/dkms/nvidia/550").rmdir()
     machine.tree.real("/var/lib/dkms/nvidia").rmdir()
     assert machine.work().remove().to_dict()["changed"] and not machine.tree.real(OWN).exists()
@@ -298,7 +339,9 @@ def test_a_key_that_signs_modules_of_others_stays_until_they_are_gone(machine: M
 
 def test_a_key_that_dkms_uses_no_more_goes_whatever_dkms_builds(machine: Machine) -> None:
     machine.work().ensure()
-    machine.tree.folder("/var/lib/dkms/nvidia/550").write(dkms.DROP_IN.replace("rebellions-npu", "site"), "mok_signing_key=/root/a\nmok_certificate=/root/b\n")
+    machine.tree.folder("/var/lib/dkms/nvidia/550").write(
+        dkms.DROP_IN.replace("rebellions-npu", "site"), "mok_signing_key=/root/a\nmok_certificate=/root/b\n"
+    )
     assert machine.work().remove().to_dict()["changed"] and not machine.tree.real(OWN).exists()
 
 

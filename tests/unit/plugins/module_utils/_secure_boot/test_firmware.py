@@ -75,7 +75,9 @@ def test_B01_secureboot_state_efivar_of_the_case(tmp_path: Path) -> None:
         (None, b"\x06\0\0\0\0", None, "unsupported"),
     ],
 )
-def test_B01_secureboot_state_variables(tmp_path: Path, secure: bytes | None, setup: bytes | None, shim: bytes | None, expected: str) -> None:
+def test_B01_secureboot_state_variables(
+    tmp_path: Path, secure: bytes | None, setup: bytes | None, shim: bytes | None, expected: str
+) -> None:
     tree = Tree(tmp_path).write(VARS + "Boot0000" + GLOBAL, "x")
     for name, value in (("SecureBoot" + GLOBAL, secure), ("SetupMode" + GLOBAL, setup), ("MokSBStateRT" + SHIM, shim)):
         if value is not None:
@@ -94,13 +96,21 @@ def test_empty_efivars_asks_mokutil(tmp_path: Path) -> None:
 
 
 def test_mokutil_without_the_variables_of_a_uefi_machine_knows_nothing(tmp_path: Path) -> None:
-    tree = Tree(tmp_path).folder(VARS).program("/usr/bin/mokutil", "echo 'EFI variables are not supported on this system' >&2; exit 1\n")
+    tree = (
+        Tree(tmp_path)
+        .folder(VARS)
+        .program("/usr/bin/mokutil", "echo 'EFI variables are not supported on this system' >&2; exit 1\n")
+    )
     state, probe = secureboot.read_secure_boot(tree.host())
     assert (state, probe.state, probe.detail) == ("unknown", "absent", "efivarfs is empty or not mounted")
 
 
 def test_mokutil_on_standard_error_with_an_exit_code(tmp_path: Path) -> None:
-    tree = Tree(tmp_path).folder(VARS).program("/usr/bin/mokutil", 'echo "This system doesn\'t support Secure Boot" >&2; exit 255\n')
+    tree = (
+        Tree(tmp_path)
+        .folder(VARS)
+        .program("/usr/bin/mokutil", 'echo "This system doesn\'t support Secure Boot" >&2; exit 255\n')
+    )
     assert secureboot.read_secure_boot(tree.host())[0] == "unsupported"
 
 

@@ -31,11 +31,16 @@ def client(monkeypatch: pytest.MonkeyPatch, *answers: tuple[int, Data, Data]) ->
 
     monkeypatch.setattr(api.time, "sleep", pauses.append)
     cluster = object.__new__(Cluster)
-    cluster.__dict__.update(_access=Access("https://h", SimpleNamespace(request=request), str), _timeout=1.0, requests=0)
+    cluster.__dict__.update(
+        _access=Access("https://h", SimpleNamespace(request=request), str), _timeout=1.0, requests=0
+    )
     return cluster, asked, pauses
 
 
-@pytest.mark.parametrize("told, pause", [({}, 1), ({"Retry-After": "7"}, 7), ({"Retry-After": "600"}, 30), ({"Retry-After": "Sat, 1 Jan 2028"}, 1)])
+@pytest.mark.parametrize(
+    "told, pause",
+    [({}, 1), ({"Retry-After": "7"}, 7), ({"Retry-After": "600"}, 30), ({"Retry-After": "Sat, 1 Jan 2028"}, 1)],
+)
 def test_a_busy_server_says_when_to_ask_again(monkeypatch: pytest.MonkeyPatch, told: Data, pause: int) -> None:
     cluster, asked, pauses = client(monkeypatch, (429, told, {}), (200, {}, {"a": 1}))
     assert (cluster.request("GET", "/x", "Read")[1], len(asked), pauses) == ({"a": 1}, 2, [pause])
@@ -44,7 +49,11 @@ def test_a_busy_server_says_when_to_ask_again(monkeypatch: pytest.MonkeyPatch, t
 @pytest.mark.parametrize("status, body", [(302, {}), (200, "<html>login</html>")])
 def test_the_login_page_of_a_gateway_is_no_empty_list(monkeypatch: pytest.MonkeyPatch, status: int, body: Any) -> None:
     cluster, _asked, _pauses = client(monkeypatch, (status, {}, body))
-    with pytest.raises(ApiError, match="List Node objects: no API server answers: HTTP %d: .* Next: Correct the server in the kubeconfig" % status):
+    with pytest.raises(
+        ApiError,
+        match="List Node objects: no API server answers: HTTP %d: .* Next: Correct the server in the kubeconfig"
+        % status,
+    ):
         cluster.list("v1", "Node")
 
 

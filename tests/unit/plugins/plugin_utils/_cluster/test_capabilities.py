@@ -20,7 +20,17 @@ POLICY = ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy")
 BINDING = ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding")
 OPERATOR = ("rebellions.ai/v1beta1", "RBLNClusterPolicy")
 OPERATOR_DRIVER = ("rebellions.ai/v1alpha1", "RBLNDriver")
-SOMETIMES = {MONITOR, RULE, CLASS, POLICY, BINDING, OPERATOR, OPERATOR_DRIVER, ("resource.k8s.io/v1", "ResourceSlice"), ("resource.k8s.io/v1", "ResourceClaim")}
+SOMETIMES = {
+    MONITOR,
+    RULE,
+    CLASS,
+    POLICY,
+    BINDING,
+    OPERATOR,
+    OPERATOR_DRIVER,
+    ("resource.k8s.io/v1", "ResourceSlice"),
+    ("resource.k8s.io/v1", "ResourceClaim"),
+}
 
 
 class Server:
@@ -40,7 +50,9 @@ class Server:
 
 
 def server(groups: dict[str, list[str]], **answers: Any) -> Server:
-    listed = [{"name": name, "versions": [{"version": version} for version in versions]} for name, versions in groups.items()]
+    listed = [
+        {"name": name, "versions": [{"version": version} for version in versions]} for name, versions in groups.items()
+    ]
     return Server(**{"/apis": {"groups": listed}, **answers})
 
 
@@ -60,7 +72,14 @@ def test_what_every_release_has_is_served_without_a_look() -> None:
 
 @pytest.mark.parametrize(
     ("kubernetes", "classes", "policies"),
-    [("1.29", False, False), ("v1.30.4", False, True), ("1.33.1+rke2r1", False, True), ("1.34", True, True), ("1.100", True, True), ("2.0", True, True)],
+    [
+        ("1.29", False, False),
+        ("v1.30.4", False, True),
+        ("1.33.1+rke2r1", False, True),
+        ("1.34", True, True),
+        ("1.100", True, True),
+        ("2.0", True, True),
+    ],
 )
 def test_told_version(kubernetes: str, classes: bool, policies: bool) -> None:
     found = tell(kubernetes)
@@ -77,7 +96,9 @@ def test_told_groups_have_all_kinds_we_know() -> None:
 
 @pytest.mark.parametrize("kubernetes", ["", "new", "1", "1.x"])
 def test_no_version(kubernetes: str) -> None:
-    with pytest.raises(NpuError, match="rbln_operands_capabilities.kubernetes is '%s', which is no version" % kubernetes):
+    with pytest.raises(
+        NpuError, match="rbln_operands_capabilities.kubernetes is '%s', which is no version" % kubernetes
+    ):
         tell(kubernetes)
 
 
@@ -90,7 +111,12 @@ def test_a_plain_cluster_costs_one_request() -> None:
 
 def test_custom_groups_are_looked_into_only_at_versions_we_know() -> None:
     full = server(
-        {"resource.k8s.io": ["v1", "v1beta2"], "monitoring.coreos.com": ["v1", "v1alpha1"], "nfd.k8s-sigs.io": ["v1alpha1"], "rebellions.ai": ["v1beta1"]},
+        {
+            "resource.k8s.io": ["v1", "v1beta2"],
+            "monitoring.coreos.com": ["v1", "v1alpha1"],
+            "nfd.k8s-sigs.io": ["v1alpha1"],
+            "rebellions.ai": ["v1beta1"],
+        },
         **{
             "/apis/monitoring.coreos.com/v1": kinds("PodMonitor", "ServiceMonitor"),
             "/apis/nfd.k8s-sigs.io/v1alpha1": kinds("NodeFeature"),
@@ -98,7 +124,12 @@ def test_custom_groups_are_looked_into_only_at_versions_we_know() -> None:
         },
     )
     found = discover(cast(Cluster, full))
-    assert full.asked == ["/apis", "/apis/monitoring.coreos.com/v1", "/apis/nfd.k8s-sigs.io/v1alpha1", "/apis/rebellions.ai/v1beta1"]
+    assert full.asked == [
+        "/apis",
+        "/apis/monitoring.coreos.com/v1",
+        "/apis/nfd.k8s-sigs.io/v1alpha1",
+        "/apis/rebellions.ai/v1beta1",
+    ]
     assert found.kinds == {MONITOR, OPERATOR, POLICY, BINDING}
     assert serves(found, *CLASS) and not serves(found, *RULE)
 

@@ -27,9 +27,15 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import
 pytest.importorskip("kubernetes")
 Data = dict[str, Any]
 PLAIN: Data = {
-    "clusters": [{"name": "c", "cluster": {"server": "http://one/"}}, {"name": "d", "cluster": {"server": "http://two"}}],
+    "clusters": [
+        {"name": "c", "cluster": {"server": "http://one/"}},
+        {"name": "d", "cluster": {"server": "http://two"}},
+    ],
     "users": [{"name": "u", "user": {"token": "t"}}, {"name": "v", "user": {}}],
-    "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}, {"name": "y", "context": {"cluster": "d", "user": "v"}}],
+    "contexts": [
+        {"name": "x", "context": {"cluster": "c", "user": "u"}},
+        {"name": "y", "context": {"cluster": "d", "user": "v"}},
+    ],
     "current-context": "x",
 }
 
@@ -65,15 +71,24 @@ def package_is_used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return used
 
 
-@pytest.mark.parametrize(("context", "host", "authorization"), [("", "http://one", "Bearer t"), ("x", "http://one", "Bearer t"), ("y", "http://two", "")])
-def test_a_plain_kubeconfig_is_read_here(context: str, host: str, authorization: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("context", "host", "authorization"),
+    [("", "http://one", "Bearer t"), ("x", "http://one", "Bearer t"), ("y", "http://two", "")],
+)
+def test_a_plain_kubeconfig_is_read_here(
+    context: str, host: str, authorization: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     used = package_is_used(monkeypatch)
     access = kubeconfig.open_access(str(written(tmp_path / "config")), context)
     assert (access.host, access.authorization(), used) == (host, authorization, [])
 
 
-@pytest.mark.parametrize(("variable", "value"), [("K8S_AUTH_KUBECONFIG", "~/a"), ("KUBECONFIG", "~/a"), ("", "~/.kube/config")])
-def test_the_file_is_found_as_kubectl_finds_it(variable: str, value: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("variable", "value"), [("K8S_AUTH_KUBECONFIG", "~/a"), ("KUBECONFIG", "~/a"), ("", "~/.kube/config")]
+)
+def test_the_file_is_found_as_kubectl_finds_it(
+    variable: str, value: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     used = package_is_used(monkeypatch)
     written(tmp_path / value[2:])
     if variable:
@@ -93,7 +108,8 @@ def test_a_token_that_no_header_can_hold_is_not_shown(token: str, tmp_path: Path
     with pytest.raises(NpuError) as caught:
         Cluster(str(path), "").request("GET", "/", "Read")
     assert str(caught.value) == (
-        "The token of the kubeconfig %s holds a character that no token has, such as a line's end. Next: Write the token on one line." % path
+        "The token of the kubeconfig %s holds a character that no token has, such as a line's end. Next: Write the token on one line."
+        % path
     )
 
 
@@ -108,7 +124,10 @@ def test_a_server_without_a_scheme_gets_no_token(server: str, user: Data, tmp_pa
 @pytest.mark.parametrize("value", ["false", "true", 1])
 def test_verification_is_turned_off_by_a_boolean_alone(value: Any, user: Data, tmp_path: Path) -> None:
     path = written(tmp_path / "config", user, {"server": "https://one", "insecure-skip-tls-verify": value})
-    with pytest.raises(NpuError, match="insecure-skip-tls-verify of the cluster c in the kubeconfig %s is neither true nor false" % path):
+    with pytest.raises(
+        NpuError,
+        match="insecure-skip-tls-verify of the cluster c in the kubeconfig %s is neither true nor false" % path,
+    ):
         kubeconfig.open_access(str(path), "")
 
 
@@ -127,7 +146,9 @@ OTHERS: dict[str, Data] = {
 
 
 @pytest.mark.parametrize("case", OTHERS)
-def test_any_other_kubeconfig_is_left_to_the_package(case: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_any_other_kubeconfig_is_left_to_the_package(
+    case: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     used = package_is_used(monkeypatch)
     path = str(written(tmp_path / "config", **OTHERS[case]))
     kubeconfig.open_access(path, "")
@@ -135,7 +156,9 @@ def test_any_other_kubeconfig_is_left_to_the_package(case: str, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("name", ["HTTPS_PROXY", "http_proxy", "all_proxy"])
-def test_a_proxy_of_the_environment_is_left_to_the_package(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_proxy_of_the_environment_is_left_to_the_package(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     used = package_is_used(monkeypatch)
     path = str(written(tmp_path / "config"))
     monkeypatch.setenv("no_proxy", "one")
@@ -159,7 +182,10 @@ def test_a_proxy_that_nobody_can_use_is_named(proxy: str, monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "socks", None)
     monkeypatch.delitem(sys.modules, "urllib3.contrib.socks", raising=False)
     path = written(tmp_path / "config", cluster={"proxy-url": proxy})
-    with pytest.raises(NpuError, match="The proxy for the kubeconfig %s cannot be used: .* Next: Correct proxy-url .*install PySocks" % path):
+    with pytest.raises(
+        NpuError,
+        match="The proxy for the kubeconfig %s cannot be used: .* Next: Correct proxy-url .*install PySocks" % path,
+    ):
         kubeconfig.open_access(str(path), "")
 
 
@@ -167,7 +193,9 @@ def test_a_proxy_that_nobody_can_use_is_named(proxy: str, monkeypatch: pytest.Mo
 def test_a_kubeconfig_that_nobody_can_use_is_named(text: str, tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text(text)
-    with pytest.raises(NpuError, match="The kubeconfig %s cannot be used: .*Next: Check rbln_kubeconfig and rbln_kube_context" % path):
+    with pytest.raises(
+        NpuError, match="The kubeconfig %s cannot be used: .*Next: Check rbln_kubeconfig and rbln_kube_context" % path
+    ):
         kubeconfig.open_access(str(path), "")
 
 
@@ -191,11 +219,38 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """ca, server (for the name api.test) and client, each with a .pem and a .key; locked.key is the client's with a password."""
     folder = tmp_path_factory.mktemp("keys")
     new = ("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    openssl(folder, *new, "-x509", "-subj", "/CN=ca", "-keyout", "ca.key", "-out", "ca.pem", "-addext", "keyUsage=critical,keyCertSign,cRLSign")
+    openssl(
+        folder,
+        *new,
+        "-x509",
+        "-subj",
+        "/CN=ca",
+        "-keyout",
+        "ca.key",
+        "-out",
+        "ca.pem",
+        "-addext",
+        "keyUsage=critical,keyCertSign,cRLSign",
+    )
     for name in ("server", "client"):
         (folder / "more").write_text("subjectAltName=DNS:api.test\nauthorityKeyIdentifier=keyid\n")
         openssl(folder, *new, "-subj", "/CN=" + name, "-keyout", name + ".key", "-out", name + ".csr")
-        openssl(folder, "x509", "-req", "-in", name + ".csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "more", "-out", name + ".pem")
+        openssl(
+            folder,
+            "x509",
+            "-req",
+            "-in",
+            name + ".csr",
+            "-CA",
+            "ca.pem",
+            "-CAkey",
+            "ca.key",
+            "-CAcreateserial",
+            "-extfile",
+            "more",
+            "-out",
+            name + ".pem",
+        )
     openssl(folder, "ec", "-in", "client.key", "-aes256", "-passout", "pass:secret", "-out", "locked.key")
     return folder
 
@@ -236,12 +291,16 @@ def inlined(path: Path) -> str:
 
 @pytest.mark.parametrize("reader", ["here", "package"])
 @pytest.mark.parametrize("form", ["files", "data", "insecure"])
-def test_a_client_certificate_from_files_or_data(reader: str, form: str, keys: Path, port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_certificate_from_files_or_data(
+    reader: str, form: str, keys: Path, port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cluster: Data = {"server": "https://127.0.0.1:%d" % port, "tls-server-name": "api.test"}
     user: Data = {"token": "t"}
     if form == "data":
         cluster["certificate-authority-data"] = inlined(keys / "ca.pem")
-        user.update({"client-certificate-data": inlined(keys / "client.pem"), "client-key-data": inlined(keys / "client.key")})
+        user.update(
+            {"client-certificate-data": inlined(keys / "client.pem"), "client-key-data": inlined(keys / "client.key")}
+        )
     else:
         relative = {name: os.path.relpath(keys / name, tmp_path) for name in ("ca.pem", "client.pem", "client.key")}
         cluster["certificate-authority"] = relative["ca.pem"]
@@ -296,10 +355,16 @@ def test_what_cannot_be_loaded_is_named(case: str, keys: Path, tmp_path: Path) -
 
 
 def test_the_package_is_not_imported_for_a_plain_kubeconfig(tmp_path: Path) -> None:
-    words = "import sys; from %s import Cluster; Cluster(%r, ''); print('kubernetes' in sys.modules)" % (Cluster.__module__, str(written(tmp_path / "config")))
+    words = "import sys; from %s import Cluster; Cluster(%r, ''); print('kubernetes' in sys.modules)" % (
+        Cluster.__module__,
+        str(written(tmp_path / "config")),
+    )
     # The parent of ansible_collections, which need not be on the path of this process.
     env = {**os.environ, "PYTHONPATH": str(Path(kubeconfig.__file__).parents[6])}
-    assert subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True, env=env).stdout == "False\n"
+    assert (
+        subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True, env=env).stdout
+        == "False\n"
+    )
 
 
 def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -38,12 +38,17 @@ def test_a_lease_keeps_the_second_writer_out_until_it_is_free() -> None:
     store, clock = Store(), Clock()
     first, second = lease(store, clock), lease(store, clock, lease_timeout=10)
     first.take()
-    with pytest.raises(NpuError, match="Another run writes to this cluster: .* holds the Lease rbln-operands since 20.*Let it end"):
+    with pytest.raises(
+        NpuError, match="Another run writes to this cluster: .* holds the Lease rbln-operands since 20.*Let it end"
+    ):
         second.take()
     assert first.holder in str(store.items[LEASE])
     first.give_up()
     second.take()
-    assert store.items[LEASE]["spec"]["holderIdentity"] == second.holder and store.items[LEASE]["spec"]["leaseTransitions"] == 2
+    assert (
+        store.items[LEASE]["spec"]["holderIdentity"] == second.holder
+        and store.items[LEASE]["spec"]["leaseTransitions"] == 2
+    )
 
 
 def test_a_lease_whose_holder_is_gone_is_taken_over_by_our_own_clock() -> None:
@@ -136,7 +141,9 @@ def test_the_writers_of_one_pass_hold_the_lease() -> None:
     with pytest.raises(NpuError, match="other holds the Lease"):
         apply(store, lease_timeout=0, device_plugin={"image": {"tag": "v9"}})
     assert done(apply(store, lease_timeout=0)) == {}
-    assert done(apply(store, dry_run=True, lease_timeout=0, device_plugin={"image": {"tag": "v9"}})) == {"DaemonSet rbln-system/rbln-device-plugin": "changed"}
+    assert done(apply(store, dry_run=True, lease_timeout=0, device_plugin={"image": {"tag": "v9"}})) == {
+        "DaemonSet rbln-system/rbln-device-plugin": "changed"
+    }
 
 
 @pytest.mark.parametrize("method, kind", [("list", "ServiceAccount"), ("delete", "ServiceAccount")])
@@ -159,7 +166,11 @@ def test_who_lost_the_lease_writes_no_inventory(monkeypatch: pytest.MonkeyPatch,
     setattr(store, method, overtaken)
     with pytest.raises(NpuError, match="was lost while this run wrote"):
         apply(store, **given)
-    assert store.writes[writes:] == ([] if method == "list" else ["apply ConfigMap", "apply RuntimeClass", "delete DaemonSet", "delete ServiceAccount"])
+    assert store.writes[writes:] == (
+        []
+        if method == "list"
+        else ["apply ConfigMap", "apply RuntimeClass", "delete DaemonSet", "delete ServiceAccount"]
+    )
 
 
 def test_who_lost_the_lease_removes_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

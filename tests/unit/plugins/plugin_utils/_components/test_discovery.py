@@ -35,12 +35,17 @@ def test_by_the_tool_of_the_host() -> None:
     assert env(main) == {
         "RBLN_HOST_TOOL": TOOL, "FEATURES_DIR": "/features", "FEATURES_FILE": "rbln-features", "INTERVAL": "60", "EXPIRY_SECONDS": "3660", "ONESHOT": "false",
     }  # fmt: skip
-    assert main["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["SYS_CHROOT"]} and main["securityContext"]["readOnlyRootFilesystem"] is True
+    assert (
+        main["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["SYS_CHROOT"]}
+        and main["securityContext"]["readOnlyRootFilesystem"] is True
+    )
     assert main["volumeMounts"] == [
         {"name": "host", "mountPath": "/host", "readOnly": True, "mountPropagation": "HostToContainer"},
         {"name": "features", "mountPath": "/features"},
     ]
-    assert {"name": "features", "hostPath": {"path": "/etc/nfd/features.d", "type": "DirectoryOrCreate"}} in pod["volumes"]
+    assert {"name": "features", "hostPath": {"path": "/etc/nfd/features.d", "type": "DirectoryOrCreate"}} in pod[
+        "volumes"
+    ]
     assert main["readinessProbe"]["exec"] == {"command": ["test", "-e", "/features/rbln-features"]}
     assert "hostNetwork" not in pod
 
@@ -60,20 +65,30 @@ def test_labels_expire_only_when_somebody_renews_them(given: dict[str, Any], exp
 
 
 def test_by_the_vendors_image() -> None:
-    given = {"enabled": True, "source": "image", "image": {"tag": "0.2.3", "pull_secrets": ["mine"]}, "interval": 30, "no_timestamp": True}
+    given = {
+        "enabled": True,
+        "source": "image",
+        "image": {"tag": "0.2.3", "pull_secrets": ["mine"]},
+        "interval": 30,
+        "no_timestamp": True,
+    }
     items = objects(feature_discovery=given)
     pod, main = pod_of(items, "feature-discovery"), container(items, "feature-discovery")
     assert main["image"] == "docker.io/rebellions/rbln-npu-feature-discovery:0.2.3" and "command" not in main
     assert env(main) == {
         "RBLN_NPU_FEATURE_DISCOVERY_SLEEP_INTERVAL": "30", "RBLN_NPU_FEATURE_DISCOVERY_ONESHOT": "false", "RBLN_NPU_FEATURE_DISCOVERY_NO_TIMESTAMP": "true",
     }  # fmt: skip
-    assert main["volumeMounts"] == [{"name": "features", "mountPath": "/etc/kubernetes/node-feature-discovery/features.d"}]
+    assert main["volumeMounts"] == [
+        {"name": "features", "mountPath": "/etc/kubernetes/node-feature-discovery/features.d"}
+    ]
     assert main["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert pod["hostNetwork"] is True and pod["imagePullSecrets"] == [{"name": "mine"}]
 
 
 def test_it_runs_on_nodes_of_every_workload() -> None:
-    affinity = one(objects(feature_discovery={"enabled": True}), "DaemonSet", "feature-discovery")["spec"]["template"]["spec"]["affinity"]
+    affinity = one(objects(feature_discovery={"enabled": True}), "DaemonSet", "feature-discovery")["spec"]["template"][
+        "spec"
+    ]["affinity"]
     assert "rebellions.ai/npu.workload.config" not in str(affinity)
 
 
@@ -88,9 +103,22 @@ class Pod:
         for name, body in (("chroot", 'shift; exec "$@"'), ("tool", tool)):
             (programs / name).write_text("#!/bin/sh\n%s\n" % body, encoding="utf-8")
             (programs / name).chmod(0o755)
-        variables = {"RBLN_HOST_TOOL": str(programs / "tool"), "FEATURES_DIR": str(self.features), "FEATURES_FILE": "rbln-features"}
-        settings = {"INTERVAL": "0.05", "EXPIRY_SECONDS": "0", "ONESHOT": "false", "PATH": "%s:%s" % (programs, os.environ["PATH"]), **variables, **more}
-        self.process = subprocess.Popen(["/bin/sh", "-c", SCRIPT, "feature-discovery", "--more"], env=settings, stderr=subprocess.DEVNULL)
+        variables = {
+            "RBLN_HOST_TOOL": str(programs / "tool"),
+            "FEATURES_DIR": str(self.features),
+            "FEATURES_FILE": "rbln-features",
+        }
+        settings = {
+            "INTERVAL": "0.05",
+            "EXPIRY_SECONDS": "0",
+            "ONESHOT": "false",
+            "PATH": "%s:%s" % (programs, os.environ["PATH"]),
+            **variables,
+            **more,
+        }
+        self.process = subprocess.Popen(
+            ["/bin/sh", "-c", SCRIPT, "feature-discovery", "--more"], env=settings, stderr=subprocess.DEVNULL
+        )
 
     def wait(self, name: str = "rbln-features") -> str:
         until = time.monotonic() + 10
@@ -124,7 +152,10 @@ def test_the_script_looks_again_unless_told_otherwise(tmp_path: pathlib.Path, on
 
 def test_the_script_keeps_the_labels_it_has_when_the_tool_fails_and_tries_again(tmp_path: pathlib.Path) -> None:
     (tmp_path / "fails").touch()
-    pod = Pod(tmp_path, "echo half=; [ ! -e %s ] || { echo x >>%s; exit 1; }; echo a=b" % (tmp_path / "fails", tmp_path / "count"))
+    pod = Pod(
+        tmp_path,
+        "echo half=; [ ! -e %s ] || { echo x >>%s; exit 1; }; echo a=b" % (tmp_path / "fails", tmp_path / "count"),
+    )
     until = time.monotonic() + 10
     while not (tmp_path / "count").exists() or len((tmp_path / "count").read_text(encoding="utf-8")) < 4:
         assert time.monotonic() < until
@@ -145,13 +176,25 @@ def test_the_script_keeps_the_labels_it_has_when_the_tool_fails_and_tries_again(
         ({"vfio/0000:01:00.0/vendor": "0x8086\n", "vfio/0000:02:00.0/vendor": "0x1eff\n"}, 0),
     ],
 )
-def test_the_gate_opens_for_a_ready_host_or_an_npu_of_virtual_machines(tmp_path: pathlib.Path, files: dict[str, str], expected: int) -> None:
+def test_the_gate_opens_for_a_ready_host_or_an_npu_of_virtual_machines(
+    tmp_path: pathlib.Path, files: dict[str, str], expected: int
+) -> None:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
     script = WAIT.replace("/sys/bus/pci/drivers/vfio-pci", str(tmp_path / "vfio"))
     assert script != WAIT
-    variables = {"WAIT_MARKERS": str(tmp_path / "ready"), "WAIT_SECONDS": "0", "NODE_NAME": "n1", "PCI_VENDOR": "0x1eff", "PATH": os.environ["PATH"]}
-    done = subprocess.run(["/bin/sh", "-c", script], env=variables, capture_output=True, text=True, timeout=10, check=False)
+    variables = {
+        "WAIT_MARKERS": str(tmp_path / "ready"),
+        "WAIT_SECONDS": "0",
+        "NODE_NAME": "n1",
+        "PCI_VENDOR": "0x1eff",
+        "PATH": os.environ["PATH"],
+    }
+    done = subprocess.run(
+        ["/bin/sh", "-c", script], env=variables, capture_output=True, text=True, timeout=10, check=False
+    )
     assert done.returncode == expected
-    assert done.stderr == ("" if expected == 0 else "n1 has neither %s nor an NPU at vfio-pci after 0 s\n" % (tmp_path / "ready"))
+    assert done.stderr == (
+        "" if expected == 0 else "n1 has neither %s nor an NPU at vfio-pci after 0 s\n" % (tmp_path / "ready")
+    )

@@ -23,7 +23,9 @@ def dra(more: Any = None, **own: Any) -> list[dict[str, Any]]:
 
 
 def test_objects_in_the_order_of_creation() -> None:
-    mine = [item for item in dra() if item["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "dra-driver"]
+    mine = [
+        item for item in dra() if item["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "dra-driver"
+    ]
     assert [(item["kind"], item["metadata"]["name"], item["metadata"].get("namespace")) for item in mine] == [
         ("ServiceAccount", "rbln-dra-driver", "rbln-system"),
         ("ClusterRole", "rbln-dra-driver", None),
@@ -51,7 +53,10 @@ def test_pod() -> None:
     assert main["securityContext"] == {"privileged": True, "readOnlyRootFilesystem": False, "runAsUser": 0}
     assert pod["automountServiceAccountToken"] is True
     (wait,) = pod["initContainers"]
-    assert {"name": "WAIT_MARKERS", "value": "/run/rbln/validations/driver-ready /run/rbln/validations/toolkit-ready"} in wait["env"]
+    assert {
+        "name": "WAIT_MARKERS",
+        "value": "/run/rbln/validations/driver-ready /run/rbln/validations/toolkit-ready",
+    } in wait["env"]
     assert "rebellions.ai/npu.workload.config" not in str(pod["affinity"])
 
 
@@ -80,14 +85,22 @@ def test_rights() -> None:
     assert one(dra(), "ClusterRole", "dra-driver")["rules"] == [
         {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get"]},
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
-        {"apiGroups": ["resource.k8s.io"], "resources": ["resourceslices"], "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"]},
+        {
+            "apiGroups": ["resource.k8s.io"],
+            "resources": ["resourceslices"],
+            "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"],
+        },
     ]
 
 
 @pytest.mark.parametrize(
     ("more", "own", "expected"),
     [
-        ({}, {}, {"npu.rebellions.ai": {"selectors": [{"cel": {"expression": 'device.driver == "npu.rebellions.ai"'}}]}}),
+        (
+            {},
+            {},
+            {"npu.rebellions.ai": {"selectors": [{"cel": {"expression": 'device.driver == "npu.rebellions.ai"'}}]}},
+        ),
         (
             {"resource_name": "example.com/npu"},
             {"driver_name": "npu.example.com", "extended_resource": True},
@@ -101,7 +114,9 @@ def test_rights() -> None:
     ],
 )
 def test_device_class(more: dict[str, Any], own: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert {item["metadata"]["name"]: item["spec"] for item in dra(more, **own) if item["kind"] == "DeviceClass"} == expected
+    assert {
+        item["metadata"]["name"]: item["spec"] for item in dra(more, **own) if item["kind"] == "DeviceClass"
+    } == expected
 
 
 def test_devices_of_virtual_machines_have_a_class_of_their_own() -> None:
@@ -121,10 +136,18 @@ def test_a_node_writes_slices_of_its_own_alone() -> None:
     policy = one(items, "ValidatingAdmissionPolicy")
     assert policy["spec"]["failurePolicy"] == "Fail"
     assert policy["spec"]["matchConditions"] == [
-        {"name": "driver-account", "expression": "request.userInfo.username == 'system:serviceaccount:npu:site-dra-driver'"}
+        {
+            "name": "driver-account",
+            "expression": "request.userInfo.username == 'system:serviceaccount:npu:site-dra-driver'",
+        }
     ]
     assert policy["spec"]["matchConstraints"]["resourceRules"] == [
-        {"apiGroups": ["resource.k8s.io"], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE", "DELETE"], "resources": ["resourceslices"]}
+        {
+            "apiGroups": ["resource.k8s.io"],
+            "apiVersions": ["*"],
+            "operations": ["CREATE", "UPDATE", "DELETE"],
+            "resources": ["resourceslices"],
+        }
     ]
     assert [item["expression"] for item in policy["spec"]["validations"]] == [
         "variables.node != ''",

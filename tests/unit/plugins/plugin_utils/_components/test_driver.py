@@ -52,7 +52,11 @@ def made(*pools: Pool, driver: Any = None, **given: Any) -> list[Data]:
 
 
 def sets(items: list[Data]) -> dict[str, Data]:
-    return {item["metadata"]["name"]: item for item in items if item["kind"] == "DaemonSet" and component_of(item) == "driver"}
+    return {
+        item["metadata"]["name"]: item
+        for item in items
+        if item["kind"] == "DaemonSet" and component_of(item) == "driver"
+    }
 
 
 def node(name: str = "n", keys: tuple[str, ...] = NFD, pool: Pool | None = JAMMY, **labels: str) -> Data:
@@ -65,7 +69,9 @@ def takers(items: list[Data], where: Data) -> list[str]:
 
 
 def test_000_02_one_daemon_set_for_each_operating_system_and_kernel() -> None:
-    items = made(JAMMY, NOBLE, driver={"pools": [{"os_id": "rhel", "os_version": "9.4", "kernel": "5.14.0-427.el9.x86_64"}]})
+    items = made(
+        JAMMY, NOBLE, driver={"pools": [{"os_id": "rhel", "os_version": "9.4", "kernel": "5.14.0-427.el9.x86_64"}]}
+    )
     found = sets(items)
     assert list(found) == [
         "rbln-driver-rhel-9-4-k5-14-0-427-el9-x86-64", "rbln-driver-ubuntu-22-04-k6-8-0-138-generic", "rbln-driver-ubuntu-24-04-k6-8-0-138-generic",
@@ -89,14 +95,20 @@ def test_000_05_to_09_what_the_pod_is() -> None:
     assert [item["name"] for item in pod["initContainers"]] == ["k8s-driver-manager"]
     assert [item["name"] for item in pod["containers"]] == ["rbln-driver-container"]
     driver = pod["containers"][0]
-    assert {"name": "driver-root", "mountPath": "/srv/driver", "mountPropagation": "Bidirectional"} in driver["volumeMounts"]
+    assert {"name": "driver-root", "mountPath": "/srv/driver", "mountPropagation": "Bidirectional"} in driver[
+        "volumeMounts"
+    ]
     assert {"name": "driver-root", "hostPath": {"path": "/srv/driver", "type": "DirectoryOrCreate"}} in pod["volumes"]
     assert driver["readinessProbe"]["exec"]["command"] == ["test", "-e", "/run/rbln/validations/.driver-ctr-ready"]
     assert driver["startupProbe"]["exec"] == driver["readinessProbe"]["exec"]
     mounts = {mount["name"]: mount for mount in driver["volumeMounts"]}
     assert mounts["rbln"] == {"name": "rbln", "mountPath": "/run/rbln", "mountPropagation": "Bidirectional"}
     assert mounts["sources"]["readOnly"] is True and "readOnly" not in mounts["modules"]
-    assert (pod["hostPID"], pod["automountServiceAccountToken"], driver["securityContext"]["privileged"]) == (True, False, True)
+    assert (pod["hostPID"], pod["automountServiceAccountToken"], driver["securityContext"]["privileged"]) == (
+        True,
+        False,
+        True,
+    )
 
 
 SHELLS = [shell for shell in (["/bin/sh"], ["busybox", "sh"]) if shutil.which(shell[0])]
@@ -104,11 +116,16 @@ SHELLS = [shell for shell in (["/bin/sh"], ["busybox", "sh"]) if shutil.which(sh
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: str(shell[0]))
 @pytest.mark.parametrize("started, left", [(50, ["a"]), (100, []), (150, [])])
-def test_000_40_marks_of_a_crashed_container_are_gone_before_it_is_probed_anew(shell: list[str], started: int, left: list[str], tmp_path: Path) -> None:
+def test_000_40_marks_of_a_crashed_container_are_gone_before_it_is_probed_anew(
+    shell: list[str], started: int, left: list[str], tmp_path: Path
+) -> None:
     """The container starts at `started`; one mark is of second 100, none of the others is there."""
     driver = container(made(JAMMY, marker_dir=str(tmp_path / "marks")), "rbln-driver-container")
     command = driver["lifecycle"]["postStart"]["exec"]["command"]
-    assert command[4:] == [str(tmp_path / "marks" / name) for name in (".driver-ctr-stopped", ".driver-ctr-ready", "driver-ready", "toolkit-ready")]
+    assert command[4:] == [
+        str(tmp_path / "marks" / name)
+        for name in (".driver-ctr-stopped", ".driver-ctr-ready", "driver-ready", "toolkit-ready")
+    ]
     assert "terminationMessagePath" not in driver
     log, mark, stopped = tmp_path / "log", tmp_path / "a", tmp_path / "stopped"
     stopped.touch()
@@ -116,7 +133,12 @@ def test_000_40_marks_of_a_crashed_container_are_gone_before_it_is_probed_anew(s
         path.touch()
         os.utime(path, (when, when))
     script = command[2].replace("/dev/termination-log", str(log))
-    done = subprocess.run([*shell, "-c", script, "driver", str(stopped), str(mark), str(tmp_path / "b")], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*shell, "-c", script, "driver", str(stopped), str(mark), str(tmp_path / "b")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     # A hook that fails ends its container.
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert [path.name for path in tmp_path.iterdir() if path != log] == left
@@ -126,46 +148,80 @@ def test_000_40_marks_of_a_crashed_container_are_gone_before_it_is_probed_anew(s
 def test_000_40_a_container_that_ends_leaves_only_the_word_that_it_does(shell: list[str], tmp_path: Path) -> None:
     for name in (".driver-ctr-ready", "driver-ready", "toolkit-ready", "vfio"):
         (tmp_path / name).touch()
-    command = container(made(JAMMY, marker_dir=str(tmp_path)), "rbln-driver-container")["lifecycle"]["preStop"]["exec"]["command"]
+    command = container(made(JAMMY, marker_dir=str(tmp_path)), "rbln-driver-container")["lifecycle"]["preStop"]["exec"][
+        "command"
+    ]
     assert command[:2] == ["/bin/sh", "-c"]
     subprocess.run([*shell, *command[1:]], check=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".driver-ctr-stopped", "vfio"]
 
 
 def test_every_mount_has_its_volume() -> None:
-    pod = next(iter(sets(made(JAMMY, ca_bundle="x", driver={"host_paths": [{"name": "more", "path": "/more"}]})).values()))["spec"]["template"]["spec"]
+    pod = next(
+        iter(sets(made(JAMMY, ca_bundle="x", driver={"host_paths": [{"name": "more", "path": "/more"}]})).values())
+    )["spec"]["template"]["spec"]
     volumes = [volume["name"] for volume in pod["volumes"]]
     everyone = pod["initContainers"] + pod["containers"]
-    assert {mount["name"] for item in everyone for mount in item["volumeMounts"]} == set(volumes) and len(volumes) == len(set(volumes))
+    assert {mount["name"] for item in everyone for mount in item["volumeMounts"]} == set(volumes) and len(
+        volumes
+    ) == len(set(volumes))
 
 
 LOOK = {("nodes", "get")}
-CLEAR = {("nodes", "get"), ("nodes", "patch"), ("pods", "get"), ("pods", "list"), ("pods/eviction", "create"), ("daemonsets", "get")}
+CLEAR = {
+    ("nodes", "get"),
+    ("nodes", "patch"),
+    ("pods", "get"),
+    ("pods", "list"),
+    ("pods/eviction", "create"),
+    ("daemonsets", "get"),
+}
 
 
 @pytest.mark.parametrize("evict, rights", [(False, LOOK), (True, CLEAR)])
 def test_the_manager_may_clear_a_node_only_when_the_inputs_say_so(evict: bool, rights: set[tuple[str, str]]) -> None:
     own = {"manager": {**DRIVER["manager"], "evict_pods": evict}}
-    for items in (made(JAMMY, driver=own), made(JAMMY, driver_instances=[instance("a", "1", zone="a"), {**instance("b", "1", zone="b"), **own}])):
+    for items in (
+        made(JAMMY, driver=own),
+        made(JAMMY, driver_instances=[instance("a", "1", zone="a"), {**instance("b", "1", zone="b"), **own}]),
+    ):
         rules = one(items, "ClusterRole")["rules"]
-        assert {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]} == rights
+        assert {
+            (resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]
+        } == rights
 
 
 def test_the_manager_alone_has_the_token_of_the_account() -> None:
     pod = next(iter(sets(made(JAMMY)).values()))["spec"]["template"]["spec"]
     place = "/var/run/secrets/kubernetes.io/serviceaccount"
-    holders = [item["name"] for item in pod["initContainers"] + pod["containers"] if place in [mount["mountPath"] for mount in item["volumeMounts"]]]
+    holders = [
+        item["name"]
+        for item in pod["initContainers"] + pod["containers"]
+        if place in [mount["mountPath"] for mount in item["volumeMounts"]]
+    ]
     assert holders == ["k8s-driver-manager"]
     (volume,) = [volume for volume in pod["volumes"] if "projected" in volume]
-    assert [next(iter(source)) for source in volume["projected"]["sources"]] == ["serviceAccountToken", "configMap", "downwardAPI"]
+    assert [next(iter(source)) for source in volume["projected"]["sources"]] == [
+        "serviceAccountToken",
+        "configMap",
+        "downwardAPI",
+    ]
 
 
 def instance(name: str, version: str, **selector: str) -> Data:
-    return {"name": name, "image": {"tag": version}, "node_selector": {key.replace("_", "-"): value for key, value in selector.items()}}
+    return {
+        "name": name,
+        "image": {"tag": version},
+        "node_selector": {key.replace("_", "-"): value for key, value in selector.items()},
+    }
 
 
 def test_001_05_an_instance_with_more_labels_wins_and_the_others_leave_its_nodes() -> None:
-    given = [instance("all", "3.0.0", zone="a"), instance("fast", "3.1.0", zone="a", tier="fast"), instance("old", "2.9.9", zone="b")]
+    given = [
+        instance("all", "3.0.0", zone="a"),
+        instance("fast", "3.1.0", zone="a", tier="fast"),
+        instance("old", "2.9.9", zone="b"),
+    ]
     items = made(JAMMY, driver_instances=given)
     pool = "ubuntu-22-04-k6-8-0-138-generic"
     assert takers(items, node(zone="a")) == ["rbln-driver-all-" + pool]
@@ -175,26 +231,44 @@ def test_001_05_an_instance_with_more_labels_wins_and_the_others_leave_its_nodes
     assert takers(items, node(zone="c")) == []
 
 
-@pytest.mark.parametrize("written, live", [("atom", "ATOM"), ("ATOM", "atom"), ("REBEL", "rebel100"), ("rebel100", "REBEL")])
+@pytest.mark.parametrize(
+    "written, live", [("atom", "ATOM"), ("ATOM", "atom"), ("REBEL", "rebel100"), ("rebel100", "REBEL")]
+)
 def test_a_family_is_the_same_in_every_spelling(written: str, live: str) -> None:
-    given = {"name": "x", "image": {"tag": "3", "repository": "rebellions/{family}/rbln-driver"}, "node_selector": {FAMILY: written}}
+    given = {
+        "name": "x",
+        "image": {"tag": "3", "repository": "rebellions/{family}/rbln-driver"},
+        "node_selector": {FAMILY: written},
+    }
     items = made(JAMMY, driver_instances=[given], driver={"tag_template": "{tag}-{family}"})
     assert len(takers(items, node(**{FAMILY: live}))) == 1 and takers(items, node()) == []
     family = "atom" if written.lower() == "atom" else "rebel100"
-    assert container(items, "rbln-driver-container")["image"] == "repo.rebellions.ai/rebellions/%s/rbln-driver:3-%s" % (family, family)
+    assert container(items, "rbln-driver-container")["image"] == "repo.rebellions.ai/rebellions/%s/rbln-driver:3-%s" % (
+        family,
+        family,
+    )
 
 
 @pytest.mark.parametrize(
-    "driver, place", [({"tag_template": "{tag}-{family}"}, "tag_template"), ({"image": {"tag": "3", "repository": "a/{family}/b"}}, "image.repository")]
+    "driver, place",
+    [
+        ({"tag_template": "{tag}-{family}"}, "tag_template"),
+        ({"image": {"tag": "3", "repository": "a/{family}/b"}}, "image.repository"),
+    ],
 )
 def test_a_family_that_no_selector_names_is_an_error(driver: Data, place: str) -> None:
-    with pytest.raises(NpuError, match="rbln_operands_driver.%s has {family}, and the node selector.*Select the nodes of one family" % place):
+    with pytest.raises(
+        NpuError,
+        match="rbln_operands_driver.%s has {family}, and the node selector.*Select the nodes of one family" % place,
+    ):
         made(JAMMY, driver=driver)
 
 
 def test_a_digest_needs_no_tag_and_no_template() -> None:
     image = {"digest": "sha256:" + "ab" * 32}
-    assert container(made(JAMMY, driver={"image": image}), "rbln-driver-container")["image"].endswith("rbln-driver@sha256:" + "ab" * 32)
+    assert container(made(JAMMY, driver={"image": image}), "rbln-driver-container")["image"].endswith(
+        "rbln-driver@sha256:" + "ab" * 32
+    )
 
 
 def test_a_driver_without_a_tag_is_an_error() -> None:
@@ -239,7 +313,12 @@ def test_an_old_label_of_ours_does_not_win_over_the_discovery() -> None:
 
 def test_no_node_ever_matches_two_drivers() -> None:
     dice = random.Random(7)
-    pools = [Pool(os_id, version, kernel) for os_id in ("ubuntu", "rhel") for version in ("9.4", "22.04") for kernel in ("5.14.0", "6.8.0+x")]
+    pools = [
+        Pool(os_id, version, kernel)
+        for os_id in ("ubuntu", "rhel")
+        for version in ("9.4", "22.04")
+        for kernel in ("5.14.0", "6.8.0+x")
+    ]
     given = [
         instance("a", "1", zone="a"),
         instance("b", "2", zone="a", tier="x"),
@@ -252,7 +331,9 @@ def test_no_node_ever_matches_two_drivers() -> None:
         labels = {key: dice.choice(values) for key, values in (("zone", "ab-"), ("tier", "xy-"), ("size", "ls-"))}
         first, second = dice.choice(pools), dice.choice(pools)
         where = node(keys=dice.choice((NFD, OURS)), pool=first, **labels)
-        where["metadata"]["labels"].update(dict(zip(dice.choice((NFD, OURS, ())), (second.os_id, second.os_version, second.kernel.replace("+", "_")))))
+        where["metadata"]["labels"].update(
+            dict(zip(dice.choice((NFD, OURS, ())), (second.os_id, second.os_version, second.kernel.replace("+", "_"))))
+        )
         found = takers(items, where)
         assert len(found) <= 1, where
         seen += len(found)
@@ -263,14 +344,26 @@ def test_names_are_legal_unique_and_no_longer_than_a_label_of_their_pods_allows(
     long = Pool("ubuntu", "24.04", "6.8.0-138-generic-with-a-very-long-name-of-a-flavour.x86_64")
     alike = [Pool("a", "1.0", "2"), Pool("a", "1-0", "2")]
     names = list(sets(made(long, *alike, driver_instances=[{**instance("one", "1"), "name": "i" * 40}])))
-    assert len(set(names)) == 3 and max(map(len, names)) <= 52 and all(name == name.lower().strip("-") and "_" not in name for name in names)
+    assert (
+        len(set(names)) == 3
+        and max(map(len, names)) <= 52
+        and all(name == name.lower().strip("-") and "_" not in name for name in names)
+    )
     assert len(set(pool_names(alike).values())) == 2
-    assert shortened("abc", 10) == "abc" and len(shortened("x" * 60, 52)) == 52 and shortened("x" * 60, 52) != shortened("x" * 61, 52)
+    assert (
+        shortened("abc", 10) == "abc"
+        and len(shortened("x" * 60, 52)) == 52
+        and shortened("x" * 60, 52) != shortened("x" * 61, 52)
+    )
 
 
 @pytest.mark.parametrize("plugin", ["device-plugin", "dra-driver"])
 def test_plugins_see_the_mounts_of_a_driver_that_starts_anew(plugin: str) -> None:
-    given: dict[str, Any] = {"dra_driver": {"enabled": True, "image": {"tag": "1"}}, "device_plugin": {"enabled": False}} if plugin == "dra-driver" else {}
+    given: dict[str, Any] = (
+        {"dra_driver": {"enabled": True, "image": {"tag": "1"}}, "device_plugin": {"enabled": False}}
+        if plugin == "dra-driver"
+        else {}
+    )
     for wanted, propagation in ((True, "HostToContainer"), (False, None)):
         driver = {"enabled": wanted, "image": {"tag": "1"}, "manager": {"image": {"tag": "1"}}}
         found = container(objects(driver=driver, **given), plugin)
@@ -279,8 +372,19 @@ def test_plugins_see_the_mounts_of_a_driver_that_starts_anew(plugin: str) -> Non
 
 
 def test_the_toolkit_looks_where_the_instances_put_the_driver() -> None:
-    own = {"name": "a", "enabled": True, "host_root": "/opt/rbln", "image": {"tag": "1"}, "manager": {"image": {"tag": "1"}}}
-    toolkit = container(objects(driver_instances=[own], container_toolkit={"enabled": True, "image": {"tag": "1"}, "env_from_marker": False}), "toolkit")
+    own = {
+        "name": "a",
+        "enabled": True,
+        "host_root": "/opt/rbln",
+        "image": {"tag": "1"},
+        "manager": {"image": {"tag": "1"}},
+    }
+    toolkit = container(
+        objects(
+            driver_instances=[own], container_toolkit={"enabled": True, "image": {"tag": "1"}, "env_from_marker": False}
+        ),
+        "toolkit",
+    )
     assert {"name": "RBLN_CTK_DAEMON_DRIVER_ROOT", "value": "/opt/rbln"} in toolkit["env"]
     assert [mount["mountPath"] for mount in toolkit["volumeMounts"] if mount["name"] == "driver-root"] == ["/opt/rbln"]
 

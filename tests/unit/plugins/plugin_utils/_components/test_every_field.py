@@ -45,7 +45,10 @@ WITH: dict[str, dict[str, Any]] = {
     "validator.source": {"validator": {"image": {"tag": "1"}}},
     "pull_secret_name": {"pull_secret_content": {"auths": {"a": {}}}},
     "dra_driver": {"device_plugin": {"enabled": False}, "dra_driver": {"image": {"tag": "1"}}},
-    "metrics_exporter": {"metrics_exporter": {"image": {"tag": "1"}}, "capabilities": {"groups": ["monitoring.coreos.com"]}},
+    "metrics_exporter": {
+        "metrics_exporter": {"image": {"tag": "1"}},
+        "capabilities": {"groups": ["monitoring.coreos.com"]},
+    },
     "metrics_exporter.host_network": {"metrics_exporter": {"image": {"tag": "1"}, "daemon_url": "smd:50051"}},
     "smd": {"smd": {"image": {"tag": "1"}}},
     "feature_discovery.image": {"feature_discovery": {"source": "image", "image": {"tag": "1"}}},
@@ -57,8 +60,10 @@ WITH: dict[str, dict[str, Any]] = {
     "vfio_manager.source": {"vfio_manager": {"image": {"tag": "1"}}},
     "sandbox_device_plugin": {"sandbox_device_plugin": {"image": {"tag": "1"}}},
     "sandbox_device_plugin.probes": {"sandbox_device_plugin": {"image": {"tag": "1"}, "health_port": 7}},
-    "validator.vfio": {"vfio_manager": {"enabled": True}}, "validator.checks.vfio": {"vfio_manager": {"enabled": True}},
-    "driver": {"driver": DRIVER}, "driver_instances": {"driver": DRIVER},
+    "validator.vfio": {"vfio_manager": {"enabled": True}},
+    "validator.checks.vfio": {"vfio_manager": {"enabled": True}},
+    "driver": {"driver": DRIVER},
+    "driver_instances": {"driver": DRIVER},
     "kubelet_root": {"metrics_exporter": {"enabled": True, "image": {"tag": "1"}}},
     "kubelet_roots": {"metrics_exporter": {"enabled": True, "image": {"tag": "1"}}},
 }
@@ -96,14 +101,22 @@ def other(path: str) -> Any:
         return VALUES[known[0]]
     if entry.get("choices"):
         return next(choice for choice in entry["choices"] if choice not in ("", entry.get("default")))
-    values: dict[str, Any] = {"bool": entry.get("default") is False, "int": 77, "list": ["oddity"], "dict": {"oddity": "oddity"}, "path": "/oddity"}
+    values: dict[str, Any] = {
+        "bool": entry.get("default") is False,
+        "int": 77,
+        "list": ["oddity"],
+        "dict": {"oddity": "oddity"},
+        "path": "/oddity",
+    }
     return values.get(entry["type"], "/oddity" if str(entry.get("default")).startswith("/") else "oddity")
 
 
 def merged(below_it: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     result = dict(below_it)
     for name, value in above.items():
-        result[name] = merged(result[name], value) if isinstance(value, dict) and isinstance(result.get(name), dict) else value
+        result[name] = (
+            merged(result[name], value) if isinstance(value, dict) and isinstance(result.get(name), dict) else value
+        )
     return result
 
 

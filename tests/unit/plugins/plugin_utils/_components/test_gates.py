@@ -42,12 +42,20 @@ PROVES = {
     "plugin": ("plugin running", ""),
     "vfio": ("at vfio-pci", ""),
 }
-RUNNING = {"driver": "driver running", "container_toolkit": "toolkit running", "device_plugin": "plugin running", "vfio_manager": "at vfio-pci"}
+RUNNING = {
+    "driver": "driver running",
+    "container_toolkit": "toolkit running",
+    "device_plugin": "plugin running",
+    "vfio_manager": "at vfio-pci",
+}
 
 
 def policies() -> list[tuple[str, tuple[str, ...]]]:
     sets = [(*makers, *OTHERS) for size in range(len(MAKERS) + 1) for makers in itertools.combinations(MAKERS, size)]
-    sets += [tuple(name for name in enabled if name not in ("device_plugin", "sandbox_device_plugin")) + ("dra_driver",) for enabled in sets]
+    sets += [
+        tuple(name for name in enabled if name not in ("device_plugin", "sandbox_device_plugin")) + ("dra_driver",)
+        for enabled in sets
+    ]
     sets += [(name,) for name in OTHERS]
     return [(workload, enabled) for workload in ("container", "vm-passthrough") for enabled in sets]
 
@@ -60,14 +68,22 @@ def settle(pods: dict[str, dict[str, Any]], there: set[str]) -> dict[str, str]:
         moved = False
         for key, pod in pods.items():
             steps = pod.get("initContainers", [])
-            while at[key] < len(steps) and needs(steps[at[key]]) <= there or (at[key] < len(steps) and either(steps[at[key]], there)):
+            while (
+                at[key] < len(steps)
+                and needs(steps[at[key]]) <= there
+                or (at[key] < len(steps) and either(steps[at[key]], there))
+            ):
                 there |= leaves(steps[at[key]])
                 at[key] += 1
                 moved = True
             if at[key] == len(steps) and RUNNING.get(key, "") not in there | {""}:
                 there.add(RUNNING[key])
                 moved = True
-    return {key: pods[key]["initContainers"][number]["name"] for key, number in at.items() if number < len(pods[key].get("initContainers", []))}
+    return {
+        key: pods[key]["initContainers"][number]["name"]
+        for key, number in at.items()
+        if number < len(pods[key].get("initContainers", []))
+    }
 
 
 def needs(step: dict[str, Any]) -> set[str]:
@@ -100,24 +116,39 @@ def made_by_the_host(enabled: tuple[str, ...], machines: bool) -> set[str]:
     return there
 
 
-@pytest.mark.parametrize("workload, enabled", policies(), ids=lambda value: value if isinstance(value, str) else "+".join(value))
+@pytest.mark.parametrize(
+    "workload, enabled", policies(), ids=lambda value: value if isinstance(value, str) else "+".join(value)
+)
 def test_every_pod_of_a_node_gets_through_its_gates(workload: str, enabled: tuple[str, ...]) -> None:
-    given: dict[str, Any] = {"device_plugin": {"enabled": False}, **{name: {"enabled": True, **INPUTS[name]} for name in enabled}}
+    given: dict[str, Any] = {
+        "device_plugin": {"enabled": False},
+        **{name: {"enabled": True, **INPUTS[name]} for name in enabled},
+    }
     # Nobody proves a device plugin that is not there.
     given["validator"] = {"plugin": {"enabled": "device_plugin" in enabled or "dra_driver" in enabled}}
     sets = [item for item in objects(workload=workload, **given) if item["kind"] == "DaemonSet"]
     for own in (None, "container", "vm-passthrough"):
         labels = {**NODE, **({"rebellions.ai/npu.workload.config": own} if own else {})}
         node = {"metadata": {"name": "n", "labels": labels}}
-        pods = {component_of(item): item["spec"]["template"]["spec"] for item in sets if selects(item["spec"]["template"]["spec"], node)}
+        pods = {
+            component_of(item): item["spec"]["template"]["spec"]
+            for item in sets
+            if selects(item["spec"]["template"]["spec"], node)
+        }
         machines = (own or workload) == "vm-passthrough"
         assert settle(pods, made_by_the_host(enabled, machines)) == {}, (own, sorted(pods))
-        expected = {"vfio_manager", "sandbox_device_plugin"} if machines else {"driver", "container_toolkit", "device_plugin"}
+        expected = (
+            {"vfio_manager", "sandbox_device_plugin"} if machines else {"driver", "container_toolkit", "device_plugin"}
+        )
         assert expected & set(enabled) <= set(pods)
 
 
 def test_a_gate_without_its_maker_is_seen() -> None:
-    sets = [item for item in objects(container_toolkit={"enabled": True, **TAG}) if item["kind"] == "DaemonSet" and component_of(item) != "validator"]
+    sets = [
+        item
+        for item in objects(container_toolkit={"enabled": True, **TAG})
+        if item["kind"] == "DaemonSet" and component_of(item) != "validator"
+    ]
     pods = {component_of(item): item["spec"]["template"]["spec"] for item in sets}
     assert settle(pods, {"driver running", "driver-ready"}) == {"device_plugin": "wait-for-host"}
 

@@ -35,7 +35,12 @@ POLICIES: dict[str, dict[str, Any]] = {
         "device_plugin": {"enabled": False},
         "vfio_manager": {"enabled": True, "release_on_exit": True},
         "sandbox_device_plugin": {"enabled": True, "image": {"tag": "0.1.1"}, "health_port": 51517},
-        "validator": {"driver": {"enabled": False}, "toolkit": {"enabled": False}, "plugin": {"enabled": False}, "vfio": {"env": {"LEVEL": "debug"}}},
+        "validator": {
+            "driver": {"enabled": False},
+            "toolkit": {"enabled": False},
+            "plugin": {"enabled": False},
+            "vfio": {"env": {"LEVEL": "debug"}},
+        },
     },
     "04-hybrid": {
         "container_toolkit": {"enabled": True, "image": {"tag": "0.2.3"}},
@@ -50,7 +55,11 @@ POLICIES: dict[str, dict[str, Any]] = {
         "driver": {**DRIVER, "pools": [JAMMY, NOBLE, RHEL], "env": {"LEVEL": "info"}},
         "driver_instances": [
             {"name": "atom", "image": {"tag": "3.4.1"}, "node_selector": {"rebellions.ai/npu.family": "atom"}},
-            {"name": "canary", "image": {"tag": "3.5.0"}, "node_selector": {"rebellions.ai/npu.family": "atom", "stage": "canary"}},
+            {
+                "name": "canary",
+                "image": {"tag": "3.5.0"},
+                "node_selector": {"rebellions.ai/npu.family": "atom", "stage": "canary"},
+            },
         ],
         "deadlines": {"driver": 2400},
     },
@@ -68,7 +77,13 @@ POLICIES: dict[str, dict[str, Any]] = {
     },
     "08-runtimes-and-kubelet-roots": {
         "kubelet_roots": ["/data/kubelet"],
-        "container_toolkit": {"enabled": True, "image": {"tag": "0.2.3"}, "runtimes": ["docker", "crio"], "restart": False, "env_from_marker": False},
+        "container_toolkit": {
+            "enabled": True,
+            "image": {"tag": "0.2.3"},
+            "runtimes": ["docker", "crio"],
+            "restart": False,
+            "env_from_marker": False,
+        },
         "metrics_exporter": {"enabled": True, "image": {"tag": "0.3.4"}},
     },
     "09-monitoring-openshift": {
@@ -95,7 +110,11 @@ POLICIES: dict[str, dict[str, Any]] = {
         "priority_class": "system-node-critical",
         "marker_timeout": 30,
         "validator": {"driver": {"env": {"DEBUG": "1"}}, "node_affinity": [{"key": "check", "operator": "Exists"}]},
-        "device_plugin": {"args": ["-v"], "device_plugins_dir": "/data/kubelet/device-plugins", "node_selector": {"kind": "card"}},
+        "device_plugin": {
+            "args": ["-v"],
+            "device_plugins_dir": "/data/kubelet/device-plugins",
+            "node_selector": {"kind": "card"},
+        },
     },
     "11-values-of-the-chart": {"policy_files": [str(FILES / "flat.yaml")]},
     "14-own-names-and-gates": {
@@ -105,9 +124,16 @@ POLICIES: dict[str, dict[str, Any]] = {
         "resource_name": "rebellions.ai/ATOM",
         "affinity_terms": [
             {"expressions": [{"key": "rack", "operator": "In", "values": ["r1"]}]},
-            {"expressions": [{"key": "rack", "operator": "In", "values": ["r2"]}, {"key": "spare", "operator": "DoesNotExist"}]},
+            {
+                "expressions": [
+                    {"key": "rack", "operator": "In", "values": ["r2"]},
+                    {"key": "spare", "operator": "DoesNotExist"},
+                ]
+            },
         ],
-        "preferred_node_affinity": [{"weight": 1, "preference": {"matchExpressions": [{"key": "fast", "operator": "Exists"}]}}],
+        "preferred_node_affinity": [
+            {"weight": 1, "preference": {"matchExpressions": [{"key": "fast", "operator": "Exists"}]}}
+        ],
         "network_policy": False,
         "validator": {"checks": {"plugin": {"enabled": False}}},
         "device_plugin": {"privileged": False, "probes": False},
@@ -125,7 +151,9 @@ def test_bytes_of_a_policy(name: str) -> None:
         assert text == (GOLDEN / (name + ".manifests")).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("files", [["nested.yaml"], ["objects.yaml"]], ids=["chart nested", "policy and driver objects"])
+@pytest.mark.parametrize(
+    "files", [["nested.yaml"], ["objects.yaml"]], ids=["chart nested", "policy and driver objects"]
+)
 def test_every_form_of_a_policy_renders_to_the_same_bytes_000_31_000_39(files: list[str]) -> None:
     given = {"policy_files": [str(FILES / name) for name in files]}
     assert manifests(objects(**given)) == manifests(objects(**POLICIES["11-values-of-the-chart"]))

@@ -24,7 +24,10 @@ def test_rules_by_pci_ids() -> None:
     rule = one(objects(node_feature_rule={"enabled": True}, capabilities=SERVED), "NodeFeatureRule")
     assert rule["apiVersion"] == "nfd.k8s-sigs.io/v1alpha1"
     assert rule["metadata"]["name"] == "rbln-npu"
-    assert "namespace" not in rule["metadata"] and rule["metadata"]["labels"]["app.kubernetes.io/instance"] == "rbln-system"
+    assert (
+        "namespace" not in rule["metadata"]
+        and rule["metadata"]["labels"]["app.kubernetes.io/instance"] == "rbln-system"
+    )
     found = {}
     for item in rule["spec"]["rules"]:
         (match,) = item["matchFeatures"]
@@ -33,7 +36,10 @@ def test_rules_by_pci_ids() -> None:
         assert {entry["op"] for entry in match["matchExpressions"].values()} == {"In"}
         found[(label, value)] = {name: entry["value"] for name, entry in match["matchExpressions"].items()}
     assert found[("rebellions.ai/npu.present", "true")] == {"vendor": ["1eff"], "class": ["1200"]}
-    assert found[("rebellions.ai/npu.family", "REBEL")] == {"vendor": ["1eff"], "device": ["2030", "2031", "2130", "2131"]}
+    assert found[("rebellions.ai/npu.family", "REBEL")] == {
+        "vendor": ["1eff"],
+        "device": ["2030", "2031", "2130", "2131"],
+    }
     assert found[("rebellions.ai/npu.product", "RBLN-CA25")] == {"vendor": ["1eff"], "device": ["1250", "1251"]}
     assert found[("rebellions.ai/npu.product", "RBLN-CA15")] == {"vendor": ["1eff"], "device": ["1150"]}
     assert len(found) == len(rule["spec"]["rules"]) == 1 + 2 + 7

@@ -44,7 +44,11 @@ def test_kinds_and_order() -> None:
 
 
 def test_order_with_everything() -> None:
-    items = objects(pull_secret_content={"auths": {"r": {"auth": "x"}}}, ca_bundle="PEM", validator={"source": "image", "image": {"tag": "1"}})
+    items = objects(
+        pull_secret_content={"auths": {"r": {"auth": "x"}}},
+        ca_bundle="PEM",
+        validator={"source": "image", "image": {"tag": "1"}},
+    )
     assert [item["kind"] for item in items] == [
         "Namespace",
         "Secret",
@@ -82,7 +86,10 @@ P04 = {
     "our own label": ({"rebellions.ai/npu.present": "true"}, True),
     "our label says no": ({"rebellions.ai/npu.present": "false"}, False),
     "gate closed": ({"rebellions.ai/npu.present": "true", "rebellions.ai/npu.deploy.device-plugin": "false"}, False),
-    "gate of another component closed": ({"rebellions.ai/npu.present": "true", "rebellions.ai/npu.deploy.validator": "false"}, True),
+    "gate of another component closed": (
+        {"rebellions.ai/npu.present": "true", "rebellions.ai/npu.deploy.validator": "false"},
+        True,
+    ),
     "another vendor": ({"feature.node.kubernetes.io/pci-1200_10de.present": "true"}, False),
 }
 
@@ -99,7 +106,11 @@ def test_required_gate_needs_the_label() -> None:
     assert selects(pod, node({"rebellions.ai/npu.present": "true", "rebellions.ai/npu.deploy.device-plugin": "true"}))
 
 
-NPU_TAINTS = [{"key": "rebellions.ai/npu", "value": value, "effect": effect} for value in ("true", "present", "") for effect in ("NoSchedule", "NoExecute")]
+NPU_TAINTS = [
+    {"key": "rebellions.ai/npu", "value": value, "effect": effect}
+    for value in ("true", "present", "")
+    for effect in ("NoSchedule", "NoExecute")
+]
 
 
 @pytest.mark.parametrize("name", ["device-plugin", "validator"])
@@ -112,13 +123,27 @@ def test_P01_toleration_mismatch_other_taint_is_an_input() -> None:
     team = {"key": "team", "value": "ml", "effect": "NoExecute"}
     assert repelling_taints(pod_of(objects(), "device-plugin"), node({}, [team])) == ["team=ml:NoExecute"]
     items = objects(tolerations=[{"key": "team", "operator": "Exists"}])
-    assert [repelling_taints(pod_of(items, name), node({}, [team])) for name in ("device-plugin", "validator")] == [[], []]
+    assert [repelling_taints(pod_of(items, name), node({}, [team])) for name in ("device-plugin", "validator")] == [
+        [],
+        [],
+    ]
 
 
-@pytest.mark.parametrize(("host_network", "told"), [(True, []), (False, ["node.kubernetes.io/network-unavailable:NoSchedule"])])
-def test_P01_toleration_mismatch_a_pod_with_the_network_of_the_node_waits_for_no_other(host_network: bool, told: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("host_network", "told"), [(True, []), (False, ["node.kubernetes.io/network-unavailable:NoSchedule"])]
+)
+def test_P01_toleration_mismatch_a_pod_with_the_network_of_the_node_waits_for_no_other(
+    host_network: bool, told: list[str]
+) -> None:
     taint = {"key": "node.kubernetes.io/network-unavailable", "effect": "NoSchedule"}
-    items = objects(metrics_exporter={"enabled": True, "image": {"tag": "1"}, "host_network": host_network, "daemon_url": "smd:50051"})
+    items = objects(
+        metrics_exporter={
+            "enabled": True,
+            "image": {"tag": "1"},
+            "host_network": host_network,
+            "daemon_url": "smd:50051",
+        }
+    )
     assert repelling_taints(pod_of(items, "metrics-exporter"), node({}, [taint])) == told
 
 
@@ -127,7 +152,9 @@ def test_P03_kubelet_root_socket_directory_stays() -> None:
     assert volumes["device-plugins"]["hostPath"]["path"] == "/var/lib/kubelet/device-plugins"
     moved = pod_of(objects(device_plugin={"device_plugins_dir": "/opt/kubelet/device-plugins"}), "device-plugin")
     mount = [item for item in moved["containers"][0]["volumeMounts"] if item["name"] == "device-plugins"]
-    assert {volume["name"]: volume for volume in moved["volumes"]}["device-plugins"]["hostPath"]["path"] == "/opt/kubelet/device-plugins"
+    assert {volume["name"]: volume for volume in moved["volumes"]}["device-plugins"]["hostPath"][
+        "path"
+    ] == "/opt/kubelet/device-plugins"
     assert mount == [{"name": "device-plugins", "mountPath": "/var/lib/kubelet/device-plugins"}]
 
 
@@ -141,13 +168,17 @@ EVERYTHING: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("given", EVERYTHING, ids=lambda given: "G01-airgap-no-internet " + (",".join(given) or "defaults"))
+@pytest.mark.parametrize(
+    "given", EVERYTHING, ids=lambda given: "G01-airgap-no-internet " + (",".join(given) or "defaults")
+)
 @pytest.mark.parametrize("prefix", [REGISTRY, REGISTRY + "/", "10.0.0.5:5000"])
 def test_every_image_starts_with_the_registry(given: dict[str, Any], prefix: str) -> None:
     images = [item["image"] for item in containers(objects(registry=prefix, **given))]
     assert len(images) == 6
     assert [image for image in images if not image.startswith(prefix.rstrip("/") + "/")] == []
-    assert [image for image in images if "//" in image or "docker.io" in image or "ghcr.io" in image or "localhost" in image] == []
+    assert [
+        image for image in images if "//" in image or "docker.io" in image or "ghcr.io" in image or "localhost" in image
+    ] == []
 
 
 IMAGES = {
@@ -167,12 +198,21 @@ def test_image_reference(case: str) -> None:
 
 
 BAD_INPUTS = {
-    "A04-string-bools tag as float": ({"device_plugin": {"image": {"tag": 3.2}}}, ["rbln_operands_device_plugin.image.tag", "Quote it"]),
+    "A04-string-bools tag as float": (
+        {"device_plugin": {"image": {"tag": 3.2}}},
+        ["rbln_operands_device_plugin.image.tag", "Quote it"],
+    ),
     "tag as number": ({"device_plugin": {"image": {"tag": 3}}}, ["image.tag", "Quote it"]),
     "bad tag": ({"device_plugin": {"image": {"tag": "a b"}}}, ["rbln_operands_device_plugin.image.tag", "'a b'"]),
     "bad digest": ({"device_plugin": {"image": {"digest": "sha256:12"}}}, ["image.digest", "64 hexadecimal"]),
-    "bad repository": ({"device_plugin": {"image": {"repository": "Rebellions/X"}}}, ["image.repository", "Rebellions/X"]),
-    "G01-airgap-no-internet registry with capitals in its path": ({"registry": "r.example/NPU"}, ["r.example/NPU", "host[:port][/path]"]),
+    "bad repository": (
+        {"device_plugin": {"image": {"repository": "Rebellions/X"}}},
+        ["image.repository", "Rebellions/X"],
+    ),
+    "G01-airgap-no-internet registry with capitals in its path": (
+        {"registry": "r.example/NPU"},
+        ["r.example/NPU", "host[:port][/path]"],
+    ),
     "G01-airgap-no-internet registry with quotes": ({"registry": '"r.example"'}, ["is no image prefix"]),
     "G01-airgap-no-internet registry with dots": ({"registry": "../x"}, ["../x", "is no image prefix"]),
     "registry with scheme": ({"registry": "https://r.example"}, ["https://r.example", "without https://"]),
@@ -187,9 +227,13 @@ BAD_INPUTS = {
 }
 
 
-@pytest.mark.parametrize("prefix", ["[2001:db8::1]:5000/npu", "r.example:5000", "localhost:5000/a/b", "r.example/a_b/c-d"])
+@pytest.mark.parametrize(
+    "prefix", ["[2001:db8::1]:5000/npu", "r.example:5000", "localhost:5000/a/b", "r.example/a_b/c-d"]
+)
 def test_G01_prefixes_that_are_taken(prefix: str) -> None:
-    assert container(objects(registry=prefix), "device-plugin")["image"] == prefix + "/rebellions/k8s-device-plugin:v0.4.0"
+    assert (
+        container(objects(registry=prefix), "device-plugin")["image"] == prefix + "/rebellions/k8s-device-plugin:v0.4.0"
+    )
 
 
 def test_S02_credentials_in_a_registry_are_refused_and_not_shown() -> None:
@@ -228,7 +272,9 @@ def observe(items: list[dict[str, Any]], component: str, field: str) -> Any:
     terms = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     return {
         "resources": lambda: first["resources"],
-        "labels": lambda: {"team": template["metadata"]["labels"]["team"]} if whole["metadata"]["labels"]["team"] == "a" else None,
+        "labels": lambda: (
+            {"team": template["metadata"]["labels"]["team"]} if whole["metadata"]["labels"]["team"] == "a" else None
+        ),
         "annotations": lambda: template["metadata"]["annotations"],
         "node_selector": lambda: pod["nodeSelector"],
         "tolerations": lambda: pod["tolerations"][1:],
@@ -263,7 +309,9 @@ def test_one_shared_setting_reaches_every_daemon_set(name: str) -> None:
 
 
 def test_users_cannot_replace_our_labels() -> None:
-    labels = one(objects(labels={"app.kubernetes.io/managed-by": "me"}), "DaemonSet", "device-plugin")["metadata"]["labels"]
+    labels = one(objects(labels={"app.kubernetes.io/managed-by": "me"}), "DaemonSet", "device-plugin")["metadata"][
+        "labels"
+    ]
     assert labels["app.kubernetes.io/managed-by"] == "rebellions-npu"
 
 
@@ -271,8 +319,14 @@ def test_selector_is_part_of_the_pod_labels_and_needs_no_input() -> None:
     for given in ({}, {"labels": {"team": "a"}}):
         for name in ("device-plugin", "validator"):
             whole = one(objects(**given), "DaemonSet", name)
-            assert whole["spec"]["selector"]["matchLabels"] == {"app.kubernetes.io/name": "rbln-" + name, "app.kubernetes.io/part-of": "rebellions-npu"}
-            assert whole["spec"]["selector"]["matchLabels"].items() <= whole["spec"]["template"]["metadata"]["labels"].items()
+            assert whole["spec"]["selector"]["matchLabels"] == {
+                "app.kubernetes.io/name": "rbln-" + name,
+                "app.kubernetes.io/part-of": "rebellions-npu",
+            }
+            assert (
+                whole["spec"]["selector"]["matchLabels"].items()
+                <= whole["spec"]["template"]["metadata"]["labels"].items()
+            )
 
 
 def test_device_plugin_command_args_env() -> None:
@@ -280,7 +334,12 @@ def test_device_plugin_command_args_env() -> None:
     found = container(objects(device_plugin=given), "device-plugin")
     env = {item["name"]: item.get("value") for item in found["env"]}
     assert (found["command"], found["args"]) == (["/p"], ["-x", "1"])
-    assert (env["LOG"], env["FLAG"], env["CDI_ROOT"], env["KUBELET_DEVICE_PLUGIN_PATH"]) == ("debug", "true", "/etc/cdi", "/var/lib/kubelet/device-plugins")
+    assert (env["LOG"], env["FLAG"], env["CDI_ROOT"], env["KUBELET_DEVICE_PLUGIN_PATH"]) == (
+        "debug",
+        "true",
+        "/etc/cdi",
+        "/var/lib/kubelet/device-plugins",
+    )
     assert len(env) == len(found["env"])
 
 
@@ -291,7 +350,9 @@ def test_env_may_be_the_kubernetes_list() -> None:
 
 @pytest.mark.parametrize("resource, generic", [("rebellions.ai/npu", "true"), ("rebellions.ai/ATOM", "false")])
 def test_resource_name_decides_the_generic_switch(resource: str, generic: str) -> None:
-    env = {item["name"]: item.get("value") for item in container(objects(resource_name=resource), "device-plugin")["env"]}
+    env = {
+        item["name"]: item.get("value") for item in container(objects(resource_name=resource), "device-plugin")["env"]
+    }
     assert env["USE_GENERIC_RESOURCE_NAME"] == generic
 
 
@@ -302,25 +363,42 @@ def test_W01_ready_before_driver_plugin_waits_for_the_host() -> None:
     assert env["WAIT_MARKERS"] == "/run/rbln/validations/driver-ready /run/rbln/validations/toolkit-ready"
     assert env["WAIT_SECONDS"] == "90"
     assert wait["volumeMounts"] == [{"name": "markers", "mountPath": "/run/rbln/validations", "readOnly": True}]
-    assert {"name": "markers", "hostPath": {"path": "/run/rbln/validations", "type": "DirectoryOrCreate"}} in pod["volumes"]
+    assert {"name": "markers", "hostPath": {"path": "/run/rbln/validations", "type": "DirectoryOrCreate"}} in pod[
+        "volumes"
+    ]
 
 
 def test_validator_runs_the_host_tool_by_default() -> None:
     pod = pod_of(objects(), "validator")
-    assert [item["name"] for item in pod["initContainers"]] == ["driver-validation", "toolkit-validation", "plugin-validation"]
+    assert [item["name"] for item in pod["initContainers"]] == [
+        "driver-validation",
+        "toolkit-validation",
+        "plugin-validation",
+    ]
     assert pod["initContainers"][0]["command"] == ["chroot", "/host", TOOL, "validate", "--scope", "driver"]
     assert pod["initContainers"][1]["command"] == ["chroot", "/host", TOOL, "validate", "--scope", "toolkit"]
     assert "validate --scope plugin" in pod["initContainers"][2]["command"][2]
     assert {"name": "host", "hostPath": {"path": "/", "type": "Directory"}} in pod["volumes"]
     for item in pod["initContainers"]:
-        assert item["volumeMounts"][0] == {"name": "host", "mountPath": "/host", "readOnly": True, "mountPropagation": "HostToContainer"}
+        assert item["volumeMounts"][0] == {
+            "name": "host",
+            "mountPath": "/host",
+            "readOnly": True,
+            "mountPropagation": "HostToContainer",
+        }
 
 
 @pytest.mark.parametrize("step", ["driver", "toolkit", "plugin"])
 @pytest.mark.parametrize("source", ["host_tool", "image"])
 def test_validator_command_args_env_of_each_init_container(step: str, source: str) -> None:
     part = {"command": ["/v", step], "args": ["--a"], "env": {"ONLY": "here"}}
-    given: dict[str, Any] = {"source": source, "image": {"tag": "v1"}, step: part, "args": ["--all"], "env": {"ALL": "1"}}
+    given: dict[str, Any] = {
+        "source": source,
+        "image": {"tag": "v1"},
+        step: part,
+        "args": ["--all"],
+        "env": {"ALL": "1"},
+    }
     items = objects(validator=given)
     for name in ("driver", "toolkit", "plugin"):
         found = container(items, name + "-validation")
@@ -336,20 +414,34 @@ def test_000_11_an_image_is_told_which_step_it_is() -> None:
     for source, told in (({}, [None] * 4), (image, ["driver", "toolkit", "plugin", "vfio"])):
         items = objects(validator=source, vfio_manager={"enabled": True})
         found = [container(items, step + "-validation")["env"] for step in ("driver", "toolkit", "plugin", "vfio")]
-        assert [next((item["value"] for item in env if item["name"] == "RBLN_VALIDATION"), None) for env in found] == told
+        assert [
+            next((item["value"] for item in env if item["name"] == "RBLN_VALIDATION"), None) for env in found
+        ] == told
 
 
 def test_001_11_a_component_is_made_in_the_order_of_need() -> None:
     items = objects(validator={"source": "image", "image": {"tag": "1"}})
-    kinds = [item["kind"] for item in items if item["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "validator"]
+    kinds = [
+        item["kind"]
+        for item in items
+        if item["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "validator"
+    ]
     assert kinds == ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "DaemonSet"]
 
 
 def test_all_names_begin_with_one_prefix() -> None:
     image = {"image": {"tag": "1"}}
-    items = objects(name_prefix="acme", ca_bundle="x", validator={"source": "image", **image}, container_toolkit={"enabled": True, **image})
+    items = objects(
+        name_prefix="acme",
+        ca_bundle="x",
+        validator={"source": "image", **image},
+        container_toolkit={"enabled": True, **image},
+    )
     assert {item["metadata"]["name"].split("-")[0] for item in items if item["kind"] != "Namespace"} == {"acme"}
-    assert {pod_of(items, name)["serviceAccountName"] for name in ("device-plugin", "validator")} == {"acme-device-plugin", "acme-validator"}
+    assert {pod_of(items, name)["serviceAccountName"] for name in ("device-plugin", "validator")} == {
+        "acme-device-plugin",
+        "acme-validator",
+    }
     assert one(items, "ClusterRoleBinding", "acme-validator")["roleRef"]["name"] == "acme-validator"
 
 
@@ -364,7 +456,10 @@ def test_device_plugin_is_probed_on_the_port_it_is_told() -> None:
 
 
 IMAGE: dict[str, Any] = {"enabled": True, "image": {"tag": "1"}}
-CONTAINERS = {"driver": {"driver": {**IMAGE, "manager": {"image": {"tag": "1"}}}}, "toolkit": {"container_toolkit": IMAGE}}
+CONTAINERS = {
+    "driver": {"driver": {**IMAGE, "manager": {"image": {"tag": "1"}}}},
+    "toolkit": {"container_toolkit": IMAGE},
+}
 
 
 @pytest.mark.parametrize("which", CONTAINERS)
@@ -372,7 +467,18 @@ def test_000_13_the_validator_writes_the_ready_files_where_no_host_part_does(whi
     items = objects(marker_timeout=90, **CONTAINERS[which])
     pod = pod_of(items, "rbln-validator")
     patience = {"driver": "1800", "toolkit": "90"}[which]
-    assert pod["initContainers"][0]["command"] == ["chroot", "/host", TOOL, "validate", "--scope", "driver", "--markers", "write", "--wait", patience]
+    assert pod["initContainers"][0]["command"] == [
+        "chroot",
+        "/host",
+        TOOL,
+        "validate",
+        "--scope",
+        "driver",
+        "--markers",
+        "write",
+        "--wait",
+        patience,
+    ]
     assert pod["initContainers"][1]["command"][4:] == ["--scope", "toolkit", "--markers", "write", "--wait", patience]
     wait = {item["name"]: item.get("value") for item in pod_of(items, "device-plugin")["initContainers"][0]["env"]}
     assert wait["WAIT_SECONDS"] == patience
@@ -386,18 +492,24 @@ def test_000_13_the_validator_writes_the_ready_files_where_no_host_part_does(whi
 
 def test_validator_of_a_cluster_whose_hosts_write_the_ready_files_writes_nothing() -> None:
     pod = pod_of(objects(), "validator")
-    assert [mount["name"] for item in (*pod["initContainers"], *pod["containers"]) for mount in item.get("volumeMounts", [])] == ["host"] * 3
+    assert [
+        mount["name"] for item in (*pod["initContainers"], *pod["containers"]) for mount in item.get("volumeMounts", [])
+    ] == ["host"] * 3
     assert "volumeMounts" not in pod["containers"][0]
 
 
 def test_a_policy_keeps_everybody_out_of_pods_that_serve_nobody() -> None:
     spec = one(objects(), "NetworkPolicy")["spec"]
     assert spec["policyTypes"] == ["Ingress"] and "ingress" not in spec
-    assert spec["podSelector"]["matchExpressions"] == [{"key": "app.kubernetes.io/component", "operator": "NotIn", "values": ["metrics-exporter"]}]
+    assert spec["podSelector"]["matchExpressions"] == [
+        {"key": "app.kubernetes.io/component", "operator": "NotIn", "values": ["metrics-exporter"]}
+    ]
     assert [item for item in objects(network_policy=False) if item["kind"] == "NetworkPolicy"] == []
 
 
-@pytest.mark.parametrize("address, opened", [("127.0.0.1", False), ("::1", False), ("", True), ("0.0.0.0", True), ("10.0.0.7", True)])
+@pytest.mark.parametrize(
+    "address, opened", [("127.0.0.1", False), ("::1", False), ("", True), ("0.0.0.0", True), ("10.0.0.7", True)]
+)
 def test_a_daemon_that_others_may_reach_is_not_kept_from_them(address: str, opened: bool) -> None:
     spec = one(objects(smd={"enabled": True, "image": {"tag": "1"}, "host_ip": address}), "NetworkPolicy")["spec"]
     assert spec["podSelector"]["matchExpressions"][0]["values"] == ["metrics-exporter"] + (["smd"] if opened else [])
@@ -406,14 +518,24 @@ def test_a_daemon_that_others_may_reach_is_not_kept_from_them(address: str, open
 def test_002_02_openshift_objects_only_where_it_is_openshift() -> None:
     assert [item for item in objects() if item["kind"] == "RoleBinding"] == []
     found = one(build(Context(inputs(), Capabilities({"security.openshift.io": ("v1",)}))), "RoleBinding")
-    assert found["roleRef"]["name"] == "system:openshift:scc:privileged" and found["metadata"]["namespace"] == "rbln-system"
+    assert (
+        found["roleRef"]["name"] == "system:openshift:scc:privileged"
+        and found["metadata"]["namespace"] == "rbln-system"
+    )
     assert [item["name"] for item in found["subjects"]] == ["rbln-validator", "rbln-device-plugin"]
 
 
 def test_a_runtime_class_is_made_when_it_is_wanted() -> None:
     assert [item for item in objects() if item["kind"] == "RuntimeClass"] == []
-    found = one(objects(runtime_class={"enabled": True, "handler": "rbln-runtime", "node_selector": {"a": True}}), "RuntimeClass")
-    assert (found["metadata"]["name"], found["handler"], found["scheduling"]) == ("rbln", "rbln-runtime", {"nodeSelector": {"a": "true"}})
+    found = one(
+        objects(runtime_class={"enabled": True, "handler": "rbln-runtime", "node_selector": {"a": True}}),
+        "RuntimeClass",
+    )
+    assert (found["metadata"]["name"], found["handler"], found["scheduling"]) == (
+        "rbln",
+        "rbln-runtime",
+        {"nodeSelector": {"a": "true"}},
+    )
 
 
 def test_validator_part_can_be_switched_off() -> None:
@@ -424,15 +546,24 @@ def test_validator_part_can_be_switched_off() -> None:
 def test_rbac_exists_only_where_the_api_is_asked() -> None:
     assert [item for item in objects() if "Role" in item["kind"]] == []
     items = objects(namespace="npu", validator={"source": "image", "image": {"tag": "v1"}})
-    assert one(items, "ClusterRole", "rbln-validator")["rules"] == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
-    assert one(items, "ClusterRoleBinding")["subjects"] == [{"kind": "ServiceAccount", "name": "rbln-validator", "namespace": "npu"}]
+    assert one(items, "ClusterRole", "rbln-validator")["rules"] == [
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}
+    ]
+    assert one(items, "ClusterRoleBinding")["subjects"] == [
+        {"kind": "ServiceAccount", "name": "rbln-validator", "namespace": "npu"}
+    ]
     assert pod_of(items, "validator")["automountServiceAccountToken"] is True
 
 
 def test_least_privilege() -> None:
     items = objects()
-    assert sorted(item["name"] for item in containers(items) if item["securityContext"].get("privileged")) == ["device-plugin", "driver-validation"]
-    assert [item["name"] for item in containers(items) if item["securityContext"].get("readOnlyRootFilesystem") is not True] == ["device-plugin"]
+    assert sorted(item["name"] for item in containers(items) if item["securityContext"].get("privileged")) == [
+        "device-plugin",
+        "driver-validation",
+    ]
+    assert [
+        item["name"] for item in containers(items) if item["securityContext"].get("readOnlyRootFilesystem") is not True
+    ] == ["device-plugin"]
     for item in containers(items):
         if not item["securityContext"].get("privileged"):
             assert item["securityContext"]["capabilities"]["drop"] == ["ALL"]
@@ -450,18 +581,36 @@ def test_least_privilege() -> None:
 def test_pull_secret_from_a_variable_is_made_and_used() -> None:
     content = {"auths": {"r.example": {"auth": "c2VjcmV0"}}}
     for value in (content, json.dumps(content)):
-        items = objects(pull_secret_content=value, image_pull_secrets=["mine"], device_plugin={"image": {"pull_secrets": ["more", "mine"]}})
+        items = objects(
+            pull_secret_content=value,
+            image_pull_secrets=["mine"],
+            device_plugin={"image": {"pull_secrets": ["more", "mine"]}},
+        )
         secret = one(items, "Secret")
         assert secret["type"] == "kubernetes.io/dockerconfigjson"
         assert json.loads(base64.b64decode(secret["data"][".dockerconfigjson"])) == content
-        assert pod_of(items, "device-plugin")["imagePullSecrets"] == [{"name": "mine"}, {"name": "rbln-registry"}, {"name": "more"}]
+        assert pod_of(items, "device-plugin")["imagePullSecrets"] == [
+            {"name": "mine"},
+            {"name": "rbln-registry"},
+            {"name": "more"},
+        ]
         assert pod_of(items, "validator")["imagePullSecrets"] == [{"name": "mine"}, {"name": "rbln-registry"}]
 
 
 def test_proxy_and_authorities_reach_the_containers() -> None:
-    items = objects(http_proxy="http://p:1", https_proxy="http://p:2", no_proxy="10.0.0.0/8", ca_bundle="-----BEGIN CERTIFICATE-----\n")
+    items = objects(
+        http_proxy="http://p:1",
+        https_proxy="http://p:2",
+        no_proxy="10.0.0.0/8",
+        ca_bundle="-----BEGIN CERTIFICATE-----\n",
+    )
     env = {item["name"]: item.get("value") for item in container(items, "device-plugin")["env"]}
-    assert [env[name] for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "NO_PROXY")] == ["http://p:1", "http://p:1", "http://p:2", "10.0.0.0/8"]
+    assert [env[name] for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "NO_PROXY")] == [
+        "http://p:1",
+        "http://p:1",
+        "http://p:2",
+        "10.0.0.0/8",
+    ]
     assert env["SSL_CERT_FILE"] == "/etc/rbln-ca/ca.crt"
     assert one(items, "ConfigMap")["data"] == {"ca.crt": "-----BEGIN CERTIFICATE-----\n"}
     assert {"name": "ca", "configMap": {"name": "rbln-ca"}} in pod_of(items, "device-plugin")["volumes"]
@@ -481,7 +630,9 @@ def test_every_mount_has_its_volume_and_names_are_unique(given: dict[str, Any]) 
 
 def test_namespace_is_everywhere() -> None:
     items = objects(namespace="npu")
-    assert {item["metadata"].get("namespace") for item in items if item["kind"] in ("DaemonSet", "ServiceAccount")} == {"npu"}
+    assert {item["metadata"].get("namespace") for item in items if item["kind"] in ("DaemonSet", "ServiceAccount")} == {
+        "npu"
+    }
 
 
 def test_manifests_are_the_same_bytes_and_read_back() -> None:
@@ -493,8 +644,18 @@ def test_manifests_are_the_same_bytes_and_read_back() -> None:
 
 def test_survey_text_makes_the_same_objects() -> None:
     """A04-string-bools: text from a survey or -e means what the typed value means."""
-    typed = objects(require_gate=True, marker_timeout=30, tolerations=[{"key": "a", "operator": "Exists"}], device_plugin={"privileged": False})
-    text = objects(require_gate="true", marker_timeout="30", tolerations='[{"key": "a", "operator": "Exists"}]', device_plugin='{"privileged": "false"}')
+    typed = objects(
+        require_gate=True,
+        marker_timeout=30,
+        tolerations=[{"key": "a", "operator": "Exists"}],
+        device_plugin={"privileged": False},
+    )
+    text = objects(
+        require_gate="true",
+        marker_timeout="30",
+        tolerations='[{"key": "a", "operator": "Exists"}]',
+        device_plugin='{"privileged": "false"}',
+    )
     assert text == typed
 
 
@@ -504,7 +665,12 @@ def test_inputs_of_the_tests_are_those_of_the_role() -> None:
 
 def test_what_mounts_the_host_reads_it_where_selinux_enforces() -> None:
     image = {"enabled": True, "image": {"tag": "1"}}
-    items = objects(metrics_exporter=image, feature_discovery={"enabled": True}, vfio_manager={"enabled": True}, sandbox_device_plugin=image)
+    items = objects(
+        metrics_exporter=image,
+        feature_discovery={"enabled": True},
+        vfio_manager={"enabled": True},
+        sandbox_device_plugin=image,
+    )
     for item in containers(items):
         context = item["securityContext"]
         if item.get("volumeMounts"):
@@ -514,8 +680,16 @@ def test_what_mounts_the_host_reads_it_where_selinux_enforces() -> None:
 
 
 def test_other_authorities_start_the_pods_anew_but_no_driver() -> None:
-    driver = {"enabled": True, "image": {"tag": "1"}, "manager": {"image": {"tag": "1"}}, "pools": [{"os_id": "a", "os_version": "1", "kernel": "2"}]}
+    driver = {
+        "enabled": True,
+        "image": {"tag": "1"},
+        "manager": {"image": {"tag": "1"}},
+        "pools": [{"os_id": "a", "os_version": "1", "kernel": "2"}],
+    }
     made = [objects(driver=driver, ca_bundle=text) for text in ("a", "b", "")]
-    first, second, none = ({item["metadata"]["name"]: item["spec"]["template"] for item in items if item["kind"] == "DaemonSet"} for items in made)
+    first, second, none = (
+        {item["metadata"]["name"]: item["spec"]["template"] for item in items if item["kind"] == "DaemonSet"}
+        for items in made
+    )
     assert {name for name in first if first[name] != second[name]} == {"rbln-device-plugin", "rbln-validator"}
     assert all("annotations" not in template["metadata"] for template in none.values())

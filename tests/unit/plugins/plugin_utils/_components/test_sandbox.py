@@ -12,7 +12,10 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._components.vfio_sc
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.placement import selects
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import objects, one
 
-SANDBOX: dict[str, Any] = {"vfio_manager": {"enabled": True}, "sandbox_device_plugin": {"enabled": True, "image": {"tag": "0.1.1"}}}
+SANDBOX: dict[str, Any] = {
+    "vfio_manager": {"enabled": True},
+    "sandbox_device_plugin": {"enabled": True, "image": {"tag": "0.1.1"}},
+}
 PARTS = ("vfio-manager", "sandbox-validator", "sandbox-device-plugin")
 
 
@@ -28,7 +31,10 @@ def env(container: dict[str, Any]) -> dict[str, Any]:
 
 def places(pod: dict[str, Any]) -> dict[str, tuple[str, bool]]:
     volumes = {volume["name"]: volume.get("hostPath", {"path": ""})["path"] for volume in pod["volumes"]}
-    return {item["mountPath"]: (volumes[item["name"]], item.get("readOnly", False)) for item in pod["containers"][0]["volumeMounts"]}
+    return {
+        item["mountPath"]: (volumes[item["name"]], item.get("readOnly", False))
+        for item in pod["containers"][0]["volumeMounts"]
+    }
 
 
 def test_001_09_they_come_in_order_on_nodes_of_virtual_machines_alone() -> None:
@@ -37,7 +43,9 @@ def test_001_09_they_come_in_order_on_nodes_of_virtual_machines_alone() -> None:
     for name, pod in pods().items():
         for workload, machines in (("vm-passthrough", True), ("container", False)):
             labels = {"rebellions.ai/npu.present": "true", "rebellions.ai/npu.workload.config": workload}
-            assert selects(pod, {"metadata": {"name": "n", "labels": labels}}) is (machines == (name[len("rbln-") :] in PARTS)), name
+            assert selects(pod, {"metadata": {"name": "n", "labels": labels}}) is (
+                machines == (name[len("rbln-") :] in PARTS)
+            ), name
 
 
 def test_the_manager_runs_its_script_and_is_ready_when_all_is_bound() -> None:
@@ -77,17 +85,37 @@ def test_000_33_the_validator_proves_it_by_the_tool_of_the_host_or_by_an_image()
     pod = pods(validator={"env": {"A": "1"}, "vfio": {"env": {"B": "2"}}}, marker_timeout=90)["rbln-sandbox-validator"]
     (check,) = pod["initContainers"]
     assert check["name"] == "vfio-validation"
-    assert check["command"] == ["chroot", "/host", "/usr/local/libexec/rebellions-npu/rbln-host", "validate", "--scope", "vfio", "--wait", "90"]
+    assert check["command"] == [
+        "chroot",
+        "/host",
+        "/usr/local/libexec/rebellions-npu/rbln-host",
+        "validate",
+        "--scope",
+        "vfio",
+        "--wait",
+        "90",
+    ]
     assert env(check) == {"NODE_NAME": None, "A": "1", "B": "2"}
     assert check["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["SYS_CHROOT"]}
     assert pod["containers"][0]["securityContext"]["runAsUser"] == 65534
-    own = {"source": "image", "image": {"tag": "1"}, "args": ["-a"], "vfio": {"command": ["check"], "args": ["-b"], "privileged": True}}
+    own = {
+        "source": "image",
+        "image": {"tag": "1"},
+        "args": ["-a"],
+        "vfio": {"command": ["check"], "args": ["-b"], "privileged": True},
+    }
     (check,) = pods(validator=own)["rbln-sandbox-validator"]["initContainers"]
-    assert (check["image"], check["command"], check["args"]) == ("docker.io/rebellions/rbln-validator:1", ["check"], ["-b", "-a"])
+    assert (check["image"], check["command"], check["args"]) == (
+        "docker.io/rebellions/rbln-validator:1",
+        ["check"],
+        ["-b", "-a"],
+    )
     assert check["securityContext"]["privileged"] is True
 
 
-@pytest.mark.parametrize("own", [{"vfio": {"enabled": False}}, {"enabled": False}, {"checks": {"vfio": {"enabled": False}}}])
+@pytest.mark.parametrize(
+    "own", [{"vfio": {"enabled": False}}, {"enabled": False}, {"checks": {"vfio": {"enabled": False}}}]
+)
 def test_000_33_the_proof_can_be_left_out(own: dict[str, Any]) -> None:
     assert "rbln-sandbox-validator" not in pods(validator=own)
 
@@ -99,7 +127,11 @@ def test_the_plugin_waits_for_the_bus_and_not_for_a_later_part() -> None:
     assert wait["name"] == "wait-for-vfio" and "volumeMounts" not in wait
     assert "/sys/bus/pci/devices" in wait["command"][-1] and "validations" not in str(wait)
     assert env(wait)["WAIT_SECONDS"] == "90" and env(wait)["PCI_VENDOR"] == "0x1eff"
-    assert places(pod) == {"/var/lib/kubelet/device-plugins": ("/data/device-plugins", False), "/dev/vfio": ("/dev/vfio", False), "/sys": ("/sys", True)}
+    assert places(pod) == {
+        "/var/lib/kubelet/device-plugins": ("/data/device-plugins", False),
+        "/dev/vfio": ("/dev/vfio", False),
+        "/sys": ("/sys", True),
+    }
     assert "livenessProbe" not in pod["containers"][0]
     pod = pods(sandbox_device_plugin={**own, "health_port": 51517})["rbln-sandbox-device-plugin"]
     assert pod["containers"][0]["livenessProbe"]["grpc"] == {"port": 51517, "service": "liveness"}

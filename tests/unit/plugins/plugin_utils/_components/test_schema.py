@@ -10,7 +10,7 @@ import functools
 import json
 import pathlib
 import re
-from typing import Any, Iterator, Optional
+from typing import Any, Iterator
 
 import pytest
 import yaml
@@ -23,7 +23,11 @@ referencing = pytest.importorskip("referencing")
 
 FIRST = 29
 SCHEMAS = pathlib.Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema"
-VERSIONS = [minor for minor in sorted(int(path.name.split(".")[1]) for path in SCHEMAS.glob("v1.*.0-local-strict")) if minor >= FIRST]
+VERSIONS = [
+    minor
+    for minor in sorted(int(path.name.split(".")[1]) for path in SCHEMAS.glob("v1.*.0-local-strict"))
+    if minor >= FIRST
+]
 GOLDEN = pathlib.Path(__file__).parents[3] / "fixtures" / "operands"
 POLICIES = sorted(path.stem for path in GOLDEN.glob("*.manifests"))
 # First minor version of Kubernetes that serves a kind, where it is not FIRST. A policy with such an object is for that version or a newer one.
@@ -41,7 +45,7 @@ def definitions(minor: int) -> Any:
 
 
 @functools.lru_cache(maxsize=None)
-def validator(minor: int, api_version: str, kind: str) -> Optional[Any]:
+def validator(minor: int, api_version: str, kind: str) -> Any | None:
     """None for a kind that this version has no schema of."""
     if (api_version, kind) in CUSTOM_KINDS:
         return jsonschema.Draft202012Validator(CUSTOM_KINDS[(api_version, kind)])
@@ -50,7 +54,9 @@ def validator(minor: int, api_version: str, kind: str) -> Optional[Any]:
     if not path.exists():
         return None
     schema = json.loads(path.read_text(encoding="utf-8"))
-    return jsonschema.Draft202012Validator(schema, registry=referencing.Resource.from_contents(schema) @ definitions(minor))
+    return jsonschema.Draft202012Validator(
+        schema, registry=referencing.Resource.from_contents(schema) @ definitions(minor)
+    )
 
 
 def faults(minor: int, item: dict[str, Any]) -> Iterator[str]:
@@ -63,12 +69,19 @@ def faults(minor: int, item: dict[str, Any]) -> Iterator[str]:
         yield "%s %s has no schema in 1.%d" % (*key, minor)
         return
     for error in judge.iter_errors(item):
-        yield "%s %s: %s: %s" % (item["kind"], item["metadata"]["name"], ".".join(str(part) for part in error.absolute_path), error.message[:300])
+        yield "%s %s: %s: %s" % (
+            item["kind"],
+            item["metadata"]["name"],
+            ".".join(str(part) for part in error.absolute_path),
+            error.message[:300],
+        )
 
 
 @functools.lru_cache(maxsize=None)
 def objects(policy: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = list(yaml.safe_load_all((GOLDEN / (policy + ".manifests")).read_text(encoding="utf-8")))
+    found: list[dict[str, Any]] = list(
+        yaml.safe_load_all((GOLDEN / (policy + ".manifests")).read_text(encoding="utf-8"))
+    )
     assert found
     return found
 
@@ -85,8 +98,14 @@ def test_versions_without_a_gap() -> None:
 
 @pytest.mark.parametrize("key", sorted(SINCE))
 def test_kinds_are_left_out_only_where_they_are_not_served(key: tuple[str, str]) -> None:
-    assert [minor for minor in VERSIONS if validator(minor, *key)] == [minor for minor in VERSIONS if minor >= SINCE[key]]
-    told = [minor for minor in VERSIONS if serves(declared({"capabilities": {"kubernetes": "1.%d" % minor, "groups": []}}), *key)]
+    assert [minor for minor in VERSIONS if validator(minor, *key)] == [
+        minor for minor in VERSIONS if minor >= SINCE[key]
+    ]
+    told = [
+        minor
+        for minor in VERSIONS
+        if serves(declared({"capabilities": {"kubernetes": "1.%d" % minor, "groups": []}}), *key)
+    ]
     assert told == [minor for minor in VERSIONS if minor >= SINCE[key]]
 
 
@@ -113,7 +132,9 @@ def broken(kind: str, *path: Any, value: Any = "x") -> dict[str, Any]:
         broken("DaemonSet", "metadata", "labels", value={"a": 1}),
         broken("ServiceMonitor", "spec", "endpoints", 0, "honourLabels", value=True),
         broken("ServiceMonitor", "metadata", "namespace", value=7),
-        broken("NodeFeatureRule", "spec", "rules", 0, "matchFeatures", 0, "matchExpressions", "vendor", "op", value="Is"),
+        broken(
+            "NodeFeatureRule", "spec", "rules", 0, "matchFeatures", 0, "matchExpressions", "vendor", "op", value="Is"
+        ),
         broken("NodeFeatureRule", "metadata", "namespace", value="rbln-system"),
         broken("DaemonSet", "apiVersion", value="apps/v7"),
     ],

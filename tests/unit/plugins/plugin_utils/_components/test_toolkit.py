@@ -38,7 +38,10 @@ def places(pod: dict[str, Any]) -> dict[str, tuple[str, str, bool]]:
     """{place in the container: (place on the host, kind, read-only)}."""
     volumes = {volume["name"]: volume.get("hostPath", {"path": "", "type": "emptyDir"}) for volume in pod["volumes"]}
     mounts = pod["containers"][0]["volumeMounts"]
-    return {item["mountPath"]: (volumes[item["name"]]["path"], volumes[item["name"]]["type"], item.get("readOnly", False)) for item in mounts}
+    return {
+        item["mountPath"]: (volumes[item["name"]]["path"], volumes[item["name"]]["type"], item.get("readOnly", False))
+        for item in mounts
+    }
 
 
 SHARED = {
@@ -63,7 +66,11 @@ def test_000_20_each_runtime_has_its_socket_and_its_configuration(runtime: str) 
     found = pods({"runtimes": ["docker", "crio"]})
     assert list(found) == ["rbln-container-toolkit", "rbln-container-toolkit-docker", "rbln-container-toolkit-crio"]
     pod = found[name]
-    assert places(pod) == {**SHARED, "/host" + config: (config, "DirectoryOrCreate", False), socket: (socket, "Socket", False)}
+    assert places(pod) == {
+        **SHARED,
+        "/host" + config: (config, "DirectoryOrCreate", False),
+        socket: (socket, "Socket", False),
+    }
     container = pod["containers"][0]
     assert (container["name"], container["args"]) == ("toolkit", ["rbln-ctk-daemon", "--runtime", runtime])
     assert env(container)["RBLN_CTK_DAEMON_SOCKET"] == "/host" + socket
@@ -76,7 +83,11 @@ def test_000_16_it_waits_for_the_driver_and_closes_the_gate_behind_it() -> None:
     assert env(wait)["WAIT_MARKERS"] == "/data/ready/driver-ready"
     (container,) = pod["containers"]
     assert container["lifecycle"] == {"preStop": {"exec": {"command": ["rm", "-f", "/data/ready/toolkit-ready"]}}}
-    assert env(container)["READY_FILE"] == "/data/ready/driver-ready" and places(pod)["/data/ready"] == ("/data/ready", "DirectoryOrCreate", False)
+    assert env(container)["READY_FILE"] == "/data/ready/driver-ready" and places(pod)["/data/ready"] == (
+        "/data/ready",
+        "DirectoryOrCreate",
+        False,
+    )
 
 
 def test_000_17_without_the_ready_file_the_settings_are_given_plainly() -> None:
@@ -97,7 +108,10 @@ def test_000_17_without_the_ready_file_the_settings_are_given_plainly() -> None:
 def test_probes_ask_the_health_port() -> None:
     container = main({"health_port": 9000})
     asked = {name: container[name]["httpGet"] for name in ("startupProbe", "readinessProbe", "livenessProbe")}
-    assert asked == {name + "Probe": {"path": path, "port": 9000} for name, path in (("startup", "/startup"), ("readiness", "/ready"), ("liveness", "/live"))}
+    assert asked == {
+        name + "Probe": {"path": path, "port": 9000}
+        for name, path in (("startup", "/startup"), ("readiness", "/ready"), ("liveness", "/live"))
+    }
     assert not [name for name in main({"probes": False}) if name.endswith("Probe")]
     with pytest.raises(NpuError, match="health_port is 0"):
         main({"health_port": 0})
@@ -110,7 +124,10 @@ def test_a_runtime_is_not_restarted_when_that_is_not_wanted(runtime: str) -> Non
     hidden = {"/host/run/systemd": ("", "emptyDir", False)} if runtime == "crio" else {}
     assert places(pod) == {**SHARED, "/host" + config: (config, "DirectoryOrCreate", False), **hidden}
     (container,) = pod["containers"]
-    assert env(container)["RBLN_CTK_DAEMON_SOCKET"] == "/nonexistent" and env(container)["RBLN_CTK_DAEMON_NO_CLEANUP_ON_EXIT"] == "true"
+    assert (
+        env(container)["RBLN_CTK_DAEMON_SOCKET"] == "/nonexistent"
+        and env(container)["RBLN_CTK_DAEMON_NO_CLEANUP_ON_EXIT"] == "true"
+    )
     assert "hostPID" not in pod
     removed = ["/run/rbln/validations/toolkit-ready", "/var/run/cdi/rbln.yaml", "/var/run/cdi/rbln-rds.yaml"]
     assert container["lifecycle"]["preStop"]["exec"]["command"] == ["rm", "-f", *removed]
@@ -120,7 +137,9 @@ def test_it_gets_no_rights_in_the_cluster() -> None:
     made = objects(container_toolkit={"enabled": True, "image": {"tag": "1"}})
     kinds = [item["kind"] for item in made if "container-toolkit" in item["metadata"]["name"]]
     assert kinds == ["ServiceAccount", "DaemonSet"]
-    assert one(made, "DaemonSet", "container-toolkit")["spec"]["template"]["spec"]["automountServiceAccountToken"] is False
+    assert (
+        one(made, "DaemonSet", "container-toolkit")["spec"]["template"]["spec"]["automountServiceAccountToken"] is False
+    )
 
 
 SHELLS = [shell for shell in (["/bin/sh"], ["busybox", "sh"]) if shutil.which(shell[0])]
@@ -149,10 +168,12 @@ REFUSED = {
 }
 
 
-def enter(shell: list[str], tmp_path: Path, text: str) -> "subprocess.CompletedProcess[str]":
+def enter(shell: list[str], tmp_path: Path, text: str) -> subprocess.CompletedProcess[str]:
     (tmp_path / "ready").write_text(text.replace("EVIL", str(tmp_path / "evil")))
     values = {"PATH": os.environ["PATH"], "READY_FILE": str(tmp_path / "ready"), "RBLN_CTK_DAEMON_SOCKET": "/set"}
-    return subprocess.run([*shell, "-c", ENTRY_SCRIPT, "x", "env"], env=values, capture_output=True, text=True, timeout=20, check=False)
+    return subprocess.run(
+        [*shell, "-c", ENTRY_SCRIPT, "x", "env"], env=values, capture_output=True, text=True, timeout=20, check=False
+    )
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: str(shell[0]))
@@ -175,16 +196,24 @@ def test_000_17_a_malformed_ready_file_is_refused_and_never_run(name: str, shell
     assert not (tmp_path / "evil").exists()
 
 
-def start(shell: list[str], tmp_path: Path, *program: str, ready: str = "ready") -> "subprocess.Popen[str]":
+def start(shell: list[str], tmp_path: Path, *program: str, ready: str = "ready") -> subprocess.Popen[str]:
     values = {"PATH": os.environ["PATH"], "READY_FILE": str(tmp_path / ready)}
-    return subprocess.Popen([*shell, "-c", ENTRY_SCRIPT, "x", *program], env=values, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [*shell, "-c", ENTRY_SCRIPT, "x", *program],
+        env=values,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: str(shell[0]))
 def test_000_18_the_daemon_takes_the_place_of_the_shell(shell: list[str], tmp_path: Path) -> None:
     (tmp_path / "ready").write_text("RBLN_CTK_DAEMON_DRIVER_ROOT=/\n")
     daemon = tmp_path / "daemon"
-    daemon.write_text('#!/bin/sh\ntrap \'echo spec removed; exit 5\' TERM\necho $$ "$RBLN_CTK_DAEMON_DRIVER_ROOT" "$@"\nwhile :; do sleep 0.05; done\n')
+    daemon.write_text(
+        '#!/bin/sh\ntrap \'echo spec removed; exit 5\' TERM\necho $$ "$RBLN_CTK_DAEMON_DRIVER_ROOT" "$@"\nwhile :; do sleep 0.05; done\n'
+    )
     daemon.chmod(0o755)
     process = start(shell, tmp_path, str(daemon), "--runtime", "docker")
     assert process.stdout and process.stdout.readline() == "%d / --runtime docker\n" % process.pid
@@ -204,11 +233,17 @@ def test_an_image_without_the_daemon_is_named(shell: list[str], tmp_path: Path) 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: str(shell[0]))
 def test_000_16_nothing_runs_without_the_ready_file_of_the_driver(shell: list[str], tmp_path: Path) -> None:
     process = start(shell, tmp_path, "env", ready="driver-ready")
-    assert process.communicate(timeout=20) == ("", "no %s/driver-ready: the driver of this node is not validated\n" % tmp_path)
+    assert process.communicate(timeout=20) == (
+        "",
+        "no %s/driver-ready: the driver of this node is not validated\n" % tmp_path,
+    )
     assert process.returncode == 1
 
 
-@pytest.mark.parametrize("restart, left", [(True, ["driver-ready", "other.yaml", "rbln-rds.yaml", "rbln.yaml"]), (False, ["driver-ready", "other.yaml"])])
+@pytest.mark.parametrize(
+    "restart, left",
+    [(True, ["driver-ready", "other.yaml", "rbln-rds.yaml", "rbln.yaml"]), (False, ["driver-ready", "other.yaml"])],
+)
 def test_000_40_what_the_end_of_the_pod_takes_away(restart: bool, left: list[str], tmp_path: Path) -> None:
     for name in ("driver-ready", "toolkit-ready", "rbln.yaml", "rbln-rds.yaml", "other.yaml"):
         (tmp_path / name).touch()
@@ -219,5 +254,7 @@ def test_000_40_what_the_end_of_the_pod_takes_away(restart: bool, left: list[str
 
 @pytest.mark.skipif(not shutil.which("shellcheck"), reason="shellcheck is not installed")
 def test_shellcheck_finds_nothing() -> None:
-    done = subprocess.run(["shellcheck", "-"], input="#!/bin/sh\n" + ENTRY_SCRIPT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["shellcheck", "-"], input="#!/bin/sh\n" + ENTRY_SCRIPT, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout) == (0, "")

@@ -32,9 +32,18 @@ def until(met: Callable[[], bool]) -> bool:
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: str(shell[0]))
 def test_000_40_a_driver_is_not_proven_again_while_its_container_is_replaced(shell: list[str], tmp_path: Path) -> None:
-    main = container(objects(driver={"enabled": True, "image": {"tag": "1"}, "manager": {"image": {"tag": "1"}}}, marker_dir="/marks"), "validator")
-    values = {item["name"]: item["value"].replace("/host/marks", str(tmp_path)) for item in main["env"] if "value" in item}
-    ready, toolkit, stopped, calls, tool = (tmp_path / name for name in (".driver-ctr-ready", "toolkit-ready", ".driver-ctr-stopped", "calls", "tool"))
+    main = container(
+        objects(
+            driver={"enabled": True, "image": {"tag": "1"}, "manager": {"image": {"tag": "1"}}}, marker_dir="/marks"
+        ),
+        "validator",
+    )
+    values = {
+        item["name"]: item["value"].replace("/host/marks", str(tmp_path)) for item in main["env"] if "value" in item
+    }
+    ready, toolkit, stopped, calls, tool = (
+        tmp_path / name for name in (".driver-ctr-ready", "toolkit-ready", ".driver-ctr-stopped", "calls", "tool")
+    )
     tool.write_text(TOOL)
     tool.chmod(0o755)
     for path in (ready, toolkit, calls):
@@ -62,9 +71,13 @@ def test_000_40_a_driver_is_not_proven_again_while_its_container_is_replaced(she
     finally:
         process.terminate()
         assert process.wait(timeout=10) == 0
-    assert set(calls.read_text().splitlines()) == {"/host %s validate --scope driver --scope toolkit --markers write" % values["RBLN_HOST_TOOL"]}
+    assert set(calls.read_text().splitlines()) == {
+        "/host %s validate --scope driver --scope toolkit --markers write" % values["RBLN_HOST_TOOL"]
+    }
 
 
 def test_the_mark_of_a_driver_that_is_no_container_any_more_says_nothing() -> None:
-    main = container(objects(container_toolkit={"enabled": True, "image": {"tag": "1"}}, driver={"enabled": False}), "validator")
+    main = container(
+        objects(container_toolkit={"enabled": True, "image": {"tag": "1"}}, driver={"enabled": False}), "validator"
+    )
     assert [item.get("value", "") for item in main["env"] if item["name"] == "DRIVER_STOPPED"] == [""]

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._components.vfio_script import MANAGER, WAIT, environment
@@ -47,7 +47,15 @@ class Node:
     def device(self, address: str) -> Path:
         return self.root / "sys/bus/pci/devices" / address
 
-    def function(self, address: str, driver: str = "rebellions", node: str = "", group: str = "41", vendor: str = "0x1eff", **files: str) -> "Node":
+    def function(
+        self,
+        address: str,
+        driver: str = "rebellions",
+        node: str = "",
+        group: str = "41",
+        vendor: str = "0x1eff",
+        **files: str,
+    ) -> Node:
         place = self.device(address)
         place.mkdir(parents=True)
         for name, text in {"vendor": vendor, "class": "0x120000", "driver_override": "", **files}.items():
@@ -68,19 +76,19 @@ class Node:
             link.unlink()
         link.symlink_to("../../drivers/" + driver)
 
-    def opened(self, pid: int, target: str) -> "Node":
+    def opened(self, pid: int, target: str) -> Node:
         place = self.root / "proc" / str(pid)
         (place / "fd").mkdir(parents=True)
         (place / "fd" / "3").symlink_to(target)
         (place / "maps").write_text("")
         return self
 
-    def mapped(self, pid: int, target: str) -> "Node":
+    def mapped(self, pid: int, target: str) -> Node:
         self.opened(pid, "/dev/null")
         (self.root / "proc" / str(pid) / "maps").write_text("7f00-7f01 rw-s 00000000 00:06 312   %s\n" % target)
         return self
 
-    def driver(self, address: str) -> Optional[str]:
+    def driver(self, address: str) -> str | None:
         link = self.device(address) / "driver"
         return os.path.basename(os.readlink(link)) if link.is_symlink() else None
 
@@ -97,11 +105,20 @@ class Node:
     def environment(self, **more: str) -> dict[str, str]:
         values = environment()
         values["CLASS_DIR"] = str(self.root) + values["CLASS_DIR"]
-        return {"PATH": os.environ["PATH"], "NODE_NAME": "n1", "WAIT_SECONDS": "0", "RELEASE_ON_EXIT": "false", **values, **more}
+        return {
+            "PATH": os.environ["PATH"],
+            "NODE_NAME": "n1",
+            "WAIT_SECONDS": "0",
+            "RELEASE_ON_EXIT": "false",
+            **values,
+            **more,
+        }
 
-    def run(self, script: str, *words: str, shell: Any = ("/bin/sh",), **more: str) -> "subprocess.CompletedProcess[str]":
+    def run(self, script: str, *words: str, shell: Any = ("/bin/sh",), **more: str) -> subprocess.CompletedProcess[str]:
         argv = [*shell, "-c", self.text(script), "script", *words]
-        return subprocess.run(argv, env=self.environment(**more), capture_output=True, text=True, timeout=20, check=False)
+        return subprocess.run(
+            argv, env=self.environment(**more), capture_output=True, text=True, timeout=20, check=False
+        )
 
     def manage(self, shell: Any = ("/bin/sh",), **more: str) -> str:
         """One pass and the end by SIGTERM, as the kubelet sends it; what was printed."""
@@ -121,7 +138,7 @@ class Node:
 
 
 # {name: (node, lines printed, drivers afterwards)}
-PASSES: dict[str, tuple[Any, list[str], dict[str, Optional[str]]]] = {
+PASSES: dict[str, tuple[Any, list[str], dict[str, str | None]]] = {
     "both are free": (
         lambda node: node.function(A, node="rbln0").function(B, node="rbln1", group="42"),
         [A + " is at vfio-pci", B + " is at vfio-pci"],
@@ -169,7 +186,11 @@ PASSES: dict[str, tuple[Any, list[str], dict[str, Optional[str]]]] = {
         [A + " stays: vfio-pci is not loaded on the host"],
         {A: "rebellions"},
     ),
-    "somebody else's driver": (lambda node: node.function(A, driver="other"), [A + " is bound to other, and stays there"], {A: "other"}),
+    "somebody else's driver": (
+        lambda node: node.function(A, driver="other"),
+        [A + " is bound to other, and stays there"],
+        {A: "other"},
+    ),
     "the kernel refuses": (
         lambda node: ((node.root / "refuse").touch(), node.function(A))[1],
         [A + " was not taken by vfio-pci: look at the kernel's log"],
@@ -224,7 +245,11 @@ ENDS: dict[str, tuple[str, str, str, str]] = {
 @pytest.mark.parametrize("name", ENDS)
 def test_what_nobody_uses_is_given_back(name: str, tmp_path: Path) -> None:
     target, cdev, line, driver = ENDS[name]
-    node = Node(tmp_path).function(A, driver="vfio-pci", driver_override="vfio-pci").function(B, driver="vfio-pci", group="42")
+    node = (
+        Node(tmp_path)
+        .function(A, driver="vfio-pci", driver_override="vfio-pci")
+        .function(B, driver="vfio-pci", group="42")
+    )
     if target:
         node.opened(90, target)
     if cdev:
@@ -250,7 +275,9 @@ READY: dict[tuple[str, ...], str] = {
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: str(shell[0]))
 @pytest.mark.parametrize("drivers", READY)
-def test_ready_is_when_every_function_is_at_vfio_pci(drivers: tuple[str, ...], shell: list[str], tmp_path: Path) -> None:
+def test_ready_is_when_every_function_is_at_vfio_pci(
+    drivers: tuple[str, ...], shell: list[str], tmp_path: Path
+) -> None:
     node = Node(tmp_path)
     for address, driver in zip((A, B), drivers):
         node.function(address, driver=driver)
@@ -258,7 +285,9 @@ def test_ready_is_when_every_function_is_at_vfio_pci(drivers: tuple[str, ...], s
     done = node.run(MANAGER, "check", shell=shell)
     assert (done.returncode, done.stdout) == (1 if missing else 0, missing)
     done = node.run(WAIT, shell=shell)
-    assert (done.returncode, done.stderr) == ((1, "not every NPU of n1 is at vfio-pci after 0 s:\n" + missing) if missing else (0, ""))
+    assert (done.returncode, done.stderr) == (
+        (1, "not every NPU of n1 is at vfio-pci after 0 s:\n" + missing) if missing else (0, "")
+    )
 
 
 def test_waiting_ends_when_the_last_function_comes(tmp_path: Path) -> None:

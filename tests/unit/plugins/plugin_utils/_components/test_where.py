@@ -78,13 +78,24 @@ def chosen(alternatives: Any, labels: dict[str, str]) -> bool:
     return any(all(matches(item, labels) for item in term) for term in alternatives)
 
 
-PRESENT = ("rebellions.ai/npu.present", "feature.node.kubernetes.io/pci-1200_1eff.present", "feature.node.kubernetes.io/pci-1eff.present", None)
+PRESENT = (
+    "rebellions.ai/npu.present",
+    "feature.node.kubernetes.io/pci-1200_1eff.present",
+    "feature.node.kubernetes.io/pci-1eff.present",
+    None,
+)
 
 
 def test_a_node_gets_a_component_when_all_of_the_rules_allow_it() -> None:
     seen = 0
-    for present, skip, gate, required, own in itertools.product(PRESENT, (None, "true", "false"), (None, "true", "false"), (False, True), (None, PASSTHROUGH)):
-        labels = {key: value for key, value in ((present, "true"), (SKIP, skip), (GATE, gate), (WORKLOAD, own)) if key and value}
+    for present, skip, gate, required, own in itertools.product(
+        PRESENT, (None, "true", "false"), (None, "true", "false"), (False, True), (None, PASSTHROUGH)
+    ):
+        labels = {
+            key: value
+            for key, value in ((present, "true"), (SKIP, skip), (GATE, gate), (WORKLOAD, own))
+            if key and value
+        }
         typed = inputs(require_gate=required)
         wanted = bool(present) and skip != "true" and own is None and (gate == "true" if required else gate != "false")
         assert chosen(terms(typed, "validator", typed["validator"]), labels) is wanted, labels
@@ -99,6 +110,11 @@ def test_variants_have_names_labels_and_nodes_of_their_own() -> None:
     assert made["metadata"]["name"] == "rbln-x-a"
     assert made["spec"]["selector"]["matchLabels"]["rebellions.ai/npu.variant"] == "a"
     assert made["spec"]["selector"]["matchLabels"].items() <= made["spec"]["template"]["metadata"]["labels"].items()
-    for term in made["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]:
+    for term in made["spec"]["template"]["spec"]["affinity"]["nodeAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]["nodeSelectorTerms"]:
         assert one in term["matchExpressions"]
-    assert "rebellions.ai/npu.variant" not in daemon_set(typed, "x", typed["validator"], {})["spec"]["selector"]["matchLabels"]
+    assert (
+        "rebellions.ai/npu.variant"
+        not in daemon_set(typed, "x", typed["validator"], {})["spec"]["selector"]["matchLabels"]
+    )

@@ -26,7 +26,13 @@ def node(name: str, **labels: str) -> Data:
 
 def member(name: str, labels: Any = None, expected: int | None = 1) -> Data:
     found = {"host": name, "node_name": name, "system_uuid": None, "machine_id": None, "kubelet_name": None}
-    return {**found, "labels": {LABEL: "true"} if labels is None else labels, "expected": expected, "driver_managed": False, "lacks_proof": False}
+    return {
+        **found,
+        "labels": {LABEL: "true"} if labels is None else labels,
+        "expected": expected,
+        "driver_managed": False,
+        "lacks_proof": False,
+    }
 
 
 def work(store: Store, *members: Data, dry_run: bool = False, **given: Any) -> ClusterWork:
@@ -41,12 +47,16 @@ class Owner(Store):
         if item["kind"] == "Node" and not dry_run:
             live = self.items[self.key(item)]
             wanted = item["metadata"]["labels"]
-            owned = live["metadata"].pop("managedFields", [{"fieldsV1": {"f:metadata": {"f:labels": {}}}}])[0]["fieldsV1"]["f:metadata"]["f:labels"]
+            owned = live["metadata"].pop("managedFields", [{"fieldsV1": {"f:metadata": {"f:labels": {}}}}])[0][
+                "fieldsV1"
+            ]["f:metadata"]["f:labels"]
             for name in [name[2:] for name in owned]:
                 if name not in wanted:
                     live["metadata"]["labels"].pop(name, None)
             fields = {"f:metadata": {"f:labels": {"f:" + name: {} for name in wanted}}}
-            live["metadata"]["managedFields"] = [{"manager": MANAGER, "operation": "Apply", "fieldsV1": fields}] if wanted else []
+            live["metadata"]["managedFields"] = (
+                [{"manager": MANAGER, "operation": "Apply", "fieldsV1": fields}] if wanted else []
+            )
             if not wanted:
                 live["metadata"].pop("managedFields")
         return answer
@@ -92,15 +102,25 @@ def test_what_was_written_before_an_error_that_ends_everything_is_in_the_result(
     store.delete = away  # type: ignore[method-assign]
     later = work(store, member("n1"), network_policy=False, device_plugin={"image": {"tag": "v9"}}).present()
     assert later["failed"] and later["msg"] == "The API server cannot be reached. Next: Check."
-    assert later["objects"]["DaemonSet rbln-system/rbln-device-plugin"] == "changed" and [one["before_header"] for one in later["diff"]]
+    assert later["objects"]["DaemonSet rbln-system/rbln-device-plugin"] == "changed" and [
+        one["before_header"] for one in later["diff"]
+    ]
     gone = work(store, member("n1")).absent()
-    assert gone["failed"] and gone["msg"] == "The API server cannot be reached. Next: Check." and gone["nodes"]["n1"]["changed"]
+    assert (
+        gone["failed"]
+        and gone["msg"] == "The API server cannot be reached. Next: Check."
+        and gone["nodes"]["n1"]["changed"]
+    )
     assert gone["objects"]["DaemonSet rbln-system/rbln-device-plugin"] == "deleted"
 
 
 def test_a_component_that_is_refused_fails_the_task_with_its_name() -> None:
     result = work(Owner(node("n1"), refuse={"DaemonSet": 422}), member("n1")).present()
-    assert result["failed"] and result["msg"].startswith("validator: Apply DaemonSet rbln-validator") and " | device_plugin: " in result["msg"]
+    assert (
+        result["failed"]
+        and result["msg"].startswith("validator: Apply DaemonSet rbln-validator")
+        and " | device_plugin: " in result["msg"]
+    )
 
 
 def test_what_is_waited_for_is_in_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +130,15 @@ def test_what_is_waited_for_is_in_the_result(monkeypatch: pytest.MonkeyPatch) ->
 
         def run(self) -> Data:
             problems = [{"component": "validator", "node": "n1", "text": "validator: no. Next: Look.", "fatal": False}]
-            return {"ok": False, "components": {}, "warnings": ["slow"], "seconds": 1, "problems": problems, "nodes": ["n1"], "judged": ["n1"]}
+            return {
+                "ok": False,
+                "components": {},
+                "warnings": ["slow"],
+                "seconds": 1,
+                "problems": problems,
+                "nodes": ["n1"],
+                "judged": ["n1"],
+            }
 
     monkeypatch.setattr(cluster_work, "Waiter", Waiter)
     store = Owner(node("n1"))
@@ -126,7 +154,15 @@ def test_a_status_that_may_not_be_written_fails_every_host(monkeypatch: pytest.M
             pass
 
         def run(self) -> Data:
-            return {"ok": True, "components": {}, "warnings": [], "seconds": 1, "problems": [], "nodes": [], "judged": []}
+            return {
+                "ok": True,
+                "components": {},
+                "warnings": [],
+                "seconds": 1,
+                "problems": [],
+                "nodes": [],
+                "judged": [],
+            }
 
     def refuse(*arguments: Any) -> bool:
         raise NpuError("Apply ConfigMap rbln-status: not allowed.", "Give the right.")
@@ -134,7 +170,10 @@ def test_a_status_that_may_not_be_written_fails_every_host(monkeypatch: pytest.M
     monkeypatch.setattr(cluster_work, "Waiter", Waiter)
     monkeypatch.setattr(cluster_work, "write_status", refuse)
     result = work(Owner(node("n1")), member("n1"), wait=True).present()
-    assert result["failed"] and result["msg"] == "After 1 s: all is there | Apply ConfigMap rbln-status: not allowed. Next: Give the right."
+    assert (
+        result["failed"]
+        and result["msg"] == "After 1 s: all is there | Apply ConfigMap rbln-status: not allowed. Next: Give the right."
+    )
     judged = judge_host("n1", {"cluster": "k", "actor": "n1", "applied": result, "error": result["msg"]})
     assert judged["failed"] and "rbln-status" in judged["result"]["error"]
 
@@ -146,7 +185,10 @@ def test_diff_names_labels_and_fields_and_writes_nothing() -> None:
     assert result["differences"][0] == {
         "object": "Node n1", "action": "changed", "fields": [{"path": "metadata.labels." + LABEL, "before": None, "after": "true"}], "error": "",
     }  # fmt: skip
-    assert {one["object"] for one in result["differences"]} > {"Namespace rbln-system", "DaemonSet rbln-system/rbln-validator"}
+    assert {one["object"] for one in result["differences"]} > {
+        "Namespace rbln-system",
+        "DaemonSet rbln-system/rbln-validator",
+    }
     work(store, member("n1")).present()
     assert work(store, member("n1")).diff()["differences"] == []
 
@@ -164,7 +206,8 @@ def test_absent_of_a_part_of_the_hosts_leaves_the_objects() -> None:
     work(store, member("n1"), member("n2")).present()
     result = work(store, member("n1")).absent()
     assert (
-        "The objects stay: n2 still carry our labels, or have NPUs." in result["warnings"][0] and ("DaemonSet", "rbln-system", "rbln-validator") in store.items
+        "The objects stay: n2 still carry our labels, or have NPUs." in result["warnings"][0]
+        and ("DaemonSet", "rbln-system", "rbln-validator") in store.items
     )
     whole = work(store, member("n1"), absent_scope="cluster").absent()
     assert whole["changed"] and {key[0] for key in store.items} == {"Node"}
@@ -175,8 +218,13 @@ def test_absent_of_a_part_of_the_hosts_leaves_the_objects_where_others_label_the
     store = Owner(node("n1", **{label: "true"}), node("n2", **{label: "true"}), node("n3"))
     work(store, member("n1", {})).present()
     result = work(store, member("n1", {})).absent()
-    assert "The objects stay: n2 still carry" in result["warnings"][0] and ("DaemonSet", "rbln-system", "rbln-validator") in store.items
-    assert work(store, member("n1", {}), member("n2", {})).absent()["changed"] and {key[0] for key in store.items} == {"Node"}
+    assert (
+        "The objects stay: n2 still carry" in result["warnings"][0]
+        and ("DaemonSet", "rbln-system", "rbln-validator") in store.items
+    )
+    assert work(store, member("n1", {}), member("n2", {})).absent()["changed"] and {key[0] for key in store.items} == {
+        "Node"
+    }
 
 
 def test_a_run_of_some_hosts_makes_the_objects_of_all() -> None:
@@ -191,8 +239,14 @@ SYSTEM = {"rebellions.ai/host.os-id": "debian", "rebellions.ai/host.os-version":
 
 
 def test_a_driver_is_made_for_the_pools_of_all_live_nodes() -> None:
-    store = Owner(node("n1"), node("n2", **{LABEL: "true", **SYSTEM, "rebellions.ai/host.kernel": "6.1"}), node("n3", **{LABEL: "true"}))
-    result = work(store, member("n1", {LABEL: "true", **SYSTEM, "rebellions.ai/host.kernel": "5.10"}), **DRIVER).present()
+    store = Owner(
+        node("n1"),
+        node("n2", **{LABEL: "true", **SYSTEM, "rebellions.ai/host.kernel": "6.1"}),
+        node("n3", **{LABEL: "true"}),
+    )
+    result = work(
+        store, member("n1", {LABEL: "true", **SYSTEM, "rebellions.ai/host.kernel": "5.10"}), **DRIVER
+    ).present()
     sets = {key[2] for key in store.items if key[0] == "DaemonSet" and "driver" in key[2]}
     assert sets == {"rbln-driver-debian-12-k5-10", "rbln-driver-debian-12-k6-1"}
     assert "The nodes n3 have an NPU and no label that tells their operating system and kernel" in result["warnings"][0]
@@ -213,11 +267,15 @@ def test_without_a_write_a_driver_is_seen_for_the_labels_that_a_host_would_set(k
     wanted = {name: action for name, action in done.items() if "DaemonSet" in name and action != "unchanged"}
     assert wanted["DaemonSet rbln-system/rbln-driver-debian-12-k6-1"] == "created"
     assert {name: action for name, action in told.items() if "DaemonSet" in name} == wanted
-    assert {name: action for name, action in tried["objects"].items() if "DaemonSet" in name and action != "unchanged"} == wanted
+    assert {
+        name: action for name, action in tried["objects"].items() if "DaemonSet" in name and action != "unchanged"
+    } == wanted
 
 
 def test_what_a_cluster_does_not_serve_is_refused_before_anything_is_written() -> None:
     store = Owner(node("n1"))
     with pytest.raises(NpuError, match="does not serve resource.k8s.io/v1"):
-        work(store, member("n1"), device_plugin={"enabled": False}, dra_driver={"enabled": True, "image": {"tag": "1"}}).present()
+        work(
+            store, member("n1"), device_plugin={"enabled": False}, dra_driver={"enabled": True, "image": {"tag": "1"}}
+        ).present()
     assert store.writes == []

@@ -53,7 +53,11 @@ def unlike(applied: Applied, action: str) -> list[str]:
 
 
 def namespace(labels: Data, annotations: Data | None = None) -> Data:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "rbln-system", "labels": labels, "annotations": annotations or {}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "rbln-system", "labels": labels, "annotations": annotations or {}},
+    }
 
 
 def test_first_run_creates_and_second_run_writes_nothing() -> None:
@@ -80,21 +84,31 @@ def test_only_what_differs_is_applied() -> None:
     apply(store)
     store.writes.clear()
     changes = apply(store, device_plugin={"image": {"tag": "v9"}})
-    assert [name for name, action in actions(changes).items() if action == "changed"] == ["DaemonSet rbln-system/rbln-device-plugin"]
+    assert [name for name, action in actions(changes).items() if action == "changed"] == [
+        "DaemonSet rbln-system/rbln-device-plugin"
+    ]
     assert store.writes == ["apply DaemonSet"]
 
 
 def test_drift_is_found_and_corrected() -> None:
     store = Store()
     apply(store)
-    store.items[("DaemonSet", "rbln-system", "rbln-validator")]["spec"]["template"]["spec"]["containers"][0]["image"] = "evil:1"
+    store.items[("DaemonSet", "rbln-system", "rbln-validator")]["spec"]["template"]["spec"]["containers"][0][
+        "image"
+    ] = "evil:1"
     changes = apply(store)
     assert actions(changes)["DaemonSet rbln-system/rbln-validator"] == "changed"
-    assert [name for name, action in actions(changes).items() if action != "unchanged"] == ["DaemonSet rbln-system/rbln-validator"]
+    assert [name for name, action in actions(changes).items() if action != "unchanged"] == [
+        "DaemonSet rbln-system/rbln-validator"
+    ]
 
 
 def test_a_component_switched_off_is_pruned_and_nothing_else() -> None:
-    stranger = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "other", "namespace": "rbln-system", "labels": {}}}
+    stranger = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "other", "namespace": "rbln-system", "labels": {}},
+    }
     store = Store(stranger)
     apply(store)
     changes = apply(store, validator={"enabled": False})
@@ -132,7 +146,10 @@ def test_absent_keeps_a_namespace_that_is_not_ours_and_restores_its_labels() -> 
     apply(store)
     remove(store)
     assert list(store.items) == [("Namespace", "", "rbln-system")]
-    assert store.items[("Namespace", "", "rbln-system")]["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "baseline", "team": "infra"}
+    assert store.items[("Namespace", "", "rbln-system")]["metadata"]["labels"] == {
+        "pod-security.kubernetes.io/enforce": "baseline",
+        "team": "infra",
+    }
     assert store.items[("Namespace", "", "rbln-system")]["metadata"]["annotations"] == {}
 
 
@@ -142,7 +159,9 @@ def test_former_labels_of_a_namespace_that_cannot_be_read_are_one_error(text: st
     apply(store)
     live = store.items[("Namespace", "", "rbln-system")]["metadata"]
     live["annotations"]["rebellions.ai/pod-security-before"] = text
-    with pytest.raises(NpuError, match="rebellions.ai/pod-security-before of the namespace rbln-system.*remove the annotation"):
+    with pytest.raises(
+        NpuError, match="rebellions.ai/pod-security-before of the namespace rbln-system.*remove the annotation"
+    ):
         remove(store)
     del live["annotations"]["rebellions.ai/pod-security-before"]
     remove(store)
@@ -180,7 +199,9 @@ def test_S02_secrets_in_output_never_show_their_content() -> None:
         assert "(hidden" in str(summary["diff"])
     encoded = store.items[("Secret", "rbln-system", "rbln-registry")]["data"][".dockerconfigjson"]
     assert encoded not in str(summary)
-    assert with_hash({"kind": "Secret", "metadata": {}, "data": {"a": "b"}}) == dict(with_hash({"kind": "Secret", "metadata": {}}), data={"a": "b"})
+    assert with_hash({"kind": "Secret", "metadata": {}, "data": {"a": "b"}}) == dict(
+        with_hash({"kind": "Secret", "metadata": {}}), data={"a": "b"}
+    )
     again = summarise(apply(store, **given).changes)
     assert again["changed"] is False
 
@@ -203,11 +224,18 @@ def test_within(wanted: Data, live: Data, expected: bool) -> None:
 
 
 def test_diff_shows_only_what_differs() -> None:
-    assert reduce_diff({"a": 1, "b": {"c": 1, "d": 2}}, {"a": 1, "b": {"c": 1, "d": 3}, "e": 4}) == ({"b": {"d": 2}}, {"b": {"d": 3}, "e": 4})
+    assert reduce_diff({"a": 1, "b": {"c": 1, "d": 2}}, {"a": 1, "b": {"c": 1, "d": 3}, "e": 4}) == (
+        {"b": {"d": 2}},
+        {"b": {"d": 3}, "e": 4},
+    )
 
 
 def test_visible_leaves_out_what_the_server_counts() -> None:
-    item = {"kind": "X", "metadata": {"name": "n", "uid": "1", "resourceVersion": "2", "managedFields": []}, "status": {"a": 1}}
+    item = {
+        "kind": "X",
+        "metadata": {"name": "n", "uid": "1", "resourceVersion": "2", "managedFields": []},
+        "status": {"a": 1},
+    }
     assert visible(item) == {"kind": "X", "metadata": {"name": "n"}}
 
 
@@ -217,21 +245,45 @@ ERRORS = {
         {"message": "x", "details": {"causes": [{"field": ".spec.replicas", "message": 'conflict with "helm"'}]}},
         [".spec.replicas", '"helm"', "rbln_operands_force_conflicts"],
     ),
-    "not allowed": (403, {"message": 'User "u" cannot patch resource "daemonsets"'}, ["not allowed", "daemonsets", "right"]),
+    "not allowed": (
+        403,
+        {"message": 'User "u" cannot patch resource "daemonsets"'},
+        ["not allowed", "daemonsets", "right"],
+    ),
     "the namespace goes": (
         403,
-        {"message": 'configmaps "c" is forbidden: unable to create new content in namespace n because it is being terminated'},
+        {
+            "message": 'configmaps "c" is forbidden: unable to create new content in namespace n because it is being terminated'
+        },
         ["being terminated", "Wait until the namespace is gone"],
     ),
-    "a webhook refuses": (403, {"message": 'admission webhook "v.k.io" denied the request: no latest'}, ["v.k.io", "no latest", "Change what the admission"]),
-    "a webhook calls it invalid": (400, {"message": 'admission webhook "v.k.io" denied the request'}, ["v.k.io", "Change what the admission policy asks for"]),
+    "a webhook refuses": (
+        403,
+        {"message": 'admission webhook "v.k.io" denied the request: no latest'},
+        ["v.k.io", "no latest", "Change what the admission"],
+    ),
+    "a webhook calls it invalid": (
+        400,
+        {"message": 'admission webhook "v.k.io" denied the request'},
+        ["v.k.io", "Change what the admission policy asks for"],
+    ),
     "an admission policy refuses": (
         422,
-        {"message": "daemonsets.apps d is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no hostPath"},
+        {
+            "message": "daemonsets.apps d is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no hostPath"
+        },
         ["no hostPath", "Change what the admission policy asks for"],
     ),
-    "a webhook is away": (500, {"message": 'Internal error occurred: failed calling webhook "v.k.io": no endpoints'}, ["v.k.io", "Bring the webhook back"]),
-    "quota": (403, {"message": 'configmaps "c" is forbidden: exceeded quota: q, requested: count/configmaps=1'}, ["exceeded quota", "Raise the quota"]),
+    "a webhook is away": (
+        500,
+        {"message": 'Internal error occurred: failed calling webhook "v.k.io": no endpoints'},
+        ["v.k.io", "Bring the webhook back"],
+    ),
+    "quota": (
+        403,
+        {"message": 'configmaps "c" is forbidden: exceeded quota: q, requested: count/configmaps=1'},
+        ["exceeded quota", "Raise the quota"],
+    ),
     "credentials": (401, {"message": "Unauthorized"}, ["credentials", "kubeconfig"]),
     "invalid": (422, {"message": "spec.x: Required value"}, ["invalid", "spec.x", "input"]),
     "unknown field": (400, {"message": 'unknown field "spec.foo"'}, ["invalid", "spec.foo"]),
@@ -255,8 +307,12 @@ def test_errors_of_the_api_are_explained(case: str) -> None:
 def test_A03_ee_deps_names_what_the_interpreter_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import api
 
-    monkeypatch.setattr(api.importlib.util, "find_spec", lambda name: None if name in ("kubernetes", "jsonpatch") else object())
+    monkeypatch.setattr(
+        api.importlib.util, "find_spec", lambda name: None if name in ("kubernetes", "jsonpatch") else object()
+    )
     assert missing_packages() == ["kubernetes>=24.2.0", "jsonpatch"]
     with pytest.raises(NpuError) as caught:
         api.require_packages()
-    assert api.sys.executable in str(caught.value) and "-m pip install 'kubernetes>=24.2.0' 'jsonpatch'" in str(caught.value)
+    assert api.sys.executable in str(caught.value) and "-m pip install 'kubernetes>=24.2.0' 'jsonpatch'" in str(
+        caught.value
+    )

@@ -55,7 +55,10 @@ def test_a_run_that_is_killed_at_any_write_is_finished_by_the_next() -> None:
     apply(whole, **IMAGE)
     changed = copy.deepcopy(whole)
     apply(changed, validator={"enabled": False}, device_plugin={"image": {"tag": "v9"}})
-    for before, given, expected in ((Store(), IMAGE, whole), (whole, {"validator": {"enabled": False}, "device_plugin": {"image": {"tag": "v9"}}}, changed)):
+    for before, given, expected in (
+        (Store(), IMAGE, whole),
+        (whole, {"validator": {"enabled": False}, "device_plugin": {"image": {"tag": "v9"}}}, changed),
+    ):
         points = 0
         while True:
             store = copy.deepcopy(before)
@@ -86,9 +89,15 @@ def test_a_refused_object_ends_its_component_and_those_that_need_it_alone() -> N
 
 
 @pytest.mark.parametrize("exporter, failed", [(True, {"smd", "metrics_exporter"}), (False, {"smd"})])
-def test_a_component_that_is_not_wanted_does_not_fail_by_what_it_needs(monkeypatch: pytest.MonkeyPatch, exporter: bool, failed: set[str]) -> None:
+def test_a_component_that_is_not_wanted_does_not_fail_by_what_it_needs(
+    monkeypatch: pytest.MonkeyPatch, exporter: bool, failed: set[str]
+) -> None:
     store = Store()
-    given = {"smd": {"enabled": True, "image": {"tag": "3"}}, "metrics_exporter": {"enabled": True, "image": {"tag": "1"}}, **IMAGE}
+    given = {
+        "smd": {"enabled": True, "image": {"tag": "3"}},
+        "metrics_exporter": {"enabled": True, "image": {"tag": "1"}},
+        **IMAGE,
+    }
     apply(store, **given)
     plain = store.apply
 
@@ -98,7 +107,10 @@ def test_a_component_that_is_not_wanted_does_not_fail_by_what_it_needs(monkeypat
         return plain(item, force, dry_run)
 
     monkeypatch.setattr(store, "apply", refused)
-    changed = {"smd": {"enabled": True, "image": {"tag": "4"}}, "metrics_exporter": {"enabled": exporter, "image": {"tag": "1"}}}
+    changed = {
+        "smd": {"enabled": True, "image": {"tag": "4"}},
+        "metrics_exporter": {"enabled": exporter, "image": {"tag": "1"}},
+    }
     applied = apply(store, **{**given, **changed})
     assert set(applied.failures) == failed
     # What is not wanted any more goes all the same.
@@ -110,13 +122,19 @@ def test_nothing_is_as_wanted_in_a_namespace_that_is_being_deleted() -> None:
     apply(store, **IMAGE)
     store.items[("Namespace", "", "rbln-system")]["metadata"]["deletionTimestamp"] = "2026-11-28T01:00:00Z"
     store.writes.clear()
-    with pytest.raises(NpuError, match="The namespace rbln-system is being deleted.* Next: Wait until it is gone, then run again"):
+    with pytest.raises(
+        NpuError, match="The namespace rbln-system is being deleted.* Next: Wait until it is gone, then run again"
+    ):
         apply(store, **IMAGE)
     assert store.writes == []
 
 
 def theirs(kind: str = "ClusterRole", labels: Data | None = None, manager: str = "helm") -> Data:
-    meta = {"name": "rbln-validator", "labels": labels or {}, "managedFields": [{"manager": manager, "operation": "Apply"}]}
+    meta = {
+        "name": "rbln-validator",
+        "labels": labels or {},
+        "managedFields": [{"manager": manager, "operation": "Apply"}],
+    }
     return {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": meta}
 
 
@@ -131,7 +149,10 @@ def test_an_object_of_somebody_else_under_a_name_of_ours_is_refused_before_anyth
     assert (store.writes, store.lease_writes) == ([], 0)
     applied = apply(store, force_conflicts=True, **IMAGE)
     assert done(applied)["ClusterRole rbln-validator"] == "changed"
-    assert applied.notes == ["%s rbln-validator (of helm) was made ours, because rbln_operands_force_conflicts is set." % kind for kind in RBAC]
+    assert applied.notes == [
+        "%s rbln-validator (of helm) was made ours, because rbln_operands_force_conflicts is set." % kind
+        for kind in RBAC
+    ]
     assert done(apply(store, **IMAGE)) == {} and apply(store, force_conflicts=True, **IMAGE).notes == []
 
 
@@ -181,10 +202,16 @@ def test_an_object_that_may_not_be_deleted_ends_its_component_alone_and_is_tried
     store.delete = refuse  # type: ignore[method-assign]
     applied = apply(store, validator={"enabled": False}, device_plugin={"image": {"tag": "v9"}})
     assert list(applied.failures) == ["validator"] and "not allowed: no" in applied.failures["validator"]
-    assert done(applied)["DaemonSet rbln-system/rbln-device-plugin"] == "changed" and done(applied)["ClusterRole rbln-validator"] == "failed"
+    assert (
+        done(applied)["DaemonSet rbln-system/rbln-device-plugin"] == "changed"
+        and done(applied)["ClusterRole rbln-validator"] == "failed"
+    )
     store.delete = delete  # type: ignore[method-assign]
     again = apply(store, validator={"enabled": False}, device_plugin={"image": {"tag": "v9"}})
-    assert done(again) == {"ClusterRole rbln-validator": "deleted", "ServiceAccount rbln-system/rbln-validator": "deleted"}
+    assert done(again) == {
+        "ClusterRole rbln-validator": "deleted",
+        "ServiceAccount rbln-system/rbln-validator": "deleted",
+    }
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -237,5 +264,7 @@ def test_a_field_that_the_server_does_not_keep_is_told_once_and_not_written_agai
     leased, writes = store.lease_writes, len(store.writes)
     second = apply(store)
     assert (done(second), second.notes, store.lease_writes, len(store.writes)) == ({}, [], leased, writes)
-    store.items[("DaemonSet", "rbln-system", "rbln-validator")]["spec"]["template"]["spec"]["containers"][0]["image"] = "evil:1"
+    store.items[("DaemonSet", "rbln-system", "rbln-validator")]["spec"]["template"]["spec"]["containers"][0][
+        "image"
+    ] = "evil:1"
     assert done(apply(store)) == {"DaemonSet rbln-system/rbln-validator": "changed"}

@@ -32,7 +32,12 @@ DEPLOYMENT = ("Deployment", "rbln-operator", "rbln-npu-operator-controller-manag
 def owned(name: str, kind: str = "RBLNClusterPolicy") -> Data:
     owner = {"apiVersion": "rebellions.ai/v1beta1", "kind": kind, "name": "policy", "uid": "1"}
     meta = {"name": name, "namespace": "rbln-operator", "ownerReferences": [owner], "uid": name, "labels": {}}
-    return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": meta, "spec": {"template": {"spec": {"containers": []}}}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": meta,
+        "spec": {"template": {"spec": {"containers": []}}},
+    }
 
 
 def cluster(*more: Data, policies: tuple[Data, ...] = (POLICY,), drivers: tuple[Data, ...] = (), **given: Any) -> Store:
@@ -40,12 +45,28 @@ def cluster(*more: Data, policies: tuple[Data, ...] = (POLICY,), drivers: tuple[
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": DEPLOYMENT[2], "namespace": DEPLOYMENT[1], "labels": {}, "annotations": {"a": "b"}},
         "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "operator"}}},
     }  # fmt: skip
-    stranger = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "any-device-plugin", "namespace": "other", "labels": {}}, "spec": {}}
-    store = Store(deployment, owned("rbln-device-plugin-daemonset"), owned("rbln-npu-operator-validator"), owned("rbln-odd"), stranger, *more, **given)
+    stranger = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "any-device-plugin", "namespace": "other", "labels": {}},
+        "spec": {},
+    }
+    store = Store(
+        deployment,
+        owned("rbln-device-plugin-daemonset"),
+        owned("rbln-npu-operator-validator"),
+        owned("rbln-odd"),
+        stranger,
+        *more,
+        **given,
+    )
     versions = [{"version": "v1beta1"}, {"version": "v1alpha1"}]
     store.answers["/apis"] = {"groups": [{"name": "rebellions.ai", "versions": versions}]}
     store.answers[GROUP + "v1beta1"] = {
-        "resources": [{"name": "rblnclusterpolicies", "kind": "RBLNClusterPolicy"}, {"name": "rblnclusterpolicies/status", "kind": "RBLNClusterPolicy"}]
+        "resources": [
+            {"name": "rblnclusterpolicies", "kind": "RBLNClusterPolicy"},
+            {"name": "rblnclusterpolicies/status", "kind": "RBLNClusterPolicy"},
+        ]
     }
     store.answers[GROUP + "v1alpha1"] = {"resources": [{"name": "rblndrivers", "kind": "RBLNDriver"}]}
     store.answers[GROUP + "v1beta1/rblnclusterpolicies"] = {"items": list(policies)}
@@ -75,7 +96,14 @@ def test_refused_by_default_with_the_choices_and_nothing_is_written() -> None:
     before = snapshot(store)
     with pytest.raises(NpuError) as caught:
         run(store)
-    for word in ("RBLNClusterPolicy policy", "RBLNDriver driver", "Nothing was changed", "coexist", "takeover", "restore"):
+    for word in (
+        "RBLNClusterPolicy policy",
+        "RBLNDriver driver",
+        "Nothing was changed",
+        "coexist",
+        "takeover",
+        "restore",
+    ):
         assert word in str(caught.value)
     assert snapshot(store) == before and store.writes == []
 
@@ -112,13 +140,19 @@ def test_beside_the_operator_nothing_is_written_and_the_npus_are_proven() -> Non
     result = run(store, [member("n1")], coexistence="coexist", wait=True, wait_delay=1)
     assert store.writes == [] and result["changed"] is False and result["objects"] == {}
     assert result["waited"]["ok"] and result["waited"]["allocatable"]["n1"]["settled"] is True
-    assert "DaemonSet rbln-operator/rbln-container-toolkit of the operator writes the CDI specification" in result["warnings"][0]
+    assert (
+        "DaemonSet rbln-operator/rbln-container-toolkit of the operator writes the CDI specification"
+        in result["warnings"][0]
+    )
 
 
 def test_beside_the_operator_two_drivers_for_one_host_are_refused_for_that_host() -> None:
     store = cluster(node("n1"), node("n2"), drivers=(DRIVER,))
     result = run(store, [member("n1", driver_managed=True), member("n2")], coexistence="coexist")
-    assert "RBLNDriver driver manages drivers here" in result["nodes"]["n1"]["error"] and result["nodes"]["n2"]["error"] == ""
+    assert (
+        "RBLNDriver driver manages drivers here" in result["nodes"]["n1"]["error"]
+        and result["nodes"]["n2"]["error"] == ""
+    )
 
 
 def test_a_takeover_and_its_way_back(tmp_path: pathlib.Path) -> None:
@@ -126,22 +160,34 @@ def test_a_takeover_and_its_way_back(tmp_path: pathlib.Path) -> None:
     result = run(store, **taking(tmp_path))
     assert names(store) == {"rbln-device-plugin", "rbln-validator", "rbln-odd", "any-device-plugin"}
     operator = store.items[DEPLOYMENT]
-    assert operator["spec"]["replicas"] == 0 and operator["metadata"]["annotations"] == {"a": "b", "rebellions.ai/npu.replicas-before": "2"}
+    assert operator["spec"]["replicas"] == 0 and operator["metadata"]["annotations"] == {
+        "a": "b",
+        "rebellions.ai/npu.replicas-before": "2",
+    }
     assert result["objects"]["DaemonSet rbln-operator/rbln-device-plugin-daemonset"] == "deleted"
-    assert result["warnings"] == ["DaemonSet rbln-operator/rbln-odd of the operator stays, and nobody manages it while the operator rests."]
+    assert result["warnings"] == [
+        "DaemonSet rbln-operator/rbln-odd of the operator stays, and nobody manages it while the operator rests."
+    ]
     copies = sorted((tmp_path / "copies").iterdir())
     assert [path.name for path in copies] == [
         "DaemonSet-rbln-operator-rbln-device-plugin-daemonset.yaml", "DaemonSet-rbln-operator-rbln-npu-operator-validator.yaml",
         "DaemonSet-rbln-operator-rbln-odd.yaml", "Deployment-rbln-operator-rbln-npu-operator-controller-manager.yaml", "RBLNClusterPolicy-policy.yaml",
     ]  # fmt: skip
-    assert {path.stat().st_mode & 0o777 for path in copies} == {0o600} and (tmp_path / "copies").stat().st_mode & 0o777 == 0o700
-    assert "not-a-real-secret" not in copies[-1].read_text() and yaml.safe_load(copies[-1].read_text())["kind"] == "RBLNClusterPolicy"
+    assert {path.stat().st_mode & 0o777 for path in copies} == {0o600} and (
+        tmp_path / "copies"
+    ).stat().st_mode & 0o777 == 0o700
+    assert (
+        "not-a-real-secret" not in copies[-1].read_text()
+        and yaml.safe_load(copies[-1].read_text())["kind"] == "RBLNClusterPolicy"
+    )
     store.writes.clear()
     assert run(store, **taking(tmp_path))["changed"] is False and store.writes == []
     assert run(store)["changed"] is False and store.writes == []
     back = run(store, coexistence="restore")
     assert back["changed"] and names(store) == {"rbln-odd", "any-device-plugin"}
-    assert store.items[DEPLOYMENT]["spec"]["replicas"] == 2 and store.items[DEPLOYMENT]["metadata"]["annotations"] == {"a": "b"}
+    assert store.items[DEPLOYMENT]["spec"]["replicas"] == 2 and store.items[DEPLOYMENT]["metadata"]["annotations"] == {
+        "a": "b"
+    }
     assert names(store, "ConfigMap") == set() and names(store, "Namespace") == set()
     store.writes.clear()
     assert run(store, coexistence="restore")["changed"] is False and store.writes == []
@@ -182,10 +228,18 @@ def test_a_record_of_a_takeover_does_not_count_while_the_operator_is_awake(tmp_p
 
 
 def test_copies_have_no_secret_of_a_key_or_an_argument(tmp_path: pathlib.Path) -> None:
-    spec = {"image": {"password": "not-real-1", "tag": "1"}, "args": ["--token=not-real-2", "--level=3"], "imagePullSecrets": ["pull"]}
+    spec = {
+        "image": {"password": "not-real-1", "tag": "1"},
+        "args": ["--token=not-real-2", "--level=3"],
+        "imagePullSecrets": ["pull"],
+    }
     run(cluster(policies=({**POLICY, "spec": spec},)), **taking(tmp_path))
     copy_of = yaml.safe_load((tmp_path / "copies" / "RBLNClusterPolicy-policy.yaml").read_text())
-    assert copy_of["spec"] == {"image": {"password": "********", "tag": "1"}, "args": ["--token=********", "--level=3"], "imagePullSecrets": ["pull"]}
+    assert copy_of["spec"] == {
+        "image": {"password": "********", "tag": "1"},
+        "args": ["--token=********", "--level=3"],
+        "imagePullSecrets": ["pull"],
+    }
 
 
 def test_a_restore_that_is_killed_at_any_write_is_finished_by_the_next(tmp_path: pathlib.Path) -> None:
@@ -203,7 +257,10 @@ def test_a_restore_that_is_killed_at_any_write_is_finished_by_the_next(tmp_path:
         store.stop_after = -1
         run(store, coexistence="restore")
         assert store.items[DEPLOYMENT]["spec"]["replicas"] == 2, points
-        assert {key[0] for key in store.items} == {"Deployment", "DaemonSet"} and names(store) == {"rbln-odd", "any-device-plugin"}, points
+        assert {key[0] for key in store.items} == {"Deployment", "DaemonSet"} and names(store) == {
+            "rbln-odd",
+            "any-device-plugin",
+        }, points
     assert points > 8
 
 
@@ -215,7 +272,10 @@ def test_diff_minds_the_operator() -> None:
     with pytest.raises(NpuError, match="Nothing was changed"):
         compare(cluster())
     beside = compare(cluster(), coexistence="coexist")
-    assert (beside["differences"], beside["warnings"]) == ([], ["rbln_operands_coexistence is coexist: nothing is compared."])
+    assert (beside["differences"], beside["warnings"]) == (
+        [],
+        ["rbln_operands_coexistence is coexist: nothing is compared."],
+    )
 
 
 def test_a_takeover_in_check_mode_says_what_it_would_do_and_writes_nothing(tmp_path: pathlib.Path) -> None:
@@ -235,7 +295,10 @@ def test_what_is_not_made_here_is_not_taken_from_the_operator(tmp_path: pathlib.
     store = cluster(refuse={"DaemonSet": 403})
     result = run(store, **taking(tmp_path, **TOOLKIT))
     assert "device_plugin: not tried, because it needs container_toolkit" in result["msg"]
-    assert "rbln-device-plugin-daemonset" in names(store) and result["objects"].get("DaemonSet rbln-operator/rbln-device-plugin-daemonset") is None
+    assert (
+        "rbln-device-plugin-daemonset" in names(store)
+        and result["objects"].get("DaemonSet rbln-operator/rbln-device-plugin-daemonset") is None
+    )
 
 
 def test_the_operators_daemon_set_stays_where_ours_would_be_refused(tmp_path: pathlib.Path) -> None:
@@ -250,7 +313,9 @@ def test_daemon_sets_of_one_name_in_two_namespaces_both_go(tmp_path: pathlib.Pat
     twin["metadata"]["namespace"] = "elsewhere"
     store = cluster(twin)
     result = run(store, **taking(tmp_path))
-    assert [result["objects"]["DaemonSet %s/rbln-device-plugin-daemonset" % name] for name in ("rbln-operator", "elsewhere")] == ["deleted"] * 2
+    assert [
+        result["objects"]["DaemonSet %s/rbln-device-plugin-daemonset" % name] for name in ("rbln-operator", "elsewhere")
+    ] == ["deleted"] * 2
     assert "rbln-device-plugin-daemonset" not in names(store)
 
 
@@ -331,12 +396,18 @@ def test_an_operator_that_is_not_known_is_asked_for(tmp_path: pathlib.Path, seco
         run(store, **taking(tmp_path))
     assert store.writes == []
     if second:
-        named = {"backup_dir": str(tmp_path), "operator_namespace": "rbln-operator", "operator_deployment": DEPLOYMENT[2]}
+        named = {
+            "backup_dir": str(tmp_path),
+            "operator_namespace": "rbln-operator",
+            "operator_deployment": DEPLOYMENT[2],
+        }
         assert "failed" not in run(store, coexistence="takeover", takeover=named)
 
 
 @pytest.mark.parametrize("served", [True, False])
-def test_the_choice_may_stay_when_the_operator_is_deleted_after_a_takeover(tmp_path: pathlib.Path, served: bool) -> None:
+def test_the_choice_may_stay_when_the_operator_is_deleted_after_a_takeover(
+    tmp_path: pathlib.Path, served: bool
+) -> None:
     store = cluster()
     run(store, **taking(tmp_path))
     del store.items[DEPLOYMENT]
@@ -345,7 +416,12 @@ def test_the_choice_may_stay_when_the_operator_is_deleted_after_a_takeover(tmp_p
     store.writes.clear()
     result = run(store, **taking(tmp_path))
     assert ("failed" in result, result["changed"], store.writes) == (False, False, [])
-    assert run(store, **taking(tmp_path, device_plugin={"image": {"tag": "v9"}}))["objects"]["DaemonSet rbln-system/rbln-device-plugin"] == "changed"
+    assert (
+        run(store, **taking(tmp_path, device_plugin={"image": {"tag": "v9"}}))["objects"][
+            "DaemonSet rbln-system/rbln-device-plugin"
+        ]
+        == "changed"
+    )
 
 
 def test_a_restore_without_the_operator_says_what_to_do(tmp_path: pathlib.Path) -> None:
@@ -353,7 +429,10 @@ def test_a_restore_without_the_operator_says_what_to_do(tmp_path: pathlib.Path) 
     run(store, **taking(tmp_path))
     del store.items[DEPLOYMENT]
     before = snapshot(store)
-    with pytest.raises(NpuError, match="Deployment rbln-operator/rbln-npu-operator-controller-manager is not there any more.*Install the operator again"):
+    with pytest.raises(
+        NpuError,
+        match="Deployment rbln-operator/rbln-npu-operator-controller-manager is not there any more.*Install the operator again",
+    ):
         run(store, coexistence="restore")
     assert snapshot(store) == before
 
@@ -363,33 +442,57 @@ def test_absent_does_not_forget_an_operator_that_rests(tmp_path: pathlib.Path) -
     run(store, [member("n1")], **taking(tmp_path))
     before = snapshot(store)
     work = ClusterWork(store, inputs(wait=False), [member("n1")], False)  # type: ignore[arg-type]
-    with pytest.raises(NpuError, match="rbln-npu-operator-controller-manager rests since a takeover.*rbln_operands_coexistence: restore"):
+    with pytest.raises(
+        NpuError,
+        match="rbln-npu-operator-controller-manager rests since a takeover.*rbln_operands_coexistence: restore",
+    ):
         work.absent()
     assert snapshot(store) == before
     del store.items[DEPLOYMENT]
     assert work.absent()["changed"] and names(store, "ConfigMap") == set()
 
 
-@pytest.mark.parametrize("damaged", [{}, {"takeover.json": "{"}, {"takeover.json": "[]"}, {"takeover.json": '{"name": "", "namespace": "x", "replicas": 2}'}])
-def test_a_damaged_record_of_a_takeover_is_one_error_and_can_be_made_anew(tmp_path: pathlib.Path, damaged: Data) -> None:
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {},
+        {"takeover.json": "{"},
+        {"takeover.json": "[]"},
+        {"takeover.json": '{"name": "", "namespace": "x", "replicas": 2}'},
+    ],
+)
+def test_a_damaged_record_of_a_takeover_is_one_error_and_can_be_made_anew(
+    tmp_path: pathlib.Path, damaged: Data
+) -> None:
     store = cluster()
     run(store, **taking(tmp_path))
     record = ("ConfigMap", "rbln-system", "rbln-takeover")
     store.items[record]["data"] = damaged
     store.writes.clear()
     work = ClusterWork(store, inputs(wait=False), [], False)  # type: ignore[arg-type]
-    for act in (lambda: run(store), lambda: run(store, **taking(tmp_path)), lambda: run(store, coexistence="restore"), work.absent):
-        with pytest.raises(NpuError, match="ConfigMap rbln-system/rbln-takeover, cannot be read.*Delete it and run with"):
+    for act in (
+        lambda: run(store),
+        lambda: run(store, **taking(tmp_path)),
+        lambda: run(store, coexistence="restore"),
+        work.absent,
+    ):
+        with pytest.raises(
+            NpuError, match="ConfigMap rbln-system/rbln-takeover, cannot be read.*Delete it and run with"
+        ):
             act()
     assert store.writes == []
     del store.items[record]
     run(store, **taking(tmp_path))
     run(store, coexistence="restore")
-    assert store.items[DEPLOYMENT]["spec"]["replicas"] == 2 and store.items[DEPLOYMENT]["metadata"]["annotations"] == {"a": "b"}
+    assert store.items[DEPLOYMENT]["spec"]["replicas"] == 2 and store.items[DEPLOYMENT]["metadata"]["annotations"] == {
+        "a": "b"
+    }
 
 
 def test_a_restore_of_some_hosts_takes_our_labels_off_every_node(tmp_path: pathlib.Path) -> None:
-    fields = [{"manager": "rebellions-npu", "operation": "Apply", "fieldsV1": {"f:metadata": {"f:labels": {"f:a": {}}}}}]
+    fields = [
+        {"manager": "rebellions-npu", "operation": "Apply", "fieldsV1": {"f:metadata": {"f:labels": {"f:a": {}}}}}
+    ]
     other = node("n2")
     other["metadata"].update(labels={"a": "b"}, managedFields=fields)
     store = cluster(node("n1"), other)
@@ -398,13 +501,17 @@ def test_a_restore_of_some_hosts_takes_our_labels_off_every_node(tmp_path: pathl
     apply = store.apply
     store.apply = lambda item, *more: (applied.append(item), apply(item, *more))[1]  # type: ignore[method-assign, func-returns-value]
     run(store, [member("n1")], coexistence="restore")
-    assert [(item["metadata"]["name"], item["metadata"]["labels"]) for item in applied if item["kind"] == "Node"] == [("n2", {})]
+    assert [(item["metadata"]["name"], item["metadata"]["labels"]) for item in applied if item["kind"] == "Node"] == [
+        ("n2", {})
+    ]
 
 
 def test_a_restore_where_nothing_was_taken_over_leaves_ours(tmp_path: pathlib.Path) -> None:
     store = Store(node("n1"))
     run(store, [member("n1")])
-    fields = [{"manager": "rebellions-npu", "operation": "Apply", "fieldsV1": {"f:metadata": {"f:labels": {"f:a": {}}}}}]
+    fields = [
+        {"manager": "rebellions-npu", "operation": "Apply", "fieldsV1": {"f:metadata": {"f:labels": {"f:a": {}}}}}
+    ]
     store.items[("Node", "", "n1")]["metadata"]["managedFields"] = fields
     store.writes.clear()
     result = run(store, [member("n1")], coexistence="restore")

@@ -48,7 +48,11 @@ def test_a_copy_that_somebody_made_stays_and_is_named() -> None:
     store.items[Store.key(theirs)] = theirs
     applied = apply(store, validator={"enabled": False})
     assert applied.notes == ["DaemonSet rbln-system/copied has our labels and is not in the inventory: it stays."]
-    assert ("DaemonSet", "rbln-system", "copied") in store.items and ("DaemonSet", "rbln-system", "rbln-validator") not in store.items
+    assert ("DaemonSet", "rbln-system", "copied") in store.items and (
+        "DaemonSet",
+        "rbln-system",
+        "rbln-validator",
+    ) not in store.items
 
 
 def test_without_an_inventory_all_with_our_labels_is_ours() -> None:
@@ -77,7 +81,12 @@ def test_an_inventory_that_cannot_be_read_is_one_error(text: str) -> None:
 def driver_set(name: str, uid: str) -> Data:
     labels = {**inventory_object(inputs(), Inventory())["metadata"]["labels"], "app.kubernetes.io/component": "driver"}
     spec = {"template": {"spec": {"containers": [{"name": "rbln-driver-container"}]}}}
-    return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name, "namespace": "rbln-system", "labels": labels, "uid": uid}, "spec": spec}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": name, "namespace": "rbln-system", "labels": labels, "uid": uid},
+        "spec": spec,
+    }
 
 
 def pod(uid: str, node: str, labels: Data) -> Data:
@@ -92,7 +101,10 @@ def test_the_daemon_set_of_a_driver_is_pruned_only_when_it_has_no_pods() -> None
     running = pod("1", "n1", used["metadata"]["labels"])
     store.items[Store.key(running)] = running
     applied = apply(store)
-    assert done(applied) == {"DaemonSet rbln-system/rbln-driver-b": "deleted", "DaemonSet rbln-system/rbln-driver-a": "kept"}
+    assert done(applied) == {
+        "DaemonSet rbln-system/rbln-driver-b": "deleted",
+        "DaemonSet rbln-system/rbln-driver-a": "kept",
+    }
     assert "its driver runs on n1" in applied.notes[0]
     leased = store.lease_writes
     assert done(apply(store)) == {"DaemonSet rbln-system/rbln-driver-a": "kept"} and store.lease_writes == leased
@@ -145,7 +157,9 @@ def test_absent_that_loses_the_lease_while_it_waits_leaves_what_is_noted(monkeyp
     assert INVENTORY in store.items and LEASE in store.items and items[0] not in store.items
 
 
-def test_absent_takes_away_what_another_writer_made_while_it_waited_for_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_absent_takes_away_what_another_writer_made_while_it_waited_for_the_lease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     store = Store()
     apply(store, validator={"enabled": False})
     take = prune.WriteLease.take
@@ -163,7 +177,12 @@ LEGACY = {
     "by name": ("rbln-k8s-driver-manager-x", "any", {}, True),
     "by container": ("any", "rbln-umd-installer", {}, True),
     "of an operator": ("rbln-k8s-driver-manager", "any", {"ownerReferences": [{"kind": "RBLNDriver"}]}, False),
-    "ours": ("rbln-k8s-driver-manager", "any", {"labels": inventory_object(inputs(), Inventory())["metadata"]["labels"]}, False),
+    "ours": (
+        "rbln-k8s-driver-manager",
+        "any",
+        {"labels": inventory_object(inputs(), Inventory())["metadata"]["labels"]},
+        False,
+    ),
     "something else": ("any", "any", {}, False),
 }
 
@@ -186,7 +205,9 @@ def test_a_legacy_driver_goes_after_ours_has_come() -> None:
     assert "deleted" not in done(kept).values()
     typed = inputs()
     told = diff_objects(store, [*build(Context(typed, EVERY)), new], typed, EVERY)
-    assert [(one["object"], one["action"]) for one in told] == [("DaemonSet rbln-system/rbln-k8s-driver-manager", "deleted")]
+    assert [(one["object"], one["action"]) for one in told] == [
+        ("DaemonSet rbln-system/rbln-k8s-driver-manager", "deleted")
+    ]
     applied = apply(store, extra=[new])
     assert done(applied) == {"DaemonSet rbln-system/rbln-k8s-driver-manager": "deleted"}
     assert done(apply(store, extra=[new])) == {}
@@ -195,7 +216,10 @@ def test_a_legacy_driver_goes_after_ours_has_come() -> None:
 def test_two_installations_in_one_cluster_are_refused() -> None:
     store = Store()
     apply(store, namespace="other")
-    with pytest.raises(NpuError, match="an installation in the namespace other, and a second one is wanted in rbln-system.*Set rbln_namespace to other"):
+    with pytest.raises(
+        NpuError,
+        match="an installation in the namespace other, and a second one is wanted in rbln-system.*Set rbln_namespace to other",
+    ):
         apply(store)
     assert {key[1] for key in store.items} == {"", "other"} and ("Namespace", "", "rbln-system") not in store.items
     remove(store, namespace="other")
@@ -227,8 +251,16 @@ def test_another_prefix_is_refused_until_the_former_is_gone() -> None:
 
 
 def test_absent_leaves_nothing_and_gives_a_foreign_namespace_back() -> None:
-    before = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "rbln-system", "labels": {"team": "a"}, "annotations": {}}}
-    theirs = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "theirs", "namespace": "rbln-system", "labels": {}}}
+    before = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "rbln-system", "labels": {"team": "a"}, "annotations": {}},
+    }
+    theirs = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "theirs", "namespace": "rbln-system", "labels": {}},
+    }
     for given in ({}, {"pod_security": ""}):
         store = Store(before, theirs)
         apply(store, ca_bundle="x", runtime_class={"enabled": True, "handler": "h"}, **IMAGE, **given)
@@ -238,9 +270,15 @@ def test_absent_leaves_nothing_and_gives_a_foreign_namespace_back() -> None:
         }  # fmt: skip
 
 
-@pytest.mark.parametrize("api_version, kind", [("monitoring.coreos.com/v1", "ServiceMonitor"), ("resource.k8s.io/v1", "ResourceClaim")])
+@pytest.mark.parametrize(
+    "api_version, kind", [("monitoring.coreos.com/v1", "ServiceMonitor"), ("resource.k8s.io/v1", "ResourceClaim")]
+)
 def test_our_namespace_stays_with_what_others_have_in_it(api_version: str, kind: str) -> None:
-    theirs = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "theirs", "namespace": "rbln-system", "labels": {}}}
+    theirs = {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {"name": "theirs", "namespace": "rbln-system", "labels": {}},
+    }
     store = Store(theirs)
     apply(store)
     assert {one["object"]: one["action"] for one in remove(store)}["Namespace rbln-system"] == "kept"
@@ -257,19 +295,36 @@ def test_our_namespace_stays_with_what_others_have_in_it(api_version: str, kind:
 
 
 def test_what_needs_others_is_created_last() -> None:
-    made = [("monitoring.coreos.com/v1", "ServiceMonitor"), ("apps/v1", "DaemonSet"), ("resource.k8s.io/v1", "DeviceClass"), ("v1", "ServiceAccount")]
+    made = [
+        ("monitoring.coreos.com/v1", "ServiceMonitor"),
+        ("apps/v1", "DaemonSet"),
+        ("resource.k8s.io/v1", "DeviceClass"),
+        ("v1", "ServiceAccount"),
+    ]
     items: list[Data] = [{"apiVersion": version, "kind": kind, "metadata": {"name": "x"}} for version, kind in made]
-    assert [item["kind"] for item in sorted(items, key=creation_order)] == ["ServiceAccount", "DeviceClass", "DaemonSet", "ServiceMonitor"]
+    assert [item["kind"] for item in sorted(items, key=creation_order)] == [
+        "ServiceAccount",
+        "DeviceClass",
+        "DaemonSet",
+        "ServiceMonitor",
+    ]
 
 
 @pytest.mark.parametrize(
     ("conditions", "told"),
     [
-        ([], "The namespace n is still there. Next: Remove what holds it, or give it more time: rbln_operands_wait_timeout"),
+        (
+            [],
+            "The namespace n is still there. Next: Remove what holds it, or give it more time: rbln_operands_wait_timeout",
+        ),
         (
             [
                 {"type": "NamespaceDeletionContentFailure", "status": "False", "message": "all deleted"},
-                {"type": "NamespaceFinalizersRemaining", "status": "True", "message": "some content has finalizers: x.io/y in 1 resource instances"},
+                {
+                    "type": "NamespaceFinalizersRemaining",
+                    "status": "True",
+                    "message": "some content has finalizers: x.io/y in 1 resource instances",
+                },
             ],
             "The namespace n is still there: some content has finalizers: x.io/y in 1 resource instances. Next: ",
         ),
@@ -280,7 +335,12 @@ def test_a_namespace_that_does_not_go_says_what_holds_it(conditions: list[Data],
         def delete(self, item: Data, dry_run: bool) -> None:
             pass
 
-    item = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "annotations": {CREATED: "true"}}, "status": {"conditions": conditions}}
+    item = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "n", "annotations": {CREATED: "true"}},
+        "status": {"conditions": conditions},
+    }
     with pytest.raises(NpuError) as caught:
         remove_namespace(Slow(item), item, 0, lambda: 1)
     assert str(caught.value).startswith(told)

@@ -36,14 +36,20 @@ def test_a_limited_run_chooses_among_its_own_hosts() -> None:
 
 def test_hosts_of_one_cluster_must_agree_and_another_cluster_is_not_stopped() -> None:
     found = choose_actors({"a": member("k1"), "b": member("k1", "other"), "c": member("k2"), "d": member("k1")})
-    assert found["k1"]["error"].startswith("a and b belong to one cluster (k1)") and found["k1"]["members"] == ["a", "b", "d"]
+    assert found["k1"]["error"].startswith("a and b belong to one cluster (k1)") and found["k1"]["members"] == [
+        "a",
+        "b",
+        "d",
+    ]
     assert found["k2"] == {"actor": "c", "members": ["c"], "error": ""}
 
 
 def test_what_hosts_of_one_cluster_differ_in_is_named() -> None:
     a, b = inputs(registry="r.example"), inputs(validator={"enabled": False}, node_name="b")
     error = choose_actors({"a": member("k", digest(a)), "b": member("k", digest(b))})["k"]["error"]
-    assert error.startswith("a and b belong to one cluster (k) and differ in rbln_operands_registry, rbln_operands_validator. Next: ")
+    assert error.startswith(
+        "a and b belong to one cluster (k) and differ in rbln_operands_registry, rbln_operands_validator. Next: "
+    )
 
 
 KEYS = {
@@ -87,14 +93,27 @@ def test_member_record_with_facts() -> None:
 
 def test_a_host_whose_driver_comes_as_a_container_is_to_offer_its_npus_before_it_runs() -> None:
     driver = {"enabled": True, "image": {"tag": "1"}, "manager": {"image": {"tag": "1"}}}
-    bare = {**FACTS, "npus": [{"state": "unbound", "iommu_group": 1}], "counts": {"devices": 1, "usable": 0}, "driver": {"installed_via": "none"}}
+    bare = {
+        **FACTS,
+        "npus": [{"state": "unbound", "iommu_group": 1}],
+        "counts": {"devices": 1, "usable": 0},
+        "driver": {"installed_via": "none"},
+    }
     assert member_record("a", inputs(driver=driver), bare)["expected"] == 1
     assert member_record("a", inputs(workload="vm-passthrough"), bare)["expected"] is None
 
 
 def node(name: str, allocatable: str = "1", ready: str = "True", labels: Data | None = None) -> Data:
-    status = {"nodeInfo": {}, "conditions": [{"type": "Ready", "status": ready}], "allocatable": {"rebellions.ai/npu": allocatable}}
-    return {"metadata": {"name": name, "labels": {"rebellions.ai/npu.present": "true"} if labels is None else labels}, "spec": {}, "status": status}
+    status = {
+        "nodeInfo": {},
+        "conditions": [{"type": "Ready", "status": ready}],
+        "allocatable": {"rebellions.ai/npu": allocatable},
+    }
+    return {
+        "metadata": {"name": name, "labels": {"rebellions.ai/npu.present": "true"} if labels is None else labels},
+        "spec": {},
+        "status": status,
+    }
 
 
 def record(host: str, node_name: str) -> Data:
@@ -120,7 +139,9 @@ class Api:
         self.look = -1
         self.applied: list[Data] = []
 
-    def list(self, api_version: str, kind: str, namespace: str = "", selector: str = "", fields: str = "") -> list[Data]:
+    def list(
+        self, api_version: str, kind: str, namespace: str = "", selector: str = "", fields: str = ""
+    ) -> list[Data]:
         if kind == "DaemonSet":
             self.look += 1
         return self.looks[max(0, min(self.look, len(self.looks) - 1))].get(kind, [])
@@ -136,7 +157,9 @@ class Api:
         return False, item
 
 
-def look(allocatable: str = "1", pod_ready: bool = True, desired: int = 1, nodes: list[Data] | None = None) -> dict[str, list[Data]]:
+def look(
+    allocatable: str = "1", pod_ready: bool = True, desired: int = 1, nodes: list[Data] | None = None
+) -> dict[str, list[Data]]:
     sets = []
     pods = []
     for item in objects():
@@ -146,17 +169,34 @@ def look(allocatable: str = "1", pod_ready: bool = True, desired: int = 1, nodes
                 {
                     **item,
                     "metadata": {**item["metadata"], "uid": name, "generation": 1},
-                    "status": {"observedGeneration": 1, "desiredNumberScheduled": desired, "numberReady": desired, "updatedNumberScheduled": desired},
+                    "status": {
+                        "observedGeneration": 1,
+                        "desiredNumberScheduled": desired,
+                        "numberReady": desired,
+                        "updatedNumberScheduled": desired,
+                    },
                 }
             )
             pods.append(
                 {
-                    "metadata": {"name": name + "-x", "labels": item["metadata"]["labels"], "ownerReferences": [{"uid": name}]},
+                    "metadata": {
+                        "name": name + "-x",
+                        "labels": item["metadata"]["labels"],
+                        "ownerReferences": [{"uid": name}],
+                    },
                     "spec": {"nodeName": "n1"},
-                    "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True" if pod_ready else "False"}]},
+                    "status": {
+                        "phase": "Running",
+                        "conditions": [{"type": "Ready", "status": "True" if pod_ready else "False"}],
+                    },
                 }
             )
-    return {"DaemonSet": sets, "Pod": pods if desired else [], "Node": [node("n1", allocatable)] if nodes is None else nodes, "Event": []}
+    return {
+        "DaemonSet": sets,
+        "Pod": pods if desired else [],
+        "Node": [node("n1", allocatable)] if nodes is None else nodes,
+        "Event": [],
+    }
 
 
 def wait(looks: list[dict[str, list[Data]]], expected: int | None = 1, **given: Any) -> tuple[Data, list[float]]:
@@ -177,7 +217,13 @@ def test_P05_allocatable_race_needs_two_equal_samples_with_a_ready_plugin() -> N
     result, slept = wait([look("1", pod_ready=False), look("0"), look("1"), look("1")])
     assert result["ok"] is True
     assert len(slept) == 3
-    assert result["allocatable"]["n1"] == {"expected": 1, "allocatable": 1, "node_ready": True, "plugin_ready": True, "settled": True}
+    assert result["allocatable"]["n1"] == {
+        "expected": 1,
+        "allocatable": 1,
+        "node_ready": True,
+        "plugin_ready": True,
+        "settled": True,
+    }
 
 
 def test_P05_allocatable_race_one_good_sample_is_not_enough() -> None:
@@ -202,7 +248,11 @@ def test_what_does_not_heal_ends_the_wait_early() -> None:
 
 
 def test_a_host_without_usable_npus_needs_no_pod() -> None:
-    labels = {"rebellions.ai/npu.present": "true", "rebellions.ai/npu.deploy.device-plugin": "false", "rebellions.ai/npu.deploy.validator": "false"}
+    labels = {
+        "rebellions.ai/npu.present": "true",
+        "rebellions.ai/npu.deploy.device-plugin": "false",
+        "rebellions.ai/npu.deploy.validator": "false",
+    }
     result, _slept = wait([look(desired=0, nodes=[node("n1", "0", labels=labels)])], expected=0)
     assert [problem["text"] for problem in result["problems"]] == []
 
@@ -226,7 +276,9 @@ def test_a_host_that_has_not_proven_itself_fails_when_its_gates_are_closed() -> 
         api = Api([{"Node": [node("n1", labels={})]}])
         error = label_nodes(api, [gated], True, dry_run)["a"]["error"]  # type: ignore[arg-type]
         assert len(api.applied) == (0 if dry_run else 1)
-        assert (error == "") is dry_run and (dry_run or "its gates are closed" in error and "Next: Run rebellions.npu.site" in error)
+        assert (error == "") is dry_run and (
+            dry_run or "its gates are closed" in error and "Next: Run rebellions.npu.site" in error
+        )
 
 
 NODES = {"a": {"node": "n1", "error": "", "expected": 1}, "b": {"node": "n2", "error": "", "expected": 1}}
@@ -247,12 +299,18 @@ JUDGE = {
     "trouble of the whole cluster": (outcome([{"node": "", "text": "bad"}]), {"a": "bad", "b": "bad"}),
     "node of no host": (outcome([{"node": "n7", "text": "bad"}]), {"a": "bad", "b": "bad"}),
     "nobody acted": (outcome(error="two inputs", looked=False), {"a": "two inputs", "b": "two inputs"}),
-    "apply failed": ({"cluster": "k", "actor": "a", "applied": {"failed": True, "msg": "conflict"}}, {"a": "conflict", "b": "conflict"}),
+    "apply failed": (
+        {"cluster": "k", "actor": "a", "applied": {"failed": True, "msg": "conflict"}},
+        {"a": "conflict", "b": "conflict"},
+    ),
     "the task broke": (
         {"cluster": "k", "actor": "a", "applied": {"failed": True}},
         dict.fromkeys("ab", "The work on the cluster failed without a message."),
     ),
-    "no node of its own": (outcome(nodes={**NODES, "a": {"node": "", "error": "no match"}}), {"a": "no match", "b": None}),
+    "no node of its own": (
+        outcome(nodes={**NODES, "a": {"node": "", "error": "no match"}}),
+        {"a": "no match", "b": None},
+    ),
     "trouble of the whole cluster, and a host that is no node": (
         outcome([{"node": "", "text": "bad"}], nodes={**NODES, "a": {"node": "", "error": "no match"}}),
         {"a": "no match", "b": "bad"},
@@ -279,11 +337,31 @@ def test_the_result_carries_what_the_report_needs() -> None:
 
 
 def test_differences_are_told_by_object_and_field() -> None:
-    changed = {"object": "DaemonSet n/d", "action": "changed", "error": "", "fields": [{"path": "spec.a", "before": None, "after": ["x"]}]}
-    created = {"object": "Service n/s", "action": "created", "error": "", "fields": [{"path": "spec", "before": None, "after": {}}]}
+    changed = {
+        "object": "DaemonSet n/d",
+        "action": "changed",
+        "error": "",
+        "fields": [{"path": "spec.a", "before": None, "after": ["x"]}],
+    }
+    created = {
+        "object": "Service n/s",
+        "action": "created",
+        "error": "",
+        "fields": [{"path": "spec", "before": None, "after": {}}],
+    }
     refused = {"object": "Namespace n", "action": "changed", "error": "not allowed", "fields": []}
-    long = {"object": "ConfigMap n/c", "action": "changed", "error": "", "fields": [{"path": "data", "before": "y" * 300, "after": "\u00e9"}]}
-    tail = {"object": "ConfigMap n/t", "action": "changed", "error": "", "fields": [{"path": "data", "before": "z" * 300 + "1", "after": "z" * 300 + "2"}]}
+    long = {
+        "object": "ConfigMap n/c",
+        "action": "changed",
+        "error": "",
+        "fields": [{"path": "data", "before": "y" * 300, "after": "\u00e9"}],
+    }
+    tail = {
+        "object": "ConfigMap n/t",
+        "action": "changed",
+        "error": "",
+        "fields": [{"path": "data", "before": "z" * 300 + "1", "after": "z" * 300 + "2"}],
+    }
     assert difference_lines([tail]) == ["ConfigMap n/t: changed", '  data: ...%s1" -> ...%s2"' % ("z" * 30, "z" * 30)]
     assert difference_lines([changed, created, refused, long]) == [
         "DaemonSet n/d: changed",

@@ -35,7 +35,13 @@ ROW = {
     "architecture": "amd64",
     "control": CONTROL,
 }
-IMAGE = {"name": "p", "reference": "docker.io/r/p:1", "target": "docker.io/r/p:1", "digest": None, "reason": "skopeo: denied"}
+IMAGE = {
+    "name": "p",
+    "reference": "docker.io/r/p:1",
+    "target": "docker.io/r/p:1",
+    "digest": None,
+    "reason": "skopeo: denied",
+}
 ANSWER: dict[str, t.Any] = {
     "format": "deb",
     "os": {"id": "debian", "version_id": "13", "architecture": "x86_64"},
@@ -62,14 +68,23 @@ def drivers(tmp_path: pathlib.Path) -> Drivers:
     path = tmp_path / "rebellions-x86_64-3.2.2.run"
     path.write_bytes(RUN)
     digest = hashlib.sha256(RUN).hexdigest().upper()
-    return driver_files([{"path": str(tmp_path / "rebellions-x86_64-{version}.run"), "version": "3.2.2", "sha256": digest}], [])
+    return driver_files(
+        [{"path": str(tmp_path / "rebellions-x86_64-{version}.run"), "version": "3.2.2", "sha256": digest}], []
+    )
 
 
 def test_a_bundle_is_made_and_made_again(tmp_path: pathlib.Path, drivers: Drivers) -> None:
     folder = tmp_path / "out" / "debian-13-x86_64"
     sent = archive(tmp_path, {ROW["path"]: BODY, "other": b"x"})
     changed, manifest = assemble(str(folder), ANSWER, sent, drivers, "important", ["6.1.0-28-amd64"])
-    names = ["Packages", "Packages.gz", "Release", "driver/rebellions-x86_64-3.2.2.run", "manifest.json", "packages/make_4.4.1-2_amd64.deb"]
+    names = [
+        "Packages",
+        "Packages.gz",
+        "Release",
+        "driver/rebellions-x86_64-3.2.2.run",
+        "manifest.json",
+        "packages/make_4.4.1-2_amd64.deb",
+    ]
     assert changed and sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()) == names
     assert read_folder(str(folder))[0].dump() == manifest.dump() and examine(str(folder), manifest.files).good
     assert [(one.kind, one.version) for one in manifest.of("runfile")] == [("runfile", "3.2.2")]
@@ -90,7 +105,9 @@ def test_another_driver_takes_the_place_of_the_old(tmp_path: pathlib.Path, drive
 
 
 @pytest.mark.parametrize("sent, word", [({}, "is missing"), ({ROW["path"]: b"mAke"}, "is another file")])
-def test_what_did_not_come_as_it_should_leaves_the_old_folder(tmp_path: pathlib.Path, drivers: Drivers, sent: dict[str, bytes], word: str) -> None:
+def test_what_did_not_come_as_it_should_leaves_the_old_folder(
+    tmp_path: pathlib.Path, drivers: Drivers, sent: dict[str, bytes], word: str
+) -> None:
     folder = tmp_path / "out"
     with pytest.raises(NpuError, match=word):
         assemble(str(folder), ANSWER, archive(tmp_path, sent), drivers, "none", [])
@@ -114,7 +131,9 @@ def test_a_folder_of_something_else_stays(tmp_path: pathlib.Path, drivers: Drive
         ("https://x/b.run", "0" * 64, "is an address"),
     ],
 )
-def test_a_driver_that_is_not_what_was_said_is_refused(tmp_path: pathlib.Path, name: str, sha256: str, word: str) -> None:
+def test_a_driver_that_is_not_what_was_said_is_refused(
+    tmp_path: pathlib.Path, name: str, sha256: str, word: str
+) -> None:
     (tmp_path / "a.run").write_bytes(RUN)
     with pytest.raises(NpuError, match=word):
         driver_files([{"path": name if "://" in name else str(tmp_path / name), "sha256": sha256}], [])
@@ -128,7 +147,9 @@ def test_a_driver_that_is_not_what_was_said_is_refused(tmp_path: pathlib.Path, n
         ("driver.deb", None),
     ],
 )
-def test_driver_packages_are_known_by_name(tmp_path: pathlib.Path, name: str, wanted: t.Optional[tuple[str, str, str]]) -> None:
+def test_driver_packages_are_known_by_name(
+    tmp_path: pathlib.Path, name: str, wanted: tuple[str, str, str] | None
+) -> None:
     (tmp_path / name).write_bytes(RUN)
     rows = [{"path": str(tmp_path / name), "sha256": hashlib.sha256(RUN).hexdigest()}]
     if wanted is None:
@@ -136,7 +157,11 @@ def test_driver_packages_are_known_by_name(tmp_path: pathlib.Path, name: str, wa
             driver_files([], rows)
         return
     [(_path, one)] = driver_files([], rows)
-    assert (one.name, one.version, one.architecture) == wanted and one.path == "driver/" + name and one.kind == "driver_package"
+    assert (
+        (one.name, one.version, one.architecture) == wanted
+        and one.path == "driver/" + name
+        and one.kind == "driver_package"
+    )
 
 
 def test_a_folder_that_is_not_whole_is_not_sent(tmp_path: pathlib.Path, drivers: Drivers) -> None:
@@ -186,17 +211,28 @@ def test_images_are_those_of_the_operands() -> None:
 def test_a_site_s_registry_is_where_the_cluster_asks_G01_airgap_no_internet() -> None:
     found = images(registry=REGISTRY, validator={"source": "image", "image": {"repository": "r/v", "tag": "1"}})
     assert REGISTRY + "/r/v:1" in found
-    assert all(target.startswith(REGISTRY + "/") and not published.startswith(REGISTRY) for target, published in found.items())
+    assert all(
+        target.startswith(REGISTRY + "/") and not published.startswith(REGISTRY) for target, published in found.items()
+    )
 
 
 def test_the_drivers_of_all_pools_and_their_manager_are_images_too() -> None:
-    driver = {"enabled": True, "image": {"repository": "r/d", "tag": "3.4.1"}, "manager": {"image": {"repository": "r/m", "tag": "1"}}}
+    driver = {
+        "enabled": True,
+        "image": {"repository": "r/d", "tag": "3.4.1"},
+        "manager": {"image": {"repository": "r/m", "tag": "1"}},
+    }
     found = images(registry=REGISTRY, driver={**driver, "pools": POOLS, "tag_template": TEMPLATE})
-    assert {REGISTRY + "/r/m:1", *(REGISTRY + "/r/d:3.4.1-6.8.0-%d-generic" % number for number in (10, 11))} <= set(found)
+    assert {REGISTRY + "/r/m:1", *(REGISTRY + "/r/d:3.4.1-6.8.0-%d-generic" % number for number in (10, 11))} <= set(
+        found
+    )
 
 
 def test_an_instance_of_a_driver_asks_for_its_own_image() -> None:
-    own = [{"name": name, "enabled": True, "image": {"repository": "r/d", "tag": tag}, "pools": POOLS[:1]} for name, tag in (("a", "3.4.1"), ("b", "3.5.1"))]
+    own = [
+        {"name": name, "enabled": True, "image": {"repository": "r/d", "tag": tag}, "pools": POOLS[:1]}
+        for name, tag in (("a", "3.4.1"), ("b", "3.5.1"))
+    ]
     for instance in own:
         instance.update(node_selector={"x": instance["name"]}, manager={"image": {"repository": "r/m", "tag": "1"}})
     assert {"3.4.1", "3.5.1"} <= {image.rpartition(":")[2].split("-")[0] for image in images(driver_instances=own)}
@@ -212,7 +248,10 @@ def test_a_driver_without_a_pool_is_warned_of() -> None:
     _found, warning = wanted_images(inputs(driver={"enabled": True, "image": {"tag": "3.4.1"}}))
     assert "no pool names an image of rbln_operands_driver. Next: Name the pools" in warning
     shared = {"enabled": True, "image": {"tag": "3.4.1"}, "manager": {"image": {"tag": "1"}}}
-    own = [{**shared, "name": name, "pools": pools, "node_selector": {"x": name}} for name, pools in (("a", POOLS), ("b", []))]
+    own = [
+        {**shared, "name": name, "pools": pools, "node_selector": {"x": name}}
+        for name, pools in (("a", POOLS), ("b", []))
+    ]
     assert "no pool names an image of b. Next" in wanted_images(inputs(driver_instances=own))[1]
 
 

@@ -31,8 +31,8 @@ class Server:
     """A server on this machine: `files` by path, the requests it got, and answers that are no file."""
 
     def __init__(self) -> None:
-        self.files: t.Dict[str, bytes] = {"/" + NAME: DATA}
-        self.requests: t.List[str] = []
+        self.files: dict[str, bytes] = {"/" + NAME: DATA}
+        self.requests: list[str] = []
         self.lock = threading.Lock()
         self.wait = 0.0
         outer = self
@@ -82,7 +82,7 @@ def finder_fixture(tmp_path: Path) -> Finder:
     return Finder(str(tmp_path / "cache"), 5.0)
 
 
-def listing(path: t.Union[str, Path]) -> t.List[str]:
+def listing(path: str | Path) -> list[str]:
     return sorted(str(item.relative_to(path)) for item in Path(path).rglob("*") if item.is_file())
 
 
@@ -103,16 +103,33 @@ def test_a_path_a_directory_and_a_home(tmp_path: Path, finder: Finder, monkeypat
 @pytest.mark.parametrize(
     "src, name, sha256, words",
     [
-        ("{}/a.run", None, "0" * 64, "^The SHA-256 of {}/a.run is %s, not %s. Next: Get the file or the digest again" % (SHA, "0" * 64)),
-        ("{}/none.run", None, SHA, "^{}/none.run cannot be read on the controller: No such file or directory. Next: Check the path.$"),
+        (
+            "{}/a.run",
+            None,
+            "0" * 64,
+            "^The SHA-256 of {}/a.run is %s, not %s. Next: Get the file or the digest again" % (SHA, "0" * 64),
+        ),
+        (
+            "{}/none.run",
+            None,
+            SHA,
+            "^{}/none.run cannot be read on the controller: No such file or directory. Next: Check the path.$",
+        ),
         ("{}", None, SHA, "^{} cannot be read on the controller: Is a directory."),
         ("{}", "none.run", SHA, "^{}/none.run cannot be read on the controller"),
-        ("{}/a.run", None, "", "^sha256 of {}/a.run is not 64 hexadecimal digits. Next: Run sha256sum on a copy you trust.$"),
+        (
+            "{}/a.run",
+            None,
+            "",
+            "^sha256 of {}/a.run is not 64 hexadecimal digits. Next: Run sha256sum on a copy you trust.$",
+        ),
         ("{}/a.run", None, SHA[:-1], "is not 64 hexadecimal digits"),
         ("{}/a.run", None, "sha256:" + SHA, "is not 64 hexadecimal digits"),
     ],
 )
-def test_another_file_or_none_is_refused(tmp_path: Path, finder: Finder, src: str, name: t.Optional[str], sha256: str, words: str) -> None:
+def test_another_file_or_none_is_refused(
+    tmp_path: Path, finder: Finder, src: str, name: str | None, sha256: str, words: str
+) -> None:
     (tmp_path / "a.run").write_bytes(DATA)
     with pytest.raises(NpuError, match=words.replace("{}", str(tmp_path))):
         finder.find({"src": src.replace("{}", str(tmp_path)), "name": name, "sha256": sha256})
@@ -133,9 +150,16 @@ def test_an_address_is_fetched_into_a_private_directory_once(server: Server, fin
 
 @pytest.mark.parametrize(
     "src, name, path",
-    [("/", NAME, "/" + NAME), ("/3.4.0/", NAME, "/3.4.0/" + NAME), ("/" + NAME, "other.run", "/" + NAME), ("/%s?token=1" % NAME, None, "/" + NAME)],
+    [
+        ("/", NAME, "/" + NAME),
+        ("/3.4.0/", NAME, "/3.4.0/" + NAME),
+        ("/" + NAME, "other.run", "/" + NAME),
+        ("/%s?token=1" % NAME, None, "/" + NAME),
+    ],
 )
-def test_the_name_of_a_file_at_an_address(server: Server, finder: Finder, src: str, name: t.Optional[str], path: str) -> None:
+def test_the_name_of_a_file_at_an_address(
+    server: Server, finder: Finder, src: str, name: str | None, path: str
+) -> None:
     server.files["/3.4.0/" + NAME] = DATA
     assert finder.find({"src": server.url + src, "name": name, "sha256": SHA})[1] == NAME
     assert server.requests[0].partition("?")[0] == path
@@ -143,7 +167,9 @@ def test_the_name_of_a_file_at_an_address(server: Server, finder: Finder, src: s
 
 @pytest.mark.parametrize("src", ["", "/", "/3.4.0/"])
 def test_an_address_that_names_no_file(server: Server, finder: Finder, src: str) -> None:
-    with pytest.raises(NpuError, match="names no file. Next: Give the address of the file, or the name that it has there.$"):
+    with pytest.raises(
+        NpuError, match="names no file. Next: Give the address of the file, or the name that it has there.$"
+    ):
         finder.find({"src": server.url + src, "sha256": SHA})
     assert server.requests == []
 
@@ -178,7 +204,10 @@ def test_redirects_are_followed(server: Server, finder: Finder, path: str) -> No
 @pytest.mark.parametrize(
     "path, words",
     [
-        ("/none.run", "cannot be fetched: HTTP Error 404: Not Found. Next: Check the address, the proxy, and the certificate authority.$"),
+        (
+            "/none.run",
+            "cannot be fetched: HTTP Error 404: Not Found. Next: Check the address, the proxy, and the certificate authority.$",
+        ),
         ("/moved/none.run", "cannot be fetched: HTTP Error 404"),
         ("/other.run", "^The SHA-256 of {}/other.run is %s, not %s." % (hashlib.sha256(b"other").hexdigest(), SHA)),
         ("/cut.run", "/cut.run"),
@@ -209,12 +238,19 @@ def test_a_server_that_is_not_there(finder: Finder) -> None:
 
 @pytest.mark.parametrize("key", ["src", "signature"])
 @pytest.mark.parametrize("user", ["jo:secret", "jo:s@cret", "jo"])
-def test_an_address_with_a_password_is_refused_without_showing_it(server: Server, finder: Finder, key: str, user: str) -> None:
+def test_an_address_with_a_password_is_refused_without_showing_it(
+    server: Server, finder: Finder, key: str, user: str
+) -> None:
     item = {"src": server.url + "/" + NAME, "sha256": SHA}
     item[key] = server.url.replace("//", "//%s@" % user) + "/" + NAME
     with pytest.raises(NpuError) as caught:
         finder.find(item)
-    assert str(caught.value) == "The address %s/%s holds a name or a password. Next: Put them into ~/.netrc of the controller." % (server.url, NAME)
+    assert str(
+        caught.value
+    ) == "The address %s/%s holds a name or a password. Next: Put them into ~/.netrc of the controller." % (
+        server.url,
+        NAME,
+    )
     assert server.requests == []
 
 
@@ -230,7 +266,9 @@ def test_a_password_never_shows_in_what_went_wrong(server: Server, finder: Finde
 
 
 @pytest.mark.parametrize("user", ["jo:secret", "jo:se@cret", "jo"])
-def test_a_password_in_the_words_of_others_is_taken_out(finder: Finder, user: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_password_in_the_words_of_others_is_taken_out(
+    finder: Finder, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A redirect or a proxy may have one that the inputs do not."""
 
     def fail(*arguments: t.Any, **keys: t.Any) -> None:
@@ -257,7 +295,15 @@ def test_addresses_are_shown_without_user_and_password(address: str, shown: str)
 
 
 @pytest.mark.parametrize(
-    "src, is_one", [("http://h/a", True), ("https://h/a", True), ("ftp://h/a", False), ("/a", False), ("file:///a", False), ("httpx", False)]
+    "src, is_one",
+    [
+        ("http://h/a", True),
+        ("https://h/a", True),
+        ("ftp://h/a", False),
+        ("/a", False),
+        ("file:///a", False),
+        ("httpx", False),
+    ],
 )
 def test_what_counts_as_an_address(src: str, is_one: bool) -> None:
     assert sources.is_address(src) is is_one
@@ -275,7 +321,19 @@ class Keys:
     def gpg(self, *arguments: str, then: str = "") -> None:
         # The time of a key or signature that has run out by now.
         clock = ["--faked-system-time", then] if then else []
-        command = ["gpg", "--homedir", str(self.home), "--batch", "--quiet", "--pinentry-mode", "loopback", "--passphrase", "", *clock, *arguments]
+        command = [
+            "gpg",
+            "--homedir",
+            str(self.home),
+            "--batch",
+            "--quiet",
+            "--pinentry-mode",
+            "loopback",
+            "--passphrase",
+            "",
+            *clock,
+            *arguments,
+        ]
         subprocess.run(command, check=True, capture_output=True)
 
     def make(self, user: str, expire: str = "never", then: str = "") -> Path:
@@ -315,9 +373,11 @@ def signed_fixture(tmp_path: Path) -> Path:
     return path
 
 
-def find(finder: Finder, keys: Keys, user: str, path: Path, signature: t.Union[str, Path]) -> str:
+def find(finder: Finder, keys: Keys, user: str, path: Path, signature: str | Path) -> str:
     with_keys = Finder(finder.cache, 5.0, None, str(keys.home / (user + ".asc")))
-    return with_keys.find({"src": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "signature": str(signature)})[0]
+    return with_keys.find(
+        {"src": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "signature": str(signature)}
+    )[0]
 
 
 def test_a_good_signature(keys: Keys, finder: Finder, signed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -380,7 +440,7 @@ def test_what_is_no_signature(keys: Keys, finder: Finder, signed: Path, content:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no key"])
-def test_a_keyring_without_a_key(keys: Keys, tmp_path: Path, signed: Path, content: t.Optional[bytes]) -> None:
+def test_a_keyring_without_a_key(keys: Keys, tmp_path: Path, signed: Path, content: bytes | None) -> None:
     signature = keys.sign("vendor@example.com", signed, "a.sig")
     if content is not None:
         (tmp_path / "ring.asc").write_bytes(content)
@@ -389,17 +449,25 @@ def test_a_keyring_without_a_key(keys: Keys, tmp_path: Path, signed: Path, conte
         finder.find({"src": str(signed), "sha256": SHA, "signature": str(signature)})
 
 
-def test_the_keys_of_the_user_do_not_count(keys: Keys, tmp_path: Path, signed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_keys_of_the_user_do_not_count(
+    keys: Keys, tmp_path: Path, signed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GNUPGHOME", str(keys.home))
     signature = keys.sign("other@example.com", signed, "a.sig")
     with pytest.raises(NpuError, match="No public key"):
         find(Finder(str(tmp_path / "cache")), keys, "vendor", signed, signature)
 
 
-def test_a_signature_needs_keys_and_gpg(keys: Keys, tmp_path: Path, signed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signature_needs_keys_and_gpg(
+    keys: Keys, tmp_path: Path, signed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     item = {"src": str(signed), "sha256": SHA, "signature": str(tmp_path / "a.sig")}
-    with pytest.raises(NpuError, match="^A signature of %s is given and no keyring. Next: Give the file with the public keys.$" % NAME):
+    with pytest.raises(
+        NpuError, match="^A signature of %s is given and no keyring. Next: Give the file with the public keys.$" % NAME
+    ):
         Finder(str(tmp_path / "cache")).find(item)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(NpuError, match="^The controller has no gpg to verify a signature with. Next: Install gnupg on the controller.$"):
+    with pytest.raises(
+        NpuError, match="^The controller has no gpg to verify a signature with. Next: Install gnupg on the controller.$"
+    ):
         Finder(str(tmp_path / "cache"), keyring=str(keys.home / "vendor.asc")).find(item)

@@ -28,7 +28,11 @@ def pythons() -> list[str]:
     """This interpreter, and the oldest that hosts may have when it is here."""
     found = [sys.executable, shutil.which("python3.8") or ""]
     found += [str(path) for path in sorted(Path.home().glob(".pyenv/versions/3.8.*/bin/python"))]
-    return [name for name in dict.fromkeys(found) if name and subprocess.run([name, "-V"], capture_output=True, check=False).returncode == 0]
+    return [
+        name
+        for name in dict.fromkeys(found)
+        if name and subprocess.run([name, "-V"], capture_output=True, check=False).returncode == 0
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +43,15 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(program: Path, *args: str, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([python, str(program), *args], capture_output=True, text=True, check=False, timeout=60, cwd="/", env={"PATH": os.environ["PATH"]})
+    return subprocess.run(
+        [python, str(program), *args],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd="/",
+        env={"PATH": os.environ["PATH"]},
+    )
 
 
 def test_two_builds_are_equal_whatever_the_times_and_order_of_the_sources(tmp_path: Path) -> None:
@@ -59,8 +71,15 @@ def test_what_is_in_it() -> None:
     with zipfile.ZipFile(io.BytesIO(zipapp.build())) as archive:
         infos = archive.infolist()
     names = [info.filename for info in infos]
-    assert names == sorted(names) and "__main__.py" in names and "npu_host/_observe/host_tool.py" in names and len(names) > 20
-    assert {info.date_time for info in infos} == {zipapp.LONG_AGO} and {info.compress_type for info in infos} == {zipfile.ZIP_STORED}
+    assert (
+        names == sorted(names)
+        and "__main__.py" in names
+        and "npu_host/_observe/host_tool.py" in names
+        and len(names) > 20
+    )
+    assert {info.date_time for info in infos} == {zipapp.LONG_AGO} and {info.compress_type for info in infos} == {
+        zipfile.ZIP_STORED
+    }
     assert not [name for name in names if name.startswith("npu_host/_driver/")]
 
 
@@ -80,7 +99,9 @@ def test_imports_are_found_as_a_parser_finds_them() -> None:
     paths = sorted(zipapp.MODULE_UTILS.glob("_*/*.py"))
     assert len(paths) > 100
     for path in paths:
-        assert zipapp.imported(path.read_text(), path.parent.name) == by_parsing(path.read_text(), path.parent.name), str(path)
+        assert zipapp.imported(path.read_text(), path.parent.name) == by_parsing(path.read_text(), path.parent.name), (
+            str(path)
+        )
 
 
 def test_no_source_in_it_needs_ansible_or_more_than_the_standard_library() -> None:
@@ -102,7 +123,11 @@ def test_life_of_a_host_without_ansible(tmp_path: Path, program: Path, python: s
     assert run(program, "cdi", "--check", *root, python=python).returncode == 0
     done = run(program, "validate", "--scope", "driver", "--json", *root, python=python)
     data = json.loads(done.stdout)
-    assert done.returncode == 3 and data["state"] == "unknown" and {"tool_answers", "device_counts"} == set(data["unknown"])
+    assert (
+        done.returncode == 3
+        and data["state"] == "unknown"
+        and {"tool_answers", "device_counts"} == set(data["unknown"])
+    )
     config = tmp_path / "etc/rebellions-npu/rbln-host.json"
     config.parent.mkdir(parents=True)
     config.write_text(json.dumps({"unknown_blocks": False, "scopes": ["driver"]}))
@@ -127,14 +152,18 @@ def test_life_of_a_host_without_ansible(tmp_path: Path, program: Path, python: s
 
 
 def test_python_3_8_is_among_the_interpreters_when_it_is_here() -> None:
-    versions = [subprocess.run([name, "-V"], capture_output=True, text=True, check=True).stdout.split()[1] for name in pythons()]
+    versions = [
+        subprocess.run([name, "-V"], capture_output=True, text=True, check=True).stdout.split()[1] for name in pythons()
+    ]
     assert versions
     if list(Path.home().glob(".pyenv/versions/3.8.*/bin/python")):
         assert [version for version in versions if version.startswith("3.8.")]
 
 
 def test_boot_after_run_was_emptied_and_the_driver_changed(tmp_path: Path, program: Path) -> None:
-    tree = ca22_host(tmp_path).write("/etc/rebellions-npu/rbln-host.json", json.dumps({"unknown_blocks": False, "scopes": ["driver"]}))
+    tree = ca22_host(tmp_path).write(
+        "/etc/rebellions-npu/rbln-host.json", json.dumps({"unknown_blocks": False, "scopes": ["driver"]})
+    )
     assert run(program, "ready", "--root", str(tmp_path)).returncode == 0
     shutil.rmtree(tmp_path / "run/rbln")
     shutil.rmtree(tmp_path / "var/run")
@@ -207,25 +236,41 @@ def test_files_units_and_rule(tmp_path: Path) -> None:
         "/etc/systemd/system/multi-user.target.wants/rbln-host-ready.service",
     ]
     assert len(tool.entries({}, units=False)) == 2
-    assert tool.fingerprints({"cdi": {"form": "kubernetes"}}) == {entry["path"]: entry["fingerprint"] for entry in found}
+    assert tool.fingerprints({"cdi": {"form": "kubernetes"}}) == {
+        entry["path"]: entry["fingerprint"] for entry in found
+    }
     install(Host(str(tmp_path)), found, sys.executable)
     program = tmp_path / tool.TOOL_PATH.lstrip("/")
-    assert subprocess.run([str(program), "validate", "--help"], capture_output=True, check=False, timeout=60).returncode == 0
+    assert (
+        subprocess.run([str(program), "validate", "--help"], capture_output=True, check=False, timeout=60).returncode
+        == 0
+    )
     assert json.loads((tmp_path / "etc/rebellions-npu/rbln-host.json").read_text()) == {"cdi": {"form": "kubernetes"}}
     rule = (tmp_path / tool.RULE_PATH.lstrip("/")).read_text()
-    assert 'SUBSYSTEM=="rebellions", KERNEL=="rbln[0-9]*|rsd[0-9]*"' in rule and rule.count("rbln-host-ready.service") == 2
+    assert (
+        'SUBSYSTEM=="rebellions", KERNEL=="rbln[0-9]*|rsd[0-9]*"' in rule and rule.count("rbln-host-ready.service") == 2
+    )
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze judges the units")
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     for name, text in ((tool.CDI_UNIT, tool.CDI_TEXT), (tool.READY_UNIT, tool.READY_TEXT)):
         (tmp_path / name).write_text(tool.HEADER + text.replace(tool.TOOL_PATH, "/bin/true"))
-        done = subprocess.run(["systemd-analyze", "verify", str(tmp_path / name)], capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(
+            ["systemd-analyze", "verify", str(tmp_path / name)], capture_output=True, text=True, check=False, timeout=60
+        )
         assert done.returncode == 0 and "Unknown" not in done.stderr, done.stderr
 
 
 def test_what_is_kept_for_the_host() -> None:
-    given: dict[str, Any] = {"cdi": {"form": "kubernetes"}, "timeout": 10.0, "root": "/x", "scopes": ["driver"], "node_allocatable": 2, "blocking": ["warning"]}
+    given: dict[str, Any] = {
+        "cdi": {"form": "kubernetes"},
+        "timeout": 10.0,
+        "root": "/x",
+        "scopes": ["driver"],
+        "node_allocatable": 2,
+        "blocking": ["warning"],
+    }
     assert tool.kept_options(given) == {"cdi": {"form": "kubernetes"}, "blocking": ["warning"]}
     with pytest.raises(NpuError):
         tool.entries({"nonsense": 1})

@@ -24,7 +24,12 @@ SPEC: dict[str, t.Any] = {
     "x_timeout": {"type": "float", "default": 10.0},
     "x_mode": {"type": "str", "choices": ["never", "if_required"], "default": "never"},
     "x_repo": {"type": "dict", "options": {"url": {"type": "str", "required": True}, "tag": {"type": "str"}}},
-    "x_files": {"type": "list", "elements": "dict", "options": {"path": {"type": "path", "required": True}}, "default": []},
+    "x_files": {
+        "type": "list",
+        "elements": "dict",
+        "options": {"path": {"type": "path", "required": True}},
+        "default": [],
+    },
 }
 
 
@@ -126,7 +131,9 @@ def test_a_misspelt_name_is_found() -> None:
     assert misspelt(["x_verson", "y_other", "x_version"], SPEC, ["x_"]) == [("x_verson", "x_version")]
 
 
-@pytest.mark.parametrize("name, expected", [("nodeSelector", "node_selector"), ("node_selektor", "node_selector"), ("zzz", "")])
+@pytest.mark.parametrize(
+    "name, expected", [("nodeSelector", "node_selector"), ("node_selektor", "node_selector"), ("zzz", "")]
+)
 def test_the_nearest_name_is_found_in_any_spelling(name: str, expected: str) -> None:
     assert nearest(name, ["args", "node_selector"]) == expected
 
@@ -139,7 +146,11 @@ def test_an_unknown_key_is_answered_with_the_nearest_and_all() -> None:
 @pytest.mark.parametrize(
     ("value", "spec", "told"),
     [
-        ([{"name": "pull"}], {"type": "list", "elements": "str"}, r"x\[0\] must be text, not dict. Next: Write the text alone, without a key or brackets."),
+        (
+            [{"name": "pull"}],
+            {"type": "list", "elements": "str"},
+            r"x\[0\] must be text, not dict. Next: Write the text alone, without a key or brackets.",
+        ),
         ("b", {"type": "str", "choices": ["", "a"]}, r"x is 'b'. Next: Choose one of: nothing \(''\), a."),
     ],
 )

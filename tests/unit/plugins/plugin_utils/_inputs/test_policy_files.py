@@ -55,7 +55,12 @@ def cluster_policy(**spec: Any) -> dict[str, Any]:
 
 
 def driver(name: str, **spec: Any) -> dict[str, Any]:
-    return {"apiVersion": "rebellions.ai/v1alpha1", "kind": "RBLNDriver", "metadata": {"name": name, "labels": {"a": "b"}}, "spec": spec}
+    return {
+        "apiVersion": "rebellions.ai/v1alpha1",
+        "kind": "RBLNDriver",
+        "metadata": {"name": name, "labels": {"a": "b"}},
+        "spec": spec,
+    }
 
 
 EXPRESSION = {"key": "zone", "operator": "In", "values": ["a"]}
@@ -101,8 +106,18 @@ def test_every_row_of_the_tables_is_known_somewhere() -> None:
     assert {section for section in keys.SECTIONS if not any(path[: len(section)] == section for path in ROWS)} == set()
 
 
-FLAT = {"registry": "r.example", "image": "a/b", "tag": "1.10", "digest": "", "pullPolicy": "Always", "imagePullSecrets": ["s"]}
-NESTED = {"image": {"registry": "r.example", "repository": "a/b", "tag": "1.10", "pullPolicy": "Always"}, "imagePullSecrets": [{"name": "s"}]}
+FLAT = {
+    "registry": "r.example",
+    "image": "a/b",
+    "tag": "1.10",
+    "digest": "",
+    "pullPolicy": "Always",
+    "imagePullSecrets": ["s"],
+}
+NESTED = {
+    "image": {"registry": "r.example", "repository": "a/b", "tag": "1.10", "pullPolicy": "Always"},
+    "imagePullSecrets": [{"name": "s"}],
+}
 IMAGES = sorted({path[:-1] for path in ROWS if path[-1] == "repository" and path[-2] != "image"})
 
 
@@ -128,7 +143,9 @@ def test_one_values_file_and_a_pair_of_objects_give_the_same_000_39(write: Write
 def test_several_drivers_are_instances_by_their_names(write: Write) -> None:
     first, second = driver("a", nodeSelector={"x": "1"}, version="1"), driver("b", nodeSelector={"x": "2"}, version="2")
     found = inputs(policy_files=[write(cluster_policy(), first, second)])["driver_instances"]
-    chart = {"driver": {"enabled": True, "instances": {name: item["spec"] for name, item in (("a", first), ("b", second))}}}
+    chart = {
+        "driver": {"enabled": True, "instances": {name: item["spec"] for name, item in (("a", first), ("b", second))}}
+    }
     assert found == inputs(policy_files=[write(chart)])["driver_instances"]
     assert [(own["name"], own["enabled"], own["image"]["tag"], own["node_selector"]) for own in found] == [
         ("a", True, "1", {"x": "1"}),
@@ -144,21 +161,35 @@ def test_objects_of_a_list_are_read(write: Write) -> None:
     assert policy(write(body)).tree == {"smd": {"enabled": True}, "driver": {"enabled": True}}
 
 
-REQUIRED, PREFERRED = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
+REQUIRED, PREFERRED = (
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "preferredDuringSchedulingIgnoredDuringExecution",
+)
 
 
 def test_affinity_in_the_form_of_Kubernetes(write: Write) -> None:
-    term, preferred = {"matchExpressions": [EXPRESSION]}, [{"weight": 1, "preference": {"matchExpressions": [EXPRESSION]}}]
-    one = policy(write({"devicePlugin": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term]}, PREFERRED: preferred}}})).tree
+    term, preferred = (
+        {"matchExpressions": [EXPRESSION]},
+        [{"weight": 1, "preference": {"matchExpressions": [EXPRESSION]}}],
+    )
+    one = policy(
+        write({"devicePlugin": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term]}, PREFERRED: preferred}}})
+    ).tree
     assert one == {"device_plugin": {"node_affinity": [EXPRESSION], "preferred_node_affinity": preferred}}
     two = policy(write({"devicePlugin": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term, term]}}}})).tree
     assert two == {"device_plugin": {"affinity_terms": [{"expressions": [EXPRESSION]}] * 2}}
 
 
-@pytest.mark.parametrize("section, name", [("validator", "validator"), ("npuFeatureDiscovery", "feature_discovery"), ("vfioManager", "vfio_manager")])
+@pytest.mark.parametrize(
+    "section, name",
+    [("validator", "validator"), ("npuFeatureDiscovery", "feature_discovery"), ("vfioManager", "vfio_manager")],
+)
 def test_an_image_replaces_what_is_ours(section: str, name: str, write: Write) -> None:
     assert policy(write({section: {"image": {"tag": "1"}}})).tree[name]["source"] == "image"
-    assert "source" not in policy(write({section: {"image": {"pullPolicy": "Always", "tag": ""}, "enabled": True}})).tree[name]
+    assert (
+        "source"
+        not in policy(write({section: {"image": {"pullPolicy": "Always", "tag": ""}, "enabled": True}})).tree[name]
+    )
 
 
 REFUSED: dict[str, tuple[tuple[Any, ...], tuple[str, ...]]] = {
@@ -167,21 +198,39 @@ REFUSED: dict[str, tuple[tuple[Any, ...], tuple[str, ...]]] = {
         ("values.yaml: devicePlugin.imge is not known", "mean devicePlugin.image?", "Known here: annotations, args"),
     ),
     "unknown section": (({"devicePlugn": {}},), ("values.yaml: devicePlugn is not known", "mean devicePlugin?")),
-    "unknown key of an object": ((cluster_policy(validator={"envs": []}),), ("spec.validator.envs", "mean spec.validator.env?")),
-    "key in the wrong section": (({"devicePlugin": {"deployDefault": True}},), ("devicePlugin.deployDefault", "mean driver.deployDefault?")),
+    "unknown key of an object": (
+        (cluster_policy(validator={"envs": []}),),
+        ("spec.validator.envs", "mean spec.validator.env?"),
+    ),
+    "key in the wrong section": (
+        ({"devicePlugin": {"deployDefault": True}},),
+        ("devicePlugin.deployDefault", "mean driver.deployDefault?"),
+    ),
     "key at the top": (({"serviceMonitor": {}},), ("serviceMonitor is not known", "metricsExporter.serviceMonitor")),
     "unknown key of a driver": ((driver("d", nodeSelektor={}),), ("spec.nodeSelektor", "mean spec.nodeSelector?")),
-    "unknown key of an instance": (({"driver": {"instances": {"a": {"verson": "1"}}}},), ("driver.instances.a.verson", "driver.instances.a.version")),
+    "unknown key of an instance": (
+        ({"driver": {"instances": {"a": {"verson": "1"}}}},),
+        ("driver.instances.a.verson", "driver.instances.a.version"),
+    ),
     "float as tag": (({"driver": {"image": {"tag": 3.1}}},), ("driver.image.tag is the number 3.1", "Quote it")),
-    "whole number as version": (({"driver": {"manager": {"version": 3}}},), ("driver.manager.version is the number 3",)),
+    "whole number as version": (
+        ({"driver": {"manager": {"version": 3}}},),
+        ("driver.manager.version is the number 3",),
+    ),
     "list as tag": (({"driver": {"tag": ["1"]}},), ("driver.tag must be text, not list",)),
-    "two tags": (({"driver": {"image": {"tag": "1"}, "version": "2"}},), ("driver.version and driver.image.tag set the same and differ: '2' and '1'",)),
+    "two tags": (
+        ({"driver": {"image": {"tag": "1"}, "version": "2"}},),
+        ("driver.version and driver.image.tag set the same and differ: '2' and '1'",),
+    ),
     "section is no mapping": (({"devicePlugin": True},), ("devicePlugin must be a mapping, not bool",)),
     "gone key": (({"sandboxDevicePlugin": {"resourceList": []}},), ("resourceList is gone since 0.11.1",)),
     "no such product": (({"workloadType": "vm-vgpu"},), ("workloadType is vm-vgpu: there is no such product",)),
     "secrets": (({"driver": {"imagePullSecrets": [{"nam": "a"}]}},), ("driver.imagePullSecrets",)),
     "secrets are no list": (({"driver": {"imagePullSecrets": "a"}},), ("imagePullSecrets must be a list",)),
-    "affinity": (({"driver": {"nodeAffinity": {"required": 1}}},), ("driver.nodeAffinity has the unknown key required", REQUIRED)),
+    "affinity": (
+        ({"driver": {"nodeAffinity": {"required": 1}}},),
+        ("driver.nodeAffinity has the unknown key required", REQUIRED),
+    ),
     "affinity by field": (
         ({"driver": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchFields": []}]}}}},),
         ("driver.nodeAffinity", "matchExpressions"),
@@ -192,15 +241,24 @@ REFUSED: dict[str, tuple[tuple[Any, ...], tuple[str, ...]]] = {
     ),
     "affinity type": (({"driver": {"nodeAffinity": "a"}},), ("nodeAffinity must be a list or a mapping",)),
     "switch": (({"metricsExporter": {"serviceMonitor": {"enabled": "on"}}},), ("serviceMonitor.enabled is 'on'",)),
-    "two policies": ((cluster_policy(), cluster_policy()), ("values.yaml, document 1 and values.yaml, document 2", "one only")),
+    "two policies": (
+        (cluster_policy(), cluster_policy()),
+        ("values.yaml, document 1 and values.yaml, document 2", "one only"),
+    ),
     "two drivers of a name": ((driver("d"), driver("d")), ("are both the RBLNDriver d",)),
     "driver without name": (({**driver("d"), "metadata": {}},), ("metadata.name is not set",)),
-    "kind": (({"apiVersion": "rebellions.ai/v1beta1", "kind": "RBLNClusterPolcy"},), ("RBLNClusterPolcy", "mean RBLNClusterPolicy?")),
+    "kind": (
+        ({"apiVersion": "rebellions.ai/v1beta1", "kind": "RBLNClusterPolcy"},),
+        ("RBLNClusterPolcy", "mean RBLNClusterPolicy?"),
+    ),
     "another object": (({"apiVersion": "v1", "kind": "ConfigMap"},), ("is a ConfigMap of v1, which is no policy",)),
     "beside the spec": (({**cluster_policy(), "spce": {}},), ("spce is not known", "spec")),
     "spec": (({**cluster_policy(), "spec": []},), ("spec must be a mapping",)),
     "list as file": (([1],), ("holds list in place of a mapping",)),
-    "twice": (("driver: {enabled: true}\ndriver: {enabled: false}\n",), ("values.yaml, line 2", "driver is there twice")),
+    "twice": (
+        ("driver: {enabled: true}\ndriver: {enabled: false}\n",),
+        ("values.yaml, line 2", "driver is there twice"),
+    ),
     "no YAML": (("driver: [\n",), ("values.yaml, line", "is no YAML")),
     "key is no text": (("driver:\n  1: a\n",), ("driver has the key 1",)),
     "template": (("driver:\n  tag: {{ .Values.tag }}\n",), ("values.yaml, line 2: there is a template",)),
@@ -237,16 +295,24 @@ def test_what_steers_the_operator_is_left_out_with_one_warning_each(write: Write
     }
     notes = policy(write(body)).notes
     assert [note.split(" is left out")[0] for note in notes] == [
-        "values.yaml: " + name for name in ("operator", "nfd", "nameOverride", "fullnameOverride", "driver.upgradePolicy")
+        "values.yaml: " + name
+        for name in ("operator", "nfd", "nameOverride", "fullnameOverride", "driver.upgradePolicy")
     ]
-    assert policy(write(body), ignore=("operator", "nfd", "nameOverride", "fullnameOverride", "driver.upgradePolicy")).notes == ()
+    assert (
+        policy(
+            write(body), ignore=("operator", "nfd", "nameOverride", "fullnameOverride", "driver.upgradePolicy")
+        ).notes
+        == ()
+    )
 
 
 def test_what_the_cluster_keeps_is_left_out_with_one_warning(write: Write) -> None:
     body = {**driver("d", upgradePolicy={}), "status": {"state": "ready"}}
     body["metadata"] = {"name": "d", "labels": {}, "uid": "1", "annotations": {}}
     notes = policy(write(body)).notes
-    assert notes[0] == "values.yaml: metadata.annotations, metadata.uid, status are left out: only the cluster keeps such."
+    assert (
+        notes[0] == "values.yaml: metadata.annotations, metadata.uid, status are left out: only the cluster keeps such."
+    )
     assert "spec.upgradePolicy" in notes[1] and len(notes) == 2
 
 
@@ -258,7 +324,15 @@ def test_a_key_can_be_left_out_on_purpose(write: Write) -> None:
 
 
 def test_nothing_said_says_nothing(write: Write) -> None:
-    assert policy(write({"devicePlugin": {"resources": {}, "image": {"tag": ""}, "nodeSelector": None}, "validator": None}, "# empty\n")).tree == {}
+    assert (
+        policy(
+            write(
+                {"devicePlugin": {"resources": {}, "image": {"tag": ""}, "nodeSelector": None}, "validator": None},
+                "# empty\n",
+            )
+        ).tree
+        == {}
+    )
 
 
 def test_a_shell_in_a_container_may_have_variables(write: Write) -> None:
@@ -267,7 +341,9 @@ def test_a_shell_in_a_container_may_have_variables(write: Write) -> None:
 
 
 def test_a_later_file_wins(write: Write) -> None:
-    first = write({"devicePlugin": {"tag": "1", "registry": "a.example", "tolerations": [{"operator": "Exists"}]}}, name="a.yaml")
+    first = write(
+        {"devicePlugin": {"tag": "1", "registry": "a.example", "tolerations": [{"operator": "Exists"}]}}, name="a.yaml"
+    )
     second = write({"devicePlugin": {"image": {"tag": "2"}, "tolerations": []}}, name="b.yaml")
     found = policy(first, second)
     assert found.tree == {"device_plugin": {"image": {"tag": "2", "registry": "a.example"}, "tolerations": []}}
@@ -275,11 +351,23 @@ def test_a_later_file_wins(write: Write) -> None:
 
 
 def test_a_variable_wins_over_a_file_key_by_key(write: Write) -> None:
-    file = write({"devicePlugin": {"tag": "1", "registry": "a.example"}, "namespace": "from-file", "driver": {"instances": {"a": {"tag": "1"}}}})
+    file = write(
+        {
+            "devicePlugin": {"tag": "1", "registry": "a.example"},
+            "namespace": "from-file",
+            "driver": {"instances": {"a": {"tag": "1"}}},
+        }
+    )
     found = inputs(policy_files=[file], device_plugin={"image": {"tag": "2"}})
-    assert (found["device_plugin"]["image"]["tag"], found["device_plugin"]["image"]["registry"], found["namespace"]) == ("2", "a.example", "from-file")
+    assert (
+        found["device_plugin"]["image"]["tag"],
+        found["device_plugin"]["image"]["registry"],
+        found["namespace"],
+    ) == ("2", "a.example", "from-file")
     assert inputs(policy_files=[file], namespace="mine", device_plugin='{"args": ["-v"]}')["namespace"] == "mine"
-    assert [own["name"] for own in inputs(policy_files=[file], driver_instances=[{"name": "b"}])["driver_instances"]] == ["b"]
+    assert [
+        own["name"] for own in inputs(policy_files=[file], driver_instances=[{"name": "b"}])["driver_instances"]
+    ] == ["b"]
 
 
 def test_a_variable_that_has_its_default_counts_as_not_set(write: Write) -> None:
@@ -291,8 +379,14 @@ LOCATED: dict[str, tuple[Any, str]] = {
     "type": ({"devicePlugin": {"enabled": "perhaps"}}, "(values.yaml: devicePlugin.enabled)"),
     "field": ({"driver": {"tolerations": [{"kay": "a"}]}}, "(values.yaml: driver.tolerations)"),
     "choice": ({"driver": {"image": {"pullPolicy": "Sometimes"}}}, "(values.yaml: driver.image.pullPolicy)"),
-    "instance": ({"driver": {"instances": {"a": {"resources": {"limit": {}}}}}}, "(values.yaml: driver.instances.a.resources)"),
-    "inherited": ({"driver": {"instances": {"a": {"version": "1"}}, "env": [{"nam": "A"}]}}, "(values.yaml: driver.env)"),
+    "instance": (
+        {"driver": {"instances": {"a": {"resources": {"limit": {}}}}}},
+        "(values.yaml: driver.instances.a.resources)",
+    ),
+    "inherited": (
+        {"driver": {"instances": {"a": {"version": "1"}}, "env": [{"nam": "A"}]}},
+        "(values.yaml: driver.env)",
+    ),
     "choice of a scalar": ({"workloadType": "vm"}, "(values.yaml: workloadType)"),
 }
 

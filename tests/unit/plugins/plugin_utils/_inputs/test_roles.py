@@ -58,7 +58,15 @@ def test_inputs_become_options(variables: dict[str, t.Any], key: str, value: t.A
 
 
 def test_an_input_that_is_null_takes_its_default_with_what_that_refers_to() -> None:
-    found = read_inputs(Templar(), {"rbln_driver_http_proxy": None, "rbln_driver_version": None, "rbln_driver_hold": None, "rbln_driver_keep": "3"})
+    found = read_inputs(
+        Templar(),
+        {
+            "rbln_driver_http_proxy": None,
+            "rbln_driver_version": None,
+            "rbln_driver_hold": None,
+            "rbln_driver_keep": "3",
+        },
+    )
     assert [found["rbln_driver_" + name] for name in ("http_proxy", "version", "hold", "keep")] == ["", "", True, 3]
 
 
@@ -69,7 +77,10 @@ def test_the_word_for_hooks(given: str, hooks: str) -> None:
 
 def test_isolation_is_only_there_when_asked_for() -> None:
     assert "container_library_path" not in options()["cdi"]
-    assert options(rbln_container_toolkit_library_path="/usr/local/lib/rbln")["cdi"]["container_library_path"] == "/usr/local/lib/rbln"
+    assert (
+        options(rbln_container_toolkit_library_path="/usr/local/lib/rbln")["cdi"]["container_library_path"]
+        == "/usr/local/lib/rbln"
+    )
 
 
 def test_a04_a_version_given_as_a_number_is_refused() -> None:

@@ -54,7 +54,9 @@ def test_files_are_those_of_the_groups(name: str) -> None:
     assert sorted(path.stem for path in (folder / "group_vars").glob("*")) == sorted(GROUPS[name])
     npu_nodes = yaml.safe_load((folder / "hosts.yml").read_text(encoding="utf-8"))["all"]["children"]["npu_nodes"]
     assert sorted(npu_nodes.get("children") or {}) == [group for group in GROUPS[name] if group != "npu_nodes"]
-    assert (folder / "ansible.cfg").read_text(encoding="utf-8") == (ROOT / "inventories/example/ansible.cfg").read_text(encoding="utf-8")
+    assert (folder / "ansible.cfg").read_text(encoding="utf-8") == (ROOT / "inventories/example/ansible.cfg").read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.mark.parametrize("name, group", ALONE)
@@ -80,8 +82,13 @@ def test_components(name: str) -> None:
 
 
 def wanted_of(item: Data, key: str) -> set[tuple[str, tuple[str, ...]]]:
-    affinity = item["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    found = [[one for one in term["matchExpressions"] if one["key"].startswith(key)] for term in affinity["nodeSelectorTerms"]]
+    affinity = item["spec"]["template"]["spec"]["affinity"]["nodeAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]
+    found = [
+        [one for one in term["matchExpressions"] if one["key"].startswith(key)]
+        for term in affinity["nodeSelectorTerms"]
+    ]
     assert found and all(len(term) == 1 for term in found)
     return {(term[0]["operator"], tuple(term[0]["values"])) for term in found}
 
@@ -89,7 +96,9 @@ def wanted_of(item: Data, key: str) -> set[tuple[str, tuple[str, ...]]]:
 def test_containers_take_every_node_but_those_for_virtual_machines_and_only_with_a_gate() -> None:
     for items in shown("container-workload").values():
         assert [wanted_of(item, WORKLOAD_LABEL) for item in items] == [{("NotIn", ("vm-passthrough",))}] * len(items)
-        gates = [wanted_of(item, GATE_PREFIX + item["metadata"]["labels"]["app.kubernetes.io/component"]) for item in items]
+        gates = [
+            wanted_of(item, GATE_PREFIX + item["metadata"]["labels"]["app.kubernetes.io/component"]) for item in items
+        ]
         assert gates == [{("In", ("true",))}] * len(items)
 
 

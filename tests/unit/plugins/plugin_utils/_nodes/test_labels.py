@@ -34,10 +34,23 @@ VERSION = {
     "rebellions.ai/driver-version.minor": "2",
     "rebellions.ai/driver-version.patch": "2",
 }
-SYSTEM = {"rebellions.ai/host.os-id": "ubuntu", "rebellions.ai/host.os-version": "22.04", "rebellions.ai/host.kernel": "6.8.0-117-generic"}
+SYSTEM = {
+    "rebellions.ai/host.os-id": "ubuntu",
+    "rebellions.ai/host.os-version": "22.04",
+    "rebellions.ai/host.kernel": "6.8.0-117-generic",
+}
 RUNTIME = {"rebellions.ai/host.runtime": "crio", "rebellions.ai/host.kubelet": "default"}
-RUNTIMES: Data = {"kubernetes_runtime": "cri-o", "kubelet": {"present": True, "root_dir": "/var/lib/kubelet", "runtime_endpoint": "/run/crio/crio.sock"}}
-RIGHT: Data = {"passed": True, "markers": {"current": True, "present": ["driver-ready", "toolkit-ready"]}, "failed": [], "unknown": [], "checks": []}
+RUNTIMES: Data = {
+    "kubernetes_runtime": "cri-o",
+    "kubelet": {"present": True, "root_dir": "/var/lib/kubelet", "runtime_endpoint": "/run/crio/crio.sock"},
+}
+RIGHT: Data = {
+    "passed": True,
+    "markers": {"current": True, "present": ["driver-ready", "toolkit-ready"]},
+    "failed": [],
+    "unknown": [],
+    "checks": [],
+}
 NEW: Data = {
     "passed": False,
     "markers": {"current": False, "present": []},
@@ -48,10 +61,17 @@ NEW: Data = {
 IMAGE = {"tag": "1"}
 
 
-def facts(npus: list[Data], version: str | None = "3.2.2-rebel1", usable: int | None = None, via: str = "deb", **more: Any) -> Data:
+def facts(
+    npus: list[Data], version: str | None = "3.2.2-rebel1", usable: int | None = None, via: str = "deb", **more: Any
+) -> Data:
     return {
         "npus": npus,
-        "counts": {"cards": len(npus), "functions": len(npus), "devices": len(npus), "usable": len(npus) if usable is None else usable},
+        "counts": {
+            "cards": len(npus),
+            "functions": len(npus),
+            "devices": len(npus),
+            "usable": len(npus) if usable is None else usable,
+        },
         "driver": {"version_loaded": version, "installed_via": via},
         "os": {"id": "ubuntu", "version_id": "22.04", "codename": "jammy"},
         "kernel": {"running": "6.8.0-117-generic"},
@@ -60,8 +80,20 @@ def facts(npus: list[Data], version: str | None = "3.2.2-rebel1", usable: int | 
     }
 
 
-def seen(npus: list[Data] | None = None, observed: Data | None = None, proof: Data | None = None, source: str = "", **more: Any) -> Seen:
-    return Seen(facts([CA22, CA22] if npus is None else npus, **more), RUNTIMES, RIGHT if observed is None else observed, proof or {}, source)
+def seen(
+    npus: list[Data] | None = None,
+    observed: Data | None = None,
+    proof: Data | None = None,
+    source: str = "",
+    **more: Any,
+) -> Seen:
+    return Seen(
+        facts([CA22, CA22] if npus is None else npus, **more),
+        RUNTIMES,
+        RIGHT if observed is None else observed,
+        proof or {},
+        source,
+    )
 
 
 def open_gates(found: Seen, **given: Any) -> set[str]:
@@ -94,16 +126,23 @@ def test_nothing_is_written_when_the_npus_are_unknown() -> None:
     assert member_record("a", inputs(), facts([], probes={"pci": {"state": "failed"}}))["labels"] is None
 
 
-@pytest.mark.parametrize("given, expected", [("", None), ("container", "container"), ("vm-passthrough", "vm-passthrough")])
+@pytest.mark.parametrize(
+    "given, expected", [("", None), ("container", "container"), ("vm-passthrough", "vm-passthrough")]
+)
 def test_workload_is_said_only_when_the_host_s_input_says_it(given: str, expected: str | None) -> None:
-    assert (node_labels(inputs(node_workload=given, workload="container"), seen()) or {}).get(KEY + "workload.config") == expected
+    assert (node_labels(inputs(node_workload=given, workload="container"), seen()) or {}).get(
+        KEY + "workload.config"
+    ) == expected
 
 
 RUNTIME_CASES = {
     "containerd": ({"kubernetes_runtime": "containerd"}, "containerd"),
     "docker by cri-dockerd": ({"kubernetes_runtime": "docker"}, "docker"),
     "cri-o": ({"kubernetes_runtime": "cri-o"}, "crio"),
-    "a socket of none we know": ({"kubernetes_runtime": None, "kubelet": {"runtime_endpoint": "/run/foo.sock"}}, "other"),
+    "a socket of none we know": (
+        {"kubernetes_runtime": None, "kubelet": {"runtime_endpoint": "/run/foo.sock"}},
+        "other",
+    ),
     "not known": ({"kubernetes_runtime": None, "kubelet": {"present": True, "runtime_endpoint": ""}}, None),
     "not looked at": ({}, None),
 }
@@ -112,7 +151,9 @@ RUNTIME_CASES = {
 @pytest.mark.parametrize("case", RUNTIME_CASES)
 def test_runtime(case: str) -> None:
     runtimes, expected = RUNTIME_CASES[case]
-    assert (node_labels(inputs(), Seen(facts([CA22]), runtimes, RIGHT)) or {}).get("rebellions.ai/host.runtime") == expected
+    assert (node_labels(inputs(), Seen(facts([CA22]), runtimes, RIGHT)) or {}).get(
+        "rebellions.ai/host.runtime"
+    ) == expected
 
 
 EXPORTER = {"metrics_exporter": {"enabled": True, "image": IMAGE}}
@@ -142,7 +183,10 @@ def test_a_kubelet_that_is_not_there_has_no_root() -> None:
 
 
 def test_a_root_directory_that_no_input_names_is_refused_with_the_line_to_add() -> None:
-    with pytest.raises(NpuError, match=r"/data/kubelet, which no input names, and metrics-exporter .*rbln_operands_kubelet_roots: \[/opt/k, /data/kubelet\]"):
+    with pytest.raises(
+        NpuError,
+        match=r"/data/kubelet, which no input names, and metrics-exporter .*rbln_operands_kubelet_roots: \[/opt/k, /data/kubelet\]",
+    ):
         node_labels(inputs(kubelet_roots=["/opt/k"], **EXPORTER), rooted("/data/kubelet"))
     more = {"rbln_runtimes": {"kubelet": {"present": True, "root_dir": "/data/kubelet"}}}
     with pytest.raises(NpuError, match="/data/kubelet"):
@@ -152,7 +196,11 @@ def test_a_root_directory_that_no_input_names_is_refused_with_the_line_to_add() 
 
 
 CONTAINERS: Data = {
-    "driver": {"enabled": True, "image": IMAGE, "pools": [{"os_id": "ubuntu", "os_version": "22.04", "kernel": "6.8.0-117-generic"}]},
+    "driver": {
+        "enabled": True,
+        "image": IMAGE,
+        "pools": [{"os_id": "ubuntu", "os_version": "22.04", "kernel": "6.8.0-117-generic"}],
+    },
     "container_toolkit": {"enabled": True, "image": IMAGE},
     "smd": {"enabled": True, "image": IMAGE},
 }
@@ -175,27 +223,51 @@ OPEN = {
     "observed as right": (seen(), {}, BOTH),
     "proven in this run, observed before as new": (seen(observed=NEW, proof={"passed": True}), {}, BOTH),
     "a proof that was left out says nothing": (seen(proof={"skipped": True}), {}, BOTH),
-    "a proof that failed counts more than what was seen before": (seen(proof={"passed": False, "failed_checks": ["x"]}), {}, set()),
+    "a proof that failed counts more than what was seen before": (
+        seen(proof={"passed": False, "failed_checks": ["x"]}),
+        {},
+        set(),
+    ),
     "new": (seen(observed=NEW), {}, set()),
-    "passed, but ready files not right": (seen(observed={**RIGHT, "markers": {"current": False, "present": []}}), {}, set()),
+    "passed, but ready files not right": (
+        seen(observed={**RIGHT, "markers": {"current": False, "present": []}}),
+        {},
+        set(),
+    ),
     "not observed": (Seen(facts([CA22])), {}, set()),
     "no usable function": (seen(usable=0), {}, set()),
     "daemon in a pod": (seen(), SMD, {*BOTH, "smd"}),
     "daemon on the host": (seen(daemon={"state": "active"}), SMD, BOTH),
     "driver on the host": (seen(), CONTAINERS, {*BOTH, "container-toolkit", "smd"}),
     "driver is to come to the host": (seen(observed=NEW, via="none", usable=0, source="runfile"), CONTAINERS, set()),
-    "driver in a container, new": (seen(observed=NEW, via="none", usable=0), CONTAINERS, {*BOTH, "driver", "container-toolkit", "smd"}),
-    "driver in a container, said so": (seen(via="container", source="container"), CONTAINERS, {*BOTH, "driver", "container-toolkit", "smd"}),
+    "driver in a container, new": (
+        seen(observed=NEW, via="none", usable=0),
+        CONTAINERS,
+        {*BOTH, "driver", "container-toolkit", "smd"},
+    ),
+    "driver in a container, said so": (
+        seen(via="container", source="container"),
+        CONTAINERS,
+        {*BOTH, "driver", "container-toolkit", "smd"},
+    ),
     "driver in a container, without a function": (seen([BOUND], via="none"), CONTAINERS, set()),
     "toolkit in a container, driver proven alone": (seen(observed=HALF), TOOLKIT, {*BOTH, "container-toolkit"}),
     "toolkit in a container, driver failed": (seen(observed={**HALF, "failed": ["loaded", "spec"]}), TOOLKIT, set()),
-    "toolkit in a container, no ready file": (seen(observed={**HALF, "markers": {"current": False, "present": []}}), TOOLKIT, set()),
+    "toolkit in a container, no ready file": (
+        seen(observed={**HALF, "markers": {"current": False, "present": []}}),
+        TOOLKIT,
+        set(),
+    ),
     "driver alone is not enough where the host does both": (seen(observed=HALF), {}, set()),
     "toolkit on the host": (seen(observed=TOOL), TOOLKIT, BOTH),
     "toolkit on the host without its tool": (seen(observed={**RIGHT, "cdi": {"state": "current"}}), TOOLKIT, BOTH),
     "for virtual machines, not bound yet": (seen([{**CA22, "state": "unbound"}], NEW, usable=0), VM, SANDBOX_NAMES),
     "for virtual machines, bound": (seen([BOUND], NEW, usable=0), VM, SANDBOX_NAMES),
-    "for virtual machines, no IOMMU": (seen([{**BOUND, "iommu_group": None}], NEW, usable=0), VM, {"vfio-manager", "sandbox-validator"}),
+    "for virtual machines, no IOMMU": (
+        seen([{**BOUND, "iommu_group": None}], NEW, usable=0),
+        VM,
+        {"vfio-manager", "sandbox-validator"},
+    ),
     "for virtual machines, fell off the bus": (seen([{**BOUND, "state": "unreachable"}], NEW, usable=0), VM, set()),
 }
 
@@ -236,7 +308,11 @@ EXPECTED: dict[str, tuple[Seen, Data, int | None]] = {
     "one does not say its state": (seen([CA22, {**CA22, "state": "unknown"}], usable=1), {}, None),
     "for virtual machines": (seen([UNBOUND], usable=0), {"workload": "vm-passthrough"}, None),
     "this host for virtual machines": (seen([UNBOUND], usable=0), {"node_workload": "vm-passthrough"}, None),
-    "the driver's container has not run yet": (seen([UNBOUND, UNBOUND, {**CA22, "state": "unreachable"}], NEW, usable=0, via="none"), DRIVER, 2),
+    "the driver's container has not run yet": (
+        seen([UNBOUND, UNBOUND, {**CA22, "state": "unreachable"}], NEW, usable=0, via="none"),
+        DRIVER,
+        2,
+    ),
     "the driver's container runs": (seen(via="container"), DRIVER, 2),
     "a driver of its own that does not bind": (seen([UNBOUND], NEW, usable=0), DRIVER, 0),
 }
@@ -251,7 +327,9 @@ def test_how_many_npus_a_node_is_to_offer(case: str) -> None:
 @pytest.mark.parametrize("workload, expected", [("container", False), ("vm-passthrough", True)])
 def test_a_component_of_either_workload_goes_by_the_workload_of_the_node(workload: str, expected: bool) -> None:
     new = seen([BOUND], NEW, usable=0)
-    assert ("feature-discovery" in open_gates(new, feature_discovery={"enabled": True}, node_workload=workload)) is expected
+    assert (
+        "feature-discovery" in open_gates(new, feature_discovery={"enabled": True}, node_workload=workload)
+    ) is expected
 
 
 def test_only_enabled_components_with_pods_have_a_gate() -> None:
@@ -273,7 +351,11 @@ def test_member_record_takes_what_the_run_knows() -> None:
 def node(labels: dict[str, str], ours: list[str]) -> Data:
     fields = {"f:metadata": {"f:labels": {"f:" + name: {} for name in ours}}}
     entries = [
-        {"manager": "kubelet", "operation": "Update", "fieldsV1": {"f:metadata": {"f:labels": {"f:kubernetes.io/os": {}}}}},
+        {
+            "manager": "kubelet",
+            "operation": "Update",
+            "fieldsV1": {"f:metadata": {"f:labels": {"f:kubernetes.io/os": {}}}},
+        },
         {"manager": "rebellions-npu", "operation": "Apply", "fieldsV1": fields},
     ]
     return {"metadata": {"name": "n", "labels": labels, "managedFields": entries}}

@@ -45,7 +45,11 @@ RIGHT = {
         {"system_uuid": "00000000-0000-0000-0000-000000000000", "kubelet_name": "n2"},
         "n2",
     ),
-    "same machine id, other uuid after a board swap": ([node("n1", OTHER, MACHINE)], {"system_uuid": UUID, "machine_id": MACHINE}, "n1"),
+    "same machine id, other uuid after a board swap": (
+        [node("n1", OTHER, MACHINE)],
+        {"system_uuid": UUID, "machine_id": MACHINE},
+        "n1",
+    ),
 }
 
 
@@ -63,7 +67,11 @@ WRONG = {
         ["host-a", "no node", "99999999", "(x)", "rbln_kubeconfig"],
     ),
     "nothing known": (NODES, {}, ["unknown", "Set rbln_node_name for host-a"]),
-    "two nodes with one uuid": ([node("n1", UUID), node("n2", UUID)], {"system_uuid": UUID}, ["2 nodes", "n1, n2", "rbln_node_name"]),
+    "two nodes with one uuid": (
+        [node("n1", UUID), node("n2", UUID)],
+        {"system_uuid": UUID},
+        ["2 nodes", "n1, n2", "rbln_node_name"],
+    ),
     "uuid of one node, machine id of another": (
         [node("n1", UUID), node("n2", OTHER, MACHINE)],
         {"system_uuid": UUID, "machine_id": MACHINE},

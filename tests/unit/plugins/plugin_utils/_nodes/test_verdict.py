@@ -17,9 +17,16 @@ TEAM = {"key": "team", "value": "ml", "effect": "NoExecute"}
 NPU = {"key": "rebellions.ai/npu", "value": "true", "effect": "NoSchedule"}
 
 
-def daemon_set(desired: int, ready: int = 0, updated: int | None = None, generation: int = 1, observed: int = 1) -> Data:
+def daemon_set(
+    desired: int, ready: int = 0, updated: int | None = None, generation: int = 1, observed: int = 1
+) -> Data:
     item = one(objects(), "DaemonSet", "device-plugin")
-    meta = {**item["metadata"], "uid": "ds-1", "generation": generation, "annotations": {"deprecated.daemonset.template.generation": "2"}}
+    meta = {
+        **item["metadata"],
+        "uid": "ds-1",
+        "generation": generation,
+        "annotations": {"deprecated.daemonset.template.generation": "2"},
+    }
     status = {
         "observedGeneration": observed,
         "desiredNumberScheduled": desired,
@@ -30,25 +37,53 @@ def daemon_set(desired: int, ready: int = 0, updated: int | None = None, generat
 
 
 def node(name: str, labels: Data | None = None, taints: list[Data] | None = None) -> Data:
-    return {"metadata": {"name": name, "labels": PRESENT if labels is None else labels}, "spec": {"taints": taints or []}}
+    return {
+        "metadata": {"name": name, "labels": PRESENT if labels is None else labels},
+        "spec": {"taints": taints or []},
+    }
 
 
-def pod(name: str, node_name: str, ready: bool = True, bound: bool = True, template: str = "2", owner: str = "ds-1", **status: Any) -> Data:
+def pod(
+    name: str,
+    node_name: str,
+    ready: bool = True,
+    bound: bool = True,
+    template: str = "2",
+    owner: str = "ds-1",
+    **status: Any,
+) -> Data:
     field = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node_name]}]}
-    spec: Data = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [field]}}}}
+    spec: Data = {
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [field]}}}
+    }
     if bound:
         spec["nodeName"] = node_name
     conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
     meta = {"name": name, "labels": {"pod-template-generation": template}, "ownerReferences": [{"uid": owner}]}
-    return {"metadata": meta, "spec": spec, "status": {"phase": "Running" if ready else "Pending", "conditions": conditions, **status}}
+    return {
+        "metadata": meta,
+        "spec": spec,
+        "status": {"phase": "Running" if ready else "Pending", "conditions": conditions, **status},
+    }
 
 
 def event(name: str, reason: str, message: str, when: str = "2026-11-28T01:00:00Z", kind: str = "Warning") -> Data:
-    return {"metadata": {}, "involvedObject": {"name": name}, "type": kind, "reason": reason, "message": message, "lastTimestamp": when}
+    return {
+        "metadata": {},
+        "involvedObject": {"name": name},
+        "type": kind,
+        "reason": reason,
+        "message": message,
+        "lastTimestamp": when,
+    }
 
 
 def waiting(name: str, reason: str, message: str = "", last: Data | None = None) -> Data:
-    return {"name": name, "state": {"waiting": {"reason": reason, "message": message}}, "lastState": {"terminated": last} if last else {}}
+    return {
+        "name": name,
+        "state": {"waiting": {"reason": reason, "message": message}},
+        "lastState": {"terminated": last} if last else {},
+    }
 
 
 PSA = (
@@ -58,11 +93,13 @@ PSA = (
 FORBIDDEN = 'Error creating: pods "x" is forbidden: '
 # What the DaemonSet controller says, to a part of the next step.
 REFUSED = {
-    FORBIDDEN + "insufficient quota to match these scopes: [{PriorityClass In [system-node-critical]}]": "set another rbln_operands_priority_class",
+    FORBIDDEN
+    + "insufficient quota to match these scopes: [{PriorityClass In [system-node-critical]}]": "set another rbln_operands_priority_class",
     FORBIDDEN + "no PriorityClass with name npu was found": "Make the priority class",
     FORBIDDEN + "failed quota: q: must specify limits.cpu": "Set the resources that the quota asks for",
     FORBIDDEN + "maximum cpu usage per Container is 10m, but limit is 1": "within the LimitRange",
-    FORBIDDEN + "unable to validate against any security context constraint: [privileged]": "security context constraint privileged",
+    FORBIDDEN
+    + "unable to validate against any security context constraint: [privileged]": "security context constraint privileged",
     'Error creating: admission webhook "v.k.io" denied the request: no hostPath': "Change what the admission policy asks for",
     'Error creating: Internal error occurred: failed calling webhook "v.k.io"': "Bring the webhook back",
     FORBIDDEN + 'error looking up service account n/s: serviceaccount "s" not found': "Read what forbids the pod",
@@ -78,14 +115,24 @@ GOOD: dict[str, tuple[Data, list[Data], list[Data], set[str] | None]] = {
         [node("a", taints=[{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}])],
         None,
     ),
-    "scope: a broken node elsewhere": (daemon_set(2, 1), [pod("p1", "a"), pod("p2", "b", ready=False)], [node("a"), node("b")], {"a"}),
+    "scope: a broken node elsewhere": (
+        daemon_set(2, 1),
+        [pod("p1", "a"), pod("p2", "b", ready=False)],
+        [node("a"), node("b")],
+        {"a"},
+    ),
     "a terminating pod beside its successor": (
         daemon_set(1, 1),
         [pod("p1", "a"), {**pod("old", "a"), "metadata": {**pod("old", "a")["metadata"], "deletionTimestamp": "x"}}],
         [node("a")],
         None,
     ),
-    "pods of another owner are not looked at": (daemon_set(1, 1), [pod("p1", "a"), pod("x", "a", ready=False, owner="other")], [node("a")], None),
+    "pods of another owner are not looked at": (
+        daemon_set(1, 1),
+        [pod("p1", "a"), pod("x", "a", ready=False, owner="other")],
+        [node("a")],
+        None,
+    ),
 }
 
 
@@ -229,11 +276,31 @@ BAD: dict[str, tuple[Data, list[Data], list[Data], list[Data], set[str] | None, 
         False,
     ),
     "pod missing yet": (daemon_set(1), [], [], [node("a")], None, "NoPod", "a", ["no pod yet"], False),
-    "old template": (daemon_set(1, 1, updated=0), [pod("p1", "a", template="1")], [], [node("a")], None, "OldPod", "a", ["p1", "newest form"], False),
+    "old template": (
+        daemon_set(1, 1, updated=0),
+        [pod("p1", "a", template="1")],
+        [],
+        [node("a")],
+        None,
+        "OldPod",
+        "a",
+        ["p1", "newest form"],
+        False,
+    ),
     "image pull": (
         daemon_set(1),
-        [pod("p1", "a", ready=False, containerStatuses=[waiting("device-plugin", "ImagePullBackOff", "Back-off pulling image r/x:1")])],
-        [event("p1", "Failed", "old", "2026-11-28T00:00:00Z"), event("p1", "Failed", "401 Unauthorized", "2026-11-28T01:00:00Z")],
+        [
+            pod(
+                "p1",
+                "a",
+                ready=False,
+                containerStatuses=[waiting("device-plugin", "ImagePullBackOff", "Back-off pulling image r/x:1")],
+            )
+        ],
+        [
+            event("p1", "Failed", "old", "2026-11-28T00:00:00Z"),
+            event("p1", "Failed", "401 Unauthorized", "2026-11-28T01:00:00Z"),
+        ],
         [node("a")],
         None,
         "ImagePullBackOff",
@@ -248,7 +315,11 @@ BAD: dict[str, tuple[Data, list[Data], list[Data], list[Data], set[str] | None, 
                 "p1",
                 "a",
                 ready=False,
-                containerStatuses=[waiting("device-plugin", "CrashLoopBackOff", "back-off 10s", {"exitCode": 1, "message": "no rbln-smi"})],
+                containerStatuses=[
+                    waiting(
+                        "device-plugin", "CrashLoopBackOff", "back-off 10s", {"exitCode": 1, "message": "no rbln-smi"}
+                    )
+                ],
             )
         ],
         [],
@@ -261,7 +332,16 @@ BAD: dict[str, tuple[Data, list[Data], list[Data], list[Data], set[str] | None, 
     ),
     "killed for its memory": (
         daemon_set(1),
-        [pod("p1", "a", ready=False, containerStatuses=[waiting("device-plugin", "CrashLoopBackOff", "", {"exitCode": 137, "reason": "OOMKilled"})])],
+        [
+            pod(
+                "p1",
+                "a",
+                ready=False,
+                containerStatuses=[
+                    waiting("device-plugin", "CrashLoopBackOff", "", {"exitCode": 137, "reason": "OOMKilled"})
+                ],
+            )
+        ],
         [],
         [node("a")],
         None,
@@ -272,7 +352,16 @@ BAD: dict[str, tuple[Data, list[Data], list[Data], list[Data], set[str] | None, 
     ),
     "killed for its memory, and the next image is not there": (
         daemon_set(1),
-        [pod("p1", "a", ready=False, containerStatuses=[waiting("device-plugin", "ErrImagePull", "", {"exitCode": 137, "reason": "OOMKilled"})])],
+        [
+            pod(
+                "p1",
+                "a",
+                ready=False,
+                containerStatuses=[
+                    waiting("device-plugin", "ErrImagePull", "", {"exitCode": 137, "reason": "OOMKilled"})
+                ],
+            )
+        ],
         [],
         [node("a")],
         None,
@@ -289,7 +378,12 @@ BAD: dict[str, tuple[Data, list[Data], list[Data], list[Data], set[str] | None, 
                 "a",
                 ready=False,
                 initContainerStatuses=[
-                    waiting("toolkit-validation", "CrashLoopBackOff", "", {"exitCode": 1, "message": "ok      a\nFAILED   b: CDI is off\nok      c\nfailed\n"})
+                    waiting(
+                        "toolkit-validation",
+                        "CrashLoopBackOff",
+                        "",
+                        {"exitCode": 1, "message": "ok      a\nFAILED   b: CDI is off\nok      c\nfailed\n"},
+                    )
                 ],
             )
         ],
@@ -320,7 +414,12 @@ BAD: dict[str, tuple[Data, list[Data], list[Data], list[Data], set[str] | None, 
                 "a",
                 ready=False,
                 initContainerStatuses=[
-                    waiting("wait-for-host", "CrashLoopBackOff", "", {"exitCode": 1, "message": "no /run/rbln/validations/driver-ready after 600 s"})
+                    waiting(
+                        "wait-for-host",
+                        "CrashLoopBackOff",
+                        "",
+                        {"exitCode": 1, "message": "no /run/rbln/validations/driver-ready after 600 s"},
+                    )
                 ],
             )
         ],
@@ -340,7 +439,14 @@ BAD: dict[str, tuple[Data, list[Data], list[Data], list[Data], set[str] | None, 
                 "a",
                 ready=False,
                 bound=False,
-                conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "Insufficient cpu"}],
+                conditions=[
+                    {
+                        "type": "PodScheduled",
+                        "status": "False",
+                        "reason": "Unschedulable",
+                        "message": "Insufficient cpu",
+                    }
+                ],
             )
         ],
         [],
@@ -363,7 +469,17 @@ BAD: dict[str, tuple[Data, list[Data], list[Data], list[Data], set[str] | None, 
         False,
     ),
     "node left the cluster": (daemon_set(0), [], [], [], {"gone"}, "NoNode", "gone", ["not in the cluster"], True),
-    "counts that do not agree": (daemon_set(2, 1), [pod("p1", "a")], [], [node("a")], None, "Counts", "", ["2 wanted"], False),
+    "counts that do not agree": (
+        daemon_set(2, 1),
+        [pod("p1", "a")],
+        [],
+        [node("a")],
+        None,
+        "Counts",
+        "",
+        ["2 wanted"],
+        False,
+    ),
 }
 
 
@@ -372,7 +488,9 @@ def test_not_done_says_why(case: str) -> None:
     item, pods, events, nodes, scope, reason, where, words, fatal = BAD[case]
     verdict = judge_daemon_set(item, pods, events, nodes, scope)
     assert verdict["done"] is False
-    assert [(problem["reason"], problem["node"], problem["fatal"]) for problem in verdict["problems"]] == [(reason, where, fatal)]
+    assert [(problem["reason"], problem["node"], problem["fatal"]) for problem in verdict["problems"]] == [
+        (reason, where, fatal)
+    ]
     text = problem_text(verdict["problems"][0], verdict["name"])
     assert [word for word in words if word not in text] == []
     assert "Next: " in text and text.startswith("rbln-device-plugin")

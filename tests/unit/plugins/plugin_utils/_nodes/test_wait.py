@@ -41,14 +41,24 @@ QUIET = {"device_plugin": {"enabled": False}}
 
 def node(name: str, pool: Pool | None = None, allocatable: Data | None = None, **labels: str) -> Data:
     known = dict(zip(NFD, (pool.os_id, pool.os_version, pool.kernel))) if pool else {}
-    status = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"rebellions.ai/npu": "1", **(allocatable or {})}}
+    status = {
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "allocatable": {"rebellions.ai/npu": "1", **(allocatable or {})},
+    }
     return {"metadata": {"name": name, "labels": {**PRESENT, **known, **labels}}, "spec": {}, "status": status}
 
 
 class Cluster:
     """Pods of every DaemonSet on the nodes it selects; `broken` are components whose pods never become ready, `late` become it at a time."""
 
-    def __init__(self, objects: list[Data], nodes: list[Data], broken: tuple[str, ...] = (), late: dict[str, float] | None = None, **more: Any) -> None:
+    def __init__(
+        self,
+        objects: list[Data],
+        nodes: list[Data],
+        broken: tuple[str, ...] = (),
+        late: dict[str, float] | None = None,
+        **more: Any,
+    ) -> None:
         self.objects, self.nodes, self.broken, self.late, self.more = objects, nodes, broken, late or {}, more
         self.now = 0.0
         self.requests: list[str] = []
@@ -61,7 +71,9 @@ class Cluster:
         component = item["metadata"]["labels"]["app.kubernetes.io/component"]
         return component not in self.broken and self.now >= self.late.get(component, 0.0)
 
-    def list(self, api_version: str, kind: str, namespace: str = "", selector: str = "", fields: str = "") -> list[Data]:
+    def list(
+        self, api_version: str, kind: str, namespace: str = "", selector: str = "", fields: str = ""
+    ) -> list[Data]:
         self.requests.append(kind)
         sets = [item for item in self.objects if item["kind"] == "DaemonSet"]
         if kind == "Node":
@@ -81,19 +93,47 @@ class Cluster:
         count = len(self._places(item))
         ready = count if self._ready(item) else 0
         updated = 0 if self.more.get("old") == item["metadata"]["name"] else count
-        status = {"observedGeneration": 1, "desiredNumberScheduled": count, "numberReady": ready, "numberAvailable": ready, "updatedNumberScheduled": updated}
+        status = {
+            "observedGeneration": 1,
+            "desiredNumberScheduled": count,
+            "numberReady": ready,
+            "numberAvailable": ready,
+            "updatedNumberScheduled": updated,
+        }
         annotations = {"deprecated.daemonset.template.generation": "2"}
-        return {**item, "metadata": {**item["metadata"], "uid": item["metadata"]["name"], "generation": 1, "annotations": annotations}, "status": status}
+        return {
+            **item,
+            "metadata": {
+                **item["metadata"],
+                "uid": item["metadata"]["name"],
+                "generation": 1,
+                "annotations": annotations,
+            },
+            "status": status,
+        }
 
     def _pod(self, item: Data, where: Data) -> Data:
         name, generation = item["metadata"]["name"], "1" if self.more.get("old") == item["metadata"]["name"] else "2"
         ready = "True" if self._ready(item) else "False"
-        meta = {"name": name + "-x", "labels": {**item["metadata"]["labels"], "pod-template-generation": generation}, "ownerReferences": [{"uid": name}]}
-        return {"metadata": meta, "spec": {"nodeName": where["metadata"]["name"]}, "status": {"conditions": [{"type": "Ready", "status": ready}]}}
+        meta = {
+            "name": name + "-x",
+            "labels": {**item["metadata"]["labels"], "pod-template-generation": generation},
+            "ownerReferences": [{"uid": name}],
+        }
+        return {
+            "metadata": meta,
+            "spec": {"nodeName": where["metadata"]["name"]},
+            "status": {"conditions": [{"type": "Ready", "status": ready}]},
+        }
 
 
 def wait(
-    nodes: list[Data], failures: dict[str, str] | None = None, expected: int | None = 1, missing: str = "", cluster: Data | None = None, **given: Any
+    nodes: list[Data],
+    failures: dict[str, str] | None = None,
+    expected: int | None = 1,
+    missing: str = "",
+    cluster: Data | None = None,
+    **given: Any,
 ) -> tuple[Data, Cluster]:
     typed = inputs(**{"wait_timeout": 60, **given})
     objects = build(Context(typed, declared(typed), POOLS))
@@ -102,7 +142,9 @@ def wait(
     def sleep(seconds: float) -> None:
         api.now += seconds
 
-    hosts = {name: {"node": name, "error": "", "expected": expected} for name in (item["metadata"]["name"] for item in nodes)}
+    hosts = {
+        name: {"node": name, "error": "", "expected": expected} for name in (item["metadata"]["name"] for item in nodes)
+    }
     waiter = Waiter(api, typed, hosts, objects, failures or {}, lambda: api.now, sleep)  # type: ignore[arg-type]
     return waiter.run(), api
 
@@ -118,8 +160,13 @@ def test_all_is_there_after_two_looks_and_no_pod_is_asked_for() -> None:
     assert {name: state["settled"] for name, state in result["allocatable"].items()} == {"n1": True, "n2": True}
 
 
-@pytest.mark.parametrize("status, seconds, ends", [(0, 40.0, True), (503, 40.0, True), (429, 40.0, True), (403, 40.0, False), (503, 70.0, False)])
-def test_a_server_that_is_away_for_a_while_does_not_end_the_wait(monkeypatch: pytest.MonkeyPatch, status: int, seconds: float, ends: bool) -> None:
+@pytest.mark.parametrize(
+    "status, seconds, ends",
+    [(0, 40.0, True), (503, 40.0, True), (429, 40.0, True), (403, 40.0, False), (503, 70.0, False)],
+)
+def test_a_server_that_is_away_for_a_while_does_not_end_the_wait(
+    monkeypatch: pytest.MonkeyPatch, status: int, seconds: float, ends: bool
+) -> None:
     plain = Cluster.list
 
     def away(self: Cluster, *words: Any, **more: Any) -> list[Data]:
@@ -142,43 +189,78 @@ def test_many_nodes_are_asked_for_at_once() -> None:
 
 
 def test_a_component_that_fails_does_not_stop_those_that_do_not_need_it() -> None:
-    result, api = wait([node("n1")], cluster={"broken": ("validator",)}, metrics_exporter={**IMAGE, "service": {"enabled": False}})
+    result, api = wait(
+        [node("n1")], cluster={"broken": ("validator",)}, metrics_exporter={**IMAGE, "service": {"enabled": False}}
+    )
     assert states(result) == {"validator": "failed", "device_plugin": "ready", "metrics_exporter": "ready"}
     assert result["components"]["device_plugin"]["seconds"] == 5.0 and api.now == 60.0
     assert [(problem["component"], problem["node"]) for problem in result["problems"]] == [("validator", "n1")]
-    assert "rbln-validator on node n1, pod rbln-validator-x" in result["problems"][0]["text"] and "Next: " in result["problems"][0]["text"]
+    assert (
+        "rbln-validator on node n1, pod rbln-validator-x" in result["problems"][0]["text"]
+        and "Next: " in result["problems"][0]["text"]
+    )
 
 
 def test_what_needs_a_component_that_failed_is_not_waited_for() -> None:
-    result, api = wait([node("n1", POOLS[0])], cluster={"broken": ("rbln-driver",)}, deadlines={"driver": 100}, smd=IMAGE, **DRIVER)
-    assert states(result) == {"driver": "failed", "validator": "not_waited", "device_plugin": "not_waited", "smd": "not_waited"}
+    result, api = wait(
+        [node("n1", POOLS[0])], cluster={"broken": ("rbln-driver",)}, deadlines={"driver": 100}, smd=IMAGE, **DRIVER
+    )
+    assert states(result) == {
+        "driver": "failed",
+        "validator": "not_waited",
+        "device_plugin": "not_waited",
+        "smd": "not_waited",
+    }
     assert api.now == 100.0
-    assert [problem["text"] for problem in result["problems"] if problem["component"] == "smd"] == ["smd: not waited for, because it needs driver"]
+    assert [problem["text"] for problem in result["problems"] if problem["component"] == "smd"] == [
+        "smd: not waited for, because it needs driver"
+    ]
 
 
 def test_the_clock_of_a_component_starts_when_what_it_needs_is_ready() -> None:
-    result, api = wait([node("n1", POOLS[0])], cluster={"late": {"rbln-driver": 200.0, "device-plugin": 250.0}}, **DRIVER)
+    result, api = wait(
+        [node("n1", POOLS[0])], cluster={"late": {"rbln-driver": 200.0, "device-plugin": 250.0}}, **DRIVER
+    )
     assert result["ok"] and result["components"]["driver"]["seconds"] == 200.0 and api.now == 255.0
 
 
 def test_deadlines_are_each_components_own() -> None:
-    result, api = wait([node("n1")], cluster={"broken": ("validator", "device-plugin")}, deadlines={"validator": 30, "device_plugin": 90})
-    assert {key: one["seconds"] for key, one in result["components"].items()} == {"validator": 30.0, "device_plugin": 90.0} and api.now == 90.0
+    result, api = wait(
+        [node("n1")],
+        cluster={"broken": ("validator", "device-plugin")},
+        deadlines={"validator": 30, "device_plugin": 90},
+    )
+    assert {key: one["seconds"] for key, one in result["components"].items()} == {
+        "validator": 30.0,
+        "device_plugin": 90.0,
+    } and api.now == 90.0
 
 
 def test_refused_objects_are_named_and_not_waited_for() -> None:
     result, api = wait([node("n1")], failures={"validator": "Apply DaemonSet: not allowed. Next: Give the right."})
     assert states(result) == {"validator": "failed", "device_plugin": "ready"} and api.now == 5.0
     assert result["problems"] == [
-        {"component": "validator", "node": "", "text": "validator: Apply DaemonSet: not allowed. Next: Give the right.", "fatal": True}
+        {
+            "component": "validator",
+            "node": "",
+            "text": "validator: Apply DaemonSet: not allowed. Next: Give the right.",
+            "fatal": True,
+        }
     ]
 
 
 def test_a_refusal_of_what_has_no_pods_is_told() -> None:
-    result, _api = wait([node("n1")], failures={"node_feature_rule": "Apply NodeFeatureRule: not allowed. Next: Give the right."})
+    result, _api = wait(
+        [node("n1")], failures={"node_feature_rule": "Apply NodeFeatureRule: not allowed. Next: Give the right."}
+    )
     assert states(result) == {"validator": "ready", "device_plugin": "ready"} and result["ok"] is False
     assert result["problems"] == [
-        {"component": "node_feature_rule", "node": "", "text": "node_feature_rule: Apply NodeFeatureRule: not allowed. Next: Give the right.", "fatal": True}
+        {
+            "component": "node_feature_rule",
+            "node": "",
+            "text": "node_feature_rule: Apply NodeFeatureRule: not allowed. Next: Give the right.",
+            "fatal": True,
+        }
     ]
 
 
@@ -191,7 +273,11 @@ def test_a_daemon_set_that_is_not_there_is_named() -> None:
 LEFT_OUT = {
     "skip": ({"rebellions.ai/npu.deploy.skip": "true"}, {}, "keeps everything off"),
     "gate": ({"rebellions.ai/npu.deploy.validator": "false"}, {}, "npu.deploy.validator=false keeps it off"),
-    "virtual machines": ({"rebellions.ai/npu.workload.config": "vm-passthrough"}, {}, "its NPUs are for vm-passthrough"),
+    "virtual machines": (
+        {"rebellions.ai/npu.workload.config": "vm-passthrough"},
+        {},
+        "its NPUs are for vm-passthrough",
+    ),
     "all for virtual machines": ({}, {"workload": "vm-passthrough"}, "its NPUs are for vm-passthrough"),
     "unknown workload": ({"rebellions.ai/npu.workload.config": "vm-vgpu"}, {}, ""),
     "gate asked for": ({}, {"require_gate": True}, "npu.deploy.validator is not true"),
@@ -207,7 +293,14 @@ def test_nodes_that_labels_leave_out(case: str) -> None:
 
 
 def test_a_node_that_is_left_out_is_told_and_does_not_fail() -> None:
-    result, api = wait([node("n1"), node("n2", allocatable={"rebellions.ai/npu": "0"}, **{"rebellions.ai/npu.workload.config": "vm-passthrough"})])
+    result, api = wait(
+        [
+            node("n1"),
+            node(
+                "n2", allocatable={"rebellions.ai/npu": "0"}, **{"rebellions.ai/npu.workload.config": "vm-passthrough"}
+            ),
+        ]
+    )
     assert result["ok"] and api.now == 5.0 and set(result["allocatable"]) == {"n1"}
     assert "device-plugin on node n2: not expected, its NPUs are for vm-passthrough." in result["warnings"]
 
@@ -232,7 +325,10 @@ def test_a_run_of_some_nodes_counts_the_daemon_sets_of_the_others_too() -> None:
     api = Cluster(objects, [node("n1", POOLS[0]), node("n2", POOLS[1])])
     result = Waiter(api, typed, {"n1": {"node": "n1", "error": "", "expected": 1}}, objects, {}, lambda: 0.0).run()  # type: ignore[arg-type]
     assert result["ok"] and result["judged"] == ["n1"]
-    assert {key: (one["desired"], one["ready"]) for key, one in result["components"].items()} == {"driver": (2, 2), "validator": (2, 2)}
+    assert {key: (one["desired"], one["ready"]) for key, one in result["components"].items()} == {
+        "driver": (2, 2),
+        "validator": (2, 2),
+    }
 
 
 def test_a_node_that_two_daemon_sets_want_is_an_error() -> None:
@@ -261,14 +357,19 @@ def test_a_driver_without_a_pool_for_a_node_is_named() -> None:
         api.now += seconds
 
     result = Waiter(api, typed, hosts, objects, {}, lambda: api.now, sleep).run()  # type: ignore[arg-type]
-    assert result["components"]["driver"]["text"] == "driver: no pool is known for n1. Next: Label these nodes, or name their pools."
+    assert (
+        result["components"]["driver"]["text"]
+        == "driver: no pool is known for n1. Next: Label these nodes, or name their pools."
+    )
 
 
 def test_P01_a_taint_is_seen_even_when_the_counters_fit() -> None:
     tainted = node("n2")
     tainted["spec"]["taints"] = [{"key": "team", "value": "ml", "effect": "NoSchedule"}]
     result, _api = wait([node("n1"), tainted])
-    assert {problem["node"] for problem in result["problems"]} == {"n2"} and "team=ml:NoSchedule" in str(result["problems"])
+    assert {problem["node"] for problem in result["problems"]} == {"n2"} and "team=ml:NoSchedule" in str(
+        result["problems"]
+    )
 
 
 def test_a_cluster_without_an_npu_is_named() -> None:
@@ -291,9 +392,14 @@ def test_the_other_nodes_are_proven_when_what_a_component_needs_failed_on_one() 
     assert result["components"]["device_plugin"]["text"] == "not waited for, because it needs driver"
     result, _api = wait([node("n1", POOLS[0], {"rebellions.ai/npu": "0"}), lost], **DRIVER)
     assert states(result) == {"driver": "failed", "validator": "not_waited", "device_plugin": "failed"}
-    found = [(problem["node"], problem["text"]) for problem in result["problems"] if problem["component"] == "device_plugin"]
+    found = [
+        (problem["node"], problem["text"]) for problem in result["problems"] if problem["component"] == "device_plugin"
+    ]
     assert found == [
-        ("n1", "node n1: 0 rebellions.ai/npu allocatable, 1 expected. Next: Read the log of the device plugin's pod on this node."),
+        (
+            "n1",
+            "node n1: 0 rebellions.ai/npu allocatable, 1 expected. Next: Read the log of the device plugin's pod on this node.",
+        ),
         ("n2", "device-plugin: not waited for, because it needs driver"),
     ]
 
@@ -312,12 +418,19 @@ def test_dra_is_ready_when_the_slices_hold_all_devices() -> None:
     given = {"dra_driver": IMAGE, **QUIET}
     assert wait([node("n1")], cluster={"ResourceSlice": slices}, **given)[0]["ok"]
     result, _api = wait([node("n1")], cluster={"ResourceSlice": slices}, expected=2, **given)
-    assert result["problems"][0]["text"].startswith("node n1: 1 devices in the ResourceSlices of npu.rebellions.ai, 2 expected")
+    assert result["problems"][0]["text"].startswith(
+        "node n1: 1 devices in the ResourceSlices of npu.rebellions.ai, 2 expected"
+    )
     assert slices_text("n1", 0, [], "d") == ""
 
 
 @pytest.mark.parametrize(
-    "slices, ready", [([], False), ([{"endpoints": [{"conditions": {"ready": False}}]}], False), ([{"endpoints": [{"conditions": {}}]}], True)]
+    "slices, ready",
+    [
+        ([], False),
+        ([{"endpoints": [{"conditions": {"ready": False}}]}], False),
+        ([{"endpoints": [{"conditions": {}}]}], True),
+    ],
 )
 def test_M01_a_service_without_an_endpoint_is_not_ready(slices: list[Data], ready: bool) -> None:
     assert (endpoints_text("s", slices) == "") is ready
@@ -331,9 +444,16 @@ def test_discovery_is_ready_when_its_label_is_there() -> None:
 
 
 def test_virtual_machines_are_offered_functions_by_product() -> None:
-    given = {"workload": "vm-passthrough", "vfio_manager": {"enabled": True}, "sandbox_device_plugin": IMAGE, "device_plugin": {"enabled": False}}
+    given = {
+        "workload": "vm-passthrough",
+        "vfio_manager": {"enabled": True},
+        "sandbox_device_plugin": IMAGE,
+        "device_plugin": {"enabled": False},
+    }
     result, _api = wait([node("n1")], **given)
-    assert states(result)["sandbox_device_plugin"] == "failed" and "offers no function to virtual machines" in str(result["problems"])
+    assert states(result)["sandbox_device_plugin"] == "failed" and "offers no function to virtual machines" in str(
+        result["problems"]
+    )
     assert wait([node("n1", allocatable={"rebellions.ai/RBLN-CA25_PF": "1"})], **given)[0]["ok"]
 
 
@@ -345,8 +465,14 @@ def test_scope_of_the_whole_cluster_judges_every_node() -> None:
 def test_002_08_the_status_names_nodes_and_their_conditions_and_is_written_once() -> None:
     result, _api = wait([node("n1", POOLS[0])], cluster={"broken": ("rbln-driver",)}, deadlines={"driver": 5}, **DRIVER)
     told = json.loads(status_object(inputs(), result)["data"]["status.json"])
-    assert told["ready"] is False and told["components"]["driver"]["state"] == "failed" and told["components"]["validator"]["state"] == "not_waited"
-    assert {name: (one["ready_for_pooling"], one["conditions"]) for name, one in told["nodes"].items()} == {"n1": (False, ["DriverMissing"])}
+    assert (
+        told["ready"] is False
+        and told["components"]["driver"]["state"] == "failed"
+        and told["components"]["validator"]["state"] == "not_waited"
+    )
+    assert {name: (one["ready_for_pooling"], one["conditions"]) for name, one in told["nodes"].items()} == {
+        "n1": (False, ["DriverMissing"])
+    }
     store = Store()
     assert write_status(store, inputs(), result) is True  # type: ignore[arg-type]
     later = copy.deepcopy(result)
@@ -360,8 +486,12 @@ def test_the_status_of_a_limited_run_keeps_what_is_known_of_other_nodes() -> Non
         return found
 
     def judge(*hosts: str, alive: tuple[str, ...] = ("n1", "n2"), bad: tuple[str, ...] = ()) -> bool:
-        problems = [{"component": "validator", "node": name, "text": "driver-validation failed", "fatal": False} for name in bad]
-        return write_status(store, inputs(), {"ok": not bad, "components": {}, "problems": problems, "nodes": alive, "judged": hosts})  # type: ignore[arg-type]
+        problems = [
+            {"component": "validator", "node": name, "text": "driver-validation failed", "fatal": False} for name in bad
+        ]
+        return write_status(
+            store, inputs(), {"ok": not bad, "components": {}, "problems": problems, "nodes": alive, "judged": hosts}
+        )  # type: ignore[arg-type]
 
     store = Store()
     assert judge("n1", "n2", bad=("n2",))
@@ -379,9 +509,16 @@ def test_a_wait_tells_which_nodes_it_judged() -> None:
 
 
 def test_the_status_shows_some_of_very_many_nodes() -> None:
-    problems = [{"component": "validator", "node": "n%03d" % number, "text": "toolkit-validation failed", "fatal": False} for number in range(120)]
-    told = json.loads(status_object(inputs(), {"ok": False, "components": {}, "problems": problems})["data"]["status.json"])
-    assert (len(told["nodes"]), told["nodes_not_shown"]) == (50, 70) and told["nodes"]["n000"]["conditions"] == ["ToolkitMissing"]
+    problems = [
+        {"component": "validator", "node": "n%03d" % number, "text": "toolkit-validation failed", "fatal": False}
+        for number in range(120)
+    ]
+    told = json.loads(
+        status_object(inputs(), {"ok": False, "components": {}, "problems": problems})["data"]["status.json"]
+    )
+    assert (len(told["nodes"]), told["nodes_not_shown"]) == (50, 70) and told["nodes"]["n000"]["conditions"] == [
+        "ToolkitMissing"
+    ]
 
 
 STATUS = ("ConfigMap", "rbln-system", "rbln-status")
@@ -410,7 +547,14 @@ def test_two_runs_that_write_the_status_at_once_keep_what_both_say(monkeypatch: 
 
 
 def test_a_status_of_somebody_else_stays() -> None:
-    store = Store({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": STATUS[2], "namespace": STATUS[1]}, "data": {"a": "b"}})
+    store = Store(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": STATUS[2], "namespace": STATUS[1]},
+            "data": {"a": "b"},
+        }
+    )
     with pytest.raises(NpuError, match="ConfigMap rbln-system/rbln-status is there already and not ours"):
         write_status(store, inputs(), judged("n1"))  # type: ignore[arg-type]
     assert store.writes == []

@@ -34,7 +34,11 @@ def test_diff_says_field_by_field_and_writes_nothing() -> None:
     store.writes.clear()
     leased = store.lease_writes
     assert diff(store) == {}
-    found = diff(store, validator={"enabled": False}, device_plugin={"image": {"tag": "v9"}, "env": {"API_TOKEN": "not-a-real-secret", "LEVEL": "1"}})
+    found = diff(
+        store,
+        validator={"enabled": False},
+        device_plugin={"image": {"tag": "v9"}, "env": {"API_TOKEN": "not-a-real-secret", "LEVEL": "1"}},
+    )
     assert {name: one["action"] for name, one in found.items()} == {
         "DaemonSet rbln-system/rbln-device-plugin": "changed", "DaemonSet rbln-system/rbln-validator": "deleted",
         "ServiceAccount rbln-system/rbln-validator": "deleted",
@@ -43,7 +47,11 @@ def test_diff_says_field_by_field_and_writes_nothing() -> None:
     assert found["DaemonSet rbln-system/rbln-device-plugin"]["fields"] == [
         {"path": place + "env[API_TOKEN]", "before": None, "after": {"name": "API_TOKEN", "value": "********"}},
         {"path": place + "env[LEVEL]", "before": None, "after": {"name": "LEVEL", "value": "1"}},
-        {"path": place + "image", "before": "docker.io/rebellions/k8s-device-plugin:v0.4.0", "after": "docker.io/rebellions/k8s-device-plugin:v9"},
+        {
+            "path": place + "image",
+            "before": "docker.io/rebellions/k8s-device-plugin:v0.4.0",
+            "after": "docker.io/rebellions/k8s-device-plugin:v9",
+        },
     ]
     assert store.writes == [] and store.lease_writes == leased
 
@@ -52,7 +60,9 @@ def test_S02_diff_of_a_secret_tells_that_it_differs_and_not_how() -> None:
     store = Store()
     apply(store, pull_secret_content={"auths": {"r": {"auth": "b25l"}}})
     found = diff(store, pull_secret_content={"auths": {"r": {"auth": "dHdv"}}})
-    assert found["Secret rbln-system/rbln-registry"]["fields"] == [{"path": "data", "before": "(hidden)", "after": "(hidden, and different)"}]
+    assert found["Secret rbln-system/rbln-registry"]["fields"] == [
+        {"path": "data", "before": "(hidden)", "after": "(hidden, and different)"}
+    ]
 
 
 def test_S02_diff_tells_that_only_a_masked_value_differs() -> None:
@@ -78,7 +88,11 @@ def test_field_changes(before: Data, after: Data, expected: list[Any]) -> None:
 
 
 def test_S02_environment_of_a_secret_name_and_credentials_in_text_are_hidden() -> None:
-    item = {"kind": "X", "metadata": {"name": "n"}, "env": [{"name": "DB_PASSWORD", "value": "hunter2"}, {"name": "URL", "value": "http://u:hunter2@h/x"}]}
+    item = {
+        "kind": "X",
+        "metadata": {"name": "n"},
+        "env": [{"name": "DB_PASSWORD", "value": "hunter2"}, {"name": "URL", "value": "http://u:hunter2@h/x"}],
+    }
     assert "hunter2" not in str(visible(item)) and visible(item)["env"][1]["value"] == "http://********@h/x"
 
 
@@ -93,7 +107,13 @@ def test_S02_texts_under_a_secret_key_are_hidden(value: Data, seen: Data) -> Non
 
 
 def test_S02_the_object_in_an_annotation_of_kubectl_is_not_shown() -> None:
-    item = {"kind": "X", "metadata": {"name": "n", "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "hunter2", "a": "b"}}}
+    item = {
+        "kind": "X",
+        "metadata": {
+            "name": "n",
+            "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "hunter2", "a": "b"},
+        },
+    }
     assert visible(item) == {"kind": "X", "metadata": {"name": "n", "annotations": {"a": "b"}}}
 
 
@@ -106,17 +126,52 @@ def test_paths_that_are_missing_can_be_left_out() -> None:
 
 
 def test_no_secret_of_an_argument_is_seen() -> None:
-    container = {"name": "c", "args": ["--token=not-real-1", "--level=3"], "command": ["sh", "-c", "password=not-real-2 run"]}
+    container = {
+        "name": "c",
+        "args": ["--token=not-real-1", "--level=3"],
+        "command": ["sh", "-c", "password=not-real-2 run"],
+    }
     shown_item = visible({"kind": "DaemonSet", "metadata": {"name": "x"}, "spec": {"containers": [container]}})
-    assert shown_item["spec"]["containers"] == [{"name": "c", "args": ["--token=********", "--level=3"], "command": ["sh", "-c", "password=********"]}]
-    apart = {"args": ["--token", "not-real-1", "--level", "3", "--password-file", "/x", "-api-key", "not-real-2", "token", "x"]}
-    assert visible(apart)["args"] == ["--token", "********", "--level", "3", "--password-file", "/x", "-api-key", "********", "token", "x"]
+    assert shown_item["spec"]["containers"] == [
+        {"name": "c", "args": ["--token=********", "--level=3"], "command": ["sh", "-c", "password=********"]}
+    ]
+    apart = {
+        "args": [
+            "--token",
+            "not-real-1",
+            "--level",
+            "3",
+            "--password-file",
+            "/x",
+            "-api-key",
+            "not-real-2",
+            "token",
+            "x",
+        ]
+    }
+    assert visible(apart)["args"] == [
+        "--token",
+        "********",
+        "--level",
+        "3",
+        "--password-file",
+        "/x",
+        "-api-key",
+        "********",
+        "token",
+        "x",
+    ]
 
 
 def test_no_secret_of_manifests_is_seen() -> None:
-    given = {"https_proxy": "http://u:not-real-1@proxy:3128", "device_plugin": {"env": {"API_TOKEN": "not-real-2", "LEVEL": "3"}}}
+    given = {
+        "https_proxy": "http://u:not-real-1@proxy:3128",
+        "device_plugin": {"env": {"API_TOKEN": "not-real-2", "LEVEL": "3"}},
+    }
     text = manifests(objects(**given))
     assert "not-real-1" in text and "not-real-2" in text
     seen = shown(text)
-    assert "not-real" not in seen and 'value: "3"' in seen.replace("'", '"') and seen.count("---\n") == text.count("---\n")
+    assert (
+        "not-real" not in seen and 'value: "3"' in seen.replace("'", '"') and seen.count("---\n") == text.count("---\n")
+    )
     assert shown("") == "" and shown("just: [text") == shown("- a") == "# no manifests\n"

@@ -22,11 +22,24 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.situation imp
 
 SHA = "a" * 64
 OTHER = "b" * 64
-SHARED = {"rbln_driver_ca_cert": "", "rbln_driver_http_proxy": "", "rbln_driver_https_proxy": "", "rbln_driver_no_proxy": ""}
+SHARED = {
+    "rbln_driver_ca_cert": "",
+    "rbln_driver_http_proxy": "",
+    "rbln_driver_https_proxy": "",
+    "rbln_driver_no_proxy": "",
+}
 TIME = "2026-01-31T12:00:00Z"
 NONE = {"installed_via": "none", "version_on_disk": None, "version_loaded": None, "loaded": False}
 BROKEN = {"installed_via": "deb", "version_on_disk": None, "version_loaded": None, "loaded": False}
-CHANGE = {"version": "3.4.0", "previous": "3.2.2", "step": "install", "direction": "forward", "started": TIME, "reboot": False, "touched": True}
+CHANGE = {
+    "version": "3.4.0",
+    "previous": "3.2.2",
+    "step": "install",
+    "direction": "forward",
+    "started": TIME,
+    "reboot": False,
+    "touched": True,
+}
 REFUSED = {"version": "3.4.0", "sha256": SHA, "reason": "card 0 is in FAULT", "time": TIME}
 
 Data = t.Dict[str, t.Any]
@@ -38,11 +51,13 @@ def inputs(**changes: t.Any) -> Data:
     return normalise({**SHARED, **{"rbln_driver_" + key: value for key, value in changes.items()}}, spec())
 
 
-def npu(state: str = "ok", function: str = "pf", family: t.Optional[str] = "ATOM") -> Data:
+def npu(state: str = "ok", function: str = "pf", family: str | None = "ATOM") -> Data:
     return {"address": "0000:83:00.0", "state": state, "function": function, "family": family}
 
 
-def facts(driver: t.Optional[Data] = None, npus: t.Optional[t.List[Data]] = None, probes: t.Optional[Data] = None, **state: t.Any) -> Data:
+def facts(
+    driver: Data | None = None, npus: list[Data] | None = None, probes: Data | None = None, **state: t.Any
+) -> Data:
     """A host whose driver 3.2.2 from a runfile is loaded; `state` changes what is noted on it."""
     base: Data = {
         "installed_via": "runfile",
@@ -62,20 +77,23 @@ def facts(driver: t.Optional[Data] = None, npus: t.Optional[t.List[Data]] = None
     }
 
 
-GIVEN: t.Dict[t.Optional[str], Data] = {"runfile": {"runfile": "/srv/", "runfile_sha256": "c" * 64}, "package": {"package_names": ["rebellions"]}}
+GIVEN: dict[str | None, Data] = {
+    "runfile": {"runfile": "/srv/", "runfile_sha256": "c" * 64},
+    "package": {"package_names": ["rebellions"]},
+}
 
 
-def draw(raw: Data, seen: Data) -> t.Tuple[bool, Draft]:
+def draw(raw: Data, seen: Data) -> tuple[bool, Draft]:
     """The plan with something to install from, unless `raw` says otherwise."""
     draft = Draft("rebellions")
     return plan_driver(draft, inputs(**{**GIVEN.get(raw.get("source"), {}), **raw}), seen, "rbln"), draft
 
 
-def codes(draft: Draft, key: str = "stops") -> t.List[str]:
+def codes(draft: Draft, key: str = "stops") -> list[str]:
     return [item.code for item in getattr(draft, key)]
 
 
-def said(draft: Draft) -> t.Tuple[t.List[str], t.List[str], t.List[str]]:
+def said(draft: Draft) -> tuple[list[str], list[str], list[str]]:
     return [step.id for step in draft.steps], codes(draft), codes(draft, "cautions")
 
 
@@ -97,13 +115,19 @@ def said(draft: Draft) -> t.Tuple[t.List[str], t.List[str], t.List[str]]:
         ({"versions": {"ATOM": "3.2.2"}}, [], ""),
     ],
 )
-def test_the_version_is_the_one_that_is_named_else_that_of_the_family(raw: Data, npus: t.List[Data], version: str) -> None:
+def test_the_version_is_the_one_that_is_named_else_that_of_the_family(
+    raw: Data, npus: list[Data], version: str
+) -> None:
     assert wanted_version(inputs(**raw), facts(npus=npus), "rbln") == version
 
 
 @pytest.mark.parametrize("value", [3.10, 4, True, None])
 def test_a_version_that_yaml_made_a_number_is_refused_whatever_the_family(value: t.Any) -> None:
-    with pytest.raises(NpuError, match="^rbln_driver_versions: REBEL is %r, which is no text. Next: Quote the version: '3.10' is not 3.1.$" % value):
+    with pytest.raises(
+        NpuError,
+        match="^rbln_driver_versions: REBEL is %r, which is no text. Next: Quote the version: '3.10' is not 3.1.$"
+        % value,
+    ):
         wanted_version(inputs(versions={"ATOM": "3.2.2", "REBEL": value}, version="3.2.2"), facts(), "rbln")
 
 
@@ -117,15 +141,31 @@ def test_a_version_that_yaml_made_a_number_is_refused_whatever_the_family(value:
         ({"source": "container"}, []),
         ({"source": "runfile"}, []),
         (
-            {"source": "runfile", "runfile": "/srv/{arch}/rbln-{version}.run", "version": "3.4.0", "runfile_sha256": SHA},
+            {
+                "source": "runfile",
+                "runfile": "/srv/{arch}/rbln-{version}.run",
+                "version": "3.4.0",
+                "runfile_sha256": SHA,
+            },
             [{"src": "/srv/x86_64/rbln-3.4.0.run", "sha256": SHA, "name": "rebellions-x86_64-3.4.0.run"}],
         ),
         (
-            {"source": "runfile", "runfile": "/srv/", "version": "3.4.0", "runfile_digests": {"3.4.0": OTHER, "3.2.2": SHA}},
+            {
+                "source": "runfile",
+                "runfile": "/srv/",
+                "version": "3.4.0",
+                "runfile_digests": {"3.4.0": OTHER, "3.2.2": SHA},
+            },
             [{"src": "/srv/", "sha256": OTHER, "name": "rebellions-x86_64-3.4.0.run"}],
         ),
         (
-            {"source": "runfile", "runfile": "/srv/", "version": "3.4.0", "runfile_digests": {"3.4.0": OTHER}, "runfile_sha256": SHA},
+            {
+                "source": "runfile",
+                "runfile": "/srv/",
+                "version": "3.4.0",
+                "runfile_digests": {"3.4.0": OTHER},
+                "runfile_sha256": SHA,
+            },
             [{"src": "/srv/", "sha256": SHA, "name": "rebellions-x86_64-3.4.0.run"}],
         ),
         (
@@ -151,17 +191,25 @@ def test_a_version_that_yaml_made_a_number_is_refused_whatever_the_family(value:
             ],
         ),
         (
-            {"source": "runfile", "runfile": "/srv/{version}.run", "versions": {"ATOM": "3.2.1", "REBEL": "4.0.0"}, "runfile_digests": {"3.2.1": SHA}},
+            {
+                "source": "runfile",
+                "runfile": "/srv/{version}.run",
+                "versions": {"ATOM": "3.2.1", "REBEL": "4.0.0"},
+                "runfile_digests": {"3.2.1": SHA},
+            },
             [{"src": "/srv/3.2.1.run", "sha256": SHA, "name": "rebellions-x86_64-3.2.1.run"}],
         ),
         ({"source": "package", "package_names": ["rebellions"], "runfile": "/srv/a.run"}, []),
         (
-            {"source": "package", "package_files": [{"path": "/srv/a.deb", "sha256": SHA}, {"path": "/srv/b.deb", "sha256": OTHER}]},
+            {
+                "source": "package",
+                "package_files": [{"path": "/srv/a.deb", "sha256": SHA}, {"path": "/srv/b.deb", "sha256": OTHER}],
+            },
             [{"src": "/srv/a.deb", "sha256": SHA}, {"src": "/srv/b.deb", "sha256": OTHER}],
         ),
     ],
 )
-def test_the_files_of_an_installation(raw: Data, files: t.List[Data]) -> None:
+def test_the_files_of_an_installation(raw: Data, files: list[Data]) -> None:
     assert driver_files(inputs(**raw), facts(), "rbln") == files
 
 
@@ -201,7 +249,9 @@ IN_CONTAINER = {"installed_via": "container", "root": "/run/rbln/driver"}
         ({**CONTAINER, "replace": True}, {"installed_via": "deb"}, ["driver_on_host"], []),
     ],
 )
-def test_a_driver_that_others_bring_is_only_judged(raw: Data, driver: Data, stops: t.List[str], cautions: t.List[str]) -> None:
+def test_a_driver_that_others_bring_is_only_judged(
+    raw: Data, driver: Data, stops: list[str], cautions: list[str]
+) -> None:
     pending, draft = draw(raw, facts(driver))
     assert (pending, said(draft)) == (False, ([], stops, cautions))
     assert all(stop.next_step for stop in draft.stops)
@@ -217,14 +267,23 @@ def test_a_driver_that_others_bring_is_only_judged(raw: Data, driver: Data, stop
         ({"source": "runfile", "version": "3.4.0", "replace": True}, ["driver.install"], []),
     ],
 )
-def test_i02_legacy_package_left_beside_a_newer_driver_is_told_and_taken_away(raw: Data, steps: t.List[str], cautions: t.List[str]) -> None:
+def test_i02_legacy_package_left_beside_a_newer_driver_is_told_and_taken_away(
+    raw: Data, steps: list[str], cautions: list[str]
+) -> None:
     package = {"name": "rebellions", "version": "2.0.1", "state": "installed", "architecture": "amd64"}
     draft = draw(raw, facts({"legacy": True, "package": package}))[1]
     assert said(draft) == (steps, [], cautions)
     if steps and raw.get("version") != "3.4.0":
         assert draft.steps[0].reason == "The package of former releases is here as well, and goes."
     # On its own it is the driver, whatever epoch its packager gave it.
-    alone = facts({"legacy": True, "package": {**package, "version": "1:2.0.1-1"}, "version_on_disk": "2.0.1", "version_loaded": "2.0.1"})
+    alone = facts(
+        {
+            "legacy": True,
+            "package": {**package, "version": "1:2.0.1-1"},
+            "version_on_disk": "2.0.1",
+            "version_loaded": "2.0.1",
+        }
+    )
     assert said(draw({"source": "package", "version": "2.0.1", "replace": True}, alone)[1]) == ([], [], [])
 
 
@@ -247,7 +306,7 @@ HALF_TEXT = "The package rebellions 2.0.1 is half-configured."
         (CONTAINER, [], ["driver_on_host"]),
     ],
 )
-def test_i02_legacy_package_without_a_module(raw: Data, steps: t.List[str], stops: t.List[str], state: str) -> None:
+def test_i02_legacy_package_without_a_module(raw: Data, steps: list[str], stops: list[str], state: str) -> None:
     draft = draw(raw, facts({**BARE, "package": {**OLD_PACKAGE, "state": state}}, probes=NO_MODULE))[1]
     broken = ["driver_package_broken"] if state != "installed" and raw["source"] != "container" else []
     assert said(draft) == (steps, stops, broken)
@@ -267,8 +326,15 @@ def test_i02_legacy_package_without_a_module(raw: Data, steps: t.List[str], stop
     ],
 )
 @pytest.mark.parametrize("state", ["half-configured", "half-installed", "unpacked"])
-def test_i02_legacy_package_whose_installation_has_broken_off(raw: Data, loaded: bool, steps: t.List[str], stops: t.List[str], state: str) -> None:
-    driver = {**BARE, "loaded": loaded, "version_loaded": "2.0.1" if loaded else None, "module_path": "/lib/modules/k/rebellions.ko"}
+def test_i02_legacy_package_whose_installation_has_broken_off(
+    raw: Data, loaded: bool, steps: list[str], stops: list[str], state: str
+) -> None:
+    driver = {
+        **BARE,
+        "loaded": loaded,
+        "version_loaded": "2.0.1" if loaded else None,
+        "module_path": "/lib/modules/k/rebellions.ko",
+    }
     draft = draw(raw, facts({**driver, "package": {**OLD_PACKAGE, "state": state}}))[1]
     assert said(draft) == (steps, stops, ["driver_package_broken"])
     if steps:
@@ -276,7 +342,15 @@ def test_i02_legacy_package_whose_installation_has_broken_off(raw: Data, loaded:
 
 
 def test_i02_legacy_package_that_is_gone_and_has_left_its_tree_to_dkms() -> None:
-    tree = [{"module": "rebellions", "version": "2.0.1", "kernel": "6.8.0-117-generic", "arch": "x86_64", "state": "installed"}]
+    tree = [
+        {
+            "module": "rebellions",
+            "version": "2.0.1",
+            "kernel": "6.8.0-117-generic",
+            "arch": "x86_64",
+            "state": "installed",
+        }
+    ]
     seen = facts({**BARE, "installed_via": "dkms", "package": None, "dkms": tree})
     draft = draw({"source": "runfile", "version": "3.4.0", "replace": True}, seen)[1]
     assert said(draft) == (["driver.install"], [], ["legacy_left_to_dkms"])
@@ -285,7 +359,10 @@ def test_i02_legacy_package_that_is_gone_and_has_left_its_tree_to_dkms() -> None
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("wanted, there", [("1:3.2.2-1", "3.2.2"), ("3.2.2", "1:3.2.2-1"), ("3.2.2", "3.2.2+git.abc"), ("3.4.0~rc1", "3.4.0-rc1")])
+@pytest.mark.parametrize(
+    "wanted, there",
+    [("1:3.2.2-1", "3.2.2"), ("3.2.2", "1:3.2.2-1"), ("3.2.2", "3.2.2+git.abc"), ("3.4.0~rc1", "3.4.0-rc1")],
+)
 def test_U06_noop_upgrade_the_same_release_in_other_words(wanted: str, there: str) -> None:
     for raw in ({"source": "package"}, {"source": "runfile", "replace": True}, PREINSTALLED):
         seen = facts({"version_on_disk": there, "version_loaded": there})
@@ -295,11 +372,17 @@ def test_U06_noop_upgrade_the_same_release_in_other_words(wanted: str, there: st
 @pytest.mark.parametrize("there", ["3.4.0~rc1", "3.4.0-rc1", "3.4.0rc1", "3.4.0_beta2"])
 def test_U06_noop_upgrade_a_pre_release_gives_way_to_its_release(there: str) -> None:
     seen = facts({"version_on_disk": there, "version_loaded": there})
-    assert said(draw({"source": "package", "version": "3.4.0", "replace": True}, seen)[1]) == (["driver.install"], [], [])
+    assert said(draw({"source": "package", "version": "3.4.0", "replace": True}, seen)[1]) == (
+        ["driver.install"],
+        [],
+        [],
+    )
     assert said(draw({"source": "package", "version": "3.4.0"}, seen)[1]) == ([], ["driver_replace_not_allowed"], [])
 
 
-ELSEWHERE = [{"module": "rebellions", "version": "3.2.2", "kernel": "6.8.0-117-generic", "arch": "x86_64", "state": "installed"}]
+ELSEWHERE = [
+    {"module": "rebellions", "version": "3.2.2", "kernel": "6.8.0-117-generic", "arch": "x86_64", "state": "installed"}
+]
 
 
 def test_k01_headers_metapackage_a_kernel_that_came_without_the_module_is_told() -> None:
@@ -313,8 +396,14 @@ def test_k01_headers_metapackage_a_kernel_that_came_without_the_module_is_told()
 
 
 def test_the_words_of_those_stops() -> None:
-    assert draw(PREINSTALLED, facts(NONE))[1].stops[0].detail == "No driver is installed and rbln_driver_source is preinstalled."
-    assert draw(PREINSTALLED, facts(BROKEN))[1].stops[0].detail == "An installation of the driver has broken off and rbln_driver_source is preinstalled."
+    assert (
+        draw(PREINSTALLED, facts(NONE))[1].stops[0].detail
+        == "No driver is installed and rbln_driver_source is preinstalled."
+    )
+    assert (
+        draw(PREINSTALLED, facts(BROKEN))[1].stops[0].detail
+        == "An installation of the driver has broken off and rbln_driver_source is preinstalled."
+    )
     stop = draw({**PREINSTALLED, "version": "3.2.0"}, facts())[1].stops[0]
     assert stop.detail == "Driver 3.2.2 is installed, 3.2.0 is wanted, and rbln_driver_source is preinstalled."
     assert stop.next_step == "Set rbln_driver_source to package or runfile, or rbln_driver_version to 3.2.2."
@@ -331,8 +420,12 @@ def test_the_words_of_those_stops() -> None:
         ([npu("passthrough"), npu(function="vf")], ["no_driver_needed"]),
     ],
 )
-@pytest.mark.parametrize("raw", [PREINSTALLED, CONTAINER, {"source": "runfile", "version": "3.4.0", "replace": True}], ids=lambda raw: raw["source"])
-def test_a_host_whose_npus_need_no_driver_gets_none(raw: Data, npus: t.List[Data], cautions: t.List[str]) -> None:
+@pytest.mark.parametrize(
+    "raw",
+    [PREINSTALLED, CONTAINER, {"source": "runfile", "version": "3.4.0", "replace": True}],
+    ids=lambda raw: raw["source"],
+)
+def test_a_host_whose_npus_need_no_driver_gets_none(raw: Data, npus: list[Data], cautions: list[str]) -> None:
     pending, draft = draw(raw, facts(NONE, npus, change=CHANGE))
     assert (pending, said(draft)) == (False, ([], [], cautions))
 
@@ -368,7 +461,9 @@ INSTALL = ["driver.install"]
         (REPLACE, {"installed_via": "deb", "version_on_disk": "2.0.1", "legacy": True}, INSTALL, []),
     ],
 )
-def test_an_installed_driver_is_replaced_only_where_that_is_said(raw: Data, driver: Data, steps: t.List[str], stops: t.List[str]) -> None:
+def test_an_installed_driver_is_replaced_only_where_that_is_said(
+    raw: Data, driver: Data, steps: list[str], stops: list[str]
+) -> None:
     pending, draft = draw(raw, facts(driver))
     assert (pending, said(draft)) == (bool(steps), (steps, stops, []))
     assert all(stop.next_step for stop in draft.stops)
@@ -381,7 +476,15 @@ def test_an_installed_driver_is_replaced_only_where_that_is_said(raw: Data, driv
         ({"source": "package"}, NONE, {}, "No driver is installed.", None, "newest of the source", "none"),
         (NEW, BROKEN, {}, "An installation has broken off.", None, "3.4.0", "none"),
         (REPLACE, {}, {}, "Another version is wanted.", "3.2.2", "3.4.0", "evict"),
-        (REPLACE, {"loaded": False, "version_loaded": None}, {}, "Another version is wanted.", "3.2.2", "3.4.0", "evict"),
+        (
+            REPLACE,
+            {"loaded": False, "version_loaded": None},
+            {},
+            "Another version is wanted.",
+            "3.2.2",
+            "3.4.0",
+            "evict",
+        ),
         (
             REPLACE,
             {"installed_via": "deb", "version_on_disk": "2.0.1", "legacy": True},
@@ -392,11 +495,29 @@ def test_an_installed_driver_is_replaced_only_where_that_is_said(raw: Data, driv
             "evict",
         ),
         (NEW, {}, {"change": CHANGE}, "A change of the driver was interrupted at install.", "3.2.2", "3.4.0", "evict"),
-        (NEW, NONE, {"change": {**CHANGE, "step": None}}, "A change of the driver was interrupted at an unknown step.", None, "3.4.0", "none"),
-        (REPLACE, {}, {"tainted": {"version": "3.4.0"}}, "The last change failed and so did the way back.", "3.2.2", "3.4.0", "evict"),
+        (
+            NEW,
+            NONE,
+            {"change": {**CHANGE, "step": None}},
+            "A change of the driver was interrupted at an unknown step.",
+            None,
+            "3.4.0",
+            "none",
+        ),
+        (
+            REPLACE,
+            {},
+            {"tainted": {"version": "3.4.0"}},
+            "The last change failed and so did the way back.",
+            "3.2.2",
+            "3.4.0",
+            "evict",
+        ),
     ],
 )
-def test_the_step_says_why(raw: Data, driver: Data, state: Data, reason: str, now: t.Any, wanted: str, disruption: str) -> None:
+def test_the_step_says_why(
+    raw: Data, driver: Data, state: Data, reason: str, now: t.Any, wanted: str, disruption: str
+) -> None:
     pending, draft = draw(raw, facts(driver, **state))
     step = draft.steps[0]
     assert (pending, step.id, step.role, step.component, step.after) == (True, "driver.install", "driver", "driver", "")
@@ -406,29 +527,47 @@ def test_the_step_says_why(raw: Data, driver: Data, state: Data, reason: str, no
 def test_the_words_of_a_refused_replacement() -> None:
     stop = draw(NEW, facts())[1].stops[0]
     assert stop.detail == "Driver 3.2.2 is installed and 3.4.0 is wanted."
-    assert stop.next_step == "Set rbln_driver_replace: true to let this run replace it, or rbln_driver_version: '3.2.2' to keep it."
+    assert (
+        stop.next_step
+        == "Set rbln_driver_replace: true to let this run replace it, or rbln_driver_version: '3.2.2' to keep it."
+    )
 
 
-@pytest.mark.parametrize("reboot, steps", [("never", INSTALL), ("if_required", INSTALL), ("always", ["driver.install", "driver.reboot"])])
-def test_a_reboot_that_is_asked_for_after_each_change_is_a_step(reboot: str, steps: t.List[str]) -> None:
+@pytest.mark.parametrize(
+    "reboot, steps", [("never", INSTALL), ("if_required", INSTALL), ("always", ["driver.install", "driver.reboot"])]
+)
+def test_a_reboot_that_is_asked_for_after_each_change_is_a_step(reboot: str, steps: list[str]) -> None:
     draft = draw({**NEW, "reboot": reboot}, facts(NONE))[1]
     assert [step.id for step in draft.steps] == steps
     if len(steps) == 2:
-        assert (draft.steps[1].disruption, draft.steps[1].after, draft.steps[1].component) == ("reboot", "driver.install", "host")
+        assert (draft.steps[1].disruption, draft.steps[1].after, draft.steps[1].component) == (
+            "reboot",
+            "driver.install",
+            "host",
+        )
     assert draw({"source": "runfile", "version": "3.2.2", "reboot": reboot}, facts())[1].steps == []
 
 
 @pytest.mark.parametrize(
     "raw, code, detail",
     [
-        ({"source": "runfile", "runfile": ""}, "driver_source_missing", "rbln_driver_source is runfile, and rbln_driver_runfile is not set."),
+        (
+            {"source": "runfile", "runfile": ""},
+            "driver_source_missing",
+            "rbln_driver_source is runfile, and rbln_driver_runfile is not set.",
+        ),
         (
             {"source": "package", "package_names": []},
             "driver_source_missing",
             "rbln_driver_source is package, and neither rbln_driver_package_names nor rbln_driver_package_files is set.",
         ),
         (
-            {"source": "runfile", "runfile": "/srv/{version}.run", "runfile_sha256": "", "runfile_digests": {"3.2.2": SHA}},
+            {
+                "source": "runfile",
+                "runfile": "/srv/{version}.run",
+                "runfile_sha256": "",
+                "runfile_digests": {"3.2.2": SHA},
+            },
             "driver_digest_missing",
             "The SHA-256 of /srv/3.4.0.run is not set.",
         ),
@@ -447,20 +586,31 @@ def test_nothing_is_planned_without_something_to_install_from(raw: Data, code: s
     assert said(draw({**raw, "version": "3.2.2"}, facts())[1]) == ([], [], [])
 
 
-@pytest.mark.parametrize("runfile", ["https://files.example.com/a@b.run", "/srv/a@b.run", "https://files.example.com:8443/"])
+@pytest.mark.parametrize(
+    "runfile", ["https://files.example.com/a@b.run", "/srv/a@b.run", "https://files.example.com:8443/"]
+)
 def test_an_at_sign_in_a_path_is_no_password(runfile: str) -> None:
     assert said(draw({**NEW, "runfile": runfile}, facts(NONE))[1]) == (INSTALL, [], [])
 
 
 def test_package_files_are_a_source() -> None:
-    raw = {"source": "package", "package_names": [], "package_files": [{"path": "/srv/a.deb", "sha256": SHA}], "version": "3.4.0"}
+    raw = {
+        "source": "package",
+        "package_names": [],
+        "package_files": [{"path": "/srv/a.deb", "sha256": SHA}],
+        "version": "3.4.0",
+    }
     assert said(draw(raw, facts(NONE))[1]) == (INSTALL, [], [])
 
 
 def test_a_driver_that_is_not_wanted_stops_a_run_that_would_make_the_host_ready() -> None:
     pending, draft = draw({**REPLACE, "state": "absent"}, facts(change=CHANGE))
     assert (pending, said(draft)) == (False, ([], ["driver_not_wanted"], []))
-    assert said(draw({**REPLACE, "state": "absent"}, facts(NONE, [npu("passthrough")]))[1]) == ([], [], ["no_driver_needed"])
+    assert said(draw({**REPLACE, "state": "absent"}, facts(NONE, [npu("passthrough")]))[1]) == (
+        [],
+        [],
+        ["no_driver_needed"],
+    )
 
 
 # -- loaded is not what is on disk
@@ -481,7 +631,9 @@ OLD_LOADED = {"version_loaded": "3.2.0"}
         ({"source": "package", "replace": True}, {"version_loaded": None, "loaded": None}, [], []),
     ],
 )
-def test_what_is_on_disk_is_loaded_where_replacing_is_allowed(raw: Data, driver: Data, steps: t.List[str], cautions: t.List[str]) -> None:
+def test_what_is_on_disk_is_loaded_where_replacing_is_allowed(
+    raw: Data, driver: Data, steps: list[str], cautions: list[str]
+) -> None:
     pending, draft = draw(raw, facts(driver))
     assert (pending, said(draft)) == (bool(steps), (steps, [], cautions))
     for step in draft.steps:
@@ -492,12 +644,24 @@ def test_what_is_on_disk_is_loaded_where_replacing_is_allowed(raw: Data, driver:
 STOPPED = {"version_loaded": None, "loaded": False}
 
 
-@pytest.mark.parametrize("raw", [{"source": "runfile"}, {"source": "package", "version": "3.2.2"}, {"source": "runfile", "replace": True, "runfile": ""}])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"source": "runfile"},
+        {"source": "package", "version": "3.2.2"},
+        {"source": "runfile", "replace": True, "runfile": ""},
+    ],
+)
 def test_a_driver_that_is_installed_and_not_loaded_is_brought_up_unasked(raw: Data) -> None:
     pending, draft = draw(raw, facts(STOPPED))
     assert (pending, said(draft)) == (True, (["driver.reload"], [], []))
     step = draft.steps[0]
-    assert (step.now, step.wanted, step.disruption, step.reason) == (None, "3.2.2", "none", "Driver 3.2.2 is on disk and not loaded.")
+    assert (step.now, step.wanted, step.disruption, step.reason) == (
+        None,
+        "3.2.2",
+        "none",
+        "Driver 3.2.2 is on disk and not loaded.",
+    )
 
 
 def test_a_preinstalled_driver_that_is_not_loaded_is_only_told() -> None:
@@ -526,7 +690,7 @@ WRONG = {"module_path": PATH, "vermagic": "6.8.0-99-generic SMP mod_unload", "dk
 BAD = {"module_path": PATH, "vermagic": None, "dkms": BUILT}
 
 
-def damaged(driver: Data, probes: t.Optional[Data] = None) -> Data:
+def damaged(driver: Data, probes: Data | None = None) -> Data:
     seen = facts({**STOPPED, **driver}, probes=probes)
     seen["kernel"] = {"running": RUNNING}
     return seen
@@ -537,11 +701,21 @@ def damaged(driver: Data, probes: t.Optional[Data] = None) -> Data:
     [
         (WRONG, None, "The module file %s is built for kernel 6.8.0-99-generic." % PATH),
         (BAD, UNREADABLE, "The module file cannot be read: %s: not an ELF file." % PATH),
-        ({**BAD, "module_path": None}, GONE, "The module file of kernel %s is gone, which DKMS has installed." % RUNNING),
-        ({**BAD, "dkms": [], "version_on_disk": None}, UNREADABLE, "The module file cannot be read: %s: not an ELF file." % PATH),
+        (
+            {**BAD, "module_path": None},
+            GONE,
+            "The module file of kernel %s is gone, which DKMS has installed." % RUNNING,
+        ),
+        (
+            {**BAD, "dkms": [], "version_on_disk": None},
+            UNREADABLE,
+            "The module file cannot be read: %s: not an ELF file." % PATH,
+        ),
     ],
 )
-def test_a_damaged_module_file_is_repaired_by_installing_the_version_again(driver: Data, probes: t.Any, reason: str) -> None:
+def test_a_damaged_module_file_is_repaired_by_installing_the_version_again(
+    driver: Data, probes: t.Any, reason: str
+) -> None:
     for raw in ({"source": "runfile", "version": "3.2.2"}, {"source": "package"}):
         pending, draft = draw(raw, damaged(driver, probes))
         assert (pending, said(draft), draft.steps[0].reason) == (True, (INSTALL, [], []), reason)
@@ -570,14 +744,16 @@ def test_a_build_that_may_serve_this_kernel_is_not_called_damaged(driver: Data, 
         (PREINSTALLED, {"loaded": True, "version_loaded": "3.2.2"}, [], ["driver_module_damaged"]),
     ],
 )
-def test_a_damaged_file_under_a_loaded_or_foreign_driver_is_told(raw: Data, driver: Data, steps: t.List[str], cautions: t.List[str]) -> None:
+def test_a_damaged_file_under_a_loaded_or_foreign_driver_is_told(
+    raw: Data, driver: Data, steps: list[str], cautions: list[str]
+) -> None:
     assert said(draw(raw, damaged({**WRONG, **driver}))[1]) == (steps, [], cautions)
 
 
 # -- a container without its kernel's modules
 
 
-def below(tree: t.Optional[bool], driver: t.Optional[Data] = None, container: bool = True) -> Data:
+def below(tree: bool | None, driver: Data | None = None, container: bool = True) -> Data:
     return {**facts(driver), "in_container": container, "kernel": {"running": RUNNING, "module_tree": tree}}
 
 
@@ -586,12 +762,16 @@ def below(tree: t.Optional[bool], driver: t.Optional[Data] = None, container: bo
 def test_a_container_without_modules_is_told_whose_driver_it_uses(raw: Data, driver: Data) -> None:
     pending, draft = draw(raw, below(False, driver))
     assert (pending, said(draft)) == (False, ([], ["driver_of_machine_below"], []))
-    assert draft.stops[0].detail == "This host is a container without the modules of its kernel %s: the driver belongs to the machine below." % RUNNING
+    assert (
+        draft.stops[0].detail
+        == "This host is a container without the modules of its kernel %s: the driver belongs to the machine below."
+        % RUNNING
+    )
     assert draft.stops[0].next_step.startswith("Set rbln_driver_source: preinstalled (or container")
 
 
 @pytest.mark.parametrize("tree, container", [(True, True), (None, True), (False, False)])
-def test_only_a_container_that_certainly_has_no_modules_is_meant(tree: t.Optional[bool], container: bool) -> None:
+def test_only_a_container_that_certainly_has_no_modules_is_meant(tree: bool | None, container: bool) -> None:
     assert said(draw(NEW, below(tree, NONE, container))[1]) == (INSTALL, [], [])
 
 
@@ -620,7 +800,9 @@ def test_a_container_that_needs_no_change_is_left_alone() -> None:
 def test_a_version_that_failed_here_is_not_tried_again_unasked(raw: Data, refused: Data, stopped: bool) -> None:
     for driver, replace in ((NONE, False), ({}, True)):
         pending, draft = draw({**NEW, **raw, "replace": replace}, facts(driver, refused=[refused]))
-        assert (pending, said(draft)) == ((False, ([], ["driver_failed_before"], [])) if stopped else (True, (INSTALL, [], [])))
+        assert (pending, said(draft)) == (
+            (False, ([], ["driver_failed_before"], [])) if stopped else (True, (INSTALL, [], []))
+        )
 
 
 def test_the_words_of_a_version_that_failed() -> None:
@@ -654,7 +836,10 @@ def test_a_map_of_versions_without_the_family_of_the_host_stops() -> None:
     assert (pending, [stop.code for stop in draft.stops]) == (False, ["driver_version_of_family_missing"])
 
 
-@pytest.mark.parametrize("raw", [{"repository": {"url": "https://u:p@example.com/apt"}}, {"runfile_signature": "https://u:p@example.com/x.asc"}])
+@pytest.mark.parametrize(
+    "raw",
+    [{"repository": {"url": "https://u:p@example.com/apt"}}, {"runfile_signature": "https://u:p@example.com/x.asc"}],
+)
 def test_a_password_in_any_address_stops(raw: Data) -> None:
     draft = draw({**NEW, **raw}, facts(NONE))[1]
     assert [stop.code for stop in draft.stops] == ["driver_source_with_password"]
@@ -671,7 +856,7 @@ def test_a_password_in_any_address_stops(raw: Data) -> None:
         ("/srv/a.run?token=x", []),
     ],
 )
-def test_an_address_that_lets_its_reader_fetch_stops(address: str, stops: t.List[str]) -> None:
+def test_an_address_that_lets_its_reader_fetch_stops(address: str, stops: list[str]) -> None:
     draft = draw({**NEW, "runfile": address}, facts(NONE))[1]
     assert [stop.code for stop in draft.stops] == stops
     assert not any("abc" in stop.detail + stop.next_step for stop in draft.stops)
@@ -712,7 +897,9 @@ def test_an_interrupted_change_that_nobody_can_read_is_undone_too() -> None:
         (REPLACE, {}, INSTALL, []),
     ],
 )
-def test_a_tainted_driver_is_installed_again_although_its_version_is_right(raw: Data, driver: Data, steps: t.List[str], stops: t.List[str]) -> None:
+def test_a_tainted_driver_is_installed_again_although_its_version_is_right(
+    raw: Data, driver: Data, steps: list[str], stops: list[str]
+) -> None:
     draft = draw(raw, facts(driver, tainted={"version": "3.2.2", "reason": "x", "time": TIME}))[1]
     assert said(draft) == (steps, stops, [])
 
@@ -727,7 +914,9 @@ def test_a_tainted_host_is_put_right_with_the_version_it_has_although_that_faile
 
 
 @pytest.mark.parametrize("name", DRIVER_PROBES)
-@pytest.mark.parametrize("state, hidden", [("denied", True), ("timeout", True), ("failed", True), ("absent", False), ("value", False)])
+@pytest.mark.parametrize(
+    "state, hidden", [("denied", True), ("timeout", True), ("failed", True), ("absent", False), ("value", False)]
+)
 def test_a_driver_that_could_not_be_looked_for_is_not_taken_for_absent(name: str, state: str, hidden: bool) -> None:
     seen = facts(NONE, probes={name: {"state": state, "detail": ""}})
     pending, draft = draw(NEW, seen)
@@ -743,7 +932,10 @@ def test_every_hidden_look_is_named_with_its_reason() -> None:
         "smi": {"state": "failed", "detail": "x"},
     }
     draft = draw(NEW, facts(NONE, probes=probes))[1]
-    assert draft.stops[0].detail == "Whether a driver is installed could not be found out: module_file timeout; dkms Permission denied."
+    assert (
+        draft.stops[0].detail
+        == "Whether a driver is installed could not be found out: module_file timeout; dkms Permission denied."
+    )
 
 
 def test_a_hidden_look_stops_nobody_when_the_driver_was_seen_elsewhere() -> None:

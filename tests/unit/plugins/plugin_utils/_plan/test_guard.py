@@ -22,8 +22,17 @@ OLD, NEW = "6.8.0-117-generic", "6.8.0-138-generic"
 EL = "5.14.0-570.116.1.el9_6.x86_64"
 EL102 = "6.12.0-211.55.1.el10_2.x86_64"
 MIB = 1024**2
-SHARED = {"rbln_driver_ca_cert": "", "rbln_driver_http_proxy": "", "rbln_driver_https_proxy": "", "rbln_driver_no_proxy": ""}
-PACKAGE = {"rbln_driver_source": "package", "rbln_driver_package_names": ["rebellions-driver"], "rbln_driver_version": "3.2.2"}
+SHARED = {
+    "rbln_driver_ca_cert": "",
+    "rbln_driver_http_proxy": "",
+    "rbln_driver_https_proxy": "",
+    "rbln_driver_no_proxy": "",
+}
+PACKAGE = {
+    "rbln_driver_source": "package",
+    "rbln_driver_package_names": ["rebellions-driver"],
+    "rbln_driver_version": "3.2.2",
+}
 
 schema = functools.lru_cache(maxsize=None)(validator)
 
@@ -40,7 +49,14 @@ def matrix() -> list[dict[str, t.Any]]:
 
 
 def npu(number: int = 0, family: str = "ATOM", **changes: t.Any) -> dict[str, t.Any]:
-    base = {"address": "0000:8%d:00.0" % number, "state": "ok", "function": "pf", "family": family, "firmware": "3.2.2", "smc": "3.2.2"}
+    base = {
+        "address": "0000:8%d:00.0" % number,
+        "state": "ok",
+        "function": "pf",
+        "family": family,
+        "firmware": "3.2.2",
+        "smc": "3.2.2",
+    }
     return {**base, **changes}
 
 
@@ -86,7 +102,15 @@ def facts(**changes: t.Any) -> dict[str, t.Any]:
 
 
 def virgin(**changes: t.Any) -> dict[str, t.Any]:
-    driver = {"installed_via": "none", "version_on_disk": None, "version_loaded": None, "loaded": False, "signed": None, "signer": None, "dkms": []}
+    driver = {
+        "installed_via": "none",
+        "version_on_disk": None,
+        "version_loaded": None,
+        "loaded": False,
+        "signed": None,
+        "signer": None,
+        "dkms": [],
+    }
     look = facts(driver=driver, npus=[npu(state="unbound", firmware=None)])
     look["kernel"]["modules"] = {OLD: False}
     look["kernel"]["guard"][0]["module"] = False
@@ -110,7 +134,9 @@ def draw(look: dict[str, t.Any], **raw: t.Any) -> dict[str, t.Any]:
     runtime = {"name": "containerd", "flavor": "system", "version": "2.1.4", "changes": [], "refusal": None, "process_stale": False,
                "restart_unit": "containerd.service", "cdi": {"state": "on"}}  # fmt: skip
     runtimes = {"runtimes": [runtime], "selected": ["containerd"], "ambiguous": None}
-    found = plan(wanted, look, runtimes, observed, wanted["rbln_preflight_support_matrix_extra"] + matrix(), prefix="rbln").to_dict()
+    found = plan(
+        wanted, look, runtimes, observed, wanted["rbln_preflight_support_matrix_extra"] + matrix(), prefix="rbln"
+    ).to_dict()
     schema("plan.schema.json").validate(json.loads(json.dumps(found)))
     return found
 
@@ -141,7 +167,12 @@ def test_a_right_host_has_nothing_to_do() -> None:
 
 
 def test_a_damaged_build_is_built_again_with_the_installation() -> None:
-    bad = {"loaded": False, "version_loaded": None, "module_path": "/lib/modules/%s/updates/dkms/rebellions.ko" % OLD, "vermagic": NEW + " SMP"}
+    bad = {
+        "loaded": False,
+        "version_loaded": None,
+        "module_path": "/lib/modules/%s/updates/dkms/rebellions.ko" % OLD,
+        "vermagic": NEW + " SMP",
+    }
     found = draw(facts(driver=bad), **package())
     assert (driver_steps(found), codes(found)) == (["driver.install", "driver.build"], [])
     assert (step(found, "driver.build")["wanted"], step(found, "driver.build")["after"]) == ([OLD], "driver.install")
@@ -162,7 +193,14 @@ def test_a_container_on_the_machine_of_others_gets_no_steps_around_a_driver() ->
 @pytest.mark.parametrize(
     "name, version, family, running, stops, words",
     [
-        ("ubuntu", "22.04", "debian", "5.15.0-131-generic", ["not_in_support_matrix"], "Install linux-generic-hwe-22.04"),
+        (
+            "ubuntu",
+            "22.04",
+            "debian",
+            "5.15.0-131-generic",
+            ["not_in_support_matrix"],
+            "Install linux-generic-hwe-22.04",
+        ),
         ("ubuntu", "22.04", "debian", "6.8.0-117-generic", [], ""),
         ("ubuntu", "24.04", "debian", "6.8.0-117-generic", [], ""),
         ("ubuntu", "24.04", "debian", "6.8.0-138-generic", ["not_in_support_matrix"], "6.8.0-117-generic or older"),
@@ -174,8 +212,13 @@ def test_a_container_on_the_machine_of_others_gets_no_steps_around_a_driver() ->
         ("ubuntu", "24.04", "debian", "6.8.0-1024-aws", ["not_in_support_matrix"], "flavour generic"),
     ],
 )
-def test_I01_kernel_matrix_in_a_whole_plan(name: str, version: str, family: str, running: str, stops: list[str], words: str) -> None:
-    look = facts(os=system(name, version, family), kernel=kernel(running, headers={running: True}, modules={running: True}, packages=[]))
+def test_I01_kernel_matrix_in_a_whole_plan(
+    name: str, version: str, family: str, running: str, stops: list[str], words: str
+) -> None:
+    look = facts(
+        os=system(name, version, family),
+        kernel=kernel(running, headers={running: True}, modules={running: True}, packages=[]),
+    )
     found = draw(look, **package())
     assert codes(found) == stops
     if stops:
@@ -186,7 +229,13 @@ def test_I01_kernel_matrix_in_a_whole_plan(name: str, version: str, family: str,
 
 def test_I01_partly_tested_is_said() -> None:
     running = "5.14.0-611.55.1.el9_7.x86_64"
-    found = draw(facts(os=system("rocky", "9.7", "redhat"), kernel=kernel(running, headers={running: True}, modules={running: True})), **package())
+    found = draw(
+        facts(
+            os=system("rocky", "9.7", "redhat"),
+            kernel=kernel(running, headers={running: True}, modules={running: True}),
+        ),
+        **package(),
+    )
     assert codes(found, "cautions") == ["partly_tested"]
 
 
@@ -194,29 +243,54 @@ def test_I01_partly_tested_is_said() -> None:
     "names, policy, stops, cautions",
     [
         (["linux-image-generic", "linux-headers-generic"], "fail", [], []),
-        (["linux-generic-hwe-24.04", "linux-image-generic-hwe-24.04", "linux-headers-generic-hwe-24.04"], "fail", ["kernel_line_not_supported"], []),
-        (["linux-image-generic-hwe-24.04", "linux-headers-generic-hwe-24.04"], "warn", [], ["kernel_line_not_supported"]),
+        (
+            ["linux-generic-hwe-24.04", "linux-image-generic-hwe-24.04", "linux-headers-generic-hwe-24.04"],
+            "fail",
+            ["kernel_line_not_supported"],
+            [],
+        ),
+        (
+            ["linux-image-generic-hwe-24.04", "linux-headers-generic-hwe-24.04"],
+            "warn",
+            [],
+            ["kernel_line_not_supported"],
+        ),
         (["linux-image-generic-hwe-24.04-edge", "linux-headers-generic-hwe-24.04-edge"], "ignore", [], []),
     ],
 )
-def test_I01_a_package_that_pulls_in_other_kernels(names: list[str], policy: str, stops: list[str], cautions: list[str]) -> None:
+def test_I01_a_package_that_pulls_in_other_kernels(
+    names: list[str], policy: str, stops: list[str], cautions: list[str]
+) -> None:
     look = facts(kernel=kernel(OLD, packages=[kernel_package(name) for name in names]))
     found = draw(look, **package(preflight_unlisted=policy))
     assert (codes(found), codes(found, "cautions")) == (stops, cautions)
 
 
 def test_I01_hwe_is_right_on_22_04() -> None:
-    look = facts(os=system("ubuntu", "22.04", "debian"), kernel=kernel(OLD, packages=[kernel_package("linux-generic-hwe-22.04")]))
+    look = facts(
+        os=system("ubuntu", "22.04", "debian"), kernel=kernel(OLD, packages=[kernel_package("linux-generic-hwe-22.04")])
+    )
     assert codes(draw(look, **package())) == []
 
 
 def test_a_rule_has_a_severity_of_its_own() -> None:
-    extra = [{"os": "ubuntu", "version": "24.04", "kernel": "6.8.0", "drivers": [">=3.2", "<3.3"], "kernel_max": OLD, "severity": "warn"}]
+    extra = [
+        {
+            "os": "ubuntu",
+            "version": "24.04",
+            "kernel": "6.8.0",
+            "drivers": [">=3.2", "<3.3"],
+            "kernel_max": OLD,
+            "severity": "warn",
+        }
+    ]
     look = facts(kernel=kernel(NEW, headers={NEW: True}, modules={NEW: True}))
     found = draw(look, **package(preflight_support_matrix_extra=extra))
     assert (codes(found), codes(found, "cautions")) == ([], ["not_in_support_matrix"])
     extra[0]["severity"] = "fail"
-    assert codes(draw(look, **package(preflight_support_matrix_extra=extra, preflight_unlisted="ignore"))) == ["not_in_support_matrix"]
+    assert codes(draw(look, **package(preflight_support_matrix_extra=extra, preflight_unlisted="ignore"))) == [
+        "not_in_support_matrix"
+    ]
 
 
 # -- families and SDK
@@ -240,7 +314,10 @@ def test_a_rule_has_a_severity_of_its_own() -> None:
     ],
 )  # fmt: skip
 def test_driver_family_and_sdk_go_together(family: str, version: str, sdk: str, stops: list[str], words: str) -> None:
-    look = facts(npus=[npu(family=family, firmware=version, smc=None)], driver={"version_on_disk": version, "version_loaded": version})
+    look = facts(
+        npus=[npu(family=family, firmware=version, smc=None)],
+        driver={"version_on_disk": version, "version_loaded": version},
+    )
     found = draw(look, **package(driver_version=version, preflight_sdk=sdk))
     listed = [code for code in codes(found) if code in ("not_in_support_matrix", "driver_not_of_sdk")]
     assert (listed or codes(found)) == stops
@@ -263,7 +340,14 @@ def k01(**changes: t.Any) -> dict[str, t.Any]:
         {"kernel": OLD, "headers": True, "module": True, "running": True, "next_boot": False},
         {"kernel": NEW, "headers": False, "module": False, "running": False, "next_boot": True},
     ]
-    state = kernel(OLD, NEW, headers={OLD: True, NEW: False}, modules={OLD: True, NEW: False}, packages=[kernel_package(name) for name in names], guard=guard)
+    state = kernel(
+        OLD,
+        NEW,
+        headers={OLD: True, NEW: False},
+        modules={OLD: True, NEW: False},
+        packages=[kernel_package(name) for name in names],
+        guard=guard,
+    )
     return facts(kernel={**state, **changes})
 
 
@@ -277,7 +361,10 @@ def test_K01_headers_metapackage_above_the_bound_is_a_stop_by_policy() -> None:
 def test_K01_headers_metapackage_is_installed_and_the_module_built_before_the_reboot() -> None:
     found = draw(k01(), **package(preflight_unlisted="warn"))
     assert codes(found) == [] and driver_steps(found) == ["driver.prerequisites", "driver.build"]
-    assert (step(found, "driver.build")["wanted"], step(found, "driver.build")["after"]) == ([NEW], "driver.prerequisites")
+    assert (step(found, "driver.build")["wanted"], step(found, "driver.build")["after"]) == (
+        [NEW],
+        "driver.prerequisites",
+    )
     assert found["disruption"] == "none"
 
 
@@ -292,7 +379,10 @@ def test_K01_what_is_held_is_no_step() -> None:
     look = facts(kernel=kernel(OLD, packages=[kernel_package("linux-image-" + OLD), kernel_package("linux-generic")]))
     look["holds"] = ["linux-generic"]
     found = draw(look, **package(driver_kernel_hold=True))
-    assert (step(found, "driver.hold")["now"], step(found, "driver.hold")["wanted"]) == (["linux-generic"], ["linux-image-" + OLD])
+    assert (step(found, "driver.hold")["now"], step(found, "driver.hold")["wanted"]) == (
+        ["linux-generic"],
+        ["linux-image-" + OLD],
+    )
     look["holds"] = ["linux-generic", "linux-image-" + OLD]
     assert driver_steps(draw(look, **package(driver_kernel_hold=True))) == []
 
@@ -306,10 +396,17 @@ def test_K01_the_kernel_of_a_preinstalled_driver_is_told_not_touched() -> None:
 
 @pytest.mark.parametrize(
     "headers, stops, steps",
-    [("install", [], ["driver.prerequisites", "driver.install"]), ("check", ["prerequisites_missing"], ["driver.install"]), ("ignore", [], ["driver.install"])],
+    [
+        ("install", [], ["driver.prerequisites", "driver.install"]),
+        ("check", ["prerequisites_missing"], ["driver.install"]),
+        ("ignore", [], ["driver.install"]),
+    ],
 )
 def test_a_virgin_host_without_headers(headers: str, stops: list[str], steps: list[str]) -> None:
-    look = virgin(kernel=kernel(OLD, headers={OLD: False}), build={"packages": {}, "programs": {"dkms": None, "cc": "/usr/bin/cc", "make": None}})
+    look = virgin(
+        kernel=kernel(OLD, headers={OLD: False}),
+        build={"packages": {}, "programs": {"dkms": None, "cc": "/usr/bin/cc", "make": None}},
+    )
     found = draw(look, **package(driver_headers=headers))
     assert (codes(found), driver_steps(found)) == (stops, steps)
     if headers == "install":
@@ -325,13 +422,20 @@ def test_a_virgin_host_without_headers(headers: str, stops: list[str], steps: li
         (EL, "5.14.0-570.el9", ["kernel-devel-" + EL]),
         (EL + "+rt", "1", ["kernel-rt-devel-" + EL]),
         (EL + "+64k", "1", ["kernel-64k-devel-" + EL]),
-        ("5.14.0-284.11.1.rt14.296.el9_2.x86_64", None, ["kernel-rt-devel-5.14.0-284.11.1.rt14.296.el9_2.x86_64", "kernel-headers"]),
+        (
+            "5.14.0-284.11.1.rt14.296.el9_2.x86_64",
+            None,
+            ["kernel-rt-devel-5.14.0-284.11.1.rt14.296.el9_2.x86_64", "kernel-headers"],
+        ),
         ("5.15.0-310.184.5.el9uek.x86_64", "1", ["kernel-uek-devel-5.15.0-310.184.5.el9uek.x86_64"]),
         ("5.15.0-310.184.5.el9uek.x86_64", None, ["kernel-uek-devel-5.15.0-310.184.5.el9uek.x86_64", "kernel-headers"]),
     ],
 )
 def test_headers_of_el(running: str, user_headers: str | None, expected: list[str]) -> None:
-    look = virgin(os=system("rhel", "9.6", "redhat"), kernel=kernel(running, headers={running: False}, modules={running: False}, packages=[]))
+    look = virgin(
+        os=system("rhel", "9.6", "redhat"),
+        kernel=kernel(running, headers={running: False}, modules={running: False}, packages=[]),
+    )
     look["build"]["packages"]["kernel-headers"] = user_headers
     found = draw(look, **package(preflight_unlisted="ignore"))
     assert step(found, "driver.prerequisites")["wanted"] == expected
@@ -339,8 +443,14 @@ def test_headers_of_el(running: str, user_headers: str | None, expected: list[st
 
 def test_the_two_kernels_of_oracle_share_their_user_space_headers() -> None:
     running = "5.14.0-570.12.1.0.1.el9_6.x86_64"
-    look = virgin(os=system("ol", "9.6", "redhat"), kernel=kernel(running, headers={running: False}, modules={running: False}, packages=[]))
-    assert step(draw(look, **package(preflight_unlisted="ignore")), "driver.prerequisites")["wanted"] == ["kernel-devel-" + running, "kernel-headers"]
+    look = virgin(
+        os=system("ol", "9.6", "redhat"),
+        kernel=kernel(running, headers={running: False}, modules={running: False}, packages=[]),
+    )
+    assert step(draw(look, **package(preflight_unlisted="ignore")), "driver.prerequisites")["wanted"] == [
+        "kernel-devel-" + running,
+        "kernel-headers",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -352,18 +462,30 @@ def test_the_two_kernels_of_oracle_share_their_user_space_headers() -> None:
         (None, [], "fail", [], []),
     ],
 )
-def test_architectures_are_a_part_of_the_matrix(arch: str | None, extra: list[dict[str, t.Any]], policy: str, stops: list[str], cautions: list[str]) -> None:
+def test_architectures_are_a_part_of_the_matrix(
+    arch: str | None, extra: list[dict[str, t.Any]], policy: str, stops: list[str], cautions: list[str]
+) -> None:
     found = draw(facts(os={"arch": arch}), **package(preflight_unlisted=policy, preflight_support_matrix_extra=extra))
     assert (codes(found), codes(found, "cautions")) == (stops, cautions)
 
 
 @pytest.mark.parametrize(
     "version, source, stops",
-    [("2.1.0", "runfile", ["driver_source_not_of_version"]), ("2.1.0", "package", []), ("3.0.0", "runfile", []), ("2.0.1-rebel1", "runfile", [])],
+    [
+        ("2.1.0", "runfile", ["driver_source_not_of_version"]),
+        ("2.1.0", "package", []),
+        ("3.0.0", "runfile", []),
+        ("2.0.1-rebel1", "runfile", []),
+    ],
 )
 def test_i02_legacy_package_of_former_releases_there_is_no_runfile(version: str, source: str, stops: list[str]) -> None:
     look = facts(driver={"version_on_disk": "2.0.1", "version_loaded": "2.0.1", "legacy": True})
-    raw = {"driver_runfile": "/srv/", "driver_runfile_sha256": "c" * 64, "driver_firmware": "ignore", "driver_replace": True}
+    raw = {
+        "driver_runfile": "/srv/",
+        "driver_runfile_sha256": "c" * 64,
+        "driver_firmware": "ignore",
+        "driver_replace": True,
+    }
     found = draw(look, **package(driver_source=source, driver_version=version, **raw))
     assert codes(found) == stops
     if stops:
@@ -372,15 +494,24 @@ def test_i02_legacy_package_of_former_releases_there_is_no_runfile(version: str,
 
 @pytest.mark.parametrize("extra", [[], [{"os": "ubuntu", "version": "24.04", "kernel": "6.8.0", "drivers": ["<2.0"]}]])
 def test_i02_legacy_package_nor_is_there_one_where_the_matrix_has_no_row(extra: list[dict[str, t.Any]]) -> None:
-    raw = {"driver_runfile": "/srv/", "driver_runfile_sha256": "c" * 64, "driver_version": "1.3.73", "preflight_support_matrix_extra": extra}
+    raw = {
+        "driver_runfile": "/srv/",
+        "driver_runfile_sha256": "c" * 64,
+        "driver_version": "1.3.73",
+        "preflight_support_matrix_extra": extra,
+    }
     found = draw(virgin(), **package(driver_source="runfile", preflight_unlisted="warn", **raw))
     assert codes(found) == ["driver_source_not_of_version"]
     assert found["stops"][0]["next_step"] == "Set rbln_driver_source: package, or want another version."
 
 
-@pytest.mark.parametrize("version, steps", [("3.2.2", ["driver.install", "driver.build"]), ("3.2.3", ["driver.install"])])
+@pytest.mark.parametrize(
+    "version, steps", [("3.2.2", ["driver.install", "driver.build"]), ("3.2.3", ["driver.install"])]
+)
 @pytest.mark.parametrize("headers", [True, False])
-def test_k01_headers_metapackage_dkms_builds_for_the_kernel_that_was_booted_without_the_module(headers: bool, version: str, steps: list[str]) -> None:
+def test_k01_headers_metapackage_dkms_builds_for_the_kernel_that_was_booted_without_the_module(
+    headers: bool, version: str, steps: list[str]
+) -> None:
     look = facts(
         driver={"version_on_disk": None, "version_loaded": None, "loaded": False, "signed": None, "signer": None},
         kernel=kernel(NEW, headers={OLD: True, NEW: headers}, modules={OLD: True, NEW: False}, packages=[]),
@@ -388,11 +519,16 @@ def test_k01_headers_metapackage_dkms_builds_for_the_kernel_that_was_booted_with
     found = draw(look, **package(driver_version=version, preflight_unlisted="ignore", driver_replace=True))
     assert driver_steps(found) == ([] if headers else ["driver.prerequisites"]) + steps
     if "driver.build" in steps:
-        assert (step(found, "driver.build")["wanted"], step(found, "driver.build")["after"]) == ([NEW], "driver.install")
+        assert (step(found, "driver.build")["wanted"], step(found, "driver.build")["after"]) == (
+            [NEW],
+            "driver.install",
+        )
 
 
 def test_headers_where_package_names_are_not_known() -> None:
-    look = virgin(os={**system("sles", "15.6", "suse"), "pretty": "SLES 15 SP6"}, kernel=kernel(OLD, headers={OLD: False}))
+    look = virgin(
+        os={**system("sles", "15.6", "suse"), "pretty": "SLES 15 SP6"}, kernel=kernel(OLD, headers={OLD: False})
+    )
     assert codes(draw(look, **package(preflight_unlisted="ignore"))) == ["headers_missing"]
     assert codes(draw(look, **package(preflight_unlisted="ignore", driver_headers="ignore"))) == []
 
@@ -404,7 +540,10 @@ def test_headers_of_kernels_from_other_repositories_are_left_to_a_person(family:
 
 
 def test_a_host_that_needs_nothing_built_needs_no_headers() -> None:
-    look = facts(kernel=kernel(OLD, headers={OLD: False}), build={"packages": {}, "programs": {"dkms": None, "cc": None, "make": None}})
+    look = facts(
+        kernel=kernel(OLD, headers={OLD: False}),
+        build={"packages": {}, "programs": {"dkms": None, "cc": None, "make": None}},
+    )
     assert driver_steps(draw(look, **package())) == []
 
 
@@ -414,7 +553,9 @@ def test_a_host_that_needs_nothing_built_needs_no_headers() -> None:
 def test_the_next_kernel_will_have_headers(metas: list[str], expected: list[str]) -> None:
     look = facts(kernel=kernel(OLD, packages=[kernel_package(name) for name in metas]))
     found = draw(look, **package())
-    assert [item["next_step"].split(",")[0] for item in found["cautions"]] == ["apt-get install %s" % name for name in expected]
+    assert [item["next_step"].split(",")[0] for item in found["cautions"]] == [
+        "apt-get install %s" % name for name in expected
+    ]
     look["holds"] = ["linux-image-amd64"]
     assert codes(draw(look, **package()), "cautions") == []
 
@@ -422,13 +563,20 @@ def test_the_next_kernel_will_have_headers(metas: list[str], expected: list[str]
 @pytest.mark.parametrize(
     "other, headers, words, remedy",
     [
-        ("6.8.0-90-generic", True, "is installed and has no module of the driver.", "dkms autoinstall -k 6.8.0-90-generic"),
+        (
+            "6.8.0-90-generic",
+            True,
+            "is installed and has no module of the driver.",
+            "dkms autoinstall -k 6.8.0-90-generic",
+        ),
         (NEW, False, "nor headers to build one; it is outside the support matrix", "Remove that kernel"),
     ],
 )
 def test_other_kernels_are_told(other: str, headers: bool, words: str, remedy: str) -> None:
     look = facts()
-    look["kernel"]["guard"].append({"kernel": other, "headers": headers, "module": False, "running": False, "next_boot": False})
+    look["kernel"]["guard"].append(
+        {"kernel": other, "headers": headers, "module": False, "running": False, "next_boot": False}
+    )
     found = problem(draw(look, **package()), "kernel_without_module")
     assert words in found["detail"] and remedy in found["next_step"] and found["severity"] == "info"
 
@@ -440,9 +588,21 @@ def test_other_kernels_are_told(other: str, headers: bool, words: str, remedy: s
     "free, mounts, disk_free, stops, words",
     [
         ({"/usr": 2048, "/var": 2048}, {}, 2048, [], ""),
-        ({"/usr": 2047, "/var": 2047}, {}, 2048, ["disk_full"], "The file system / (for /usr and /var) has 2047 MiB free, and 2048 MiB are wanted."),
+        (
+            {"/usr": 2047, "/var": 2047},
+            {},
+            2048,
+            ["disk_full"],
+            "The file system / (for /usr and /var) has 2047 MiB free, and 2048 MiB are wanted.",
+        ),
         ({"/usr": 1024, "/var": 1024}, {"/var": "/var"}, 2048, [], ""),
-        ({"/usr": 5000, "/var": 1000}, {"/var": "/var"}, 2048, ["disk_full"], "The file system /var (for /var) has 1000 MiB free, and 1024 MiB are wanted."),
+        (
+            {"/usr": 5000, "/var": 1000},
+            {"/var": "/var"},
+            2048,
+            ["disk_full"],
+            "The file system /var (for /var) has 1000 MiB free, and 1024 MiB are wanted.",
+        ),
         ({"/usr": 10, "/var": 10}, {}, 0, [], ""),
     ],
 )
@@ -450,13 +610,20 @@ def test_room(free: dict[str, int], mounts: dict[str, str], disk_free: int, stop
     look = virgin(disk={path: size * MIB for path, size in free.items()}, mounts=mounts)
     found = draw(look, **package(driver_disk_free=disk_free))
     assert codes(found) == stops
-    assert not stops or (found["stops"][0]["detail"] == words and "rbln_driver_disk_free" in found["stops"][0]["next_step"])
+    assert not stops or (
+        found["stops"][0]["detail"] == words and "rbln_driver_disk_free" in found["stops"][0]["next_step"]
+    )
     assert codes(draw(facts(disk=look["disk"], mounts=look["mounts"]), **package(driver_disk_free=disk_free))) == []
 
 
 def test_little_room_for_boot_is_told() -> None:
     assert codes(draw(virgin(disk={"/boot": 100 * MIB}), **package(driver_disk_free=2048)), "cautions") == ["disk_low"]
-    assert codes(draw(virgin(disk={"/boot": 100 * MIB}, mounts={"/boot": "/"}), **package(driver_disk_free=2048)), "cautions") == []
+    assert (
+        codes(
+            draw(virgin(disk={"/boot": 100 * MIB}, mounts={"/boot": "/"}), **package(driver_disk_free=2048)), "cautions"
+        )
+        == []
+    )
 
 
 def row(name: str, **changes: t.Any) -> dict[str, t.Any]:
@@ -476,7 +643,9 @@ def row(name: str, **changes: t.Any) -> dict[str, t.Any]:
         (None, 70 * MIB, {}, [], []),
     ],
 )
-def test_a_full_boot_stops_what_makes_an_initial_ram_disk(free: t.Any, size: t.Any, mounts: dict[str, str], stops: list[str], cautions: list[str]) -> None:
+def test_a_full_boot_stops_what_makes_an_initial_ram_disk(
+    free: t.Any, size: t.Any, mounts: dict[str, str], stops: list[str], cautions: list[str]
+) -> None:
     look = virgin(disk={"/boot": free}, mounts=mounts, initramfs=size)
     found = draw(look, **package())
     assert (codes(found), codes(found, "cautions")) == (stops, cautions)
@@ -491,7 +660,10 @@ def test_a_full_boot_stops_what_makes_an_initial_ram_disk(free: t.Any, size: t.A
 
 def test_a_full_boot_is_told_with_the_kernels_to_remove() -> None:
     look = virgin(disk={"/boot": 5 * MIB}, initramfs=70 * MIB + 1)
-    look["kernel"].update(next_boot=NEW, guard=[row("6.8.0-90-generic"), row("6.8.0-101-generic"), row(OLD, running=True), row(NEW, next_boot=True)])
+    look["kernel"].update(
+        next_boot=NEW,
+        guard=[row("6.8.0-90-generic"), row("6.8.0-101-generic"), row(OLD, running=True), row(NEW, next_boot=True)],
+    )
     stop = problem(draw(look, **package(preflight_unlisted="ignore")), "boot_full")
     assert stop["detail"] == (
         "The file system /boot has 5 MiB free, and the packages of this change make an initial ram disk there; the present one has 71 MiB."
@@ -525,11 +697,18 @@ def test_room_that_is_not_known_is_said() -> None:
         ({"pciehp": {"ports": None}}, "fail", [], ["pciehp_unknown"]),
         ({"virtualization": "kvm"}, "fail", [], []),
         ({"npus": [npu(0, "REBEL", firmware="3.5.0")]}, "fail", [], []),
-        ({"npus": [npu(0, "ATOM", firmware="3.5.0"), npu(1, "ATOM", firmware="3.5.0")]}, "fail", ["not_in_support_matrix"], []),
+        (
+            {"npus": [npu(0, "ATOM", firmware="3.5.0"), npu(1, "ATOM", firmware="3.5.0")]},
+            "fail",
+            ["not_in_support_matrix"],
+            [],
+        ),
         ({"os": system("rhel", "10.0", "redhat")}, "fail", ["not_in_support_matrix"], []),
     ],
 )
-def test_pciehp_above_several_rebel(changes: dict[str, t.Any], policy: str, stops: list[str], cautions: list[str]) -> None:
+def test_pciehp_above_several_rebel(
+    changes: dict[str, t.Any], policy: str, stops: list[str], cautions: list[str]
+) -> None:
     look = facts(
         os=system("rhel", "10.2", "redhat"),
         kernel=kernel(EL102, headers={EL102: True}, modules={EL102: True}, packages=[]),
@@ -542,14 +721,22 @@ def test_pciehp_above_several_rebel(changes: dict[str, t.Any], policy: str, stop
     found = draw(look, **package(driver_version="3.5.0", preflight_pciehp=policy))
     assert (codes(found), codes(found, "cautions")) == (stops, cautions)
     if "pciehp_bound" in stops:
-        assert "0000:40:01.0" in found["stops"][0]["detail"] and "rbln-pciehp-hook.sh install" in found["stops"][0]["next_step"]
+        assert (
+            "0000:40:01.0" in found["stops"][0]["detail"]
+            and "rbln-pciehp-hook.sh install" in found["stops"][0]["next_step"]
+        )
 
 
 # -- B01: Secure Boot
 
 
 def mok(state: str, **changes: t.Any) -> dict[str, t.Any]:
-    return {"state": state, "key_present": state != "none", "subject": None if state == "none" else "DKMS module signing key", **changes}
+    return {
+        "state": state,
+        "key_present": state != "none",
+        "subject": None if state == "none" else "DKMS module signing key",
+        **changes,
+    }
 
 
 @pytest.mark.parametrize("state", ["disabled", "disabled_setup_mode", "unsupported", "enabled_not_enforced"])
@@ -576,7 +763,9 @@ def test_B01_unknown_is_said_and_not_taken_for_off() -> None:
         (mok("enrolled", key_present=False), ["secure_boot_unsigned"], ("secure_boot: enrol",)),
     ],
 )  # fmt: skip
-def test_B01_checking_says_what_the_console_needs(keys: dict[str, t.Any], stops: list[str], words: tuple[str, ...]) -> None:
+def test_B01_checking_says_what_the_console_needs(
+    keys: dict[str, t.Any], stops: list[str], words: tuple[str, ...]
+) -> None:
     found = draw(virgin(secure_boot="enabled", mok=keys), **package())
     assert codes(found) == stops
     for word in words:
@@ -603,14 +792,40 @@ def test_B01_enrolment_comes_before_the_driver(state: str) -> None:
         ({"loaded": False, "signed": True}, mok("enrolled", signer_enrolled=True), "check", [], []),
         ({"loaded": False, "signed": False}, mok("not_enrolled"), "check", ["secure_boot_unsigned"], []),
         ({"loaded": False, "signed": False}, mok("not_enrolled"), "enrol", [], ["driver.secure_boot"]),
-        ({"loaded": False, "signed": True}, mok("not_enrolled", signer_enrolled=False), "check", ["secure_boot_unsigned"], []),
+        (
+            {"loaded": False, "signed": True},
+            mok("not_enrolled", signer_enrolled=False),
+            "check",
+            ["secure_boot_unsigned"],
+            [],
+        ),
         ({"loaded": False, "signed": False}, mok("enrolled"), "enrol", ["secure_boot_unsigned"], []),
-        ({"loaded": False, "signed": True, "signer": "Vendor", "dkms": []}, mok("none", signer_enrolled=True), "check", [], []),
-        ({"loaded": False, "signed": True, "signer": "Vendor", "dkms": []}, mok("none", signer_enrolled=False), "check", ["secure_boot_unsigned"], []),
-        ({"loaded": False, "signed": True, "signer": "Vendor", "dkms": []}, mok("none", signer_enrolled=None), "check", [], []),
+        (
+            {"loaded": False, "signed": True, "signer": "Vendor", "dkms": []},
+            mok("none", signer_enrolled=True),
+            "check",
+            [],
+            [],
+        ),
+        (
+            {"loaded": False, "signed": True, "signer": "Vendor", "dkms": []},
+            mok("none", signer_enrolled=False),
+            "check",
+            ["secure_boot_unsigned"],
+            [],
+        ),
+        (
+            {"loaded": False, "signed": True, "signer": "Vendor", "dkms": []},
+            mok("none", signer_enrolled=None),
+            "check",
+            [],
+            [],
+        ),
     ],
 )
-def test_B01_a_module_that_is_there(driver: dict[str, t.Any], keys: dict[str, t.Any], mode: str, stops: list[str], steps: list[str]) -> None:
+def test_B01_a_module_that_is_there(
+    driver: dict[str, t.Any], keys: dict[str, t.Any], mode: str, stops: list[str], steps: list[str]
+) -> None:
     found = draw(facts(secure_boot="enabled", driver={**driver, "version_loaded": "3.2.2" if driver["loaded"] else None}, mok=keys),
                  **package(driver_secure_boot=mode))  # fmt: skip
     assert codes(found) == stops
@@ -664,7 +879,11 @@ def test_B01_a_kernel_that_enforces_signatures_itself_is_judged_alike(by: str, s
         assert found["stops"][0]["detail"].startswith("The kernel refuses unsigned modules by %s, and " % by)
         assert ("start the kernel without " + by in found["stops"][0]["next_step"]) is (state == "unsupported")
     assert codes(draw(virgin(secure_boot=state, mok=mok("enrolled", enforced_by=by)), **package())) == []
-    unsigned = facts(secure_boot=state, driver={"loaded": False, "version_loaded": None, "signed": False}, mok=mok("none", enforced_by=by))
+    unsigned = facts(
+        secure_boot=state,
+        driver={"loaded": False, "version_loaded": None, "signed": False},
+        mok=mok("none", enforced_by=by),
+    )
     assert codes(draw(unsigned, **package())) == ["secure_boot_unsigned"]
     # Without UEFI there is nothing to enrol a key in.
     found = draw(virgin(secure_boot=state, mok=mok("none", enforced_by=by)), **package(driver_secure_boot="enrol"))
@@ -673,7 +892,8 @@ def test_B01_a_kernel_that_enforces_signatures_itself_is_judged_alike(by: str, s
 
 
 @pytest.mark.parametrize(
-    "trusted, running, told", [(False, OLD, True), (True, OLD, False), (None, OLD, False), (False, "5.14.0-570.116.1.el9_6.x86_64", False)]
+    "trusted, running, told",
+    [(False, OLD, True), (True, OLD, False), (None, OLD, False), (False, "5.14.0-570.116.1.el9_6.x86_64", False)],
 )
 def test_B01_keys_that_the_kernel_may_not_take_for_modules_are_told(trusted: t.Any, running: str, told: bool) -> None:
     look = virgin(secure_boot="enabled", mok=mok("enrolled", trusted=trusted))
@@ -695,27 +915,48 @@ def test_B01_keys_that_the_kernel_may_not_take_for_modules_are_told(trusted: t.A
         ({"driver_firmware": "ignore"}, [], [], []),
         ({"driver_firmware": "flash"}, ["firmware_flash_not_allowed"], [], []),
         ({"driver_firmware": "flash", "driver_replace": True}, [], [], ["driver.firmware"]),
-        ({"driver_firmware": "flash", "driver_replace": True, "driver_firmware_dir": ""}, ["firmware_dir_missing"], [], []),
+        (
+            {"driver_firmware": "flash", "driver_replace": True, "driver_firmware_dir": ""},
+            ["firmware_dir_missing"],
+            [],
+            [],
+        ),
     ],
 )
 def test_other_firmware(raw: dict[str, t.Any], stops: list[str], cautions: list[str], steps: list[str]) -> None:
-    look = facts(npus=[npu(0), npu(1, firmware="3.0.0"), npu(2, firmware=None), npu(3, firmware="1.0.0", state="passthrough")])
+    look = facts(
+        npus=[npu(0), npu(1, firmware="3.0.0"), npu(2, firmware=None), npu(3, firmware="1.0.0", state="passthrough")]
+    )
     found = draw(look, **package(**raw))
     assert (codes(found), codes(found, "cautions"), driver_steps(found)) == (stops, cautions, steps)
     if steps:
         assert step(found, "driver.firmware")["now"] == {"0000:81:00.0": "3.0.0"}
-        assert (step(found, "driver.firmware")["wanted"], step(found, "driver.firmware")["disruption"]) == ("3.2.2", "evict")
+        assert (step(found, "driver.firmware")["wanted"], step(found, "driver.firmware")["disruption"]) == (
+            "3.2.2",
+            "evict",
+        )
 
 
 def test_firmware_follows_the_driver_that_will_be_there() -> None:
     look = facts(driver={"version_on_disk": "3.2.0", "version_loaded": "3.2.0"}, npus=[npu(0, firmware="3.2.0")])
     found = draw(look, **package(driver_replace=True, driver_firmware="flash"))
     assert driver_steps(found) == ["driver.install", "driver.firmware"]
-    assert (step(found, "driver.firmware")["wanted"], step(found, "driver.firmware")["after"]) == ("3.2.2", "driver.install")
+    assert (step(found, "driver.firmware")["wanted"], step(found, "driver.firmware")["after"]) == (
+        "3.2.2",
+        "driver.install",
+    )
     assert codes(draw(look, **package(driver_replace=True)), "cautions") == ["firmware_differs"]
 
 
 def test_a_host_of_virtual_machines_is_asked_for_nothing() -> None:
-    look = virgin(npus=[npu(state="passthrough")], secure_boot="enabled", kernel=kernel(OLD, headers={OLD: False}), disk={"/usr": 0, "/var": 0})
-    found = draw(look, **package(driver_kernel_hold=True, driver_secure_boot="enrol", driver_firmware="flash", preflight_sdk="0.12.0"))
+    look = virgin(
+        npus=[npu(state="passthrough")],
+        secure_boot="enabled",
+        kernel=kernel(OLD, headers={OLD: False}),
+        disk={"/usr": 0, "/var": 0},
+    )
+    found = draw(
+        look,
+        **package(driver_kernel_hold=True, driver_secure_boot="enrol", driver_firmware="flash", preflight_sdk="0.12.0"),
+    )
     assert (driver_steps(found), codes(found)) == ([], [])

@@ -51,7 +51,9 @@ def matrix_fixture() -> list[dict[str, t.Any]]:
         ("debian", "12", "6.1.0-50-cloud-amd64", "unlisted", "rbln_preflight_unlisted: warn"),
     ],
 )
-def test_i01_kernel_matrix(matrix: list[dict[str, t.Any]], os_id: str, version: str, kernel: str, state: str, next_step: str) -> None:
+def test_i01_kernel_matrix(
+    matrix: list[dict[str, t.Any]], os_id: str, version: str, kernel: str, state: str, next_step: str
+) -> None:
     verdict = judge(matrix, "3.2.2", ["ATOM"], [(os_id, version)], kernel, "rbln")
     assert verdict.state == state
     assert next_step in verdict.next_step
@@ -84,7 +86,9 @@ def test_a_derivative_is_judged_by_its_base(matrix: list[dict[str, t.Any]]) -> N
         ("rhel", "10.0", "6.12.0-1.el10.elrepo.x86_64", "unlisted"),
     ],
 )
-def test_kernels_of_enterprise_linux_and_what_is_built_from_it(matrix: list[dict[str, t.Any]], os_id: str, version: str, kernel: str, state: str) -> None:
+def test_kernels_of_enterprise_linux_and_what_is_built_from_it(
+    matrix: list[dict[str, t.Any]], os_id: str, version: str, kernel: str, state: str
+) -> None:
     verdict = judge(matrix, "3.2.2", ["ATOM"], [(os_id, version), ("rhel", version)], kernel, "rbln")
     assert verdict.state == state
     if "570.116" in kernel and state == "unlisted":
@@ -110,8 +114,13 @@ def test_kernels_of_enterprise_linux_and_what_is_built_from_it(matrix: list[dict
         ({"kernel": "6.1", "kernel_max": "6.1.0-50-amd64"}, "6.1.0-51-amd64", "unlisted"),
     ],
 )
-def test_i01_kernel_matrix_a_rule_that_names_a_series_is_about_all_of_it(rule: dict[str, t.Any], kernel: str, state: str) -> None:
-    assert judge([{"os": "debian", "version": "13", **rule}], "3.4.0", [], [("debian", "13")], kernel, "rbln").state == state
+def test_i01_kernel_matrix_a_rule_that_names_a_series_is_about_all_of_it(
+    rule: dict[str, t.Any], kernel: str, state: str
+) -> None:
+    assert (
+        judge([{"os": "debian", "version": "13", **rule}], "3.4.0", [], [("debian", "13")], kernel, "rbln").state
+        == state
+    )
 
 
 def test_unknown_is_not_unlisted(matrix: list[dict[str, t.Any]]) -> None:
@@ -132,8 +141,14 @@ def test_families_choose_the_rule() -> None:
         ({"os": "ubuntu", "version": "24.04", "kernel": "6.8.0", "kernl_max": "x"}, "unknown key kernl_max"),
         ({"os": "ubuntu", "version": "24.04", "kernel": "6.8.0", "drivers": ["newest"]}, "not a version constraint"),
         ("ubuntu", "not a mapping"),
-        ({"os": "ubuntu", "version": "24.04", "kernel": "6.8.0", "severity": "error"}, r"extra\[0\].severity is 'error'"),
-        ({"os": "ubuntu", "version": "24.04", "kernel": "6.8.0", "packages_absent": "linux-*-hwe"}, r"extra\[0\].packages_absent must be a list"),
+        (
+            {"os": "ubuntu", "version": "24.04", "kernel": "6.8.0", "severity": "error"},
+            r"extra\[0\].severity is 'error'",
+        ),
+        (
+            {"os": "ubuntu", "version": "24.04", "kernel": "6.8.0", "packages_absent": "linux-*-hwe"},
+            r"extra\[0\].packages_absent must be a list",
+        ),
         ({"sdk": "0.12.0", "drivers": [">=3.4"]}, r"extra\[0\].sdk must be a list of text"),
         ({"sdk": ["0.12.0"], "os": "ubuntu"}, "unknown key os"),
         ({"sdk": ["0.12.0"], "drivers": ["newest"]}, "not a version constraint"),
@@ -168,12 +183,18 @@ def test_the_shipped_matrix_is_valid(matrix: list[dict[str, t.Any]]) -> None:
         ("0.11.2", None, ["ATOM"], "unknown"),
     ],
 )
-def test_a_driver_belongs_to_an_sdk(matrix: list[dict[str, t.Any]], sdk: str, driver: str | None, families: list[str], state: str) -> None:
+def test_a_driver_belongs_to_an_sdk(
+    matrix: list[dict[str, t.Any]], sdk: str, driver: str | None, families: list[str], state: str
+) -> None:
     assert judge_sdk(matrix, sdk, driver, families, "rbln").state == state
 
 
-@pytest.mark.parametrize("driver, sources", [("1.3.73", ["package"]), ("2.1.0", ["package"]), ("3.0.0", []), ("3.0.0~rc1", []), (None, [])])
-def test_i02_legacy_package_what_a_driver_comes_as(matrix: list[dict[str, t.Any]], driver: str | None, sources: list[str]) -> None:
+@pytest.mark.parametrize(
+    "driver, sources", [("1.3.73", ["package"]), ("2.1.0", ["package"]), ("3.0.0", []), ("3.0.0~rc1", []), (None, [])]
+)
+def test_i02_legacy_package_what_a_driver_comes_as(
+    matrix: list[dict[str, t.Any]], driver: str | None, sources: list[str]
+) -> None:
     assert list(sources_for(matrix, driver, ["ATOM"])) == sources
 
 

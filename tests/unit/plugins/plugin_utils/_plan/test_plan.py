@@ -15,10 +15,27 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles impor
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.plan import plan
 from ansible_collections.rebellions.npu.tests.unit.fixtures.schemas import validator
 
-MATRIX = [{"os": "ubuntu", "version": "24.04", "kernel": "6.8.0", "drivers": [">=3.2", "<3.4"], "kernel_max": "6.8.0-117-generic"}]
-SHARED = {"rbln_driver_ca_cert": "", "rbln_driver_http_proxy": "", "rbln_driver_https_proxy": "", "rbln_driver_no_proxy": ""}
+MATRIX = [
+    {
+        "os": "ubuntu",
+        "version": "24.04",
+        "kernel": "6.8.0",
+        "drivers": [">=3.2", "<3.4"],
+        "kernel_max": "6.8.0-117-generic",
+    }
+]
+SHARED = {
+    "rbln_driver_ca_cert": "",
+    "rbln_driver_http_proxy": "",
+    "rbln_driver_https_proxy": "",
+    "rbln_driver_no_proxy": "",
+}
 # What an installation would install from, whichever the source is.
-GIVEN = {"rbln_driver_runfile": "/srv/", "rbln_driver_runfile_sha256": "c" * 64, "rbln_driver_package_names": ["rebellions"]}
+GIVEN = {
+    "rbln_driver_runfile": "/srv/",
+    "rbln_driver_runfile_sha256": "c" * 64,
+    "rbln_driver_package_names": ["rebellions"],
+}
 
 
 KERNEL = "6.8.0-117-generic"
@@ -96,7 +113,9 @@ def observed(**changes: t.Any) -> dict[str, t.Any]:
 schema = functools.lru_cache(maxsize=None)(validator)
 
 
-def draw(raw: dict[str, t.Any] | None = None, f: t.Any = None, r: t.Any = None, o: t.Any = None, **keys: t.Any) -> dict[str, t.Any]:
+def draw(
+    raw: dict[str, t.Any] | None = None, f: t.Any = None, r: t.Any = None, o: t.Any = None, **keys: t.Any
+) -> dict[str, t.Any]:
     wanted = normalise({**SHARED, **GIVEN, **(raw or {})}, role_inputs())
     found = plan(wanted, f or facts(), r or runtimes(), o or observed(), MATRIX, prefix="rbln", **keys).to_dict()
     schema("plan.schema.json").validate(json.loads(json.dumps(found)))
@@ -119,16 +138,31 @@ def test_u06_a_right_host_has_nothing_to_do() -> None:
 
 def test_a_virgin_host_gets_everything_and_knows_what_it_cannot_know() -> None:
     found = draw(
-        {"rbln_driver_version": "3.2.2", "rbln_driver_source": "runfile", "rbln_container_toolkit_runtime_restart": "if_required"},
+        {
+            "rbln_driver_version": "3.2.2",
+            "rbln_driver_source": "runfile",
+            "rbln_container_toolkit_runtime_restart": "if_required",
+        },
         facts(driver=no_driver(), npus=[npu("unbound")]),
-        runtimes(runtime(changes=[{"path": "/etc/containerd/config.toml", "what": "enable_cdi", "why": "CDI is off."}], cdi={"state": "off"})),
+        runtimes(
+            runtime(
+                changes=[{"path": "/etc/containerd/config.toml", "what": "enable_cdi", "why": "CDI is off."}],
+                cdi={"state": "off"},
+            )
+        ),
         observed(
             cdi={"state": "missing", "changed": True},
             host_tool={"current": False, "sha256": None, "wanted": "a"},
             markers={"current": False, "present": []},
         ),
     )
-    assert ids(found) == ["driver.install", "toolkit.cdi", "toolkit.host_tool", "toolkit.runtime.containerd", "validator.markers"]
+    assert ids(found) == [
+        "driver.install",
+        "toolkit.cdi",
+        "toolkit.host_tool",
+        "toolkit.runtime.containerd",
+        "validator.markers",
+    ]
     assert found["steps"][1]["after"] == "driver.install"
     assert found["stops"] == []
     assert found["roles"] == ["driver", "container_toolkit", "validator"]
@@ -153,11 +187,17 @@ def test_a_virgin_host_gets_everything_and_knows_what_it_cannot_know() -> None:
             {"installed_via": "deb", "version_on_disk": "3.2.0"},
             ["driver_replace_not_allowed"],
         ),
-        ({"rbln_driver_source": "package", "rbln_driver_version": "3.2.2"}, {"installed_via": "container"}, ["driver_from_container"]),
+        (
+            {"rbln_driver_source": "package", "rbln_driver_version": "3.2.2"},
+            {"installed_via": "container"},
+            ["driver_from_container"],
+        ),
         ({"rbln_driver_source": "package"}, {}, []),
     ],
 )
-def test_a_driver_is_never_touched_by_surprise(raw: dict[str, t.Any], driver: dict[str, t.Any], stops: list[str]) -> None:
+def test_a_driver_is_never_touched_by_surprise(
+    raw: dict[str, t.Any], driver: dict[str, t.Any], stops: list[str]
+) -> None:
     found = draw(raw, facts(driver=driver))
     assert codes(found) == stops
     assert "driver.install" not in ids(found)
@@ -171,7 +211,9 @@ def test_an_installation_that_broke_off_is_done_again_unasked(version: str) -> N
     assert codes(found) == [] and found["steps"][0]["id"] == "driver.install"
     assert found["steps"][0]["reason"] == "An installation has broken off."
     assert codes(draw({}, facts(driver=left))) == ["driver_missing"]
-    loaded = draw({"rbln_driver_source": "runfile", "rbln_driver_version": "3.2.3"}, facts(driver={**left, "loaded": True}))
+    loaded = draw(
+        {"rbln_driver_source": "runfile", "rbln_driver_version": "3.2.3"}, facts(driver={**left, "loaded": True})
+    )
     assert codes(loaded) == ["driver_replace_not_allowed"]
 
 
@@ -194,7 +236,9 @@ def test_another_version_loaded_than_on_disk_is_said() -> None:
         ({"state": {"change": {"step": "stop", "touched": False}, "tainted": None, "refused": []}}, "driver.recover"),
     ],
 )
-def test_what_follows_a_driver_that_is_only_loaded_or_put_back_names_that_step(driver: dict[str, t.Any], act: str) -> None:
+def test_what_follows_a_driver_that_is_only_loaded_or_put_back_names_that_step(
+    driver: dict[str, t.Any], act: str
+) -> None:
     found = draw({"rbln_driver_source": "package"}, facts(driver=driver))
     assert ids(found) == [act, "toolkit.cdi", "validator.markers"]
     assert (found["steps"][1]["after"], found["steps"][1]["wanted"]) == (act, "known after " + act)
@@ -202,14 +246,17 @@ def test_what_follows_a_driver_that_is_only_loaded_or_put_back_names_that_step(d
 
 
 def test_f12_a_passthrough_host_gets_no_driver_and_no_toolkit() -> None:
-    found = draw({}, facts(npus=[npu("passthrough")], driver=no_driver()), o=observed(cdi={"state": "missing", "changed": True}))
+    found = draw(
+        {}, facts(npus=[npu("passthrough")], driver=no_driver()), o=observed(cdi={"state": "missing", "changed": True})
+    )
     assert ids(found) == []
     assert found["stops"] == []
     assert codes(found, "cautions") == ["no_driver_needed"]
 
 
 @pytest.mark.parametrize(
-    "policy, stops, cautions", [("fail", ["not_in_support_matrix"], []), ("warn", [], ["not_in_support_matrix"]), ("ignore", [], [])]
+    "policy, stops, cautions",
+    [("fail", ["not_in_support_matrix"], []), ("warn", [], ["not_in_support_matrix"]), ("ignore", [], [])],
 )
 def test_an_unlisted_kernel_follows_the_policy(policy: str, stops: list[str], cautions: list[str]) -> None:
     found = draw({"rbln_preflight_unlisted": policy}, facts(kernel={"running": "6.8.0-138-generic", "next_boot": None}))
@@ -224,7 +271,9 @@ def test_the_next_boot_kernel_is_judged_too() -> None:
 
 @pytest.mark.parametrize("policy, stops", [("fail", ["no_npus"]), ("warn", [])])
 def test_a_host_without_npus_follows_the_policy(policy: str, stops: list[str]) -> None:
-    found = draw({"rbln_preflight_no_npus": policy, "rbln_preflight_unlisted": "ignore"}, facts(npus=[], counts={"functions": 0}))
+    found = draw(
+        {"rbln_preflight_no_npus": policy, "rbln_preflight_unlisted": "ignore"}, facts(npus=[], counts={"functions": 0})
+    )
     assert codes(found) == stops
 
 
@@ -244,11 +293,26 @@ CHANGE = {"path": "/etc/containerd/config.toml", "what": "enable_cdi = true", "w
     "raw, item, steps, stops",
     [
         ({}, runtime(changes=[CHANGE]), [], ["runtime_restart_not_allowed"]),
-        ({"rbln_container_toolkit_runtime_restart": "if_required"}, runtime(changes=[CHANGE]), ["toolkit.runtime.containerd", "validator.markers"], []),
-        ({"rbln_container_toolkit_runtime_restart": "if_required"}, runtime(process_stale=True), ["toolkit.restart.containerd", "validator.markers"], []),
+        (
+            {"rbln_container_toolkit_runtime_restart": "if_required"},
+            runtime(changes=[CHANGE]),
+            ["toolkit.runtime.containerd", "validator.markers"],
+            [],
+        ),
+        (
+            {"rbln_container_toolkit_runtime_restart": "if_required"},
+            runtime(process_stale=True),
+            ["toolkit.restart.containerd", "validator.markers"],
+            [],
+        ),
         ({}, runtime(process_stale=True), [], ["runtime_restart_not_allowed"]),
         ({}, runtime(process_stale=None), [], []),
-        ({}, runtime(refusal={"reason": "containerd 1.6 has no CDI.", "next_step": "Upgrade containerd."}), [], ["runtime_refused"]),
+        (
+            {},
+            runtime(refusal={"reason": "containerd 1.6 has no CDI.", "next_step": "Upgrade containerd."}),
+            [],
+            ["runtime_refused"],
+        ),
         ({}, runtime(flavor="docker-backend", changes=[CHANGE]), [], []),
         ({}, runtime(name="podman", restart_unit=None), [], []),
     ],
@@ -259,7 +323,9 @@ def test_runtimes(raw: dict[str, t.Any], item: dict[str, t.Any], steps: list[str
 
 
 def test_an_ambiguous_runtime_is_asked_about() -> None:
-    found = draw({}, r=runtimes(ambiguous={"reason": "Two runtimes.", "candidates": ["a", "b"], "next_step": "Choose."}))
+    found = draw(
+        {}, r=runtimes(ambiguous={"reason": "Two runtimes.", "candidates": ["a", "b"], "next_step": "Choose."})
+    )
     assert codes(found) == ["runtime_ambiguous"]
 
 
@@ -295,7 +361,9 @@ def test_what_is_no_plan_does_not_fit_the_schema(changes: dict[str, t.Any]) -> N
 def test_acts_of_the_schema_are_task_files_of_their_roles() -> None:
     acts = schema("plan.schema.json").schema["properties"]["acts"]["properties"]
     toolkit = acts["container_toolkit"]["items"]["enum"]
-    assert toolkit and all((COLLECTION / "roles/rbln_container_toolkit/tasks" / (act + ".yml")).is_file() for act in toolkit)
+    assert toolkit and all(
+        (COLLECTION / "roles/rbln_container_toolkit/tasks" / (act + ".yml")).is_file() for act in toolkit
+    )
 
 
 def test_w02_a_host_whose_checks_fail_is_proven_again_although_no_file_would_change() -> None:
@@ -312,11 +380,19 @@ def test_a_host_without_npus_that_is_let_pass_is_left_alone() -> None:
         markers={"current": False, "present": []},
         passed=False,
     )
-    found = draw({"rbln_preflight_no_npus": "warn", "rbln_preflight_unlisted": "ignore"}, bare, runtimes(runtime(changes=[CHANGE])), seen)
+    found = draw(
+        {"rbln_preflight_no_npus": "warn", "rbln_preflight_unlisted": "ignore"},
+        bare,
+        runtimes(runtime(changes=[CHANGE])),
+        seen,
+    )
     assert (ids(found), codes(found)) == ([], [])
 
 
-@pytest.mark.parametrize("state, stops", [("denied", ["driver_unknown"]), ("timeout", ["driver_unknown"]), ("failed", ["driver_unknown"]), ("absent", [])])
+@pytest.mark.parametrize(
+    "state, stops",
+    [("denied", ["driver_unknown"]), ("timeout", ["driver_unknown"]), ("failed", ["driver_unknown"]), ("absent", [])],
+)
 def test_a_driver_that_could_not_be_looked_for_is_not_taken_for_absent(state: str, stops: list[str]) -> None:
     hidden = facts(driver=no_driver(), probes={"module_file": {"state": state, "detail": ""}})
     found = draw({"rbln_driver_source": "package", "rbln_driver_version": "3.2.2"}, hidden)

@@ -51,7 +51,9 @@ SITE = '[crio.runtime]\ncdi_spec_dirs = ["/opt/cdi"]\n'
 HOSTS: list[Any] = [
     pytest.param(containerd, "1.7.27", None, {}, id="1.7-without-a-file"),
     pytest.param(containerd, "1.7.27", "", {}, id="1.7-empty"),
-    pytest.param(containerd, "1.7.27", case("R02-v1x-dropin-wipes-cri", "config.toml"), {}, id="R02-v1x-dropin-wipes-cri"),
+    pytest.param(
+        containerd, "1.7.27", case("R02-v1x-dropin-wipes-cri", "config.toml"), {}, id="R02-v1x-dropin-wipes-cri"
+    ),
     pytest.param(
         containerd,
         "1.7.27",
@@ -74,7 +76,13 @@ HOSTS: list[Any] = [
         {"/srv/site/containerd/10-site.toml": "version = 2\n"},
         id="R01-imports-preserved",
     ),
-    pytest.param(containerd, "2.1.5", case("R21-kubespray-overwrite", "config.toml") + "  enable_cdi = false\n", {}, id="R21-kubespray-overwrite"),
+    pytest.param(
+        containerd,
+        "2.1.5",
+        case("R21-kubespray-overwrite", "config.toml") + "  enable_cdi = false\n",
+        {},
+        id="R21-kubespray-overwrite",
+    ),
     pytest.param(
         containerd,
         "2.1.5",
@@ -87,8 +95,20 @@ HOSTS: list[Any] = [
     pytest.param(docker, "28.3.0", '{"features": {"cdi": false}}', {}, id="R16-docker-feature-key"),
     pytest.param(docker, "28.3.0", '{"cdi-spec-dirs": ["/opt/cdi"]}', {}, id="docker-other-directories"),
     pytest.param(crio, "1.30.4", None, {"/etc/crio/crio.conf": SITE}, id="crio-main-file"),
-    pytest.param(crio, "1.30.4", None, {"/etc/crio/crio.conf.d/99-rbln.conf": case("R19-crio-no-enable-key", "99-rbln.conf")}, id="R19-crio-no-enable-key"),
-    pytest.param(k3s, "2.0.5-k3s1", case("R12-k3s-v3-template", "config.toml") + V3 + "enable_cdi = false\n", {}, id="R12-k3s-v3-template"),
+    pytest.param(
+        crio,
+        "1.30.4",
+        None,
+        {"/etc/crio/crio.conf.d/99-rbln.conf": case("R19-crio-no-enable-key", "99-rbln.conf")},
+        id="R19-crio-no-enable-key",
+    ),
+    pytest.param(
+        k3s,
+        "2.0.5-k3s1",
+        case("R12-k3s-v3-template", "config.toml") + V3 + "enable_cdi = false\n",
+        {},
+        id="R12-k3s-v3-template",
+    ),
 ]
 
 
@@ -101,7 +121,11 @@ def agree(machine: Machine, spec_dir: str) -> None:
     wanted = {change["path"] for change in before["changes"]}
     assert wanted and before["refusal"] is None
     paths = set(before["config_files"]) | wanted | {before["main_config"], before["edit_target"]["path"]}
-    read = {path: Source(path, machine.real(path).read_bytes() if machine.real(path).exists() else None) for path in paths if path}
+    read = {
+        path: Source(path, machine.real(path).read_bytes() if machine.real(path).exists() else None)
+        for path in paths
+        if path
+    }
     made = PLANNERS[before["name"]](before, read, [spec_dir])
     assert {item.path for item in made.files} == wanted
     for item in made.files:
@@ -113,14 +137,25 @@ def agree(machine: Machine, spec_dir: str) -> None:
 
 
 @pytest.mark.parametrize("kind, version, config, files", HOSTS)
-def test_what_is_written_is_what_was_wanted(kind: Any, version: str, config: str | None, files: dict[str, str], tmp_path: Path) -> None:
+def test_what_is_written_is_what_was_wanted(
+    kind: Any, version: str, config: str | None, files: dict[str, str], tmp_path: Path
+) -> None:
     machine = Machine(tmp_path)
     kind(machine, version, config, files)
     agree(machine, "/var/run/cdi")
 
 
 @pytest.mark.parametrize("version", ["1.7.27", "2.1.5", "2.4.2"])
-@pytest.mark.parametrize("config", [None, "", "version = 2\n", "version = 2\n" + V2 + "sandbox_image = 'x'\n", "version = 2\nimports = ['/srv/c/*.toml']\n"])
+@pytest.mark.parametrize(
+    "config",
+    [
+        None,
+        "",
+        "version = 2\n",
+        "version = 2\n" + V2 + "sandbox_image = 'x'\n",
+        "version = 2\nimports = ['/srv/c/*.toml']\n",
+    ],
+)
 def test_a_directory_that_is_no_default(version: str, config: str | None, tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     containerd(machine, version, config, {})

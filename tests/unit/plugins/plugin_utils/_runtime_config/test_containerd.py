@@ -39,13 +39,18 @@ def runtime(version: str, *more: str, **changed: t.Any) -> dict[str, t.Any]:
     return found
 
 
-def edit(version: str, data: t.Optional[bytes], dirs: t.Sequence[str] = ("/var/run/cdi",), **changed: t.Any) -> RuntimeEdit:
+def edit(version: str, data: bytes | None, dirs: t.Sequence[str] = ("/var/run/cdi",), **changed: t.Any) -> RuntimeEdit:
     return plan(runtime(version, **changed), {MAIN: Source(MAIN, data)}, dirs)
 
 
 def note(made: RuntimeEdit, index: int = 0) -> dict[str, t.Any]:
     item = made.files[index]
-    group = {"before": item.source.sha256, "after": digest(item.new or b""), "splices": item.splices, "changes": item.changes}
+    group = {
+        "before": item.source.sha256,
+        "after": digest(item.new or b""),
+        "splices": item.splices,
+        "changes": item.changes,
+    }
     return {"runtime": made.name, "format": item.format, "aside": item.aside, "created_dirs": [], "groups": [group]}
 
 
@@ -134,14 +139,21 @@ def test_no_file_at_all_r01() -> None:
     other = edit(NEW, None, ["/opt/npu/cdi"])
     assert other.files[0].path == MAIN
     assert b"version = 3\n" in (other.files[0].new or b"")
-    assert b'[plugins."io.containerd.cri.v1.runtime"]\n  cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi", "/opt/npu/cdi"]\n' in (other.files[0].new or b"")
+    assert (
+        b'[plugins."io.containerd.cri.v1.runtime"]\n  cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi", "/opt/npu/cdi"]\n'
+        in (other.files[0].new or b"")
+    )
     gone = undo(Source(MAIN, made.files[0].new), note(made), [])
     assert gone is not None and gone.new is None
 
 
 @pytest.mark.parametrize(
     "version, pattern",
-    [("1.6.20~ds1", "has no CDI; it came with 1.7. Next: Upgrade containerd"), ("1.4.3", "has no CDI"), (None, "version is not known")],
+    [
+        ("1.6.20~ds1", "has no CDI; it came with 1.7. Next: Upgrade containerd"),
+        ("1.4.3", "has no CDI"),
+        (None, "version is not known"),
+    ],
     ids=["D06-containerd-no-cdi-1.6", "D06-containerd-no-cdi-1.4", "version-unknown"],
 )
 def test_no_cdi(version: str, pattern: str) -> None:
@@ -164,7 +176,9 @@ DISABLED = [
 ]
 
 
-@pytest.mark.parametrize("before, after", DISABLED, ids=["R09-disabled-cri-%d" % number for number in range(len(DISABLED))])
+@pytest.mark.parametrize(
+    "before, after", DISABLED, ids=["R09-disabled-cri-%d" % number for number in range(len(DISABLED))]
+)
 def test_only_cri_leaves_the_list(before: str, after: str) -> None:
     data = ("# packager\ndisabled_plugins = %s # why\noom_score = 1\n" % before).encode()
     made = edit(OLD, data)
@@ -181,7 +195,10 @@ def test_unknown_short_name_is_refused() -> None:
 
 
 def _pair(
-    version: str, dropin: str, root: str = 'version = 2\nimports = ["conf.d/*.toml"]\n', name: str = "/etc/containerd/conf.d/10-site.toml"
+    version: str,
+    dropin: str,
+    root: str = 'version = 2\nimports = ["conf.d/*.toml"]\n',
+    name: str = "/etc/containerd/conf.d/10-site.toml",
 ) -> RuntimeEdit:
     files = {MAIN: Source(MAIN, root.encode()), name: Source(name, dropin.encode())}
     return plan(runtime(version, name, edit_target={"path": DROPIN, "kind": "dropin"}), files, ["/var/run/cdi"])
@@ -194,7 +211,13 @@ def test_R02_on_1_x_the_one_file_that_owns_the_table_is_edited() -> None:
     made = _pair(OLD, OFF_V2)
     assert [item.path for item in made.files] == ["/etc/containerd/conf.d/10-site.toml"]
     assert made.files[0].new == OFF_V2.replace("false", "true").encode()
-    assert made.judge is not None and made.judge["before"] == ["/usr/bin/containerd", "--config", MAIN, "config", "dump"]
+    assert made.judge is not None and made.judge["before"] == [
+        "/usr/bin/containerd",
+        "--config",
+        MAIN,
+        "config",
+        "dump",
+    ]
 
 
 def test_R02_the_table_that_wins_on_1_x_is_named() -> None:
@@ -207,7 +230,9 @@ def test_R02_the_table_that_wins_on_1_x_is_named() -> None:
 def test_dropin_on_2_x_when_an_import_covers_it() -> None:
     made = _pair(NEW, OFF_V2)
     assert [item.path for item in made.files] == [DROPIN]
-    assert (made.files[0].new or b"").endswith(b'version = 2\n\n[plugins."io.containerd.grpc.v1.cri"]\n  enable_cdi = true\n')
+    assert (made.files[0].new or b"").endswith(
+        b'version = 2\n\n[plugins."io.containerd.grpc.v1.cri"]\n  enable_cdi = true\n'
+    )
 
 
 def test_a_file_read_after_the_dropin_is_edited_itself() -> None:
@@ -223,10 +248,15 @@ def test_R21_the_imported_directory_is_preferred() -> None:
 
 
 @pytest.mark.parametrize(
-    "imports", ['["/srv/site/containerd/*.toml"]', "[\n  '/srv/site/containerd/*.toml', # site\n]", None], ids=lambda value: "R01-%s" % value
+    "imports",
+    ['["/srv/site/containerd/*.toml"]', "[\n  '/srv/site/containerd/*.toml', # site\n]", None],
+    ids=lambda value: "R01-%s" % value,
 )
-def test_R01_imports_stay_first_and_one_is_added_once(imports: t.Optional[str]) -> None:
-    data = (("imports = %s\n" % imports if imports else "") + 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n  sandbox_image = "x"\n').encode()
+def test_R01_imports_stay_first_and_one_is_added_once(imports: str | None) -> None:
+    data = (
+        ("imports = %s\n" % imports if imports else "")
+        + 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n  sandbox_image = "x"\n'
+    ).encode()
     made = edit(NEW, data, ["/opt/npu/cdi"], edit_target={"path": DROPIN, "kind": "dropin"})
     files = {item.path: item.new for item in made.files}
     assert sorted(files) == [DROPIN, MAIN]
@@ -246,7 +276,9 @@ def test_R01_imports_stay_first_and_one_is_added_once(imports: t.Optional[str]) 
 def test_enable_cdi_is_no_key_of_2_4() -> None:
     assert edit(LAST, b'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n  enable_cdi = false\n').files == []
     made = edit(LAST, b'version = 4\n[plugins."io.containerd.cri.v1.runtime"]\n  cdi_spec_dirs = ["/opt/cdi"]\n')
-    assert made.files[0].new == (b'version = 4\n[plugins."io.containerd.cri.v1.runtime"]\n  cdi_spec_dirs = ["/opt/cdi", "/etc/cdi", "/var/run/cdi"]\n')
+    assert made.files[0].new == (
+        b'version = 4\n[plugins."io.containerd.cri.v1.runtime"]\n  cdi_spec_dirs = ["/opt/cdi", "/etc/cdi", "/var/run/cdi"]\n'
+    )
     assert made.judge is not None and [item.get("equals") for item in made.judge["expect"]] == [None]
 
 
@@ -264,17 +296,29 @@ def test_wrong_types_are_refused(line: str, pattern: str) -> None:
 
 
 def test_run_cdi_is_var_run_cdi() -> None:
-    assert edit(OLD, b'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n  enable_cdi = true\n  cdi_spec_dirs = ["/run/cdi"]\n').files == []
+    assert (
+        edit(
+            OLD,
+            b'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n  enable_cdi = true\n  cdi_spec_dirs = ["/run/cdi"]\n',
+        ).files
+        == []
+    )
 
 
 K3S = "/var/lib/rancher/k3s/agent/etc/containerd/"
 
 
-def _k3s(version: str, rendered: str, target: str, kind: str, template: t.Optional[bytes] = None) -> RuntimeEdit:
+def _k3s(version: str, rendered: str, target: str, kind: str, template: bytes | None = None) -> RuntimeEdit:
     files = {K3S + "config.toml": Source(K3S + "config.toml", rendered.encode())}
     if template is not None:
         files[target] = Source(target, template)
-    found = runtime(version, flavor="k3s", main_config=K3S + "config.toml", config_files=[K3S + "config.toml"], edit_target={"path": target, "kind": kind})
+    found = runtime(
+        version,
+        flavor="k3s",
+        main_config=K3S + "config.toml",
+        config_files=[K3S + "config.toml"],
+        edit_target={"path": target, "kind": kind},
+    )
     found["restart_unit"] = "k3s.service"
     return plan(found, files, ["/var/run/cdi"])
 
@@ -287,13 +331,19 @@ BLOCK = '# BEGIN rebellions.npu\n[plugins."io.containerd.grpc.v1.cri"]\n  enable
     "before, after",
     [
         (None, '{{ template "base" . }}\n\n' + BLOCK),
-        ((FIXTURES / "R11-go-template.tmpl").read_text(), (FIXTURES / "R11-go-template.tmpl").read_text() + "\n" + BLOCK),
+        (
+            (FIXTURES / "R11-go-template.tmpl").read_text(),
+            (FIXTURES / "R11-go-template.tmpl").read_text() + "\n" + BLOCK,
+        ),
         ('{{ template "base" . }}', '{{ template "base" . }}\n\n' + BLOCK),
-        ('{{ template "base" . }}\n\n' + BLOCK.replace("true", "false") + "# more\n", '{{ template "base" . }}\n\n' + BLOCK + "# more\n"),
+        (
+            '{{ template "base" . }}\n\n' + BLOCK.replace("true", "false") + "# more\n",
+            '{{ template "base" . }}\n\n' + BLOCK + "# more\n",
+        ),
     ],
     ids=["R11-go-template-new", "R11-go-template", "R11-go-template-no-newline", "R11-go-template-old-block"],
 )
-def test_template_gets_one_marked_block(before: t.Optional[str], after: str) -> None:
+def test_template_gets_one_marked_block(before: str | None, after: str) -> None:
     target = K3S + "config.toml.tmpl"
     data = None if before is None else before.encode()
     made = _k3s(OLD, RENDERED, target, "template", data)
@@ -305,7 +355,9 @@ def test_template_gets_one_marked_block(before: t.Optional[str], after: str) -> 
 
 
 def test_frozen_template_is_not_edited_R11() -> None:
-    made = _k3s(OLD, RENDERED, K3S + "config.toml.tmpl", "template", (FIXTURES / "R11-go-template-frozen.tmpl").read_bytes())
+    made = _k3s(
+        OLD, RENDERED, K3S + "config.toml.tmpl", "template", (FIXTURES / "R11-go-template-frozen.tmpl").read_bytes()
+    )
     assert made.files == [] and made.effective is False
     assert "frozen copy" in made.warnings[0]
 
@@ -317,20 +369,30 @@ def test_R12_k3s_with_containerd_2() -> None:
     off = rendered + "[plugins.'io.containerd.cri.v1.runtime']\n  enable_cdi = false\n"
     made = _k3s("2.1.5", off, target, "dropin")
     assert [item.path for item in made.files] == [target]
-    assert (made.files[0].new or b"").endswith(b'version = 3\n\n[plugins."io.containerd.cri.v1.runtime"]\n  enable_cdi = true\n')
+    assert (made.files[0].new or b"").endswith(
+        b'version = 3\n\n[plugins."io.containerd.cri.v1.runtime"]\n  enable_cdi = true\n'
+    )
 
 
 def test_D04_placeholders_survive() -> None:
     path = "/var/snap/microk8s/current/args/containerd-template.toml"
     data = (FIXTURES / "D04-microk8s-template.toml").read_bytes()
-    found = runtime(OLD, flavor="microk8s", edit_target={"path": path, "kind": "template"}, main_config=path.replace("-template", ""), config_files=[])
+    found = runtime(
+        OLD,
+        flavor="microk8s",
+        edit_target={"path": path, "kind": "template"},
+        main_config=path.replace("-template", ""),
+        config_files=[],
+    )
     made = plan(found, {path: Source(path, data)}, ["/var/run/cdi"])
     assert [item.path for item in made.files] == [path]
     assert made.files[0].new == (FIXTURES / "expected/D04-microk8s-template.toml").read_bytes()
     assert b"${SNAPSHOTTER}" in (made.files[0].new or b"")
     rendered = path.replace("-template", "")
     files = {path: Source(path, made.files[0].new), rendered: Source(rendered, data)}
-    assert plan({**found, "config_files": [rendered]}, files, ["/var/run/cdi"]).files == [], "what was rendered before the restart does not matter"
+    assert plan({**found, "config_files": [rendered]}, files, ["/var/run/cdi"]).files == [], (
+        "what was rendered before the restart does not matter"
+    )
 
 
 def test_judge_reads_the_whole_set_with_the_staged_files() -> None:

@@ -18,8 +18,17 @@ FIXTURES = Path(__file__).resolve().parents[3] / "fixtures/runtime_config"
 JSON = "/etc/docker/daemon.json"
 
 
-def docker(version: str, data: t.Optional[bytes], dirs: t.Sequence[str] = ("/var/run/cdi",), flags: t.Sequence[str] = ()) -> RuntimeEdit:
-    runtime = {"name": "docker", "version": version, "main_config": JSON, "unit": "docker.service", "unit_flags": list(flags), "binary": "/usr/bin/dockerd"}
+def docker(
+    version: str, data: bytes | None, dirs: t.Sequence[str] = ("/var/run/cdi",), flags: t.Sequence[str] = ()
+) -> RuntimeEdit:
+    runtime = {
+        "name": "docker",
+        "version": version,
+        "main_config": JSON,
+        "unit": "docker.service",
+        "unit_flags": list(flags),
+        "binary": "/usr/bin/dockerd",
+    }
     return plan_docker(runtime, {JSON: Source(JSON, data)}, dirs)
 
 
@@ -109,7 +118,9 @@ def test_which_docker_needs_what(version: str, before: t.Any, after: t.Any) -> N
         return
     made = docker(version, data)
     assert [json.loads(item.new or b"") for item in made.files] == ([] if after is None else [after])
-    assert any("cdi-devices" in text for text in made.warnings) == bool(before and "cdi-devices" in before.get("features", {}))
+    assert any("cdi-devices" in text for text in made.warnings) == bool(
+        before and "cdi-devices" in before.get("features", {})
+    )
 
 
 FLAGS = [
@@ -122,7 +133,7 @@ FLAGS = [
 
 
 @pytest.mark.parametrize("flags, version, pattern", FLAGS)
-def test_flags_of_the_unit(flags: list[str], version: str, pattern: t.Optional[str]) -> None:
+def test_flags_of_the_unit(flags: list[str], version: str, pattern: str | None) -> None:
     if pattern is None:
         assert docker(version, None, flags=flags).files == []
         return
@@ -137,11 +148,23 @@ def test_directories_given_by_flags() -> None:
 
 
 def test_another_configuration_file() -> None:
-    runtime = {"name": "docker", "version": "27.5.1", "unit_flags": ["--config-file=/etc/d.json", "-H", "fd://", "$OPTS"], "binary": "/usr/bin/dockerd"}
+    runtime = {
+        "name": "docker",
+        "version": "27.5.1",
+        "unit_flags": ["--config-file=/etc/d.json", "-H", "fd://", "$OPTS"],
+        "binary": "/usr/bin/dockerd",
+    }
     made = plan_docker(runtime, {}, ["/var/run/cdi"])
     assert made.files[0].path == "/etc/d.json"
     assert made.judge is not None
-    assert made.judge["after"] == ["/usr/bin/dockerd", "--validate", "--config-file", "{staged:/etc/d.json}", "-H", "fd://"]
+    assert made.judge["after"] == [
+        "/usr/bin/dockerd",
+        "--validate",
+        "--config-file",
+        "{staged:/etc/d.json}",
+        "-H",
+        "fd://",
+    ]
 
 
 JSON_EDITS = [
@@ -151,7 +174,10 @@ JSON_EDITS = [
     ('{"a":"& < >"}', '{"a":"& < >","features":{"cdi":true}}'),
     ("{ }", '{"features": {"cdi": true}}'),
     ("{\n}\n", '{\n  "features": {\n    "cdi": true\n  }\n}\n'),
-    ('{\n  "features": {\n    "buildkit": true\n  }\n}', '{\n  "features": {\n    "buildkit": true,\n    "cdi": true\n  }\n}'),
+    (
+        '{\n  "features": {\n    "buildkit": true\n  }\n}',
+        '{\n  "features": {\n    "buildkit": true,\n    "cdi": true\n  }\n}',
+    ),
     ('{"features" : {"cdi"  :  false}}', '{"features" : {"cdi"  :  true}}'),
     ('{"features": {}}', '{"features": {"cdi": true}}'),
     ('{"s": "\\"}{", "features": {"x": true}}', '{"s": "\\"}{", "features": {"x": true, "cdi": true}}'),
@@ -192,12 +218,15 @@ DIRS = [
     ('{"cdi-spec-dirs": ["/opt/cdi"]}', '{"cdi-spec-dirs": ["/opt/cdi", "/etc/cdi", "/var/run/cdi"]}'),
     ('{"cdi-spec-dirs": [""]}', '{"cdi-spec-dirs": ["/etc/cdi", "/var/run/cdi"]}'),
     ('{"cdi-spec-dirs": ["/run/cdi"]}', None),
-    ('{\n  "cdi-spec-dirs": [\n    "/o"\n  ]\n}', '{\n  "cdi-spec-dirs": [\n    "/o",\n    "/etc/cdi",\n    "/var/run/cdi"\n  ]\n}'),
+    (
+        '{\n  "cdi-spec-dirs": [\n    "/o"\n  ]\n}',
+        '{\n  "cdi-spec-dirs": [\n    "/o",\n    "/etc/cdi",\n    "/var/run/cdi"\n  ]\n}',
+    ),
 ]
 
 
 @pytest.mark.parametrize("before, after", DIRS)
-def test_docker_directories(before: str, after: t.Optional[str]) -> None:
+def test_docker_directories(before: str, after: str | None) -> None:
     made = docker("28.3.0", before.encode())
     assert [(item.new or b"").decode() for item in made.files] == ([] if after is None else [after])
 
@@ -231,19 +260,36 @@ def test_R19_enable_cdi_leaves_our_file() -> None:
 def test_r51_our_file_is_edited_not_replaced() -> None:
     before = (FIXTURES / "r51_crio_existing_dropin.conf").read_text()
     made = crio({CRIO + "99-rbln.conf": before})
-    assert (made.files[0].new or b"").decode() == '# mine\n[crio.runtime]\ncdi_spec_dirs = ["/opt/cdi", "/etc/cdi", "/var/run/cdi"]\n'
+    assert (
+        made.files[0].new or b""
+    ).decode() == '# mine\n[crio.runtime]\ncdi_spec_dirs = ["/opt/cdi", "/etc/cdi", "/var/run/cdi"]\n'
 
 
 def test_r50_a_new_dropin_holds_what_is_effective() -> None:
-    made = crio({"/etc/crio/crio.conf": '[crio.runtime]\ncdi_spec_dirs = ["/opt/cdi"]\n', CRIO + "10-crio.conf": "[crio.image]\n"})
+    made = crio(
+        {
+            "/etc/crio/crio.conf": '[crio.runtime]\ncdi_spec_dirs = ["/opt/cdi"]\n',
+            CRIO + "10-crio.conf": "[crio.image]\n",
+        }
+    )
     assert [item.path for item in made.files] == [CRIO + "99-rbln.conf"]
-    assert (made.files[0].new or b"").decode() == (MANAGED + '\n[crio.runtime]\n  cdi_spec_dirs = ["/opt/cdi", "/etc/cdi", "/var/run/cdi"]\n')
+    assert (made.files[0].new or b"").decode() == (
+        MANAGED + '\n[crio.runtime]\n  cdi_spec_dirs = ["/opt/cdi", "/etc/cdi", "/var/run/cdi"]\n'
+    )
     assert crio({}, ["/opt/npu/cdi"]).files[0].new is not None
 
 
 def test_R18_a_later_file_of_the_site_is_not_effective() -> None:
-    with pytest.raises(NpuError, match="zz-site.conf sets cdi_spec_dirs and is read after .*Next: Add /etc/cdi, /var/run/cdi"):
-        crio({CRIO + "00-default.conf": "", CRIO + "10-crio.conf": "", CRIO + "zz-site.conf": (FIXTURES / "R18-crio-dropin-dir.conf").read_text()})
+    with pytest.raises(
+        NpuError, match="zz-site.conf sets cdi_spec_dirs and is read after .*Next: Add /etc/cdi, /var/run/cdi"
+    ):
+        crio(
+            {
+                CRIO + "00-default.conf": "",
+                CRIO + "10-crio.conf": "",
+                CRIO + "zz-site.conf": (FIXTURES / "R18-crio-dropin-dir.conf").read_text(),
+            }
+        )
 
 
 def test_crio_wrong_type() -> None:

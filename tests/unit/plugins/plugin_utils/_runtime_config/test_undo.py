@@ -22,11 +22,19 @@ CRI = '[plugins."io.containerd.grpc.v1.cri"]'
 def _runtime(name: str) -> dict[str, t.Any]:
     path = JSON if name == "docker" else TOML
     version = "27.5.1" if name == "docker" else "1.7.27"
-    return {"name": name, "flavor": "system", "version": version, "main_config": path, "config_files": [path], "selected": True, "serves_kubelet": True}
+    return {
+        "name": name,
+        "flavor": "system",
+        "version": version,
+        "main_config": path,
+        "config_files": [path],
+        "selected": True,
+        "serves_kubelet": True,
+    }
 
 
 def _present(
-    name: str, data: t.Optional[bytes], record: t.Optional[dict[str, t.Any]] = None, dirs: t.Sequence[str] = ("/var/run/cdi",)
+    name: str, data: bytes | None, record: dict[str, t.Any] | None = None, dirs: t.Sequence[str] = ("/var/run/cdi",)
 ) -> tuple[bytes, dict[str, t.Any]]:
     runtime = _runtime(name)
     path = runtime["main_config"]
@@ -90,7 +98,13 @@ LATER = [
         lambda text: text + "  # note\n",
         'disabled_plugins = ["io.containerd.grpc.v1.cri"]\nversion = 2\n\n  # note\n',
     ),
-    ("json-member-added", "docker", '{"a": 1}\n', lambda text: text.replace('"a": 1', '"a": 1, "b": 2'), '{"a": 1, "b": 2}\n'),
+    (
+        "json-member-added",
+        "docker",
+        '{"a": 1}\n',
+        lambda text: text.replace('"a": 1', '"a": 1, "b": 2'),
+        '{"a": 1, "b": 2}\n',
+    ),
     (
         "json-feature-added",
         "docker",
@@ -98,7 +112,13 @@ LATER = [
         lambda text: text.replace('"cdi": true', '"cdi": true, "buildkit": true'),
         '{"a": 1, "features": {"buildkit": true}}\n',
     ),
-    ("json-value-restored", "docker", '{"features": {"cdi": false}}\n', lambda text: "\n" + text, '\n{"features": {"cdi": false}}\n'),
+    (
+        "json-value-restored",
+        "docker",
+        '{"features": {"cdi": false}}\n',
+        lambda text: "\n" + text,
+        '\n{"features": {"cdi": false}}\n',
+    ),
     (
         "json-directories-added-by-both",
         "docker",
@@ -162,7 +182,10 @@ def test_a_record_that_is_not_ours_is_refused(data: bytes) -> None:
 
 
 def test_S02_the_record_holds_no_secret() -> None:
-    before = b'version = 2\n%s\n[plugins."io.containerd.grpc.v1.cri".registry.configs.r.auth]\n  password = "not-a-real-secret"\n' % CRI.encode()
+    before = (
+        b'version = 2\n%s\n[plugins."io.containerd.grpc.v1.cri".registry.configs.r.auth]\n  password = "not-a-real-secret"\n'
+        % CRI.encode()
+    )
     _new, record = _present("containerd", before)
     assert "secret" not in json.dumps(record)
 

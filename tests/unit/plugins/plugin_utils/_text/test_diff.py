@@ -29,7 +29,7 @@ LINES = [
     "https://svc:p@not-a-real-secret@mirror.example.internal/v2",
     "https://not-a-real-secret@mirror.example.internal",
     'Environment="HTTPS_PROXY=http://svc:not-a-real-secret@proxy.example.internal:3128"',
-    'registry.configs."r".auth.identitytoken = \'not-a-real-secret\'',
+    "registry.configs.\"r\".auth.identitytoken = 'not-a-real-secret'",
     'header = {Authorization = ["Bearer not-a-real-secret"]}',
 ]
 
@@ -40,7 +40,10 @@ def test_secret_values_are_masked(line: str) -> None:
     assert "********" in mask(line)
 
 
-@pytest.mark.parametrize("line", ["enable_cdi = true", 'author = "x"', '{"features": {"cdi": true}}', "tokens_per_second = 3", "[plugins.x.auth]"])
+@pytest.mark.parametrize(
+    "line",
+    ["enable_cdi = true", 'author = "x"', '{"features": {"cdi": true}}', "tokens_per_second = 3", "[plugins.x.auth]"],
+)
 def test_other_values_are_shown(line: str) -> None:
     assert mask(line) == line
 
@@ -49,7 +52,7 @@ def test_other_values_are_shown(line: str) -> None:
     "block",
     [
         'password = """\nnot-a-real-secret\n"""',
-        "private_key = \'\'\'\nBEGIN\nnot-a-real-secret\nEND\'\'\'",
+        "private_key = '''\nBEGIN\nnot-a-real-secret\nEND'''",
         'Authorization = [\n  "Bearer not-a-real-secret",\n]',
         '"auth": {\n  "x": "not-a-real-secret"\n}',
     ],
@@ -58,7 +61,11 @@ def test_other_values_are_shown(line: str) -> None:
 def test_a_secret_of_several_lines_is_masked(block: str) -> None:
     for text in (diff("/etc/x", None, block + "\n"), diff("/etc/x", block + "\n", "enable_cdi = true\n")):
         assert SECRET not in text and "********" in text
-    assert diff("/etc/x", block + "\na = 1\n", block + "\na = 2\n").splitlines()[2:] == ["@@ -%d +%d @@" % ((block.count("\n") + 2,) * 2), "-a = 1", "+a = 2"]
+    assert diff("/etc/x", block + "\na = 1\n", block + "\na = 2\n").splitlines()[2:] == [
+        "@@ -%d +%d @@" % ((block.count("\n") + 2,) * 2),
+        "-a = 1",
+        "+a = 2",
+    ]
 
 
 def test_only_changed_lines_are_shown() -> None:

@@ -18,23 +18,47 @@ SETS = [
     ("replace", '[plugins."a.b"]\n  on = false # why\n', '[plugins."a.b"]\n  on = true # why\n'),
     ("after-last", "[plugins.'a.b']\n\tx = 1\n\n[other]\n", "[plugins.'a.b']\n\tx = 1\n\ton = true\n\n[other]\n"),
     ("empty-table", '[plugins."a.b"]\n\n[other]\n  y = 2\n', '[plugins."a.b"]\n  on = true\n\n[other]\n  y = 2\n'),
-    ("step-of-the-file", '[plugins."a.b"]\n[other]\n    y = 2\n', '[plugins."a.b"]\n    on = true\n[other]\n    y = 2\n'),
+    (
+        "step-of-the-file",
+        '[plugins."a.b"]\n[other]\n    y = 2\n',
+        '[plugins."a.b"]\n    on = true\n[other]\n    y = 2\n',
+    ),
     ("no-indent", '[plugins."a.b"]\n[other]\ny = 2\n', '[plugins."a.b"]\non = true\n[other]\ny = 2\n'),
     ("dotted", '[plugins]\n"a.b".x = 1\nz = 2\n', '[plugins]\n"a.b".x = 1\n"a.b".on = true\nz = 2\n'),
     ("dotted-top", "plugins.'a.b'.x = 1\n", "plugins.'a.b'.x = 1\nplugins.'a.b'.on = true\n"),
     ("inline", 'plugins = { "a.b" = { x = 1 } }\n', 'plugins = { "a.b" = { x = 1, on = true } }\n'),
     ("inline-empty", 'plugins = { "a.b" = {} }\n', 'plugins = { "a.b" = { on = true } }\n'),
     ("inline-replace", 'plugins = { "a.b" = { on = false, x = 1 } }\n', 'plugins = { "a.b" = { on = true, x = 1 } }\n'),
-    ("only-subtable", '# c\n[plugins."a.b".c]\n  y = 1\n', '[plugins."a.b"]\n  on = true\n# c\n[plugins."a.b".c]\n  y = 1\n'),
+    (
+        "only-subtable",
+        '# c\n[plugins."a.b".c]\n  y = 1\n',
+        '[plugins."a.b"]\n  on = true\n# c\n[plugins."a.b".c]\n  y = 1\n',
+    ),
     ("absent", "version = 2\n[x]\n  y = 1\n", 'version = 2\n[x]\n  y = 1\n\n[plugins."a.b"]\n  on = true\n'),
     ("absent-no-newline", "version = 2", 'version = 2\n\n[plugins."a.b"]\n  on = true'),
-    ("literal-quotes", "v = 'x'\n[plugins.'c.d']\n  y = 1\n", "v = 'x'\n[plugins.'c.d']\n  y = 1\n\n[plugins.'a.b']\n  on = true\n"),
+    (
+        "literal-quotes",
+        "v = 'x'\n[plugins.'c.d']\n  y = 1\n",
+        "v = 'x'\n[plugins.'c.d']\n  y = 1\n\n[plugins.'a.b']\n  on = true\n",
+    ),
     ("crlf", '[plugins."a.b"]\r\n  x = 1\r\n', '[plugins."a.b"]\r\n  x = 1\r\n  on = true\r\n'),
     ("bom", '\ufeff[plugins."a.b"]\n', '\ufeff[plugins."a.b"]\n  on = true\n'),
-    ("multi-line", '[plugins."a.b"]\n  x = """\n[plugins]\non = false"""\n', '[plugins."a.b"]\n  x = """\n[plugins]\non = false"""\n  on = true\n'),
-    ("comment-looks-like-it", '#[plugins."a.b"]\n# on = true\n', '#[plugins."a.b"]\n# on = true\n\n[plugins."a.b"]\n  on = true\n'),
+    (
+        "multi-line",
+        '[plugins."a.b"]\n  x = """\n[plugins]\non = false"""\n',
+        '[plugins."a.b"]\n  x = """\n[plugins]\non = false"""\n  on = true\n',
+    ),
+    (
+        "comment-looks-like-it",
+        '#[plugins."a.b"]\n# on = true\n',
+        '#[plugins."a.b"]\n# on = true\n\n[plugins."a.b"]\n  on = true\n',
+    ),
     ("spaced-header", '[ plugins . "a.b" ]\nx = 1\n', '[ plugins . "a.b" ]\nx = 1\non = true\n'),
-    ("array-value-with-bracket-lines", '[plugins."a.b"]\n  x = [\n[1],\n]\n[z]\n', '[plugins."a.b"]\n  x = [\n[1],\n]\n  on = true\n[z]\n'),
+    (
+        "array-value-with-bracket-lines",
+        '[plugins."a.b"]\n  x = [\n[1],\n]\n[z]\n',
+        '[plugins."a.b"]\n  x = [\n[1],\n]\n  on = true\n[z]\n',
+    ),
 ]
 
 
