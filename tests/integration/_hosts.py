@@ -29,14 +29,18 @@ BARE = {"it-c": "containerd16", "it-d": "engines", "it-e": "containerd17"}
 # Folders in which running programs write by themselves.
 LIVE = ("/var/lib/containerd", "/var/lib/kubelet", "/var/lib/docker", "/var/lib/containers", "/var/lib/cni", "/var/lib/systemd", "/var/lib/private")
 TREES = ("/etc", "/usr", "/var/lib", "/run/cdi", "/run/rbln")
+# A file of which inode, size and both times are known has the contents that are known: then it is not read.
 _WALK = """
 import hashlib, json, os, stat, sys
-live, found = set(sys.argv[1].split(":")), {}
+live, known, found = set(sys.argv[1].split(":")), json.load(sys.stdin), {}
 def look(path):
     info = os.lstat(path)
-    row = [oct(info.st_mode), info.st_uid, info.st_gid, "", 0]
+    row = [oct(info.st_mode), info.st_uid, info.st_gid, "", 0, []]
     if stat.S_ISREG(info.st_mode):
-        row[3], row[4] = hashlib.sha256(open(path, "rb").read()).hexdigest(), info.st_mtime_ns
+        row[4], row[5] = info.st_mtime_ns, [info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns]
+        mark, row[3] = known.get(path, ([], ""))
+        if mark != row[5]:
+            row[3] = hashlib.sha256(open(path, "rb").read()).hexdigest()
     elif stat.S_ISLNK(info.st_mode):
         row[3] = os.readlink(path)
     elif stat.S_ISDIR(info.st_mode):
@@ -72,12 +76,17 @@ INSIDE = "for d in /dev/rbln*; do [ -c $d ] && : <$d && echo $d; done; grep -o '
 Fingerprint = dict[str, list[t.Any]]
 
 
+# {host: {path: ([inode, size, mtime, ctime], digest)}} of the last look.
+_known: dict[str, dict[str, tuple[list[int], str]]] = {}
+
+
 def fingerprint(lab: Lab, host: str, times: bool = True) -> Fingerprint:
     """{path: [mode, uid, gid, digest or link target, mtime]} of everything in TREES but LIVE; without times mtime is 0."""
-    out = lab.exec(host, ["python3", "-", ":".join(LIVE), *TREES], stdin=_WALK).stdout
-    found: Fingerprint = json.loads(out)
+    argv = ["python3", "-c", _WALK, ":".join(LIVE), *TREES]
+    found: Fingerprint = json.loads(lab.exec(host, argv, stdin=json.dumps(_known.get(host, {}))).stdout)
     assert len(found) > 5000, len(found)
-    return found if times else {path: [*row[:4], 0] for path, row in found.items()}
+    _known[host] = {path: (row[5], row[3]) for path, row in found.items() if row[5]}
+    return {path: row[:5] if times else [*row[:4], 0] for path, row in found.items()}
 
 
 def difference(before: Fingerprint, after: Fingerprint) -> list[str]:
