@@ -7,7 +7,7 @@ PY := .work/venv/bin/python
 LAYERS := $(PY) -m tests.tools.layers
 export PYTHON PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help root env stage packages test test-unit sanity units lint docs molecule integration vm bench build changelog demo demo-down lab-up lab-status lab-down clean
+.PHONY: help root env stage packages test ci test-unit sanity units lint docs molecule integration vm bench build changelog demo demo-down lab-up lab-status lab-down clean
 
 help: ## this list
 	@sed -n 's/^\([a-z][a-z% -]*\):.*## /\1\n    /p' Makefile
@@ -21,8 +21,11 @@ env: ## build .work: two venvs, the collections we depend on
 stage: env ## copy the checkout to .work/stage/ansible_collections/rebellions/npu
 	@$(PY) -m tests.tools.stage
 
-test: root stage ## every layer, under 60 minutes; needs root
+test: root stage ## every layer, under 35 minutes; needs root
 	@$(LAYERS) all
+
+ci: root packages stage ## every layer and a sample of each longer proof, under 60 minutes from nothing; needs root
+	@$(LAYERS) all sample
 
 test-unit sanity units lint docs: stage ## one layer without root
 	@$(LAYERS) $@

@@ -4,59 +4,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import typing as t
 from pathlib import Path
 
 import pytest
 
 from tests.integration._hosts import Hosts, started
 from tests.integration._killer import make_killer
-from tests.integration._play import COLLECTIONS, Run, play
-from tests.lab import Lab
+from tests.integration._kills import Case, killed_at_every_step
+from tests.integration._play import COLLECTIONS, play
 
 B = "it-b"
 CONFIG = "/etc/containerd/config.toml"
-LOOK = """set -e
-for file in %(file)s; do sha256sum $file 2>/dev/null || echo "absent $file"; done
-echo "helpers $(find /etc /run/cdi -name '*.rbln-new' -o -name '*.rbln-old' -o -name '*.rbln-judge' | sort | tr '\\n' ' ')"
-echo "journal $(ls /var/lib/rebellions-npu/transaction.json 2>/dev/null)"
-%(judge)s >/dev/null
-systemctl reset-failed %(unit)s
-systemctl restart %(unit)s
-echo "unit $(systemctl is-active %(unit)s)"
-"""
-ONCE = """
-- name: Arm
-  ansible.builtin.shell: rm -rf /run/npu-it; mkdir /run/npu-it; echo {{ number }} >/run/npu-it/kill
-- name: Write
-  rebellions.npu.rbln_runtime_config:
-    runtime: ["{{ runtime }}"]
-  ignore_errors: true
-- name: Steps
-  ansible.builtin.command: cat /run/npu-it/steps
-- name: After the kill
-  ansible.builtin.shell: "{{ look }}"
-- name: Disarm
-  ansible.builtin.file:
-    path: /run/npu-it
-    state: absent
-- name: Repair
-  rebellions.npu.rbln_runtime_config:
-    runtime: ["{{ runtime }}"]
-- name: After the repair
-  ansible.builtin.shell: "{{ look }}"
-- name: Nothing left to do
-  rebellions.npu.rbln_runtime_config:
-    runtime: ["{{ runtime }}"]
-- name: Take out
-  rebellions.npu.rbln_runtime_config:
-    runtime: ["{{ runtime }}"]
-    state: absent
-- name: After all
-  ansible.builtin.shell: "{{ look }}"
-"""
 
 
 @pytest.fixture(scope="module")
@@ -64,87 +23,9 @@ def killer(staged: None) -> Path:
     return make_killer()
 
 
-class Seen(t.NamedTuple):
-    """One look at the host: {file: digest or absent}, helper files, journal, state of the unit."""
-
-    files: dict[str, str]
-    helpers: list[str]
-    journal: str
-    unit: str
-
-
-def seen(result: t.Any) -> Seen:
-    files, words = {}, {}
-    for line in result.data["stdout_lines"]:
-        head, _space, rest = line.partition(" ")
-        if head in ("helpers", "journal", "unit"):
-            words[head] = rest.strip()
-        else:
-            files[rest.strip()] = head
-    return Seen(files, words["helpers"].split(), words["journal"], words["unit"])
-
-
-def one_kill(tmp_path: Path, killer: Path, hosts: Hosts, host: str, runtime: str, look: str, numbers: t.Sequence[int]) -> list[Run]:
-    """A play for each number: kill at that step, look, repair, look, again, take out, look."""
-    variables = {"runtime": runtime, "look": look}
-    where = hosts.inventory(host, name="kill", **variables)
-    (tmp_path / "once.yml").write_text(ONCE)
-    plays = [
-        {
-            "name": str(number),
-            "hosts": "npu_nodes",
-            "gather_facts": False,
-            "vars": {"number": number},
-            "tasks": [{"name": "Once", "ansible.builtin.import_tasks": "once.yml"}],
-        }
-        for number in numbers
-    ]
-    (tmp_path / "kill.yml").write_text(json.dumps(plays))
-    run = play(tmp_path / "kill.yml", where, env={"ANSIBLE_COLLECTIONS_PATH": "%s:%s" % (killer, COLLECTIONS)}, timeout=900)
-    assert run.code == 0, [(one.play, one.task, one.msg) for one in run.failed()][:5] or run.err[-2000:]
-    return [Run(run.code, [one for one in run.results if one.play == str(number)], run.stats, "", "", 0) for number in numbers]
-
-
-def digests(lab: Lab, host: str, files: t.Sequence[str]) -> dict[str, str]:
-    texts = {path: lab.exec(host, ["cat", path], check=False) for path in files}
-    return {path: hashlib.sha256(done.stdout.encode()).hexdigest() if not done.returncode else "absent" for path, done in texts.items()}
-
-
-CASES = {
-    "containerd-1.7": ("nodes", B, "containerd", [CONFIG], "containerd config dump", "containerd"),
-    "docker": ("bare", "it-d", "docker", ["/etc/docker/daemon.json"], "true", "docker"),
-}
-
-
-@pytest.mark.parametrize("case", sorted(CASES))
-def test_killed_at_every_step(case: str, request: pytest.FixtureRequest, killer: Path, tmp_path: Path) -> None:
-    group, host, runtime, files, judge, unit = CASES[case]
-    hosts: Hosts = request.getfixturevalue(group)
-    hosts.state[host] = "dirty"
-    take_out = tmp_path / "out.yml"
-    task = {"name": "Take out", "rebellions.npu.rbln_runtime_config": {"state": "absent", "runtime": [runtime]}}
-    take_out.write_text(json.dumps([{"name": "Out", "hosts": "npu_nodes", "gather_facts": False, "tasks": [task]}]))
-    play(take_out, hosts.inventory(host)).good([host])
-    old = digests(hosts.lab, host, files)
-    text = LOOK % {"file": " ".join(files), "judge": judge, "unit": unit}
-    whole = one_kill(tmp_path, killer, hosts, host, runtime, text, [999])[0]
-    steps = whole.one("Steps", host).data["stdout_lines"]
-    assert {"journal staging", "staged", "journal committing", "renamed", "journal done", "cleaned"} <= set(steps), steps
-    new = seen(whole.one("After the kill", host)).files
-    assert new != old and seen(whole.one("After all", host)).files == old
-    runs = one_kill(tmp_path, killer, hosts, host, runtime, text, range(len(steps)))
-    states = []
-    for number, run in enumerate(runs):
-        where = "%d %s" % (number, steps[number])
-        assert run.one("Write", host).state == "failed" and run.one("Steps", host).data["stdout_lines"] == steps[: number + 1], where
-        after = seen(run.one("After the kill", host))
-        assert after.files in (old, new) and after.unit == "active" and after.journal, (where, after)
-        states.append("new" if after.files == new else "old")
-        repaired = seen(run.one("After the repair", host))
-        assert repaired == Seen(new, [], "", "active"), (where, repaired)
-        assert run.one("Nothing left to do", host).state == "ok", where
-        assert seen(run.one("After all", host)) == Seen(old, [], "", "active"), where
-    assert states == sorted(states, reverse=True) and set(states) == {"old", "new"}, list(zip(steps, states))
+def test_containerd_killed_at_every_step(nodes: Hosts, killer: Path, tmp_path: Path) -> None:
+    case = Case(B, "containerd", [CONFIG], "containerd config dump", "containerd")
+    killed_at_every_step(nodes, case, killer, tmp_path)
 
 
 def test_site_repairs_a_killed_change(nodes: Hosts, killer: Path, tmp_path: Path) -> None:
@@ -154,11 +35,16 @@ def test_site_repairs_a_killed_change(nodes: Hosts, killer: Path, tmp_path: Path
     tasks = [
         {"name": "Take out", "rebellions.npu.rbln_runtime_config": {"state": "absent", "runtime": ["containerd"]}},
         {"name": "Restart", "ansible.builtin.systemd_service": {"name": "containerd", "state": "restarted"}},
-        {"name": "Arm", "ansible.builtin.shell": "rm -rf /run/npu-it; mkdir /run/npu-it; echo renamed >/run/npu-it/kill"},
+        {
+            "name": "Arm",
+            "ansible.builtin.shell": "rm -rf /run/npu-it; mkdir /run/npu-it; echo renamed >/run/npu-it/kill",
+        },
         {"name": "Write", "rebellions.npu.rbln_runtime_config": {"runtime": ["containerd"]}, "ignore_errors": True},
         {"name": "Steps", "ansible.builtin.command": "tail -n 1 /run/npu-it/steps"},
     ]
-    (tmp_path / "kill.yml").write_text(json.dumps([{"name": "Kill", "hosts": "npu_nodes", "gather_facts": False, "tasks": tasks}]))
+    (tmp_path / "kill.yml").write_text(
+        json.dumps([{"name": "Kill", "hosts": "npu_nodes", "gather_facts": False, "tasks": tasks}])
+    )
     where = nodes.inventory(B)
     run = play(tmp_path / "kill.yml", where, env={"ANSIBLE_COLLECTIONS_PATH": "%s:%s" % (killer, COLLECTIONS)})
     assert run.one("Write", B).state == "failed" and run.one("Steps", B).data["stdout"] == "renamed"
@@ -176,7 +62,9 @@ def repaired_once(nodes: Hosts) -> None:
     play("site", nodes.inventory(B)).unchanged([B])
     assert started(nodes.lab, B) == between
     assert any("librbln-ml.so" in word for word in nodes.look(B))
-    helpers = nodes.lab.exec(B, "find /etc /var/lib/rebellions-npu -name '*.rbln-new' -o -name '*.rbln-old' -o -name transaction.json").stdout
+    helpers = nodes.lab.exec(
+        B, "find /etc /var/lib/rebellions-npu -name '*.rbln-new' -o -name '*.rbln-old' -o -name transaction.json"
+    ).stdout
     assert helpers == ""
 
 
@@ -188,7 +76,9 @@ def test_lost_restart_is_found_again(nodes: Hosts, tmp_path: Path) -> None:
         {"name": "Restart", "ansible.builtin.systemd_service": {"name": "containerd", "state": "restarted"}},
         {"name": "Write", "rebellions.npu.rbln_runtime_config": {"runtime": ["containerd"]}},
     ]
-    (tmp_path / "lost.yml").write_text(json.dumps([{"name": "Lost", "hosts": "npu_nodes", "gather_facts": False, "tasks": tasks}]))
+    (tmp_path / "lost.yml").write_text(
+        json.dumps([{"name": "Lost", "hosts": "npu_nodes", "gather_facts": False, "tasks": tasks}])
+    )
     run = play(tmp_path / "lost.yml", nodes.inventory(B)).good([B])
     assert run.one("Write", B).state == "changed" and run.one("Write", B).data["restart_units"] == ["containerd"]
     repaired_once(nodes)

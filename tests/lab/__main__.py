@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     act("demo", "simulated NPU servers from nothing to allocatable NPUs, by site.yml")
     act("demo-down", "undo the demo and compare the machine with its state before")
     act("build", "fill the cache").add_argument(
-        "what", nargs="*", help="%s, payload, images, or a flavour of hosts (%s)" % (", ".join(_go.PROGRAMS), ", ".join(_rootfs.FLAVOURS))
+        "what", nargs="*", help="%s, payload, images, vm, or a flavour of hosts (%s)" % (", ".join(_go.PROGRAMS), ", ".join(_rootfs.FLAVOURS))
     )
     return parser
 
@@ -57,6 +57,10 @@ def _build(lab: Lab, what: list[str]) -> dict[str, str]:
             done[name] = str(_go.program(name))
         elif name in _rootfs.FLAVOURS:
             done[name] = _rootfs.host_image(name)
+        elif name == "vm":
+            from ._vm import virgin
+
+            done[name] = str(virgin(2, secure_boot=False))
         elif name == "payload":
             done[name] = str(payload_dir())
         elif name == "images":

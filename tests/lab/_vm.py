@@ -108,7 +108,7 @@ def _first_boot(folder: Path) -> None:
         _vmqemu.stop(folder)
 
 
-def _virgin(npus: int, secure_boot: bool) -> Path:
+def virgin(npus: int, secure_boot: bool) -> Path:
     """The cache folder with disk.qcow2, vars.fd and state of a machine that has just booted."""
     source = (LAB_DIR / "_vmqemu.py").read_text().split("def network")[0]
     disk = cached("vm-disk", digest(str(root_disk()), str(qemu()), source), _first_boot)
@@ -170,7 +170,7 @@ class Vm:
             raise LabError("no virtual machines here and now:\n" + "\n".join("- " + problem for problem in problems))
         start = time.monotonic()
         wanted = {"npus": self.npus, "kube": self.kube, "secure_boot": self.secure_boot, "outside": self.outside}
-        virgin = _virgin(self.npus, self.secure_boot)
+        kept_machine = virgin(self.npus, self.secure_boot)
         with lock(VMS / (".%s.lock" % self.name)):
             kept = read_json(self._file, {})
             if self.running() and all(kept.get(key) == value for key, value in wanted.items()):
@@ -179,7 +179,7 @@ class Vm:
             self.folder.mkdir(parents=True, exist_ok=True)
             put_json(self._file, {**wanted, "port": kept.get("port") or _vmqemu.free_port(), "number": kept.get("number") or self._free_number()})
             try:
-                self._start(virgin)
+                self._start(kept_machine)
             except BaseException:
                 self._stop()
                 raise

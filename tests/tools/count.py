@@ -10,6 +10,8 @@ from dataclasses import dataclass
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 PLAIN = re.compile(r"^(?:\w+: )?(\d+) passed, (\d+) failed(?:, \d+ skipped)?$", re.M)
 PYTEST = re.compile(r"^(?:=+ )?((?:\d+ [a-z]+(?:, )?)+) in [\d.]+s", re.M)
+SKIPPED = re.compile(r"(\d+) skipped\b")
+BUILT = re.compile(r"^\S+: \S+/\S+$", re.M)
 WORDS = re.compile(r"(\d+) (passed|failed|errors?)\b")
 SANITY_RUN = re.compile(r'^Running sanity test "?([\w-]+)"?', re.M)
 SANITY_SKIP = re.compile(r"^WARNING: Skipping sanity test '([\w-]+)'", re.M)
@@ -35,6 +37,16 @@ def closing(output: str) -> Count:
         words = [(int(number), word) for number, word in WORDS.findall(match[1])]
         total += Count(sum(n for n, w in words if w == "passed"), sum(n for n, w in words if w != "passed"))
     return total
+
+
+def skipped(output: str) -> int:
+    """How many tests pytest's closing lines say were skipped."""
+    return sum(int(number) for match in PYTEST.finditer(output) for number in SKIPPED.findall(match[1]))
+
+
+def built(output: str) -> Count:
+    """One part per line 'name: place' of what the lab has built or found in its cache."""
+    return Count(len(BUILT.findall(output)), 0)
 
 
 def sanity(output: str) -> Count:

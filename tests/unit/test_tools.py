@@ -4,14 +4,18 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_collections.rebellions.npu.tests.tools import count, layers, stage
+
+from ansible_collections.rebellions.npu.tests.tools import count, layers, skips, stage, with_ansible
 from ansible_collections.rebellions.npu.tests.tools.count import Count
 
+HERE = Path(__file__).resolve().parent
 SANITY = """Running sanity test "ansible-doc"
 Running sanity test "shellcheck"
 WARNING: Required program "shellcheck" not found.
@@ -48,6 +52,10 @@ def test_sanity_counts_what_ran(output: str, expected: Count) -> None:
     assert count.sanity(output) == expected
 
 
+def own(name: str, code: str = "print('1 passed, 0 failed')", **more: t.Any) -> layers.Layer:
+    return layers.Layer(name, 1, "tests", (layers.Step((sys.executable, "-c", code)),), **more)
+
+
 @pytest.mark.parametrize(
     "code, word",
     [
@@ -56,6 +64,7 @@ def test_sanity_counts_what_ran(output: str, expected: Count) -> None:
         ("pass", "ran nothing: -c pass"),
         ("print('1 passed, 1 failed')", "failed (exit 0)"),
         ("print('2 passed, 0 failed'); raise SystemExit(3)", "failed (exit 3)"),
+        ("print('SKIPPED [2] tests/a.py:1: no gpg here\\n3 passed, 2 skipped in 0.1s')", "skipped what it may not"),
         ("print('2 passed, 0 failed', flush=True); import time; time.sleep(60)", "stopped at 2 s"),
     ],
 )
@@ -63,24 +72,171 @@ def test_a_layer_passes_only_when_something_ran_and_all_of_it_passed(
     code: str, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(layers, "LOGS", tmp_path)
-    outcome = layers.run_layer(layers.Layer("own", 1, "tests", (layers.Step((sys.executable, "-c", code)),)))
+    (outcome,) = layers.run([own("own", code)])
     assert outcome.word == word
     assert outcome.good == (word == "passed")
 
 
 def test_the_table_names_a_layer_that_ran_nothing_and_counts_it_as_failed() -> None:
-    good = layers.Outcome(layers.Layer("a", 10, "tests", ()), Count(3, 0), 12.0, "passed")
-    empty = layers.Outcome(layers.Layer("b", 10, "hosts", ()), Count(), 1.0, "ran nothing: x")
-    lines = layers.report([good, empty]).splitlines()
+    good = layers.Outcome(layers.Layer("a", 10, "tests", ()), Count(3, 0), 12.0, "passed", 7.0)
+    built = layers.Outcome(layers.Layer("b", 10, "parts", (), proves=False), Count(5, 0), 1.0, "passed")
+    empty = layers.Outcome(layers.Layer("c", 10, "hosts", ()), Count(), 1.0, "ran nothing: x")
+    lines = layers.report([good, built, empty]).splitlines()
     assert lines[-1] == "3 passed, 1 failed"
-    assert [line.split() for line in lines[1:3]] == [
-        ["a", "3", "tests", "12", "10", "passed", "(over", "budget)"],
-        ["b", "0", "hosts", "1", "10", "ran", "nothing:", "x"],
+    assert [line.split() for line in lines[1:4]] == [
+        ["a", "3", "tests", "12", "10", "7", "passed", "(over", "budget)"],
+        ["b", "5", "parts", "1", "10", "0", "passed"],
+        ["c", "0", "hosts", "1", "10", "0", "ran", "nothing:", "x"],
     ]
 
 
-def test_budgets_fit_an_hour() -> None:
-    assert sum(layer.budget for layer in layers.LAYERS) <= 3600
+def test_layers_that_share_run_side_by_side_and_those_that_hold_do_not() -> None:
+    site, bare = own("site", uses=("lab",), holds=("cluster",)), own("bare", uses=("lab",))
+    roles, demo = own("roles", uses=("lab",), holds=("cluster",)), own("demo", holds=("lab",))
+    bench, unit, built = own("bench", holds=("machine",)), own("unit"), own("built")
+    everything = [bench, site, bare, roles, demo, unit]
+
+    def started(waiting: list[layers.Layer], running: list[layers.Layer], slots: int) -> list[str]:
+        return [layer.name for layer in layers.startable(waiting, running, slots)]
+
+    assert started([site, bare, roles, demo, unit, bench], [], 9) == ["site", "bare", "unit"]
+    assert started([site, bare, unit], [], 2) == ["site", "bare"]
+    assert started([roles, demo, unit, bench], [site, bare], 9) == ["unit"]
+    assert started([roles, demo, bench], [bare], 9) == ["roles"]
+    assert started([demo, bench], [unit], 9) == ["demo"]
+    assert started([bench], [unit], 9) == [] and started([unit], [bench], 9) == []
+    assert started(everything, [], 9) == ["bench"]
+    late = own("late", after=("built", "of another run"))
+    assert (
+        started([built, late], [], 9) == ["built"]
+        and started([late], [built], 9) == []
+        and started([late], [], 9) == ["late"]
+    )
+
+
+def test_a_run_keeps_to_its_slots_and_outlives_a_layer_that_breaks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layers, "LOGS", tmp_path)
+    mark = "import os, time; p = %r + '/run-' + str(os.getpid()); open(p, 'w').close()"
+    mark += "; n = len([f for f in os.listdir(%r) if f.startswith('run-')])"
+    mark += "; time.sleep(0.3); os.unlink(p); print('%%d passed, 0 failed' %% n)"
+    many = [own("own/%d" % number, mark % (str(tmp_path), str(tmp_path))) for number in range(4)]
+    absent = layers.Layer("absent", 1, "tests", (layers.Step(("/nowhere/program",)),))
+    outcomes = layers.run([*many, absent], slots=2)
+    assert [o.layer.name for o in outcomes] == [*(layer.name for layer in many), "absent"]
+    assert all(o.good and 1 <= o.count.passed <= 2 for o in outcomes[:4]), outcomes
+    assert outcomes[4].word.startswith("broken: FileNotFoundError")
+    assert "$ %s" % sys.executable in (tmp_path / "own-0.log").read_text(encoding="utf-8")
+
+
+def test_lines_of_several_layers_have_its_name_in_front(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(layers, "LOGS", tmp_path)
+    layers.run([own("one"), own("other")])
+    lines = capsys.readouterr().out.splitlines()
+    assert "one   | 1 passed, 0 failed" in lines and "other | 1 passed, 0 failed" in lines
+    assert all(line.split(" | ")[0].strip() in ("one", "other") for line in lines), lines
+    layers.run([own("one")])
+    assert "1 passed, 0 failed" in capsys.readouterr().out.splitlines()
+
+
+def test_a_name_stands_for_its_parts_and_brings_what_they_need() -> None:
+    def chosen(*names: str) -> set[str]:
+        return {layer.name for layer in layers.choose(names)}
+
+    integration = {layer.name for layer in layers.LAYERS if layer.group == "integration"}
+    assert chosen("integration") == integration | {"build/hosts", "build/kube"} and len(integration) > 1
+    assert chosen("lint") == {"lint"} and chosen("vm") == {"vm", "build/vm"}
+    assert {layer.name for layer in layers.LAYERS} == chosen("all", "sample") and not any(
+        name.startswith("sample/") for name in chosen("all")
+    )
+    names = {layer.name for layer in layers.LAYERS}
+    assert all(set(layer.after) <= names for layer in layers.LAYERS)
+
+
+def test_every_file_of_the_integration_tests_is_in_one_part() -> None:
+    named = [
+        Path(word).name
+        for layer in layers.LAYERS
+        if layer.group == "integration"
+        for word in layer.steps[0].argv
+        if word.endswith(".py")
+    ]
+    assert sorted(named) == sorted(path.name for path in (HERE.parent / "integration").glob("test_*.py"))
+
+
+@pytest.mark.parametrize("fixture", ["bare", "nodes"])
+def test_hosts_belong_to_one_part_of_the_integration_tests(fixture: str) -> None:
+    """Two processes that have the same hosts take them from each other."""
+    named = re.compile(r"\b%s: Hosts\b" % fixture)
+    parts = {
+        layer.name
+        for layer in layers.LAYERS
+        if layer.group == "integration"
+        for word in layer.steps[0].argv
+        if word.endswith(".py") and named.search((HERE.parents[1] / word).read_text(encoding="utf-8"))
+    }
+    assert len(parts) == 1, parts
+
+
+def test_every_proof_has_a_sample() -> None:
+    found = {path.stem for path in (HERE.parent / "proofs").glob("[a-z]*.py")}
+    # The layer bench is the sample of its proof; scale has none.
+    assert {layer.name for layer in layers.LAYERS if layer.group == "sample"} == {
+        "sample/" + name for name in found - {"bench", "scale"}
+    }
+
+
+SKIPS = """SKIPPED [1] tests/unit/a.py:27: could not import 'kubernetes': No module named 'kubernetes'
+SKIPPED [3] tests/unit/b.py:35: not recorded with this version
+9 passed, 5 skipped, 1 warning in 1.18s
+"""
+
+
+def test_only_a_skip_with_a_reason_of_the_table_is_allowed() -> None:
+    assert skips.forbidden("test-unit", SKIPS) == [
+        "1 of tests/unit/a.py: could not import 'kubernetes': No module named 'kubernetes'",
+        "1 without a reason",
+    ]
+    assert (
+        skips.forbidden("test-unit", "SKIPPED [3] b.py:35: not recorded with this version\n3 skipped in 1.0s\n") == []
+    )
+    assert (
+        skips.forbidden("integration/api", "SKIPPED [3] b.py:35: not recorded with this version\n3 skipped in 1.0s\n")
+        != []
+    )
+    assert skips.forbidden("vm", "7 passed in 1.18s\n") == []
+
+
+def test_what_knows_of_ansible_is_found_by_its_imports(tmp_path: Path) -> None:
+    files = {
+        "plugins/module_utils/_plain.py": "import json\n",
+        "plugins/module_utils/_lazy.py": "def f():\n    from ansible.module_utils.basic import AnsibleModule\n",
+        "plugins/plugin_utils/_above.py": "from ..module_utils import _lazy\n",
+        "tests/unit/helper.py": "from ansible_collections.rebellions.npu.plugins.plugin_utils import _above\n",
+        "tests/unit/test_plain.py": "import yaml\nfrom ansible_collections.rebellions.npu.plugins.module_utils import _plain\n",
+        "tests/unit/test_far.py": "from tests.unit import helper\n",
+        "tests/unit/test_beside.py": "import helper\n",
+        "tests/unit/test_other.py": "from ansible_collections.kubernetes.core.plugins import x\n",
+        "tests/unit/test_text.py": "ARGV = ['ansible-playbook']\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert with_ansible.files(tmp_path) == [
+        "tests/unit/test_%s.py" % name for name in ("beside", "far", "other", "text")
+    ]
+
+
+def test_the_two_environments_differ_in_ansible_core_alone() -> None:
+    """Else more tests than those of with_ansible would have to run in both."""
+    new, old = (
+        (HERE.parent / "tools" / name).read_text(encoding="utf-8").splitlines()
+        for name in ("venv.txt", "venv-2.16.txt")
+    )
+    assert {line for line in old if not line.startswith("#")} - set(new) == {"ansible-core==2.16.19"}
 
 
 def test_stage_copies_new_files_and_removes_those_gone(tmp_path: Path) -> None:
