@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 import typing as t
 from pathlib import Path
@@ -38,6 +39,23 @@ SERVICE_CIDR = "10.96.0.0/16"
 SERVICE_IP = "10.96.0.1"
 API = "https://%s:6443" % GATEWAY
 CGROUP_VIEW = Path("/run/npu-cgroup")
+
+# What takes a while to make, and the seconds it took on two idle cores.
+SECONDS = {
+    "kube": 240,
+    "containerd": 80,
+    "kwok": 70,
+    "rootfs-bookworm": 40,
+    "rootfs-bookworm-containerd": 30,
+    "rootfs-bookworm-dkms": 30,
+    "rootfs-trixie": 40,
+    "rootfs-trixie-engines": 40,
+    "rootfs-validator": 10,
+    "vm-root": 60,
+    "vm-disk": 50,
+    "vm-virgin": 40,
+}
+TICK = 15
 
 
 class LabError(Exception):
@@ -157,14 +175,39 @@ def cached(name: str, key: str, make: t.Callable[[Path], None]) -> Path:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
         start = time.monotonic()
-        say("building %s" % name)
         try:
-            make(part)
+            with _ticking(name):
+                make(part)
             part.rename(home)
         finally:
             shutil.rmtree(part, ignore_errors=True)
         say("built %s in %.1f s" % (name, time.monotonic() - start))
     return home
+
+
+@contextlib.contextmanager
+def _ticking(name: str) -> t.Iterator[None]:
+    """Say what is being built, how long it usually takes, and now and then how long it has taken."""
+    usual = " of about %d s" % SECONDS[name] if name in SECONDS else ""
+    say("building %s%s" % (name, usual.replace(" of", ",")))
+    over, start = threading.Event(), time.monotonic()
+
+    def tick() -> None:
+        while not over.wait(TICK):
+            say("building %s: %.0f s%s" % (name, time.monotonic() - start, usual))
+
+    teller = threading.Thread(target=tick, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        over.set()
+        teller.join()
+
+
+def unbuilt(names: t.Iterable[str]) -> dict[str, int]:
+    """{what is not in the cache in any version: the seconds that it usually takes}."""
+    return {name: SECONDS[name] for name in names if not any((CACHE / "lab").glob(name + "-" + "[0-9a-f]" * 16))}
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:

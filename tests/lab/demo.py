@@ -16,7 +16,7 @@ import typing as t
 from ..tools import packages
 from ..tools.paths import STAGED, Missing, environment
 from . import _demo_vm, _machine, _needs
-from ._base import CACHE, STATE, LabError, put_json, read_json, run
+from ._base import CACHE, STATE, LabError, put_json, read_json, run, unbuilt
 from ._seed import DEFAULT_HOSTS
 from .lab import Lab
 
@@ -41,8 +41,22 @@ spec:
 """
 
 
-def headline(text: str) -> None:
-    print("\n== %s" % text, flush=True)
+# What a demo takes with everything in the cache; beside it, what it may have to build.
+USUAL_SECONDS = 240
+BUILDS = ("kube", "containerd", "rootfs-bookworm", "rootfs-trixie", "rootfs-validator", "vm-root", "vm-disk", "vm-virgin")
+STEPS = 6
+
+
+def headline(text: str, step: int = 0) -> None:
+    print("\n== %s%s" % (text, " (step %d of %d)" % (step, STEPS) if step else ""), flush=True)
+
+
+def estimate() -> str:
+    """How long it takes, and what of that is building."""
+    builds = unbuilt(BUILDS)
+    minutes = (sum(builds.values()) + USUAL_SECONDS + 59) // 60
+    parts = ", ".join("%s %d s" % item for item in builds.items())
+    return "about %d minutes on two idle cores%s" % (minutes, ", building %s" % parts if parts else ", nothing to build")
 
 
 def _agreed(question: str) -> bool:
@@ -89,8 +103,8 @@ def recap(output: str) -> dict[str, dict[str, int]]:
     }
 
 
-def _site(times: str, unchanged: bool, *more: str) -> None:
-    headline("site.yml, %s run" % times)
+def _site(times: str, unchanged: bool, step: int, *more: str) -> None:
+    headline("site.yml, %s run" % times, step)
     start = time.monotonic()
     done = playbook("site", *more)
     hosts = recap(done.stdout)
@@ -161,8 +175,9 @@ def up() -> int:
     lab = Lab()
     if shutil.which("podman"):
         lab.refuse_foreign()
-    headline("what this will change on the machine (make demo-down takes it back)")
+    headline("what this will change on the machine (make demo-down takes it back)", 1)
     print("\n".join("- " + line for line in [*_machine.changes(), "fill %s (about 5 GB with Go's own caches, kept by make demo-down)" % CACHE]))
+    print("It takes %s." % estimate())
     if not _agreed("Go on?"):
         return 1
     _machine.record()
@@ -174,7 +189,7 @@ def up() -> int:
         _packages(_needs.missing_vm())
     except Missing as exc:
         print("no virtual machine: %s" % exc)
-    headline("hosts and cluster")
+    headline("hosts and cluster", 2)
     kube = True
     try:
         state = lab.up(",".join(DEFAULT_HOSTS))
@@ -187,16 +202,16 @@ def up() -> int:
         print("%s: %s, %s%s" % (name, host["kind"], host["state"], ", Ready" if host["ready"] else ""))
     vm = _demo_vm.up() if kube else None
     skip = () if kube else ("--skip-tags", "operands")
-    _site("first", False, *skip)
-    _site("second", True, *skip)
-    headline("hosts and checks")
+    _site("first", False, 3, *skip)
+    _site("second", True, 4, *skip)
+    headline("hosts and checks", 5)
     proof = proofs()
     print(table(proof))
     if not proof:
         raise LabError("validate.yml proved no host")
     if not kube:
         return _render()
-    headline("a pod that sees its NPU, on each node")
+    headline("a pod that sees its NPU, on each node", 6)
     for node in [*DEFAULT_HOSTS, *([vm.name] if vm else [])]:
         seen = look(lab, node)
         count = lab.nodes()[node]["allocatable"].get("rebellions.ai/npu")
