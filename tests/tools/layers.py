@@ -127,7 +127,8 @@ def _build(name: str, budget: int, *what: str) -> Layer:
 
 
 LAB, VM = ("build/hosts", "build/kube"), ("build/vm",)
-# In the order in which they start: long ones first, so that no single one is left over at the end.
+# In the order in which they start: long ones first, so that no single one is left over at the end. Budgets are of a layer
+# beside two others on two processors.
 LAYERS = (
     _build(
         "hosts",
@@ -146,7 +147,7 @@ LAYERS = (
     _integration("nodes", 900, "site site_nodes site_repair site_undo", uses=("lab",), holds=("cluster",), after=LAB),
     Layer(
         "vm",
-        1100,
+        1200,
         "tests",
         (Step((PY, "-m", "pytest", *WORDY, "--durations=0", "--durations-min=1", "tests/vm")),),
         root=True,
@@ -155,14 +156,14 @@ LAYERS = (
     ),
     _integration(
         "hosts",
-        900,
+        1000,
         "bundle docker_repair driver host_boot live_runtimes package_faults site_bare runtime_judges",
         uses=("lab",),
         after=("build/hosts",),
     ),
     Layer(
         "molecule",
-        400,
+        550,
         "hosts",
         (Step((PY, "-m", "tests.tools.molecule_all")),),
         root=True,
@@ -178,7 +179,7 @@ LAYERS = (
     ),
     Layer(
         "sanity",
-        200,
+        250,
         "tests",
         (Step((PY, "-m", "tests.tools.ansible_test", "sanity"), counter=count.sanity),),
         uses=("stage",),
@@ -186,7 +187,7 @@ LAYERS = (
     ),
     Layer(
         "test-unit",
-        200,
+        250,
         "tests",
         (
             Step((PY, "-m", "tests.tools.floor")),
@@ -197,24 +198,24 @@ LAYERS = (
     ),
     Layer(
         "units",
-        160,
+        150,
         "tests",
         (Step((PY, "-m", "tests.tools.ansible_test", "units")),),
         uses=("stage",),
         holds=("ansible-test",),
     ),
-    Layer("lint", 60, "files", (Step((PY, "-m", "tests.tools.lint")),), uses=("stage",)),
+    Layer("lint", 80, "files", (Step((PY, "-m", "tests.tools.lint")),), uses=("stage",)),
     Layer("docs", 60, "pages", (Step((PY, "-m", "tests.tools.docs")),), uses=("stage",)),
     _sample("driver", 300, uses=("lab",), after=("build/hosts",)),
-    _sample("faults", 200, uses=("lab",), after=("build/hosts",)),
+    _sample("faults", 250, uses=("lab",), after=("build/hosts",)),
     _sample("versions", 200, uses=("lab",), after=("build/hosts",)),
     # Other hosts of the lab would go down with the demo, which stages the checkout again.
-    _sample("demo", 400, holds=("lab", "cluster", "stage"), after=(*LAB, *VM)),
+    _sample("demo", 420, holds=("lab", "cluster", "stage"), after=(*LAB, *VM)),
     # Two emulated machines at a time would each take twice as long.
-    _sample("vm", 300, holds=("emulator",), after=VM),
-    _sample("fuzz", 120, after=LAB),
+    _sample("vm", 350, holds=("emulator",), after=VM),
+    _sample("fuzz", 200, after=LAB),
     # It measures.
-    Layer("bench", 220, "gates", (Step((PY, "-m", "tests.bench")),), root=True, holds=("machine",), after=LAB),
+    Layer("bench", 250, "gates", (Step((PY, "-m", "tests.bench")),), root=True, holds=("machine",), after=LAB),
 )
 
 

@@ -156,6 +156,19 @@ def test_a_name_stands_for_its_parts_and_brings_what_they_need() -> None:
     assert all(set(layer.after) <= names for layer in layers.LAYERS)
 
 
+@pytest.mark.parametrize("names, warm, minutes", [(["all"], True, 35), (["all", "sample"], False, 60)])
+def test_budgets_side_by_side_fit_into_the_time_there_is(names: list[str], warm: bool, minutes: int) -> None:
+    """On two processors, each layer taking all of its budget; with a warm cache nothing is built."""
+    waiting, running, now = layers.choose(names), dict[str, tuple[float, layers.Layer]](), 0.0
+    while waiting or running:
+        for layer in layers.startable(waiting, [layer for _end, layer in running.values()], 3):
+            waiting.remove(layer)
+            running[layer.name] = (now + (0 if warm and not layer.proves else layer.budget), layer)
+        now, layer = min(running.values(), key=lambda row: row[0])
+        del running[layer.name]
+    assert now <= 60 * minutes, now
+
+
 def test_every_file_of_the_integration_tests_is_in_one_part() -> None:
     named = [
         Path(word).name
