@@ -6,15 +6,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import time
 import traceback
 import typing as t
-
-from tests.tools.paths import STAGE
-
-if str(STAGE) not in sys.path:
-    sys.path.insert(0, str(STAGE))
 
 SAMPLE = os.environ.get("SAMPLE") == "1"
 SHOWN = 5

@@ -213,7 +213,7 @@ LAYERS = (
     _sample("demo", 420, holds=("lab", "cluster", "stage"), after=(*LAB, *VM)),
     # Two emulated machines at a time would each take twice as long.
     _sample("vm", 350, holds=("emulator",), after=VM),
-    _sample("fuzz", 200, after=LAB),
+    _sample("fuzz", 100, after=LAB),
     # It measures.
     Layer("bench", 250, "gates", (Step((PY, "-m", "tests.bench")),), root=True, holds=("machine",), after=LAB),
 )
