@@ -44,7 +44,8 @@ options:
     type: float
     default: 10.0
   expected_addresses:
-    description: PCI addresses of the NPUs this host should have. Those that are not on the bus are reported as C(npu_missing_on_bus).
+    description:
+      - PCI addresses of the NPUs this host should have. Where one is not on the bus, the problem C(npus_found) names it.
     type: list
     elements: str
     default: []
@@ -252,15 +253,50 @@ ansible_facts:
           type: bool
           returned: always
         reboot_reasons:
-          description: Why a reboot is waiting; empty when none is.
+          description: Why a reboot is due; empty when none is.
           returned: always
           type: list
-          elements: str
+          elements: dict
+          contains:
+            code:
+              description: V(module_differs) or V(reboot_required_file).
+              type: str
+              returned: always
+            detail:
+              description: What was seen.
+              type: str
+              returned: always
+          sample:
+            - code: module_differs
+              detail: version 3.2.2 is loaded, 3.4.0 is on disk
         problems:
-          description: What is wrong, errors first. Each has C(code), C(severity), C(detail), C(next_step) and C(vendor).
+          description:
+            - What is wrong, errors first. These are the checks of the scope C(driver) that do not hold, as M(rebellions.npu.rbln_validate) has
+              them; C(docs/checks.md) lists them. A check that is not known is no problem; C(probes) says why it is not.
           type: list
           elements: dict
           returned: always
+          contains:
+            code:
+              description: Name of the check.
+              type: str
+              returned: always
+            severity:
+              description: V(error), V(warning) or V(info).
+              type: str
+              returned: always
+            detail:
+              description: What was seen.
+              type: str
+              returned: always
+            next_step:
+              description: What to do.
+              type: str
+              returned: always
+            vendor:
+              description: Vendor of the NPUs.
+              type: str
+              returned: always
 """
 
 import typing as t
@@ -269,7 +305,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
-from ansible_collections.rebellions.npu.plugins.module_utils._observe.facts import observe
+from ansible_collections.rebellions.npu.plugins.module_utils._observe.facts import collect_facts
 
 
 def main() -> None:
@@ -289,7 +325,7 @@ def main() -> None:
     params: dict[str, t.Any] = dict(module.params)
     root = params.pop("root")
     try:
-        facts = observe(PROFILE, Host(root), params)
+        facts = collect_facts(PROFILE, Host(root), params)
     except NpuError as exc:
         module.fail_json(msg=str(exc))
     module.exit_json(changed=False, ansible_facts={"rbln": facts})

@@ -36,14 +36,14 @@ PAYLOAD_FILES = {
     "rbln_bundle": 20,
     "rbln_cdi_spec": 21,
     "rbln_config_write": 11,
-    "rbln_driver": 105,
-    "rbln_driver_facts": 33,
+    "rbln_driver": 104,
+    "rbln_driver_facts": 35,
     "rbln_driver_files": 11,
     "rbln_host_tool": 6,
     "rbln_mok": 25,
-    "rbln_observe": 72,
+    "rbln_observe": 70,
     "rbln_runtime_detect": 25,
-    "rbln_validate": 72,
+    "rbln_validate": 70,
 }
 BINDS_VENDOR = {"_base/rebellions.py"}
 # The checkout itself, and interpreters of somebody's own.

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import typing as t
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from .._base.model import ERROR, Check
+from .._base.model import ERROR, WARNING, Check
 from .._base.vendor import VendorProfile
 from .._host.host import Host
 
@@ -28,11 +28,14 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Context:
-    """All that checks may look at: facts as of observe(), runtimes as of detect_runtimes(), cdi as of compare(), and what is wanted.
+    """All that checks may look at.
+
+    facts as of collect_facts(), runtimes as of detect_runtimes(), cdi as of compare(). Checks of the scope driver need
+    neither runtimes nor cdi, so that the facts alone can be checked.
 
     wanted: driver_version, firmware_version, library_version (str or None), expected_addresses (list of PCI addresses),
-    expected_devices (int or None), node_allocatable (dict, int or None), expected_allocatable (int or None), resource_name,
-    containers_before (list or None), no_runtime (fail, warn or ignore).
+    expected_devices (int or None), node_allocatable (dict, int or None), expected_allocatable (int or None),
+    resource_name, containers_before (list or None), no_runtime (fail, warn or ignore).
     """
 
     profile: VendorProfile
@@ -54,6 +57,16 @@ class Context:
             for npu in self.npus
             if npu.get("state") != "passthrough" and not (npu.get("function") == "pf" and npu.get("vfs"))
         ]
+
+    @property
+    def served_npus(self) -> list[Data]:
+        """The functions that the host's driver serves: those for containers, and a PF whose VFs are in use."""
+        return [npu for npu in self.npus if npu.get("state") != "passthrough"]
+
+    def probe(self, name: str) -> Data:
+        """How a look of the facts ended; empty when there was none."""
+        value = self.part("probes").get(name)
+        return value if isinstance(value, dict) else {}
 
     def part(self, name: str) -> Data:
         """A sub-dictionary of the facts, empty when absent."""
@@ -121,6 +134,13 @@ def verdict_of(bad: t.Sequence[str], unknown: t.Sequence[str], good: str, eviden
     if unknown:
         return Verdict(None, "not known: " + "; ".join(unknown), evidence, next_step)
     return Verdict(True, good, evidence)
+
+
+def without_npus(context: Context, verdict: Verdict) -> Verdict | None:
+    """What a check says on a host that gives no NPU to containers: only what is wrong, and that as a warning."""
+    if context.container_npus:
+        return verdict
+    return replace(verdict, severity=WARNING) if verdict.ok is False else None
 
 
 def address_of(npu: Data) -> str:

@@ -10,10 +10,10 @@ import typing as t
 from .._base.model import ERROR, INFO, WARNING, Check, NpuError
 from .._base.vendor import VendorProfile
 from .._host.host import Host
-from . import device, driver, plugin, toolkit, vfio
+from . import driver, plugin, toolkit, vfio
 from .base import Context, Data
 
-TABLES = (driver.SCOPE, device.SCOPE, toolkit.SCOPE, plugin.SCOPE, vfio.SCOPE)
+TABLES = (*driver.TABLES, toolkit.SCOPE, plugin.SCOPE, vfio.SCOPE)
 SCOPES = tuple(dict.fromkeys(table.name for table in TABLES))
 FOR_CONTAINERS = (toolkit.SCOPE.name, plugin.SCOPE.name)
 SEVERITIES = (ERROR, WARNING, INFO)

@@ -10,7 +10,6 @@ import typing as t
 
 from .._base.model import NpuError
 from .._base.vendor import VendorProfile
-from .._base.versions import same_release
 from .._host.host import ABSENT, TIMEOUT, Host
 from .pci import normalise_address
 from .smi import find_program
@@ -31,24 +30,6 @@ class FlashFailed(NpuError):
     def __init__(self, message: str, next_step: str, cards: t.Sequence[Card] = (), hung: bool = False) -> None:
         super().__init__(message, next_step)
         self.cards, self.hung = list(cards), hung
-
-
-def compare(release: str | None, cards: t.Mapping[str, t.Mapping[str, str | None]]) -> tuple[list[str], list[str]]:
-    """What differs from a release, and what is not known, in words for people.
-
-    `cards` has {firmware, smc} by address; the management controller is judged only where it says a version.
-    """
-    bad: list[str] = []
-    unknown: list[str] = []
-    for address, versions in cards.items():
-        firmware, smc = versions.get("firmware"), versions.get("smc")
-        if not firmware:
-            unknown.append("firmware of %s" % address)
-        elif not same_release(firmware, release):
-            bad.append("%s has firmware %s, not %s" % (address, firmware, release))
-        if smc and not same_release(smc, release):
-            bad.append("%s has %s on its management controller, not %s" % (address, smc, release))
-    return bad, unknown
 
 
 def told(cards: t.Sequence[Card]) -> str:

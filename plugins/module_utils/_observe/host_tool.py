@@ -27,7 +27,7 @@ from .._host.host import ABSENT, Host, Probe, run_command
 from .._npu.driver_notes import JOURNAL, state_path
 from .._npu.labels import feature_file, npu_labels
 from .._runtime.detect import detect_runtimes
-from .facts import observe as observe_facts
+from .facts import collect_facts
 from .observe import cdi_options, look_for, observe, prove_look
 from .settings import Settings, complete, read_settings
 
@@ -256,7 +256,7 @@ def _ready(
 
 
 def _labels(profile: VendorProfile, host: Host, settings: Settings, args: argparse.Namespace, say: Print) -> int:
-    labels = npu_labels(profile, observe_facts(profile, host, settings.facts))
+    labels = npu_labels(profile, collect_facts(profile, host, settings.facts))
     if labels is None:
         sys.stderr.write("The PCI functions of this host cannot be read, so nothing is said of its NPUs.\n")
         return UNKNOWN

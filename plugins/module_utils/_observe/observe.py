@@ -19,7 +19,7 @@ from .._host.host import Host
 from .._host.owned_files import compare_files
 from .._runtime.detect import detect_runtimes
 from .._runtime.live import docker_containers
-from .facts import observe as observe_facts
+from .facts import collect_facts
 from .settings import Settings
 
 SCHEMA = 1
@@ -50,7 +50,7 @@ def cdi_options(settings: Settings, runtimes: t.Mapping[str, t.Any]) -> CdiOptio
 
 def look(profile: VendorProfile, host: Host, settings: Settings) -> Look:
     """Facts, runtimes and CDI comparison. A specification that cannot be looked at has the state unknown, with the reason in problems."""
-    facts = observe_facts(profile, host, settings.facts)
+    facts = collect_facts(profile, host, settings.facts, settings.wanted)
     runtimes = detect_runtimes(host, settings.runtimes)
     try:
         cdi = _plain(compare(profile, host, cdi_options(settings, runtimes), settings.cdi_path))
