@@ -20,7 +20,7 @@ author:
 options:
   observation:
     description:
-      - The registered result of M(rebellions.npu.rbln_observe) in this run.
+      - The registered result of M(rebellions.npu.rbln_observe) in this run, with the checks of the scopes V(driver) and V(toolkit).
       - Without it the host is observed first. Facts from a cache are never taken for it.
     type: dict
   support_matrix:

@@ -182,6 +182,7 @@ RESIDUE: tuple[tuple[str, str], ...] = (
 PROFILE = VendorProfile(
     name="rebellions",
     title="Rebellions",
+    input_prefix="rbln",
     pci_vendor="1eff",
     pci_class="1200",
     products=PRODUCTS,

@@ -27,6 +27,7 @@ class VendorProfile:
 
     name: str
     title: str
+    input_prefix: str
     pci_vendor: str
     pci_class: str
     products: t.Mapping[str, Product]

@@ -314,12 +314,12 @@ def device_words(context: Context) -> Verdict | None:
 def firmware_is_driver(context: Context) -> Verdict | None:
     """Firmware of every device, and of its management controller where told, has the loaded driver's release.
 
-    An error when a release is wanted. A function that is not for containers counts only where it tells its firmware.
+    An error when a release is wanted. A split physical function counts only where it tells its firmware.
     """
     asked = context.wanted.get("firmware_version")
     wanted = asked or context.part("driver").get("version_loaded")
     severity = ERROR if asked else ""
-    others = [npu for npu in context.npus if npu not in context.container_npus and npu.get("firmware")]
+    others = [npu for npu in context.served_npus if npu not in context.container_npus and npu.get("firmware")]
     npus = [*context.container_npus, *(npu for npu in others if npu.get("state") != "unreachable")]
     if not npus:
         return None

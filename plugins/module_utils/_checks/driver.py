@@ -115,7 +115,7 @@ def driver_loaded(context: Context) -> Verdict | None:
             False,
             "the kernel module %s is not loaded" % context.profile.module,
             evidence,
-            "modprobe %s; if it is refused, read the kernel log (signature, missing build for this kernel)."
+            "Run modprobe %s, and read the kernel log when that is refused (signature, missing build for this kernel)."
             % context.profile.module,
         )
     return Verdict(True, "%s %s is loaded" % (context.profile.module, driver.get("version_loaded") or ""), evidence)
