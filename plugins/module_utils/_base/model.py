@@ -91,7 +91,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Step:
-    """One act of a plan. `disruption` is none, restart, evict or reboot; `after` names the step whose end it waits to know."""
+    """One act of a plan. `disruption` is one of DISRUPTIONS; `after` names the step that has to end first."""
 
     id: str
     role: str

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a check is made of. To add one, write one function under `@SCOPE.check(severity)`; its name is the check's name."""
+"""What a check is made of. To add one, write a function under `@SCOPE.check(severity)`; both have one name."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Context:
 
     @property
     def container_npus(self) -> list[Data]:
-        """The functions that containers should get: not those given to virtual machines, not a PF whose VFs are in use."""
+        """The functions that containers should get: none given to virtual machines, no PF whose VFs are in use."""
         return [
             npu
             for npu in self.npus

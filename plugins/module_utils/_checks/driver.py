@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Checks of the driver as it runs: NPUs on the bus, loaded, in step with libraries and tool; and the scope as a whole."""
+"""Checks of the driver as it runs: NPUs on the bus, loaded, in step with libraries and tool; and the whole scope."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def complete_options(profile: VendorProfile, options: t.Mapping[str, t.Any] | No
     unknown = sorted(set(given) - set(DEFAULTS))
     if unknown:
         raise NpuError(
-            "unknown option of the facts: %s" % ", ".join(unknown), "use one of %s" % ", ".join(sorted(DEFAULTS))
+            "Unknown option of the facts: %s." % ", ".join(unknown), "Use one of: %s." % ", ".join(sorted(DEFAULTS))
         )
     full = dict(DEFAULTS)
     full["runfile_stamp"] = posixpath.join(profile.runfile_stamp_dir, profile.runfile_stamp)
@@ -66,7 +66,7 @@ def complete_options(profile: VendorProfile, options: t.Mapping[str, t.Any] | No
     wrong = [address for address in full["expected_addresses"] if normalise_address(address) is None]
     if wrong:
         raise NpuError(
-            "expected_addresses: no PCI address: %s." % ", ".join(map(str, wrong)),
+            "expected_addresses: not a PCI address: %s." % ", ".join(map(str, wrong)),
             "Write them as sysfs does, for example 0000:83:00.0.",
         )
     return full
@@ -220,8 +220,8 @@ def collect_facts(
 ) -> dict[str, t.Any]:
     """The facts of one host in the shape of the schema under docs. Reads only; NpuError for a bad option or root.
 
-    `problems` are the checks of the scope driver that do not hold, judged by `wanted` as in Context; without it they are
-    judged by the expected addresses alone.
+    `problems` are the checks of the scope driver that do not hold, judged by `wanted` as in Context. Without it, they
+    are judged by the expected addresses alone.
     """
     opts = complete_options(profile, options)
     facts = _look(profile, host, opts)

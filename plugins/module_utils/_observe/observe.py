@@ -36,8 +36,8 @@ class MarkersData(t.TypedDict):
 class ObservedData(t.TypedDict):
     """Comparison and checks of one look, as docs/schemas/observed.schema.json has it.
 
-    state is passed, failed or unknown; failed and unknown name checks; cdi is compare() without the two texts; containers
-    are docker's with NPUs, None when docker was not asked or did not say.
+    state is passed, failed or unknown; failed and unknown name checks; cdi is compare() without the two texts;
+    containers are docker's with NPUs, None when docker was not asked or did not say.
     """
 
     schema: int

@@ -98,7 +98,7 @@ def test_bad_argument_is_one_error(tmp_path: Path) -> None:
         ({"smi_timeout": 0}, "smi_timeout is 0.0. Next: Give it a number of seconds above 0."),
         (
             {"expected_addresses": ["83:00"]},
-            "expected_addresses: no PCI address: 83:00. Next: Write them as sysfs does, for example 0000:83:00.0.",
+            "expected_addresses: not a PCI address: 83:00. Next: Write them as sysfs does, for example 0000:83:00.0.",
         ),
         (
             {"root": "/nowhere/at/all"},

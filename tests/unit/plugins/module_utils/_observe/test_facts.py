@@ -178,7 +178,7 @@ def test_without_commands_sysfs_and_dev_still_tell(tmp_path: Path) -> None:
 
 
 def test_unknown_option_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NpuError, match="unknown option of the facts: smi_wait"):
+    with pytest.raises(NpuError, match="Unknown option of the facts: smi_wait"):
         collect_facts(PROFILE, Tree(tmp_path).host(), {"smi_wait": 1})
 
 

@@ -102,12 +102,12 @@ def test_records_fit_their_schemas() -> None:
 @pytest.mark.parametrize(
     "given, words",
     [
-        ({"driver": "3.2.2"}, "'driver' is no option"),
-        ({"driver_version": 3.2}, "driver_version is 3.2, which is no str"),
+        ({"driver": "3.2.2"}, "'driver' is not an option"),
+        ({"driver_version": 3.2}, "driver_version is 3.2, which is not of the type str"),
         ({"expected_devices": True}, "expected_devices is True"),
-        ({"scopes": "driver"}, "scopes is 'driver', which is no list"),
-        ({"scopes": ["drivers"]}, "scopes holds 'drivers'"),
-        ({"runtimes": ["lxc"]}, "runtimes holds 'lxc'"),
+        ({"scopes": "driver"}, "scopes is 'driver', which is not of the type list"),
+        ({"scopes": ["drivers"]}, "scopes has the value 'drivers'"),
+        ({"runtimes": ["lxc"]}, "runtimes has the value 'lxc'"),
         ({"cdi": {"from": "x"}}, "'from' is no option of a CDI"),
         ({"cdi": {"form": "x"}}, "form is 'x'"),
     ],
