@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Controller side of rbln_observe: tells the module what the host tool should look like, so that one look sees that too."""
+"""Controller side of rbln_observe: tells the module what the host tool should be, so that one look sees that too."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ActionModule(ActionBase):
     _supports_check_mode = True
 
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
-        result = super().run(tmp, task_vars)
+        result: dict[str, t.Any] = super().run(tmp, task_vars)
         args = dict(self._task.args)
         try:
             if boolean(args.pop("from_inputs", False)):

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Controller side of rbln_plan: inputs and one observation in, plan out. The host is touched only when no observation is given."""
+"""Controller side of rbln_plan: inputs and one observation in, plan out. Without an observation, the host is observed."""
 
 from __future__ import annotations
 
@@ -21,9 +21,13 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles impor
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.matrix import check_rules
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.plan import plan
-from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.situation import driver_files, wanted_version
+from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.situation import (
+    Case,
+    driver_files,
+    ours,
+    wanted_version,
+)
 
-PREFIX = "rbln"
 EXTRA = "rbln_preflight_support_matrix_extra"
 # A registered result is printed with -v; the roles read these from their variables.
 SECRETS = ("rbln_driver_mok_password", "rbln_driver_http_proxy", "rbln_driver_https_proxy")
@@ -45,7 +49,10 @@ def _table(host: str, steps: t.Sequence[t.Mapping[str, t.Any]]) -> str:
 
 
 def _groups(variables: t.Mapping[str, t.Any], pool_key: str) -> list[str]:
-    """The host's groups without the pools of kernels that ran before this run rebooted it: Ansible cannot take a host out of a group."""
+    """The host's groups without the pools of kernels that ran before this run rebooted it.
+
+    Ansible cannot take a host out of a group.
+    """
     left = ["npu_pool_" + key for key in variables.get("rbln_driver_pools_left", []) if key != pool_key]
     return [name for name in variables.get("group_names", []) if name not in left]
 
@@ -56,7 +63,7 @@ class ActionModule(ActionBase):
 
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         variables = task_vars or {}
-        result = super().run(tmp, task_vars)
+        result: dict[str, t.Any] = super().run(tmp, task_vars)
         _validation, args = self.validate_argument_spec(
             argument_spec={
                 "observation": {"type": "dict"},
@@ -68,22 +75,17 @@ class ActionModule(ActionBase):
         if observation is None:
             observation = self._observe(variables)
             if observation.get("failed") or observation.get("unreachable"):
-                return dict(result, **observation)
+                result.update(observation)
+                return result
             result["ansible_facts"] = observation["ansible_facts"]
         seen = observation["ansible_facts"]
         try:
             wanted = read_inputs(self._templar, variables)
             check_rules(wanted[EXTRA], EXTRA)
-            wanted["rbln_driver_version"] = wanted_version(wanted, seen["rbln"], PREFIX)
-            planned = plan(
-                wanted,
-                seen["rbln"],
-                seen["rbln_runtimes"],
-                seen["rbln_observed"],
-                wanted[EXTRA] + args["support_matrix"],
-                _groups(variables, seen["rbln"]["pool_key"]),
-                prefix=PREFIX,
-            ).to_dict()
+            wanted["rbln_driver_version"] = wanted_version(wanted, seen["rbln"])
+            matrix = wanted[EXTRA] + args["support_matrix"]
+            case = Case(wanted, seen["rbln"], seen["rbln_runtimes"], seen["rbln_observed"], matrix)
+            planned = plan(case, _groups(variables, seen["rbln"]["pool_key"])).to_dict()
         except NpuError as exc:
             result.update(failed=True, msg=str(exc))
             return result
@@ -94,15 +96,15 @@ class ActionModule(ActionBase):
             planned,
             changed=False,
             wanted={name: value for name, value in wanted.items() if name not in SECRETS},
-            driver_files=driver_files(wanted, seen["rbln"], PREFIX),
+            driver_files=driver_files(wanted, seen["rbln"]),
             options=observe_options(wanted),
             cdi_options=cdi,
             observation={"ansible_facts": seen},
         )
         cautions = [_problem_text(item) for item in planned["cautions"] if item["severity"] != "info"]
-        set_names = [name for name in variables if name.startswith(PREFIX + "_") and name not in (*EXPORTS, *SHARED)]
+        set_names = [name for name in variables if name.startswith(ours("")) and name not in (*EXPORTS, *SHARED)]
         for name, near in misspelt(set_names, wanted, [role + "_" for role in HOST_ROLES]):
-            cautions.append("%s is no input of a role. Next: perhaps %s is meant." % (name, near))
+            cautions.append("%s is not an input of a role. Next: check the name; %s is similar." % (name, near))
         if cautions:
             result["warnings"] = ["%s: %s" % (host, text) for text in cautions]
         if planned["steps"]:
@@ -130,4 +132,5 @@ class ActionModule(ActionBase):
             templar=self._templar,
             shared_loader_obj=self._shared_loader_obj,
         )
-        return action.run(task_vars=variables)
+        seen: dict[str, t.Any] = action.run(task_vars=variables)
+        return seen

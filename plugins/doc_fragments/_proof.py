@@ -13,8 +13,10 @@ class ModuleDocFragment:
 options:
   scopes:
     description:
-      - Which checks to run. V(driver) is all below the container, V(toolkit) the CDI specification and the container runtime,
-        V(plugin) what the cluster makes of the NPUs, V(vfio) what virtual machines need, for hosts that give their NPUs to them.
+      - Which checks to run. V(driver) is all below the container, V(toolkit) the CDI specification and the container
+        runtime,
+        V(plugin) what the cluster makes of the NPUs, V(vfio) what virtual machines need, for hosts that give their NPUs
+        to them.
       - An empty list runs none.
     type: list
     elements: str
@@ -48,11 +50,13 @@ options:
     description: How many NPUs the node must offer. Without it, the number of usable ones.
     type: int
   resource_name:
-    description: Name of the resource in the cluster. Without it C(rebellions.ai/npu), and C(rebellions.ai/npu-vfN) with it.
+    description: Name of the resource in the cluster. Without it C(rebellions.ai/npu), and C(rebellions.ai/npu-vfN) with
+      it.
     type: str
   containers_before:
     description:
-      - What C(ansible_facts.rbln_observed.containers) of M(rebellions.npu.rbln_observe) said before docker was restarted.
+      - What C(ansible_facts.rbln_observed.containers) of M(rebellions.npu.rbln_observe) said before docker was
+        restarted.
       - Each of them that ran must run again.
     type: list
     elements: dict
@@ -71,7 +75,8 @@ options:
     default: [error]
   unknown_blocks:
     description:
-      - Whether a blocking check that could not be found out, because a look was denied, timed out or failed, keeps the proof from passing.
+      - Whether a blocking check that could not be found out, because a look was denied, timed out or failed, keeps the
+        proof from passing.
     type: bool
     default: true
   runtimes:
@@ -86,7 +91,8 @@ options:
     default: ''
   cdi:
     description:
-      - Options of the CDI specification, as M(rebellions.npu.rbln_cdi_spec) takes them, so that the comparison is with what that module would write.
+      - Options of the CDI specification, as M(rebellions.npu.rbln_cdi_spec) takes them, so that the comparison is with
+        what that module would write.
     type: dict
     default: {}
   cdi_path:
@@ -101,7 +107,8 @@ options:
     type: float
     default: 10.0
   root:
-    description: Look below this directory instead of at the running host. No commands are run there, so what they say is unknown.
+    description: Look below this directory instead of at the running host. No commands are run there, so what they say
+      is unknown.
     type: str
     default: /
   options:

@@ -19,7 +19,8 @@ def to_pool_key(source: t.Any) -> str:
     """Key of rbln facts (`os`, `kernel`) or of a mapping of node labels; AnsibleFilterError when it is neither."""
     if not isinstance(source, t.Mapping):
         raise AnsibleFilterError(
-            "rebellions.npu.pool_key: the input is no mapping. Next: give it ansible_facts.rbln or the labels of a node."
+            "rebellions.npu.pool_key: the input is not a mapping. "
+            "Next: give it ansible_facts.rbln or the labels of a node."
         )
     if isinstance(source.get("os"), t.Mapping) and isinstance(source.get("kernel"), t.Mapping):
         system = source["os"]
@@ -29,8 +30,8 @@ def to_pool_key(source: t.Any) -> str:
     if OS_ID in source and KERNEL in source:
         return pool_key(source[OS_ID], source.get(OS_VERSION), source[KERNEL])
     raise AnsibleFilterError(
-        "rebellions.npu.pool_key: neither facts with os and kernel nor labels %s and %s. Next: run rebellions.npu.rbln_driver_facts first."
-        % (OS_ID, KERNEL)
+        "rebellions.npu.pool_key: the input has neither os and kernel of facts nor the labels %s and %s. "
+        "Next: run rebellions.npu.rbln_driver_facts first." % (OS_ID, KERNEL)
     )
 
 

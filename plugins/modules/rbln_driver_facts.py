@@ -12,11 +12,14 @@ version_added: 0.1.0
 description:
   - Reads NPUs, driver, kernel, operating system, Secure Boot state, tools and identity of a host, and returns them as
     C(ansible_facts.rbln), described by C(docs/schemas/rbln_facts.schema.json).
-  - Almost everything is read from files. C(rbln-smi) runs at most three times, each time with a time limit; C(systemctl),
+  - Almost everything is read from files. C(rbln-smi) runs at most three times, each time with a time limit;
+    C(systemctl),
     C(rpm), C(modinfo), C(mokutil), C(dkms) and C(lspci) run at most once each, and only where no file gives the answer.
-  - Every look ends as V(value), V(absent), V(denied), V(timeout) or V(failed), listed under C(probes). What could not be found out is null,
+  - Every look ends as V(value), V(absent), V(denied), V(timeout) or V(failed), listed under C(probes). What could not
+    be found out is null,
     never zero or false.
-  - NPUs, sysfs entries, C(rbln-smi) devices and nodes in C(/dev) are joined by PCI address and device name, never by the
+  - NPUs, sysfs entries, C(rbln-smi) devices and nodes in C(/dev) are joined by PCI address and device name, never by
+    the
     index of C(rbln-smi), which is the same for every device after some faults.
   - A RBLN-CA25 card has four devices. The devices below the highest common PCIe bridge that holds no more than four of
     them are one card; where the bridges do not tell, the C(location) of C(rbln-smi) divided by four, else four devices
@@ -44,12 +47,15 @@ options:
     type: float
     default: 10.0
   expected_addresses:
-    description: PCI addresses of the NPUs this host should have. Those that are not on the bus are reported as C(npu_missing_on_bus).
+    description:
+      - PCI addresses of the NPUs this host should have. Where one is not on the bus, the problem C(npus_found) names
+        it.
     type: list
     elements: str
     default: []
   kernel:
-    description: Kernel release to take for the running one. For an image, which runs none; by default the one that runs.
+    description: Kernel release to take for the running one. For an image, which runs none; by default the one that
+      runs.
     type: str
   dkms_dir:
     description: Directory of the DKMS tree.
@@ -57,8 +63,10 @@ options:
     default: /var/lib/dkms
   runfile_stamp:
     description:
-      - File that tells of a driver which this collection has installed, a JSON object with C(version), C(source), C(files) and what was there before.
-      - Its absence says nothing. A kernel module and C(rbln-smi) without a driver package also count as installed from a runfile.
+      - File that tells of a driver which this collection has installed, a JSON object with C(version), C(source),
+        C(files) and what was there before.
+      - Its absence says nothing. A kernel module and C(rbln-smi) without a driver package also count as installed from
+        a runfile.
     type: path
     default: /var/lib/rbln/driver.json
   container_driver_root:
@@ -66,8 +74,10 @@ options:
     type: path
     default: /run/rbln/driver
 notes:
-  - Run it with privilege escalation. Without it the system UUID and parts of the boot loader configuration are denied, and reported so.
-  - A derivative is resolved to the system it is built from by code name or platform. Linux Mint 22.1 has C(os.base_id) V(ubuntu) and
+  - Run it with privilege escalation. Without it the system UUID and parts of the boot loader configuration are denied,
+    and reported so.
+  - A derivative is resolved to the system it is built from by code name or platform. Linux Mint 22.1 has C(os.base_id)
+    V(ubuntu) and
     C(os.base_version) V(24.04).
 seealso:
   - module: rebellions.npu.rbln_runtime_detect
@@ -127,7 +137,8 @@ ansible_facts:
           type: str
           returned: always
         npus:
-          description: One entry for each PCI function, in address order. C(usable) is true only for a serviceable device with a character device.
+          description: One entry for each PCI function, in address order. C(usable) is true only for a serviceable
+            device with a character device.
           type: list
           elements: dict
           returned: always
@@ -155,7 +166,8 @@ ansible_facts:
           elements: dict
           returned: always
         driver:
-          description: How the driver was installed (C(installed_via)), its versions on disk and loaded, DKMS builds, packages, signer.
+          description: How the driver was installed (C(installed_via)), its versions on disk and loaded, DKMS builds,
+            packages, signer.
           type: dict
           returned: always
         kernel:
@@ -175,24 +187,30 @@ ansible_facts:
           sample: disabled
         mok:
           description:
-            - The machine owner's keys of Secure Boot. C(state) is that of the key which DKMS signs modules with, C(enrolled) lists the certificates
-              this machine accepts, C(signer_enrolled) says whether the signer of the module on disk is one of them, C(enforced_by) what makes the
-              running kernel refuse unsigned modules besides Secure Boot, C(trusted) whether it takes these keys for modules.
+            - The machine owner's keys of Secure Boot. C(state) is that of the key which DKMS signs modules with,
+              C(enrolled) lists the certificates
+              this machine accepts, C(signer_enrolled) says whether the signer of the module on disk is one of them,
+              C(enforced_by) what makes the
+              running kernel refuse unsigned modules besides Secure Boot, C(trusted) whether it takes these keys for
+              modules.
           type: dict
           returned: always
           sample: {state: not_enrolled, subject: DKMS module signing key, own: false, signer_enrolled: false}
         build:
-          description: Packages and programs that building a module needs besides headers. A compiler of any package counts.
+          description: Packages and programs that building a module needs besides headers. A compiler of any package
+            counts.
           type: dict
           returned: always
-          sample: {packages: {dkms: 3.0.11-1ubuntu13}, programs: {dkms: /usr/sbin/dkms, cc: /usr/bin/cc, make: /usr/bin/make}}
+          sample: {packages: {dkms: 3.0.11-1ubuntu13}, programs: {dkms: /usr/sbin/dkms, cc: /usr/bin/cc,
+            make: /usr/bin/make}}
         disk:
           description: Bytes free on the file systems of C(/), C(/boot), C(/usr), C(/var) and C(/lib/modules).
           type: dict
           returned: always
           sample: {/: 53687091200, /boot: 734003200}
         initramfs:
-          description: Bytes of the largest initial ram disk in C(/boot), rescue images aside. Null when none can be seen.
+          description: Bytes of the largest initial ram disk in C(/boot), rescue images aside. Null when none can be
+            seen.
           type: int
           returned: always
           sample: 73400320
@@ -252,15 +270,51 @@ ansible_facts:
           type: bool
           returned: always
         reboot_reasons:
-          description: Why a reboot is waiting; empty when none is.
+          description: Why a reboot is due; empty when none is.
           returned: always
           type: list
-          elements: str
+          elements: dict
+          contains:
+            code:
+              description: V(module_differs) or V(reboot_required_file).
+              type: str
+              returned: always
+            detail:
+              description: What was seen.
+              type: str
+              returned: always
+          sample:
+            - code: module_differs
+              detail: version 3.2.2 is loaded, 3.4.0 is on disk
         problems:
-          description: What is wrong, errors first. Each has C(code), C(severity), C(detail), C(next_step) and C(vendor).
+          description:
+            - What is wrong, errors first. These are the checks of the scope C(driver) that do not hold, as
+              M(rebellions.npu.rbln_validate) has
+              them; C(docs/checks.md) lists them. A check that is not known is no problem; C(probes) says why it is not.
           type: list
           elements: dict
           returned: always
+          contains:
+            code:
+              description: Name of the check.
+              type: str
+              returned: always
+            severity:
+              description: V(error), V(warning) or V(info).
+              type: str
+              returned: always
+            detail:
+              description: What was seen.
+              type: str
+              returned: always
+            next_step:
+              description: What to do.
+              type: str
+              returned: always
+            vendor:
+              description: Vendor of the NPUs.
+              type: str
+              returned: always
 """
 
 import typing as t
@@ -269,7 +323,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
-from ansible_collections.rebellions.npu.plugins.module_utils._observe.facts import observe
+from ansible_collections.rebellions.npu.plugins.module_utils._observe.facts import collect_facts
 
 
 def main() -> None:
@@ -289,7 +343,7 @@ def main() -> None:
     params: dict[str, t.Any] = dict(module.params)
     root = params.pop("root")
     try:
-        facts = observe(PROFILE, Host(root), params)
+        facts = collect_facts(PROFILE, Host(root), params)
     except NpuError as exc:
         module.fail_json(msg=str(exc))
     module.exit_json(changed=False, ansible_facts={"rbln": facts})

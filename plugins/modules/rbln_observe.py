@@ -10,7 +10,8 @@ module: rbln_observe
 short_description: Look at everything on a host with Rebellions NPUs at once
 version_added: 0.1.0
 description:
-  - Reads driver facts, container runtimes, the CDI specification and the ready files, runs the checks, and compares the host tool,
+  - Reads driver facts, container runtimes, the CDI specification and the ready files, runs the checks, and compares the
+    host tool,
     in one process. The roles of this collection plan from it.
   - Nothing is changed. When nothing has to be changed, its checks are the proof.
 author:
@@ -24,7 +25,8 @@ extends_documentation_fragment:
 options:
   from_inputs:
     description:
-      - Take the options from the inputs of the roles of this collection, so that the host is judged by what the roles would make of it.
+      - Take the options from the inputs of the roles of this collection, so that the host is judged by what the roles
+        would make of it.
       - O(options) wins over them.
     type: bool
     default: false
@@ -104,19 +106,23 @@ ansible_facts:
           type: list
           elements: dict
         cdi:
-          description: The CDI specification compared with what would be written. C(state) is current, stale, missing, invalid or unknown.
+          description: The CDI specification compared with what would be written. C(state) is current, stale, missing,
+            invalid or unknown.
           returned: success
           type: dict
         markers:
-          description: The ready files. C(present) names those that are there; C(current) says that a proof would change none.
+          description: The ready files. C(present) names those that are there; C(current) says that a proof would change
+            none.
           returned: success
           type: dict
         host_tool:
-          description: The host tool compared with the controller's. C(current) is null when there was nothing to compare with.
+          description: The host tool compared with the controller's. C(current) is null when there was nothing to
+            compare with.
           returned: success
           type: dict
         containers:
-          description: docker's containers that hold NPUs, as name, running, restart, devices. Null when docker is not there or gives no answer.
+          description: docker's containers that hold NPUs, as name, running, restart, devices. Null when docker is not
+            there or gives no answer.
           returned: success
           type: list
           elements: dict

@@ -10,23 +10,28 @@ module: rbln_plan
 short_description: Plan what a run would do to a host with Rebellions NPUs
 version_added: 0.1.0
 description:
-  - Compares the inputs of the roles of this collection with one observation of the host and returns the steps, the problems that stop the host,
+  - Compares the inputs of the roles of this collection with one observation of the host and returns the steps, the
+    problems that stop the host,
     and the cautions.
   - Runs on the controller and changes nothing. The managed host is only touched when no O(observation) is given.
-  - The inputs are the variables documented by the roles P(rebellions.npu.rbln_preflight#role), P(rebellions.npu.rbln_driver#role),
+  - The inputs are the variables documented by the roles P(rebellions.npu.rbln_preflight#role),
+    P(rebellions.npu.rbln_driver#role),
     P(rebellions.npu.rbln_container_toolkit#role), and P(rebellions.npu.rbln_validator#role). They are read once, here.
 author:
   - The rebellions.npu authors (@rebellions-npu)
 options:
   observation:
     description:
-      - The registered result of M(rebellions.npu.rbln_observe) in this run.
+      - The registered result of M(rebellions.npu.rbln_observe) in this run, with the checks of the scopes V(driver) and
+        V(toolkit).
       - Without it the host is observed first. Facts from a cache are never taken for it.
     type: dict
   support_matrix:
     description:
-      - Rules of the support matrix. Each has C(os), C(version), C(kernel) (the kernel series), and may have C(drivers) (version constraints),
-        C(families), C(kernel_max), C(flavours), C(tested) (V(full) or V(partial)), C(too_old), and C(too_new) (what to do about it).
+      - Rules of the support matrix. Each has C(os), C(version), C(kernel) (the kernel series), and may have C(drivers)
+        (version constraints),
+        C(families), C(kernel_max), C(flavours), C(tested) (V(full) or V(partial)), C(too_old), and C(too_new) (what to
+        do about it).
     type: list
     elements: dict
     required: true
@@ -116,7 +121,8 @@ steps:
       sample: driver.install
 stops:
   description:
-    - Problems that stop the host before anything is changed. Each has RV(stops[].code), RV(stops[].severity), RV(stops[].detail),
+    - Problems that stop the host before anything is changed. Each has RV(stops[].code), RV(stops[].severity),
+      RV(stops[].detail),
       and RV(stops[].next_step).
   type: list
   elements: dict
@@ -176,7 +182,8 @@ wanted:
   type: dict
   returned: success
 options:
-  description: Options for M(rebellions.npu.rbln_observe) and M(rebellions.npu.rbln_validate) that follow from the inputs.
+  description: Options for M(rebellions.npu.rbln_observe) and M(rebellions.npu.rbln_validate) that follow from the
+    inputs.
   type: dict
   returned: success
 cdi_options:

@@ -36,14 +36,14 @@ PAYLOAD_FILES = {
     "rbln_bundle": 20,
     "rbln_cdi_spec": 21,
     "rbln_config_write": 11,
-    "rbln_driver": 105,
-    "rbln_driver_facts": 33,
+    "rbln_driver": 104,
+    "rbln_driver_facts": 35,
     "rbln_driver_files": 11,
     "rbln_host_tool": 6,
     "rbln_mok": 25,
-    "rbln_observe": 72,
+    "rbln_observe": 70,
     "rbln_runtime_detect": 25,
-    "rbln_validate": 72,
+    "rbln_validate": 70,
 }
 BINDS_VENDOR = {"_base/rebellions.py"}
 # The checkout itself, and interpreters of somebody's own.
@@ -252,6 +252,52 @@ def test_a_module_ships_no_more_files(module: str) -> None:
 
 def test_every_module_of_a_host_has_its_number_of_files() -> None:
     assert {name for name in modules() if payload(name)} == set(PAYLOAD_FILES)
+
+
+# How a file of a room makes a problem: the function, and which argument is the code.
+PROBLEM_CALLS = {
+    "_plan": {"stop": 0, "caution": 0, "by_policy": 1},
+    "_cdi": {"warn": 0, "error": 0, "warning": 0},
+    "_runtime": {"problem": 0},
+}
+
+
+def codes_of(path: Path) -> set[str]:
+    """The codes of problems that a file writes as text."""
+    places = {"Problem": 0, **PROBLEM_CALLS.get(path.parent.name, {})}
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            at = places.get(name, len(node.args))
+            code = node.args[at] if at < len(node.args) else None
+            found |= {code.value} if isinstance(code, ast.Constant) and isinstance(code.value, str) else set()
+    return found
+
+
+def checks_of(path: Path) -> list[str]:
+    """The names of the checks that a file defines."""
+    functions = [node for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.FunctionDef)]
+    marks = [(one.name, [ast.unparse(mark) for mark in one.decorator_list]) for one in functions]
+    return [name for name, found in marks if any(mark.startswith("SCOPE.check(") for mark in found)]
+
+
+def test_no_code_exists_twice_and_each_is_documented() -> None:
+    """A check's name is no other problem's code, no two rooms share a code, and docs/checks.md has them all."""
+    names = [name for path in python_files("plugins/module_utils/_checks") for name in checks_of(path)]
+    assert len(names) > 50 and len(names) == len(set(names))
+    owner: dict[str, str] = {}
+    for path in python_files("plugins"):
+        for code in codes_of(path):
+            assert code not in names, f"{name_of(path)}: {code} is the name of a check"
+            assert owner.setdefault(code, path.parent.name) == path.parent.name, f"{name_of(path)}: {code}"
+    assert {"_plan", "_cdi", "_runtime"} <= set(owner.values())
+    page = (ROOT / "docs" / "checks.md").read_text(encoding="utf-8")
+    none([f"docs/checks.md has no {code} of {room}" for code, room in owner.items() if f"`{code}`" not in page])
+    table = re.search(r"^## Codes of the plan\n(.*?)^## ", page, re.S | re.M)
+    assert table
+    told = re.findall(r"^\| `(\w+)` \| (?:stop|caution|policy|stop, caution) \| \S", table[1], re.M)
+    assert sorted(told) == sorted(code for code, room in owner.items() if room == "_plan")
 
 
 def test_modern_annotations_everywhere() -> None:

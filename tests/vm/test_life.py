@@ -81,7 +81,7 @@ def test_the_kernel_that_boots_next_is_built_for_and_held(server: Server) -> Non
     plan = checked.good([server.name]).one("Show the plan", server.name).data["msg"]
     assert [stop["code"] for stop in plan["stops"]] == ["prerequisites_missing"] and "linux-headers-" + other in plan["stops"][0]["next_step"], plan["stops"]
     plan = ignored.good([server.name]).one("Show the plan", server.name).data["msg"]
-    assert [item["detail"] for item in plan["cautions"] if item["code"] == "kernel_without_module" and other in item["detail"]], plan["cautions"]
+    assert [item["detail"] for item in plan["cautions"] if item["code"] == "reboot_not_pending" and other in item["detail"]], plan["cautions"]
     before = server.sh("cat /sys/module/rebellions/refcnt; systemctl show -p MainPID rbln-smd")
     run = server.good(debian(NEW, **held))
     assert run.one(CHANGE, server.name).data["outcome"] == "prepared"

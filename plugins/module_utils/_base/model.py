@@ -19,6 +19,44 @@ REBOOT = "reboot"
 DISRUPTIONS = (NONE, RESTART, EVICT, REBOOT)
 
 
+class ProblemData(t.TypedDict):
+    """A problem as docs/schemas/problem.schema.json has it."""
+
+    code: str
+    severity: str
+    detail: str
+    next_step: str
+    vendor: str
+
+
+class CheckData(t.TypedDict):
+    """A check as docs/schemas/check.schema.json has it."""
+
+    name: str
+    scope: str
+    ok: t.Optional[bool]
+    severity: str
+    detail: str
+    evidence: t.Dict[str, t.Any]
+    next_step: str
+    seconds: float
+    vendor: str
+
+
+class StepData(t.TypedDict):
+    """A step as docs/schemas/step.schema.json has it."""
+
+    id: str
+    role: str
+    component: str
+    now: t.Any
+    wanted: t.Any
+    reason: str
+    disruption: str
+    after: str
+    vendor: str
+
+
 @dataclass(frozen=True)
 class Problem:
     """Something a person should know: a stable code, how bad it is, what was seen, what to do."""
@@ -29,8 +67,8 @@ class Problem:
     next_step: str = ""
     vendor: str = ""
 
-    def to_dict(self) -> dict[str, t.Any]:
-        return asdict(self)
+    def to_dict(self) -> ProblemData:
+        return t.cast("ProblemData", asdict(self))
 
 
 @dataclass(frozen=True)
@@ -47,13 +85,13 @@ class Check:
     seconds: float = 0.0
     vendor: str = ""
 
-    def to_dict(self) -> dict[str, t.Any]:
-        return asdict(self)
+    def to_dict(self) -> CheckData:
+        return t.cast("CheckData", asdict(self))
 
 
 @dataclass(frozen=True)
 class Step:
-    """One act of a plan. `disruption` is none, restart, evict or reboot; `after` names the step whose end it waits to know."""
+    """One act of a plan. `disruption` is one of DISRUPTIONS; `after` names the step that has to end first."""
 
     id: str
     role: str
@@ -65,8 +103,8 @@ class Step:
     after: str = ""
     vendor: str = ""
 
-    def to_dict(self) -> dict[str, t.Any]:
-        return asdict(self)
+    def to_dict(self) -> StepData:
+        return t.cast("StepData", asdict(self))
 
 
 class NpuError(Exception):

@@ -41,12 +41,12 @@ PRODUCTS.update(_functions("RBLN-CR03", REBEL, "2030"))
 PRODUCTS.update(_functions("RBLN-CR13", REBEL, "2130", 1, 140 * GIB))
 
 STATUS_NAMES = {0: "READY", 1: "BUSY", 2: "INIT", 3: "FAULT", 4: "FINISH"}
-# From which driver release on PROBING takes the place of INIT is not public; only READY (0) means the same in both tables.
+# From which driver release on PROBING replaces INIT is not public; only READY (0) means the same in both tables.
 STATUS_KNOWN_BEFORE = (4, 0, 0)
 
 
 def release_of(version: str) -> str:
-    """The release part of a version: `1.2.3-rebel1`, `0.12.37-6eed3e9-release` and `3.0.0~rc1` end at the first -, + or ~."""
+    """The release part of a version: it ends at the first -, + or ~, as in `0.12.37-6eed3e9-release` or `3.0.0~rc1`."""
     return re.split(r"[-+~]", version.strip(), maxsplit=1)[0]
 
 
@@ -88,12 +88,24 @@ def _text(value: t.Any) -> str | None:
     return str(value).strip() or None if value is not None else None
 
 
+def _first_word(value: t.Any) -> str | None:
+    words = str(value or "").split()
+    return words[0] if words else None
+
+
+def _part(item: dict[str, t.Any], name: str) -> dict[str, t.Any]:
+    """A sub-object, empty when it is none."""
+    value = item.get(name)
+    return value if isinstance(value, dict) else {}
+
+
 def parse_smi(text: str) -> dict[str, t.Any]:
     """Read `rbln-smi -j` or `-g -j`; ValueError when it is not that.
 
-    Returns kmd_version (str or None), devices [{index, name, serial, uuid, device, status, firmware, address, numa_node,
-    link_speed, link_width, group, memory_bytes, memory_used, location}] and contexts [{device, pid, process, memory}].
-    `npu`, `group_id`, `pid` and `link_width` may be numbers or text; memory is bytes unless it carries a unit.
+    Returns kmd_version (str or None), devices [{index, name, serial, uuid, device, status, firmware, address,
+    numa_node, link_speed, link_width, group, memory_bytes, memory_used, location}] and contexts [{device, pid,
+    process, memory}]. `npu`, `group_id`, `pid` and `link_width` may be numbers or text; memory is bytes unless it
+    carries a unit.
     """
     try:
         data = json.loads(text.lstrip("\ufeff"))
@@ -105,8 +117,7 @@ def parse_smi(text: str) -> dict[str, t.Any]:
     for item in data["devices"]:
         if not isinstance(item, dict):
             raise ValueError("a device is not an object")
-        pci = item.get("pci") if isinstance(item.get("pci"), dict) else {}
-        memory = item.get("memory") if isinstance(item.get("memory"), dict) else {}
+        pci, memory = _part(item, "pci"), _part(item, "memory")
         devices.append(
             {
                 "index": _integer(item.get("npu")),
@@ -134,7 +145,7 @@ def parse_smi(text: str) -> dict[str, t.Any]:
                     "device": _text(item.get("npu")),
                     "pid": _integer(item.get("pid")),
                     # Only the program: its arguments may hold secrets.
-                    "process": (str(item.get("process") or item.get("cmd") or "").split() or [None])[0],
+                    "process": _first_word(item.get("process") or item.get("cmd")),
                     "memory": _text(item.get("memalloc") or item.get("memory")),
                 }
             )
@@ -142,8 +153,8 @@ def parse_smi(text: str) -> dict[str, t.Any]:
 
 
 PLUGIN_DIRS = ("/usr/lib64/libibverbs", "/usr/lib/x86_64-linux-gnu/libibverbs")
-# Where an installer leaves what no package owns: (directory, pattern). The names of its rules and load files are not public. In /etc, where a site
-# writes too, only plain names count; what a site has named after itself is its own.
+# Where an installer leaves what no package owns: (directory, pattern). The names of its rules and load files are not
+# public. In /etc, where a site writes too, only plain names count: other names are those of the site.
 _CONF = ("rbln.conf", "[0-9][0-9]-rbln.conf", "rebellions.conf", "[0-9][0-9]-rebellions.conf")
 RESIDUE: tuple[tuple[str, str], ...] = (
     *(
@@ -182,6 +193,7 @@ RESIDUE: tuple[tuple[str, str], ...] = (
 PROFILE = VendorProfile(
     name="rebellions",
     title="Rebellions",
+    input_prefix="rbln",
     pci_vendor="1eff",
     pci_class="1200",
     products=PRODUCTS,
@@ -220,7 +232,7 @@ PROFILE = VendorProfile(
     parse_smi=parse_smi,
     status_names=status_names,
     release_of=release_of,
-    # Best first. The names of the packages inside the runfile are not public, so any of the family is taken for want of a better one.
+    # Best first. The names of the packages inside the runfile are not public, so any package of the vendor is the last.
     driver_packages=("rebellions", "rebellions-kmd*", "rebellions-dkms*", "rebellions-driver*", "rebellions-*"),
     legacy_package="rebellions",
     legacy_below=3,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Product:
-    """One PCI device id: product name, family, whether it is a virtual function, logical devices on one card, bytes of memory of a device."""
+    """One PCI device id: product, family, whether a virtual function, devices of a card, bytes of a device's memory."""
 
     name: str
     family: str
@@ -27,6 +27,7 @@ class VendorProfile:
 
     name: str
     title: str
+    input_prefix: str
     pci_vendor: str
     pci_class: str
     products: t.Mapping[str, Product]

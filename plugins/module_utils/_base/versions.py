@@ -13,7 +13,7 @@ Numbers = t.Tuple[int, ...]
 _CONSTRAINT = re.compile(r"^\s*(>=|<=|==|!=|>|<)?\s*([0-9][0-9A-Za-z.+~-]*)\s*$")
 _DISTRIBUTION_TAG = re.compile(r"\.(?:el|fc|amzn)[0-9]+(?:_[0-9]+)?(uek)?([^+]*)(?:\+(.+))?$")
 _KERNEL = re.compile(r"^([0-9]+(?:\.[0-9]+)*)(?:-([0-9]+(?:\.[0-9]+)*))?(.*)$")
-# What Debian and its backports put between the numbers of a kernel and its flavour: +deb13, +bpo, .deb11.28; and ~22.04.1.
+# What Debian and its backports put between a kernel's numbers and its flavour: +deb13, +bpo, .deb11.28; and ~22.04.1.
 _KERNEL_TAG = re.compile(r"^(?:[+~]|\.(?:deb|bpo))[^-]*(?=-|$)")
 # The kernels that Ubuntu builds of every upstream release have a number such as 060812 in the place of their own.
 _MAINLINE = re.compile(r"-0[0-9]{5}(?:rc[0-9]+)?-")
@@ -26,9 +26,9 @@ _SHORT = {"a": "alpha", "b": "beta", "c": "rc"}
 
 
 def release_numbers(version: str | None) -> Numbers:
-    """`1:3.2.2-rebel1` and `3.2.2rc1` are (3, 2, 2): the numbers before the first -, +, ~, ^ or _, without epoch and pre-release.
+    """`1:3.2.2-rebel1` and `3.2.2rc1` are (3, 2, 2): the numbers before the first -, +, ~, ^ or _.
 
-    Empty when there are none, or when it is not known.
+    Epoch and pre-release are left out. Empty when there are no numbers, or when the version is not known.
     """
     release = re.split(r"[-+~^_]", without_epoch(version or ""), maxsplit=1)[0]
     release = re.sub(
@@ -48,7 +48,7 @@ def upstream_version(version: str) -> str:
 
 
 def pre_release(version: str) -> tuple[str, int]:
-    """`3.4.0~rc1` is (rc, 1), `3.4.0b2` is (beta, 2); empty and 0 for a release, whatever builds and revisions its suffixes name."""
+    """`3.4.0~rc1` is (rc, 1), `3.4.0b2` is (beta, 2); empty and 0 for a release. Suffixes of builds do not count."""
     text = without_epoch(version).partition("+")[0]
     found = _PRE_RELEASE.search(text) or _SHORT_PRE_RELEASE.search(text)
     word = found.group(1).lower() if found else ""
@@ -69,14 +69,14 @@ def compare(left: Numbers, right: Numbers) -> int:
 
 
 def same_release(left: str | None, right: str | None) -> bool:
-    """True when both are known and name the same release, whatever builds their suffixes name. A pre-release is not its release."""
+    """True when both are known and name one release. Suffixes of builds do not count; a pre-release is another one."""
     if not left or not right or not release_numbers(left):
         return False
     return compare(release_numbers(left), release_numbers(right)) == 0 and pre_release(left) == pre_release(right)
 
 
 def satisfies(version: str, constraints: t.Sequence[str]) -> bool:
-    """True when the release meets every constraint such as `>=3.2`, `<3.4` or `3.2.2`. ValueError on a bad constraint."""
+    """True when the release meets every constraint, such as `>=3.2` or `3.2.2`. ValueError on a bad constraint."""
     numbers = release_numbers(version)
     for text in constraints:
         match = _CONSTRAINT.match(text)
@@ -90,10 +90,13 @@ def satisfies(version: str, constraints: t.Sequence[str]) -> bool:
 
 
 def split_kernel(release: str) -> tuple[Numbers, Numbers, str]:
-    """`6.8.0-117-generic` is ((6, 8, 0), (117,), 'generic'); `5.14.0-570.116.1.el9_6.x86_64` is ((5, 14, 0), (570, 116, 1), '').
+    """The numbers of a kernel release, those of its build, and its flavour.
 
-    The last part is the flavour: what follows the build number without distribution tag and architecture. Kernels of Enterprise Linux have
-    one only where they are a variant: rt or debug behind a plus, uek or elrepo in the tag. Ubuntu's builds of upstream kernels are `mainline`.
+    `6.8.0-117-generic` is ((6, 8, 0), (117,), 'generic'), and
+    `5.14.0-570.116.1.el9_6.x86_64` is ((5, 14, 0), (570, 116, 1), '').
+    The flavour is what follows the build number, without distribution tag and architecture. Kernels of Enterprise
+    Linux have one only where they are a variant: rt or debug behind a plus, uek or elrepo in the tag. Ubuntu's builds
+    of upstream kernels are `mainline`.
     """
     plain = re.sub(r"\.(x86_64|aarch64|ppc64le|s390x)(?=$|\+)", "", release.strip())
     tag = _DISTRIBUTION_TAG.search(plain)

@@ -1,14 +1,14 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a check is made of. To add one, write one function under `@SCOPE.check(severity)`; its name is the check's name."""
+"""What a check is made of. To add one, write a function under `@SCOPE.check(severity)`; both have one name."""
 
 from __future__ import annotations
 
 import typing as t
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from .._base.model import ERROR, Check
+from .._base.model import ERROR, WARNING, Check
 from .._base.vendor import VendorProfile
 from .._host.host import Host
 
@@ -28,11 +28,14 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Context:
-    """All that checks may look at: facts as of observe(), runtimes as of detect_runtimes(), cdi as of compare(), and what is wanted.
+    """All that checks may look at.
+
+    facts as of collect_facts(), runtimes as of detect_runtimes(), cdi as of compare(). Checks of the scope driver need
+    neither runtimes nor cdi, so that the facts alone can be checked.
 
     wanted: driver_version, firmware_version, library_version (str or None), expected_addresses (list of PCI addresses),
-    expected_devices (int or None), node_allocatable (dict, int or None), expected_allocatable (int or None), resource_name,
-    containers_before (list or None), no_runtime (fail, warn or ignore).
+    expected_devices (int or None), node_allocatable (dict, int or None), expected_allocatable (int or None),
+    resource_name, containers_before (list or None), no_runtime (fail, warn or ignore).
     """
 
     profile: VendorProfile
@@ -48,12 +51,22 @@ class Context:
 
     @property
     def container_npus(self) -> list[Data]:
-        """The functions that containers should get: not those given to virtual machines, not a PF whose VFs are in use."""
+        """The functions that containers should get: none given to virtual machines, no PF whose VFs are in use."""
         return [
             npu
             for npu in self.npus
             if npu.get("state") != "passthrough" and not (npu.get("function") == "pf" and npu.get("vfs"))
         ]
+
+    @property
+    def served_npus(self) -> list[Data]:
+        """The functions that the host's driver serves: those for containers, and a PF whose VFs are in use."""
+        return [npu for npu in self.npus if npu.get("state") != "passthrough"]
+
+    def probe(self, name: str) -> Data:
+        """How a look of the facts ended; empty when there was none."""
+        value = self.part("probes").get(name)
+        return value if isinstance(value, dict) else {}
 
     def part(self, name: str) -> Data:
         """A sub-dictionary of the facts, empty when absent."""
@@ -121,6 +134,13 @@ def verdict_of(bad: t.Sequence[str], unknown: t.Sequence[str], good: str, eviden
     if unknown:
         return Verdict(None, "not known: " + "; ".join(unknown), evidence, next_step)
     return Verdict(True, good, evidence)
+
+
+def without_npus(context: Context, verdict: Verdict) -> Verdict | None:
+    """What a check says on a host that gives no NPU to containers: only what is wrong, and that as a warning."""
+    if context.container_npus:
+        return verdict
+    return replace(verdict, severity=WARNING) if verdict.ok is False else None
 
 
 def address_of(npu: Data) -> str:

@@ -6,14 +6,67 @@
 from __future__ import annotations
 
 import typing as t
+from dataclasses import replace
 
 from .._base.model import ERROR, INFO, WARNING
+from .._base.versions import same_release
 from .._host.host import ABSENT, VALUE
-from .._npu.firmware import compare
 from .base import Context, Scope, Verdict, address_of, verdict_of
 
 # Part of the scope of the driver, in a table of its own.
 SCOPE = Scope("driver")
+
+
+@SCOPE.check()
+def one_family(context: Context) -> Verdict | None:
+    """The NPUs that the host's driver serves are of one family: one kernel driver serves one family."""
+    families = sorted({npu["family"] for npu in context.served_npus if npu.get("family")})
+    if not families:
+        return None
+    evidence = {"families": families}
+    if len(families) == 1:
+        return Verdict(True, "every NPU is of the family %s" % families[0], evidence)
+    return Verdict(
+        False,
+        "one kernel driver serves one family, and this host has %s" % " and ".join(families),
+        evidence,
+        "Keep the cards of one family in this host, or give the others to virtual machines.",
+    )
+
+
+@SCOPE.check(INFO)
+def products_known(context: Context) -> Verdict | None:
+    """This collection knows the product of every NPU on the PCI bus."""
+    npus = [npu for npu in context.npus if npu.get("in_pci") and npu.get("device_id")]
+    if not npus:
+        return None
+    strange = [
+        "%s (%s)" % (npu["address"], npu["device_id"])
+        for npu in npus
+        if npu["device_id"] not in context.profile.products
+    ]
+    return Verdict(
+        not strange,
+        "product not known: %s" % ", ".join(strange) if strange else "every product is known",
+        {"unknown": strange},
+        "Use a newer release of this collection, or check the device id against the PCI ID database.",
+    )
+
+
+@SCOPE.check(INFO)
+def pf_without_vfs(context: Context) -> Verdict | None:
+    """No physical function is split into virtual functions: a split one is no device of its own."""
+    if not context.npus:
+        return None
+    split = [_name(npu) for npu in context.npus if npu.get("vfs")]
+    return Verdict(
+        not split,
+        "split into virtual functions, no devices of their own: %s" % ", ".join(split)
+        if split
+        else "no physical function is split",
+        {"split": split},
+        "Write 0 to their sriov_numvfs to use the whole card again.",
+    )
 
 
 @SCOPE.check()
@@ -47,6 +100,35 @@ def device_nodes(context: Context) -> Verdict | None:
         "Make the nodes (udevadm trigger --subsystem-match=%s), or reload the driver."
         % context.profile.class_dir.rsplit("/", 1)[-1],
     )
+
+
+@SCOPE.check(WARNING)
+def devices_named(context: Context) -> Verdict | None:
+    """The driver's class or its tool ties a device name to every NPU that the driver holds."""
+    bound = _bound(context)
+    if not bound:
+        return None
+    answered = context.part("smi").get("state") == VALUE
+    # One that the tool does not list is named by device_counts.
+    bad = [
+        npu
+        for npu in bound
+        if npu.get("node") is None and not npu.get("device") and (npu.get("in_smi") or not answered)
+    ]
+    return Verdict(
+        not bad,
+        "no device name is known for %s: neither %s nor the tool ties one to it"
+        % (", ".join(map(_name, bad)), context.profile.class_dir)
+        if bad
+        else "every device has a name",
+        {"unnamed": [_name(npu) for npu in bad]},
+        "Let the management tool answer (see the probe smi), then look again.",
+    )
+
+
+def _bound(context: Context) -> list[t.Mapping[str, t.Any]]:
+    """The NPUs for containers that a kernel driver holds."""
+    return [npu for npu in context.container_npus if npu.get("driver") and npu.get("state") != "unreachable"]
 
 
 def _tool(context: Context) -> tuple[bool | None, str]:
@@ -142,40 +224,77 @@ def _reason(npu: t.Mapping[str, t.Any]) -> str:
     )
 
 
+def _judged(context: Context) -> list[t.Mapping[str, t.Any]]:
+    """The NPUs for containers, and the split physical functions that are in fault."""
+    own = context.container_npus
+    split = [npu for npu in context.served_npus if npu.get("vfs") and npu.get("state") == "fault"]
+    return [*own, *(npu for npu in split if npu not in own)]
+
+
 @SCOPE.check()
 def device_status(context: Context) -> Verdict | None:
-    """The driver's status number is that of a ready device, the one with the same meaning in every release; unreadable is not healthy."""
-    if not context.container_npus:
+    """The driver's status number is that of a ready device, which has one meaning in every release.
+
+    Unreadable is not healthy. A physical function that is split into virtual ones counts only when it is in fault.
+    """
+    npus = _judged(context)
+    if not npus:
         return None
     bad, unknown, seen = [], [], {}
-    for npu in context.container_npus:
+    for npu in npus:
         status = npu.get("status") or {}
         seen[npu["address"]] = status.get("raw")
         if status.get("raw") is None:
             unknown.append("status of %s" % address_of(npu))
-        elif (
-            str(status["raw"]).strip() == str(context.profile.ready_code)
-            or status.get("name") == context.profile.ready_name
-        ):
+        elif _is_ready(context, status):
             continue
-        elif not str(status["raw"]).strip().isdigit():
+        elif not _is_number(status["raw"]):
             unknown.append("status %r of %s" % (status["raw"], address_of(npu)))
         else:
-            bad.append(
-                "%s has status %s%s"
-                % (address_of(npu), status["raw"], " (%s)" % status["name"] if status.get("name") else "")
-            )
+            name = " (%s)" % status["name"] if status.get("name") else ""
+            bad.append("%s has status %s%s" % (address_of(npu), status["raw"], name))
     step = "Wait until nothing uses the device; else reset it or reload the driver."
     return verdict_of(bad, unknown, "%s on every device" % context.profile.ready_name, {"status": seen}, step)
+
+
+def _is_number(raw: t.Any) -> bool:
+    return str(raw).strip().isdigit()
+
+
+def _is_ready(context: Context, status: t.Mapping[str, t.Any]) -> bool:
+    ready = str(status["raw"]).strip() == str(context.profile.ready_code)
+    return ready or status.get("name") == context.profile.ready_name
+
+
+@SCOPE.check(WARNING)
+def device_health_known(context: Context) -> Verdict | None:
+    """Driver or tool tells of every NPU that the driver holds whether it is healthy."""
+    bound = _bound(context)
+    if not bound:
+        return None
+    bad = [
+        npu for npu in bound if npu.get("state") == "unknown" and not _is_number((npu.get("status") or {}).get("raw"))
+    ]
+    return verdict_of(
+        [
+            "the health of %s cannot be told: status reads %r" % (address_of(npu), (npu.get("status") or {}).get("raw"))
+            for npu in bad
+        ],
+        [],
+        "the health of every device is known",
+        {"not_known": [_name(npu) for npu in bad]},
+        "Treat it as not usable; ask the management tool, and compare driver and tool release.",
+    )
 
 
 @SCOPE.check()
 def device_words(context: Context) -> Verdict | None:
     """The tool's health word is a known healthy one; any other is bad and is shown."""
-    answered, dummy = _tool(context)
-    if not context.container_npus or not answered:
+    answered, _why = _tool(context)
+    npus = _judged(context)
+    if not npus or not answered:
         return None
-    words = {npu["address"]: (npu.get("status") or {}).get("word") for npu in context.container_npus}
+    words = {npu["address"]: (npu.get("status") or {}).get("word") for npu in npus}
     bad = [
         "%s: %s" % (address, word)
         for address, word in words.items()
@@ -193,21 +312,49 @@ def device_words(context: Context) -> Verdict | None:
 
 @SCOPE.check(WARNING)
 def firmware_is_driver(context: Context) -> Verdict | None:
-    """Firmware of every device, and of its management controller where told, has the loaded driver's release. An error when a release is wanted."""
-    if not context.container_npus:
-        return None
+    """Firmware of every device, and of its management controller where told, has the loaded driver's release.
+
+    An error when a release is wanted. A split physical function counts only where it tells its firmware.
+    """
     asked = context.wanted.get("firmware_version")
     wanted = asked or context.part("driver").get("version_loaded")
     severity = ERROR if asked else ""
-    cards = {npu["address"]: {"firmware": npu.get("firmware"), "smc": npu.get("smc")} for npu in context.container_npus}
-    evidence = {"firmware": {address: card["firmware"] for address, card in cards.items()}, "smc": {address: card["smc"] for address, card in cards.items()},
-                "wanted": wanted}  # fmt: skip
+    others = [npu for npu in context.served_npus if npu not in context.container_npus and npu.get("firmware")]
+    npus = [*context.container_npus, *(npu for npu in others if npu.get("state") != "unreachable")]
+    if not npus:
+        return None
+    cards = {_name(npu): {"firmware": npu.get("firmware"), "smc": npu.get("smc")} for npu in npus}
+    evidence = {
+        "firmware": {address: card["firmware"] for address, card in cards.items()},
+        "smc": {address: card["smc"] for address, card in cards.items()},
+        "wanted": wanted,
+    }
     if not wanted:
         return Verdict(None, "the driver's version is not known", evidence, "Load the driver.", severity)
-    bad, unknown = compare(wanted, cards)
-    step = "Flash the firmware that belongs to the driver, then load the driver again."
+    bad, unknown = compare_firmware(wanted, cards)
+    step = "Flash the firmware that belongs to the driver while the driver is unloaded, then load it again."
     found = verdict_of(bad, unknown, "firmware = %s" % wanted, evidence, step)
-    return Verdict(found.ok, found.detail, found.evidence, found.next_step, severity)
+    return replace(found, severity=severity)
+
+
+def compare_firmware(
+    release: str | None, cards: t.Mapping[str, t.Mapping[str, str | None]]
+) -> tuple[list[str], list[str]]:
+    """What differs from a release, and what is not known, in words for people.
+
+    `cards` has {firmware, smc} by address; the management controller is judged only where it says a version.
+    """
+    bad: list[str] = []
+    unknown: list[str] = []
+    for address, versions in cards.items():
+        firmware, smc = versions.get("firmware"), versions.get("smc")
+        if not firmware:
+            unknown.append("firmware of %s" % address)
+        elif not same_release(firmware, release):
+            bad.append("%s has firmware %s, not %s" % (address, firmware, release))
+        if smc and not same_release(smc, release):
+            bad.append("%s has %s on its management controller, not %s" % (address, smc, release))
+    return bad, unknown
 
 
 @SCOPE.check()
@@ -230,29 +377,22 @@ def npu_index_unique(context: Context) -> Verdict | None:
 @SCOPE.check(WARNING)
 def link_full(context: Context) -> Verdict | None:
     """Every PCI link runs at the best speed and width that card and slot allow."""
-    npus = [npu for npu in context.container_npus if npu.get("state") != "unreachable" and npu.get("function") != "vf"]
-    if not npus:
-        return None
+    npus = [npu for npu in context.npus if npu.get("state") != "unreachable"]
+    own = [npu for npu in context.container_npus if npu in npus and npu.get("function") != "vf"]
     bad, unknown, links = [], [], {}
     for npu in npus:
         link = npu.get("link") or {}
-        links[npu["address"]] = dict(link)
+        if npu in own or link.get("degraded"):
+            links[npu["address"]] = dict(link)
         if link.get("degraded"):
-            bad.append(
-                "%s runs at %s GT/s x%s of %s GT/s x%s"
-                % (
-                    address_of(npu),
-                    link.get("speed_gts"),
-                    link.get("width"),
-                    link.get("max_speed_gts"),
-                    link.get("max_width"),
-                )
-            )
-        elif link.get("degraded") is None:
+            now, best = (link.get("speed_gts"), link.get("width")), (link.get("max_speed_gts"), link.get("max_width"))
+            bad.append("%s runs at %s GT/s x%s of %s GT/s x%s" % (address_of(npu), *now, *best))
+        elif link.get("degraded") is None and npu in own:
             unknown.append("link of %s" % address_of(npu))
-    return verdict_of(
-        bad, unknown, "every link is at its best", {"links": links}, "Check slot, riser and BIOS settings of the card."
-    )
+    if not own and not bad:
+        return None
+    step = "Check slot, riser and BIOS link settings; a slot with fewer lanes than the card is a known cause."
+    return verdict_of(bad, unknown, "every link is at its best", {"links": links}, step)
 
 
 @SCOPE.check(INFO)

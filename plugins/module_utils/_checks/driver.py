@@ -1,18 +1,38 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Checks of the kernel driver, its libraries and its tool: installed, loaded, in step with its libraries, fit for the next boot."""
+"""Checks of the driver as it runs: NPUs on the bus, loaded, in step with libraries and tool; and the whole scope."""
 
 from __future__ import annotations
 
-from .._base.model import INFO, WARNING
+import typing as t
+
+from .._base.model import ERROR, INFO, WARNING, Check, Problem
 from .._base.versions import same_release
-from .._host.host import VALUE
+from .._host.host import DENIED, FAILED, TIMEOUT, VALUE
 from .._npu.pci import normalise_address
-from .._secure_boot.firmware import ENABLED, enforcement
-from .base import Context, Scope, Verdict, address_of, verdict_of
+from . import device, installation
+from .base import Context, Scope, Verdict, address_of, verdict_of, without_npus
 
 SCOPE = Scope("driver")
+TABLES = (SCOPE, installation.SCOPE, device.SCOPE)
+# What a user without root may not read, and nothing here needs.
+OPTIONAL_LOOKS = ("machine_id", "system_uuid")
+
+
+def run_driver_checks(context: Context) -> list[Check]:
+    """All checks of the scope driver, in the order of their tables."""
+    return [record for table in TABLES for record in table.run(context)]
+
+
+def find_problems(context: Context) -> list[Problem]:
+    """The checks of the scope driver that do not hold, errors first. One that is not known is no problem."""
+    order = (ERROR, WARNING, INFO)
+    bad = [record for record in run_driver_checks(context) if record.ok is False]
+    return [
+        Problem(record.name, record.severity, record.detail, record.next_step, record.vendor)
+        for record in sorted(bad, key=lambda record: order.index(record.severity))
+    ]
 
 
 def _probe_state(context: Context, *names: str) -> str:
@@ -53,20 +73,20 @@ def npus_found(context: Context) -> Verdict | None:
 
 @SCOPE.check()
 def npus_reachable(context: Context) -> Verdict | None:
-    """No card reads all ones (revision ff): such a card fell off the bus."""
+    """No card reads all ones (revision ff) or left the bus: such a card fell off the bus."""
     if not context.npus:
         return None
-    bad = [
-        "%s does not answer on the bus (reads ff)" % address_of(npu)
-        for npu in context.npus
-        if npu.get("state") == "unreachable"
-    ]
+    lost = [npu for npu in context.npus if npu.get("state") == "unreachable"]
+    gone = [npu for npu in lost if npu.get("in_pci") is False]
+    bad = ["%s does not answer on the bus (reads ff)" % address_of(npu) for npu in lost if npu not in gone]
+    bad += ["%s is known to the driver or its tool, but is not on the PCI bus" % address_of(npu) for npu in gone]
     return verdict_of(
         bad,
         [],
         "every NPU answers on the bus",
-        {"unreachable": [npu["address"] for npu in context.npus if npu.get("state") == "unreachable"]},
-        "Reset the slot or reboot; if it comes back, check riser, power and hotplug handling of the switch.",
+        {"unreachable": [npu["address"] for npu in lost]},
+        "Drain the host, then reset the slot or power-cycle the host; if it comes back, "
+        "check seating, riser, power and the hotplug handling of the switch.",
     )
 
 
@@ -77,30 +97,6 @@ def passthrough(context: Context) -> Verdict | None:
     if not given:
         return None
     return Verdict(True, "given to virtual machines, not for containers: %s" % ", ".join(given), {"passthrough": given})
-
-
-@SCOPE.check()
-def driver_installed(context: Context) -> Verdict | None:
-    """A driver is on disk, unless every NPU belongs to virtual machines."""
-    driver = context.part("driver")
-    evidence = {
-        "installed_via": driver.get("installed_via"),
-        "version": driver.get("version_on_disk"),
-        "root": driver.get("root"),
-    }
-    if context.npus and not context.container_npus:
-        return Verdict(True, "not needed: every NPU is given to virtual machines", evidence)
-    if driver.get("installed_via") in (None, "unknown") and not driver.get("version_on_disk"):
-        return Verdict(
-            None, "not known whether a driver is installed", evidence, "Read the problems of the driver facts."
-        )
-    if driver.get("installed_via") == "none":
-        return Verdict(False, "no driver is installed", evidence, "Install the driver.")
-    return Verdict(
-        True,
-        "%s, installed by %s" % (driver.get("version_on_disk") or "version not known", driver.get("installed_via")),
-        evidence,
-    )
 
 
 @SCOPE.check()
@@ -119,7 +115,7 @@ def driver_loaded(context: Context) -> Verdict | None:
             False,
             "the kernel module %s is not loaded" % context.profile.module,
             evidence,
-            "modprobe %s; if it is refused, read the kernel log (signature, missing build for this kernel)."
+            "Run modprobe %s, and read the kernel log when that is refused (signature, missing build for this kernel)."
             % context.profile.module,
         )
     return Verdict(True, "%s %s is loaded" % (context.profile.module, driver.get("version_loaded") or ""), evidence)
@@ -128,8 +124,10 @@ def driver_loaded(context: Context) -> Verdict | None:
 @SCOPE.check()
 def driver_on_disk_is_loaded(context: Context) -> Verdict | None:
     """The loaded release is the one on disk."""
-    if not context.container_npus:
-        return None
+    return without_npus(context, _on_disk_and_loaded(context))
+
+
+def _on_disk_and_loaded(context: Context) -> Verdict:
     driver = context.part("driver")
     disk, loaded = driver.get("version_on_disk"), driver.get("version_loaded")
     evidence = {"on_disk": disk, "loaded": loaded}
@@ -184,9 +182,14 @@ def npus_bound(context: Context) -> Verdict | None:
 
 @SCOPE.check()
 def library_is_driver(context: Context) -> Verdict | None:
-    """The user-space libraries carry the release of the loaded driver, or the wanted one. Libraries that say no version cannot be judged."""
-    if not context.container_npus:
-        return None
+    """The user-space libraries have the release of the loaded driver, or the wanted one.
+
+    Libraries without a version cannot be judged.
+    """
+    return without_npus(context, _library(context))
+
+
+def _library(context: Context) -> Verdict:
     found = context.part("libraries").get("version")
     wanted = context.wanted.get("library_version") or context.part("driver").get("version_loaded")
     evidence = {"library": found, "wanted": wanted}
@@ -222,102 +225,56 @@ def daemon_running(context: Context) -> Verdict | None:
     )
 
 
-@SCOPE.check()
-def signature_accepted(context: Context) -> Verdict | None:
-    """Where signatures are enforced the module is signed with a key that this machine accepts. A loaded module was accepted."""
-    driver, mok = context.part("driver"), context.part("mok")
-    state, by = context.facts.get("secure_boot"), mok.get("enforced_by")
-    why = enforcement(state, by)
-    if not why or not context.container_npus:
+@SCOPE.check(WARNING)
+def tool_is_driver(context: Context) -> Verdict | None:
+    """The driver's release that the vendor's tool reports is the loaded one."""
+    smi, loaded = context.part("smi"), context.part("driver").get("version_loaded")
+    told = smi.get("kmd_version")
+    if not told or not loaded:
         return None
-    signer, accepted = driver.get("signer"), mok.get("signer_enrolled")
-    evidence = {
-        "secure_boot": state,
-        "enforced_by": by,
-        "signer": signer,
-        "loaded": driver.get("loaded"),
-        "signer_enrolled": accepted,
-        "key": mok.get("state"),
-    }
-    if driver.get("loaded"):
-        return Verdict(True, "signed by %s" % (signer or "a key the kernel accepted"), evidence)
-    if driver.get("signed") is False:
-        off = "turn Secure Boot off" if state == ENABLED else "start the kernel without that"
-        return Verdict(
-            False,
-            "%s and the module is not signed" % why,
-            evidence,
-            "Sign the module with an enrolled key, or %s." % off,
-        )
-    who = signer or "a key without a name"
-    if accepted is False:
-        return Verdict(
-            False,
-            "the module is signed by %s, which this machine does not accept" % who,
-            evidence,
-            "Enrol that key with mokutil --import and confirm it at the console, or sign with an enrolled key.",
-        )
-    if accepted is None:
-        return Verdict(
-            None,
-            "signed by %s; whether this machine accepts it is not known" % who,
-            evidence,
-            "Run as root with efivarfs mounted.",
-        )
-    return Verdict(True, "signed by %s, an enrolled key" % who, evidence)
-
-
-@SCOPE.check(INFO)
-def kernels_have_module(context: Context) -> Verdict | None:
-    """Every installed kernel that could boot has the driver's module."""
-    rows = context.part("kernel").get("guard") or []
-    if (
-        not context.container_npus
-        or not rows
-        or context.part("driver").get("installed_via") in (None, "none", "container")
-    ):
-        return None
-    bad = [
-        "kernel %s has no %s module%s"
-        % (row["kernel"], context.profile.module, "" if row["headers"] else " and no headers")
-        for row in rows
-        if row["module"] is False
-    ]
-    unknown = ["module of kernel %s" % row["kernel"] for row in rows if row["module"] is None]
-    return verdict_of(
-        bad,
-        unknown,
-        "built for %s" % ", ".join(row["kernel"] for row in rows),
-        {"kernels": [dict(row) for row in rows]},
-        "Install the headers of these kernels and build the module (dkms autoinstall -k KERNEL), or remove the kernels.",
+    name = smi.get("path") or context.profile.smi_names[0]
+    return Verdict(
+        told == loaded or same_release(told, loaded),
+        "%s reports driver %s, loaded is %s" % (name, told, loaded),
+        {"tool": told, "loaded": loaded},
+        "Install tools and driver of one release, and look for a second copy of the tool.",
     )
 
 
+def _looks(context: Context, state: str, *without: str) -> list[str]:
+    """The looks of the facts that ended in a state."""
+    probes = context.part("probes")
+    return [name for name in sorted(probes) if probes[name].get("state") == state and name not in without]
+
+
+def _told(context: Context, names: t.Sequence[str]) -> list[str]:
+    return ["%s: %s" % (name, context.probe(name).get("detail") or context.probe(name)["state"]) for name in names]
+
+
 @SCOPE.check(WARNING)
-def reboot_not_pending(context: Context) -> Verdict | None:
-    """No reboot is waiting, and the kernel of the next boot has the driver's module."""
-    kernel = context.part("kernel")
-    following = kernel.get("next_boot")
-    built = kernel.get("modules") or {}
-    evidence = {
-        "reboot_required": context.facts.get("reboot_required"),
-        "running": kernel.get("running"),
-        "next_boot": following,
-    }
-    if context.container_npus and following and built.get(following) is False:
-        return Verdict(
-            False,
-            "the next boot is into %s, which has no %s module" % (following, context.profile.module),
-            evidence,
-            "Install that kernel's headers and build the module before rebooting.",
-        )
-    if context.container_npus and following and following not in built:
-        return Verdict(
-            None,
-            "not known whether %s has the %s module" % (following, context.profile.module),
-            evidence,
-            "Run as root.",
-        )
-    if context.facts.get("reboot_required"):
-        return Verdict(False, "a reboot is pending", evidence, "Reboot at the next window.")
-    return Verdict(True, "no reboot is pending", evidence)
+def looks_allowed(context: Context) -> Verdict | None:
+    """No look at the host was denied: what it would have told is unknown, not absent."""
+    denied = _looks(context, DENIED)
+    detail = "not allowed to read: %s" % ", ".join(denied) if denied else "every look was allowed"
+    return Verdict(not denied, detail, {"denied": denied}, "Run with privilege escalation (become).")
+
+
+@SCOPE.check(WARNING)
+def looks_in_time(context: Context) -> Verdict | None:
+    """Every command answered within its time: what it would have told is unknown, not absent."""
+    late = _looks(context, TIMEOUT, *OPTIONAL_LOOKS)
+    hung = "smi" in late
+    step = "Run the named command on the host by hand; give it more time when the host is busy."
+    if hung:
+        step = "Look for hung processes of the device in the kernel log; reload the driver or reboot."
+    return verdict_of(_told(context, late), [], "every look ended in time", {"late": late}, step)
+
+
+@SCOPE.check(WARNING)
+def looks_worked(context: Context) -> Verdict | None:
+    """No look failed in another way, such as a file or an answer that cannot be read."""
+    failed = _looks(context, FAILED, *OPTIONAL_LOOKS)
+    step = "Look at the named file or command on the host."
+    if "smi" in failed:
+        step = "Run the tool by hand; a tool and a driver of different releases are the usual cause."
+    return verdict_of(_told(context, failed), [], "no look failed", {"failed": failed}, step)

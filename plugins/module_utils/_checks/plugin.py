@@ -21,9 +21,10 @@ def resource_of(context: Context) -> str:
 
 
 def amount(resources: int | str | Data | None, resource: str) -> int | None:
-    """How many NPUs a node's resources name: `resource` itself and those of virtual functions (`resource`-vfN). None when not given.
+    """How many NPUs a node's resources name: `resource` itself and those of virtual functions (`resource`-vfN).
 
-    A plain number stands for itself. A node that does not name the resource has 0. ValueError when it is not a whole number.
+    A plain number stands for itself, None is None. A node that does not name the resource has 0. ValueError when it is
+    not a whole number.
     """
     if resources is None:
         return None
@@ -45,8 +46,9 @@ def expected_amount(context: Context) -> int:
 def settled(samples: t.Sequence[Data], expected: int, resource: str = "") -> dict[str, t.Any]:
     """Whether a node's allocatable can be trusted: the kubelet shows old numbers, or 0, for a while after a restart.
 
-    Samples are {t, alloc, plugin_ready, ready} in the order taken. One is good when node and plugin pod are ready and alloc is what
-    is expected; two good ones in a row, the last two, settle it. Returns {settled, since: t of the first of the unbroken good ones or None}.
+    Samples are {t, alloc, plugin_ready, ready} in the order taken. One is good when node and plugin pod are ready and
+    alloc is the expected number; the last two have to be good. Returns {settled, since: t of the first of the unbroken
+    good ones or None}.
     """
     run: list[Data] = []
     for sample in samples:

@@ -3,11 +3,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """prove(): run checks, decide, and keep the ready files true.
 
-The rule: a check that is false and listed in `blocking` (by severity or name) fails the proof. One that could not be found out
+The rule: a check that is false and listed in `blocking` (by severity or name) fails the proof. One that is not known
 and is listed leaves it unknown, which is not passed unless `unknown_blocks` is off. Everything else is only reported.
 
-The ready files follow: a scope that passed writes its files, one that failed removes them and those of every later scope, and one that
-is unknown neither writes nor removes.
+The ready files follow: a scope that passed writes its files, one that failed removes them and those of every later
+scope, and one that is unknown neither writes nor removes.
 """
 
 from __future__ import annotations
@@ -49,8 +49,11 @@ class Rules:
 
 @dataclass
 class Proof:
-    """checks; names of those that block because they are false (`failed`) or not known (`unknown`); ready files that were written,
-    removed or renewed (`changes`, host paths with the act)."""
+    """The checks, and what followed.
+
+    `failed` and `unknown` name those that block because they are false or not known; `changes` are the ready files
+    that were written, removed or renewed: host paths with the act.
+    """
 
     checks: list[Check] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
@@ -119,7 +122,7 @@ class _Files:
 def prove(
     profile: VendorProfile, host: Host, facts: Data, runtimes: Data, cdi: Data, wanted: Data, rules: Rules
 ) -> Proof:
-    """Run the checks of the rules' scopes and treat the ready files as the rules say. NpuError on bad rules or a failed write."""
+    """Run the checks of the rules' scopes and keep the ready files. NpuError on bad rules or a write that failed."""
     check_blocking(rules.blocking)
     check_scopes(rules.scopes)
     if rules.markers not in MARKER_MODES:

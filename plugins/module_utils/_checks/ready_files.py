@@ -35,7 +35,7 @@ def marker_path(profile: VendorProfile, name: str) -> str:
 
 
 def remove_markers(host: Host, profile: VendorProfile) -> None:
-    """Take the ready files away: from here on nothing may take the host for ready."""
+    """Remove the ready files: from here on nothing may count on the host."""
     for name in MARKERS:
         remove_file(host, marker_path(profile, name))
 
@@ -43,8 +43,8 @@ def remove_markers(host: Host, profile: VendorProfile) -> None:
 def parse_ready(text: str, name: str) -> dict[str, str]:
     """KEY=VALUE lines to a dict, without a shell: nothing is ever evaluated.
 
-    Blank lines and comments are skipped; a value may be quoted. NpuError names file and line when a line is anything else, such as a
-    value that a shell would expand, or a key that is given twice.
+    Blank lines and comments are skipped; a value may be quoted. NpuError names file and line of anything else, such as
+    a value that a shell would expand, or a key that is given twice.
     """
     values: dict[str, str] = {}
     for number, line in enumerate(text.split("\n"), 1):
@@ -78,7 +78,7 @@ def _unquote(text: str) -> str | None:
 
 
 def render_ready(values: t.Mapping[str, str]) -> str:
-    """The dict as KEY=VALUE lines in its order. A value with a line break or quote that cannot be written is refused."""
+    """The dict as KEY=VALUE lines in its order. NpuError for a value with a line break or a quote."""
     lines = []
     for key, value in values.items():
         if "\n" in value or "'" in value:
@@ -90,7 +90,7 @@ def render_ready(values: t.Mapping[str, str]) -> str:
 def ready_values(
     profile: VendorProfile, driver: t.Mapping[str, t.Any], host_root: str, library_path: str
 ) -> dict[str, str]:
-    """Contents of the driver's ready file: whether the driver belongs to the host, and where a toolkit container finds it."""
+    """Contents of the driver's ready file: whether the driver is the host's, and where a toolkit container finds it."""
     root = str(driver.get("root") or "/")
     return {
         "IS_HOST_DRIVER": "false" if driver.get("installed_via") == "container" else "true",
@@ -129,7 +129,7 @@ def read_markers(profile: VendorProfile, host: Host) -> dict[str, dict[str, t.An
 
 
 def find_spec(profile: VendorProfile, host: Host, path: str | None) -> str | None:
-    """The CDI specification: `path` when it exists, else the first file beside it that is named after the vendor and that runtimes read."""
+    """The CDI specification: `path` when it exists, else the first file beside it with the vendor's stem."""
     if not path:
         return None
     if host.exists(path):

@@ -10,10 +10,10 @@ import typing as t
 from .._base.model import ERROR, INFO, WARNING, Check, NpuError
 from .._base.vendor import VendorProfile
 from .._host.host import Host
-from . import device, driver, plugin, toolkit, vfio
+from . import driver, plugin, toolkit, vfio
 from .base import Context, Data
 
-TABLES = (driver.SCOPE, device.SCOPE, toolkit.SCOPE, plugin.SCOPE, vfio.SCOPE)
+TABLES = (*driver.TABLES, toolkit.SCOPE, plugin.SCOPE, vfio.SCOPE)
 SCOPES = tuple(dict.fromkeys(table.name for table in TABLES))
 FOR_CONTAINERS = (toolkit.SCOPE.name, plugin.SCOPE.name)
 SEVERITIES = (ERROR, WARNING, INFO)
@@ -29,9 +29,10 @@ def run_checks(
     wanted: Data | None = None,
     scopes: t.Sequence[str] = ("driver", "toolkit"),
 ) -> list[Check]:
-    """Run the checks of `scopes`, read-only, in the order of their tables. `wanted` is as in Context. NpuError on an unknown scope.
+    """Run the checks of `scopes`, read-only, in the order of their tables; `wanted` as in Context.
 
     What lies above the driver does not matter on a host whose NPUs all belong to virtual machines; one record says so.
+    NpuError on an unknown scope.
     """
     check_scopes(scopes)
     context = Context(profile, host, facts, runtimes, cdi, wanted or {})
@@ -50,7 +51,7 @@ def check_scopes(scopes: t.Sequence[str]) -> None:
     """NpuError when a scope is not one of SCOPES."""
     for scope in scopes:
         if scope not in SCOPES:
-            raise NpuError("there is no scope %r." % scope, "Use one of: %s." % ", ".join(SCOPES))
+            raise NpuError("%r is not a scope." % scope, "Use one of: %s." % ", ".join(SCOPES))
 
 
 def check_blocking(blocking: t.Sequence[str]) -> None:

@@ -47,7 +47,7 @@ def driver_ready_readable(context: Context) -> Verdict | None:
     if found.state == "absent":
         return Verdict(
             None,
-            "%s is not there: the driver has not been proven yet" % path,
+            "%s is missing: the driver has not passed its proof yet" % path,
             evidence,
             "Prove the scope driver first.",
             INFO,
@@ -117,9 +117,9 @@ def cdi_spec_current(context: Context) -> Verdict | None:
     if stale and context.cdi.get("action") == "fail":
         return Verdict(
             False,
-            "it does not fit, and none can be generated: %s" % "; ".join(_errors(context)),
+            "it is stale, and a new one cannot be generated: %s" % "; ".join(_errors(context)),
             {"state": "stale"},
-            "Correct what is named.",
+            "Fix what is named, then generate the specification.",
         )
     return Verdict(
         not stale,
@@ -176,7 +176,7 @@ def cdi_host_paths(context: Context) -> Verdict | None:
 
 @SCOPE.check()
 def cdi_no_conflict(context: Context) -> Verdict | None:
-    """No other specification takes a device of ours: in one directory runtimes refuse both, else the later directory wins."""
+    """No other specification takes our devices: in one directory runtimes refuse both, else the later one wins."""
     path = _spec(context)
     if not path or context.cdi.get("conflicts") is None:
         return None
@@ -330,7 +330,7 @@ def _device_names(context: Context) -> list[str]:
 
 @SCOPE.check()
 def runtime_sees_spec(context: Context) -> Verdict | None:
-    """The running process itself says that CDI is on, that it reads the directory, and, where it can, that it has the devices."""
+    """The running process itself says that CDI is on, that it reads the directory and, if it can, has the devices."""
     if not selected_runtimes(context):
         return None
     bad, unknown, evidence = [], [], {}
@@ -339,7 +339,7 @@ def runtime_sees_spec(context: Context) -> Verdict | None:
         name = label(runtime)
         if not answer.ok:
             evidence[name] = answer.to_dict()
-            unknown.append("%s does not say (%s)" % (name, answer.detail or answer.state))
+            unknown.append("%s gives no answer (%s)" % (name, answer.detail or answer.state))
             continue
         seen = answer.value
         evidence[name] = seen
@@ -359,7 +359,10 @@ def runtime_sees_spec(context: Context) -> Verdict | None:
 
 @SCOPE.check()
 def containers_are_back(context: Context) -> Verdict | None:
-    """After a restart, every docker container with NPUs that ran before runs again (docker 27.5 and older forget some: moby 49989)."""
+    """After a restart, every docker container with NPUs that ran before runs again.
+
+    docker 27.5 and older forget some (moby 49989).
+    """
     before = [entry for entry in context.wanted.get("containers_before") or [] if entry.get("running")]
     if not before:
         return None

@@ -64,7 +64,10 @@ def vfio_groups(context: Context) -> Verdict | None:
             )
             if address not in groups and driver and "vfio" not in driver and driver not in BRIDGE_DRIVERS:
                 bad.append("%s of IOMMU group %s is bound to %s" % (address, group, driver))
-    step = "Turn the IOMMU on in the BIOS and on the kernel's command line (intel_iommu=on or amd_iommu=on), and leave a group's other devices unbound."
+    step = (
+        "Turn the IOMMU on in the BIOS and on the kernel's command line (intel_iommu=on or amd_iommu=on), "
+        "and leave a group's other devices unbound."
+    )
     return verdict_of(
         bad, unknown, "%d NPUs in %d IOMMU groups" % (len(npus), len(set(groups.values()))), {"groups": groups}, step
     )

@@ -52,7 +52,7 @@ def class_version(classes: t.Sequence[ClassDevice]) -> str | None:
 def read_nodes(host: Host, profile: VendorProfile) -> tuple[dict[str, dict[str, t.Any]], Probe]:
     """Nodes of devices, groups and storage in /dev by name, natural order: {path, major, minor, mode, kind}.
 
-    `kind` is char, missing, other or unknown (it may not be looked at); major and minor are None for what is no character device.
+    `kind` is char, missing, other or unknown (it may not be looked at); major and minor are None unless it is char.
     """
     names = host.listdir("/dev")
     nodes = {}

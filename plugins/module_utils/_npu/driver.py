@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The kernel driver: how it was installed, its version on disk and in the running kernel, its DKMS builds, its signer."""
+"""The kernel driver: how it was installed, its versions on disk and in the kernel, its DKMS builds, its signer."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ def _read_version(host: Host, base: str, module: str, version: str) -> list[dict
 def read_dkms(
     host: Host, patterns: t.Sequence[str], base: str = DKMS_DIR, timeout: float = 10.0
 ) -> tuple[list[dict[str, t.Any]], Probe]:
-    """DKMS state of the modules whose name fits a pattern, read from DKMS's tree; `dkms status` only when that is denied.
+    """DKMS state of the modules whose name fits a pattern, from DKMS's tree; `dkms status` only when that is denied.
 
-    States: added, built, installed, broken where the source of a version is gone, and failed where its last build left its log behind.
+    States: added, built, installed, broken (the source of a version is gone), and failed (the last build left its log).
     """
     names = host.listdir(base)
     if names.state == DENIED:
@@ -128,14 +128,17 @@ def read_stamp(host: Host, path: str) -> Probe:
 def is_legacy(
     profile: VendorProfile, package: t.Mapping[str, str] | None, dkms: t.Sequence[t.Mapping[str, t.Any]] = ()
 ) -> bool:
-    """True for the one package that was the whole driver before there were runfiles, and for what it has left to DKMS."""
+    """True for the one package that was the whole driver before there were runfiles, and for what it left to DKMS."""
     if package is not None:
         return package["name"] == profile.legacy_package and profile.legacy_release(package["version"])
     return any(row["module"] == profile.legacy_package and profile.legacy_release(row["version"]) for row in dkms)
 
 
 def driver_package(profile: VendorProfile, packages: t.Sequence[t.Mapping[str, str]]) -> t.Mapping[str, str] | None:
-    """The present package that fits the first of the profile's patterns that any fits; one of which only the configuration is left is not present."""
+    """The present package that fits the first pattern of the profile that any fits.
+
+    A package of which only the configuration is left is not present.
+    """
     present = [item for item in packages if item["state"] not in ("config-files", "not-installed")]
     for pattern in profile.driver_packages:
         for item in present:
@@ -158,9 +161,9 @@ def read_driver(
 
     Where neither a module nor DKMS says which driver is there, and none is loaded, it is the one of the package.
 
-    How it was installed: a stamp, or user tools together with a module that no package and no package manager owns, is a
-    runfile; a driver package is deb or rpm; a DKMS module without tools is dkms; a driver root of a container with nothing
-    on the host is container.
+    How it was installed: a stamp, or user tools together with a module that no package and no package manager owns, is
+    a runfile; a driver package is deb or rpm; a DKMS module without tools is dkms; a driver root of a container with
+    nothing on the host is container.
     """
     timeout = options["command_timeout"]
     loaded, version_loaded, loaded_probe = read_loaded(host, profile, classes)

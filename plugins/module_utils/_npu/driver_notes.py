@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is noted on a host about its driver: where it came from, a change in flight, a failed way back, versions that failed here.
+"""What a host notes about its driver: its origin, a change in flight, a failed rollback, versions that failed.
 
 All of it lies in the directory `VendorProfile.runfile_stamp_dir`, as JSON objects that are replaced atomically.
 """
@@ -37,7 +37,7 @@ def stamp_path(profile: VendorProfile) -> str:
 
 
 def read_record(host: Host, path: str) -> Probe:
-    """Probe of a JSON object; failed when the file holds anything else, so that a damaged note is never taken for none."""
+    """Probe of a JSON object; failed when the file holds anything else: a damaged note is never taken for none."""
 
     def load(text: str) -> Record:
         data = json.loads(text)
@@ -88,7 +88,8 @@ def forgive(host: Host, profile: VendorProfile, version: str, sha256: str) -> No
 def describe_state(host: Host, profile: VendorProfile) -> tuple[Record, dict[str, Probe]]:
     """The part `driver.state` of the facts, and the probes of what could not be read.
 
-    {change: {version, previous, step, direction, started, reboot, touched}|None, tainted: {version, reason, time}|None, refused: [...], stamp: {...}|None}
+    {change: {version, previous, step, direction, started, reboot, touched}|None, tainted: {version, reason, time}|None,
+    refused: [...], stamp: {...}|None}
     A journal that is there and cannot be read is a change of which nothing is known.
     """
     probes: dict[str, Probe] = {}

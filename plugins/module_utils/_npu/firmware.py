@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Firmware of the cards: compared with driver and libraries, and flashed while the driver is unloaded, with a result for each card."""
+"""Firmware of the cards: flashed while the driver is unloaded, with a result for each card."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import typing as t
 
 from .._base.model import NpuError
 from .._base.vendor import VendorProfile
-from .._base.versions import same_release
 from .._host.host import ABSENT, TIMEOUT, Host
 from .pci import normalise_address
 from .smi import find_program
@@ -26,29 +25,11 @@ Card = t.Dict[str, t.Any]
 
 
 class FlashFailed(NpuError):
-    """Flashing went wrong; `cards` are the results that are known, as flash() gives them. `hung`: it did not end, and nobody knows what it has done."""
+    """Flashing failed. `cards` are the known results, as flash() gives them; `hung`: it did not end."""
 
     def __init__(self, message: str, next_step: str, cards: t.Sequence[Card] = (), hung: bool = False) -> None:
         super().__init__(message, next_step)
         self.cards, self.hung = list(cards), hung
-
-
-def compare(release: str | None, cards: t.Mapping[str, t.Mapping[str, str | None]]) -> tuple[list[str], list[str]]:
-    """What differs from a release, and what is not known, in words for people.
-
-    `cards` has {firmware, smc} by address; the management controller is judged only where it says a version.
-    """
-    bad: list[str] = []
-    unknown: list[str] = []
-    for address, versions in cards.items():
-        firmware, smc = versions.get("firmware"), versions.get("smc")
-        if not firmware:
-            unknown.append("firmware of %s" % address)
-        elif not same_release(firmware, release):
-            bad.append("%s has firmware %s, not %s" % (address, firmware, release))
-        if smc and not same_release(smc, release):
-            bad.append("%s has %s on its management controller, not %s" % (address, smc, release))
-    return bad, unknown
 
 
 def told(cards: t.Sequence[Card]) -> str:
@@ -64,9 +45,9 @@ def told(cards: t.Sequence[Card]) -> str:
 
 
 def parse_summary(text: str) -> list[Card]:
-    """Lines such as `0000:83:00.0 : SUCCESS [O]` in what the flashing tool printed: [{address, ok, detail}], the last line of a card counts.
+    """Lines such as `0000:83:00.0 : SUCCESS [O]` that the flashing tool printed: [{address, ok, detail}].
 
-    `ok` is true only for the word SUCCESS without any word of failure; progress lines of a card are passed over by a later one.
+    The last line of a card counts; `ok` is true only for the word SUCCESS without any word of failure.
     """
     found: dict[str, Card] = {}
     for address, said in LINE.findall(text):
@@ -78,14 +59,14 @@ def parse_summary(text: str) -> list[Card]:
 def flash(host: Host, profile: VendorProfile, directory: str, timeout: float = LIMIT) -> list[Card]:
     """Flash all cards from the files in `directory` on the host: [{address, ok, detail}].
 
-    A tool that is cut off may leave a card that does not start again: `timeout`, in seconds, only ends what nothing else ends.
+    A tool that is cut off may leave a card that does not start again: `timeout`, in seconds, is the very last resort.
 
-    The driver has to be unloaded. NpuError, before anything is flashed, when it is loaded, the tool is missing or the directory is empty;
-    FlashFailed when a card fails, with the result of each.
+    The driver has to be unloaded. NpuError, before anything is flashed, when it is loaded, the tool is missing or the
+    directory is empty; FlashFailed when a card fails, with the result of each.
     """
     if host.listdir("/sys/module/" + profile.module).state != ABSENT:
         raise NpuError(
-            "The module %s is loaded, or that cannot be told." % profile.module,
+            "The module %s is loaded, or its state is not known." % profile.module,
             "Unload it first: modprobe -r %s." % profile.module,
         )
     program = find_program(host, profile.flash_tool, PROGRAM_DIRS)
@@ -101,8 +82,8 @@ def flash(host: Host, profile: VendorProfile, directory: str, timeout: float = L
     if done.state == TIMEOUT:
         raise FlashFailed(
             "Flashing did not end: %s." % done.detail,
-            "The driver is left unloaded. See what the cards say (%s), and ask the vendor's support before they are reset or powered off."
-            % program,
+            "The driver is left unloaded. See what the cards say (%s), "
+            "and ask the vendor's support before they are reset or powered off." % program,
             hung=True,
         )
     if not done.ok:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the facts of a host say about its NPUs, as labels of its node, and those as a feature file of Node Feature Discovery."""
+"""What the facts say about a host's NPUs, as labels of its node, and as a feature file of Node Feature Discovery."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _INVALID = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 def label_value(value: t.Any) -> str:
-    """A legal label value, as Node Feature Discovery makes it: each other character becomes `_`; at most 63, and a letter or digit at both ends."""
+    """A legal label value, as Node Feature Discovery makes it.
+
+    Each other character becomes `_`; at most 63, with a letter or digit at both ends.
+    """
     return _INVALID.sub("_", str(value))[:63].strip("_.-")
 
 
@@ -49,6 +52,6 @@ def npu_labels(profile: VendorProfile, facts: t.Mapping[str, t.Any]) -> dict[str
 
 
 def feature_file(labels: t.Mapping[str, str], expires: float | None = None) -> list[str]:
-    """Lines of a feature file; `expires` in seconds since 1970 is when Node Feature Discovery drops the labels, None for never."""
+    """Lines of a feature file; `expires` in seconds since 1970 is when the labels are dropped, None for never."""
     head = [] if expires is None else ["# +expiry-time=" + time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(expires))]
     return head + ["%s=%s" % item for item in sorted(labels.items())]

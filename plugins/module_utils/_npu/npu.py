@@ -25,8 +25,8 @@ def read_status(
 ) -> dict[str, t.Any]:
     """Shape `status`. `healthy` is True only for the serviceable code (and no bad word), None when nothing tells.
 
-    The number's name is given only when the driver version is known to use that table. A device that is in the class but
-    has no readable status is unknown, whatever the tool says; the tool's word decides alone only without the class.
+    The number's name is given only when the driver version is known to use that table. A device in the class that has
+    no readable status is unknown, whatever the tool says; the tool's word decides alone only without the class.
     """
     raw = attributes.get("status")
     code = int(raw) if raw is not None and re.match(r"^[0-9]+$", raw) else None
@@ -128,7 +128,7 @@ def _one(
         "physfn": function.physfn if function else None,
         "vfs": vfs,
         "state": state,
-        "usable": state == "ok" and vfs == 0 and bool(node) and node["kind"] == "char",
+        "usable": state == "ok" and vfs == 0 and node is not None and node["kind"] == "char",
         "needs_driver": state == "unbound",
         "numa_node": function.numa_node if function and function.path else parse_numa_node(_text(smi.get("numa_node"))),
         "driver": function.driver if function else None,
@@ -165,11 +165,11 @@ def merge_npus(
 ) -> list[dict[str, t.Any]]:
     """The `npus` of the facts in address order; devices that only the driver or the tool know come last.
 
-    The tool's index joins nothing: after an unclean end of its users every device has the same one. `pci_known` says that
-    the list of functions could be read: then a device that only the driver or the tool knows has left the bus.
+    The tool's index joins nothing: after an unclean end of its users all devices have the same one. `pci_known` says
+    that the list of functions could be read: then a device that only the driver or the tool knows has left the bus.
     """
-    by_address = {}
-    by_name = {}
+    by_address: dict[str, t.Mapping[str, t.Any]] = {}
+    by_name: dict[str, t.Mapping[str, t.Any]] = {}
     for item in smi_devices:
         address = normalise_address(item.get("address"))
         item = dict(item, address=address or item.get("address"))
@@ -210,7 +210,7 @@ def merge_npus(
         if id(smi) not in used_smi and name not in used_names and not pci_known:
             add(None, class_by_name.get(name), smi)
     for entry in classes:
-        # Without an address an entry could be any of the functions that PCI lists, so it is one of its own only without PCI.
+        # Without an address an entry could be any function that PCI lists, so it is one of its own only without PCI.
         if entry.name not in used_names and not (pci_known and entry.address is None):
             add(None, entry, {})
     for item in npus:
@@ -238,7 +238,7 @@ def _with_cards(
 
 
 def count(npus: t.Sequence[t.Mapping[str, t.Any]]) -> dict[str, int]:
-    """cards, PCI functions, devices (functions that stand for an NPU of their own: no PF that gave itself out as VFs), usable."""
+    """cards, PCI functions, devices (functions that are an NPU of their own: no PF that is split into VFs), usable."""
     return {
         "cards": len({item["card"] for item in npus}),
         "functions": len(npus),

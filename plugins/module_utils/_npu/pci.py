@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""PCI functions of one vendor: read from sysfs (lspci when sysfs has no PCI), which share a card, and hotplug ports above them.
+"""PCI functions of one vendor, from sysfs or else lspci; which of them share a card, and hotplug ports above them.
 
 A port that the kernel's pciehp service holds may take a card away while the card resets.
 """
@@ -24,7 +24,7 @@ ADDRESS = re.compile(r"^([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])$")
 
 @dataclass(frozen=True)
 class PciFunction:
-    """One function. Link speeds are GT/s; None is "not known". `path` is the resolved sysfs directory, empty without sysfs."""
+    """One function. Link speeds are GT/s; None is "not known". `path` is the resolved sysfs directory, else empty."""
 
     address: str
     vendor_id: str
@@ -46,7 +46,7 @@ class PciFunction:
 
 
 def normalise_address(text: str | None) -> str | None:
-    """A PCI address in the spelling of sysfs (lower case, domain of four digits or as many as it needs), or None when it is not one."""
+    """A PCI address as sysfs spells it (lower case, domain of four digits or more), or None when it is not one."""
     cleaned = (text or "").strip().lower()
     if re.match(r"^[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$", cleaned):
         cleaned = "0000:" + cleaned
@@ -61,7 +61,7 @@ def address_key(address: str | None) -> tuple[int, ...]:
 
 
 def parse_numa_node(text: str | None) -> int | None:
-    """NUMA node, or None for -1 (the kernel's "no node", also read as an unsigned number), an empty or an absent file."""
+    """NUMA node; None for an empty or absent file and for -1 ("no node"), also read as an unsigned number."""
     cleaned = (text or "").strip()
     node = int(cleaned) if re.match(r"^[0-9]{1,10}$", cleaned) else NUMA_NODES
     return node if node < NUMA_NODES else None
@@ -110,7 +110,8 @@ def _read_function(host: Host, address: str, vendor: str) -> PciFunction:
     path = host.resolve(base).get(base)
 
     def attribute(name: str) -> str | None:
-        return host.read_text(posixpath.join(path, name), 256).get()
+        text: str | None = host.read_text(posixpath.join(path, name), 256).get()
+        return text
 
     revision = _hex(attribute("revision"))
     config = host.read_bytes(posixpath.join(path, "config"), 16).get(b"")
@@ -148,8 +149,8 @@ def read_functions(
 ) -> tuple[list[PciFunction], Probe]:
     """Functions of `vendor` (four hex digits) in address order, and the probe of the list.
 
-    Kept are those of the wanted class, those whose device id is known, and those without a readable class. A name that is
-    no PCI address is passed over.
+    Kept are those of the wanted class, of a known device id, or without a readable class. A name that is no PCI
+    address is passed over.
     """
     names = host.listdir(SYSFS_PCI)
     if not names.ok:
@@ -184,7 +185,7 @@ def _bridges(function: PciFunction) -> list[str]:
 
 
 def _chunks(functions: t.Sequence[PciFunction], size: int, locations: t.Mapping[str, int]) -> dict[str, str]:
-    """Cards of functions that no bridge tells apart: by location (a number over the whole host), else by address order."""
+    """Cards of functions that no bridge tells apart: by location (a number per host), else by address order."""
     known = [locations[item.address] for item in functions if item.address in locations]
     if len(known) == len(functions) and len(set(known)) == len(known):
         first: dict[int, str] = {}
@@ -199,9 +200,9 @@ def assign_cards(
 ) -> dict[str, str]:
     """Card of every function: the address of its bridge, or of the card's first function.
 
-    A virtual function is on the card of its physical one. On a product with several devices on a card, the functions below
-    the nearest common bridge are one card when they are no more than the product has; otherwise the locations that the
-    management tool reports decide, and without them the address order.
+    A virtual function is on the card of its physical one. On a product with several devices on a card, the functions
+    below the nearest common bridge are one card when they are no more than the product has; otherwise the locations
+    that the management tool reports decide, and without them the address order.
     """
     cards = {}
     groups: dict[tuple[str | None, int], list[PciFunction]] = {}
@@ -239,8 +240,8 @@ PCIEHP = SERVICES + "/drivers/pciehp"
 def read_pciehp(host: Host, functions: t.Sequence[PciFunction]) -> tuple[dict[str, t.Any], Probe]:
     """The `pciehp` part of the facts, {ports: [{port, npus}] or None}, and the probe.
 
-    A port is listed when pciehp holds it and an NPU hangs below it, at any depth. None: it could not be found out, also where
-    sysfs shows the NPUs but not what is above them.
+    A port is listed when pciehp holds it and an NPU is below it, at any depth. None: it could not be found out, also
+    where sysfs shows the NPUs but not what is above them.
     """
     found = host.listdir(PCIEHP)
     if found.state == ABSENT and host.exists("/sys/bus/pci"):

@@ -36,7 +36,7 @@ def find_smi(host: Host, profile: VendorProfile) -> str | None:
 
 
 def ask_smi(host: Host, profile: VendorProfile, path: str, args: t.Sequence[str], timeout: float) -> Probe:
-    """Probe of what the tool reports for `args`, in the shape of the profile's parse_smi. A failed one holds exit_code or unreadable."""
+    """Probe of what the tool reports for `args`, as the profile's parse_smi has it; failed: exit_code or unreadable."""
     asked = host.run([path] + list(args), timeout)
     if not asked.ok:
         return asked
@@ -56,7 +56,7 @@ def read_smi(host: Host, profile: VendorProfile, timeout: float) -> tuple[str | 
     """Path of the tool and the Probe of what it reports (the shape of the profile's parse_smi).
 
     One call when it knows groups, a second one without them when the first fails. A call that hung is not repeated.
-    An empty list of devices is a value; output that cannot be read never is. A failed Probe holds exit_code or unreadable.
+    An empty list of devices is a value; output that cannot be read is none. A failed Probe: exit_code or unreadable.
     """
     path = find_smi(host, profile)
     if not path:

@@ -28,7 +28,7 @@ LIBRARY_LIMIT = 256 * 1024 * 1024
 def read_tools(host: Host, profile: VendorProfile, smi_path: str | None, timeout: float) -> dict[str, dict[str, t.Any]]:
     """Shape `tools`: {name: {path, version, state}}.
 
-    `state` tells how the question for the version ended: value, timeout, failed, or absent (no tool, or it was not asked).
+    `state` says how the question for the version ended: value, timeout, failed, or absent (no tool, or not asked).
     Only the program at `smi_path` is asked, once, also when several names lead to it.
     """
     real = host.resolve(smi_path).get(smi_path) if smi_path else None

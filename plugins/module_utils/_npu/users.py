@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who uses the NPUs of a host: open handles, mapped memory, contexts of the management tool, containers, virtual machines.
+"""Who uses the NPUs of a host: open handles, mapped memory, contexts of the tool, containers, virtual machines.
 
-A look that was denied is never taken for nobody.
+A denied look is never read as: no user.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ CONTAINER = "container"
 VM = "vm"
 
 SHOWN = 8
-# The kernel's own memory devices (null, zero, random) are open everywhere: a node that borrows their number tells nothing.
+# The kernel's own memory devices (null, zero, random) are open everywhere: a node with their number tells nothing.
 MEMORY_MAJOR = 1
 
-# The monitors of podman and CRI-O have a scope of their own with the container's id; they see all of the host and are no part of the container.
+# The monitors of podman and CRI-O have a scope of their own with the container's id; they see all of the host and are
+# no part of the container.
 _CONTAINER_ID = re.compile(r"(?<![0-9a-f])(?<!conmon-)([0-9a-f]{64})(?![0-9a-f])")
 
 
@@ -73,7 +74,10 @@ def _patterns(profile: VendorProfile) -> tuple[re.Pattern[str], ...]:
 
 
 def _vfio_nodes(profile: VendorProfile, host: Host, before: str = "") -> set[str]:
-    """Names below /dev/vfio, each with `before` in front, that give access to the vendor's functions: IOMMU groups, and devices/vfioN of newer kernels."""
+    """Names below /dev/vfio, with `before` in front, that give access to the vendor's functions.
+
+    These are IOMMU groups, and devices/vfioN of newer kernels.
+    """
     found = set()
     for path in host.glob("/sys/bus/pci/devices", "*:*"):
         if host.read_text(path + "/vendor", 64).get("").strip().lower() != "0x" + profile.pci_vendor:
@@ -105,7 +109,10 @@ def _may_be_mapped(profile: VendorProfile, host: Host) -> bool:
 
 
 def container_of(cgroups: str) -> str:
-    """The id of the container in the text of /proc/PID/cgroup: docker, containerd, CRI-O and podman write 64 hexadecimal digits. Else empty."""
+    """The id of the container in the text of /proc/PID/cgroup, empty when there is none.
+
+    docker, containerd, CRI-O and podman write 64 hexadecimal digits.
+    """
     found = _CONTAINER_ID.findall(cgroups)
     return found[-1] if found else ""
 
@@ -123,7 +130,7 @@ def find_holders(
 ) -> tuple[list[Holder], Probe]:
     """Holders, those with open handles first, and the Probe of the look, whose value is the number of processes seen.
 
-    `contexts` are those of the management tool (facts["smi"]["contexts"]); `own_pids` are left out, and so are the vendor's own daemons.
+    `contexts` are those of the tool (facts["smi"]["contexts"]); `own_pids` and the vendor's own daemons are left out.
     The Probe is denied when a process could not be looked at: then the list may be short.
     """
     processes = Processes(host)
@@ -176,7 +183,7 @@ def find_holders(
 def _node(
     processes: Processes, pid: int, row: tuple[str, str], match: t.Callable[[str], str], numbers: t.Mapping[Number, str]
 ) -> str:
-    """The NPU's node behind a descriptor, by its name, else by its number: a node that somebody made has any name. Empty for anything else."""
+    """The NPU's node behind a descriptor: by name, else by number, as a node made by hand has any name. Else empty."""
     descriptor, target = row
     found = match(target)
     if found or not numbers or not target.startswith("/"):
@@ -205,7 +212,7 @@ def _with_contexts(
     contexts: t.Sequence[t.Mapping[str, t.Any]],
     left_out: set[int],
 ) -> list[Holder]:
-    """The holders with what the management tool knows: a context of a known process adds its node, another one is a holder of its own."""
+    """The holders with what the tool knows: a context of a known process adds its node, another one is a new holder."""
     found = list(holders)
     for context in contexts:
         pid = context.get("pid")

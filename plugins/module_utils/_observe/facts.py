@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Everything known about a host with NPUs, in one look: `observe`."""
+"""Everything known about a host with NPUs, in one look: `collect_facts`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ import typing as t
 from .._base.model import NpuError
 from .._base.pool import pool_key
 from .._base.vendor import VendorProfile
+from .._base.versions import same_release
+from .._checks.base import Context
+from .._checks.driver import find_problems
 from .._host.disk import read_disk, read_initramfs
 from .._host.host import FAILED, TIMEOUT, VALUE, Host, Probe
 from .._host.identity import read_container, read_hostname, read_identity, read_virtualization
@@ -28,7 +31,6 @@ from .._npu.tools import read_daemon, read_libraries, read_tools
 from .._packages.installed import read_holds, read_packages
 from .._secure_boot.firmware import read_secure_boot
 from .._secure_boot.mok import read_mok
-from .problems import find_problems
 
 SCHEMA = 1
 DEFAULTS: t.Mapping[str, t.Any] = {
@@ -52,7 +54,7 @@ def complete_options(profile: VendorProfile, options: t.Mapping[str, t.Any] | No
     unknown = sorted(set(given) - set(DEFAULTS))
     if unknown:
         raise NpuError(
-            "unknown option of the facts: %s" % ", ".join(unknown), "use one of %s" % ", ".join(sorted(DEFAULTS))
+            "Unknown option of the facts: %s." % ", ".join(unknown), "Use one of: %s." % ", ".join(sorted(DEFAULTS))
         )
     full = dict(DEFAULTS)
     full["runfile_stamp"] = posixpath.join(profile.runfile_stamp_dir, profile.runfile_stamp)
@@ -64,7 +66,7 @@ def complete_options(profile: VendorProfile, options: t.Mapping[str, t.Any] | No
     wrong = [address for address in full["expected_addresses"] if normalise_address(address) is None]
     if wrong:
         raise NpuError(
-            "expected_addresses: no PCI address: %s." % ", ".join(map(str, wrong)),
+            "expected_addresses: not a PCI address: %s." % ", ".join(map(str, wrong)),
             "Write them as sysfs does, for example 0000:83:00.0.",
         )
     return full
@@ -73,22 +75,25 @@ def complete_options(profile: VendorProfile, options: t.Mapping[str, t.Any] | No
 def reboot_reasons(host: Host, driver: t.Mapping[str, t.Any]) -> list[dict[str, str]]:
     """Why a reboot is due: [{code, detail}]. A newer kernel that merely waits is no reason by itself."""
     reasons = []
-    if driver["loaded"]:
-        for key, name in (("version", "version"), ("srcversion", "build")):
-            disk, live = driver[key + "_on_disk"], driver[key + "_loaded"]
-            if disk and live and disk != live:
-                reasons.append(
-                    {"code": "module_differs", "detail": "%s %s is loaded, %s is on disk" % (name, live, disk)}
-                )
-                break
+    other = _module_differs(driver) if driver["loaded"] else ""
+    if other:
+        reasons.append({"code": "module_differs", "detail": other})
     for path in ("/run/reboot-required", "/var/run/reboot-required"):
         if host.exists(path):
             names = sorted(set(host.read_text(path + ".pkgs", 65536).get("").split()))
-            reasons.append(
-                {"code": "reboot_required_file", "detail": path + (": " + ", ".join(names) if names else "")}
-            )
+            detail = "%s: %s" % (path, ", ".join(names)) if names else path
+            reasons.append({"code": "reboot_required_file", "detail": detail})
             break
     return reasons
+
+
+def _module_differs(driver: t.Mapping[str, t.Any]) -> str:
+    """How the module on disk is another one than the loaded one; empty when it is not, or that is not known."""
+    disk, live = driver["version_on_disk"], driver["version_loaded"]
+    if disk and live and not same_release(disk, live):
+        return "version %s is loaded, %s is on disk" % (live, disk)
+    disk, live = driver["srcversion_on_disk"], driver["srcversion_loaded"]
+    return "build %s is loaded, %s is on disk" % (live, disk) if disk and live and disk != live else ""
 
 
 def _smi_facts(path: str | None, probe: Probe) -> dict[str, t.Any]:
@@ -106,9 +111,8 @@ def _smi_facts(path: str | None, probe: Probe) -> dict[str, t.Any]:
     }
 
 
-def observe(profile: VendorProfile, host: Host, options: t.Mapping[str, t.Any] | None = None) -> dict[str, t.Any]:
-    """The facts of one host in the shape of the schema under docs. Reads only; NpuError for a bad option or root."""
-    opts = complete_options(profile, options)
+def _look(profile: VendorProfile, host: Host, opts: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """The facts without their problems."""
     top = host.listdir("/")
     if not top.ok:
         raise NpuError("root %s: %s." % (host.root, top.detail), "Give the directory that holds the system's files.")
@@ -171,7 +175,7 @@ def observe(profile: VendorProfile, host: Host, options: t.Mapping[str, t.Any] |
             "pciehp": pciehp_probe,
         }
     )
-    facts: dict[str, t.Any] = {
+    return {
         "schema": SCHEMA,
         "vendor": profile.name,
         "hostname": hostname,
@@ -206,5 +210,22 @@ def observe(profile: VendorProfile, host: Host, options: t.Mapping[str, t.Any] |
         "reboot_required": bool(reasons),
         "reboot_reasons": reasons,
     }
-    facts["problems"] = [item.to_dict() for item in find_problems(profile, facts, opts["expected_addresses"])]
+
+
+def collect_facts(
+    profile: VendorProfile,
+    host: Host,
+    options: t.Mapping[str, t.Any] | None = None,
+    wanted: t.Mapping[str, t.Any] | None = None,
+) -> dict[str, t.Any]:
+    """The facts of one host in the shape of the schema under docs. Reads only; NpuError for a bad option or root.
+
+    `problems` are the checks of the scope driver that do not hold, judged by `wanted` as in Context. Without it, they
+    are judged by the expected addresses alone.
+    """
+    opts = complete_options(profile, options)
+    facts = _look(profile, host, opts)
+    asked = {"expected_addresses": opts["expected_addresses"], **(wanted or {})}
+    context = Context(profile, host, facts, {}, {}, asked)
+    facts["problems"] = [problem.to_dict() for problem in find_problems(context)]
     return facts

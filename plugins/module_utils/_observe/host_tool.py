@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The host tool: what a host needs to stay ready by itself, after boots and when devices come and go.
 
-Exit codes: 0 all is well, 1 a blocking check is false (or `cdi --check` found a difference), 2 bad usage or input, or a write that
-failed, 3 a blocking check could not be found out.
+Exit codes: 0 all is well, 1 a blocking check is false (or `cdi --check` found a difference), 2 bad usage or input, or
+a write that failed, 3 a blocking check could not be found out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .._host.host import ABSENT, Host, Probe, run_command
 from .._npu.driver_notes import JOURNAL, state_path
 from .._npu.labels import feature_file, npu_labels
 from .._runtime.detect import detect_runtimes
-from .facts import observe as observe_facts
+from .facts import collect_facts
 from .observe import cdi_options, look_for, observe, prove_look
 from .settings import Settings, complete, read_settings
 
@@ -122,7 +122,10 @@ def _host(args: argparse.Namespace) -> Host:
 
 
 def read_config(path: str | None, standard: str, host: Host) -> dict[str, t.Any]:
-    """Complete options from `path` (on this machine) or from the host's standard file, which may be missing. NpuError names file and place."""
+    """Complete options from `path` (on this machine), else from the host's standard file, which may be missing.
+
+    NpuError names file and place.
+    """
     if path is None:
         found = host.read_text(standard)
         if found.state == "absent":
@@ -135,7 +138,7 @@ def read_config(path: str | None, standard: str, host: Host) -> dict[str, t.Any]
             with open(path, encoding="utf-8") as stream:
                 text = stream.read()
         except (OSError, UnicodeDecodeError) as exc:
-            raise NpuError("%s cannot be read: %s." % (path, exc), "Name a file that can.") from exc
+            raise NpuError("%s cannot be read: %s." % (path, exc), "Name a file that can be read.") from exc
     name = path or standard
     try:
         data = json.loads(text)
@@ -237,7 +240,7 @@ def _ready(
     profile: VendorProfile, host: Host, settings: Settings, args: argparse.Namespace, say: Print, sleep: Sleep
 ) -> int:
     scopes = [scope for scope in settings.rules.scopes if scope != "plugin"]
-    # While the driver changes, or after a change that was cut off, the files are for who ends the change.
+    # While the driver changes, or after an interrupted change, the ready files belong to that change.
     changing = host.stat(state_path(profile, JOURNAL)).state != ABSENT
     settings = replace(settings, rules=replace(settings.rules, scopes=scopes, markers=KEEP if changing else WRITE))
     host.run(["udevadm", "settle", "--timeout=%d" % SETTLE], SETTLE + 2.0)
@@ -256,9 +259,9 @@ def _ready(
 
 
 def _labels(profile: VendorProfile, host: Host, settings: Settings, args: argparse.Namespace, say: Print) -> int:
-    labels = npu_labels(profile, observe_facts(profile, host, settings.facts))
+    labels = npu_labels(profile, collect_facts(profile, host, settings.facts))
     if labels is None:
-        sys.stderr.write("The PCI functions of this host cannot be read, so nothing is said of its NPUs.\n")
+        sys.stderr.write("The PCI functions of this host cannot be read, so there are no labels for its NPUs.\n")
         return UNKNOWN
     if not args.nfd:
         say(json.dumps(labels, sort_keys=True))

@@ -9,25 +9,61 @@ import sys
 import typing as t
 from dataclasses import dataclass, replace
 
-from .._base.model import NpuError, Problem
+from .._base.model import CheckData, NpuError, Problem
 from .._base.vendor import VendorProfile
 from .._cdi.options import AUTO, CdiOptions, form_for
 from .._cdi.spec import compare
-from .._checks.prove import WRITE, Proof, prove
+from .._checks.prove import PASSED, WRITE, Proof, prove
 from .._checks.ready_files import MARKERS, read_markers
 from .._host.host import Host
 from .._host.owned_files import compare_files
 from .._runtime.detect import detect_runtimes
 from .._runtime.live import docker_containers
-from .facts import observe as observe_facts
+from .facts import collect_facts
 from .settings import Settings
 
 SCHEMA = 1
 
 
+class MarkersData(t.TypedDict):
+    """The ready files of a host. `current`: proving with markers written would change nothing."""
+
+    current: bool
+    present: t.List[str]
+    files: t.Dict[str, t.Dict[str, t.Any]]
+
+
+class ObservedData(t.TypedDict):
+    """Comparison and checks of one look, as docs/schemas/observed.schema.json has it.
+
+    state is passed, failed or unknown; failed and unknown name checks; cdi is compare() without the two texts;
+    containers are docker's with NPUs, None when docker was not asked or did not say.
+    """
+
+    schema: int
+    state: str
+    passed: bool
+    failed: t.List[str]
+    unknown: t.List[str]
+    checks: t.List[CheckData]
+    cdi: t.Dict[str, t.Any]
+    markers: MarkersData
+    host_tool: t.Dict[str, t.Any]
+    containers: t.Optional[t.List[t.Dict[str, t.Any]]]
+    python: str
+
+
+class Observation(t.TypedDict):
+    """One look at a host: facts, runtimes, and what was made of them."""
+
+    facts: t.Dict[str, t.Any]
+    runtimes: t.Dict[str, t.Any]
+    observed: ObservedData
+
+
 @dataclass(frozen=True)
 class Look:
-    """What was seen before anything was judged."""
+    """What was seen before it was judged."""
 
     facts: dict[str, t.Any]
     runtimes: dict[str, t.Any]
@@ -49,8 +85,11 @@ def cdi_options(settings: Settings, runtimes: t.Mapping[str, t.Any]) -> CdiOptio
 
 
 def look(profile: VendorProfile, host: Host, settings: Settings) -> Look:
-    """Facts, runtimes and CDI comparison. A specification that cannot be looked at has the state unknown, with the reason in problems."""
-    facts = observe_facts(profile, host, settings.facts)
+    """Facts, runtimes and CDI comparison.
+
+    A specification that cannot be looked at has the state unknown, with the reason in its problems.
+    """
+    facts = collect_facts(profile, host, settings.facts, settings.wanted)
     runtimes = detect_runtimes(host, settings.runtimes)
     try:
         cdi = _plain(compare(profile, host, cdi_options(settings, runtimes), settings.cdi_path))
@@ -80,30 +119,28 @@ def prove_look(profile: VendorProfile, host: Host, seen: Look, settings: Setting
 def _cdi_containers(
     profile: VendorProfile, host: Host, runtimes: t.Mapping[str, t.Any]
 ) -> list[dict[str, t.Any]] | None:
-    """docker's containers that hold NPUs by CDI, for comparison after a restart; None when docker was not asked or did not say."""
+    """docker's containers that hold NPUs by CDI, for comparison after a restart; None when docker did not say."""
     for runtime in runtimes.get("runtimes") or []:
         where = host.resolve(str(runtime.get("socket") or "")) if runtime.get("name") == "docker" else None
         if where is not None and where.ok:
-            return docker_containers(host.real(where.value), profile.cdi_kind + "=").get()
+            found: list[dict[str, t.Any]] | None = docker_containers(
+                host.real(where.value), profile.cdi_kind + "="
+            ).get()
+            return found
     return None
 
 
 def observe(
     profile: VendorProfile, host: Host, settings: Settings, host_files: t.Mapping[str, str] | None = None
-) -> dict[str, t.Any]:
-    """{facts, runtimes, observed}; writes nothing whatever the rules say.
-
-    observed: {schema, state: passed|failed|unknown, passed, failed: [names], unknown: [names], checks: [Check], cdi (compare() without
-    the two texts), markers {current: bool, present: [names], files}, host_tool {current, sha256, wanted, differing}, containers, python}.
-    `markers.current` says that proving with markers written would change nothing.
-    """
+) -> Observation:
+    """Look at a host and judge it. Writes nothing, whatever the rules say; `host_files` are those of the host tool."""
     seen = look(profile, host, settings)
     proof = prove_look(profile, host, seen, replace(settings, rules=replace(settings.rules, markers=WRITE, dry=True)))
     files = read_markers(profile, host)
-    observed = {
+    observed: ObservedData = {
         "schema": SCHEMA,
         "state": proof.state,
-        "passed": proof.to_dict()["passed"],
+        "passed": proof.state == PASSED,
         "failed": proof.failed,
         "unknown": proof.unknown,
         "checks": [check.to_dict() for check in proof.checks],

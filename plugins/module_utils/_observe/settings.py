@@ -56,7 +56,8 @@ WANTED = (
 )
 
 _TYPES: dict[str, tuple[type, ...]] = {
-    "str": (str,), "int": (int,), "bool": (bool,), "float": (int, float), "list": (list,), "dict": (dict,), "raw": (object,),
+    "str": (str,), "int": (int,), "bool": (bool,), "float": (int, float), "list": (list,), "dict": (dict,),
+    "raw": (object,),
 }  # fmt: skip
 
 
@@ -78,20 +79,20 @@ def merge(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
 
 
 def complete(given: t.Mapping[str, t.Any], where: str) -> dict[str, t.Any]:
-    """`given` with the defaults of ARGUMENTS. NpuError naming `where` and the key when one is not known or of a wrong type."""
+    """`given` with the defaults of ARGUMENTS. NpuError names `where` and the key that is unknown or wrong."""
     for key, value in given.items():
         if key not in ARGUMENTS:
-            raise NpuError("%s: %r is no option." % (where, key), "Use one of: %s." % ", ".join(sorted(ARGUMENTS)))
+            raise NpuError("%s: %r is not an option." % (where, key), "Use one of: %s." % ", ".join(sorted(ARGUMENTS)))
         wanted = ARGUMENTS[key]["type"]
         fits = isinstance(value, _TYPES[wanted]) and (wanted in ("bool", "raw") or not isinstance(value, bool))
         if value is not None and not fits:
             raise NpuError(
-                "%s: %s is %r, which is no %s." % (where, key, value, wanted), "Correct the value; quote a version."
+                "%s: %s is %r, which is not of the type %s." % (where, key, value, wanted), "Correct the value; quote a version."
             )
         for item in value if isinstance(value, list) else [value]:
             if value is not None and "choices" in ARGUMENTS[key] and item not in ARGUMENTS[key]["choices"]:
                 raise NpuError(
-                    "%s: %s holds %r." % (where, key, item), "Use: %s." % ", ".join(ARGUMENTS[key]["choices"])
+                    "%s: %s has the value %r, which is not allowed." % (where, key, item), "Use: %s." % ", ".join(ARGUMENTS[key]["choices"])
                 )
     return {
         key: given.get(key) if given.get(key) is not None else entry.get("default") for key, entry in ARGUMENTS.items()

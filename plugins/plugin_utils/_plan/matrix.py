@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Judge a host's operating system and kernel against the support matrix. The limits are data; nothing here knows one."""
+"""Judge a host's operating system and kernel against the support matrix. The limits are data; this code knows none."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.versions impo
     split_kernel,
 )
 
+from .situation import ours
+
 LISTED = "listed"
 PARTLY = "partly_tested"
 UNLISTED = "unlisted"
@@ -30,8 +32,8 @@ SDK_KEYS = frozenset(("sdk", "drivers", "families", "severity"))
 SOURCE_KEYS = frozenset(("sources", "drivers", "families"))
 RULE_KEYS = frozenset(
     (
-        "drivers", "families", "os", "version", "arch", "sources", "kernel", "kernel_max", "flavours", "tested", "too_old", "too_new", "packages_absent",
-        "pciehp", "severity",
+        "drivers", "families", "os", "version", "arch", "sources", "kernel", "kernel_max", "flavours", "tested",
+        "too_old", "too_new", "packages_absent", "pciehp", "severity",
     )
 )  # fmt: skip
 LISTS = ("drivers", "families", "arch", "sources", "flavours", "packages_absent", "sdk")
@@ -41,7 +43,7 @@ ARCH = ("x86_64",)
 
 @dataclass(frozen=True)
 class Verdict:
-    """state is listed, partly_tested, unlisted or unknown; detail and next_step are for people; severity is the rule's own policy or empty."""
+    """state is listed, partly_tested, unlisted or unknown; severity is the rule's own policy or empty."""
 
     state: str
     detail: str
@@ -133,9 +135,11 @@ def judge_sdk(
     sdk: str,
     driver_version: str | None,
     families: t.Collection[str],
-    prefix: str,
 ) -> Verdict:
-    """Judge whether a driver belongs to a release of the SDK, such as `0.11.2` or the series `0.11`, by the rules with the key sdk."""
+    """Judge whether a driver belongs to a release of the SDK, such as `0.11.2` or the series `0.11`.
+
+    The rules with the key sdk say which drivers a release has.
+    """
     numbers = release_numbers(sdk)
     rows = []
     for rule in rules:
@@ -146,13 +150,13 @@ def judge_sdk(
                 rows.append(rule)
                 break
     family = " for %s" % " and ".join(sorted(families)) if families else ""
-    accept = "or accept it with %s_preflight_unlisted: warn" % prefix
+    accept = f"or accept it with {ours('preflight_unlisted')}: warn"
     if not rows:
         return Verdict(
             UNLISTED,
             "SDK %s is not in the support matrix%s." % (sdk, family),
-            "Correct %s_preflight_sdk, add a rule with sdk and drivers to %s_preflight_support_matrix_extra, %s."
-            % (prefix, prefix, accept),
+            f"Correct {ours('preflight_sdk')}, "
+            f"add a rule with sdk and drivers to {ours('preflight_support_matrix_extra')}, {accept}.",
         )
     if not driver_version:
         return Verdict(
@@ -175,14 +179,14 @@ def judge_sdk(
         UNLISTED,
         "Driver %s does not belong to SDK %s%s: the SDK has driver %s, and %s."
         % (driver_version, sdk, family, _constraints(rows), fits),
-        "Set %s_driver_version to a driver of SDK %s, correct %s_preflight_sdk, %s." % (prefix, sdk, prefix, accept),
+        f"Set {ours('driver_version')} to a driver of SDK {sdk}, correct {ours('preflight_sdk')}, {accept}.",
         rows[0].get("severity") or "",
     )
 
 
-def _judge_kernel(rule: t.Mapping[str, t.Any], kernel: str, prefix: str) -> Verdict:
+def _judge_kernel(rule: t.Mapping[str, t.Any], kernel: str) -> Verdict:
     """The verdict of one rule, with its own severity."""
-    verdict = _judge_bounds(rule, kernel, prefix)
+    verdict = _judge_bounds(rule, kernel)
     return Verdict(verdict.state, verdict.detail, verdict.next_step, rule.get("severity") or "")
 
 
@@ -194,7 +198,7 @@ def _series(release: Numbers) -> Numbers:
     return release[:size]
 
 
-def _judge_bounds(rule: t.Mapping[str, t.Any], kernel: str, prefix: str) -> Verdict:
+def _judge_bounds(rule: t.Mapping[str, t.Any], kernel: str) -> Verdict:
     base, build, flavour = split_kernel(kernel)
     if not base:
         return Verdict(UNKNOWN, "The kernel release %r cannot be read." % kernel, "Check `uname -r` on the host.")
@@ -232,7 +236,7 @@ def _judge_bounds(rule: t.Mapping[str, t.Any], kernel: str, prefix: str) -> Verd
             return Verdict(
                 UNLISTED,
                 "Kernel %s on %s is above the tested bound %s." % (kernel, name, maximum),
-                "Boot %s or older, or accept it with %s_preflight_unlisted: warn." % (maximum, prefix),
+                f"Boot {maximum} or older, or accept it with {ours('preflight_unlisted')}: warn.",
             )
     if rule.get("tested") == "partial":
         return Verdict(PARTLY, "Kernel %s on %s is listed as not fully tested." % (kernel, name))
@@ -245,12 +249,12 @@ def judge(
     families: t.Collection[str],
     os_ids: t.Sequence[tuple[str | None, str | None]],
     kernel: str | None,
-    prefix: str,
 ) -> Verdict:
-    """Judge one kernel; `prefix` is that of the vendor's input names, for the next step.
+    """Judge one kernel.
 
-    `os_ids` are (id, version) pairs, the host's own first and its base after it: a derivative is judged by its own rules
-    when it has some, else by its base's, and is then at most partly tested. The best verdict of the matching rules counts.
+    `os_ids` are (id, version) pairs, the host's own first and its base after it: a derivative is judged by its own
+    rules when it has some, else by its base's, and is then at most partly tested. The best verdict of the matching
+    rules counts.
     """
     if not driver_version:
         return Verdict(UNKNOWN, "No driver version is wanted or installed, so no row of the support matrix applies.")
@@ -264,12 +268,12 @@ def judge(
             UNLISTED,
             "Driver %s is not in the support matrix%s%s."
             % (driver_version, family, ", which has %s" % there if family and there else ""),
-            "%sdd rules for it with %s_preflight_support_matrix_extra, or accept it with %s_preflight_unlisted: warn."
-            % ("Take a driver%s, a" % family if family and there else "A", prefix, prefix),
+            f"{f'Take a driver{family}, a' if family and there else 'A'}dd rules for it with "
+            f"{ours('preflight_support_matrix_extra')}, or accept it with {ours('preflight_unlisted')}: warn.",
         )
     rows = rows_for(rules, driver_version, families, os_ids)
     if rows:
-        verdicts = [_judge_kernel(rule, kernel, prefix) for rule in rows]
+        verdicts = [_judge_kernel(rule, kernel) for rule in rows]
         ranks = (LISTED, PARTLY, UNLISTED, UNKNOWN)
         best = min(verdicts, key=lambda verdict: ranks.index(verdict.state))
         base = (rows[0]["os"], rows[0]["version"])
@@ -284,6 +288,6 @@ def judge(
     return Verdict(
         UNLISTED,
         "%s is not in the support matrix of driver %s." % (shown, driver_version),
-        "Use a listed release, add rules with %s_preflight_support_matrix_extra, or accept it with %s_preflight_unlisted: warn."
-        % (prefix, prefix),
+        f"Use a listed release, add rules with {ours('preflight_support_matrix_extra')}, "
+        f"or accept it with {ours('preflight_unlisted')}: warn.",
     )

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether the kernel will accept the driver's module under Secure Boot, and whether the firmware of the cards fits the driver. Pure."""
+"""Whether the kernel will accept the driver's module, and whether the firmware of the cards fits the driver. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._secure_boot.firmwa
 )
 
 from .driver import DRIVER_STEP
-from .situation import DRIVER_ROLE, Draft, getter, needs_driver, wanted_version
-from .support import SECURE_BOOT_STEP, Data, Rules, step_before, will_install
+from .situation import DRIVER_ROLE, Case, Data, Draft, ours
+from .support import SECURE_BOOT_STEP, step_before, will_install
 
 FIRMWARE_STEP = "driver.firmware"
 ENROL = "enrol"
@@ -27,14 +27,17 @@ MACHINE_KEYRING = (5, 18)
 
 
 def _accepted(facts: Data, installing: bool, built_here: bool) -> None | bool | str:
-    """Whether the kernel accepts the module of this plan: None when that cannot be told, LATER when only the installed file tells its signer."""
+    """Whether the kernel accepts the module of this plan.
+
+    None when that cannot be told, LATER when only the installed file tells its signer.
+    """
     driver, mok = facts["driver"], facts["mok"]
     if driver["loaded"] and not installing:
         return True
     if mok["signer_enrolled"] and not installing:
         return True
     if installing and not driver["dkms"] and mok["signer_enrolled"]:
-        # What is there came signed; what comes may be signed by another.
+        # The present module came signed; the new one may be signed by another.
         return LATER
     if installing or driver["dkms"]:
         if mok["state"] == _mok.ENROLLED:
@@ -45,7 +48,7 @@ def _accepted(facts: Data, installing: bool, built_here: bool) -> None | bool | 
 
 
 def _enforced(facts: Data) -> str:
-    """Why unsigned modules are refused, as the beginning of a sentence; empty when they are not, or that cannot be told."""
+    """Why unsigned modules are refused, as the beginning of a sentence; empty when they are not, or it is not known."""
     why = enforcement(facts["secure_boot"], facts["mok"]["enforced_by"])
     return why[:1].upper() + why[1:]
 
@@ -62,49 +65,70 @@ def _cause(facts: Data, installing: bool) -> str:
     return "DKMS signs the driver's module with the key %s, %s" % (mok["subject"] or mok["certificate"], waits)
 
 
-def _remedy(facts: Data, prefix: str) -> str:
+def _remedy(facts: Data) -> str:
     mok = facts["mok"]
     if facts["secure_boot"] == UNSUPPORTED:
         return (
-            "No key can be enrolled without UEFI: sign the module with a key that the kernel has built in, or start the kernel without %s."
-            % (mok["enforced_by"])
+            "No key can be enrolled without UEFI: sign the module with a key that the kernel has built in, "
+            f"or start the kernel without {mok['enforced_by']}."
         )
     if mok["state"] == _mok.PENDING:
-        return "%s The password is the one that was given with the request." % _mok.CONSOLE_STEPS
+        return f"{_mok.CONSOLE_STEPS} The password is the one that was given with the request."
     if mok["state"] == _mok.ENROLLED and mok["key_present"]:
-        return "The key is enrolled: build the module again, so that it is signed (dkms build --force, dkms install --force), and load it."
-    enrol = "set %s_driver_secure_boot: enrol to have the request prepared" % prefix
-    vendor = "a driver whose module is signed with a key that is enrolled already needs neither"
-    if mok["state"] == _mok.NOT_ENROLLED and mok["key_present"]:
-        return "Run mokutil --import %s with a one-time password. %s Or %s; %s." % (
-            mok["certificate"],
-            _mok.CONSOLE_STEPS,
-            enrol,
-            vendor,
+        return (
+            "The key is enrolled: build the module again, so that it is signed "
+            "(dkms build --force, dkms install --force), and load it."
         )
-    return "%s%s, a key included. %s But %s." % (enrol[0].upper(), enrol[1:], _mok.CONSOLE_STEPS, vendor)
+    enrol = f"set {ours('driver_secure_boot')}: enrol to have the request prepared"
+    vendor = "a driver whose module is signed with an enrolled key needs neither"
+    if mok["state"] == _mok.NOT_ENROLLED and mok["key_present"]:
+        return (
+            f"Run mokutil --import {mok['certificate']} with a one-time password. {_mok.CONSOLE_STEPS} "
+            f"Or {enrol}; {vendor}."
+        )
+    return f"S{enrol[1:]}, a key included. {_mok.CONSOLE_STEPS} But {vendor}."
 
 
-def _told_later(draft: Draft, facts: Data, enforced: str) -> None:
+def _signer_later(draft: Draft, facts: Data, enforced: str) -> None:
     signer, accepted = facts["driver"]["signer"], facts["mok"]["signer_enrolled"]
+    present = f"; that of the present one, {signer}, is accepted" if signer and accepted else ""
     draft.caution(
         "secure_boot_signer_later",
-        "%s, and which key has signed the new module is known only when it is installed%s."
-        % (enforced, "; that of the present one, %s, is accepted" % signer if signer and accepted else ""),
-        "The check signature_accepted looks at it after the installation; a module that is refused leads back to the driver before.",
+        f"{enforced}, and which key signed the new module is known only when it is installed{present}.",
+        "The check signature_accepted looks at it after the installation; "
+        "when the module is refused, the run rolls back to the driver before.",
     )
 
 
-def secure_boot(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: str) -> None:
-    """Where signatures are enforced the module is signed with a key that this machine accepts, or what the console needs is said or prepared."""
-    get, driver, mok = getter(wanted, prefix + "_driver"), facts["driver"], facts["mok"]
+def _trust(draft: Draft, case: Case, usable: bool) -> None:
+    """An enrolled key that the kernel is not told to take for modules, where a module is yet to be loaded."""
+    facts, mok = case.facts, case.facts["mok"]
+    base = split_kernel(facts["kernel"]["running"] or "")[0]
+    if not usable or mok["trusted"] is not False or compare(base, MACHINE_KEYRING) < 0:
+        return
+    if will_install(draft) or not facts["driver"]["loaded"]:
+        draft.caution(
+            "mok_not_trusted",
+            f"The key {mok['subject'] or mok['certificate']} is enrolled, "
+            "and the kernel is not told to take such keys for modules (MokListTrustedRT).",
+            "If the module is refused: mokutil --trust-mok, reboot, and confirm it at the console.",
+            severity=INFO,
+        )
+
+
+def secure_boot(draft: Draft, case: Case) -> None:
+    """Where signatures are enforced the module is signed with a key that this machine accepts.
+
+    Else what the console needs is said or prepared.
+    """
+    facts, driver, mok = case.facts, case.driver, case.facts["mok"]
     installing, enforced = will_install(draft), _enforced(facts)
-    if not enforced and facts["secure_boot"] != UNKNOWN or not needs_driver(facts):
+    if not enforced and facts["secure_boot"] != UNKNOWN or not case.needs_driver:
         return
     if not installing and driver["installed_via"] in ("none", "container"):
         return
     # Without headers nothing is built, as the inputs say: the driver brings its modules.
-    accepted = _accepted(facts, installing, get("headers") != "ignore")
+    accepted = _accepted(facts, installing, case.input("driver_headers") != "ignore")
     usable = mok["state"] == _mok.ENROLLED and mok["key_present"]
     if not enforced:
         if installing and accepted is not True:
@@ -114,86 +138,72 @@ def secure_boot(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: 
                 "Mount efivarfs or install mokutil; if it is on, an unsigned module is refused when it is loaded.",
             )
     elif accepted is True:
-        base = split_kernel(facts["kernel"]["running"] or "")[0]
-        if (
-            usable
-            and mok["trusted"] is False
-            and compare(base, MACHINE_KEYRING) >= 0
-            and (installing or not driver["loaded"])
-        ):
-            draft.caution(
-                "mok_not_trusted",
-                "The key %s is enrolled, and the kernel is not told to take such keys for modules (MokListTrustedRT)."
-                % (mok["subject"] or mok["certificate"]),
-                "If the module is refused: mokutil --trust-mok, reboot, and confirm it at the console.",
-                severity=INFO,
-            )
+        _trust(draft, case, usable)
     elif accepted == LATER:
-        _told_later(draft, facts, enforced)
-    elif get("secure_boot") == ENROL and not usable and facts["secure_boot"] != UNSUPPORTED:
+        _signer_later(draft, facts, enforced)
+    elif case.input("driver_secure_boot") == ENROL and not usable and facts["secure_boot"] != UNSUPPORTED:
         step_before(
             draft,
             id=SECURE_BOOT_STEP,
             component="machine owner's key",
             now=mok["state"],
             wanted=_mok.ENROLLED,
-            reason="%s, and %s." % (enforced, _cause(facts, installing)),
+            reason=f"{enforced}, and {_cause(facts, installing)}.",
             after="",
         )
-    elif accepted is None:
+    else:
+        _refused(draft, case, enforced, accepted)
+
+
+def _refused(draft: Draft, case: Case, enforced: str, accepted: None | bool | str) -> None:
+    """Say that the module is refused, or may be: the check says it of the present module, the plan of the next one."""
+    installing = will_install(draft)
+    record = None if installing else case.check("signature_accepted")
+    if accepted is None:
+        if record is not None and record.ok is None:
+            draft.caution_for(record)
+            return
         draft.caution(
             "secure_boot_unknown",
-            "%s, and whether this machine accepts the signer of the module could not be found out." % enforced,
+            f"{enforced}, and whether this machine accepts the signer of the module could not be found out.",
             "Run as root with efivarfs mounted; mokutil --list-enrolled shows what is accepted.",
         )
+    elif record is not None and record.ok is False:
+        draft.stop_for(record, _remedy(case.facts))
     else:
-        draft.stop(
-            "secure_boot_unsigned", "%s, and %s." % (enforced, _cause(facts, installing)), _remedy(facts, prefix)
-        )
+        draft.stop("secure_boot_unsigned", f"{enforced}, and {_cause(case.facts, installing)}.", _remedy(case.facts))
 
 
-def firmware(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: str) -> None:
-    """Every card's firmware carries the release of the driver; another is told, or flashed where that is asked for."""
-    get = getter(wanted, prefix + "_driver")
-    installing = will_install(draft)
-    driver = facts["driver"]
-    release = (
-        wanted_version(wanted, facts, prefix) if installing else driver["version_on_disk"] or driver["version_loaded"]
-    )
-    if get("firmware") == "ignore" or not needs_driver(facts) or not release:
+def firmware(draft: Draft, case: Case) -> None:
+    """Every card's firmware has the release of the driver; another is reported, or flashed where that is asked for."""
+    installing, driver = will_install(draft), case.driver
+    release = case.version if installing else driver["version_on_disk"] or driver["version_loaded"]
+    wish = case.input("driver_firmware")
+    if wish == "ignore" or not case.needs_driver or not release:
         return
     cards = [
         npu
-        for npu in facts["npus"]
+        for npu in case.facts["npus"]
         if npu["function"] == "pf" and npu["state"] not in ("passthrough", "unreachable") and npu["firmware"]
     ]
     other = {npu["address"]: npu["firmware"] for npu in cards if not same_release(npu["firmware"], release)}
     if not other:
         return
-    told = "The firmware is %s, and the driver %s %s." % (
-        ", ".join("%s on %s" % (version, address) for address, version in sorted(other.items())),
-        "will be" if installing else "is",
-        release,
-    )
-    if get("firmware") != FLASH:
-        draft.caution(
-            "firmware_differs",
-            told,
-            "Set %s_driver_firmware: flash with %s_driver_firmware_dir, or flash it by hand while the driver is unloaded."
-            % (prefix, prefix),
-        )
-    elif not get("firmware_dir"):
+    found = ", ".join(f"{version} on {address}" for address, version in sorted(other.items()))
+    told = f"The firmware is {found}, and the driver {'will be' if installing else 'is'} {release}."
+    if wish != FLASH:
+        _firmware_differs(draft, case, told)
+    elif not case.input("driver_firmware_dir"):
         draft.stop(
             "firmware_dir_missing",
             told,
-            "Set %s_driver_firmware_dir to the directory of the firmware files on the host." % prefix,
+            f"Set {ours('driver_firmware_dir')} to the directory of the firmware files on the host.",
         )
-    elif not installing and not get("replace"):
+    elif not installing and not case.input("driver_replace"):
         draft.stop(
             "firmware_flash_not_allowed",
             told,
-            "Flashing unloads the driver: set %s_driver_replace: true, or %s_driver_firmware: compare."
-            % (prefix, prefix),
+            f"Flashing unloads the driver: set {ours('driver_replace')}: true, or {ours('driver_firmware')}: compare.",
         )
     else:
         draft.step(
@@ -202,8 +212,20 @@ def firmware(draft: Draft, wanted: Data, facts: Data, matrix: Rules, prefix: str
             component="firmware",
             now=other,
             wanted=release,
-            reason="The firmware of %d card%s is of another release than the driver."
-            % (len(other), "" if len(other) == 1 else "s"),
+            reason=f"The firmware of {len(other)} card{'' if len(other) == 1 else 's'} is not the driver's release.",
             disruption=EVICT,
             after=DRIVER_STEP if installing else "",
         )
+
+
+def _firmware_differs(draft: Draft, case: Case, told: str) -> None:
+    """Say that firmware differs: the check says it of the present driver, the plan of the coming one."""
+    step = (
+        f"Set {ours('driver_firmware')}: flash with {ours('driver_firmware_dir')}, "
+        "or flash it by hand while the driver is unloaded."
+    )
+    record = None if will_install(draft) else case.fails("firmware_is_driver")
+    if record is not None:
+        draft.caution_for(record, step)
+    else:
+        draft.caution("firmware_differs", told, step)

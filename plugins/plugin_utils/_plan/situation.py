@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is on a host and what is wanted of its driver, and the plan of one host while it is made: steps in order, stops, cautions. Pure."""
+"""What is wanted of one host and what was seen of it, and its plan while it is made. Pure."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import (
     ERROR,
     EVICT,
+    INFO,
     NONE,
     WARNING,
+    Check,
     NpuError,
     Problem,
     Step,
 )
-from ansible_collections.rebellions.npu.plugins.module_utils._base.versions import (
-    compare,
-    release_numbers,
-    same_release,
-)
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._base.versions import same_release
+from ansible_collections.rebellions.npu.plugins.module_utils._checks.installation import DRIVER_PROBES
 from ansible_collections.rebellions.npu.plugins.module_utils._npu.driver import BUILT
 
 DRIVER_ROLE = "driver"
@@ -30,10 +30,102 @@ TOOLKIT_ROLE = "container_toolkit"
 VALIDATOR_ROLE = "validator"
 ROLE_ORDER = (DRIVER_ROLE, TOOLKIT_ROLE, VALIDATOR_ROLE)
 
+# Parameters of an address that let whoever reads them fetch as well: tokens, keys and signatures of signed addresses.
+SECRET_QUERY = re.compile(r"[?&][^=&#]*(?:token|passw|secret|signature|credential|api-?key|sig(?==))", re.I)
+
+Data = t.Mapping[str, t.Any]
+Rules = t.Sequence[t.Mapping[str, t.Any]]
+
+
+def ours(name: str) -> str:
+    """An input by its full name: ours("driver_version")."""
+    return f"{PROFILE.input_prefix}_{name}"
+
+
+def sentence(text: str) -> str:
+    """The detail of a check as a sentence."""
+    return text[:1].upper() + text[1:].rstrip(".") + "."
+
+
+@dataclass(frozen=True)
+class Case:
+    """One host: normalised inputs, what one observation returned, and the rules of the support matrix."""
+
+    wanted: Data
+    facts: Data
+    runtimes: Data
+    observed: Data
+    matrix: Rules = ()
+
+    def input(self, name: str) -> t.Any:
+        """An input by its name without the vendor's prefix."""
+        return self.wanted[ours(name)]
+
+    def check(self, name: str, scope: str = "driver") -> Check | None:
+        """The record of a check; None when it does not apply to the host. NpuError when its scope was not observed."""
+        records = self.observed["checks"]
+        if not any(record["scope"] == scope for record in records):
+            raise NpuError(
+                f"The observation has no check of the scope {scope}.",
+                "Observe with the scopes driver and toolkit, and plan again.",
+            )
+        found = next((record for record in records if record["name"] == name and record["scope"] == scope), None)
+        return Check(**found) if found else None
+
+    def fails(self, name: str) -> Check | None:
+        """The record of a check of the scope driver that is false; else None."""
+        record = self.check(name)
+        return record if record is not None and record.ok is False else None
+
+    @property
+    def driver(self) -> Data:
+        driver: Data = self.facts["driver"]
+        return driver
+
+    @property
+    def needs_driver(self) -> bool:
+        """True when a physical function is not given to virtual machines."""
+        return any(npu["function"] == "pf" and npu["state"] != "passthrough" for npu in self.facts["npus"])
+
+    @property
+    def families(self) -> list[str]:
+        """Product families of the NPUs that the driver of this host serves."""
+        return families(self.facts)
+
+    @property
+    def version(self) -> str:
+        return wanted_version(self.wanted, self.facts)
+
+    @property
+    def judged_version(self) -> str | None:
+        """The driver that the host will have: the wanted one, else the present one."""
+        return self.version or self.driver["version_on_disk"] or self.driver["version_loaded"]
+
+    @property
+    def confined(self) -> bool:
+        """True for a container that does not even see the modules of the kernel it runs on: it can bring no driver."""
+        return bool(self.facts.get("in_container")) and (self.facts.get("kernel") or {}).get("module_tree") is False
+
+    @property
+    def damage(self) -> str:
+        """What is wrong with the module file of the running kernel, as a sentence; empty when nothing is."""
+        record = self.fails("module_file_intact")
+        return sentence(record.detail) if record else ""
+
+    @property
+    def package_only(self) -> bool:
+        """Only the package manager knows of the driver: there is no module to load."""
+        record = self.fails("module_file_intact")
+        return bool(record and record.evidence["package_only"])
+
 
 @dataclass
 class Draft:
-    """What the parts of the planner add to; `by_policy` turns a policy of fail, warn or ignore into a stop, a caution or nothing."""
+    """What the parts of the planner add to.
+
+    A stop or caution about a state is that of a check, by `stop_for` and `caution_for`; one about a change has a code
+    of its own. `by_policy` turns a policy of fail, warn or ignore into a stop, a caution or nothing.
+    """
 
     vendor: str
     steps: list[Step] = field(default_factory=list)
@@ -44,11 +136,24 @@ class Draft:
     def step(self, **keys: t.Any) -> None:
         self.steps.append(Step(vendor=self.vendor, **keys))
 
+    def will(self, *step_ids: str) -> bool:
+        """Whether one of these steps is planned."""
+        return any(step.id in step_ids for step in self.steps)
+
     def stop(self, code: str, detail: str, next_step: str) -> None:
         self.stops.append(Problem(code, ERROR, detail, next_step, self.vendor))
 
+    def stop_for(self, check: Check, next_step: str = "") -> None:
+        """Stop for a check that does not hold; `next_step` where an input of this run can help."""
+        self.stop(check.name, sentence(check.detail), next_step or check.next_step)
+
     def caution(self, code: str, detail: str, next_step: str = "", severity: str = WARNING) -> None:
         self.cautions.append(Problem(code, severity, detail, next_step, self.vendor))
+
+    def caution_for(self, check: Check, next_step: str = "", detail: str = "") -> None:
+        """Warn of a check that does not hold. A caution stops nothing, so an error is a warning here."""
+        severity = INFO if check.severity == INFO else WARNING
+        self.caution(check.name, detail or sentence(check.detail), next_step or check.next_step, severity)
 
     def by_policy(self, policy: str, code: str, detail: str, next_step: str) -> None:
         if policy == "fail":
@@ -56,54 +161,42 @@ class Draft:
         elif policy == "warn":
             self.caution(code, detail, next_step)
 
-
-def getter(wanted: t.Mapping[str, t.Any], prefix: str) -> t.Callable[[str], t.Any]:
-    """Short names for the inputs of one role: getter(wanted, prefix)("version")."""
-
-    def get(name: str) -> t.Any:
-        return wanted["%s_%s" % (prefix, name)]
-
-    return get
+    def by_policy_for(self, policy: str, check: Check, next_step: str = "") -> None:
+        """by_policy() for a check that does not hold."""
+        if policy == "fail":
+            self.stop_for(check, next_step)
+        elif policy == "warn":
+            self.caution_for(check, next_step)
 
 
-def needs_driver(facts: t.Mapping[str, t.Any]) -> bool:
-    """True when a physical function is not given to virtual machines."""
-    return any(npu["function"] == "pf" and npu["state"] != "passthrough" for npu in facts["npus"])
+def families(facts: Data) -> list[str]:
+    return sorted({npu["family"] for npu in facts["npus"] if npu["family"] and npu["state"] != "passthrough"})
 
 
-# Looks without which an absent driver is not known to be absent.
-DRIVER_PROBES = ("module_loaded", "module_file", "dkms", "packages", "runfile_stamp", "driver_journal")
-# Parameters of an address that let whoever reads them fetch as well: tokens, keys and signatures of signed addresses.
-SECRET_QUERY = re.compile(r"[?&][^=&#]*(?:token|passw|secret|signature|credential|api-?key|sig(?==))", re.I)
-
-# States of dpkg between nothing and installed.
-UNFINISHED = ("half-installed", "unpacked", "half-configured")
-
-Data = t.Mapping[str, t.Any]
-
-
-def wanted_version(wanted: Data, facts: Data, prefix: str) -> str:
-    """The version for this host: the one that is named, else the one of its family, since one kernel driver build serves one family."""
-    named = wanted["%s_driver_version" % prefix]
-    versions = wanted["%s_driver_versions" % prefix]
+def wanted_version(wanted: Data, facts: Data) -> str:
+    """The version for this host: the named one, else that of its family. One kernel driver serves one family."""
+    versions = wanted[ours("driver_versions")]
     for family, version in versions.items():
         if not isinstance(version, str):
             raise NpuError(
-                "%s_driver_versions: %s is %r, which is no text." % (prefix, family, version),
+                f"{ours('driver_versions')}: {family} is {version!r}, which is not text.",
                 "Quote the version: '3.10' is not 3.1.",
             )
-    families = sorted({npu["family"] for npu in facts["npus"] if npu["family"] and npu["state"] != "passthrough"})
-    return str(named or (versions.get(families[0]) if len(families) == 1 else "") or "")
+    own = families(facts)
+    return str(wanted[ours("driver_version")] or (versions.get(own[0]) if len(own) == 1 else "") or "")
 
 
-def driver_files(wanted: Data, facts: Data, prefix: str) -> list[dict[str, str]]:
+def driver_files(wanted: Data, facts: Data) -> list[dict[str, str]]:
     """The files that an installation needs: [{src, sha256, name, signature}]; sha256 is empty where none is given."""
-    get = getter(wanted, prefix + "_driver")
+
+    def get(name: str) -> t.Any:
+        return wanted[ours("driver_" + name)]
+
     if get("source") == "package":
         return [{"src": item["path"], "sha256": item["sha256"]} for item in get("package_files")]
     if get("source") != "runfile" or not get("runfile"):
         return []
-    version = wanted_version(wanted, facts, prefix)
+    version = wanted_version(wanted, facts)
     words = {"{version}": version, "{arch}": facts["os"]["arch"] or "x86_64"}
 
     def fill(text: str) -> str:
@@ -121,7 +214,8 @@ def driver_files(wanted: Data, facts: Data, prefix: str) -> list[dict[str, str]]
     return [file]
 
 
-def failed_before(facts: Data, version: str, sha256: str) -> Data | None:
+def failed_before(facts: Data, version: str | None, sha256: str) -> Data | None:
+    """The note of a validation of this driver that failed on this host."""
     for entry in facts["driver"]["state"]["refused"]:
         if entry.get("version") == version and (
             not entry.get("sha256") or not sha256 or entry["sha256"] == sha256.lower()
@@ -130,52 +224,16 @@ def failed_before(facts: Data, version: str, sha256: str) -> Data | None:
     return None
 
 
-def damaged_module(facts: Data) -> str:
-    """What is wrong with the module file of the running kernel, as a sentence; empty when nothing is or none is expected there.
-
-    Only what DKMS says to have built for this very kernel is held to its release: other builds may serve several kernels.
-    """
-    driver, probe = facts["driver"], facts["probes"].get("module_file") or {}
-    path, running = driver.get("module_path"), (facts.get("kernel") or {}).get("running")
-    built = any(row["kernel"] == running and row["state"] == "installed" for row in driver.get("dkms") or [])
-    if not path:
-        gone = built and probe.get("state") == "absent"
-        return "The module file of kernel %s is gone, which DKMS has installed." % running if gone else ""
-    if probe.get("state") == "failed":
-        return "The module file cannot be read: %s." % str(probe.get("detail") or path).rstrip(".")
-    release = str(driver.get("vermagic") or "").partition(" ")[0]
-    return (
-        "The module file %s is built for kernel %s." % (path, release)
-        if built and release and release != running
-        else ""
-    )
-
-
-def broken_package(facts: Data) -> str:
-    """Which package of the driver the package manager has begun and not finished, as a sentence; empty when none is like that."""
-    package = facts["driver"].get("package") or {}
-    return (
-        "The package %s %s is %s." % (package["name"], package["version"], package["state"])
-        if package.get("state") in UNFINISHED
-        else ""
-    )
-
-
-def confined(facts: Data) -> bool:
-    """True for a container that does not even see the modules of the kernel it runs on: it can bring no driver."""
-    return bool(facts.get("in_container")) and (facts.get("kernel") or {}).get("module_tree") is False
-
-
 class Situation:
-    """What is on the host and what is wanted, in the words that every decision below needs."""
+    """The driver on the host and the one that is wanted, in the words that every decision of driver.py needs."""
 
-    def __init__(self, wanted: Data, facts: Data, prefix: str) -> None:
-        self.get = getter(wanted, prefix + "_driver")
-        self.facts, self.driver, self.prefix = facts, facts["driver"], prefix
-        self.source, self.version = self.get("source"), wanted_version(wanted, facts, prefix)
+    def __init__(self, case: Case) -> None:
+        self.case, self.facts, self.driver = case, case.facts, case.driver
+        self.source, self.version = self.get("source"), case.version
+        self.replace = bool(self.get("replace"))
         self.present = self.driver["version_on_disk"] or self.driver["version_loaded"]
         self.traces = self.driver["installed_via"] != "none" or self.driver["version_loaded"] is not None
-        # What an installer left that broke off has no module; it protects nothing.
+        # What an interrupted installer left has no module; it protects nothing.
         self.installed = self.traces and (
             self.present is not None or bool(self.driver.get("loaded")) or self.driver["installed_via"] == "container"
         )
@@ -184,28 +242,20 @@ class Situation:
         self.unbuilt = built[-1] if built and not self.installed else ""
         self.change = self.driver["state"]["change"]
         self.tainted = self.driver["state"]["tainted"]
-        # The kernel has no module of it, which is more than that none is known of.
+        # The kernel has no module of it, which is more than that none is known.
         self.stopped = self.driver["loaded"] is False and self.driver["version_loaded"] is None
-        # Only the package manager knows of it: there is no module to load.
-        self.bare = bool(
-            self.stopped and self.driver["version_on_disk"] and self.driver.get("package") and not built
-            and facts["probes"].get("module_file", {}).get("state") == "absent"
-        )  # fmt: skip
-        # What a former package has left to DKMS, which nobody takes away with it.
+        # What a former package left to DKMS, and no package manager will remove.
         owned = not self.driver["legacy"] or self.driver.get("package")
-        self.orphans = (
-            []
-            if owned
-            else sorted({"%s/%s" % (row["module"], row["version"]) for row in self.driver.get("dkms") or []})
-        )
-        self.broken = broken_package(facts)
-        self.damage = damaged_module(facts)
-        if self.bare and not self.damage:
-            self.damage = "The package %s %s has no module for the running kernel." % (
-                self.driver["package"]["name"],
-                self.driver["package"]["version"],
-            )
+        rows = [] if owned else self.driver.get("dkms") or []
+        self.orphans = sorted({f"{row['module']}/{row['version']}" for row in rows})
+        unfinished = case.fails("package_finished")
+        self.broken = sentence(unfinished.detail) if unfinished else ""
+        self.damage, self.bare = case.damage, case.package_only
         self.disruption = EVICT if self.driver["loaded"] or self.installed else NONE
+
+    def get(self, name: str) -> t.Any:
+        """An input of the driver's role by its short name."""
+        return self.case.input("driver_" + name)
 
     @property
     def fits(self) -> bool:
@@ -213,20 +263,27 @@ class Situation:
 
     @property
     def doubled(self) -> bool:
-        """The driver that works is not that of the package of former releases, which is here as well."""
-        number = (self.driver.get("package") or {}).get("version")
-        return bool(
-            self.driver["legacy"]
-            and self.present
-            and number
-            and compare(release_numbers(self.present), release_numbers(number)) > 0
-        )
+        """The driver that works is not that of the package of former releases, which is also installed."""
+        record = self.case.fails("one_driver_installed")
+        return bool(record and record.evidence["package_beside"])
+
+    @property
+    def repaired(self) -> bool:
+        """Whether a damaged or unfinished installation is repaired by installing again."""
+        return bool((self.damage or self.broken) and (self.stopped or self.replace) and self.source != "preinstalled")
+
+    @property
+    def right(self) -> bool:
+        """The driver is the wanted one, and nothing about it is left to do or to undo."""
+        settled = self.change is None and not self.tainted and not self.repaired
+        return self.fits and settled and self.driver["installed_via"] != "container"
 
     @property
     def hidden(self) -> list[str]:
+        """The looks that failed, without which an absent driver is not known to be absent."""
         probes = self.facts["probes"]
         return [
-            "%s %s" % (name, probes[name]["detail"] or probes[name]["state"])
+            f"{name} {probes[name]['detail'] or probes[name]['state']}"
             for name in DRIVER_PROBES
             if probes.get(name, {}).get("state") in ("denied", "timeout", "failed")
             and not (name == "module_file" and self.damage)

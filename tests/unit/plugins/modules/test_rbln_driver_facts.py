@@ -64,7 +64,9 @@ def test_facts_of_a_root(tmp_path: Path, check: bool) -> None:
 
 
 def test_options_reach_the_facts(tmp_path: Path) -> None:
-    Tree(tmp_path).kernel("6.8.0-138-generic").write("/srv/stamp", '{"version": "3.2.2"}')
+    Tree(tmp_path).folder("/sys/bus/pci/devices").kernel("6.8.0-138-generic").write(
+        "/srv/stamp", '{"version": "3.2.2"}'
+    )
     arguments = {
         "root": str(tmp_path),
         "kernel": "6.8.0-138-generic",
@@ -74,7 +76,7 @@ def test_options_reach_the_facts(tmp_path: Path) -> None:
     facts = call(sys.executable, arguments)[1]["ansible_facts"]["rbln"]
     assert facts["kernel"]["running"] == "6.8.0-138-generic"
     assert facts["driver"]["installed_via"] == "runfile"
-    assert [problem["code"] for problem in facts["problems"]] == ["npu_missing_on_bus"]
+    assert [problem["code"] for problem in facts["problems"]] == ["npus_found"]
 
 
 def test_this_machine(tmp_path: Path) -> None:
@@ -96,7 +98,7 @@ def test_bad_argument_is_one_error(tmp_path: Path) -> None:
         ({"smi_timeout": 0}, "smi_timeout is 0.0. Next: Give it a number of seconds above 0."),
         (
             {"expected_addresses": ["83:00"]},
-            "expected_addresses: no PCI address: 83:00. Next: Write them as sysfs does, for example 0000:83:00.0.",
+            "expected_addresses: not a PCI address: 83:00. Next: Write them as sysfs does, for example 0000:83:00.0.",
         ),
         (
             {"root": "/nowhere/at/all"},
@@ -111,10 +113,10 @@ def test_bad_value_names_place_and_remedy(tmp_path: Path, arguments: dict[str, A
 
 OBSERVE = """
 import json, sys
-from ansible_collections.rebellions.npu.plugins.module_utils._observe.facts import observe
+from ansible_collections.rebellions.npu.plugins.module_utils._observe.facts import collect_facts
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
-print(json.dumps([list(sys.version_info[:2]), observe(PROFILE, Host(sys.argv[1]), {})]))
+print(json.dumps([list(sys.version_info[:2]), collect_facts(PROFILE, Host(sys.argv[1]), {})]))
 """
 
 

@@ -90,7 +90,7 @@ def test_what_could_not_be_found_out_has_not_passed(tmp_path: Path) -> None:
     [
         ({"blocking": ["errors"]}, "'errors'"),
         ({"options": {"driver_version": 3.2}}, "driver_version is 3.2"),
-        ({"options": {"nonsense": 1}}, "'nonsense' is no option"),
+        ({"options": {"nonsense": 1}}, "'nonsense' is not an option"),
         ({"cdi": {"form": "x"}}, "form is 'x'"),
         ({"scopes": ["moon"]}, "moon"),
     ],

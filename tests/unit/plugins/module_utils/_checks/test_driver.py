@@ -13,7 +13,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._checks.run import TABLES, run_checks
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
-from ansible_collections.rebellions.npu.plugins.module_utils._observe.facts import observe
+from ansible_collections.rebellions.npu.plugins.module_utils._observe.facts import collect_facts
 from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import Tree, ca22_host, case, sample, smi_json
 from ansible_collections.rebellions.npu.tests.unit.fixtures.validate.data import FIRST, SECOND, changed, facts
 
@@ -50,6 +50,37 @@ def other_kernel(module: bool | None, headers: bool) -> Look:
     return changed(facts(), "kernel", "guard", [*facts()["kernel"]["guard"], row])
 
 
+def driver(**changes: Any) -> Look:
+    return changed(facts(), "driver", {**facts()["driver"], **changes})
+
+
+def dkms(*rows: tuple[str, str]) -> Look:
+    """DKMS has these versions in these states for the running kernel."""
+    made = [
+        {"module": "rebellions", "version": one, "kernel": KERNEL, "arch": "x86_64", "state": state}
+        for one, state in rows
+    ]
+    return driver(dkms=made, module_path=PATH)
+
+
+def old_package(**changes: Any) -> Look:
+    return driver(legacy=True, package={"name": "rebellions", "version": "2.0.1", "state": "installed"}, **changes)
+
+
+def ended(state: str, look: Look | None = None, name: str = "module_file") -> Look:
+    return changed(look or facts(), "probes", name, {"state": state, "detail": "%s of %s" % (state, name)})
+
+
+def bare(look: Look | None = None) -> Look:
+    """Only the package manager knows of the driver."""
+    package = {"name": "rebellions", "version": "2.0.1", "state": "installed"}
+    return ended("absent", driver(loaded=False, version_loaded=None, package=package))
+
+
+KERNEL = "6.8.0-117-generic"
+PATH = "/lib/modules/%s/updates/dkms/rebellions.ko" % KERNEL
+OFF = {"loaded": False, "version_loaded": None, "version_on_disk": None}
+
 # name, facts, wanted, ok, words of the detail
 TABLE = [
     ("npus_found", facts(), {}, True, "2 on the PCI bus"),
@@ -63,6 +94,52 @@ TABLE = [
     ("npus_found", denied("pci"), {}, None, "Permission denied"),
     ("npus_reachable", facts(), {}, True, "every NPU answers"),
     ("npus_reachable", changed(facts(), "npus", 1, "state", "unreachable"), {}, False, SECOND),
+    ("npus_reachable", changed(changed(facts(), "npus", 1, "state", "unreachable"), "npus", 1, "in_pci", False), {}, False, "is not on the PCI bus"),
+    ("one_family", facts(), {}, True, "of the family ATOM"),
+    ("one_family", changed(facts(), "npus", 1, "family", "REBEL"), {}, False, "this host has ATOM and REBEL"),
+    ("products_known", facts(), {}, True, "every product is known"),
+    ("products_known", changed(facts(), "npus", 1, "device_id", "9999"), {}, False, SECOND + " (9999)"),
+    ("pf_without_vfs", facts(), {}, True, "no physical function is split"),
+    ("pf_without_vfs", changed(facts(), "npus", 1, "vfs", 4), {}, False, SECOND),
+    ("devices_named", facts(), {}, True, "every device has a name"),
+    ("devices_named", changed(changed(facts(), "npus", 1, "device", None), "npus", 1, "node", None), {}, False, "no device name is known for " + SECOND),
+    ("device_health_known", facts(), {}, True, "the health of every device is known"),
+    ("device_health_known", changed(changed(facts(), "npus", 1, "status", {"raw": None}), "npus", 1, "state", "unknown"), {}, False, "status reads None"),
+    ("tool_is_driver", facts(), {}, True, "reports driver 3.2.2"),
+    ("tool_is_driver", changed(facts(), "smi", "kmd_version", "3.0.0"), {}, False, "reports driver 3.0.0, loaded is 3.2.2"),
+    ("looks_allowed", facts(), {}, True, "every look was allowed"),
+    ("looks_allowed", ended("denied"), {}, False, "not allowed to read: module_file"),
+    ("looks_in_time", facts(), {}, True, "in time"),
+    ("looks_in_time", ended("timeout", name="smi"), {}, False, "smi: timeout of smi"),
+    ("looks_worked", facts(), {}, True, "no look failed"),
+    ("looks_worked", ended("failed"), {}, False, "module_file: failed of module_file"),
+    ("looks_worked", ended("failed", name="system_uuid"), {}, True, "no look failed"),
+    ("driver_installed", driver(**OFF), {}, False, "an installation of the driver has broken off"),
+    ("driver_installed", ended("denied", driver(**OFF)), {}, None, "not known whether a driver is installed"),
+    ("driver_installed", driver(**OFF, dkms=[{"module": "rebellions", "version": "3.4.0", "kernel": "6.8.0-99-generic", "state": "installed"}]), {}, False,
+     "driver 3.4.0 has no module for the running kernel"),
+    ("driver_version_readable", facts(), {}, True, "version 3.2.2"),
+    ("driver_version_readable", driver(version_on_disk="unknown"), {}, False, "'unknown', which has no number"),
+    ("package_finished", old_package(), {}, True, "the package rebellions 2.0.1 is installed"),
+    ("package_finished", driver(package={"name": "rebellions", "version": "2.0.1", "state": "half-configured"}), {}, False, "is half-configured"),
+    ("module_file_intact", dkms(("3.2.2", "installed")), {}, True, PATH + " can be read"),
+    ("module_file_intact", changed(dkms(("3.2.2", "installed")), "driver", "vermagic", "6.8.0-99-generic SMP"), {}, False, "is built for kernel 6.8.0-99-generic"),
+    ("module_file_intact", ended("failed", driver(module_path=PATH)), {}, False, "cannot be read: failed of module_file"),
+    ("module_file_intact", ended("absent", changed(dkms(("3.2.2", "installed")), "driver", "module_path", None)), {}, False, "is gone"),
+    ("module_file_intact", bare(), {}, False, "the package rebellions 2.0.1 has no module for the running kernel"),
+    ("module_file_intact", ended("denied"), {}, None, "denied"),
+    ("one_driver_installed", old_package(version_on_disk="2.0.1", version_loaded="2.0.1"), {}, True, "only the package"),
+    ("one_driver_installed", old_package(), {}, False, "the package rebellions 2.0.1 and another installation of the driver (3.2.2)"),
+    ("driver_has_one_owner", driver(container_root="/run/rbln/driver"), {}, False, "a driver root of a container (/run/rbln/driver)"),
+    ("driver_has_one_owner", driver(container_root="/run/rbln/driver", installed_via="container"), {}, True, "only a driver container"),
+    ("dkms_one_version", dkms(("3.2.2", "installed")), {}, True, "DKMS has driver 3.2.2"),
+    ("dkms_one_version", dkms(("3.2.2", "installed"), ("3.0.0", "built")), {}, False, "3.0.0, 3.2.2; for the running kernel it installed 3.2.2"),
+    ("dkms_builds", dkms(("3.2.2", "installed")), {}, True, "no build has failed"),
+    ("dkms_builds", dkms(("3.2.2", "failed")), {}, False, "DKMS could not build rebellions 3.2.2 for kernel " + KERNEL),
+    ("dkms_sources", dkms(("3.2.2", "installed")), {}, True, "every version has its source"),
+    ("dkms_sources", dkms(("3.2.2", "broken")), {}, False, "without its source"),
+    ("next_load_accepted", facts(), {}, True, "is signed"),
+    ("next_load_accepted", driver(signed=False, signer=None), {}, False, "Secure Boot is on and the module file carries no signature"),
     ("passthrough", changed(facts(), "npus", 1, "state", "passthrough"), {}, True, "not for containers: " + SECOND),
     ("driver_installed", facts(), {}, True, "3.2.2, installed by runfile"),
     ("driver_installed", changed(facts(), "driver", {"installed_via": "none"}), {}, False, "no driver is installed"),
@@ -135,10 +212,15 @@ TABLE = [
     ("reboot_not_pending", changed(facts(), "reboot_required", True), {}, False, "a reboot is pending"),
     ("reboot_not_pending", changed(facts(), "kernel", {"next_boot": "6.8.0-139-generic", "modules": {"6.8.0-139-generic": False}}), {}, False,
      "the next boot is into 6.8.0-139-generic, which has no rebellions module"),
+    ("reboot_not_pending", changed(facts(), "kernel", {"next_boot": "6.8.0-139-generic", "modules": {"6.8.0-139-generic": None}}), {}, None, "not known"),
 ]  # fmt: skip
 
 # Checks of data that is there or not: they have no third answer, or only one.
-NEVER_UNKNOWN = {"npus_reachable", "npus_bound", "npu_index_unique", "reboot_not_pending"}
+NEVER_UNKNOWN = {
+    "npus_reachable", "npus_bound", "npu_index_unique", "one_family", "products_known", "pf_without_vfs", "devices_named", "device_health_known",
+    "tool_is_driver", "looks_allowed", "looks_in_time", "looks_worked", "driver_version_readable", "package_finished", "one_driver_installed",
+    "driver_has_one_owner", "dkms_one_version", "dkms_builds", "dkms_sources", "next_load_accepted",
+}  # fmt: skip
 ONLY_TRUE = {"passthrough"}
 NEVER_FALSE = {"numa_known"}
 
@@ -167,9 +249,15 @@ def test_every_check_is_in_the_table_with_every_answer() -> None:
 
 
 def test_severity_of_what_does_not_stop_a_host() -> None:
-    severity = {entry.name: entry.severity for entry in ENTRIES}
-    assert {name for name, value in severity.items() if value != "error"} == {
-        "passthrough", "link_full", "numa_known", "daemon_running", "reboot_not_pending", "kernels_have_module", "firmware_is_driver"}  # fmt: skip
+    found: dict[str, set[str]] = {}
+    for entry in ENTRIES:
+        found.setdefault(entry.severity, set()).add(entry.name)
+    assert found["info"] == {"passthrough", "numa_known", "kernels_have_module", "products_known", "pf_without_vfs"}
+    assert found["warning"] == {
+        "link_full", "daemon_running", "reboot_not_pending", "firmware_is_driver", "devices_named", "device_health_known", "tool_is_driver",
+        "looks_allowed", "looks_in_time", "looks_worked", "driver_version_readable", "package_finished", "module_file_intact", "one_driver_installed",
+        "driver_has_one_owner", "dkms_one_version", "dkms_builds", "dkms_sources", "next_load_accepted",
+    }  # fmt: skip
 
 
 def test_library_without_a_version_is_an_error_only_when_a_version_is_wanted() -> None:
@@ -184,7 +272,8 @@ def test_other_firmware_is_an_error_only_when_a_release_is_wanted() -> None:
 
 
 def test_what_does_not_apply_is_not_reported() -> None:
-    assert names(changed(facts(), "secure_boot", "disabled")) == names(facts()) - {"signature_accepted"}
+    signatures = {"signature_accepted", "next_load_accepted"}
+    assert names(changed(facts(), "secure_boot", "disabled")) == names(facts()) - signatures
     enforced = changed(changed(facts(), "secure_boot", "disabled"), "mok", {"enforced_by": "module.sig_enforce"})
     assert names(enforced) == names(facts())
     bare = changed(
@@ -202,6 +291,27 @@ def test_what_does_not_apply_is_not_reported() -> None:
     )
 
 
+def test_a_fault_without_npus_for_containers_is_told_and_blocks_nothing() -> None:
+    """The driver of a host whose NPUs all belong to virtual machines: nothing is asked of it, and what is wrong is a warning."""
+    given = changed(changed(facts(), "npus", 0, "state", "passthrough"), "npus", 1, "state", "passthrough")
+    assert not {"driver_on_disk_is_loaded", "library_is_driver", "signature_accepted"} & names(given)
+    for place, value, name in (
+        (("driver", "version_loaded"), "3.0.0", "driver_on_disk_is_loaded"),
+        (("libraries", "version"), "3.0.0", "library_is_driver"),
+    ):
+        record = of(changed(given, *place, value), name)
+        assert (record.ok, record.severity) == (False, "warning")
+
+
+def test_a_link_of_a_virtual_machine_and_a_fault_of_a_split_card_are_told() -> None:
+    slow = {"degraded": True, "speed_gts": 8.0, "width": 4, "max_speed_gts": 32.0, "max_width": 8}
+    given = changed(changed(facts(), "npus", 1, "state", "passthrough"), "npus", 1, "link", slow)
+    assert of(given, "link_full").ok is False and SECOND in of(given, "link_full").detail
+    split = changed(changed(facts(), "npus", 1, "vfs", 2), "npus", 1, "status", {"raw": "3", "name": "FAULT"})
+    assert of(split, "device_status").ok is True
+    assert SECOND in of(changed(split, "npus", 1, "state", "fault"), "device_status").detail
+
+
 def test_a_tool_that_cannot_be_run_below_a_root_is_unknown_not_missing(tmp_path: Path) -> None:
     look = changed(facts(), "smi", {"state": "absent", "detail": "commands are not run below /x"})
     assert of(look, "tool_answers", host=Host(str(tmp_path))).ok is None
@@ -216,7 +326,7 @@ def test_a_check_that_breaks_is_unknown_and_the_others_run() -> None:
 
 def seen(tree: Tree, **options: Any) -> tuple[Look, Host]:
     host = tree.host()
-    return observe(PROFILE, host, options), host
+    return collect_facts(PROFILE, host, options), host
 
 
 def failed(look: Look, host: Host, wanted: dict[str, Any] | None = None) -> dict[str, str]:

@@ -162,7 +162,7 @@ def test_message_names_every_check_that_stands_in_the_way_with_its_remedy(machin
     look = changed(BROKEN, "npus", 1, "status", {"raw": None, "name": None, "word": "normal"})
     message = machine.prove(Rules(), look).message()
     assert message.startswith("1 checks failed, 1 are not known.")
-    assert "driver/driver_loaded: the kernel module rebellions is not loaded. Next: modprobe" in message
+    assert "driver/driver_loaded: the kernel module rebellions is not loaded. Next: Run modprobe" in message
     assert "driver/device_status: not known" in message and "cdi" not in message
 
 

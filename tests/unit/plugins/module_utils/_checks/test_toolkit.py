@@ -118,7 +118,7 @@ HIDDEN = [
 # name, change to the good tree, cdi, runtimes, ok, severity, words of the detail
 TABLE = [
     ("driver_ready_readable", nothing, cdi(), runtimes(), True, "error", "can be read"),
-    ("driver_ready_readable", unlink(READY), cdi(), runtimes(), None, "info", "has not been proven yet"),
+    ("driver_ready_readable", unlink(READY), cdi(), runtimes(), None, "info", "has not passed its proof yet"),
     ("driver_ready_readable", write(READY, "A=1\nB=$(reboot)\n"), cdi(), runtimes(), False, "error", "driver-ready, line 2"),
     ("cdi_spec_present", nothing, cdi(), runtimes(), True, "error", "/var/run/cdi/rbln.yaml"),
     ("cdi_spec_present", renamed("My-RBLN.json"), cdi(), runtimes(), True, "error", "/var/run/cdi/My-RBLN.json"),
@@ -157,7 +157,7 @@ TABLE = [
     ("runtime_is_fresh", nothing, cdi(), runtimes(), True, "error", "newer than its configuration"),
     ("runtime_is_fresh", nothing, cdi(), runtimes(process_stale=True), False, "error", "runs with an older configuration"),
     ("runtime_is_fresh", nothing, cdi(), runtimes(process_stale=None), None, "error", "age of containerd"),
-    ("runtime_sees_spec", nothing, cdi(), runtimes(), None, "error", "containerd does not say"),
+    ("runtime_sees_spec", nothing, cdi(), runtimes(), None, "error", "containerd gives no answer"),
     ("runtime_sees_spec", nothing, cdi(), runtimes(name="podman"), True, "error", "seen by podman"),
     ("runtime_sees_spec", unlink("/run/cdi/rbln.yaml"), cdi(state="missing"), runtimes(name="podman"), False, "error", "no specification"),
 ]  # fmt: skip
@@ -246,7 +246,7 @@ def test_the_running_containerd_answers_for_itself(tmp_path: Path, recording: st
         ({"CDISpecDirs": []}, False, "CDI is off in the running docker"),
         ({"CDISpecDirs": None}, False, "CDI is off in the running docker"),
         ({"ServerVersion": "24.0.7"}, None, "this docker (24.0.7) does not show"),
-        ("no json", None, "docker does not say"),
+        ("no json", None, "docker gives no answer"),
         ([], None, "not an object"),
     ],
 )

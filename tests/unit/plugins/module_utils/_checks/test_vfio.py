@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._checks.prove import Rules, prove
 from ansible_collections.rebellions.npu.plugins.module_utils._checks.run import run_checks
-from ansible_collections.rebellions.npu.plugins.module_utils._observe.facts import observe as collect
+from ansible_collections.rebellions.npu.plugins.module_utils._observe.facts import collect_facts as collect
 from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import Tree
 
 FIRST, SECOND, OTHER = "0000:83:00.0", "0000:84:00.0", "0000:85:00.0"

@@ -11,7 +11,7 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import DENIED, Host, Probe
 from ansible_collections.rebellions.npu.plugins.module_utils._npu import driver
-from ansible_collections.rebellions.npu.plugins.module_utils._observe.facts import observe
+from ansible_collections.rebellions.npu.plugins.module_utils._observe.facts import collect_facts
 from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import KERNEL, Tree, case, module_file
 
 
@@ -174,25 +174,25 @@ WAYS: list[tuple[str, Build, str]] = [
 def test_installed_via(tmp_path: Path, build: Build, expected: str) -> None:
     tree = Tree(tmp_path).system()
     build(tree)
-    found = observe(PROFILE, tree.host())["driver"]
+    found = collect_facts(PROFILE, tree.host())["driver"]
     assert found["installed_via"] == expected
     assert found["root"] == ("/run/rbln/driver" if expected == "container" else "/")
 
 
 def test_I02_legacy_package_and_runfile(tmp_path: Path) -> None:
     tree = dkms(package(Tree(tmp_path).system(), "2.0.1"), "2.0.1", KERNEL)
-    facts = observe(PROFILE, tree.host())
+    facts = collect_facts(PROFILE, tree.host())
     assert (facts["driver"]["installed_via"], facts["driver"]["version_on_disk"], facts["driver"]["legacy"]) == (
         "deb",
         "2.0.1",
         True,
     )
-    assert "legacy_package_and_runfile" not in [problem["code"] for problem in facts["problems"]]
+    assert "one_driver_installed" not in [problem["code"] for problem in facts["problems"]]
     stamp(tree)
-    facts = observe(PROFILE, tree.host())
+    facts = collect_facts(PROFILE, tree.host())
     assert facts["driver"]["installed_via"] == "runfile"
-    found = [problem["detail"] for problem in facts["problems"] if problem["code"] == "legacy_package_and_runfile"]
-    assert found == ["the package rebellions 2.0.1 and a runfile installation (3.2.2) are both here"]
+    found = [problem["detail"] for problem in facts["problems"] if problem["code"] == "one_driver_installed"]
+    assert found == ["the package rebellions 2.0.1 and another installation of the driver (3.2.2) are both here"]
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_package_that_is_the_driver(names: list[str], expected: str | None) -> N
 
 
 def test_package_of_a_new_release_is_not_legacy(tmp_path: Path) -> None:
-    assert observe(PROFILE, package(Tree(tmp_path).system(), "1:3.2.2-1").host())["driver"]["legacy"] is False
+    assert collect_facts(PROFILE, package(Tree(tmp_path).system(), "1:3.2.2-1").host())["driver"]["legacy"] is False
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_package_of_a_new_release_is_not_legacy(tmp_path: Path) -> None:
 def test_loaded(tmp_path: Path, build: Build, loaded: bool | None, version: str | None) -> None:
     tree = Tree(tmp_path)
     build(tree)
-    found = observe(PROFILE, tree.host())["driver"]
+    found = collect_facts(PROFILE, tree.host())["driver"]
     assert (found["loaded"], found["version_loaded"]) == (loaded, version)
 
 
@@ -282,15 +282,15 @@ def test_I02_legacy_package_without_a_module_is_the_driver_all_the_same(
 ) -> None:
     tree = Tree(tmp_path).system()
     build(tree)
-    found = observe(PROFILE, tree.host())["driver"]
+    found = collect_facts(PROFILE, tree.host())["driver"]
     assert (found["installed_via"], found["version_on_disk"], found["legacy"]) == expected
 
 
 def test_I02_legacy_package_left_to_dkms_beside_a_runfile(tmp_path: Path) -> None:
-    facts = observe(PROFILE, stamp(dkms(Tree(tmp_path).system(), "2.0.1", KERNEL)).host())
-    found = [problem["detail"] for problem in facts["problems"] if problem["code"] == "legacy_package_and_runfile"]
+    facts = collect_facts(PROFILE, stamp(dkms(Tree(tmp_path).system(), "2.0.1", KERNEL)).host())
+    found = [problem["detail"] for problem in facts["problems"] if problem["code"] == "one_driver_installed"]
     assert found == [
-        "what the former package has left to DKMS (2.0.1) and a runfile installation (3.2.2) are both here"
+        "what the former package has left to DKMS (2.0.1) and another installation of the driver (3.2.2) are both here"
     ]
 
 
@@ -298,8 +298,8 @@ def test_two_versions_of_dkms(tmp_path: Path) -> None:
     tree = dkms(dkms(Tree(tmp_path).system(), "3.0.0", KERNEL, installed=False), "3.2.2", KERNEL)
     details = [
         problem["detail"]
-        for problem in observe(PROFILE, tree.host())["problems"]
-        if problem["code"] == "two_dkms_versions"
+        for problem in collect_facts(PROFILE, tree.host())["problems"]
+        if problem["code"] == "dkms_one_version"
     ]
     assert details == [
         "DKMS has several versions of the driver: 3.0.0, 3.2.2; for the running kernel it installed 3.2.2"
@@ -317,7 +317,7 @@ def test_failed_build_is_a_problem(tmp_path: Path) -> None:
     )
     details = [
         problem["detail"]
-        for problem in observe(PROFILE, tree.host())["problems"]
-        if problem["code"] == "dkms_build_failed"
+        for problem in collect_facts(PROFILE, tree.host())["problems"]
+        if problem["code"] == "dkms_builds"
     ]
     assert details == ["DKMS could not build rebellions 3.5.0 for kernel %s" % KERNEL]

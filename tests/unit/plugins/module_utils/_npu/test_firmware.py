@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._checks.device import compare_firmware
 from ansible_collections.rebellions.npu.plugins.module_utils._npu.firmware import (
     FlashFailed,
-    compare,
     flash,
     parse_summary,
 )
@@ -33,7 +33,7 @@ FOLDER = "/usr/lib/firmware/rebellions"
     ],
 )
 def test_firmware_is_driver(cards: dict[str, Any], bad: list[str], unknown: list[str]) -> None:
-    assert compare("3.2.2", cards) == (bad, unknown)
+    assert compare_firmware("3.2.2", cards) == (bad, unknown)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._checks.run import run_checks
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import DENIED, Host, Probe
-from ansible_collections.rebellions.npu.plugins.module_utils._observe.facts import observe
+from ansible_collections.rebellions.npu.plugins.module_utils._observe.facts import collect_facts
 from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import (
     KERNEL,
     Tree,
@@ -33,7 +33,7 @@ VALIDATOR = jsonschema.Draft202012Validator(
 
 
 def look(tree: Tree, commands: bool = True, **options: Any) -> dict[str, Any]:
-    facts = observe(PROFILE, tree.host(commands), options)
+    facts = collect_facts(PROFILE, tree.host(commands), options)
     VALIDATOR.validate(json.loads(json.dumps(facts)))
     return facts
 
@@ -178,8 +178,8 @@ def test_without_commands_sysfs_and_dev_still_tell(tmp_path: Path) -> None:
 
 
 def test_unknown_option_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NpuError, match="unknown option of the facts: smi_wait"):
-        observe(PROFILE, Tree(tmp_path).host(), {"smi_wait": 1})
+    with pytest.raises(NpuError, match="Unknown option of the facts: smi_wait"):
+        collect_facts(PROFILE, Tree(tmp_path).host(), {"smi_wait": 1})
 
 
 def test_F01_pci_domain_long(tmp_path: Path) -> None:
@@ -217,8 +217,8 @@ def test_F04_fell_off_bus(tmp_path: Path) -> None:
     assert by(facts, "address", "state") == {"0000:83:00.0": "ok", "0000:84:00.0": "unreachable"}
     assert by(facts, "address", "usable") == {"0000:83:00.0": True, "0000:84:00.0": False}
     assert facts["counts"]["usable"] == 1
-    assert codes(facts)[:2] == ["npu_missing_on_bus", "unreachable"]
-    assert facts["problems"][0]["detail"] == "expected on the PCI bus and not there: 0000:c3:00.0"
+    assert codes(facts)[:2] == ["npus_found", "npus_reachable"]
+    assert facts["problems"][0]["detail"] == "gone from the PCI bus: 0000:c3:00.0"
     assert "0000:84:00.0" in facts["problems"][1]["detail"]
 
 
@@ -252,8 +252,8 @@ def test_F05_collapsed_npu_index(tmp_path: Path) -> None:
     assert by(facts, "address", "device") == {"0000:83:00.0": "rbln0", "0000:84:00.0": "rbln1", "0000:c3:00.0": "rbln2"}
     assert by(facts, "address", "group") == {"0000:83:00.0": 1, "0000:84:00.0": 2, "0000:c3:00.0": 3}
     assert by(facts, "address", "index") == {"0000:83:00.0": 0, "0000:84:00.0": 0, "0000:c3:00.0": 0}
-    found = [problem for problem in facts["problems"] if problem["code"] == "duplicate_npu_index"]
-    assert [problem["severity"] for problem in found] == ["warning"]
+    found = [problem for problem in facts["problems"] if problem["code"] == "npu_index_unique"]
+    assert [problem["severity"] for problem in found] == ["error"]
     assert "reload the driver or reboot" in found[0]["next_step"]
 
 
@@ -293,13 +293,13 @@ def test_F07_status_code_shift(tmp_path: Path, where: str) -> None:
         "rbln3": (None, None, None),
         "rbln4": ("garbage", None, None),
     }
-    assert codes(facts) == [
-        "status_fault",
-        "group_node_missing",
-        "status_not_ready",
-        "status_unknown",
-        "status_unknown",
-    ]
+    details = {problem["code"]: problem["detail"] for problem in facts["problems"]}
+    assert details["device_nodes"].startswith("/dev/rsd0 of device group 0 is missing")
+    assert "(rbln1) has status 1 (BUSY); " in details["device_status"]
+    assert "(rbln2) has status 3 (FAULT)" in details["device_status"]
+    assert "rbln3" not in details["device_status"] and "rbln4" not in details["device_status"]
+    assert "(rbln3) cannot be told: status reads None; " in details["device_health_known"]
+    assert "(rbln4) cannot be told: status reads 'garbage'" in details["device_health_known"]
 
 
 def test_F07_table_of_a_later_driver_is_not_known(tmp_path: Path) -> None:
@@ -394,9 +394,10 @@ def test_F12_vfio_bound(tmp_path: Path) -> None:
         "0000:24:00.0": ("passthrough", "vfio-pci", False, False, "41"),
         "0000:ab:00.0": ("unbound", None, False, True, None),
     }
-    assert [problem["detail"] for problem in facts["problems"] if problem["code"] == "driver_not_loaded"] == [
-        "the kernel module rebellions is not loaded and 0000:ab:00.0 need it"
+    assert [problem["detail"] for problem in facts["problems"] if problem["code"] == "driver_loaded"] == [
+        "the kernel module rebellions is not loaded"
     ]
+    assert "no kernel driver holds 0000:ab:00.0" in [problem["detail"] for problem in facts["problems"]]
 
 
 def test_F12_host_of_passthrough_only_is_not_broken(tmp_path: Path) -> None:
@@ -429,8 +430,8 @@ def test_F14_pf_vf_and_identity(tmp_path: Path) -> None:
         "0000:ab:00.1": ("RBLN-CR13", "REBEL", "vf", None, "0000:ab:00.0", True),
     }
     assert facts["counts"] == {"cards": 2, "functions": 3, "devices": 2, "usable": 2}
-    assert "two_families" in codes(facts)
-    assert "pf_has_vfs" in codes(facts)
+    assert "one_family" in codes(facts)
+    assert "pf_without_vfs" in codes(facts)
 
 
 @pytest.mark.parametrize(
@@ -452,7 +453,7 @@ def test_F14_pf_vf_and_identity_of_a_product_that_is_not_listed(
         tree.smi(smi_json([{"npu": 0, "device": "rbln0", "name": name, "pci": {"bus_id": "00000000:24:00.0"}}]))
     )
     assert [(item["product"], item["family"], item["function"]) for item in facts["npus"]] == [expected]
-    assert facts["npus"][0]["in_smi"] and "product_unknown" in codes(facts)
+    assert facts["npus"][0]["in_smi"] and "products_known" in codes(facts)
 
 
 @pytest.mark.parametrize(
@@ -480,7 +481,7 @@ def test_group_numbers(tmp_path: Path, sysfs: str | None, tool: object, expected
 @pytest.mark.parametrize(("driver", "expected"), [("rebellions", True), ("vfio-pci", False)])
 def test_two_families_for_one_driver(tmp_path: Path, driver: str, expected: bool) -> None:
     tree = Tree(tmp_path).system().loaded().function("0000:24:00.0", "1220").function("0000:ab:00.0", "2130", driver)
-    assert ("two_families" in codes(look(tree))) is expected
+    assert ("one_family" in codes(look(tree))) is expected
 
 
 def test_W02_count_mismatch(tmp_path: Path) -> None:
@@ -498,19 +499,19 @@ def test_W02_count_mismatch(tmp_path: Path) -> None:
         "0000:c4:00.0": "unknown",
     }
     details = {problem["code"]: problem["detail"] for problem in facts["problems"]}
-    assert details["npu_missing_in_smi"].endswith(": 0000:c4:00.0")
-    assert details["status_fault"] == "0000:c3:00.0 (rbln2) reports abnormal"
+    assert "; missing: 0000:c4:00.0; " in details["device_counts"]
+    assert details["device_words"] == "0000:c3:00.0: abnormal"
 
 
 SMI_FAULTS: list[tuple[str, str, str, list[str]]] = [
-    ("collapsed", "rbln-smi_ca22_collapsed_npu_index.json", "duplicate_npu_index", []),
-    ("fault", "rbln-smi_ca22_device_fault.json", "status_fault", ["0000:c3:00.0"]),
-    ("firmware", "rbln-smi_ca22_fw_mismatch.json", "firmware_mismatch", []),
-    ("missing", "rbln-smi_ca22_one_missing.json", "npu_missing_in_smi", []),
-    ("empty", "rbln-smi_empty.json", "npu_missing_in_smi", []),
-    ("truncated", "rbln-smi_truncated.json", "smi_parse_failed", []),
-    ("table", "rbln-smi_ca22_3.2.2_idle.txt", "smi_parse_failed", []),
-    ("no driver", "rbln-smi_no_driver.txt", "smi_parse_failed", []),
+    ("collapsed", "rbln-smi_ca22_collapsed_npu_index.json", "npu_index_unique", []),
+    ("fault", "rbln-smi_ca22_device_fault.json", "device_words", ["0000:c3:00.0"]),
+    ("firmware", "rbln-smi_ca22_fw_mismatch.json", "firmware_is_driver", []),
+    ("missing", "rbln-smi_ca22_one_missing.json", "device_counts", []),
+    ("empty", "rbln-smi_empty.json", "device_counts", []),
+    ("truncated", "rbln-smi_truncated.json", "looks_worked", []),
+    ("table", "rbln-smi_ca22_3.2.2_idle.txt", "looks_worked", []),
+    ("no driver", "rbln-smi_no_driver.txt", "looks_worked", []),
 ]
 
 
@@ -531,14 +532,15 @@ def test_F06_unreadable_answer_is_not_zero_devices(tmp_path: Path) -> None:
     tree = ca22_host(tmp_path).write("/usr/share/smi.json", case("F06-smi-json-types", "smi-noise.txt"))
     facts = look(tree)
     assert (facts["smi"]["state"], facts["smi"]["error"], facts["smi"]["devices"]) == ("failed", "unreadable", None)
-    assert codes(facts) == ["smi_parse_failed"]
+    assert codes(facts) == ["looks_worked"]
     assert tree.smi_calls() == ["-g -j", "-j", "--version"]
 
 
 def test_F06_empty_list_is_zero_devices(tmp_path: Path) -> None:
     tree = Tree(tmp_path).system().smi(case("F06-smi-json-types", "smi-empty.json"))
     facts = look(tree)
-    assert (facts["smi"]["state"], facts["smi"]["devices"], facts["problems"]) == ("value", 0, [])
+    assert (facts["smi"]["state"], facts["smi"]["devices"]) == ("value", 0)
+    assert codes(facts) == ["npus_found"]
 
 
 @pytest.mark.parametrize("file", ["smi-1x.json", "smi-2x.json"])
@@ -554,7 +556,8 @@ def test_tool_that_hangs_is_a_timeout_and_asked_once(tmp_path: Path) -> None:
     tree.program("/usr/bin/rbln-smi", 'echo "$*" >> "$(dirname "$0")/../../var/log/smi"\nexec sleep 20\n')
     facts = look(tree, smi_timeout=0.3)
     assert (facts["smi"]["state"], facts["smi"]["devices"]) == ("timeout", None)
-    assert codes(facts) == ["smi_timeout"]
+    assert codes(facts) == ["looks_in_time"]
+    assert "hung processes" in facts["problems"][0]["next_step"]
     assert tree.smi_calls() == ["-g -j"]
     assert facts["tools"]["rbln-smi"] == {"path": "/usr/bin/rbln-smi", "version": None, "state": "absent"}
 
@@ -562,7 +565,8 @@ def test_tool_that_hangs_is_a_timeout_and_asked_once(tmp_path: Path) -> None:
 def test_tool_that_fails_says_why(tmp_path: Path) -> None:
     tree = ca22_host(tmp_path).program("/usr/bin/rbln-smi", "echo noise; echo 'SYS_ERROR (code: 5)' >&2; exit 3\n")
     facts = look(tree)
-    assert codes(facts) == ["smi_failed"]
+    assert codes(facts) == ["looks_worked"]
+    assert facts["problems"][0]["detail"] == "smi: " + facts["smi"]["detail"]
     assert facts["smi"]["detail"] == "/usr/bin/rbln-smi -j ended with 3: SYS_ERROR (code: 5)"
 
 
@@ -615,50 +619,50 @@ def locked(tree: Tree) -> None:
 Change = Callable[[Tree], Any]
 BASE_84 = "/sys/devices/pci0000:00/0000:84:00.0"
 PROBLEMS: list[tuple[str, Change, list[str]]] = [
-    ("node missing", lambda tree: tree.real("/dev/rbln2").unlink(), ["device_node_missing"]),
+    ("node missing", lambda tree: tree.real("/dev/rbln2").unlink(), ["device_nodes", "device_counts"]),
     (
         "node is a file",
         lambda tree: (tree.real("/dev/rbln2").unlink(), tree.write("/dev/rbln2")),
-        ["device_node_not_char"],
+        ["device_nodes", "device_counts"],
     ),
     (
         "node is a folder",
         lambda tree: (tree.real("/dev/rbln2").unlink(), tree.folder("/dev/rbln2")),
-        ["device_node_not_char"],
+        ["device_nodes", "device_counts"],
     ),
     (
         "link width",
         lambda tree: tree.write(BASE_84 + "/current_link_width", "4\n"),
-        ["link_degraded"],
+        ["link_full"],
     ),
-    ("module not loaded", lambda tree: shutil.rmtree(tree.real("/sys/module/rebellions")), ["driver_not_loaded"]),
+    ("module not loaded", lambda tree: shutil.rmtree(tree.real("/sys/module/rebellions")), ["driver_loaded"]),
     (
         "other version on disk",
         lambda tree: tree.kernel(KERNEL, False, module_file("3.4.0", "Site key")),
-        ["version_mismatch_loaded_disk"],
+        ["driver_on_disk_is_loaded", "reboot_not_pending"],
     ),
-    ("node of the group missing", lambda tree: tree.real("/dev/rsd0").unlink(), ["group_node_missing"]),
-    ("not bound", lambda tree: tree.real(BASE_84 + "/driver").unlink(), ["npu_unbound"]),
+    ("node of the group missing", lambda tree: tree.real("/dev/rsd0").unlink(), ["device_nodes"]),
+    ("not bound", lambda tree: tree.real(BASE_84 + "/driver").unlink(), ["npus_bound", "device_counts"]),
     ("passed through", lambda tree: tree.link(BASE_84 + "/driver", "/sys/bus/pci/drivers/vfio-pci"), []),
-    ("product not known", lambda tree: tree.write(BASE_84 + "/device", "0x9999\n"), ["product_unknown"]),
-    ("firmware", lambda tree: tree.write("/sys/class/rebellions/rbln1/fw_ver", "3.0.0\n"), ["firmware_mismatch"]),
-    ("library", lambda tree: tree.write("/usr/lib/librbln-ml.so.3.0.0"), ["library_mismatch"]),
+    ("product not known", lambda tree: tree.write(BASE_84 + "/device", "0x9999\n"), ["products_known"]),
+    ("firmware", lambda tree: tree.write("/sys/class/rebellions/rbln1/fw_ver", "3.0.0\n"), ["firmware_is_driver"]),
+    ("library", lambda tree: tree.write("/usr/lib/librbln-ml.so.3.0.0"), ["library_is_driver"]),
     (
         "unsigned under Secure Boot",
         lambda tree: (secure(tree), tree.kernel(KERNEL, False, module_file("3.2.2"))),
-        ["secure_boot_unsigned"],
+        ["next_load_accepted"],
     ),
     ("signed under Secure Boot", secure, []),
     (
         "unsigned under sig_enforce",
         lambda tree: (enforcing(tree), tree.kernel(KERNEL, False, module_file("3.2.2"))),
-        ["secure_boot_unsigned"],
+        ["next_load_accepted"],
     ),
     ("signed under sig_enforce", enforcing, []),
     (
         "unsigned under lockdown",
         lambda tree: (locked(tree), tree.kernel(KERNEL, False, module_file("3.2.2"))),
-        ["secure_boot_unsigned"],
+        ["next_load_accepted"],
     ),
     (
         "unsigned, nothing enforced",
@@ -670,26 +674,30 @@ PROBLEMS: list[tuple[str, Change, list[str]]] = [
         lambda tree: tree.smi(
             sample("rbln-smi_ca22_3.2.2_idle.json").replace('"KMD_version": "3.2.2"', '"KMD_version": "3.0.0"')
         ),
-        ["tool_sees_other_driver"],
+        ["tool_is_driver"],
     ),
     (
         "pre-release of the version",
         lambda tree: tree.loaded("3.2.2~rc1"),
-        ["version_mismatch_loaded_disk", *["firmware_mismatch"] * 4, "tool_sees_other_driver"],
+        ["driver_on_disk_is_loaded", "tool_is_driver", "reboot_not_pending", "firmware_is_driver"],
     ),
     ("epoch and revision", lambda tree: tree.loaded("1:3.2.2-1"), []),
     (
         "kernel without headers is next",
         lambda tree: tree.kernel("6.8.0-138-generic", False),
-        ["headers_missing_next_boot"],
+        ["reboot_not_pending", "kernels_have_module"],
     ),
-    ("kernel without module is next", lambda tree: tree.kernel("6.8.0-138-generic"), ["module_missing_next_boot"]),
+    (
+        "kernel without module is next",
+        lambda tree: tree.kernel("6.8.0-138-generic"),
+        ["reboot_not_pending", "kernels_have_module"],
+    ),
     (
         "driver of a container too",
         lambda tree: tree.program("/run/rbln/driver/usr/bin/rbln-smi", "exit 1\n"),
-        ["driver_host_and_container"],
+        ["driver_has_one_owner"],
     ),
-    ("broken stamp", lambda tree: tree.write("/var/lib/rbln/driver.json", "{"), ["probe_failed"]),
+    ("broken stamp", lambda tree: tree.write("/var/lib/rbln/driver.json", "{"), ["looks_worked"]),
     ("suffix of the version", lambda tree: tree.loaded("3.2.2-abc123-release"), []),
 ]
 
@@ -709,12 +717,14 @@ def test_device_that_left_the_bus_stays_visible(tmp_path: Path) -> None:
     facts = look(tree)
     assert by(facts, "address", "state")["0000:c4:00.0"] == "unreachable"
     assert (facts["counts"]["functions"], facts["counts"]["usable"]) == (4, 3)
-    assert codes(facts) == ["npu_missing_in_pci"]
+    assert codes(facts) == ["npus_reachable", "device_counts"]
+    assert "is not on the PCI bus" in facts["problems"][0]["detail"]
 
 
 REBOOTS: list[tuple[str, Change, list[str]]] = [
     ("nothing", lambda tree: None, []),
     ("version", lambda tree: tree.kernel(KERNEL, False, module_file("3.4.0")), ["module_differs"]),
+    ("suffix of the version", lambda tree: tree.loaded("3.2.2-abc123-release"), []),
     (
         "same version built anew",
         lambda tree: tree.kernel(KERNEL, False, module_file("3.2.2", None, "BBBB")),
@@ -749,7 +759,8 @@ def test_K01_headers_metapackage(tmp_path: Path) -> None:
     assert facts["kernel"]["next_boot"] == "6.8.0-138-generic"
     assert facts["kernel"]["headers"] == {"6.8.0-117-generic": True, "6.8.0-138-generic": False}
     assert facts["kernel"]["next_boot_ok"] is False
-    assert "headers_missing_next_boot" in codes(facts)
+    waits = next(problem for problem in facts["problems"] if problem["code"] == "reboot_not_pending")
+    assert waits["detail"].endswith("6.8.0-138-generic, which has no rebellions module and no headers to build it")
     assert facts["reboot_reasons"] == [
         {"code": "reboot_required_file", "detail": "/run/reboot-required: linux-image-6.8.0-138-generic"}
     ]
@@ -765,7 +776,8 @@ def test_A05_container_host(tmp_path: Path) -> None:
     assert facts["in_container"] is True
     assert facts["kernel"]["next_boot"] is None
     assert facts["kernel"]["next_boot_source"] == "not known in a container"
-    assert facts["problems"] == []
+    # The PCI bus cannot be read there, so whether NPUs are missing is not known.
+    assert codes(facts) == ["driver_installed"]
 
 
 def test_twenty_devices_stay_cheap(tmp_path: Path) -> None:
@@ -808,11 +820,9 @@ def test_what_is_denied_is_neither_absent_nor_broken(
     ca22_host(tmp_path)
     host = Refusing(str(tmp_path))
     host.refused = refused
-    facts = observe(PROFILE, host)
+    facts = collect_facts(PROFILE, host)
     assert facts["probes"][probe] == {"state": "denied", "detail": "Permission denied"}
-    assert [(problem["code"], problem["severity"]) for problem in facts["problems"]] == [
-        ("permission_denied", "warning")
-    ]
+    assert [(problem["code"], problem["severity"]) for problem in facts["problems"]] == [("looks_allowed", "warning")]
     checks = {check.name: check.ok for check in run_checks(PROFILE, host, facts, {}, {}, {}, ("driver",))}
-    assert False not in checks.values()
+    assert [name for name, ok in checks.items() if ok is False] == ["looks_allowed"]
     assert {name for name in unknown if checks[name] is None} == unknown

@@ -14,7 +14,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._host.host import D
 from ansible_collections.rebellions.npu.plugins.module_utils._kernel import kernels as kernel
 from ansible_collections.rebellions.npu.plugins.module_utils._kernel.build_tools import missing_packages, read_build
 from ansible_collections.rebellions.npu.plugins.module_utils._npu.pci import read_functions, read_pciehp
-from ansible_collections.rebellions.npu.plugins.module_utils._observe.facts import observe
+from ansible_collections.rebellions.npu.plugins.module_utils._observe.facts import collect_facts
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.installed import parse_version_locks, read_holds
 from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import KERNEL, Tree, case, parse_dpkg_list
 
@@ -233,7 +233,7 @@ def test_K01_headers_metapackage_guard(tmp_path: Path) -> None:
     tree.write("/lib/modules/%s/updates/dkms/rebellions.ko" % KERNEL, "x").folder(
         "/lib/modules/%s/kernel" % NEXT
     ).write("/boot/vmlinuz-" + NEXT)
-    facts = observe(PROFILE, tree.host(), {})
+    facts = collect_facts(PROFILE, tree.host(), {})
     assert facts["kernel"]["guard"] == [
         {"kernel": KERNEL, "headers": True, "module": True, "running": True, "next_boot": False},
         {"kernel": NEXT, "headers": False, "module": False, "running": False, "next_boot": True},

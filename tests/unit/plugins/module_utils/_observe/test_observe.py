@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -101,12 +102,12 @@ def test_records_fit_their_schemas() -> None:
 @pytest.mark.parametrize(
     "given, words",
     [
-        ({"driver": "3.2.2"}, "'driver' is no option"),
-        ({"driver_version": 3.2}, "driver_version is 3.2, which is no str"),
+        ({"driver": "3.2.2"}, "'driver' is not an option"),
+        ({"driver_version": 3.2}, "driver_version is 3.2, which is not of the type str"),
         ({"expected_devices": True}, "expected_devices is True"),
-        ({"scopes": "driver"}, "scopes is 'driver', which is no list"),
-        ({"scopes": ["drivers"]}, "scopes holds 'drivers'"),
-        ({"runtimes": ["lxc"]}, "runtimes holds 'lxc'"),
+        ({"scopes": "driver"}, "scopes is 'driver', which is not of the type list"),
+        ({"scopes": ["drivers"]}, "scopes has the value 'drivers'"),
+        ({"runtimes": ["lxc"]}, "runtimes has the value 'lxc'"),
         ({"cdi": {"from": "x"}}, "'from' is no option of a CDI"),
         ({"cdi": {"form": "x"}}, "form is 'x'"),
     ],
@@ -149,13 +150,51 @@ def test_without_privileges_nothing_is_called_passed(tmp_path: Path) -> None:
     assert facts()["schema"] == 1
 
 
+FAULTS = {
+    "healthy": lambda tree: None,
+    "node and firmware": lambda tree: (
+        tree.real("/dev/rbln2").unlink(),
+        tree.write("/sys/class/rebellions/rbln1/fw_ver", "3.0.0\n"),
+    ),
+    "no driver": lambda tree: shutil.rmtree(tree.real("/sys/module/rebellions")),
+}
+
+
+@pytest.mark.parametrize("wanted", [{}, {"driver_version": "3.4.0", "firmware_version": "3.4.0"}])
+@pytest.mark.parametrize("fault", sorted(FAULTS))
+def test_problems_are_the_checks_of_the_driver_that_do_not_hold(
+    tmp_path: Path, fault: str, wanted: dict[str, str]
+) -> None:
+    tree = with_podman(ca22_host(tmp_path))
+    FAULTS[fault](tree)
+    seen = observe(PROFILE, tree.host(), settings(**wanted))
+    checks = [check for check in seen["observed"]["checks"] if check["scope"] == "driver" and check["ok"] is False]
+    keys = ("severity", "detail", "next_step", "vendor")
+    judged = {check["name"]: tuple(check[key] for key in keys) for check in checks}
+    assert {one["code"]: tuple(one[key] for key in keys) for one in seen["facts"]["problems"]} == judged
+    assert bool(judged) is (fault != "healthy" or bool(wanted))
+    severities = [one["severity"] for one in seen["facts"]["problems"]]
+    assert severities == sorted(severities, key=["error", "warning", "info"].index)
+
+
+BLOCKED = {"driver": "all ready files", "toolkit": "`toolkit-ready`", "plugin": "the proof", "vfio": "the proof"}
+
+
 def test_every_check_stands_in_the_documentation() -> None:
+    """Each with scope, severity, what holds, what it blocks and what to do; no two have one name."""
     text = (SCHEMAS.parent / "checks.md").read_text(encoding="utf-8")
-    rows = [line for line in text.splitlines() if line.count("|") == 5 and line.startswith("| `")]
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.count("|") == 7 and "| `" in line[:3]]
+    entries = [(table.name, entry) for table in TABLES for entry in table.entries]
     wanted = [
-        "| `%s` | %s | %s | %s |"
-        % (entry.name, table.name, entry.severity, (entry.function.__doc__ or "").split("\n")[0])
-        for table in TABLES
-        for entry in table.entries
+        [
+            "`%s`" % entry.name,
+            scope,
+            entry.severity,
+            (entry.function.__doc__ or "").split("\n")[0],
+            BLOCKED[scope] if entry.severity == "error" else "nothing",
+        ]
+        for scope, entry in entries
     ]
-    assert len(wanted) > 30 and rows == wanted
+    assert len(wanted) > 30 and [row[:5] for row in rows] == wanted
+    assert [row[0] for row in rows if len(row) < 6 or not row[5]] == ["`passthrough`"]
+    assert len({entry.name for _scope, entry in entries}) == len(entries)

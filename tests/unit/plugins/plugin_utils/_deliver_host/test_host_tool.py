@@ -192,7 +192,7 @@ def test_bad_usage_is_2(program: Path, args: tuple[str, ...], words: str) -> Non
         ("{", "is not JSON"),
         ("[]", "does not hold an object"),
         ('{"driver_version": 3.2}', "driver_version is 3.2"),
-        ('{"formm": 1}', "'formm' is no option"),
+        ('{"formm": 1}', "'formm' is not an option"),
         ('{"cdi": {"form": "x"}}', "form is 'x'"),
         ('{"blocking": ["errors"]}', "'errors'"),
     ],

@@ -15,10 +15,12 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles impor
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.driver import plan_driver
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.situation import (
     DRIVER_PROBES,
+    Case,
     Draft,
     driver_files,
     wanted_version,
 )
+from ansible_collections.rebellions.npu.tests.unit.fixtures.checked import checked
 
 SHA = "a" * 64
 OTHER = "b" * 64
@@ -86,7 +88,8 @@ GIVEN: dict[str | None, Data] = {
 def draw(raw: Data, seen: Data) -> tuple[bool, Draft]:
     """The plan with something to install from, unless `raw` says otherwise."""
     draft = Draft("rebellions")
-    return plan_driver(draft, inputs(**{**GIVEN.get(raw.get("source"), {}), **raw}), seen, "rbln"), draft
+    wanted = inputs(**{**GIVEN.get(raw.get("source"), {}), **raw})
+    return plan_driver(draft, Case(wanted, seen, {}, {"checks": checked(seen)})), draft
 
 
 def codes(draft: Draft, key: str = "stops") -> list[str]:
@@ -118,17 +121,17 @@ def said(draft: Draft) -> tuple[list[str], list[str], list[str]]:
 def test_the_version_is_the_one_that_is_named_else_that_of_the_family(
     raw: Data, npus: list[Data], version: str
 ) -> None:
-    assert wanted_version(inputs(**raw), facts(npus=npus), "rbln") == version
+    assert wanted_version(inputs(**raw), facts(npus=npus)) == version
 
 
 @pytest.mark.parametrize("value", [3.10, 4, True, None])
 def test_a_version_that_yaml_made_a_number_is_refused_whatever_the_family(value: t.Any) -> None:
     with pytest.raises(
         NpuError,
-        match="^rbln_driver_versions: REBEL is %r, which is no text. Next: Quote the version: '3.10' is not 3.1.$"
+        match="^rbln_driver_versions: REBEL is %r, which is not text. Next: Quote the version: '3.10' is not 3.1.$"
         % value,
     ):
-        wanted_version(inputs(versions={"ATOM": "3.2.2", "REBEL": value}, version="3.2.2"), facts(), "rbln")
+        wanted_version(inputs(versions={"ATOM": "3.2.2", "REBEL": value}, version="3.2.2"), facts())
 
 
 # -- which files
@@ -210,14 +213,14 @@ def test_a_version_that_yaml_made_a_number_is_refused_whatever_the_family(value:
     ],
 )
 def test_the_files_of_an_installation(raw: Data, files: list[Data]) -> None:
-    assert driver_files(inputs(**raw), facts(), "rbln") == files
+    assert driver_files(inputs(**raw), facts()) == files
 
 
 def test_an_unknown_architecture_counts_as_the_common_one() -> None:
     seen = facts()
     seen["os"]["arch"] = None
     raw = {"source": "runfile", "runfile": "/srv/{arch}", "version": "1", "runfile_sha256": SHA}
-    assert driver_files(inputs(**raw), seen, "rbln")[0]["src"] == "/srv/x86_64"
+    assert driver_files(inputs(**raw), seen)[0]["src"] == "/srv/x86_64"
 
 
 # -- preinstalled and container: nothing is changed
@@ -232,15 +235,15 @@ IN_CONTAINER = {"installed_via": "container", "root": "/run/rbln/driver"}
     "raw, driver, stops, cautions",
     [
         (PREINSTALLED, {}, [], []),
-        (PREINSTALLED, NONE, ["driver_missing"], []),
-        (PREINSTALLED, BROKEN, ["driver_missing"], []),
+        (PREINSTALLED, NONE, ["driver_installed"], []),
+        (PREINSTALLED, BROKEN, ["driver_installed"], []),
         (PREINSTALLED, IN_CONTAINER, [], []),
         ({**PREINSTALLED, "version": "3.2.2"}, {}, [], []),
         ({**PREINSTALLED, "version": "3.2.2"}, {"version_on_disk": "3.2.2-rebel1"}, [], []),
         ({**PREINSTALLED, "version": "3.2.0"}, {}, ["driver_version_differs"], []),
         ({**PREINSTALLED, "version": "3.2.0", "replace": True}, {}, ["driver_version_differs"], []),
-        (PREINSTALLED, {"version_loaded": "3.2.0"}, [], ["driver_reload_needed"]),
-        ({**PREINSTALLED, "replace": True}, {"version_loaded": "3.2.0"}, [], ["driver_reload_needed"]),
+        (PREINSTALLED, {"version_loaded": "3.2.0"}, [], ["driver_on_disk_is_loaded"]),
+        ({**PREINSTALLED, "replace": True}, {"version_loaded": "3.2.0"}, [], ["driver_on_disk_is_loaded"]),
         (PREINSTALLED, {"version_on_disk": None}, [], []),
         (CONTAINER, NONE, [], ["driver_from_cluster"]),
         (CONTAINER, BROKEN, [], ["driver_from_cluster"]),
@@ -260,21 +263,21 @@ def test_a_driver_that_others_bring_is_only_judged(
 @pytest.mark.parametrize(
     "raw, steps, cautions",
     [
-        ({"source": "runfile", "version": "3.2.2"}, [], ["legacy_package_left"]),
+        ({"source": "runfile", "version": "3.2.2"}, [], ["one_driver_installed"]),
         ({"source": "runfile", "version": "3.2.2", "replace": True}, ["driver.install"], []),
         ({"source": "package", "replace": True}, ["driver.install"], []),
-        (PREINSTALLED, [], ["legacy_package_left"]),
+        (PREINSTALLED, [], ["one_driver_installed"]),
         ({"source": "runfile", "version": "3.4.0", "replace": True}, ["driver.install"], []),
     ],
 )
-def test_i02_legacy_package_left_beside_a_newer_driver_is_told_and_taken_away(
+def test_i02_one_driver_installed_beside_a_newer_driver_is_told_and_taken_away(
     raw: Data, steps: list[str], cautions: list[str]
 ) -> None:
     package = {"name": "rebellions", "version": "2.0.1", "state": "installed", "architecture": "amd64"}
     draft = draw(raw, facts({"legacy": True, "package": package}))[1]
     assert said(draft) == (steps, [], cautions)
     if steps and raw.get("version") != "3.4.0":
-        assert draft.steps[0].reason == "The package of former releases is here as well, and goes."
+        assert draft.steps[0].reason == "The package of former releases is also installed; it is removed."
     # On its own it is the driver, whatever epoch its packager gave it.
     alone = facts(
         {
@@ -302,13 +305,13 @@ HALF_TEXT = "The package rebellions 2.0.1 is half-configured."
         ({"source": "runfile", "version": "3.4.0", "replace": True}, ["driver.install"], []),
         ({"source": "package", "version": "2.0.1"}, ["driver.install"], []),
         ({"source": "package"}, ["driver.install"], []),
-        (PREINSTALLED, [], ["driver_not_built"]),
+        (PREINSTALLED, [], ["module_file_intact"]),
         (CONTAINER, [], ["driver_on_host"]),
     ],
 )
 def test_i02_legacy_package_without_a_module(raw: Data, steps: list[str], stops: list[str], state: str) -> None:
     draft = draw(raw, facts({**BARE, "package": {**OLD_PACKAGE, "state": state}}, probes=NO_MODULE))[1]
-    broken = ["driver_package_broken"] if state != "installed" and raw["source"] != "container" else []
+    broken = ["package_finished"] if state != "installed" and raw["source"] != "container" else []
     assert said(draft) == (steps, stops, broken)
     assert [item.detail for item in draft.cautions] == [HALF_TEXT] * len(broken)
     if raw["source"] == "package":
@@ -336,7 +339,7 @@ def test_i02_legacy_package_whose_installation_has_broken_off(
         "module_path": "/lib/modules/k/rebellions.ko",
     }
     draft = draw(raw, facts({**driver, "package": {**OLD_PACKAGE, "state": state}}))[1]
-    assert said(draft) == (steps, stops, ["driver_package_broken"])
+    assert said(draft) == (steps, stops, ["package_finished"])
     if steps:
         assert draft.steps[0].reason == "The package rebellions 2.0.1 is %s." % state
 
@@ -388,22 +391,21 @@ ELSEWHERE = [
 def test_k01_headers_metapackage_a_kernel_that_came_without_the_module_is_told() -> None:
     seen = facts({**BROKEN, "installed_via": "dkms", "dkms": ELSEWHERE})
     stop = draw(PREINSTALLED, seen)[1].stops[0]
-    assert (stop.code, stop.detail) == (
-        "driver_not_built", "Driver 3.2.2 has no module for the running kernel, and rbln_driver_source is preinstalled.",
-    )  # fmt: skip
+    assert (stop.code, stop.detail) == ("driver_installed", "Driver 3.2.2 has no module for the running kernel.")
+    assert "run dkms autoinstall" in stop.next_step and "rbln_driver_source is preinstalled" in stop.next_step
     step = draw(NEW, seen)[1].steps[0]
     assert (step.id, step.reason) == ("driver.install", "Driver 3.2.2 has no module for the running kernel.")
 
 
 def test_the_words_of_those_stops() -> None:
-    assert (
-        draw(PREINSTALLED, facts(NONE))[1].stops[0].detail
-        == "No driver is installed and rbln_driver_source is preinstalled."
+    missing = draw(PREINSTALLED, facts(NONE))[1].stops[0]
+    assert missing.detail == "No driver is installed."
+    assert missing.next_step == (
+        "Install the driver; rbln_driver_source is preinstalled, so this run does not. "
+        "Or set rbln_driver_source to package or runfile."
     )
-    assert (
-        draw(PREINSTALLED, facts(BROKEN))[1].stops[0].detail
-        == "An installation of the driver has broken off and rbln_driver_source is preinstalled."
-    )
+    broken = draw(PREINSTALLED, facts(BROKEN))[1].stops[0]
+    assert broken.detail == "An installation of the driver has broken off."
     stop = draw({**PREINSTALLED, "version": "3.2.0"}, facts())[1].stops[0]
     assert stop.detail == "Driver 3.2.2 is installed, 3.2.0 is wanted, and rbln_driver_source is preinstalled."
     assert stop.next_step == "Set rbln_driver_source to package or runfile, or rbln_driver_version to 3.2.2."
@@ -474,7 +476,7 @@ def test_an_installed_driver_is_replaced_only_where_that_is_said(
     [
         (NEW, NONE, {}, "No driver is installed.", None, "3.4.0", "none"),
         ({"source": "package"}, NONE, {}, "No driver is installed.", None, "newest of the source", "none"),
-        (NEW, BROKEN, {}, "An installation has broken off.", None, "3.4.0", "none"),
+        (NEW, BROKEN, {}, "An installation was interrupted.", None, "3.4.0", "none"),
         (REPLACE, {}, {}, "Another version is wanted.", "3.2.2", "3.4.0", "evict"),
         (
             REPLACE,
@@ -489,7 +491,7 @@ def test_an_installed_driver_is_replaced_only_where_that_is_said(
             REPLACE,
             {"installed_via": "deb", "version_on_disk": "2.0.1", "legacy": True},
             {},
-            "Another version is wanted; the package of former releases goes first.",
+            "Another version is wanted; the package of former releases is removed first.",
             "2.0.1",
             "3.4.0",
             "evict",
@@ -508,7 +510,7 @@ def test_an_installed_driver_is_replaced_only_where_that_is_said(
             REPLACE,
             {},
             {"tainted": {"version": "3.4.0"}},
-            "The last change failed and so did the way back.",
+            "The last change failed, and rolling it back failed too.",
             "3.2.2",
             "3.4.0",
             "evict",
@@ -622,8 +624,8 @@ OLD_LOADED = {"version_loaded": "3.2.0"}
 @pytest.mark.parametrize(
     "raw, driver, steps, cautions",
     [
-        ({"source": "runfile"}, OLD_LOADED, [], ["driver_reload_needed"]),
-        ({"source": "runfile", "version": "3.2.2"}, OLD_LOADED, [], ["driver_reload_needed"]),
+        ({"source": "runfile"}, OLD_LOADED, [], ["driver_on_disk_is_loaded"]),
+        ({"source": "runfile", "version": "3.2.2"}, OLD_LOADED, [], ["driver_on_disk_is_loaded"]),
         ({"source": "runfile", "version": "3.2.2", "replace": True}, OLD_LOADED, ["driver.reload"], []),
         ({"source": "package", "replace": True}, OLD_LOADED, ["driver.reload"], []),
         ({"source": "package", "replace": True}, {"version_loaded": "3.2.2-rebel1"}, [], []),
@@ -666,8 +668,8 @@ def test_a_driver_that_is_installed_and_not_loaded_is_brought_up_unasked(raw: Da
 
 def test_a_preinstalled_driver_that_is_not_loaded_is_only_told() -> None:
     pending, draft = draw({**PREINSTALLED, "replace": True}, facts(STOPPED))
-    assert (pending, said(draft)) == (False, ([], [], ["driver_not_loaded"]))
-    assert draft.cautions[0].next_step == "Run modprobe rebellions, and read the kernel log when that is refused."
+    assert (pending, said(draft)) == (False, ([], [], ["driver_loaded"]))
+    assert draft.cautions[0].next_step.startswith("Run modprobe rebellions, and read the kernel log when")
     # The module of a driver container is not this host's to load.
     assert said(draw(PREINSTALLED, facts({**STOPPED, **IN_CONTAINER}))[1]) == ([], [], [])
 
@@ -738,10 +740,10 @@ def test_a_build_that_may_serve_this_kernel_is_not_called_damaged(driver: Data, 
 @pytest.mark.parametrize(
     "raw, driver, steps, cautions",
     [
-        ({"source": "package"}, {"loaded": True, "version_loaded": "3.2.2"}, [], ["driver_module_damaged"]),
+        ({"source": "package"}, {"loaded": True, "version_loaded": "3.2.2"}, [], ["module_file_intact"]),
         ({"source": "package", "replace": True}, {"loaded": True, "version_loaded": "3.2.2"}, INSTALL, []),
-        (PREINSTALLED, {}, [], ["driver_module_damaged"]),
-        (PREINSTALLED, {"loaded": True, "version_loaded": "3.2.2"}, [], ["driver_module_damaged"]),
+        (PREINSTALLED, {}, [], ["module_file_intact"]),
+        (PREINSTALLED, {"loaded": True, "version_loaded": "3.2.2"}, [], ["module_file_intact"]),
     ],
 )
 def test_a_damaged_file_under_a_loaded_or_foreign_driver_is_told(

@@ -15,6 +15,8 @@ import yaml
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.normalise import normalise
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import role_inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.plan import plan
+from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.situation import Case
+from ansible_collections.rebellions.npu.tests.unit.fixtures.checked import checked
 from ansible_collections.rebellions.npu.tests.unit.fixtures.schemas import validator
 
 ROLE = pathlib.Path(__file__).parents[5] / "roles" / "rbln_preflight" / "vars" / "main.yml"
@@ -129,14 +131,14 @@ def system(name: str, version: str, family: str) -> dict[str, t.Any]:
 
 def draw(look: dict[str, t.Any], **raw: t.Any) -> dict[str, t.Any]:
     wanted = normalise({**SHARED, **{"rbln_%s" % name: value for name, value in raw.items()}}, role_inputs())
-    observed = {"cdi": {"state": "current", "changed": False}, "host_tool": {"current": True, "sha256": "a", "wanted": "a"},
+    observed: dict[str, t.Any] = {"cdi": {"state": "current", "changed": False}, "host_tool": {"current": True, "sha256": "a", "wanted": "a"},
                 "markers": {"current": True, "present": []}, "passed": True}  # fmt: skip
     runtime = {"name": "containerd", "flavor": "system", "version": "2.1.4", "changes": [], "refusal": None, "process_stale": False,
                "restart_unit": "containerd.service", "cdi": {"state": "on"}}  # fmt: skip
     runtimes = {"runtimes": [runtime], "selected": ["containerd"], "ambiguous": None}
-    found = plan(
-        wanted, look, runtimes, observed, wanted["rbln_preflight_support_matrix_extra"] + matrix(), prefix="rbln"
-    ).to_dict()
+    observed["checks"] = checked(look, runtimes)
+    rules = wanted["rbln_preflight_support_matrix_extra"] + matrix()
+    found: dict[str, t.Any] = {**plan(Case(wanted, look, runtimes, observed, rules)).to_dict()}
     schema("plan.schema.json").validate(json.loads(json.dumps(found)))
     return found
 
@@ -390,7 +392,7 @@ def test_K01_what_is_held_is_no_step() -> None:
 def test_K01_the_kernel_of_a_preinstalled_driver_is_told_not_touched() -> None:
     found = draw(k01(), preflight_unlisted="warn", driver_kernel_hold=True)
     assert driver_steps(found) == []
-    assert {"prerequisites_missing", "kernel_not_held", "kernel_without_module"} <= set(codes(found, "cautions"))
+    assert {"prerequisites_missing", "kernel_not_held", "reboot_not_pending"} <= set(codes(found, "cautions"))
     assert "apt-get install linux-headers-%s" % NEW in problem(found, "prerequisites_missing")["next_step"]
 
 
@@ -577,7 +579,7 @@ def test_other_kernels_are_told(other: str, headers: bool, words: str, remedy: s
     look["kernel"]["guard"].append(
         {"kernel": other, "headers": headers, "module": False, "running": False, "next_boot": False}
     )
-    found = problem(draw(look, **package()), "kernel_without_module")
+    found = problem(draw(look, **package()), "kernels_have_module")
     assert words in found["detail"] and remedy in found["next_step"] and found["severity"] == "info"
 
 
@@ -757,7 +759,7 @@ def test_B01_unknown_is_said_and_not_taken_for_off() -> None:
         (mok("enrolled"), [], ()),
         (mok("not_enrolled"), ["secure_boot_unsigned"],
          ("mokutil --import /var/lib/dkms/mok.pub", "Enroll MOK", "Continue", "Yes", "one-time password", "Reboot", "secure_boot: enrol",
-          "signed with a key that is enrolled")),
+          "signed with an enrolled key")),
         (mok("pending"), ["secure_boot_unsigned"], ("Enroll MOK", "given with the request")),
         (mok("none"), ["secure_boot_unsigned"], ("rbln_driver_secure_boot: enrol", "Enroll MOK")),
         (mok("enrolled", key_present=False), ["secure_boot_unsigned"], ("secure_boot: enrol",)),
@@ -790,16 +792,16 @@ def test_B01_enrolment_comes_before_the_driver(state: str) -> None:
     [
         ({"loaded": True, "signed": False}, mok("not_enrolled"), "check", [], []),
         ({"loaded": False, "signed": True}, mok("enrolled", signer_enrolled=True), "check", [], []),
-        ({"loaded": False, "signed": False}, mok("not_enrolled"), "check", ["secure_boot_unsigned"], []),
+        ({"loaded": False, "signed": False}, mok("not_enrolled"), "check", ["signature_accepted"], []),
         ({"loaded": False, "signed": False}, mok("not_enrolled"), "enrol", [], ["driver.secure_boot"]),
         (
             {"loaded": False, "signed": True},
             mok("not_enrolled", signer_enrolled=False),
             "check",
-            ["secure_boot_unsigned"],
+            ["signature_accepted"],
             [],
         ),
-        ({"loaded": False, "signed": False}, mok("enrolled"), "enrol", ["secure_boot_unsigned"], []),
+        ({"loaded": False, "signed": False}, mok("enrolled"), "enrol", ["signature_accepted"], []),
         (
             {"loaded": False, "signed": True, "signer": "Vendor", "dkms": []},
             mok("none", signer_enrolled=True),
@@ -811,7 +813,7 @@ def test_B01_enrolment_comes_before_the_driver(state: str) -> None:
             {"loaded": False, "signed": True, "signer": "Vendor", "dkms": []},
             mok("none", signer_enrolled=False),
             "check",
-            ["secure_boot_unsigned"],
+            ["signature_accepted"],
             [],
         ),
         (
@@ -865,7 +867,7 @@ def test_B01_what_is_told_of_a_signer_that_is_not_known_yet() -> None:
         found = draw(look, **package(driver_replace=True, driver_secure_boot=mode))
         told = problem(found, "secure_boot_signer_later")
         assert told["detail"] == (
-            "Secure Boot is on, and which key has signed the new module is known only when it is installed; that of the present one, Vendor, is accepted."
+            "Secure Boot is on, and which key signed the new module is known only when it is installed; that of the present one, Vendor, is accepted."
         )
         assert "signature_accepted" in told["next_step"] and driver_steps(found) == ["driver.install"]
 
@@ -884,7 +886,7 @@ def test_B01_a_kernel_that_enforces_signatures_itself_is_judged_alike(by: str, s
         driver={"loaded": False, "version_loaded": None, "signed": False},
         mok=mok("none", enforced_by=by),
     )
-    assert codes(draw(unsigned, **package())) == ["secure_boot_unsigned"]
+    assert codes(draw(unsigned, **package())) == ["signature_accepted"]
     # Without UEFI there is nothing to enrol a key in.
     found = draw(virgin(secure_boot=state, mok=mok("none", enforced_by=by)), **package(driver_secure_boot="enrol"))
     steps = ["driver.install"] if state == "unsupported" else ["driver.secure_boot", "driver.install"]
@@ -911,7 +913,7 @@ def test_B01_keys_that_the_kernel_may_not_take_for_modules_are_told(trusted: t.A
 @pytest.mark.parametrize(
     "raw, stops, cautions, steps",
     [
-        ({}, [], ["firmware_differs"], []),
+        ({}, [], ["firmware_is_driver"], []),
         ({"driver_firmware": "ignore"}, [], [], []),
         ({"driver_firmware": "flash"}, ["firmware_flash_not_allowed"], [], []),
         ({"driver_firmware": "flash", "driver_replace": True}, [], [], ["driver.firmware"]),

@@ -54,18 +54,18 @@ def matrix_fixture() -> list[dict[str, t.Any]]:
 def test_i01_kernel_matrix(
     matrix: list[dict[str, t.Any]], os_id: str, version: str, kernel: str, state: str, next_step: str
 ) -> None:
-    verdict = judge(matrix, "3.2.2", ["ATOM"], [(os_id, version)], kernel, "rbln")
+    verdict = judge(matrix, "3.2.2", ["ATOM"], [(os_id, version)], kernel)
     assert verdict.state == state
     assert next_step in verdict.next_step
 
 
 def test_the_bound_depends_on_the_driver(matrix: list[dict[str, t.Any]]) -> None:
-    assert judge(matrix, "3.4.1", ["ATOM"], [("ubuntu", "24.04")], "6.8.0-138-generic", "rbln").state == "listed"
-    assert judge(matrix, "9.0.0", ["ATOM"], [("ubuntu", "24.04")], "6.8.0-138-generic", "rbln").state == "unlisted"
+    assert judge(matrix, "3.4.1", ["ATOM"], [("ubuntu", "24.04")], "6.8.0-138-generic").state == "listed"
+    assert judge(matrix, "9.0.0", ["ATOM"], [("ubuntu", "24.04")], "6.8.0-138-generic").state == "unlisted"
 
 
 def test_a_derivative_is_judged_by_its_base(matrix: list[dict[str, t.Any]]) -> None:
-    verdict = judge(matrix, "3.2.2", [], [("linuxmint", "22.1"), ("ubuntu", "24.04")], "6.8.0-117-generic", "rbln")
+    verdict = judge(matrix, "3.2.2", [], [("linuxmint", "22.1"), ("ubuntu", "24.04")], "6.8.0-117-generic")
     assert (verdict.state, verdict.detail) == (
         "partly_tested", "linuxmint 22.1 is not in the support matrix; it is judged as ubuntu 24.04, from which it is built.",
     )  # fmt: skip
@@ -89,7 +89,7 @@ def test_a_derivative_is_judged_by_its_base(matrix: list[dict[str, t.Any]]) -> N
 def test_kernels_of_enterprise_linux_and_what_is_built_from_it(
     matrix: list[dict[str, t.Any]], os_id: str, version: str, kernel: str, state: str
 ) -> None:
-    verdict = judge(matrix, "3.2.2", ["ATOM"], [(os_id, version), ("rhel", version)], kernel, "rbln")
+    verdict = judge(matrix, "3.2.2", ["ATOM"], [(os_id, version), ("rhel", version)], kernel)
     assert verdict.state == state
     if "570.116" in kernel and state == "unlisted":
         assert verdict.next_step == "Boot the standard kernel of rhel 9.6."
@@ -117,21 +117,18 @@ def test_kernels_of_enterprise_linux_and_what_is_built_from_it(
 def test_i01_kernel_matrix_a_rule_that_names_a_series_is_about_all_of_it(
     rule: dict[str, t.Any], kernel: str, state: str
 ) -> None:
-    assert (
-        judge([{"os": "debian", "version": "13", **rule}], "3.4.0", [], [("debian", "13")], kernel, "rbln").state
-        == state
-    )
+    assert judge([{"os": "debian", "version": "13", **rule}], "3.4.0", [], [("debian", "13")], kernel).state == state
 
 
 def test_unknown_is_not_unlisted(matrix: list[dict[str, t.Any]]) -> None:
-    assert judge(matrix, None, [], [("ubuntu", "24.04")], "6.8.0-117-generic", "rbln").state == "unknown"
-    assert judge(matrix, "3.2.2", [], [("ubuntu", "24.04")], None, "rbln").state == "unknown"
+    assert judge(matrix, None, [], [("ubuntu", "24.04")], "6.8.0-117-generic").state == "unknown"
+    assert judge(matrix, "3.2.2", [], [("ubuntu", "24.04")], None).state == "unknown"
 
 
 def test_families_choose_the_rule() -> None:
     rules = [{"os": "x", "version": "1", "kernel": "6.8.0", "families": ["REBEL"], "drivers": [">=3"]}]
-    assert judge(rules, "3.5", ["REBEL"], [("x", "1")], "6.8.0-1-generic", "rbln").state == "listed"
-    assert judge(rules, "3.5", ["ATOM"], [("x", "1")], "6.8.0-1-generic", "rbln").state == "unlisted"
+    assert judge(rules, "3.5", ["REBEL"], [("x", "1")], "6.8.0-1-generic").state == "listed"
+    assert judge(rules, "3.5", ["ATOM"], [("x", "1")], "6.8.0-1-generic").state == "unlisted"
 
 
 @pytest.mark.parametrize(
@@ -186,7 +183,7 @@ def test_the_shipped_matrix_is_valid(matrix: list[dict[str, t.Any]]) -> None:
 def test_a_driver_belongs_to_an_sdk(
     matrix: list[dict[str, t.Any]], sdk: str, driver: str | None, families: list[str], state: str
 ) -> None:
-    assert judge_sdk(matrix, sdk, driver, families, "rbln").state == state
+    assert judge_sdk(matrix, sdk, driver, families).state == state
 
 
 @pytest.mark.parametrize(
@@ -200,4 +197,4 @@ def test_i02_legacy_package_what_a_driver_comes_as(
 
 def test_rows_of_the_sdk_judge_no_host() -> None:
     rules = [{"sdk": ["0.12.0"], "drivers": [">=3.4"]}]
-    assert judge(rules, "3.4.0", ["ATOM"], [("ubuntu", "24.04")], "6.8.0-1-generic", "rbln").state == "unlisted"
+    assert judge(rules, "3.4.0", ["ATOM"], [("ubuntu", "24.04")], "6.8.0-1-generic").state == "unlisted"

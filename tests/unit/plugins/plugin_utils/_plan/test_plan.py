@@ -13,6 +13,8 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.normalise import normalise
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import COLLECTION, role_inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.plan import plan
+from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.situation import Case
+from ansible_collections.rebellions.npu.tests.unit.fixtures.checked import checked
 from ansible_collections.rebellions.npu.tests.unit.fixtures.schemas import validator
 
 MATRIX = [
@@ -117,7 +119,9 @@ def draw(
     raw: dict[str, t.Any] | None = None, f: t.Any = None, r: t.Any = None, o: t.Any = None, **keys: t.Any
 ) -> dict[str, t.Any]:
     wanted = normalise({**SHARED, **GIVEN, **(raw or {})}, role_inputs())
-    found = plan(wanted, f or facts(), r or runtimes(), o or observed(), MATRIX, prefix="rbln", **keys).to_dict()
+    f, r = f or facts(), r or runtimes()
+    o = {"checks": checked(f, r), **(o or observed())}
+    found: dict[str, t.Any] = {**plan(Case(wanted, f, r, o, MATRIX), **keys).to_dict()}
     schema("plan.schema.json").validate(json.loads(json.dumps(found)))
     assert set(found) == set(schema("plan.schema.json").schema["required"])
     return found
@@ -173,7 +177,7 @@ def test_a_virgin_host_gets_everything_and_knows_what_it_cannot_know() -> None:
 @pytest.mark.parametrize(
     "raw, driver, stops",
     [
-        ({}, no_driver(), ["driver_missing"]),
+        ({}, no_driver(), ["driver_installed"]),
         ({"rbln_driver_version": "3.3.0"}, {}, ["driver_version_differs"]),
         ({"rbln_driver_version": "3.2.2"}, {"version_on_disk": "3.2.2-rebel1"}, []),
         ({"rbln_driver_source": "runfile", "rbln_driver_version": "3.2.1"}, {}, ["driver_replace_not_allowed"]),
@@ -209,8 +213,8 @@ def test_an_installation_that_broke_off_is_done_again_unasked(version: str) -> N
     left = {"installed_via": "deb", "version_on_disk": None, "version_loaded": None, "loaded": False}
     found = draw({"rbln_driver_source": "runfile", "rbln_driver_version": version}, facts(driver=left))
     assert codes(found) == [] and found["steps"][0]["id"] == "driver.install"
-    assert found["steps"][0]["reason"] == "An installation has broken off."
-    assert codes(draw({}, facts(driver=left))) == ["driver_missing"]
+    assert found["steps"][0]["reason"] == "An installation was interrupted."
+    assert codes(draw({}, facts(driver=left))) == ["driver_installed"]
     loaded = draw(
         {"rbln_driver_source": "runfile", "rbln_driver_version": "3.2.3"}, facts(driver={**left, "loaded": True})
     )
@@ -226,7 +230,7 @@ def test_a_driver_is_replaced_when_the_inputs_allow_it() -> None:
 
 def test_another_version_loaded_than_on_disk_is_said() -> None:
     found = draw({"rbln_driver_source": "package"}, facts(driver={"version_loaded": "3.2.0"}))
-    assert codes(found, "cautions") == ["driver_reload_needed"]
+    assert codes(found, "cautions") == ["driver_on_disk_is_loaded"]
 
 
 @pytest.mark.parametrize(
@@ -269,7 +273,7 @@ def test_the_next_boot_kernel_is_judged_too() -> None:
     assert "next boot kernel" in found["stops"][0]["detail"]
 
 
-@pytest.mark.parametrize("policy, stops", [("fail", ["no_npus"]), ("warn", [])])
+@pytest.mark.parametrize("policy, stops", [("fail", ["npus_found"]), ("warn", [])])
 def test_a_host_without_npus_follows_the_policy(policy: str, stops: list[str]) -> None:
     found = draw(
         {"rbln_preflight_no_npus": policy, "rbln_preflight_unlisted": "ignore"}, facts(npus=[], counts={"functions": 0})
@@ -278,7 +282,7 @@ def test_a_host_without_npus_follows_the_policy(policy: str, stops: list[str]) -
 
 
 def test_two_families_on_a_host_stop_it() -> None:
-    assert "two_families" in codes(draw({}, facts(npus=[npu(), npu(family="REBEL")], counts={"functions": 2})))
+    assert "one_family" in codes(draw({}, facts(npus=[npu(), npu(family="REBEL")], counts={"functions": 2})))
 
 
 def test_two_pools_stop_the_host() -> None:
@@ -326,7 +330,7 @@ def test_an_ambiguous_runtime_is_asked_about() -> None:
     found = draw(
         {}, r=runtimes(ambiguous={"reason": "Two runtimes.", "candidates": ["a", "b"], "next_step": "Choose."})
     )
-    assert codes(found) == ["runtime_ambiguous"]
+    assert codes(found) == ["runtime_known"]
 
 
 def test_ready_files_that_do_not_fit_are_a_step() -> None:
