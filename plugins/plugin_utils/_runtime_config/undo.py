@@ -100,15 +100,15 @@ def _undo_toml(text: str, name: str, changes: t.Sequence[t.Mapping[str, t.Any]])
     edit = TomlEdit(text, name)
     for change in reversed([change for change in changes if change["op"] != "table"]):
         path = tuple(change["path"])
-        entry = edit.pair(path)
-        if entry is None or change["new"] is None or path == ("version",):
+        raw = edit.raw(path)
+        if raw is None or change["new"] is None or path == ("version",):
             continue
         if change.get("removed"):
             full = isinstance(edit.data.get("version"), int) and edit.data["version"] > 1
             edit.extend(
                 path, ["io.containerd.grpc.v1.cri" if item == "cri" and full else item for item in change["removed"]]
             )
-        elif edit.raw(entry) == change["new"]:
+        elif raw == change["new"]:
             if change["old"] is None:
                 edit.delete(path)
             else:
