@@ -111,8 +111,8 @@ class Edit:
     def data(self) -> dict[str, t.Any]:
         return self._load(self.text, self.name)
 
-    def refuse(self, what: str, offset: int | None = None) -> NpuError:
-        """The error for what cannot be edited, at a character offset where one is known."""
+    def refuse(self, what: str) -> NpuError:
+        """The error for what cannot be edited."""
         raise NotImplementedError
 
     def prove(self, allowed: t.Sequence[tuple[str, ...]]) -> None:

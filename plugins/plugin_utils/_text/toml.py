@@ -125,7 +125,7 @@ class TomlEdit(Edit):
     def __init__(self, text: str, name: str) -> None:
         super().__init__(text, name, load)
 
-    def refuse(self, what: str, offset: int | None = None) -> NpuError:
+    def refuse(self, what: str) -> NpuError:
         return NpuError("%s: %s." % (self.name, what), "Change it by hand; the file was left as it is.")
 
     def _parse(self) -> tomlkit.TOMLDocument:
