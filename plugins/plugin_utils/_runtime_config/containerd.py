@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.versions import release_numbers
-from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import DEFAULT_SPEC_DIRS, with_dirs
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.options import SPEC_DIRS
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import with_dirs
 
 from .._text.splice import lookup
 from .._text.toml import TomlEdit, load
@@ -198,7 +199,7 @@ def _needs(state: _State, version: tuple[int, ...], spec_dirs: t.Sequence[str]) 
             "Repair the file; it was left as it is.",
         )
     on = version >= ALWAYS_ON or (state.enable if state.enable is not None else version >= (2,))
-    have = DEFAULT_SPEC_DIRS if state.dirs is None else tuple(state.dirs)
+    have = SPEC_DIRS if state.dirs is None else tuple(state.dirs)
     return not on, not covers(have, spec_dirs)
 
 
@@ -402,7 +403,7 @@ def _plan_template(
             return edit
     table = TABLES[3 if version >= (2,) else 2]
     lines = ['[%s."%s"]' % table, "  enable_cdi = true"]
-    if not covers(DEFAULT_SPEC_DIRS, spec_dirs):
+    if not covers(SPEC_DIRS, spec_dirs):
         lines.append("  cdi_spec_dirs = [%s]" % ", ".join('"%s"' % item for item in with_dirs([], *spec_dirs)))
     found = source(files, path)
     made = block_edit(found, lines, edit.warnings)

@@ -10,7 +10,8 @@ import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.versions import release_numbers
-from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import DEFAULT_SPEC_DIRS, with_dirs
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.options import SPEC_DIRS
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import with_dirs
 
 from .._text.json import JsonEdit
 from .._text.splice import lookup
@@ -77,7 +78,7 @@ def plan_docker(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Seque
     if dirs is not None and not (isinstance(dirs, list) and all(isinstance(item, str) for item in dirs)):
         raise text.refuse("cdi-spec-dirs must be a list of strings")
     flagged = _flags(flags, "--cdi-spec-dir")
-    have = flagged or (DEFAULT_SPEC_DIRS if dirs is None else [item for item in dirs if item])
+    have = flagged or (SPEC_DIRS if dirs is None else [item for item in dirs if item])
     need_dirs = not covers(have, spec_dirs)
     if need_dirs and flagged:
         raise NpuError(
@@ -131,7 +132,7 @@ def plan_crio(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Sequenc
     target = dict(runtime.get("edit_target") or {})
     dropin = str(target["path"]) if target.get("kind") == "dropin" and target.get("path") else CRIO_DROPIN
     found = source(files, dropin)
-    have: t.Sequence[str] = DEFAULT_SPEC_DIRS
+    have: t.Sequence[str] = SPEC_DIRS
     holder = ""
     for path in runtime.get("config_files") or []:
         other = source(files, path)
