@@ -12,7 +12,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config import file_set as runtime_set
 from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config.edit import Source
 from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config.undo import RECORD, read_record
-from ansible_collections.rebellions.npu.plugins.plugin_utils._text.toml import tomlkit
+from ansible_collections.rebellions.npu.plugins.plugin_utils._text import toml
 
 WRITER = "rebellions.npu.rbln_config_write"
 DETECT = "rebellions.npu.rbln_runtime_detect"
@@ -36,11 +36,7 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         _validation, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         try:
-            if tomlkit is None:
-                raise NpuError(
-                    "tomlkit is not installed for the Python of the controller.",
-                    "Install it there: pip install tomlkit.",
-                )
+            toml.require()
             for directory in args["spec_dirs"]:
                 if not directory.startswith("/"):
                     raise NpuError("spec_dirs has %r." % directory, "Give absolute paths.")

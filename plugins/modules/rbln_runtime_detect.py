@@ -231,11 +231,8 @@ ansible_facts:
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
-from ansible_collections.rebellions.npu.plugins.module_utils._runtime.detect import (
-    NAMES,
-    RuntimeOptions,
-    detect_runtimes,
-)
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import NAMES, RuntimeOptions
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.detect import detect_runtimes
 
 
 def main() -> None:

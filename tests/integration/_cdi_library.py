@@ -13,7 +13,8 @@ from typing import Any
 
 import yaml
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import ERROR
-from ansible_collections.rebellions.npu.plugins.module_utils._cdi import spec as cdi
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.spec import load_spec
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.validate import validate_spec
 
 from tests.lab._go import program
 
@@ -88,8 +89,8 @@ def disagreements(folder: Path, source: random.Random, count: int) -> tuple[int,
         verdicts.update(judge(paths[start : start + 300], "-library"))
     wrong = []
     for path in paths:
-        loaded = cdi.load_spec(path.read_text(), path.name)
-        errors = [problem.detail for problem in cdi.validate_spec(loaded) if problem.severity == ERROR]
+        loaded = load_spec(path.read_text(), path.name)
+        errors = [problem.detail for problem in validate_spec(loaded) if problem.severity == ERROR]
         if bool(errors) != bool(verdicts[path]):
             wrong.append(f"library: {verdicts[path]}\nhere: {errors}\n{json.dumps(loaded)}")
     return sum(map(bool, verdicts.values())), wrong

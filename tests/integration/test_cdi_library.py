@@ -12,7 +12,11 @@ from typing import Any
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import ERROR, WARNING, NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
-from ansible_collections.rebellions.npu.plugins.module_utils._cdi import spec as cdi
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.build import build_spec
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.options import CdiOptions
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.spec import dump_spec, load_spec
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.validate import validate_spec
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.write import write_spec
 from ansible_collections.rebellions.npu.plugins.module_utils._host import host
 
 from tests.integration._cdi_library import disagreements, judge
@@ -38,13 +42,13 @@ def test_library_and_schema_accept_every_specification(case: Case, tmp_path: Pat
     for number, variant in enumerate(VARIANTS):
         options = {"machine": "x86_64", **case.options, **variant}
         try:
-            spec = cdi.build_spec(PROFILE, tree.host(host), cdi.CdiOptions(**options)).spec
+            spec = build_spec(PROFILE, tree.host(host), CdiOptions(**options)).spec
         except NpuError as exc:
             assert "nothing to inject" in str(exc) and options.get("form") == "kubernetes"
             continue
         for form in ("yaml", "json"):
             paths.append(tmp_path / f"{number}.{form}")
-            paths[-1].write_text(cdi.dump_spec(spec, form))
+            paths[-1].write_text(dump_spec(spec, form))
     assert len(paths) >= 8
     assert judge(paths) == dict.fromkeys(paths, "")
 
@@ -52,7 +56,7 @@ def test_library_and_schema_accept_every_specification(case: Case, tmp_path: Pat
 @pytest.mark.parametrize("path", sorted((HERE / "cases").glob("*.yaml")), ids=lambda path: path.stem)
 def test_cases_are_judged_alike(path: Path) -> None:
     """C01, C02, C03, C08: refused by the library means error here, tolerated means at most a warning."""
-    problems = cdi.validate_spec(cdi.load_spec(path.read_text(), path.name))
+    problems = validate_spec(load_spec(path.read_text(), path.name))
     refused = judge([path], "-library")[path]
     assert bool(refused) == any(problem.severity == ERROR for problem in problems), refused
 
@@ -62,11 +66,11 @@ def test_vendor_output_is_judged_alike() -> None:
     assert len(paths) > 25
     verdicts = judge(paths, "-library")
     for path in paths:
-        problems = cdi.validate_spec(cdi.load_spec(path.read_text(), path.name))
+        problems = validate_spec(load_spec(path.read_text(), path.name))
         assert bool(verdicts[path]) == any(problem.severity == ERROR for problem in problems), (path.name, verdicts[path], problems)
     by_schema = judge(paths)
     for path in paths:
-        problems = cdi.validate_spec(cdi.load_spec(path.read_text(), path.name))
+        problems = validate_spec(load_spec(path.read_text(), path.name))
         assert not by_schema[path] or any(problem.severity in (ERROR, WARNING) for problem in problems), (path.name, by_schema[path])
 
 
@@ -87,8 +91,8 @@ def test_real_device_nodes(tmp_path: Path) -> None:
         os.mknod(tree.root / "dev" / name, 0o020666, os.makedev(1, 3 if minor == 0 else minor))
     for name in ("rbln0", "rbln2", "rbln10"):
         tree.group(name, 0)
-    found = cdi.build_spec(PROFILE, host.Host(str(tree.root)), cdi.CdiOptions(machine="x86_64"))
+    found = build_spec(PROFILE, host.Host(str(tree.root)), CdiOptions(machine="x86_64"))
     assert [device["name"] for device in found.spec["devices"]] == ["0", "2", "10", "rsd0", "all", "runtime"]
-    assert cdi.write_spec(host.Host(str(tree.root)), "/var/run/cdi/rbln.yaml", cdi.dump_spec(found.spec, "yaml"))
+    assert write_spec(host.Host(str(tree.root)), "/var/run/cdi/rbln.yaml", dump_spec(found.spec, "yaml"))
     path = tree.root / "var/run/cdi/rbln.yaml"
     assert judge([path]) == {path: ""}

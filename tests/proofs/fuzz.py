@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Random input, the same every time, judged by the programs that own the formats.
 
-CDI specifications by the CDI project's library, sets of containerd files by containerd itself, TOML edits by reading them again, YAML by PyYAML.
+CDI specifications by the CDI project's library, sets of containerd files by containerd itself, YAML by PyYAML, TOML by tomllib, TOML and JSON
+edits by reading them again, certificates by cryptography, ELF by readelf, package fields by dpkg.
 """
 
 from __future__ import annotations
@@ -20,16 +21,18 @@ from ansible_collections.rebellions.npu.plugins.module_utils._host.host import H
 from ansible_collections.rebellions.npu.plugins.module_utils._runtime.containerd_config import effective, load_set
 from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config.edit import covers
 from ansible_collections.rebellions.npu.plugins.plugin_utils._text.splice import differences
-from ansible_collections.rebellions.npu.tests.unit.fixtures import random_toml, random_yaml
+from ansible_collections.rebellions.npu.tests.unit.fixtures import random_json, random_toml, random_yaml
 
 from tests.integration import _containerd as containerd
 from tests.integration._cdi_library import disagreements
 from tests.integration._judges import containerds
 from tests.proofs import _containerd_sets as sets
+from tests.proofs import _readers as readers
 from tests.proofs._proof import SAMPLE, Part, Proof
 
 SEED = 20260303
 SPECIFICATIONS, SETS, EDITS, WRITTEN, READ = (900, 40, 300, 60, 3000) if SAMPLE else (15000, 640, 20000, 3000, 300000)
+SIGNED, LIBRARIES, STANZAS = (60, 60, 10) if SAMPLE else (3000, 2000, 300)
 RELEASES = ("1.7", "2.4")
 CRI_NAMES = {"cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime"}
 
@@ -123,10 +126,51 @@ def configurations(part: Part, folder: Path, release: str) -> None:
     assert {"refused", "edited"} <= set(became), became
 
 
-def edits(part: Part) -> None:
+def edits(part: Part, edit: t.Callable[[random.Random], None]) -> None:
     for number in range(EDITS):
         with part.case("document %d" % number):
-            random_toml.edit_one(random.Random("%d %d" % (SEED, number)))
+            edit(random.Random("%d %d" % (SEED, number)))
+
+
+def toml(part: Part) -> None:
+    both = 0
+    source = random.Random(SEED)
+    for number in range(READ):
+        with part.case("text %d" % number):
+            both += readers.toml_text(source)
+    assert both > READ / 10, both
+    part.note = "%d texts, of which both readers take %d" % (READ, both)
+
+
+def certificates(part: Part) -> None:
+    signer = readers.Signer()
+    for number in range(SIGNED):
+        with part.case("certificate %d" % number):
+            signer.one(random.Random("%d %d" % (SEED, number)))
+
+
+def libraries(part: Part, folder: Path) -> None:
+    """Files made here and the libraries of this machine."""
+    source = random.Random(SEED)
+    folder.mkdir()
+    paths = [folder / str(number) for number in range(LIBRARIES)]
+    for path in paths:
+        path.write_bytes(readers.elf_file(source))
+    there = sorted(path for path in Path("/usr/lib").glob("*-linux-gnu/*.so*") if path.read_bytes()[:4] == b"\x7fELF")
+    for one in range(0, len(paths + there[:LIBRARIES]), 100):
+        some = (paths + there[:LIBRARIES])[one : one + 100]
+        facts = readers.elf_facts(some)
+        for path in some:
+            with part.case(str(path)):
+                assert readers.elf_ours(path) == facts[str(path)], (readers.elf_ours(path), facts[str(path)])
+    part.note = "%d files made, %d libraries of this machine" % (len(paths), len(there[:LIBRARIES]))
+
+
+def stanzas(part: Part, folder: Path) -> None:
+    for number in range(STANZAS):
+        with part.case("status %d" % number):
+            wrong = readers.stanza_file(random.Random("%d %d" % (SEED, number)), folder, 40)
+            assert wrong == [], wrong[:2]
 
 
 def yaml(part: Part) -> None:
@@ -148,8 +192,18 @@ def main() -> int:
         folder = Path(name)
         with proof.part("YAML and PyYAML") as part:
             yaml(part)
+        with proof.part("TOML and tomllib") as part:
+            toml(part)
         with proof.part("TOML edits") as part:
-            edits(part)
+            edits(part, random_toml.edit_one)
+        with proof.part("JSON edits") as part:
+            edits(part, random_json.edit_one)
+        with proof.part("certificates and cryptography") as part:
+            certificates(part)
+        with proof.part("ELF and readelf") as part:
+            libraries(part, folder / "elf")
+        with proof.part("package fields and dpkg") as part:
+            stanzas(part, folder / "dpkg")
         with proof.part("CDI specifications and the CDI library") as part:
             specifications(part, folder)
         for release in RELEASES:

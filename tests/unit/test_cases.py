@@ -55,7 +55,7 @@ def test_A03_ee_deps_the_execution_environment_is_described() -> None:
         re.split(r"[<>=! ]", line)[0]
         for line in (ROOT / described["dependencies"]["python"]).read_text(encoding="utf-8").splitlines()
     }
-    assert {"kubernetes", "PyYAML", "jsonpatch", "tomlkit"} <= needed
+    assert {"kubernetes", "PyYAML", "tomlkit"} <= needed
     assert (ROOT / described["dependencies"]["system"]).is_file()
 
 

@@ -10,20 +10,10 @@ import typing as t
 from .._base.model import ERROR, NpuError, Problem
 from .._base.vendor import VendorProfile
 from .._host.host import Host
-from .spec import (
-    CURRENT,
-    CdiOptions,
-    default_path,
-    examine,
-    find_conflicts,
-    format_of,
-    load_spec,
-    missing_host_paths,
-    remove_spec,
-    validate_spec,
-    write_spec,
-)
-from .validate import device_names
+from .options import CdiOptions, default_path, format_of
+from .spec import CURRENT, examine, find_conflicts, load_spec, missing_host_paths
+from .validate import device_names, validate_spec
+from .write import remove_spec, write_spec
 
 PRESENT = "present"
 ABSENT = "absent"

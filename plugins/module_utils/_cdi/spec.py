@@ -11,32 +11,13 @@ import typing as t
 
 from .._base.model import ERROR, WARNING, NpuError, Problem
 from .._base.vendor import VendorProfile
-from .._formats import yaml as _yaml
+from .._formats.yaml import dump
+from .._formats.yaml_read import YamlError, load
 from .._host.host import Host
 from .build import build_spec
 from .options import JSON, YAML, CdiOptions, CdiResult, default_path, format_of
 from .validate import device_names, host_paths, same_meaning, validate_spec
-from .version import minimum_version
-from .write import place_of, remove_spec, write_spec
-
-__all__ = [
-    "CdiOptions",
-    "CdiResult",
-    "build_spec",
-    "compare",
-    "default_path",
-    "dump_spec",
-    "examine",
-    "find_conflicts",
-    "format_of",
-    "load_spec",
-    "minimum_version",
-    "missing_host_paths",
-    "remove_spec",
-    "same_meaning",
-    "validate_spec",
-    "write_spec",
-]
+from .write import place_of
 
 CURRENT = "current"
 STALE = "stale"
@@ -59,8 +40,8 @@ def _load(text: str, name: str) -> t.Any:
     if name.endswith(".json"):
         return json.loads(text, object_pairs_hook=_no_twins)
     try:
-        return _yaml.load(text)
-    except _yaml.YamlError:
+        return load(text)
+    except YamlError:
         try:
             import yaml
         except ImportError:
@@ -92,7 +73,7 @@ def dump_spec(spec: t.Mapping[str, t.Any], form: str) -> str:
     if form == JSON:
         return json.dumps(spec, indent=2, ensure_ascii=False) + "\n"
     if form == YAML:
-        return _yaml.dump(spec)
+        return dump(spec)
     raise NpuError("The format %r is not known." % form, "Use yaml or json.")
 
 

@@ -1,7 +1,10 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The dynamic section of an ELF file, read by program headers as the loader does, in at most three reads."""
+"""The dynamic section of an ELF file, read by program headers as the loader does, in at most three reads.
+
+Written by hand, because hosts have only the standard library of Python 3.8 and need no readelf.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,9 @@ import typing as t
 from dataclasses import dataclass
 
 FIRST_READ = 8192
-TABLE_LIMIT = 1024 * 1024
+DYNAMIC_LIMIT = 1024 * 1024
+# Large C++ libraries have several MiB of names.
+STRINGS_LIMIT = 64 * 1024 * 1024
 
 PT_LOAD = 1
 PT_DYNAMIC = 2
@@ -121,7 +126,7 @@ def _dynamic(
     machine: int,
 ) -> Elf:
     entry = struct.Struct(order + ("qQ" if bits == 64 else "iI"))
-    data = take(dynamic[0], min(dynamic[1], TABLE_LIMIT))
+    data = take(dynamic[0], min(dynamic[1], DYNAMIC_LIMIT))
     values: dict[int, list[int]] = {}
     for tag, value in entry.iter_unpack(data[: len(data) - len(data) % entry.size]):
         if tag == DT_NULL:
@@ -134,7 +139,7 @@ def _dynamic(
     length = values[DT_STRSZ][0] if DT_STRSZ in values else 0
     for start, size, offset in loads:
         if start <= address < start + size:
-            strings = take(address - start + offset, min(length, TABLE_LIMIT))
+            strings = take(address - start + offset, min(length, STRINGS_LIMIT))
             break
     else:
         raise ValueError("its string table is not in the file")

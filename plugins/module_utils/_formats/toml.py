@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read TOML 1.0 on Python 3.8 and newer: the standard library's reader where there is one, else the one below."""
+"""Read TOML 1.0 with tomllib, or with the reader below where Python is older than 3.11: hosts have only its standard library."""
 
 from __future__ import annotations
 

@@ -1,7 +1,10 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""As much of X.509 as telling keys apart needs: serial number, subject and issuer of a certificate, signature lists of the firmware. Pure."""
+"""As much of X.509 as telling keys apart needs: serial number and subject of a certificate, signature lists of the firmware. Pure.
+
+Written by hand, because hosts have only the standard library of Python 3.8, and that reads no DER.
+"""
 
 from __future__ import annotations
 

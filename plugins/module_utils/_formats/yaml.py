@@ -1,17 +1,13 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""YAML without a library: a writer every parser agrees with, and the reader of _yaml_read."""
+"""YAML written so that every parser agrees. Not by a library: hosts have only the standard library of Python 3.8."""
 
 from __future__ import annotations
 
 import json
 import re
 import typing as t
-
-from .yaml_read import YamlError, load
-
-__all__ = ["YamlError", "dump", "load", "quote"]
 
 _PLAIN_KEY = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*\Z")
 _SAFE = re.compile(r"^[ !#-\[\]-~]*\Z")

@@ -5,6 +5,7 @@
 
 It takes block and flow collections, plain, quoted and block scalars, comments and document marks. Anchors, aliases, tags,
 complex keys and several documents are refused by name. Plain scalars mean what they mean in YAML 1.1; dates stay text.
+Written by hand, because hosts have only the standard library of Python 3.8, and that reads no YAML.
 """
 
 from __future__ import annotations

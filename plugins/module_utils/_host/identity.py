@@ -10,7 +10,7 @@ import re
 import shlex
 import typing as t
 
-from .._formats import yaml
+from .._formats import yaml_read
 from .host import ABSENT, FAILED, VALUE, Host, Probe
 from .systemd import Unit, unit_from_files
 
@@ -114,7 +114,7 @@ def _rancher(host: Host, path: str) -> tuple[str | None, str]:
     for file in [path] + host.glob(path + ".d", "*.yaml"):
         text = host.read_text(file).get("")
         try:
-            data = yaml.load(text)
+            data = yaml_read.load(text)
         except ValueError:
             match = re.search(r"^[\"']?node-name[\"']?\s*:\s*[\"']?([^\s\"'#]+)", text, re.M)
             data = {"node-name": match.group(1)} if match else {}

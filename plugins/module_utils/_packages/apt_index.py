@@ -1,7 +1,10 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A flat apt repository as text: its index, its Release file, and the dpkg status of a host that has little."""
+"""A flat apt repository as text: its index, its Release file, and the dpkg status of a host that has little.
+
+Written by hand, because python3-apt and apt-ftparchive are on few hosts.
+"""
 
 from __future__ import annotations
 

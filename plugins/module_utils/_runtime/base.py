@@ -11,7 +11,7 @@ import typing as t
 from dataclasses import asdict, dataclass, field
 
 from .._base.model import Problem
-from .._cdi.options import SPEC_DIRS as DEFAULT_SPEC_DIRS
+from .._cdi.options import SPEC_DIRS
 from .._host.host import Host
 from .._host.proc import Process, ProcessTable
 from .._host.systemd import Unit, read_units
@@ -240,7 +240,7 @@ def has_dir(directories: t.Iterable[str], wanted: str) -> bool:
 def with_dirs(directories: t.Iterable[str], *wanted: str) -> list[str]:
     """The list that has to be written: what is there in its order, then the default and the wanted directories that are not."""
     result = list(directories)
-    for directory in DEFAULT_SPEC_DIRS + wanted:
+    for directory in SPEC_DIRS + wanted:
         if directory and not has_dir(result, directory):
             result.append(directory)
     return result

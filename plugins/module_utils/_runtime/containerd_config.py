@@ -16,9 +16,9 @@ import posixpath
 import typing as t
 from dataclasses import dataclass, field
 
+from .._cdi.options import SPEC_DIRS
 from .._formats.toml import TomlError, loads
 from .._host.host import Host
-from .base import DEFAULT_SPEC_DIRS
 
 Release = t.Tuple[int, ...]
 
@@ -280,7 +280,7 @@ def merged(first: t.Mapping[str, t.Any], second: t.Mapping[str, t.Any]) -> dict[
 def _from_table(files: ConfigSet, table: t.Any, default: bool, cri_enabled: bool, always: bool = False) -> Effective:
     table = table if isinstance(table, dict) else {}
     enabled = True if always else table.get("enable_cdi", default)
-    directories = table.get("cdi_spec_dirs", list(DEFAULT_SPEC_DIRS))
+    directories = table.get("cdi_spec_dirs", list(SPEC_DIRS))
     if not isinstance(enabled, bool):
         return _broken(files, "enable_cdi is not a boolean")
     if not isinstance(directories, list) or not all(isinstance(item, str) for item in directories):

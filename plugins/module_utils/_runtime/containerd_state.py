@@ -9,9 +9,9 @@ import typing as t
 
 from .._base.model import ERROR, WARNING
 from .._base.versions import release_numbers
+from .._cdi.options import SPEC_DIRS
 from .._formats.toml import TomlError
 from .base import (
-    DEFAULT_SPEC_DIRS,
     ELEVATE,
     OFF,
     ON,
@@ -152,9 +152,7 @@ def missing_keys(state: Effective, spec_dir: str) -> list[Missing]:
     if not state.enabled:
         found.append(("enable_cdi", "true", "CDI is off"))
     # A CRI plugin that is switched off shows no directories; the defaults hold once it is on.
-    if not has_dir(state.spec_dirs, spec_dir) and (
-        state.enabled is not None or not has_dir(DEFAULT_SPEC_DIRS, spec_dir)
-    ):
+    if not has_dir(state.spec_dirs, spec_dir) and (state.enabled is not None or not has_dir(SPEC_DIRS, spec_dir)):
         value = "[%s]" % ", ".join('"%s"' % directory for directory in with_dirs(state.spec_dirs, spec_dir))
         found.append(("cdi_spec_dirs", value, "%s is not among the directories that are read" % spec_dir))
     return found

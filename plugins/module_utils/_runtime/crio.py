@@ -10,10 +10,10 @@ import typing as t
 
 from .._base.model import ERROR
 from .._base.versions import release_numbers
+from .._cdi.options import SPEC_DIRS
 from .._formats.toml import TomlError, loads
 from .base import (
     CRIO,
-    DEFAULT_SPEC_DIRS,
     ELEVATE,
     OFF,
     ON,
@@ -82,7 +82,7 @@ class CrioRuntime:
 
     def _read(self, found: Runtime, argv: t.Sequence[str]) -> None:
         context = self.context
-        directories: tuple[str, ...] = DEFAULT_SPEC_DIRS
+        directories: tuple[str, ...] = SPEC_DIRS
         found.socket = SOCKET
         listed = context.host.listdir(self.directory)
         if listed.state not in ("value", "absent"):

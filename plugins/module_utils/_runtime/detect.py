@@ -17,12 +17,8 @@ from .base import (
     NAMES,
     PODMAN,
     SYSTEM,
-    Cdi,
     Change,
     Context,
-    Dialect,
-    EditTarget,
-    Refusal,
     Runtime,
     RuntimeOptions,
     same_dir,
@@ -33,19 +29,6 @@ from .distro_containerd import DistroRuntime
 from .docker import DockerRuntime
 from .kubelet import Kubelet, find_kubelet
 from .podman import PodmanRuntime
-
-__all__ = [
-    "Cdi",
-    "Change",
-    "Dialect",
-    "EditTarget",
-    "NAMES",
-    "Refusal",
-    "Runtime",
-    "RuntimeOptions",
-    "SCHEMA",
-    "detect_runtimes",
-]
 
 SCHEMA = 1
 CLASSES = (ContainerdRuntime, DistroRuntime, DockerRuntime, CrioRuntime, PodmanRuntime)

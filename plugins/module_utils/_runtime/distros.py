@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 from dataclasses import dataclass, replace
 
-from .._formats import yaml
+from .._formats import yaml_read
 from .._host.host import Host
 
 KUBELET_ROOT = "/var/lib/kubelet"
@@ -79,7 +79,7 @@ def rancher_settings(host: Host, distro: Distro, argv: t.Sequence[str]) -> dict[
     path = "/etc/rancher/%s/config.yaml" % distro.name
     for file in [path] + host.glob(path + ".d", "*.yaml"):
         try:
-            data = yaml.load(host.read_text(file).get(""))
+            data = yaml_read.load(host.read_text(file).get(""))
         except ValueError:
             continue
         if not isinstance(data, dict):

@@ -10,8 +10,8 @@ import typing as t
 
 from .._base.model import ERROR
 from .._base.versions import release_numbers
+from .._cdi.options import SPEC_DIRS
 from .base import (
-    DEFAULT_SPEC_DIRS,
     DOCKER,
     ELEVATE,
     OFF,
@@ -180,7 +180,7 @@ class DockerRuntime:
         if flagged is not None:
             setting, source = flagged.lower() in ("true", "1", "t", ""), "the --feature flag of the unit"
         self.setting = setting
-        directories = self.dir_flags or self.data.get("cdi-spec-dirs") or list(DEFAULT_SPEC_DIRS)
+        directories = self.dir_flags or self.data.get("cdi-spec-dirs") or list(SPEC_DIRS)
         given = tuple(item for item in directories if item)
         if "cdi-devices" in features:
             found.warnings.append("%s has features.cdi-devices, a key that docker does not know" % found.main_config)

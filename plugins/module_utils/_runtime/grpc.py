@@ -4,6 +4,7 @@
 """One unary gRPC call over a Unix socket, in plain HTTP/2 (RFC 9113) with uncompressed headers (RFC 7541, 6.2.2).
 
 Enough to ask a container runtime for its state without a client program on the host: one request, one answer, one stream.
+Written by hand, because hosts have only the standard library of Python 3.8, and that speaks no HTTP/2.
 """
 
 from __future__ import annotations

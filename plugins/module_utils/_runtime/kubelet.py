@@ -10,7 +10,7 @@ import re
 import typing as t
 from dataclasses import asdict, dataclass
 
-from .._formats import yaml
+from .._formats import yaml_read
 from .._host.host import Host
 from .._host.proc import ProcessTable
 from .._host.systemd import split_words
@@ -163,7 +163,7 @@ def top_level_scalars(text: str) -> dict[str, str]:
     """Scalars at the top level of a YAML mapping or JSON object, as text. Nested values, anchors and block text are left out."""
     text = text[1:] if text.startswith("\ufeff") else text
     try:
-        data = yaml.load(text)
+        data = yaml_read.load(text)
     except (ValueError, RecursionError):
         data = _line_scalars(text)
     if not isinstance(data, dict):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from .._base.model import ERROR
 from .._base.versions import release_numbers
+from .._cdi.options import SPEC_DIRS
 from .._formats.toml import TomlError, loads
 from .base import (
-    DEFAULT_SPEC_DIRS,
     ELEVATE,
     OFF,
     ON,
@@ -46,7 +46,7 @@ class PodmanRuntime:
             return []
         found = Runtime(PODMAN, binary=binary, socket=SOCKET, socket_exists=context.is_socket(SOCKET), main_config=MAIN)
         found.version = version_in(context.said([binary, "--version"])) or context.packaged("podman")
-        directories: tuple[str, ...] = DEFAULT_SPEC_DIRS
+        directories: tuple[str, ...] = SPEC_DIRS
         explicit = ""
         append = False
         for path in [path for path in FILES if context.host.exists(path)] + context.host.glob(DIRECTORY, "*.conf"):

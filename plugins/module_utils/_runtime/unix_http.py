@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""GET over a Unix socket."""
+"""GET over a Unix socket: http.client of the standard library, which is all that hosts have, connects by TCP alone."""
 
 from __future__ import annotations
 

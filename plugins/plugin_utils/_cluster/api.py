@@ -19,7 +19,7 @@ from .kubeconfig import open_access
 from .refusals import refusal_step
 
 Data = dict[str, t.Any]
-PACKAGES = {"kubernetes": "kubernetes>=24.2.0", "yaml": "PyYAML", "jsonpatch": "jsonpatch"}
+PACKAGES = {"kubernetes": "kubernetes>=24.2.0", "yaml": "PyYAML"}
 # Every kind we make: API prefix, plural, whether it lives in a namespace. Requests need no discovery then.
 KINDS: dict[tuple[str, str], tuple[str, str, bool]] = {
     ("v1", "Namespace"): ("/api/v1", "namespaces", False),

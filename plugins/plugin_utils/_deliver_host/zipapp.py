@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The host tool as one file, made of module_utils alone. Equal sources give equal bytes, on every controller.
 
-Nothing is compressed: the result of compression differs between releases of zlib.
+Nothing is compressed: the result of compression differs between releases of zlib. The zipapp module of the standard library can neither fix
+times nor sort names.
 """
 
 from __future__ import annotations

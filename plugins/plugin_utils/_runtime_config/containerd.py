@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.versions import release_numbers
-from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import DEFAULT_SPEC_DIRS, with_dirs
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.options import SPEC_DIRS
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import with_dirs
 
 from .._text.splice import lookup
 from .._text.toml import TomlEdit, load
@@ -198,7 +199,7 @@ def _needs(state: _State, version: tuple[int, ...], spec_dirs: t.Sequence[str]) 
             "Repair the file; it was left as it is.",
         )
     on = version >= ALWAYS_ON or (state.enable if state.enable is not None else version >= (2,))
-    have = DEFAULT_SPEC_DIRS if state.dirs is None else tuple(state.dirs)
+    have = SPEC_DIRS if state.dirs is None else tuple(state.dirs)
     return not on, not covers(have, spec_dirs)
 
 
@@ -234,7 +235,7 @@ def _make(
                 root = opened(state.root)
                 _declare(root, state.root, state)
                 pattern = posixpath.dirname(dropin.path) + "/*.toml"
-                if root.pair(("imports",)) is None:
+                if root.raw(("imports",)) is None:
                     root.set(("imports",), root.list_text([pattern]))
                 else:
                     root.extend(("imports",), [pattern])
@@ -246,7 +247,7 @@ def _make(
             text.set(table + ("enable_cdi",), "true")
         if dirs:
             path = table + ("cdi_spec_dirs",)
-            if text.pair(path) is not None:
+            if text.raw(path) is not None:
                 have = lookup(text.data, path)
                 text.extend(path, with_dirs(have, *dirs)[len(have) :])
             else:
@@ -271,16 +272,10 @@ def _declare(text: TomlEdit, found: Source, state: _State) -> None:
     if found is not state.root and state.schema:
         return
     for key in ("disabled_plugins", "required_plugins"):
-        entry, names = text.pair((key,)), text.data.get(key) or []
-        for number, name in enumerate(names):
-            if entry is None or name in CRI_IDS or name.startswith("io.containerd."):
-                continue
-            if name not in _URIS:
-                raise text.refuse("%s names %s, whose schema 2 name is not known" % (key, name), entry.items[number][0])
-            start, end = entry.items[number]
-            mark = text.text[start]
-            text.buffer.splice(start, end, mark + _URIS[name] + mark)
-            entry = text.pair((key,))
+        for name in text.data.get(key) or []:
+            if name not in CRI_IDS and not name.startswith("io.containerd.") and name not in _URIS:
+                raise text.refuse("%s names %s, whose schema 2 name is not known" % (key, name))
+        text.replace_items((key,), _URIS)
     text.set(("version",), "2")
 
 
@@ -373,7 +368,7 @@ def _judge(
         for path in _order(state, next((path for path in staged if path != state.root.path), state.root.path))
         if path not in gone
     ]
-    if order or text.pair(("imports",)) is not None:
+    if order or text.raw(("imports",)) is not None:
         text.set(("imports",), "[%s]" % ", ".join('"%s"' % staged.get(path, path) for path in order))
     return {
         "program": "containerd",
@@ -408,7 +403,7 @@ def _plan_template(
             return edit
     table = TABLES[3 if version >= (2,) else 2]
     lines = ['[%s."%s"]' % table, "  enable_cdi = true"]
-    if not covers(DEFAULT_SPEC_DIRS, spec_dirs):
+    if not covers(SPEC_DIRS, spec_dirs):
         lines.append("  cdi_spec_dirs = [%s]" % ", ".join('"%s"' % item for item in with_dirs([], *spec_dirs)))
     found = source(files, path)
     made = block_edit(found, lines, edit.warnings)

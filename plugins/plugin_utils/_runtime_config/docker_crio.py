@@ -10,7 +10,8 @@ import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.versions import release_numbers
-from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import DEFAULT_SPEC_DIRS, with_dirs
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.options import SPEC_DIRS
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import with_dirs
 
 from .._text.json import JsonEdit
 from .._text.splice import lookup
@@ -53,14 +54,13 @@ def plan_docker(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Seque
     if text.bom:
         edit.warnings.append("%s begins with a byte order mark; it is kept" % path)
     # docker takes null for a key that is not there.
-    features = {} if text.before.get("features") is None else text.before["features"]
-    node = text.node(["features"])
-    if not isinstance(features, dict):
-        raise text.refuse("features must be an object", node.start if node else 0)
+    null = "features" in text.before and text.before["features"] is None
+    features = text.before.get("features") or {}
+    if not isinstance(text.before.get("features", features), (dict, type(None))):
+        raise text.refuse("features must be an object")
     for key, value in features.items():
         if not isinstance(value, bool):
-            inner = text.node(["features", key])
-            raise text.refuse("features.%s must be true or false" % key, inner.start if inner else 0)
+            raise text.refuse("features.%s must be true or false" % key)
     if "cdi-devices" in features:
         edit.warnings.append("%s: features.cdi-devices is a key docker does not know; it is left there" % path)
     given = dict(item.partition("=")[::2] for item in _flags(flags, "--feature"))
@@ -76,10 +76,9 @@ def plan_docker(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Seque
             )
     dirs = text.before.get("cdi-spec-dirs")
     if dirs is not None and not (isinstance(dirs, list) and all(isinstance(item, str) for item in dirs)):
-        inner = text.node(["cdi-spec-dirs"])
-        raise text.refuse("cdi-spec-dirs must be a list of strings", inner.start if inner else 0)
+        raise text.refuse("cdi-spec-dirs must be a list of strings")
     flagged = _flags(flags, "--cdi-spec-dir")
-    have = flagged or (DEFAULT_SPEC_DIRS if dirs is None else [item for item in dirs if item])
+    have = flagged or (SPEC_DIRS if dirs is None else [item for item in dirs if item])
     need_dirs = not covers(have, spec_dirs)
     if need_dirs and flagged:
         raise NpuError(
@@ -88,16 +87,13 @@ def plan_docker(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Seque
             "Add --cdi-spec-dir %s in %s, or move the flags into the file."
             % (" --cdi-spec-dir ".join(spec_dirs), unit),
         )
-    null = node is not None and node.kind != "object"
     if need and null:
         text.set(["features"], {"cdi": True})
     elif need:
         text.set(["features", "cdi"], True)
     if need_dirs:
-        if isinstance(dirs, list) and "" not in dirs:
-            text.extend(["cdi-spec-dirs"], with_dirs(have, *spec_dirs)[len(have) :])
-        else:
-            text.set(["cdi-spec-dirs"], with_dirs(have, *spec_dirs))
+        wanted = with_dirs(have, *spec_dirs)
+        text.set(["cdi-spec-dirs"], wanted, wanted[len(have) :] if dirs and "" not in dirs else ())
     if text.text == found.text:
         return edit
     text.prove([("features",) if null else ("features", "cdi"), ("cdi-spec-dirs",)])
@@ -136,7 +132,7 @@ def plan_crio(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Sequenc
     target = dict(runtime.get("edit_target") or {})
     dropin = str(target["path"]) if target.get("kind") == "dropin" and target.get("path") else CRIO_DROPIN
     found = source(files, dropin)
-    have: t.Sequence[str] = DEFAULT_SPEC_DIRS
+    have: t.Sequence[str] = SPEC_DIRS
     holder = ""
     for path in runtime.get("config_files") or []:
         other = source(files, path)

@@ -16,7 +16,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.module_utils._host.writer import digest
 
 from .._text.json import JsonEdit
-from .._text.splice import lookup, reverse
+from .._text.splice import reverse
 from .._text.toml import TomlEdit
 from .edit import BASE, MANAGED, FileEdit, Source, span
 
@@ -100,15 +100,15 @@ def _undo_toml(text: str, name: str, changes: t.Sequence[t.Mapping[str, t.Any]])
     edit = TomlEdit(text, name)
     for change in reversed([change for change in changes if change["op"] != "table"]):
         path = tuple(change["path"])
-        entry = edit.pair(path)
-        if entry is None or change["new"] is None or path == ("version",):
+        raw = edit.raw(path)
+        if raw is None or change["new"] is None or path == ("version",):
             continue
         if change.get("removed"):
             full = isinstance(edit.data.get("version"), int) and edit.data["version"] > 1
             edit.extend(
                 path, ["io.containerd.grpc.v1.cri" if item == "cri" and full else item for item in change["removed"]]
             )
-        elif edit.raw(entry) == change["new"]:
+        elif raw == change["new"]:
             if change["old"] is None:
                 edit.delete(path)
             else:
@@ -125,18 +125,18 @@ def _undo_toml(text: str, name: str, changes: t.Sequence[t.Mapping[str, t.Any]])
 def _undo_json(text: str, name: str, changes: t.Sequence[t.Mapping[str, t.Any]]) -> str:
     edit = JsonEdit(text, name)
     for change in reversed([change for change in changes if change["op"] != "object"]):
-        node = edit.node(change["path"])
-        if node is None:
+        path, now = change["path"], edit.value(change["path"])
+        if now is None:
             continue
-        if edit.text[node.start : node.end] == change["new"]:
+        if now == json.dumps(json.loads(change["new"]), ensure_ascii=False):
             if change["old"] is None:
-                edit.delete(change["path"])
+                edit.delete(path)
             else:
-                edit.set(change["path"], json.loads(change["old"]))
-        elif change["op"] == "array":
-            edit.remove_items(change["path"], change["added"])
+                edit.set(path, json.loads(change["old"]))
+        elif change["op"] == "array" and now.startswith("["):
+            edit.set(path, [item for item in json.loads(now) if item not in change["added"]])
     for change in changes:
-        if change["op"] == "object" and lookup(edit.data, change["path"]) == {}:
+        if change["op"] == "object" and edit.value(change["path"]) == "{}":
             edit.delete(change["path"])
     edit.prove([tuple(change["path"]) for change in changes])
     return edit.text

@@ -97,6 +97,7 @@ class Edit:
     def __init__(self, text: str, name: str, load: t.Callable[[str, str], dict[str, t.Any]]) -> None:
         self.name = name
         self._load = load
+        self.original = text
         self.before = load(text, name)
         self.buffer = Buffer(text)
         self.newline = newline_of(text)
@@ -110,12 +111,16 @@ class Edit:
     def data(self) -> dict[str, t.Any]:
         return self._load(self.text, self.name)
 
-    def refuse(self, what: str, offset: int | None = None) -> NpuError:
-        """The error for what cannot be edited, at a character offset where one is known."""
+    def refuse(self, what: str) -> NpuError:
+        """The error for what cannot be edited."""
         raise NotImplementedError
 
     def prove(self, allowed: t.Sequence[tuple[str, ...]]) -> None:
         """Read the result again and compare: only values at `allowed` paths (or below) may differ. NpuError otherwise."""
-        for path in differences(self.before, self.data):
+        self.compare(self.before, self.data, allowed)
+
+    def compare(self, before: dict[str, t.Any], after: dict[str, t.Any], allowed: t.Sequence[tuple[str, ...]]) -> None:
+        """NpuError when values differ that are not at `allowed` paths or below."""
+        for path in differences(before, after):
             if not any(path[: len(ok)] == ok for ok in allowed):
                 raise self.refuse("the edit would also change %s" % ".".join(path))

@@ -1,62 +1,122 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""TOML edited in place: tomlkit says what a file means, splices change it, and the result is read again to prove that nothing else did."""
+"""TOML edited in place by tomlkit: what it renders is held against the text before, and both are read again.
+
+A new pair is a line that tomlkit has read, put into the body of its table. A new table is a block at the end of the file.
+"""
 
 from __future__ import annotations
 
 import re
 import typing as t
+from os.path import commonprefix
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._formats import toml as reader
 
-from .splice import BOM, Edit, line_column, lookup
-from .toml_scan import Entry, Path, ScanError, scan
+from .splice import BOM, Edit, differences, lookup
 
 try:
     import tomlkit
     from tomlkit.exceptions import ParseError, TOMLKitError
-except ImportError:  # the action plugin says what to install
+    from tomlkit.items import AoT, Array, Comment, InlineTable, Table
+except ImportError:
     tomlkit = None  # type: ignore[assignment]
 
+if t.TYPE_CHECKING:
+    from tomlkit.items import Item, Key
+
+    Body = list[tuple[Key | None, Item]]
+Path = t.Tuple[str, ...]
 _BARE = re.compile(r"^[A-Za-z0-9_-]+$")
+
+
+class Place(t.NamedTuple):
+    """A key of a document: its full path, and where it stands in the body of its table."""
+
+    path: Path
+    body: Body
+    position: int
+    inline: bool
+
+    @property
+    def key(self) -> Key:
+        return t.cast("Key", self.body[self.position][0])
+
+    @property
+    def item(self) -> Item:
+        return self.body[self.position][1]
+
+    @property
+    def header(self) -> bool:
+        """True for a [table], as opposed to a pair and to a table that only longer names imply."""
+        return isinstance(self.item, Table) and not self.item.is_super_table()
+
+    @property
+    def dotted(self) -> bool:
+        """True for a table that dotted keys imply."""
+        return isinstance(self.item, Table) and self.key.is_dotted()
+
+
+def _places(body: Body, above: Path = (), inline: bool = False) -> t.Iterator[Place]:
+    """Every key in the order of the file; what stands in arrays of tables is left out."""
+    for index, (key, item) in enumerate(body):
+        if key is None or isinstance(item, AoT):
+            continue
+        place = Place((*above, key.key), body, index, inline)
+        yield place
+        if isinstance(item, (Table, InlineTable)):
+            yield from _places(item.value.body, place.path, inline or isinstance(item, InlineTable))
+
+
+def require() -> None:
+    """NpuError when the Python of the controller has no tomlkit."""
+    if tomlkit is None:
+        raise NpuError(
+            "tomlkit is not installed for the Python of the controller.", "Install it there: pip install tomlkit."
+        )
 
 
 def load(text: str, name: str) -> dict[str, t.Any]:
     """Plain values of TOML text. NpuError names the file, line and column of the first fault."""
     try:
-        return tomlkit.parse(text[1:] if text.startswith(BOM) else text).unwrap()
+        return tomlkit.parse(text.removeprefix(BOM)).unwrap()
     except ParseError as exc:
-        raise _bad(name, exc.line, exc.col + 1, _first_line(exc)) from exc
-    except (TOMLKitError, ValueError) as exc:
-        entry = _repeated(text)
-        line, column = line_column(text, entry.name) if entry else (1, 1)
-        raise _bad(name, line, column, _first_line(exc)) from exc
+        what = re.sub(r" at line \d+ col \d+$", "", str(exc).partition("\n")[0])
+        raise _bad(name, "line %d, column %d: not valid TOML: %s" % (exc.line, exc.col + 1, what)) from exc
+    except (TOMLKitError, ValueError, RecursionError) as exc:
+        raise _bad(name, "%snot valid TOML: %s" % (_place_of_fault(text), str(exc).partition("\n")[0])) from exc
 
 
-def _first_line(exc: Exception) -> str:
-    return re.sub(r" at line \d+ col \d+$", "", str(exc).splitlines()[0] if str(exc) else exc.__class__.__name__)
-
-
-def _bad(name: str, line: int, column: int, what: str) -> NpuError:
-    return NpuError(
-        "%s: line %d, column %d: not valid TOML: %s." % (name, line, column, what.rstrip(".")),
-        "Repair the file; it was left as it is.",
-    )
-
-
-def _repeated(text: str) -> Entry | None:
+def _place_of_fault(text: str) -> str:
     try:
-        entries = scan(text)
-    except ScanError:
-        return None
-    seen: set[tuple[str, Path]] = set()
-    for entry in entries:
-        mark = (entry.kind, entry.path)
-        if mark in seen and entry.kind != "array" and "[]" not in entry.header:
-            return entry
-        seen.add(mark)
-    return None
+        reader.loads(text)
+    except reader.TomlError as exc:
+        return "line %d, column %d: " % (exc.line, exc.column)
+    return ""
+
+
+def _bad(name: str, what: str) -> NpuError:
+    return NpuError("%s: %s." % (name, what.rstrip(".")), "Repair the file; it was left as it is.")
+
+
+def _is_pair(key: Key | None, item: Item) -> bool:
+    """True for a key with its value, dotted or not, as opposed to a header, a comment and an empty line."""
+    return key is not None and not isinstance(item, AoT) and (key.is_dotted() or not isinstance(item, Table))
+
+
+def _indent(item: Item) -> str:
+    """How far the line of a pair or a header is indented; for dotted keys the line of the last of them."""
+    while isinstance(item, Table) and item.is_super_table():
+        item = item.value.body[-1][1]
+    return item.trivia.indent
+
+
+def _within(short: str, long: str) -> bool:
+    """True when `long` has every character of `short`, in the same order."""
+    rest = iter(long)
+    return all(character in rest for character in short)
 
 
 class TomlEdit(Edit):
@@ -64,300 +124,241 @@ class TomlEdit(Edit):
 
     def __init__(self, text: str, name: str) -> None:
         super().__init__(text, name, load)
-        self._entries()
 
-    def refuse(self, what: str, offset: int | None = None) -> NpuError:
-        where = ""
-        if offset is not None:
-            where = " line %d, column %d:" % line_column(self.text, offset)
-        return NpuError("%s:%s %s." % (self.name, where, what), "Change it by hand; the file was left as it is.")
+    def refuse(self, what: str) -> NpuError:
+        return NpuError("%s: %s." % (self.name, what), "Change it by hand; the file was left as it is.")
 
-    def _entries(self) -> list[Entry]:
+    def _parse(self) -> tomlkit.TOMLDocument:
+        """The document; the last line always has its end, so that all lines are alike."""
+        text = self.text.removeprefix(BOM)
+        text += self._missing_end()
         try:
-            return scan(self.text)
-        except (ScanError, IndexError) as exc:
-            raise self.refuse("this form of TOML is not edited (%s)" % exc, getattr(exc, "offset", None)) from exc
+            document = tomlkit.parse(text)
+        except (TOMLKitError, ValueError) as exc:
+            raise self.refuse("tomlkit cannot edit this text: %s" % exc) from exc
+        if tomlkit.dumps(document) != text:
+            raise self.refuse("tomlkit does not give this text back byte for byte")
+        return document
 
-    def pair(self, path: Path) -> Entry | None:
-        return next((e for e in self._entries() if e.kind == "pair" and e.path == path), None)
+    def _missing_end(self) -> str:
+        return "" if self.text.removeprefix(BOM)[-1:] in ("", "\n") else self.newline
 
-    def raw(self, entry: Entry) -> str:
-        return self.text[entry.value : entry.value_end]
+    def _render(self, document: tomlkit.TOMLDocument, drop: str = "", keep: str = "") -> None:
+        """Take over what tomlkit renders when nothing of the text is lost, or nothing comes, but for a value that changes."""
+        text, end = tomlkit.dumps(document), self._missing_end()
+        text = (BOM if self.text.startswith(BOM) else "") + (text.removesuffix(end) if end else text)
+        start = len(commonprefix([self.text, text]))
+        old, new = self.text[start:], text[start:]
+        tail = len(commonprefix([old[::-1], new[::-1]]))
+        old, new = old[: len(old) - tail], new[: len(new) - tail]
+        if not (_within(old, new) or _within(new, old) or (old in drop and new in keep)):
+            raise self.refuse("tomlkit would also change other text")
+        self.buffer.splice(start, start + len(old), new)
+
+    def _find(self, document: tomlkit.TOMLDocument, path: Path) -> Place | None:
+        found = (place for place in _places(document.body) if place.path == path)
+        return next((place for place in found if not isinstance(place.item, Table)), None)
+
+    def _array(self, document: tomlkit.TOMLDocument, path: Path) -> Array:
+        place = self._find(document, path)
+        if place is None:
+            raise self.refuse("%s is missing" % ".".join(path))
+        if not isinstance(place.item, Array):
+            raise self.refuse("%s is not a list of strings" % ".".join(path))
+        return place.item
+
+    def raw(self, path: Path) -> str | None:
+        """The text of the value at `path`, None when there is none."""
+        place = self._find(self._parse(), path)
+        return place.item.as_string() if place else None
 
     def quote(self) -> str:
-        """The quote mark that keys and headers of this file use."""
-        names = "".join(
-            self.text[e.name : e.value] if e.kind == "pair" else self.text[e.name : e.value_end]
-            for e in self._entries()
-        )
-        if '"' in names or "'" in names:
-            return "'" if names.count("'") > names.count('"') else '"'
-        values = [self.raw(e)[:1] for e in self._entries() if e.kind == "pair"]
-        return "'" if values.count("'") > values.count('"') else '"'
+        """The quote mark that keys and headers of this file use, else the one that its values use."""
+        places = list(_places(self._parse().body))
+        marks = [place.key.as_string().strip()[:1] for place in places]
+        if not {"'", '"'}.intersection(marks):
+            marks = [place.item.as_string()[:1] for place in places if not isinstance(place.item, Table)]
+        return "'" if marks.count("'") > marks.count('"') else '"'
 
     def key_text(self, path: t.Sequence[str]) -> str:
         mark = self.quote()
         return ".".join(part if _BARE.match(part) else mark + part + mark for part in path)
 
     def string_text(self, value: str) -> str:
-        mark = self.quote()
-        return (
-            mark + value + mark
-            if "'" not in value and '"' not in value and "\\" not in value
-            else '"%s"' % value.replace("\\", "\\\\").replace('"', '\\"')
-        )
+        literal = self.quote() == "'" and "'" not in value
+        return tomlkit.string(value, literal=literal).as_string()
 
     def list_text(self, values: t.Sequence[str]) -> str:
         return "[%s]" % ", ".join(self.string_text(value) for value in values)
 
     def set(self, path: Path, raw: str) -> None:
         """Give the key at `path` the value text `raw`: replaced where it is, else added to its table, else with a new table."""
-        entry = self.pair(path)
-        if entry is not None:
-            old = self.raw(entry)
-            if old == raw:
-                return
-            self.buffer.splice(entry.value, entry.value_end, raw)
-            self.changes.append({"op": "value", "path": list(path), "old": old, "new": raw})
+        document = self._parse()
+        place = self._find(document, path)
+        if place is None:
+            made = self._add(document, path, raw)
+            self.changes.append({"op": "value", "path": list(path), "old": None, "new": raw})
+            if made:
+                self.changes.append({"op": "table", "path": list(path[:-1]), "old": None, "new": None})
             return
-        made = self._add(path, raw)
-        self.changes.append({"op": "value", "path": list(path), "old": None, "new": raw})
-        if made:
-            self.changes.append({"op": "table", "path": list(path[:-1]), "old": None, "new": None})
+        old = place.item.as_string()
+        if old == raw:
+            return
+        _replace(place, raw)
+        self._render(document, old, raw)
+        self.changes.append({"op": "value", "path": list(path), "old": old, "new": raw})
 
-    def _add(self, path: Path, raw: str) -> bool:
+    def _add(self, document: tomlkit.TOMLDocument, path: Path, raw: str) -> bool:
         """Add a pair that is not there; True when a header had to be made."""
-        entries = self._entries()
-        table, key = path[:-1], path[-1]
-        above = [
-            entry for entry in entries if entry.kind == "pair" and table and table[: len(entry.path)] == entry.path
-        ]
+        places = list(_places(document.body))
+        table = path[:-1]
+        above = [p for p in places if not isinstance(p.item, Table) and p.path == table[: len(p.path)]]
         if above:
-            return self._add_inline(max(above, key=lambda entry: len(entry.path)), path, raw)
-        if not table:
-            self._add_top(entries, key, raw)
-            return False
-        for index, entry in enumerate(entries):
-            if entry.kind == "table" and entry.path == table:
-                self._add_under(entries, index, key, raw)
-                return False
-        dotted = [
-            e
-            for e in entries
-            if e.kind == "pair"
-            and not e.inline
-            and len(e.header) < len(table) < len(e.path)
-            and e.path[: len(table)] == table
-        ]
-        if dotted:
-            last = dotted[-1]
-            name = self.key_text(path[len(last.header) :])
-            self._insert_after(last, self._indent(last), name, raw)
-            return False
-        below = next((e for e in entries if e.kind in ("table", "array") and e.path[: len(table)] == table), None)
-        if below is not None:
-            self._add_header(self._over_comments(below.start), self._indent(below), table, key, raw, after=True)
+            place = above[-1]
+            if not isinstance(place.item, InlineTable):
+                raise self.refuse("%s is not a table" % ".".join(place.path))
+            _add_inline(place, "%s = %s" % (self.key_text(path[len(place.path) :]), raw))
+        elif not table:
+            self._add_top(document.body, path, raw)
         else:
-            self._add_header(len(self.text), self._sibling_indent(entries, table), table, key, raw, after=False)
-        return True
-
-    def _add_inline(self, entry: Entry, path: Path, raw: str) -> bool:
-        if self.text[entry.value] != "{":
-            raise self.refuse("%s is not a table" % ".".join(entry.path), entry.value)
-        tail = self.key_text(path[len(entry.path) :])
-        inside = [e.end for e in self._entries() if e.inline and entry.value < e.name and e.end < entry.value_end]
-        if inside:
-            self.buffer.splice(max(inside), max(inside), ", %s = %s" % (tail, raw))
-        else:
-            self.buffer.splice(entry.value, entry.value_end, "{ %s = %s }" % (tail, raw))
+            header = next((p for p in places if p.path == table and p.header), None)
+            dotted = [p for p in places if p.path == table and p.dotted and not p.inline]
+            if header is not None:
+                self._add_under(header.item, _indent(header.item) + _step(places), path, raw)
+            elif dotted:
+                self._add_under(dotted[-1].item, "", path, raw)
+            else:
+                self._add_table(places, path, raw)
+                return True
+        self._render(document)
         return False
 
-    def _add_top(self, entries: list[Entry], key: str, raw: str) -> None:
-        top = [e for e in entries if e.kind == "pair" and not e.header and not e.inline]
-        if top:
-            self._insert_after(top[-1], self._indent(top[-1]), self.key_text([key]), raw)
-            return
-        first = next((e for e in entries), None)
-        line = "%s = %s%s" % (self.key_text([key]), raw, self.newline)
-        if first is not None:
-            at = self._over_comments(first.start)
-            self.buffer.splice(at, at, line + self.newline)
+    def _line(self, indent: str, path: t.Sequence[str], raw: str) -> str:
+        return "%s%s = %s%s" % (indent, self.key_text(path[-1:]), raw, self.newline)
+
+    def _add_top(self, body: Body, path: Path, raw: str) -> None:
+        pairs = [index for index, (key, item) in enumerate(body) if _is_pair(key, item)]
+        if pairs:
+            at, line = pairs[-1] + 1, self._line(_indent(body[pairs[-1]][1]), path, raw)
         else:
-            self._append(line)
+            at = next((index for index, (key, _item) in enumerate(body) if key is not None), len(body))
+            line = self._line("", path, raw) + (self.newline if at < len(body) else "")
+            while at < len(body) and at and isinstance(body[at - 1][1], Comment):
+                at -= 1
+        body[at:at] = tomlkit.parse(line).body
 
-    def _add_under(self, entries: list[Entry], index: int, key: str, raw: str) -> None:
-        header = entries[index]
-        direct = []
-        for entry in entries[index + 1 :]:
-            if entry.kind != "pair":
-                break
-            if not entry.inline:
-                direct.append(entry)
-        anchor = direct[-1] if direct else header
-        indent = self._indent(anchor) if direct else self._indent(header) + self._step(entries)
-        self._insert_after(anchor, indent, self.key_text([key]), raw)
+    def _add_under(self, table: Item, indent: str, path: Path, raw: str) -> None:
+        body: Body = table.value.body
+        pairs = [index for index, (key, item) in enumerate(body) if _is_pair(key, item)]
+        at = pairs[-1] + 1 if pairs else 0
+        if pairs:
+            indent = _indent(body[at - 1][1])
+        body[at:at] = tomlkit.parse(self._line(indent, path, raw)).body
 
-    def _insert_after(self, anchor: Entry, indent: str, name: str, raw: str) -> None:
-        line = "%s%s = %s" % (indent, name, raw)
-        if self.text[: anchor.end].endswith("\n"):
-            self.buffer.splice(anchor.end, anchor.end, line + self.newline)
-        else:
-            self.buffer.splice(anchor.end, anchor.end, self.newline + line)
-
-    def _append(self, block: str) -> None:
-        at = len(self.text)
-        if not self.text or self.text.endswith("\n") or self.text == BOM:
-            self.buffer.splice(at, at, block)
-        else:
-            self.buffer.splice(at, at, self.newline + block[: -len(self.newline)])
-
-    def _add_header(self, at: int, indent: str, table: Path, key: str, raw: str, after: bool) -> None:
-        step = self._step(self._entries())
-        lines = ["%s[%s]" % (indent, self.key_text(table)), "%s%s = %s" % (indent + step, self.key_text([key]), raw)]
-        block = "".join(line + self.newline for line in lines)
-        if after:
-            self.buffer.splice(at, at, block)
-        elif at == 0 or not self.text.strip(BOM + " \t\r\n"):
-            self._append(block)
-        else:
-            self._append(self.newline + block)
-
-    def _indent(self, entry: Entry) -> str:
-        return self.text[entry.start : entry.name].lstrip(BOM)
-
-    def _step(self, entries: list[Entry]) -> str:
-        """How much deeper a key stands than its header: as the file does it, two blanks when it does not say."""
-        header: Entry | None = None
-        for entry in entries:
-            if entry.kind != "pair":
-                header = entry
-            elif header is not None and not entry.inline:
-                own, outer = self._indent(entry), self._indent(header)
-                return own[len(outer) :] if own.startswith(outer) else ""
-        return "  "
-
-    def _sibling_indent(self, entries: list[Entry], table: Path) -> str:
-        siblings = [e for e in entries if e.kind == "table" and len(e.path) == len(table) and e.path[:-1] == table[:-1]]
-        return self._indent(siblings[-1]) if siblings else ""
-
-    def _over_comments(self, at: int) -> int:
-        """The start of the block of comment lines that stands right above the line at `at`."""
-        floor = 1 if self.text.startswith(BOM) else 0
-        while at > floor:
-            previous = self.text.rfind("\n", 0, at - 1) + 1
-            previous = max(previous, floor)
-            if not self.text[previous:at].lstrip(" \t").startswith("#"):
-                break
-            at = previous
-        return at
+    def _add_table(self, places: list[Place], path: Path, raw: str) -> None:
+        """Put a table at the end of the file: that is right for tables that subtables imply, too."""
+        table = path[:-1]
+        siblings = [p for p in places if p.header and len(p.path) == len(table) and p.path[:-1] == table[:-1]]
+        indent = _indent(siblings[-1].item) if siblings else ""
+        gap = self._missing_end() + (self.newline if self.text.strip(BOM + " \t\r\n") else "")
+        block = "%s[%s]%s" % (indent, self.key_text(table), self.newline) + self._line(
+            indent + _step(places), path, raw
+        )
+        end = self._missing_end()
+        self.buffer.splice(len(self.text), len(self.text), gap + (block.removesuffix(end) if end else block))
 
     def extend(self, path: Path, wanted: t.Sequence[str]) -> None:
-        """Add strings to the array at `path`: at its end, in the style it is written in. The key must exist."""
-        entry = self.pair(path)
-        if entry is None:
-            raise self.refuse("%s is not there" % ".".join(path))
-        raw = self.raw(entry)
-        value = lookup(self.data, path)
-        if not raw.startswith("[") or not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise self.refuse("%s is not a list of strings" % ".".join(path), entry.value)
+        """Add strings at the end of the array at `path`, in the style it is written in. The key must exist."""
+        document = self._parse()
+        array, value = self._array(document, path), lookup(self.data, path)
+        if not all(isinstance(item, str) for item in value):
+            raise self.refuse("%s is not a list of strings" % ".".join(path))
         missing = [item for item in wanted if item not in value]
         if not missing:
             return
-        old = raw
-        if not entry.items:
-            self.buffer.splice(entry.value + 1, entry.value + 1, ", ".join(self.string_text(item) for item in missing))
-        else:
-            self._extend_items(entry, missing)
-        again = self.pair(path)
-        self.changes.append(
-            {"op": "array", "path": list(path), "old": old, "new": self.raw(again) if again else "", "added": missing}
-        )
+        old = array.as_string()
+        mark = array[-1].as_string()[0] if value else self.quote()
+        for item in missing:
+            array.append(tomlkit.string(item, literal=mark == "'"))
+        self._render(document)
+        self.changes.append({"op": "array", "path": list(path), "old": old, "new": array.as_string(), "added": missing})
 
-    def _extend_items(self, entry: Entry, missing: t.Sequence[str]) -> None:
-        start, end = entry.items[-1]
-        mark = self.text[start] if self.text[start] in "\"'" else self.quote()
-        texts = [mark + item + mark for item in missing]
-        line_start = self.text.rfind("\n", 0, start) + 1
-        alone = not self.text[line_start:start].strip(" \t") and line_start > entry.value
-        line_end = self.text.find("\n", end, entry.value_end)
-        if not alone or line_end < 0:
-            self.buffer.splice(end, end, "".join(", " + text for text in texts))
-            return
-        comma = _comma_after(self.text, end, entry.value_end)
-        indent = self.text[line_start:start]
-        lines = [indent + text for text in texts]
-        block = ("," + self.newline).join(lines) + ("," if comma else "") + self.newline
-        self.buffer.splice(line_end + 1, line_end + 1, block)
-        if not comma:
-            self.buffer.splice(end, end, ",")
+    def replace_items(self, path: Path, names: t.Mapping[str, str]) -> None:
+        """Put the strings that `names` has for them in the place of strings of the array at `path`."""
+        for index, item in enumerate(lookup(self.data, path) or []):
+            if item in names:
+                document = self._parse()
+                array = self._array(document, path)
+                old = array[index].as_string()
+                array[index] = tomlkit.string(names[item], literal=old[0] == "'")
+                self._render(document, old, array[index].as_string())
 
     def remove_items(self, path: Path, unwanted: t.Callable[[str], bool]) -> list[str]:
         """Take strings out of the array at `path`; the other elements keep their text and order. The removed values come back."""
-        entry = self.pair(path)
-        value = lookup(self.data, path)
-        if entry is None or not isinstance(value, list) or len(value) != len(entry.items):
-            return []
-        old = self.raw(entry)
-        gone: list[str] = []
-        for index in range(len(value) - 1, -1, -1):
-            if not isinstance(value[index], str) or not unwanted(value[index]):
-                continue
-            gone.insert(0, value[index])
-            self._drop_item(entry, index)
-            entry = self.pair(path) or entry
+        value, old = lookup(self.data, path), self.raw(path)
+        gone = [item for item in value if isinstance(item, str) and unwanted(item)] if isinstance(value, list) else []
+        for index in range(len(value) - 1, -1, -1) if gone else ():
+            if value[index] in gone:
+                document = self._parse()
+                del self._array(document, path)[index]
+                self._render(document)
         if gone:
-            self.changes.append(
-                {"op": "array", "path": list(path), "old": old, "new": self.raw(entry), "removed": gone}
-            )
+            self.changes.append({"op": "array", "path": list(path), "old": old, "new": self.raw(path), "removed": gone})
         return gone
 
-    def _drop_item(self, entry: Entry, index: int) -> None:
-        items, text = entry.items, self.text
-        start, end = items[index]
-        line = text.rfind("\n", 0, start) + 1
-        line_end = text.find("\n", end, entry.value_end)
-        rest = text[end:line_end].split("#")[0].replace(",", "").strip() if line_end >= 0 else "]"
-        if line > entry.value and not text[line:start].strip() and not rest:
-            self.buffer.splice(line, line_end + 1, "")
-        elif index + 1 < len(items) and "#" not in text[end : items[index + 1][0]]:
-            self.buffer.splice(start, items[index + 1][0], "")
-        elif index > 0 and "#" not in text[items[index - 1][1] : start]:
-            self.buffer.splice(items[index - 1][1], end, "")
-        else:
-            comma = text.find(",", end, entry.value_end) if _comma_after(text, end, entry.value_end) else -1
-            self.buffer.splice(start, comma + 1 if comma >= 0 and not text[end:comma].strip() else end, "")
-
     def delete(self, path: Path) -> None:
-        """Take out the pair at `path` with its lines; nothing when it is not there."""
-        entry = self.pair(path)
-        if entry is None:
+        """Take out the pair at `path` with its line; nothing when it is not there."""
+        document = self._parse()
+        place = self._find(document, path)
+        if place is None:
             return
-        old = self.raw(entry)
-        if entry.inline:
-            raise self.refuse("%s stands in an inline table" % ".".join(path), entry.name)
-        self.buffer.splice(entry.name if entry.start == 0 and self.text.startswith(BOM) else entry.start, entry.end, "")
+        if place.inline:
+            raise self.refuse("%s stands in an inline table" % ".".join(path))
+        old = place.item.as_string()
+        del place.body[place.position]
+        self._render(document)
         self.changes.append({"op": "value", "path": list(path), "old": old, "new": None})
 
     def drop_empty_table(self, table: Path) -> None:
-        """Take out the header of `table` when nothing stands under it."""
-        entries = self._entries()
-        for index, entry in enumerate(entries):
-            if entry.kind == "table" and entry.path == table:
-                following = entries[index + 1] if index + 1 < len(entries) else None
-                if following is None or following.kind != "pair":
-                    self.buffer.splice(entry.start, entry.end, "")
+        """Take out the line of the header of `table` when the file says the same without it."""
+        name = r"[ \t]*\.[ \t]*".join("[\"']?%s[\"']?" % re.escape(part) for part in table)
+        for found in re.finditer(r"^[ \t]*\[[ \t]*%s[ \t]*\][ \t]*(?:\r?\n|\Z)" % name, self.text, re.MULTILINE):
+            without = self.text[: found.start()] + self.text[found.end() :]
+            if not differences(self.data, load(without, self.name)):
+                self.buffer.splice(found.start(), found.end(), "")
                 return
 
+    def prove(self, allowed: t.Sequence[Path]) -> None:
+        """As every edit; the reader that hosts have must see the same."""
+        super().prove(allowed)
+        try:
+            before, after = (reader.loads(text) for text in (self.original, self.text))
+        except reader.TomlError as exc:
+            raise self.refuse("not every reader takes this file: %s" % exc) from exc
+        self.compare(before, after, allowed)
 
-def _comma_after(text: str, at: int, limit: int) -> bool:
-    while at < limit:
-        if text[at] == ",":
-            return True
-        if text[at] == "#":
-            at = text.find("\n", at, limit)
-            if at < 0:
-                return False
-        elif text[at] == "]":
-            return False
-        at += 1
-    return False
+
+def _replace(place: Place, raw: str) -> None:
+    """Give a pair the value text `raw`; what stands before and behind the value stays."""
+    value = tomlkit.value(raw)
+    for part in ("indent", "comment_ws", "comment", "trail"):
+        setattr(value.trivia, part, getattr(place.item.trivia, part))
+    place.body[place.position] = (place.key, value)
+
+
+def _add_inline(place: Place, pair: str) -> None:
+    """Add a pair to an inline table, with the blanks that it is written with."""
+    old = place.item.as_string()
+    head = old[:-1].rstrip()
+    _replace(place, "{ %s }" % pair if head == "{" else "%s, %s%s" % (head, pair, old[len(head) :]))
+
+
+def _step(places: list[Place]) -> str:
+    """How much deeper a key stands than its header: as the file does it, two blanks when it does not say."""
+    for place in places:
+        if place.header:
+            pair = next((item for key, item in place.item.value.body if _is_pair(key, item)), None)
+            if pair is not None:
+                own, outer = _indent(pair), _indent(place.item)
+                return own[len(outer) :] if own.startswith(outer) else ""
+    return "  "

@@ -16,7 +16,10 @@ from typing import Any
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
-from ansible_collections.rebellions.npu.plugins.module_utils._cdi import spec as cdi
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.build import build_spec
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.options import CdiOptions
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.spec import compare, dump_spec
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.validate import validate_spec
 from ansible_collections.rebellions.npu.plugins.module_utils._host import host
 from ansible_collections.rebellions.npu.tests.unit.fixtures.cdi.table import DRIVER_ROOT, device, full, mount
 from ansible_collections.rebellions.npu.tests.unit.fixtures.cdi.tree import MULTIARCH, Tree
@@ -30,10 +33,10 @@ def tree(tmp_path: Path) -> Tree:
 
 
 def build(tree: Tree, runner: Any = None, **options: Any) -> Any:
-    return cdi.build_spec(
+    return build_spec(
         PROFILE,
         tree.host(host, runner),
-        cdi.CdiOptions(**{"machine": "x86_64", "form": "kubernetes", "hooks": "off", **options}),
+        CdiOptions(**{"machine": "x86_64", "form": "kubernetes", "hooks": "off", **options}),
     )
 
 
@@ -444,8 +447,8 @@ def test_storage_nodes_have_a_specification_of_their_own(tree: Tree) -> None:
     assert (spec["cdiVersion"], spec["kind"]) == ("0.5.0", "rebellions.ai/rds") and "containerEdits" not in spec
     assert [item["name"] for item in spec["devices"]] == ["rblnfs0", "rblnfs2", "rblnfs10", "all"]
     assert inside(spec, "all") == {f"/dev/rblnfs{number}": f"/dev/rblnfs{number}" for number in (0, 2, 10)}
-    assert cdi.validate_spec(spec) == []
-    assert cdi.compare(PROFILE, tree.host(host), cdi.CdiOptions(form="storage"))["path"] == "/var/run/cdi/rbln-rds.yaml"
+    assert validate_spec(spec) == []
+    assert compare(PROFILE, tree.host(host), CdiOptions(form="storage"))["path"] == "/var/run/cdi/rbln-rds.yaml"
     for name in (0, 10, 2):
         (tree.root / f"dev/rblnfs{name}").unlink()
     assert build(tree, form="storage", zero_devices="remove").action == "remove"
@@ -488,5 +491,5 @@ def test_c22_unreadable_is_told_and_left_out() -> None:
 
 def test_same_host_same_bytes(tree: Tree) -> None:
     full("/dev/rbln0", "/dev/rbln10", "/dev/rbln2", verbs=True)(tree)
-    texts = {cdi.dump_spec(build(tree, form="standalone").spec, "yaml") for _round in range(3)}
+    texts = {dump_spec(build(tree, form="standalone").spec, "yaml") for _round in range(3)}
     assert len(texts) == 1

@@ -14,7 +14,11 @@ import pytest
 import yaml
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
-from ansible_collections.rebellions.npu.plugins.module_utils._cdi import spec as cdi
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.build import build_spec
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.options import CdiOptions
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.spec import dump_spec, load_spec
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.validate import validate_spec
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.version import minimum_version
 from ansible_collections.rebellions.npu.plugins.module_utils._host import host
 from ansible_collections.rebellions.npu.tests.unit.fixtures.cdi.table import CASES, HERE, Case, vendor
 from ansible_collections.rebellions.npu.tests.unit.fixtures.cdi.tree import Tree
@@ -34,8 +38,8 @@ def build(case: Case, root: Path, **more: Any) -> Any:
     tree = Tree(root)
     case.build(tree)
     tree.hook()
-    options = cdi.CdiOptions(**{"machine": "x86_64", "selinux_context": "none", **case.options, **more})
-    return cdi.build_spec(PROFILE, tree.host(host), options)
+    options = CdiOptions(**{"machine": "x86_64", "selinux_context": "none", **case.options, **more})
+    return build_spec(PROFILE, tree.host(host), options)
 
 
 def test_every_output_of_the_vendor_has_a_case() -> None:
@@ -64,12 +68,12 @@ def test_content(case: Case, tmp_path: Path) -> None:
 @pytest.mark.parametrize("case", WRITTEN, ids=[case.name for case in WRITTEN])
 def test_every_text_is_valid_and_means_the_same(case: Case, form: str, tmp_path: Path) -> None:
     spec = build(case, tmp_path).spec
-    text = cdi.dump_spec(spec, form)
-    for loaded in (cdi.load_spec(text, "x." + form), yaml.safe_load(text)):
+    text = dump_spec(spec, form)
+    for loaded in (load_spec(text, "x." + form), yaml.safe_load(text)):
         assert loaded == spec
         official_schema().validate(loaded)
-    assert cdi.validate_spec(spec) == []
-    assert cdi.minimum_version(spec) == spec["cdiVersion"]
+    assert validate_spec(spec) == []
+    assert minimum_version(spec) == spec["cdiVersion"]
     assert "null" not in text and "{}" not in text and "[]" not in text
 
 
@@ -78,7 +82,7 @@ def test_forms_and_modes_are_valid(case: Case, tmp_path: Path) -> None:
     for more in ({"hooks": "off"}, {"legacy_hookname": True}, {"container_library_path": "/iso"}):
         spec = build(case, tmp_path, **more).spec
         official_schema().validate(spec)
-        assert cdi.validate_spec(spec) == []
+        assert validate_spec(spec) == []
         assert build(case, tmp_path, **more).spec == spec
 
 

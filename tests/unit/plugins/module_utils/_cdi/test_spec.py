@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
-from ansible_collections.rebellions.npu.plugins.module_utils._cdi import spec as cdi
 from ansible_collections.rebellions.npu.plugins.module_utils._cdi.manage import manage
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.options import CdiOptions
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.spec import compare, dump_spec, load_spec
 from ansible_collections.rebellions.npu.plugins.module_utils._host import host
 from ansible_collections.rebellions.npu.tests.unit.fixtures.cdi.table import HERE, full
 from ansible_collections.rebellions.npu.tests.unit.fixtures.cdi.tree import Tree
@@ -28,7 +29,7 @@ def tree(tmp_path: Path) -> Tree:
 
 
 def look(tree: Tree, path: str = PATH, **options: Any) -> dict[str, Any]:
-    return cdi.compare(PROFILE, tree.host(host), cdi.CdiOptions(**{**OPTIONS, **options}), path)
+    return compare(PROFILE, tree.host(host), CdiOptions(**{**OPTIONS, **options}), path)
 
 
 def run(tree: Tree, check: bool = False, **params: Any) -> dict[str, Any]:
@@ -85,9 +86,9 @@ class TestCompare:
 
     def test_other_order_and_style_is_left_alone(self, tree: Tree) -> None:
         run(tree)
-        spec = cdi.load_spec(text(tree), PATH)
+        spec = load_spec(text(tree), PATH)
         spec["devices"].reverse()
-        other = cdi.dump_spec(dict(reversed(spec.items())), "json")
+        other = dump_spec(dict(reversed(spec.items())), "json")
         tree.put(PATH, other)
         assert not run(tree)["changed"] and text(tree) == other
 
@@ -147,7 +148,7 @@ class TestConflicts:
     )
     def test_same_device(self, tree: Tree, other: str, chosen: str | None, severity: str) -> None:
         content = spec_of("all")
-        tree.put(other, content if other.endswith(".yaml") else cdi.dump_spec(cdi.load_spec(content, "x.yaml"), "json"))
+        tree.put(other, content if other.endswith(".yaml") else dump_spec(load_spec(content, "x.yaml"), "json"))
         seen = look(tree)
         assert seen["conflicts"] == [
             {"kind": "device", "name": "rebellions.ai/npu=all", "paths": [PATH, other], "chosen": chosen}

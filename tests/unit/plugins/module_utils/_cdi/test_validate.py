@@ -8,8 +8,14 @@ from typing import Any
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
-from ansible_collections.rebellions.npu.plugins.module_utils._cdi import spec as cdi
-from ansible_collections.rebellions.npu.plugins.module_utils._cdi.validate import device_names, host_paths
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.spec import dump_spec, load_spec
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.validate import (
+    device_names,
+    host_paths,
+    same_meaning,
+    validate_spec,
+)
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.version import minimum_version
 from ansible_collections.rebellions.npu.tests.unit.fixtures.cdi.table import HERE
 
 GOOD: dict[str, Any] = {
@@ -20,7 +26,7 @@ GOOD: dict[str, Any] = {
 
 
 def judged(spec: Any) -> list[tuple[str, str]]:
-    problems = cdi.validate_spec(spec)
+    problems = validate_spec(spec)
     assert all(problem.detail and problem.next_step for problem in problems)
     return [(problem.severity, problem.code) for problem in problems]
 
@@ -41,16 +47,14 @@ def judged(spec: Any) -> list[tuple[str, str]]:
 )
 def test_case(name: str, wanted: list[tuple[str, str]]) -> None:
     path = HERE / "cases" / f"{name}.yaml"
-    assert judged(cdi.load_spec(path.read_text(), path.name)) == wanted
+    assert judged(load_spec(path.read_text(), path.name)) == wanted
 
 
 def test_problems_name_the_place_and_the_remedy() -> None:
-    spec = cdi.load_spec((HERE / "cases" / "C03-cdi-digit-name-version-bad.yaml").read_text(), "x.yaml")
-    assert (
-        cdi.validate_spec(spec)[0].detail == "cdiVersion: it says 0.4.0 and must say at least 0.5.0, what the file uses"
-    )
-    spec = cdi.load_spec((HERE / "cases" / "C01-cdi-empty-edits.yaml").read_text(), "x.yaml")
-    assert [problem.detail.split(":")[0] for problem in cdi.validate_spec(spec)] == [
+    spec = load_spec((HERE / "cases" / "C03-cdi-digit-name-version-bad.yaml").read_text(), "x.yaml")
+    assert validate_spec(spec)[0].detail == "cdiVersion: it says 0.4.0 and must say at least 0.5.0, what the file uses"
+    spec = load_spec((HERE / "cases" / "C01-cdi-empty-edits.yaml").read_text(), "x.yaml")
+    assert [problem.detail.split(":")[0] for problem in validate_spec(spec)] == [
         "devices[all].containerEdits",
         "devices[runtime].containerEdits",
     ]
@@ -144,7 +148,7 @@ def test_broken(path: str, value: Any, code: str | None) -> None:
         return
     assert code in errors
     with pytest.raises(NpuError, match="would be refused"):
-        cdi.dump_spec(edit(path, value), "yaml")
+        dump_spec(edit(path, value), "yaml")
 
 
 @pytest.mark.parametrize("value", [None, [], "text", 1])
@@ -203,26 +207,26 @@ def test_vendor_spelling_is_a_warning_and_both_spellings_are_none() -> None:
     ],
 )
 def test_minimum_version(path: str, value: Any, version: str) -> None:
-    assert cdi.minimum_version(edit(path, value)) == version
+    assert minimum_version(edit(path, value)) == version
 
 
 def test_minimum_version_of_a_mount_type_alone() -> None:
     spec = edit("devices/0/name", "a")
     spec["devices"][0]["containerEdits"] = {"mounts": [{"hostPath": "/x", "containerPath": "/x", "type": "bind"}]}
-    assert cdi.minimum_version(spec) == "0.4.0"
+    assert minimum_version(spec) == "0.4.0"
 
 
 def test_same_meaning() -> None:
     other = {"devices": [], **copy.deepcopy(GOOD), "containerEdits": {"env": [], "intelRdt": None}}
-    assert cdi.same_meaning(GOOD, other)
+    assert same_meaning(GOOD, other)
     more = copy.deepcopy(GOOD)
     more["devices"].insert(0, {"name": "1", "containerEdits": {"env": ["A=b"]}})
     turned = {**more, "devices": list(reversed(more["devices"]))}
-    assert cdi.same_meaning(more, turned) and not cdi.same_meaning(GOOD, more)
-    assert cdi.same_meaning(GOOD, edit("devices/0/name", 0))
+    assert same_meaning(more, turned) and not same_meaning(GOOD, more)
+    assert same_meaning(GOOD, edit("devices/0/name", 0))
     order = edit(EDITS + "/env", ["A=1", "B=2"])
-    assert not cdi.same_meaning(order, edit(EDITS + "/env", ["B=2", "A=1"]))
-    assert not cdi.same_meaning(GOOD, None)
+    assert not same_meaning(order, edit(EDITS + "/env", ["B=2", "A=1"]))
+    assert not same_meaning(GOOD, None)
 
 
 def test_names_and_paths_of_damaged_files() -> None:
@@ -251,13 +255,13 @@ def test_names_and_paths_of_damaged_files() -> None:
 def test_unreadable_text_names_the_file(name: str, text: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "yaml", None)
     with pytest.raises(NpuError, match=message) as caught:
-        cdi.load_spec(text, name)
+        load_spec(text, name)
     assert name in str(caught.value) and caught.value.next_step
 
 
 def test_anchors_are_read_where_pyyaml_is() -> None:
     text = "cdiVersion: &v 0.5.0\nkind: *v\n"
-    assert cdi.load_spec(text, "x.yaml") == {"cdiVersion": "0.5.0", "kind": "0.5.0"}
+    assert load_spec(text, "x.yaml") == {"cdiVersion": "0.5.0", "kind": "0.5.0"}
 
 
 def test_fixture_folder() -> None:

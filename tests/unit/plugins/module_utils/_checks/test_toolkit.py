@@ -11,7 +11,8 @@ from typing import Any, Callable
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import Check
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
-from ansible_collections.rebellions.npu.plugins.module_utils._cdi import spec
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.options import CdiOptions
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.spec import compare
 from ansible_collections.rebellions.npu.plugins.module_utils._checks.run import run_checks
 from ansible_collections.rebellions.npu.plugins.module_utils._checks.toolkit import SCOPE
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
@@ -281,7 +282,7 @@ def test_specification_of_the_previous_driver(tmp_path: Path, _id: str) -> None:
             tree.link(path, target) if arrow else tree.write(path, "\x7fELF")
     tree.folder("/var/run/cdi").write("/var/run/cdi/rbln.yaml", (CASES / _id / "rbln.yaml").read_text(encoding="utf-8"))
     host = Host(str(tmp_path))
-    found = spec.compare(PROFILE, host, spec.CdiOptions(), "/var/run/cdi/rbln.yaml")
+    found = compare(PROFILE, host, CdiOptions(), "/var/run/cdi/rbln.yaml")
     found["problems"] = [item.to_dict() for item in found["problems"]]
     records = checks(tree, found)
     assert records["cdi_host_paths"].ok is False

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.rebellions.npu.plugins.module_utils._formats import yaml as _yaml
+from ansible_collections.rebellions.npu.plugins.module_utils._formats.yaml import dump
+from ansible_collections.rebellions.npu.plugins.module_utils._formats.yaml_read import YamlError, load
 from ansible_collections.rebellions.npu.tests.unit.fixtures.random_yaml import read_one, write_one
 
 FIXTURES = Path(__file__).resolve().parents[4] / "unit" / "fixtures" / "cdi"
@@ -26,14 +27,14 @@ def test_there_are_fixtures() -> None:
 def test_fixtures_read_alike(path: Path) -> None:
     text = path.read_text()
     data = yaml.safe_load(text)
-    assert data is not None and _yaml.load(text) == data
+    assert data is not None and load(text) == data
     if "float" not in path.name:
-        assert yaml.safe_load(_yaml.dump(data)) == _yaml.load(_yaml.dump(data)) == data
+        assert yaml.safe_load(dump(data)) == load(dump(data)) == data
 
 
 def test_a_number_with_a_point_is_not_written() -> None:
     with pytest.raises(TypeError):
-        _yaml.dump({"cdiVersion": 0.5})
+        dump({"cdiVersion": 0.5})
 
 
 SAME = [
@@ -56,10 +57,10 @@ def test_reads_as_pyyaml_does(text: str) -> None:
     try:
         wanted = yaml.safe_load(text)
     except yaml.YAMLError:
-        with pytest.raises(_yaml.YamlError):
-            _yaml.load(text)
+        with pytest.raises(YamlError):
+            load(text)
         return
-    got = _yaml.load(text)
+    got = load(text)
     assert got == wanted
     assert repr(got) == repr(wanted)
 
@@ -78,8 +79,8 @@ REFUSED = [
 
 @pytest.mark.parametrize("text, message", REFUSED, ids=[message for _text, message in REFUSED])
 def test_refuses_by_line(text: str, message: str) -> None:
-    with pytest.raises(_yaml.YamlError, match="line [0-9]+: ") as caught:
-        _yaml.load(text)
+    with pytest.raises(YamlError, match="line [0-9]+: ") as caught:
+        load(text)
     assert message in str(caught.value)
 
 
@@ -112,15 +113,15 @@ def test_refuses_by_line(text: str, message: str) -> None:
     ],
 )
 def test_strings_survive_in_yaml_and_json(text: str) -> None:
-    written = _yaml.dump({"a": [text, {text: text}]})
+    written = dump({"a": [text, {text: text}]})
     wanted = {"a": [text, {text: text}]}
     assert yaml.safe_load(written) == wanted
-    assert _yaml.load(written) == wanted
+    assert load(written) == wanted
 
 
 def test_written_text() -> None:
     data = {"a": "x", "b": [1, True, None, [], {}], "yes": {"c-d": [[1, 2], {"e": "f", "g": []}]}}
-    assert _yaml.dump(data) == (
+    assert dump(data) == (
         'a: "x"\nb:\n  - 1\n  - true\n  - null\n  - []\n  - {}\n"yes":\n  "c-d":\n    - - 1\n      - 2\n    - e: "f"\n      g: []\n'
     )
 
@@ -129,11 +130,11 @@ def test_written_text() -> None:
     "text", ["a: ~ :1{~'-%\n", "a: :&l! :!}e*\n", "a:\n  0[u[] :l{.: 0\n", "[a :b, c]\n", "{a :b: c}\n"]
 )
 def test_a_colon_within_words(text: str) -> None:
-    assert _yaml.load(text) == yaml.safe_load(text)
+    assert load(text) == yaml.safe_load(text)
 
 
 def test_a_key_that_ends_its_line() -> None:
-    assert yaml.safe_load(_yaml.dump({"b\n": 1})) == _yaml.load(_yaml.dump({"b\n": 1})) == {"b\n": 1}
+    assert yaml.safe_load(dump({"b\n": 1})) == load(dump({"b\n": 1})) == {"b\n": 1}
 
 
 def test_random_data_survives_every_style() -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import jsonschema
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import DENIED, Host, Probe
-from ansible_collections.rebellions.npu.plugins.module_utils._runtime.detect import RuntimeOptions, detect_runtimes
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import RuntimeOptions
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.detect import detect_runtimes
 from ansible_collections.rebellions.npu.plugins.module_utils._runtime.kubelet import (
     endpoint_path,
     last_flag,

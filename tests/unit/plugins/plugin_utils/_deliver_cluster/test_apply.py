@@ -308,11 +308,11 @@ def test_A03_ee_deps_names_what_the_interpreter_lacks(monkeypatch: pytest.Monkey
     from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import api
 
     monkeypatch.setattr(
-        api.importlib.util, "find_spec", lambda name: None if name in ("kubernetes", "jsonpatch") else object()
+        api.importlib.util, "find_spec", lambda name: None if name in ("kubernetes", "yaml") else object()
     )
-    assert missing_packages() == ["kubernetes>=24.2.0", "jsonpatch"]
+    assert missing_packages() == ["kubernetes>=24.2.0", "PyYAML"]
     with pytest.raises(NpuError) as caught:
         api.require_packages()
-    assert api.sys.executable in str(caught.value) and "-m pip install 'kubernetes>=24.2.0' 'jsonpatch'" in str(
+    assert api.sys.executable in str(caught.value) and "-m pip install 'kubernetes>=24.2.0' 'PyYAML'" in str(
         caught.value
     )

@@ -190,7 +190,7 @@ def test_only_cri_leaves_the_list(before: str, after: str) -> None:
 
 
 def test_unknown_short_name_is_refused() -> None:
-    with pytest.raises(NpuError, match=r"line 1, column 28: disabled_plugins names house"):
+    with pytest.raises(NpuError, match="config.toml: disabled_plugins names house"):
         edit(OLD, b'disabled_plugins = ["cri", "house"]\n')
 
 

@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import random
+import typing as t
+from pathlib import Path
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
@@ -13,6 +15,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._text.splice import
 from ansible_collections.rebellions.npu.plugins.plugin_utils._text.toml import TomlEdit, load
 from ansible_collections.rebellions.npu.tests.unit.fixtures.random_toml import edit_one
 
+FIXTURES = Path(__file__).resolve().parents[3] / "fixtures"
 TABLE = ("plugins", "a.b")
 SETS = [
     ("replace", '[plugins."a.b"]\n  on = false # why\n', '[plugins."a.b"]\n  on = true # why\n'),
@@ -32,7 +35,7 @@ SETS = [
     (
         "only-subtable",
         '# c\n[plugins."a.b".c]\n  y = 1\n',
-        '[plugins."a.b"]\n  on = true\n# c\n[plugins."a.b".c]\n  y = 1\n',
+        '# c\n[plugins."a.b".c]\n  y = 1\n\n[plugins."a.b"]\n  on = true\n',
     ),
     ("absent", "version = 2\n[x]\n  y = 1\n", 'version = 2\n[x]\n  y = 1\n\n[plugins."a.b"]\n  on = true\n'),
     ("absent-no-newline", "version = 2", 'version = 2\n\n[plugins."a.b"]\n  on = true'),
@@ -78,7 +81,7 @@ def test_set(before: str, after: str) -> None:
 EXTENDS = [
     ('d = ["/o"]', 'd = ["/o", "/n", "/m"]'),
     ("d = ['/o'] # c", "d = ['/o', '/n', '/m'] # c"),
-    ('d = [ "/o", ]', 'd = [ "/o", "/n", "/m", ]'),
+    ('d = [ "/o", ]', 'd = [ "/o", "/n", "/m" ]'),
     ("d = []", 'd = ["/n", "/m"]'),
     ('d = [\n  "/o"\n]', 'd = [\n  "/o",\n  "/n",\n  "/m"\n]'),
     ('d = [\n  "/o", # first\n]', 'd = [\n  "/o", # first\n  "/n",\n  "/m",\n]'),
@@ -122,7 +125,7 @@ def test_faults_are_placed(text: str, line: int, column: int) -> None:
 
 
 def test_a_scalar_in_the_way_is_refused() -> None:
-    with pytest.raises(NpuError, match=r"line 2, column 11: plugins is not a table"):
+    with pytest.raises(NpuError, match=r"^f: plugins is not a table\. Next: Change it by hand"):
         edit = TomlEdit("x = 1\nplugins = 3\n", "f")
         edit.set(TABLE + ("on",), "true")
 
@@ -133,6 +136,73 @@ def test_only_what_is_allowed_may_differ() -> None:
     edit.prove([("a",)])
     with pytest.raises(NpuError, match="would also change a"):
         edit.prove([("b",)])
+    edit = TomlEdit("a = 1\nb = 2\n", "f")
+    with pytest.raises(NpuError, match="would also change b"):
+        edit.compare({"a": 1}, {"a": 1, "b": 2}, [("a",)])
+
+
+FILES = sorted(path for path in FIXTURES.rglob("*") if path.suffix in (".toml", ".conf"))
+
+
+def test_every_fixture_goes_through_tomlkit_byte_for_byte() -> None:
+    kept = 0
+    for path in FILES:
+        text = path.read_bytes().decode()
+        try:
+            edit = TomlEdit(text, str(path))
+        except NpuError:
+            continue
+        edit.set(TABLE + ("on",), "true")
+        edit.prove([TABLE + ("on",)])
+        assert text in (edit.text, edit.text[: len(text)]), path
+        kept += 1
+    assert kept > 80
+
+
+def test_text_that_tomlkit_does_not_give_back_is_refused() -> None:
+    text = "a = 1\n[[list]]\nx = 1\n[between]\n[[list]]\nx = 2\n"
+    edit = TomlEdit(text, "/etc/x.toml")
+    with pytest.raises(NpuError, match=r"^/etc/x\.toml: tomlkit does not give this text back.*Next: Change it by hand"):
+        edit.set(("a",), "2")
+    assert edit.text == text
+
+
+def test_an_edit_that_loses_other_text_is_refused() -> None:
+    edit = TomlEdit("# keep\na = 1\n", "/etc/x.toml")
+    document = edit._parse()
+    document.body[0][1].trivia.comment = "# lost"
+    with pytest.raises(NpuError, match="tomlkit would also change other text"):
+        edit._render(document, "1", "2")
+
+
+def test_what_the_reader_of_hosts_does_not_take_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fault(text: str) -> t.NoReturn:
+        raise toml.TomlError("no", 1, 1)
+
+    edit = TomlEdit("a = 1\n", "/etc/x.toml")
+    monkeypatch.setattr(toml, "loads", fault)
+    with pytest.raises(NpuError, match=r"^/etc/x\.toml: not every reader takes this file: no \(line 1"):
+        edit.prove([("a",)])
+
+
+OUT_OF_ORDER = [
+    '[plugins."c.d"]\nx = 1\n[z]\n[plugins."a.b"]\ny = 1\n',
+    '[plugins."a.b".s]\nx = 1\n[z]\n[plugins]\ny = 1\n',
+    '[[list]]\nx = 1\n[[list]]\nx = 2\n[plugins."a.b".s]\n',
+    '[plugins."a.b"]\nx.y = 1\nz = 1\nx.w = 2\n\n# end\n',
+    '[plugins."a.b".s]\n[[plugins."a.b".t]]\n[plugins."c.d"]\n',
+]
+
+
+@pytest.mark.parametrize("text", OUT_OF_ORDER)
+def test_tables_out_of_order(text: str) -> None:
+    edit = TomlEdit(text, "f")
+    edit.set(TABLE + ("on",), "true")
+    edit.prove([TABLE + ("on",)])
+    assert reverse(edit.text, edit.buffer.splices) == text
+    edit.delete(TABLE + ("on",))
+    edit.drop_empty_table(TABLE)
+    assert edit.text.rstrip("\n") == text.rstrip("\n")
 
 
 @pytest.mark.parametrize("seed", range(400))
