@@ -304,17 +304,17 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._driver.change import DriverChange
-from ansible_collections.rebellions.npu.plugins.module_utils._driver.remove import REMOVED, UNFINISHED, DriverRemoval
-from ansible_collections.rebellions.npu.plugins.module_utils._driver.request import (
-    ABSENT,
-    ARGUMENTS,
+from ansible_collections.rebellions.npu.plugins.module_utils._driver.remove import DriverRemoval
+from ansible_collections.rebellions.npu.plugins.module_utils._driver.request import ABSENT, ARGUMENTS, Request
+from ansible_collections.rebellions.npu.plugins.module_utils._driver.result import (
     FIRMWARE_FAILED,
     LEFT_STOPPED,
+    REMOVED,
     RESTORED,
     ROLLED_BACK,
-    UNCHANGED,
-    Request,
-)  # fmt: skip
+    UNFINISHED,
+    ChangeResult,
+)
 from ansible_collections.rebellions.npu.plugins.module_utils._driver.sources import vendor_packages
 from ansible_collections.rebellions.npu.plugins.module_utils._driver.validation import Checks
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
@@ -339,8 +339,8 @@ def main() -> None:
     )
     params = module.params
     host = Host()
-    result = {"changed": False, "outcome": UNCHANGED}
-    before: dict = {}
+    result = ChangeResult()
+    before: dict[str, str] = {}
     error = ""
     try:
         request = Request.read(params)
@@ -359,23 +359,24 @@ def main() -> None:
             change.run()
     except NpuError as exc:
         error = str(exc)
-    for text in result.pop("warnings", []):
+    told = result.to_dict()
+    for text in told.pop("warnings"):
         module.warn(text)
-    if result.pop("failed", False):
-        error = "%s: %s %s" % (result["outcome"].replace("_", " "), result["reason"], NEXT[result["outcome"]] % result)
+    if told.pop("failed"):
+        error = "%s: %s %s" % (result.outcome.replace("_", " "), result.reason, NEXT[result.outcome] % told)
     after = before
-    if result["changed"] and not module.check_mode:
+    if result.changed and not module.check_mode:
         try:
             after = vendor_packages(host, PROFILE)
         except NpuError as exc:
             module.warn(str(exc))
-    result["diff"] = {
+    told["diff"] = {
         side: "".join("%s %s\n" % item for item in sorted(names.items()))
         for side, names in (("before", before), ("after", after))
     }
     if error and params["fail"]:
-        module.fail_json(msg=error, error=error, **result)
-    module.exit_json(error=error, **result)
+        module.fail_json(msg=error, error=error, **told)
+    module.exit_json(error=error, **told)
 
 
 if __name__ == "__main__":

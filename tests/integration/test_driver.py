@@ -150,7 +150,7 @@ def test_where_the_way_back_fails_too_the_host_is_tainted_and_the_next_run_conve
     drivers.lab.fault(A, "load")
     run = drivers.run({A: many(NEW)})
     last = run.failed(A)[-1].msg
-    assert run.code == 2 and last.startswith("left stopped: ") and "Going back failed too" in last and "tainted" in last, last
+    assert run.code == 2 and last.startswith("left stopped: ") and "Rolling back failed too" in last and "tainted" in last, last
     state = drivers.seen(A)
     assert (state["loaded"], state["daemon"], state["ready"]) == (None, "inactive", []), state
     assert state["tainted"]["version"] == NEW and state["journal"]["previous"]["version"] == OLD

@@ -12,43 +12,30 @@ from __future__ import annotations
 import typing as t
 
 from .._base.model import NpuError
-from .._base.vendor import VendorProfile
 from .._checks.ready_files import remove_markers
 from .._host.files import remove_file
-from .._host.host import Host
 from .._npu.driver_notes import TAINTED, Record, read_record, stamp_path, state_path, write_record
+from .context import ChangeContext
 from .holds import Holds
-from .journal import BACK, Journal, utc
+from .journal import BACK, utc
 from .material import Material, material_of
-from .request import LEFT_STOPPED, RESTORED, ROLLED_BACK, Judge, Request
-from .sources import Parts, vendor_packages
-from .units import Units
+from .result import LEFT_STOPPED, RESTORED, ROLLED_BACK, Ending
+from .sources import vendor_packages
 
 
 class WayBack:
-    """Undoes the change that `journal` tells of, and notes in `result` how that ended."""
+    """Undoes the change that the journal records, and returns how that ended."""
 
-    def __init__(
-        self,
-        host: Host,
-        profile: VendorProfile,
-        request: Request,
-        parts: Parts,
-        journal: Journal,
-        units: Units,
-        holds: Holds,
-        judge: Judge,
-        result: Record,
-    ) -> None:
-        self.host, self.profile, self.request, self.parts, self.journal = host, profile, request, parts, journal
-        self.units, self.holds, self.judge, self.result = units, holds, judge, result
+    def __init__(self, context: ChangeContext, holds: Holds) -> None:
+        self.host, self.profile, self.request = context.host, context.profile, context.request
+        self.parts, self.journal, self.units = context.parts, context.journal, context.units
+        self.validation, self.warn, self.holds = context.validation, context.warn, holds
 
-    def go(self, reason: str, material: Material | None) -> None:
+    def go(self, reason: str, material: Material | None) -> Ending:
         """Undo: the version before (or none), its units, its stamp. A failure here leaves the host stopped and tainted."""
         journal = self.journal
         previous = journal.record["previous"]
         touched = bool(journal.record.get("touched"))
-        self.result["reason"] = reason
         journal.lenient = True
         try:
             if touched:
@@ -67,18 +54,21 @@ class WayBack:
                     journal.step("back_load", self.units.load)
                 journal.step("back_start", lambda: self.units.start_daemon(journal))
             if touched and previous.get("version"):
-                journal.step("back_validate", lambda: self.judge.prove(previous["version"], previous.get("failed", [])))
+                journal.step(
+                    "back_validate", lambda: self.validation.prove(previous["version"], previous.get("failed", []))
+                )
             self.holds.as_before(previous)
             self._stamp(previous, touched)
             journal.forget(state_path(self.profile, TAINTED))
-            self.units.start_services(journal, self.result["warnings"])
+            self.units.start_services(journal, self.warn)
             self.parts.clear_incoming()
-            self.result["outcome"] = ROLLED_BACK if replaced and previous.get("version") else RESTORED
             journal.end()
+            return Ending(ROLLED_BACK if replaced and previous.get("version") else RESTORED, reason)
         except NpuError as exc:
-            self.leave_stopped("%s Going back failed too: %s" % (reason, exc))
+            return self.leave_stopped("%s Rolling back failed too: %s" % (reason, exc))
         finally:
-            self.result["warnings"] += journal.unsaved
+            for text in journal.unsaved:
+                self.warn(text)
 
     def _unload(self) -> None:
         self.journal.step("back_stop", lambda: self.units.stop_again(self.journal))
@@ -102,7 +92,7 @@ class WayBack:
             return True
         if self._still_there(previous, before):
             return False
-        kept = self.parts.kept(version, self.result["warnings"])
+        kept = self.parts.kept(version, self.warn)
         if kept is not None:
             journal.step("back_install", lambda: self.parts.put_back(material_of(kept), before))
         elif self.parts.has_manager:
@@ -123,9 +113,8 @@ class WayBack:
             and not self.parts.manager.unfinished()
         )
 
-    def leave_stopped(self, reason: str) -> None:
+    def leave_stopped(self, reason: str) -> Ending:
         """Neither forward nor back: nothing may use a driver nobody vouches for."""
-        self.result.update(outcome=LEFT_STOPPED, reason=reason)
         self.journal.lenient = True
         # The next run begins anew, whatever has been done.
         self.journal.save(done=[])
@@ -139,4 +128,5 @@ class WayBack:
             try:
                 act()
             except NpuError as exc:
-                self.result["warnings"].append(str(exc))
+                self.warn(str(exc))
+        return Ending(LEFT_STOPPED, reason)

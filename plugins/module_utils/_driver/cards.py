@@ -8,31 +8,19 @@ from __future__ import annotations
 import typing as t
 
 from .._base.model import NpuError
-from .._base.vendor import VendorProfile
 from .._checks.ready_files import remove_markers
-from .._host.host import Host
-from .._npu.driver_notes import Record
 from .._npu.firmware import FlashFailed, flash
-from .journal import Journal
-from .request import Judge, Request
-from .units import Units
+from .context import ChangeContext
+from .result import Row
 
 
 class Cards:
-    """The cards of one change. Their results are in its journal, so that whoever takes the change over knows of them."""
+    """The cards of one change. `results` has one row per card; the journal has them too, for a run that takes the change over."""
 
-    def __init__(
-        self,
-        host: Host,
-        profile: VendorProfile,
-        request: Request,
-        journal: Journal,
-        units: Units,
-        judge: Judge,
-        result: Record,
-    ) -> None:
-        self.host, self.profile, self.request, self.journal = host, profile, request, journal
-        self.units, self.judge, self.result = units, judge, result
+    def __init__(self, context: ChangeContext) -> None:
+        self.host, self.profile, self.request = context.host, context.profile, context.request
+        self.journal, self.units, self.validation = context.journal, context.units, context.validation
+        self.results: list[Row] = []
         self.passed = False
 
     @property
@@ -54,7 +42,7 @@ class Cards:
         if self.units.loaded_version() is None:
             journal.step("load", self.units.load)
         journal.step("start", lambda: self.units.start_daemon(journal))
-        journal.step("validate", lambda: self.judge.prove(self.request.version or None))
+        journal.step("validate", lambda: self.validation.prove(self.request.version or None))
         self.passed = True
         return failure
 
@@ -75,5 +63,5 @@ class Cards:
             raise FlashFailed("No card was flashed: %s" % exc.message, exc.next_step) from exc
 
     def _note(self, cards: t.Sequence[t.Mapping[str, t.Any]]) -> None:
-        self.result["firmware"] = [dict(card) for card in cards]
-        self.journal.save(flashed=self.result["firmware"])
+        self.results = [dict(card) for card in cards]
+        self.journal.save(flashed=self.results)

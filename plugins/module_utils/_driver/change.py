@@ -24,34 +24,22 @@ from .._packages.manager import PackageManager
 from .back import WayBack
 from .build import build
 from .cards import Cards
+from .context import ChangeContext
 from .holds import Holds
-from .journal import FORWARD, Journal, utc, write_stamp
+from .journal import FORWARD, Journal, utc
 from .kept import prune
 from .material import Material, require_room_to_write
-from .request import (
-    FAILURES,
-    FIRMWARE_FAILED,
-    INSTALLED,
-    LEFT_STOPPED,
-    PREPARED,
-    REBOOT,
-    RUNFILE,
-    STOP,
-    UNCHANGED,
-    UPGRADED,
-    Judge,
-    Request,
-    Unfit,
-)
+from .request import RUNFILE, STOP, DriverValidation, Request, Unfit
+from .result import FIRMWARE_FAILED, INSTALLED, LEFT_STOPPED, PREPARED, REBOOT, UPGRADED, ChangeResult, Ending
 from .sources import Parts, vendor_packages
-from .units import Units
+from .units import InUse, Units
 
 # What flashing puts right is no fault of the driver before it.
 FIRMWARE_CHECKS = ("firmware_is_driver",)
 
 
 class DriverChange:
-    """Carries out one request. `result` grows while it runs: outcome, version, previous, steps, in_use, simulated, reason, warnings, firmware."""
+    """Carries out one request. `result` is complete when run() or foresee() returns or raises."""
 
     def __init__(
         self,
@@ -59,32 +47,25 @@ class DriverChange:
         profile: VendorProfile,
         request: Request,
         manager: PackageManager | None,
-        judge: Judge,
+        validation: DriverValidation,
         units: Units | None = None,
     ) -> None:
-        self.host, self.profile, self.request, self.judge = host, profile, request, judge
+        self.host, self.profile, self.request, self.validation = host, profile, request, validation
         self.parts = Parts(host, profile, request, manager)
         self.journal = Journal(host, profile)
         self.units = units or Units(host, profile, request)
         self.waits = False
-        self.result: Record = {
-            "changed": False,
-            "outcome": UNCHANGED,
-            "version": request.version or None,
-            "previous": None,
-            "steps": self.journal.times,
-            "in_use": [],
-            "simulated": [],
-            "reason": "",
-            "reboot_required": False,
-            "warnings": [],
-            "firmware": [],
-        }
-        self.holds = Holds(host, profile, request, self.parts, self.result["warnings"])
-        self.cards = Cards(host, profile, request, self.journal, self.units, judge, self.result)
-        self.back = WayBack(
-            host, profile, request, self.parts, self.journal, self.units, self.holds, judge, self.result
+        self.result = self._new_result()
+        self.result.steps = self.journal.times
+        context = ChangeContext(
+            host, profile, request, validation, self.parts, self.journal, self.units, self.result.warn
         )
+        self.holds = Holds(context)
+        self.cards = Cards(context)
+        self.back = WayBack(context, self.holds)
+
+    def _new_result(self) -> ChangeResult:
+        return ChangeResult(version=self.request.version or None)
 
     # -- the whole
 
@@ -92,34 +73,34 @@ class DriverChange:
     def disturbs(self) -> bool:
         return bool(self.request.install or self.request.reload or self.request.firmware)
 
-    def foresee(self) -> Record:
+    def foresee(self) -> ChangeResult:
         """What run() would do, without doing it: simulated changes of packages and what uses the NPUs now. Files that are not on the host yet are left out."""
         if self.request.install and not self.request.files and self.request.names:
             try:
-                self.result["simulated"] = [vars(change) for change in self.parts.foresee()]
+                self.result.simulated = [vars(change) for change in self.parts.foresee()]
             except Missing as exc:
-                self.result["warnings"].append(
+                self.result.warn(
                     "What the package manager will change is known when the source is in place: %s" % exc.message
                 )
-        self.result["in_use"] = self.units.holders() if self.disturbs else []
-        self.result["changed"] = True
+        self.result.in_use = self.units.holders() if self.disturbs else []
+        self.result.changed = True
         return self.result
 
-    def run(self) -> Record:
+    def run(self) -> ChangeResult:
         """Carry out the request. NpuError only when nothing was changed; a change that failed is told by `outcome` and `reason`."""
         with self.journal.locked():
             old = self.journal.interrupted()
             if old is not None and not self.disturbs:
                 self._take_over(old)
-                self.back.go("A change was interrupted.", None)
-                if self.result["outcome"] != LEFT_STOPPED:
+                self.result.end(self.back.go("A change was interrupted.", None))
+                if self.result.outcome != LEFT_STOPPED:
                     # To undo is what was asked for.
-                    self.result["reason"] = ""
+                    self.result.reason = ""
                 return self._finish()
             material: Material | None = None
             if self.request.install:
                 material, changes = self.parts.material()
-                self.result["simulated"] = [vars(change) for change in changes]
+                self.result.simulated = [vars(change) for change in changes]
             self.parts.simulate_prerequisites()
             if self.request.install:
                 require_room_to_write(self.host, self.profile, self.request)
@@ -127,20 +108,27 @@ class DriverChange:
                 self.parts.wait_for_manager(self.units.sleep)
             if self.disturbs:
                 self.units.require_answers()
-                self.units.refuse_or_wait(self.result)
+                self._refuse_or_wait()
             self._take_over(old) if old is not None else self._begin()
-            self.result["changed"] = True
+            self.result.changed = True
             try:
                 self._forward(material)
             except NpuError as exc:
-                self._failed(exc, material)
+                self.result.end(self._failed(exc, material))
             return self._finish()
 
-    def _finish(self) -> Record:
-        self.result["failed"] = self.result["outcome"] in FAILURES and bool(self.result["reason"])
+    def _finish(self) -> ChangeResult:
+        self.result.firmware = self.cards.results
         return self.result
 
     # -- before
+
+    def _refuse_or_wait(self) -> None:
+        try:
+            self.result.in_use = self.units.refuse_or_wait()
+        except InUse as exc:
+            self.result.in_use = exc.users
+            raise
 
     def _wanted(self) -> Record:
         return {
@@ -155,7 +143,7 @@ class DriverChange:
         packages = vendor_packages(self.host, self.profile)
         stamp = read_record(self.host, stamp_path(self.profile)).get()
         version = self.units.present_version(stamp)
-        kept = self.parts.kept(version, self.result["warnings"]) is not None
+        kept = self.parts.kept(version, self.result.warn) is not None
         if (
             version
             and not kept
@@ -166,11 +154,9 @@ class DriverChange:
         ):
             kept = self.parts.keep_installed(version, packages, utc(self.host))
         if version and not kept and self.request.install:
-            self.result["warnings"].append(
-                "No copy of driver %s is kept on the host: there is no way back to it." % version
-            )
+            self.result.warn("No copy of driver %s is kept on the host: there is no way back to it." % version)
         loaded = self.units.loaded_version() is not None
-        failed = self.judge.failed() if loaded else []
+        failed = self.validation.failed() if loaded else []
         previous = {
             "version": version,
             "module": self.units.module_version(),
@@ -205,7 +191,8 @@ class DriverChange:
                 "reason": "",
             }
         )
-        self.result.update(previous=previous.get("version"), firmware=old.get("flashed") or [])
+        self.result.previous = previous.get("version")
+        self.result.firmware = self.cards.results = old.get("flashed") or []
 
     def _still_done(self, old: Record) -> list[str]:
         """What an interrupted change towards the same end need not do again: install what is on the disk, and validate, when it was all but over."""
@@ -218,8 +205,8 @@ class DriverChange:
     def _take_over(self, old: Record) -> None:
         """Go on with what an interrupted change owes. Nothing is known of one whose journal cannot be read: what is here now counts as before."""
         self._begin(old)
-        self.result["changed"] = True
-        self.result["warnings"].append(
+        self.result.changed = True
+        self.result.warn(
             "An earlier change was interrupted at %s; it is taken over." % (old.get("step") or "an unknown step")
         )
 
@@ -253,27 +240,27 @@ class DriverChange:
             self._build(request.kernels if self.waits else here)
         if self.waits:
             journal.save(reboot=True)
-            self.result.update(outcome=REBOOT, reboot_required=True)
+            self.result.outcome, self.result.reboot_required = REBOOT, True
             return
         if swap:
             journal.step("load", self._load)
             journal.step("start", lambda: self.units.start_daemon(journal))
             journal.step(
                 "validate",
-                lambda: self.judge.prove(request.version or None, FIRMWARE_CHECKS if request.firmware else ()),
+                lambda: self.validation.prove(request.version or None, FIRMWARE_CHECKS if request.firmware else ()),
             )
         failure = self.cards.write() if request.firmware else None
         if material is not None:
             self._build(others)
         self._commit(material)
         if failure is not None:
-            self.result.update(outcome=FIRMWARE_FAILED, reason=str(failure))
+            self.result.end(Ending(FIRMWARE_FAILED, str(failure)))
 
     def _build(self, kernels: t.Sequence[str]) -> None:
         if kernels:
             self.journal.step(
                 "build",
-                lambda: self.result["warnings"].extend(build(self.host, self.profile, kernels, self.request.timeout)),
+                lambda: self.result.warnings.extend(build(self.host, self.profile, kernels, self.request.timeout)),
             )
 
     def _works_already(self) -> bool:
@@ -281,7 +268,7 @@ class DriverChange:
         if "validate" not in self.journal.record["done"] or not self._is_wanted(self.units.loaded_version()):
             return False
         try:
-            self.judge.prove(self.request.version or None)
+            self.validation.prove(self.request.version or None)
         except Unfit:
             return False
         return True
@@ -345,21 +332,13 @@ class DriverChange:
                     self.parts.keep(material, now)
                 except NpuError as exc:
                     # A driver that was proven is not given up for want of a copy.
-                    self.result["warnings"].append(str(exc))
-            write_stamp(
-                self.host,
-                self.profile,
-                request,
-                material.version,
-                vendor_packages(self.host, self.profile),
-                previous,
-                now,
-            )
+                    self.result.warn(str(exc))
+            journal.write_stamp(request, material.version, vendor_packages(self.host, self.profile))
         self.holds.make(previous)
         if self.disturbs:
             forgive(self.host, self.profile, self._version(), request.sha256)
             remove_file(self.host, state_path(self.profile, TAINTED))
-            self.units.start_services(journal, self.result["warnings"])
+            self.units.start_services(journal, self.result.warn)
         try:
             stay = [material.version] if material is not None else []
             before = self.parts.kept(previous.get("version"))
@@ -370,33 +349,29 @@ class DriverChange:
                 [*stay, *([before.version] if before else [])] if request.keep else [],
             )
         except NpuError as exc:
-            self.result["warnings"].append(str(exc))
+            self.result.warn(str(exc))
         self.parts.clear_incoming()
         journal.end()
-        self.result["outcome"] = (
-            (UPGRADED if previous.get("version") else INSTALLED) if material is not None else PREPARED
-        )
+        self.result.outcome = (UPGRADED if previous.get("version") else INSTALLED) if material is not None else PREPARED
 
     # -- back
 
-    def _failed(self, error: NpuError, material: Material | None) -> None:
+    def _failed(self, error: NpuError, material: Material | None) -> Ending:
         """Decide where a failure leads: nothing to undo, back, or, where going back is not wanted or leads nowhere, stopped."""
         if self.cards.begun and self.cards.passed:
             # The driver works, and the one before has not seen this firmware: what is left to note is for the next run.
-            self.units.start_services(self.journal, self.result["warnings"])
-            self.result.update(outcome=FIRMWARE_FAILED, reason="%s %s" % (error, told(self.result["firmware"])))
-            return
+            self.units.start_services(self.journal, self.result.warn)
+            return Ending(FIRMWARE_FAILED, "%s %s" % (error, told(self.cards.results)))
         if self.cards.begun:
-            return self.back.leave_stopped("%s %s" % (error.message, told(self.result["firmware"])))
+            return self.back.leave_stopped("%s %s" % (error.message, told(self.cards.results)))
         if isinstance(error, Unfit):
             try:
                 refuse(self.host, self.profile, self._version(), self.request.sha256, error.message, utc(self.host))
             except NpuError as exc:
-                self.result["warnings"].append(str(exc))
+                self.result.warn(str(exc))
             error = NpuError(
                 error.message, "Another version or file may be tried; this one only when that is asked for (retry)."
             )
         if self.request.rollback or not self.journal.record.get("touched"):
-            self.back.go(str(error), material)
-        else:
-            self.back.leave_stopped(str(error))
+            return self.back.go(str(error), material)
+        return self.back.leave_stopped(str(error))

@@ -8,18 +8,17 @@ from __future__ import annotations
 import typing as t
 
 from .._base.model import NpuError
-from .._base.vendor import VendorProfile
-from .._host.host import Host
 from .._npu.driver_notes import Record, read_record, stamp_path, write_record
-from .request import Request
-from .sources import Parts, vendor_packages
+from .context import ChangeContext
+from .sources import vendor_packages
 
 
 class Holds:
-    """The holds of one host. What cannot be held or let go of is added to `warnings`: the driver works without it."""
+    """The holds of one host. A hold that fails is only a warning: the driver works without it."""
 
-    def __init__(self, host: Host, profile: VendorProfile, request: Request, parts: Parts, warnings: list[str]) -> None:
-        self.host, self.profile, self.request, self.parts, self.warnings = host, profile, request, parts, warnings
+    def __init__(self, context: ChangeContext) -> None:
+        self.host, self.profile, self.request = context.host, context.profile, context.request
+        self.parts, self.warn = context.parts, context.warn
 
     def now(self) -> list[str]:
         """Names that are held, by whomever; nothing where that cannot be told."""
@@ -47,7 +46,7 @@ class Holds:
             try:
                 self._hold_lost(users)
             except NpuError as exc:
-                self.warnings.append(str(exc))
+                self.warn(str(exc))
         if stamp is None and not self.request.hold_kernel:
             return
         if stamp is None:
@@ -56,7 +55,7 @@ class Holds:
         try:
             held = set(self.parts.manager.held())
         except NpuError as exc:
-            self.warnings.append(str(exc))
+            self.warn(str(exc))
             return
         if not self.request.hold:
             self._let_go(stamp, held)
@@ -73,7 +72,7 @@ class Holds:
                 if new:
                     self.parts.manager.hold(new)
             except NpuError as exc:
-                self.warnings.append(str(exc))
+                self.warn(str(exc))
                 stamp[key] = sorted(set(stamp[key]) - set(new))
                 write_record(self.host, path, stamp, 0o644)
 
@@ -85,7 +84,7 @@ class Holds:
                 self.parts.manager.unhold(ours)
                 held.difference_update(ours)
         except NpuError as exc:
-            self.warnings.append(str(exc))
+            self.warn(str(exc))
 
     def as_before(self, previous: Record) -> None:
         """As `previous` of the journal says: what an installer has let go of is held again, what this change has held is let go of."""
@@ -105,4 +104,4 @@ class Holds:
             if ours:
                 self.parts.manager.unhold(ours)
         except NpuError as exc:
-            self.warnings.append(str(exc))
+            self.warn(str(exc))

@@ -114,31 +114,25 @@ class Journal:
                 raise
             self.unsaved = [*self.unsaved, str(exc)]
 
-
-def write_stamp(
-    host: Host,
-    profile: VendorProfile,
-    request: Request,
-    version: str,
-    packages: t.Mapping[str, str],
-    previous: t.Mapping[str, t.Any],
-    now: str,
-) -> None:
-    """Note where the driver that works now came from; `previous` is that of the journal. What is held for it already stays noted."""
-    old = previous.get("stamp") or {}
-    # A commit that was interrupted may have held something already.
-    noted = read_record(host, stamp_path(profile)).get(old)
-    record = {
-        "schema": 1,
-        "version": version,
-        "source": request.source,
-        "files": [
-            {"name": posixpath.basename(item["path"]), "sha256": item["sha256"].lower()} for item in request.files
-        ],
-        "packages": [{"name": name, "version": there} for name, there in sorted(packages.items())],
-        "held": noted.get("held", []),
-        "held_kernel": noted.get("held_kernel", []),
-        "installed": {"time": now, "by": request.by},
-        "previous": {"version": previous["version"], "source": old.get("source")} if previous.get("version") else None,
-    }
-    write_record(host, stamp_path(profile), record, 0o644)
+    def write_stamp(self, request: Request, version: str, packages: t.Mapping[str, str]) -> None:
+        """Note the source of the driver that works now. Holds that are noted already stay noted."""
+        previous = self.record["previous"]
+        old = previous.get("stamp") or {}
+        # A commit that was interrupted may have held something already.
+        noted = read_record(self.host, stamp_path(self.profile)).get(old)
+        record = {
+            "schema": 1,
+            "version": version,
+            "source": request.source,
+            "files": [
+                {"name": posixpath.basename(item["path"]), "sha256": item["sha256"].lower()} for item in request.files
+            ],
+            "packages": [{"name": name, "version": there} for name, there in sorted(packages.items())],
+            "held": noted.get("held", []),
+            "held_kernel": noted.get("held_kernel", []),
+            "installed": {"time": utc(self.host), "by": request.by},
+            "previous": {"version": previous["version"], "source": old.get("source")}
+            if previous.get("version")
+            else None,
+        }
+        write_record(self.host, stamp_path(self.profile), record, 0o644)

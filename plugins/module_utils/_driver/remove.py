@@ -11,16 +11,14 @@ import shutil
 from .._base.model import NpuError
 from .._host.files import explain, remove_empty_directory, remove_file
 from .._npu.driver import read_dkms
-from .._npu.driver_notes import Record, read_record, stamp_path
+from .._npu.driver_notes import read_record, stamp_path
 from .._packages.runfile import verified
 from .change import DriverChange
 from .material import Material, material_of
-from .request import LEFT_STOPPED, RESTORED, RUNFILE
+from .request import RUNFILE
 from .residue import notes, residue
+from .result import LEFT_STOPPED, REMOVED, RESTORED, UNFINISHED, Ending, RemovalResult
 from .sources import vendor_packages
-
-REMOVED = "removed"
-UNFINISHED = "unfinished"
 
 
 class DriverRemoval(DriverChange):
@@ -29,12 +27,17 @@ class DriverRemoval(DriverChange):
     With `notes_only` the driver is not ours and stays: an interrupted change of it is undone, and holds and notes are taken away.
     """
 
-    def foresee(self) -> Record:
-        self.result["in_use"] = [] if self.request.notes_only else self.units.holders()
-        self.result["changed"] = bool(self._see())
+    result: RemovalResult
+
+    def _new_result(self) -> RemovalResult:
+        return RemovalResult(version=self.request.version or None)
+
+    def foresee(self) -> RemovalResult:
+        self.result.in_use = [] if self.request.notes_only else self.units.holders()
+        self.result.changed = bool(self._see())
         return self.result
 
-    def run(self) -> Record:
+    def run(self) -> RemovalResult:
         # Looked at before the lock, which makes a directory: a clean host stays clean.
         if not self._see():
             return self._finish()
@@ -53,14 +56,14 @@ class DriverRemoval(DriverChange):
         old = self.journal.interrupted()
         if self.request.notes_only and old is not None:
             self._take_over(old)
-            self.back.go("A change was interrupted.", None)
-            if self.result["outcome"] == LEFT_STOPPED:
+            self.result.end(self.back.go("A change was interrupted.", None))
+            if self.result.outcome == LEFT_STOPPED:
                 return
-            self.result["reason"], old = "", None
+            self.result.reason, old = "", None
         driver = self._driver()
         if driver:
             self._refuse()
-        self.result["changed"] = True
+        self.result.changed = True
         if old is not None:
             self._take_over(old)
         elif driver:
@@ -72,7 +75,7 @@ class DriverRemoval(DriverChange):
                 self._unhold()
                 self._forget()
         except NpuError as exc:
-            self.result.update(outcome=UNFINISHED, reason=str(exc))
+            self.result.end(Ending(UNFINISHED, str(exc)))
 
     def _refuse(self) -> None:
         """NpuError, with nothing changed, when more would go with the driver, when it is in use, or when its installer is not what it should be."""
@@ -85,7 +88,7 @@ class DriverRemoval(DriverChange):
                     "Transfer it again; nothing was changed.",
                 )
         self.units.require_answers()
-        self.units.refuse_or_wait(self.result)
+        self._refuse_or_wait()
         self.parts.wait_for_manager(self.units.sleep)
 
     def _remove(self) -> None:
@@ -98,15 +101,15 @@ class DriverRemoval(DriverChange):
                 raise
             # Nothing is removed yet, so the host goes on as before.
             self._start_again()
-            self.units.start_services(journal, self.result["warnings"])
+            self.units.start_services(journal, self.result.warn)
             journal.end()
-            self.result.update(outcome=RESTORED, reason=str(exc))
+            self.result.end(Ending(RESTORED, str(exc)))
             return
         # From here on the way back is to install again.
         journal.save(touched=True)
         journal.step("remove", self._remove_driver)
         journal.step("files", self._remove_files)
-        self.units.start_services(journal, self.result["warnings"])
+        self.units.start_services(journal, self.result.warn)
         journal.end()
         self._forget()
 
@@ -117,10 +120,10 @@ class DriverRemoval(DriverChange):
                 self.units.load()
             self.units.start_daemon(journal)
         except NpuError as exc:
-            self.result["warnings"].append(str(exc))
+            self.result.warn(str(exc))
 
-    def _finish(self) -> Record:
-        self.result["failed"] = bool(self.result["reason"])
+    def _finish(self) -> RemovalResult:
+        super()._finish()
         return self.result
 
     # -- what is there
@@ -128,9 +131,9 @@ class DriverRemoval(DriverChange):
     def _see(self) -> list[str]:
         """What is left on the host; noted in the result, with whether an installer is wanted for it."""
         driver = self._driver()
-        self.result["left"] = driver + notes(self.host, self.profile)
-        self.result["installer"] = bool(driver and self.request.uninstall and self._kept() is None)
-        return list(self.result["left"])
+        self.result.left = driver + notes(self.host, self.profile)
+        self.result.installer = bool(driver and self.request.uninstall and self._kept() is None)
+        return list(self.result.left)
 
     def _driver(self) -> list[str]:
         if self.request.notes_only:
@@ -166,12 +169,12 @@ class DriverRemoval(DriverChange):
                 RUNFILE, self.request.version, [dict(item) for item in self.request.files], (), self.request.uninstall
             )
         self._unhold()
-        self.result["packages"] = self.parts.remove(material)
+        self.result.packages = self.parts.remove(material)
         dkms, _probe = read_dkms(self.host, (self.profile.module, *self.profile.driver_packages))
         for module, number in sorted({(row["module"], row["version"]) for row in dkms}):
             done = self.host.run(["dkms", "remove", "%s/%s" % (module, number), "--all"], self.request.timeout)
             if not done.ok or done.value.rc != 0:
-                self.result["warnings"].append("dkms did not remove %s/%s; its tree is deleted." % (module, number))
+                self.result.warn("dkms did not remove %s/%s; its tree is deleted." % (module, number))
 
     def _remove_files(self) -> None:
         found = residue(self.host, self.profile)
@@ -200,6 +203,6 @@ class DriverRemoval(DriverChange):
             if path != self.profile.runfile_stamp_dir:
                 self._delete(path)
         remove_empty_directory(self.host, self.profile.runfile_stamp_dir)
-        self.result["outcome"] = REMOVED
+        self.result.outcome = REMOVED
         if self._see():
-            self.result["reason"] = "Something is left on the host: %s." % ", ".join(self.result["left"])
+            self.result.reason = "Something is left on the host: %s." % ", ".join(self.result.left)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a change of the driver is asked for, how it can end, and who judges the driver in the middle of it."""
+"""What a change of the driver is asked for, and how the new driver is validated before the change ends."""
 
 from __future__ import annotations
 
@@ -10,24 +10,13 @@ from dataclasses import dataclass, fields
 
 from .._base.model import NpuError
 
-UNCHANGED = "unchanged"
-INSTALLED = "installed"
-UPGRADED = "upgraded"
-PREPARED = "prepared"
-REBOOT = "reboot_required"
-FIRMWARE_FAILED = "firmware_failed"
-RESTORED = "restored"
-ROLLED_BACK = "rolled_back"
-LEFT_STOPPED = "left_stopped"
-FAILURES = (FIRMWARE_FAILED, RESTORED, ROLLED_BACK, LEFT_STOPPED)
-
 
 class Unfit(NpuError):
     """The driver was installed and its validation failed."""
 
 
-class Judge:
-    """Validation of the driver that is loaded: failed() are the names of blocking checks that do not pass, prove() raises Unfit."""
+class DriverValidation:
+    """Validates the loaded driver. failed() names the blocking checks that do not pass; prove() raises Unfit."""
 
     def failed(self) -> list[str]:
         raise NotImplementedError

@@ -292,22 +292,22 @@ class Parts:
     def kept_directory(self) -> str:
         return state_path(self.profile, KEPT)
 
-    def kept(self, version: str | None, warnings: list[str] | None = None) -> Kept | None:
+    def kept(self, version: str | None, warn: t.Callable[[str], None] | None = None) -> Kept | None:
         """The newest complete kept driver of a version, else of the same release: a module may say 3.2.2-rebel1 where the inputs say 3.2.2.
 
-        With `warnings`, which tell of damaged copies, its bytes are compared with those that were kept.
+        With `warn`, each copy is compared with its SHA-256 first; a damaged one is reported and skipped.
         """
         found = read_kept(self.host, self.kept_directory)
         fitting = [item for item in found if item.version == version] + [
             item for item in found if item.version != version and same_release(item.version, version)
         ]
         for item in fitting:
-            damaged = verify(self.host, item) if warnings is not None else []
+            damaged = verify(self.host, item) if warn is not None else []
             if not damaged:
                 return item
-            if warnings is not None:
-                warnings.append(
-                    "The copy of driver %s in %s is damaged (%s) and does not count."
+            if warn is not None:
+                warn(
+                    "The copy of driver %s in %s is damaged (%s) and is not used."
                     % (item.version, item.path, ", ".join(damaged))
                 )
         return None

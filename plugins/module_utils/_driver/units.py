@@ -29,6 +29,14 @@ LOOK_EVERY = 2.0
 GRACE = 20.0
 
 
+class InUse(NpuError):
+    """Something uses the NPUs; `users` are all of them, as plain data."""
+
+    def __init__(self, message: str, next_step: str, users: t.Iterable[Holder]) -> None:
+        super().__init__(message, next_step)
+        self.users: list[Record] = [asdict(user) for user in users]
+
+
 class Units:
     """Services, daemon and other users of one host's NPUs."""
 
@@ -125,13 +133,13 @@ class Units:
             if present and (said == "enabled" or unit in journal.record["stopped"]) and not self._active(unit):
                 self._systemctl("start", unit)
 
-    def start_services(self, journal: Journal, warnings: list[str]) -> None:
+    def start_services(self, journal: Journal, warn: t.Callable[[str], None]) -> None:
         """Start again what was stopped for the change, last stopped first; one that does not start is told, the driver is not to blame."""
         for unit in reversed([name for name in journal.record["stopped"] if name not in self.profile.daemon_units]):
             try:
                 self._systemctl("start", unit)
             except NpuError as exc:
-                warnings.append(str(exc))
+                warn(str(exc))
 
     # -- other users
 
@@ -148,33 +156,35 @@ class Units:
         """Users of the NPUs besides the named services and the daemon, as plain data."""
         return [asdict(holder) for holder in self._find()]
 
-    def refuse_or_wait(self, result: Record) -> None:
-        """By policy: NpuError naming who uses the NPUs, at once or when they still do after the time limit. Nothing is stopped here."""
+    def refuse_or_wait(self) -> list[Record]:
+        """By policy: InUse at once, or when the NPUs are still in use after the time limit. Stops nothing. Returns the users found at first."""
         found = self._find()
-        result["in_use"] = [asdict(holder) for holder in found]
+        first = [asdict(holder) for holder in found]
         if self.request.in_use == STOP:
             self._refuse_pods(found)
         if not found or self.request.in_use == STOP:
-            return
+            return first
         deadline = time.monotonic() + (0 if self.request.in_use == REFUSE else self.request.in_use_timeout)
         while found and time.monotonic() < deadline:
             self.sleep(LOOK_EVERY)
             found = self._find()
         if found:
             waited = "" if self.request.in_use == REFUSE else " after %g s" % self.request.in_use_timeout
-            result["in_use"] = [asdict(holder) for holder in found]
-            raise NpuError(
+            raise InUse(
                 "The NPUs are in use%s: %s." % (waited, describe_holders(found)),
-                "Stop them, name their services, or choose to wait for them or to stop them; nothing was changed.",
+                "Stop these users, list their services, or set in_use to wait or stop; nothing was changed.",
+                found,
             )
+        return first
 
     def _refuse_pods(self, found: t.Sequence[Holder]) -> None:
         pods = [holder for holder in found if self._in_pod(holder)]
         if pods:
             # Kubernetes would start them again at once, in the middle of the change.
-            raise NpuError(
+            raise InUse(
                 "Pods use the NPUs: %s." % describe_holders(pods),
-                "Cordon and drain the node (kubectl drain), or wait for them, and run again; no pod was stopped.",
+                "Cordon and drain the node (kubectl drain), or wait for the pods to end, and run again; no pod was stopped.",
+                found,
             )
 
     def _in_pod(self, holder: Holder) -> bool:

@@ -13,12 +13,12 @@ from .._checks.prove import PASSED, Proof
 from .._host.host import Host
 from .._observe.observe import look, prove_look
 from .._observe.settings import complete, read_settings
-from .request import Judge, Unfit
+from .request import DriverValidation, Unfit
 
 PATIENCE = (0.0, 1.0, 3.0, 6.0)
 
 
-class Checks(Judge):
+class Checks(DriverValidation):
     """The checks of this collection, with the options that the validation takes."""
 
     def __init__(

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from .._base.model import NpuError
 from .files import copy_attributes, create_file, locate, sync_directory, take_lock
 from .host import Host
-from .writer_judge import Judge, judge_set
+from .writer_judge import FileJudge, judge_set
 
 LOCK_SECONDS = 30.0
 _STAGING = "staging"
@@ -203,7 +203,7 @@ class Writer:
             self._entry(change)
         return any(_differs(change) for change in changes)
 
-    def apply(self, changes: t.Sequence[FileChange], judges: t.Sequence[Judge] = ()) -> dict[str, t.Any]:
+    def apply(self, changes: t.Sequence[FileChange], judges: t.Sequence[FileJudge] = ()) -> dict[str, t.Any]:
         """Write the set or leave all as it was: {changed, judged (None when nobody could), backups, restored}. Takes the lock itself."""
         with self.lock():
             restored = self.recover()
@@ -251,7 +251,7 @@ class Writer:
                 copy_attributes(staged, target)
             self.mark("staged")
 
-    def _judge(self, judge: Judge, entries: t.Sequence[_Entry], root: str) -> bool | None:
+    def _judge(self, judge: FileJudge, entries: t.Sequence[_Entry], root: str) -> bool | None:
         if not self.host.runs_commands:
             return None
         staged = {entry.change.path: entry.staged for entry in entries}

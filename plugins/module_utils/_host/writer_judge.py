@@ -17,7 +17,7 @@ TIMEOUT = 30.0
 
 
 @dataclass(frozen=True)
-class Judge:
+class FileJudge:
     """How to ask. In the words of `after`, {staged:PATH} is the staged file of PATH and {root} a file of `root_content` in `root_directory`.
 
     `before` empty: only the exit code of `after` counts. Else both print TOML; keys are paths joined by /. `allowed` keys and keys below
@@ -35,7 +35,7 @@ class Judge:
     root_content: bytes = b""
 
 
-def judge_set(host: Host, judge: Judge, staged: t.Mapping[str, str], root: str) -> bool:
+def judge_set(host: Host, judge: FileJudge, staged: t.Mapping[str, str], root: str) -> bool:
     """True when the program accepts the set: `staged` is {path: staged path}, `root` the staged main file.
 
     NpuError says what the program said, or which other key would change.
@@ -63,7 +63,7 @@ def judge_set(host: Host, judge: Judge, staged: t.Mapping[str, str], root: str) 
     return True
 
 
-def _ask(host: Host, judge: Judge, argv: t.Sequence[str], failure: str) -> str:
+def _ask(host: Host, judge: FileJudge, argv: t.Sequence[str], failure: str) -> str:
     done = host.run(argv, TIMEOUT)
     if not done.ok:
         raise NpuError(
@@ -83,7 +83,7 @@ def _ask(host: Host, judge: Judge, argv: t.Sequence[str], failure: str) -> str:
     return str(done.value.out)
 
 
-def _parse(judge: Judge, text: str) -> dict[str, t.Any]:
+def _parse(judge: FileJudge, text: str) -> dict[str, t.Any]:
     try:
         return loads(text)
     except TomlError as exc:
@@ -108,7 +108,7 @@ def _plain(path: t.Any) -> t.Any:
     return path[4:] if isinstance(path, str) and path.startswith("/var/run/") else path
 
 
-def _expect(judge: Judge, wanted: t.Mapping[str, t.Any], found: t.Mapping[str, t.Any]) -> None:
+def _expect(judge: FileJudge, wanted: t.Mapping[str, t.Any], found: t.Mapping[str, t.Any]) -> None:
     key = next((key for key in wanted["keys"] if key in found), None)
     value = found.get(key) if key is not None else None
     if wanted.get("contains") is not None:

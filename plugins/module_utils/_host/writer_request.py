@@ -13,7 +13,7 @@ from .._base.model import NpuError
 from .files import locate
 from .host import ABSENT, READ_LIMIT, VALUE, Host
 from .writer import FileChange, Writer, digest
-from .writer_judge import Judge
+from .writer_judge import FileJudge
 
 
 def read_set(
@@ -82,8 +82,8 @@ def _change(raw: t.Mapping[str, t.Any]) -> FileChange:
     )
 
 
-def _judge(raw: t.Mapping[str, t.Any]) -> Judge:
-    return Judge(
+def _judge(raw: t.Mapping[str, t.Any]) -> FileJudge:
+    return FileJudge(
         program=raw["program"],
         before=tuple(raw.get("before") or ()),
         after=tuple(raw["after"]),

@@ -46,7 +46,7 @@ def filled(base: Path, **keys: t.Any) -> Machine:
 
 def remove(machine: Machine, **keys: t.Any) -> dict[str, t.Any]:
     keys = {"source": "runfile", "state": "absent", "install": False, "services": list(SERVICES), **keys}
-    return change(machine, DriverRemoval, **keys).run()
+    return change(machine, DriverRemoval, **keys).run().to_dict()
 
 
 def assert_gone(machine: Machine) -> None:
@@ -210,7 +210,7 @@ def test_holds_that_were_made_for_a_driver_of_somebody_else_are_let_go_of_and_th
     machine = having(base / "root")
     machine.tree.real(STATE + "/driver.json").unlink()
     machine.held.clear()
-    change(machine, source="package", install=False, hold_kernel=["linux-generic"]).run()
+    change(machine, source="package", install=False, hold_kernel=["linux-generic"]).run().to_dict()
     assert machine.held == {"linux-generic"}
     result = remove(machine, source="package", notes_only=True)
     assert (result["outcome"], result["changed"], result["left"], machine.acts) == (
@@ -229,7 +229,7 @@ def test_with_the_notes_an_interrupted_change_is_undone_first(base: Path) -> Non
     machine = having(base / "root")
     machine.trouble = {"load": BEFORE}
     with pytest.raises(Killed):
-        change(machine, source="package", install=False, reload=True, services=list(SERVICES)).run()
+        change(machine, source="package", install=False, reload=True, services=list(SERVICES)).run().to_dict()
     machine.trouble = {}
     result = remove(machine, source="package", notes_only=True)
     assert (result["outcome"], result["failed"], machine.loaded, machine.active) == (
@@ -261,12 +261,12 @@ def test_a_look_refuses_as_the_removal_would_and_changes_nothing(base: Path, mon
     machine.beside = []
     removal = change(machine, DriverRemoval, source="runfile", state="absent", look=True)
 
-    def used(result: dict[str, t.Any]) -> None:
+    def used() -> None:
         raise NpuError("The NPUs are in use.", "Stop them.")
 
     monkeypatch.setattr(removal.units, "refuse_or_wait", used)
     with pytest.raises(NpuError, match="in use"):
-        removal.run()
+        removal.run().to_dict()
     assert (machine.acts, machine.look(), machine.record("journal.json")) == ([], before, None)
 
 
@@ -376,7 +376,7 @@ def test_a_module_that_does_not_let_go_is_an_error_and_nothing_is_removed(base: 
 def test_foreseeing_names_what_is_there_and_changes_nothing(base: Path) -> None:
     machine = filled(base)
     before = machine.look()
-    result = change(machine, DriverRemoval, source="runfile", state="absent").foresee()
+    result = change(machine, DriverRemoval, source="runfile", state="absent").foresee().to_dict()
     notes = ["%s/%s" % (machine.profile.runfile_stamp_dir, name) for name in ("driver.json", "kept")]
     assert result["left"] == [KMD, "rebellions (loaded)", *sorted([*LEFT, MODULE]), *notes]
     assert (result["changed"], machine.acts, machine.look()) == (True, [], before)
@@ -389,7 +389,7 @@ def test_a_removal_that_broke_off_can_be_undone(base: Path) -> None:
         remove(machine)
     assert (machine.record("journal.json")["touched"], machine.packages) == (True, {})
     machine.trouble = {}
-    result = change(machine, source="runfile", install=False, services=list(SERVICES)).run()
+    result = change(machine, source="runfile", install=False, services=list(SERVICES)).run().to_dict()
     assert (result["outcome"], result["failed"], machine.loaded, machine.packages) == (
         "rolled_back",
         False,

@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import VALUE, Completed, Host, Probe
 from ansible_collections.rebellions.npu.plugins.module_utils._host.writer import FileChange, Writer, digest
-from ansible_collections.rebellions.npu.plugins.module_utils._host.writer_judge import Judge, flatten
+from ansible_collections.rebellions.npu.plugins.module_utils._host.writer_judge import FileJudge, flatten
 from ansible_collections.rebellions.npu.plugins.module_utils._host.writer_request import read_set, write_set
 
 STATE = "/var/lib/npu"
@@ -309,7 +309,7 @@ def test_requests_travel_in_base64(tmp_path: Path) -> None:
             write_set(host, STATE, "npu", [{**request, **bad}])
 
 
-def _judge(**changed: t.Any) -> Judge:
+def _judge(**changed: t.Any) -> FileJudge:
     fields: dict[str, t.Any] = {
         "program": "prog",
         "before": ("prog", "/etc/a.toml"),
@@ -320,7 +320,7 @@ def _judge(**changed: t.Any) -> Judge:
         "root_content": b"imports = ['{staged:/etc/a.toml}']",
     }
     fields.update(changed)
-    return Judge(**fields)
+    return FileJudge(**fields)
 
 
 def _program(
