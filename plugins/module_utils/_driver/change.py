@@ -370,7 +370,7 @@ class DriverChange:
             except NpuError as exc:
                 self.result.warn(str(exc))
             error = NpuError(
-                error.message, "Another version or file may be tried; this one only when that is asked for (retry)."
+                error.message, "Try another version or file; this one is refused from now on unless retry is set."
             )
         if self.request.rollback or not self.journal.record.get("touched"):
             return self.back.go(str(error), material)

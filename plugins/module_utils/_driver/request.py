@@ -33,10 +33,10 @@ REFUSE = "refuse"
 WAIT = "wait"
 STOP = "stop"
 
-# As AnsibleModule wants it.
+# As AnsibleModule wants it. `source` has no default: either the caller sets it, or the action plugin takes it from the plan.
 ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "state": {"type": "str", "choices": [PRESENT, ABSENT], "default": PRESENT},
-    "source": {"type": "str", "choices": [RUNFILE, PACKAGE], "required": True},
+    "source": {"type": "str", "choices": [RUNFILE, PACKAGE]},
     "version": {"type": "str", "default": ""},
     "files": {
         "type": "list",

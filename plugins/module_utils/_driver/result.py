@@ -19,6 +19,14 @@ ROLLED_BACK = "rolled_back"
 LEFT_STOPPED = "left_stopped"
 REMOVED = "removed"
 UNFINISHED = "unfinished"
+NEXT = {
+    FIRMWARE_FAILED: "The driver works. Next: fix the cause and run again.",
+    RESTORED: "No file was replaced; the host is as it was. Next: fix the cause and run again.",
+    ROLLED_BACK: "Driver {previous} works again. Next: fix the cause and run again.",
+    LEFT_STOPPED: "No working driver is loaded; the host is marked tainted. Next: fix the reported cause and run again.",
+    REMOVED: "Next: find out what keeps it in place, and run again.",
+    UNFINISHED: "The driver is partly removed. Next: fix the cause and run again; the next run continues.",
+}
 FAILURES = (FIRMWARE_FAILED, RESTORED, ROLLED_BACK, LEFT_STOPPED)
 
 Row = t.Dict[str, t.Any]
@@ -51,6 +59,12 @@ class ChangeResult:
     @property
     def failed(self) -> bool:
         return self.outcome in FAILURES and bool(self.reason)
+
+    @property
+    def error(self) -> str:
+        """What failed, why, and what to do next."""
+        after = NEXT[self.outcome].format(previous=self.previous)
+        return "%s: %s %s" % (self.outcome.replace("_", " "), self.reason, after)
 
     def warn(self, text: str) -> None:
         self.warnings.append(text)
