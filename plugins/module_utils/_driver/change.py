@@ -19,8 +19,9 @@ from .._host.host import Host
 from .._kernel import load
 from .._npu.driver_notes import TAINTED, Record, forgive, read_record, refuse, stamp_path, state_path
 from .._npu.firmware import told
+from .._packages.base import PackageManager
+from .._packages.changes import Transaction
 from .._packages.lists import Missing
-from .._packages.manager import PackageManager
 from .back import WayBack
 from .build import build
 from .cards import Cards
@@ -220,7 +221,9 @@ class DriverChange:
         if request.prerequisites:
             if self.parts.manager.unfinished():
                 self.parts.manager.repair(self.profile.package_patterns)
-            journal.step("prerequisites", lambda: self.parts.manager.apply(install=list(request.prerequisites)))
+            journal.step(
+                "prerequisites", lambda: self.parts.manager.apply(Transaction(install=list(request.prerequisites)))
+            )
         if material is None:
             # What is at work goes on while DKMS builds.
             self._build(request.kernels)
@@ -233,7 +236,9 @@ class DriverChange:
             if self._legacy():
                 journal.step(
                     "retire",
-                    lambda: self.parts.manager.apply(remove=[self.profile.legacy_package], purge=True, allow_held=True),
+                    lambda: self.parts.manager.apply(
+                        Transaction(remove=[self.profile.legacy_package], purge=True, allow_held=True)
+                    ),
                 )
             journal.step("install", lambda: self.parts.install(material))
         if material is not None:

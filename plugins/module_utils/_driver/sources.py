@@ -18,9 +18,10 @@ from .._host.files import explain
 from .._host.host import Host
 from .._host.private import private_directory
 from .._npu.driver_notes import INCOMING, KEPT, state_path
+from .._packages.base import PackageManager
+from .._packages.changes import Change, Transaction, planned
 from .._packages.installed import read_packages
 from .._packages.lists import Missing
-from .._packages.manager import Change, PackageManager, planned
 from .._packages.runfile import execute, sha256_of, verified
 from .kept import Kept, keep, read_kept, verify
 from .material import Material
@@ -131,7 +132,9 @@ class Parts:
     def simulate(self, files: t.Sequence[str] = ()) -> list[Change]:
         """What installing the named packages and the files would change; NpuError when that is more than the vendor's packages and what is allowed."""
         names = [self._resolved(name) for name in self.request.names]
-        changes = self.manager.simulate(install=names, files=list(files), allow_downgrade=True, allow_held=True)
+        changes = self.manager.simulate(
+            Transaction(install=names, files=list(files), allow_downgrade=True, allow_held=True)
+        )
         self._refuse_beyond(planned(changes, self.patterns, False))
         return changes
 
@@ -218,7 +221,7 @@ class Parts:
         if not self.request.prerequisites or self.manager.unfinished():
             # What is half there is repaired first, and stands in the way of any answer.
             return []
-        changes = self.manager.simulate(install=list(self.request.prerequisites))
+        changes = self.manager.simulate(Transaction(install=list(self.request.prerequisites)))
         self._refuse_beyond(planned(changes, list(self.request.prerequisites) + list(self.request.allowed), True))
         return changes
 
@@ -233,7 +236,9 @@ class Parts:
         damaged = [item["path"] for item in material.files if not verified(item["path"], item["sha256"])]
         if damaged:
             raise NpuError("%s is damaged." % ", ".join(damaged), "Transfer the files again.")
-        self.manager.apply(files=[item["path"] for item in material.files], allow_downgrade=True, allow_held=True)
+        self.manager.apply(
+            Transaction(files=[item["path"] for item in material.files], allow_downgrade=True, allow_held=True)
+        )
 
     def remove(self, material: Material | None, before: t.Collection[str] = ()) -> list[str]:
         """Take a driver away: by its own installer where that is known how, then the vendor's packages but those in `before`. The packages removed."""
@@ -242,7 +247,7 @@ class Parts:
         if material is not None and material.source == RUNFILE and material.uninstall and material.files:
             if self.request.absent and self.has_manager:
                 # Else the installer's own removal fails where they need the driver.
-                self.manager.apply(remove=list(self.request.absent), purge=True, allow_held=True)
+                self.manager.apply(Transaction(remove=list(self.request.absent), purge=True, allow_held=True))
             self._execute(material.files[0], material.uninstall)
         names = self.removable(before)
         if self.has_manager:
@@ -251,7 +256,7 @@ class Parts:
             held = [name for name in self.manager.held() if name in names]
             if held:
                 self.manager.unhold(held)
-            self.manager.apply(remove=names, purge=True, allow_held=True)
+            self.manager.apply(Transaction(remove=names, purge=True, allow_held=True))
         return names
 
     def _shells(self) -> list[str]:
@@ -267,7 +272,9 @@ class Parts:
         if names:
             self._refuse_beyond(
                 planned(
-                    self.manager.simulate(remove=names, allow_held=True), [*self.patterns, *self.request.absent], False
+                    self.manager.simulate(Transaction(remove=names, allow_held=True)),
+                    [*self.patterns, *self.request.absent],
+                    False,
                 )
             )
         return names
@@ -281,7 +288,7 @@ class Parts:
         came = sorted(name for name in vendor_packages(self.host, self.profile) if name not in before)
         # An empty list is that of an older journal, which did not know.
         if came and (before or isinstance(before, dict)) and self.has_manager:
-            self.manager.apply(remove=came, purge=True, allow_held=True)
+            self.manager.apply(Transaction(remove=came, purge=True, allow_held=True))
         self.install(material)
 
     def clear_incoming(self) -> None:

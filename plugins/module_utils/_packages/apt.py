@@ -26,7 +26,7 @@ from .apt_output import (
     section,
 )
 from .base import QUERY_SECONDS, REFRESH_SECONDS, PackageManager
-from .changes import REMOVE, UPGRADE, Change, bare_name, fits
+from .changes import REMOVE, UPGRADE, Change, Transaction, bare_name, fits
 from .installed import DPKG_STATUS, parse_dpkg_status
 from .words import last_lines
 
@@ -95,49 +95,22 @@ class Apt(PackageManager):
     unreached = UNREACHED
     own_file = own_source = "/etc/apt/sources.list.d/rebellions-npu.sources"
 
-    def simulate(
-        self,
-        install: t.Sequence[str] = (),
-        files: t.Sequence[str] = (),
-        remove: t.Sequence[str] = (),
-        allow_downgrade: bool = False,
-        allow_held: bool = False,
-    ) -> list[Change]:
-        return self.with_lists(
-            lambda: self._settle(install, files, remove, allow_downgrade, allow_held)[1], [*install, *files]
-        )
+    def simulate(self, transaction: Transaction) -> list[Change]:
+        return self.with_lists(lambda: self._settle(transaction)[1], transaction.arriving)
 
-    def apply(
-        self,
-        install: t.Sequence[str] = (),
-        files: t.Sequence[str] = (),
-        remove: t.Sequence[str] = (),
-        allow_downgrade: bool = False,
-        allow_held: bool = False,
-        purge: bool = True,
-    ) -> str:
-        return self.with_lists(
-            lambda: self._apply(install, files, remove, allow_downgrade, allow_held, purge), [*install, *files]
-        )
+    def apply(self, transaction: Transaction) -> str:
+        return self.with_lists(lambda: self._apply(transaction), transaction.arriving)
 
-    def _apply(
-        self,
-        install: t.Sequence[str],
-        files: t.Sequence[str],
-        remove: t.Sequence[str],
-        allow_downgrade: bool,
-        allow_held: bool,
-        purge: bool,
-    ) -> str:
-        wanted, changes = self._settle(install, files, remove, allow_downgrade, allow_held)
+    def _apply(self, transaction: Transaction) -> str:
+        wanted, changes = self._settle(transaction)
         if not wanted or (not changes and not self.unfinished()):
             return ""
-        flags = ["--purge"] if purge else []
-        flags += ["--allow-downgrades"] if allow_downgrade else []
-        flags += ["--allow-change-held-packages"] if allow_held else []
+        flags = ["--purge"] if transaction.purge else []
+        flags += ["--allow-downgrades"] if transaction.allow_downgrade else []
+        flags += ["--allow-change-held-packages"] if transaction.allow_held else []
         flags += [] if any(change.act == REMOVE for change in changes) else ["--no-remove"]
         argv = self._apt_get(*flags, "install", *wanted)
-        with self.still_held(allow_held):
+        with self.still_held(transaction.allow_held):
             done = self.change(argv)
         return last_lines(done.out + "\n" + done.err)
 
@@ -150,19 +123,13 @@ class Apt(PackageManager):
             *arguments,
         ]
 
-    def _settle(
-        self,
-        install: t.Sequence[str],
-        files: t.Sequence[str],
-        remove: t.Sequence[str],
-        allow_downgrade: bool,
-        allow_held: bool,
-    ) -> tuple[list[str], list[Change]]:
+    def _settle(self, transaction: Transaction) -> tuple[list[str], list[Change]]:
         """The words that go to apt-get and the changes they make.
 
         apt does not move a dependency `(= version)` along to a version that is not its candidate: what it names so is added and it is asked
         again. A mere removal pins what apt would upgrade on the way.
         """
+        install, files, remove = transaction.install, transaction.files, transaction.remove
         self.check_names([*install, *remove])
         for path in files:
             self.describe(path)
@@ -196,9 +163,9 @@ class Apt(PackageManager):
             wanted += more
         if done.rc != 0:
             raise self.failure(argv, done)
-        self.refuse_downgrades(changes, allow_downgrade)
+        self.refuse_downgrades(changes, transaction.allow_downgrade)
         held = section(done.out, "held packages will be changed")
-        if held and not allow_held:
+        if held and not transaction.allow_held:
             raise NpuError(
                 "These packages are held on the host: %s." % ", ".join(held),
                 "Let go of them (apt-mark unhold), or allow held packages to change.",

@@ -16,7 +16,7 @@ from .._base.model import NpuError
 from .._base.versions import same_release, without_epoch
 from .._host.files import explain, make_directory
 from .._host.host import TIMEOUT, VALUE, Completed, Host, Probe
-from .changes import DOWNGRADE, Change
+from .changes import DOWNGRADE, Change, Transaction
 from .lists import Lists, Missing
 from .words import last_lines, lock_holder, mask
 
@@ -61,27 +61,12 @@ class PackageManager:
         self.alone = alone
         self.lists = Lists(self.refresh, self._own, lambda: bool(self._own()) and self.stale())
 
-    def simulate(
-        self,
-        install: t.Sequence[str] = (),
-        files: t.Sequence[str] = (),
-        remove: t.Sequence[str] = (),
-        allow_downgrade: bool = False,
-        allow_held: bool = False,
-    ) -> list[Change]:
-        """What the same call of apply would do. Nothing changes and no lock is taken. What is to be removed may be missing already."""
+    def simulate(self, transaction: Transaction) -> list[Change]:
+        """What apply() would change. Takes no lock. Packages to remove may be missing already."""
         raise NotImplementedError
 
-    def apply(
-        self,
-        install: t.Sequence[str] = (),
-        files: t.Sequence[str] = (),
-        remove: t.Sequence[str] = (),
-        allow_downgrade: bool = False,
-        allow_held: bool = False,
-        purge: bool = True,
-    ) -> str:
-        """Do it in one transaction and return the last lines. With `purge` the configuration of what is removed goes too."""
+    def apply(self, transaction: Transaction) -> str:
+        """Do it, and return the last lines of the output."""
         raise NotImplementedError
 
     def download(self, names: t.Sequence[str], directory: str) -> list[str]:

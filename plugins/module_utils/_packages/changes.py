@@ -35,6 +35,26 @@ class Change:
         return "%s %s%s" % (self.act, self.name, " (%s)" % versions if versions else "")
 
 
+@dataclass(frozen=True)
+class Transaction:
+    """What a package manager shall do in one go: packages by name, package files, removals.
+
+    `allow_downgrade` and `allow_held` permit older versions and changes of held packages. `purge` removes configuration files too.
+    """
+
+    install: t.Sequence[str] = ()
+    files: t.Sequence[str] = ()
+    remove: t.Sequence[str] = ()
+    allow_downgrade: bool = False
+    allow_held: bool = False
+    purge: bool = True
+
+    @property
+    def arriving(self) -> list[str]:
+        """What is to be installed; a removal alone needs no fresh package lists."""
+        return [*self.install, *self.files]
+
+
 def bare_name(name: str) -> str:
     """`libc6:i386` is `libc6`."""
     return name.partition(":")[0]

@@ -14,7 +14,7 @@ from .._base.model import NpuError
 from .._base.versions import natural_key
 from .._host.handles import find_open
 from .base import QUERY_SECONDS, REFRESH_SECONDS, PackageManager
-from .changes import DOWNGRADE, INSTALL, REINSTALL, UPGRADE, Change, fits
+from .changes import DOWNGRADE, INSTALL, REINSTALL, UPGRADE, Change, Transaction, fits
 from .dnf_output import (
     MISSING,
     NOT_THERE,
@@ -67,28 +67,12 @@ class Dnf(PackageManager):
     own_file = "/etc/yum.repos.d/rebellions-npu.repo"
     own_source = "rebellions-npu"
 
-    def simulate(
-        self,
-        install: t.Sequence[str] = (),
-        files: t.Sequence[str] = (),
-        remove: t.Sequence[str] = (),
-        allow_downgrade: bool = False,
-        allow_held: bool = False,
-    ) -> list[Change]:
-        return self.with_lists(
-            lambda: self._simulate(install, files, remove, allow_downgrade, allow_held), [*install, *files]
-        )
+    def simulate(self, transaction: Transaction) -> list[Change]:
+        return self.with_lists(lambda: self._simulate(transaction), transaction.arriving)
 
-    def _simulate(
-        self,
-        install: t.Sequence[str],
-        files: t.Sequence[str],
-        remove: t.Sequence[str],
-        allow_downgrade: bool,
-        allow_held: bool,
-    ) -> list[Change]:
+    def _simulate(self, transaction: Transaction) -> list[Change]:
         changes: list[Change] = []
-        for argv in self._transactions(install, files, remove, allow_held):
+        for argv in self._command_lines(transaction):
             done = self.ask([*argv, "--assumeno"], self.timeout, check=False)
             said = done.out + "\n" + done.err
             found = parse_transaction(done.out)
@@ -96,10 +80,10 @@ class Dnf(PackageManager):
                 raise self.failure([*argv, "--assumeno"], done)
             changes += [change for change in found if change.name not in {known.name for known in changes}]
         changes = self._with_old(changes)
-        self.refuse_downgrades(changes, allow_downgrade)
+        self.refuse_downgrades(changes, transaction.allow_downgrade)
         # dnf keeps to the locks for what a repository has, and not for files.
         moved = [change.name for change in changes if change.act != INSTALL]
-        held = [name for name in self.held() if name in moved] if moved and not allow_held else []
+        held = [name for name in self.held() if name in moved] if moved and not transaction.allow_held else []
         if held:
             raise NpuError(
                 "These packages are held on the host: %s." % ", ".join(held),
@@ -107,36 +91,19 @@ class Dnf(PackageManager):
             )
         return changes
 
-    def apply(
-        self,
-        install: t.Sequence[str] = (),
-        files: t.Sequence[str] = (),
-        remove: t.Sequence[str] = (),
-        allow_downgrade: bool = False,
-        allow_held: bool = False,
-        purge: bool = True,
-    ) -> str:
-        return self.with_lists(
-            lambda: self._apply(install, files, remove, allow_downgrade, allow_held), [*install, *files]
-        )
+    def apply(self, transaction: Transaction) -> str:
+        return self.with_lists(lambda: self._apply(transaction), transaction.arriving)
 
-    def _apply(
-        self,
-        install: t.Sequence[str],
-        files: t.Sequence[str],
-        remove: t.Sequence[str],
-        allow_downgrade: bool,
-        allow_held: bool,
-    ) -> str:
-        changes = self._simulate(install, files, remove, allow_downgrade, allow_held)
+    def _apply(self, transaction: Transaction) -> str:
+        changes = self._simulate(transaction)
         if not changes:
             return ""
         names = {change.name for change in changes}
         said = ""
-        with self.still_held(allow_held) as held:
+        with self.still_held(transaction.allow_held) as held:
             # A lock names a version: it goes first, and is taken again for the version that is there then.
             self.mark(False, [name for name in held if name in names])
-            for argv in self._transactions(install, files, remove, False):
+            for argv in self._command_lines(replace(transaction, allow_held=False)):
                 done = self.change(argv)
                 said += done.out + "\n" + done.err
                 failed = failed_scripts(said)
@@ -148,10 +115,9 @@ class Dnf(PackageManager):
         there = self._installed(names)
         return [name for name in names if name in there]
 
-    def _transactions(
-        self, install: t.Sequence[str], files: t.Sequence[str], remove: t.Sequence[str], allow_held: bool
-    ) -> list[list[str]]:
-        """Command lines for the request. A removal that goes with an install comes after it, what conflicts being erased by the install itself."""
+    def _command_lines(self, transaction: Transaction) -> list[list[str]]:
+        """Command lines of the transaction. A removal comes after the installation, which erases what conflicts with it."""
+        install, files, remove = transaction.install, transaction.files, transaction.remove
         self.check_names([*install, *remove])
         for path in files:
             self.describe(path)
@@ -159,7 +125,7 @@ class Dnf(PackageManager):
             "dnf",
             *OPTIONS,
             *self.options,
-            *(["--disableplugin=versionlock"] if allow_held and self._has_lock_plugin() else []),
+            *(["--disableplugin=versionlock"] if transaction.allow_held and self._has_lock_plugin() else []),
         ]
         found = []
         if install or files:

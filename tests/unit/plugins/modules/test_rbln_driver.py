@@ -13,7 +13,7 @@ import yaml
 from ansible.module_utils import basic
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._driver.request import ARGUMENTS
-from ansible_collections.rebellions.npu.plugins.module_utils._packages.manager import Change
+from ansible_collections.rebellions.npu.plugins.module_utils._packages.changes import Change
 from ansible_collections.rebellions.npu.plugins.modules import rbln_driver
 from ansible_collections.rebellions.npu.tests.unit.fixtures.driver_machine import (
     DAEMON,

@@ -23,7 +23,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._driver import (
     material as driver_material,
 )
 from ansible_collections.rebellions.npu.plugins.module_utils._npu.firmware import FlashFailed
-from ansible_collections.rebellions.npu.plugins.module_utils._packages.manager import Change
+from ansible_collections.rebellions.npu.plugins.module_utils._packages.changes import Change
 from ansible_collections.rebellions.npu.tests.unit.fixtures.driver_machine import (
     AFTER,
     DAEMON,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._driver.remove import DriverRemoval
-from ansible_collections.rebellions.npu.plugins.module_utils._packages.manager import Change
+from ansible_collections.rebellions.npu.plugins.module_utils._packages.changes import Change, Transaction
 from ansible_collections.rebellions.npu.tests.unit.fixtures.driver_machine import (
     AFTER,
     BEFORE,
@@ -327,9 +327,9 @@ def test_a_half_installed_package_is_repaired_before_its_removal_is_looked_at(
     asked: list[tuple[str, ...]] = []
     plain = machine.manager.simulate
 
-    def simulate(**keys: t.Any) -> list[Change]:
+    def simulate(transaction: Transaction) -> list[Change]:
         asked.append(tuple(machine.acts))
-        return plain(**keys)
+        return plain(transaction)
 
     monkeypatch.setattr(machine.manager, "unfinished", lambda: [KMD])
     monkeypatch.setattr(machine.manager, "simulate", simulate)
