@@ -1,10 +1,12 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The way back of a change of the driver: the version before, its units and its notes; where that fails too, stopped and named.
+"""Rollback of a driver change: the previous version, its units and its notes.
 
-The way back needs as little as it can: what was sent for the change is given up first, a journal that cannot be written does not stop it, and
-nothing is installed again that is still there as it was.
+If that fails too, the driver is left stopped.
+
+A rollback needs as little as possible: it deletes the transferred files first, continues when the journal cannot be
+written, and installs nothing again that is unchanged.
 """
 
 from __future__ import annotations
@@ -32,20 +34,23 @@ class WayBack:
         self.validation, self.warn, self.holds = context.validation, context.warn, holds
 
     def go(self, reason: str, material: Material | None) -> Ending:
-        """Undo: the version before (or none), its units, its stamp. A failure here leaves the host stopped and tainted."""
+        """Restore the previous version (or none), its units and its stamp.
+
+        A failure leaves the driver stopped and the host tainted.
+        """
         journal = self.journal
         previous = journal.record["previous"]
         touched = bool(journal.record.get("touched"))
         journal.lenient = True
         try:
             if touched:
-                # Loading the driver may have had them written anew.
+                # Loading the driver may have written them again.
                 remove_markers(self.host, self.profile)
             elif not previous.get("loaded") and self.units.loaded_version() is not None:
-                # Nothing was loaded before, and so it is again.
+                # Nothing was loaded before.
                 self._unload()
             if previous.get("version"):
-                # A disk that is full has room again.
+                # Make room on a full disk.
                 self.parts.clear_incoming()
             journal.save(direction=BACK, reason=reason)
             replaced = self._files(previous, material) if touched else False
@@ -83,7 +88,7 @@ class WayBack:
             remove_file(self.host, path)
 
     def _files(self, previous: Record, material: Material | None) -> bool:
-        """Put the files of the version before back; False when they are still there."""
+        """Restore the files of the previous version; False when they are still in place."""
         journal = self.journal
         self._unload()
         version, before = previous.get("version"), journal.record["before"]
@@ -100,7 +105,7 @@ class WayBack:
         return True
 
     def _still_there(self, previous: Record, before: t.Any) -> bool:
-        """Whether nothing of the version before was replaced: its packages, whole, and its module, where nothing but packages was at work."""
+        """Whether the previous version is intact: same packages, same module, and no installer was run."""
         return bool(
             isinstance(before, dict)
             and before
@@ -114,17 +119,18 @@ class WayBack:
         )
 
     def leave_stopped(self, reason: str) -> Ending:
-        """Neither forward nor back: nothing may use a driver nobody vouches for."""
+        """Stop and unload the driver and mark the host tainted: no version of the driver passed."""
         self.journal.lenient = True
-        # The next run begins anew, whatever has been done.
+        # The next run starts from the beginning.
         self.journal.save(done=[])
         tainted = {"version": self.request.version, "reason": reason, "time": utc(self.host)}
-        for act in (
+        acts: tuple[t.Callable[[], object], ...] = (
             lambda: remove_markers(self.host, self.profile),
             lambda: self.units.stop_again(self.journal),
             self.units.unload,
             lambda: write_record(self.host, state_path(self.profile, TAINTED), tainted, 0o644),
-        ):
+        )
+        for act in acts:
             try:
                 act()
             except NpuError as exc:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Flashing the cards in the middle of a change: under a driver that has passed, which passes again with them before anybody may use it."""
+"""Flash the cards during a change. The driver must pass validation before and after."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .result import Row
 
 
 class Cards:
-    """The cards of one change. `results` has one row per card; the journal has them too, for a run that takes the change over."""
+    """The cards of one change. `results` has one row per card. The journal has them too, for a run that takes over."""
 
     def __init__(self, context: ChangeContext) -> None:
         self.host, self.profile, self.request = context.host, context.profile, context.request
@@ -25,13 +25,13 @@ class Cards:
 
     @property
     def begun(self) -> bool:
-        """Whether cards may have other firmware than before the change."""
+        """Whether flashing has begun, so that cards may have other firmware than before."""
         return self.journal.record.get("flashed") is not None
 
     def write(self) -> FlashFailed | None:
-        """Flash, load, validate. The failure of a card is returned, since it is none of the driver; one that has left the tool at work is raised."""
+        """Flash, load, validate. Returns a failure of a card; raises when the flash tool still runs."""
         journal, failure = self.journal, None
-        # Whoever takes this over has to load the driver and to validate it again.
+        # A run that takes over must load and validate the driver again.
         journal.save(done=[name for name in journal.record["done"] if name != "validate"])
         try:
             journal.step("firmware", self._flash)
@@ -49,7 +49,7 @@ class Cards:
     def _flash(self) -> None:
         before = self.journal.record.get("flashed")
         try:
-            # Loading the driver may have had them written anew.
+            # Loading the driver may have written them again.
             remove_markers(self.host, self.profile)
             self.units.stop_daemon()
             self.units.unload()

@@ -1,9 +1,10 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One change of the driver as a transaction: everything is looked at first, each step is in the journal before it acts, and a failure leads back.
+"""One change of the driver as a transaction: check first, journal each step before it acts, roll back on failure.
 
-A step may be done twice: the next run after a power failure starts again with what the journal owes (units to start, the version to go back to).
+A step may run twice: after a power failure the next run continues with what the journal records (units to start, the
+version to roll back to).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from .result import FIRMWARE_FAILED, INSTALLED, LEFT_STOPPED, PREPARED, REBOOT, 
 from .sources import Parts, vendor_packages
 from .units import InUse, Units
 
-# What flashing puts right is no fault of the driver before it.
+# These checks may fail before flashing, which corrects them.
 FIRMWARE_CHECKS = ("firmware_is_driver",)
 
 
@@ -75,27 +76,33 @@ class DriverChange:
         return bool(self.request.install or self.request.reload or self.request.firmware)
 
     def foresee(self) -> ChangeResult:
-        """What run() would do, without doing it: simulated changes of packages and what uses the NPUs now. Files that are not on the host yet are left out."""
+        """Predict run(): simulated package changes and the users of the NPUs.
+
+        Files that are not on the host yet are left out.
+        """
         if self.request.install and not self.request.files and self.request.names:
             try:
                 self.result.simulated = [vars(change) for change in self.parts.foresee()]
             except Missing as exc:
                 self.result.warn(
-                    "What the package manager will change is known when the source is in place: %s" % exc.message
+                    "The changes of the package manager are known only when the source is in place: %s" % exc.message
                 )
         self.result.in_use = self.units.holders() if self.disturbs else []
         self.result.changed = True
         return self.result
 
     def run(self) -> ChangeResult:
-        """Carry out the request. NpuError only when nothing was changed; a change that failed is told by `outcome` and `reason`."""
+        """Carry out the request.
+
+        NpuError when nothing was changed; otherwise `outcome` and `reason` report a failure.
+        """
         with self.journal.locked():
             old = self.journal.interrupted()
             if old is not None and not self.disturbs:
                 self._take_over(old)
                 self.result.end(self.back.go("A change was interrupted.", None))
                 if self.result.outcome != LEFT_STOPPED:
-                    # To undo is what was asked for.
+                    # Undoing the change was the request.
                     self.result.reason = ""
                 return self._finish()
             material: Material | None = None
@@ -140,7 +147,7 @@ class DriverChange:
         }
 
     def _present(self) -> tuple[Record, dict[str, str]]:
-        """What a way back leads to (a copy of it is kept where that can be had), and the packages that are here with their versions."""
+        """The state to roll back to (a copy is kept if possible), and the installed packages with versions."""
         packages = vendor_packages(self.host, self.profile)
         stamp = read_record(self.host, stamp_path(self.profile)).get()
         version = self.units.present_version(stamp)
@@ -155,7 +162,7 @@ class DriverChange:
         ):
             kept = self.parts.keep_installed(version, packages, utc(self.host))
         if version and not kept and self.request.install:
-            self.result.warn("No copy of driver %s is kept on the host: there is no way back to it." % version)
+            self.result.warn("The host keeps no copy of driver %s: a rollback to it is not possible." % version)
         loaded = self.units.loaded_version() is not None
         failed = self.validation.failed() if loaded else []
         previous = {
@@ -169,7 +176,10 @@ class DriverChange:
         return dict(previous, held=self.holds.now()), packages
 
     def _begin(self, old: Record | None = None) -> None:
-        """Start a journal; `old` is that of an interrupted change, whose debts are taken over. What it had done counts only towards the same end."""
+        """Start a journal.
+
+        `old` is the journal of an interrupted change; its finished steps count only if the goal is the same.
+        """
         old = old or {}
         same = old.get("wanted") == self._wanted() and old.get("direction") == FORWARD
         previous, before = (old["previous"], old.get("before") or {}) if old.get("previous") else self._present()
@@ -196,7 +206,7 @@ class DriverChange:
         self.result.firmware = self.cards.results = old.get("flashed") or []
 
     def _still_done(self, old: Record) -> list[str]:
-        """What an interrupted change towards the same end need not do again: install what is on the disk, and validate, when it was all but over."""
+        """Steps of an interrupted change with the same goal that need not run again."""
         done = old.get("done") or []
         there = "install" in done and self._is_wanted(self.units.module_version())
         return (["install"] if there else []) + (
@@ -204,11 +214,14 @@ class DriverChange:
         )
 
     def _take_over(self, old: Record) -> None:
-        """Go on with what an interrupted change owes. Nothing is known of one whose journal cannot be read: what is here now counts as before."""
+        """Take over an interrupted change.
+
+        If its journal cannot be read, the present state counts as the previous one.
+        """
         self._begin(old)
         self.result.changed = True
         self.result.warn(
-            "An earlier change was interrupted at %s; it is taken over." % (old.get("step") or "an unknown step")
+            "An earlier change was interrupted at %s; this run takes it over." % (old.get("step") or "an unknown step")
         )
 
     # -- forward
@@ -225,13 +238,13 @@ class DriverChange:
                 "prerequisites", lambda: self.parts.manager.apply(Transaction(install=list(request.prerequisites)))
             )
         if material is None:
-            # What is at work goes on while DKMS builds.
+            # The loaded driver stays in use while DKMS builds.
             self._build(request.kernels)
         if swap:
             journal.step("stop", self._stop)
             journal.step("unload", self._unload)
         if material is not None and "install" not in journal.record["done"]:
-            # Nobody knows what an installer that is only run replaces.
+            # The files that an installer replaces are not known.
             journal.save(touched=True, opaque=journal.record["opaque"] or material.source == RUNFILE)
             if self._legacy():
                 journal.step(
@@ -269,7 +282,7 @@ class DriverChange:
             )
 
     def _works_already(self) -> bool:
-        """Whether a change that was cut off when it was all but over has left a driver at work that passes."""
+        """Whether a change that was interrupted at its end left a working driver."""
         if "validate" not in self.journal.record["done"] or not self._is_wanted(self.units.loaded_version()):
             return False
         try:
@@ -279,22 +292,22 @@ class DriverChange:
         return True
 
     def _version(self) -> str:
-        """The version that this change is about: the one asked for, else the one that is here now."""
+        """The version of this change: the requested one, else the present one."""
         return self.request.version or self.units.present_version(None) or ""
 
     def _is_wanted(self, version: str | None) -> bool:
         return bool(version and self.request.version and same_release(version, self.request.version))
 
     def _stop(self) -> None:
-        """From here on nothing may take the host for ready."""
+        """Remove the readiness files, then stop all users."""
         remove_markers(self.host, self.profile)
         self.units.stop(self.journal)
 
     def _legacy(self) -> bool:
-        """Whether the one package of former releases is there and a driver of the new form comes in its place."""
+        """Whether the change replaces the single package of old releases."""
         version = vendor_packages(self.host, self.profile).get(self.profile.legacy_package)
         return (
-            bool(version)
+            version is not None
             and self.profile.legacy_release(version)
             and not self.profile.legacy_release(self.request.version)
         )
@@ -314,7 +327,7 @@ class DriverChange:
             self.waits = True
 
     def _load(self) -> None:
-        """Load what is on the disk; an installer that has loaded it itself is taken at its word only when the version is right."""
+        """Load the module, unless the installer has loaded the right version already."""
         now = self.units.loaded_version()
         if (
             now is not None
@@ -336,7 +349,7 @@ class DriverChange:
                 try:
                     self.parts.keep(material, now)
                 except NpuError as exc:
-                    # A driver that was proven is not given up for want of a copy.
+                    # A validated driver stays, even without a copy.
                     self.result.warn(str(exc))
             journal.write_stamp(request, material.version, vendor_packages(self.host, self.profile))
         self.holds.make(previous)
@@ -362,9 +375,9 @@ class DriverChange:
     # -- back
 
     def _failed(self, error: NpuError, material: Material | None) -> Ending:
-        """Decide where a failure leads: nothing to undo, back, or, where going back is not wanted or leads nowhere, stopped."""
+        """After a failure: roll back, or leave the driver stopped when a rollback is not wanted or not possible."""
         if self.cards.begun and self.cards.passed:
-            # The driver works, and the one before has not seen this firmware: what is left to note is for the next run.
+            # The driver works, and the previous one was never used with this firmware. The next run finishes the notes.
             self.units.start_services(self.journal, self.result.warn)
             return Ending(FIRMWARE_FAILED, "%s %s" % (error, told(self.cards.results)))
         if self.cards.begun:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Packages that are kept at their version with a driver, and which of those holds are ours: the lists `held` and `held_kernel` of the stamp."""
+"""Held packages, and which holds are ours: the lists `held` and `held_kernel` of the stamp."""
 
 from __future__ import annotations
 
@@ -21,21 +21,24 @@ class Holds:
         self.parts, self.warn = context.parts, context.warn
 
     def now(self) -> list[str]:
-        """Names that are held, by whomever; nothing where that cannot be told."""
+        """Names of all held packages; empty when unknown."""
         try:
             return self.parts.manager.held() if self.parts.has_manager else []
         except NpuError:
             return []
 
     def _hold_lost(self, names: t.Iterable[str]) -> None:
-        """Hold again what an installer has let go of, as dpkg does with each package that is given as a file."""
+        """Hold again what an installer has unheld; dpkg unholds each package that is given as a file."""
         held, there = self.parts.manager.held(), vendor_packages(self.host, self.profile)
         lost = sorted(name for name in set(names) if name not in held and name in there)
         if lost:
             self.parts.manager.hold(lost)
 
     def make(self, previous: Record) -> None:
-        """Hold the driver's packages and, where asked, the kernel's; only what was not held before, as `previous` of the journal says, is noted as ours."""
+        """Hold the packages of the driver and, if asked, of the kernel.
+
+        Only holds that are new by `previous` are noted as ours.
+        """
         path = stamp_path(self.profile)
         stamp = read_record(self.host, path).get()
         if not self.parts.has_manager:
@@ -50,7 +53,7 @@ class Holds:
         if stamp is None and not self.request.hold_kernel:
             return
         if stamp is None:
-            # The driver is not ours; what is held for it is noted all the same, so that it can be let go of.
+            # The driver is not ours; note the holds anyway, so that they can be removed.
             stamp = {"schema": 1, "version": "", "source": "preinstalled"}
         try:
             held = set(self.parts.manager.held())
@@ -62,10 +65,10 @@ class Holds:
         names = [item["name"] for item in stamp.get("packages", [])] if self.request.hold else []
         for key, wanted in (("held", names), ("held_kernel", list(self.request.hold_kernel))):
             new = [name for name in wanted if name not in held]
-            # Only what is missing is asked for: what is ours already and still held stays noted, or it would stay held for ever.
+            # Holds of ours that still exist stay noted, or they would stay for ever.
             noted = sorted((set(stamp.get(key, [])) & held) | set(new))
             if noted != stamp.get(key, []):
-                # Noted first: a hold that nobody knows of would stay for ever too.
+                # Noted first: a hold without a note would stay for ever.
                 stamp[key] = noted
                 write_record(self.host, path, stamp, 0o644)
             try:
@@ -77,7 +80,7 @@ class Holds:
                 write_record(self.host, path, stamp, 0o644)
 
     def _let_go(self, stamp: Record, held: set[str]) -> None:
-        """Let go of the driver's packages that are ours and still held; `held` is brought up to date, and so is the stamp by who calls."""
+        """Unhold the packages that we held. Updates `held`; the caller updates the stamp."""
         ours = [name for name in stamp.get("held", []) if name in held]
         try:
             if ours:
@@ -87,7 +90,7 @@ class Holds:
             self.warn(str(exc))
 
     def as_before(self, previous: Record) -> None:
-        """As `previous` of the journal says: what an installer has let go of is held again, what this change has held is let go of."""
+        """Restore the holds of `previous`: hold again what an installer unheld, unhold what this change held."""
         if not self.parts.has_manager:
             return
         stamp = previous.get("stamp") or {}

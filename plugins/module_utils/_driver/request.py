@@ -12,7 +12,7 @@ from .._base.model import NpuError
 
 
 class Unfit(NpuError):
-    """The driver was installed and its validation failed."""
+    """The driver is installed, and its validation failed."""
 
 
 class DriverValidation:
@@ -33,7 +33,7 @@ REFUSE = "refuse"
 WAIT = "wait"
 STOP = "stop"
 
-# As AnsibleModule wants it. `source` has no default: either the caller sets it, or the action plugin takes it from the plan.
+# For AnsibleModule. `source` has no default: the caller sets it, or the action plugin takes it from the plan.
 ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "state": {"type": "str", "choices": [PRESENT, ABSENT], "default": PRESENT},
     "source": {"type": "str", "choices": [RUNFILE, PACKAGE]},
@@ -76,7 +76,7 @@ ARGUMENTS: dict[str, dict[str, t.Any]] = {
 
 @dataclass(frozen=True)
 class Request:
-    """The parameters of the module, with the defaults above; see its documentation for their meaning."""
+    """The parameters of the module with the defaults above; its documentation explains them."""
 
     state: str = PRESENT
     source: str = RUNFILE
@@ -112,10 +112,10 @@ class Request:
 
     @classmethod
     def read(cls, params: t.Mapping[str, t.Any]) -> Request:
-        """From a module's parameters; those of other parts of the module are left out."""
+        """Build it from the parameters of the module; unknown ones are ignored."""
         return cls(**{item.name: params[item.name] for item in fields(cls) if params.get(item.name) is not None})
 
     @property
     def sha256(self) -> str:
-        """Digest of the one file, or empty text: what a refusal is noted with."""
+        """Digest of the only file, else empty; a refused file is noted by it."""
         return str(self.files[0]["sha256"]).lower() if len(self.files) == 1 else ""

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a change of the driver ended, and what it reports. The change owns the record; its helpers return what they found."""
+"""The result of a driver change. The change alone writes it; its helpers return what they found."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ NEXT = {
     FIRMWARE_FAILED: "The driver works. Next: fix the cause and run again.",
     RESTORED: "No file was replaced; the host is as it was. Next: fix the cause and run again.",
     ROLLED_BACK: "Driver {previous} works again. Next: fix the cause and run again.",
-    LEFT_STOPPED: "No working driver is loaded; the host is marked tainted. Next: fix the reported cause and run again.",
+    LEFT_STOPPED: (
+        "No working driver is loaded; the host is marked tainted. Next: fix the reported cause and run again."
+    ),
     REMOVED: "Next: find out what keeps it in place, and run again.",
     UNFINISHED: "The driver is partly removed. Next: fix the cause and run again; the next run continues.",
 }

@@ -140,7 +140,7 @@ def test_a_refusal_has_changed_nothing(module: Module) -> None:
     files = [{**module.machine.runfile("3.4.0")[0], "sha256": "0" * 64}]
     code, result = module.run(version="3.4.0", files=files)
     assert (code, result["failed"], result["changed"], result["outcome"]) == (1, True, False, "unchanged")
-    assert "is not there with the SHA-256" in result["msg"] and module.machine.look() == before
+    assert "is missing or does not have the SHA-256" in result["msg"] and module.machine.look() == before
     code, quiet = module.run(version="3.4.0", files=files, fail=False)
     assert (code, quiet["changed"], quiet["error"]) == (0, False, result["msg"])
 
@@ -158,7 +158,7 @@ def test_an_undone_change_is_no_failure(module: Module) -> None:
     module.machine.trouble = {}
     code, result = module.run(source="package", install=False)
     assert (code, result["changed"], result["outcome"], result["error"]) == (0, True, "rolled_back", "")
-    assert module.warned == ["An earlier change was interrupted at validate; it is taken over."]
+    assert module.warned == ["An earlier change was interrupted at validate; this run takes it over."]
 
 
 def test_a_removal_and_another_one(module: Module) -> None:

@@ -135,7 +135,7 @@ def test_a_service_that_does_not_start_again_is_told(machine: Machine) -> None:
     result = upgrade(machine)
     assert (result["outcome"], result["failed"]) == ("upgraded", False)
     assert result["warnings"] == [
-        "vllm.service could not be made to start: start vllm.service has failed. Next: Read `systemctl status vllm.service` on the host."
+        "systemctl start vllm.service failed: start vllm.service has failed. Next: Read `systemctl status vllm.service` on the host."
     ]
 
 
@@ -154,7 +154,7 @@ def test_a_version_that_no_repository_has_is_refused_first(machine: Machine) -> 
     machine.repository.update(["%s=3.3.0" % KMD, "%s=3.2.2" % KMD])
     before = machine.look()
     with pytest.raises(
-        NpuError, match="^No repository of this host has %s in version 3.4.0; it has 3.3.0, 3.2.2. " % KMD
+        NpuError, match="^No repository of this host has %s in version 3.4.0; available: 3.3.0, 3.2.2. " % KMD
     ):
         change(machine, source="package", names=[KMD], version="3.4.0").run().to_dict()
     assert (machine.acts, machine.look(), machine.record("journal.json")) == ([], before, None)
@@ -205,7 +205,7 @@ def test_prerequisites_bring_new_packages_and_change_none(machine: Machine, besi
 
 def test_a_file_that_is_another_is_refused_first(machine: Machine) -> None:
     before = machine.look()
-    with pytest.raises(NpuError, match="is not there with the SHA-256 %s" % ("0" * 64)):
+    with pytest.raises(NpuError, match="is missing or does not have the SHA-256 %s" % ("0" * 64)):
         upgrade(machine, files=[{**machine.runfile("3.4.0")[0], "sha256": "0" * 64}])
     assert (machine.acts, machine.look(), machine.record("journal.json")) == ([], before, None)
 
@@ -273,7 +273,7 @@ def test_no_way_back_is_told_before(empty: Machine, rollback: bool) -> None:
     result = (
         change(empty, source="package", version="3.4.0", files=empty.debs("3.4.0"), rollback=rollback).run().to_dict()
     )
-    assert result["warnings"] == ["No copy of driver 3.2.2 is kept on the host: there is no way back to it."]
+    assert result["warnings"] == ["The host keeps no copy of driver 3.2.2: a rollback to it is not possible."]
     assert ("download %s=3.2.2" % KMD in empty.acts) is rollback
 
 
@@ -354,7 +354,7 @@ def test_a_build_that_fails_is_told(machine: Machine) -> None:
     machine.trouble = {"dkms autoinstall -k 6.9.0-1": ERROR}
     result = upgrade(machine, kernels=["6.9.0-1", "6.10.0-1"])
     assert result["warnings"] == [
-        "The module could not be built for kernel 6.9.0-1: dkms autoinstall -k 6.9.0-1 has failed."
+        "Building the module failed for kernel 6.9.0-1: dkms autoinstall -k 6.9.0-1 has failed."
     ]
     assert "dkms autoinstall -k 6.10.0-1" in machine.acts and result["outcome"] == "upgraded"
 
@@ -548,7 +548,7 @@ def test_a_damaged_copy_is_none(machine: Machine) -> None:
     assert (
         len([text for text in result["warnings"] if "is damaged (rebellions-3.2.2.run) and is not used" in text]) == 1
     ), result["warnings"]
-    assert any("no way back" in text for text in result["warnings"]) and result["outcome"] == "upgraded"
+    assert any("keeps no copy" in text for text in result["warnings"]) and result["outcome"] == "upgraded"
 
 
 # -- a module that does not let go
@@ -643,7 +643,7 @@ def test_a_journal_that_cannot_be_read_is_a_change_of_which_nothing_is_known(mac
         "3.4.0",
         None,
     )
-    assert result["warnings"] == ["An earlier change was interrupted at an unknown step; it is taken over."]
+    assert result["warnings"] == ["An earlier change was interrupted at an unknown step; this run takes it over."]
 
 
 def test_a_change_of_which_nothing_is_known_is_undone_by_leaving_the_host_alone(machine: Machine) -> None:
@@ -664,7 +664,7 @@ def test_two_changes_at_once_are_refused(machine: Machine, monkeypatch: pytest.M
     descriptor = os.open(machine.tree.real(STATE), os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        with pytest.raises(NpuError, match="another change of the driver is at work on this host"):
+        with pytest.raises(NpuError, match="another change of the driver runs on this host"):
             upgrade(machine)
     finally:
         os.close(descriptor)
