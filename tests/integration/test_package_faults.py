@@ -170,7 +170,7 @@ started = time.monotonic()
 answer["repair"], answer["seconds"], answer["broken"] = hasty.repair(), time.monotonic() - started, apt.unfinished()
 answer["removed"], answer["after"], answer["there"] = hasty.repair(["hang"]), apt.unfinished(), apt.installed(["hang"])
 """)
-    assert answer["error"][0].startswith("apt-get did not end within 4 s. It said last: ") and "Setting up hang (1.0)" in answer["error"][0]
+    assert answer["error"][0].startswith("apt-get did not end within 4 s. Last output: ") and "Setting up hang (1.0)" in answer["error"][0]
     assert (answer["left"], answer["repair"], answer["broken"]) == ([], True, ["hang"])
     assert answer["seconds"] < 20
     assert (answer["removed"], answer["after"], answer["there"]) == (True, [], [])
@@ -199,7 +199,7 @@ holder.wait()
         % lock
     )
     assert "the lock is held by python3 (pid %d)" % answer["pid"] in answer["error"][0]
-    assert answer["error"][1] == "Wait until that program has ended and run again."
+    assert answer["error"][1] == "Wait until that program ends and run again."
     assert answer["simulated"] == ["install plain (1.0)"]
 
 
@@ -242,7 +242,7 @@ answer = {"error": error(apt.apply, Transaction(files=["/root/damaged.deb"])), "
 """
         % damage
     )
-    assert answer["error"][1] == "The file is damaged or no package: transfer it again."
+    assert answer["error"][1] == "Transfer the file again: it is damaged or not a package."
     assert (answer["broken"], answer["there"], answer["repair"]) == ([], [], False)
 
 

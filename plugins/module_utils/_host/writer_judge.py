@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Acceptance of a staged set by the program that will read it: what it loads may differ from before in nothing but the keys meant."""
+"""Check of a staged set by the program that reads it: only the intended keys may change."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ TIMEOUT = 30.0
 
 @dataclass(frozen=True)
 class FileJudge:
-    """How to ask. In the words of `after`, {staged:PATH} is the staged file of PATH and {root} a file of `root_content` in `root_directory`.
+    """Commands that judge the files: `before` loads the present ones, `after` the staged ones.
 
-    `before` empty: only the exit code of `after` counts. Else both print TOML; keys are paths joined by /. `allowed` keys and keys below
-    `prefixes` may differ. `expect` are dicts {keys, equals} or {keys, contains}: the first of `keys` that is there must fit.
+    In `after`, {staged:PATH} is the staged file of PATH, and {root} a file of `root_content` in `root_directory`.
+    Without `before` only the exit code of `after` counts. Otherwise both print TOML; keys are paths joined by /.
+    `allowed` keys and keys below `prefixes` may differ. `expect` are {keys, equals} or {keys, contains}: the first
+    present key must match.
     """
 
     program: str
@@ -36,9 +38,9 @@ class FileJudge:
 
 
 def judge_set(host: Host, judge: FileJudge, staged: t.Mapping[str, str], root: str) -> bool:
-    """True when the program accepts the set: `staged` is {path: staged path}, `root` the staged main file.
+    """True when the program accepts the set. `staged` is {path: staged path}, `root` the staged main file.
 
-    NpuError says what the program said, or which other key would change.
+    NpuError has the output of the program, or the other key that would change.
     """
     before = _ask(host, judge, judge.before, "does not load its configuration as it is") if judge.before else None
     words = []
@@ -56,8 +58,8 @@ def judge_set(host: Host, judge: FileJudge, staged: t.Mapping[str, str], root: s
         ):
             continue
         if old.get(key) != new.get(key):
-            what = "%s would load another value of %s; nothing was written." % (judge.program, key)
-            raise NpuError(what, "Report this with the file, secrets taken out.")
+            what = "%s would load a different value of %s; nothing was written." % (judge.program, key)
+            raise NpuError(what, "Report this with the file, without its secrets.")
     for wanted in judge.expect:
         _expect(judge, wanted, new)
     return True
@@ -67,7 +69,7 @@ def _ask(host: Host, judge: FileJudge, argv: t.Sequence[str], failure: str) -> s
     done = host.run(argv, TIMEOUT)
     if not done.ok:
         raise NpuError(
-            "%s cannot be asked about its configuration: %s (%s)." % (judge.program, done.detail, done.state),
+            "%s cannot check its configuration: %s (%s)." % (judge.program, done.detail, done.state),
             "Repair %s." % argv[0],
         )
     if done.value.rc != 0:
@@ -88,7 +90,7 @@ def _parse(judge: FileJudge, text: str) -> dict[str, t.Any]:
         return loads(text)
     except TomlError as exc:
         raise NpuError(
-            "what %s says of its configuration is not TOML: %s." % (judge.program, exc), "Report this with its version."
+            "The configuration that %s prints is not TOML: %s." % (judge.program, exc), "Report this with its version."
         ) from exc
 
 
@@ -119,7 +121,7 @@ def _expect(judge: FileJudge, wanted: t.Mapping[str, t.Any], found: t.Mapping[st
         want = str(wanted["equals"]).lower()
     if not good:
         raise NpuError(
-            "with the edit %s would still not load %s in %s; nothing was written."
+            "With the edit %s would still not load %s in %s; nothing was written."
             % (judge.program, want, wanted["keys"][0]),
-            "Look for a file that is read later and sets this key.",
+            "Find the file that is read later and sets this key.",
         )

@@ -25,11 +25,11 @@ def manager_for(
     environment: t.Mapping[str, str] | None = None,
     bundle: str = "",
 ) -> PackageManager:
-    """The manager for `deb` or `rpm`, which uses the offline bundle in the host's directory `bundle` alone when there is one. NpuError for another format."""
+    """The manager for `deb` or `rpm`. With `bundle`, a host directory, it uses only this offline bundle."""
     manager = MANAGERS.get(package_format)
     if manager is None:
         raise NpuError(
-            "Packages of the format %r cannot be managed." % package_format,
+            "The package format %r is not supported." % package_format,
             "Use a host with dpkg or rpm, or the source runfile or container.",
         )
     if not bundle:

@@ -135,7 +135,7 @@ def test_past_the_limit_it_is_told_what_was_said_last(tmp_path: Path) -> None:
     machine, runner = host(tmp_path, [sure, {"rc": 124, "out": "Get:1 x\nSetting up kmd (1) ...\n"}])
     with pytest.raises(NpuError) as caught:
         manager_for(machine, "deb", 90).apply(Transaction(install=["kmd"]))
-    assert caught.value.message == "apt-get did not end within 90 s. It said last: Setting up kmd (1) ..."
+    assert caught.value.message == "apt-get did not end within 90 s. Last output: Setting up kmd (1) ..."
     assert runner.calls[1][:4] == ["timeout", "--kill-after=15", "90", "apt-get"]
 
 
@@ -149,7 +149,7 @@ def test_past_the_limit_the_holder_of_the_lock_is_named(tmp_path: Path) -> None:
     with pytest.raises(NpuError) as caught:
         manager_for(machine, "deb", 90).apply(Transaction(install=["kmd"]))
     assert caught.value.message == "apt-get did not end within 90 s: the lock is held by unattended-upgr (pid 812)."
-    assert caught.value.next_step == "Wait until that has ended, or end it, and run again."
+    assert caught.value.next_step == "Wait until it ends, or stop it, and run again."
 
 
 def test_a_manager_that_is_missing_is_named(tmp_path: Path) -> None:
