@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Controller side of rbln_driver: the change runs detached from the connection, which may break without harm, and its steps are shown while it runs."""
+"""Controller side of rbln_driver: takes the options from the plan, and runs the change apart from the connection, which may break without harm."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ import typing as t
 from ansible.errors import AnsibleConnectionFailure
 from ansible.playbook.task import Task
 from ansible.plugins.action import ActionBase
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._npu.driver_notes import JOURNAL, state_path
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.driver_options import driver_options
 
-MODULE = "rebellions.npu.rbln_driver"
+ROLE = "rbln_driver"
+MODULE = "rebellions.npu." + ROLE
 # A change has several long parts (build tools, build, way back), each with its own limit; this one only ends a job that nothing ends.
 LIMIT = 6 * 3600
 PAUSES = (0.5, 0.5, 1.0, 1.0, 2.0)
@@ -33,6 +36,12 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         result = super().run(tmp, task_vars)
         args = dict(self._task.args)
+        plan = args.pop("plan", None)
+        if plan is not None:
+            try:
+                args = driver_options(ROLE, plan, args)
+            except NpuError as exc:
+                return dict(result, failed=True, msg=str(exc))
         if self._task.check_mode or self._task.async_val or getattr(self._connection, "has_native_async", False):
             result.update(
                 self._execute_module(

@@ -10,30 +10,31 @@ module: rbln_driver
 short_description: Install, replace or remove the RBLN driver in one transaction
 version_added: 0.1.0
 description:
-  - Looks at everything first (digests, what the package manager would change, who uses the NPUs) and refuses before anything is changed.
-  - Then stops services and daemon, unloads the module, installs, loads, starts, validates, and notes where the driver came from. What fails leads back
-    to the version before, which is validated again; when that fails too, the host is left without a loaded driver and is marked as tainted.
-  - Each step is in a journal on the disk (C(/var/lib/rbln/journal.json)) before it begins. After a kill or a power failure the next call takes the change over.
-  - The module does as it is told; whether something has to be done at all is decided by M(rebellions.npu.rbln_plan).
+  - Checks everything first (digests, what the package manager would change, who uses the NPUs) and refuses before it changes anything.
+  - Then stops services and daemon, unloads the module, installs, loads, starts, validates, and records the source of the driver.
+    A failure rolls back to the previous version, which is validated again. If that fails too, no driver stays loaded and the host is
+    marked tainted.
+  - Writes each step to a journal on disk (C(/var/lib/rbln/journal.json)) before it begins. After a kill or a power failure the next
+    call takes over the change.
+  - Does what the options say. M(rebellions.npu.rbln_plan) decides whether there is anything to do.
 author:
   - The rebellions.npu authors (@rebellions-npu)
 options:
   state:
-    description: Whether the driver is to be there.
+    description: Whether the host shall have the driver.
     type: str
     choices: [present, absent]
     default: present
   source:
-    description: What O(files) are, an installer or packages; V(package) also for O(names).
+    description: Whether O(files) are an installer or packages. V(package) also for O(names). Required without O(plan).
     type: str
     choices: [runfile, package]
-    required: true
   version:
-    description: The wanted version. Validation holds the loaded driver against it.
+    description: The wanted version. The loaded driver must have it to pass validation.
     type: str
     default: ""
   files:
-    description: Files on the host, as M(rebellions.npu.rbln_driver_files) has placed them.
+    description: Files on the host, as M(rebellions.npu.rbln_driver_files) returns them.
     type: list
     elements: dict
     default: []
@@ -52,63 +53,63 @@ options:
     elements: str
     default: []
   absent:
-    description: Packages to remove besides the vendor's, with O(state=absent).
+    description: With O(state=absent), packages to remove in addition to those of the vendor.
     type: list
     elements: str
     default: []
   arguments:
-    description: Arguments with which the installer installs.
+    description: Arguments of the installer for an installation.
     type: list
     elements: str
     default: []
   uninstall:
     description:
-      - Arguments with which the installer removes what it has installed. Without them the vendor's packages are purged.
-      - With O(state=absent) the installer is the kept one of the version that is there, else the one of O(files).
+      - Arguments of the installer for a removal. Without them the packages of the vendor are purged.
+      - With O(state=absent) the kept installer of the present version is used, else the one in O(files).
     type: list
     elements: str
     default: []
   extract:
     description:
-      - Arguments with which the installer only unpacks its packages into C({directory}). They are then installed by the package manager, which can be
-        asked first what it would do. Without them the installer is run.
+      - Arguments of the installer to only unpack its packages into C({directory}). The package manager then simulates and installs them.
+        Without these arguments the installer itself installs.
     type: list
     elements: str
     default: []
   log:
-    description: Where the installer writes its log, for messages.
+    description: Log file of the installer. Error messages name it.
     type: path
     default: ""
   packages:
-    description: Patterns of the packages in the installer; empty takes all that it unpacks.
+    description: Patterns of the packages to install from those that the installer unpacks. Empty means all.
     type: list
     elements: str
     default: []
   allowed:
-    description: Patterns of packages that may change beyond the driver's own.
+    description: Patterns of other packages that may change too.
     type: list
     elements: str
     default: []
   prerequisites:
-    description: Packages that a build of the module needs. They may bring new packages with them, but change or remove none.
+    description: Packages needed to build the module. They may add new packages, but not change or remove any.
     type: list
     elements: str
     default: []
   kernels:
-    description: Kernel releases for which the module is built by DKMS when it is not.
+    description: Kernel releases to build the module for with DKMS, where it is missing.
     type: list
     elements: str
     default: []
   install:
-    description: Install. V(false) only does what the other options ask for, or undoes a change that was interrupted.
+    description: Install the driver. V(false) only does what the other options say, or undoes an interrupted change.
     type: bool
     default: true
   reload:
-    description: Unload and load the module even when the loaded version is right.
+    description: Reload the module even when the loaded version is right.
     type: bool
     default: false
   hold:
-    description: Keep the package manager from changing the driver's packages by itself.
+    description: Hold the packages of the driver.
     type: bool
     default: true
   hold_kernel:
@@ -117,67 +118,74 @@ options:
     elements: str
     default: []
   in_use:
-    description: What to do about processes and containers that use an NPU.
+    description: What to do when processes or containers use an NPU.
     type: str
     choices: [refuse, wait, stop]
     default: refuse
   in_use_timeout:
-    description: Seconds to wait for them.
+    description: With O(in_use=wait), seconds to wait for them.
     type: float
     default: 600
   services:
-    description: Services that use the NPUs, stopped for the change in this order and started in the reverse one.
+    description: Services that use the NPUs. They are stopped in this order and started in reverse order.
     type: list
     elements: str
     default: []
   load_timeout:
-    description: Seconds that loading or unloading the module may take.
+    description: Time limit to load or unload the module, in seconds.
     type: float
     default: 120
   timeout:
-    description: Seconds that the installer, a build or the package manager may take.
+    description: Time limit of the installer, of a build and of the package manager, in seconds.
     type: float
     default: 1800
   reboot_allowed:
-    description: Go on when the module cannot be unloaded, and report RV(reboot_required). The caller reboots and calls again.
+    description: Continue when the module cannot be unloaded, and return RV(reboot_required). The caller reboots and calls again.
     type: bool
     default: false
   rollback:
-    description: Go back to the version before when the change fails. V(false) leaves the driver stopped.
+    description: Roll back when the change fails. V(false) leaves the driver stopped.
     type: bool
     default: true
   keep:
-    description: How many versions to keep on the host for the way back.
+    description: How many versions to keep on the host for a rollback.
     type: int
     default: 2
   firmware:
-    description: Directory with firmware to write to the cards while the module is unloaded. Empty writes none.
+    description: Directory with firmware to flash while the module is unloaded. Empty flashes none.
     type: path
     default: ""
   bundle:
-    description: Directory on the host of an offline bundle, which the package manager then uses alone.
+    description: Directory of an offline bundle on the host. The package manager then uses only this bundle.
     type: path
     default: ""
   by:
-    description: Who asks, for the note of provenance.
+    description: Who asked for the change. It is recorded with the source of the driver.
     type: str
     default: ""
   look:
-    description: With O(state=absent), only look whether the driver can be removed. Refuses, or waits for users of the NPUs, as the removal would.
+    description: With O(state=absent), only check whether the driver can be removed. Refuses or waits like the removal.
     type: bool
     default: false
   notes_only:
     description:
-      - With O(state=absent), leave the driver and take away what was noted about it and held for it. For a driver that somebody else has installed.
-      - A change that was interrupted is undone first.
+      - With O(state=absent), keep the driver and remove only the notes about it and the holds for it. Use it for a driver that this
+        collection did not install.
+      - An interrupted change is undone first.
     type: bool
     default: false
+  plan:
+    description:
+      - The registered result of M(rebellions.npu.rbln_plan). Options that are not set are taken from it. O(files) are used only when the
+        plan installs.
+      - The action plugin reads it on the controller and does not send it to the host.
+    type: dict
   fail:
-    description: Fail when the change fails or is refused. V(false) tells it in RV(error) alone, for a caller that has something to do first.
+    description: Fail when the change fails or is refused. V(false) only returns RV(error), for a caller that has to do something first.
     type: bool
     default: true
   options:
-    description: Options of the validation, as of M(rebellions.npu.rbln_validate).
+    description: Options of the validation, see M(rebellions.npu.rbln_validate).
     type: dict
     default: {}
 extends_documentation_fragment:
@@ -187,7 +195,7 @@ attributes:
   check_mode:
     support: full
     details:
-      - Simulates packages that are named, and lists who uses the NPUs.
+      - Simulates the packages in O(names), and lists who uses the NPUs.
   diff_mode:
     support: full
     details:
@@ -195,7 +203,10 @@ attributes:
   idempotent:
     support: none
     details:
-      - Called again, it installs again; with O(state=absent) a second call changes nothing.
+      - A second call installs again. With O(state=absent) a second call changes nothing.
+  action:
+    description: Has a corresponding action plugin, which reads O(plan) and runs the change independently of the connection.
+    support: full
 seealso:
   - module: rebellions.npu.rbln_driver_files
   - module: rebellions.npu.rbln_driver_facts
@@ -211,13 +222,19 @@ EXAMPLES = r"""
   become: true
   register: placed
 
-- name: Replace the driver, and go back when it does not work
+- name: Replace the driver, and roll back when it does not work
   rebellions.npu.rbln_driver:
     source: runfile
     version: 3.4.0
     files: "{{ placed.files }}"
     in_use: wait
     services: [vllm.service]
+  become: true
+
+- name: Do what the plan of this host says
+  rebellions.npu.rbln_driver:
+    plan: "{{ rbln_preflight_plan }}"
+    files: "{{ placed.files }}"
   become: true
 
 - name: Remove the driver
@@ -230,10 +247,11 @@ EXAMPLES = r"""
 RETURN = r"""
 outcome:
   description:
-    - V(installed), V(upgraded) (another version was there), V(prepared) (nothing was installed), V(reboot_required), V(removed), or V(unchanged).
-    - V(firmware_failed) (the driver works, cards could not be flashed), V(restored) (nothing had been replaced), V(rolled_back), V(left_stopped), and
-      V(unfinished) (a removal) are failures; RV(reason) says why.
-    - With O(install=false) an interrupted change is undone, and V(restored) and V(rolled_back) are what was asked for.
+    - V(installed), V(upgraded) (from another version), V(prepared) (nothing was installed), V(reboot_required), V(removed), or
+      V(unchanged).
+    - These are failures, and RV(reason) says why - V(firmware_failed) (the driver works, flashing failed), V(restored) (no file was
+      replaced), V(rolled_back), V(left_stopped), and V(unfinished) (a removal).
+    - With O(install=false) an interrupted change is undone, and V(restored) and V(rolled_back) are no failures.
   type: str
   returned: always
 version:
@@ -241,23 +259,23 @@ version:
   type: str
   returned: always
 previous:
-  description: The version before.
+  description: The previous version.
   type: str
   returned: always
 error:
-  description: Why the change failed or was refused, and what to do next; empty when it succeeded.
+  description: Why the change failed or was refused, and what to do next. Empty after success.
   type: str
   returned: always
 reason:
-  description: Why it failed.
+  description: Why the change failed.
   type: str
   returned: always
 reboot_required:
-  description: Whether the module in use keeps the new one from being loaded.
+  description: Whether a reboot is needed because the old module is in use.
   type: bool
   returned: always
 steps:
-  description: Steps and how long they took, in seconds.
+  description: Steps and their duration in seconds.
   type: list
   elements: dict
   returned: always
@@ -268,32 +286,32 @@ in_use:
   elements: dict
   returned: always
 simulated:
-  description: What the package manager said that it would change (C(act), C(name), C(old), C(new)).
+  description: Changes that the package manager simulated (C(act), C(name), C(old), C(new)).
   type: list
   elements: dict
   returned: always
 firmware:
-  description: What was flashed, card by card (C(address), C(ok), C(detail)), also when the change has failed.
+  description: Result of flashing per card (C(address), C(ok), C(detail)), also when the change failed.
   type: list
   elements: dict
   returned: always
 warnings:
-  description: What went wrong without stopping the change.
+  description: Problems that did not stop the change.
   type: list
   elements: str
-  returned: when there is something
+  returned: when there are any
 packages:
-  description: Packages that were removed by the package manager.
+  description: Packages that the package manager removed.
   type: list
   elements: str
-  returned: when O(state=absent) has removed something
+  returned: when O(state=absent) removed packages
 left:
-  description: What of the driver is still on the host.
+  description: What is still left of the driver on the host.
   type: list
   elements: str
   returned: with O(state=absent)
 installer:
-  description: Whether an installer in O(files) is of use, because O(uninstall) is given and no copy of the installer is kept on the host.
+  description: Whether the removal needs an installer in O(files), because O(uninstall) is set and the host keeps no copy of it.
   type: bool
   returned: with O(state=absent)
 """
@@ -304,17 +322,9 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._driver.change import DriverChange
-from ansible_collections.rebellions.npu.plugins.module_utils._driver.remove import REMOVED, UNFINISHED, DriverRemoval
-from ansible_collections.rebellions.npu.plugins.module_utils._driver.request import (
-    ABSENT,
-    ARGUMENTS,
-    FIRMWARE_FAILED,
-    LEFT_STOPPED,
-    RESTORED,
-    ROLLED_BACK,
-    UNCHANGED,
-    Request,
-)  # fmt: skip
+from ansible_collections.rebellions.npu.plugins.module_utils._driver.remove import DriverRemoval
+from ansible_collections.rebellions.npu.plugins.module_utils._driver.request import ABSENT, ARGUMENTS, Request
+from ansible_collections.rebellions.npu.plugins.module_utils._driver.result import ChangeResult
 from ansible_collections.rebellions.npu.plugins.module_utils._driver.sources import vendor_packages
 from ansible_collections.rebellions.npu.plugins.module_utils._driver.validation import Checks
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
@@ -322,25 +332,23 @@ from ansible_collections.rebellions.npu.plugins.module_utils._packages.installed
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.manager import manager_for
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.offline import environment
 
-NEXT = {
-    FIRMWARE_FAILED: "The driver works. Next: put the reason right and run again.",
-    RESTORED: "Nothing had been replaced, and the host is as it was before. Next: put the reason right and run again.",
-    ROLLED_BACK: "The host works with driver %(previous)s again. Next: put the reason right and run again.",
-    LEFT_STOPPED: "The host is left without a driver that anybody vouches for, and is marked as tainted. Next: read the reason, put it right, and run again.",
-    REMOVED: "Next: see what holds it, and run again.",
-    UNFINISHED: "A part of the driver is removed. Next: put the reason right and run again; the next run goes on.",
+MODULE_ARGUMENTS = {
+    "plan": {"type": "dict"},
+    "fail": {"type": "bool", "default": True},
+    "options": {"type": "dict", "default": {}},
 }
 
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec=dict(ARGUMENTS, fail={"type": "bool", "default": True}, options={"type": "dict", "default": {}}),
+        argument_spec=dict(ARGUMENTS, **MODULE_ARGUMENTS),
+        required_one_of=[["source", "plan"]],
         supports_check_mode=True,
     )
     params = module.params
     host = Host()
-    result = {"changed": False, "outcome": UNCHANGED}
-    before: dict = {}
+    result = ChangeResult()
+    before: dict[str, str] = {}
     error = ""
     try:
         request = Request.read(params)
@@ -359,23 +367,24 @@ def main() -> None:
             change.run()
     except NpuError as exc:
         error = str(exc)
-    for text in result.pop("warnings", []):
+    told = result.to_dict()
+    for text in told.pop("warnings"):
         module.warn(text)
-    if result.pop("failed", False):
-        error = "%s: %s %s" % (result["outcome"].replace("_", " "), result["reason"], NEXT[result["outcome"]] % result)
+    if told.pop("failed"):
+        error = result.error
     after = before
-    if result["changed"] and not module.check_mode:
+    if result.changed and not module.check_mode:
         try:
             after = vendor_packages(host, PROFILE)
         except NpuError as exc:
             module.warn(str(exc))
-    result["diff"] = {
+    told["diff"] = {
         side: "".join("%s %s\n" % item for item in sorted(names.items()))
         for side, names in (("before", before), ("after", after))
     }
     if error and params["fail"]:
-        module.fail_json(msg=error, error=error, **result)
-    module.exit_json(error=error, **result)
+        module.fail_json(msg=error, error=error, **told)
+    module.exit_json(error=error, **told)
 
 
 if __name__ == "__main__":

@@ -133,7 +133,7 @@ def test_a_failed_build_and_a_failed_validation_lead_back(drivers: Drivers) -> N
     assert run.code == 2
     for host, words in ((A, ("ended with code",)), (B, ("validation fails", "status"))):
         last = run.failed(host)[-1]
-        assert last.msg.startswith("rolled back: ") and "works with driver %s again" % OLD in last.msg, last.msg
+        assert last.msg.startswith("rolled back: ") and "Driver %s works again" % OLD in last.msg, last.msg
         assert all(word in last.msg for word in words), last.msg
         state = works(drivers.seen(host), OLD)
         assert state["holds"] == sorted(PACKAGES) and state["stamp"]["installed"]["time"] and "driver-ready" in state["ready"], state
@@ -150,7 +150,7 @@ def test_where_the_way_back_fails_too_the_host_is_tainted_and_the_next_run_conve
     drivers.lab.fault(A, "load")
     run = drivers.run({A: many(NEW)})
     last = run.failed(A)[-1].msg
-    assert run.code == 2 and last.startswith("left stopped: ") and "Going back failed too" in last and "tainted" in last, last
+    assert run.code == 2 and last.startswith("left stopped: ") and "Rolling back failed too" in last and "tainted" in last, last
     state = drivers.seen(A)
     assert (state["loaded"], state["daemon"], state["ready"]) == (None, "inactive", []), state
     assert state["tainted"]["version"] == NEW and state["journal"]["previous"]["version"] == OLD

@@ -23,6 +23,7 @@ from npu._host.host import Host
 from npu._npu.users import describe_holders, find_holders
 from npu._driver.kept import keep, prune, read_kept, verify
 from npu._base.model import NpuError
+from npu._packages.changes import Transaction
 from npu._packages.manager import manager_for
 from npu._base.rebellions import PROFILE
 host = Host()
@@ -61,7 +62,7 @@ def wait_for(name):
 CLEAN = """
 apt.repair(["*"])
 apt.unhold(apt.held())
-apt.apply(remove=%r)
+apt.apply(Transaction(remove=%r))
 """ % (PARTS + ["slow", "hang", "stubborn", "big", "plain"])
 
 
@@ -97,17 +98,17 @@ def test_a_driver_comes_moves_and_goes(machine: Machine) -> None:
     answer = machine.ask(
         """
 answer = {"versions": apt.available("rebellions-kmd"), "none": apt.resolve("rebellions-kmd", "9")}
-apt.apply(install=["rebellions-driver=3.2.2"])
-answer["again"] = shown(apt.simulate(install=["rebellions-driver=3.2.2"]))
+apt.apply(Transaction(install=["rebellions-driver=3.2.2"]))
+answer["again"] = shown(apt.simulate(Transaction(install=["rebellions-driver=3.2.2"])))
 apt.hold(["rebellions-kmd", "librbln"])
-answer["held"] = error(apt.simulate, install=["rebellions-driver=3.4.0"])
+answer["held"] = error(apt.simulate, Transaction(install=["rebellions-driver=3.4.0"]))
 answer["kept"] = sorted(os.path.basename(path) for path in apt.download(["rebellions-kmd", "librbln=3.4.0"], "/root/kept"))
-apt.apply(install=["rebellions-driver=3.4.0"], allow_held=True)
+apt.apply(Transaction(install=["rebellions-driver=3.4.0"], allow_held=True))
 answer["held after"] = apt.held()
-answer["older"] = error(apt.simulate, install=["rebellions-driver=3.2.2"], allow_held=True)
-apt.apply(install=["rebellions-driver=3.2.2"], allow_held=True, allow_downgrade=True)
-answer["gone"] = sorted(change.name for change in apt.simulate(remove=["rebellions-kmd", "nosuch"], allow_held=True))
-apt.apply(remove=["rebellions-driver", "rebellions-kmd", "rebellions-fw", "rbln-tools", "librbln"], allow_held=True)
+answer["older"] = error(apt.simulate, Transaction(install=["rebellions-driver=3.2.2"], allow_held=True))
+apt.apply(Transaction(install=["rebellions-driver=3.2.2"], allow_held=True, allow_downgrade=True))
+answer["gone"] = sorted(change.name for change in apt.simulate(Transaction(remove=["rebellions-kmd", "nosuch"], allow_held=True)))
+apt.apply(Transaction(remove=["rebellions-driver", "rebellions-kmd", "rebellions-fw", "rbln-tools", "librbln"], allow_held=True))
 answer["left"] = apt.installed(%r)
 """
         % PARTS
@@ -124,12 +125,12 @@ answer["left"] = apt.installed(%r)
 
 def test_a_driver_that_never_builds_is_replaced_or_removed(machine: Machine) -> None:
     answer = machine.ask("""
-apt.apply(install=["rebellions-driver=3.2.2"])
-answer = {"error": error(apt.apply, install=["rebellions-driver=3.4.1"]), "broken": apt.unfinished()}
+apt.apply(Transaction(install=["rebellions-driver=3.2.2"]))
+answer = {"error": error(apt.apply, Transaction(install=["rebellions-driver=3.4.1"])), "broken": apt.unfinished()}
 answer["repaired"], answer["still"] = apt.repair(), apt.unfinished()
-apt.apply(install=["rebellions-driver=3.2.2"], allow_downgrade=True)
+apt.apply(Transaction(install=["rebellions-driver=3.2.2"], allow_downgrade=True))
 answer["back"] = apt.unfinished()
-error(apt.apply, install=["rebellions-driver=3.4.1"])
+error(apt.apply, Transaction(install=["rebellions-driver=3.4.1"]))
 answer["removed"], answer["left"] = apt.repair(["rebellions*"]), apt.installed(["rebellions-kmd", "rebellions-driver"])
 """)
     assert "dpkg: error processing package rebellions-driver" in answer["error"][0] and "/var/lib/dkms" in answer["error"][1]
@@ -143,7 +144,7 @@ def test_killed_in_a_script_the_next_run_finishes(machine: Machine, killed: tupl
         """
 path = deb("slow", postinst="exec sleep 3\\n")
 result = []
-run = threading.Thread(target=lambda: result.append(error(apt.apply, files=[path])))
+run = threading.Thread(target=lambda: result.append(error(apt.apply, Transaction(files=[path]))))
 run.start()
 wait_for("sleep 3")
 kill(*%r)
@@ -164,12 +165,12 @@ answer = {"error": result[0] is not None, "repair": apt.repair(), "after": apt.u
 def test_a_script_that_never_ends_is_ended_with_its_children(machine: Machine) -> None:
     answer = machine.ask("""
 path = deb("hang", postinst="sleep 1000 & wait\\n")
-answer = {"error": error(hasty.apply, files=[path]), "left": processes("sleep 1000") + processes("dpkg .*")}
+answer = {"error": error(hasty.apply, Transaction(files=[path])), "left": processes("sleep 1000") + processes("dpkg .*")}
 started = time.monotonic()
 answer["repair"], answer["seconds"], answer["broken"] = hasty.repair(), time.monotonic() - started, apt.unfinished()
 answer["removed"], answer["after"], answer["there"] = hasty.repair(["hang"]), apt.unfinished(), apt.installed(["hang"])
 """)
-    assert answer["error"][0].startswith("apt-get did not end within 4 s. It said last: ") and "Setting up hang (1.0)" in answer["error"][0]
+    assert answer["error"][0].startswith("apt-get did not end within 4 s. Last output: ") and "Setting up hang (1.0)" in answer["error"][0]
     assert (answer["left"], answer["repair"], answer["broken"]) == ([], True, ["hang"])
     assert answer["seconds"] < 20
     assert (answer["removed"], answer["after"], answer["there"]) == (True, [], [])
@@ -178,7 +179,7 @@ answer["removed"], answer["after"], answer["there"] = hasty.repair(["hang"]), ap
 def test_a_package_none_of_whose_scripts_work_can_be_taken_out(machine: Machine) -> None:
     answer = machine.ask("""
 path = deb("stubborn", postinst="exit 1\\n", prerm="exit 1\\n", postrm="exit 1\\n")
-answer = {"install": error(apt.apply, files=[path]) is not None, "remove": error(apt.apply, remove=["stubborn"]) is not None}
+answer = {"install": error(apt.apply, Transaction(files=[path])) is not None, "remove": error(apt.apply, Transaction(remove=["stubborn"])) is not None}
 answer["repair"], answer["after"] = apt.repair(["stubborn"]), apt.unfinished()
 """)
     assert answer == {"install": True, "remove": True, "repair": True, "after": []}
@@ -191,14 +192,14 @@ def test_who_holds_the_lock_is_named(machine: Machine, lock: str) -> None:
 path = deb("plain")
 holder = subprocess.Popen(["python3", "-c", "import fcntl, time; f = open('%s', 'w'); fcntl.lockf(f, fcntl.LOCK_EX); time.sleep(60)"])
 time.sleep(1)
-answer = {"pid": holder.pid, "error": error(hasty.apply, files=[path]), "simulated": shown(hasty.simulate(files=[path]))}
+answer = {"pid": holder.pid, "error": error(hasty.apply, Transaction(files=[path])), "simulated": shown(hasty.simulate(Transaction(files=[path])))}
 holder.kill()
 holder.wait()
 """
         % lock
     )
     assert "the lock is held by python3 (pid %d)" % answer["pid"] in answer["error"][0]
-    assert answer["error"][1] == "Wait until that program has ended and run again."
+    assert answer["error"][1] == "Wait until that program ends and run again."
     assert answer["simulated"] == ["install plain (1.0)"]
 
 
@@ -208,7 +209,7 @@ os.makedirs("/mnt/small", exist_ok=True)
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", "/mnt/small"], check=True)
 try:
     path = deb("big", files={"mnt/small/big": "x" * 8000000})
-    answer = {"error": error(apt.apply, files=[path]), "broken": apt.unfinished(), "there": apt.installed(["big"]), "files": os.listdir("/mnt/small")}
+    answer = {"error": error(apt.apply, Transaction(files=[path])), "broken": apt.unfinished(), "there": apt.installed(["big"]), "files": os.listdir("/mnt/small")}
     for name, size in (("one.run", 400000), ("two.run", 900000)):
         with open("/root/" + name, "wb") as stream:
             stream.write(os.urandom(size))
@@ -237,17 +238,17 @@ with open(deb("plain", files={"usr/share/plain": os.urandom(2000).hex()}), "rb")
     data = stream.read()
 with open("/root/damaged.deb", "wb") as stream:
     stream.write(%s)
-answer = {"error": error(apt.apply, files=["/root/damaged.deb"]), "broken": apt.unfinished(), "there": apt.installed(["plain"]), "repair": apt.repair()}
+answer = {"error": error(apt.apply, Transaction(files=["/root/damaged.deb"])), "broken": apt.unfinished(), "there": apt.installed(["plain"]), "repair": apt.repair()}
 """
         % damage
     )
-    assert answer["error"][1] == "The file is damaged or no package: transfer it again."
+    assert answer["error"][1] == "Transfer the file again: it is damaged or not a package."
     assert (answer["broken"], answer["there"], answer["repair"]) == ([], [], False)
 
 
 def test_users_of_the_npus_are_found(machine: Machine) -> None:
     answer = machine.ask("""
-apt.apply(install=["rebellions-driver=3.2.2"])
+apt.apply(Transaction(install=["rebellions-driver=3.2.2"]))
 before = find_holders(PROFILE, host, [], (os.getpid(),))
 holder = subprocess.Popen(["systemd-run", "-q", "--unit=train", "--wait", "sh", "-c", "exec sleep 1001 </dev/rbln0"])
 wait_for("sleep 1001")

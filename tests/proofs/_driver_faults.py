@@ -145,7 +145,7 @@ def faults(part: Part, drivers: Drivers, a: str, b: str) -> None:
         drivers.lab.exec(b, "for f in /var/lib/rbln/kept/runfile-%s*/*.run; do printf x | dd of=$f bs=1 seek=100 conv=notrunc status=none; done" % OLD)
         run = drivers.run({b: many(FAULTY)})
         assert run.failed(b)[-1].msg.startswith("left stopped: "), run.failed(b)[-1].msg
-        assert "is damaged" in run.warnings() and "no way back" in run.warnings(), run.warnings()
+        assert "is damaged" in run.warnings() and "keeps no copy" in run.warnings(), run.warnings()
         drivers.good({b: many(NEW)})
         works(drivers.seen(b), NEW)
 

@@ -86,7 +86,7 @@ def sources(part: Part, drivers: Drivers, a: str, b: str) -> None:
         assert run.code == 2 and "on the host is" in run.failed(a)[-1].msg and "nothing was run" in run.failed(a)[-1].msg, run.failed(a)[-1].msg
         same(drivers, a, drivers.hosts.fresh[a])
         run = play(changed_on_host(), drivers.hosts.inventory(b))
-        assert "is not there with the SHA-256" in run.failed(b)[-1].msg and "nothing was changed" in run.failed(b)[-1].msg, run.failed(b)[-1].msg
+        assert "is missing or does not have the SHA-256" in run.failed(b)[-1].msg and "nothing was changed" in run.failed(b)[-1].msg, run.failed(b)[-1].msg
         same(drivers, b, drivers.hosts.fresh[b])
 
 

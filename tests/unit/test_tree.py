@@ -36,7 +36,7 @@ PAYLOAD_FILES = {
     "rbln_bundle": 20,
     "rbln_cdi_spec": 21,
     "rbln_config_write": 11,
-    "rbln_driver": 104,
+    "rbln_driver": 106,
     "rbln_driver_facts": 35,
     "rbln_driver_files": 11,
     "rbln_host_tool": 6,

@@ -101,7 +101,7 @@ def test_a_driver_that_fails_its_validation_goes_back_with_everything_loaded_for
         run = server.role(unpacked(FAULTY, rbln_driver_in_use="stop"))
         assert not alive(server.lab, server.name, job)
     last = run.failed()[-1].msg
-    assert run.code == 2 and last.startswith("rolled back: ") and "works with driver %s again" % NEW in last and "status" in last, last
+    assert run.code == 2 and last.startswith("rolled back: ") and "Driver %s works again" % NEW in last and "status" in last, last
     assert "stand-in %s: " % FAULTY in server.sh("journalctl -k -b --no-pager")
     state = server.works(NEW, [server.vm.kernel()])
     assert state["real"]["loaded"] == good and state["refused"] == [FAULTY] and "driver-ready" in state["ready"], state

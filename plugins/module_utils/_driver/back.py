@@ -1,10 +1,12 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The way back of a change of the driver: the version before, its units and its notes; where that fails too, stopped and named.
+"""Rollback of a driver change: the previous version, its units and its notes.
 
-The way back needs as little as it can: what was sent for the change is given up first, a journal that cannot be written does not stop it, and
-nothing is installed again that is still there as it was.
+If that fails too, the driver is left stopped.
+
+A rollback needs as little as possible: it deletes the transferred files first, continues when the journal cannot be
+written, and installs nothing again that is unchanged.
 """
 
 from __future__ import annotations
@@ -12,53 +14,43 @@ from __future__ import annotations
 import typing as t
 
 from .._base.model import NpuError
-from .._base.vendor import VendorProfile
 from .._checks.ready_files import remove_markers
 from .._host.files import remove_file
-from .._host.host import Host
 from .._npu.driver_notes import TAINTED, Record, read_record, stamp_path, state_path, write_record
+from .context import ChangeContext
 from .holds import Holds
-from .journal import BACK, Journal, utc
+from .journal import BACK, utc
 from .material import Material, material_of
-from .request import LEFT_STOPPED, RESTORED, ROLLED_BACK, Judge, Request
-from .sources import Parts, vendor_packages
-from .units import Units
+from .result import LEFT_STOPPED, RESTORED, ROLLED_BACK, Ending
+from .sources import vendor_packages
 
 
 class WayBack:
-    """Undoes the change that `journal` tells of, and notes in `result` how that ended."""
+    """Undoes the change that the journal records, and returns how that ended."""
 
-    def __init__(
-        self,
-        host: Host,
-        profile: VendorProfile,
-        request: Request,
-        parts: Parts,
-        journal: Journal,
-        units: Units,
-        holds: Holds,
-        judge: Judge,
-        result: Record,
-    ) -> None:
-        self.host, self.profile, self.request, self.parts, self.journal = host, profile, request, parts, journal
-        self.units, self.holds, self.judge, self.result = units, holds, judge, result
+    def __init__(self, context: ChangeContext, holds: Holds) -> None:
+        self.host, self.profile, self.request = context.host, context.profile, context.request
+        self.parts, self.journal, self.units = context.parts, context.journal, context.units
+        self.validation, self.warn, self.holds = context.validation, context.warn, holds
 
-    def go(self, reason: str, material: Material | None) -> None:
-        """Undo: the version before (or none), its units, its stamp. A failure here leaves the host stopped and tainted."""
+    def go(self, reason: str, material: Material | None) -> Ending:
+        """Restore the previous version (or none), its units and its stamp.
+
+        A failure leaves the driver stopped and the host tainted.
+        """
         journal = self.journal
         previous = journal.record["previous"]
         touched = bool(journal.record.get("touched"))
-        self.result["reason"] = reason
         journal.lenient = True
         try:
             if touched:
-                # Loading the driver may have had them written anew.
+                # Loading the driver may have written them again.
                 remove_markers(self.host, self.profile)
             elif not previous.get("loaded") and self.units.loaded_version() is not None:
-                # Nothing was loaded before, and so it is again.
+                # Nothing was loaded before.
                 self._unload()
             if previous.get("version"):
-                # A disk that is full has room again.
+                # Make room on a full disk.
                 self.parts.clear_incoming()
             journal.save(direction=BACK, reason=reason)
             replaced = self._files(previous, material) if touched else False
@@ -67,18 +59,21 @@ class WayBack:
                     journal.step("back_load", self.units.load)
                 journal.step("back_start", lambda: self.units.start_daemon(journal))
             if touched and previous.get("version"):
-                journal.step("back_validate", lambda: self.judge.prove(previous["version"], previous.get("failed", [])))
+                journal.step(
+                    "back_validate", lambda: self.validation.prove(previous["version"], previous.get("failed", []))
+                )
             self.holds.as_before(previous)
             self._stamp(previous, touched)
             journal.forget(state_path(self.profile, TAINTED))
-            self.units.start_services(journal, self.result["warnings"])
+            self.units.start_services(journal, self.warn)
             self.parts.clear_incoming()
-            self.result["outcome"] = ROLLED_BACK if replaced and previous.get("version") else RESTORED
             journal.end()
+            return Ending(ROLLED_BACK if replaced and previous.get("version") else RESTORED, reason)
         except NpuError as exc:
-            self.leave_stopped("%s Going back failed too: %s" % (reason, exc))
+            return self.leave_stopped("%s Rolling back failed too: %s" % (reason, exc))
         finally:
-            self.result["warnings"] += journal.unsaved
+            for text in journal.unsaved:
+                self.warn(text)
 
     def _unload(self) -> None:
         self.journal.step("back_stop", lambda: self.units.stop_again(self.journal))
@@ -93,7 +88,7 @@ class WayBack:
             remove_file(self.host, path)
 
     def _files(self, previous: Record, material: Material | None) -> bool:
-        """Put the files of the version before back; False when they are still there."""
+        """Restore the files of the previous version; False when they are still in place."""
         journal = self.journal
         self._unload()
         version, before = previous.get("version"), journal.record["before"]
@@ -102,7 +97,7 @@ class WayBack:
             return True
         if self._still_there(previous, before):
             return False
-        kept = self.parts.kept(version, self.result["warnings"])
+        kept = self.parts.kept(version, self.warn)
         if kept is not None:
             journal.step("back_install", lambda: self.parts.put_back(material_of(kept), before))
         elif self.parts.has_manager:
@@ -110,7 +105,7 @@ class WayBack:
         return True
 
     def _still_there(self, previous: Record, before: t.Any) -> bool:
-        """Whether nothing of the version before was replaced: its packages, whole, and its module, where nothing but packages was at work."""
+        """Whether the previous version is intact: same packages, same module, and no installer was run."""
         return bool(
             isinstance(before, dict)
             and before
@@ -123,20 +118,21 @@ class WayBack:
             and not self.parts.manager.unfinished()
         )
 
-    def leave_stopped(self, reason: str) -> None:
-        """Neither forward nor back: nothing may use a driver nobody vouches for."""
-        self.result.update(outcome=LEFT_STOPPED, reason=reason)
+    def leave_stopped(self, reason: str) -> Ending:
+        """Stop and unload the driver and mark the host tainted: no version of the driver passed."""
         self.journal.lenient = True
-        # The next run begins anew, whatever has been done.
+        # The next run starts from the beginning.
         self.journal.save(done=[])
         tainted = {"version": self.request.version, "reason": reason, "time": utc(self.host)}
-        for act in (
+        acts: tuple[t.Callable[[], object], ...] = (
             lambda: remove_markers(self.host, self.profile),
             lambda: self.units.stop_again(self.journal),
             self.units.unload,
             lambda: write_record(self.host, state_path(self.profile, TAINTED), tainted, 0o644),
-        ):
+        )
+        for act in acts:
             try:
                 act()
             except NpuError as exc:
-                self.result["warnings"].append(str(exc))
+                self.warn(str(exc))
+        return Ending(LEFT_STOPPED, reason)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The driver's module for kernels that have none, or a damaged one, by DKMS."""
+"""Build the driver's module with DKMS for kernels where it is missing or damaged."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ TAIL = 300
 
 
 def build(host: Host, profile: VendorProfile, kernels: t.Sequence[str], timeout: float) -> list[str]:
-    """Build and install the module for each kernel; what failed, in words for people. The driver of the running kernel is not hurt by a failure.
+    """Build and install the module for each kernel.
 
-    DKMS takes a build that it has noted for good: where there is one and the module was found wanting all the same, it is made again.
+    Returns what failed; a failure leaves the driver of the running kernel alone.
+
+    DKMS never repeats a build that it has recorded. Where there is one and the module is still missing, force it.
     """
     failures = []
     noted = {row["kernel"]: row for row in read_dkms(host, profile.package_patterns)[0] if row["state"] in BUILT}
@@ -35,6 +37,6 @@ def build(host: Host, profile: VendorProfile, kernels: t.Sequence[str], timeout:
             done = host.run(argv, timeout)
             if not done.ok or done.value.rc != 0:
                 said = " ".join((done.value.out + done.value.err).split())[-TAIL:] if done.ok else done.detail
-                failures.append("The module could not be built for kernel %s: %s" % (kernel, mask(said)))
+                failures.append("Building the module failed for kernel %s: %s" % (kernel, mask(said)))
                 break
     return failures

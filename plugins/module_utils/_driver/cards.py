@@ -1,49 +1,37 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Flashing the cards in the middle of a change: under a driver that has passed, which passes again with them before anybody may use it."""
+"""Flash the cards during a change. The driver must pass validation before and after."""
 
 from __future__ import annotations
 
 import typing as t
 
 from .._base.model import NpuError
-from .._base.vendor import VendorProfile
 from .._checks.ready_files import remove_markers
-from .._host.host import Host
-from .._npu.driver_notes import Record
 from .._npu.firmware import FlashFailed, flash
-from .journal import Journal
-from .request import Judge, Request
-from .units import Units
+from .context import ChangeContext
+from .result import Row
 
 
 class Cards:
-    """The cards of one change. Their results are in its journal, so that whoever takes the change over knows of them."""
+    """The cards of one change. `results` has one row per card. The journal has them too, for a run that takes over."""
 
-    def __init__(
-        self,
-        host: Host,
-        profile: VendorProfile,
-        request: Request,
-        journal: Journal,
-        units: Units,
-        judge: Judge,
-        result: Record,
-    ) -> None:
-        self.host, self.profile, self.request, self.journal = host, profile, request, journal
-        self.units, self.judge, self.result = units, judge, result
+    def __init__(self, context: ChangeContext) -> None:
+        self.host, self.profile, self.request = context.host, context.profile, context.request
+        self.journal, self.units, self.validation = context.journal, context.units, context.validation
+        self.results: list[Row] = []
         self.passed = False
 
     @property
     def begun(self) -> bool:
-        """Whether cards may have other firmware than before the change."""
+        """Whether flashing has begun, so that cards may have other firmware than before."""
         return self.journal.record.get("flashed") is not None
 
     def write(self) -> FlashFailed | None:
-        """Flash, load, validate. The failure of a card is returned, since it is none of the driver; one that has left the tool at work is raised."""
+        """Flash, load, validate. Returns a failure of a card; raises when the flash tool still runs."""
         journal, failure = self.journal, None
-        # Whoever takes this over has to load the driver and to validate it again.
+        # A run that takes over must load and validate the driver again.
         journal.save(done=[name for name in journal.record["done"] if name != "validate"])
         try:
             journal.step("firmware", self._flash)
@@ -54,14 +42,14 @@ class Cards:
         if self.units.loaded_version() is None:
             journal.step("load", self.units.load)
         journal.step("start", lambda: self.units.start_daemon(journal))
-        journal.step("validate", lambda: self.judge.prove(self.request.version or None))
+        journal.step("validate", lambda: self.validation.prove(self.request.version or None))
         self.passed = True
         return failure
 
     def _flash(self) -> None:
         before = self.journal.record.get("flashed")
         try:
-            # Loading the driver may have had them written anew.
+            # Loading the driver may have written them again.
             remove_markers(self.host, self.profile)
             self.units.stop_daemon()
             self.units.unload()
@@ -75,5 +63,5 @@ class Cards:
             raise FlashFailed("No card was flashed: %s" % exc.message, exc.next_step) from exc
 
     def _note(self, cards: t.Sequence[t.Mapping[str, t.Any]]) -> None:
-        self.result["firmware"] = [dict(card) for card in cards]
-        self.journal.save(flashed=self.result["firmware"])
+        self.results = [dict(card) for card in cards]
+        self.journal.save(flashed=self.results)

@@ -1,9 +1,10 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One change of the driver as a transaction: everything is looked at first, each step is in the journal before it acts, and a failure leads back.
+"""One change of the driver as a transaction: check first, journal each step before it acts, roll back on failure.
 
-A step may be done twice: the next run after a power failure starts again with what the journal owes (units to start, the version to go back to).
+A step may run twice: after a power failure the next run continues with what the journal records (units to start, the
+version to roll back to).
 """
 
 from __future__ import annotations
@@ -19,39 +20,28 @@ from .._host.host import Host
 from .._kernel import load
 from .._npu.driver_notes import TAINTED, Record, forgive, read_record, refuse, stamp_path, state_path
 from .._npu.firmware import told
+from .._packages.base import PackageManager
+from .._packages.changes import Transaction
 from .._packages.lists import Missing
-from .._packages.manager import PackageManager
 from .back import WayBack
 from .build import build
 from .cards import Cards
+from .context import ChangeContext
 from .holds import Holds
-from .journal import FORWARD, Journal, utc, write_stamp
+from .journal import FORWARD, Journal, utc
 from .kept import prune
 from .material import Material, require_room_to_write
-from .request import (
-    FAILURES,
-    FIRMWARE_FAILED,
-    INSTALLED,
-    LEFT_STOPPED,
-    PREPARED,
-    REBOOT,
-    RUNFILE,
-    STOP,
-    UNCHANGED,
-    UPGRADED,
-    Judge,
-    Request,
-    Unfit,
-)
+from .request import RUNFILE, STOP, DriverValidation, Request, Unfit
+from .result import FIRMWARE_FAILED, INSTALLED, LEFT_STOPPED, PREPARED, REBOOT, UPGRADED, ChangeResult, Ending
 from .sources import Parts, vendor_packages
-from .units import Units
+from .units import InUse, Units
 
-# What flashing puts right is no fault of the driver before it.
+# These checks may fail before flashing, which corrects them.
 FIRMWARE_CHECKS = ("firmware_is_driver",)
 
 
 class DriverChange:
-    """Carries out one request. `result` grows while it runs: outcome, version, previous, steps, in_use, simulated, reason, warnings, firmware."""
+    """Carries out one request. `result` is complete when run() or foresee() returns or raises."""
 
     def __init__(
         self,
@@ -59,32 +49,25 @@ class DriverChange:
         profile: VendorProfile,
         request: Request,
         manager: PackageManager | None,
-        judge: Judge,
+        validation: DriverValidation,
         units: Units | None = None,
     ) -> None:
-        self.host, self.profile, self.request, self.judge = host, profile, request, judge
+        self.host, self.profile, self.request, self.validation = host, profile, request, validation
         self.parts = Parts(host, profile, request, manager)
         self.journal = Journal(host, profile)
         self.units = units or Units(host, profile, request)
         self.waits = False
-        self.result: Record = {
-            "changed": False,
-            "outcome": UNCHANGED,
-            "version": request.version or None,
-            "previous": None,
-            "steps": self.journal.times,
-            "in_use": [],
-            "simulated": [],
-            "reason": "",
-            "reboot_required": False,
-            "warnings": [],
-            "firmware": [],
-        }
-        self.holds = Holds(host, profile, request, self.parts, self.result["warnings"])
-        self.cards = Cards(host, profile, request, self.journal, self.units, judge, self.result)
-        self.back = WayBack(
-            host, profile, request, self.parts, self.journal, self.units, self.holds, judge, self.result
+        self.result = self._new_result()
+        self.result.steps = self.journal.times
+        context = ChangeContext(
+            host, profile, request, validation, self.parts, self.journal, self.units, self.result.warn
         )
+        self.holds = Holds(context)
+        self.cards = Cards(context)
+        self.back = WayBack(context, self.holds)
+
+    def _new_result(self) -> ChangeResult:
+        return ChangeResult(version=self.request.version or None)
 
     # -- the whole
 
@@ -92,34 +75,40 @@ class DriverChange:
     def disturbs(self) -> bool:
         return bool(self.request.install or self.request.reload or self.request.firmware)
 
-    def foresee(self) -> Record:
-        """What run() would do, without doing it: simulated changes of packages and what uses the NPUs now. Files that are not on the host yet are left out."""
+    def foresee(self) -> ChangeResult:
+        """Predict run(): simulated package changes and the users of the NPUs.
+
+        Files that are not on the host yet are left out.
+        """
         if self.request.install and not self.request.files and self.request.names:
             try:
-                self.result["simulated"] = [vars(change) for change in self.parts.foresee()]
+                self.result.simulated = [vars(change) for change in self.parts.foresee()]
             except Missing as exc:
-                self.result["warnings"].append(
-                    "What the package manager will change is known when the source is in place: %s" % exc.message
+                self.result.warn(
+                    "The changes of the package manager are known only when the source is in place: %s" % exc.message
                 )
-        self.result["in_use"] = self.units.holders() if self.disturbs else []
-        self.result["changed"] = True
+        self.result.in_use = self.units.holders() if self.disturbs else []
+        self.result.changed = True
         return self.result
 
-    def run(self) -> Record:
-        """Carry out the request. NpuError only when nothing was changed; a change that failed is told by `outcome` and `reason`."""
+    def run(self) -> ChangeResult:
+        """Carry out the request.
+
+        NpuError when nothing was changed; otherwise `outcome` and `reason` report a failure.
+        """
         with self.journal.locked():
             old = self.journal.interrupted()
             if old is not None and not self.disturbs:
                 self._take_over(old)
-                self.back.go("A change was interrupted.", None)
-                if self.result["outcome"] != LEFT_STOPPED:
-                    # To undo is what was asked for.
-                    self.result["reason"] = ""
+                self.result.end(self.back.go("A change was interrupted.", None))
+                if self.result.outcome != LEFT_STOPPED:
+                    # Undoing the change was the request.
+                    self.result.reason = ""
                 return self._finish()
             material: Material | None = None
             if self.request.install:
                 material, changes = self.parts.material()
-                self.result["simulated"] = [vars(change) for change in changes]
+                self.result.simulated = [vars(change) for change in changes]
             self.parts.simulate_prerequisites()
             if self.request.install:
                 require_room_to_write(self.host, self.profile, self.request)
@@ -127,20 +116,27 @@ class DriverChange:
                 self.parts.wait_for_manager(self.units.sleep)
             if self.disturbs:
                 self.units.require_answers()
-                self.units.refuse_or_wait(self.result)
+                self._refuse_or_wait()
             self._take_over(old) if old is not None else self._begin()
-            self.result["changed"] = True
+            self.result.changed = True
             try:
                 self._forward(material)
             except NpuError as exc:
-                self._failed(exc, material)
+                self.result.end(self._failed(exc, material))
             return self._finish()
 
-    def _finish(self) -> Record:
-        self.result["failed"] = self.result["outcome"] in FAILURES and bool(self.result["reason"])
+    def _finish(self) -> ChangeResult:
+        self.result.firmware = self.cards.results
         return self.result
 
     # -- before
+
+    def _refuse_or_wait(self) -> None:
+        try:
+            self.result.in_use = self.units.refuse_or_wait()
+        except InUse as exc:
+            self.result.in_use = exc.users
+            raise
 
     def _wanted(self) -> Record:
         return {
@@ -151,11 +147,11 @@ class DriverChange:
         }
 
     def _present(self) -> tuple[Record, dict[str, str]]:
-        """What a way back leads to (a copy of it is kept where that can be had), and the packages that are here with their versions."""
+        """The state to roll back to (a copy is kept if possible), and the installed packages with versions."""
         packages = vendor_packages(self.host, self.profile)
         stamp = read_record(self.host, stamp_path(self.profile)).get()
         version = self.units.present_version(stamp)
-        kept = self.parts.kept(version, self.result["warnings"]) is not None
+        kept = self.parts.kept(version, self.result.warn) is not None
         if (
             version
             and not kept
@@ -166,11 +162,9 @@ class DriverChange:
         ):
             kept = self.parts.keep_installed(version, packages, utc(self.host))
         if version and not kept and self.request.install:
-            self.result["warnings"].append(
-                "No copy of driver %s is kept on the host: there is no way back to it." % version
-            )
+            self.result.warn("The host keeps no copy of driver %s: a rollback to it is not possible." % version)
         loaded = self.units.loaded_version() is not None
-        failed = self.judge.failed() if loaded else []
+        failed = self.validation.failed() if loaded else []
         previous = {
             "version": version,
             "module": self.units.module_version(),
@@ -182,7 +176,10 @@ class DriverChange:
         return dict(previous, held=self.holds.now()), packages
 
     def _begin(self, old: Record | None = None) -> None:
-        """Start a journal; `old` is that of an interrupted change, whose debts are taken over. What it had done counts only towards the same end."""
+        """Start a journal.
+
+        `old` is the journal of an interrupted change; its finished steps count only if the goal is the same.
+        """
         old = old or {}
         same = old.get("wanted") == self._wanted() and old.get("direction") == FORWARD
         previous, before = (old["previous"], old.get("before") or {}) if old.get("previous") else self._present()
@@ -205,10 +202,11 @@ class DriverChange:
                 "reason": "",
             }
         )
-        self.result.update(previous=previous.get("version"), firmware=old.get("flashed") or [])
+        self.result.previous = previous.get("version")
+        self.result.firmware = self.cards.results = old.get("flashed") or []
 
     def _still_done(self, old: Record) -> list[str]:
-        """What an interrupted change towards the same end need not do again: install what is on the disk, and validate, when it was all but over."""
+        """Steps of an interrupted change with the same goal that need not run again."""
         done = old.get("done") or []
         there = "install" in done and self._is_wanted(self.units.module_version())
         return (["install"] if there else []) + (
@@ -216,11 +214,14 @@ class DriverChange:
         )
 
     def _take_over(self, old: Record) -> None:
-        """Go on with what an interrupted change owes. Nothing is known of one whose journal cannot be read: what is here now counts as before."""
+        """Take over an interrupted change.
+
+        If its journal cannot be read, the present state counts as the previous one.
+        """
         self._begin(old)
-        self.result["changed"] = True
-        self.result["warnings"].append(
-            "An earlier change was interrupted at %s; it is taken over." % (old.get("step") or "an unknown step")
+        self.result.changed = True
+        self.result.warn(
+            "An earlier change was interrupted at %s; this run takes it over." % (old.get("step") or "an unknown step")
         )
 
     # -- forward
@@ -233,76 +234,80 @@ class DriverChange:
         if request.prerequisites:
             if self.parts.manager.unfinished():
                 self.parts.manager.repair(self.profile.package_patterns)
-            journal.step("prerequisites", lambda: self.parts.manager.apply(install=list(request.prerequisites)))
+            journal.step(
+                "prerequisites", lambda: self.parts.manager.apply(Transaction(install=list(request.prerequisites)))
+            )
         if material is None:
-            # What is at work goes on while DKMS builds.
+            # The loaded driver stays in use while DKMS builds.
             self._build(request.kernels)
         if swap:
             journal.step("stop", self._stop)
             journal.step("unload", self._unload)
         if material is not None and "install" not in journal.record["done"]:
-            # Nobody knows what an installer that is only run replaces.
+            # The files that an installer replaces are not known.
             journal.save(touched=True, opaque=journal.record["opaque"] or material.source == RUNFILE)
             if self._legacy():
                 journal.step(
                     "retire",
-                    lambda: self.parts.manager.apply(remove=[self.profile.legacy_package], purge=True, allow_held=True),
+                    lambda: self.parts.manager.apply(
+                        Transaction(remove=[self.profile.legacy_package], purge=True, allow_held=True)
+                    ),
                 )
             journal.step("install", lambda: self.parts.install(material))
         if material is not None:
             self._build(request.kernels if self.waits else here)
         if self.waits:
             journal.save(reboot=True)
-            self.result.update(outcome=REBOOT, reboot_required=True)
+            self.result.outcome, self.result.reboot_required = REBOOT, True
             return
         if swap:
             journal.step("load", self._load)
             journal.step("start", lambda: self.units.start_daemon(journal))
             journal.step(
                 "validate",
-                lambda: self.judge.prove(request.version or None, FIRMWARE_CHECKS if request.firmware else ()),
+                lambda: self.validation.prove(request.version or None, FIRMWARE_CHECKS if request.firmware else ()),
             )
         failure = self.cards.write() if request.firmware else None
         if material is not None:
             self._build(others)
         self._commit(material)
         if failure is not None:
-            self.result.update(outcome=FIRMWARE_FAILED, reason=str(failure))
+            self.result.end(Ending(FIRMWARE_FAILED, str(failure)))
 
     def _build(self, kernels: t.Sequence[str]) -> None:
         if kernels:
             self.journal.step(
                 "build",
-                lambda: self.result["warnings"].extend(build(self.host, self.profile, kernels, self.request.timeout)),
+                lambda: self.result.warnings.extend(build(self.host, self.profile, kernels, self.request.timeout)),
             )
 
     def _works_already(self) -> bool:
-        """Whether a change that was cut off when it was all but over has left a driver at work that passes."""
+        """Whether a change that was interrupted at its end left a working driver."""
         if "validate" not in self.journal.record["done"] or not self._is_wanted(self.units.loaded_version()):
             return False
         try:
-            self.judge.prove(self.request.version or None)
+            self.validation.prove(self.request.version or None)
         except Unfit:
             return False
         return True
 
     def _version(self) -> str:
-        """The version that this change is about: the one asked for, else the one that is here now."""
+        """The version of this change: the requested one, else the present one."""
         return self.request.version or self.units.present_version(None) or ""
 
     def _is_wanted(self, version: str | None) -> bool:
         return bool(version and self.request.version and same_release(version, self.request.version))
 
     def _stop(self) -> None:
-        """From here on nothing may take the host for ready."""
+        """Remove the readiness files, then stop all users."""
         remove_markers(self.host, self.profile)
         self.units.stop(self.journal)
 
     def _legacy(self) -> bool:
-        """Whether the one package of former releases is there and a driver of the new form comes in its place."""
+        """Whether the change replaces the single package of old releases."""
         version = vendor_packages(self.host, self.profile).get(self.profile.legacy_package)
         return (
-            bool(version)
+            version is not None
             and self.profile.legacy_release(version)
             and not self.profile.legacy_release(self.request.version)
         )
@@ -322,7 +327,7 @@ class DriverChange:
             self.waits = True
 
     def _load(self) -> None:
-        """Load what is on the disk; an installer that has loaded it itself is taken at its word only when the version is right."""
+        """Load the module, unless the installer has loaded the right version already."""
         now = self.units.loaded_version()
         if (
             now is not None
@@ -344,22 +349,14 @@ class DriverChange:
                 try:
                     self.parts.keep(material, now)
                 except NpuError as exc:
-                    # A driver that was proven is not given up for want of a copy.
-                    self.result["warnings"].append(str(exc))
-            write_stamp(
-                self.host,
-                self.profile,
-                request,
-                material.version,
-                vendor_packages(self.host, self.profile),
-                previous,
-                now,
-            )
+                    # A validated driver stays, even without a copy.
+                    self.result.warn(str(exc))
+            journal.write_stamp(request, material.version, vendor_packages(self.host, self.profile))
         self.holds.make(previous)
         if self.disturbs:
             forgive(self.host, self.profile, self._version(), request.sha256)
             remove_file(self.host, state_path(self.profile, TAINTED))
-            self.units.start_services(journal, self.result["warnings"])
+            self.units.start_services(journal, self.result.warn)
         try:
             stay = [material.version] if material is not None else []
             before = self.parts.kept(previous.get("version"))
@@ -370,33 +367,29 @@ class DriverChange:
                 [*stay, *([before.version] if before else [])] if request.keep else [],
             )
         except NpuError as exc:
-            self.result["warnings"].append(str(exc))
+            self.result.warn(str(exc))
         self.parts.clear_incoming()
         journal.end()
-        self.result["outcome"] = (
-            (UPGRADED if previous.get("version") else INSTALLED) if material is not None else PREPARED
-        )
+        self.result.outcome = (UPGRADED if previous.get("version") else INSTALLED) if material is not None else PREPARED
 
     # -- back
 
-    def _failed(self, error: NpuError, material: Material | None) -> None:
-        """Decide where a failure leads: nothing to undo, back, or, where going back is not wanted or leads nowhere, stopped."""
+    def _failed(self, error: NpuError, material: Material | None) -> Ending:
+        """After a failure: roll back, or leave the driver stopped when a rollback is not wanted or not possible."""
         if self.cards.begun and self.cards.passed:
-            # The driver works, and the one before has not seen this firmware: what is left to note is for the next run.
-            self.units.start_services(self.journal, self.result["warnings"])
-            self.result.update(outcome=FIRMWARE_FAILED, reason="%s %s" % (error, told(self.result["firmware"])))
-            return
+            # The driver works, and the previous one was never used with this firmware. The next run finishes the notes.
+            self.units.start_services(self.journal, self.result.warn)
+            return Ending(FIRMWARE_FAILED, "%s %s" % (error, told(self.cards.results)))
         if self.cards.begun:
-            return self.back.leave_stopped("%s %s" % (error.message, told(self.result["firmware"])))
+            return self.back.leave_stopped("%s %s" % (error.message, told(self.cards.results)))
         if isinstance(error, Unfit):
             try:
                 refuse(self.host, self.profile, self._version(), self.request.sha256, error.message, utc(self.host))
             except NpuError as exc:
-                self.result["warnings"].append(str(exc))
+                self.result.warn(str(exc))
             error = NpuError(
-                error.message, "Another version or file may be tried; this one only when that is asked for (retry)."
+                error.message, "Try another version or file; this one is refused from now on unless retry is set."
             )
         if self.request.rollback or not self.journal.record.get("touched"):
-            self.back.go(str(error), material)
-        else:
-            self.back.leave_stopped(str(error))
+            return self.back.go(str(error), material)
+        return self.back.leave_stopped(str(error))

@@ -1,42 +1,44 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Packages that are kept at their version with a driver, and which of those holds are ours: the lists `held` and `held_kernel` of the stamp."""
+"""Held packages, and which holds are ours: the lists `held` and `held_kernel` of the stamp."""
 
 from __future__ import annotations
 
 import typing as t
 
 from .._base.model import NpuError
-from .._base.vendor import VendorProfile
-from .._host.host import Host
 from .._npu.driver_notes import Record, read_record, stamp_path, write_record
-from .request import Request
-from .sources import Parts, vendor_packages
+from .context import ChangeContext
+from .sources import vendor_packages
 
 
 class Holds:
-    """The holds of one host. What cannot be held or let go of is added to `warnings`: the driver works without it."""
+    """The holds of one host. A hold that fails is only a warning: the driver works without it."""
 
-    def __init__(self, host: Host, profile: VendorProfile, request: Request, parts: Parts, warnings: list[str]) -> None:
-        self.host, self.profile, self.request, self.parts, self.warnings = host, profile, request, parts, warnings
+    def __init__(self, context: ChangeContext) -> None:
+        self.host, self.profile, self.request = context.host, context.profile, context.request
+        self.parts, self.warn = context.parts, context.warn
 
     def now(self) -> list[str]:
-        """Names that are held, by whomever; nothing where that cannot be told."""
+        """Names of all held packages; empty when unknown."""
         try:
             return self.parts.manager.held() if self.parts.has_manager else []
         except NpuError:
             return []
 
     def _hold_lost(self, names: t.Iterable[str]) -> None:
-        """Hold again what an installer has let go of, as dpkg does with each package that is given as a file."""
+        """Hold again what an installer has unheld; dpkg unholds each package that is given as a file."""
         held, there = self.parts.manager.held(), vendor_packages(self.host, self.profile)
         lost = sorted(name for name in set(names) if name not in held and name in there)
         if lost:
             self.parts.manager.hold(lost)
 
     def make(self, previous: Record) -> None:
-        """Hold the driver's packages and, where asked, the kernel's; only what was not held before, as `previous` of the journal says, is noted as ours."""
+        """Hold the packages of the driver and, if asked, of the kernel.
+
+        Only holds that are new by `previous` are noted as ours.
+        """
         path = stamp_path(self.profile)
         stamp = read_record(self.host, path).get()
         if not self.parts.has_manager:
@@ -47,48 +49,48 @@ class Holds:
             try:
                 self._hold_lost(users)
             except NpuError as exc:
-                self.warnings.append(str(exc))
+                self.warn(str(exc))
         if stamp is None and not self.request.hold_kernel:
             return
         if stamp is None:
-            # The driver is not ours; what is held for it is noted all the same, so that it can be let go of.
+            # The driver is not ours; note the holds anyway, so that they can be removed.
             stamp = {"schema": 1, "version": "", "source": "preinstalled"}
         try:
             held = set(self.parts.manager.held())
         except NpuError as exc:
-            self.warnings.append(str(exc))
+            self.warn(str(exc))
             return
         if not self.request.hold:
             self._let_go(stamp, held)
         names = [item["name"] for item in stamp.get("packages", [])] if self.request.hold else []
         for key, wanted in (("held", names), ("held_kernel", list(self.request.hold_kernel))):
             new = [name for name in wanted if name not in held]
-            # Only what is missing is asked for: what is ours already and still held stays noted, or it would stay held for ever.
+            # Holds of ours that still exist stay noted, or they would stay for ever.
             noted = sorted((set(stamp.get(key, [])) & held) | set(new))
             if noted != stamp.get(key, []):
-                # Noted first: a hold that nobody knows of would stay for ever too.
+                # Noted first: a hold without a note would stay for ever.
                 stamp[key] = noted
                 write_record(self.host, path, stamp, 0o644)
             try:
                 if new:
                     self.parts.manager.hold(new)
             except NpuError as exc:
-                self.warnings.append(str(exc))
+                self.warn(str(exc))
                 stamp[key] = sorted(set(stamp[key]) - set(new))
                 write_record(self.host, path, stamp, 0o644)
 
     def _let_go(self, stamp: Record, held: set[str]) -> None:
-        """Let go of the driver's packages that are ours and still held; `held` is brought up to date, and so is the stamp by who calls."""
+        """Unhold the packages that we held. Updates `held`; the caller updates the stamp."""
         ours = [name for name in stamp.get("held", []) if name in held]
         try:
             if ours:
                 self.parts.manager.unhold(ours)
                 held.difference_update(ours)
         except NpuError as exc:
-            self.warnings.append(str(exc))
+            self.warn(str(exc))
 
     def as_before(self, previous: Record) -> None:
-        """As `previous` of the journal says: what an installer has let go of is held again, what this change has held is let go of."""
+        """Restore the holds of `previous`: hold again what an installer unheld, unhold what this change held."""
         if not self.parts.has_manager:
             return
         stamp = previous.get("stamp") or {}
@@ -105,4 +107,4 @@ class Holds:
             if ours:
                 self.parts.manager.unhold(ours)
         except NpuError as exc:
-            self.warnings.append(str(exc))
+            self.warn(str(exc))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The journal of a change: what has begun is on the disk before it happens, so that the next run knows how far it came."""
+"""The journal of a change: each step is on disk before it begins, so that the next run knows the progress."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def utc(host: Host) -> str:
 
 
 class Journal:
-    """One change in flight. `record` is what lies on the disk; every step writes it before it acts.
+    """One change in progress. `record` is the content on disk; every step writes it before it acts.
 
-    Keys: id, started, by, direction (forward or back), step (the last that has begun), done (names that ended), wanted and previous
-    ({version, source, kept, ...}), stopped (units to start again), before ({package: version}; names alone in older journals), touched (an
-    installation has begun), opaque (by an installer that is only run), flashed (results of
-    the cards; None until flashing begins), reboot, reason.
-    While it is `lenient`, a note that cannot be written or removed is told in `unsaved` and stops nothing.
+    Keys: id, started, by, direction (forward or back), step (the last that began), done (names of finished steps),
+    wanted and previous ({version, source, kept, ...}), stopped (units to start again), before ({package: version}; only
+    names in older journals), touched (an installation began), opaque (an installer was run, so the replaced files are
+    unknown), flashed (results of the cards; None until flashing begins), reboot, reason. While `lenient`, a note that
+    cannot be written or removed is added to `unsaved` and stops nothing.
     """
 
     def __init__(self, host: Host, profile: VendorProfile) -> None:
@@ -48,7 +48,7 @@ class Journal:
 
     @contextlib.contextmanager
     def locked(self) -> t.Iterator[None]:
-        """Hold the state directory for this process alone; NpuError when another change is at work."""
+        """Lock the state directory for this process; NpuError when another change runs."""
         try:
             descriptor = os.open(
                 make_directory(self.host, self.profile.runfile_stamp_dir), os.O_RDONLY | os.O_DIRECTORY
@@ -60,14 +60,14 @@ class Journal:
                 descriptor,
                 self.profile.runfile_stamp_dir,
                 LOCK_WAIT,
-                "another change of the driver is at work on this host",
+                "another change of the driver runs on this host",
             )
             yield
         finally:
             os.close(descriptor)
 
     def interrupted(self) -> Record | None:
-        """The record of a change that did not end; an empty one when it cannot be read, None when there is none."""
+        """The record of an unfinished change; empty when it is damaged, None when there is none."""
         found = read_record(self.host, self.path)
         if found.state == ABSENT:
             return None
@@ -80,7 +80,7 @@ class Journal:
         self.save()
 
     def save(self, **changes: t.Any) -> None:
-        """Note `changes` durably."""
+        """Write `changes` to disk."""
         self.record.update(changes)
         try:
             write_record(self.host, self.path, self.record)
@@ -90,7 +90,7 @@ class Journal:
             self.unsaved = [str(exc)]
 
     def step(self, name: str, act: t.Callable[[], t.Any]) -> t.Any:
-        """Note that `name` begins, act, note that it ended."""
+        """Note that `name` begins, act, note that it has ended."""
         self.save(step=name)
         start = time.monotonic()
         try:
@@ -101,12 +101,12 @@ class Journal:
         return result
 
     def end(self) -> None:
-        """The change is over: nothing is left to finish or undo."""
+        """The change is over; remove the journal."""
         self.forget(self.path)
         self.record = {}
 
     def forget(self, path: str) -> None:
-        """Take away a note; the one of this change, when it stays, has the next run look once more."""
+        """Remove a note. If the journal stays, the next run checks once more."""
         try:
             remove_file(self.host, path)
         except NpuError as exc:
@@ -114,31 +114,25 @@ class Journal:
                 raise
             self.unsaved = [*self.unsaved, str(exc)]
 
-
-def write_stamp(
-    host: Host,
-    profile: VendorProfile,
-    request: Request,
-    version: str,
-    packages: t.Mapping[str, str],
-    previous: t.Mapping[str, t.Any],
-    now: str,
-) -> None:
-    """Note where the driver that works now came from; `previous` is that of the journal. What is held for it already stays noted."""
-    old = previous.get("stamp") or {}
-    # A commit that was interrupted may have held something already.
-    noted = read_record(host, stamp_path(profile)).get(old)
-    record = {
-        "schema": 1,
-        "version": version,
-        "source": request.source,
-        "files": [
-            {"name": posixpath.basename(item["path"]), "sha256": item["sha256"].lower()} for item in request.files
-        ],
-        "packages": [{"name": name, "version": there} for name, there in sorted(packages.items())],
-        "held": noted.get("held", []),
-        "held_kernel": noted.get("held_kernel", []),
-        "installed": {"time": now, "by": request.by},
-        "previous": {"version": previous["version"], "source": old.get("source")} if previous.get("version") else None,
-    }
-    write_record(host, stamp_path(profile), record, 0o644)
+    def write_stamp(self, request: Request, version: str, packages: t.Mapping[str, str]) -> None:
+        """Note the source of the driver that works now. Holds that are noted already stay noted."""
+        previous = self.record["previous"]
+        old = previous.get("stamp") or {}
+        # A commit that was interrupted may have held something already.
+        noted = read_record(self.host, stamp_path(self.profile)).get(old)
+        record = {
+            "schema": 1,
+            "version": version,
+            "source": request.source,
+            "files": [
+                {"name": posixpath.basename(item["path"]), "sha256": item["sha256"].lower()} for item in request.files
+            ],
+            "packages": [{"name": name, "version": there} for name, there in sorted(packages.items())],
+            "held": noted.get("held", []),
+            "held_kernel": noted.get("held_kernel", []),
+            "installed": {"time": utc(self.host), "by": request.by},
+            "previous": {"version": previous["version"], "source": old.get("source")}
+            if previous.get("version")
+            else None,
+        }
+        write_record(self.host, stamp_path(self.profile), record, 0o644)

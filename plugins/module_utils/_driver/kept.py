@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Installers and packages of good versions, kept on the host for the way back.
+"""Installers and packages of validated versions, kept on the host for a rollback.
 
-Each lies in a directory of its own with a manifest that is written last, and gets its name by a rename: a half copy never counts.
-Everything belongs to the user that runs (root) and to nobody else; what is a symbolic link is never followed.
+Each has its own directory. The manifest is written last and the directory renamed into place, so a partial copy never
+counts. Everything belongs to the running user (root) only. Symbolic links are never followed.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ Entry = t.Dict[str, str]
 class Kept:
     """A kept driver.
 
-    `files` are [{name, sha256}] in `path`, a host directory; `packages` are [{name, version}] that it installs; `arguments`, `uninstall` and
-    `extract` are those of its installer; `time` is when it was kept, as 2026-01-31T12:00:00Z.
+    `files` are [{name, sha256}] in `path`, a host directory; `packages` are [{name, version}] that it installs;
+    `arguments`, `uninstall` and `extract` are arguments of its installer; `time` is when it was kept, as
+    2026-01-31T12:00:00Z.
     """
 
     version: str
@@ -66,13 +67,13 @@ def _entries(data: t.Any, first: str, second: str) -> list[Entry]:
         isinstance(item, dict) and isinstance(item.get(first), str) and isinstance(item.get(second), str)
         for item in data
     ):
-        raise ValueError("no list of %s and %s" % (first, second))
+        raise ValueError("not a list of %s and %s" % (first, second))
     return [{first: item[first], second: item[second]} for item in data]
 
 
 def _words(data: t.Any) -> list[str]:
     if not isinstance(data, list) or not all(isinstance(item, str) for item in data):
-        raise ValueError("no list of text")
+        raise ValueError("not a list of text")
     return list(data)
 
 
@@ -99,7 +100,7 @@ def _good_name(name: str) -> bool:
 
 
 def _private_directory(host: Host, directory: str) -> str:
-    """The real path of the directory of all kept drivers, made when missing. NpuError when it belongs to somebody else or others can write to it."""
+    """Real path of the directory of all kept drivers; created when missing. NpuError when another user owns it."""
     try:
         parent = make_directory(host, posixpath.dirname(directory.rstrip("/")) or "/")
         real = posixpath.join(parent, posixpath.basename(directory.rstrip("/")))
@@ -107,7 +108,9 @@ def _private_directory(host: Host, directory: str) -> str:
             os.mkdir(real, PRIVATE)
         info = os.lstat(real)
         if not stat_module.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid():
-            raise NpuError("%s is not a directory of user %d." % (directory, os.geteuid()), "Remove it and run again.")
+            raise NpuError(
+                "%s is not a directory of user ID %d." % (directory, os.geteuid()), "Remove it and run again."
+            )
         if stat_module.S_IMODE(info.st_mode) != PRIVATE:
             os.chmod(real, PRIVATE)
     except OSError as exc:
@@ -116,7 +119,7 @@ def _private_directory(host: Host, directory: str) -> str:
 
 
 def _copy(source: str, target: str, mode: int) -> str:
-    """Copy a regular file into a new one and return the SHA-256 of the bytes that were written. OSError when that fails."""
+    """Copy a regular file to a new one; returns the SHA-256 of the written bytes. OSError when that fails."""
     digest = hashlib.sha256()
     descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as stream:
@@ -133,7 +136,7 @@ def _copy(source: str, target: str, mode: int) -> str:
 
 
 def _digest(path: str) -> str:
-    """SHA-256 of a regular file that is no link; empty when it is not there or cannot be read to its end."""
+    """SHA-256 of a regular file that is not a link; empty when it is missing or cannot be read."""
     digest = hashlib.sha256()
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as stream:
@@ -147,7 +150,7 @@ def _digest(path: str) -> str:
 
 
 def _remove_tree(real: str) -> None:
-    """Take away a directory, or a link or file in its place; links are never followed. OSError when that fails."""
+    """Remove a directory, link or file. Links are never followed. OSError when that fails."""
     if os.path.islink(real) or not os.path.isdir(real):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(real)
@@ -158,15 +161,15 @@ def _remove_tree(real: str) -> None:
 def keep(host: Host, directory: str, record: t.Mapping[str, t.Any], sources: t.Sequence[str]) -> Kept:
     """Copy the files at the host paths `sources` into a new directory below `directory`.
 
-    `record` has version and source, and may have packages, arguments, uninstall, extract, time (now when missing) and files: then each copy
-    must have the SHA-256 that stands there. A kept driver of the same source and version goes once the new one has its name.
-    NpuError leaves nothing behind and what was kept as it was.
+    `record` has version and source, and may have packages, arguments, uninstall, extract, time (default: now) and
+    files. With files, each copy must have the SHA-256 given there. The new copy replaces a kept driver of the same
+    source and version. After NpuError nothing is left behind and the older copies are unchanged.
     """
     names = [posixpath.basename(path) for path in sources]
     if len(set(names)) != len(names) or not names or not all(map(_good_name, names)):
         raise NpuError(
-            "These files cannot be kept together: %s." % (", ".join(names) or "none"),
-            "Give files with names of their own.",
+            "These files cannot be kept in one directory: %s." % (", ".join(names) or "none"),
+            "Use files with different names.",
         )
     expected = {item["name"]: item["sha256"].lower() for item in record.get("files", [])}
     base = _private_directory(host, directory)
@@ -213,7 +216,9 @@ def keep(host: Host, directory: str, record: t.Mapping[str, t.Any], sources: t.S
     except OSError as exc:
         raise explain(exc, path, "kept") from exc
     except ValueError as exc:
-        raise NpuError("This cannot be kept: %s." % exc, "Give version and source of the driver.") from exc
+        raise NpuError(
+            "The record of the driver to keep is not valid: %s." % exc, "Give version and source of the driver."
+        ) from exc
     finally:
         if staged:
             shutil.rmtree(staged, ignore_errors=True)
@@ -221,7 +226,7 @@ def keep(host: Host, directory: str, record: t.Mapping[str, t.Any], sources: t.S
 
 
 def _free_name(base: str, stem: str) -> str:
-    """A name that nothing has in the directory: the stem, or the stem with a number."""
+    """An unused name in the directory: the stem, or the stem with a number."""
     names = set(os.listdir(base))
     return next(
         name
@@ -231,9 +236,9 @@ def _free_name(base: str, stem: str) -> str:
 
 
 def read_kept(host: Host, directory: str) -> list[Kept]:
-    """The complete kept drivers, newest first: a manifest that reads, and every file there with its size. Digests are for verify().
+    """The complete kept drivers, newest first. Sizes are checked here, digests by verify().
 
-    Empty when there is no such directory. NpuError when it cannot be looked at: not known is not none.
+    Empty when there is no such directory. NpuError when it cannot be read: unknown is not none.
     """
     listed = host.listdir(directory)
     if not listed.ok and listed.state != "absent":
@@ -269,7 +274,7 @@ def _whole(host: Host, path: str, size: t.Any) -> bool:
 
 
 def verify(host: Host, kept: Kept) -> list[str]:
-    """Names of the files that are missing, no files, or have another SHA-256 than when they were kept; empty when all is well."""
+    """Names of the files that are missing or have another SHA-256 than when they were kept."""
     return [
         item["name"]
         for item in kept.files
@@ -278,7 +283,7 @@ def verify(host: Host, kept: Kept) -> list[str]:
 
 
 def prune(host: Host, directory: str, number: int, protect: t.Collection[str] = ()) -> list[str]:
-    """Take away all but the newest `number` kept drivers, and what an interrupted copy left; the host paths that went.
+    """Remove all but the newest `number` kept drivers, and partial copies. Returns the removed host paths.
 
     Drivers whose version is in `protect` stay, and count. NpuError when something cannot be removed.
     """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a driver is installed from, and whether this host can take it."""
+"""The files that a driver is installed from, and whether this host can install them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WRITTEN = ("/usr", "/lib/modules", "/etc")
 
 @dataclass
 class Material:
-    """What a driver is installed from: files on the host with their digests, and how an installer among them is called."""
+    """Files on the host with their digests, and the arguments of an installer among them."""
 
     source: str
     version: str
@@ -33,22 +33,23 @@ class Material:
 
 
 def material_of(kept: Kept) -> Material:
-    """A kept driver as something to install from."""
+    """A kept driver as material to install."""
     files = [{"path": posixpath.join(kept.path, item["name"]), "sha256": item["sha256"]} for item in kept.files]
     return Material(kept.source, kept.version, files, kept.arguments, kept.uninstall)
 
 
 def require_room_to_write(host: Host, profile: VendorProfile, request: Request) -> None:
-    """NpuError when a file system that the driver is written to is read-only, or an installer could not be run where it lies."""
+    """NpuError when a target file system is read-only, or the installer is on a file system without exec."""
     for path in (profile.runfile_stamp_dir, *WRITTEN):
         if mount_flags(host, path) & os.ST_RDONLY:
             raise NpuError(
                 "%s is on a file system that is mounted read-only." % path,
-                "Mount it for writing, or bring the driver with the image of this host (source preinstalled); nothing was changed.",
+                "Mount it read-write, or put the driver into the image of this host (source preinstalled); "
+                "nothing was changed.",
             )
     if request.source == RUNFILE and mount_flags(host, profile.runfile_stamp_dir) & os.ST_NOEXEC:
         raise NpuError(
-            "%s, where the installer is kept and run, is on a file system that is mounted noexec."
-            % profile.runfile_stamp_dir,
-            "Mount it exec (mount -o remount,exec), or install the driver from packages (source package); nothing was changed.",
+            "%s, where the installer is run, is on a file system that is mounted noexec." % profile.runfile_stamp_dir,
+            "Mount it exec (mount -o remount,exec), or install the driver from packages (source package); "
+            "nothing was changed.",
         )

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Take everything of the driver off a host and prove it: packages, DKMS trees, modules, libraries, units, rules, holds, notes."""
+"""Remove the driver and prove it: packages, DKMS trees, modules, libraries, units, rules, holds, notes."""
 
 from __future__ import annotations
 
@@ -11,31 +11,34 @@ import shutil
 from .._base.model import NpuError
 from .._host.files import explain, remove_empty_directory, remove_file
 from .._npu.driver import read_dkms
-from .._npu.driver_notes import Record, read_record, stamp_path
+from .._npu.driver_notes import read_record, stamp_path
 from .._packages.runfile import verified
 from .change import DriverChange
 from .material import Material, material_of
-from .request import LEFT_STOPPED, RESTORED, RUNFILE
+from .request import RUNFILE
 from .residue import notes, residue
+from .result import LEFT_STOPPED, REMOVED, RESTORED, UNFINISHED, Ending, RemovalResult
 from .sources import vendor_packages
-
-REMOVED = "removed"
-UNFINISHED = "unfinished"
 
 
 class DriverRemoval(DriverChange):
-    """As DriverChange, towards no driver. There is no way back: what fails is told, and the next run goes on.
+    """Removes the driver. There is no rollback: a failure is reported, and the next run continues.
 
-    With `notes_only` the driver is not ours and stays: an interrupted change of it is undone, and holds and notes are taken away.
+    With `notes_only` the driver is not ours and stays: an interrupted change is undone, holds and notes are removed.
     """
 
-    def foresee(self) -> Record:
-        self.result["in_use"] = [] if self.request.notes_only else self.units.holders()
-        self.result["changed"] = bool(self._see())
+    result: RemovalResult
+
+    def _new_result(self) -> RemovalResult:
+        return RemovalResult(version=self.request.version or None)
+
+    def foresee(self) -> RemovalResult:
+        self.result.in_use = [] if self.request.notes_only else self.units.holders()
+        self.result.changed = bool(self._see())
         return self.result
 
-    def run(self) -> Record:
-        # Looked at before the lock, which makes a directory: a clean host stays clean.
+    def run(self) -> RemovalResult:
+        # The lock creates a directory; look first, so that a clean host stays clean.
         if not self._see():
             return self._finish()
         if self.request.look:
@@ -53,14 +56,14 @@ class DriverRemoval(DriverChange):
         old = self.journal.interrupted()
         if self.request.notes_only and old is not None:
             self._take_over(old)
-            self.back.go("A change was interrupted.", None)
-            if self.result["outcome"] == LEFT_STOPPED:
+            self.result.end(self.back.go("A change was interrupted.", None))
+            if self.result.outcome == LEFT_STOPPED:
                 return
-            self.result["reason"], old = "", None
+            self.result.reason, old = "", None
         driver = self._driver()
         if driver:
             self._refuse()
-        self.result["changed"] = True
+        self.result.changed = True
         if old is not None:
             self._take_over(old)
         elif driver:
@@ -72,20 +75,20 @@ class DriverRemoval(DriverChange):
                 self._unhold()
                 self._forget()
         except NpuError as exc:
-            self.result.update(outcome=UNFINISHED, reason=str(exc))
+            self.result.end(Ending(UNFINISHED, str(exc)))
 
     def _refuse(self) -> None:
-        """NpuError, with nothing changed, when more would go with the driver, when it is in use, or when its installer is not what it should be."""
+        """NpuError before any change: other packages would go, the driver is in use, or the installer differs."""
         if self.parts.has_manager and not self.parts.manager.unfinished():
             self.parts.removable()
         for item in self.request.files:
             if not verified(item["path"], item["sha256"]):
                 raise NpuError(
-                    "%s is not there with the SHA-256 %s." % (item["path"], item["sha256"]),
+                    "%s is missing or does not have the SHA-256 %s." % (item["path"], item["sha256"]),
                     "Transfer it again; nothing was changed.",
                 )
         self.units.require_answers()
-        self.units.refuse_or_wait(self.result)
+        self._refuse_or_wait()
         self.parts.wait_for_manager(self.units.sleep)
 
     def _remove(self) -> None:
@@ -96,17 +99,17 @@ class DriverRemoval(DriverChange):
         except NpuError as exc:
             if journal.record.get("touched"):
                 raise
-            # Nothing is removed yet, so the host goes on as before.
+            # Nothing is removed yet; restore the services.
             self._start_again()
-            self.units.start_services(journal, self.result["warnings"])
+            self.units.start_services(journal, self.result.warn)
             journal.end()
-            self.result.update(outcome=RESTORED, reason=str(exc))
+            self.result.end(Ending(RESTORED, str(exc)))
             return
-        # From here on the way back is to install again.
+        # From here on only a new installation restores the driver.
         journal.save(touched=True)
         journal.step("remove", self._remove_driver)
         journal.step("files", self._remove_files)
-        self.units.start_services(journal, self.result["warnings"])
+        self.units.start_services(journal, self.result.warn)
         journal.end()
         self._forget()
 
@@ -117,20 +120,20 @@ class DriverRemoval(DriverChange):
                 self.units.load()
             self.units.start_daemon(journal)
         except NpuError as exc:
-            self.result["warnings"].append(str(exc))
+            self.result.warn(str(exc))
 
-    def _finish(self) -> Record:
-        self.result["failed"] = bool(self.result["reason"])
+    def _finish(self) -> RemovalResult:
+        super()._finish()
         return self.result
 
-    # -- what is there
+    # -- what is left
 
     def _see(self) -> list[str]:
-        """What is left on the host; noted in the result, with whether an installer is wanted for it."""
+        """What is left on the host. Also sets `left` and `installer` of the result."""
         driver = self._driver()
-        self.result["left"] = driver + notes(self.host, self.profile)
-        self.result["installer"] = bool(driver and self.request.uninstall and self._kept() is None)
-        return list(self.result["left"])
+        self.result.left = driver + notes(self.host, self.profile)
+        self.result.installer = bool(driver and self.request.uninstall and self._kept() is None)
+        return list(self.result.left)
 
     def _driver(self) -> list[str]:
         if self.request.notes_only:
@@ -140,7 +143,7 @@ class DriverRemoval(DriverChange):
         return packages + loaded + residue(self.host, self.profile)
 
     def _kept(self) -> Material | None:
-        """The kept installer of the driver that is here, or was before an interrupted removal."""
+        """The kept installer of the present driver, or of the one before an interrupted removal."""
         stamp = read_record(self.host, stamp_path(self.profile)).get()
         before = self.journal.record or read_record(self.host, self.journal.path).get({})
         kept = self.parts.kept((before.get("previous") or {}).get("version") or self.units.present_version(stamp))
@@ -149,7 +152,7 @@ class DriverRemoval(DriverChange):
     # -- acts
 
     def _unhold(self) -> None:
-        """Let go of what is held by us, as far as it still is."""
+        """Unhold what we held."""
         stamp = read_record(self.host, stamp_path(self.profile)).get({})
         ours = [*stamp.get("held", []), *stamp.get("held_kernel", [])]
         if ours and self.parts.has_manager:
@@ -166,12 +169,12 @@ class DriverRemoval(DriverChange):
                 RUNFILE, self.request.version, [dict(item) for item in self.request.files], (), self.request.uninstall
             )
         self._unhold()
-        self.result["packages"] = self.parts.remove(material)
+        self.result.packages = self.parts.remove(material)
         dkms, _probe = read_dkms(self.host, (self.profile.module, *self.profile.driver_packages))
         for module, number in sorted({(row["module"], row["version"]) for row in dkms}):
             done = self.host.run(["dkms", "remove", "%s/%s" % (module, number), "--all"], self.request.timeout)
             if not done.ok or done.value.rc != 0:
-                self.result["warnings"].append("dkms did not remove %s/%s; its tree is deleted." % (module, number))
+                self.result.warn("dkms could not remove %s/%s; its tree was deleted." % (module, number))
 
     def _remove_files(self) -> None:
         found = residue(self.host, self.profile)
@@ -195,11 +198,11 @@ class DriverRemoval(DriverChange):
             raise explain(exc, path, "removed") from exc
 
     def _forget(self) -> None:
-        """Notes and kept installers go last: only what is not there can be asked for again. Keys and a bundle in the same directory stay."""
+        """Remove notes and kept installers last. Keys and a bundle in the same directory stay."""
         for path in notes(self.host, self.profile):
             if path != self.profile.runfile_stamp_dir:
                 self._delete(path)
         remove_empty_directory(self.host, self.profile.runfile_stamp_dir)
-        self.result["outcome"] = REMOVED
+        self.result.outcome = REMOVED
         if self._see():
-            self.result["reason"] = "Something is left on the host: %s." % ", ".join(self.result["left"])
+            self.result.reason = "Some parts of the driver are left on the host: %s." % ", ".join(self.result.left)

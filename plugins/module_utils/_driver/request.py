@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a change of the driver is asked for, how it can end, and who judges the driver in the middle of it."""
+"""What a change of the driver is asked for, and how the new driver is validated before the change ends."""
 
 from __future__ import annotations
 
@@ -10,24 +10,13 @@ from dataclasses import dataclass, fields
 
 from .._base.model import NpuError
 
-UNCHANGED = "unchanged"
-INSTALLED = "installed"
-UPGRADED = "upgraded"
-PREPARED = "prepared"
-REBOOT = "reboot_required"
-FIRMWARE_FAILED = "firmware_failed"
-RESTORED = "restored"
-ROLLED_BACK = "rolled_back"
-LEFT_STOPPED = "left_stopped"
-FAILURES = (FIRMWARE_FAILED, RESTORED, ROLLED_BACK, LEFT_STOPPED)
-
 
 class Unfit(NpuError):
-    """The driver was installed and its validation failed."""
+    """The driver is installed, and its validation failed."""
 
 
-class Judge:
-    """Validation of the driver that is loaded: failed() are the names of blocking checks that do not pass, prove() raises Unfit."""
+class DriverValidation:
+    """Validates the loaded driver. failed() names the blocking checks that do not pass; prove() raises Unfit."""
 
     def failed(self) -> list[str]:
         raise NotImplementedError
@@ -44,10 +33,10 @@ REFUSE = "refuse"
 WAIT = "wait"
 STOP = "stop"
 
-# As AnsibleModule wants it.
+# For AnsibleModule. `source` has no default: the caller sets it, or the action plugin takes it from the plan.
 ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "state": {"type": "str", "choices": [PRESENT, ABSENT], "default": PRESENT},
-    "source": {"type": "str", "choices": [RUNFILE, PACKAGE], "required": True},
+    "source": {"type": "str", "choices": [RUNFILE, PACKAGE]},
     "version": {"type": "str", "default": ""},
     "files": {
         "type": "list",
@@ -87,7 +76,7 @@ ARGUMENTS: dict[str, dict[str, t.Any]] = {
 
 @dataclass(frozen=True)
 class Request:
-    """The parameters of the module, with the defaults above; see its documentation for their meaning."""
+    """The parameters of the module with the defaults above; its documentation explains them."""
 
     state: str = PRESENT
     source: str = RUNFILE
@@ -123,10 +112,10 @@ class Request:
 
     @classmethod
     def read(cls, params: t.Mapping[str, t.Any]) -> Request:
-        """From a module's parameters; those of other parts of the module are left out."""
+        """Build it from the parameters of the module; unknown ones are ignored."""
         return cls(**{item.name: params[item.name] for item in fields(cls) if params.get(item.name) is not None})
 
     @property
     def sha256(self) -> str:
-        """Digest of the one file, or empty text: what a refusal is noted with."""
+        """Digest of the only file, else empty; a refused file is noted by it."""
         return str(self.files[0]["sha256"]).lower() if len(self.files) == 1 else ""

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a driver leaves on a host besides packages: files in the places where installers put them, whoever put them there, and notes of ours."""
+"""What a driver leaves on a host besides packages: files in the known places, and our notes."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ MODULE_TREES = ("updates", "extra", "weak-updates", "kernel/drivers/accel")
 
 
 def residue(host: Host, profile: VendorProfile) -> list[str]:
-    """Host paths of the driver's files: in the places of `profile.residue`, libraries, modules of every kernel, sources, and DKMS's tree.
+    """Host paths of the driver's files: `profile.residue`, libraries, modules of every kernel, sources, DKMS tree.
 
-    What a package of somebody else owns is not among them.
+    Files of packages of other vendors are left out.
     """
     found: set[str] = set()
     for directory, pattern in [
         *profile.residue,
         *((folder, name) for folder in LIBRARY_DIRS for name in profile.library_patterns),
     ]:
-        # Where /lib leads to /usr/lib a file is to be found once.
+        # Where /lib links to /usr/lib, list a file once.
         found.update(host.glob(host.resolve(directory).get(directory), pattern))
     for kernel in host.listdir("/lib/modules").get([]):
         for folder in MODULE_TREES:
@@ -44,7 +44,7 @@ def residue(host: Host, profile: VendorProfile) -> list[str]:
 
 
 def _below(host: Host, directory: str, pattern: str) -> list[str]:
-    """Paths in a directory and all below it whose name fits; links to directories are not followed."""
+    """Paths below a directory whose name fits; links to directories are not followed."""
     found = []
     for name in host.listdir(directory).get([]):
         path = posixpath.join(directory, name)
@@ -58,7 +58,7 @@ def _below(host: Host, directory: str, pattern: str) -> list[str]:
 
 
 def _spellings(host: Host, path: str) -> list[str]:
-    """The path and, where /lib leads to /usr/lib, its other name: dpkg knows a file only by the one that its package has."""
+    """The path and, where /lib links to /usr/lib, its other name. dpkg knows only the name in the package."""
     if not host.readlink("/lib").ok:
         return [path]
     if re.match(r"/(bin|sbin|lib[0-9a-z]*)/", path):
@@ -67,7 +67,7 @@ def _spellings(host: Host, path: str) -> list[str]:
 
 
 def owners(host: Host, paths: t.Sequence[str]) -> dict[str, list[str]]:
-    """{path: names of the packages that own it}, only of paths that a package owns."""
+    """{path: names of the packages that own it}; paths without an owner are left out."""
     if not paths:
         return {}
     names = {spelling: path for path in paths for spelling in _spellings(host, path)}
@@ -87,9 +87,9 @@ def owners(host: Host, paths: t.Sequence[str]) -> dict[str, list[str]]:
 
 
 def notes(host: Host, profile: VendorProfile) -> list[str]:
-    """Host paths of what is noted and kept about the driver, and of files that wait to replace such a note; the directory itself when it is empty.
+    """Host paths of our notes and kept files, and of their temporary files; the directory itself when it is empty.
 
-    Keys and a bundle lie in the same directory and have owners of their own.
+    Keys and a bundle in the same directory are not ours to remove.
     """
     ours = (profile.runfile_stamp, JOURNAL, TAINTED, REFUSED, KEPT, INCOMING)
     listed = host.listdir(profile.runfile_stamp_dir)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The two kinds of driver source on the host, runfile and packages: simulate, put in place, take away."""
+"""The two driver sources, runfile and packages: simulate, install, remove."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from .._host.files import explain
 from .._host.host import Host
 from .._host.private import private_directory
 from .._npu.driver_notes import INCOMING, KEPT, state_path
+from .._packages.base import PackageManager
+from .._packages.changes import Change, Transaction, planned
 from .._packages.installed import read_packages
 from .._packages.lists import Missing
-from .._packages.manager import Change, PackageManager, planned
 from .._packages.runfile import execute, sha256_of, verified
 from .kept import Kept, keep, read_kept, verify
 from .material import Material
@@ -34,7 +35,7 @@ File = t.Mapping[str, str]
 
 
 def vendor_packages(host: Host, profile: VendorProfile) -> dict[str, str]:
-    """{name: version} of the installed packages of the vendor, those that are half there too. NpuError when that is not known."""
+    """{name: version} of the vendor's packages, partly installed ones included. NpuError when unknown."""
     found, _format, probe = read_packages(host, profile.package_patterns, 60.0)
     if not probe.ok and probe.state != "absent":
         raise NpuError("The installed packages cannot be read: %s." % probe.detail, "Run as root.")
@@ -60,7 +61,9 @@ class Parts:
     @property
     def manager(self) -> PackageManager:
         if self._manager is None:
-            raise NpuError("This host has neither a dpkg nor an rpm database.", "Use a runfile that needs neither.")
+            raise NpuError(
+                "This host has neither a dpkg nor an rpm database.", "Use a runfile that needs no package manager."
+            )
         return self._manager
 
     @property
@@ -70,9 +73,9 @@ class Parts:
     # -- what to install from
 
     def material(self) -> tuple[Material, list[Change]]:
-        """Verified files to install from, and what the package manager would change (nothing is known of an installer that is only run).
+        """Verified files to install, and the package changes (unknown for an installer that is only run).
 
-        NpuError, with nothing changed, for a digest that differs, for packages that are not there, and for changes beyond the plan.
+        NpuError before any change: a digest differs, packages are missing, or other packages would change.
         """
         request = self.request
         if request.bundle:
@@ -80,14 +83,14 @@ class Parts:
         for item in request.files:
             if not verified(item["path"], item["sha256"]):
                 raise NpuError(
-                    "%s is not there with the SHA-256 %s." % (item["path"], item["sha256"]),
+                    "%s is missing or does not have the SHA-256 %s." % (item["path"], item["sha256"]),
                     "Transfer it again; nothing was changed.",
                 )
         files = [dict(item) for item in request.files]
         if not files and (request.source == RUNFILE or not request.names):
             raise NpuError(
-                "There is nothing to install from: neither a file nor a name of a package.",
-                "Give the source again; nothing was changed.",
+                "There is nothing to install: neither files nor package names are set.",
+                "Set files or names; nothing was changed.",
             )
         if request.source == RUNFILE and not request.extract:
             return Material(RUNFILE, request.version, files, request.arguments, request.uninstall), []
@@ -95,12 +98,12 @@ class Parts:
             files = self._extract(files[0])
         changes = self.simulate([item["path"] for item in files])
         if request.names:
-            # What was simulated is what is installed, and a copy of it is kept for the way back.
+            # Install exactly what was simulated, and keep a copy for a rollback.
             given = [self.manager.describe(item["path"])["name"] for item in files]
             sign = "=" if self.manager.format == "deb" else "-"
             wanted = ["%s%s%s" % (item.name, sign, item.new) for item in changes if item.new and item.name not in given]
             if not changes:
-                # A change that is taken up again has installed them already; the copies are wanted all the same.
+                # A resumed change has installed them already; the copies are still needed.
                 there = vendor_packages(self.host, self.profile)
                 wanted = [
                     "%s%s%s" % (name, sign, version) for name, version in sorted(there.items()) if name not in given
@@ -117,7 +120,7 @@ class Parts:
         return Material(PACKAGE, request.version, files, (), ()), changes
 
     def _whole_bundle(self) -> None:
-        # Its reader brings a web client along, which nobody else needs.
+        # Imported here: its reader needs a web client, which nothing else needs.
         from .._bundle.needs import Needs, require
         from .._bundle.place import whole
 
@@ -129,19 +132,27 @@ class Parts:
         )
 
     def simulate(self, files: t.Sequence[str] = ()) -> list[Change]:
-        """What installing the named packages and the files would change; NpuError when that is more than the vendor's packages and what is allowed."""
+        """What installing the packages and files would change.
+
+        NpuError when packages beyond the allowed ones change.
+        """
         names = [self._resolved(name) for name in self.request.names]
-        changes = self.manager.simulate(install=names, files=list(files), allow_downgrade=True, allow_held=True)
+        changes = self.manager.simulate(
+            Transaction(install=names, files=list(files), allow_downgrade=True, allow_held=True)
+        )
         self._refuse_beyond(planned(changes, self.patterns, False))
         return changes
 
     def foresee(self) -> list[Change]:
-        """What simulate() says by the package lists as they are; Missing when these do not know."""
+        """simulate() with the package lists as they are; Missing when they lack a package."""
         self.manager.lists.freeze()
         return self.simulate()
 
     def wait_for_manager(self, sleep: t.Callable[[float], None]) -> None:
-        """Wait a while for whoever uses the package manager; NpuError naming it: an installer would fail on it in the middle of the change."""
+        """Wait for the lock of the package manager; NpuError names its holder.
+
+        An installer would fail during the change.
+        """
         holder = ""
         for _turn in range(MANAGER_TURNS):
             holder = self.manager.busy() if self.has_manager else ""
@@ -150,7 +161,7 @@ class Parts:
             sleep(MANAGER_PAUSE)
         raise NpuError(
             "The package manager is in use by %s." % holder,
-            "Wait until it has ended and run again; nothing was changed.",
+            "Wait until it ends and run again; nothing was changed.",
         )
 
     def _resolved(self, name: str) -> str:
@@ -159,9 +170,9 @@ class Parts:
         found = self.manager.resolve(name, self.request.version)
         if found is None:
             raise Missing(
-                "No repository of this host has %s in version %s; it has %s."
+                "No repository of this host has %s in version %s; available: %s."
                 % (name, self.request.version, ", ".join(self.manager.available(name)) or "none"),
-                "Add the version to the repository, or correct the version; nothing was changed.",
+                "Add this version to a repository, or correct the version; nothing was changed.",
             )
         return "%s%s%s" % (name, "=" if self.manager.format == "deb" else "-", found)
 
@@ -169,7 +180,7 @@ class Parts:
         if beyond:
             raise NpuError(
                 "The package manager would also %s." % ", ".join("%s %s" % (item.act, item.name) for item in beyond),
-                "Allow them by name, or make the packages fit; nothing was changed.",
+                "Allow these packages by name, or resolve the conflict; nothing was changed.",
             )
 
     def _execute(self, runfile: File, arguments: t.Sequence[str]) -> None:
@@ -178,7 +189,7 @@ class Parts:
         except NpuError as exc:
             if not self.request.log:
                 raise
-            raise NpuError(exc.message, "%s Its log is %s." % (exc.next_step, self.request.log)) from exc
+            raise NpuError(exc.message, "%s The log is %s." % (exc.next_step, self.request.log)) from exc
 
     def _directory(self, name: str) -> str:
         path = self.host.real(posixpath.join(state_path(self.profile, INCOMING), name))
@@ -206,24 +217,24 @@ class Parts:
                         found.append({"path": path, "sha256": sha256_of(stream)})
         if not found:
             raise NpuError(
-                "The runfile has unpacked no %s package that fits." % suffix,
-                "Correct the arguments of extraction; nothing was changed.",
+                "The runfile contains no matching %s package." % suffix,
+                "Correct the arguments of extract, or the package patterns; nothing was changed.",
             )
         return found
 
     # -- acts
 
     def simulate_prerequisites(self) -> list[Change]:
-        """What installing the packages that a build needs would change; NpuError when it is more than new packages."""
+        """What installing the build packages would change; NpuError when it changes or removes installed packages."""
         if not self.request.prerequisites or self.manager.unfinished():
-            # What is half there is repaired first, and stands in the way of any answer.
+            # Partly installed packages are repaired first; until then every simulation fails.
             return []
-        changes = self.manager.simulate(install=list(self.request.prerequisites))
+        changes = self.manager.simulate(Transaction(install=list(self.request.prerequisites)))
         self._refuse_beyond(planned(changes, list(self.request.prerequisites) + list(self.request.allowed), True))
         return changes
 
     def install(self, material: Material) -> None:
-        """Put the driver in place; what an earlier run left half done is repaired first."""
+        """Install the driver, after a repair of what an interrupted run left."""
         if self.has_manager:
             self.manager.repair(self.profile.package_patterns)
         if material.source == RUNFILE:
@@ -233,16 +244,21 @@ class Parts:
         damaged = [item["path"] for item in material.files if not verified(item["path"], item["sha256"])]
         if damaged:
             raise NpuError("%s is damaged." % ", ".join(damaged), "Transfer the files again.")
-        self.manager.apply(files=[item["path"] for item in material.files], allow_downgrade=True, allow_held=True)
+        self.manager.apply(
+            Transaction(files=[item["path"] for item in material.files], allow_downgrade=True, allow_held=True)
+        )
 
     def remove(self, material: Material | None, before: t.Collection[str] = ()) -> list[str]:
-        """Take a driver away: by its own installer where that is known how, then the vendor's packages but those in `before`. The packages removed."""
+        """Remove a driver with its installer if known, then the vendor's packages except `before`.
+
+        Returns removed packages.
+        """
         if self.has_manager:
             self.manager.repair(self.profile.package_patterns)
         if material is not None and material.source == RUNFILE and material.uninstall and material.files:
             if self.request.absent and self.has_manager:
-                # Else the installer's own removal fails where they need the driver.
-                self.manager.apply(remove=list(self.request.absent), purge=True, allow_held=True)
+                # Otherwise the installer fails while these packages need the driver.
+                self.manager.apply(Transaction(remove=list(self.request.absent), purge=True, allow_held=True))
             self._execute(material.files[0], material.uninstall)
         names = self.removable(before)
         if self.has_manager:
@@ -251,69 +267,74 @@ class Parts:
             held = [name for name in self.manager.held() if name in names]
             if held:
                 self.manager.unhold(held)
-            self.manager.apply(remove=names, purge=True, allow_held=True)
+            self.manager.apply(Transaction(remove=names, purge=True, allow_held=True))
         return names
 
     def _shells(self) -> list[str]:
-        """The vendor's packages that are removed and not purged, as a repair leaves them: nobody needs them."""
+        """The vendor's packages that are removed but not purged, as a repair leaves them."""
         found, _format, _probe = read_packages(self.host, self.profile.package_patterns, 60.0)
         return sorted(item["name"] for item in found if item["state"] == "config-files")
 
     def removable(self, before: t.Collection[str] = ()) -> list[str]:
-        """The vendor's packages that are here but for those in `before`, and those to remove besides; NpuError when more would go with them."""
+        """The vendor's packages except `before`, plus `absent` of the request.
+
+        NpuError when other packages would go too.
+        """
         present = vendor_packages(self.host, self.profile)
         extra = [name for name in self.request.absent if self.has_manager and name not in present]
         names = sorted(name for name in present if name not in before) + extra
         if names:
             self._refuse_beyond(
                 planned(
-                    self.manager.simulate(remove=names, allow_held=True), [*self.patterns, *self.request.absent], False
+                    self.manager.simulate(Transaction(remove=names, allow_held=True)),
+                    [*self.patterns, *self.request.absent],
+                    False,
                 )
             )
         return names
 
-    # -- the way back
+    # -- rollback
 
     def put_back(self, material: Material, before: t.Collection[str]) -> None:
-        """Take away the packages that came after a kept driver, whose files may be in its way, and install it again."""
+        """Remove the packages that came after a kept driver, and install it again."""
         if self.has_manager:
             self.manager.repair(self.profile.package_patterns)
         came = sorted(name for name in vendor_packages(self.host, self.profile) if name not in before)
-        # An empty list is that of an older journal, which did not know.
+        # An empty list comes from an older journal and means unknown.
         if came and (before or isinstance(before, dict)) and self.has_manager:
-            self.manager.apply(remove=came, purge=True, allow_held=True)
+            self.manager.apply(Transaction(remove=came, purge=True, allow_held=True))
         self.install(material)
 
     def clear_incoming(self) -> None:
-        """Take away what was transferred and unpacked; what is kept lies elsewhere."""
+        """Delete transferred and unpacked files; kept files are elsewhere."""
         shutil.rmtree(self.host.real(state_path(self.profile, INCOMING)), ignore_errors=True)
 
     @property
     def kept_directory(self) -> str:
         return state_path(self.profile, KEPT)
 
-    def kept(self, version: str | None, warnings: list[str] | None = None) -> Kept | None:
-        """The newest complete kept driver of a version, else of the same release: a module may say 3.2.2-rebel1 where the inputs say 3.2.2.
+    def kept(self, version: str | None, warn: t.Callable[[str], None] | None = None) -> Kept | None:
+        """The newest complete kept driver of a version, else of its release: 3.2.2-x1 is of 3.2.2.
 
-        With `warnings`, which tell of damaged copies, its bytes are compared with those that were kept.
+        With `warn`, each copy is compared with its SHA-256 first; a damaged one is reported and skipped.
         """
         found = read_kept(self.host, self.kept_directory)
         fitting = [item for item in found if item.version == version] + [
             item for item in found if item.version != version and same_release(item.version, version)
         ]
         for item in fitting:
-            damaged = verify(self.host, item) if warnings is not None else []
+            damaged = verify(self.host, item) if warn is not None else []
             if not damaged:
                 return item
-            if warnings is not None:
-                warnings.append(
-                    "The copy of driver %s in %s is damaged (%s) and does not count."
+            if warn is not None:
+                warn(
+                    "The copy of driver %s in %s is damaged (%s) and is not used."
                     % (item.version, item.path, ", ".join(damaged))
                 )
         return None
 
     def keep(self, material: Material, now: str) -> Kept:
-        """Keep verified copies of what a good driver was installed from."""
+        """Keep verified copies of the files of a validated driver."""
         record = {
             "version": material.version,
             "source": material.source,
@@ -329,7 +350,7 @@ class Parts:
         return keep(self.host, self.kept_directory, record, [item["path"] for item in material.files])
 
     def keep_installed(self, version: str, packages: t.Mapping[str, str], now: str) -> bool:
-        """Keep the packages that are installed, fetched once more at their versions; False when no repository has them."""
+        """Download the installed packages and keep them; False when no repository has them."""
         sign = "=" if self.manager.format == "deb" else "-"
         try:
             paths = self.manager.download(

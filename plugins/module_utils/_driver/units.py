@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who uses the NPUs while the driver changes: services that are stopped in order, the daemon, and everybody else."""
+"""Users of the NPUs during a driver change: services stopped in order, the daemon, and all others."""
 
 from __future__ import annotations
 
@@ -29,6 +29,14 @@ LOOK_EVERY = 2.0
 GRACE = 20.0
 
 
+class InUse(NpuError):
+    """Something uses the NPUs; `users` are all of them, as plain data."""
+
+    def __init__(self, message: str, next_step: str, users: t.Iterable[Holder]) -> None:
+        super().__init__(message, next_step)
+        self.users: list[Record] = [asdict(user) for user in users]
+
+
 class Units:
     """Services, daemon and other users of one host's NPUs."""
 
@@ -42,18 +50,18 @@ class Units:
         return str(self.host.read_text("/proc/sys/kernel/osrelease", 512).get("")).strip()
 
     def module_version(self) -> str | None:
-        """Version of the module on disk for the running kernel; None when there is none or it says none."""
+        """Version of the module on disk for the running kernel; None when missing or unknown."""
         module = read_module(self.host, self.profile.module, self.kernel() or None, 10.0).get()
         return module.version if module else None
 
     def present_version(self, stamp: Record | None) -> str | None:
-        """Version of the driver that is here: of the module on disk, else the loaded one, else the noted one."""
+        """Version of the present driver: module on disk, else loaded module, else stamp."""
         return self.module_version() or self.loaded_version() or (stamp or {}).get("version")
 
     # -- the module
 
     def loaded_version(self) -> str | None:
-        """As loaded_version() of _kernel.load: None when nothing is loaded."""
+        """Version of the loaded module; None when it is not loaded."""
         return kmod.loaded_version(self.host, self.profile.module)
 
     def load(self) -> None:
@@ -65,7 +73,7 @@ class Units:
     # -- units
 
     def _active(self, unit: str) -> bool:
-        """Whether a unit runs. NpuError when systemd does not say: not known is not stopped."""
+        """Whether a unit runs. NpuError when systemd does not answer: unknown is not stopped."""
         done = self.host.run(["systemctl", "is-active", unit], UNIT_TIMEOUT)
         if done.state == ABSENT:
             return False
@@ -73,13 +81,13 @@ class Units:
         if not said:
             why = " ".join(done.value.err.split())[-300:] if done.ok else done.detail
             raise NpuError(
-                "Whether %s runs cannot be found out: %s." % (unit, why.rstrip(".") or "systemd says nothing"),
-                "Run `systemctl status %s`." % unit,
+                "systemd does not report whether %s runs: %s." % (unit, why.rstrip(".") or "no output"),
+                "Run `systemctl status %s` on the host." % unit,
             )
         return said in ("active", "activating", "reloading")
 
     def require_answers(self) -> None:
-        """NpuError, with nothing changed, when it cannot be told of every unit to stop whether it runs."""
+        """NpuError when the state of a unit to stop is unknown."""
         for unit in [*self.request.services, *self.profile.daemon_units]:
             self._active(unit)
 
@@ -88,12 +96,12 @@ class Units:
         if not done.ok or done.value.rc != 0:
             said = " ".join(done.value.err.split())[-300:] if done.ok else done.detail
             raise NpuError(
-                "%s could not be made to %s: %s." % (unit, act, said.rstrip(".")),
+                "systemctl %s %s failed: %s." % (act, unit, said.rstrip(".")),
                 "Read `systemctl status %s` on the host." % unit,
             )
 
     def stop(self, journal: Journal) -> None:
-        """Stop the named services, the daemon, and, by policy, whatever is left; each is in the journal before it stops."""
+        """Stop the services, the daemon and, by policy, all other users. Each unit is journaled before it stops."""
         for unit in [*self.request.services, *self.profile.daemon_units]:
             if self._active(unit):
                 journal.save(stopped=[*[name for name in journal.record["stopped"] if name != unit], unit])
@@ -107,31 +115,31 @@ class Units:
                 self._systemctl("stop", unit)
 
     def stop_again(self, journal: Journal) -> None:
-        """Stop what was stopped for the change and may have been started since, then the daemon."""
+        """Stop again the services of this change, which may run again, then the daemon."""
         for unit in [name for name in journal.record["stopped"] if name not in self.profile.daemon_units]:
             if self._active(unit):
                 self._systemctl("stop", unit)
         self.stop_daemon()
 
     def start_daemon(self, journal: Journal) -> None:
-        """Start the daemon's unit where one is installed; it had run before, or came with the driver."""
+        """Start the daemon if its unit is enabled or was stopped for this change."""
         for unit in self.profile.daemon_units:
             state = self.host.run(["systemctl", "is-enabled", unit], UNIT_TIMEOUT)
             said = state.value.out.strip() if state.ok else ""
-            # Without an answer the unit may be there: what was stopped is started.
+            # Without an answer the unit may exist: start what was stopped.
             present = said not in ("", "not-found", "masked", "masked-runtime") or not (
                 state.ok or state.state == ABSENT
             )
             if present and (said == "enabled" or unit in journal.record["stopped"]) and not self._active(unit):
                 self._systemctl("start", unit)
 
-    def start_services(self, journal: Journal, warnings: list[str]) -> None:
-        """Start again what was stopped for the change, last stopped first; one that does not start is told, the driver is not to blame."""
+    def start_services(self, journal: Journal, warn: t.Callable[[str], None]) -> None:
+        """Start the stopped services in reverse order. A service that does not start is only a warning."""
         for unit in reversed([name for name in journal.record["stopped"] if name not in self.profile.daemon_units]):
             try:
                 self._systemctl("start", unit)
             except NpuError as exc:
-                warnings.append(str(exc))
+                warn(str(exc))
 
     # -- other users
 
@@ -141,40 +149,43 @@ class Units:
         _path, smi = read_smi(self.host, self.profile, 5.0)
         found, probe = find_holders(self.profile, self.host, smi.get({}).get("contexts", []), (os.getpid(),))
         if not probe.ok:
-            raise NpuError("Who uses the NPUs cannot be found out: %s." % probe.detail, "Run as root.")
+            raise NpuError("The users of the NPUs cannot be determined: %s." % probe.detail, "Run as root.")
         return [holder for holder in found if holder.unit not in (*self.request.services, *self.profile.daemon_units)]
 
     def holders(self) -> list[Record]:
-        """Users of the NPUs besides the named services and the daemon, as plain data."""
+        """Users of the NPUs other than the named services and the daemon, as plain data."""
         return [asdict(holder) for holder in self._find()]
 
-    def refuse_or_wait(self, result: Record) -> None:
-        """By policy: NpuError naming who uses the NPUs, at once or when they still do after the time limit. Nothing is stopped here."""
+    def refuse_or_wait(self) -> list[Record]:
+        """InUse at once, or after the time limit, by policy. Stops nothing. Returns the users found at first."""
         found = self._find()
-        result["in_use"] = [asdict(holder) for holder in found]
+        first = [asdict(holder) for holder in found]
         if self.request.in_use == STOP:
             self._refuse_pods(found)
         if not found or self.request.in_use == STOP:
-            return
+            return first
         deadline = time.monotonic() + (0 if self.request.in_use == REFUSE else self.request.in_use_timeout)
         while found and time.monotonic() < deadline:
             self.sleep(LOOK_EVERY)
             found = self._find()
         if found:
             waited = "" if self.request.in_use == REFUSE else " after %g s" % self.request.in_use_timeout
-            result["in_use"] = [asdict(holder) for holder in found]
-            raise NpuError(
+            raise InUse(
                 "The NPUs are in use%s: %s." % (waited, describe_holders(found)),
-                "Stop them, name their services, or choose to wait for them or to stop them; nothing was changed.",
+                "Stop these users, list their services, or set in_use to wait or stop; nothing was changed.",
+                found,
             )
+        return first
 
     def _refuse_pods(self, found: t.Sequence[Holder]) -> None:
         pods = [holder for holder in found if self._in_pod(holder)]
         if pods:
             # Kubernetes would start them again at once, in the middle of the change.
-            raise NpuError(
+            raise InUse(
                 "Pods use the NPUs: %s." % describe_holders(pods),
-                "Cordon and drain the node (kubectl drain), or wait for them, and run again; no pod was stopped.",
+                "Cordon and drain the node (kubectl drain), or wait for the pods to end, and run again; "
+                "no pod was stopped.",
+                found,
             )
 
     def _in_pod(self, holder: Holder) -> bool:
@@ -183,7 +194,7 @@ class Units:
         )
 
     def _end(self, found: t.Sequence[Holder]) -> None:
-        """Ask each user to end, newcomers too, and kill who has not after a while. Pods are never stopped."""
+        """Send SIGTERM to each user, new ones too, and SIGKILL after a grace period. Pods are never stopped."""
         asked: dict[tuple[int | None, int | None], float] = {}
         killed: set[tuple[int | None, int | None]] = set()
         begun = time.monotonic()
@@ -201,11 +212,11 @@ class Units:
             found = self._find()
         if found:
             raise NpuError(
-                "These do not let go of the NPUs: %s." % describe_holders(found), "Stop them by hand and run again."
+                "These users still hold the NPUs: %s." % describe_holders(found), "Stop them by hand and run again."
             )
 
     def _signal(self, holder: Holder, number: int) -> None:
-        # The number may have gone to another process since the look.
+        # The PID may belong to another process by now.
         if holder.pid and (holder.started is None or Processes(self.host).started(holder.pid) == holder.started):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(holder.pid, number)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Validation of a driver in the middle of its change: the checks of the scope driver, with patience for cards that come up slowly."""
+"""Validation during a change: the checks of the scope driver, repeated for cards that start slowly."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .._checks.prove import PASSED, Proof
 from .._host.host import Host
 from .._observe.observe import look, prove_look
 from .._observe.settings import complete, read_settings
-from .request import Judge, Unfit
+from .request import DriverValidation, Unfit
 
 PATIENCE = (0.0, 1.0, 3.0, 6.0)
 
 
-class Checks(Judge):
-    """The checks of this collection, with the options that the validation takes."""
+class Checks(DriverValidation):
+    """The checks of this collection."""
 
     def __init__(
         self,
@@ -37,12 +37,12 @@ class Checks(Judge):
         return prove_look(self.profile, self.host, look(self.profile, self.host, settings), settings)
 
     def failed(self) -> list[str]:
-        """Names of the blocking checks that do not pass now, whatever version is here."""
+        """Names of the blocking checks that do not pass, whatever the version."""
         proof = self._proof(None)
         return sorted(proof.failed + proof.unknown)
 
     def prove(self, version: str | None, accepted: t.Collection[str] = ()) -> None:
-        """Pass, or Unfit with every check that stands in the way. Checks in `accepted` had not passed before the change either."""
+        """Unfit when a blocking check does not pass. Checks in `accepted` failed before the change too."""
         message = ""
         for pause in PATIENCE:
             self.sleep(pause)
@@ -50,4 +50,4 @@ class Checks(Judge):
             if proof.state == PASSED or set(proof.failed + proof.unknown) <= set(accepted):
                 return
             message = proof.message()
-        raise Unfit("The driver is installed and its validation fails: %s" % message)
+        raise Unfit("The driver is installed, but its validation failed: %s" % message)

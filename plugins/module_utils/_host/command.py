@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Commands with a time limit, past which they end together with their children."""
+"""Commands with a time limit; past it they are killed with their children."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run_command(
     full_env["PATH"] = full_env.get("PATH", "") + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     full_env.update(env or {})
     try:
-        # A session of its own, so that a limit ends the children too: apt's dpkg, an installer's make.
+        # A new session, so that the limit also kills the children: dpkg of apt, make of an installer.
         child = subprocess.Popen(  # pylint: disable=ansible-bad-function
             list(argv),
             stdin=subprocess.DEVNULL,
@@ -59,7 +59,7 @@ def run_command(
 
 
 def end_session(child: subprocess.Popen[bytes]) -> str:
-    """Kill a command with its children; what to add to a message when the kernel does not let go of it."""
+    """Kill a command with its children. Returns text for the message when the process cannot be killed."""
     with contextlib.suppress(OSError):
         os.killpg(child.pid, signal.SIGKILL)
     try:
@@ -69,7 +69,7 @@ def end_session(child: subprocess.Popen[bytes]) -> str:
             if stream is not None:
                 stream.close()
         if child.poll() is not None:
-            # Only something that left the session keeps the output open: a daemon that the command started.
+            # A daemon that left the session keeps the output open.
             return ""
         return ", and process %d cannot be killed: it waits inside the kernel" % child.pid
     return ""

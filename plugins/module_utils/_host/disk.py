@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Room on the file systems that an installation writes to."""
+"""Free space on the file systems that an installation writes to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATHS = ("/", "/boot", "/usr", "/var", "/lib/modules")
 
 
 def _nearest(host: Host, path: str) -> str | None:
-    """The path with its links followed, or its nearest parent that is there; None when nothing can be looked at."""
+    """The path with links followed, or its nearest existing parent; None when nothing can be read."""
     while True:
         found = host.resolve(path)
         if found.ok:
@@ -26,7 +26,7 @@ def _nearest(host: Host, path: str) -> str | None:
 
 
 def mount_point(host: Host, path: str) -> str | None:
-    """Where the file system that holds `path` begins, by the device numbers of the directories above it."""
+    """Mount point of `path`, found by the device numbers of its parent directories."""
     current = _nearest(host, path)
     if current is None:
         return None
@@ -40,7 +40,7 @@ def mount_point(host: Host, path: str) -> str | None:
 
 
 def read_disk(host: Host) -> tuple[dict[str, int | None], dict[str, str | None]]:
-    """Facts `disk`, {path: bytes free for users or None}, and `mounts`, {path: mount point or None}. Paths with one mount point share its bytes."""
+    """Facts `disk`, {path: bytes free for users or None}, and `mounts`, {path: mount point or None}."""
     free: dict[str, int | None] = {}
     mounts: dict[str, str | None] = {}
     for path in PATHS:
@@ -54,7 +54,7 @@ def read_disk(host: Host) -> tuple[dict[str, int | None], dict[str, str | None]]
 
 
 def mount_flags(host: Host, path: str) -> int:
-    """Flags of the file system that holds a path, as os.ST_RDONLY and others; 0 when they cannot be looked at, since a look that failed is no refusal."""
+    """Mount flags of a path, such as os.ST_RDONLY; 0 when they cannot be read."""
     try:
         return os.statvfs(host.real(_nearest(host, path) or "/")).f_flag
     except OSError:
@@ -62,12 +62,12 @@ def mount_flags(host: Host, path: str) -> int:
 
 
 def read_initramfs(host: Host) -> int | None:
-    """Bytes of the largest initial ram disk in /boot, which is about what the next one needs; None when none can be seen."""
+    """Bytes of the largest initramfs in /boot, an estimate for the next one; None when there is none."""
     sizes = []
     for pattern in INITRAMFS:
         for path in host.glob("/boot", pattern):
             found = host.stat(path)
-            # The rescue image holds every driver there is and is made only once.
+            # The rescue image contains all drivers and is made only once.
             if found.ok and found.value.kind == "file" and "rescue" not in path and not path.endswith("kdump.img"):
                 sizes.append(found.value.size)
     return max(sizes) if sizes else None

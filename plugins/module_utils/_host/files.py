@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Single files on a host: replaced so that no reader ever sees half of one, and taken away. For a set of files see writer."""
+"""Single files on a host: replaced atomically, and removed. For a set of files see writer."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ SELINUX_LABEL = "security.selinux"
 
 
 def explain(exc: OSError, path: str, act: str) -> NpuError:
-    """The error for `path` that could not be written or removed (`act`), with the remedy that fits the cause."""
-    remedy = "See what is at that path and try again."
+    """The error for a failed `act` (written, removed, ...) on `path`, with a remedy for the cause."""
+    remedy = "Check this path and try again."
     if exc.errno in (errno.ENOTDIR, errno.EEXIST):
-        remedy = "Move the file away that stands where the directory belongs."
+        remedy = "Move the file that is in the place of the directory."
     elif exc.errno in (errno.EACCES, errno.EPERM):
         remedy = "Run as root (become)."
     elif exc.errno == errno.EROFS:
-        remedy = "The file system is read-only: make it writable, or give a path on another one."
+        remedy = "Mount the file system read-write, or use a path on another one."
     elif exc.errno == errno.ENOSPC:
         remedy = "Make room on that file system."
     return NpuError("%s cannot be %s: %s." % (path, act, os.strerror(exc.errno) if exc.errno else exc), remedy)
 
 
 def make_directory(host: Host, path: str) -> str:
-    """The real directory for a host path, links followed inside the root; what is missing is made with mode 0755 whatever the umask."""
+    """Real directory of a host path, links followed inside the root. Missing directories get mode 0755."""
     done = "/"
     for part in [piece for piece in path.split("/") if piece]:
         step = posixpath.join(done, part)
@@ -51,7 +51,7 @@ def make_directory(host: Host, path: str) -> str:
 
 
 def sync_directory(real: str) -> None:
-    """Bring the names in a directory of this machine to the disk, where its file system can."""
+    """Sync a directory of this machine to disk, if its file system can."""
     descriptor = os.open(real, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -63,9 +63,9 @@ def sync_directory(real: str) -> None:
 
 
 def take_lock(descriptor: int, path: str, seconds: float, busy: str) -> None:
-    """Lock an open file or directory for this process alone; closing it lets go.
+    """Lock an open file or directory for this process; closing it unlocks.
 
-    NpuError names `path`, and says `busy` when somebody else has held the lock for `seconds`.
+    NpuError names `path` and `busy` when another process holds the lock for `seconds`.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -74,23 +74,21 @@ def take_lock(descriptor: int, path: str, seconds: float, busy: str) -> None:
             return
         except BlockingIOError:
             if time.monotonic() > deadline:
-                raise NpuError(
-                    "The lock of %s cannot be taken: %s." % (path, busy), "Wait until it has ended and run again."
-                ) from None
+                raise NpuError("%s is locked: %s." % (path, busy), "Wait until it ends and run again.") from None
         except OSError as exc:
             raise explain(exc, path, "locked") from exc
         time.sleep(LOCK_PAUSE)
 
 
 def staged_prefix(name: str) -> str:
-    """How the names of files begin that wait to replace `name`."""
+    """Name prefix of temporary files that replace `name`."""
     return ".%s." % name
 
 
 def replace_file(real: str, content: bytes, mode: int, keep: bool = False) -> None:
-    """Put bytes at a path of this machine by a rename inside its directory, both brought to the disk. OSError leaves all as it was.
+    """Write bytes to a path of this machine by a rename, synced to disk. OSError changes nothing.
 
-    `keep` gives the new file owner and SELinux label of the old one.
+    `keep` gives the new file the owner and SELinux label of the old one.
     """
     directory, name = os.path.split(real)
     descriptor, staged = tempfile.mkstemp(prefix=staged_prefix(name), suffix=".tmp", dir=directory)
@@ -125,7 +123,7 @@ def _keep(descriptor: int, real: str) -> None:
 
 
 def create_file(path: str, data: bytes, mode: int) -> None:
-    """Make a file at a path of this machine, its bytes on the disk; what lies there under that name goes first. OSError when that fails."""
+    """Create a file at a path of this machine, synced to disk, in place of an old one. OSError when that fails."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -139,7 +137,7 @@ def create_file(path: str, data: bytes, mode: int) -> None:
 
 
 def copy_attributes(path: str, model: str) -> None:
-    """Give a file of this machine the owner, mode and extended attributes (ACL and SELinux label too) of `model`. OSError when that fails."""
+    """Copy owner, mode and extended attributes (ACL, SELinux label) of `model`. OSError when that fails."""
     info, own = os.stat(model), os.stat(path)
     if (info.st_uid, info.st_gid) != (own.st_uid, own.st_gid):
         os.chown(path, info.st_uid, info.st_gid)
@@ -159,23 +157,23 @@ def copy_attributes(path: str, model: str) -> None:
 
 
 def locate(host: Host, path: str) -> tuple[str, list[str]]:
-    """The file `path` leads to inside the root, and the directories missing on the way, outermost first. NpuError for a link to nowhere."""
+    """The target of `path` inside the root, and missing parent directories, outermost first. NpuError: broken link."""
     found = host.resolve(path)
     if found.ok:
         return found.value, []
     if found.state != ABSENT:
-        raise NpuError("%s: %s." % (path, found.detail), "Make it reachable and run again.")
+        raise NpuError("%s: %s." % (path, found.detail), "Make it accessible and run again.")
     link = host.readlink(path)
     if link.ok:
         raise NpuError(
-            "%s is a symbolic link to %s, which is not there." % (path, link.value),
-            "Make the target or remove the link.",
+            "%s is a symbolic link to %s, which does not exist." % (path, link.value),
+            "Create the target or remove the link.",
         )
     parent = posixpath.dirname(path) or "/"
     missing: list[str] = []
     while not host.resolve(parent).ok:
         if host.readlink(parent).ok:
-            raise NpuError("%s is a symbolic link that leads nowhere." % parent, "Make the target or remove the link.")
+            raise NpuError("%s is a broken symbolic link." % parent, "Create the target or remove the link.")
         missing.insert(0, posixpath.basename(parent))
         parent = posixpath.dirname(parent)
     base = host.resolve(parent).value.rstrip("/")
@@ -184,7 +182,7 @@ def locate(host: Host, path: str) -> tuple[str, list[str]]:
 
 
 def write_bytes(host: Host, path: str, content: bytes, mode: int) -> None:
-    """Put bytes at `path`, whose directory is made when missing; a symbolic link there becomes a file. NpuError when that fails."""
+    """Write bytes to `path`; creates its directory, replaces a symbolic link. NpuError when that fails."""
     try:
         directory = make_directory(host, posixpath.dirname(path))
         replace_file(posixpath.join(directory, posixpath.basename(path)), content, mode)
@@ -193,7 +191,7 @@ def write_bytes(host: Host, path: str, content: bytes, mode: int) -> None:
 
 
 def write_file(host: Host, path: str, text: str, mode: int = 0o644, dry: bool = False) -> bool:
-    """As write_bytes with text. False, and nothing touched, when it is there already."""
+    """write_bytes() for text. False when the file has this content already."""
     content = text.encode("utf-8")
     found = host.read_bytes(path)
     info = host.stat(path, follow=False)
@@ -205,7 +203,7 @@ def write_file(host: Host, path: str, text: str, mode: int = 0o644, dry: bool = 
 
 
 def write_link(host: Host, path: str, target: str) -> None:
-    """Make `path` a symbolic link with the text `target`, in place of what is there. NpuError when that fails."""
+    """Make `path` a symbolic link to `target`, in place of an old file. NpuError when that fails."""
     try:
         directory = make_directory(host, posixpath.dirname(path))
         staged = posixpath.join(directory, staged_prefix(posixpath.basename(path)) + "new")
@@ -218,7 +216,7 @@ def write_link(host: Host, path: str, target: str) -> None:
 
 
 def remove_file(host: Host, path: str, dry: bool = False) -> bool:
-    """Take `path` away; False when it was not there. NpuError when that fails."""
+    """Remove `path`; False when it does not exist. NpuError when that fails."""
     info = host.stat(path, follow=False)
     if info.state == "absent":
         return False
@@ -233,7 +231,7 @@ def remove_file(host: Host, path: str, dry: bool = False) -> bool:
 
 
 def remove_empty_directory(host: Host, path: str, dry: bool = False) -> bool:
-    """Take a directory away that holds nothing; False when it holds something or is not there. NpuError when that fails."""
+    """Remove an empty directory; False when it is not empty or missing. NpuError when that fails."""
     found = host.resolve(path)
     if dry or not found.ok or host.listdir(path).get(["?"]):
         return False
@@ -245,7 +243,7 @@ def remove_empty_directory(host: Host, path: str, dry: bool = False) -> bool:
 
 
 def renew(host: Host, path: str, oldest: float, dry: bool = False) -> bool:
-    """Give a file the time of now when it is older than `oldest`, in seconds since the epoch; its contents stay. False when it is not older."""
+    """Touch a file that is older than `oldest`, in seconds since the epoch; False when it is not older."""
     info = host.stat(path)
     if not info.ok or info.value.mtime >= oldest:
         return False

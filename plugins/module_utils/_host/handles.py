@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the processes of a host have open, and what they see in /dev."""
+"""Open files of the processes of a host, and the devices that they see."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .proc import start_ticks
 COMM_LENGTH = 15
 ENDED = ("", "Z", "X")
 CAP_SYS_RAWIO = 17
-# File systems on which a look may wait for a server.
+# On these file systems a read may wait for a server.
 REMOTE = (
     "nfs",
     "cifs",
@@ -51,9 +51,9 @@ Number = t.Tuple[int, int]
 class Holder:
     """One user of devices or files.
 
-    `kind` is process, context, container or vm; `pid` is None when it is not known; `name` is the program without
-    its arguments; `nodes` are names below /dev; `container` is the container's id; `unit` is the systemd unit, both empty when there is none;
-    `started` is when the process began, in ticks since the kernel's boot: the same pid with another start is another process.
+    `kind` is process, context, container or vm; `pid` is None when unknown; `name` is the program without its
+    arguments; `nodes` are names below /dev; `container` is the container's ID and `unit` the systemd unit, empty when
+    there is none; `started` is the start time in ticks since boot: the same PID with another start is another process.
     """
 
     kind: str
@@ -73,12 +73,12 @@ def _number(info: os.stat_result) -> Number | None:
 
 
 def _state_of(stat: str) -> str:
-    """The letter of the state in /proc/PID/stat, empty when the process is gone. The name before it may hold spaces and parentheses."""
+    """State letter in /proc/PID/stat, empty when the process is gone."""
     return (stat.rpartition(")")[2].split() or [""])[0]
 
 
 class Processes:
-    """/proc of a host. A process that ends meanwhile is left out; one that may not be looked at is counted."""
+    """/proc of a host. Processes that end meanwhile are left out; unreadable ones are counted in `denied`."""
 
     def __init__(self, host: Host) -> None:
         self.base = host.real("/proc")
@@ -88,7 +88,7 @@ class Processes:
         self._mounts: dict[str, set[str]] = {}
 
     def handles(self, pid: int) -> list[tuple[str, str]]:
-        """(descriptor, what it leads to as the kernel writes it) of a process. Links are read and nothing is opened: no driver notices."""
+        """(descriptor, link target) of a process. Only links are read, nothing is opened."""
         path = "%s/%d/fd" % (self.base, pid)
         found = []
         try:
@@ -98,18 +98,18 @@ class Processes:
                 except FileNotFoundError:
                     continue
         except PermissionError:
-            # The kernel shows no descriptors of a process that has ended and waits for its parent.
+            # A zombie process shows no descriptors.
             self.denied += _state_of(self.text(pid, "stat")) not in ENDED
         except OSError:
             pass
         return found
 
     def open_files(self, pid: int) -> list[str]:
-        """What the descriptors of a process lead to."""
+        """Link targets of the descriptors of a process."""
         return [target for _name, target in self.handles(pid)]
 
     def _with_devices(self, pid: int) -> set[str]:
-        """Ids of the mounts of a process whose device nodes work and whose files are on this machine, read once for each namespace."""
+        """IDs of local mounts of a process where device nodes work; read once per namespace."""
         try:
             space = os.readlink("%s/%d/ns/mnt" % (self.base, pid))
         except OSError:
@@ -125,7 +125,7 @@ class Processes:
         return self._mounts[space]
 
     def number(self, pid: int, descriptor: str) -> Number | None:
-        """Device number behind a descriptor, None when it is no character device. What lies with a server is not asked for: the server may be gone."""
+        """Device number of a descriptor, None when it is not a local character device."""
         mount = re.search(r"^mnt_id:\s*([0-9]+)", self.text(pid, "fdinfo/" + descriptor), re.MULTILINE)
         if not mount or mount.group(1) not in self._with_devices(pid):
             return None
@@ -135,11 +135,11 @@ class Processes:
             return None
 
     def started(self, pid: int) -> int | None:
-        """When a process began, in the kernel's ticks since its boot."""
+        """Start time of a process, in ticks since boot."""
         return start_ticks(self.text(pid, "stat"))
 
     def text(self, pid: int, name: str) -> str:
-        """A small file of a process; empty when the process is gone or does not show it."""
+        """A small file of a process; empty when it cannot be read."""
         try:
             with open("%s/%d/%s" % (self.base, pid, name), "rb") as stream:
                 return stream.read().decode("utf-8", "replace")
@@ -147,7 +147,7 @@ class Processes:
             return ""
 
     def name(self, pid: int) -> str:
-        """The program: what the kernel shows, which holds no arguments, and in full when the executable begins with it."""
+        """The program name without arguments; the full name when the kernel has shortened it."""
         comm = self.text(pid, "comm").strip()
         if len(comm) >= COMM_LENGTH or not comm:
             try:
@@ -159,7 +159,7 @@ class Processes:
         return comm
 
     def devices(self, pid: int) -> list[tuple[str, Number | None]]:
-        """Names in the /dev that a process sees, with the numbers of character devices; empty when that cannot be read."""
+        """Names in the /dev of a process, with the numbers of character devices; empty when unreadable."""
         path = "%s/%d/root/dev" % (self.base, pid)
         found: list[tuple[str, Number | None]] = []
         try:
@@ -174,20 +174,20 @@ class Processes:
         return found
 
     def privileged(self, pid: int) -> bool:
-        """True for a process that may be given every device of the host: it sees the nodes of all NPUs and need not use one."""
+        """True for a privileged process: it sees all device nodes, whether it uses them or not."""
         match = re.search(r"^CapBnd:\s*([0-9a-fA-F]+)", self.text(pid, "status"), re.MULTILINE)
         return bool(match and int(match.group(1), 16) >> CAP_SYS_RAWIO & 1)
 
 
 def unit_of(cgroups: str) -> str:
-    """The innermost systemd service in the text of /proc/PID/cgroup, or the scope of a virtual machine; empty when there is none."""
+    """The innermost systemd service in /proc/PID/cgroup, or the scope of a virtual machine; else empty."""
     services = _SERVICE.findall(cgroups)
     machine = MACHINE.search(cgroups)
     return machine.group(1) if machine else services[-1] if services else ""
 
 
 def find_open(host: Host, paths: t.Sequence[str]) -> list[Holder]:
-    """Processes that have one of the files open, in the shape of Holder, with the paths as nodes; those that cannot be looked at are left out."""
+    """Processes that have one of the files open, with the paths as nodes. Unreadable processes are left out."""
     processes = Processes(host)
     wanted = set(paths)
     found = []

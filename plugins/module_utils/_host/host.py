@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The only door to a machine: files below a root, commands, the clock.
 
-Every look ends as a Probe, so that absent, denied, timed out and failed are never confused with each other or with zero.
+Every look ends as a Probe, so that absent, denied, timed out and failed are never confused with each other or with
+zero.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ LINK_LIMIT = 40
 
 @dataclass(frozen=True)
 class FileStat:
-    """What os.lstat or os.stat said: kind is file, dir, link, char, block, fifo, socket or other."""
+    """Result of os.lstat or os.stat. kind is file, dir, link, char, block, fifo, socket or other."""
 
     kind: str
     mode: int
@@ -53,7 +54,7 @@ _KINDS = (
 
 
 def _open_file(path: str, flags: int) -> int:
-    """Open without ever waiting: a pipe somebody put in a file's place would hold the reader until a writer comes."""
+    """Open without waiting: a pipe in place of a file would block the reader."""
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
     if stat_module.S_ISFIFO(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -87,7 +88,7 @@ class Host:
         return self._runner is not None
 
     def real(self, path: str) -> str:
-        """The path on the machine that does the work, without following links."""
+        """The path on this machine, links not followed."""
         if self.root == "/":
             return path
         return self.root + "/" + path.lstrip("/")
@@ -95,7 +96,8 @@ class Host:
     def resolve(self, path: str, strict: bool = True) -> Probe:
         """Probe of the host path with every symbolic link followed inside the root.
 
-        With `strict` every component must exist; else those that cannot be looked at stand for themselves, and only a loop fails.
+        With `strict` every component must exist; else those that cannot be looked at stand for themselves, and only a
+        loop fails.
         """
         parts = [part for part in path.split("/") if part not in ("", ".")]
         done: list[str] = []
@@ -135,7 +137,7 @@ class Host:
         if not found.ok:
             return found
         try:
-            # Unbuffered for small looks: a buffer would read far into the config space of a PCI function.
+            # Unbuffered for small reads: a buffer would read far into the config space of a PCI function.
             with open(
                 self.real(found.value), "rb", buffering=0 if limit <= SMALL_READ else -1, opener=_open_file
             ) as stream:
@@ -144,7 +146,7 @@ class Host:
             return from_oserror(exc)
 
     def read_text(self, path: str, limit: int = READ_LIMIT) -> Probe:
-        """As read_bytes, decoded as UTF-8; undecodable bytes are replaced."""
+        """read_bytes(), decoded as UTF-8; undecodable bytes are replaced."""
         found = self.read_bytes(path, limit)
         return Probe(VALUE, found.value.decode("utf-8", "replace")) if found.ok else found
 
@@ -204,7 +206,7 @@ class Host:
             return from_oserror(exc)
 
     def exists(self, path: str) -> bool:
-        """True when the path is there; a path that cannot be looked at counts as not there, use stat() to tell apart."""
+        """True when the path exists; False also when it cannot be read, use stat() to distinguish."""
         return self.resolve(path).ok
 
     def run(
@@ -215,7 +217,7 @@ class Host:
         cwd: str | None = None,
         pass_fds: t.Sequence[int] = (),
     ) -> Probe:
-        """Probe of Completed. A non-zero exit is a value: what it means is the caller's to say. See run_command()."""
+        """Probe of Completed, also for a non-zero exit code. See run_command()."""
         if self._runner is None:
             return Probe(ABSENT, None, "commands are not run below %s" % self.root)
         if cwd is None and not pass_fds:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who this host is to others: machine id, system UUID, the name its kubelet registers; and what it runs on."""
+"""Identity of the host: machine id, system UUID, node name of the kubelet, virtualization."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def parse_machine_id(text: str) -> str:
 
 
 def parse_system_uuid(text: str) -> str:
-    """Lower-case UUID; ValueError for the fillers that firmware leaves (all 0, all f, 03000200-0400-...)."""
+    """Lower-case UUID; ValueError for placeholder values of firmware (all 0, all f, 03000200-0400-...)."""
     cleaned = text.strip().lower()
     if not re.match(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$", cleaned):
         raise ValueError("product_uuid is not a UUID")
@@ -73,7 +73,7 @@ def name_flag(words: t.Sequence[str]) -> str | None:
 
 
 def words_of(text: str) -> list[str]:
-    """Words of unit and environment files: shell comments and line continuations away, quotes of assignments opened."""
+    """Words of unit and environment files without comments, line continuations and quotes."""
     joined = re.sub(r"\\\n", " ", text)
     words: list[str] = []
     for line in joined.splitlines():
@@ -91,7 +91,7 @@ def words_of(text: str) -> list[str]:
 def _main_words(host: Host, unit: str) -> list[str]:
     for base in CGROUP_DIRS:
         for pid in host.read_text(posixpath.join(base, unit, "cgroup.procs"), 65536).get("").split():
-            line = host.read_text("/proc/%s/cmdline" % pid, 65536).get("")
+            line = str(host.read_text("/proc/%s/cmdline" % pid, 65536).get(""))
             if line:
                 words = line.split("\0")
                 if posixpath.basename(words[0].split(" ")[0]) in ("kubelet", "k3s", "rke2", "k0s"):
@@ -100,7 +100,7 @@ def _main_words(host: Host, unit: str) -> list[str]:
 
 
 def _said_in(host: Host, unit: Unit) -> str:
-    """The file of a unit that names the value: the last of its files that does, else its fragment."""
+    """The last file of a unit that contains the value, else its fragment."""
     for path in tuple(reversed(unit.files)) + ARGUMENT_FILES:
         if name_flag(words_of(host.read_text(path).get(""))) is not None:
             return path
@@ -108,7 +108,7 @@ def _said_in(host: Host, unit: Unit) -> str:
 
 
 def _rancher(host: Host, path: str) -> tuple[str | None, str]:
-    """The name in a configuration of k3s or rke2 and its drop-ins, the last one that gives it; the file is empty when none does."""
+    """Last node name in a k3s or rke2 configuration and its drop-ins, and its file; empty when not set."""
     name: str | None = None
     source = ""
     for file in [path] + host.glob(path + ".d", "*.yaml"):
@@ -126,7 +126,7 @@ def _rancher(host: Host, path: str) -> tuple[str | None, str]:
         if argument or data.get("node-name") is not None:
             name, source = argument or str(data["node-name"]), file
         if data.get("with-node-id") is True:
-            # A random suffix that is made at the first start.
+            # A random suffix, created at the first start.
             return None, file
     return name, source
 
@@ -135,7 +135,8 @@ def read_node_name(host: Host, hostname: str | None) -> tuple[str | None, str]:
     """Name that the kubelet registers, and where it was found.
 
     The running process, then units with their drop-ins and environment, then argument files, then the k3s and rke2
-    configuration, then the host name. The kubelet lower-cases it. A value that cannot be expanded gives None: an answer is not guessed.
+    configuration, then the host name. The kubelet lower-cases it. A value that cannot be expanded gives None: an answer
+    is not guessed.
     """
     for name in KUBELET_UNITS:
         words = _main_words(host, name)
@@ -174,9 +175,9 @@ def _expand(value: str, environment: t.Mapping[str, str], hostname: str | None) 
 
 
 def read_hostname(host: Host) -> str | None:
-    """The kernel's host name, else /etc/hostname."""
+    """The host name of the kernel, else of /etc/hostname."""
     for path in ("/proc/sys/kernel/hostname", "/etc/hostname"):
-        lines = [line.strip() for line in host.read_text(path, 4096).get("").splitlines()]
+        lines = [line.strip() for line in str(host.read_text(path, 4096).get("")).splitlines()]
         for line in lines:
             if line and line != "(none)" and not line.startswith("#"):
                 return line
@@ -184,7 +185,7 @@ def read_hostname(host: Host) -> str | None:
 
 
 def read_identity(host: Host, hostname: str | None) -> tuple[dict[str, t.Any], dict[str, Probe]]:
-    """The `identity` part of the facts and its probes; a system UUID that only root may read is denied, not absent."""
+    """The `identity` part of the facts and its probes. A system UUID that only root may read is denied, not absent."""
     machine = host.read_text("/etc/machine-id", 256).map(parse_machine_id)
     if not machine.ok:
         other = host.read_text("/var/lib/dbus/machine-id", 256).map(parse_machine_id)
@@ -213,7 +214,7 @@ def read_container(host: Host) -> bool:
 
 
 def read_virtualization(host: Host) -> tuple[str, Probe]:
-    """none, kvm, vmware, hyperv, xen, oracle, parallels, other or unknown: what the machine below any container is."""
+    """none, kvm, vmware, hyperv, xen, oracle, parallels, other or unknown, also when asked in a container."""
     names = [host.read_text("/sys/class/dmi/id/" + name, 256) for name in ("sys_vendor", "product_name", "bios_vendor")]
     text = " ".join(probe.get("").strip().lower() for probe in names)
     for name, marks in HYPERVISORS:

@@ -34,9 +34,9 @@ DEBIAN_CODENAMES = {
     "forky": "14",
     "duke": "15",
 }
-# Devuan has names of its own for Debian's releases, and does not give theirs.
+# Devuan has other names for the releases of Debian.
 DEBIAN_CODENAMES.update({"beowulf": "10", "chimaera": "11", "daedalus": "12", "excalibur": "13"})
-# Numbers of a release; what follows is a point release, which no file as shipped has in its VERSION_ID.
+# Number of a release without its point release, as VERSION_ID has it.
 RELEASES = {"ubuntu": r"[0-9]+\.[0-9]+", "debian": r"[0-9]+"}
 REDHAT_IDS = (
     "rhel",
@@ -70,7 +70,7 @@ ELF_MACHINES = {
 
 
 def parse_os_release(text: str) -> dict[str, str]:
-    """KEY=value lines with shell quoting; comments and lines that are no assignment are passed over."""
+    """KEY=value lines with shell quoting; other lines are ignored."""
     found: dict[str, str] = {}
     for line in text.lstrip("\ufeff").splitlines():
         match = re.match(r"^\s*([A-Za-z_][A-Za-z0-9_]*)=(.*)$", line)
@@ -80,7 +80,7 @@ def parse_os_release(text: str) -> dict[str, str]:
             words = shlex.split(match.group(2), comments=True)
         except ValueError:
             continue
-        # shlex keeps the backslash before these two, a shell does not.
+        # shlex keeps the backslash before these two, unlike a shell.
         found[match.group(1)] = re.sub(r"\\([$`])", r"\1", " ".join(words))
     return found
 
@@ -148,7 +148,7 @@ def describe_os(fields: t.Mapping[str, str], debian_version: str = "") -> dict[s
 
 
 def read_arch(host: Host) -> str | None:
-    """Machine name (x86_64, aarch64, ...) of the user land, from the ELF header of its shell; None when there is none."""
+    """Machine name (x86_64, aarch64, ...) of the user land, from the ELF header of its shell, else None."""
     for path in ("/bin/sh", "/usr/bin/sh", "/usr/bin/env"):
         head = host.read_bytes(path, 20).get(b"")
         if head[:4] == b"\x7fELF" and len(head) == 20:

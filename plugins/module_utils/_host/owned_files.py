@@ -18,7 +18,7 @@ from .host import Host
 
 Entry = t.Mapping[str, t.Any]
 
-# As AnsibleModule wants it, for the module that installs the host tool and for its part on the controller.
+# For AnsibleModule and for the action plugin: the module that installs the host tool.
 ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     "config": {"type": "dict", "default": {}},
@@ -30,7 +30,7 @@ ARGUMENTS: dict[str, dict[str, t.Any]] = {
 
 
 def fingerprint(content: bytes, mode: int) -> str:
-    """Of a file's bytes without a first line that names an interpreter, and its mode."""
+    """Fingerprint of the bytes, without an interpreter line, and of the mode."""
     body = content.partition(b"\n")[2] if content.startswith(b"#!") else content
     return "%04o:%s" % (mode, hashlib.sha256(body).hexdigest())
 
@@ -40,7 +40,7 @@ def link_fingerprint(target: str) -> str:
 
 
 def file_entry(path: str, content: bytes, mode: int) -> dict[str, t.Any]:
-    """A file as it travels to the host: its bytes compressed and as base64."""
+    """A file as it is sent to the host: compressed, in base64."""
     return {
         "path": path,
         "mode": mode,
@@ -60,7 +60,7 @@ def combined(prints: t.Mapping[str, str | None]) -> str:
 
 
 def on_host(host: Host, path: str) -> str | None:
-    """The fingerprint of what is at `path`, or None when nothing readable is there."""
+    """Fingerprint of the file at `path`, or None when it cannot be read."""
     info = host.stat(path, follow=False)
     if not info.ok:
         return None
@@ -71,7 +71,7 @@ def on_host(host: Host, path: str) -> str | None:
 
 
 def compare_files(host: Host, wanted: t.Mapping[str, str] | None) -> dict[str, t.Any]:
-    """{current: bool or None (nothing to compare with), sha256: digest of what is there or None (nothing is), wanted, differing: [paths]}."""
+    """{current: bool or None (unknown), sha256: digest of the present files or None, wanted, differing: [paths]}."""
     if not wanted:
         return {"current": None, "sha256": None, "wanted": None, "differing": []}
     found = {path: on_host(host, path) for path in wanted}
@@ -86,7 +86,7 @@ def compare_files(host: Host, wanted: t.Mapping[str, str] | None) -> dict[str, t
 
 
 def install(host: Host, entries: t.Sequence[Entry], interpreter: str, dry: bool = False) -> list[str]:
-    """Make every entry what it should be; the paths that changed. `interpreter` becomes the first line of programs."""
+    """Install every entry; returns the changed paths. `interpreter` becomes the first line of programs."""
     changed = []
     for entry in entries:
         path = str(entry["path"])
@@ -106,6 +106,6 @@ def install(host: Host, entries: t.Sequence[Entry], interpreter: str, dry: bool 
 
 
 def remove(host: Host, paths: t.Sequence[str], directories: t.Sequence[str], dry: bool = False) -> list[str]:
-    """Take the paths away, then those of `directories` that are empty; what was removed."""
+    """Remove the paths, then the empty ones of `directories`; returns what was removed."""
     gone = [path for path in paths if remove_file(host, path, dry)]
     return gone + [directory for directory in directories if remove_empty_directory(host, directory, dry)]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How every look at a machine ends: value, absent, denied, timeout or failed, never confused with each other or with zero."""
+"""The result of every read: value, absent, denied, timeout or failed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FAILED = "failed"
 
 @dataclass(frozen=True)
 class Probe:
-    """One answer: `state` is value, absent, denied, timeout or failed; `value` is set only for value; `detail` says why not."""
+    """One result: `value` is set only in the state value; `detail` explains the other states."""
 
     state: str
     value: t.Any = None
@@ -30,7 +30,10 @@ class Probe:
         return self.state == VALUE
 
     def map(self, function: t.Callable[[t.Any], t.Any]) -> Probe:
-        """Apply `function` to a value; a ValueError, or a value nested too deeply, turns into failed. Other states pass through."""
+        """Apply `function` to a value; a ValueError, or a value nested too deeply, turns into failed.
+
+        Other states pass through.
+        """
         if self.state != VALUE:
             return self
         try:
@@ -42,7 +45,7 @@ class Probe:
         return self.value if self.state == VALUE else default
 
     def to_dict(self) -> dict[str, t.Any]:
-        """State and detail only; the value belongs to whoever asked."""
+        """State and detail, without the value."""
         return {"state": self.state, "detail": self.detail}
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Running processes as /proc tells them: command line and start time."""
+"""Running processes in /proc: command line and start time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FINE = 0.05
 
 @dataclass(frozen=True)
 class Process:
-    """A process: pid, arguments, start in seconds since the epoch (None when it cannot be read), which is true to `within` seconds."""
+    """A process: PID, arguments, start in seconds since the epoch (None: unknown), precise to `within` seconds."""
 
     pid: int
     argv: tuple[str, ...]
@@ -33,10 +33,10 @@ class Process:
 
 
 def boot_time(host: Host) -> tuple[float | None, float]:
-    """Seconds since the epoch at which the kernel started, or None, and how far that may be off.
+    """Start of the kernel in seconds since the epoch, or None, and its possible error.
 
-    /proc/stat gives whole seconds (btime). The clock less /proc/uptime gives hundredths, and is used when both agree within
-    two seconds: they differ when the uptime is that of a container or of another machine's tree.
+    /proc/stat gives whole seconds (btime). The clock less /proc/uptime gives hundredths, and is used when both agree
+    within two seconds: they differ when the uptime is that of a container or of another machine's tree.
     """
     match = re.search(r"^btime ([0-9]+)$", host.read_text("/proc/stat").get(""), re.MULTILINE)
     coarse = float(match.group(1)) if match else None

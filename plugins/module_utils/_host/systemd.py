@@ -36,7 +36,10 @@ UNIT_DIRS = (
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit. `argv` is ExecStart with its environment expanded; `active_state` is empty when systemd could not be asked."""
+    """A unit.
+
+    `argv` is ExecStart with its environment expanded; `active_state` is empty when systemd could not be asked.
+    """
 
     name: str
     loaded: bool = False
@@ -58,7 +61,7 @@ class Unit:
 
 
 def read_units(host: Host, names: t.Sequence[str], timeout: float) -> dict[str, Unit]:
-    """The named units. One command for all; without it the state is left empty, because a file does not say what runs."""
+    """The named units, read by one command. Without systemctl their state is empty."""
     argv = ["systemctl", "show", "--no-pager", "-p", ",".join(PROPERTIES)] + list(names)
     done = host.run(argv, timeout)
     if done.ok and done.value.rc == 0:
@@ -69,7 +72,7 @@ def read_units(host: Host, names: t.Sequence[str], timeout: float) -> dict[str, 
 
 
 def parse_show(host: Host, text: str, names: t.Sequence[str]) -> dict[str, Unit]:
-    """Read `systemctl show`: blocks of Name=value, one block a unit in the order asked, an empty line between blocks."""
+    """Read `systemctl show`: one block of Name=value lines per unit, in the order asked."""
     blocks = [block for block in re.split(r"\n\s*\n", text.strip()) if block.strip()]
     if len(blocks) != len(names):
         return {}
@@ -102,7 +105,7 @@ def parse_show(host: Host, text: str, names: t.Sequence[str]) -> dict[str, Unit]
 
 
 def unit_from_files(host: Host, name: str) -> Unit:
-    """Read a unit from disk: the first fragment of the search path, then its drop-ins by file name, a nearer directory hiding a farther one."""
+    """Read a unit from disk: the first fragment in the search path, then its drop-ins sorted by file name."""
     fragment = ""
     for directory in UNIT_DIRS:
         path = posixpath.join(directory, name)
@@ -147,7 +150,7 @@ def unit_from_files(host: Host, name: str) -> Unit:
 
 
 def read_specifiers(host: Host, name: str) -> dict[str, str]:
-    """What % and a letter stand for in a system unit, as far as its name and the host tell."""
+    """Values of % specifiers in a system unit, as far as known."""
     hostname = ""
     for path in ("/proc/sys/kernel/hostname", "/etc/hostname"):
         hostname = hostname or host.read_text(path, 4096).get("").strip()
@@ -170,7 +173,7 @@ def _command(text: str, environment: t.Mapping[str, str]) -> tuple[str, ...]:
 
 
 def service_settings(text: str) -> list[tuple[str, str]]:
-    """ExecStart, Environment and EnvironmentFile lines of [Service], continuation lines joined, comments inside them left out."""
+    """ExecStart, Environment and EnvironmentFile lines of [Service], with continuation lines joined."""
     lines: list[str] = []
     pending = ""
     for raw in text.splitlines():
@@ -196,7 +199,7 @@ def service_settings(text: str) -> list[tuple[str, str]]:
 
 
 def split_words(text: str) -> list[str]:
-    """Words with their quotes taken off; text whose quotes do not close is split at spaces."""
+    """Words without quotes; text with an unclosed quote is split at spaces."""
     try:
         return shlex.split(text)
     except ValueError:
@@ -223,7 +226,7 @@ def _environment_file(host: Host, path: str) -> dict[str, str]:
 
 
 def _expand(command: str, environment: t.Mapping[str, str]) -> tuple[str, ...]:
-    """As systemd: a lone $NAME is split into words, ${NAME} inside a word is not; what is not set is empty, $$ is a dollar sign."""
+    """Expand like systemd: $NAME alone is split into words, ${NAME} is not; unset is empty; $$ is a dollar sign."""
     result: list[str] = []
     # A space written as \x20 is part of its word.
     for word in split_words(re.sub(r"\\x([0-9A-Fa-f]{2})", r"\\\\x\1", command)):

@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The one writer of host files: staged beside the target, judged, backed up once, renamed into place, rolled back as a whole.
+"""The one writer of host files: stage beside the target, judge, back up once, rename, roll back as a whole.
 
-A journal names every helper file before it is made, so that after a kill at any step the next run finds the old set or the new set,
-makes it whole and cleans up. Helper files: .NAME.STEM-new (staged), .NAME.STEM-old (the old file, a link to its inode), .NAME.STEM-judge;
-the backup is NAME.STEM-backup. None of them ends as the programs' globs want.
+A journal names every helper file before it is made, so that after a kill at any step the next run finds the old set or
+the new set, makes it whole and cleans up. Helper files: .NAME.STEM-new (staged), .NAME.STEM-old (the old file, a link
+to its inode), .NAME.STEM-judge; the backup is NAME.STEM-backup. None of them ends as the programs' globs want.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from .._base.model import NpuError
 from .files import copy_attributes, create_file, locate, sync_directory, take_lock
 from .host import Host
-from .writer_judge import Judge, judge_set
+from .writer_judge import FileJudge, judge_set
 
 LOCK_SECONDS = 30.0
 _STAGING = "staging"
@@ -31,10 +31,11 @@ _DONE = "done"
 
 @dataclass(frozen=True)
 class FileChange:
-    """One file to write (`content` bytes) or delete (None). `old_sha256` is what it must be now, None when it must not exist.
+    """One file to write (`content`) or delete (None). `old_sha256` is its present digest, None: it must not exist.
 
-    `mode` is for a new file only: an existing one keeps mode, owner, extended attributes and its symbolic link. `aside` is the directory of
-    helper files when the target's own is read whole by the program. `drop_backup` removes a backup that equals the new content.
+    `mode` is for a new file only: an existing one keeps mode, owner, extended attributes and its symbolic link. `aside`
+    is the directory of helper files when the target's own is read whole by the program. `drop_backup` removes a backup
+    that equals the new content.
     """
 
     path: str
@@ -86,7 +87,7 @@ def _sync_dir(path: str) -> None:
 
 
 class Writer:
-    """Writes sets of files below one root. `state_dir` holds lock and journal; `stem` marks helper files; `mark` is told every step."""
+    """Writes sets of files below one root. `state_dir` has lock and journal; `stem` marks helper files."""
 
     def __init__(self, host: Host, state_dir: str, stem: str, mark: t.Callable[[str], None] | None = None) -> None:
         self.host = host
@@ -96,12 +97,12 @@ class Writer:
         self.mark = mark or (lambda step: None)
 
     def unfinished(self) -> bool:
-        """True when an earlier run was stopped in the middle."""
+        """True when an earlier run was interrupted."""
         return self.host.exists(self.journal_path)
 
     @contextlib.contextmanager
     def lock(self) -> t.Iterator[None]:
-        """Keep other writers out; NpuError after LOCK_SECONDS."""
+        """Lock out other writers; NpuError after LOCK_SECONDS."""
         path = self.state_dir + "/lock"
         try:
             os.makedirs(self.host.real(self.state_dir), 0o755, exist_ok=True)
@@ -115,7 +116,7 @@ class Writer:
             os.close(handle)
 
     def recover(self) -> list[str]:
-        """Make whole what a stopped run left: targets that were put back. Call it with the lock held."""
+        """Finish or undo an interrupted run; returns the restored targets. Call it with the lock held."""
         found = self.host.read_bytes(self.journal_path)
         if not found.ok:
             return []
@@ -194,17 +195,17 @@ class Writer:
             raise _failed(change.path, exc) from exc
         if current != change.old_sha256:
             raise NpuError(
-                "%s was changed by somebody else meanwhile; nothing was written." % change.path, "Run again."
+                "%s was changed by another program meanwhile; nothing was written." % change.path, "Run again."
             )
 
     def check(self, changes: t.Sequence[FileChange]) -> bool:
-        """Look whether the set could be written; True when it would change something. Writes nothing."""
+        """Check whether the set can be written; True when it would change something. Writes nothing."""
         for change in changes:
             self._entry(change)
         return any(_differs(change) for change in changes)
 
-    def apply(self, changes: t.Sequence[FileChange], judges: t.Sequence[Judge] = ()) -> dict[str, t.Any]:
-        """Write the set or leave all as it was: {changed, judged (None when nobody could), backups, restored}. Takes the lock itself."""
+    def apply(self, changes: t.Sequence[FileChange], judges: t.Sequence[FileJudge] = ()) -> dict[str, t.Any]:
+        """Write all or nothing: {changed, judged (None: no judge), backups, restored}. Takes the lock."""
         with self.lock():
             restored = self.recover()
             entries = [self._entry(change) for change in changes if _differs(change)]
@@ -251,7 +252,7 @@ class Writer:
                 copy_attributes(staged, target)
             self.mark("staged")
 
-    def _judge(self, judge: Judge, entries: t.Sequence[_Entry], root: str) -> bool | None:
+    def _judge(self, judge: FileJudge, entries: t.Sequence[_Entry], root: str) -> bool | None:
         if not self.host.runs_commands:
             return None
         staged = {entry.change.path: entry.staged for entry in entries}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Acceptance of a staged set by the program that will read it: what it loads may differ from before in nothing but the keys meant."""
+"""Check of a staged set by the program that reads it: only the intended keys may change."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ TIMEOUT = 30.0
 
 
 @dataclass(frozen=True)
-class Judge:
-    """How to ask. In the words of `after`, {staged:PATH} is the staged file of PATH and {root} a file of `root_content` in `root_directory`.
+class FileJudge:
+    """Commands that judge the files: `before` loads the present ones, `after` the staged ones.
 
-    `before` empty: only the exit code of `after` counts. Else both print TOML; keys are paths joined by /. `allowed` keys and keys below
-    `prefixes` may differ. `expect` are dicts {keys, equals} or {keys, contains}: the first of `keys` that is there must fit.
+    In `after`, {staged:PATH} is the staged file of PATH, and {root} a file of `root_content` in `root_directory`.
+    Without `before` only the exit code of `after` counts. Otherwise both print TOML; keys are paths joined by /.
+    `allowed` keys and keys below `prefixes` may differ. `expect` are {keys, equals} or {keys, contains}: the first
+    present key must match.
     """
 
     program: str
@@ -35,10 +37,10 @@ class Judge:
     root_content: bytes = b""
 
 
-def judge_set(host: Host, judge: Judge, staged: t.Mapping[str, str], root: str) -> bool:
-    """True when the program accepts the set: `staged` is {path: staged path}, `root` the staged main file.
+def judge_set(host: Host, judge: FileJudge, staged: t.Mapping[str, str], root: str) -> bool:
+    """True when the program accepts the set. `staged` is {path: staged path}, `root` the staged main file.
 
-    NpuError says what the program said, or which other key would change.
+    NpuError has the output of the program, or the other key that would change.
     """
     before = _ask(host, judge, judge.before, "does not load its configuration as it is") if judge.before else None
     words = []
@@ -56,18 +58,18 @@ def judge_set(host: Host, judge: Judge, staged: t.Mapping[str, str], root: str) 
         ):
             continue
         if old.get(key) != new.get(key):
-            what = "%s would load another value of %s; nothing was written." % (judge.program, key)
-            raise NpuError(what, "Report this with the file, secrets taken out.")
+            what = "%s would load a different value of %s; nothing was written." % (judge.program, key)
+            raise NpuError(what, "Report this with the file, without its secrets.")
     for wanted in judge.expect:
         _expect(judge, wanted, new)
     return True
 
 
-def _ask(host: Host, judge: Judge, argv: t.Sequence[str], failure: str) -> str:
+def _ask(host: Host, judge: FileJudge, argv: t.Sequence[str], failure: str) -> str:
     done = host.run(argv, TIMEOUT)
     if not done.ok:
         raise NpuError(
-            "%s cannot be asked about its configuration: %s (%s)." % (judge.program, done.detail, done.state),
+            "%s cannot check its configuration: %s (%s)." % (judge.program, done.detail, done.state),
             "Repair %s." % argv[0],
         )
     if done.value.rc != 0:
@@ -83,12 +85,12 @@ def _ask(host: Host, judge: Judge, argv: t.Sequence[str], failure: str) -> str:
     return str(done.value.out)
 
 
-def _parse(judge: Judge, text: str) -> dict[str, t.Any]:
+def _parse(judge: FileJudge, text: str) -> dict[str, t.Any]:
     try:
         return loads(text)
     except TomlError as exc:
         raise NpuError(
-            "what %s says of its configuration is not TOML: %s." % (judge.program, exc), "Report this with its version."
+            "The configuration that %s prints is not TOML: %s." % (judge.program, exc), "Report this with its version."
         ) from exc
 
 
@@ -108,7 +110,7 @@ def _plain(path: t.Any) -> t.Any:
     return path[4:] if isinstance(path, str) and path.startswith("/var/run/") else path
 
 
-def _expect(judge: Judge, wanted: t.Mapping[str, t.Any], found: t.Mapping[str, t.Any]) -> None:
+def _expect(judge: FileJudge, wanted: t.Mapping[str, t.Any], found: t.Mapping[str, t.Any]) -> None:
     key = next((key for key in wanted["keys"] if key in found), None)
     value = found.get(key) if key is not None else None
     if wanted.get("contains") is not None:
@@ -119,7 +121,7 @@ def _expect(judge: Judge, wanted: t.Mapping[str, t.Any], found: t.Mapping[str, t
         want = str(wanted["equals"]).lower()
     if not good:
         raise NpuError(
-            "with the edit %s would still not load %s in %s; nothing was written."
+            "With the edit %s would still not load %s in %s; nothing was written."
             % (judge.program, want, wanted["keys"][0]),
-            "Look for a file that is read later and sets this key.",
+            "Find the file that is read later and sets this key.",
         )

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Requests to the writer as plain data: contents travel in base64, so that bytes that are not UTF-8 arrive as they are."""
+"""Requests to the writer as plain data. Contents are base64, because they may not be UTF-8."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .._base.model import NpuError
 from .files import locate
 from .host import ABSENT, READ_LIMIT, VALUE, Host
 from .writer import FileChange, Writer, digest
-from .writer_judge import Judge
+from .writer_judge import FileJudge
 
 
 def read_set(
@@ -21,7 +21,7 @@ def read_set(
 ) -> dict[str, t.Any]:
     """{changed, unfinished, restored, files: {path: {state, sha256, content (base64), missing_dirs, detail}}}.
 
-    The remains of a stopped run are settled first, except in check mode.
+    An interrupted run is finished or undone first, except in check mode.
     """
     writer = Writer(host, state_dir, stem)
     unfinished = writer.unfinished()
@@ -44,9 +44,7 @@ def _read(host: Host, path: str) -> dict[str, t.Any]:
     }
     if found.state == VALUE:
         if len(found.value) >= READ_LIMIT:
-            raise NpuError(
-                "%s is larger than %d bytes." % (path, READ_LIMIT), "See whether it is a configuration file."
-            )
+            raise NpuError("%s is larger than %d bytes." % (path, READ_LIMIT), "Check that it is a configuration file.")
         answer["sha256"] = digest(found.value)
         answer["content"] = base64.b64encode(found.value).decode("ascii")
     elif found.state == ABSENT:
@@ -60,16 +58,14 @@ def _bytes(text: str | None, name: str) -> bytes | None:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as exc:
-        raise NpuError("%s: its content is not base64." % name, "Encode it with the b64encode filter.") from exc
+        raise NpuError("%s: the content is not base64." % name, "Encode it with the b64encode filter.") from exc
 
 
 def _change(raw: t.Mapping[str, t.Any]) -> FileChange:
     try:
         mode = int(raw.get("mode") or "0644", 8)
     except ValueError as exc:
-        raise NpuError(
-            "%s: the mode %s is not octal digits." % (raw["path"], raw["mode"]), "Write it as '0644'."
-        ) from exc
+        raise NpuError("%s: the mode %s is not octal." % (raw["path"], raw["mode"]), "Write it like '0644'.") from exc
     return FileChange(
         path=raw["path"],
         content=_bytes(raw.get("content"), raw["path"]),
@@ -82,8 +78,8 @@ def _change(raw: t.Mapping[str, t.Any]) -> FileChange:
     )
 
 
-def _judge(raw: t.Mapping[str, t.Any]) -> Judge:
-    return Judge(
+def _judge(raw: t.Mapping[str, t.Any]) -> FileJudge:
+    return FileJudge(
         program=raw["program"],
         before=tuple(raw.get("before") or ()),
         after=tuple(raw["after"]),
@@ -104,7 +100,7 @@ def write_set(
     judges: t.Sequence[t.Mapping[str, t.Any]] = (),
     check_mode: bool = False,
 ) -> dict[str, t.Any]:
-    """Write the set: {changed, judged, backups, restored}. In check mode only look whether it could be written. NpuError: nothing was written."""
+    """Write the set: {changed, judged, backups, restored}. Check mode only checks. NpuError: nothing was written."""
     changes = [_change(raw) for raw in files]
     writer = Writer(host, state_dir, stem)
     if check_mode:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which kernel the boot loader starts next: GRUB's menu, boot loader specification entries, links. Unknown rather than guessed."""
+"""The kernel that boots next: GRUB menu, boot loader specification entries, links. Never guessed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def kernel_of(text: str) -> str | None:
 
 
 def parse_grub_menu(text: str) -> list[MenuEntry]:
-    """Menu of a grub.cfg: [{title, id, kernel, entries}]; `entries` is None for a menu entry and a list for a submenu."""
+    """Menu of a grub.cfg: [{title, id, kernel, entries}]; `entries` is a list for a submenu, else None."""
     top: list[MenuEntry] = []
     stack: list[tuple[int, list[MenuEntry]]] = [(0, top)]
     current: MenuEntry | None = None
@@ -94,7 +94,7 @@ def _title(text: str) -> tuple[str, str]:
 
 
 def choose_entry(menu: t.Sequence[MenuEntry], wanted: str) -> str | None:
-    """Kernel of the menu entry that `wanted` names: numbers, titles or ids, `>` between the levels. None when it fits none."""
+    """Kernel of the menu entry `wanted`: numbers, titles or ids, with `>` between levels. None when not found."""
     entries: t.Sequence[MenuEntry] = menu
     chosen: MenuEntry | None = None
     for part in wanted.split(">"):
@@ -196,19 +196,19 @@ def _from_links(host: Host) -> tuple[str | None, str]:
 
 
 def flavour(kernel: str) -> str:
-    """The part of a release that names the build and not its version: generic, aws, el9_6.x86_64 gives el, amd64, ..."""
+    """The part of a release that names the build: generic, aws, amd64; el for el9_6.x86_64."""
     tail = re.sub(r"\.(x86_64|aarch64|i686|ppc64le|s390x)(?=$|[+.])", "", kernel)
     if re.search(r"\.(el|fc|amzn)[0-9]", tail):
         extra = re.search(r"\+(.+)$", tail)
-        return (re.findall(r"\.(el|fc|amzn)[0-9]", tail)[-1]) + ("+" + extra.group(1) if extra else "")
+        return str(re.findall(r"\.(el|fc|amzn)[0-9]", tail)[-1]) + ("+" + extra.group(1) if extra else "")
     words = re.findall(r"-([a-z][a-z0-9]*(?:-[a-z][a-z0-9]*)*)", tail)
     return words[-1] if words else ""
 
 
 def read_next_boot(host: Host, installed: t.Sequence[str], running: str | None) -> tuple[str | None, str]:
-    """Release and where it was found. None with a reason when the boot loader's choice cannot be told.
+    """Release and where it was found. None with a reason when the choice of the boot loader is unknown.
 
-    `installed` is oldest first. Without any boot loader configuration the newest installed kernel of the running one's flavour counts.
+    `installed` is oldest first. Without boot loader configuration it is the newest kernel of the running flavour.
     """
     environment = _environment(host)
     for kernel, source in (_from_bls(host, environment), _from_grub(host, environment), _from_links(host)):

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a module build needs besides headers: packages and programs that are there."""
+"""Packages and programs that a module build needs besides headers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .._host.host import Host
 PROGRAM_DIRS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 PACKAGES = ("dkms", "gcc", "make", "kernel-headers", "mokutil", "openssl")
 PROGRAMS = ("dkms", "cc", "make", "mokutil", "openssl")
-# By which program what a package is asked for can be there all the same: a compiler of another package builds as well.
+# Programs that satisfy a package: a compiler of another package works too.
 PROVIDED_BY = {"dkms": "dkms", "gcc": "cc", "make": "make", "mokutil": "mokutil", "openssl": "openssl"}
 
 
@@ -35,9 +35,9 @@ def _compiler(host: Host) -> str | None:
 
 
 def read_build(host: Host, packages: t.Sequence[t.Mapping[str, str]]) -> dict[str, t.Any]:
-    """The `build` part of the facts: {packages: {name: version or None}, programs: {name: path or None}}, over fixed names.
+    """The `build` part of the facts: {packages: {name: version or None}, programs: {name: path or None}}.
 
-    `packages` are those of the package manager, at least the ones in PACKAGES that are installed.
+    `packages` are the installed packages, at least those in PACKAGES.
     """
     versions = {item["name"]: item["version"] for item in packages if item["state"] == "installed"}
     programs = {name: _compiler(host) if name == "cc" else _program(host, name) for name in PROGRAMS}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Kernels: the one that runs, those installed, their headers, and the one the boot loader will start next."""
+"""Kernels: running, installed, next boot, and their headers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .._base.versions import natural_key
 from .._host.host import ABSENT, Host, Probe
 from .boot import read_next_boot
 
-# Every package that a kernel, its modules or its headers come in; a name without a release is what pulls in the newest.
+# Packages of kernels, modules and headers; a name without a release is a meta package for the newest kernel.
 PACKAGE_PATTERNS = (
     "linux-image-*",
     "linux-headers-*",
@@ -31,17 +31,21 @@ PACKAGE_PATTERNS = (
     "kernel-*",
 )
 NO_KERNEL = re.compile(
-    r"^(linux-headers-\S+-common\S*|linux-\S+-(dbg|dbgsym|signed-template)|kernel-(tools|srpm|rpm|doc|abi|macros|headers|debug).*)$"
+    r"^(linux-headers-\S+-common\S*|linux-\S+-(dbg|dbgsym|signed-template)|"
+    r"kernel-(tools|srpm|rpm|doc|abi|macros|headers|debug).*)$"
 )
-# What package managers and people leave beside a kernel: it is named like one and none.
+# Files beside a kernel that have a similar name but are no kernel.
 BESIDE = re.compile(
-    r"rescue|~$|;[0-9a-f]+$|\.(?:dpkg-[a-z]+|rpm(?:new|save|orig|moved)|old|orig|bak|backup|saved?|prev|tmp|temp|new|disabled|hmac|sig|signed|efi|gz)$"
+    r"rescue|~$|;[0-9a-f]+$|\.(?:dpkg-[a-z]+|rpm(?:new|save|orig|moved)|old|orig|bak|backup|"
+    r"saved?|prev|tmp|temp|new|disabled|hmac|sig|signed|efi|gz)$"
 )
 SECRET = re.compile(r"(\S*(?:passw(?:or)?d|secret|token|set_credential)[^\s=]*=)\S+|(://|\biscsi:)[^\s/@]+(?=@)", re.I)
 
 
 def installed_kernels(host: Host, packages: t.Sequence[t.Mapping[str, str]]) -> list[str]:
-    """Releases with an image in /boot, an image or a module tree of their own in /lib/modules, or an image package; oldest first.
+    """Releases with an image in /boot, an image or a module tree of their own in /lib/modules, or an image package.
+
+    Oldest first.
 
     A directory of /lib/modules that only holds add-on modules is what an uninstalled kernel leaves behind.
     """
@@ -63,7 +67,7 @@ def installed_kernels(host: Host, packages: t.Sequence[t.Mapping[str, str]]) -> 
 
 
 def has_headers(host: Host, kernel: str, packages: t.Sequence[t.Mapping[str, str]]) -> bool:
-    """True when modules can be built for a kernel: its build directory is complete, or its headers package is installed."""
+    """True when modules can be built for a kernel: complete build directory, or headers package installed."""
     for directory in ("/lib/modules/%s/build", "/usr/src/linux-headers-%s", "/usr/src/kernels/%s"):
         if host.exists((directory % kernel) + "/Makefile"):
             return True
@@ -71,7 +75,7 @@ def has_headers(host: Host, kernel: str, packages: t.Sequence[t.Mapping[str, str
 
 
 def kernel_packages(packages: t.Sequence[t.Mapping[str, str]]) -> list[dict[str, str]]:
-    """[{name, version}] of the installed packages that kernels, their modules and the means to build for them come in, by name."""
+    """[{name, version}] of the installed packages of kernels, modules and headers, by name."""
     names = re.compile("|".join(fnmatch.translate(pattern) for pattern in PACKAGE_PATTERNS))
     found = [
         item
@@ -103,7 +107,7 @@ def read_kernel(
         upcoming, source = None, "not known in a container"
     else:
         upcoming, source = read_next_boot(host, installed, now)
-        # The same kernel in the file that older releases of Ubuntu start under Secure Boot.
+        # The file of the same kernel that older Ubuntu releases boot under Secure Boot.
         upcoming = re.sub(r"(?:\.efi)?\.signed$", "", upcoming) if upcoming else None
     tree = host.listdir("/lib/modules/" + now) if now else release
     wanted = sorted(set(installed) | {name for name in (now, upcoming) if name}, key=natural_key)
@@ -122,7 +126,7 @@ def read_kernel(
 
 
 def guard(kernel: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:
-    """[{kernel, headers, module, running, next_boot}] of every kernel that could boot, oldest first; module is None where its tree may not be read."""
+    """[{kernel, headers, module, running, next_boot}] of each installed kernel, oldest first; module None: unknown."""
     return [
         {
             "kernel": name,

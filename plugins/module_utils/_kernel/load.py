@@ -10,17 +10,18 @@ from .._host.host import ABSENT, TIMEOUT, VALUE, Host
 
 
 class ModuleBusy(NpuError):
-    """The module is in use, or does not let go."""
+    """The module is in use, or unloading it hangs."""
 
 
 def loaded_version(host: Host, module: str) -> str | None:
-    """Version of the loaded module, empty text when it says none; None when it is not loaded. NpuError when that cannot be told."""
+    """Version of the loaded module, empty when it has none; None when not loaded. NpuError when unknown."""
     found = host.listdir("/sys/module/" + module)
     if found.state == ABSENT and host.listdir("/sys/module").ok:
         return None
     if found.state != VALUE:
         raise NpuError(
-            "Whether %s is loaded cannot be told: %s." % (module, found.detail), "Run as root with /sys mounted."
+            "/sys does not show whether %s is loaded: %s." % (module, found.detail),
+            "Run as root with /sys mounted.",
         )
     return str(host.read_text("/sys/module/%s/version" % module, 256).get("")).strip()
 
@@ -30,7 +31,7 @@ def _last(text: str) -> str:
 
 
 def unload(host: Host, module: str, timeout: float) -> bool:
-    """Unload the module; False when it was not loaded. ModuleBusy when something holds it or the kernel does not answer within `timeout` seconds."""
+    """Unload the module; False when it is not loaded. ModuleBusy when it is in use or the time limit is over."""
     if loaded_version(host, module) is None:
         return False
     done = host.run(["modprobe", "-r", module], timeout)
@@ -41,24 +42,22 @@ def unload(host: Host, module: str, timeout: float) -> bool:
     raise ModuleBusy(
         "%s cannot be unloaded: %s%s."
         % (module, said.rstrip("."), " (in use %s times)" % count if count not in ("", "0") else ""),
-        "Stop what uses the NPUs, or let the run reboot the host.",
+        "Stop the users of the NPUs, or let the run reboot the host.",
     )
 
 
 def load(host: Host, module: str, timeout: float) -> None:
-    """Load the module. NpuError with what the kernel said, or past `timeout` seconds."""
+    """Load the module. NpuError with the kernel's message, or after `timeout` seconds."""
     done = host.run(["modprobe", module], timeout)
     if done.ok and done.value.rc == 0:
         return
     if done.state == TIMEOUT:
-        raise NpuError(
-            "Loading %s did not end: %s." % (module, done.detail), "Read the kernel log; a reboot may be needed."
-        )
+        raise NpuError("Loading %s hangs: %s." % (module, done.detail), "Read the kernel log; a reboot may be needed.")
     said = _last(done.value.err) if done.ok else done.detail
     kernel = kernel_lines(host, module)
     raise NpuError(
         "%s cannot be loaded: %s.%s" % (module, said.rstrip("."), " Kernel: %s." % kernel if kernel else ""),
-        "Read the kernel log (signature, a build for another kernel, a card that does not answer).",
+        "Read the kernel log (signature, build for another kernel, card without an answer).",
     )
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Kernel module files: where depmod found them, what their .modinfo section and their signature say."""
+"""Kernel module files: their path by depmod, their .modinfo section and their signature."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ MODULE_LIMIT = 256 * 1024 * 1024
 
 @dataclass(frozen=True)
 class ModuleFile:
-    """A module file: path, version and srcversion as built in, signer (None: unsigned or not readable), whether it is signed.
+    """A module file: path, built-in version and srcversion, signer (None: unsigned or unreadable), signed or not.
 
-    `sig_key` is the serial number of the signer's certificate, hexadecimal digits without leading zeros: names of keys are not unique.
+    `sig_key` is the serial number of the signer's certificate, hexadecimal digits without leading zeros: names of keys
+    are not unique.
     """
 
     path: str
@@ -48,7 +49,7 @@ class ModuleFile:
 
 
 def find_module(host: Host, module: str, kernel: str) -> str | None:
-    """Path of the module file that depmod chose for `kernel`, else the first in the usual directories, else None."""
+    """Path of the module file by depmod for `kernel`, else the first in the usual directories, else None."""
     base = "/lib/modules/" + kernel
     wanted = re.compile(r"^(\S*?%s\.ko(?:\.xz|\.zst|\.gz)?):" % re.escape(module).replace("_", "[-_]"), re.M)
     listed = host.read_text(base + "/modules.dep").get("")
@@ -67,7 +68,7 @@ def find_module(host: Host, module: str, kernel: str) -> str | None:
 
 
 def section(data: bytes, name: bytes) -> bytes | None:
-    """Bytes of an ELF section, or None. ValueError when the data is no ELF file or is cut short."""
+    """Bytes of an ELF section, or None. ValueError when the data is not a complete ELF file."""
     if data[:4] != b"\x7fELF" or len(data) < 52:
         raise ValueError("not an ELF file")
     wide = data[4] == 2
@@ -115,7 +116,7 @@ def _signer(data: bytes) -> tuple[bool, str | None, str | None]:
 
 
 def parse_module(path: str, data: bytes) -> ModuleFile:
-    """Read an uncompressed module file. ValueError when it is none."""
+    """Read an uncompressed module file; ValueError when it is not one."""
     info = section(data, b".modinfo")
     fields: dict[str, str] = {}
     for item in (info or b"").split(b"\0"):
@@ -164,7 +165,7 @@ def _unpack(path: str, data: bytes) -> bytes:
 
 
 def read_module(host: Host, module: str, kernel: str | None, timeout: float = 5.0) -> Probe:
-    """Probe of ModuleFile for a kernel. The modinfo program is run only for a zstd file, which Python cannot unpack."""
+    """Probe of ModuleFile for a kernel. Runs modinfo only for a zstd file, which Python cannot unpack."""
     path = find_module(host, module, kernel) if kernel else None
     if not path:
         tree = host.listdir("/lib/modules/%s" % kernel) if kernel else Probe(ABSENT)

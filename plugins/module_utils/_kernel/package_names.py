@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Names of the packages that kernels, their headers and what pulls in the newest of them have. Pure."""
+"""Names of kernel packages, header packages and meta packages. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Facts = t.Mapping[str, t.Any]
 
 IMAGE = "linux-image-"
 HEADERS = "linux-headers-"
-# Kernels of other repositories, whose packages have other names.
+# Kernels of other repositories have other package names.
 FOREIGN = re.compile(r"-pve$|\.elrepo\.")
-# Pulls in an image under another name, holds what a distribution signs, or symbols: no headers are called like it.
+# Meta, signing and symbol packages: no headers package has the same name.
 NO_HEADERS = re.compile(r"^linux-image-(?:extra-virtual|.*-(?:signed-template|dbg|dbgsym))$")
 
 
@@ -23,16 +23,16 @@ def _names(facts: Facts) -> list[str]:
 
 
 def is_meta(name: str) -> bool:
-    """True for a package that only pulls in the newest of its kind: linux-image-generic, linux-headers-amd64, linux-aws."""
+    """True for a meta package of the newest kernel: linux-image-generic, linux-headers-amd64, linux-aws."""
     return name.startswith("linux-") and not re.search(r"[0-9]+\.[0-9]+\.[0-9]", name)
 
 
 def rpm_headers(kernel: str, system: str | None = None) -> tuple[str, str]:
-    """(package to build modules with, package of the user-space headers) of a kernel of EL; `system` is the id of the operating system.
+    """(headers package for modules, package of user-space headers) of a kernel of EL; `system` is the OS id.
 
-    The 64k, realtime and debug kernels carry their variant behind a plus. Realtime kernels before EL 9.3 have a version of their own, Oracle's
-    own kernel its distribution tag. Neither has user-space headers of its version, and on Oracle's system the two kernels share one package of
-    them, whose version is that of neither.
+    The 64k, realtime and debug kernels carry their variant behind a plus. Realtime kernels before EL 9.3 have a version
+    of their own, Oracle's own kernel its distribution tag. Neither has user-space headers of its version, and on
+    Oracle's system the two kernels share one package of them, whose version is that of neither.
     """
     release, plus, variant = kernel.partition("+")
     uek, realtime = re.search(r"\.el[0-9]+uek\.", release), re.search(r"\.rt[0-9]+\.[0-9]+\.el[0-9]", release)
@@ -42,9 +42,9 @@ def rpm_headers(kernel: str, system: str | None = None) -> tuple[str, str]:
 
 
 def header_packages(facts: Facts, kernels: t.Sequence[str]) -> list[str]:
-    """What to install so that modules can be built for `kernels`; empty where the names of this system's packages are not known.
+    """Packages to install to build modules for `kernels`; empty when the names for this system are unknown.
 
-    The user-space headers of EL exist once on a host whatever the number of kernels, so they are named only when there are none.
+    The user-space headers of EL exist once on a host, so they are listed only when there are none.
     """
     family = facts["os"]["family"]
     kernels = [kernel for kernel in kernels if not FOREIGN.search(kernel)]
@@ -59,7 +59,7 @@ def header_packages(facts: Facts, kernels: t.Sequence[str]) -> list[str]:
 
 
 def header_metas(facts: Facts) -> list[str]:
-    """Packages missing for the next kernel to arrive with its headers: one for each package that pulls in the newest image."""
+    """Missing meta packages that install headers along with the next kernel."""
     there = _names(facts)
     wanted = [
         HEADERS + name[len(IMAGE) :]
@@ -70,7 +70,7 @@ def header_metas(facts: Facts) -> list[str]:
 
 
 def kernel_family(facts: Facts) -> list[str]:
-    """Names to hold so that no other kernel arrives: what pulls in the newest, and the packages of the running kernel."""
+    """Packages to hold to keep the running kernel: meta packages and the packages of the running kernel."""
     running = facts["kernel"]["running"] or ""
     there = _names(facts)
     if facts["os"]["family"] == "debian":

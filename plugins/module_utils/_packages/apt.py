@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Debian packages: apt-get, apt-mark, apt-cache and dpkg, their answers read and their errors told with a remedy."""
+"""Debian packages: apt-get, apt-mark, apt-cache and dpkg. Errors come with a remedy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .apt_output import (
     section,
 )
 from .base import QUERY_SECONDS, REFRESH_SECONDS, PackageManager
-from .changes import REMOVE, UPGRADE, Change, bare_name, fits
+from .changes import REMOVE, UPGRADE, Change, Transaction, bare_name, fits
 from .installed import DPKG_STATUS, parse_dpkg_status
 from .words import last_lines
 
@@ -40,7 +40,7 @@ PIN_ROUNDS = 6
 GONE_STATES = ("config-files", "not-installed")
 DONE_STATES = ("installed",) + GONE_STATES
 
-# Asked of apt each time, so that the settings of a host do not change what a name means.
+# Set on each call, so that the configuration of a host does not change the meaning of a name.
 OPTIONS = (
     "-q",
     "-y",
@@ -61,7 +61,7 @@ OPTIONS = (
     "-o",
     "Dpkg::Options::=--force-confold",
 )
-# A mirror that does not answer is waited for twice this long, and those of other hosts meanwhile.
+# apt waits twice this long for a mirror without an answer.
 REFRESH_OPTIONS = (
     "-o",
     "Acquire::Retries=1",
@@ -95,49 +95,22 @@ class Apt(PackageManager):
     unreached = UNREACHED
     own_file = own_source = "/etc/apt/sources.list.d/rebellions-npu.sources"
 
-    def simulate(
-        self,
-        install: t.Sequence[str] = (),
-        files: t.Sequence[str] = (),
-        remove: t.Sequence[str] = (),
-        allow_downgrade: bool = False,
-        allow_held: bool = False,
-    ) -> list[Change]:
-        return self.with_lists(
-            lambda: self._settle(install, files, remove, allow_downgrade, allow_held)[1], [*install, *files]
-        )
+    def simulate(self, transaction: Transaction) -> list[Change]:
+        return self.with_lists(lambda: self._settle(transaction)[1], transaction.arriving)
 
-    def apply(
-        self,
-        install: t.Sequence[str] = (),
-        files: t.Sequence[str] = (),
-        remove: t.Sequence[str] = (),
-        allow_downgrade: bool = False,
-        allow_held: bool = False,
-        purge: bool = True,
-    ) -> str:
-        return self.with_lists(
-            lambda: self._apply(install, files, remove, allow_downgrade, allow_held, purge), [*install, *files]
-        )
+    def apply(self, transaction: Transaction) -> str:
+        return self.with_lists(lambda: self._apply(transaction), transaction.arriving)
 
-    def _apply(
-        self,
-        install: t.Sequence[str],
-        files: t.Sequence[str],
-        remove: t.Sequence[str],
-        allow_downgrade: bool,
-        allow_held: bool,
-        purge: bool,
-    ) -> str:
-        wanted, changes = self._settle(install, files, remove, allow_downgrade, allow_held)
+    def _apply(self, transaction: Transaction) -> str:
+        wanted, changes = self._settle(transaction)
         if not wanted or (not changes and not self.unfinished()):
             return ""
-        flags = ["--purge"] if purge else []
-        flags += ["--allow-downgrades"] if allow_downgrade else []
-        flags += ["--allow-change-held-packages"] if allow_held else []
+        flags = ["--purge"] if transaction.purge else []
+        flags += ["--allow-downgrades"] if transaction.allow_downgrade else []
+        flags += ["--allow-change-held-packages"] if transaction.allow_held else []
         flags += [] if any(change.act == REMOVE for change in changes) else ["--no-remove"]
         argv = self._apt_get(*flags, "install", *wanted)
-        with self.still_held(allow_held):
+        with self.still_held(transaction.allow_held):
             done = self.change(argv)
         return last_lines(done.out + "\n" + done.err)
 
@@ -150,19 +123,13 @@ class Apt(PackageManager):
             *arguments,
         ]
 
-    def _settle(
-        self,
-        install: t.Sequence[str],
-        files: t.Sequence[str],
-        remove: t.Sequence[str],
-        allow_downgrade: bool,
-        allow_held: bool,
-    ) -> tuple[list[str], list[Change]]:
-        """The words that go to apt-get and the changes they make.
+    def _settle(self, transaction: Transaction) -> tuple[list[str], list[Change]]:
+        """The arguments for apt-get and the changes they make.
 
-        apt does not move a dependency `(= version)` along to a version that is not its candidate: what it names so is added and it is asked
-        again. A mere removal pins what apt would upgrade on the way.
+        apt does not change a dependency `(= version)` to a version that is not its candidate. Such a dependency is
+        added to the arguments and apt is asked again. A removal alone pins the packages that apt would upgrade.
         """
+        install, files, remove = transaction.install, transaction.files, transaction.remove
         self.check_names([*install, *remove])
         for path in files:
             self.describe(path)
@@ -196,12 +163,12 @@ class Apt(PackageManager):
             wanted += more
         if done.rc != 0:
             raise self.failure(argv, done)
-        self.refuse_downgrades(changes, allow_downgrade)
+        self.refuse_downgrades(changes, transaction.allow_downgrade)
         held = section(done.out, "held packages will be changed")
-        if held and not allow_held:
+        if held and not transaction.allow_held:
             raise NpuError(
                 "These packages are held on the host: %s." % ", ".join(held),
-                "Let go of them (apt-mark unhold), or allow held packages to change.",
+                "Unhold them (apt-mark unhold), or allow held packages to change.",
             )
         return wanted, changes
 
@@ -231,7 +198,7 @@ class Apt(PackageManager):
         return True
 
     def _configure(self, argv: t.Sequence[str]) -> Completed:
-        """Run one step of a repair. A script that fails or never ends is no error here; a lock that is held and a full disk are."""
+        """Run one step of a repair. NpuError for a held lock or a full disk, not for a failing script."""
         try:
             done = self.change(argv, self.repair_seconds, check=False)
         except NpuError as error:
@@ -245,7 +212,7 @@ class Apt(PackageManager):
         return done
 
     def _force_out(self, names: t.Sequence[str]) -> None:
-        """Remove what cannot be configured. A removal script that fails as well is taken out of the way; NpuError when even that is of no use."""
+        """Remove unconfigurable packages, if needed without their removal scripts. NpuError when that fails too."""
         argv = ["dpkg", "--force-remove-reinstreq", "--force-depends", "--remove"]
         self._configure([*argv, *names])
         left = [name for name in names if name in self.unfinished()]
@@ -277,7 +244,7 @@ class Apt(PackageManager):
         return paths + (self.lists.answer(lambda: self._fetch(missing, directory)) if missing else [])
 
     def _cached(self, name: str, version: str) -> str:
-        """Path of that very package in apt's archive folder, or empty."""
+        """Path of exactly this package in the archive directory of apt, or empty."""
         for path in self.host.glob(ARCHIVES, "%s_%s_*.deb" % (name, version.replace(":", "%3a"))) if version else []:
             try:
                 found = self.describe(path)
@@ -295,7 +262,7 @@ class Apt(PackageManager):
             raise explain(exc, directory, "written") from exc
         inside = posixpath.join(directory, posixpath.basename(staged))
         try:
-            # apt-get download knows no other place than its working directory.
+            # apt-get download writes only to its working directory.
             argv = [
                 "sh",
                 "-c",
@@ -314,8 +281,8 @@ class Apt(PackageManager):
                 item[1] and item not in got for item in wanted
             ):
                 raise NpuError(
-                    "apt-get download brought %s, not %s." % (sorted(got), sorted(wanted)),
-                    "See apt-cache policy on the host.",
+                    "apt-get download returned %s, not %s." % (sorted(got), sorted(wanted)),
+                    "Run apt-cache policy on the host.",
                 )
             return self.copy_into(directory, paths)
         finally:
@@ -366,7 +333,7 @@ class Apt(PackageManager):
     def stale(self) -> bool:
         source = self.host.stat(self.own_file)
         prefixes = list_prefixes(self.host.read_text(self.own_file).get(""))
-        # apt gives a list the time of the mirror's file; its inode changes when it is read.
+        # apt sets the mtime of the mirror's file; only the ctime tells when the list was read.
         times = [
             self.host.stat(posixpath.join(LISTS, name))
             for name in self.host.listdir(LISTS).get([])

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A flat apt repository as text: its index, its Release file, and the dpkg status of a host that has little.
+"""A flat apt repository as text: index, Release file, and the dpkg status of a minimal host.
 
 Written by hand, because python3-apt and apt-ftparchive are on few hosts.
 """
@@ -17,7 +17,7 @@ import typing as t
 from .._base.model import NpuError
 
 BASES = ("none", "required", "important", "host")
-# apt wants a date and refuses one of tomorrow; a fixed one makes the same files from the same packages.
+# apt refuses a date in the future; a fixed date makes the files reproducible.
 DATE = "Sat, 01 Jan 2000 00:00:00 UTC"
 _OURS = ("filename", "size", "md5sum", "sha1", "sha256", "sha512", "status")
 _URI = re.compile(r"^'([^']+)' (\S+) ([0-9]+)(?: SHA256:([0-9a-f]{64}))?\s*$", re.M)
@@ -35,7 +35,7 @@ class Package(t.NamedTuple):
 
 
 def parse_stanzas(text: str) -> list[Stanza]:
-    """Paragraphs of `Field: value` with continuation lines, in order, values as written. NpuError for a line that is neither."""
+    """Paragraphs of `Field: value` with continuation lines, values as written. NpuError for any other line."""
     found: list[Stanza] = []
     current: Stanza = {}
     last = ""
@@ -49,7 +49,7 @@ def parse_stanzas(text: str) -> list[Stanza]:
         else:
             name, colon, value = line.partition(":")
             if not colon or not name or " " in name:
-                raise NpuError("%r is no field of a package's control file." % line[:80], "Get the package again.")
+                raise NpuError("%r is not a field of a control file." % line[:80], "Download the package again.")
             last = name
             current[last] = value.strip()
     if current:
@@ -62,7 +62,7 @@ def _stanza(fields: t.Iterable[tuple[str, str]]) -> str:
 
 
 def packages_index(packages: t.Iterable[Package]) -> str:
-    """The text of `Packages`, sorted, so that the same packages give the same bytes."""
+    """The text of `Packages`, sorted, so that it is reproducible."""
     parts = []
     for one in sorted(
         packages,
@@ -108,7 +108,7 @@ def repository(packages: t.Sequence[Package], label: str) -> dict[str, bytes]:
 
 
 def parse_uris(text: str) -> list[dict[str, t.Any]]:
-    """What `apt-get --print-uris` would fetch: [{uri, name, size, sha256 or None}]; size in bytes."""
+    """Files in the output of `apt-get --print-uris`: [{uri, name, size, sha256 or None}]; size in bytes."""
     return [
         {"uri": uri, "name": name, "size": int(size), "sha256": digest or None}
         for uri, name, size, digest in _URI.findall(text)
@@ -124,10 +124,11 @@ def _alternatives(stanza: Stanza) -> t.Iterator[list[str]]:
 
 
 def base_status(status: str, base: str) -> str:
-    """The dpkg status of a stock host that was never updated, made from that of a connected one; base is one of BASES.
+    """The dpkg status of a fresh host, derived from that of a connected one; base is one of BASES.
 
-    none: nothing installed. required, important: the installed packages of that priority and what they depend on, at version 0, so that
-    every dependency that asks for a version is met from the repositories and not by what this host happens to have. host: as it is.
+    none: nothing installed. required, important: the installed packages of that priority and what they depend on, at
+    version 0, so that every dependency that asks for a version is met from the repositories and not by what this host
+    happens to have. host: as it is.
     """
     if base == "host":
         return status

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What apt-get and apt-cache say: simulated changes, dependencies on one version, available versions, and a remedy for each error."""
+"""Output of apt-get and apt-cache: simulated changes, exact dependencies, versions, and a remedy for each error."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ REMEDIES = (
     ),
     (
         r"dpkg was interrupted|exited unexpectedly|received signal",
-        "Run again: that finishes what was interrupted. By hand: dpkg --configure -a",
+        "Run again to finish the interrupted change. By hand: dpkg --configure -a",
     ),
     (
         r"Could not get lock|Unable to (acquire|lock)|locked by \S+ process",
-        "Wait until that program has ended and run again.",
+        "Wait until that program ends and run again.",
     ),
     (
         r"Unable to locate package|has no installation candidate|Version '[^']*' for '[^']*' was not found",
-        "Check the name and the version against the repositories of the host (apt-cache madison NAME), and that its lists are fresh (apt-get update).",
+        "Check the name and the version in the repositories of the host (apt-cache madison NAME), and update its lists "
+        "(apt-get update).",
     ),
     (
-        r"Failed to fetch|Could not connect|Could not resolve|Temporary failure resolving|Connection timed out|Unable to connect",
-        "Check that the host reaches its mirrors: name resolution, proxy, firewall, or a mirror inside.",
+        r"Failed to fetch|Could not connect|Could not resolve|Temporary failure resolving|"
+        r"Connection timed out|Unable to connect",
+        "Check that the host reaches its mirrors: name resolution, proxy, firewall, internal mirror.",
     ),
     (
         r"NO_PUBKEY|is not signed|couldn't be verified|EXPKEYSIG|cannot be authenticated",
@@ -36,29 +38,30 @@ REMEDIES = (
     ),
     (
         r"Can't find a source to download",
-        "No repository of the host has this version any more: give the file of the package.",
+        "Provide the package file: no repository of the host has this version any more.",
     ),
     (
         r"Hash Sum mismatch|File has unexpected size",
-        "The mirror or a proxy serves old files: run apt-get update again, or purge the proxy's cache.",
+        "Run apt-get update again, or purge the cache of the proxy: the mirror or a proxy serves old files.",
     ),
     (
         r"unmet dependencies|held broken packages|Unable to satisfy dependencies",
-        "Name the packages that must move together, each with its version, or let go of the holds (apt-mark showhold).",
+        "List all packages that must change together, each with its version, or unhold packages (apt-mark showhold).",
     ),
     (
         r"not a Debian format archive|could not locate member|Could not read meta data|dpkg-deb: error",
-        "The file is damaged or no package: transfer it again.",
+        "Transfer the file again: it is damaged or not a package.",
     ),
     (
         r"script subprocess returned error|error processing package",
-        "Read what the script of the package said; a driver's build log is below /var/lib/dkms.",
+        "Read the output of the package script; build logs of a driver are in /var/lib/dkms.",
     ),
-    (r"package architecture \([^)]*\) does not match", "Give the package for the architecture of the host."),
+    (r"package architecture \([^)]*\) does not match", "Use the package for the architecture of the host."),
 )
-# The lists lack a package or a version, or are so old that the mirror has replaced a file they name.
+# The lists lack a package or a version, or are outdated.
 MISSING = re.compile(
-    r"Unable to locate package|has no installation candidate|Version '[^']*' for '[^']*' was not found|is not installable|404 +Not Found"
+    r"Unable to locate package|has no installation candidate|Version '[^']*' for '[^']*' was not found|"
+    r"is not installable|404 +Not Found"
 )
 UNREACHED = re.compile(r"^(?:Err:[0-9]+ |[EW]: Failed to fetch )([a-z+]+://[^/\s]+)()", re.MULTILINE)
 LINE = re.compile(r"^(Inst|Remv|Purg) (\S+)(?: \[([^\]\s]*)\])?(?: \((\S+) [^)]*\))?")
@@ -67,7 +70,7 @@ SECTION_END = re.compile(r"^\S")
 
 
 def section(text: str, title: str) -> list[str]:
-    """The names below a line such as `The following held packages will be changed:`, in its order, without the * of a purge."""
+    """Names below a line such as `The following held packages will be changed:`, without the * of a purge."""
     names: list[str] = []
     inside = False
     for line in text.splitlines():
@@ -81,7 +84,10 @@ def section(text: str, title: str) -> list[str]:
 
 
 def parse_simulation(text: str) -> list[Change]:
-    """The changes in the output of `apt-get -s`: lines Inst, Remv and Purg. A version in brackets is the old one, in parentheses the new one."""
+    """Changes in the output of `apt-get -s` (Inst, Remv, Purg).
+
+    The old version is in brackets, the new in parentheses.
+    """
     downgraded = set(section(text, "DOWNGRADED"))
     changes = []
     for line in text.splitlines():
@@ -101,7 +107,7 @@ def parse_simulation(text: str) -> list[Change]:
 
 
 def parse_madison(text: str, name: str) -> list[str]:
-    """Versions of binary packages of exactly that name in `apt-cache madison`, in its order, which is best first."""
+    """Versions of binary packages of exactly this name in `apt-cache madison`, best first."""
     found: list[str] = []
     for line in text.splitlines():
         parts = [part.strip() for part in line.split("|")]
@@ -111,7 +117,7 @@ def parse_madison(text: str, name: str) -> list[str]:
 
 
 def list_prefixes(source: str) -> tuple[str, ...]:
-    """How the names of a deb822 source's lists begin: its addresses without scheme and credentials, / written as _."""
+    """Prefixes of the list files of a deb822 source: its addresses without scheme and credentials, / as _."""
     found = []
     for line in re.findall(r"^URIs:(.*)$", source, re.MULTILINE):
         for address in line.split():
@@ -128,5 +134,5 @@ def list_prefixes(source: str) -> tuple[str, ...]:
 
 
 def parse_pins(text: str) -> list[tuple[str, str]]:
-    """(name, version) of the dependencies on exactly one version that `apt-get` says it cannot meet."""
+    """(name, version) of exact dependencies that `apt-get` cannot meet."""
     return PIN.findall(text)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a package manager has to do, whichever it is: simulate, apply, download, repair, hold, list. Nothing runs without a time limit."""
+"""The interface of a package manager: simulate, apply, download, repair, hold, list. Everything has a time limit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .._base.model import NpuError
 from .._base.versions import same_release, without_epoch
 from .._host.files import explain, make_directory
 from .._host.host import TIMEOUT, VALUE, Completed, Host, Probe
-from .changes import DOWNGRADE, Change
+from .changes import DOWNGRADE, Change, Transaction
 from .lists import Lists, Missing
 from .words import last_lines, lock_holder, mask
 
@@ -31,8 +31,8 @@ T = t.TypeVar("T")
 class PackageManager:
     """The packages of one host. Versions are the package manager's own, with epoch and revision.
 
-    `timeout` bounds each change in seconds. `environment` is added to that of every command, for example the proxy. Every method
-    raises NpuError with the last lines of the command and a next step. `alone` is True when `environment` or `options` leave it no source of the host.
+    `timeout` limits each change, in seconds. `environment` is added to every command, for example a proxy. Every method
+    raises NpuError with the last lines of the command and a next step. `alone`: no source of the host is used.
     """
 
     format = ""
@@ -41,7 +41,7 @@ class PackageManager:
     name_pattern = re.compile(r"^$")
     missing = re.compile(r"(?!)")
     unreached = re.compile(r"(?!)")
-    # The source that the role writes: its file, and what refresh() calls it.
+    # The source that the role writes: its file, and its name for refresh().
     own_file = ""
     own_source = ""
 
@@ -61,57 +61,42 @@ class PackageManager:
         self.alone = alone
         self.lists = Lists(self.refresh, self._own, lambda: bool(self._own()) and self.stale())
 
-    def simulate(
-        self,
-        install: t.Sequence[str] = (),
-        files: t.Sequence[str] = (),
-        remove: t.Sequence[str] = (),
-        allow_downgrade: bool = False,
-        allow_held: bool = False,
-    ) -> list[Change]:
-        """What the same call of apply would do. Nothing changes and no lock is taken. What is to be removed may be missing already."""
+    def simulate(self, transaction: Transaction) -> list[Change]:
+        """What apply() would change. Takes no lock. Packages to remove may be missing already."""
         raise NotImplementedError
 
-    def apply(
-        self,
-        install: t.Sequence[str] = (),
-        files: t.Sequence[str] = (),
-        remove: t.Sequence[str] = (),
-        allow_downgrade: bool = False,
-        allow_held: bool = False,
-        purge: bool = True,
-    ) -> str:
-        """Do it in one transaction and return the last lines. With `purge` the configuration of what is removed goes too."""
+    def apply(self, transaction: Transaction) -> str:
+        """Do it, and return the last lines of the output."""
         raise NotImplementedError
 
     def download(self, names: t.Sequence[str], directory: str) -> list[str]:
-        """Host paths in `directory` of exactly these packages; a name without a version stands for what is installed."""
+        """Host paths in `directory` of exactly these packages; a name without a version means the installed one."""
         raise NotImplementedError
 
     def repair(self, removable: t.Sequence[str] = ()) -> bool:
-        """Finish what an interrupted run left half done; True when something was tried.
+        """Finish what an interrupted run left; True when something was tried.
 
-        What cannot be finished is removed when it fits a pattern of `removable`. Anything else stays as it is (see unfinished()): installing
-        another version over it may still mend it. NpuError when another program holds the lock, the disk is full, or a removal fails.
+        Packages that cannot be finished are removed if they match `removable`. Others stay (see unfinished());
+        installing another version may still repair them. NpuError for a held lock, a full disk, or a failed removal.
         """
         raise NotImplementedError
 
     def unfinished(self) -> list[str]:
-        """Names of packages that an interrupted run left neither wholly there nor wholly gone."""
+        """Names of packages that an interrupted run left partly installed."""
         raise NotImplementedError
 
     def hold(self, names: t.Sequence[str]) -> list[str]:
-        """Keep these packages at their version; the names that were not held before."""
+        """Hold these packages; returns the names that were not held before."""
         held = self.held() if names else []
         return self.mark(True, [name for name in names if name not in held])
 
     def unhold(self, names: t.Sequence[str]) -> list[str]:
-        """Let go of these packages; the names that were held before."""
+        """Unhold these packages; returns the names that were held before."""
         held = self.held() if names else []
         return self.mark(False, [name for name in names if name in held])
 
     def mark(self, hold: bool, names: t.Sequence[str]) -> list[str]:
-        """Hold packages, or let go of them, whatever they were before; their sorted names."""
+        """Hold or unhold packages; returns their sorted names."""
         raise NotImplementedError
 
     def held(self) -> list[str]:
@@ -131,27 +116,27 @@ class PackageManager:
         raise NotImplementedError
 
     def refresh(self, source: str = "") -> None:
-        """Read the lists of all repositories anew, or only of the one that the file `source` (deb) or the id `source` (rpm) names.
+        """Update the lists of all repositories, or only of `source` (deb: a file, rpm: an id).
 
-        A mirror that does not answer costs a bounded time; NpuError names it, and the lists of the others are read all the same.
+        NpuError names a mirror without an answer; the lists of the others are read anyway.
         """
         raise NotImplementedError
 
     def stale(self) -> bool:
-        """True when the source that the role writes is newer than its lists. dnf sees to that itself."""
+        """True when the source that the role writes is newer than its lists. dnf handles that itself."""
         return False
 
     def with_lists(self, attempt: t.Callable[[], T], arriving: t.Sequence[str]) -> T:
-        """What `attempt` returns, with fresh lists where it needs them: a mere removal, where nothing is `arriving`, needs none."""
+        """Result of `attempt`, with updated lists if needed. A removal alone (`arriving` is empty) needs none."""
         return self.lists.answer(attempt) if arriving else attempt()
 
     def _own(self) -> str:
         return self.own_source if not self.alone and self.host.exists(self.own_file) else ""
 
     def resolve(self, name: str, version: str) -> str | None:
-        """The best available package version for a wanted one: the same text, else the same release. None when there is none.
+        """The best available version: the same text, else the same release, else None.
 
-        Epoch and package revision do not count: 3.4.0 finds 1:3.4.0-2. What the lists lack is looked for once more in fresh ones.
+        Epoch and package revision are ignored: 3.4.0 finds 1:3.4.0-2. If needed, the lists are updated.
         """
         return self.lists.answer(lambda: self._resolve(name, version), lambda found: found is not None)
 
@@ -166,26 +151,26 @@ class PackageManager:
         return None
 
     def busy(self) -> str:
-        """Who holds the package manager's lock, for example `unattended-upgr (pid 812)`; empty when nobody is known to."""
+        """Holder of the lock, for example `unattended-upgr (pid 812)`; empty when unknown."""
         return ""
 
     def check_names(self, names: t.Sequence[str]) -> None:
-        """NpuError for text that is no package name: it could be read as an option or as a pattern."""
+        """NpuError for text that is not a package name; it could act as an option or a pattern."""
         for name in names:
             if not self.name_pattern.match(name):
                 raise NpuError(
-                    "%r is not the name of a package." % name,
-                    "Give a name, or a name with a version as the package manager writes it.",
+                    "%r is not a package name." % name,
+                    "Use a name, or a name with a version in the format of the package manager.",
                 )
 
     def ask(self, argv: t.Sequence[str], seconds: float = QUERY_SECONDS, check: bool = True) -> Completed:
-        """Run a command that changes nothing. NpuError when it cannot run, gives no answer in time or, with `check`, ends badly."""
+        """Run a command that changes nothing. NpuError when it cannot run, times out or, with `check`, fails."""
         return self._finish(argv, self.host.run(list(argv), seconds, self.environment), seconds, check)
 
     def change(self, argv: t.Sequence[str], seconds: float | None = None, check: bool = True) -> Completed:
-        """Run a command that changes packages. Past the limit its whole process group is ended, with the maintainer scripts in it."""
+        """Run a command that changes packages. Past the limit its whole process group is killed, scripts included."""
         limit = max(1.0, self.timeout if seconds is None else seconds)
-        # The program `timeout` ends the command first and so leaves what it said; the limit of the host itself comes after it.
+        # The program `timeout` ends the command first, so that its output is kept; the limit of the host comes later.
         guarded = ["timeout", "--kill-after=%d" % KILL_AFTER, "%g" % limit] + list(argv)
         probe = self.host.run(guarded, limit + 2 * KILL_AFTER, self.environment)
         if probe.state == VALUE and probe.value.rc in TIMED_OUT:
@@ -213,25 +198,25 @@ class PackageManager:
             seconds,
             ": the lock is held by %s" % holder if holder else "",
             self._silent(said),
-            " It said last: %s" % tail if tail else "",
+            " Last output: %s" % tail if tail else "",
         )
         remedy = (
-            "Wait until that has ended, or end it, and run again."
+            "Wait until it ends, or stop it, and run again."
             if holder
-            else "See what it waits for; raise the timeout if it was still at work."
+            else "Find out what it waits for; raise the timeout if it still made progress."
         )
         return NpuError(message, remedy)
 
     def refuse_downgrades(self, changes: t.Sequence[Change], allowed: bool) -> None:
-        """NpuError that names the packages which would get an older version, unless that is allowed."""
+        """NpuError with the packages that would be downgraded, unless that is allowed."""
         lower = [str(change) for change in changes if change.act == DOWNGRADE]
         if lower and not allowed:
             raise NpuError(
-                "This would %s." % ", ".join(lower), "Allow the older version, or ask for one that is not older."
+                "This would %s." % ", ".join(lower), "Allow downgrades, or choose a version that is not older."
             )
 
     def failure(self, argv: t.Sequence[str], done: Completed) -> NpuError:
-        """The error for a command that ended badly, with the remedy that fits what it said."""
+        """The error for a failed command, with the remedy that matches its output."""
         said = "%s\n%s" % (done.out, done.err)
         remedy = next(
             (text for pattern, text in self.remedies if re.search(pattern, said, re.IGNORECASE | re.MULTILINE)), ""
@@ -241,14 +226,14 @@ class PackageManager:
             argv[0],
             done.rc,
             ", the lock is held by %s" % holder if holder else "",
-            " | ".join(last_lines(said, 8).splitlines()) or "it said nothing",
+            " | ".join(last_lines(said, 8).splitlines()) or "no output",
         )
         kind = Missing if self.missing.search(said) else NpuError
         return kind(message + self._silent(said), remedy or "Run it by hand on the host: %s" % mask(" ".join(argv)))
 
     def _silent(self, said: str) -> str:
         names = sorted({mask(next(filter(None, match))) for match in self.unreached.findall(said)})
-        return " Out of reach: %s." % ", ".join(names) if names else ""
+        return " Unreachable: %s." % ", ".join(names) if names else ""
 
     def _name_of(self, holder: tuple[str, str]) -> str:
         pid, program = holder
@@ -261,7 +246,7 @@ class PackageManager:
 
     @contextlib.contextmanager
     def still_held(self, wanted: bool) -> t.Iterator[list[str]]:
-        """Hold again at the end what was held before and is still installed: a change lets go of the packages it moves. Yields what was held."""
+        """Restore the holds at the end: a change unholds the packages it replaces. Yields the held names."""
         before = self.held() if wanted else []
         try:
             yield before
@@ -272,7 +257,7 @@ class PackageManager:
         self.hold(self.installed(before))
 
     def copy_into(self, directory: str, paths: t.Sequence[str]) -> list[str]:
-        """Copies of host files in a host directory, each there under its name only when it is whole; their host paths."""
+        """Copy host files into a host directory, each renamed into place when complete; returns their host paths."""
         done = []
         for path in paths:
             target = "%s/%s" % (directory.rstrip("/"), os.path.basename(path))

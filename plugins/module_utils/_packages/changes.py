@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One change of a package in a transaction, names and versions of packages, and what lies beyond a plan. Pure."""
+"""Package transactions: request, simulated changes, and changes beyond a plan. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _KERNEL_IMAGE = re.compile(
 
 @dataclass(frozen=True)
 class Change:
-    """One package in a transaction. `act` is install, upgrade, downgrade, remove or reinstall; `old` and `new` are versions, None when there is none."""
+    """One package in a transaction.
+
+    `act` is install, upgrade, downgrade, remove or reinstall; `old` and `new` are versions.
+    """
 
     act: str
     name: str
@@ -33,6 +36,27 @@ class Change:
     def __str__(self) -> str:
         versions = " -> ".join(version for version in (self.old, self.new) if version)
         return "%s %s%s" % (self.act, self.name, " (%s)" % versions if versions else "")
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """What a package manager shall do in one go: packages by name, package files, removals.
+
+    `allow_downgrade` and `allow_held` permit older versions and changes of held packages. `purge` removes configuration
+    files too.
+    """
+
+    install: t.Sequence[str] = ()
+    files: t.Sequence[str] = ()
+    remove: t.Sequence[str] = ()
+    allow_downgrade: bool = False
+    allow_held: bool = False
+    purge: bool = True
+
+    @property
+    def arriving(self) -> list[str]:
+        """What is to be installed; a removal alone needs no fresh package lists."""
+        return [*self.install, *self.files]
 
 
 def bare_name(name: str) -> str:
@@ -46,9 +70,9 @@ def fits(name: str, patterns: t.Sequence[str]) -> bool:
 
 
 def planned(changes: t.Sequence[Change], patterns: t.Sequence[str], dependencies: bool) -> list[Change]:
-    """The changes beyond the plan: packages that fit none of the patterns.
+    """The changes beyond the plan: packages that match no pattern.
 
-    With `dependencies` a new install of anything but a kernel image is within the plan; an upgrade, downgrade or removal never is.
+    With `dependencies` new packages except kernel images are allowed, but no upgrade, downgrade or removal.
     """
     beyond = []
     for change in changes:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""RPM packages: dnf 4 and dnf 5, versionlock and rpm. What dnf would do is read from the table it shows before it asks."""
+"""RPM packages: dnf 4 and dnf 5, versionlock and rpm. A simulation reads the table that dnf shows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .._base.model import NpuError
 from .._base.versions import natural_key
 from .._host.handles import find_open
 from .base import QUERY_SECONDS, REFRESH_SECONDS, PackageManager
-from .changes import DOWNGRADE, INSTALL, REINSTALL, UPGRADE, Change, fits
+from .changes import DOWNGRADE, INSTALL, REINSTALL, UPGRADE, Change, Transaction, fits
 from .dnf_output import (
     MISSING,
     NOT_THERE,
@@ -44,7 +44,7 @@ PID_FILES = (
 )
 EVR = "%|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}"
 QUERY = "%{NAME}\\t" + EVR + "\\t%{ARCH}\\n"
-# More than one version of these is meant to be installed.
+# Several versions of these may be installed.
 MANY = re.compile(r"^(kernel|gpg-pubkey|installonlypkg)")
 OPTIONS = (
     "-y",
@@ -67,28 +67,12 @@ class Dnf(PackageManager):
     own_file = "/etc/yum.repos.d/rebellions-npu.repo"
     own_source = "rebellions-npu"
 
-    def simulate(
-        self,
-        install: t.Sequence[str] = (),
-        files: t.Sequence[str] = (),
-        remove: t.Sequence[str] = (),
-        allow_downgrade: bool = False,
-        allow_held: bool = False,
-    ) -> list[Change]:
-        return self.with_lists(
-            lambda: self._simulate(install, files, remove, allow_downgrade, allow_held), [*install, *files]
-        )
+    def simulate(self, transaction: Transaction) -> list[Change]:
+        return self.with_lists(lambda: self._simulate(transaction), transaction.arriving)
 
-    def _simulate(
-        self,
-        install: t.Sequence[str],
-        files: t.Sequence[str],
-        remove: t.Sequence[str],
-        allow_downgrade: bool,
-        allow_held: bool,
-    ) -> list[Change]:
+    def _simulate(self, transaction: Transaction) -> list[Change]:
         changes: list[Change] = []
-        for argv in self._transactions(install, files, remove, allow_held):
+        for argv in self._command_lines(transaction):
             done = self.ask([*argv, "--assumeno"], self.timeout, check=False)
             said = done.out + "\n" + done.err
             found = parse_transaction(done.out)
@@ -96,47 +80,30 @@ class Dnf(PackageManager):
                 raise self.failure([*argv, "--assumeno"], done)
             changes += [change for change in found if change.name not in {known.name for known in changes}]
         changes = self._with_old(changes)
-        self.refuse_downgrades(changes, allow_downgrade)
-        # dnf keeps to the locks for what a repository has, and not for files.
+        self.refuse_downgrades(changes, transaction.allow_downgrade)
+        # dnf applies the locks to repositories, but not to files.
         moved = [change.name for change in changes if change.act != INSTALL]
-        held = [name for name in self.held() if name in moved] if moved and not allow_held else []
+        held = [name for name in self.held() if name in moved] if moved and not transaction.allow_held else []
         if held:
             raise NpuError(
                 "These packages are held on the host: %s." % ", ".join(held),
-                "Let go of them (dnf versionlock delete), or allow held packages to change.",
+                "Unhold them (dnf versionlock delete), or allow held packages to change.",
             )
         return changes
 
-    def apply(
-        self,
-        install: t.Sequence[str] = (),
-        files: t.Sequence[str] = (),
-        remove: t.Sequence[str] = (),
-        allow_downgrade: bool = False,
-        allow_held: bool = False,
-        purge: bool = True,
-    ) -> str:
-        return self.with_lists(
-            lambda: self._apply(install, files, remove, allow_downgrade, allow_held), [*install, *files]
-        )
+    def apply(self, transaction: Transaction) -> str:
+        return self.with_lists(lambda: self._apply(transaction), transaction.arriving)
 
-    def _apply(
-        self,
-        install: t.Sequence[str],
-        files: t.Sequence[str],
-        remove: t.Sequence[str],
-        allow_downgrade: bool,
-        allow_held: bool,
-    ) -> str:
-        changes = self._simulate(install, files, remove, allow_downgrade, allow_held)
+    def _apply(self, transaction: Transaction) -> str:
+        changes = self._simulate(transaction)
         if not changes:
             return ""
         names = {change.name for change in changes}
         said = ""
-        with self.still_held(allow_held) as held:
-            # A lock names a version: it goes first, and is taken again for the version that is there then.
+        with self.still_held(transaction.allow_held) as held:
+            # A lock names a version: it is removed first, and set again for the new version.
             self.mark(False, [name for name in held if name in names])
-            for argv in self._transactions(install, files, remove, False):
+            for argv in self._command_lines(replace(transaction, allow_held=False)):
                 done = self.change(argv)
                 said += done.out + "\n" + done.err
                 failed = failed_scripts(said)
@@ -148,10 +115,12 @@ class Dnf(PackageManager):
         there = self._installed(names)
         return [name for name in names if name in there]
 
-    def _transactions(
-        self, install: t.Sequence[str], files: t.Sequence[str], remove: t.Sequence[str], allow_held: bool
-    ) -> list[list[str]]:
-        """Command lines for the request. A removal that goes with an install comes after it, what conflicts being erased by the install itself."""
+    def _command_lines(self, transaction: Transaction) -> list[list[str]]:
+        """Command lines of the transaction.
+
+        A removal comes after the installation, which erases what conflicts with it.
+        """
+        install, files, remove = transaction.install, transaction.files, transaction.remove
         self.check_names([*install, *remove])
         for path in files:
             self.describe(path)
@@ -159,11 +128,11 @@ class Dnf(PackageManager):
             "dnf",
             *OPTIONS,
             *self.options,
-            *(["--disableplugin=versionlock"] if allow_held and self._has_lock_plugin() else []),
+            *(["--disableplugin=versionlock"] if transaction.allow_held and self._has_lock_plugin() else []),
         ]
         found = []
         if install or files:
-            # The digests of the files were verified; what comes from a repository is still held to its key.
+            # The digests of the files were verified; packages of a repository still need its key.
             local = ["--setopt=localpkg_gpgcheck=0"] if files else []
             found.append([*base, *local, *(["--allowerasing"] if remove else []), "install", *files, *install])
         present = self._installed(remove)
@@ -180,7 +149,7 @@ class Dnf(PackageManager):
         argv = ["rpm", "-q" if names else "-qa", "--qf", QUERY, *names]
         done = self.ask(argv, check=False)
         rows = [line.split("\t") for line in done.out.splitlines()]
-        # rpm -q counts the names that are not installed in its exit code.
+        # The exit code of rpm -q counts the names that are not installed.
         if done.rc != 0 and (not names or re.search(r"^error:", done.err, re.MULTILINE)):
             raise self.failure(argv, done)
         return [row for row in rows if len(row) == 3]
@@ -205,7 +174,7 @@ class Dnf(PackageManager):
         names = [name for name in self._cut_short() if fits(name, removable)]
         if not names:
             return False
-        # Installed again, because rpm counts a package as installed before its script has run.
+        # Reinstall: rpm counts a package as installed before its script has run.
         argv = ["dnf", *OPTIONS, *self.options, "reinstall", *names]
         done = self.change(argv, self.repair_seconds, check=False)
         if done.rc != 0 or failed_scripts(done.out + "\n" + done.err):
@@ -216,7 +185,7 @@ class Dnf(PackageManager):
         return sorted({*self._twice(), *self._cut_short()})
 
     def _twice(self) -> list[str]:
-        """Names of packages that are installed in two versions, which an interrupted upgrade leaves."""
+        """Names of packages in two versions, as an interrupted upgrade leaves them."""
         seen: set[tuple[str, str]] = set()
         twice = set()
         for name, _version, architecture in self._query(()):
@@ -226,7 +195,7 @@ class Dnf(PackageManager):
         return sorted(twice)
 
     def _cut_short(self) -> list[str]:
-        """Names of installed packages whose transaction was the last one and did not end."""
+        """Names of installed packages of the last transaction, if it was interrupted."""
         return self.installed(parse_interrupted(self.ask(["dnf", "-q", "history", "info", "last"], check=False).out))
 
     def download(self, names: t.Sequence[str], directory: str) -> list[str]:
@@ -246,7 +215,7 @@ class Dnf(PackageManager):
         labels = {self._label(path, epoch) for path in got for epoch in (True, False)}
         if done.rc != 0 or not all(name in labels or not re.search(r"-[^-]+-[^-]+$", name) for name in names):
             error = self.failure(argv, done)
-            # A version that no repository has any more is told from lists that are too old by the mirror's answer alone.
+            # Only the answer of the mirror distinguishes a removed version from outdated lists.
             kind = Missing if NOT_THERE.search(done.out + done.err) else NpuError
             raise kind("%s cannot be downloaded. %s" % (", ".join(names), error.message), error.next_step)
         return got
@@ -257,7 +226,7 @@ class Dnf(PackageManager):
         return "%s-%s" % (found["name"], version)
 
     def _cached(self, label: str) -> str:
-        """Path of that very package in dnf's cache, or empty."""
+        """Path of exactly this package in the cache of dnf, or empty."""
         wanted = re.sub(r"-[0-9]+:", "-", label)
         for base in CACHES:
             for folder in self.host.listdir(base).get([]):
@@ -306,7 +275,7 @@ class Dnf(PackageManager):
         return {"name": parts[0], "version": parts[1], "architecture": parts[2]}
 
     def refresh(self, source: str = "") -> None:
-        # Of all repositories those that answer are read; one that may be skipped would count as read where it is the only one.
+        # With several repositories, skip those without an answer; a single one must answer.
         skip = str(not source)
         only = ["--disablerepo=*", "--enablerepo=" + source] if source else []
         skips = ["--setopt=skip_if_unavailable=" + skip, "--setopt=*.skip_if_unavailable=" + skip]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What dnf 4 and dnf 5 say: the table of a transaction, the list of locks, and a remedy for each error."""
+"""Output of dnf 4 and dnf 5: transaction table, locks, and a remedy for each error."""
 
 from __future__ import annotations
 
@@ -18,23 +18,26 @@ REMEDIES = (
     ),
     (
         r"Waiting for process with pid|can't create transaction lock|Failed to obtain (the )?.*lock|already locked",
-        "Wait until that program has ended and run again.",
+        "Wait until that program ends and run again.",
     ),
     (
         r"filtered out by exclude|excluded by versionlock",
-        "The package is held: dnf versionlock list. Let go of it (dnf versionlock delete NAME), or allow held packages to change.",
+        "Unhold the package (dnf versionlock list, dnf versionlock delete NAME), or allow held packages to change.",
     ),
     (
         r"conflicts with|obsoletes \S+ .*provided by",
-        "Name the packages that must move together, each with its version, and those that must go.",
+        "List all packages that must change together, each with its version, and those to remove.",
     ),
     (
-        r"Unable to find a match|No match for argument|No package \S+ available|No packages to (download|install)|nothing provides",
-        "Check the name and the version against the repositories of the host (dnf repoquery --showduplicates NAME); dkms comes from EPEL.",
+        r"Unable to find a match|No match for argument|No package \S+ available|"
+        r"No packages to (download|install)|nothing provides",
+        "Check the name and the version in the repositories of the host (dnf repoquery --showduplicates NAME); "
+        "dkms comes from EPEL.",
     ),
     (
-        r"Failed to download metadata|Could(n't| not) resolve host|Curl error|Cannot download|Status code: [45]|Errors during downloading",
-        "Check that the host reaches its mirrors: name resolution, proxy, firewall, or a mirror inside.",
+        r"Failed to download metadata|Could(n't| not) resolve host|Curl error|Cannot download|Status code: [45]|"
+        r"Errors during downloading",
+        "Check that the host reaches its mirrors: name resolution, proxy, firewall, internal mirror.",
     ),
     (
         r"GPG check FAILED|GPG key|is not signed|Public key .* is not installed|OpenPGP",
@@ -42,20 +45,20 @@ REMEDIES = (
     ),
     (
         r"conflicting requests|Problem:|broken dependency",
-        "Name the packages that must move together, each with its version.",
+        "List all packages that must change together, each with its version.",
     ),
     (
         r"not an rpm package|does not verify|digest: BAD|cannot be opened|Could not open|read failed",
-        "The file is damaged or no package: transfer it again.",
+        "Transfer the file again: it is damaged or not a package.",
     ),
     (
         r"No such command: versionlock|Unknown argument \"versionlock\"",
-        "Install the package python3-dnf-plugin-versionlock, or turn the hold off.",
+        "Install the package python3-dnf-plugin-versionlock, or turn hold off.",
     ),
     (r"No such command: download|Unknown argument \"download\"", "Install the package dnf-plugins-core."),
     (r"scriptlet failed|Error in .*scriptlet", SCRIPT_FAILED),
 )
-# The lists lack a package or a version, or are so old that the mirror has replaced a file they name.
+# The lists lack a package or a version, or are outdated.
 NOT_THERE = re.compile(r"Status code: 404")
 MISSING = re.compile(
     r"Unable to find a match|No match for argument|No package \S+ available|nothing provides|" + NOT_THERE.pattern
@@ -76,9 +79,9 @@ LOCKED = re.compile(r"^(!?)(.+)-(?:[0-9]+:)?[^-\s]+-[^-\s]+$")
 
 
 def parse_transaction(text: str) -> list[Change]:
-    """The changes in the table of dnf 4 or dnf 5: rows `name arch version repository size` below headings such as `Installing dependencies:`.
+    """Changes in the table of dnf 4 or dnf 5: rows `name arch version repository size` below headings.
 
-    The table tells no old version but for what is removed or replaced (dnf 5). A package replaced by another name (obsoleted) is a removal.
+    The old version is shown only for removals, and for replaced packages in dnf 5. An obsoleted package is a removal.
     """
     changes: list[Change] = []
     act = ""
@@ -94,7 +97,7 @@ def parse_transaction(text: str) -> list[Change]:
         elif act and REPLACING.match(line):
             _replaced(changes, line)
         elif act and line.strip():
-            # A row begins after one space; what is too long for its column goes on in the next line, further in.
+            # A row begins after one space; text too long for its column continues in the next line, indented more.
             begun = line.split() if not line.startswith("  ") else begun + line.split() if begun else []
             if len(begun) >= 3:
                 name, _architecture, version = begun[:3]
@@ -121,7 +124,7 @@ def _replaced(changes: list[Change], line: str) -> None:
 
 
 def parse_locks(text: str) -> list[str]:
-    """Names in `dnf versionlock list`: lines `name-0:1.2-3.*` (dnf 4, ! excludes) or `Package name: name` (dnf 5)."""
+    """Names in `dnf versionlock list`: `name-0:1.2-3.*` (dnf 4, ! excludes) or `Package name: name` (dnf 5)."""
     names = set()
     for line in text.splitlines():
         five = re.match(r"^Package name: (\S+)", line)
@@ -134,7 +137,7 @@ def parse_locks(text: str) -> list[str]:
 
 
 def parse_interrupted(text: str) -> list[str]:
-    """Names that `dnf history info` lists as installed by a transaction that did not end well; empty for one that did."""
+    """Packages of an interrupted transaction in `dnf history info`; empty for a finished one."""
     if not re.search(r"^\s*(Return-Code\s*: *(Failure|Aborted)|Status\s*: *(Error|Started))", text, re.MULTILINE):
         return []
     found = re.findall(
@@ -144,5 +147,5 @@ def parse_interrupted(text: str) -> list[str]:
 
 
 def failed_scripts(text: str) -> list[str]:
-    """Lines that tell of a package script that failed. rpm itself ends well then."""
+    """Lines about a failed package script; rpm itself exits with 0 then."""
     return [line.strip() for line in text.splitlines() if re.search(r"scriptlet failed|^Error in \S+ scriptlet", line)]

@@ -24,7 +24,8 @@ def _matcher(patterns: t.Sequence[str]) -> t.Callable[[str], t.Any]:
 def parse_dpkg_status(text: str, patterns: t.Sequence[str]) -> list[dict[str, str]]:
     """Packages of /var/lib/dpkg/status whose name fits a shell pattern: [{name, version, state, architecture}].
 
-    `state` is dpkg's own third status word: installed, config-files (removed, its configuration left), half-configured, ...
+    `state` is dpkg's own third status word: installed, config-files (removed, its configuration left), half-configured,
+    ...
     """
     matches = _matcher(patterns)
     found = []
@@ -69,7 +70,7 @@ def parse_rpm_query(text: str, patterns: t.Sequence[str]) -> list[dict[str, str]
 def read_packages(
     host: Host, patterns: t.Sequence[str], timeout: float = 15.0
 ) -> tuple[list[dict[str, str]], str, Probe]:
-    """Packages, their format (deb, rpm or empty) and the probe. The rpm program runs only on a system without a dpkg database."""
+    """Packages, their format (deb, rpm or empty) and the probe. rpm runs only without a dpkg database."""
     status = host.read_text(DPKG_STATUS, 256 * 1024 * 1024)
     if status.ok and status.value.strip():
         return parse_dpkg_status(status.value, patterns), "deb", status
@@ -85,7 +86,7 @@ def read_packages(
 
 
 def parse_version_locks(text: str) -> list[str]:
-    """Names in the list of dnf's versionlock plugin, lines such as `kernel-core-0:5.14.0-570.116.1.el9_6.*`; exclusions (!) lock nothing."""
+    """Names in the list of the versionlock plugin, such as `kernel-core-0:5.14.0-570.116.1.el9_6.*`; ! excludes."""
     found = []
     for line in text.splitlines():
         match = re.match(r"^(?:[0-9]+:)?([^#!\s]\S*?)-(?:[0-9*]+:)?[^-\s]+-[^-\s]+$", line.strip())
@@ -95,7 +96,7 @@ def parse_version_locks(text: str) -> list[str]:
 
 
 def read_holds(host: Host, package_format: str) -> tuple[list[str] | None, Probe]:
-    """Names of the packages that the package manager must not change, in order, and the probe; None when that cannot be found out. Runs nothing."""
+    """Sorted names of the held packages, and the probe; None when unknown. Runs nothing."""
     if package_format == "deb":
         status = host.read_text(DPKG_STATUS, 256 * 1024 * 1024)
         if not status.ok:

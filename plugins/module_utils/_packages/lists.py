@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""When a package manager's lists are read anew: when they lack what is wanted, or are older than their source."""
+"""When to update the lists of a package manager: they lack a wanted package, or are older than their source."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ T = t.TypeVar("T")
 
 
 class Missing(NpuError):
-    """The lists do not have what was asked for, or name a file that the mirror no longer has."""
+    """The lists lack the package, or the mirror no longer has its file."""
 
 
 class Lists:
-    """The lists of one host, each read at most once: those of our own source first, those of all repositories when that is not enough.
+    """The lists of one host, each updated at most once: our own source first, then all repositories.
 
-    `refresh(source)` reads them. `own()` is our source as refresh calls it, empty when there is none. `stale()` is True when its lists are older than it.
+    `refresh(source)` updates them. `own()` is our source, empty when there is none. `stale()` is True when its lists
+    are older.
     """
 
     def __init__(self, refresh: t.Callable[[str], None], own: t.Callable[[], str], stale: t.Callable[[], bool]) -> None:
@@ -31,9 +32,9 @@ class Lists:
         self._error: NpuError | None = None
 
     def answer(self, attempt: t.Callable[[], T], found: t.Callable[[T], bool] = lambda _value: True) -> T:
-        """What `attempt` returns, asked again with fresh lists while it raises Missing or its value is not `found`.
+        """Result of `attempt`, repeated with updated lists while it raises Missing or the value is not `found`.
 
-        A mirror that fails is an error only when what is wanted was not found; it is named then.
+        A failed mirror is an error only when the package was not found.
         """
         if not self._own_is_read and self._stale():
             self._read()
@@ -54,16 +55,16 @@ class Lists:
             if self._error is None:
                 raise lacking
             raise Missing(
-                "%s The lists could not be read anew: %s" % (lacking.message, self._error.message),
+                "%s Updating the lists failed: %s" % (lacking.message, self._error.message),
                 self._error.next_step,
             )
 
     def freeze(self) -> None:
-        """Take the lists as they are: reading them is a change too."""
+        """Use the lists as they are: updating them is a change too."""
         self._own_is_read = self._all_are_read = True
 
     def _read(self) -> bool:
-        """Read the next lists; False when all were read before."""
+        """Update the next lists; False when all were updated before."""
         if self._all_are_read:
             return False
         source = "" if self._own_is_read else self._own()

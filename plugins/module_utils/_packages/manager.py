@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The package manager of a host by the format of its packages, and the records that go with it."""
+"""The package manager of a host, chosen by the format of its packages."""
 
 from __future__ import annotations
 
@@ -11,25 +11,9 @@ from .._base.model import NpuError
 from .._host.host import Host
 from .apt import Apt
 from .base import PackageManager
-from .changes import DOWNGRADE, INSTALL, REINSTALL, REMOVE, UPGRADE, Change, fits, planned
 from .dnf import Dnf
 from .offline import dnf_options
 from .offline import environment as alone
-from .words import mask
-
-__all__ = [
-    "Change",
-    "DOWNGRADE",
-    "INSTALL",
-    "PackageManager",
-    "REINSTALL",
-    "REMOVE",
-    "UPGRADE",
-    "fits",
-    "manager_for",
-    "mask",
-    "planned",
-]
 
 MANAGERS: t.Mapping[str, type[PackageManager]] = {Apt.format: Apt, Dnf.format: Dnf}
 
@@ -41,11 +25,11 @@ def manager_for(
     environment: t.Mapping[str, str] | None = None,
     bundle: str = "",
 ) -> PackageManager:
-    """The manager for `deb` or `rpm`, which uses the offline bundle in the host's directory `bundle` alone when there is one. NpuError for another format."""
+    """The manager for `deb` or `rpm`. With `bundle`, a host directory, it uses only this offline bundle."""
     manager = MANAGERS.get(package_format)
     if manager is None:
         raise NpuError(
-            "Packages of the format %r cannot be managed." % package_format,
+            "The package format %r is not supported." % package_format,
             "Use a host with dpkg or rpm, or the source runfile or container.",
         )
     if not bundle:

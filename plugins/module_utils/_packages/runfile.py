@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Place verified files in a directory of root alone, and run an installer from the descriptor that was verified."""
+"""Place verified files in a directory of root, and run an installer from the verified descriptor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHUNK = 1024 * 1024
 TAIL = 4000
 SHA256 = re.compile(r"^[0-9a-f]{64}$")
 
-# As AnsibleModule wants it, for the module that places files and for its part on the controller.
+# For AnsibleModule and for the action plugin: the module that places files.
 FILES_ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "files": {
         "type": "list",
@@ -43,7 +43,7 @@ FILES_ARGUMENTS: dict[str, dict[str, t.Any]] = {
 
 
 def sha256_of(stream: t.BinaryIO) -> str:
-    """Hex digest of everything from the stream's position on."""
+    """Hex digest of the rest of the stream."""
     digest = hashlib.sha256()
     for block in iter(lambda: stream.read(CHUNK), b""):
         digest.update(block)
@@ -53,7 +53,7 @@ def sha256_of(stream: t.BinaryIO) -> str:
 def place(source: str, directory: str, sha256: str, owner: int, name: str = "") -> str:
     """Copy `source` into the private directory under `name` (its own when empty) and return the new path.
 
-    The digest is taken of the bytes that were copied; NpuError when it differs, and then nothing is left behind.
+    NpuError when the digest of the copied bytes differs; nothing is left behind.
     """
     private_directory(directory, owner)
     target = os.path.join(directory, os.path.basename(name or source))
@@ -86,7 +86,7 @@ def place(source: str, directory: str, sha256: str, owner: int, name: str = "") 
 
 
 def verified(path: str, sha256: str) -> bool:
-    """Whether the file is there with that digest."""
+    """Whether the file exists with this digest."""
     try:
         with open(path, "rb") as stream:
             return sha256_of(stream) == sha256.lower()
@@ -95,10 +95,10 @@ def verified(path: str, sha256: str) -> bool:
 
 
 def execute(host: Host, path: str, sha256: str, arguments: t.Sequence[str], timeout: float) -> None:
-    """Verify the file and run it from the same open descriptor, as /proc/self/fd/N: between the two nobody can change what runs.
+    """Verify the file and run it from the same open descriptor (/proc/self/fd/N), so that it cannot change in between.
 
-    NpuError on another digest, when it cannot be run, on any exit code but 0 (their meaning is not public) with the end of what it printed, masked,
-    or past `timeout` seconds; what it started is then killed with it.
+    NpuError on another digest, when it cannot be run, on any exit code but 0 (their meaning is not public) with the end
+    of what it printed, masked, or past `timeout` seconds; what it started is then killed with it.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY)
@@ -122,7 +122,7 @@ def execute(host: Host, path: str, sha256: str, arguments: t.Sequence[str], time
     if done.state == "timeout":
         raise NpuError(
             "%s did not end within %g s." % (name, timeout),
-            "Read its log on the host; raise the timeout if it was still at work.",
+            "Read its log on the host; raise the timeout if it still made progress.",
         )
     if not done.ok:
         raise NpuError(

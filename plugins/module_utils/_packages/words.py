@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What may be told of a package manager's words: the last lines, without passwords, and who holds its lock."""
+"""Output of a package manager for messages: the last lines without passwords, and the holder of its lock."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import re
 TAIL_LINES = 12
 
 _PROGRESS = re.compile(
-    r"^(\(Reading database|Reading (package lists|state information)|Building dependency tree|Solving dependencies|debconf: delaying|(Get|Ign|Hit):[0-9]+ |"
-    r"Selecting previously unselected|Preparing to unpack|Need to get|After this operation|Last metadata expiration|Updating and loading|Repositories loaded|"
-    r"Some packages could not be installed|requested an impossible|distribution that some|or been moved out|The following information may help)"
+    r"^(\(Reading database|Reading (package lists|state information)|Building dependency tree|Solving dependencies|"
+    r"debconf: delaying|(Get|Ign|Hit):[0-9]+ |"
+    r"Selecting previously unselected|Preparing to unpack|Need to get|After this operation|Last metadata expiration|"
+    r"Updating and loading|Repositories loaded|"
+    r"Some packages could not be installed|requested an impossible|distribution that some|or been moved out|"
+    r"The following information may help)"
 )
 _USER = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^\s/]*@")
 _BARE_USER = re.compile(r"(?<![\w/.%+-])[\w.%+-]+:[^\s/@]+@(?=[\w.-])")
@@ -30,13 +33,13 @@ def mask(text: str) -> str:
 
 
 def last_lines(text: str, number: int = TAIL_LINES) -> str:
-    """The last lines that say something, masked; lines that only count progress are left out."""
+    """The last lines, masked, without progress lines."""
     lines = [line.rstrip() for line in re.split(r"[\r\n]+", text) if line.strip() and not _PROGRESS.match(line)]
     return mask("\n".join(lines[-number:]))
 
 
 def lock_holder(text: str) -> tuple[str, str]:
-    """(pid, program) from what apt, dpkg or dnf say of a lock that is taken; either may be empty."""
+    """(PID, program) from messages of apt, dpkg or dnf about a held lock; either may be empty."""
     for pattern in LOCK_PATTERNS:
         match = pattern.search(text)
         if match:

@@ -71,3 +71,32 @@ def test_follow(answers: list[str | None], ended: bool, monkeypatch: pytest.Monk
     assert JOB not in action.asked and "[j]123" in action.asked
     if JOURNAL in str(answers[0]) and ended:
         assert [line.rpartition(" (")[0] for line in action.told] == ["npu-a: driver 3.2.2 -> 3.4.0, install"]
+
+
+@pytest.mark.parametrize(
+    ("args", "outcome"),
+    [
+        ({"plan": {"wanted": {}}}, "plan is not a plan"),
+        ({"source": "runfile", "version": "3.4.0"}, {"source": "runfile", "version": "3.4.0"}),
+    ],
+)
+def test_a_plan_is_read_on_the_controller(args: dict[str, t.Any], outcome: t.Any) -> None:
+    sent: list[dict[str, t.Any]] = []
+
+    class Check(Action):
+        def __init__(self) -> None:
+            super().__init__([])
+            self._task = types.SimpleNamespace(args=args, check_mode=True, async_val=0, diff=False, action="x")  # type: ignore[assignment]
+            self._supports_check_mode, self._supports_async = True, True
+
+        def _execute_module(self, module_args: t.Any = None, **keys: t.Any) -> dict[str, t.Any]:  # type: ignore[override]
+            sent.append(module_args)
+            return {"changed": True}
+
+    action = Check()
+    action._connection = types.SimpleNamespace(_shell=types.SimpleNamespace(tmpdir="/tmp"), has_native_async=False)  # type: ignore[assignment]
+    result = action.run(None, {})
+    if isinstance(outcome, str):
+        assert result["failed"] is True and outcome in result["msg"] and sent == []
+    else:
+        assert (sent, result["changed"]) == ([outcome], True)

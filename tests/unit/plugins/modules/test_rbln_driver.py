@@ -13,7 +13,7 @@ import yaml
 from ansible.module_utils import basic
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._driver.request import ARGUMENTS
-from ansible_collections.rebellions.npu.plugins.module_utils._packages.manager import Change
+from ansible_collections.rebellions.npu.plugins.module_utils._packages.changes import Change
 from ansible_collections.rebellions.npu.plugins.modules import rbln_driver
 from ansible_collections.rebellions.npu.tests.unit.fixtures.driver_machine import (
     DAEMON,
@@ -72,7 +72,7 @@ def module_fixture(base: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 def test_documented_options_are_those_it_takes() -> None:
     documented = yaml.safe_load(rbln_driver.DOCUMENTATION)["options"]
-    taken = dict(ARGUMENTS, fail={"type": "bool", "default": True}, options={"type": "dict", "default": {}})
+    taken = dict(ARGUMENTS, **rbln_driver.MODULE_ARGUMENTS)
     assert list(documented) == list(taken)
     for name, entry in documented.items():
         given = taken[name]
@@ -126,8 +126,8 @@ def test_a_driver_that_does_not_work(module: Module) -> None:
         result["msg"]
         == result["error"]
         == (
-            "rolled back: Driver 3.4.0 does not work. Next: Another version or file may be tried; this one only when that is asked for (retry). "
-            "The host works with driver 3.2.2 again. Next: put the reason right and run again."
+            "rolled back: Driver 3.4.0 does not work. Next: Try another version or file; this one is refused from now on unless retry is set. "
+            "Driver 3.2.2 works again. Next: fix the cause and run again."
         )
     )
     assert result["diff"]["before"] == result["diff"]["after"] == "%s 3.2.2\n" % KMD
@@ -140,7 +140,7 @@ def test_a_refusal_has_changed_nothing(module: Module) -> None:
     files = [{**module.machine.runfile("3.4.0")[0], "sha256": "0" * 64}]
     code, result = module.run(version="3.4.0", files=files)
     assert (code, result["failed"], result["changed"], result["outcome"]) == (1, True, False, "unchanged")
-    assert "is not there with the SHA-256" in result["msg"] and module.machine.look() == before
+    assert "is missing or does not have the SHA-256" in result["msg"] and module.machine.look() == before
     code, quiet = module.run(version="3.4.0", files=files, fail=False)
     assert (code, quiet["changed"], quiet["error"]) == (0, False, result["msg"])
 
@@ -149,7 +149,7 @@ def test_a_driver_left_stopped_says_so(module: Module) -> None:
     module.machine.trouble = {"prove 3.4.0": ERROR, "prove 3.2.2": ERROR}
     code, result = module.run(version="3.4.0", files=module.machine.runfile("3.4.0"), uninstall=UNINSTALL)
     assert (code, result["outcome"]) == (1, "left_stopped")
-    assert result["msg"].startswith("left stopped: prove 3.4.0 has failed.") and "is marked as tainted" in result["msg"]
+    assert result["msg"].startswith("left stopped: prove 3.4.0 has failed.") and "is marked tainted" in result["msg"]
 
 
 def test_an_undone_change_is_no_failure(module: Module) -> None:
@@ -158,7 +158,7 @@ def test_an_undone_change_is_no_failure(module: Module) -> None:
     module.machine.trouble = {}
     code, result = module.run(source="package", install=False)
     assert (code, result["changed"], result["outcome"], result["error"]) == (0, True, "rolled_back", "")
-    assert module.warned == ["An earlier change was interrupted at validate; it is taken over."]
+    assert module.warned == ["An earlier change was interrupted at validate; this run takes it over."]
 
 
 def test_a_removal_and_another_one(module: Module) -> None:

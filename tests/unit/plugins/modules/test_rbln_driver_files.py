@@ -125,4 +125,4 @@ def test_a_damaged_file_on_the_host_is_missing(run: Run, directory: Path, sent: 
 def test_a_directory_that_others_can_write_to_is_refused(run: Run, directory: Path, sent: str) -> None:
     directory.parent.chmod(0o777)
     code, result = run(staged={"a.run": sent})
-    assert code == 1 and "can be written by others" in result["msg"]
+    assert code == 1 and "is writable for users other" in result["msg"]

@@ -23,7 +23,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._driver import (
     material as driver_material,
 )
 from ansible_collections.rebellions.npu.plugins.module_utils._npu.firmware import FlashFailed
-from ansible_collections.rebellions.npu.plugins.module_utils._packages.manager import Change
+from ansible_collections.rebellions.npu.plugins.module_utils._packages.changes import Change
 from ansible_collections.rebellions.npu.tests.unit.fixtures.driver_machine import (
     AFTER,
     DAEMON,
@@ -135,7 +135,7 @@ def test_a_service_that_does_not_start_again_is_told(machine: Machine) -> None:
     result = upgrade(machine)
     assert (result["outcome"], result["failed"]) == ("upgraded", False)
     assert result["warnings"] == [
-        "vllm.service could not be made to start: start vllm.service has failed. Next: Read `systemctl status vllm.service` on the host."
+        "systemctl start vllm.service failed: start vllm.service has failed. Next: Read `systemctl status vllm.service` on the host."
     ]
 
 
@@ -144,7 +144,7 @@ def test_a_service_that_does_not_start_again_is_told(machine: Machine) -> None:
 
 def test_packages_from_a_repository_are_fetched_at_the_simulated_version(empty: Machine) -> None:
     empty.repository.update(["%s=1:3.4.0-2" % KMD, "%s=3.2.2" % KMD])
-    result = change(empty, source="package", names=[KMD], version="3.4.0").run()
+    result = change(empty, source="package", names=[KMD], version="3.4.0").run().to_dict()
     # The machine's module carries the version of its package, so the proof would compare text; the request is what counts here.
     assert empty.acts[:3] == ["download %s=1:3.4.0-2" % KMD, "repair", "apply %s=1:3.4.0-2" % KMD]
     assert result["simulated"] == [{"act": "install", "name": KMD, "old": None, "new": "1:3.4.0-2"}]
@@ -154,15 +154,15 @@ def test_a_version_that_no_repository_has_is_refused_first(machine: Machine) -> 
     machine.repository.update(["%s=3.3.0" % KMD, "%s=3.2.2" % KMD])
     before = machine.look()
     with pytest.raises(
-        NpuError, match="^No repository of this host has %s in version 3.4.0; it has 3.3.0, 3.2.2. " % KMD
+        NpuError, match="^No repository of this host has %s in version 3.4.0; available: 3.3.0, 3.2.2. " % KMD
     ):
-        change(machine, source="package", names=[KMD], version="3.4.0").run()
+        change(machine, source="package", names=[KMD], version="3.4.0").run().to_dict()
     assert (machine.acts, machine.look(), machine.record("journal.json")) == ([], before, None)
 
 
 def test_the_newest_of_the_source_is_installed_noted_and_kept_under_its_own_version(empty: Machine) -> None:
     empty.repository.update(["%s=3.4.0" % KMD, "%s=3.2.2" % KMD])
-    result = change(empty, source="package", names=[KMD]).run()
+    result = change(empty, source="package", names=[KMD]).run().to_dict()
     assert (result["outcome"], result["failed"], result["reason"]) == ("installed", False, "")
     assert (empty.record("driver.json")["version"], empty.kept) == ("3.4.0", ["package-3.4.0"])
 
@@ -205,7 +205,7 @@ def test_prerequisites_bring_new_packages_and_change_none(machine: Machine, besi
 
 def test_a_file_that_is_another_is_refused_first(machine: Machine) -> None:
     before = machine.look()
-    with pytest.raises(NpuError, match="is not there with the SHA-256 %s" % ("0" * 64)):
+    with pytest.raises(NpuError, match="is missing or does not have the SHA-256 %s" % ("0" * 64)):
         upgrade(machine, files=[{**machine.runfile("3.4.0")[0], "sha256": "0" * 64}])
     assert (machine.acts, machine.look(), machine.record("journal.json")) == ([], before, None)
 
@@ -226,7 +226,7 @@ def test_what_was_held_before_is_not_ours(machine: Machine) -> None:
 
 @pytest.mark.parametrize("unfit, hold", [(False, True), (False, False), (True, True)])
 def test_a_hold_of_the_users_own_outlives_an_installer(empty: Machine, unfit: bool, hold: bool) -> None:
-    change(empty, source="runfile", version="3.2.2", files=empty.runfile("3.2.2"), hold=False).run()
+    change(empty, source="runfile", version="3.2.2", files=empty.runfile("3.2.2"), hold=False).run().to_dict()
     empty.held.add(KMD)
     empty.unfit.update({"3.4.0"} if unfit else set())
     upgrade(empty, hold=hold)
@@ -235,7 +235,7 @@ def test_a_hold_of_the_users_own_outlives_an_installer(empty: Machine, unfit: bo
 
 def test_a_hold_that_cannot_be_had_is_told_and_not_noted(empty: Machine) -> None:
     empty.trouble = {"hold %s" % KMD: ERROR}
-    result = change(empty, source="package", version="3.4.0", files=empty.debs("3.4.0")).run()
+    result = change(empty, source="package", version="3.4.0", files=empty.debs("3.4.0")).run().to_dict()
     assert (result["outcome"], result["warnings"], empty.record("driver.json")["held"]) == (
         "installed",
         ["hold %s has failed. Next: None." % KMD],
@@ -244,7 +244,7 @@ def test_a_hold_that_cannot_be_had_is_told_and_not_noted(empty: Machine) -> None
 
 
 def test_nothing_is_held_unasked(empty: Machine) -> None:
-    change(empty, source="package", version="3.4.0", files=empty.debs("3.4.0"), hold=False).run()
+    change(empty, source="package", version="3.4.0", files=empty.debs("3.4.0"), hold=False).run().to_dict()
     assert (empty.held, empty.record("driver.json")["held"]) == (set(), [])
 
 
@@ -263,15 +263,17 @@ def test_the_last_good_versions_are_kept_and_no_more(machine: Machine, keep: int
 def test_a_driver_of_others_is_kept_where_its_packages_can_be_had(empty: Machine) -> None:
     empty.put("3.2.2")
     empty.repository.add("%s=3.2.2" % KMD)
-    result = change(empty, source="package", version="3.4.0", files=empty.debs("3.4.0")).run()
+    result = change(empty, source="package", version="3.4.0", files=empty.debs("3.4.0")).run().to_dict()
     assert (result["warnings"], empty.kept) == ([], ["package-3.2.2", "package-3.4.0"])
 
 
 @pytest.mark.parametrize("rollback", [True, False])
 def test_no_way_back_is_told_before(empty: Machine, rollback: bool) -> None:
     empty.put("3.2.2")
-    result = change(empty, source="package", version="3.4.0", files=empty.debs("3.4.0"), rollback=rollback).run()
-    assert result["warnings"] == ["No copy of driver 3.2.2 is kept on the host: there is no way back to it."]
+    result = (
+        change(empty, source="package", version="3.4.0", files=empty.debs("3.4.0"), rollback=rollback).run().to_dict()
+    )
+    assert result["warnings"] == ["The host keeps no copy of driver 3.2.2: a rollback to it is not possible."]
     assert ("download %s=3.2.2" % KMD in empty.acts) is rollback
 
 
@@ -312,7 +314,7 @@ def test_the_package_of_former_releases_goes_before_a_driver_of_the_new_form(
 
 def test_a_reload_unloads_and_loads_what_is_on_disk(machine: Machine) -> None:
     machine.loaded = "3.2.0"
-    result = change(machine, source="runfile", install=False, reload=True, services=list(SERVICES)).run()
+    result = change(machine, source="runfile", install=False, reload=True, services=list(SERVICES)).run().to_dict()
     assert (result["outcome"], machine.loaded, machine.active) == ("prepared", "3.2.2", {DAEMON, *SERVICES})
     assert machine.acts.index("unload") < machine.acts.index("load")
 
@@ -320,14 +322,18 @@ def test_a_reload_unloads_and_loads_what_is_on_disk(machine: Machine) -> None:
 def test_builds_and_holds_alone_disturb_nobody(machine: Machine) -> None:
     machine.repository.add("gcc=13")
     stamp = machine.record("driver.json")
-    result = change(
-        machine,
-        source="runfile",
-        install=False,
-        prerequisites=["gcc"],
-        kernels=["6.9.0-1"],
-        hold_kernel=["linux-generic"],
-    ).run()
+    result = (
+        change(
+            machine,
+            source="runfile",
+            install=False,
+            prerequisites=["gcc"],
+            kernels=["6.9.0-1"],
+            hold_kernel=["linux-generic"],
+        )
+        .run()
+        .to_dict()
+    )
     assert machine.acts == ["apply gcc=13", "dkms autoinstall -k 6.9.0-1", "hold linux-generic"]
     assert (result["outcome"], machine.record("driver.json")) == (
         "prepared",
@@ -340,7 +346,7 @@ def test_a_build_that_is_noted_and_was_found_wanting_is_made_again(machine: Mach
     tree.folder(version + "/6.9.0-1/x86_64/module").link(
         "/var/lib/dkms/rebellions/kernel-6.9.0-1-x86_64", version + "/6.9.0-1/x86_64"
     )
-    change(machine, source="runfile", install=False, kernels=["6.9.0-1"]).run()
+    change(machine, source="runfile", install=False, kernels=["6.9.0-1"]).run().to_dict()
     assert machine.acts == ["dkms %s --force -m rebellions -v 3.2.2 -k 6.9.0-1" % act for act in ("build", "install")]
 
 
@@ -348,7 +354,7 @@ def test_a_build_that_fails_is_told(machine: Machine) -> None:
     machine.trouble = {"dkms autoinstall -k 6.9.0-1": ERROR}
     result = upgrade(machine, kernels=["6.9.0-1", "6.10.0-1"])
     assert result["warnings"] == [
-        "The module could not be built for kernel 6.9.0-1: dkms autoinstall -k 6.9.0-1 has failed."
+        "Building the module failed for kernel 6.9.0-1: dkms autoinstall -k 6.9.0-1 has failed."
     ]
     assert "dkms autoinstall -k 6.10.0-1" in machine.acts and result["outcome"] == "upgraded"
 
@@ -396,7 +402,7 @@ def test_firmware_that_cannot_be_flashed_leaves_the_driver_at_work(
 ) -> None:
     before = machine.look()
     failing(monkeypatch, NpuError("rbln-flash is not on this host.", "Install it."))
-    result = change(machine, source="runfile", install=False, firmware="/fw", services=list(SERVICES)).run()
+    result = change(machine, source="runfile", install=False, firmware="/fw", services=list(SERVICES)).run().to_dict()
     assert (result["outcome"], result["failed"], result["firmware"]) == ("firmware_failed", True, [])
     assert result["reason"] == "No card was flashed: rbln-flash is not on this host. Next: Install it."
     assert (machine.look(), machine.record("journal.json")) == (before, None)
@@ -459,12 +465,12 @@ def test_ready_files_go_with_the_first_service_and_stay_when_the_change_is_refus
     machine.tree.write(folder + "/driver-ready", "").write(folder + "/toolkit-ready", "")
     refusing = change(machine, source="runfile", version="3.4.0", files=machine.runfile("3.4.0"))
 
-    def used(result: dict[str, t.Any]) -> None:
+    def used() -> None:
         raise NpuError("The NPUs are in use.", "Stop them.")
 
     monkeypatch.setattr(refusing.units, "refuse_or_wait", used)
     with pytest.raises(NpuError, match="in use"):
-        refusing.run()
+        refusing.run().to_dict()
     assert sorted(os.listdir(machine.tree.real(folder))) == ["driver-ready", "toolkit-ready"]
     machine.trouble = {"stop vllm.service": ERROR}
     assert upgrade(machine)["outcome"] == "restored"
@@ -540,10 +546,9 @@ def test_a_damaged_copy_is_none(machine: Machine) -> None:
     machine.tree.write(STATE + "/kept/runfile-3.2.2/rebellions-3.2.2.run", "driver 9.9.9\n")
     result = upgrade(machine)
     assert (
-        len([text for text in result["warnings"] if "is damaged (rebellions-3.2.2.run) and does not count" in text])
-        == 1
+        len([text for text in result["warnings"] if "is damaged (rebellions-3.2.2.run) and is not used" in text]) == 1
     ), result["warnings"]
-    assert any("no way back" in text for text in result["warnings"]) and result["outcome"] == "upgraded"
+    assert any("keeps no copy" in text for text in result["warnings"]) and result["outcome"] == "upgraded"
 
 
 # -- a module that does not let go
@@ -622,7 +627,7 @@ def test_a_removal_that_would_take_more_than_the_driver_is_refused(empty: Machin
         empty.beside = [Change("remove", "libc6", "2")]
 
     run.parts.install = and_then  # type: ignore[method-assign]
-    result = run.run()
+    result = run.run().to_dict()
     assert result["outcome"] == "left_stopped" and "would also remove libc6" in result["reason"]
 
 
@@ -638,13 +643,13 @@ def test_a_journal_that_cannot_be_read_is_a_change_of_which_nothing_is_known(mac
         "3.4.0",
         None,
     )
-    assert result["warnings"] == ["An earlier change was interrupted at an unknown step; it is taken over."]
+    assert result["warnings"] == ["An earlier change was interrupted at an unknown step; this run takes it over."]
 
 
 def test_a_change_of_which_nothing_is_known_is_undone_by_leaving_the_host_alone(machine: Machine) -> None:
     before = machine.look()
     machine.tree.write(STATE + "/journal.json", "[]")
-    result = change(machine, source="package", install=False).run()
+    result = change(machine, source="package", install=False).run().to_dict()
     assert (result["outcome"], result["failed"], machine.look(), machine.record("journal.json")) == (
         "restored",
         False,
@@ -659,7 +664,7 @@ def test_two_changes_at_once_are_refused(machine: Machine, monkeypatch: pytest.M
     descriptor = os.open(machine.tree.real(STATE), os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        with pytest.raises(NpuError, match="another change of the driver is at work on this host"):
+        with pytest.raises(NpuError, match="another change of the driver runs on this host"):
             upgrade(machine)
     finally:
         os.close(descriptor)
@@ -673,13 +678,15 @@ def test_two_changes_at_once_are_refused(machine: Machine, monkeypatch: pytest.M
 def test_foreseeing_changes_nothing(machine: Machine) -> None:
     machine.repository.update(["%s=3.4.0" % KMD])
     before = machine.look()
-    result = change(machine, source="package", names=[KMD], version="3.4.0", services=list(SERVICES)).foresee()
+    result = (
+        change(machine, source="package", names=[KMD], version="3.4.0", services=list(SERVICES)).foresee().to_dict()
+    )
     assert (result["changed"], result["simulated"]) == (
         True,
         [{"act": "upgrade", "name": KMD, "old": "3.2.2", "new": "3.4.0"}],
     )
     assert (machine.acts, machine.look(), machine.record("journal.json")) == ([], before, None)
-    assert change(machine, source="runfile", install=False).foresee()["in_use"] == []
+    assert change(machine, source="runfile", install=False).foresee().to_dict()["in_use"] == []
 
 
 def test_an_installer_that_breaks_off_leaves_its_last_words(machine: Machine) -> None:

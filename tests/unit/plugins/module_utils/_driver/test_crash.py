@@ -98,18 +98,22 @@ class Story:
         if self.source != "package":
             files = machine.runfile(version) if self.source == "runfile" else machine.debs(version)
         source = "runfile" if self.source == "runfile" else "package"
-        return change(machine, source=source, version=version, files=files, **self.keys).run()
+        return change(machine, source=source, version=version, files=files, **self.keys).run().to_dict()
 
     def undo(self) -> Result:
         """A run that installs nothing, as with a driver that others bring."""
         self.machine.trouble = {}
-        return change(
-            self.machine,
-            manager=self.keys.get("manager", True),
-            source="package",
-            install=False,
-            services=list(SERVICES),
-        ).run()
+        return (
+            change(
+                self.machine,
+                manager=self.keys.get("manager", True),
+                source="package",
+                install=False,
+                services=list(SERVICES),
+            )
+            .run()
+            .to_dict()
+        )
 
     @property
     def journal(self) -> t.Any:
@@ -233,7 +237,7 @@ def test_an_error_on_the_way_back_too_leaves_the_driver_stopped(
         assert (result["outcome"], result["failed"]) == ("left_stopped", True), back[number]
         tainted = story.machine.record("tainted.json")
         assert tainted["version"] == "3.4.0" and tainted["reason"] == result["reason"]
-        assert "prove 3.4.0 has failed." in result["reason"] and "Going back failed too: " in result["reason"]
+        assert "prove 3.4.0 has failed." in result["reason"] and "Rolling back failed too: " in result["reason"]
         assert back[number] + " has failed." in result["reason"]
         assert story.journal["direction"] == "back"
         assert story.machine.loaded is None and not story.machine.active

@@ -36,7 +36,7 @@ def noted(machine: Machine) -> tuple[list[str], list[str]]:
 
 def hold(machine: Machine, **keys: t.Any) -> list[str]:
     """A change that installs nothing, with only those kernel packages named that are not held yet, as the plan has it. Its warnings."""
-    result = change(machine, source="runfile", install=False, **keys).run()
+    result = change(machine, source="runfile", install=False, **keys).run().to_dict()
     assert result["failed"] is False
     return list(result["warnings"])
 
@@ -47,7 +47,7 @@ def test_what_was_held_before_stays_noted(base: Path) -> None:
     assert (noted(machine), machine.held) == (([KMD], [HEADERS, IMAGE]), {KMD, IMAGE, HEADERS})
     hold(machine)
     assert noted(machine) == ([KMD], [HEADERS, IMAGE])
-    change(machine, DriverRemoval, source="runfile", state="absent", services=list(SERVICES)).run()
+    change(machine, DriverRemoval, source="runfile", state="absent", services=list(SERVICES)).run().to_dict()
     assert machine.held == set()
 
 

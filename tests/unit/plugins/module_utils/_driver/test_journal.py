@@ -105,7 +105,7 @@ def test_one_change_at_a_time(journal: Journal, monkeypatch: pytest.MonkeyPatch)
     with journal.locked():
         with pytest.raises(
             NpuError,
-            match="^The lock of /var/lib/rbln cannot be taken: another change of the driver is at work on this host",
+            match="^/var/lib/rbln is locked: another change of the driver runs on this host",
         ):
             with Journal(journal.host, PROFILE).locked():
                 raise AssertionError("two changes at once")

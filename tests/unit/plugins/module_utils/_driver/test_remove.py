@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._driver.remove import DriverRemoval
-from ansible_collections.rebellions.npu.plugins.module_utils._packages.manager import Change
+from ansible_collections.rebellions.npu.plugins.module_utils._packages.changes import Change, Transaction
 from ansible_collections.rebellions.npu.tests.unit.fixtures.driver_machine import (
     AFTER,
     BEFORE,
@@ -46,7 +46,7 @@ def filled(base: Path, **keys: t.Any) -> Machine:
 
 def remove(machine: Machine, **keys: t.Any) -> dict[str, t.Any]:
     keys = {"source": "runfile", "state": "absent", "install": False, "services": list(SERVICES), **keys}
-    return change(machine, DriverRemoval, **keys).run()
+    return change(machine, DriverRemoval, **keys).run().to_dict()
 
 
 def assert_gone(machine: Machine) -> None:
@@ -108,7 +108,7 @@ def test_dkms_trees_are_unregistered_and_what_stays_is_deleted(base: Path) -> No
     machine.trouble = {"dkms remove rebellions/3.2.2 --all": ERROR}
     result = remove(machine, services=[])
     assert "dkms remove rebellions/3.2.2 --all" in machine.acts
-    assert result["warnings"] == ["dkms did not remove rebellions/3.2.2; its tree is deleted."]
+    assert result["warnings"] == ["dkms could not remove rebellions/3.2.2; its tree was deleted."]
     assert not machine.tree.real("/var/lib/dkms/rebellions").exists()
     assert_gone(machine)
 
@@ -210,7 +210,7 @@ def test_holds_that_were_made_for_a_driver_of_somebody_else_are_let_go_of_and_th
     machine = having(base / "root")
     machine.tree.real(STATE + "/driver.json").unlink()
     machine.held.clear()
-    change(machine, source="package", install=False, hold_kernel=["linux-generic"]).run()
+    change(machine, source="package", install=False, hold_kernel=["linux-generic"]).run().to_dict()
     assert machine.held == {"linux-generic"}
     result = remove(machine, source="package", notes_only=True)
     assert (result["outcome"], result["changed"], result["left"], machine.acts) == (
@@ -229,7 +229,7 @@ def test_with_the_notes_an_interrupted_change_is_undone_first(base: Path) -> Non
     machine = having(base / "root")
     machine.trouble = {"load": BEFORE}
     with pytest.raises(Killed):
-        change(machine, source="package", install=False, reload=True, services=list(SERVICES)).run()
+        change(machine, source="package", install=False, reload=True, services=list(SERVICES)).run().to_dict()
     machine.trouble = {}
     result = remove(machine, source="package", notes_only=True)
     assert (result["outcome"], result["failed"], machine.loaded, machine.active) == (
@@ -261,12 +261,12 @@ def test_a_look_refuses_as_the_removal_would_and_changes_nothing(base: Path, mon
     machine.beside = []
     removal = change(machine, DriverRemoval, source="runfile", state="absent", look=True)
 
-    def used(result: dict[str, t.Any]) -> None:
+    def used() -> None:
         raise NpuError("The NPUs are in use.", "Stop them.")
 
     monkeypatch.setattr(removal.units, "refuse_or_wait", used)
     with pytest.raises(NpuError, match="in use"):
-        removal.run()
+        removal.run().to_dict()
     assert (machine.acts, machine.look(), machine.record("journal.json")) == ([], before, None)
 
 
@@ -300,7 +300,7 @@ def test_a_kept_installer_goes_before_one_that_is_given(base: Path) -> None:
 def test_an_installer_that_differs_is_refused_first(base: Path) -> None:
     machine = by_hand(base)
     before = machine.look()
-    with pytest.raises(NpuError, match="is not there with the SHA-256"):
+    with pytest.raises(NpuError, match="is missing or does not have the SHA-256"):
         remove(machine, uninstall=["--uninstall"], files=[{**machine.runfile("3.2.2")[0], "sha256": "0" * 64}])
     assert (machine.acts, machine.look(), machine.record("journal.json")) == ([], before, None)
 
@@ -327,9 +327,9 @@ def test_a_half_installed_package_is_repaired_before_its_removal_is_looked_at(
     asked: list[tuple[str, ...]] = []
     plain = machine.manager.simulate
 
-    def simulate(**keys: t.Any) -> list[Change]:
+    def simulate(transaction: Transaction) -> list[Change]:
         asked.append(tuple(machine.acts))
-        return plain(**keys)
+        return plain(transaction)
 
     monkeypatch.setattr(machine.manager, "unfinished", lambda: [KMD])
     monkeypatch.setattr(machine.manager, "simulate", simulate)
@@ -376,7 +376,7 @@ def test_a_module_that_does_not_let_go_is_an_error_and_nothing_is_removed(base: 
 def test_foreseeing_names_what_is_there_and_changes_nothing(base: Path) -> None:
     machine = filled(base)
     before = machine.look()
-    result = change(machine, DriverRemoval, source="runfile", state="absent").foresee()
+    result = change(machine, DriverRemoval, source="runfile", state="absent").foresee().to_dict()
     notes = ["%s/%s" % (machine.profile.runfile_stamp_dir, name) for name in ("driver.json", "kept")]
     assert result["left"] == [KMD, "rebellions (loaded)", *sorted([*LEFT, MODULE]), *notes]
     assert (result["changed"], machine.acts, machine.look()) == (True, [], before)
@@ -389,7 +389,7 @@ def test_a_removal_that_broke_off_can_be_undone(base: Path) -> None:
         remove(machine)
     assert (machine.record("journal.json")["touched"], machine.packages) == (True, {})
     machine.trouble = {}
-    result = change(machine, source="runfile", install=False, services=list(SERVICES)).run()
+    result = change(machine, source="runfile", install=False, services=list(SERVICES)).run().to_dict()
     assert (result["outcome"], result["failed"], machine.loaded, machine.packages) == (
         "rolled_back",
         False,

@@ -67,4 +67,6 @@ def test_a_refusal_is_noted_with_the_digest_of_the_one_file(files: list[dict[str
     ],
 )
 def test_what_is_no_request(given: dict[str, t.Any], words: str) -> None:
-    assert words in " ".join(ArgumentSpecValidator(ARGUMENTS).validate(given).error_messages)
+    assert words in " ".join(
+        ArgumentSpecValidator(ARGUMENTS, required_one_of=[["source", "plan"]]).validate(given).error_messages
+    )

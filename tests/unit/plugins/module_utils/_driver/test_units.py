@@ -125,7 +125,7 @@ def test_services_stop_in_their_order_and_the_daemon_last(tmp_path: Path) -> Non
     assert node.acts == ["stop b.service", "stop a.service", "stop rbln-smd.service", "stop rbln_daemon.service"]
     assert node.journal.record["stopped"] == ["b.service", "a.service", "rbln-smd.service", "rbln_daemon.service"]
     warnings: list[str] = []
-    node.work.start_services(node.journal, warnings)
+    node.work.start_services(node.journal, warnings.append)
     assert (node.acts[4:], warnings) == (["start a.service", "start b.service"], [])
 
 
@@ -145,7 +145,7 @@ def test_a_unit_of_which_systemd_says_nothing_is_not_taken_for_stopped(
 ) -> None:
     node = Node(tmp_path, services=["a.service"])
     node.work.host = Host(str(tmp_path), lambda *arguments: answer)
-    with pytest.raises(NpuError, match="^Whether a.service runs cannot be found out: .*%s" % words):
+    with pytest.raises(NpuError, match="^systemd does not report whether a.service runs: .*%s" % words):
         node.work.require_answers()
     node.work.host = Host(str(tmp_path), lambda *arguments: Probe("absent", None, "no program systemctl"))
     node.work.require_answers()
@@ -154,7 +154,7 @@ def test_a_unit_of_which_systemd_says_nothing_is_not_taken_for_stopped(
 def test_a_unit_that_does_not_stop_is_an_error_and_is_owed_all_the_same(tmp_path: Path) -> None:
     node = Node(tmp_path, services=["a.service"])
     node.units["a.service"], node.stuck = "active", {"a.service"}
-    with pytest.raises(NpuError, match="^a.service could not be made to stop: systemctl gave no answer in 90 s. "):
+    with pytest.raises(NpuError, match="^systemctl stop a.service failed: systemctl gave no answer in 90 s. "):
         node.work.stop(node.journal)
     assert node.journal.record["stopped"] == ["a.service"]
 
@@ -180,9 +180,9 @@ def test_a_service_that_does_not_start_is_told_and_the_others_start(tmp_path: Pa
     node.journal.begin({"stopped": ["a.service", "b.service"]})
     node.stuck = {"b.service"}
     warnings: list[str] = []
-    node.work.start_services(node.journal, warnings)
+    node.work.start_services(node.journal, warnings.append)
     assert node.acts == ["start b.service", "start a.service"] and warnings[0].startswith(
-        "b.service could not be made to start"
+        "systemctl start b.service failed"
     )
 
 
@@ -225,37 +225,33 @@ IN_USE = {
 
 
 def test_nobody_uses_a_module_that_is_not_loaded(tmp_path: Path) -> None:
-    result: dict[str, t.Any] = {}
     node = Node(tmp_path).process()
-    node.work.refuse_or_wait(result)
-    assert (result, node.work.holders()) == ({"in_use": []}, [])
+    assert (node.work.refuse_or_wait(), node.work.holders()) == ([], [])
 
 
 def test_a_user_is_refused_at_once_and_named(tmp_path: Path) -> None:
     node = Node(tmp_path).loaded().process()
-    result: dict[str, t.Any] = {}
-    with pytest.raises(NpuError) as caught:
-        node.work.refuse_or_wait(result)
+    with pytest.raises(driver_units.InUse) as caught:
+        node.work.refuse_or_wait()
     assert caught.value.message == "The NPUs are in use: python3 (pid 4200) on rbln0."
     assert (
         caught.value.next_step
-        == "Stop them, name their services, or choose to wait for them or to stop them; nothing was changed."
+        == "Stop these users, list their services, or set in_use to wait or stop; nothing was changed."
     )
-    assert (result["in_use"], node.sleeps, node.acts) == ([IN_USE], [], [])
+    assert (caught.value.users, node.sleeps, node.acts) == ([IN_USE], [], [])
 
 
 def test_a_user_that_ends_is_waited_for(tmp_path: Path) -> None:
     node = Node(tmp_path, in_use="wait", in_use_timeout=600).loaded().process()
     node.leaves = 3
-    result: dict[str, t.Any] = {}
-    node.work.refuse_or_wait(result)
-    assert (node.sleeps, result["in_use"]) == ([driver_units.LOOK_EVERY] * 3, [IN_USE])
+    found = node.work.refuse_or_wait()
+    assert (node.sleeps, found) == ([driver_units.LOOK_EVERY] * 3, [IN_USE])
 
 
 def test_a_user_that_stays_is_refused_after_the_limit(tmp_path: Path) -> None:
     node = Node(tmp_path, in_use="wait", in_use_timeout=0.05).loaded().process()
     with pytest.raises(NpuError, match="^The NPUs are in use after 0.05 s: python3"):
-        node.work.refuse_or_wait({})
+        node.work.refuse_or_wait()
     assert node.sleeps
 
 
@@ -274,18 +270,17 @@ def test_not_known_is_not_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     )
     with pytest.raises(
         NpuError,
-        match="^Who uses the NPUs cannot be found out: 2 of 9 processes could not be looked at. Next: Run as root.$",
+        match="^The users of the NPUs cannot be determined: 2 of 9 processes could not be looked at. Next: Run as root.$",
     ):
-        node.work.refuse_or_wait({})
+        node.work.refuse_or_wait()
 
 
 def test_a_user_is_stopped_by_policy_and_only_in_the_step(tmp_path: Path) -> None:
     child = subprocess.Popen(["sleep", "60"])
     try:
         node = Node(tmp_path, in_use="stop").loaded().process(child.pid, "sleep")
-        result: dict[str, t.Any] = {}
-        node.work.refuse_or_wait(result)
-        assert ([holder["pid"] for holder in result["in_use"]], child.poll()) == ([child.pid], None)
+        found = node.work.refuse_or_wait()
+        assert ([holder["pid"] for holder in found], child.poll()) == ([child.pid], None)
 
         def gone(seconds: float) -> None:
             if child.wait(10) is not None and node.tree.real("/proc/%d/fd/3" % child.pid).is_symlink():
@@ -303,7 +298,7 @@ def test_a_pod_that_comes_after_the_look_is_not_killed(tmp_path: Path, monkeypat
     killed: list[int] = []
     monkeypatch.setattr(driver_units.os, "kill", lambda pid, number: killed.append(pid))
     node = Node(tmp_path, in_use="stop").loaded()
-    node.work.refuse_or_wait({})
+    node.work.refuse_or_wait()
     node.process(cgroup="0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-%s.scope\n" % ("a" * 64))
     with pytest.raises(NpuError, match="^Pods use the NPUs: .*pid 4200"):
         node.work.stop(node.journal)
@@ -329,7 +324,7 @@ def test_pods_are_left_to_who_drains_the_node(tmp_path: Path) -> None:
     pod = "0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-%s.scope\n" % ("ab" * 32)
     node = Node(tmp_path, in_use="stop").loaded().process(cgroup=pod)
     with pytest.raises(NpuError, match="^Pods use the NPUs: .*pid 4200.* Next: Cordon and drain the node"):
-        node.work.refuse_or_wait({})
+        node.work.refuse_or_wait()
     assert node.acts == []
 
 
@@ -343,7 +338,7 @@ def test_a_pid_that_has_gone_to_another_process_is_spared(tmp_path: Path, monkey
     holder = node.work._find()[0]
     assert holder.started == 777
     node.tree.write("/proc/%d/stat" % PID, stat + "888 0")
-    with pytest.raises(NpuError, match="do not let go"):
+    with pytest.raises(NpuError, match="still hold"):
         node.work._end([holder])
     # The next look finds who is there now, who is asked before being killed.
     assert sent == [(True, signal.SIGTERM), (True, signal.SIGKILL)]
@@ -358,7 +353,7 @@ def test_a_user_that_does_not_end_is_killed_and_one_that_never_lets_go_is_an_err
     node = Node(tmp_path, in_use="stop").loaded().process()
     with pytest.raises(
         NpuError,
-        match="^These do not let go of the NPUs: python3 .pid 4200. on rbln0. Next: Stop them by hand and run again.$",
+        match="^These users still hold the NPUs: python3 .pid 4200. on rbln0. Next: Stop them by hand and run again.$",
     ):
         node.work.stop(node.journal)
     assert sent == [(PID, signal.SIGTERM), (PID, signal.SIGKILL)]

@@ -43,7 +43,7 @@ def test_another_version_than_the_wanted_is_unfit_and_named(tmp_path: Path) -> N
     checks, slept = judge(ca22_host(tmp_path), OPTIONS)
     with pytest.raises(
         Unfit,
-        match="^The driver is installed and its validation fails: .*driver_is_wanted: loaded is 3.2.2, wanted is 3.4.0",
+        match="^The driver is installed, but its validation failed: .*driver_is_wanted: loaded is 3.2.2, wanted is 3.4.0",
     ):
         checks.prove("3.4.0")
     assert slept == list(PATIENCE)

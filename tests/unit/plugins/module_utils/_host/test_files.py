@@ -107,7 +107,7 @@ def test_the_lock_is_for_one_alone(tmp_path: Path) -> None:
     first, second = (os.open(tmp_path, os.O_RDONLY) for _number in range(2))
     try:
         files.take_lock(first, "/dir", 0.1, "somebody writes")
-        with pytest.raises(NpuError, match="lock of /dir cannot be taken: somebody writes"):
+        with pytest.raises(NpuError, match="/dir is locked: somebody writes"):
             files.take_lock(second, "/dir", 0.1, "somebody writes")
         fcntl.flock(first, fcntl.LOCK_UN)
         files.take_lock(second, "/dir", 0.1, "somebody writes")
@@ -119,11 +119,11 @@ def test_the_lock_is_for_one_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "remedy"),
     [
-        (errno.ENOTDIR, "Move the file away"),
+        (errno.ENOTDIR, "Move the file that"),
         (errno.EACCES, "as root"),
-        (errno.EROFS, "read-only"),
+        (errno.EROFS, "read-write"),
         (errno.ENOSPC, "room"),
-        (errno.EIO, "See what is"),
+        (errno.EIO, "Check this path"),
     ],
 )
 def test_an_error_names_the_path_and_the_remedy_that_fits(number: int, remedy: str) -> None:

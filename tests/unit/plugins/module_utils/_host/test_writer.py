@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import VALUE, Completed, Host, Probe
 from ansible_collections.rebellions.npu.plugins.module_utils._host.writer import FileChange, Writer, digest
-from ansible_collections.rebellions.npu.plugins.module_utils._host.writer_judge import Judge, flatten
+from ansible_collections.rebellions.npu.plugins.module_utils._host.writer_judge import FileJudge, flatten
 from ansible_collections.rebellions.npu.plugins.module_utils._host.writer_request import read_set, write_set
 
 STATE = "/var/lib/npu"
@@ -151,7 +151,7 @@ def test_somebody_elses_change_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "etc/a.toml").write_bytes(b"theirs\n")
     before = _tree(tmp_path)
     with pytest.raises(
-        NpuError, match="/etc/a.toml was changed by somebody else meanwhile; nothing was written. Next: Run again."
+        NpuError, match="/etc/a.toml was changed by another program meanwhile; nothing was written. Next: Run again."
     ):
         Writer(_host(tmp_path), STATE, "npu").apply(changes)
     assert _tree(tmp_path) == before
@@ -164,7 +164,7 @@ def test_their_change_during_the_write_stops_it(tmp_path: Path) -> None:
         if step == "backup":
             (tmp_path / "etc/gone.toml").write_bytes(b"theirs\n")
 
-    with pytest.raises(NpuError, match="changed by somebody else"):
+    with pytest.raises(NpuError, match="changed by another program"):
         Writer(_host(tmp_path), STATE, "npu", theirs).apply(changes)
     assert (tmp_path / "etc/gone.toml").read_bytes() == b"theirs\n"
     assert (tmp_path / "etc/a.toml").read_bytes() == before["etc/a.toml"]
@@ -212,7 +212,7 @@ def test_paths_that_are_no_file(tmp_path: Path) -> None:
     (tmp_path / "etc/loop").symlink_to("loop")
     writer = Writer(host, STATE, "npu")
     for path, pattern in (
-        ("/etc/dangling", "symbolic link to /nowhere/x, which is not there"),
+        ("/etc/dangling", "symbolic link to /nowhere/x, which does not exist"),
         ("/etc/dir.toml", "is a dir, not a file"),
         ("/etc/loop", "links"),
     ):
@@ -309,7 +309,7 @@ def test_requests_travel_in_base64(tmp_path: Path) -> None:
             write_set(host, STATE, "npu", [{**request, **bad}])
 
 
-def _judge(**changed: t.Any) -> Judge:
+def _judge(**changed: t.Any) -> FileJudge:
     fields: dict[str, t.Any] = {
         "program": "prog",
         "before": ("prog", "/etc/a.toml"),
@@ -320,7 +320,7 @@ def _judge(**changed: t.Any) -> Judge:
         "root_content": b"imports = ['{staged:/etc/a.toml}']",
     }
     fields.update(changed)
-    return Judge(**fields)
+    return FileJudge(**fields)
 
 
 def _program(
@@ -341,9 +341,9 @@ def _program(
 
 JUDGEMENTS = [
     ("[p]\non = true\nx = 1\n", {}, None),
-    ("[p]\non = true\nx = 2\n", {}, "would load another value of p/x; nothing was written"),
-    ("[p]\non = true\n", {}, "another value of p/x"),
-    ("[p]\non = true\nx = 1\n[q]\ny = 1\n", {}, "another value of q/y"),
+    ("[p]\non = true\nx = 2\n", {}, "would load a different value of p/x; nothing was written"),
+    ("[p]\non = true\n", {}, "a different value of p/x"),
+    ("[p]\non = true\nx = 1\n[q]\ny = 1\n", {}, "a different value of q/y"),
     ("[p]\non = true\nx = 1\n[q]\ny = 1\n", {"prefixes": ("q",)}, None),
     ("[p]\non = false\nx = 1\n", {}, "would still not load true in p/on"),
     (

@@ -75,7 +75,7 @@ def test_not_loaded_is_not_unknown(tmp_path: Path) -> None:
     assert kmod.loaded_version(kernel.host, MODULE) is None
     kernel.sys.rmdir()
     with pytest.raises(
-        NpuError, match="^Whether rebellions is loaded cannot be told: .* Next: Run as root with /sys mounted.$"
+        NpuError, match="^/sys does not show whether rebellions is loaded: .* Next: Run as root with /sys mounted.$"
     ):
         kmod.loaded_version(kernel.host, MODULE)
 
@@ -107,7 +107,7 @@ def test_a_module_that_stays_is_busy(tmp_path: Path, answer: Probe, users: str, 
     with pytest.raises(kmod.ModuleBusy) as caught:
         kmod.unload(kernel.host, MODULE, 5)
     assert caught.value.message == "rebellions cannot be unloaded: %s." % message
-    assert caught.value.next_step == "Stop what uses the NPUs, or let the run reboot the host."
+    assert caught.value.next_step == "Stop the users of the NPUs, or let the run reboot the host."
 
 
 def test_loading(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_loading(tmp_path: Path) -> None:
             None,
             "rebellions cannot be loaded: No such file or directory.",
         ),
-        (HUNG, LOG, "Loading rebellions did not end: %s." % HUNG.detail),
+        (HUNG, LOG, "Loading rebellions hangs: %s." % HUNG.detail),
         (said(1, "x" * 1000), None, "rebellions cannot be loaded: %s." % ("x" * 400)),
     ],
 )

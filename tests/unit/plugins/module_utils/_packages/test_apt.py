@@ -18,7 +18,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._packages.apt_outpu
     parse_simulation,
     section,
 )
-from ansible_collections.rebellions.npu.plugins.module_utils._packages.changes import Change
+from ansible_collections.rebellions.npu.plugins.module_utils._packages.changes import Change, Transaction
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.manager import manager_for
 from ansible_collections.rebellions.npu.tests.unit.fixtures.packages.replay import APTS, dpkg, host, recorded, short
 
@@ -40,7 +40,7 @@ def apt_fixture(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 def test_an_install_names_its_packages_and_pins_what_depends_on_one_version(apt: Any) -> None:
     manager, runner = apt("install")
-    found = manager.simulate(install=["rebellions-driver=3.2.2"])
+    found = manager.simulate(Transaction(install=["rebellions-driver=3.2.2"]))
     assert found == [
         Change("install", name, None, "3.2.2")
         for name in ("librbln", "rbln-tools", "rebellions-kmd", "rebellions-fw", "rebellions-driver")
@@ -50,25 +50,25 @@ def test_an_install_names_its_packages_and_pins_what_depends_on_one_version(apt:
 
 def test_an_upgrade_has_both_versions(apt: Any) -> None:
     manager, _runner = apt("upgrade")
-    assert manager.simulate(install=["rebellions-driver=3.4.0"]) == [
+    assert manager.simulate(Transaction(install=["rebellions-driver=3.4.0"])) == [
         Change("upgrade", name, "3.2.2", "3.4.0") for name in DRIVER
     ]
 
 
 def test_the_same_version_again_is_no_change(apt: Any) -> None:
     manager, _runner = apt("same")
-    assert manager.simulate(install=["rebellions-driver=3.2.2"]) == []
+    assert manager.simulate(Transaction(install=["rebellions-driver=3.2.2"])) == []
 
 
 def test_the_same_version_again_runs_nothing_that_changes(apt: Any) -> None:
     manager, runner = apt("same")
-    assert manager.apply(install=["rebellions-driver=3.2.2"]) == ""
+    assert manager.apply(Transaction(install=["rebellions-driver=3.2.2"])) == ""
     assert len(runner.calls) == 1
 
 
 def test_a_conflict_shows_what_goes(apt: Any) -> None:
     manager, _runner = apt("conflict")
-    found = manager.simulate(install=["rebellions"])
+    found = manager.simulate(Transaction(install=["rebellions"]))
     assert found[-1] == Change("install", "rebellions", None, "2.1.0")
     assert {(change.act, change.name, change.old) for change in found[:-1]} == {
         ("remove", name, "3.2.2") for name in DRIVER if name != "rebellions-fw"
@@ -77,7 +77,7 @@ def test_a_conflict_shows_what_goes(apt: Any) -> None:
 
 def test_a_purge_is_a_removal(apt: Any) -> None:
     manager, runner = apt("remove")
-    assert manager.simulate(remove=["rebellions-driver", "rebellions-kmd"]) == [
+    assert manager.simulate(Transaction(remove=["rebellions-driver", "rebellions-kmd"])) == [
         Change("remove", "rebellions-driver", "3.2.2"),
         Change("remove", "rebellions-kmd", "3.2.2"),
     ]
@@ -87,22 +87,22 @@ def test_a_purge_is_a_removal(apt: Any) -> None:
 def test_what_is_not_there_need_not_be_removed(tmp_path: Path) -> None:
     dpkg(tmp_path, ("other", "1", "deinstall ok not-installed"))
     machine, runner = host(tmp_path, [])
-    assert Apt(machine).simulate(remove=["nosuch", "other"]) == []
-    assert Apt(machine).apply(remove=["nosuch", "other"]) == ""
+    assert Apt(machine).simulate(Transaction(remove=["nosuch", "other"])) == []
+    assert Apt(machine).apply(Transaction(remove=["nosuch", "other"])) == ""
     assert runner.calls == []
 
 
 def test_held_packages_are_named(apt: Any) -> None:
     manager, _runner = apt("held")
     with pytest.raises(
-        NpuError, match="^These packages are held on the host: librbln, rebellions-kmd. Next: Let go of them"
+        NpuError, match="^These packages are held on the host: librbln, rebellions-kmd. Next: Unhold them"
     ):
-        manager.simulate(install=["rebellions-driver=3.4.0"])
+        manager.simulate(Transaction(install=["rebellions-driver=3.4.0"]))
 
 
 def test_held_packages_may_change_when_that_is_allowed(apt: Any) -> None:
     manager, _runner = apt("held")
-    assert len(manager.simulate(install=["rebellions-driver=3.4.0"], allow_held=True)) == 5
+    assert len(manager.simulate(Transaction(install=["rebellions-driver=3.4.0"], allow_held=True))) == 5
 
 
 def test_older_versions_are_named(apt: Any) -> None:
@@ -110,19 +110,20 @@ def test_older_versions_are_named(apt: Any) -> None:
     with pytest.raises(
         NpuError, match=r"This would downgrade rebellions-driver \(3.4.1 -> 3.2.2\), downgrade rebellions-kmd"
     ):
-        manager.simulate(install=["rebellions-driver=3.2.2"])
+        manager.simulate(Transaction(install=["rebellions-driver=3.2.2"]))
 
 
 def test_older_versions_are_a_downgrade(apt: Any) -> None:
     manager, _runner = apt("downgrade")
-    assert {change.act for change in manager.simulate(install=["rebellions-driver=3.2.2"], allow_downgrade=True)} == {
-        "downgrade"
-    }
+    assert {
+        change.act
+        for change in manager.simulate(Transaction(install=["rebellions-driver=3.2.2"], allow_downgrade=True))
+    } == {"downgrade"}
 
 
 def test_another_architecture_is_part_of_the_name(apt: Any) -> None:
     manager, _runner = apt("foreign")
-    assert manager.simulate(files=["/srv/repo/foreigner_1%3a2.0-1_i386.deb"]) == [
+    assert manager.simulate(Transaction(files=["/srv/repo/foreigner_1%3a2.0-1_i386.deb"])) == [
         Change("install", "foreigner:i386", None, "1:2.0-1")
     ]
 
@@ -132,7 +133,7 @@ FAULTS = [
         "unknown",
         {"install": ["nosuch"]},
         "E: Unable to locate package nosuch",
-        "Check the name and the version against the repositories",
+        "Check the name and the version in the repositories",
     ),
     (
         "version",
@@ -144,7 +145,7 @@ FAULTS = [
         "unmet",
         {"files": ["/srv/repo/needy_1.0_all.deb"]},
         "needy : Depends: nothere but it is not installable",
-        "Name the packages that must move together",
+        "List all packages that must change together",
     ),
 ]
 
@@ -157,7 +158,7 @@ def test_errors_of_a_simulation_have_a_remedy(
     # Fresh lists do not have it either.
     runner.answers += [{}, *runner.answers[-1:]] if "files" not in wanted else [{}, *runner.answers]
     with pytest.raises(NpuError) as caught:
-        manager.simulate(**wanted)
+        manager.simulate(Transaction(**wanted))
     assert runner.answers == []
     assert said in caught.value.message
     assert caught.value.next_step.startswith(remedy)
@@ -168,13 +169,13 @@ CHANGES = [
         "broken",
         {"install": ["rebellions-driver=3.4.1"]},
         "dpkg: error processing package",
-        "Read what the script of the package said",
+        "Read the output of the package script",
     ),
     (
         "lock",
         {"files": ["/srv/repo/confpkg_1.0_all.deb"]},
         "the lock is held by python3 (pid ",
-        "Wait until that program has ended",
+        "Wait until that program ends",
     ),
     (
         "nospace",
@@ -186,7 +187,7 @@ CHANGES = [
         "interrupted",
         {"files": ["/srv/repo/confpkg_1.0_all.deb"]},
         "E: dpkg was interrupted",
-        "Run again: that finishes what was interrupted",
+        "Run again to finish the interrupted change",
     ),
 ]
 
@@ -197,7 +198,7 @@ def test_errors_of_a_change_have_a_remedy(
 ) -> None:
     manager, _runner = apt(step)
     with pytest.raises(NpuError) as caught:
-        manager.apply(**wanted)
+        manager.apply(Transaction(**wanted))
     assert said in caught.value.message
     assert caught.value.next_step.startswith(remedy)
 
@@ -227,7 +228,7 @@ def test_a_file_is_described(apt: Any) -> None:
 
 def test_a_file_that_was_cut_is_no_package(apt: Any) -> None:
     manager, _runner = apt("cut")
-    with pytest.raises(NpuError, match="The file is damaged or no package"):
+    with pytest.raises(NpuError, match="Transfer the file again"):
         manager.describe("/srv/cut.deb")
 
 
@@ -269,8 +270,8 @@ def test_pins_are_dependencies_on_one_version() -> None:
 )
 def test_text_that_is_no_name_is_refused(tmp_path: Path, name: str) -> None:
     machine, runner = host(tmp_path, [])
-    with pytest.raises(NpuError, match="is not the name of a package"):
-        Apt(machine).simulate(install=[name])
+    with pytest.raises(NpuError, match="is not a package name"):
+        Apt(machine).simulate(Transaction(install=[name]))
     assert runner.calls == []
 
 
@@ -287,7 +288,7 @@ def test_holds_outlive_a_change(tmp_path: Path) -> None:
         {"argv": ["apt-mark", "hold", "kmd"]},
     ]
     machine, runner = host(tmp_path, answers)
-    assert Apt(machine).apply(install=["kmd=2"], allow_held=True) == "Setting up kmd (2) ..."
+    assert Apt(machine).apply(Transaction(install=["kmd=2"], allow_held=True)) == "Setting up kmd (2) ..."
     assert runner.answers == []
 
 
@@ -302,7 +303,7 @@ def test_holds_outlive_a_change_that_failed(tmp_path: Path) -> None:
     ]
     machine, runner = host(tmp_path, answers)
     with pytest.raises(NpuError, match="E: no"):
-        Apt(machine).apply(install=["kmd=2"], allow_held=True)
+        Apt(machine).apply(Transaction(install=["kmd=2"], allow_held=True))
     assert runner.answers == []
 
 
@@ -334,7 +335,7 @@ def test_a_removal_alone_upgrades_nothing(tmp_path: Path) -> None:
         },
     ]
     machine, _runner = host(tmp_path, answers)
-    assert Apt(machine).simulate(remove=["tools"]) == [Change("remove", "tools", "1")]
+    assert Apt(machine).simulate(Transaction(remove=["tools"])) == [Change("remove", "tools", "1")]
 
 
 def test_nothing_to_repair_runs_nothing(tmp_path: Path) -> None:
@@ -420,7 +421,7 @@ def test_a_package_in_the_archive_folder_is_copied(tmp_path: Path) -> None:
 def test_a_download_of_something_else_is_refused(tmp_path: Path) -> None:
     dpkg(tmp_path, ("kmd", "1:3.2-1", INSTALLED))
     machine, runner = host(tmp_path, [{"out": ""}])
-    with pytest.raises(NpuError, match=r"apt-get download brought \[\], not \[\('kmd', '1:3.2-1'\)\]"):
+    with pytest.raises(NpuError, match=r"apt-get download returned \[\], not \[\('kmd', '1:3.2-1'\)\]"):
         Apt(machine).download(["kmd"], "/keep")
     assert runner.calls[0][-1] == "kmd=1:3.2-1"
     assert list((tmp_path / "keep").iterdir()) == []
@@ -430,7 +431,7 @@ def test_a_version_that_no_repository_has_is_named(apt: Any, tmp_path: Path) -> 
     machine, _runner = host(
         tmp_path, [{"rc": 100, "err": "E: Can't find a source to download version '1' of 'kmd:amd64'\n"}]
     )
-    with pytest.raises(NpuError, match="kmd=1 cannot be downloaded.*give the file of the package"):
+    with pytest.raises(NpuError, match="kmd=1 cannot be downloaded.*Provide the package file"):
         Apt(machine).download(["kmd=1"], "/keep")
     assert list((tmp_path / "keep").iterdir()) == []
 
@@ -489,7 +490,7 @@ def test_lists_are_read_when_they_are_needed(
         own_source(tmp_path, own == "newer")
     machine, runner = host(tmp_path, answers)
     manager = Apt(machine, environment={"https_proxy": "http://proxy.example:3128"})
-    assert manager.simulate(install=["dkms"]) == [Change("install", "dkms", None, "3.0")]
+    assert manager.simulate(Transaction(install=["dkms"])) == [Change("install", "dkms", None, "3.0")]
     assert (updates(runner), runner.answers) == (read, [])
     assert {env.get("https_proxy") for env in runner.environments} == {"http://proxy.example:3128"}
 
@@ -500,16 +501,16 @@ def test_the_mirror_that_failed_is_named_when_something_is_missing(tmp_path: Pat
     manager = Apt(machine)
     for _turn in range(2):
         with pytest.raises(NpuError) as caught:
-            manager.simulate(install=["dkms"])
-        assert "Unable to locate package dkms The lists could not be read anew: " in caught.value.message
-        assert caught.value.message.endswith(" Out of reach: https://***@mirror.example.")
+            manager.simulate(Transaction(install=["dkms"]))
+        assert "Unable to locate package dkms Updating the lists failed: " in caught.value.message
+        assert caught.value.message.endswith(" Unreachable: https://***@mirror.example.")
         assert caught.value.next_step.startswith("Check that the host reaches its mirrors")
     assert updates(runner) == ["all"]
 
 
 def test_reading_lists_has_a_limit_and_names_the_mirror(tmp_path: Path) -> None:
     machine, runner = host(tmp_path, [{"rc": 124, "out": "Err:7 http://slow.example/debian bookworm InRelease\n"}])
-    with pytest.raises(NpuError, match=r"did not end within 300 s\. Out of reach: http://slow\.example\."):
+    with pytest.raises(NpuError, match=r"did not end within 300 s\. Unreachable: http://slow\.example\."):
         Apt(machine, 1800.0).refresh()
     assert runner.calls[0][:3] == ["timeout", "--kill-after=15", "300"]
     assert {"Acquire::http::Timeout=20", "Acquire::https::Timeout=20"} <= set(runner.calls[0])
@@ -520,7 +521,7 @@ def test_a_version_is_looked_for_in_fresh_lists(tmp_path: Path) -> None:
     assert Apt(machine).resolve("kmd", "3.4.0") == "3.4.0-1"
     assert updates(runner) == ["all"]
     machine, runner = host(tmp_path, [{}, DEAD, {}])
-    with pytest.raises(NpuError, match="Out of reach: "):
+    with pytest.raises(NpuError, match="Unreachable: "):
         Apt(machine).resolve("kmd", "3.4.0")
 
 
@@ -529,7 +530,7 @@ def test_a_file_that_the_mirror_has_replaced_is_looked_for_in_fresh_lists(tmp_pa
     gone = {"rc": 100, "err": "E: Failed to fetch http://m.example/dkms_3.0_all.deb  404  Not Found [IP: 1.2.3.4 80]\n"}
     newer = {"out": "Inst dkms (3.1 m [all])\n"}
     machine, runner = host(tmp_path, [DKMS, gone, {}, newer, {"out": "Setting up dkms (3.1)\n"}])
-    assert Apt(machine).apply(install=["dkms"]) == "Setting up dkms (3.1)"
+    assert Apt(machine).apply(Transaction(install=["dkms"])) == "Setting up dkms (3.1)"
     assert updates(runner) == ["all"]
 
 
@@ -539,8 +540,8 @@ def test_a_removal_needs_no_lists(tmp_path: Path) -> None:
     gone = {"out": "Purg kmd [1]\n"}
     machine, runner = host(tmp_path, [gone, gone, {}])
     manager = Apt(machine)
-    assert manager.simulate(remove=["kmd"]) == [Change("remove", "kmd", "1")]
-    manager.apply(remove=["kmd"])
+    assert manager.simulate(Transaction(remove=["kmd"])) == [Change("remove", "kmd", "1")]
+    manager.apply(Transaction(remove=["kmd"]))
     assert (updates(runner), runner.answers) == ([], [])
 
 
@@ -549,7 +550,7 @@ def test_with_a_bundle_the_sources_of_the_host_are_not_read(tmp_path: Path) -> N
     own_source(tmp_path, True)
     machine, runner = host(tmp_path, [ABSENT, {}, ABSENT])
     with pytest.raises(NpuError, match="Unable to locate package dkms"):
-        manager_for(machine, "deb", bundle="/var/lib/rbln/bundle").simulate(install=["dkms"])
+        manager_for(machine, "deb", bundle="/var/lib/rbln/bundle").simulate(Transaction(install=["dkms"]))
     assert updates(runner) == ["all"]
     assert {env["APT_CONFIG"] for env in runner.environments} == {"/var/lib/rbln/bundle/apt.conf"}
 

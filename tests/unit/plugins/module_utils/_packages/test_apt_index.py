@@ -89,7 +89,7 @@ def test_an_empty_repository_is_one() -> None:
 
 @pytest.mark.parametrize("text", ["no colon here\n", " indented first\n", "Two words: x\n", ": x\n"])
 def test_what_is_no_field_is_refused(text: str) -> None:
-    with pytest.raises(NpuError, match="is no field"):
+    with pytest.raises(NpuError, match="is not a field"):
         parse_stanzas(text)
 
 

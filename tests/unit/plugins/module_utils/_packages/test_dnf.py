@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
-from ansible_collections.rebellions.npu.plugins.module_utils._packages.changes import Change
+from ansible_collections.rebellions.npu.plugins.module_utils._packages.changes import Change, Transaction
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.dnf import Dnf
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.dnf_output import (
     MISSING,
@@ -49,7 +49,7 @@ def dnf_fixture(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 def test_an_install_with_its_dependencies(dnf: Any) -> None:
     manager, _runner = dnf("install")
-    found = manager.simulate(install=["rebellions-driver-3.2.2-1.el9"])
+    found = manager.simulate(Transaction(install=["rebellions-driver-3.2.2-1.el9"]))
     assert sorted(found, key=lambda change: change.name) == [
         Change("install", name, None, full(name, "3.2.2")) for name in DRIVER
     ]
@@ -60,41 +60,46 @@ def test_an_install_with_its_dependencies(dnf: Any) -> None:
 )
 def test_an_upgrade_has_both_versions(dnf: Any, step: str, wanted: dict[str, list[str]]) -> None:
     manager, runner = dnf(step)
-    assert manager.simulate(**wanted) == [
+    assert manager.simulate(Transaction(**wanted)) == [
         Change("upgrade", name, full(name, "3.2.2"), full(name, "3.4.0")) for name in DRIVER
     ]
     assert any("--setopt=localpkg_gpgcheck=0" in call for call in runner.calls) is (step == "upgrade-files")
 
 
 def test_the_same_version_again_is_no_change(dnf: Any) -> None:
-    assert dnf("same")[0].simulate(install=["rebellions-driver-3.2.2-1.el9"]) == []
+    assert dnf("same")[0].simulate(Transaction(install=["rebellions-driver-3.2.2-1.el9"])) == []
 
 
 def test_older_versions(dnf: Any) -> None:
     manager, _runner = dnf("downgrade")
-    found = manager.simulate(install=["rebellions-driver-3.2.2-1.el9"], allow_downgrade=True)
+    found = manager.simulate(Transaction(install=["rebellions-driver-3.2.2-1.el9"], allow_downgrade=True))
     assert found == [Change("downgrade", name, full(name, "3.4.0"), full(name, "3.2.2")) for name in DRIVER]
     with pytest.raises(
         NpuError, match=r"^This would downgrade librbln \(1:3.4.0-1.el9 -> 1:3.2.2-1.el9\), downgrade rebellions-driver"
     ):
-        dnf("downgrade")[0].simulate(install=["rebellions-driver-3.2.2-1.el9"])
+        dnf("downgrade")[0].simulate(Transaction(install=["rebellions-driver-3.2.2-1.el9"]))
 
 
 def test_a_removal_takes_what_needs_it(dnf: Any) -> None:
     manager, _runner = dnf("remove")
-    found = manager.simulate(remove=["rebellions-kmd", "nosuch"])
+    found = manager.simulate(Transaction(remove=["rebellions-kmd", "nosuch"]))
     assert found == [Change("remove", name, "3.2.2-1.el9") for name in ("rebellions-kmd", "rebellions-driver")]
 
 
 def test_what_is_not_there_need_not_be_removed(dnf: Any) -> None:
     manager, runner = dnf("gone")
-    assert manager.apply(remove=["rebellions-driver", "rebellions-kmd", "rebellions-fw", "librbln", "nosuch"]) == ""
+    assert (
+        manager.apply(Transaction(remove=["rebellions-driver", "rebellions-kmd", "rebellions-fw", "librbln", "nosuch"]))
+        == ""
+    )
     assert {call[0] for call in runner.calls} == {"rpm"}
 
 
 def test_what_must_go_is_erased_by_the_install(dnf: Any) -> None:
     manager, runner = dnf("conflict-swap")
-    found = manager.simulate(install=["rebellions"], remove=["rebellions-driver", "rebellions-kmd", "nosuch"])
+    found = manager.simulate(
+        Transaction(install=["rebellions"], remove=["rebellions-driver", "rebellions-kmd", "nosuch"])
+    )
     assert found == [Change("install", "rebellions", None, "2.1.0-1.el9")] + [
         Change("remove", name, "3.2.2-1.el9") for name in ("rebellions-driver", "rebellions-kmd")
     ]
@@ -103,24 +108,24 @@ def test_what_must_go_is_erased_by_the_install(dnf: Any) -> None:
 
 def test_a_name_longer_than_its_column(dnf: Any) -> None:
     name = "a-package-with-a-name-that-is-much-longer-than-its-column-allows"
-    assert dnf("long")[0].simulate(install=[name]) == [Change("install", name, None, "1.0.0-1.el9")]
+    assert dnf("long")[0].simulate(Transaction(install=[name])) == [Change("install", name, None, "1.0.0-1.el9")]
 
 
 def test_held_packages_do_not_move(dnf: Any) -> None:
-    with pytest.raises(NpuError, match="is filtered out by exclude filtering Next: The package is held"):
-        dnf("held")[0].simulate(install=["rebellions-driver-3.4.0-1.el9"])
+    with pytest.raises(NpuError, match="is filtered out by exclude filtering Next: Unhold the package"):
+        dnf("held")[0].simulate(Transaction(install=["rebellions-driver-3.4.0-1.el9"]))
 
 
 def test_held_packages_do_not_move_by_files_either(dnf: Any) -> None:
     with pytest.raises(
-        NpuError, match="^These packages are held on the host: librbln, rebellions-kmd. Next: Let go of them"
+        NpuError, match="^These packages are held on the host: librbln, rebellions-kmd. Next: Unhold them"
     ):
-        dnf("held-files")[0].simulate(files=FILES)
+        dnf("held-files")[0].simulate(Transaction(files=FILES))
 
 
 def test_held_packages_move_when_that_is_allowed(dnf: Any) -> None:
     manager, runner = dnf("held-allowed")
-    assert len(manager.simulate(install=["rebellions-driver-3.4.0-1.el9"], allow_held=True)) == 4
+    assert len(manager.simulate(Transaction(install=["rebellions-driver-3.4.0-1.el9"], allow_held=True))) == 4
     assert "--disableplugin=versionlock" in runner.calls[0]
 
 
@@ -143,7 +148,7 @@ def test_a_lock_is_taken_again_at_the_new_version(tmp_path: Path) -> None:
         {"argv": ["dnf", "-q", "versionlock", "add", "kmd"]},
     ]
     machine, runner = host(tmp_path, answers)
-    assert Dnf(machine).apply(install=["kmd-2"], allow_held=True) == "Complete!"
+    assert Dnf(machine).apply(Transaction(install=["kmd-2"], allow_held=True)) == "Complete!"
     assert runner.answers == []
 
 
@@ -153,7 +158,7 @@ def test_without_the_plugin_nothing_is_held_and_nothing_can_be(tmp_path: Path) -
     manager = Dnf(machine)
     assert manager.held() == []
     with pytest.raises(
-        NpuError, match="Next: Install the package python3-dnf-plugin-versionlock, or turn the hold off"
+        NpuError, match="Next: Install the package python3-dnf-plugin-versionlock, or turn hold off"
     ):
         manager.hold(["kmd"])
 
@@ -163,7 +168,7 @@ FAULTS = [
         "conflict",
         {"install": ["rebellions"]},
         "conflicts with rebellions",
-        "Name the packages that must move together, each with its version, and those that",
+        "List all packages that must change together, each with its version, and those to",
     ),
     ("unknown", {"install": ["nosuch"]}, "Unable to find a match: nosuch", "Check the name and the version"),
     (
@@ -190,7 +195,7 @@ def test_errors_of_a_simulation_have_a_remedy(
         # Fresh lists do not have it either.
         runner.answers += [{}, *runner.answers]
     with pytest.raises(NpuError) as caught:
-        manager.simulate(**wanted)
+        manager.simulate(Transaction(**wanted))
     assert runner.answers == []
     assert said in caught.value.message
     assert caught.value.next_step.startswith(remedy)
@@ -199,7 +204,7 @@ def test_errors_of_a_simulation_have_a_remedy(
 def test_a_script_that_failed_is_an_error_though_dnf_ends_well(dnf: Any) -> None:
     manager, runner = dnf("broken")
     with pytest.raises(NpuError) as caught:
-        manager.apply(install=["rebellions-driver-3.4.1-1.el9"])
+        manager.apply(Transaction(install=["rebellions-driver-3.4.1-1.el9"]))
     assert caught.value.message == (
         "A script of a package failed: warning: %post(rebellions-kmd-3.4.1-1.el9.noarch) scriptlet failed, exit status 1"
         " | Error in POSTIN scriptlet in rpm package rebellions-kmd"
@@ -208,9 +213,9 @@ def test_a_script_that_failed_is_an_error_though_dnf_ends_well(dnf: Any) -> None
 
 
 def test_a_damaged_file_is_found_before_anything_changes(dnf: Any) -> None:
-    with pytest.raises(NpuError, match="digest: BAD.*Next: The file is damaged or no package"):
-        dnf("flip")[0].apply(files=["/srv/flip.rpm"])
-    with pytest.raises(NpuError, match="not an rpm package.*Next: The file is damaged or no package"):
+    with pytest.raises(NpuError, match="digest: BAD.*Next: Transfer the file again"):
+        dnf("flip")[0].apply(Transaction(files=["/srv/flip.rpm"]))
+    with pytest.raises(NpuError, match="not an rpm package.*Next: Transfer the file again"):
         dnf("cut")[0].describe("/srv/cut.rpm")
 
 
@@ -244,7 +249,7 @@ def test_lists_are_read_when_they_are_needed(
         (tmp_path / "etc/yum.repos.d").mkdir(parents=True)
         (tmp_path / "etc/yum.repos.d/rebellions-npu.repo").write_text("[rebellions-npu]\n")
     machine, runner = host(tmp_path, answers)
-    assert Dnf(machine).simulate(install=["dkms"]) == [Change("install", "dkms", None, "3.0-1.el9")]
+    assert Dnf(machine).simulate(Transaction(install=["dkms"])) == [Change("install", "dkms", None, "3.0-1.el9")]
     assert [
         "own" if "--enablerepo=rebellions-npu" in call else "all" for call in runner.calls if call[-1] == "makecache"
     ] == read
@@ -259,20 +264,22 @@ def test_lists_are_read_when_they_are_needed(
 def test_the_repository_that_failed_is_named_when_something_is_missing(tmp_path: Path) -> None:
     machine, _runner = host(tmp_path, [ABSENT, SKIPPED, ABSENT])
     with pytest.raises(
-        NpuError, match="Unable to find a match: dkms The lists could not be read anew: dnf .* Out of reach: epel."
+        NpuError, match="Unable to find a match: dkms Updating the lists failed: dnf .* Unreachable: epel."
     ):
-        Dnf(machine).simulate(install=["dkms"])
+        Dnf(machine).simulate(Transaction(install=["dkms"]))
     machine, runner = host(tmp_path, [ABSENT, SKIPPED, DKMS])
-    assert len(Dnf(machine).simulate(install=["dkms"])) == 1
+    assert len(Dnf(machine).simulate(Transaction(install=["dkms"]))) == 1
     assert runner.calls[1][:3] == ["timeout", "--kill-after=15", "300"]
 
 
 def test_who_holds_the_lock_is_named(dnf: Any) -> None:
     with pytest.raises(
         NpuError,
-        match=r"dnf did not end within 4 s: the lock is held by a process \(pid [0-9]+\). It said last: .*Waiting for process",
+        match=r"dnf did not end within 4 s: the lock is held by a process \(pid [0-9]+\). Last output: .*Waiting for process",
     ):
-        dnf("lock", timeout=4)[0].apply(install=["a-package-with-a-name-that-is-much-longer-than-its-column-allows"])
+        dnf("lock", timeout=4)[0].apply(
+            Transaction(install=["a-package-with-a-name-that-is-much-longer-than-its-column-allows"])
+        )
 
 
 def test_the_lock_files_of_dnf_name_a_process(tmp_path: Path) -> None:
@@ -471,6 +478,6 @@ def test_scripts_that_failed() -> None:
 @pytest.mark.parametrize("name", ["--installroot=/x", "kmd;x", "@group", "", "./kmd.rpm", "kmd*", "*"])
 def test_text_that_is_no_name_is_refused(tmp_path: Path, name: str) -> None:
     machine, runner = host(tmp_path, [])
-    with pytest.raises(NpuError, match="is not the name of a package"):
-        Dnf(machine).simulate(install=[name])
+    with pytest.raises(NpuError, match="is not a package name"):
+        Dnf(machine).simulate(Transaction(install=[name]))
     assert runner.calls == []

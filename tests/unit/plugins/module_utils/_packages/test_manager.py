@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
-from ansible_collections.rebellions.npu.plugins.module_utils._packages.changes import Change, fits, planned
+from ansible_collections.rebellions.npu.plugins.module_utils._packages.changes import Change, Transaction, fits, planned
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.manager import manager_for
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.words import last_lines, lock_holder, mask
 from ansible_collections.rebellions.npu.tests.unit.fixtures.packages.replay import dpkg, host
@@ -134,8 +134,8 @@ def test_past_the_limit_it_is_told_what_was_said_last(tmp_path: Path) -> None:
     sure = {"out": "Inst kmd (1 ./ [amd64])\n"}
     machine, runner = host(tmp_path, [sure, {"rc": 124, "out": "Get:1 x\nSetting up kmd (1) ...\n"}])
     with pytest.raises(NpuError) as caught:
-        manager_for(machine, "deb", 90).apply(install=["kmd"])
-    assert caught.value.message == "apt-get did not end within 90 s. It said last: Setting up kmd (1) ..."
+        manager_for(machine, "deb", 90).apply(Transaction(install=["kmd"]))
+    assert caught.value.message == "apt-get did not end within 90 s. Last output: Setting up kmd (1) ..."
     assert runner.calls[1][:4] == ["timeout", "--kill-after=15", "90", "apt-get"]
 
 
@@ -147,9 +147,9 @@ def test_past_the_limit_the_holder_of_the_lock_is_named(tmp_path: Path) -> None:
     (process / "comm").write_text("unattended-upgr\n")
     machine, _runner = host(tmp_path, [{"out": "Inst kmd (1 ./ [amd64])\n"}, {"state": "timeout"}])
     with pytest.raises(NpuError) as caught:
-        manager_for(machine, "deb", 90).apply(install=["kmd"])
+        manager_for(machine, "deb", 90).apply(Transaction(install=["kmd"]))
     assert caught.value.message == "apt-get did not end within 90 s: the lock is held by unattended-upgr (pid 812)."
-    assert caught.value.next_step == "Wait until that has ended, or end it, and run again."
+    assert caught.value.next_step == "Wait until it ends, or stop it, and run again."
 
 
 def test_a_manager_that_is_missing_is_named(tmp_path: Path) -> None:

@@ -126,9 +126,9 @@ def test_a_directory_above_that_others_can_write_is_refused(
     if not refused:
         assert verified(place(str(source), target, SHA256, ME), SHA256)
         return
-    with pytest.raises(NpuError, match="^%s can be written by others than user %d\\. " % (shared, ME)) as caught:
+    with pytest.raises(NpuError, match="^%s is writable for users other than user ID %d\\. " % (shared, ME)) as caught:
         place(str(source), target, SHA256, ME)
-    assert caught.value.next_step == "Choose a directory below /var/lib."
+    assert caught.value.next_step == "Use a directory below /var/lib."
     assert os.listdir(target) == []
 
 
@@ -136,7 +136,7 @@ def test_a_directory_above_that_others_can_write_is_refused(
 def test_a_directory_above_of_another_user_is_refused(tmp_path: pathlib.Path) -> None:
     (tmp_path / "theirs").mkdir()
     os.chown(tmp_path / "theirs", 65534, 65534)
-    with pytest.raises(NpuError, match="^%s can be written by others" % (tmp_path / "theirs")):
+    with pytest.raises(NpuError, match="^%s is writable for users other" % (tmp_path / "theirs")):
         private_directory(str(tmp_path / "theirs" / "private"), ME)
 
 
@@ -145,7 +145,7 @@ def test_a_directory_above_is_looked_at_where_it_really_is(tmp_path: pathlib.Pat
     (tmp_path / "shared").chmod(0o777)
     (tmp_path / "shared" / "in").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "shared" / "in")
-    with pytest.raises(NpuError, match="^%s can be written by others" % (tmp_path / "shared")):
+    with pytest.raises(NpuError, match="^%s is writable for users other" % (tmp_path / "shared")):
         private_directory(str(tmp_path / "link" / "private"), ME)
 
 
