@@ -281,6 +281,18 @@ class Cluster:
                 raise
 
 
+def list_served(
+    cluster: Cluster, api_version: str, kind: str, namespace: str = "", selector: str = "", fields: str = ""
+) -> list[Data]:
+    """`Cluster.list`, and no objects where the kind is not served."""
+    try:
+        return cluster.list(api_version, kind, namespace, selector, fields)
+    except ApiError as exc:
+        if exc.status == 404:
+            return []
+        raise
+
+
 def _parse(data: bytes) -> tuple[bool, Data]:
     """(whether it is a JSON object or nothing, the object or a message of the first characters)."""
     try:

@@ -95,8 +95,16 @@ def _is_secret(name: str) -> bool:
     return mask("%s=x" % name) != "%s=x" % name
 
 
-def field_changes(before: t.Any, after: t.Any, path: str = "") -> list[Data]:
-    """[{path, before, after}] of everything that differs; items of a list that have names are compared by them. None stands for what is not there."""
+class FieldChange(t.TypedDict):
+    """One field that differs; None stands for a field that does not exist."""
+
+    path: str
+    before: t.Any
+    after: t.Any
+
+
+def field_changes(before: t.Any, after: t.Any, path: str = "") -> list[FieldChange]:
+    """Every field that differs; items of a list that have names are compared by their names."""
     if isinstance(before, dict) and isinstance(after, dict):
         return [
             one
@@ -168,18 +176,37 @@ def object_label(item: Data) -> str:
     return "%s %s" % (item["kind"], "/".join(part for part in (meta.get("namespace"), meta["name"]) if part))
 
 
-def change(item: Data, action: str, before: Data | None = None, after: Data | None = None, show: bool = True) -> Data:
-    """{object, action, before, after}, the last two only with `show`, because comparing all fields of many objects costs."""
-    if not show:
-        return {"object": object_label(item), "action": action, "before": {}, "after": {}}
-    left, right = reduce_diff(visible(before), visible(after))
-    if before and after and item["kind"] == "Secret" and before.get("data") != after.get("data"):
-        left["data"], right["data"] = "(hidden)", "(hidden, and different)"
-    return {"object": object_label(item), "action": action, "before": left, "after": right}
+class Change(t.TypedDict):
+    """What happened to one object, or would happen. `before` and `after` hold only the fields that differ."""
+
+    component: str
+    object: str
+    action: str
+    before: Data
+    after: Data
+    error: str
 
 
-def finish(item: Data, live: Data | None, after: Data, created: bool, show: bool = True) -> Data:
-    """The record of an apply by what the object was and is."""
+def change(item: Data, action: str, before: Data | None = None, after: Data | None = None, show: bool = True) -> Change:
+    """The record of an act on an object that belongs to no component; without `show` the fields are not compared, which costs time."""
+    left: Data = {}
+    right: Data = {}
+    if show:
+        left, right = reduce_diff(visible(before), visible(after))
+        if before and after and item["kind"] == "Secret" and before.get("data") != after.get("data"):
+            left["data"], right["data"] = "(hidden)", "(hidden, and different)"
+    return {
+        "component": "",
+        "object": object_label(item),
+        "action": action,
+        "before": left,
+        "after": right,
+        "error": "",
+    }
+
+
+def finish(item: Data, live: Data | None, after: Data, created: bool, show: bool = True) -> Change:
+    """The record of a server-side apply, from the object before and after it."""
     if created or live is None:
         return change(item, "created" if created else "changed", live, after, show)
     return change(item, "changed" if differs(live, after) else "unchanged", live, after, show)

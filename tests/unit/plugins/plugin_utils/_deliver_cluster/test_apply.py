@@ -12,13 +12,13 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import explain, missing_packages
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.capabilities import declared
 from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import build
-from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster import prune
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster import remove as removal
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.apply import (
     Applied,
     apply_objects,
     summarise,
 )
-from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.prune import remove_objects
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.remove import remove_objects
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.compare import (
     reduce_diff,
     visible,
@@ -183,7 +183,7 @@ def test_absent_that_does_not_finish_names_what_is_left(monkeypatch: pytest.Monk
     apply(store)
     monkeypatch.setattr(store, "delete", lambda item, dry_run: None)
     times = iter([0.0, 1000.0])
-    monkeypatch.setattr(prune.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(removal.time, "sleep", lambda seconds: None)
     with pytest.raises(NpuError, match="DaemonSet rbln-system/rbln-device-plugin"):
         remove(store, clock=lambda: next(times))
 

@@ -150,8 +150,7 @@ def test_an_object_of_somebody_else_under_a_name_of_ours_is_refused_before_anyth
     applied = apply(store, force_conflicts=True, **IMAGE)
     assert done(applied)["ClusterRole rbln-validator"] == "changed"
     assert applied.notes == [
-        "%s rbln-validator (of helm) was made ours, because rbln_operands_force_conflicts is set." % kind
-        for kind in RBAC
+        "%s rbln-validator (of helm) is ours now, because rbln_operands_force_conflicts is set." % kind for kind in RBAC
     ]
     assert done(apply(store, **IMAGE)) == {} and apply(store, force_conflicts=True, **IMAGE).notes == []
 

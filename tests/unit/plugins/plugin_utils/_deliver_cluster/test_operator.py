@@ -166,7 +166,7 @@ def test_a_takeover_and_its_way_back(tmp_path: pathlib.Path) -> None:
     }
     assert result["objects"]["DaemonSet rbln-operator/rbln-device-plugin-daemonset"] == "deleted"
     assert result["warnings"] == [
-        "DaemonSet rbln-operator/rbln-odd of the operator stays, and nobody manages it while the operator rests."
+        "DaemonSet rbln-operator/rbln-odd of the operator stays, and nothing manages it while the operator is scaled to 0."
     ]
     copies = sorted((tmp_path / "copies").iterdir())
     assert [path.name for path in copies] == [
@@ -431,7 +431,7 @@ def test_a_restore_without_the_operator_says_what_to_do(tmp_path: pathlib.Path) 
     before = snapshot(store)
     with pytest.raises(
         NpuError,
-        match="Deployment rbln-operator/rbln-npu-operator-controller-manager is not there any more.*Install the operator again",
+        match="Deployment rbln-operator/rbln-npu-operator-controller-manager does not exist any more.*Install the operator again",
     ):
         run(store, coexistence="restore")
     assert snapshot(store) == before
@@ -444,7 +444,7 @@ def test_absent_does_not_forget_an_operator_that_rests(tmp_path: pathlib.Path) -
     work = ClusterWork(store, inputs(wait=False), [member("n1")], False)  # type: ignore[arg-type]
     with pytest.raises(
         NpuError,
-        match="rbln-npu-operator-controller-manager rests since a takeover.*rbln_operands_coexistence: restore",
+        match="rbln-npu-operator-controller-manager to 0.*rbln_operands_coexistence: restore",
     ):
         work.absent()
     assert snapshot(store) == before

@@ -12,14 +12,14 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import ApiError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import build
-from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster import prune
-from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.apply import diff_objects
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster import remove as removal
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.differences import diff_objects
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.inventory import (
     Inventory,
     inventory_object,
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.namespace import CREATED, remove_namespace
-from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.prune import creation_order, is_legacy
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.ours import creation_order, is_legacy
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.model import Context
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.cluster_store import Store
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.delivery_acts import (
@@ -142,12 +142,12 @@ def test_absent_that_loses_the_lease_while_it_waits_leaves_what_is_noted(monkeyp
     store = Store()
     apply(store)
 
-    class Lost(prune.WriteLease):
+    class Lost(removal.WriteLease):
         def check(self) -> None:
             if not [key for key in store.items if key[0] == "DaemonSet"]:
                 raise NpuError("The Lease was lost.", "Run again.")
 
-    monkeypatch.setattr(prune, "WriteLease", Lost)
+    monkeypatch.setattr(removal, "WriteLease", Lost)
     items = [("DaemonSet", "rbln-system", "rbln-device-plugin"), ("DaemonSet", "rbln-system", "rbln-validator")]
     others = [key for key in store.items if key[0] not in ("DaemonSet", "Namespace", "ConfigMap", "Lease")]
     for key in [*items[1:], *others]:
@@ -162,13 +162,13 @@ def test_absent_takes_away_what_another_writer_made_while_it_waited_for_the_leas
 ) -> None:
     store = Store()
     apply(store, validator={"enabled": False})
-    take = prune.WriteLease.take
+    take = removal.WriteLease.take
 
-    def after_another(lease: prune.WriteLease) -> None:
+    def after_another(lease: removal.WriteLease) -> None:
         apply(store)
         take(lease)
 
-    monkeypatch.setattr(prune, "WriteLease", type("Late", (prune.WriteLease,), {"take": after_another}))
+    monkeypatch.setattr(removal, "WriteLease", type("Late", (removal.WriteLease,), {"take": after_another}))
     remove(store)
     assert store.items == {}
 

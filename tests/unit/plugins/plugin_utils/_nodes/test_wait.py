@@ -555,6 +555,6 @@ def test_a_status_of_somebody_else_stays() -> None:
             "data": {"a": "b"},
         }
     )
-    with pytest.raises(NpuError, match="ConfigMap rbln-system/rbln-status is there already and not ours"):
+    with pytest.raises(NpuError, match="ConfigMap rbln-system/rbln-status exists already and is not ours"):
         write_status(store, inputs(), judged("n1"))  # type: ignore[arg-type]
     assert store.writes == []

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import build, manifests, shown
-from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.apply import diff_objects
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.differences import diff_objects
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.compare import (
     field_changes,
     missing_paths,
