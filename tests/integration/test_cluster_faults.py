@@ -230,7 +230,7 @@ def test_a_field_that_cannot_change_says_what_to_do(site: Site) -> None:
     result = site.act("run", runtime_class={"enabled": True, "handler": "two"})
     assert (
         result["failed"]
-        and "RuntimeClass rbln: what is there cannot be changed into it" in result["msg"]
+        and "RuntimeClass rbln: this field is immutable" in result["msg"]
         and "Delete the object" in result["msg"]
     )
 

@@ -70,7 +70,7 @@ class Variant:
 class Component:
     """A row of the registry.
 
-    `key` is that of its inputs, of rbln_operands_deadlines and of errors; `name` that in labels and object names; `needs` the keys
+    `key` is that of its inputs, of the deadlines and of errors; `name` that in labels and object names; `needs` the keys
     of components that must be ready before it can be; `deadline` seconds when the inputs give none, 0 for the shared wait_timeout;
     `pods` whether it has any; `wanted` whether the inputs ask for it; `build` makes its objects in the order of their creation.
     """

@@ -12,6 +12,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 
 from .model import Inputs, Object
+from .names import SHORT
 
 MANAGER = "rebellions-npu"
 PART_OF = "rebellions-npu"
@@ -41,7 +42,7 @@ NFD_LABELS = tuple(
     for device in ("%s_%s" % (PROFILE.pci_class, PROFILE.pci_vendor), PROFILE.pci_vendor)
 )
 
-CA_MOUNT = "/etc/rbln-ca"
+CA_MOUNT = "/etc/%s-ca" % SHORT
 
 _REPOSITORY = re.compile(r"^[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*$")
 _PREFIX = re.compile(
@@ -52,7 +53,7 @@ _DIGEST = re.compile(r"^sha256:[0-9a-f]{64}$")
 
 
 def image_reference(name: str, image: t.Mapping[str, t.Any], prefix: str) -> str:
-    """`prefix/repository:tag` or `prefix/repository@digest`. The prefix takes the place of any registry of the image."""
+    """`prefix/repository:tag` or `prefix/repository@digest`. The prefix replaces the registry of the image."""
     repository = str(image["repository"]).strip("/")
     head, _slash, rest = repository.partition("/")
     registry = str(image["registry"]).rstrip("/")
@@ -60,32 +61,32 @@ def image_reference(name: str, image: t.Mapping[str, t.Any], prefix: str) -> str
         registry, repository = head, rest
     if not _REPOSITORY.match(repository):
         raise NpuError(
-            "%s.repository %r is no image repository." % (name, image["repository"]),
-            "Write for example rebellions/k8s-device-plugin.",
+            "%s.repository %r is not an image repository." % (name, image["repository"]),
+            "Write for example %s/k8s-device-plugin." % PROFILE.name,
         )
     place = (prefix or registry).rstrip("/")
     if "@" in place:
         raise NpuError(
-            "The image prefix holds credentials.", "Give only host[:port][/path], and the credentials as a pull secret."
+            "The image prefix holds credentials.", "Write only host[:port][/path], and give the credentials as a pull secret."
         )
     if place and not _PREFIX.match(place):
-        raise NpuError("The registry %r is no image prefix." % place, "Write host[:port][/path], without https://.")
+        raise NpuError("The registry %r is not an image prefix." % place, "Write host[:port][/path], without https://.")
     base = "%s/%s" % (place, repository) if place else repository
     if image["digest"]:
         if not _DIGEST.match(image["digest"]):
             raise NpuError(
-                "%s.digest %r is no digest." % (name, image["digest"]), "Write sha256: and 64 hexadecimal digits."
+                "%s.digest %r is not a digest." % (name, image["digest"]), "Write sha256: and 64 hexadecimal digits."
             )
         return "%s@%s" % (base, image["digest"])
     if not image["tag"]:
         raise NpuError("%s has neither tag nor digest." % name, "Set %s.tag to a version, as text." % name)
     if not _TAG.match(image["tag"]):
-        raise NpuError("%s.tag %r is no image tag." % (name, image["tag"]), "Write a tag such as v0.4.0.")
+        raise NpuError("%s.tag %r is not an image tag." % (name, image["tag"]), "Write a tag such as v0.4.0.")
     return "%s:%s" % (base, image["tag"])
 
 
 def applied_fields(item: t.Mapping[str, t.Any]) -> list[Object]:
-    """The fields of a live object that are ours by server-side apply, as fieldsV1 tells them; empty for one that we never applied."""
+    """The fields (fieldsV1) of a live object that are ours by server-side apply; empty for one that we never applied."""
     entries = item["metadata"].get("managedFields") or []
     return [
         entry.get("fieldsV1") or {}
@@ -111,7 +112,7 @@ def object_name(inputs: Inputs, component: str, variant: str = "") -> str:
 
 def identity(component: str) -> dict[str, str]:
     """The labels that a DaemonSet selects its pods by; they never change."""
-    return {"app.kubernetes.io/name": "rbln-" + component, "app.kubernetes.io/part-of": PART_OF}
+    return {"app.kubernetes.io/name": "%s-%s" % (SHORT, component), "app.kubernetes.io/part-of": PART_OF}
 
 
 def metadata(inputs: Inputs, component: str, name: str, own: Inputs | None = None, namespaced: bool = True) -> Object:

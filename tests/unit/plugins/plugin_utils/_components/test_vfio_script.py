@@ -292,11 +292,16 @@ def test_ready_is_when_every_function_is_at_vfio_pci(
 
 def test_waiting_ends_when_the_last_function_comes(tmp_path: Path) -> None:
     node = Node(tmp_path).function(A)
-    process = subprocess.Popen(["/bin/sh", "-c", node.text(WAIT)], env=node.environment(WAIT_SECONDS="20"))
-    time.sleep(0.3)
+    rounds = tmp_path / "rounds"
+    script = node.text(WAIT).replace("sleep 2", "echo >>%s; sleep 0.05" % rounds)
+    process = subprocess.Popen(["/bin/sh", "-c", script], env=node.environment(WAIT_SECONDS="100000"))
+    end = time.monotonic() + 60
+    while not rounds.exists():
+        assert time.monotonic() < end
+        time.sleep(0.01)
     assert process.poll() is None
     node.bound(A, "vfio-pci")
-    assert process.wait(timeout=10) == 0
+    assert process.wait(timeout=60) == 0
 
 
 @pytest.mark.skipif(not shutil.which("shellcheck"), reason="shellcheck is not installed")

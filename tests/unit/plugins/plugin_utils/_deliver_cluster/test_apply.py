@@ -277,7 +277,7 @@ ERRORS = {
     "a webhook is away": (
         500,
         {"message": 'Internal error occurred: failed calling webhook "v.k.io": no endpoints'},
-        ["v.k.io", "Bring the webhook back"],
+        ["v.k.io", "Repair the webhook"],
     ),
     "quota": (
         403,

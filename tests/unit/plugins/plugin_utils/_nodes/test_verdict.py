@@ -95,13 +95,13 @@ FORBIDDEN = 'Error creating: pods "x" is forbidden: '
 REFUSED = {
     FORBIDDEN
     + "insufficient quota to match these scopes: [{PriorityClass In [system-node-critical]}]": "set another rbln_operands_priority_class",
-    FORBIDDEN + "no PriorityClass with name npu was found": "Make the priority class",
+    FORBIDDEN + "no PriorityClass with name npu was found": "Create the priority class",
     FORBIDDEN + "failed quota: q: must specify limits.cpu": "Set the resources that the quota asks for",
     FORBIDDEN + "maximum cpu usage per Container is 10m, but limit is 1": "within the LimitRange",
     FORBIDDEN
     + "unable to validate against any security context constraint: [privileged]": "security context constraint privileged",
     'Error creating: admission webhook "v.k.io" denied the request: no hostPath': "Change what the admission policy asks for",
-    'Error creating: Internal error occurred: failed calling webhook "v.k.io"': "Bring the webhook back",
+    'Error creating: Internal error occurred: failed calling webhook "v.k.io"': "Repair the webhook",
     FORBIDDEN + 'error looking up service account n/s: serviceaccount "s" not found': "Read what forbids the pod",
 }
 
