@@ -107,7 +107,10 @@ class ApiError(NpuError):
 
 
 def explain(status: int, what: str, body: t.Mapping[str, t.Any]) -> tuple[str, str]:
-    """(message, next step) for an error answer. A conflict names each field and its owner; a refusal names the missing permission."""
+    """(message, next step) for an error answer.
+
+    A conflict names each field and its owner; a refusal names the missing permission.
+    """
     text = " ".join(str(body.get("message") or "no message").split()).rstrip(".")
     causes = (body.get("details") or {}).get("causes") or []
     if status == 409 and causes:
@@ -166,7 +169,10 @@ class Cluster:
         body: t.Any = None,
         kind: str = "application/json",
     ) -> tuple[int, Data]:
-        """(status, body) of a request; ApiError for an error answer. An unreachable or busy server is asked again a few times."""
+        """(status, body) of a request; ApiError for an error answer.
+
+        An unreachable or busy server is asked again a few times.
+        """
         import urllib3
 
         url = self._access.host + path + ("?" + urlencode(query) if query else "")
@@ -260,8 +266,8 @@ class Cluster:
     def delete(self, item: Data, dry_run: bool) -> None:
         """Delete an object. It is no error when it is gone already; a newer object of the same name stays.
 
-        Pods of a DaemonSet are deleted in the foreground. Everything else is deleted in the background, because a foreground deletion
-        never ends where the garbage collector does not know the kind yet.
+        Pods of a DaemonSet are deleted in the foreground. Everything else is deleted in the background, because a
+        foreground deletion never ends where the garbage collector does not know the kind yet.
         """
         meta = item["metadata"]
         query: Data = {"propagationPolicy": "Foreground" if item["kind"] == "DaemonSet" else "Background"}

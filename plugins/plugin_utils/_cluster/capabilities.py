@@ -43,7 +43,7 @@ def serves(capabilities: Capabilities, api_version: str, kind: str) -> bool:
 
 
 def declared(inputs: Inputs) -> Capabilities:
-    """The capabilities that the inputs declare: those of a Kubernetes version, and all kinds that we know of each further group."""
+    """Capabilities by the inputs: those of a Kubernetes version, and of each further group all kinds that we know."""
     given = inputs["capabilities"]
     match = _VERSION.match(given["kubernetes"])
     if match is None:
@@ -64,9 +64,10 @@ def declared(inputs: Inputs) -> Capabilities:
 
 
 def discover(cluster: Cluster) -> Capabilities:
-    """The capabilities of a live cluster: one request, and one for each served version of a group whose kinds need a look.
+    """The capabilities of a live cluster: one request, and one for each version of a group whose kinds need a look.
 
-    A version that we have no right to read counts as having the kinds we know, so that existing objects of ours are still managed.
+    A version that we have no right to read counts as having the kinds we know, so that existing objects of ours are
+    still managed.
     """
     listed = cluster.request("GET", "/apis", "List the API groups")[1].get("groups") or []
     groups = {item["name"]: tuple(entry["version"] for entry in item.get("versions") or []) for item in listed}

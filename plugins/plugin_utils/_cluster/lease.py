@@ -29,7 +29,10 @@ def _now() -> str:
 
 
 class WriteLease:
-    """Held between `take` and `give_up`. `check` is called before each write: it renews in time, and raises an error when the Lease was lost."""
+    """Held between `take` and `give_up`.
+
+    `check` is called before each write: it renews in time, and raises an error when the Lease was lost.
+    """
 
     def __init__(
         self,
@@ -48,7 +51,7 @@ class WriteLease:
         self._renewed = 0.0
 
     def take(self) -> None:
-        """Wait until the Lease is free or stale: not renewed, by our own clock, for the longer of the holder's duration and ours.
+        """Wait until the Lease is free or stale: by our clock not renewed for the holder's duration, nor for ours.
 
         NpuError that names the holder after lease_timeout.
         """

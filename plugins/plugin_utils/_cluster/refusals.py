@@ -11,7 +11,8 @@ from .._objects.names import OPERANDS
 REFUSALS = (
     (
         ("violates PodSecurity",),
-        f"Set {OPERANDS}pod_security to privileged, or label the namespace pod-security.kubernetes.io/enforce=privileged.",
+        f"Set {OPERANDS}pod_security to privileged, or label the namespace "
+        "pod-security.kubernetes.io/enforce=privileged.",
     ),
     (
         ("security context constraint",),

@@ -53,10 +53,10 @@ def apply_objects(
 ) -> Applied:
     """Bring the cluster to `objects`, in their order, then delete what is no longer wanted.
 
-    An object that the API refuses ends its component and those that need it; NpuError for what ends everything. Nothing is written and
-    no Lease is taken when nothing differs. Objects come from declared variables and live labels only, so a limited run wants the same.
-    A `takeover` begins and makes room for each component under the Lease; with `show` the records tell what differed. The answer is
-    `applied`, which tells what was done also when an NpuError ends it.
+    An object that the API refuses ends its component and those that need it; NpuError for what ends everything. Nothing
+    is written and no Lease is taken when nothing differs. Objects come from declared variables and live labels only, so
+    a limited run wants the same. A `takeover` begins and makes room for each component under the Lease; with `show` the
+    records tell what differed. The answer is `applied`, which tells what was done also when an NpuError ends it.
     """
 
     def look() -> Plan:
@@ -96,10 +96,10 @@ def _nothing() -> None:
 
 @dataclass
 class _Pass:
-    """One pass over the objects of a plan. `check` is called before each write and keeps the Lease; `applied` gets what happened.
+    """One pass over the objects of a plan. `check` keeps the Lease before each write; `applied` gets what happened.
 
-    `begun` are components whose first object was reached, `there` the objects that are in the cluster, `dropped` the fields of each that
-    the server does not keep.
+    `begun` are components whose first object was reached, `there` the objects that are in the cluster, `dropped` the
+    fields of each that the server does not keep.
     """
 
     cluster: Cluster
@@ -155,7 +155,7 @@ class _Pass:
         self.applied.changes.append({**record, "component": component_of(item), "error": error})
 
     def _delete(self, item: Data, component: str) -> bool:
-        """Whether the object was deleted: not when its component failed, and a refusal is a failure of the component."""
+        """Whether the object was deleted: not when its component failed. A refusal fails the component."""
         if component in self.applied.failures:
             return False
         self.check()
@@ -175,7 +175,8 @@ class _Pass:
         for item, nodes in self.plan.kept:
             self._record(item, change(item, "kept"))
             self.applied.notes.append(
-                "%s stays: its driver runs on %s. Next: Give these nodes another driver, or delete it by hand when they are free."
+                "%s stays: its driver runs on %s. "
+                "Next: Give these nodes another driver, or delete it by hand when they are free."
                 % (object_label(item), ", ".join(nodes[:10]))
             )
         for item in self.plan.taken:
@@ -261,7 +262,10 @@ class _Pass:
 def wait_for_deletion(
     cluster: Cluster, item: Data, timeout: float, check: Act, clock: t.Callable[[], float] = time.monotonic
 ) -> None:
-    """Wait until an object that is being deleted is gone, because an apply to it would be lost. `check` keeps the Lease."""
+    """Wait until an object that is being deleted is gone, because an apply to it would be lost.
+
+    `check` keeps the Lease.
+    """
     end = clock() + timeout
     while any(live["metadata"].get("uid") == item["metadata"].get("uid") for live in list_named(cluster, key_of(item))):
         if clock() > end:

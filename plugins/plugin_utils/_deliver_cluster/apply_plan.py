@@ -27,9 +27,9 @@ MOST_NAMED = 5
 class Plan:
     """What differs between the wanted objects and the cluster.
 
-    `write` are wanted keys that differ; `prune` live objects no longer wanted, in the order of their deletion; `kept` those of them that
-    stay, with the nodes that need them; `legacy` driver DaemonSets of earlier charts; `strangers` have our labels and were not made here;
-    `taken` are live objects that somebody else made under names that we want.
+    `write` are wanted keys that differ; `prune` live objects no longer wanted, in the order of their deletion; `kept`
+    those of them that stay, with the nodes that need them; `legacy` driver DaemonSets of earlier charts; `strangers`
+    have our labels and were not made here; `taken` are live objects that somebody else made under names that we want.
     """
 
     namespace: Data | None
@@ -54,7 +54,10 @@ class Plan:
 
 
 def plan_changes(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, capabilities: Capabilities) -> Plan:
-    """Look at the cluster and compare; nothing is written. NpuError for a second installation in it, or a namespace that is being deleted."""
+    """Look at the cluster and compare; nothing is written.
+
+    NpuError for a second installation in it, or a namespace that is being deleted.
+    """
     namespace = find_namespace(cluster, inputs)
     if namespace and is_going(namespace):
         raise NpuError(
@@ -95,7 +98,10 @@ def _live(
     exists: bool,
     inventory: Inventory | None,
 ) -> tuple[dict[Key, Data], tuple[Data, ...]]:
-    """(objects of ours and those under the names of wanted ones, driver DaemonSets of earlier charts); `exists` is about the namespace."""
+    """(objects of ours and those under the names of wanted ones, driver DaemonSets of earlier charts).
+
+    `exists` is about the namespace.
+    """
     kinds = dict.fromkeys(key[:2] for key in wanted)
     # Without an inventory it is not known what was made: then every kind is looked at, once.
     kinds.update(dict.fromkeys(sorted({key[:2] for key in inventory.keys}) if inventory else made_kinds(capabilities)))
@@ -134,7 +140,10 @@ def _to_write(
 
 
 def _unlabelled(cluster: Cluster, keys: t.Sequence[Key]) -> dict[Key, Data]:
-    """The objects of `keys`, which may lack our labels. Several of a kind in our namespace take one request, because it holds little else."""
+    """The objects of `keys`, which may lack our labels.
+
+    Several of a kind in our namespace take one request, because it holds little else.
+    """
     places = dict.fromkeys(key[:3] for key in keys)
     names = {place: [key[3] for key in keys if key[:3] == place] for place in places}
     asked = [
@@ -145,14 +154,14 @@ def _unlabelled(cluster: Cluster, keys: t.Sequence[Key]) -> dict[Key, Data]:
 
 
 def refuse_taken(plan: Plan) -> None:
-    """NpuError for names that objects of others have: an apply would silently make them ours, and a later run would delete them."""
+    """NpuError for names that others use: an apply would silently make their objects ours."""
     if plan.taken:
         more = " (and %d more)" % (len(plan.taken) - MOST_NAMED) if len(plan.taken) > MOST_NAMED else ""
         names = ", ".join(map(taken_text, plan.taken[:MOST_NAMED]))
         raise NpuError(
             f"{names}{more}: in the cluster already and not made here. No object was written.",
-            f"Choose another name ({OPERANDS}name_prefix, or the input that names it), delete the object, or make it ours with "
-            f"{OPERANDS}force_conflicts: true.",
+            f"Choose another name ({OPERANDS}name_prefix, or the input that names it), delete the object, "
+            f"or make it ours with {OPERANDS}force_conflicts: true.",
         )
 
 

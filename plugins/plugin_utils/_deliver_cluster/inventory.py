@@ -44,7 +44,7 @@ Paths = t.Sequence[t.Sequence[str | int]]
 
 @dataclass(frozen=True)
 class Inventory:
-    """Keys (apiVersion, kind, namespace, name) of what was made, and for some the paths of fields that the server does not keep."""
+    """Keys (apiVersion, kind, namespace, name) of what was made, and fields that the server does not keep."""
 
     keys: frozenset[Key] = frozenset()
     dropped: t.Mapping[Key, Paths] = field(default_factory=dict)
@@ -60,7 +60,7 @@ def made_kinds(capabilities: Capabilities) -> list[tuple[str, str]]:
 
 
 def read_inventory(cluster: Cluster, inputs: Inputs) -> Inventory | None:
-    """The inventory, or None when there is none: nothing was made yet, an earlier release made it, or the inventory was deleted."""
+    """The inventory. None when nothing was made yet, an earlier release made it, or the inventory was deleted."""
     found = cluster.get("v1", "ConfigMap", object_name(inputs, COMPONENT), inputs["namespace"])
     if found is None:
         return None

@@ -1,7 +1,10 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The namespace of an installation: created or joined; at the end restored, or deleted when we created it and it is empty."""
+"""The namespace of an installation: created or joined.
+
+At the end restored, or deleted when we created it and it is empty.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,10 @@ MADE_BY_KUBERNETES = {
 
 
 def find_namespace(cluster: Cluster, inputs: Inputs, alone: bool = True) -> Data | None:
-    """Our namespace, or None. NpuError when this installation has another name prefix, or the cluster has another one and `alone` is set."""
+    """Our namespace, or None.
+
+    NpuError when this installation has another name prefix, or the cluster has another one and `alone` is set.
+    """
     marked = {item["metadata"]["name"]: item for item in cluster.list("v1", "Namespace", "", POLICY)}
     own, prefix = marked.pop(inputs["namespace"], None), inputs["name_prefix"]
     if marked and alone:
@@ -111,7 +117,10 @@ def apply_namespace(cluster: Cluster, item: Data, live: Data | None, dry_run: bo
 
 
 def remove_namespace(cluster: Cluster, live: Data, end: float, clock: t.Callable[[], float]) -> list[Change]:
-    """Delete a namespace that we created and that is empty, else give it back; `end` is the time to give up by `clock`."""
+    """Delete a namespace that we created and that is empty, else give it back.
+
+    `end` is the time to give up by `clock`.
+    """
     name = live["metadata"]["name"]
     annotations = live["metadata"].get("annotations") or {}
     if annotations.get(CREATED) != "true":

@@ -35,9 +35,10 @@ class Noted(t.TypedDict):
 
 @dataclass(frozen=True)
 class Found:
-    """What a cluster has of the operator: its objects, the DaemonSets they own, and our record of a takeover, if there was one.
+    """What a cluster has of the operator: its objects, their DaemonSets, and our record of a takeover, if any.
 
-    `awake` says that the operator of the record runs: the takeover was interrupted before it was scaled to 0, or it was scaled up again.
+    `awake` says that the operator of the record runs: the takeover was interrupted before it was scaled to 0, or it was
+    scaled up again.
     """
 
     policies: tuple[Data, ...]
@@ -82,8 +83,8 @@ def noted(record: Data) -> Noted:
         raise NpuError(
             "The record of the takeover, ConfigMap %s/%s, cannot be read: %s. Nothing was changed."
             % (meta["namespace"], meta["name"], exc),
-            f"Delete it and run with {OPERANDS}coexistence: takeover, which writes it again from the operator's Deployment and its "
-            f"annotation {REPLICAS}.",
+            f"Delete it and run with {OPERANDS}coexistence: takeover, which writes it again from the operator's "
+            f"Deployment and its annotation {REPLICAS}.",
         ) from exc
 
 
@@ -94,7 +95,7 @@ def _text(value: t.Any) -> str:
 
 
 def refuse_while_it_rests(cluster: Cluster, inputs: Inputs) -> None:
-    """NpuError when a takeover has scaled the operator to 0 and it is still there: only its record knows the way back."""
+    """NpuError when a takeover has scaled the operator to 0: only the record knows the way back."""
     record = cluster.get("v1", "ConfigMap", object_name(inputs, RECORD), inputs["namespace"])
     if record is None:
         return
@@ -102,10 +103,10 @@ def refuse_while_it_rests(cluster: Cluster, inputs: Inputs) -> None:
     operator = cluster.get("apps/v1", "Deployment", where["name"], where["namespace"])
     if operator is not None and REPLICAS in (operator["metadata"].get("annotations") or {}):
         raise NpuError(
-            "A takeover has scaled the operator's Deployment %s/%s to 0, and nothing would scale it up again. Nothing was changed."
-            % (where["namespace"], where["name"]),
-            f"Run with {OPERANDS}state: present and {OPERANDS}coexistence: restore, which removes what is ours and scales it up; "
-            "or delete the Deployment first.",
+            "A takeover has scaled the operator's Deployment %s/%s to 0, and nothing would scale it up again. "
+            "Nothing was changed." % (where["namespace"], where["name"]),
+            f"Run with {OPERANDS}state: present and {OPERANDS}coexistence: restore, which removes what is ours and "
+            "scales it up; or delete the Deployment first.",
         )
 
 
@@ -144,7 +145,10 @@ def _list(cluster: Cluster, path: str, kind: str) -> list[Data]:
 
 
 def decide(found: Found, inputs: Inputs) -> str:
-    """What this run does: `normal`, `coexist`, `takeover` or `restore`. NpuError when the operator manages the cluster and no choice is made."""
+    """What this run does: `normal`, `coexist`, `takeover` or `restore`.
+
+    NpuError when the operator manages the cluster and no choice is made.
+    """
     choice = str(inputs["coexistence"])
     if choice == RESTORE:
         return RESTORE
@@ -158,8 +162,9 @@ def decide(found: Found, inputs: Inputs) -> str:
     names = ", ".join(object_label(item) for item in (*found.policies, *found.drivers)[:5])
     raise NpuError(
         f"The vendor's operator manages this cluster: {names}. Nothing was changed.",
-        f"Set {OPERANDS}coexistence to coexist (this collection manages the hosts, the operator its components) or to takeover (the operator "
-        "is scaled to 0; restore brings it back), or take the hosts out of this cluster's group.",
+        f"Set {OPERANDS}coexistence to coexist (this collection manages the hosts, the operator its components) or "
+        "to takeover (the operator is scaled to 0; restore brings it back), "
+        "or take the hosts out of this cluster's group.",
     )
 
 

@@ -46,7 +46,7 @@ def is_ours(item: Data) -> bool:
 
 
 def is_made_here(item: Data) -> bool:
-    """Whether an object has our labels and was applied by our field manager: a run may have made it and died before it recorded it."""
+    """Whether an object has our labels and our field manager: a run may have died before it recorded it."""
     return is_ours(item) and bool(applied_fields(item))
 
 
@@ -94,7 +94,10 @@ def nodes_of(daemon_set: Data, pods: t.Iterable[Data]) -> list[str]:
 
 
 def guard(cluster: Cluster, namespace: str, items: t.Sequence[Data]) -> dict[str, list[str]]:
-    """{label of a driver's DaemonSet: nodes on which it has pods}. These stay: a lost label must not unload a driver."""
+    """{label of a driver's DaemonSet: nodes on which it has pods}.
+
+    These stay: a lost label must not unload a driver.
+    """
     drivers = [item for item in items if item["kind"] == "DaemonSet" and component_of(item) == "driver"]
     if not drivers:
         return {}

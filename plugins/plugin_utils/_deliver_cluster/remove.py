@@ -48,9 +48,9 @@ def remove_objects(
 ) -> list[Change]:
     """Delete what is ours and wait until it is gone; then the namespace, if we made it and it is empty.
 
-    Ours is what carries our labels and is in the inventory, or all that carries them when there is no inventory. The answer is `changes`,
-    which tells what was done also when an NpuError ends it. `at_last` is called when all components and their pods are gone, before our
-    bookkeeping goes.
+    Ours is what carries our labels and is in the inventory, or all that carries them when there is no inventory. The
+    answer is `changes`, which tells what was done also when an NpuError ends it. `at_last` is called when all
+    components and their pods are gone, before our bookkeeping goes.
     """
     changes = [] if changes is None else changes
     namespace = find_namespace(cluster, inputs, alone=False)
@@ -100,7 +100,10 @@ def _try_removal(cluster: Cluster, found: _Found, at_last: Act, changes: list[Ch
 
 @dataclass(frozen=True)
 class _Removal:
-    """One removal. `check` keeps the Lease, which would expire before a long wait ends; `watched` are the kinds that must become empty."""
+    """One removal.
+
+    `check` keeps the Lease, which would expire before a long wait ends; `watched` are the kinds that must become empty.
+    """
 
     cluster: Cluster
     inputs: Inputs

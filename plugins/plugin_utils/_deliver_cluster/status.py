@@ -21,19 +21,23 @@ COMPONENT = "status"
 MOST_NODES = 50
 # Component to the condition of a node that lacks it.
 CONDITIONS = {
-    "driver": "DriverMissing", "container_toolkit": "ToolkitMissing", "metrics_exporter": "MonitoringMissing", "smd": "MonitoringMissing",
+    "driver": "DriverMissing",
+    "container_toolkit": "ToolkitMissing",
+    "metrics_exporter": "MonitoringMissing",
+    "smd": "MonitoringMissing",
     "feature_discovery": "DiscoveryMissing",
-}  # fmt: skip
+}
 _BY_CHECK = {"driver-validation": "DriverMissing", "toolkit-validation": "ToolkitMissing"}
 
 
 def status_object(inputs: Inputs, waited: t.Mapping[str, t.Any], before: t.Mapping[str, t.Any] | None = None) -> Data:
     """The ConfigMap for the result of a wait. It holds no times, so that it is written only when something differs.
 
-    Nodes of `before`, the live status, stay when this wait did not look at them: a run of some hosts says nothing about the others.
+    Nodes of `before`, the live status, stay when this wait did not look at them: a run of some hosts says nothing about
+    the others.
 
-    `status.json`: {ready, components: {key: {state, desired, ready, reason}}, nodes: {name: {ready_for_pooling, conditions, reasons}}},
-    of nodes only those that are not ready, at most 50.
+    `status.json`: {ready, components: {key: {state, desired, ready, reason}}, nodes: {name: {ready_for_pooling,
+    conditions, reasons}}}, of nodes only those that are not ready, at most 50.
     """
     live, judged = waited.get("nodes") or (), waited.get("judged")
     told = (before or {}).get("nodes") or {} if judged is not None else {}
@@ -73,7 +77,10 @@ def status_object(inputs: Inputs, waited: t.Mapping[str, t.Any], before: t.Mappi
 
 
 def write_status(cluster: Cluster, inputs: Inputs, waited: t.Mapping[str, t.Any]) -> bool:
-    """Write the status when it differs, and tell whether it did. No Lease is held: after a conflict with another run it is read again."""
+    """Write the status when it differs, and tell whether it did.
+
+    No Lease is held: after a conflict with another run it is read again.
+    """
     for attempt in range(1, TRIES + 1):
         live = cluster.get("v1", "ConfigMap", object_name(inputs, COMPONENT), inputs["namespace"])
         item = with_hash(status_object(inputs, waited, _content(live)))

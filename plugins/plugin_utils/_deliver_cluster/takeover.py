@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A takeover from the vendor's operator, and its way back.
 
-The operator's Deployment is scaled to 0, and its components are replaced by ours one after the other. Its own objects stay as they are,
-so that it makes its components again when it is scaled up.
+The operator's Deployment is scaled to 0, and its components are replaced by ours one after the other. Its own objects
+stay as they are, so that it makes its components again when it is scaled up.
 """
 
 from __future__ import annotations
@@ -58,7 +58,10 @@ def _replicas(operator: Data) -> int:
 
 
 class Takeover:
-    """One takeover or restore. Each step looks first whether it is done, so that the next run finishes one that was interrupted."""
+    """One takeover or restore.
+
+    Each step looks first whether it is done, so that the next run finishes one that was interrupted.
+    """
 
     def __init__(
         self,
@@ -81,7 +84,8 @@ class Takeover:
             raise NpuError(
                 "The operator runs drivers in containers (%s), which a takeover would replace on all nodes at once."
                 % ", ".join(object_label(item) for item in drivers),
-                f"Move the nodes to drivers of the host part first, one by one, and delete the {DRIVER} objects; see docs/cluster.md.",
+                f"Move the nodes to drivers of the host part first, one by one, and delete the {DRIVER} objects; "
+                "see docs/cluster.md.",
             )
         self._operator()
 
@@ -90,7 +94,10 @@ class Takeover:
         return self._found.record is None or self._found.awake or any(self.replaces(key) for key in keys)
 
     def begin(self, check: t.Callable[[], None]) -> None:
-        """Keep a copy of everything, record the operator's replicas, and scale it to 0. `check` keeps the Lease meanwhile."""
+        """Keep a copy of everything, record the operator's replicas, and scale it to 0.
+
+        `check` keeps the Lease meanwhile.
+        """
         # The former holder of the Lease may have done it.
         record = self._cluster.get("v1", "ConfigMap", object_name(self._inputs, RECORD), self._inputs["namespace"])
         operator = self._operator()
@@ -178,7 +185,10 @@ class Takeover:
         return dict(candidates[0], apiVersion="apps/v1", kind="Deployment")
 
     def _back_up(self, operator: Data) -> None:
-        """Write copies for people on the controller: secrets masked, no fields of the server. An existing copy stays."""
+        """Write copies for people on the controller: secrets masked, no fields of the server.
+
+        An existing copy stays.
+        """
         folder = pathlib.Path(self._inputs["takeover"]["backup_dir"]).expanduser()
         items = (*self._found.policies, *self._found.drivers, *self._found.daemon_sets, operator)
         try:

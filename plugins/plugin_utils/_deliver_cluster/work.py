@@ -43,7 +43,10 @@ from .takeover import Takeover
 
 @dataclass
 class _Done:
-    """What was done so far. A part that fails adds its error, and what earlier parts did stays in the result of the task."""
+    """What was done so far.
+
+    A part that fails adds its error, and what earlier parts did stays in the result of the task.
+    """
 
     nodes: dict[str, NodeRecord]
     changed: bool = False
@@ -72,7 +75,10 @@ class _Done:
 
 
 class ClusterWork:
-    """One pass over one cluster. Each act gives the result of the task; `dry_run` asks for dry runs of the API server, `show` tells differences."""
+    """One pass over one cluster.
+
+    Each act gives the result of the task; `dry_run` asks for dry runs of the API server, `show` tells differences.
+    """
 
     def __init__(
         self, cluster: Cluster, inputs: Inputs, members: t.Sequence[Member], dry_run: bool, show: bool = True
@@ -106,7 +112,7 @@ class ClusterWork:
         return self._compared(labelled.nodes, nodes + differences, labelled.warnings + notes)
 
     def absent(self) -> Data:
-        """Remove labels and objects, or only the labels of the members' nodes while other nodes carry ours or have NPUs."""
+        """Remove labels and objects, or only the members' labels while other nodes carry ours or have NPUs."""
         scope = self._inputs["absent_scope"]
         capabilities = discover(self._cluster)
         mine = {record["node"] for record in match_members(self._cluster, self._members).values()}
@@ -162,7 +168,7 @@ class ClusterWork:
         return applied.failures
 
     def _coexist(self, found: Found) -> _Done:
-        """Write nothing, because the components are the operator's, and still prove that each node offers the NPUs of its host."""
+        """Write nothing, because the components are the operator's; but prove that each node offers its NPUs."""
         done = _Done(match_members(self._cluster, self._members), warnings=coexist_notes(found))
         for host, error in refuse_driver_conflict(found, self._members).items():
             done.nodes[host]["error"] = error
@@ -232,8 +238,9 @@ class ClusterWork:
         notes = left_out(context)
         if unknown:
             notes.append(
-                "The nodes %s have an NPU and no label that tells their operating system and kernel: no driver is made for them. "
-                "Next: Run the host part for them, or Node Feature Discovery." % ", ".join(unknown[:10])
+                "The nodes %s have an NPU and no label that tells their operating system and kernel: "
+                "no driver is made for them. Next: Run the host part for them, or Node Feature Discovery."
+                % ", ".join(unknown[:10])
             )
         return build(context), notes
 

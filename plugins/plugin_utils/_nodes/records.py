@@ -9,7 +9,10 @@ import typing as t
 
 
 class Member(t.TypedDict):
-    """What the acting host must know of a host. `labels` and `expected` (NPUs) are None when the host's NPUs are not known."""
+    """What the acting host must know of a host.
+
+    `labels` and `expected` (NPUs) are None when the host's NPUs are not known.
+    """
 
     host: str
     node_name: str
@@ -66,7 +69,7 @@ class Offer(t.TypedDict):
     """The allocatable NPUs of a node; `settled` when they were right twice in a row."""
 
     expected: int
-    allocatable: int | None
+    allocatable: int
     node_ready: bool
     plugin_ready: bool
     settled: bool
@@ -97,7 +100,10 @@ class ComponentState(t.TypedDict):
 
 
 class Waited(t.TypedDict):
-    """The result of a wait. `nodes` are the nodes of the cluster, empty when it was not looked at; `judged` those of this wait."""
+    """The result of a wait.
+
+    `nodes` are the nodes of the cluster, empty when it was not looked at; `judged` those of this wait.
+    """
 
     ok: bool
     fatal: bool

@@ -26,7 +26,10 @@ _SERVER_FIELDS = ("managedFields", "resourceVersion", "generation", "uid", "crea
 
 
 def with_hash(item: Data) -> Data:
-    """The object with a digest of itself as annotation, which tells of fields that are no longer wanted; the content of a Secret is left out of it."""
+    """The object with a digest of itself as annotation, which tells of fields that are no longer wanted.
+
+    The content of a Secret is left out of it.
+    """
     told = {key: value for key, value in item.items() if item["kind"] != "Secret" or key not in ("data", "stringData")}
     digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32]
     meta = dict(item["metadata"], annotations={**item["metadata"].get("annotations", {}), HASH: digest})
@@ -34,7 +37,10 @@ def with_hash(item: Data) -> Data:
 
 
 def within(wanted: t.Any, live: t.Any) -> bool:
-    """True when every value of `wanted` is in `live`; lists have the same length, and live may hold more keys (defaults)."""
+    """True when every value of `wanted` is in `live`.
+
+    Lists have the same length, and live may hold more keys (defaults).
+    """
     if isinstance(wanted, dict):
         return isinstance(live, dict) and all(within(value, live.get(key)) for key, value in wanted.items())
     if isinstance(wanted, list):
@@ -65,7 +71,7 @@ def visible(item: Data | None) -> Data:
 
 
 def _masked(value: t.Any) -> t.Any:
-    """Without texts that a key, an environment variable or an argument names as secret, and without credentials in addresses."""
+    """Mask texts that a key, an environment variable or an argument names as secret, and credentials in addresses."""
     if isinstance(value, dict):
         shown = {
             key: MASK if isinstance(item, str) and item and _is_secret(key) else _masked(item)
@@ -188,7 +194,10 @@ class Change(t.TypedDict):
 
 
 def change(item: Data, action: str, before: Data | None = None, after: Data | None = None, show: bool = True) -> Change:
-    """The record of an act on an object that belongs to no component; without `show` the fields are not compared, which costs time."""
+    """The record of an act on an object that belongs to no component.
+
+    Without `show` the fields are not compared, which costs time.
+    """
     left: Data = {}
     right: Data = {}
     if show:
@@ -218,7 +227,7 @@ def differs(live: Data, after: Data) -> bool:
 
 
 def _counted_off(item: Data) -> Data:
-    """An object without what the server counts and our digest of it, content of a Secret included, for comparison only."""
+    """An object without the server's fields and our digest; with the content of a Secret, so never to be shown."""
     meta = {key: value for key, value in (item.get("metadata") or {}).items() if key not in _SERVER_FIELDS}
     meta["annotations"] = {
         key: value for key, value in (meta.get("annotations") or {}).items() if key not in _OWN_ANNOTATIONS

@@ -18,7 +18,8 @@ MANAGER = "rebellions-npu"
 PART_OF = "rebellions-npu"
 OURS = {"app.kubernetes.io/managed-by": MANAGER, "app.kubernetes.io/part-of": PART_OF}
 SELECTOR = ",".join("%s=%s" % item for item in sorted(OURS.items()))
-# Objects outside a namespace carry the namespace they belong to, so that one installation leaves those of another alone.
+# Objects outside a namespace carry the namespace they belong to, so that one installation leaves those of another
+# alone.
 INSTANCE = "app.kubernetes.io/instance"
 
 LABEL_PREFIX = PROFILE.label_prefix + "/"
@@ -67,7 +68,8 @@ def image_reference(name: str, image: t.Mapping[str, t.Any], prefix: str) -> str
     place = (prefix or registry).rstrip("/")
     if "@" in place:
         raise NpuError(
-            "The image prefix holds credentials.", "Write only host[:port][/path], and give the credentials as a pull secret."
+            "The image prefix holds credentials.",
+            "Write only host[:port][/path], and give the credentials as a pull secret.",
         )
     if place and not _PREFIX.match(place):
         raise NpuError("The registry %r is not an image prefix." % place, "Write host[:port][/path], without https://.")
@@ -86,7 +88,10 @@ def image_reference(name: str, image: t.Mapping[str, t.Any], prefix: str) -> str
 
 
 def applied_fields(item: t.Mapping[str, t.Any]) -> list[Object]:
-    """The fields (fieldsV1) of a live object that are ours by server-side apply; empty for one that we never applied."""
+    """The fields (fieldsV1) of a live object that are ours by server-side apply.
+
+    Empty for one that we never applied.
+    """
     entries = item["metadata"].get("managedFields") or []
     return [
         entry.get("fieldsV1") or {}
@@ -166,13 +171,17 @@ def security_context(
         "seccompProfile": {"type": "RuntimeDefault"},
     }
     if user == 0:
-        # On hosts where SELinux enforces, the type that containers have by themselves reads nothing of /run or the kubelet. Elsewhere it is not looked at.
+        # On hosts where SELinux enforces, the type that containers have by themselves reads nothing of /run or the
+        # kubelet. Elsewhere it is not looked at.
         result["seLinuxOptions"] = {"type": "spc_t"}
     return result
 
 
 def environment(inputs: Inputs, base: t.Mapping[str, str], *more: t.Sequence[Object]) -> list[Object]:
-    """Node name, proxies, authorities, what the component sets, what the inputs set; a later one wins, the order stays."""
+    """Node name, proxies, authorities, what the component sets, what the inputs set.
+
+    A later one wins, the order stays.
+    """
     result: dict[str, Object] = {
         "NODE_NAME": {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
     }
@@ -208,7 +217,10 @@ def host_path(name: str, path: str, kind: str) -> Object:
 
 
 def host_mounts(own: Inputs, roots: t.Sequence[str] = ()) -> tuple[list[Object], list[Object]]:
-    """(volume mounts, volumes) of the input host_paths; what holds one of `roots`, or is in it, follows the mounts of the host."""
+    """(volume mounts, volumes) of the input host_paths.
+
+    What holds one of `roots`, or is in it, follows the mounts of the host.
+    """
     mounts: list[Object] = []
     for item in own["host_paths"]:
         mount: Object = {"name": item["name"], "mountPath": item["mount_path"] or item["path"]}
@@ -230,7 +242,10 @@ def probe(handler: Object, period: int = 10, failures: int = 3, delay: int = 0, 
 def roles(
     inputs: Inputs, component: str, rules: t.Sequence[Object], namespaced: t.Sequence[Object] = ()
 ) -> list[Object]:
-    """Role and binding for `namespaced` rules, ClusterRole and binding for `rules`, to the component's account; none for no rules."""
+    """Role and binding for `namespaced` rules, ClusterRole and binding for `rules`, to the component's account.
+
+    None for no rules.
+    """
     api, name = "rbac.authorization.k8s.io", object_name(inputs, component)
     made: list[Object] = []
     for kind, items in (("Role", namespaced), ("ClusterRole", rules)):

@@ -185,6 +185,6 @@ def test_M01_honor_labels_false_makes_none() -> None:
 
 def test_a_service_monitor_that_is_demanded_without_a_service() -> None:
     with pytest.raises(
-        NpuError, match="rbln_operands_metrics_exporter.service_monitor.enabled is yes, and its service is not wanted"
+        NpuError, match="rbln_operands_metrics_exporter.service_monitor.enabled is yes, and its service is switched off"
     ):
         exporter(PROMETHEUS, service_monitor={"enabled": "yes"}, service={"enabled": False})

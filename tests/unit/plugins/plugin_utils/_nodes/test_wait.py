@@ -267,7 +267,7 @@ def test_a_refusal_of_what_has_no_pods_is_told() -> None:
 def test_a_daemon_set_that_is_not_there_is_named() -> None:
     result, api = wait([node("n1")], missing="rbln-validator")
     assert states(result)["validator"] == "failed" and api.now == 20.0
-    assert result["problems"][0]["text"] == "The DaemonSet rbln-validator is not there. Next: Run again."
+    assert result["problems"][0]["text"] == "The DaemonSet rbln-validator does not exist. Next: Run again."
 
 
 LEFT_OUT = {
@@ -308,7 +308,7 @@ def test_a_node_that_is_left_out_is_told_and_does_not_fail() -> None:
 def test_a_node_that_is_meant_and_not_selected_fails_early() -> None:
     result, api = wait([node("n1")], node_selector={"zone": "a"})
     assert states(result) == {"validator": "failed", "device_plugin": "failed"} and api.now == 20.0
-    assert "the node selector or affinity leaves the node out" in result["problems"][0]["text"]
+    assert "the node selector or affinity excludes the node" in result["problems"][0]["text"]
 
 
 def test_every_node_is_covered_by_one_of_the_pools() -> None:
@@ -344,7 +344,7 @@ def test_a_node_that_two_daemon_sets_want_is_an_error() -> None:
         api.now += seconds
 
     result = Waiter(api, typed, hosts, objects, {}, lambda: api.now, sleep).run()  # type: ignore[arg-type]
-    assert "node n1: two DaemonSets of driver want it" in str(result["problems"]) and api.now == 20.0
+    assert "node n1: two DaemonSets of driver select it" in str(result["problems"]) and api.now == 20.0
 
 
 def test_a_driver_without_a_pool_for_a_node_is_named() -> None:
