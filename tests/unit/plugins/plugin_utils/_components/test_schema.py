@@ -16,6 +16,7 @@ import pytest
 import yaml
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.capabilities import declared, serves
 from ansible_collections.rebellions.npu.tests.unit.fixtures.custom_kinds import CUSTOM_KINDS
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.golden import golden, names
 
 jsonschema = pytest.importorskip("jsonschema")
 kubernetes_validate = pytest.importorskip("kubernetes_validate")
@@ -28,8 +29,7 @@ VERSIONS = [
     for minor in sorted(int(path.name.split(".")[1]) for path in SCHEMAS.glob("v1.*.0-local-strict"))
     if minor >= FIRST
 ]
-GOLDEN = pathlib.Path(__file__).parents[3] / "fixtures" / "operands"
-POLICIES = sorted(path.stem for path in GOLDEN.glob("*.manifests"))
+POLICIES = names()
 # First minor version of Kubernetes that serves a kind, where it is not FIRST. A policy with such an object is for that version or a newer one.
 SINCE = {
     ("resource.k8s.io/v1", "DeviceClass"): 34,
@@ -79,9 +79,7 @@ def faults(minor: int, item: dict[str, Any]) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=None)
 def objects(policy: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = list(
-        yaml.safe_load_all((GOLDEN / (policy + ".manifests")).read_text(encoding="utf-8"))
-    )
+    found: list[dict[str, Any]] = list(yaml.safe_load_all(golden(policy)))
     assert found
     return found
 
