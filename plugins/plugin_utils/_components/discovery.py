@@ -16,9 +16,9 @@ FILE = SHORT + "-features"
 # Where the vendor's image writes to.
 IMAGE_DIR = "/etc/kubernetes/node-feature-discovery/features.d"
 TOOL_DIR = "/features"
-# Seconds after which labels are dropped that nobody renews any more, beside the interval.
+# Seconds, plus the interval, after which labels that are not renewed are dropped.
 EXPIRY = 3600
-# The file is written beside its place and renamed, since Node Feature Discovery may read at any time; it skips names
+# The file is written under another name and renamed, because Node Feature Discovery may read at any time; it skips names
 # with a dot. NPU_ stands for the vendor's start of variable names.
 SCRIPT = """trap 'exit 0' TERM INT
 write() {

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The driver as a container: a DaemonSet for each instance and pool, replaced only when somebody deletes its pod.
+"""The driver as a container: a DaemonSet for each instance and pool, replaced only when its pod is deleted.
 
 Container name, ready file, host directory and the form of the image are the vendor's; that the rights of
 the driver manager are these, and that the pod waits for its ready file by probes, is ours.
@@ -31,8 +31,8 @@ GONE = (READY, "driver-ready", "toolkit-ready")
 # Says that the container is being replaced. The old driver works until the next manager unloads it: without this the
 # validator would prove it again.
 STOPPED = ".driver-ctr-stopped"
-# Runs beside the image's own program, each time it starts: after a crash there was no preStop. The kubelet makes the
-# file for the last words of a container anew just before it starts it, so a mark that is newer is this container's own.
+# Runs in parallel to the image's own program at each start: after a crash there was no preStop. The kubelet creates the
+# file for the termination message just before it starts a container, so a newer mark is this container's own.
 START_SCRIPT = """stopped="$1"
 shift
 for file in "$@"; do

@@ -21,7 +21,7 @@ VALIDATOR_NAME = "sandbox-validator"
 PLUGIN_NAME = "sandbox-device-plugin"
 SCRIPT_DIR = "/opt/" + SHORT
 SCRIPT_FILE = "vfio-manager.sh"
-# Pods started anew when the script changes: a mounted file alone does not end what runs.
+# Restarts the pods when the script changes: a changed file in a mount does not end a running script.
 SCRIPT_HASH = parts.LABEL_PREFIX + "script-sha256"
 SOCKET_DIR = "/var/lib/kubelet/device-plugins"
 

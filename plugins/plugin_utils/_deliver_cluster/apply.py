@@ -171,7 +171,7 @@ class _Pass:
         return True
 
     def _tell(self) -> None:
-        """Warn about what stays, what was made ours, and what somebody else made with our labels."""
+        """Warn about what stays, what was made ours, and what others made with our labels."""
         for item, nodes in self.plan.kept:
             self._record(item, change(item, "kept"))
             self.applied.notes.append(

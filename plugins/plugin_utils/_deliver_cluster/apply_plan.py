@@ -29,7 +29,7 @@ class Plan:
 
     `write` are wanted keys that differ; `prune` live objects no longer wanted, in the order of their deletion; `kept`
     those of them that stay, with the nodes that need them; `legacy` driver DaemonSets of earlier charts; `strangers`
-    have our labels and were not made here; `taken` are live objects that somebody else made under names that we want.
+    have our labels and were not made here; `taken` are live objects of others under names that we want.
     """
 
     namespace: Data | None

@@ -56,7 +56,7 @@ def is_kept(item: Data) -> bool:
 
 
 def is_foreign(item: Data, inventory: Inventory | None) -> bool:
-    """Whether somebody else made an object that has our labels: the inventory does not name it."""
+    """Whether an object has our labels but was not made by us: the inventory does not name it."""
     return inventory is not None and not is_kept(item) and key_of(item) not in inventory.keys
 
 

@@ -30,7 +30,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class _Found:
-    """The objects that have our labels: those that are ours, and those that somebody else made."""
+    """The objects that have our labels: those that are ours, and those that others made."""
 
     inventory: Inventory | None
     mine: list[Data]
@@ -154,7 +154,7 @@ class _Removal:
             time.sleep(1)
 
     def _left(self, kinds: Kinds) -> list[Data]:
-        """What of ours is left: objects, and pods but those of a DaemonSet that somebody else made."""
+        """What of ours is left: objects, and pods but those of a DaemonSet of others."""
         items = list_all(self.cluster, self.inputs["namespace"], kinds)
         pods = [item for item in items if item["kind"] == "Pod"]
         others = [item for item in items if item["kind"] != "Pod"]

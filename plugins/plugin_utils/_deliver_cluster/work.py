@@ -86,7 +86,7 @@ class ClusterWork:
         self._cluster, self._inputs, self._members, self._dry_run, self._show = cluster, inputs, members, dry_run, show
 
     def present(self) -> Data:
-        """Bring the cluster to what is wanted, beside the vendor's operator or in its place, as the inputs choose."""
+        """Bring the cluster to what is wanted, next to the vendor's operator or instead of it, as the inputs choose."""
         capabilities = self._look()
         found = find_operator(self._cluster, self._inputs, capabilities)
         decision = decide(found, self._inputs)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A wanted object beside the live one: whether they differ, where, and how it is shown. Pure."""
+"""Compare a wanted object with the live one: whether they differ, where, and how that is shown. Pure."""
 
 from __future__ import annotations
 
