@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 from pathlib import Path
@@ -82,6 +83,11 @@ def python_files(folder: str) -> list[Path]:
     return sorted((ROOT / folder).rglob("*.py"))
 
 
+@functools.lru_cache(maxsize=None)
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def modules() -> list[str]:
     return sorted(p.stem for p in (ROOT / "plugins" / "modules").glob("*.py"))
 
@@ -136,7 +142,7 @@ def test_core_names_no_vendor() -> None:
 
 def imported(path: Path) -> set[str]:
     """Names that a file cannot do without: an import inside try is a choice."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = parsed(path)
     optional = {inner for node in ast.walk(tree) if isinstance(node, ast.Try) for inner in ast.walk(node)}
     names: set[str] = set()
     for node in ast.walk(tree):
@@ -160,10 +166,11 @@ def test_host_logic_imports_neither_ansible_nor_third_parties() -> None:
     )
 
 
+@functools.lru_cache(maxsize=None)
 def own_names(path: Path) -> set[str]:
     """What a file defines or imports at its top level."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             names.add(node.name)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -176,7 +183,7 @@ def own_names(path: Path) -> set[str]:
 def test_every_name_that_is_imported_from_us_is_there() -> None:
     wanted, missing = 0, []
     for path in [*python_files("plugins"), *python_files("tests")]:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith(
                 "ansible_collections.rebellions.npu."
             ):
@@ -208,10 +215,11 @@ def test_every_file_is_in_a_room() -> None:
         none([str(p) for p in paths if p.name == "__init__.py" and (ROOT / "plugins" / folder / p).read_bytes()])
 
 
+@functools.lru_cache(maxsize=None)
 def own_imports(path: Path) -> list[tuple[int, str, str]]:
     """(line, room, file) of what a file of a room imports from its own side of the house; the file is empty for a room as a whole."""
     found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom) and node.level:
             parts = [*([path.parent.name] if node.level == 1 else []), *(node.module.split(".") if node.module else [])]
             names = [parts[1]] if len(parts) == 2 else [alias.name for alias in node.names]
@@ -271,13 +279,13 @@ def test_every_module_of_a_host_has_its_number_of_files() -> None:
 
 
 def test_modern_annotations_everywhere() -> None:
-    with_code = [p for p in python_files("plugins") if ast.parse(p.read_text(encoding="utf-8")).body]
+    with_code = [p for p in python_files("plugins") if parsed(p).body]
     none([name_of(p) for p in with_code if "from __future__ import annotations" not in p.read_text(encoding="utf-8")])
 
 
 def untyped(path: Path) -> list[str]:
     found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
             bare = [a.arg for a in arguments if a.annotation is None and a.arg not in ("self", "cls")]
