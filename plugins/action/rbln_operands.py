@@ -22,6 +22,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.cluster imp
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import raw_inputs, role_inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import member_record
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.outcome import difference_lines, judge_host
+from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.inputs import Inputs
 
 Result = dict[str, t.Any]
 role_inputs((ROLE,))
@@ -43,8 +44,8 @@ class ActionModule(ActionBase):
             result.update(failed=True, msg=str(exc))
         return result
 
-    def _inputs(self, task_vars: Result) -> Result:
-        return read_inputs(raw_inputs(self._templar, task_vars, role_inputs((ROLE,))), task_vars)
+    def _inputs(self, task_vars: Result) -> Inputs:
+        return t.cast(Inputs, read_inputs(raw_inputs(self._templar, task_vars, role_inputs((ROLE,))), task_vars))
 
     def _work(self, args: Result, task_vars: Result) -> ClusterWork:
         inputs = self._inputs(task_vars)
@@ -96,10 +97,10 @@ class ActionModule(ActionBase):
         return judge_host(task_vars["inventory_hostname"], args["outcome"])
 
 
-def _act_of(inputs: Result) -> str:
+def _act_of(inputs: Inputs) -> str:
     """The act that does the work for a cluster with these inputs."""
     if inputs["delivery"] != "apply":
-        return str(inputs["delivery"])
+        return inputs["delivery"]
     return "run" if inputs["state"] == "present" else "absent"
 
 

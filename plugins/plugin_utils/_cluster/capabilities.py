@@ -9,7 +9,8 @@ import re
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
-from .._objects.model import Capabilities, Inputs
+from .._objects.inputs import Inputs
+from .._objects.model import Capabilities
 from .._objects.names import OPERANDS, OPERATOR
 from .api import KINDS, ApiError, Cluster
 

@@ -14,7 +14,7 @@ import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
-from .._objects.model import Inputs
+from .._objects.inputs import Inputs
 from .._objects.names import OPERANDS
 from .._objects.parts import metadata, object_name
 from .api import ApiError, Cluster, Data

@@ -9,7 +9,8 @@ import base64
 import typing as t
 
 from .._objects import parts
-from .._objects.model import Context, Inputs, Object
+from .._objects.inputs import Inputs
+from .._objects.model import Context, Object
 
 
 def namespace(inputs: Inputs) -> Object:

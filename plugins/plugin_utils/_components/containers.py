@@ -10,7 +10,8 @@ import typing as t
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 
 from .._objects import parts
-from .._objects.model import Inputs, Object
+from .._objects.inputs import ContainerKey, DevicePlugin, DraDriver, Inputs, SandboxDevicePlugin, StepKey
+from .._objects.model import Object
 from .._objects.names import ENV, OPERANDS
 
 # Seconds until a driver in a container is given up when the inputs say nothing else.
@@ -47,7 +48,7 @@ def helper(inputs: Inputs, name: str, resources: Object, **more: t.Any) -> Objec
     return container(name, reference, image["pull_policy"], resources=resources, **more)
 
 
-def own_container(inputs: Inputs, name: str, key: str, base: t.Mapping[str, str], **more: t.Any) -> Object:
+def own_container(inputs: Inputs, name: str, key: ContainerKey, base: t.Mapping[str, str], **more: t.Any) -> Object:
     """The main container of a component, from its inputs.
 
     Its environment overrides `base`; `more` overrides the other inputs.
@@ -68,7 +69,7 @@ def own_container(inputs: Inputs, name: str, key: str, base: t.Mapping[str, str]
 
 
 def validation(
-    inputs: Inputs, step: str, command: t.Sequence[str], base: t.Mapping[str, str], mounts: list[Object]
+    inputs: Inputs, step: StepKey, command: t.Sequence[str], base: t.Mapping[str, str], mounts: list[Object]
 ) -> Object:
     """One init container of a validator: our tool on the host by chroot, or an image with its own command.
 
@@ -77,7 +78,7 @@ def validation(
     own = inputs["validator"]
     part = own[step]
     told = {ENV + "VALIDATION": step} if own["source"] == "image" else {}
-    more = {
+    more: Object = {
         "args": part["args"] + own["args"],
         "env": parts.environment(inputs, {**base, **told}, own["env"], part["env"]),
         "resources": own["resources"],
@@ -105,7 +106,7 @@ def api_token() -> tuple[Object, Object]:
     return mount, {"name": "api-token", "projected": {"sources": sources}}
 
 
-def grpc_liveness(own: Inputs) -> Object:
+def grpc_liveness(own: DevicePlugin | SandboxDevicePlugin | DraDriver) -> Object:
     """The liveness probe of a plugin that serves gRPC health; none without a port, or when no probes are wanted."""
     if not (own["probes"] and own["health_port"]):
         return {}

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from .._objects import parts
-from .._objects.model import Context, Inputs, Object
+from .._objects.inputs import Inputs
+from .._objects.model import Context, Object
 from .containers import grpc_liveness, own_container, wait_for_host, without_empty
 from .driver import roots as driver_roots
 from .where import daemon_set

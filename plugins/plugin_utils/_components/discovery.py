@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from .._objects import parts
-from .._objects.model import Context, Inputs, Object
+from .._objects.inputs import FeatureDiscovery, Inputs
+from .._objects.model import Context, Object
 from .._objects.names import ENV, SHORT
 from .containers import helper, own_container, wait_for_either, without_empty
 from .where import daemon_set
@@ -62,7 +63,7 @@ def objects(ctx: Context) -> list[Object]:
     return [daemon_set(inputs, NAME, own, without_empty(pod), mode="")]
 
 
-def _probe(own: Inputs, directory: str) -> Object:
+def _probe(own: FeatureDiscovery, directory: str) -> Object:
     return (
         {"readinessProbe": parts.probe({"exec": {"command": ["test", "-e", "%s/%s" % (directory, FILE)]}})}
         if own["probes"]

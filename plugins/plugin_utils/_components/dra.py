@@ -12,7 +12,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions im
 
 from .._cluster.capabilities import POLICY, POLICY_BINDING
 from .._objects import parts
-from .._objects.model import PASSTHROUGH, Context, Inputs, Object, Variant
+from .._objects.inputs import Inputs
+from .._objects.model import PASSTHROUGH, Context, Object, Variant
 from .._objects.names import OPERANDS, SHORT
 from .containers import grpc_liveness, own_container, wait_for_either, without_empty
 from .driver import roots as driver_roots

@@ -17,7 +17,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions im
 
 from .._inputs.instances import FAMILY_KEY, relation, selector, spellings
 from .._objects import parts
-from .._objects.model import CONTAINER, Context, Inputs, Object, Pool, Terms, Variant
+from .._objects.inputs import Driver, Image, Inputs
+from .._objects.model import CONTAINER, Context, Object, Pool, Terms, Variant
 from .._objects.names import OPERANDS, SHORT
 from .containers import api_token, container, patience, without_empty
 from .pools import LONGEST, label_values, pool_names, pool_terms, shortened, wanted_pools
@@ -60,7 +61,7 @@ def is_wanted(inputs: Inputs) -> bool:
     return bool(_instances(inputs))
 
 
-def _instances(inputs: Inputs) -> list[tuple[str, Inputs]]:
+def _instances(inputs: Inputs) -> list[tuple[str, Driver]]:
     """(name, inputs) of the drivers that are wanted; the only one has no name when no instances are given."""
     if inputs["driver_instances"]:
         return [(own["name"], own) for own in inputs["driver_instances"] if own["enabled"]]
@@ -89,7 +90,7 @@ def objects(ctx: Context) -> list[Object]:
     return made
 
 
-def instance_terms(own: Inputs, instances: t.Sequence[Inputs]) -> Terms:
+def instance_terms(own: Driver, instances: t.Sequence[Driver]) -> Terms:
     """Alternatives that pick the nodes of an instance: those with its labels, without those of narrower instances."""
     mine = selector(own)
     base = [_expression(key, "In", value) for key, value in mine.items()]
@@ -102,19 +103,19 @@ def _expression(key: str, operator: str, value: str) -> Object:
     return {"key": key, "operator": operator, "values": list(spellings(value)) if key == FAMILY_KEY else [value]}
 
 
-def _daemon_set(inputs: Inputs, name: str, own: Inputs, pool: Pool, text: str, chosen: Terms) -> Object:
+def _daemon_set(inputs: Inputs, name: str, own: Driver, pool: Pool, text: str, chosen: Terms) -> Object:
     full = parts.object_name(inputs, NAME, "-".join(part for part in (name, text) if part))
     variant = shortened(full, LONGEST)[len(parts.object_name(inputs, NAME)) + 1 :]
     terms = tuple(tuple([*first, *second]) for first in pool_terms(pool) for second in chosen)
-    placed = {**own, "node_selector": {}}
-    shared = inputs if own["deploy_default"] else {**inputs, "require_gate": True}
+    placed: Driver = {**own, "node_selector": {}}
+    shared: Inputs = inputs if own["deploy_default"] else {**inputs, "require_gate": True}
     made = daemon_set(shared, NAME, placed, _pod(inputs, own, pool), CONTAINER, Variant(variant, terms))
     for meta in (made["metadata"], made["spec"]["template"]["metadata"]):
         meta["labels"]["app.kubernetes.io/component"] = LABEL
     return made
 
 
-def _pod(inputs: Inputs, own: Inputs, pool: Pool) -> Object:
+def _pod(inputs: Inputs, own: Driver, pool: Pool) -> Object:
     ca_mounts, ca_volumes = parts.ca_mounts(inputs)
     more_mounts, more_volumes = parts.host_mounts(own)
     token_mount, token_volume = api_token()
@@ -150,7 +151,7 @@ def _pod(inputs: Inputs, own: Inputs, pool: Pool) -> Object:
     )
 
 
-def _manager(inputs: Inputs, own: Inputs, mounts: list[Object]) -> Object:
+def _manager(inputs: Inputs, own: Driver, mounts: list[Object]) -> Object:
     manager = own["manager"]
     return container(
         "k8s-driver-manager",
@@ -163,7 +164,7 @@ def _manager(inputs: Inputs, own: Inputs, mounts: list[Object]) -> Object:
     )
 
 
-def _driver(inputs: Inputs, own: Inputs, pool: Pool, mounts: list[Object]) -> Object:
+def _driver(inputs: Inputs, own: Driver, pool: Pool, mounts: list[Object]) -> Object:
     ready = "%s/%s" % (inputs["marker_dir"], READY)
     marks = ["%s/%s" % (inputs["marker_dir"], name) for name in (STOPPED, *GONE)]
     probes: Object = {}
@@ -193,7 +194,7 @@ def _driver(inputs: Inputs, own: Inputs, pool: Pool, mounts: list[Object]) -> Ob
     )
 
 
-def _image(own: Inputs, pool: Pool) -> Inputs:
+def _image(own: Driver, pool: Pool) -> Image:
     """The image of a pool: the vendor builds one for each family, kernel and operating system."""
     family = selector(own).get(FAMILY_KEY, "")
     for name, text in (
@@ -210,5 +211,5 @@ def _image(own: Inputs, pool: Pool) -> Inputs:
     # No tag has a + in it, which kernels can have.
     os_id, os_version, kernel = label_values(pool)
     values = {"tag": tag, "os_id": os_id, "os_version": os_version, "kernel": kernel, "family": family}
-    image = dict(own["image"], repository=own["image"]["repository"].replace("{family}", family))
-    return dict(image, tag=own["tag_template"].format(**values)) if tag else image
+    image: Image = {**own["image"], "repository": own["image"]["repository"].replace("{family}", family)}
+    return {**image, "tag": own["tag_template"].format(**values)} if tag else image

@@ -9,7 +9,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 
 from .._cluster.capabilities import serves
 from .._objects import parts
-from .._objects.model import CONTAINER, Context, Inputs, Object, Variant
+from .._objects.inputs import Inputs
+from .._objects.model import CONTAINER, Context, Object, Variant
 from .._objects.names import ENV, OPERANDS, SHORT
 from .containers import own_container, wait_for_host, without_empty
 from .variants import kubelet_roots

@@ -10,7 +10,8 @@ import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._npu.labels import label_value
 
-from .._objects.model import PASSTHROUGH, Inputs, Object, Pool, Terms
+from .._objects.inputs import Driver
+from .._objects.model import PASSTHROUGH, Object, Pool, Terms
 from .._objects.parts import (
     KERNEL_LABEL,
     NFD_LABELS,
@@ -65,7 +66,7 @@ def missing_pool_labels(nodes: t.Iterable[Object]) -> list[str]:
     )
 
 
-def wanted_pools(own: Inputs, live: t.Iterable[Pool]) -> tuple[Pool, ...]:
+def wanted_pools(own: Driver, live: t.Iterable[Pool]) -> tuple[Pool, ...]:
     """The pools that a driver names and those of live nodes.
 
     A pool that is in both counts once, as the inputs write it.

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import typing as t
 
-from .._objects.model import Component, Inputs, Object
+from .._objects.inputs import ComponentKey, Inputs
+from .._objects.model import Component, Object
 from . import device_plugin, discovery, dra, driver, exporter, node_feature_rule, sandbox, smd, toolkit, validator
 from .containers import DRIVER_DEADLINE
 
 COMPONENT_LABEL = "app.kubernetes.io/component"
 
 
-def _enabled(key: str) -> t.Callable[[Inputs], bool]:
+def _enabled(key: ComponentKey) -> t.Callable[[Inputs], bool]:
     return lambda inputs: bool(inputs[key]["enabled"])
 
 

@@ -9,7 +9,8 @@ import hashlib
 import typing as t
 
 from .._objects import parts
-from .._objects.model import PASSTHROUGH, Context, Inputs, Object
+from .._objects.inputs import Inputs
+from .._objects.model import PASSTHROUGH, Context, Object
 from .._objects.names import SHORT
 from .containers import grpc_liveness, helper, own_container, validation, waiting, without_empty
 from .validator import IDLE_SCRIPT

@@ -9,7 +9,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 
 from .._objects import parts
-from .._objects.model import Context, Inputs, Object
+from .._objects.inputs import Driver, Image, Inputs
+from .._objects.model import Context, Object
 from .._objects.names import ENV, OPERANDS
 from .containers import own_container, wait_for_host, without_empty
 from .driver import is_wanted as driver_wanted
@@ -76,13 +77,13 @@ def objects(ctx: Context) -> list[Object]:
     return [daemon_set(inputs, NAME, own, without_empty(pod))]
 
 
-def _image(inputs: Inputs) -> Inputs:
+def _image(inputs: Inputs) -> Image:
     """Its image; without a tag it takes that of the driver's image, because daemon and driver have one version."""
-    image: Inputs = inputs["smd"]["image"]
+    image = inputs["smd"]["image"]
     if image["tag"] or image["digest"] or not driver_wanted(inputs):
         return image
-    drivers = [own for own in inputs["driver_instances"] or [inputs["driver"]] if own["enabled"]]
-    tags = sorted({own["image"]["tag"] for own in drivers} - {""})
+    drivers: list[Driver] = [*inputs["driver_instances"]] or [inputs["driver"]]
+    tags = sorted({own["image"]["tag"] for own in drivers if own["enabled"]} - {""})
     if len(tags) > 1:
         raise NpuError(
             f"{OPERANDS}smd.image has no tag, and the drivers have several: {', '.join(tags)}.",

@@ -11,7 +11,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 
 from .._objects import parts
-from .._objects.model import CONTAINER, Context, Inputs, Object, Variant
+from .._objects.inputs import ContainerToolkit, Inputs
+from .._objects.model import CONTAINER, Context, Object, Variant
 from .._objects.names import OPERANDS, SHORT
 from .containers import own_container, wait_for_host, without_empty
 from .driver import roots as driver_roots
@@ -199,7 +200,7 @@ def _mounts(inputs: Inputs, runtime: Runtime) -> tuple[list[Object], list[Object
     return mounts + more_mounts + ca_mounts, volumes + more_volumes + ca_volumes
 
 
-def _probes(own: Inputs) -> Object:
+def _probes(own: ContainerToolkit) -> Object:
     """Probes of the three places that the daemon answers at. NpuError for a port that it cannot have."""
     if not own["health_port"]:
         raise NpuError(

@@ -8,7 +8,8 @@ from __future__ import annotations
 import typing as t
 
 from .._objects import parts
-from .._objects.model import Context, Inputs, Object
+from .._objects.inputs import Inputs, StepKey
+from .._objects.model import Context, Object
 from .._objects.names import ENV
 from .containers import helper, patience, validation, without_empty
 from .driver import READY, STOPPED
@@ -78,10 +79,9 @@ def _validator(inputs: Inputs) -> Object:
         )
     mounts += ca_mounts
     # With the DRA driver no device plugin registers with the kubelet, so its proof would never end.
+    proofs: tuple[StepKey, ...] = ("driver", "toolkit", "plugin")
     steps = [
-        step
-        for step in ("driver", "toolkit", "plugin")
-        if own[step]["enabled"] and not (step == "plugin" and inputs["dra_driver"]["enabled"])
+        step for step in proofs if own[step]["enabled"] and not (step == "plugin" and inputs["dra_driver"]["enabled"])
     ]
     pod: Object = {
         "imagePullSecrets": parts.pull_secrets(
@@ -96,11 +96,11 @@ def _validator(inputs: Inputs) -> Object:
     return daemon_set(inputs, NAME, own, without_empty(pod))
 
 
-def _main(inputs: Inputs, steps: t.Sequence[str], mounts: list[Object]) -> Object:
+def _main(inputs: Inputs, steps: t.Sequence[StepKey], mounts: list[Object]) -> Object:
     """The container that stays: it idles, or proves driver and toolkit again after the driver was replaced."""
     own = inputs["validator"]
     resources = {"requests": {"cpu": "5m", "memory": "8Mi"}, "limits": {"memory": "32Mi"}}
-    scopes = [word for step in ("driver", "toolkit") if step in steps for word in ("--scope", step)]
+    scopes = [word for step in steps if step in ("driver", "toolkit") for word in ("--scope", step)]
     if not (_writes_markers(inputs) and scopes and own["source"] == "host_tool"):
         return helper(
             inputs,
@@ -125,7 +125,7 @@ def _main(inputs: Inputs, steps: t.Sequence[str], mounts: list[Object]) -> Objec
     )
 
 
-def _validation(inputs: Inputs, step: str, mounts: list[Object]) -> Object:
+def _validation(inputs: Inputs, step: StepKey, mounts: list[Object]) -> Object:
     own = inputs["validator"]
     base = {ENV + "RESOURCE_NAME": inputs["resource_name"]}
     command = ["chroot", "/host", own["host_tool"], "validate", "--scope", step]

@@ -9,7 +9,8 @@ import hashlib
 import posixpath
 import typing as t
 
-from .._objects.model import Inputs, Object, Variant
+from .._objects.inputs import Inputs
+from .._objects.model import Object, Variant
 from .._objects.parts import LABEL_PREFIX
 
 # A host writes them on its own node.

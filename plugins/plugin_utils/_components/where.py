@@ -11,7 +11,8 @@ import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
-from .._objects.model import CONTAINER, PASSTHROUGH, Inputs, Object, Terms, Variant
+from .._objects.inputs import Inputs, Placed
+from .._objects.model import CONTAINER, PASSTHROUGH, Object, Terms, Variant
 from .._objects.names import OPERANDS
 from .._objects.parts import (
     GATE_PREFIX,
@@ -32,7 +33,7 @@ from .._objects.parts import (
 NONE = Variant("")
 
 
-def terms(inputs: Inputs, component: str, own: Inputs, mode: str = CONTAINER, variant: Variant = NONE) -> Terms:
+def terms(inputs: Inputs, component: str, own: Placed, mode: str = CONTAINER, variant: Variant = NONE) -> Terms:
     """Alternatives, each a list of match expressions that all hold.
 
     The node has an NPU by our own label or either form of the discovery's; it is not skipped; the component's gate is
@@ -69,7 +70,7 @@ def workload(inputs: Inputs, mode: str) -> list[Object]:
     return [{"key": WORKLOAD_LABEL, "operator": "In", "values": [mode]}]
 
 
-def affinity(inputs: Inputs, component: str, own: Inputs, mode: str = CONTAINER, variant: Variant = NONE) -> Object:
+def affinity(inputs: Inputs, component: str, own: Placed, mode: str = CONTAINER, variant: Variant = NONE) -> Object:
     """Node affinity of a component: required `terms`, and what the inputs prefer."""
     required = {
         "nodeSelectorTerms": [{"matchExpressions": term} for term in terms(inputs, component, own, mode, variant)]
@@ -81,7 +82,7 @@ def affinity(inputs: Inputs, component: str, own: Inputs, mode: str = CONTAINER,
     return {"nodeAffinity": result}
 
 
-def tolerations(inputs: Inputs, own: Inputs) -> list[Object]:
+def tolerations(inputs: Inputs, own: Placed) -> list[Object]:
     """The NPU taint with any value and effect, then what the inputs add, each once."""
     result: list[Object] = []
     for item in [{"key": NPU_KEY, "operator": "Exists"}, *inputs["tolerations"], *own["tolerations"]]:
@@ -90,7 +91,7 @@ def tolerations(inputs: Inputs, own: Inputs) -> list[Object]:
     return result
 
 
-def placement(inputs: Inputs, component: str, own: Inputs, mode: str = CONTAINER, variant: Variant = NONE) -> Object:
+def placement(inputs: Inputs, component: str, own: Placed, mode: str = CONTAINER, variant: Variant = NONE) -> Object:
     """Affinity, node selector, tolerations and priority of a DaemonSet's pods: the one place that decides them."""
     result: Object = {
         "affinity": affinity(inputs, component, own, mode, variant),
@@ -123,7 +124,7 @@ def _check_mounts(component: str, pod: Object) -> None:
 
 
 def daemon_set(
-    inputs: Inputs, component: str, own: Inputs, pod: Object, mode: str = CONTAINER, variant: Variant = NONE
+    inputs: Inputs, component: str, own: Placed, pod: Object, mode: str = CONTAINER, variant: Variant = NONE
 ) -> Object:
     """A DaemonSet around a pod specification; placement and pod-wide security come from here."""
     _check_mounts(component, pod)

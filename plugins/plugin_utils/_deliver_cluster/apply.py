@@ -15,7 +15,8 @@ from .._cluster.api import ApiError, Cluster, Data
 from .._cluster.lease import WriteLease
 from .._components.registry import component_of, dependents
 from .._objects.compare import Change, change, finish, missing_paths, object_label
-from .._objects.model import Capabilities, Inputs
+from .._objects.inputs import Inputs
+from .._objects.model import Capabilities
 from .._objects.names import OPERANDS
 from .apply_plan import Plan, plan_changes, refuse_taken, taken_text
 from .inventory import Inventory, Key, Paths, key_of, write_inventory

@@ -13,7 +13,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from .._cluster.api import Cluster, Data
 from .._components.registry import COMPONENT_LABEL, component_of
 from .._objects.compare import object_label, with_hash, within, without_paths
-from .._objects.model import Capabilities, Inputs
+from .._objects.inputs import Inputs
+from .._objects.model import Capabilities
 from .._objects.names import OPERANDS
 from .inventory import KEPT, Inventory, Key, key_of, made_kinds, read_inventory
 from .namespace import find_namespace, is_right

@@ -9,7 +9,8 @@ import typing as t
 
 from .._cluster.api import ApiError, Cluster, Data
 from .._objects.compare import FieldChange, differs, field_changes, object_label, visible
-from .._objects.model import Capabilities, Inputs
+from .._objects.inputs import Inputs
+from .._objects.model import Capabilities
 from .apply_plan import Plan, plan_changes, taken_text
 from .inventory import key_of
 

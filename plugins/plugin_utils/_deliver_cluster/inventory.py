@@ -13,7 +13,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 
 from .._cluster.api import KINDS, Cluster, Data
 from .._cluster.capabilities import serves
-from .._objects.model import Capabilities, Inputs
+from .._objects.inputs import Inputs
+from .._objects.model import Capabilities
 from .._objects.names import DRIVER_KIND, POLICY_KIND
 from .._objects.parts import metadata, object_name
 

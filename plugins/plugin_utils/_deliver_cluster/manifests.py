@@ -14,7 +14,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._host.files import 
 from .._cluster.capabilities import declared
 from .._components.render import build, left_out, manifests, shown
 from .._inputs.cluster import check_served
-from .._objects.model import Context, Inputs
+from .._objects.inputs import Inputs
+from .._objects.model import Context
 from .._objects.names import OPERANDS
 
 

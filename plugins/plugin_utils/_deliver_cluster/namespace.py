@@ -17,7 +17,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from .._cluster.api import Cluster, Data, list_served
 from .._nodes.labels import owned_labels
 from .._objects.compare import Change, change, finish, object_label, within
-from .._objects.model import Inputs
+from .._objects.inputs import Inputs
 from .._objects.names import INPUT, OPERANDS
 from .._objects.parts import LABEL_PREFIX
 from .._objects.parts import POLICY_LABEL as POLICY

@@ -14,7 +14,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from .._cluster.api import Cluster, Data
 from .._nodes.records import Member
 from .._objects.compare import object_label
-from .._objects.model import Capabilities, Inputs
+from .._objects.inputs import Inputs
+from .._objects.model import Capabilities
 from .._objects.names import DRIVER_KIND, INPUT, OPERANDS, OPERATOR, POLICY_KIND
 from .._objects.parts import LABEL_PREFIX, object_name
 

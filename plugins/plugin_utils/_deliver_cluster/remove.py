@@ -14,7 +14,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from .._cluster.api import KINDS, Cluster, Data
 from .._cluster.lease import WriteLease
 from .._objects.compare import Change, change, object_label
-from .._objects.model import Capabilities, Inputs
+from .._objects.inputs import Inputs
+from .._objects.model import Capabilities
 from .inventory import Inventory, made_kinds, read_inventory
 from .namespace import find_namespace, remove_namespace
 from .ours import is_foreign, is_kept, list_all, owners

@@ -12,7 +12,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 
 from .._cluster.api import TRIES, ApiError, Cluster, Data
 from .._objects.compare import object_label, with_hash, within
-from .._objects.model import Inputs
+from .._objects.inputs import Inputs
 from .._objects.names import OPERANDS
 from .._objects.parts import metadata, object_name
 from .ours import is_ours

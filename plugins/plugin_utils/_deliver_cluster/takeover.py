@@ -22,7 +22,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._host.files import 
 
 from .._cluster.api import Cluster, Data
 from .._objects.compare import Change, change, object_label, visible
-from .._objects.model import Inputs
+from .._objects.inputs import Inputs
 from .._objects.names import OPERANDS, OPERATOR, SHORT
 from .._objects.parts import metadata, object_name
 from .operator import DRIVER, RECORD, REPLICAS, Found, noted, owner_of

@@ -21,7 +21,8 @@ from .._nodes.nodes import label_nodes, labelled_nodes, match_members, nodes_in_
 from .._nodes.records import Member, NodeRecord, Waited
 from .._nodes.wait import Waiter
 from .._objects.compare import Change, FieldChange
-from .._objects.model import Capabilities, Context, Inputs, Object
+from .._objects.inputs import Inputs
+from .._objects.model import Capabilities, Context, Object
 from .._objects.names import OPERANDS
 from .apply import Applied, apply_objects, failure_text, summarise
 from .differences import Difference, diff_objects
@@ -173,12 +174,9 @@ class ClusterWork:
         for host, error in refuse_driver_conflict(found, self._members).items():
             done.nodes[host]["error"] = error
         if self._inputs["wait"] and not self._dry_run:
-            only = {
-                key: dict(value, enabled=key == "device_plugin")
-                for key, value in self._inputs.items()
-                if key in COMPONENTS
-            }
-            inputs = {**self._inputs, **only, "driver_instances": []}
+            given: dict[str, t.Any] = dict(self._inputs)
+            only = {key: {**given[key], "enabled": key == "device_plugin"} for key in COMPONENTS}
+            inputs = t.cast(Inputs, {**given, **only, "driver_instances": []})
             self._waited(done, Waiter(self._cluster, inputs, done.nodes, [], {}).run())
         return done
 

@@ -14,7 +14,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._npu.labels import 
 
 from .._components.registry import wanted
 from .._components.variants import KUBELET_LABEL, OTHER_RUNTIME, RUNTIME_LABEL, kubelet_key, kubelet_roots
-from .._objects.model import PASSTHROUGH, Inputs
+from .._objects.inputs import Inputs
+from .._objects.model import PASSTHROUGH
 from .._objects.names import OPERANDS
 from .._objects.parts import (
     GATE_PREFIX,

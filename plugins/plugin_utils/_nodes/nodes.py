@@ -10,7 +10,7 @@ import typing as t
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
 from .._cluster.api import ApiError, Cluster, Data
-from .._objects.model import Inputs
+from .._objects.inputs import Inputs
 from .._objects.names import INPUT
 from .labels import Seen, expected_npus, lacks_proof, node_labels, owned_labels, settle_labels
 from .match import match_node

@@ -9,7 +9,8 @@ import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._checks.plugin import amount, settled
 
-from .._objects.model import CONTAINER, PASSTHROUGH, Inputs
+from .._objects.inputs import Inputs
+from .._objects.model import CONTAINER, PASSTHROUGH
 from .._objects.names import OPERANDS
 from .._objects.parts import GATE_PREFIX, LABEL_PREFIX, NPU_KEY, SKIP_LABEL, WORKLOAD_LABEL
 from .labels import EITHER, SANDBOX

@@ -13,7 +13,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 
 from .._cluster.api import BUSY, ApiError, Cluster, Data
 from .._components.registry import component_of, wanted
-from .._objects.model import Component, Inputs
+from .._objects.inputs import Inputs
+from .._objects.model import Component
 from .._objects.names import OPERANDS
 from .._objects.parts import SELECTOR, object_name
 from .._objects.placement import selects

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.pool import pool_key
 
+from .inputs import Inputs
+
 Object = dict[str, t.Any]
-Inputs = t.Mapping[str, t.Any]
 # Alternatives, each a list of match expressions that all hold: the nodeSelectorTerms of Kubernetes.
 Terms = list[list[Object]]
 

@@ -11,7 +11,8 @@ import typing as t
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 
-from .model import Inputs, Object
+from .inputs import ContainerInputs, Image, Inputs, Placed
+from .model import Object
 from .names import SHORT
 
 MANAGER = "rebellions-npu"
@@ -53,7 +54,7 @@ _TAG = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$")
 _DIGEST = re.compile(r"^sha256:[0-9a-f]{64}$")
 
 
-def image_reference(name: str, image: t.Mapping[str, t.Any], prefix: str) -> str:
+def image_reference(name: str, image: Image, prefix: str) -> str:
     """`prefix/repository:tag` or `prefix/repository@digest`. The prefix replaces the registry of the image."""
     repository = str(image["repository"]).strip("/")
     head, _slash, rest = repository.partition("/")
@@ -100,7 +101,7 @@ def applied_fields(item: t.Mapping[str, t.Any]) -> list[Object]:
     ]
 
 
-def pull_secrets(inputs: Inputs, *images: t.Mapping[str, t.Any]) -> list[Object]:
+def pull_secrets(inputs: Inputs, *images: Image) -> list[Object]:
     """Names of every pull secret a pod needs, each once, in order."""
     names = list(inputs["image_pull_secrets"])
     if inputs["pull_secret_content"]:
@@ -120,9 +121,11 @@ def identity(component: str) -> dict[str, str]:
     return {"app.kubernetes.io/name": "%s-%s" % (SHORT, component), "app.kubernetes.io/part-of": PART_OF}
 
 
-def metadata(inputs: Inputs, component: str, name: str, own: Inputs | None = None, namespaced: bool = True) -> Object:
+def metadata(
+    inputs: Inputs, component: str, name: str, own: t.Mapping[str, t.Any] | None = None, namespaced: bool = True
+) -> Object:
     """Metadata of an object: the user's labels and annotations, and ours, which win."""
-    extra = own or {}
+    extra: t.Mapping[str, t.Any] = own or {}
     labels = {
         **inputs["labels"],
         **extra.get("labels", {}),
@@ -141,7 +144,7 @@ def metadata(inputs: Inputs, component: str, name: str, own: Inputs | None = Non
     return result
 
 
-def pod_metadata(inputs: Inputs, component: str, own: Inputs) -> Object:
+def pod_metadata(inputs: Inputs, component: str, own: Placed) -> Object:
     result = metadata(inputs, component, "", own)
     return {key: value for key, value in result.items() if key in ("labels", "annotations")}
 
@@ -216,7 +219,7 @@ def host_path(name: str, path: str, kind: str) -> Object:
     return {"name": name, "hostPath": {"path": path, "type": kind}}
 
 
-def host_mounts(own: Inputs, roots: t.Sequence[str] = ()) -> tuple[list[Object], list[Object]]:
+def host_mounts(own: ContainerInputs, roots: t.Sequence[str] = ()) -> tuple[list[Object], list[Object]]:
     """(volume mounts, volumes) of the input host_paths.
 
     What holds one of `roots`, or is in it, follows the mounts of the host.

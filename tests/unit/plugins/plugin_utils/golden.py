@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The manifests that policies render to. Four are stored whole, the others as differences to objects of those four.
 
-A file of differences has a part for each object in order: `--- POLICY NUMBER`, the object of a whole policy that it starts
-from (NUMBER counts from 0), `+++ OBJECT`, and the hunks of a unified diff without context; no hunks for an equal object.
+A file of differences has a part for each object in order: `--- POLICY NUMBER`, the object of a whole policy that it
+starts from (NUMBER counts from 0), `+++ OBJECT`, and the hunks of a unified diff without context; no hunks for an
+equal object.
 """
 
 from __future__ import annotations

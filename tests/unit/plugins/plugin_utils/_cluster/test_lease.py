@@ -39,7 +39,8 @@ def test_a_lease_keeps_the_second_writer_out_until_it_is_free() -> None:
     first, second = lease(store, clock), lease(store, clock, lease_timeout=10)
     first.take()
     with pytest.raises(
-        NpuError, match="Another run writes to this cluster: .* holds the Lease rbln-operands since 20.*Wait until it ends"
+        NpuError,
+        match="Another run writes to this cluster: .* holds the Lease rbln-operands since 20.*Wait until it ends",
     ):
         second.take()
     assert first.holder in str(store.items[LEASE])

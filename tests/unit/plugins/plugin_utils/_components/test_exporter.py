@@ -122,8 +122,10 @@ def test_service() -> None:
     assert service["metadata"]["name"] == "rbln-metrics-exporter" and service["metadata"]["labels"]["team"] == "npu"
     assert service["metadata"]["annotations"] == {"a": "b"}
     assert service["spec"] == {
-        "clusterIP": "None", "selector": IDENTITY, "ports": [{"name": "metrics", "port": 9191, "targetPort": "metrics", "protocol": "TCP"}],
-    }  # fmt: skip
+        "clusterIP": "None",
+        "selector": IDENTITY,
+        "ports": [{"name": "metrics", "port": 9191, "targetPort": "metrics", "protocol": "TCP"}],
+    }
 
 
 def test_M01_labels_of_the_pod_that_uses_an_npu_win() -> None:

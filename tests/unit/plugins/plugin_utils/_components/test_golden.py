@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Policies and the bytes they render to.
 
-To store them again after a wanted change, run this file with RBLN_REWRITE_GOLDEN set to tests/unit/fixtures/operands of the checkout:
-each test then writes its policy instead of comparing it.
+To store them again after a wanted change, run this file with RBLN_REWRITE_GOLDEN set to tests/unit/fixtures/operands
+of the checkout: each test then writes its policy instead of comparing it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Every object of the whole policies against the schemas of Kubernetes, 1.29 to the newest that is known, without fields beside them."""
+"""Every object of the golden policies against the schemas of Kubernetes, 1.29 to the newest, without unknown fields."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VERSIONS = [
     if minor >= FIRST
 ]
 POLICIES = names()
-# First minor version of Kubernetes that serves a kind, where it is not FIRST. A policy with such an object is for that version or a newer one.
+# First minor version of Kubernetes that serves a kind, where it is not FIRST.
 SINCE = {
     ("resource.k8s.io/v1", "DeviceClass"): 34,
     ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"): 30,

@@ -253,7 +253,10 @@ ERRORS = {
     "the namespace goes": (
         403,
         {
-            "message": 'configmaps "c" is forbidden: unable to create new content in namespace n because it is being terminated'
+            "message": (
+                'configmaps "c" is forbidden: unable to create new content in namespace n because it is '
+                "being terminated"
+            )
         },
         ["being terminated", "Wait until the namespace is gone"],
     ),
@@ -270,7 +273,10 @@ ERRORS = {
     "an admission policy refuses": (
         422,
         {
-            "message": "daemonsets.apps d is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no hostPath"
+            "message": (
+                "daemonsets.apps d is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied "
+                "request: no hostPath"
+            )
         },
         ["no hostPath", "Change what the admission policy asks for"],
     ),

@@ -62,8 +62,11 @@ def test_without_an_inventory_all_with_our_labels_is_ours() -> None:
     del store.items[INVENTORY]
     applied = apply(store, validator={"enabled": False})
     assert {name for name, action in done(applied).items() if action == "deleted"} == {
-        "DaemonSet rbln-system/rbln-validator", "ServiceAccount rbln-system/rbln-validator", "ClusterRole rbln-validator", "ClusterRoleBinding rbln-validator",
-    }  # fmt: skip
+        "DaemonSet rbln-system/rbln-validator",
+        "ServiceAccount rbln-system/rbln-validator",
+        "ClusterRole rbln-validator",
+        "ClusterRoleBinding rbln-validator",
+    }
     assert [entry["object"][3] for entry in json.loads(store.items[INVENTORY]["data"]["objects.json"])] == [
         "rbln-device-plugin", "rbln-no-ingress", "rbln-device-plugin",
     ]  # fmt: skip
@@ -218,7 +221,10 @@ def test_two_installations_in_one_cluster_are_refused() -> None:
     apply(store, namespace="other")
     with pytest.raises(
         NpuError,
-        match="an installation in the namespace other, and a second one is wanted in rbln-system.*Set rbln_namespace to other",
+        match=(
+            "an installation in the namespace other, and a second one is wanted in rbln-system.*Set "
+            "rbln_namespace to other"
+        ),
     ):
         apply(store)
     assert {key[1] for key in store.items} == {"", "other"} and ("Namespace", "", "rbln-system") not in store.items
@@ -232,8 +238,10 @@ def test_two_installations_that_came_at_once_can_be_removed() -> None:
     apply(store, namespace="other")
     labels = store.items[("Namespace", "", "other")]["metadata"]["labels"]
     store.items[("Namespace", "", "rbln-system")] = {
-        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "rbln-system", "labels": dict(labels), "annotations": {}},
-    }  # fmt: skip
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "rbln-system", "labels": dict(labels), "annotations": {}},
+    }
     for name in ("other", "rbln-system"):
         with pytest.raises(NpuError, match="a second one is wanted"):
             apply(store, namespace=name)
@@ -315,7 +323,10 @@ def test_what_needs_others_is_created_last() -> None:
     [
         (
             [],
-            "The namespace n is still there. Next: Remove what holds it, or give it more time: rbln_operands_wait_timeout",
+            (
+                "The namespace n is still there. Next: Remove what holds it, or give it more time: "
+                "rbln_operands_wait_timeout"
+            ),
         ),
         (
             [

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Each component ends by itself: ready, failed at its own deadline, or not waited for; and what it proves beside its pods."""
+"""Each component ends by itself: ready, failed at its deadline, or not waited for; and its proof beyond its pods."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def node(name: str, pool: Pool | None = None, allocatable: Data | None = None, *
 
 
 class Cluster:
-    """Pods of every DaemonSet on the nodes it selects; `broken` are components whose pods never become ready, `late` become it at a time."""
+    """Pods of every DaemonSet on the nodes it selects; pods of `broken` components are never ready, `late` later."""
 
     def __init__(
         self,
@@ -398,7 +398,10 @@ def test_the_other_nodes_are_proven_when_what_a_component_needs_failed_on_one() 
     assert found == [
         (
             "n1",
-            "node n1: 0 rebellions.ai/npu allocatable, 1 expected. Next: Read the log of the device plugin's pod on this node.",
+            (
+                "node n1: 0 rebellions.ai/npu allocatable, 1 expected. Next: Read the log of the device "
+                "plugin's pod on this node."
+            ),
         ),
         ("n2", "device-plugin: not waited for, because it needs driver"),
     ]
