@@ -32,6 +32,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.bundl
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.cluster import ROLE, read_inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import raw_inputs, role_inputs
+from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.inputs import Inputs
 
 Result = dict[str, t.Any]
 MODULE = "rebellions.npu.rbln_bundle"
@@ -79,7 +80,8 @@ class ActionModule(ActionBase):
         """What rbln_operands will ask for with the variables of this host, whether or not a cluster is named yet."""
         given = {"rbln_operands_driver_instances": self._vars.get("rbln_driver_instances") or [], **self._vars}
         given.update(rbln_operands_enabled=True, rbln_operands_state="present", rbln_operands_delivery="apply")
-        images, self._warning = wanted_images(read_inputs(raw_inputs(self._templar, given, role_inputs((ROLE,)))))
+        inputs = read_inputs(raw_inputs(self._templar, given, role_inputs((ROLE,))))
+        images, self._warning = wanted_images(t.cast(Inputs, inputs))
         return images
 
     def _collect(self, args: Result, local: str) -> Result:

@@ -11,7 +11,8 @@ short_description: One act on the cluster part of an installation with Rebellion
 version_added: 0.1.0
 description:
   - The acts that the role P(rebellions.npu.rbln_operands#role) is made of. Use the role; it puts them in order.
-  - Runs on the controller with the Python of Ansible, asks the Kubernetes API with the credentials of the kubeconfig, and runs nothing on the managed host.
+  - Runs on the controller with the Python of Ansible, asks the Kubernetes API with the credentials of the kubeconfig,
+    and runs nothing on the managed host.
   - The inputs are the variables documented by the role. They are read by this module itself.
 author:
   - The rebellions.npu authors (@rebellions-npu)
@@ -23,11 +24,13 @@ options:
     description:
       - V(check) reads the inputs of a host, and fails where they are wrong.
       - V(member) reads the inputs of a host and says which cluster it belongs to.
-      - V(clusters) chooses the host that acts for each cluster and checks that hosts of one cluster agree on the inputs.
+      - V(clusters) chooses the host that acts for each cluster and checks that hosts of one cluster agree on the
+        inputs.
       - V(render) writes the manifests to a file on the controller.
-      - V(run) labels the node of each member of the cluster and no other, lists the objects of ours, applies by server-side apply those that
-        differ, deletes those that are no longer wanted, and, unless in check mode or switched off, waits until each component is ready and every
-        node offers the NPUs of its host, or the deadline of the component passes.
+      - V(run) labels the node of each member of the cluster and no other, lists the objects of ours, applies by
+        server-side apply those that differ, deletes those that are no longer wanted, and, unless in check mode or
+        switched off, waits until each component is ready and every node offers the NPUs of its host, or the deadline of
+        the component passes.
       - V(diff) says field by field what V(run) would change, and writes nothing.
       - V(absent) removes labels and objects and proves that they are gone.
       - V(judge) turns the outcome of the cluster into success or failure of this host.
@@ -35,7 +38,8 @@ options:
     required: true
     choices: [check, member, clusters, render, run, diff, absent, judge]
   members:
-    description: For V(clusters) the registered results of V(member); for V(run), V(diff) and V(absent) the records of the members of the cluster.
+    description: For V(clusters) the registered results of V(member); for V(run), V(diff) and V(absent) the records of
+      the members of the cluster.
     type: list
     elements: dict
     default: []
@@ -116,11 +120,13 @@ objects:
     DaemonSet rbln-system/rbln-device-plugin: created
     Namespace rbln-system: unchanged
 nodes:
-  description: For each host the node it is, the labels before and after, notes, the expected number of NPUs, and the error if there is one.
+  description: For each host the node it is, the labels before and after, notes, the expected number of NPUs, and the
+    error if there is one.
   returned: when O(act=run), O(act=diff) or O(act=absent)
   type: dict
 differences:
-  description: What would change, each with C(object), C(action), C(fields) of C(path), C(before) and C(after), and the C(error) of a dry run that was refused.
+  description: What would change, each with C(object), C(action), C(fields) of C(path), C(before) and C(after), and the
+    C(error) of a dry run that was refused.
   returned: when O(act=diff)
   type: list
   elements: dict
@@ -129,7 +135,8 @@ waited:
   returned: when O(act=run)
   type: dict
 result:
-  description: For this host the cluster, the acting host, objects, node, DaemonSets, allocatable NPUs, C(ok), and the error.
+  description: For this host the cluster, the acting host, objects, node, DaemonSets, allocatable NPUs, C(ok), and the
+    error.
   returned: when O(act=judge)
   type: dict
 requests:

@@ -52,10 +52,22 @@ def grant(site: Site, verb: str = "", plural: str = "") -> None:
     """Every right to lowly but one; returns when the server knows it."""
     rules: list[Data] = [{"nonResourceURLs": ["*"], "verbs": ["get"]}]
     for group, plurals in PLURALS.items():
-        rules += [{"apiGroups": [group], "resources": [name], "verbs": [one for one in VERBS if (one, name) != (verb, plural)]} for name in plurals]
+        rules += [
+            {
+                "apiGroups": [group],
+                "resources": [name],
+                "verbs": [one for one in VERBS if (one, name) != (verb, plural)],
+            }
+            for name in plurals
+        ]
     # What our ClusterRoles give to pods must be the writer's own, or it needs `escalate`, which it has.
     role: Data = {"apiVersion": RBAC + "/v1", "kind": "ClusterRole", "metadata": {"name": "lowly"}, "rules": rules}
-    binding = {"apiVersion": RBAC + "/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "lowly"}, "subjects": [{"kind": "User", "name": "lowly"}]}
+    binding = {
+        "apiVersion": RBAC + "/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "lowly"},
+        "subjects": [{"kind": "User", "name": "lowly"}],
+    }
     binding["roleRef"] = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "lowly"}
     for item in (role, binding):
         site.server.kubectl("apply", "-f", "-", stdin=json.dumps(item))
@@ -86,14 +98,20 @@ def test_one_right_less_is_named(site: Site) -> None:
         if plural == "nodes":
             site.server.kubectl("label", "node", "node-0000", "rebellions.ai/npu.present-")
         secret = {"auths": {"round%d.example.org" % number: {"auth": "eDp5"}}}
-        result = site.act("run", user="lowly", **{**EVERYTHING, "annotations": {"round": str(number)}, "pull_secret_content": secret, **more})
+        result = site.act(
+            "run",
+            user="lowly",
+            **{**EVERYTHING, "annotations": {"round": str(number)}, "pull_secret_content": secret, **more},
+        )
         if 'cannot %s resource "%s"' % (verb, plural) not in json.dumps(result, default=str).replace('\\"', '"'):
             wrong.append((verb, plural, result.get("msg")))
     assert wrong == []
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_node_that_is_deleted_while_it_is_labelled_does_not_come_back(site: Site, monkeypatch: pytest.MonkeyPatch, again: bool) -> None:
+def test_a_node_that_is_deleted_while_it_is_labelled_does_not_come_back(
+    site: Site, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
     from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import Cluster
 
     site.server.kubectl("label", "node", "node-0001", "rebellions.ai/npu.present-")
@@ -130,27 +148,48 @@ def test_a_node_that_is_deleted_while_it_is_labelled_does_not_come_back(site: Si
 @pytest.mark.parametrize("labelled", [False, True])
 def test_an_object_of_somebody_else_is_not_made_ours_without_a_word(site: Site, labelled: bool) -> None:
     """No field of it differs from ours in value, so that server-side apply sees no conflict."""
-    labels = {"app.kubernetes.io/managed-by": "rebellions-npu", "app.kubernetes.io/part-of": "rebellions-npu"} if labelled else {"team": "theirs"}
+    labels = (
+        {"app.kubernetes.io/managed-by": "rebellions-npu", "app.kubernetes.io/part-of": "rebellions-npu"}
+        if labelled
+        else {"team": "theirs"}
+    )
     theirs: list[Data] = [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "rbln-device-plugin", "namespace": NAMESPACE, "labels": labels}},
-        {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "rbln", "labels": labels}, "handler": "rbln"},
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": "rbln-device-plugin", "namespace": NAMESPACE, "labels": labels},
+        },
+        {
+            "apiVersion": "node.k8s.io/v1",
+            "kind": "RuntimeClass",
+            "metadata": {"name": "rbln", "labels": labels},
+            "handler": "rbln",
+        },
     ]
     given = {"runtime_class": {"enabled": True, "handler": "rbln"}}
     site.server.kubectl("create", "namespace", NAMESPACE)
     for item in theirs:
         site.create(item)
     try:
-        for name in ("ServiceAccount %s/rbln-device-plugin (of kubectl-create)" % NAMESPACE, "RuntimeClass rbln (of kubectl-create)"):
+        for name in (
+            "ServiceAccount %s/rbln-device-plugin (of kubectl-create)" % NAMESPACE,
+            "RuntimeClass rbln (of kubectl-create)",
+        ):
             for check in (True, False):
                 result = site.act("run", check=check, **given)
-                assert result["failed"] and name in result["msg"] and "rbln_operands_name_prefix" in result["msg"], result["msg"]
+                assert result["failed"] and name in result["msg"] and "rbln_operands_name_prefix" in result["msg"], (
+                    result["msg"]
+                )
                 assert [one for one in site.written if one[1] != "nodes"] == []
             told = {one["object"]: one["error"] for one in site.act("diff", **given)["differences"]}
             assert name in told[name.partition(" (")[0]]
         forced = site.run(force_conflicts=True, **given)
         assert sorted(forced["warnings"]) == [
-            "%s was made ours, because rbln_operands_force_conflicts is set." % name
-            for name in ("RuntimeClass rbln (of kubectl-create)", "ServiceAccount %s/rbln-device-plugin (of kubectl-create)" % NAMESPACE)
+            "%s is ours now, because rbln_operands_force_conflicts is set." % name
+            for name in (
+                "RuntimeClass rbln (of kubectl-create)",
+                "ServiceAccount %s/rbln-device-plugin (of kubectl-create)" % NAMESPACE,
+            )
         ]
         site.run(**given)
         assert site.written == []
@@ -173,8 +212,12 @@ def test_what_is_being_deleted_is_waited_for_and_made_anew(site: Site) -> None:
     assert result["failed"] and told in result["msg"] and "example.org/hold" in result["msg"]
     assert [one for one in site.written if one[1] == "daemonsets"] == []
     # Nor is it somebody else's while it goes.
-    assert site.run(validator={"enabled": False})["warnings"] == site.run(validator={"enabled": False})["warnings"] == []
-    release = threading.Timer(3, lambda: site.server.kubectl("-n", NAMESPACE, "patch", *names[2:], "--type=merge", "-p", free))
+    assert (
+        site.run(validator={"enabled": False})["warnings"] == site.run(validator={"enabled": False})["warnings"] == []
+    )
+    release = threading.Timer(
+        3, lambda: site.server.kubectl("-n", NAMESPACE, "patch", *names[2:], "--type=merge", "-p", free)
+    )
     release.start()
     result = site.run()
     release.join()
@@ -185,7 +228,11 @@ def test_what_is_being_deleted_is_waited_for_and_made_anew(site: Site) -> None:
 def test_a_field_that_cannot_change_says_what_to_do(site: Site) -> None:
     site.run(runtime_class={"enabled": True, "handler": "one"})
     result = site.act("run", runtime_class={"enabled": True, "handler": "two"})
-    assert result["failed"] and "RuntimeClass rbln: what is there cannot be changed into it" in result["msg"] and "Delete the object" in result["msg"]
+    assert (
+        result["failed"]
+        and "RuntimeClass rbln: this field is immutable" in result["msg"]
+        and "Delete the object" in result["msg"]
+    )
 
 
 def test_what_somebody_made_anew_meanwhile_is_not_deleted(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +244,14 @@ def test_what_somebody_made_anew_meanwhile_is_not_deleted(site: Site, monkeypatc
     def delete(self: t.Any, item: Data, dry_run: bool) -> None:
         if item["kind"] == "RuntimeClass" and not dry_run:
             site.server.kubectl("delete", "runtimeclass", "rbln")
-            site.create({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "rbln"}, "handler": "theirs"})
+            site.create(
+                {
+                    "apiVersion": "node.k8s.io/v1",
+                    "kind": "RuntimeClass",
+                    "metadata": {"name": "rbln"},
+                    "handler": "theirs",
+                }
+            )
         plain(self, item, dry_run)
 
     monkeypatch.setattr(Cluster, "delete", delete)
@@ -215,7 +269,16 @@ def test_two_runs_that_write_the_status_at_once_keep_what_both_say(site: Site, m
 
     given: Data = {"wait": True, "wait_timeout": 1}
     site.act("run", ["a"], **given)
-    site.server.kubectl("-n", NAMESPACE, "patch", "configmap", "rbln-status", "--type=merge", "-p", json.dumps({"data": {"status.json": "{}"}}))
+    site.server.kubectl(
+        "-n",
+        NAMESPACE,
+        "patch",
+        "configmap",
+        "rbln-status",
+        "--type=merge",
+        "-p",
+        json.dumps({"data": {"status.json": "{}"}}),
+    )
     plain = Cluster.apply
 
     def apply(self: t.Any, item: Data, *words: t.Any) -> t.Any:
@@ -233,8 +296,14 @@ def test_two_runs_that_write_the_status_at_once_keep_what_both_say(site: Site, m
 
 def test_another_writer_is_named_and_nothing_is_written_until_it_is_gone(site: Site) -> None:
     site.run()
-    spec = {"holderIdentity": "elsewhere/1/abcd", "leaseDurationSeconds": 5, "acquireTime": "2026-01-01T00:00:00.000000Z"}
-    site.server.kubectl("-n", NAMESPACE, "patch", "lease", "rbln-operands", "--type=merge", "-p", json.dumps({"spec": spec}))
+    spec = {
+        "holderIdentity": "elsewhere/1/abcd",
+        "leaseDurationSeconds": 5,
+        "acquireTime": "2026-01-01T00:00:00.000000Z",
+    }
+    site.server.kubectl(
+        "-n", NAMESPACE, "patch", "lease", "rbln-operands", "--type=merge", "-p", json.dumps({"spec": spec})
+    )
     result = site.act("run", lease_timeout=1, lease_duration=60, labels={"team": "a"})
     assert result["failed"] and "elsewhere/1/abcd" in result["msg"] and "rbln_operands_lease_timeout" in result["msg"]
     assert site.written == []
@@ -256,7 +325,11 @@ def test_two_writers_at_once_both_end_and_the_cluster_is_as_one_of_them_wants(si
     for writer in writers:
         writer.join()
     assert [team for team, result in sorted(ends.items()) if result.get("failed")] == []
-    teams = {item["metadata"]["labels"].get("team") for item in site.ours() if item["metadata"]["name"] not in ("rbln-inventory", "rbln-operands")}
+    teams = {
+        item["metadata"]["labels"].get("team")
+        for item in site.ours()
+        if item["metadata"]["name"] not in ("rbln-inventory", "rbln-operands")
+    }
     assert len(teams) == 1
     site.run(**SMD_AND_EXPORTER, labels={"team": teams.pop()})
     assert site.written == []
@@ -277,8 +350,12 @@ def test_kinds_that_are_missing_old_or_come_later(site: Site) -> None:
             assert set(result["objects"]) & custom == set()
             site.run(**given)
             assert site.written == []
-            result = site.run(**{**given, "metrics_exporter": {**given["metrics_exporter"], "service_monitor": {"enabled": "yes"}}})
-            assert "monitoring.coreos.com" in "".join(result["warnings"]) and site.written == [], "M01: left out, not failed"
+            result = site.run(
+                **{**given, "metrics_exporter": {**given["metrics_exporter"], "service_monitor": {"enabled": "yes"}}}
+            )
+            assert "monitoring.coreos.com" in "".join(result["warnings"]) and site.written == [], (
+                "M01: left out, not failed"
+            )
     finally:
         for definition, version in ((MONITOR, "v1"), (RULE, "v1alpha1")):
             site.undefine(definition)
@@ -308,7 +385,10 @@ def test_a_restricted_namespace_is_opened_for_us_and_given_back(site: Site) -> N
     site.server.kubectl("taint", "nodes", "--all", "node.kubernetes.io/not-ready-")
     try:
         site.everything()
-        assert site.server.get("namespace", NAMESPACE)["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
+        assert (
+            site.server.get("namespace", NAMESPACE)["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+            == "privileged"
+        )
         pods = "pods in %s" % NAMESPACE
         until(20, pods, lambda: len(site.server.get("-n", NAMESPACE, "pods")["items"]) > 10)
         site.absent()
@@ -324,7 +404,10 @@ def test_a_restricted_namespace_is_opened_for_us_and_given_back(site: Site) -> N
 
 def test_a_second_policy_and_another_prefix_are_refused(site: Site) -> None:
     site.run()
-    for given, words in (({"namespace": "other"}, ("rbln-system", "other", "absent")), ({"name_prefix": "acme"}, ("acme", "absent"))):
+    for given, words in (
+        ({"namespace": "other"}, ("rbln-system", "other", "absent")),
+        ({"name_prefix": "acme"}, ("acme", "absent")),
+    ):
         result = site.act("run", **given)
         assert result["failed"] and [word for word in words if word not in result["msg"]] == []
         assert [one for one in site.written if one[1] != "nodes"] == []
@@ -334,27 +417,46 @@ def test_a_second_policy_and_another_prefix_are_refused(site: Site) -> None:
 def test_one_refused_component_does_not_stop_the_others(site: Site) -> None:
     """A policy of the site denies one DaemonSet: what needs it is not tried, all else is there, and the next run mends it."""
     rule = {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["daemonsets"]}
-    spec = {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "object.metadata.name != 'rbln-smd'", "message": "not here"}]}
+    spec = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": "object.metadata.name != 'rbln-smd'", "message": "not here"}],
+    }
     api = "admissionregistration.k8s.io/v1"
     site.create({"apiVersion": api, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "site"}, "spec": spec})
     bound = {"policyName": "site", "validationActions": ["Deny"]}
-    site.create({"apiVersion": api, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "site"}, "spec": bound})
+    site.create(
+        {"apiVersion": api, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "site"}, "spec": bound}
+    )
     try:
         probe = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "rbln-smd", "namespace": "default"}}
         body = {"containers": [{"name": "c", "image": "i"}]}
-        probe["spec"] = {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": body}}
+        probe["spec"] = {
+            "selector": {"matchLabels": {"a": "b"}},
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": body},
+        }
         words = ("create", "--dry-run=server", "-f", "-")
-        until(20, "the site's policy", lambda: "not here" in site.server.kubectl(*words, stdin=json.dumps(probe), check=False).stderr)
+        until(
+            20,
+            "the site's policy",
+            lambda: "not here" in site.server.kubectl(*words, stdin=json.dumps(probe), check=False).stderr,
+        )
         result = site.act("run", **EVERYTHING)
         assert result["failed"] and "smd: " in result["msg"] and "not here" in result["msg"]
-        actions = {name.rpartition("/")[2]: action for name, action in result["objects"].items() if name.startswith("DaemonSet")}
+        actions = {
+            name.rpartition("/")[2]: action
+            for name, action in result["objects"].items()
+            if name.startswith("DaemonSet")
+        }
         assert (actions.pop("rbln-smd"), actions.pop("rbln-metrics-exporter")) == ("failed", "not tried")
         assert set(actions.values()) == {"created"}
     finally:
         site.server.kubectl("delete", "validatingadmissionpolicy,validatingadmissionpolicybinding", "site")
     time.sleep(1)
     result = site.everything()
-    assert {name.rpartition("/")[2] for name, action in result["objects"].items() if action == "created"} >= {"rbln-smd", "rbln-metrics-exporter"}
+    assert {name.rpartition("/")[2] for name, action in result["objects"].items() if action == "created"} >= {
+        "rbln-smd",
+        "rbln-metrics-exporter",
+    }
     site.everything()
     assert site.written == []
 
@@ -362,11 +464,18 @@ def test_one_refused_component_does_not_stop_the_others(site: Site) -> None:
 def test_driver_sets_of_an_earlier_chart_go_and_owned_ones_stay(site: Site) -> None:
     site.server.kubectl("create", "namespace", NAMESPACE)
     owner = site.server.get("namespace", NAMESPACE)["metadata"]["uid"]
-    for name, image in (("rbln-k8s-driver-manager-ubuntu", "c"), ("other-name", "rbln-umd-installer"), ("rbln-k8s-driver-manager-owned", "c")):
+    for name, image in (
+        ("rbln-k8s-driver-manager-ubuntu", "c"),
+        ("other-name", "rbln-umd-installer"),
+        ("rbln-k8s-driver-manager-owned", "c"),
+    ):
         meta: Data = {"name": name, "namespace": NAMESPACE}
         if name.endswith("owned"):
             meta["ownerReferences"] = [{"apiVersion": "v1", "kind": "Namespace", "name": NAMESPACE, "uid": owner}]
-        template = {"metadata": {"labels": {"app": name}}, "spec": {"nodeSelector": {"no": "where"}, "containers": [{"name": image, "image": "x"}]}}
+        template = {
+            "metadata": {"labels": {"app": name}},
+            "spec": {"nodeSelector": {"no": "where"}, "containers": [{"name": image, "image": "x"}]},
+        }
         spec = {"selector": {"matchLabels": {"app": name}}, "template": template}
         site.create({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": meta, "spec": spec})
     try:
@@ -374,7 +483,9 @@ def test_driver_sets_of_an_earlier_chart_go_and_owned_ones_stay(site: Site) -> N
         assert "deleted" not in kept["objects"].values()
         result = site.run(driver=EVERYTHING["driver"])
         gone = sorted(name for name, action in result["objects"].items() if action == "deleted")
-        assert gone == ["DaemonSet %s/%s" % (NAMESPACE, name) for name in ("other-name", "rbln-k8s-driver-manager-ubuntu")]
+        assert gone == [
+            "DaemonSet %s/%s" % (NAMESPACE, name) for name in ("other-name", "rbln-k8s-driver-manager-ubuntu")
+        ]
         names = {item["metadata"]["name"] for item in site.server.get("-n", NAMESPACE, "daemonsets")["items"]}
         assert "rbln-k8s-driver-manager-owned" in names
     finally:
@@ -382,7 +493,9 @@ def test_driver_sets_of_an_earlier_chart_go_and_owned_ones_stay(site: Site) -> N
         site.server.kubectl("delete", "namespace", NAMESPACE)
 
 
-def test_a_server_that_restarts_between_two_writes_ends_well(site: Site, monkeypatch: pytest.MonkeyPatch, at: int = 30) -> None:
+def test_a_server_that_restarts_between_two_writes_ends_well(
+    site: Site, monkeypatch: pytest.MonkeyPatch, at: int = 30
+) -> None:
     from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import Cluster
 
     plain, count = Cluster.apply, 0

@@ -162,7 +162,7 @@ def test_a_gate_of_an_administrator_stays(api: ApiServer, play: t.Callable[..., 
     try:
         run = play(wait=False)
         assert labels(api, "node-b")[gate] == "false"
-        assert any("set by somebody else" in note for note in run.judged("b")["result"]["node"]["notes"])
+        assert any("set by another manager" in note for note in run.judged("b")["result"]["node"]["notes"])
     finally:
         api.kubectl("label", "node", "node-b", gate + "-")
     assert play(wait=False).changed() == [WORK]

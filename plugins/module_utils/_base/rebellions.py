@@ -13,7 +13,7 @@ import json
 import re
 import typing as t
 
-from .vendor import Product, VendorProfile
+from .vendor import Operator, Product, VendorProfile
 
 GIB = 1024**3
 ATOM_MEMORY = 16877879296
@@ -193,7 +193,7 @@ RESIDUE: tuple[tuple[str, str], ...] = (
 PROFILE = VendorProfile(
     name="rebellions",
     title="Rebellions",
-    input_prefix="rbln",
+    short_name="rbln",
     pci_vendor="1eff",
     pci_class="1200",
     products=PRODUCTS,
@@ -243,4 +243,15 @@ PROFILE = VendorProfile(
     residue=RESIDUE,
     flash_tool="rbln-flash",
     flash_args=("--cp", "-d", "{directory}", "-s", "all"),
+    run_dir="/run/rbln",
+    log_dir="/var/log/rebellions",
+    toolkit_program="rbln-ctk-daemon",
+    operator=Operator(
+        group="rebellions.ai",
+        policy=("v1beta1", "RBLNClusterPolicy", "rblnclusterpolicies"),
+        driver=("v1alpha1", "RBLNDriver", "rblndrivers"),
+        deployment="rbln-npu-operator",
+        legacy_daemon_set="rbln-k8s-driver-manager",
+        legacy_container="rbln-umd-installer",
+    ),
 )

@@ -22,12 +22,30 @@ class Product:
 
 
 @dataclass(frozen=True)
+class Operator:
+    """Names of the vendor's own Kubernetes operator: its API, its Deployment, and the driver DaemonSets of charts before it.
+
+    `policy` and `driver` are (version, kind, plural) of its two custom resources, `legacy_*` the start of a DaemonSet's name and a container.
+    """
+
+    group: str
+    policy: tuple[str, str, str]
+    driver: tuple[str, str, str]
+    deployment: str
+    legacy_daemon_set: str
+    legacy_container: str
+
+
+@dataclass(frozen=True)
 class VendorProfile:
-    """Everything vendor-specific that is data. Paths are those of the managed host."""
+    """Everything vendor-specific that is data. Paths are those of the managed host.
+
+    `short_name` starts the names of inputs, facts, cluster objects and, in capitals, environment variables.
+    """
 
     name: str
     title: str
-    input_prefix: str
+    short_name: str
     pci_vendor: str
     pci_class: str
     products: t.Mapping[str, Product]
@@ -76,6 +94,10 @@ class VendorProfile:
     residue: tuple[tuple[str, str], ...]
     flash_tool: str
     flash_args: tuple[str, ...]
+    run_dir: str
+    log_dir: str
+    toolkit_program: str
+    operator: Operator
 
     @property
     def device_pattern(self) -> re.Pattern[str]:

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
+from .._objects.names import DRIVER_KIND, INPUT, OPERANDS, OPERATOR, POLICY_KIND
 from .._objects.parts import MANAGER
 from .kubeconfig import open_access
 from .refusals import refusal_step
@@ -68,8 +69,8 @@ KINDS: dict[tuple[str, str], tuple[str, str, bool]] = {
     ),
     ("monitoring.coreos.com/v1", "ServiceMonitor"): ("/apis/monitoring.coreos.com/v1", "servicemonitors", True),
     ("nfd.k8s-sigs.io/v1alpha1", "NodeFeatureRule"): ("/apis/nfd.k8s-sigs.io/v1alpha1", "nodefeaturerules", False),
-    ("rebellions.ai/v1beta1", "RBLNClusterPolicy"): ("/apis/rebellions.ai/v1beta1", "rblnclusterpolicies", False),
-    ("rebellions.ai/v1alpha1", "RBLNDriver"): ("/apis/rebellions.ai/v1alpha1", "rblndrivers", False),
+    POLICY_KIND: ("/apis/" + POLICY_KIND[0], OPERATOR.policy[2], False),
+    DRIVER_KIND: ("/apis/" + DRIVER_KIND[0], OPERATOR.driver[2], False),
 }
 TRIES = 4
 BUSY = (429, 500, 502, 503, 504)
@@ -81,7 +82,7 @@ LONGEST_PAUSE = 30
 
 
 def missing_packages() -> list[str]:
-    """Requirements that the running interpreter lacks; nothing is imported for the answer."""
+    """Requirements that the running interpreter lacks; nothing is imported to find out."""
     return [requirement for name, requirement in PACKAGES.items() if importlib.util.find_spec(name) is None]
 
 
@@ -96,7 +97,7 @@ def require_packages() -> None:
 
 
 class ApiError(NpuError):
-    """An answer of the API that is an error: HTTP status, the API's own words, and the parsed body."""
+    """An error answer of the API: HTTP status, the API's own words, and the parsed body."""
 
     def __init__(self, status: int, what: str, body: Data) -> None:
         self.status = status
@@ -106,49 +107,48 @@ class ApiError(NpuError):
 
 
 def explain(status: int, what: str, body: t.Mapping[str, t.Any]) -> tuple[str, str]:
-    """(message, next step) for an error answer. A conflict names each field and its owner; a refusal names the missing right."""
+    """(message, next step) for an error answer.
+
+    A conflict names each field and its owner; a refusal names the missing permission.
+    """
     text = " ".join(str(body.get("message") or "no message").split()).rstrip(".")
     causes = (body.get("details") or {}).get("causes") or []
     if status == 409 and causes:
         fields = ", ".join("%s (%s)" % (cause.get("field"), cause.get("message")) for cause in causes)
         return (
             "%s: other managers own fields: %s." % (what, fields),
-            "Let them give the fields up, or set rbln_operands_force_conflicts to true.",
+            f"Remove the fields from the other managers, or set {OPERANDS}force_conflicts to true.",
         )
     if status < 400:
-        return "%s: no API server answers: HTTP %d: %s." % (
-            what,
-            status,
-            text,
-        ), "Correct the server in the kubeconfig; a gateway may ask for a login."
+        return (
+            "%s: the answer is not from an API server: HTTP %d: %s." % (what, status, text),
+            "Correct the server in the kubeconfig; a gateway may ask for a login.",
+        )
     if status == 401:
-        return "%s: the API server does not accept the credentials: %s." % (
-            what,
-            text,
-        ), "Renew the kubeconfig or the token."
+        return "%s: the API server rejects the credentials: %s." % (what, text), "Renew the kubeconfig or the token."
     step = refusal_step(text)
     if step:
         return "%s: refused: %s." % (what, text), step
     if status == 403 and "system:anonymous" in text:
-        return "%s: the API server was given no credentials: %s." % (
-            what,
-            text,
-        ), "Correct the user of the kubeconfig; a plugin of it may have failed."
+        return (
+            "%s: the request had no credentials: %s." % (what, text),
+            "Correct the user of the kubeconfig; its credential plugin may have failed.",
+        )
     if status == 403:
-        return "%s: not allowed: %s." % (
-            what,
-            text,
-        ), "Give the account of the kubeconfig this right; the role's README lists all of them."
+        return (
+            "%s: not allowed: %s." % (what, text),
+            "Give the account of the kubeconfig this right; the role's README lists all of them.",
+        )
     if status == 404:
         return "%s: not found: %s." % (what, text), "Check the namespace and the version of the cluster."
     if status == 422 and any(words in text for words in _FIXED):
-        return "%s: what is there cannot be changed into it: %s." % (
-            what,
-            text,
-        ), "Delete the object, whose pods end with it, and run again."
+        return (
+            "%s: this field is immutable: %s." % (what, text),
+            "Delete the object (its pods end with it), and run again.",
+        )
     if status in (400, 422) or _UNTYPED in text:
-        return "%s: the API server calls it invalid: %s." % (what, text), "Correct the input that the field comes from."
-    return "%s: HTTP %d: %s." % (what, status, text), "Look at the API server's state."
+        return "%s: the object is invalid: %s." % (what, text), "Correct the input that the field comes from."
+    return "%s: HTTP %d: %s." % (what, status, text), "Check the state of the API server."
 
 
 class Cluster:
@@ -169,7 +169,10 @@ class Cluster:
         body: t.Any = None,
         kind: str = "application/json",
     ) -> tuple[int, Data]:
-        """(status, body) of a request; ApiError for an error answer. A server that is away or busy is asked again a few times."""
+        """(status, body) of a request; ApiError for an error answer.
+
+        An unreachable or busy server is asked again a few times.
+        """
         import urllib3
 
         url = self._access.host + path + ("?" + urlencode(query) if query else "")
@@ -197,7 +200,7 @@ class Cluster:
                 if attempt == TRIES:
                     raise NpuError(
                         "%s: the API server %s cannot be reached: %s." % (what, self._access.host, exc),
-                        "Check rbln_kubeconfig, the network and the proxy.",
+                        f"Check {INPUT}kubeconfig, the network and the proxy.",
                     ) from exc
             else:
                 known, parsed = _parse(answer.data)
@@ -241,7 +244,7 @@ class Cluster:
             except ApiError as exc:
                 if exc.status != 410 or "limit" not in query:
                     raise
-                # The next page is too old: all at once, then.
+                # The token of the next page has expired: ask for everything at once.
                 items, query = [], {key: value for key, value in query.items() if key not in ("limit", "continue")}
                 continue
             items += [dict(item, apiVersion=api_version, kind=kind) for item in page.get("items") or []]
@@ -261,15 +264,16 @@ class Cluster:
         return status == 201, after
 
     def delete(self, item: Data, dry_run: bool) -> None:
-        """Delete an object, with its pods in the foreground; one that is gone already is no error, and another one of its name stays.
+        """Delete an object. It is no error when it is gone already; a newer object of the same name stays.
 
-        In the background otherwise: where the garbage collector does not know a kind yet, nobody would end the deletion.
+        Pods of a DaemonSet are deleted in the foreground. Everything else is deleted in the background, because a
+        foreground deletion never ends where the garbage collector does not know the kind yet.
         """
         meta = item["metadata"]
         query: Data = {"propagationPolicy": "Foreground" if item["kind"] == "DaemonSet" else "Background"}
         if dry_run:
             query["dryRun"] = "All"
-        # A server that gets a body does not read the query.
+        # A server that gets a body ignores the query.
         body = {"apiVersion": "v1", "kind": "DeleteOptions", **query, **({"dryRun": ["All"]} if dry_run else {})}
         if meta.get("uid"):
             body["preconditions"] = {"uid": meta["uid"]}
@@ -279,6 +283,18 @@ class Cluster:
         except ApiError as exc:
             if exc.status != 404 and not (exc.status == 409 and "UID in" in str(exc)):
                 raise
+
+
+def list_served(
+    cluster: Cluster, api_version: str, kind: str, namespace: str = "", selector: str = "", fields: str = ""
+) -> list[Data]:
+    """`Cluster.list`, and no objects where the kind is not served."""
+    try:
+        return cluster.list(api_version, kind, namespace, selector, fields)
+    except ApiError as exc:
+        if exc.status == 404:
+            return []
+        raise
 
 
 def _parse(data: bytes) -> tuple[bool, Data]:

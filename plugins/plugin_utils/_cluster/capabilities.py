@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What an API server serves: asked of a live one, or told by the inputs for manifests."""
+"""What an API server serves: asked of a live one, or taken from the inputs for manifests."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import re
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
-from .._objects.model import Capabilities, Inputs
+from .._objects.inputs import Inputs
+from .._objects.model import Capabilities
+from .._objects.names import OPERANDS, OPERATOR
 from .api import KINDS, ApiError, Cluster
 
 # Groups whose kinds need a look of their own, since the group can be there without a kind.
-CUSTOM_GROUPS = ("monitoring.coreos.com", "nfd.k8s-sigs.io", "rebellions.ai")
+CUSTOM_GROUPS = ("monitoring.coreos.com", "nfd.k8s-sigs.io", OPERATOR.group)
 POLICY = ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy")
 POLICY_BINDING = ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding")
 # First release of Kubernetes that serves a version of a group, or a kind, where the oldest release we support does not.
@@ -42,12 +44,12 @@ def serves(capabilities: Capabilities, api_version: str, kind: str) -> bool:
 
 
 def declared(inputs: Inputs) -> Capabilities:
-    """The capabilities that the inputs tell: by the version of Kubernetes, and of each further group all kinds that we know. NpuError for no version."""
+    """Capabilities by the inputs: those of a Kubernetes version, and of each further group all kinds that we know."""
     given = inputs["capabilities"]
     match = _VERSION.match(given["kubernetes"])
     if match is None:
         raise NpuError(
-            "rbln_operands_capabilities.kubernetes is %r, which is no version." % given["kubernetes"],
+            f"{OPERANDS}capabilities.kubernetes is {given['kubernetes']!r}, which is not a version.",
             'Write for example "1.34", as text.',
         )
     release = (int(match.group(1)), int(match.group(2)))
@@ -63,13 +65,14 @@ def declared(inputs: Inputs) -> Capabilities:
 
 
 def discover(cluster: Cluster) -> Capabilities:
-    """The capabilities of a live cluster: one request, and one for each served version of a group whose kinds need a look.
+    """The capabilities of a live cluster: one request, and one for each version of a group whose kinds need a look.
 
-    A version that may not be looked into is taken to have the kinds we know, so that an object of ours that is there is not given up.
+    A version that we have no right to read counts as having the kinds we know, so that existing objects of ours are
+    still managed.
     """
     listed = cluster.request("GET", "/apis", "List the API groups")[1].get("groups") or []
     groups = {item["name"]: tuple(entry["version"] for entry in item.get("versions") or []) for item in listed}
-    # What serves the first of the two is newer than what serves the other, and only with it is a policy made.
+    # A policy is made only together with resource.k8s.io/v1, whose servers are all new enough to serve policies.
     kinds = set(KIND_SINCE) if "v1" in groups.get("resource.k8s.io", ()) else set()
     for api_version in dict.fromkeys(
         api_version for api_version, _kind in KINDS if group_of(api_version) in CUSTOM_GROUPS

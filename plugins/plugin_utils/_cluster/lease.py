@@ -14,7 +14,8 @@ import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
-from .._objects.model import Inputs
+from .._objects.inputs import Inputs
+from .._objects.names import OPERANDS
 from .._objects.parts import metadata, object_name
 from .api import ApiError, Cluster, Data
 
@@ -28,7 +29,10 @@ def _now() -> str:
 
 
 class WriteLease:
-    """Held between `take` and `give_up`. `check` is called before each write: it renews in time, and raises when the Lease was lost."""
+    """Held between `take` and `give_up`.
+
+    `check` is called before each write: it renews in time, and raises an error when the Lease was lost.
+    """
 
     def __init__(
         self,
@@ -47,12 +51,12 @@ class WriteLease:
         self._renewed = 0.0
 
     def take(self) -> None:
-        """Wait until the Lease is free, or was not renewed for its duration, the holder's or ours, by our own clock.
+        """Wait until the Lease is free or stale: by our clock not renewed for the holder's duration, nor for ours.
 
-        NpuError that names its holder after lease_timeout.
+        NpuError that names the holder after lease_timeout.
         """
         start = self._clock()
-        seen: t.Any = None
+        seen: tuple[t.Any, ...] | None = None
         since = start
         while True:
             live = self._read()
@@ -62,13 +66,13 @@ class WriteLease:
             if stamp != seen:
                 seen, since = stamp, self._clock()
             if holder == self.holder:
-                # A write of ours went through, though its answer was lost.
+                # Our write succeeded although its answer was lost.
                 self._renewed = self._clock()
                 return
             if live is None:
                 taken = self._create()
             else:
-                # Who holds it renews it by a duration of his own.
+                # The holder renews it by its own duration.
                 patience = max(self._duration, int(spec.get("leaseDurationSeconds") or 0))
                 taken = (not holder or self._clock() - since >= patience) and self._replace(live)
             if taken:
@@ -76,16 +80,16 @@ class WriteLease:
             if self._clock() - start >= self._timeout:
                 raise NpuError(
                     "Another run writes to this cluster: %s holds the Lease %s since %s."
-                    % (holder or "one that was faster", self._name, spec.get("acquireTime") or "just now"),
-                    "Let it end, or raise rbln_operands_lease_timeout.",
+                    % (holder or "another run", self._name, spec.get("acquireTime") or "just now"),
+                    f"Wait until it ends, or raise {OPERANDS}lease_timeout.",
                 )
             self._sleep(DELAY)
 
     def check(self) -> None:
-        """NpuError when somebody else holds the Lease now; renewed past a third of its duration."""
+        """Renew the Lease after a third of its duration; NpuError when another run holds it now."""
         if self._clock() - self._renewed < self._duration / 3.0:
             return
-        # Twice, because the answer to a write of ours may be lost, and the client's second try is then a conflict with the first.
+        # Twice: when the answer to our write is lost, the client's retry conflicts with the first try.
         for _attempt in range(2):
             live = self._read()
             if live is None or (live.get("spec") or {}).get("holderIdentity") != self.holder:
@@ -93,11 +97,11 @@ class WriteLease:
             if self._replace(live):
                 return
         raise NpuError(
-            "The Lease %s was lost while this run wrote." % self._name, "Run again: what was written is kept."
+            "The Lease %s was lost while this run wrote." % self._name, "Run again. Objects that were written stay."
         )
 
     def give_up(self) -> None:
-        """Free the Lease; that somebody else has it, or that the server is away, is no error: it runs out by itself."""
+        """Free the Lease. It is no error when another run has it or the server is unreachable: it expires by itself."""
         try:
             live = self._read()
             if live is not None and (live.get("spec") or {}).get("holderIdentity") == self.holder:
@@ -115,8 +119,12 @@ class WriteLease:
 
     def _create(self) -> bool:
         spec = {
-            "holderIdentity": self.holder, "leaseDurationSeconds": self._duration, "acquireTime": _now(), "renewTime": _now(), "leaseTransitions": 1,
-        }  # fmt: skip
+            "holderIdentity": self.holder,
+            "leaseDurationSeconds": self._duration,
+            "acquireTime": _now(),
+            "renewTime": _now(),
+            "leaseTransitions": 1,
+        }
         body = {"apiVersion": API, "kind": "Lease", "metadata": self._meta, "spec": spec}
         return self._ours(
             lambda: self._cluster.request("POST", self._path, "Create Lease %s" % self._name, {}, body), (409,)
@@ -134,11 +142,11 @@ class WriteLease:
         return self._ours(lambda: self._put(dict(live, spec=spec)), (404, 409))
 
     def _put(self, body: Data) -> t.Any:
-        """Written only when nobody else has written since it was read."""
+        """Written only when nothing has changed since it was read."""
         return self._cluster.request("PUT", self._path + "/" + self._name, "Write Lease %s" % self._name, {}, body)
 
     def _ours(self, write: t.Callable[[], t.Any], lost: t.Collection[int]) -> bool:
-        """Whether the write went through; `lost` are the answers that mean that somebody else was faster."""
+        """Whether the write succeeded; `lost` are the answers that mean that another run was faster."""
         try:
             write()
         except ApiError as exc:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What all components share: namespace, accounts, pull secret, authorities."""
+"""Objects that all components share: namespace, accounts, pull secret, authorities."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import base64
 import typing as t
 
 from .._objects import parts
-from .._objects.model import Context, Inputs, Object
+from .._objects.inputs import Inputs
+from .._objects.model import Context, Object
 
 
 def namespace(inputs: Inputs) -> Object:
@@ -64,7 +65,7 @@ def runtime_class(inputs: Inputs) -> Object:
 
 
 def network_policy(inputs: Inputs) -> Object:
-    """No ingress to any pod of ours but those that the inputs open to others. The node itself reaches its pods in any case."""
+    """Deny ingress to our pods, but for those that serve others by the inputs. A node always reaches its own pods."""
     smd = inputs["smd"]
     opened = ["metrics-exporter"] + (["smd"] if smd["enabled"] and not parts.is_loopback(smd["host_ip"]) else [])
     expressions = [{"key": "app.kubernetes.io/component", "operator": "NotIn", "values": opened}]
@@ -80,7 +81,7 @@ def network_policy(inputs: Inputs) -> Object:
 
 
 def openshift_binding(inputs: Inputs, components: t.Sequence[str]) -> Object:
-    """What lets the accounts use the security context constraints `privileged` of OpenShift, in our namespace alone."""
+    """Let the accounts use the security context constraints `privileged` of OpenShift, in our namespace alone."""
     api = "rbac.authorization.k8s.io"
     return {
         "apiVersion": api + "/v1",
@@ -95,7 +96,7 @@ def openshift_binding(inputs: Inputs, components: t.Sequence[str]) -> Object:
 
 
 def shared(ctx: Context, components: t.Sequence[str]) -> list[Object]:
-    """What comes before the components, whose pods are of `components`."""
+    """The shared objects, which come before those of the components; `components` names those with pods."""
     inputs = ctx.inputs
     made = [namespace(inputs)]
     if inputs["pull_secret_content"]:

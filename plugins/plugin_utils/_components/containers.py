@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Containers of our pods, and the gates that hold a pod until the host is ready or its NPUs are given to virtual machines."""
+"""Containers of our pods, and init containers that wait for the host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import typing as t
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 
 from .._objects import parts
-from .._objects.model import Inputs, Object
+from .._objects.inputs import ContainerKey, DevicePlugin, DraDriver, Inputs, SandboxDevicePlugin, StepKey
+from .._objects.model import Object
+from .._objects.names import ENV, OPERANDS
 
 # Seconds until a driver in a container is given up when the inputs say nothing else.
 DRIVER_DEADLINE = 1800
@@ -42,12 +44,15 @@ def container(name: str, image: str, pull_policy: str, **more: t.Any) -> Object:
 
 def helper(inputs: Inputs, name: str, resources: Object, **more: t.Any) -> Object:
     image = inputs["helper_image"]
-    reference = parts.image_reference("rbln_operands_helper_image", image, inputs["registry"])
+    reference = parts.image_reference(OPERANDS + "helper_image", image, inputs["registry"])
     return container(name, reference, image["pull_policy"], resources=resources, **more)
 
 
-def own_container(inputs: Inputs, name: str, key: str, base: t.Mapping[str, str], **more: t.Any) -> Object:
-    """The main container of a component: image, command, arguments, environment (over `base`), resources and rights are its inputs, unless `more` says one."""
+def own_container(inputs: Inputs, name: str, key: ContainerKey, base: t.Mapping[str, str], **more: t.Any) -> Object:
+    """The main container of a component, from its inputs.
+
+    Its environment overrides `base`; `more` overrides the other inputs.
+    """
     own = inputs[key]
     given = {
         "image": own["image"],
@@ -57,23 +62,23 @@ def own_container(inputs: Inputs, name: str, key: str, base: t.Mapping[str, str]
         "securityContext": parts.security_context(own["privileged"]),
         **more,
     }
-    reference = parts.image_reference("rbln_operands_%s.image" % key, given.pop("image"), inputs["registry"])
+    reference = parts.image_reference("%s%s.image" % (OPERANDS, key), given.pop("image"), inputs["registry"])
     return container(
         name, reference, own["image"]["pull_policy"], env=parts.environment(inputs, base, own["env"]), **given
     )
 
 
 def validation(
-    inputs: Inputs, step: str, command: t.Sequence[str], base: t.Mapping[str, str], mounts: list[Object]
+    inputs: Inputs, step: StepKey, command: t.Sequence[str], base: t.Mapping[str, str], mounts: list[Object]
 ) -> Object:
-    """One init container of a validator: our tool on the host by chroot, which needs that one capability, or an image with its own command.
+    """One init container of a validator: our tool on the host by chroot, or an image with its own command.
 
-    The image is the same for all steps: one that decides by itself what to run is told the step by a variable.
+    The image is the same for all steps; a variable names the step for an image that decides by itself what to run.
     """
     own = inputs["validator"]
     part = own[step]
-    told = {"RBLN_VALIDATION": step} if own["source"] == "image" else {}
-    more = {
+    told = {ENV + "VALIDATION": step} if own["source"] == "image" else {}
+    more: Object = {
         "args": part["args"] + own["args"],
         "env": parts.environment(inputs, {**base, **told}, own["env"], part["env"]),
         "resources": own["resources"],
@@ -81,7 +86,7 @@ def validation(
     }
     name = step + "-validation"
     if own["source"] == "image":
-        reference = parts.image_reference("rbln_operands_validator.image", own["image"], inputs["registry"])
+        reference = parts.image_reference(OPERANDS + "validator.image", own["image"], inputs["registry"])
         context = parts.security_context(part["privileged"])
         return container(
             name, reference, own["image"]["pull_policy"], command=part["command"], securityContext=context, **more
@@ -91,7 +96,7 @@ def validation(
 
 
 def api_token() -> tuple[Object, Object]:
-    """(volume mount, volume) of the account's token for the one container that asks the API, in place of one in every container of the pod."""
+    """(volume mount, volume) of the account's token, for the one container of a pod that asks the API."""
     sources = [
         {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
         {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
@@ -101,7 +106,7 @@ def api_token() -> tuple[Object, Object]:
     return mount, {"name": "api-token", "projected": {"sources": sources}}
 
 
-def grpc_liveness(own: Inputs) -> Object:
+def grpc_liveness(own: DevicePlugin | SandboxDevicePlugin | DraDriver) -> Object:
     """The liveness probe of a plugin that serves gRPC health; none without a port, or when no probes are wanted."""
     if not (own["probes"] and own["health_port"]):
         return {}
@@ -109,7 +114,7 @@ def grpc_liveness(own: Inputs) -> Object:
 
 
 def waiting(inputs: Inputs, name: str, script: str, values: t.Mapping[str, str], **more: t.Any) -> Object:
-    """An init container that runs a waiting script; it speaks with nobody, so it needs no proxies and no authorities."""
+    """An init container that runs a waiting script. It uses no network, so it needs no proxies and no authorities."""
     return helper(
         inputs,
         name,
@@ -122,7 +127,10 @@ def waiting(inputs: Inputs, name: str, script: str, values: t.Mapping[str, str],
 
 
 def patience(inputs: Inputs) -> int:
-    """Seconds that a pod waits for the ready files of its host; a driver in a container may take as long as its own deadline."""
+    """Seconds that a pod waits for the ready files of its host.
+
+    A driver in a container may take as long as its own deadline.
+    """
     drivers = [inputs["driver"], *inputs["driver_instances"]]
     driver = int(inputs["deadlines"].get("driver") or 0) or DRIVER_DEADLINE
     return (
@@ -133,7 +141,7 @@ def patience(inputs: Inputs) -> int:
 
 
 def wait_for_host(inputs: Inputs, markers: t.Sequence[str]) -> Object:
-    """An init container that ends when the ready files `markers` of the host are there, in this order, or fails after a while."""
+    """An init container that waits for the ready files `markers` of the host, in this order, or fails."""
     marker_dir = inputs["marker_dir"]
     values = {
         "WAIT_SECONDS": str(patience(inputs)),
@@ -177,7 +185,7 @@ done
 
 
 def wait_for_either(inputs: Inputs, markers: t.Sequence[str]) -> Object:
-    """An init container that ends when the ready files are there or an NPU is bound to vfio-pci, or fails after a while."""
+    """An init container that waits until the ready files exist or an NPU is bound to vfio-pci, or fails."""
     wait = wait_for_host(inputs, markers)
     vendor = {"name": "PCI_VENDOR", "value": "0x" + PROFILE.pci_vendor}
     return {**wait, "command": ["/bin/sh", "-c", EITHER_SCRIPT], "env": [*wait["env"], vendor]}

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from .._objects import parts
-from .._objects.model import Context, Inputs, Object
+from .._objects.inputs import Inputs
+from .._objects.model import Context, Object
 from .containers import grpc_liveness, own_container, wait_for_host, without_empty
 from .driver import roots as driver_roots
 from .where import daemon_set
@@ -29,7 +30,7 @@ def _device_plugin(inputs: Inputs) -> Object:
         parts.host_path("device-plugins", own["device_plugins_dir"], "DirectoryOrCreate"),
         parts.host_path("markers", marker_dir, "DirectoryOrCreate"),
     ]
-    # Without the mounts of the host it would run the tools of a driver that is gone, once another has taken its place.
+    # Without the mounts of the host it would still run the tools of a former driver after the driver was replaced.
     more_mounts, more_volumes = parts.host_mounts(own, driver_roots(inputs))
     base = {"CDI_ROOT": "/var/run/cdi", "KUBELET_DEVICE_PLUGIN_PATH": socket_dir}
     base["USE_GENERIC_RESOURCE_NAME"] = "true" if inputs["resource_name"] == parts.NPU_KEY else "false"
@@ -42,7 +43,7 @@ def _device_plugin(inputs: Inputs) -> Object:
         NAME,
         "device_plugin",
         base,
-        # The vendor's plugin makes groups of devices under a lock in /var/run.
+        # The vendor's plugin creates groups of devices under a lock in /var/run.
         securityContext=parts.security_context(own["privileged"], writable=True),
         **grpc_liveness(own),
         volumeMounts=mounts + more_mounts + ca_mounts,

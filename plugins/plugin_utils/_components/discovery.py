@@ -6,21 +6,24 @@
 from __future__ import annotations
 
 from .._objects import parts
-from .._objects.model import Context, Inputs, Object
+from .._objects.inputs import FeatureDiscovery, Inputs
+from .._objects.model import Context, Object
+from .._objects.names import ENV, SHORT
 from .containers import helper, own_container, wait_for_either, without_empty
 from .where import daemon_set
 
 NAME = "feature-discovery"
-FILE = "rbln-features"
+FILE = SHORT + "-features"
 # Where the vendor's image writes to.
 IMAGE_DIR = "/etc/kubernetes/node-feature-discovery/features.d"
 TOOL_DIR = "/features"
-# Seconds after which labels are dropped that nobody renews any more, beside the interval.
+# Seconds, plus the interval, after which labels that are not renewed are dropped.
 EXPIRY = 3600
-# The file is written beside its place and renamed, since Node Feature Discovery may read at any time; it skips names with a dot.
+# The file is written under another name and renamed, because Node Feature Discovery may read at any time; it skips names
+# with a dot. NPU_ stands for the vendor's start of variable names.
 SCRIPT = """trap 'exit 0' TERM INT
 write() {
-  chroot /host "$RBLN_HOST_TOOL" labels --nfd --expiry "$EXPIRY_SECONDS" "$@" >"$FEATURES_DIR/.$FEATURES_FILE" &&
+  chroot /host "$NPU_HOST_TOOL" labels --nfd --expiry "$EXPIRY_SECONDS" "$@" >"$FEATURES_DIR/.$FEATURES_FILE" &&
     mv "$FEATURES_DIR/.$FEATURES_FILE" "$FEATURES_DIR/$FEATURES_FILE"
 }
 pause() { sleep "$1" & wait $!; }
@@ -30,7 +33,7 @@ while :; do
   fi
   pause "$INTERVAL"
 done
-"""
+""".replace("NPU_", ENV)
 
 
 def objects(ctx: Context) -> list[Object]:
@@ -60,7 +63,7 @@ def objects(ctx: Context) -> list[Object]:
     return [daemon_set(inputs, NAME, own, without_empty(pod), mode="")]
 
 
-def _probe(own: Inputs, directory: str) -> Object:
+def _probe(own: FeatureDiscovery, directory: str) -> Object:
     return (
         {"readinessProbe": parts.probe({"exec": {"command": ["test", "-e", "%s/%s" % (directory, FILE)]}})}
         if own["probes"]
@@ -71,10 +74,10 @@ def _probe(own: Inputs, directory: str) -> Object:
 def _host_tool(inputs: Inputs) -> tuple[Object, list[Object]]:
     """(container, volumes) with the tool that the host part installed."""
     own = inputs["feature_discovery"]
-    # Without a renewal there is nothing that labels could expire for want of.
+    # Labels must not expire where nothing renews them.
     expires = not (own["no_timestamp"] or own["oneshot"])
     base = {
-        "RBLN_HOST_TOOL": own["host_tool"],
+        ENV + "HOST_TOOL": own["host_tool"],
         "FEATURES_DIR": TOOL_DIR,
         "FEATURES_FILE": FILE,
         "INTERVAL": str(own["interval"]),
@@ -101,11 +104,11 @@ def _host_tool(inputs: Inputs) -> tuple[Object, list[Object]]:
 def _image(inputs: Inputs) -> tuple[Object, list[Object]]:
     """(container, volumes) with the vendor's image."""
     own = inputs["feature_discovery"]
-    prefix = "RBLN_NPU_FEATURE_DISCOVERY_"
+    start = ENV + "NPU_FEATURE_DISCOVERY_"
     base = {
-        prefix + "SLEEP_INTERVAL": str(own["interval"]),
-        prefix + "ONESHOT": "true" if own["oneshot"] else "false",
-        prefix + "NO_TIMESTAMP": "true" if own["no_timestamp"] else "false",
+        start + "SLEEP_INTERVAL": str(own["interval"]),
+        start + "ONESHOT": "true" if own["oneshot"] else "false",
+        start + "NO_TIMESTAMP": "true" if own["no_timestamp"] else "false",
     }
     main = own_container(
         inputs,

@@ -1,17 +1,20 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The DRA driver, which offers the NPUs of a node as devices that pods claim, with its device classes and the rule that keeps it to its node."""
+"""The DRA driver, which offers the NPUs of a node as devices that pods claim."""
 
 from __future__ import annotations
 
 import re
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 
 from .._cluster.capabilities import POLICY, POLICY_BINDING
 from .._objects import parts
-from .._objects.model import PASSTHROUGH, Context, Inputs, Object, Variant
+from .._objects.inputs import Inputs
+from .._objects.model import PASSTHROUGH, Context, Object, Variant
+from .._objects.names import OPERANDS, SHORT
 from .containers import grpc_liveness, own_container, wait_for_either, without_empty
 from .driver import roots as driver_roots
 from .variants import kubelet_roots
@@ -33,13 +36,13 @@ _DRIVER_NAME = re.compile(r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")
 
 
 def objects(ctx: Context) -> list[Object]:
-    """Its ClusterRole and binding, the device classes, the admission policy, and a DaemonSet for each root of a kubelet."""
+    """Its roles, the device classes, the admission policy, and a DaemonSet for each root of a kubelet."""
     inputs = ctx.inputs
     own = inputs["dra_driver"]
     if not _DRIVER_NAME.match(own["driver_name"]):
         raise NpuError(
-            "rbln_operands_dra_driver.driver_name is %r, which is no DNS name." % own["driver_name"],
-            "Write for example npu.rebellions.ai.",
+            f"{OPERANDS}dra_driver.driver_name is {own['driver_name']!r}, which is not a DNS name.",
+            f"Write for example npu.{PROFILE.label_prefix}.",
         )
     made = [*parts.roles(inputs, NAME, RULES), *_classes(inputs)]
     if own["admission_policy"]:
@@ -48,7 +51,7 @@ def objects(ctx: Context) -> list[Object]:
 
 
 def _classes(inputs: Inputs) -> list[Object]:
-    """The class of devices for containers, and where there are nodes for virtual machines that of devices at vfio-pci."""
+    """The device class for containers, and that of devices at vfio-pci when nodes are for virtual machines."""
     own = inputs["dra_driver"]
     driver = own["driver_name"]
     ours = 'device.driver == "%s"' % driver
@@ -70,7 +73,7 @@ def _class(inputs: Inputs, name: str, expression: str) -> Object:
 
 
 def _admission(inputs: Inputs) -> list[Object]:
-    """The policy and its binding: with the account of the driver a pod writes slices of its own node and driver alone."""
+    """The policy and its binding: the account of the driver may write only slices of its own node and driver."""
     name = parts.object_name(inputs, NAME, "slices")
     meta = parts.metadata(inputs, NAME, name, namespaced=False)
     account = "system:serviceaccount:%s:%s" % (inputs["namespace"], parts.object_name(inputs, NAME))
@@ -121,10 +124,10 @@ def _admission(inputs: Inputs) -> list[Object]:
 def _daemon_set(inputs: Inputs, root: str, variant: Variant) -> Object:
     own = inputs["dra_driver"]
     ca_mounts, ca_volumes = parts.ca_mounts(inputs)
-    rbln: Object = {"name": "rbln", "mountPath": "/run/rbln"}
+    run_dir: Object = {"name": SHORT, "mountPath": PROFILE.run_dir}
     if driver_roots(inputs):
-        # Another driver may take the place of this one while the pod runs.
-        rbln["mountPropagation"] = "HostToContainer"
+        # The driver may be replaced while the pod runs.
+        run_dir["mountPropagation"] = "HostToContainer"
     more_mounts, more_volumes = parts.host_mounts(own, driver_roots(inputs))
     # The kubelet is told these paths, so they are the same inside and outside.
     plugins, registry = (root + name for name in ("/plugins", "/plugins_registry"))
@@ -149,7 +152,7 @@ def _daemon_set(inputs: Inputs, root: str, variant: Variant) -> Object:
             {"name": "plugins-registry", "mountPath": registry},
             {"name": "cdi", "mountPath": "/var/run/cdi"},
             {"name": "dev", "mountPath": "/dev"},
-            rbln,
+            run_dir,
             {"name": "usr-bin", "mountPath": "/host/usr/bin", "readOnly": True},
             *more_mounts,
             *ca_mounts,
@@ -165,7 +168,7 @@ def _daemon_set(inputs: Inputs, root: str, variant: Variant) -> Object:
             parts.host_path("plugins-registry", registry, "Directory"),
             parts.host_path("cdi", "/var/run/cdi", "DirectoryOrCreate"),
             parts.host_path("dev", "/dev", "Directory"),
-            parts.host_path("rbln", "/run/rbln", "DirectoryOrCreate"),
+            parts.host_path(SHORT, PROFILE.run_dir, "DirectoryOrCreate"),
             parts.host_path("usr-bin", "/usr/bin", "Directory"),
             parts.host_path("markers", inputs["marker_dir"], "DirectoryOrCreate"),
             *more_volumes,

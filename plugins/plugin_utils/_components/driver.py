@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The driver as a container: a DaemonSet for each instance and pool, replaced only when somebody deletes its pod.
+"""The driver as a container: a DaemonSet for each instance and pool, replaced only when its pod is deleted.
 
-Container name, ready file, host directory and the form of the image are the vendor's (requirements 000-02 to 000-09); that the rights of
+Container name, ready file, host directory and the form of the image are the vendor's; that the rights of
 the driver manager are these, and that the pod waits for its ready file by probes, is ours.
 """
 
@@ -13,23 +13,27 @@ import itertools
 import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 
 from .._inputs.instances import FAMILY_KEY, relation, selector, spellings
 from .._objects import parts
-from .._objects.model import CONTAINER, Context, Inputs, Object, Pool, Terms, Variant
+from .._objects.inputs import Driver, Image, Inputs
+from .._objects.model import CONTAINER, Context, Object, Pool, Terms, Variant
+from .._objects.names import OPERANDS, SHORT
 from .containers import api_token, container, patience, without_empty
 from .pools import LONGEST, label_values, pool_names, pool_terms, shortened, wanted_pools
 from .where import daemon_set
 
 NAME = "driver"
-# The label that the vendor's tools look for (000-08).
-LABEL = "rbln-driver"
+# The label that the vendor's tools look for.
+LABEL = SHORT + "-driver"
 READY = ".driver-ctr-ready"
 GONE = (READY, "driver-ready", "toolkit-ready")
-# Says that the container is being replaced. The old driver works until the next manager unloads it: without this the validator would prove it again.
+# Says that the container is being replaced. The old driver works until the next manager unloads it: without this the
+# validator would prove it again.
 STOPPED = ".driver-ctr-stopped"
-# Runs beside the image's own program, each time it starts: after a crash there was no preStop. The kubelet makes the file for the last words
-# of a container anew just before it starts it, so a mark that is newer is this container's own.
+# Runs in parallel to the image's own program at each start: after a crash there was no preStop. The kubelet creates the
+# file for the termination message just before it starts a container, so a newer mark is this container's own.
 START_SCRIPT = """stopped="$1"
 shift
 for file in "$@"; do
@@ -41,8 +45,8 @@ STOP_SCRIPT = """: >"$1"
 shift
 rm -f "$@"
 """
-# What the manager may do: look at its node. To clear it, the inputs must say so, since RBAC knows no bounds by node. An eviction heeds
-# disruption budgets, which a deletion does not.
+# What the manager may do: look at its node. To clear it, the inputs must say so, since RBAC knows no bounds by node. An
+# eviction heeds disruption budgets, which a deletion does not.
 LOOK: tuple[Object, ...] = ({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},)
 CLEAR: tuple[Object, ...] = (
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]},
@@ -57,7 +61,7 @@ def is_wanted(inputs: Inputs) -> bool:
     return bool(_instances(inputs))
 
 
-def _instances(inputs: Inputs) -> list[tuple[str, Inputs]]:
+def _instances(inputs: Inputs) -> list[tuple[str, Driver]]:
     """(name, inputs) of the drivers that are wanted; the only one has no name when no instances are given."""
     if inputs["driver_instances"]:
         return [(own["name"], own) for own in inputs["driver_instances"] if own["enabled"]]
@@ -66,11 +70,11 @@ def _instances(inputs: Inputs) -> list[tuple[str, Inputs]]:
 
 def without_pools(inputs: Inputs) -> list[str]:
     """The drivers that are wanted and for which the inputs name no pool: only live nodes tell their images."""
-    return [name or "rbln_operands_driver" for name, own in _instances(inputs) if not own["pools"]]
+    return [name or OPERANDS + "driver" for name, own in _instances(inputs) if not own["pools"]]
 
 
 def roots(inputs: Inputs) -> tuple[str, ...]:
-    """Directories of the host that drivers in containers mount anew each time they start."""
+    """Directories of the host that drivers in containers mount each time they start."""
     return tuple(dict.fromkeys(own["host_root"].rstrip("/") for _name, own in _instances(inputs)))
 
 
@@ -86,8 +90,8 @@ def objects(ctx: Context) -> list[Object]:
     return made
 
 
-def instance_terms(own: Inputs, instances: t.Sequence[Inputs]) -> Terms:
-    """Alternatives that pick the nodes of an instance: those with its labels that no instance with more labels takes."""
+def instance_terms(own: Driver, instances: t.Sequence[Driver]) -> Terms:
+    """Alternatives that pick the nodes of an instance: those with its labels, without those of narrower instances."""
     mine = selector(own)
     base = [_expression(key, "In", value) for key, value in mine.items()]
     nested = [selector(other) for other in instances if relation(mine, selector(other)) == "wider"]
@@ -99,26 +103,26 @@ def _expression(key: str, operator: str, value: str) -> Object:
     return {"key": key, "operator": operator, "values": list(spellings(value)) if key == FAMILY_KEY else [value]}
 
 
-def _daemon_set(inputs: Inputs, name: str, own: Inputs, pool: Pool, text: str, chosen: Terms) -> Object:
+def _daemon_set(inputs: Inputs, name: str, own: Driver, pool: Pool, text: str, chosen: Terms) -> Object:
     full = parts.object_name(inputs, NAME, "-".join(part for part in (name, text) if part))
     variant = shortened(full, LONGEST)[len(parts.object_name(inputs, NAME)) + 1 :]
     terms = tuple(tuple([*first, *second]) for first in pool_terms(pool) for second in chosen)
-    placed = {**own, "node_selector": {}}
-    shared = inputs if own["deploy_default"] else {**inputs, "require_gate": True}
+    placed: Driver = {**own, "node_selector": {}}
+    shared: Inputs = inputs if own["deploy_default"] else {**inputs, "require_gate": True}
     made = daemon_set(shared, NAME, placed, _pod(inputs, own, pool), CONTAINER, Variant(variant, terms))
     for meta in (made["metadata"], made["spec"]["template"]["metadata"]):
         meta["labels"]["app.kubernetes.io/component"] = LABEL
     return made
 
 
-def _pod(inputs: Inputs, own: Inputs, pool: Pool) -> Object:
+def _pod(inputs: Inputs, own: Driver, pool: Pool) -> Object:
     ca_mounts, ca_volumes = parts.ca_mounts(inputs)
     more_mounts, more_volumes = parts.host_mounts(own)
     token_mount, token_volume = api_token()
     root, markers = own["host_root"], inputs["marker_dir"]
     mounts: list[Object] = [
         {"name": "driver-root", "mountPath": root, "mountPropagation": "Bidirectional"},
-        {"name": "rbln", "mountPath": "/run/rbln", "mountPropagation": "Bidirectional"},
+        {"name": SHORT, "mountPath": PROFILE.run_dir, "mountPropagation": "Bidirectional"},
         {"name": "markers", "mountPath": markers},
         {"name": "modules", "mountPath": "/lib/modules"},
         {"name": "sources", "mountPath": "/usr/src", "readOnly": True},
@@ -128,7 +132,7 @@ def _pod(inputs: Inputs, own: Inputs, pool: Pool) -> Object:
     ]
     volumes = [
         parts.host_path("driver-root", root, "DirectoryOrCreate"),
-        parts.host_path("rbln", "/run/rbln", "DirectoryOrCreate"),
+        parts.host_path(SHORT, PROFILE.run_dir, "DirectoryOrCreate"),
         parts.host_path("markers", markers, "DirectoryOrCreate"),
         parts.host_path("modules", "/lib/modules", "Directory"),
         parts.host_path("sources", "/usr/src", "DirectoryOrCreate"),
@@ -147,11 +151,11 @@ def _pod(inputs: Inputs, own: Inputs, pool: Pool) -> Object:
     )
 
 
-def _manager(inputs: Inputs, own: Inputs, mounts: list[Object]) -> Object:
+def _manager(inputs: Inputs, own: Driver, mounts: list[Object]) -> Object:
     manager = own["manager"]
     return container(
         "k8s-driver-manager",
-        parts.image_reference("rbln_operands_driver.manager.image", manager["image"], inputs["registry"]),
+        parts.image_reference(OPERANDS + "driver.manager.image", manager["image"], inputs["registry"]),
         manager["image"]["pull_policy"],
         env=parts.environment({**inputs, "ca_bundle": ""}, {"OPERATOR_NAMESPACE": inputs["namespace"]}, manager["env"]),
         resources=manager["resources"],
@@ -160,25 +164,27 @@ def _manager(inputs: Inputs, own: Inputs, mounts: list[Object]) -> Object:
     )
 
 
-def _driver(inputs: Inputs, own: Inputs, pool: Pool, mounts: list[Object]) -> Object:
+def _driver(inputs: Inputs, own: Driver, pool: Pool, mounts: list[Object]) -> Object:
     ready = "%s/%s" % (inputs["marker_dir"], READY)
     marks = ["%s/%s" % (inputs["marker_dir"], name) for name in (STOPPED, *GONE)]
     probes: Object = {}
     if own["probes"]:
         handler = {"exec": {"command": ["test", "-e", ready]}}
-        # Building and loading the module takes minutes; the deadline of the component ends the wait for it, not the kubelet.
+        # Building and loading the module takes minutes; the deadline of the component ends the wait for it, not the
+        # kubelet.
         failures = max(240, -(-patience(inputs) // 10))
         probes = {"startupProbe": parts.probe(handler, failures=failures), "readinessProbe": parts.probe(handler)}
     return container(
-        "rbln-driver-container",
-        parts.image_reference("rbln_operands_driver.image", _image(own, pool), inputs["registry"]),
+        SHORT + "-driver-container",
+        parts.image_reference(OPERANDS + "driver.image", _image(own, pool), inputs["registry"]),
         own["image"]["pull_policy"],
         command=own["command"],
         args=own["args"],
         env=parts.environment(inputs, {"DRIVER_ROOT": own["host_root"]}, own["env"]),
         resources=own["resources"],
         securityContext=parts.security_context(own["privileged"]),
-        # Whoever waits for the driver must not see it ready while it is replaced (000-40). No probe runs before postStart has ended.
+        # Nothing that waits for the driver may see it ready while it is replaced. No probe runs before postStart has
+        # ended.
         lifecycle={
             "postStart": {"exec": {"command": ["/bin/sh", "-c", START_SCRIPT, NAME, *marks]}},
             "preStop": {"exec": {"command": ["/bin/sh", "-c", STOP_SCRIPT, NAME, *marks]}},
@@ -188,7 +194,7 @@ def _driver(inputs: Inputs, own: Inputs, pool: Pool, mounts: list[Object]) -> Ob
     )
 
 
-def _image(own: Inputs, pool: Pool) -> Inputs:
+def _image(own: Driver, pool: Pool) -> Image:
     """The image of a pool: the vendor builds one for each family, kernel and operating system."""
     family = selector(own).get(FAMILY_KEY, "")
     for name, text in (
@@ -197,13 +203,13 @@ def _image(own: Inputs, pool: Pool) -> Inputs:
     ):
         if "{family}" in text and not family:
             raise NpuError(
-                "rbln_operands_driver.%s has {family}, and the node selector of the driver names no %s."
-                % (name, FAMILY_KEY),
+                "%sdriver.%s has {family}, and the node selector of the driver names no %s."
+                % (OPERANDS, name, FAMILY_KEY),
                 "Select the nodes of one family for each driver instance, or write the family out.",
             )
     tag = own["image"]["tag"]
     # No tag has a + in it, which kernels can have.
     os_id, os_version, kernel = label_values(pool)
     values = {"tag": tag, "os_id": os_id, "os_version": os_version, "kernel": kernel, "family": family}
-    image = dict(own["image"], repository=own["image"]["repository"].replace("{family}", family))
-    return dict(image, tag=own["tag_template"].format(**values)) if tag else image
+    image: Image = {**own["image"], "repository": own["image"]["repository"].replace("{family}", family)}
+    return {**image, "tag": own["tag_template"].format(**values)} if tag else image

@@ -9,7 +9,9 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 
 from .._cluster.capabilities import serves
 from .._objects import parts
-from .._objects.model import CONTAINER, Context, Inputs, Object, Variant
+from .._objects.inputs import Inputs
+from .._objects.model import CONTAINER, Context, Object, Variant
+from .._objects.names import ENV, OPERANDS, SHORT
 from .containers import own_container, wait_for_host, without_empty
 from .variants import kubelet_roots
 from .where import daemon_set
@@ -36,9 +38,9 @@ def notes(ctx: Context) -> list[str]:
     if not own["enabled"] or own["service_monitor"]["enabled"] != "yes" or serves(ctx.capabilities, *MONITOR):
         return []
     return [
-        "rbln_operands_metrics_exporter.service_monitor is wanted and left out: the cluster does not serve %s %s. "
-        "Next: Install the Prometheus operator, or write auto; for manifests name the group in rbln_operands_capabilities.groups."
-        % MONITOR
+        f"{OPERANDS}metrics_exporter.service_monitor is wanted and left out: the cluster does not serve "
+        f"{MONITOR[0]} {MONITOR[1]}. Next: Install the Prometheus operator, or write auto; "
+        f"for manifests name the group in {OPERANDS}capabilities.groups."
     ]
 
 
@@ -47,7 +49,7 @@ def _monitored(ctx: Context) -> bool:
     wanted, served = own["service_monitor"]["enabled"], serves(ctx.capabilities, *MONITOR)
     if wanted == "yes" and not own["service"]["enabled"]:
         raise NpuError(
-            "rbln_operands_metrics_exporter.service_monitor.enabled is yes, and its service is not wanted.",
+            f"{OPERANDS}metrics_exporter.service_monitor.enabled is yes, and its service is switched off.",
             "Set service.enabled to true: a ServiceMonitor finds pods by their Service.",
         )
     return bool(wanted != "no" and served and own["service"]["enabled"])
@@ -69,7 +71,7 @@ def _service(inputs: Inputs) -> Object:
 
 def _service_monitor(inputs: Inputs) -> Object:
     own = inputs["metrics_exporter"]["service_monitor"]
-    # Without honorLabels the pod that uses an NPU gives way to the pod of the exporter.
+    # Without honorLabels the label of the pod that uses an NPU is replaced by that of the exporter's pod.
     endpoint: Object = {"port": PORT, "path": PATH, "honorLabels": own["honor_labels"]}
     if own["interval"]:
         endpoint["interval"] = own["interval"]
@@ -97,10 +99,10 @@ def _daemon_set(inputs: Inputs, root: str, variant: Variant) -> Object:
         handler = {"httpGet": {"path": PATH, "port": PORT}}
         probes = {"livenessProbe": parts.probe(handler, delay=10), "readinessProbe": parts.probe(handler)}
     base = {
-        "RBLN_METRICS_EXPORTER_KUBERNETES_MODE": "on",
+        ENV + "METRICS_EXPORTER_KUBERNETES_MODE": "on",
         "PROMETHEUS_METRIC_NAMES": "true" if own["prometheus_names"] else "false",
     }
-    flags = {"port": own["port"], "interval": own["interval"], "rbln-daemon-url": own["daemon_url"]}
+    flags = {"port": own["port"], "interval": own["interval"], SHORT + "-daemon-url": own["daemon_url"]}
     main = own_container(
         inputs,
         NAME,
@@ -108,7 +110,8 @@ def _daemon_set(inputs: Inputs, root: str, variant: Variant) -> Object:
         base,
         args=["--%s=%s" % flag for flag in flags.items()] + own["args"],
         ports=[port],
-        # The kubelet's socket is root's, so another user could not say which pod has an NPU. Nothing else of root is left.
+        # Only root can read the kubelet's socket, which tells which pod has an NPU. The container has no other
+        # privilege of root.
         **probes,
         volumeMounts=[
             {"name": "pod-resources", "mountPath": POD_RESOURCES, "readOnly": True},

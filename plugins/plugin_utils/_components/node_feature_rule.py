@@ -10,6 +10,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions im
 from .._cluster.capabilities import serves
 from .._objects import parts
 from .._objects.model import Context, Object
+from .._objects.names import OPERANDS
 
 NAME = "node-feature-rule"
 KIND = ("nfd.k8s-sigs.io/v1alpha1", "NodeFeatureRule")
@@ -34,9 +35,9 @@ def notes(ctx: Context) -> list[str]:
     if not ctx.inputs["node_feature_rule"]["enabled"] or serves(ctx.capabilities, *KIND):
         return []
     return [
-        "rbln_operands_node_feature_rule is wanted and left out: the cluster does not serve %s %s. "
-        "Next: Install Node Feature Discovery, or leave the labels to the hosts; for manifests name the group in rbln_operands_capabilities.groups."
-        % KIND
+        f"{OPERANDS}node_feature_rule is wanted and left out: the cluster does not serve {KIND[0]} {KIND[1]}. "
+        "Next: Install Node Feature Discovery, or leave the labels to the hosts; "
+        f"for manifests name the group in {OPERANDS}capabilities.groups."
     ]
 
 

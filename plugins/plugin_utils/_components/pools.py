@@ -10,7 +10,8 @@ import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._npu.labels import label_value
 
-from .._objects.model import PASSTHROUGH, Inputs, Object, Pool, Terms
+from .._objects.inputs import Driver
+from .._objects.model import PASSTHROUGH, Object, Pool, Terms
 from .._objects.parts import (
     KERNEL_LABEL,
     NFD_LABELS,
@@ -21,7 +22,8 @@ from .._objects.parts import (
     WORKLOAD_LABEL,
 )
 
-# Labels of Node Feature Discovery (000-03), and our own, which a host writes on its node; both in the order of a Pool.
+# Labels of Node Feature Discovery, and our own, which a host writes on its node; both in the order of the fields of
+# Pool.
 NFD_POOL = (
     "feature.node.kubernetes.io/system-os_release.ID",
     "feature.node.kubernetes.io/system-os_release.VERSION_ID",
@@ -35,7 +37,8 @@ LONGEST = 52
 def pool_of(labels: t.Mapping[str, str]) -> Pool | None:
     """The pool of a node, or None when no set of labels is complete.
 
-    Those of the discovery count when it tells a kernel, because ours can be old after a change of the kernel and it looks again.
+    The discovery's labels count when they name a kernel: it looks again after a change of the kernel, when ours can be
+    stale.
     """
     keys = NFD_POOL if NFD_POOL[2] in labels else OUR_POOL
     values = [labels.get(key) or "" for key in keys]
@@ -55,7 +58,7 @@ def live_pools(nodes: t.Iterable[Object]) -> tuple[Pool, ...]:
 
 
 def missing_pool_labels(nodes: t.Iterable[Object]) -> list[str]:
-    """The names of nodes that have an NPU for containers and no complete set of labels, so that no driver can be chosen (000-04)."""
+    """Nodes that have an NPU for containers and no complete set of labels, so that no driver can be chosen."""
     return sorted(
         node["metadata"]["name"]
         for node in nodes
@@ -63,8 +66,11 @@ def missing_pool_labels(nodes: t.Iterable[Object]) -> list[str]:
     )
 
 
-def wanted_pools(own: Inputs, live: t.Iterable[Pool]) -> tuple[Pool, ...]:
-    """The pools that a driver names, and those of live nodes; one that both know counts once, as the inputs write it."""
+def wanted_pools(own: Driver, live: t.Iterable[Pool]) -> tuple[Pool, ...]:
+    """The pools that a driver names and those of live nodes.
+
+    A pool that is in both counts once, as the inputs write it.
+    """
     named = [Pool(item["os_id"], item["os_version"], item["kernel"]) for item in own["pools"]]
     found: dict[tuple[str, ...], Pool] = {}
     for pool in (*named, *live):
@@ -78,7 +84,7 @@ def label_values(pool: Pool) -> tuple[str, str, str]:
 
 
 def pool_terms(pool: Pool) -> Terms:
-    """Two alternatives that never hold together, so that no node is in two pools: by the discovery's labels, or by ours where it tells no kernel."""
+    """Two alternatives: the discovery's labels, or ours where it names no kernel. They exclude each other."""
     values = label_values(pool)
     nfd, ours = (
         [{"key": key, "operator": "In", "values": [value]} for key, value in zip(keys, values)]
@@ -88,7 +94,7 @@ def pool_terms(pool: Pool) -> Terms:
 
 
 def pool_names(pools: t.Sequence[Pool]) -> dict[Pool, str]:
-    """{pool: a part of an object's name}; two pools that would read the same get a digest."""
+    """{pool: a part of an object's name}; pools whose names would be equal get a digest."""
     names = {pool: pool.key.replace("_", "-") for pool in pools}
     told = list(names.values())
     return {

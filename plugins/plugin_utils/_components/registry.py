@@ -1,39 +1,27 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The components of the cluster side, one row each, in the order in which they are created and become ready."""
+"""The components of the cluster side, one row each, in the order of their creation."""
 
 from __future__ import annotations
 
 import typing as t
 
-from .._objects.model import Component, Inputs, Object
-from . import (
-    device_plugin,
-    discovery,
-    dra,
-    driver,
-    exporter,
-    node_feature_rule,
-    smd,
-    toolkit,
-    validator,
-)
-from . import (
-    sandbox as component_sandbox,
-)
+from .._objects.inputs import ComponentKey, Inputs
+from .._objects.model import Component, Object
+from . import device_plugin, discovery, dra, driver, exporter, node_feature_rule, sandbox, smd, toolkit, validator
 from .containers import DRIVER_DEADLINE
 
 COMPONENT_LABEL = "app.kubernetes.io/component"
 
 
-def _enabled(key: str) -> t.Callable[[Inputs], bool]:
+def _enabled(key: ComponentKey) -> t.Callable[[Inputs], bool]:
     return lambda inputs: bool(inputs[key]["enabled"])
 
 
 def _sandbox_validator(inputs: Inputs) -> bool:
-    sandbox = inputs["vfio_manager"]["enabled"] or inputs["sandbox_device_plugin"]["enabled"]
-    return bool(sandbox and inputs["validator"]["enabled"] and inputs["validator"]["vfio"]["enabled"])
+    machines = inputs["vfio_manager"]["enabled"] or inputs["sandbox_device_plugin"]["enabled"]
+    return bool(machines and inputs["validator"]["enabled"] and inputs["validator"]["vfio"]["enabled"])
 
 
 COMPONENTS = (
@@ -58,20 +46,18 @@ COMPONENTS = (
     Component("smd", smd.NAME, smd.objects, _enabled("smd"), ("driver",)),
     Component("metrics_exporter", exporter.NAME, exporter.objects, _enabled("metrics_exporter"), ("driver", "smd")),
     Component("feature_discovery", discovery.NAME, discovery.objects, _enabled("feature_discovery"), ("driver",)),
-    Component(
-        "vfio_manager", component_sandbox.MANAGER_NAME, component_sandbox.manager_objects, _enabled("vfio_manager")
-    ),
+    Component("vfio_manager", sandbox.MANAGER_NAME, sandbox.manager_objects, _enabled("vfio_manager")),
     Component(
         "sandbox_validator",
-        component_sandbox.VALIDATOR_NAME,
-        component_sandbox.validator_objects,
+        sandbox.VALIDATOR_NAME,
+        sandbox.validator_objects,
         _sandbox_validator,
         ("vfio_manager",),
     ),
     Component(
         "sandbox_device_plugin",
-        component_sandbox.PLUGIN_NAME,
-        component_sandbox.plugin_objects,
+        sandbox.PLUGIN_NAME,
+        sandbox.plugin_objects,
         _enabled("sandbox_device_plugin"),
         ("vfio_manager",),
     ),

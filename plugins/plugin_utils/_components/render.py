@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The objects of a cluster, from inputs alone: a pure function, so that every run and every slice makes the same ones."""
+"""The objects of a cluster, from inputs alone: a pure function, so that every run of some hosts makes the same ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .registry import wanted
 
 
 def build(ctx: Context) -> list[Object]:
-    """Every object of one cluster in the order of creation: what all share, then each component with its account first."""
+    """All objects of a cluster in the order of creation: the shared ones, then each component, its account first."""
     rows = wanted(ctx.inputs)
     made = shared(ctx, [row.name for row in rows if row.pods])
     for row in rows:
@@ -28,7 +28,7 @@ def build(ctx: Context) -> list[Object]:
 
 
 def left_out(ctx: Context) -> list[str]:
-    """What the inputs want and the cluster does not serve, so that it is not made, each with its remedy."""
+    """Warnings about what the inputs want and the cluster does not serve, so that it is not made."""
     return [*node_feature_rule.notes(ctx), *exporter.notes(ctx)]
 
 
@@ -55,7 +55,7 @@ def manifests(objects: t.Sequence[Object]) -> str:
 
 
 def shown(text: str) -> str:
-    """Manifests as a person may see them, with secrets masked; one line for what is no YAML of objects."""
+    """Manifests for people, with secrets masked; one line when the text is not YAML of objects."""
     try:
         items = [item for item in yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if item]
         return manifests([visible(item) for item in items])

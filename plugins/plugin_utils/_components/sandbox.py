@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Nodes that give their NPUs to virtual machines: what binds them to vfio-pci, what proves it, and what offers them to the kubelet."""
+"""Nodes that give their NPUs to virtual machines: bind them to vfio-pci, prove it, and offer them to the kubelet."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import hashlib
 import typing as t
 
 from .._objects import parts
-from .._objects.model import PASSTHROUGH, Context, Inputs, Object
+from .._objects.inputs import Inputs
+from .._objects.model import PASSTHROUGH, Context, Object
+from .._objects.names import SHORT
 from .containers import grpc_liveness, helper, own_container, validation, waiting, without_empty
 from .validator import IDLE_SCRIPT
 from .vfio_script import MANAGER, WAIT, environment
@@ -18,9 +20,9 @@ from .where import daemon_set
 MANAGER_NAME = "vfio-manager"
 VALIDATOR_NAME = "sandbox-validator"
 PLUGIN_NAME = "sandbox-device-plugin"
-SCRIPT_DIR = "/opt/rbln"
+SCRIPT_DIR = "/opt/" + SHORT
 SCRIPT_FILE = "vfio-manager.sh"
-# Pods started anew when the script changes: a mounted file alone does not end what runs.
+# Restarts the pods when the script changes: a changed file in a mount does not end a running script.
 SCRIPT_HASH = parts.LABEL_PREFIX + "script-sha256"
 SOCKET_DIR = "/var/lib/kubelet/device-plugins"
 
@@ -30,7 +32,7 @@ def manager_objects(ctx: Context) -> list[Object]:
     inputs = ctx.inputs
     if inputs["vfio_manager"]["source"] == "image":
         return [_manager(inputs, own_container(inputs, MANAGER_NAME, "vfio_manager", {}), [])]
-    script = {
+    script: Object = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": parts.metadata(inputs, MANAGER_NAME, parts.object_name(inputs, MANAGER_NAME)),
@@ -161,5 +163,8 @@ def _validation(inputs: Inputs, mounts: list[Object]) -> Object:
 
 
 def _wait_for_vfio(inputs: Inputs) -> Object:
-    """An init container that ends when every NPU of the node is at vfio-pci, or fails after marker_timeout seconds. Sysfs is in every container."""
+    """An init container that ends when every NPU of the node is at vfio-pci, or fails after marker_timeout seconds.
+
+    Sysfs is in every container.
+    """
     return waiting(inputs, "wait-for-vfio", WAIT, {**environment(), "WAIT_SECONDS": str(inputs["marker_timeout"])})

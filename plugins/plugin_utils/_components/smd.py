@@ -1,21 +1,24 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The vendor's system management daemon, which reads, resets and groups the NPUs of a node for whoever reaches its port."""
+"""The vendor's system management daemon, which reads, resets and groups the NPUs of a node."""
 
 from __future__ import annotations
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 
 from .._objects import parts
-from .._objects.model import Context, Inputs, Object
+from .._objects.inputs import Driver, Image, Inputs
+from .._objects.model import Context, Object
+from .._objects.names import ENV, OPERANDS
 from .containers import own_container, wait_for_host, without_empty
 from .driver import is_wanted as driver_wanted
 from .driver import roots as driver_roots
 from .where import daemon_set
 
 NAME = "smd"
-LOGS = "/var/log/rebellions"
+LOGS = PROFILE.log_dir
 
 
 def objects(ctx: Context) -> list[Object]:
@@ -25,7 +28,7 @@ def objects(ctx: Context) -> list[Object]:
     ca_mounts, ca_volumes = parts.ca_mounts(inputs)
     roots = driver_roots(inputs)
     more_mounts, more_volumes = parts.host_mounts(own, roots)
-    # The libraries of a driver in a container are nowhere else (002-06).
+    # The libraries of a driver in a container are nowhere else .
     names = {root: "driver-root%s" % ("-%d" % number if number else "") for number, root in enumerate(roots)}
     driver_mounts = [
         {"name": name, "mountPath": root, "readOnly": True, "mountPropagation": "HostToContainer"}
@@ -42,7 +45,7 @@ def objects(ctx: Context) -> list[Object]:
         inputs,
         NAME,
         "smd",
-        {"RBLN_SMD_PORT": str(own["port"])},
+        {ENV + "SMD_PORT": str(own["port"])},
         image=_image(inputs),
         ports=[port],
         **probes,
@@ -56,7 +59,7 @@ def objects(ctx: Context) -> list[Object]:
         ],
     )
     pod = {
-        # Whoever holds a device is a process of the host (002-06).
+        # Whoever holds a device is a process of the host .
         "hostPID": True,
         "imagePullSecrets": parts.pull_secrets(inputs, own["image"], inputs["helper_image"]),
         "initContainers": [wait_for_host(inputs, ("driver-ready",))],
@@ -74,16 +77,16 @@ def objects(ctx: Context) -> list[Object]:
     return [daemon_set(inputs, NAME, own, without_empty(pod))]
 
 
-def _image(inputs: Inputs) -> Inputs:
-    """Its image, which takes the tag of the driver's image when it has none: the daemon has the version of the driver."""
-    image: Inputs = inputs["smd"]["image"]
+def _image(inputs: Inputs) -> Image:
+    """Its image; without a tag it takes that of the driver's image, because daemon and driver have one version."""
+    image = inputs["smd"]["image"]
     if image["tag"] or image["digest"] or not driver_wanted(inputs):
         return image
-    drivers = [own for own in inputs["driver_instances"] or [inputs["driver"]] if own["enabled"]]
-    tags = sorted({own["image"]["tag"] for own in drivers} - {""})
+    drivers: list[Driver] = [*inputs["driver_instances"]] or [inputs["driver"]]
+    tags = sorted({own["image"]["tag"] for own in drivers if own["enabled"]} - {""})
     if len(tags) > 1:
         raise NpuError(
-            "rbln_operands_smd.image has no tag, and the drivers have several: %s." % ", ".join(tags),
-            "Set rbln_operands_smd.image.tag to a version that works with all of them.",
+            f"{OPERANDS}smd.image has no tag, and the drivers have several: {', '.join(tags)}.",
+            f"Set {OPERANDS}smd.image.tag to a version that works with all of them.",
         )
     return {**image, "tag": tags[0]} if tags else image

@@ -1,35 +1,40 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The container toolkit as a container (requirements 000-15 to 000-25): a DaemonSet for each runtime, since its daemon sets up and restarts one."""
+"""The container toolkit as a container: a DaemonSet for each runtime, because its daemon handles only one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 
 from .._objects import parts
-from .._objects.model import CONTAINER, Context, Inputs, Object, Variant
+from .._objects.inputs import ContainerToolkit, Inputs
+from .._objects.model import CONTAINER, Context, Object, Variant
+from .._objects.names import OPERANDS, SHORT
 from .containers import own_container, wait_for_host, without_empty
 from .driver import roots as driver_roots
 from .variants import runtimes
 from .where import daemon_set
 
 NAME = "container-toolkit"
-PROGRAM = "rbln-ctk-daemon"
-SETTING = "RBLN_CTK_DAEMON_"
+PROGRAM = PROFILE.toolkit_program
+SETTING = PROFILE.ready_prefix
 HOST = "/host"
 HOOKS = "/usr/local/bin"
 CDI_DIR = "/var/run/cdi"
-SPECIFICATIONS = ("rbln.yaml", "rbln-rds.yaml")
+SPECIFICATIONS = (PROFILE.cdi_file_stem + ".yaml", PROFILE.cdi_storage_stem + ".yaml")
 SYSTEMD = "/run/systemd"
-# Seconds for the daemon's own 30 to shut down, after it has tried three times to bring the runtime back.
+# The daemon tries three times to restore the runtime, and then takes up to 30 seconds to shut down.
 GRACE = 60
-# The daemon says that it has started only after those tries; each kubelet's restart of it would be one more of the runtime, so it gets five minutes.
+# The daemon reports its start only after such tries. Each restart by the kubelet would restart the runtime once more,
+# so it gets five minutes.
 STARTUP_FAILURES = 30
 
-# Nothing in the file is run: a line is compared with patterns, and only names of the daemon's own settings become environment (000-17).
+# Nothing in the file is executed: each line is compared with patterns, and only the daemon's own settings become
+# environment. SETTING_ stands for the start of their names.
 ENTRY_SCRIPT = r"""refuse() {
   echo "$READY_FILE, line $number: not a plain KEY=VALUE line" >&2
   exit 1
@@ -65,7 +70,7 @@ while IFS= read -r line || [ -n "$line" ]; do
       ;;
     *[!A-Za-z0-9_./:@%+,=-]*) refuse ;;
   esac
-  case $name in RBLN_CTK_DAEMON_*) ;; *) continue ;; esac
+  case $name in SETTING_*) ;; *) continue ;; esac
   case $given in
     *"
 export $name="*) ;;
@@ -74,12 +79,12 @@ export $name="*) ;;
 done <"$READY_FILE"
 # In place of the shell, so that the daemon itself gets SIGTERM and puts the runtime back.
 exec "$@"
-"""
+""".replace("SETTING_", SETTING)
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """Where a runtime of the host listens, the directory of the file that the toolkit edits, and whether systemd restarts it rather than a signal."""
+    """Socket of a runtime, directory of the file that the toolkit edits, and whether systemd restarts it."""
 
     socket: str
     config_dir: str
@@ -112,7 +117,7 @@ def _daemon_set(inputs: Inputs, name: str, variant: Variant) -> Object:
         "container_toolkit",
         _environment(inputs, runtime),
         **entry,
-        # Pods that need the specification must not start while nobody keeps it up (000-40).
+        # Pods that need the specification must not start while nothing renews it.
         lifecycle={"preStop": {"exec": {"command": ["rm", "-f", *_gone(inputs)]}}},
         **_probes(own),
         volumeMounts=mounts,
@@ -130,7 +135,10 @@ def _daemon_set(inputs: Inputs, name: str, variant: Variant) -> Object:
 
 
 def _gone(inputs: Inputs) -> list[str]:
-    """Files that must not outlive the pod. The daemon takes its specifications away itself, unless it is kept from cleaning up."""
+    """Files that must not outlive the pod.
+
+    The daemon deletes its specifications itself, unless its cleanup is switched off.
+    """
     left = [] if inputs["container_toolkit"]["restart"] else ["%s/%s" % (CDI_DIR, name) for name in SPECIFICATIONS]
     return [inputs["marker_dir"] + "/toolkit-ready", *left]
 
@@ -141,11 +149,12 @@ def _environment(inputs: Inputs, runtime: Runtime) -> dict[str, str]:
         "CDI_SPEC_DIR": CDI_DIR,
         "HEALTH_PORT": str(own["health_port"]),
         "REFRESH_INTERVAL": "%ds" % own["refresh_interval"],
-        # In the tree of the host, since a socket mounted by itself is dead once the runtime has been restarted.
+        # In the tree of the host: a mounted socket is dead once the runtime has been restarted.
         "SOCKET": HOST + runtime.socket,
     }
     if not own["restart"]:
-        # It would restart the runtime at its start and at its end, whatever has changed. It finds none, and puts nothing back.
+        # It would restart the runtime at its start and at its end in any case. So it finds no runtime, and restores
+        # nothing.
         settings.update({"SOCKET": "/nonexistent", "NO_CLEANUP_ON_EXIT": "true"})
     if own["env_from_marker"]:
         return {"READY_FILE": inputs["marker_dir"] + "/driver-ready", **_prefixed(settings)}
@@ -153,7 +162,7 @@ def _environment(inputs: Inputs, runtime: Runtime) -> dict[str, str]:
         {
             "HOST_ROOT": HOST,
             "DRIVER_ROOT": next(iter(driver_roots(inputs)), "/"),
-            "CONTAINER_LIBRARY_PATH": "/usr/local/lib/rbln",
+            "CONTAINER_LIBRARY_PATH": PROFILE.container_library_path,
         }
     )
     return _prefixed(settings)
@@ -164,16 +173,16 @@ def _prefixed(settings: dict[str, str]) -> dict[str, str]:
 
 
 def _mounts(inputs: Inputs, runtime: Runtime) -> tuple[list[Object], list[Object]]:
-    """(volume mounts, volumes) of 000-20 to 000-25: the host is read, and only what the daemon changes can be written."""
+    """(volume mounts, volumes): the host is read-only, but for what the daemon changes."""
     own, roots, marker_dir = inputs["container_toolkit"], driver_roots(inputs), inputs["marker_dir"]
-    # All drivers have one, or the inputs were refused.
-    root = next(iter(roots), "/run/rbln/driver")
+    # All drivers have the same root, or the inputs were refused.
+    root = next(iter(roots), PROFILE.container_driver_root)
     follow = {"mountPropagation": "HostToContainer"}
     rows: list[tuple[str, str, str, str, Object]] = [
         ("host", "/", HOST, "Directory", {"readOnly": True, **follow}),
         ("hooks", HOOKS, HOST + HOOKS, "DirectoryOrCreate", {}),
         ("runtime-config", runtime.config_dir, HOST + runtime.config_dir, "DirectoryOrCreate", {}),
-        ("rbln", "/run/rbln", "/run/rbln", "DirectoryOrCreate", {}),
+        (SHORT, PROFILE.run_dir, PROFILE.run_dir, "DirectoryOrCreate", {}),
         ("markers", marker_dir, marker_dir, "DirectoryOrCreate", {}),
         ("driver-root", root, root, "DirectoryOrCreate", {"readOnly": True, **follow}),
         ("cdi", CDI_DIR, CDI_DIR, "DirectoryOrCreate", {}),
@@ -183,7 +192,7 @@ def _mounts(inputs: Inputs, runtime: Runtime) -> tuple[list[Object], list[Object
     mounts = [{"name": name, "mountPath": place, **more} for name, _path, place, _kind, more in rows]
     volumes = [parts.host_path(name, path, kind) for name, path, _place, kind, _more in rows]
     if runtime.by_systemd and not own["restart"]:
-        # An empty directory there: systemctl reaches nobody.
+        # An empty directory in its place: systemctl reaches no systemd.
         mounts.append({"name": "no-systemd", "mountPath": HOST + SYSTEMD})
         volumes.append({"name": "no-systemd", "emptyDir": {}})
     more_mounts, more_volumes = parts.host_mounts(own, roots)
@@ -191,11 +200,11 @@ def _mounts(inputs: Inputs, runtime: Runtime) -> tuple[list[Object], list[Object
     return mounts + more_mounts + ca_mounts, volumes + more_volumes + ca_volumes
 
 
-def _probes(own: Inputs) -> Object:
+def _probes(own: ContainerToolkit) -> Object:
     """Probes of the three places that the daemon answers at. NpuError for a port that it cannot have."""
     if not own["health_port"]:
         raise NpuError(
-            "rbln_operands_container_toolkit.health_port is 0, and its daemon always listens.",
+            f"{OPERANDS}container_toolkit.health_port is 0, and its daemon always listens.",
             "Give a port from 1 to 65535.",
         )
     if not own["probes"]:

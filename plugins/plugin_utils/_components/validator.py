@@ -8,7 +8,9 @@ from __future__ import annotations
 import typing as t
 
 from .._objects import parts
-from .._objects.model import Context, Inputs, Object
+from .._objects.inputs import Inputs, StepKey
+from .._objects.model import Context, Object
+from .._objects.names import ENV
 from .containers import helper, patience, validation, without_empty
 from .driver import READY, STOPPED
 from .driver import is_wanted as driver_wanted
@@ -16,20 +18,22 @@ from .where import daemon_set
 
 NAME = "validator"
 
-# The kubelet's own record of device plugins. The host tool ends with 3 when it could not find something out, and from here it
-# cannot: the role asks the API server for the allocatable NPUs itself.
-PLUGIN_SCRIPT = """until grep -q "\\"$RBLN_RESOURCE_NAME\\":\\[\\"" "$CHECKPOINT" 2>/dev/null; do
+# The kubelet's own record of device plugins. The host tool ends with 3 when it could not find something out, and from
+# here it cannot: the role asks the API server for the allocatable NPUs itself. NPU_ stands for the vendor's start of
+# variable names.
+PLUGIN_SCRIPT = """until grep -q "\\"$NPU_RESOURCE_NAME\\":\\[\\"" "$CHECKPOINT" 2>/dev/null; do
   if [ "$WAIT_SECONDS" -le 0 ]; then
-    echo "the kubelet of $NODE_NAME has no $RBLN_RESOURCE_NAME from a device plugin" >&2
+    echo "the kubelet of $NODE_NAME has no $NPU_RESOURCE_NAME from a device plugin" >&2
     exit 1
   fi
   sleep 2
   WAIT_SECONDS=$((WAIT_SECONDS - 2))
 done
-chroot /host "$RBLN_HOST_TOOL" validate --scope plugin "$@" || [ $? -eq 3 ]
-"""
+chroot /host "$NPU_HOST_TOOL" validate --scope plugin "$@" || [ $? -eq 3 ]
+""".replace("NPU_", ENV)
 IDLE_SCRIPT = "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait $!; done"
-# Init containers do not run again when only the pod of the driver or the toolkit is replaced: without this the ready files would stay away.
+# Init containers do not run again when only the pod of the driver or the toolkit is replaced: without this the ready
+# files would stay away.
 WATCH_SCRIPT = """trap 'exit 0' TERM INT
 look() { stat -c '%i %Z' "$DRIVER_READY" 2>/dev/null || echo none; }
 seen="$(look)"
@@ -38,15 +42,15 @@ while :; do
   now="$(look)"
   [ "$now" = none ] && [ -e "$DRIVER_STOPPED" ] && continue
   if [ "$now" != "$seen" ] || { [ -n "$TOOLKIT_READY" ] && [ ! -e "$TOOLKIT_READY" ]; }; then
-    chroot /host "$RBLN_HOST_TOOL" validate "$@" --markers write && seen="$now"
+    chroot /host "$NPU_HOST_TOOL" validate "$@" --markers write && seen="$now"
   fi
 done
-"""
+""".replace("NPU_", ENV)
 
 
 def objects(ctx: Context) -> list[Object]:
-    """Its roles, only with an image from elsewhere, and its DaemonSet."""
-    # An image from elsewhere asks the API for the node's allocatable NPUs; the host's own tool asks the kubelet's files.
+    """Its roles, only with an image, and its DaemonSet."""
+    # An image asks the API for the node's allocatable NPUs; the host's own tool reads the kubelet's files.
     rules = (
         [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
         if ctx.inputs["validator"]["source"] == "image"
@@ -56,7 +60,7 @@ def objects(ctx: Context) -> list[Object]:
 
 
 def _writes_markers(inputs: Inputs) -> bool:
-    """Whether the ready files are the validator's to write: driver or toolkit are containers, so no host part does it."""
+    """Whether the validator writes the ready files: driver or toolkit are containers, so the host part does not."""
     return bool(driver_wanted(inputs) or inputs["container_toolkit"]["enabled"])
 
 
@@ -69,18 +73,17 @@ def _validator(inputs: Inputs) -> Object:
     ]
     if _writes_markers(inputs):
         volumes.append(parts.host_path("markers", inputs["marker_dir"], "DirectoryOrCreate"))
-        # An image from elsewhere knows the files by their place on the host.
+        # An image knows the files by their path on the host.
         mounts.append(
             {"name": "markers", "mountPath": ("/host" if own["source"] == "host_tool" else "") + inputs["marker_dir"]}
         )
     mounts += ca_mounts
-    # The DRA driver registers nothing with the kubelet's device manager, so that a proof of a device plugin would never end.
+    # With the DRA driver no device plugin registers with the kubelet, so its proof would never end.
+    proofs: tuple[StepKey, ...] = ("driver", "toolkit", "plugin")
     steps = [
-        step
-        for step in ("driver", "toolkit", "plugin")
-        if own[step]["enabled"] and not (step == "plugin" and inputs["dra_driver"]["enabled"])
+        step for step in proofs if own[step]["enabled"] and not (step == "plugin" and inputs["dra_driver"]["enabled"])
     ]
-    pod = {
+    pod: Object = {
         "imagePullSecrets": parts.pull_secrets(
             inputs, inputs["helper_image"], *([own["image"]] if own["source"] == "image" else [])
         ),
@@ -93,11 +96,11 @@ def _validator(inputs: Inputs) -> Object:
     return daemon_set(inputs, NAME, own, without_empty(pod))
 
 
-def _main(inputs: Inputs, steps: t.Sequence[str], mounts: list[Object]) -> Object:
-    """The container that stays: it does nothing, or proves driver and toolkit again when the driver's container has made itself ready anew."""
+def _main(inputs: Inputs, steps: t.Sequence[StepKey], mounts: list[Object]) -> Object:
+    """The container that stays: it idles, or proves driver and toolkit again after the driver was replaced."""
     own = inputs["validator"]
     resources = {"requests": {"cpu": "5m", "memory": "8Mi"}, "limits": {"memory": "32Mi"}}
-    scopes = [word for step in ("driver", "toolkit") if step in steps for word in ("--scope", step)]
+    scopes = [word for step in steps if step in ("driver", "toolkit") for word in ("--scope", step)]
     if not (_writes_markers(inputs) and scopes and own["source"] == "host_tool"):
         return helper(
             inputs,
@@ -106,7 +109,7 @@ def _main(inputs: Inputs, steps: t.Sequence[str], mounts: list[Object]) -> Objec
             command=["/bin/sh", "-c", IDLE_SCRIPT],
             securityContext=parts.security_context(user=65534),
         )
-    base = {"RBLN_HOST_TOOL": own["host_tool"], "DRIVER_READY": "/host%s/%s" % (inputs["marker_dir"], READY)}
+    base = {ENV + "HOST_TOOL": own["host_tool"], "DRIVER_READY": "/host%s/%s" % (inputs["marker_dir"], READY)}
     # A driver's container that has gone for good leaves its mark behind.
     base["DRIVER_STOPPED"] = "/host%s/%s" % (inputs["marker_dir"], STOPPED) if driver_wanted(inputs) else ""
     base["TOOLKIT_READY"] = "/host%s/toolkit-ready" % inputs["marker_dir"] if "toolkit" in steps else ""
@@ -122,15 +125,15 @@ def _main(inputs: Inputs, steps: t.Sequence[str], mounts: list[Object]) -> Objec
     )
 
 
-def _validation(inputs: Inputs, step: str, mounts: list[Object]) -> Object:
+def _validation(inputs: Inputs, step: StepKey, mounts: list[Object]) -> Object:
     own = inputs["validator"]
-    base = {"RBLN_RESOURCE_NAME": inputs["resource_name"]}
+    base = {ENV + "RESOURCE_NAME": inputs["resource_name"]}
     command = ["chroot", "/host", own["host_tool"], "validate", "--scope", step]
     if step != "plugin" and _writes_markers(inputs):
         command += ["--markers", "write", "--wait", str(patience(inputs))]
     if step == "plugin" and own["source"] == "host_tool":
         command = ["/bin/sh", "-c", PLUGIN_SCRIPT, step]
-        base["RBLN_HOST_TOOL"] = own["host_tool"]
+        base[ENV + "HOST_TOOL"] = own["host_tool"]
         base["CHECKPOINT"] = "/host%s/kubelet_internal_checkpoint" % inputs["device_plugin"]["device_plugins_dir"]
         base["WAIT_SECONDS"] = str(inputs["marker_timeout"])
     return validation(inputs, step, command, base, mounts)

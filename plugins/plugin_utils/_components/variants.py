@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Components with several DaemonSets, since nodes differ in their container runtime or in the root directory of their kubelet."""
+"""Components with several DaemonSets, for nodes with different container runtimes or kubelet root directories."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import hashlib
 import posixpath
 import typing as t
 
-from .._objects.model import Inputs, Object, Variant
+from .._objects.inputs import Inputs
+from .._objects.model import Object, Variant
 from .._objects.parts import LABEL_PREFIX
 
 # A host writes them on its own node.
@@ -24,8 +25,8 @@ DEFAULT_KUBELET = "default"
 def runtimes(inputs: Inputs) -> tuple[tuple[str, Variant], ...]:
     """(runtime, variant) of each DaemonSet of the container toolkit, the default first.
 
-    Nodes that do not say their runtime take the default one. A node with another runtime than those named takes none, since the
-    toolkit would set up and restart the wrong one.
+    Nodes without a label for their runtime take the default one. A node with another runtime than those named takes
+    none, because the toolkit would configure and restart the wrong one.
     """
     own = inputs["container_toolkit"]
     default = own["default_runtime"]
@@ -39,7 +40,7 @@ def runtimes(inputs: Inputs) -> tuple[tuple[str, Variant], ...]:
 def kubelet_roots(inputs: Inputs) -> tuple[tuple[str, Variant], ...]:
     """(root directory, variant) of each DaemonSet that mounts something below the kubelet's root, the default first.
 
-    Nodes that do not say their root, or one that is not among the inputs, take the default.
+    Nodes without a label for their root, or with one that the inputs do not name, take the default.
     """
     default = posixpath.normpath(inputs["kubelet_root"])
     named = {kubelet_key(path, default): posixpath.normpath(path) for path in inputs["kubelet_roots"]}
@@ -51,7 +52,7 @@ def kubelet_roots(inputs: Inputs) -> tuple[tuple[str, Variant], ...]:
 
 
 def kubelet_key(path: str, default: str) -> str:
-    """The value of KUBELET_LABEL for a root directory: `default` for that of the inputs, else the first 8 hex digits of its SHA-256."""
+    """The value of KUBELET_LABEL: `default` for the root directory of the inputs, else 8 hex digits of its SHA-256."""
     cleaned = posixpath.normpath(path)
     return (
         DEFAULT_KUBELET

@@ -1,7 +1,10 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The shell scripts of nodes that give their NPUs to virtual machines. They need what a POSIX shell and busybox have."""
+"""The shell scripts of nodes that give their NPUs to virtual machines.
+
+They need what a POSIX shell and busybox have.
+"""
 
 from __future__ import annotations
 
@@ -54,17 +57,17 @@ done
 )
 
 MANAGER = (
-    "#!/bin/sh\n"
-    + LOOK
-    + r"""put() {
+    "#!/bin/sh\n" + LOOK + r"""put() {
   printf '%s\n' "$1" > "$2"
 }
 # Prints "NODE PID" for all that is open or mapped of the NPUs. Fails when it cannot look.
 held() {
   [ -n "$(ls /proc/1/fd 2> /dev/null)" ] || return 1
   {
-    find /proc/[0-9]*/fd -type l -exec ls -l {} + 2> /dev/null | sed -n 's|.*/proc/\([0-9]*\)/fd/[0-9]* -> /dev/\(.*\)|\2 \1|p'
-    grep -oE " /dev/($DEVICE_NODE|$GROUP_NODE|vfio/).*" /proc/[0-9]*/maps /dev/null 2> /dev/null | sed -n 's|.*/proc/\([0-9]*\)/maps: /dev/\(.*\)|\2 \1|p'
+    find /proc/[0-9]*/fd -type l -exec ls -l {} + 2> /dev/null | """
+    r"""sed -n 's|.*/proc/\([0-9]*\)/fd/[0-9]* -> /dev/\(.*\)|\2 \1|p'
+    grep -oE " /dev/($DEVICE_NODE|$GROUP_NODE|vfio/).*" /proc/[0-9]*/maps /dev/null 2> /dev/null | """
+    r"""sed -n 's|.*/proc/\([0-9]*\)/maps: /dev/\(.*\)|\2 \1|p'
   } | sed 's| (deleted)||' | sort -u
 }
 # Prints who holds one of the nodes, which are an extended expression; fails when it cannot look.

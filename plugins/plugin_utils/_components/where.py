@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""On which nodes the pods of a component run: the one place that decides it, and the DaemonSet around them."""
+"""On which nodes the pods of a component run, decided here alone, and the DaemonSet around them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
-from .._objects.model import CONTAINER, PASSTHROUGH, Terms, Variant
+from .._objects.inputs import Inputs, Placed
+from .._objects.model import CONTAINER, PASSTHROUGH, Object, Terms, Variant
+from .._objects.names import OPERANDS
 from .._objects.parts import (
     GATE_PREFIX,
     LABEL_PREFIX,
@@ -21,8 +23,6 @@ from .._objects.parts import (
     SKIP_LABEL,
     VARIANT_LABEL,
     WORKLOAD_LABEL,
-    Inputs,
-    Object,
     identity,
     metadata,
     object_name,
@@ -33,11 +33,11 @@ from .._objects.parts import (
 NONE = Variant("")
 
 
-def terms(inputs: Inputs, component: str, own: Inputs, mode: str = CONTAINER, variant: Variant = NONE) -> Terms:
+def terms(inputs: Inputs, component: str, own: Placed, mode: str = CONTAINER, variant: Variant = NONE) -> Terms:
     """Alternatives, each a list of match expressions that all hold.
 
-    An NPU by our own label or either form of the discovery's; no order to skip the node; the component's gate; the workload of the
-    node, which `mode` ("" for both) names; the variant; the inputs.
+    The node has an NPU by our own label or either form of the discovery's; it is not skipped; the component's gate is
+    open; its workload is that of `mode` ("" for both); and it fits the variant and the inputs.
     """
     gate = GATE_PREFIX + component
     required = [{"key": SKIP_LABEL, "operator": "NotIn", "values": ["true"]}]
@@ -58,7 +58,10 @@ def terms(inputs: Inputs, component: str, own: Inputs, mode: str = CONTAINER, va
 
 
 def workload(inputs: Inputs, mode: str) -> list[Object]:
-    """What a node's workload must be for a component of `mode`; a node that does not say it, or says something unknown, has that of the inputs."""
+    """What a node's workload must be for a component of `mode`.
+
+    A node without a known workload has that of the inputs.
+    """
     if not mode:
         return []
     if mode == inputs["workload"]:
@@ -67,7 +70,7 @@ def workload(inputs: Inputs, mode: str) -> list[Object]:
     return [{"key": WORKLOAD_LABEL, "operator": "In", "values": [mode]}]
 
 
-def affinity(inputs: Inputs, component: str, own: Inputs, mode: str = CONTAINER, variant: Variant = NONE) -> Object:
+def affinity(inputs: Inputs, component: str, own: Placed, mode: str = CONTAINER, variant: Variant = NONE) -> Object:
     """Node affinity of a component: required `terms`, and what the inputs prefer."""
     required = {
         "nodeSelectorTerms": [{"matchExpressions": term} for term in terms(inputs, component, own, mode, variant)]
@@ -79,7 +82,7 @@ def affinity(inputs: Inputs, component: str, own: Inputs, mode: str = CONTAINER,
     return {"nodeAffinity": result}
 
 
-def tolerations(inputs: Inputs, own: Inputs) -> list[Object]:
+def tolerations(inputs: Inputs, own: Placed) -> list[Object]:
     """The NPU taint with any value and effect, then what the inputs add, each once."""
     result: list[Object] = []
     for item in [{"key": NPU_KEY, "operator": "Exists"}, *inputs["tolerations"], *own["tolerations"]]:
@@ -88,7 +91,7 @@ def tolerations(inputs: Inputs, own: Inputs) -> list[Object]:
     return result
 
 
-def placement(inputs: Inputs, component: str, own: Inputs, mode: str = CONTAINER, variant: Variant = NONE) -> Object:
+def placement(inputs: Inputs, component: str, own: Placed, mode: str = CONTAINER, variant: Variant = NONE) -> Object:
     """Affinity, node selector, tolerations and priority of a DaemonSet's pods: the one place that decides them."""
     result: Object = {
         "affinity": affinity(inputs, component, own, mode, variant),
@@ -104,8 +107,8 @@ def placement(inputs: Inputs, component: str, own: Inputs, mode: str = CONTAINER
 
 
 def _check_mounts(component: str, pod: Object) -> None:
-    """Refuse what the input host_paths has twice, or the component itself has. NpuError names both."""
-    name = "rbln_operands_%s.host_paths" % component.replace("-", "_")
+    """NpuError when the input host_paths names something twice, or something that the component has itself."""
+    name = "%s%s.host_paths" % (OPERANDS, component.replace("-", "_"))
     containers = [*pod.get("initContainers", []), *pod.get("containers", [])]
     mounted = [[mount["mountPath"].rstrip("/") for mount in item.get("volumeMounts", [])] for item in containers]
     for what, values in (
@@ -115,13 +118,13 @@ def _check_mounts(component: str, pod: Object) -> None:
         twice = next((value for number, value in enumerate(values) if value in values[:number]), "")
         if twice:
             raise NpuError(
-                "%s: there would be %s %s twice." % (name, what, twice),
-                "Take it away, or give it another name or mount_path.",
+                "%s: %s %s exists twice." % (name, what, twice),
+                "Remove it, or give it another name or mount_path.",
             )
 
 
 def daemon_set(
-    inputs: Inputs, component: str, own: Inputs, pod: Object, mode: str = CONTAINER, variant: Variant = NONE
+    inputs: Inputs, component: str, own: Placed, pod: Object, mode: str = CONTAINER, variant: Variant = NONE
 ) -> Object:
     """A DaemonSet around a pod specification; placement and pod-wide security come from here."""
     _check_mounts(component, pod)
@@ -139,7 +142,7 @@ def daemon_set(
         for labels in (selector, template["labels"], meta["labels"]):
             labels[VARIANT_LABEL] = variant.name
     if component != "driver" and any(volume["name"] == "ca" for volume in pod.get("volumes", [])):
-        # Programs read the authorities once, when they start. A driver is not replaced for them.
+        # Programs read the authorities only when they start, so new ones replace the pods; but never those of a driver.
         digest = hashlib.sha256(inputs["ca_bundle"].strip().encode("utf-8")).hexdigest()
         template.setdefault("annotations", {})[LABEL_PREFIX + "ca-sha256"] = digest
     chosen: Object = {"matchLabels": selector}

@@ -13,10 +13,12 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from .._cluster.api import Cluster, Data
 from .._components.registry import COMPONENT_LABEL, component_of
 from .._objects.compare import object_label, with_hash, within, without_paths
-from .._objects.model import Capabilities, Inputs
+from .._objects.inputs import Inputs
+from .._objects.model import Capabilities
+from .._objects.names import OPERANDS
 from .inventory import KEPT, Inventory, Key, key_of, made_kinds, read_inventory
 from .namespace import find_namespace, is_right
-from .prune import creation_order, guard, is_going, is_legacy, is_made_here, is_ours, list_named, list_ours
+from .ours import creation_order, guard, is_going, is_legacy, is_made_here, is_ours, list_named, list_ours
 
 _DAEMON_SETS = ("apps/v1", "DaemonSet")
 MOST_NAMED = 5
@@ -26,9 +28,9 @@ MOST_NAMED = 5
 class Plan:
     """What differs between the wanted objects and the cluster.
 
-    `write` are wanted keys that differ; `prune` live objects no longer wanted, in the order of their deletion; `kept` those that stay all
-    the same, with the nodes that need them; `legacy` driver DaemonSets of earlier charts; `strangers` have our labels and were not made
-    here; `taken` are live objects under the names of wanted ones that somebody else made.
+    `write` are wanted keys that differ; `prune` live objects no longer wanted, in the order of their deletion; `kept`
+    those of them that stay, with the nodes that need them; `legacy` driver DaemonSets of earlier charts; `strangers`
+    have our labels and were not made here; `taken` are live objects of others under names that we want.
     """
 
     namespace: Data | None
@@ -43,45 +45,29 @@ class Plan:
     inventory: Inventory | None
 
     @property
+    def kept_keys(self) -> frozenset[Key]:
+        return frozenset(key_of(item) for item, _nodes in self.kept)
+
+    @property
     def differs(self) -> bool:
-        known = frozenset(self.wanted) | {key_of(item) for item, _nodes in self.kept}
+        known = frozenset(self.wanted) | self.kept_keys
         return bool(self.write or self.prune or self.legacy or self.inventory is None or self.inventory.keys != known)
 
 
 def plan_changes(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, capabilities: Capabilities) -> Plan:
-    """Look at the cluster and compare; nothing is written. NpuError for a second installation in it, and for a namespace that is being deleted."""
+    """Look at the cluster and compare; nothing is written.
+
+    NpuError for a second installation in it, or a namespace that is being deleted.
+    """
     namespace = find_namespace(cluster, inputs)
     if namespace and is_going(namespace):
         raise NpuError(
-            "The namespace %s is being deleted, and all in it. No object was written." % inputs["namespace"],
+            "The namespace %s is being deleted with all its objects. No object was written." % inputs["namespace"],
             "Wait until it is gone, then run again.",
         )
     inventory = read_inventory(cluster, inputs) if namespace else None
     wanted = {key_of(item): with_hash(item) for item in objects if item["kind"] != "Namespace"}
-    kinds = dict.fromkeys(key[:2] for key in wanted)
-    # Without an inventory nobody knows what was made: then every kind is looked at, once.
-    kinds.update(dict.fromkeys(sorted({key[:2] for key in inventory.keys}) if inventory else made_kinds(capabilities)))
-    everyone: list[Data] = []
-    if (
-        namespace
-        and inputs["driver"]["remove_legacy"]
-        and any(component_of(item) == "driver" and item["kind"] == "DaemonSet" for item in objects)
-    ):
-        # The sets of earlier charts have no labels of ours.
-        everyone = cluster.list(*_DAEMON_SETS, inputs["namespace"])
-        del kinds[_DAEMON_SETS]
-    mine = [item for kind in kinds for item in list_ours(cluster, kind, inputs["namespace"], bool(namespace))]
-    live = {key_of(item): item for item in (*mine, *(item for item in everyone if is_ours(item)))}
-    live.update(_unlabelled(cluster, [key for key in wanted if key not in live and (namespace or not key[2])]))
-    recorded = inventory.keys if inventory else frozenset()
-    dropped = inventory.dropped if inventory else {}
-    write = {
-        key
-        for key, item in wanted.items()
-        if key not in live or not within(without_paths(item, dropped.get(key, ())), live[key])
-    }
-    write |= {key for key in wanted if key in live and is_going(live[key])}
-    write |= {key_of(item) for item in objects if item["kind"] == "Namespace" and not is_right(item, namespace)}
+    live, legacy = _live(cluster, objects, wanted, inputs, capabilities, namespace is not None, inventory)
     left = [
         item
         for key, item in live.items()
@@ -89,22 +75,76 @@ def plan_changes(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, ca
     ]
     ended = [item for item in left if inventory is None or key_of(item) in inventory.keys]
     guarded = guard(cluster, inputs["namespace"], ended)
+    recorded = inventory.keys if inventory else frozenset()
     return Plan(
         namespace,
         wanted,
         live,
-        frozenset(write),
+        _to_write(objects, wanted, live, namespace, inventory or Inventory()),
         tuple(sorted((item for item in ended if object_label(item) not in guarded), key=creation_order, reverse=True)),
         tuple((item, guarded[object_label(item)]) for item in ended if object_label(item) in guarded),
-        tuple(item for item in everyone if is_legacy(item)),
+        legacy,
         tuple(item for item in left if item not in ended and not is_going(item)),
         tuple(live[key] for key in wanted if key in live and key not in recorded and not is_made_here(live[key])),
         inventory,
     )
 
 
+def _live(
+    cluster: Cluster,
+    objects: t.Sequence[Data],
+    wanted: t.Mapping[Key, Data],
+    inputs: Inputs,
+    capabilities: Capabilities,
+    exists: bool,
+    inventory: Inventory | None,
+) -> tuple[dict[Key, Data], tuple[Data, ...]]:
+    """(objects of ours and those under the names of wanted ones, driver DaemonSets of earlier charts).
+
+    `exists` is about the namespace.
+    """
+    kinds = dict.fromkeys(key[:2] for key in wanted)
+    # Without an inventory it is not known what was made: then every kind is looked at, once.
+    kinds.update(dict.fromkeys(sorted({key[:2] for key in inventory.keys}) if inventory else made_kinds(capabilities)))
+    every_set: list[Data] = []
+    if (
+        exists
+        and inputs["driver"]["remove_legacy"]
+        and any(component_of(item) == "driver" and item["kind"] == "DaemonSet" for item in objects)
+    ):
+        # The sets of earlier charts lack our labels.
+        every_set = cluster.list(*_DAEMON_SETS, inputs["namespace"])
+        del kinds[_DAEMON_SETS]
+    mine = [item for kind in kinds for item in list_ours(cluster, kind, inputs["namespace"], exists)]
+    live = {key_of(item): item for item in (*mine, *(item for item in every_set if is_ours(item)))}
+    live.update(_unlabelled(cluster, [key for key in wanted if key not in live and (exists or not key[2])]))
+    return live, tuple(item for item in every_set if is_legacy(item))
+
+
+def _to_write(
+    objects: t.Sequence[Data],
+    wanted: t.Mapping[Key, Data],
+    live: t.Mapping[Key, Data],
+    namespace: Data | None,
+    inventory: Inventory,
+) -> frozenset[Key]:
+    """The keys whose live object differs from the wanted one, is missing, or is being deleted."""
+    write = {
+        key
+        for key, item in wanted.items()
+        if key not in live
+        or is_going(live[key])
+        or not within(without_paths(item, inventory.dropped.get(key, ())), live[key])
+    }
+    namespaces = {key_of(item) for item in objects if item["kind"] == "Namespace" and not is_right(item, namespace)}
+    return frozenset(write | namespaces)
+
+
 def _unlabelled(cluster: Cluster, keys: t.Sequence[Key]) -> dict[Key, Data]:
-    """The objects of `keys`, which may lack our labels. Several of a kind in our namespace take one request, for it holds little else."""
+    """The objects of `keys`, which may lack our labels.
+
+    Several of a kind in our namespace take one request, because it holds little else.
+    """
     places = dict.fromkeys(key[:3] for key in keys)
     names = {place: [key[3] for key in keys if key[:3] == place] for place in places}
     asked = [
@@ -115,14 +155,14 @@ def _unlabelled(cluster: Cluster, keys: t.Sequence[Key]) -> dict[Key, Data]:
 
 
 def refuse_taken(plan: Plan) -> None:
-    """NpuError for names that somebody else's objects have: an apply would make them ours without a word, and a later run delete them."""
+    """NpuError for names that others use: an apply would silently make their objects ours."""
     if plan.taken:
         more = " (and %d more)" % (len(plan.taken) - MOST_NAMED) if len(plan.taken) > MOST_NAMED else ""
+        names = ", ".join(map(taken_text, plan.taken[:MOST_NAMED]))
         raise NpuError(
-            "%s%s: in the cluster already and not made here. No object was written."
-            % (", ".join(map(taken_text, plan.taken[:MOST_NAMED])), more),
-            "Choose another name (rbln_operands_name_prefix, or the input that names it), delete what is there, or make it ours by "
-            "rbln_operands_force_conflicts: true.",
+            f"{names}{more}: in the cluster already and not made here. No object was written.",
+            f"Choose another name ({OPERANDS}name_prefix, or the input that names it), delete the object, "
+            f"or make it ours with {OPERANDS}force_conflicts: true.",
         )
 
 

@@ -13,7 +13,9 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 
 from .._cluster.api import KINDS, Cluster, Data
 from .._cluster.capabilities import serves
-from .._objects.model import Capabilities, Inputs
+from .._objects.inputs import Inputs
+from .._objects.model import Capabilities
+from .._objects.names import DRIVER_KIND, POLICY_KIND
 from .._objects.parts import metadata, object_name
 
 COMPONENT = "inventory"
@@ -21,18 +23,32 @@ COMPONENT = "inventory"
 KEPT = (COMPONENT, "lease", "status", "takeover")
 # Kinds that are only read.
 _READ = (
-    "Namespace", "Node", "Pod", "Event", "PersistentVolumeClaim", "Deployment", "StatefulSet", "Job", "CronJob", "EndpointSlice", "ResourceSlice",
-    "ResourceClaim", "CustomResourceDefinition", "RBLNClusterPolicy", "RBLNDriver",
-)  # fmt: skip
+    "Namespace",
+    "Node",
+    "Pod",
+    "Event",
+    "PersistentVolumeClaim",
+    "Deployment",
+    "StatefulSet",
+    "Job",
+    "CronJob",
+    "EndpointSlice",
+    "ResourceSlice",
+    "ResourceClaim",
+    "CustomResourceDefinition",
+    POLICY_KIND[1],
+    DRIVER_KIND[1],
+)
 Key = tuple[str, str, str, str]
+Paths = t.Sequence[t.Sequence[str | int]]
 
 
 @dataclass(frozen=True)
 class Inventory:
-    """Keys (apiVersion, kind, namespace, name) of what was made, and for some the paths of fields that the server does not keep."""
+    """Keys (apiVersion, kind, namespace, name) of what was made, and fields that the server does not keep."""
 
     keys: frozenset[Key] = frozenset()
-    dropped: t.Mapping[Key, t.Sequence[t.Sequence[str | int]]] = field(default_factory=dict)
+    dropped: t.Mapping[Key, Paths] = field(default_factory=dict)
 
 
 def key_of(item: Data) -> Key:
@@ -40,12 +56,12 @@ def key_of(item: Data) -> Key:
 
 
 def made_kinds(capabilities: Capabilities) -> list[tuple[str, str]]:
-    """Every kind that we may make and the cluster serves."""
+    """Every kind that we can make and the cluster serves."""
     return [key for key in KINDS if key[1] not in _READ and serves(capabilities, *key)]
 
 
 def read_inventory(cluster: Cluster, inputs: Inputs) -> Inventory | None:
-    """The inventory, or None when there is none: nothing was made yet, by an earlier release, or somebody took it away."""
+    """The inventory. None when nothing was made yet, an earlier release made it, or the inventory was deleted."""
     found = cluster.get("v1", "ConfigMap", object_name(inputs, COMPONENT), inputs["namespace"])
     if found is None:
         return None
@@ -59,7 +75,7 @@ def read_inventory(cluster: Cluster, inputs: Inputs) -> Inventory | None:
         raise NpuError(
             "The inventory ConfigMap %s/%s cannot be read: %s."
             % (inputs["namespace"], object_name(inputs, COMPONENT), exc),
-            "Restore it, or delete it: then everything with our labels that is not wanted is removed by the next run.",
+            "Restore it, or delete it: the next run then removes everything that has our labels and is not wanted.",
         ) from exc
     return Inventory(keys, dropped)
 

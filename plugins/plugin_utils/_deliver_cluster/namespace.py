@@ -1,7 +1,10 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The namespace of an installation: made or joined, given back as it was, removed when it was ours and is empty."""
+"""The namespace of an installation: created or joined.
+
+At the end restored, or deleted when we created it and it is empty.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,11 @@ import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
-from .._cluster.api import ApiError, Cluster, Data
+from .._cluster.api import Cluster, Data, list_served
 from .._nodes.labels import owned_labels
-from .._objects.compare import change, finish, object_label, within
-from .._objects.model import Inputs
+from .._objects.compare import Change, change, finish, object_label, within
+from .._objects.inputs import Inputs
+from .._objects.names import INPUT, OPERANDS
 from .._objects.parts import LABEL_PREFIX
 from .._objects.parts import POLICY_LABEL as POLICY
 
@@ -49,33 +53,36 @@ MADE_BY_KUBERNETES = {
 
 
 def find_namespace(cluster: Cluster, inputs: Inputs, alone: bool = True) -> Data | None:
-    """Our namespace, or None when it is not there. NpuError when this installation has other names, or is to be `alone` and the cluster has another."""
+    """Our namespace, or None.
+
+    NpuError when this installation has another name prefix, or the cluster has another one and `alone` is set.
+    """
     marked = {item["metadata"]["name"]: item for item in cluster.list("v1", "Namespace", "", POLICY)}
     own, prefix = marked.pop(inputs["namespace"], None), inputs["name_prefix"]
     if marked and alone:
         raise NpuError(
             "The cluster has an installation in the namespace %s, and a second one is wanted in %s."
             % (sorted(marked)[0], inputs["namespace"]),
-            "Set rbln_namespace to %s, or remove that one first (rbln_operands_state: absent)." % sorted(marked)[0],
+            f"Set {INPUT}namespace to {sorted(marked)[0]}, or remove that one first ({OPERANDS}state: absent).",
         )
     if own is None:
         return cluster.get("v1", "Namespace", inputs["namespace"])
     if own["metadata"]["labels"][POLICY] != prefix:
         raise NpuError(
-            "The installation in %s has rbln_operands_name_prefix %s, and %s is wanted."
-            % (inputs["namespace"], own["metadata"]["labels"][POLICY], prefix),
-            "Remove it with the former prefix first (rbln_operands_state: absent).",
+            "The installation in %s has %sname_prefix %s, and %s is wanted."
+            % (inputs["namespace"], OPERANDS, own["metadata"]["labels"][POLICY], prefix),
+            f"Remove it with the former prefix first ({OPERANDS}state: absent).",
         )
     return own
 
 
 def _namespace_wanted(item: Data, live: Data | None) -> Data:
-    """The namespace to apply: it remembers that we made it, or which Pod Security level it had before us."""
+    """The namespace to apply, with a note that we created it or of the Pod Security level that it had before."""
     annotations: Data = {}
     if live is None:
         annotations[CREATED] = "true"
     else:
-        known = (live["metadata"].get("annotations") or {}) if live else {}
+        known = live["metadata"].get("annotations") or {}
         labels = live["metadata"].get("labels") or {}
         if known.get(CREATED) == "true":
             annotations[CREATED] = "true"
@@ -100,8 +107,8 @@ def is_right(item: Data, live: Data | None) -> bool:
     )
 
 
-def apply_namespace(cluster: Cluster, item: Data, live: Data | None, dry_run: bool) -> Data:
-    """Only the Pod Security labels and our mark are applied, and by force: whoever wrote them before, our pods need them."""
+def apply_namespace(cluster: Cluster, item: Data, live: Data | None, dry_run: bool) -> Change:
+    """Apply only the Pod Security labels and our mark, and by force, because our pods need them."""
     if is_right(item, live):
         return change(item, "unchanged")
     wanted = _namespace_wanted(item, live)
@@ -109,7 +116,11 @@ def apply_namespace(cluster: Cluster, item: Data, live: Data | None, dry_run: bo
     return finish(item, live, after, created)
 
 
-def remove_namespace(cluster: Cluster, live: Data, end: float, clock: t.Callable[[], float]) -> list[Data]:
+def remove_namespace(cluster: Cluster, live: Data, end: float, clock: t.Callable[[], float]) -> list[Change]:
+    """Delete a namespace that we created and that is empty, else give it back.
+
+    `end` is the time to give up by `clock`.
+    """
     name = live["metadata"]["name"]
     annotations = live["metadata"].get("annotations") or {}
     if annotations.get(CREATED) != "true":
@@ -118,63 +129,46 @@ def remove_namespace(cluster: Cluster, live: Data, end: float, clock: t.Callable
     for api_version, kind in FOREIGN_KINDS:
         others += [
             item
-            for item in _list(cluster, api_version, kind, name)
+            for item in list_served(cluster, api_version, kind, name)
             if (kind, item["metadata"]["name"]) not in MADE_BY_KUBERNETES
         ]
     if others:
         _patch_namespace(cluster, name, {"labels": {POLICY: None}})
-        return [
-            {
-                "object": "Namespace " + name,
-                "action": "kept",
-                "before": {},
-                "after": {"holds": sorted(object_label(item) for item in others)[:10]},
-            }
-        ]
+        held = sorted(object_label(item) for item in others)[:10]
+        return [{**_record(name, "kept"), "after": {"holds": held}}]
     cluster.delete(dict(live, apiVersion="v1", kind="Namespace"), False)
-    while True:
-        left = cluster.get("v1", "Namespace", name)
-        if left is None:
-            break
+    while (left := cluster.get("v1", "Namespace", name)) is not None:
         if clock() > end:
             conditions = (left.get("status") or {}).get("conditions") or []
-            held = "; ".join(
-                item["message"] for item in conditions if item.get("status") == "True" and item.get("message")
-            )
+            texts = [item["message"] for item in conditions if item.get("status") == "True" and item.get("message")]
             raise NpuError(
-                "The namespace %s is still there%s." % (name, ": " + held.rstrip(".") if held else ""),
-                "Remove what holds it, or give it more time: rbln_operands_wait_timeout. Then run again.",
+                "The namespace %s is still there%s." % (name, ": " + "; ".join(texts).rstrip(".") if texts else ""),
+                f"Remove what holds it, or give it more time: {OPERANDS}wait_timeout. Then run again.",
             )
         time.sleep(1)
-    return [{"object": "Namespace " + name, "action": "deleted", "before": {}, "after": {}}]
+    return [_record(name, "deleted")]
 
 
-def _list(cluster: Cluster, api_version: str, kind: str, namespace: str) -> list[Data]:
-    """Objects of a kind; none where the kind is not served."""
-    try:
-        return cluster.list(api_version, kind, namespace)
-    except ApiError as exc:
-        if exc.status == 404:
-            return []
-        raise
+def _record(name: str, action: str, before: Data | None = None, after: Data | None = None) -> Change:
+    return change({"kind": "Namespace", "metadata": {"name": name}}, action, before, after)
 
 
-def _restore_namespace(cluster: Cluster, live: Data, before: str | None) -> list[Data]:
-    """Give up our labels in a namespace that is not ours, and put the Pod Security labels back that it had."""
+def _restore_namespace(cluster: Cluster, live: Data, before: str | None) -> list[Change]:
+    """Remove our labels from a namespace that we did not create, and restore its former Pod Security labels."""
     try:
         labels: Data = {key: value for key, value in json.loads(before or "{}").items() if key.startswith(POD_SECURITY)}
     except (ValueError, AttributeError) as exc:
         raise NpuError(
-            "The annotation %s of the namespace %s, which tells its former labels, cannot be read."
+            "The annotation %s of the namespace %s, which holds its former labels, cannot be read."
             % (BEFORE, live["metadata"]["name"]),
-            "Set the namespace's Pod Security labels as they were, remove the annotation, and run again.",
+            "Set the former Pod Security labels of the namespace by hand, remove the annotation, and run again.",
         ) from exc
     if POLICY in (live["metadata"].get("labels") or {}):
         labels[POLICY] = None
     if not labels:
         return []
     after = _patch_namespace(cluster, live["metadata"]["name"], {"labels": labels, "annotations": {BEFORE: None}})
-    return [change({"kind": "Namespace", "metadata": {"name": live["metadata"]["name"]}}, "changed", live, after)]
+    return [_record(live["metadata"]["name"], "changed", live, after)]
 
 
 def _patch_namespace(cluster: Cluster, name: str, meta: Data) -> Data:

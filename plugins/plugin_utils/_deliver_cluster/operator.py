@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A cluster where the vendor's operator runs: recognise it by what the API serves, and decide what may happen."""
+"""A cluster where the vendor's operator runs: recognise it by what the API serves, and decide what this run may do."""
 
 from __future__ import annotations
 
@@ -12,25 +12,34 @@ from dataclasses import dataclass
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
 from .._cluster.api import Cluster, Data
+from .._nodes.records import Member
 from .._objects.compare import object_label
-from .._objects.model import Capabilities, Inputs
+from .._objects.inputs import Inputs
+from .._objects.model import Capabilities
+from .._objects.names import DRIVER_KIND, INPUT, OPERANDS, OPERATOR, POLICY_KIND
 from .._objects.parts import LABEL_PREFIX, object_name
 
-GROUP = "rebellions.ai"
-POLICY, DRIVER = "RBLNClusterPolicy", "RBLNDriver"
+POLICY, DRIVER = POLICY_KIND[1], DRIVER_KIND[1]
 RECORD = "takeover"
-# How the vendor's chart names the operator's Deployment.
-OPERATOR_NAME = "rbln-npu-operator"
-# The number of replicas that the operator had before it was put to rest.
+# Annotation of the operator's Deployment: its replicas before it was scaled to 0.
 REPLICAS = LABEL_PREFIX + "npu.replicas-before"
 NORMAL, COEXIST, TAKEOVER, RESTORE = "normal", "coexist", "takeover", "restore"
 
 
+class Noted(t.TypedDict):
+    """The operator's Deployment as the record of a takeover names it."""
+
+    namespace: str
+    name: str
+    replicas: int
+
+
 @dataclass(frozen=True)
 class Found:
-    """What of the operator is in a cluster: its objects, the DaemonSets they own, and our record of a takeover, if there was one.
+    """What a cluster has of the operator: its objects, their DaemonSets, and our record of a takeover, if any.
 
-    `awake` tells that the operator of the record works: the takeover was cut off before it was put to rest, or somebody has woken it.
+    `awake` says that the operator of the record runs: the takeover was interrupted before it was scaled to 0, or it was
+    scaled up again.
     """
 
     policies: tuple[Data, ...]
@@ -45,25 +54,24 @@ class Found:
 
 
 def find_operator(cluster: Cluster, inputs: Inputs, capabilities: Capabilities) -> Found:
-    """What is there of the operator. A right that is missing is an ApiError, because it is not the same as nothing."""
+    """What there is of the operator. A missing right is an ApiError, because it does not mean that there is nothing."""
+    versions = capabilities.groups.get(OPERATOR.group)
     record = None
-    if GROUP in capabilities.groups or inputs["coexistence"] in (TAKEOVER, RESTORE):
+    if versions is not None or inputs["coexistence"] in (TAKEOVER, RESTORE):
         record = cluster.get("v1", "ConfigMap", object_name(inputs, RECORD), inputs["namespace"])
-    if GROUP not in capabilities.groups:
+    if versions is None:
         return Found((), (), (), record)
     awake = record is not None and _is_awake(cluster, record)
-    kinds = _kinds(cluster, capabilities.groups[GROUP])
-    policies, drivers = (
-        [_named(item, kind) for item in _list(cluster, kinds.get(kind), kind)] for kind in (POLICY, DRIVER)
-    )
-    sets: list[Data] = []
+    paths = _list_paths(cluster, versions)
+    policies, drivers = (tuple(_list(cluster, paths.get(kind, ""), kind)) for kind in (POLICY, DRIVER))
+    sets: tuple[Data, ...] = ()
     if policies or drivers:
-        sets = [item for item in cluster.list("apps/v1", "DaemonSet") if owner_of(item)]
-    return Found(tuple(policies), tuple(drivers), tuple(sets), record, awake)
+        sets = tuple(item for item in cluster.list("apps/v1", "DaemonSet") if owner_of(item))
+    return Found(policies, drivers, sets, record, awake)
 
 
-def noted(record: Data) -> Data:
-    """{namespace, name, replicas} of the operator's Deployment in a record of a takeover; NpuError for one that is damaged."""
+def noted(record: Data) -> Noted:
+    """What a record of a takeover says; NpuError for one that is damaged."""
     try:
         where = json.loads(record["data"]["takeover.json"])
         return {
@@ -76,19 +84,19 @@ def noted(record: Data) -> Data:
         raise NpuError(
             "The record of the takeover, ConfigMap %s/%s, cannot be read: %s. Nothing was changed."
             % (meta["namespace"], meta["name"], exc),
-            "Delete it and run with rbln_operands_coexistence: takeover, which makes it anew from the operator's Deployment and its annotation %s."
-            % REPLICAS,
+            f"Delete it and run with {OPERANDS}coexistence: takeover, which writes it again from the operator's "
+            f"Deployment and its annotation {REPLICAS}.",
         ) from exc
 
 
 def _text(value: t.Any) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError("%r is no name" % (value,))
+        raise ValueError("%r is not a name" % (value,))
     return value
 
 
 def refuse_while_it_rests(cluster: Cluster, inputs: Inputs) -> None:
-    """NpuError when a takeover has put an operator to rest that is still there: only its record knows the way back."""
+    """NpuError when a takeover has scaled the operator to 0: only the record knows the way back."""
     record = cluster.get("v1", "ConfigMap", object_name(inputs, RECORD), inputs["namespace"])
     if record is None:
         return
@@ -96,18 +104,19 @@ def refuse_while_it_rests(cluster: Cluster, inputs: Inputs) -> None:
     operator = cluster.get("apps/v1", "Deployment", where["name"], where["namespace"])
     if operator is not None and REPLICAS in (operator["metadata"].get("annotations") or {}):
         raise NpuError(
-            "The operator's Deployment %s/%s rests since a takeover, and nothing would wake it. Nothing was changed."
-            % (where["namespace"], where["name"]),
-            "Run with rbln_operands_state: present and rbln_operands_coexistence: restore, which removes what is ours and wakes it; or delete it first.",
+            "A takeover has scaled the operator's Deployment %s/%s to 0, and nothing would scale it up again. "
+            "Nothing was changed." % (where["namespace"], where["name"]),
+            f"Run with {OPERANDS}state: present and {OPERANDS}coexistence: restore, which removes what is ours and "
+            "scales it up; or delete the Deployment first.",
         )
 
 
 def owner_of(item: Data) -> str:
-    """The kind of the operator's object that owns one; empty for none."""
+    """The kind of the operator's object that owns an object; empty for none."""
     owners = [
         owner.get("kind", "")
         for owner in item["metadata"].get("ownerReferences") or []
-        if str(owner.get("apiVersion", "")).startswith(GROUP + "/")
+        if str(owner.get("apiVersion", "")).startswith(OPERATOR.group + "/")
     ]
     return next((kind for kind in owners if kind in (POLICY, DRIVER)), "")
 
@@ -118,66 +127,66 @@ def _is_awake(cluster: Cluster, record: Data) -> bool:
     return operator is not None and int((operator.get("spec") or {}).get("replicas") or 0) > 0
 
 
-def _kinds(cluster: Cluster, versions: t.Iterable[str]) -> dict[str, str]:
-    """{kind: path of its list}, of the first version that has it."""
+def _list_paths(cluster: Cluster, versions: t.Iterable[str]) -> dict[str, str]:
+    """{kind: path of its list}, of the first version that has the kind."""
     found: dict[str, str] = {}
     for version in versions:
-        path = "/apis/%s/%s" % (GROUP, version)
-        for entry in (
-            cluster.request("GET", path, "List the kinds of %s/%s" % (GROUP, version))[1].get("resources") or []
-        ):
+        group = "%s/%s" % (OPERATOR.group, version)
+        answer = cluster.request("GET", "/apis/" + group, "List the kinds of " + group)[1]
+        for entry in answer.get("resources") or []:
             if "/" not in entry["name"]:
-                found.setdefault(entry.get("kind", ""), path + "/" + entry["name"])
+                found.setdefault(entry.get("kind", ""), "/apis/%s/%s" % (group, entry["name"]))
     return found
 
 
-def _list(cluster: Cluster, path: str | None, kind: str) -> list[Data]:
-    return (cluster.request("GET", path, "List %s objects" % kind)[1].get("items") or []) if path else []
-
-
-def _named(item: Data, kind: str) -> Data:
-    return dict(item, kind=kind)
+def _list(cluster: Cluster, path: str, kind: str) -> list[Data]:
+    """The objects of a kind; the items of a list do not name it themselves."""
+    items = cluster.request("GET", path, "List %s objects" % kind)[1].get("items") or [] if path else []
+    return [dict(item, kind=kind) for item in items]
 
 
 def decide(found: Found, inputs: Inputs) -> str:
-    """What this run does: `normal`, `coexist`, `takeover` or `restore`. NpuError where the operator manages the cluster and no choice is made."""
-    choice = inputs["coexistence"]
+    """What this run does: `normal`, `coexist`, `takeover` or `restore`.
+
+    NpuError when the operator manages the cluster and no choice is made.
+    """
+    choice = str(inputs["coexistence"])
     if choice == RESTORE:
         return RESTORE
     if found.record is not None and not found.awake:
-        # The operator rests since a takeover: what it managed is ours.
+        # The operator is scaled to 0 since a takeover: what it managed is ours.
         return TAKEOVER if choice == TAKEOVER else NORMAL
     if not found.manages:
         return NORMAL
     if choice in (COEXIST, TAKEOVER):
-        return str(choice)
+        return choice
     names = ", ".join(object_label(item) for item in (*found.policies, *found.drivers)[:5])
     raise NpuError(
-        "The vendor's operator manages this cluster: %s. Nothing was changed." % names,
-        "Set rbln_operands_coexistence to coexist (the hosts are ours, the components its), to takeover (it is put to rest, and can be woken by "
-        "restore), or take the hosts out of this cluster's group.",
+        f"The vendor's operator manages this cluster: {names}. Nothing was changed.",
+        f"Set {OPERANDS}coexistence to coexist (this collection manages the hosts, the operator its components) or "
+        "to takeover (the operator is scaled to 0; restore brings it back), "
+        "or take the hosts out of this cluster's group.",
     )
 
 
-def refuse_driver_conflict(found: Found, members: t.Iterable[t.Mapping[str, t.Any]]) -> dict[str, str]:
-    """{host: error} of hosts whose driver the host part manages while the operator has a driver of its own for the cluster."""
+def refuse_driver_conflict(found: Found, members: t.Iterable[Member]) -> dict[str, str]:
+    """{host: error} of hosts whose driver the host part manages while the operator manages drivers in the cluster."""
     if not found.drivers:
         return {}
     names = ", ".join(object_label(item) for item in found.drivers)
-    return {
-        member["host"]: "The operator's %s manages drivers here, and the host part manages the driver of this host. "
-        "Next: Delete the one, or set rbln_driver_source to preinstalled or container." % names
-        for member in members
-        if member.get("driver_managed")
-    }
+    error = (
+        f"The operator's {names} manages drivers here, and the host part manages the driver of this host. "
+        f"Next: Delete the one, or set {INPUT}driver_source to preinstalled or container."
+    )
+    return {member["host"]: error for member in members if member.get("driver_managed")}
 
 
 def coexist_notes(found: Found) -> list[str]:
-    """What to look after where both work."""
+    """Warnings about what both write."""
     toolkits = [object_label(item) for item in found.daemon_sets if "toolkit" in item["metadata"]["name"]]
     if not toolkits:
         return []
     return [
-        "%s of the operator writes the CDI specification of each node, as the host part does: switch one of the two off (rbln_container_toolkit_state, "
-        "or the operator's containerToolkit.enabled)." % ", ".join(toolkits)
+        f"{', '.join(toolkits)} of the operator writes the CDI specification of each node, as the host part does. "
+        f"Next: Switch one of the two off ({INPUT}container_toolkit_state, or the operator's containerToolkit.enabled)."
     ]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The status of an installation as a ConfigMap, for those who look into the cluster and not at a run (002-08, 003-10)."""
+"""The status of an installation as a ConfigMap, for people who look at the cluster and not at a run."""
 
 from __future__ import annotations
 
@@ -12,27 +12,32 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 
 from .._cluster.api import TRIES, ApiError, Cluster, Data
 from .._objects.compare import object_label, with_hash, within
-from .._objects.model import Inputs
+from .._objects.inputs import Inputs
+from .._objects.names import OPERANDS
 from .._objects.parts import metadata, object_name
-from .prune import is_ours
+from .ours import is_ours
 
 COMPONENT = "status"
 MOST_NODES = 50
 # Component to the condition of a node that lacks it.
 CONDITIONS = {
-    "driver": "DriverMissing", "container_toolkit": "ToolkitMissing", "metrics_exporter": "MonitoringMissing", "smd": "MonitoringMissing",
+    "driver": "DriverMissing",
+    "container_toolkit": "ToolkitMissing",
+    "metrics_exporter": "MonitoringMissing",
+    "smd": "MonitoringMissing",
     "feature_discovery": "DiscoveryMissing",
-}  # fmt: skip
+}
 _BY_CHECK = {"driver-validation": "DriverMissing", "toolkit-validation": "ToolkitMissing"}
 
 
 def status_object(inputs: Inputs, waited: t.Mapping[str, t.Any], before: t.Mapping[str, t.Any] | None = None) -> Data:
-    """The ConfigMap for the result of a wait. It holds no times, so that it is written only when something is different.
+    """The ConfigMap for the result of a wait. It holds no times, so that it is written only when something differs.
 
-    Of `before`, the status that is there, nodes stay that this wait did not look at: a run of some hosts says nothing of the others.
+    Nodes of `before`, the live status, stay when this wait did not look at them: a run of some hosts says nothing about
+    the others.
 
-    `status.json`: {ready, components: {key: {state, desired, ready, reason}}, nodes: {name: {ready_for_pooling, conditions, reasons}}},
-    of nodes only those that are not ready, at most 50.
+    `status.json`: {ready, components: {key: {state, desired, ready, reason}}, nodes: {name: {ready_for_pooling,
+    conditions, reasons}}}, of nodes only those that are not ready, at most 50.
     """
     live, judged = waited.get("nodes") or (), waited.get("judged")
     told = (before or {}).get("nodes") or {} if judged is not None else {}
@@ -72,14 +77,17 @@ def status_object(inputs: Inputs, waited: t.Mapping[str, t.Any], before: t.Mappi
 
 
 def write_status(cluster: Cluster, inputs: Inputs, waited: t.Mapping[str, t.Any]) -> bool:
-    """Write the status when it is different; whether it was. No Lease is held here: who is overtaken by another run looks again."""
+    """Write the status when it differs, and tell whether it did.
+
+    No Lease is held: after a conflict with another run it is read again.
+    """
     for attempt in range(1, TRIES + 1):
         live = cluster.get("v1", "ConfigMap", object_name(inputs, COMPONENT), inputs["namespace"])
         item = with_hash(status_object(inputs, waited, _content(live)))
         if live is not None and not is_ours(live):
             raise NpuError(
-                "The %s is there already and not ours." % object_label(item),
-                "Delete it, or set another rbln_operands_name_prefix.",
+                "The %s exists already and is not ours." % object_label(item),
+                f"Delete it, or set another {OPERANDS}name_prefix.",
             )
         if live is not None and within(item, live):
             return False
@@ -96,7 +104,7 @@ def write_status(cluster: Cluster, inputs: Inputs, waited: t.Mapping[str, t.Any]
 
 
 def _content(live: Data | None) -> Data:
-    """What a status says; nothing for one that is not there or cannot be read."""
+    """The content of a status; empty for one that does not exist or cannot be read."""
     try:
         content = json.loads(((live or {}).get("data") or {}).get("status.json") or "{}")
     except ValueError:

@@ -3,12 +3,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A takeover from the vendor's operator, and its way back.
 
-The operator's Deployment is put to rest, and its components are replaced by ours one after the other. Its own objects stay as they are,
-so that it makes its components again when it is woken.
+The operator's Deployment is scaled to 0, and its components are replaced by ours one after the other. Its own objects
+stay as they are, so that it makes its components again when it is scaled up.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import pathlib
 import re
@@ -20,19 +21,20 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.module_utils._host.files import replace_file
 
 from .._cluster.api import Cluster, Data
-from .._objects.compare import object_label, visible
-from .._objects.model import Inputs
+from .._objects.compare import Change, change, object_label, visible
+from .._objects.inputs import Inputs
+from .._objects.names import OPERANDS, OPERATOR, SHORT
 from .._objects.parts import metadata, object_name
-from .operator import DRIVER, OPERATOR_NAME, RECORD, REPLICAS, Found, noted, owner_of
+from .operator import DRIVER, RECORD, REPLICAS, Found, noted, owner_of
 
 DELAY = 2.0
-# What the names of the operator's DaemonSets have in them, for each component of ours that takes its place.
+# Parts of the names of the operator's DaemonSets, for each component of ours that replaces them.
 THEIRS = {
     "container_toolkit": ("container-toolkit",),
     "device_plugin": ("device-plugin",),
     "validator": ("validator",),
     "dra_driver": ("dra",),
-    "smd": ("smd", "rbln-daemon"),
+    "smd": ("smd", SHORT + "-daemon"),
     "metrics_exporter": ("metrics-exporter",),
     "feature_discovery": ("feature-discovery",),
     "vfio_manager": ("vfio",),
@@ -42,7 +44,7 @@ THEIRS = {
 
 
 def component_like(name: str) -> str:
-    """The key of our component that takes the place of a DaemonSet of the operator; empty for none."""
+    """The key of our component that replaces a DaemonSet of the operator; empty for none."""
     fitting = [(len(part), key) for key, parts in THEIRS.items() for part in parts if part in name]
     return max(fitting)[1] if fitting else ""
 
@@ -56,7 +58,10 @@ def _replicas(operator: Data) -> int:
 
 
 class Takeover:
-    """One takeover or restore. Each step looks whether it is done already, so that a run that was cut off is finished by the next."""
+    """One takeover or restore.
+
+    Each step looks first whether it is done, so that the next run finishes one that was interrupted.
+    """
 
     def __init__(
         self,
@@ -70,7 +75,7 @@ class Takeover:
         self._cluster, self._inputs, self._found, self._dry_run = cluster, inputs, found, dry_run
         self._clock, self._sleep = clock, sleep
         self._left = {_place(item): item for item in found.daemon_sets if owner_of(item)}
-        self.changes: list[Data] = []
+        self.changes: list[Change] = []
 
     def check(self) -> None:
         """NpuError for what cannot be taken over; nothing is written."""
@@ -79,83 +84,87 @@ class Takeover:
             raise NpuError(
                 "The operator runs drivers in containers (%s), which a takeover would replace on all nodes at once."
                 % ", ".join(object_label(item) for item in drivers),
-                "Move the nodes to drivers of the host part first, one by one, and delete the RBLNDriver objects; docs/cluster.md says how.",
+                f"Move the nodes to drivers of the host part first, one by one, and delete the {DRIVER} objects; "
+                "see docs/cluster.md.",
             )
         self._operator()
 
     def is_due(self, keys: t.Iterable[str]) -> bool:
-        """Whether something is to be written for a takeover by the components `keys`."""
+        """Whether a takeover by the components `keys` has something to write."""
         return self._found.record is None or self._found.awake or any(self.replaces(key) for key in keys)
 
     def begin(self, check: t.Callable[[], None]) -> None:
-        """Keep a copy of all, note what was, and put the operator to rest. `check` keeps the Lease while it takes long."""
-        # Whoever held the Lease before may have done it.
+        """Keep a copy of everything, record the operator's replicas, and scale it to 0.
+
+        `check` keeps the Lease meanwhile.
+        """
+        # The former holder of the Lease may have done it.
         record = self._cluster.get("v1", "ConfigMap", object_name(self._inputs, RECORD), self._inputs["namespace"])
         operator = self._operator()
         if operator is None:
             return
-        rests = _replicas(operator) == 0
-        if record is not None and rests:
+        scaled = _replicas(operator) == 0
+        if record is not None and scaled:
             return
         self._back_up(operator)
         if record is None:
             check()
             self._note(operator)
-        if not rests:
+        if not scaled:
             check()
             self._scale(operator, check)
 
     def replaces(self, key: str) -> bool:
-        """Whether there are DaemonSets of the operator that a component of ours takes the place of."""
+        """Whether a component of ours replaces DaemonSets of the operator."""
         return any(component_like(name) == key for _namespace, name in self._left)
 
     def make_room(self, key: str, check: t.Callable[[], None]) -> None:
-        """Delete the operator's DaemonSets that a component of ours takes the place of, and wait until their pods are gone."""
+        """Delete the operator's DaemonSets that a component of ours replaces, and wait until they are gone."""
         mine = [self._left.pop(place) for place in list(self._left) if component_like(place[1]) == key]
         for item in mine:
             check()
             self._cluster.delete(item, self._dry_run)
             self._tell(item, "deleted")
         for item in mine if not self._dry_run else ():
-            namespace, name = _place(item)
             self._until(
-                lambda namespace=namespace, name=name: (
-                    self._cluster.get("apps/v1", "DaemonSet", name, namespace) is None
-                ),  # type: ignore[misc]
+                functools.partial(self._is_gone, *_place(item)),
                 "%s is still there" % object_label(item),
                 "Look at its pods and their nodes.",
                 check,
             )
 
+    def _is_gone(self, namespace: str, name: str) -> bool:
+        return self._cluster.get("apps/v1", "DaemonSet", name, namespace) is None
+
     def notes(self) -> list[str]:
-        """DaemonSets of the operator that nothing of ours replaces."""
+        """Warnings about DaemonSets of the operator that no component of ours replaces."""
         return [
-            "%s of the operator stays, and nobody manages it while the operator rests." % object_label(item)
+            "%s of the operator stays, and nothing manages it while the operator is scaled to 0." % object_label(item)
             for item in self._left.values()
         ]
 
     def wake(self) -> None:
-        """Give the operator its replicas back; nothing when there was no takeover, or it is awake."""
+        """Scale the operator up again; nothing when there was no takeover, or it runs."""
         operator = self.sleeper()
-        if operator and REPLICAS in (operator["metadata"].get("annotations") or {}):
-            self._patch(operator, noted(self._found.record)["replicas"], None)  # type: ignore[arg-type]
+        if operator and self._found.record and REPLICAS in (operator["metadata"].get("annotations") or {}):
+            self._patch(operator, noted(self._found.record)["replicas"], None)
             self._tell(operator, "changed")
 
     def sleeper(self) -> Data | None:
-        """The operator's Deployment that the takeover noted, None without a takeover; NpuError when it is not there any more."""
+        """The operator's Deployment that the takeover recorded, None without a takeover; NpuError when it is gone."""
         if self._found.record is None:
             return None
         where = noted(self._found.record)
         operator = self._cluster.get("apps/v1", "Deployment", where["name"], where["namespace"])
         if operator is None:
             raise NpuError(
-                "The operator's Deployment %s/%s is not there any more." % (where["namespace"], where["name"]),
-                "Install the operator again with its chart: its objects are still there; then run this again.",
+                "The operator's Deployment %s/%s does not exist any more." % (where["namespace"], where["name"]),
+                "Install the operator again with its chart (its objects are still there), then run this again.",
             )
         return operator
 
     def _operator(self) -> Data | None:
-        """The operator's Deployment; None when it was put to rest and has been deleted since. NpuError when it is not known."""
+        """The operator's Deployment; None when it was scaled to 0 and deleted later. NpuError when it is not known."""
         named = self._inputs["takeover"]
         if named["operator_deployment"]:
             found = self._cluster.get(
@@ -164,19 +173,22 @@ class Takeover:
             candidates = [found] if found else []
         else:
             everything = self._cluster.list("apps/v1", "Deployment", named["operator_namespace"])
-            candidates = [item for item in everything if item["metadata"]["name"].startswith(OPERATOR_NAME)]
+            candidates = [item for item in everything if item["metadata"]["name"].startswith(OPERATOR.deployment)]
         if not candidates and self._found.record is not None and not self._found.awake:
             return None
         if len(candidates) != 1:
             names = ", ".join(object_label(item) for item in candidates) or "none"
             raise NpuError(
                 "The operator's Deployment is not known: %s fit." % names,
-                "Name it: rbln_operands_takeover: {operator_namespace: ..., operator_deployment: ...}",
+                f"Name it: {OPERANDS}takeover: {{operator_namespace: ..., operator_deployment: ...}}",
             )
         return dict(candidates[0], apiVersion="apps/v1", kind="Deployment")
 
     def _back_up(self, operator: Data) -> None:
-        """Copies on the controller, for people: secrets masked, nothing that the server counts. A copy that is there stays."""
+        """Write copies for people on the controller: secrets masked, no fields of the server.
+
+        An existing copy stays.
+        """
         folder = pathlib.Path(self._inputs["takeover"]["backup_dir"]).expanduser()
         items = (*self._found.policies, *self._found.drivers, *self._found.daemon_sets, operator)
         try:
@@ -189,12 +201,12 @@ class Takeover:
         except OSError as exc:
             raise NpuError(
                 "The copies cannot be written to %s: %s." % (folder, exc.strerror),
-                "Correct rbln_operands_takeover.backup_dir.",
+                f"Correct {OPERANDS}takeover.backup_dir.",
             ) from exc
 
     def _note(self, operator: Data) -> None:
         meta = operator["metadata"]
-        # One that rests already, with its record lost, tells what it had.
+        # The annotation of an operator that is scaled to 0 already, when its record was lost.
         before = str((meta.get("annotations") or {}).get(REPLICAS) or "")
         replicas = _replicas(operator) or (int(before) if before.isdigit() else 0) or 1
         content = {"namespace": meta["namespace"], "name": meta["name"], "replicas": replicas}
@@ -242,6 +254,4 @@ class Takeover:
             check()
 
     def _tell(self, item: Data, action: str) -> None:
-        self.changes.append(
-            {"component": "", "error": "", "object": object_label(item), "action": action, "before": {}, "after": {}}
-        )
+        self.changes.append(change(item, action))

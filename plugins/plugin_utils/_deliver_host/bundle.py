@@ -42,7 +42,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._packages.apt_index
 from .._cluster.capabilities import declared
 from .._components.driver import without_pools
 from .._components.render import build
-from .._objects.model import Context, Inputs, Object
+from .._objects.inputs import Inputs
+from .._objects.model import Context, Object
 
 Row = dict[str, t.Any]
 LABEL = "rebellions-npu-bundle"

@@ -14,7 +14,9 @@ from ansible_collections.rebellions.npu.plugins.module_utils._npu.labels import 
 
 from .._components.registry import wanted
 from .._components.variants import KUBELET_LABEL, OTHER_RUNTIME, RUNTIME_LABEL, kubelet_key, kubelet_roots
-from .._objects.model import PASSTHROUGH, Inputs
+from .._objects.inputs import Inputs
+from .._objects.model import PASSTHROUGH
+from .._objects.names import OPERANDS
 from .._objects.parts import (
     GATE_PREFIX,
     KERNEL_LABEL,
@@ -38,9 +40,9 @@ Data = t.Mapping[str, t.Any]
 
 @dataclass(frozen=True)
 class Seen:
-    """What a run knows of a host: ansible_facts rbln, rbln_runtimes and rbln_observed, and rbln_validator_proof when it was proven again.
+    """What a run knows of a host: facts of its NPUs and runtimes, its observation, and a proof of this run, if any.
 
-    `driver_source` is the input rbln_driver_source, empty when it is not set.
+    `driver_source` is the input of the driver role, empty when it is not set.
     """
 
     facts: Data = field(default_factory=dict)
@@ -50,7 +52,7 @@ class Seen:
     driver_source: str = ""
 
     def proven(self, driver_only: bool = False) -> bool:
-        """Whether driver and toolkit, or the driver alone, proved themselves in this run or have the right ready files."""
+        """Whether driver and toolkit, or the driver alone, were proven in this run or have the right ready files."""
         again = "passed" in self.proof
         record = self.proof if again else self.observed
         markers = record.get("markers") or {}
@@ -65,7 +67,7 @@ class Seen:
 
     @property
     def has_driver(self) -> bool:
-        """Whether the host has, or is to get, a driver of its own."""
+        """Whether the host has its own driver, or will get one."""
         if self.driver_source and self.driver_source != "container":
             return True
         return (self.facts.get("driver") or {}).get("installed_via", "none") not in ("none", "container")
@@ -83,10 +85,10 @@ class Seen:
 
 
 def node_labels(inputs: Inputs, seen: Seen) -> dict[str, str] | None:
-    """All labels of a host's node; None when its NPUs are not known. What else is not known is left out.
+    """All labels of a host's node; None when its NPUs are not known. Other unknown values are left out.
 
-    With feature discovery only npu.present is ours of the labels about NPUs: the discovery itself needs it to come to the node.
-    NpuError when a component needs the kubelet's root directory and the inputs do not name it.
+    With feature discovery only npu.present is ours of the labels about NPUs, because the discovery selects its nodes by
+    it. NpuError when a component needs the kubelet's root directory and the inputs do not name it.
     """
     labels = npu_labels(PROFILE, seen.facts) if seen.facts else None
     if labels is None:
@@ -115,7 +117,7 @@ def _host_labels(inputs: Inputs, seen: Seen) -> dict[str, str]:
 
 
 def _runtime(runtimes: Data) -> str:
-    """The runtime of the kubelet; `other` when that is none we know, empty when nothing says which it is."""
+    """The runtime of the kubelet; `other` for one that we do not know, empty when it was not found out."""
     name = runtimes.get("kubernetes_runtime")
     named = name or (runtimes.get("kubelet") or {}).get("runtime_endpoint")
     return RUNTIME_WORDS.get(str(name), OTHER_RUNTIME) if named else ""
@@ -131,22 +133,21 @@ def _kubelet(inputs: Inputs, runtimes: Data) -> str:
     users = [row.name for row in wanted(inputs) if row.key in USE_KUBELET_ROOT]
     if users and key not in declared:
         raise NpuError(
-            "The kubelet of this host has the root directory %s, which no input names, and %s must know it."
+            "The kubelet of this host has the root directory %s, which no input names and %s must know."
             % (root, ", ".join(users)),
-            "Add it for the whole cluster: rbln_operands_kubelet_roots: [%s]"
-            % ", ".join([*inputs["kubelet_roots"], root]),
+            f"Add it for the whole cluster: {OPERANDS}kubelet_roots: [{', '.join([*inputs['kubelet_roots'], root])}]",
         )
     return key
 
 
 def _is_open(key: str, inputs: Inputs, seen: Seen) -> bool:
-    """Whether a component may come to the node: its host part is proven, it has a function it can use, and the host does not do its work."""
+    """Whether a gate is open: the host part is proven, there is an NPU to use, and the host does not do the work."""
     functions = [
         npu for npu in seen.facts.get("npus") or [] if npu.get("state") != "unreachable" and not npu.get("vfs")
     ]
     workload = inputs["node_workload"] or inputs["workload"]
     if key in SANDBOX or (key in EITHER and workload == PASSTHROUGH):
-        # Manager and validator say what is wrong where there is no IOMMU; a plugin there would offer nothing.
+        # Without an IOMMU the manager and the validator report what is wrong; a plugin would offer nothing.
         return (
             any(npu.get("iommu_group") is not None for npu in functions)
             if key == "sandbox_device_plugin"
@@ -155,7 +156,7 @@ def _is_open(key: str, inputs: Inputs, seen: Seen) -> bool:
     if {"driver": seen.has_driver, "container_toolkit": seen.has_toolkit, "smd": seen.has_daemon}.get(key):
         return False
     if "driver" in {row.key for row in wanted(inputs)} and not seen.has_driver:
-        # The host can prove nothing before the driver's pod runs; the pods themselves wait for the ready files.
+        # The host can prove nothing before the driver's pod runs; the pods wait for the ready files.
         return any(npu.get("state") != "passthrough" for npu in functions)
     return _usable(seen) and not lacks_proof(inputs, seen)
 
@@ -165,7 +166,7 @@ def _usable(seen: Seen) -> bool:
 
 
 def lacks_proof(inputs: Inputs, seen: Seen) -> bool:
-    """Whether a host has NPUs that containers could use and has not proven its part, so that the gates of its node are closed."""
+    """Whether the gates of a node are closed because its host has NPUs for containers and has not proven its part."""
     pods = {row.key for row in wanted(inputs)}
     machines = (inputs["node_workload"] or inputs["workload"]) == PASSTHROUGH
     if machines or not _usable(seen) or ("driver" in pods and not seen.has_driver):
@@ -174,9 +175,9 @@ def lacks_proof(inputs: Inputs, seen: Seen) -> bool:
 
 
 def expected_npus(inputs: Inputs, seen: Seen) -> int | None:
-    """How many NPUs the node is to offer containers; None when that is not known, or virtual machines use them.
+    """How many NPUs the node must offer to containers; None when that is not known, or virtual machines use them.
 
-    Where the driver comes as a container, those that have no driver yet count too.
+    Where the driver comes as a container, NPUs without a driver count too.
     """
     usable, npus = (seen.facts.get("counts") or {}).get("usable"), seen.facts.get("npus") or []
     states = [npu.get("state") for npu in npus]
@@ -198,7 +199,7 @@ def owned_labels(node: Data) -> set[str]:
 
 
 def settle_labels(labels: t.Mapping[str, str], node: Data) -> tuple[dict[str, str], list[str]]:
-    """(labels to apply, notes): a label that somebody else has set is theirs; another value than ours is noted."""
+    """(labels to apply, notes). A label that another manager has set stays; a note tells when its value is not ours."""
     live = node["metadata"].get("labels") or {}
     ours = owned_labels(node)
     apply: dict[str, str] = {}
@@ -207,5 +208,7 @@ def settle_labels(labels: t.Mapping[str, str], node: Data) -> tuple[dict[str, st
         if name not in live or name in ours:
             apply[name] = value
         elif live[name] != value:
-            notes.append("%s=%s was set by somebody else and stays; this host would set %s" % (name, live[name], value))
+            notes.append(
+                "%s=%s was set by another manager and stays; this host would set %s" % (name, live[name], value)
+            )
     return apply, notes

@@ -9,17 +9,19 @@ import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
+from .._objects.names import INPUT
+
 Node = t.Mapping[str, t.Any]
 
 
 def _plain(identifier: t.Any) -> str:
-    """A UUID or machine id without case and dashes; empty when it is unset or one of the fillers of careless firmware."""
+    """A UUID or machine id in lower case without dashes; empty when it is unset or a filler (all 0 or all f)."""
     text = str(identifier or "").strip().lower().replace("-", "")
     return "" if set(text) <= {"0"} or set(text) <= {"f"} else text
 
 
 def _swapped(identifier: str) -> str:
-    """A system UUID with the byte order of its first three groups turned, as some firmware and kernels disagree on it."""
+    """A system UUID with its first three groups in the other byte order: firmware and kernels disagree on it."""
     if len(identifier) != 32:
         return identifier
     return (
@@ -53,18 +55,18 @@ def match_node(
     machine_id: str | None = None,
     kubelet_name: str | None = None,
 ) -> str:
-    """Name of the node that `host` is: by `explicit`, else by system UUID or machine id, else by the kubelet's name.
+    """The name of the node of `host`: by `explicit`, else by system UUID or machine id, else by the kubelet's name.
 
-    `nodes` are Node objects of the API. Two nodes with the host's identity (cloned machines) are told apart by the kubelet's
-    name. NpuError when no node or more than one fits.
+    `nodes` are Node objects of the API. Of several nodes with the host's identity (cloned machines) the kubelet's
+    name decides. NpuError when no node or more than one fits.
     """
-    remedy = "Set rbln_node_name for %s." % host
+    remedy = f"Set {INPUT}node_name for {host}."
     if explicit:
         if explicit in _names(nodes):
             return explicit
         raise NpuError(
-            "%s: the cluster has no node %r, which rbln_node_name names." % (host, explicit),
-            "Correct rbln_node_name; the nodes are: %s." % (", ".join(_names(nodes)[:20]) or "none"),
+            f"{host}: the cluster has no node {explicit!r}, which {INPUT}node_name names.",
+            f"Correct {INPUT}node_name; the nodes are: {', '.join(_names(nodes)[:20]) or 'none'}.",
         )
     found = _by_identity(nodes, _plain(system_uuid), _plain(machine_id))
     named = [node for node in nodes if kubelet_name and node["metadata"]["name"] == kubelet_name]
@@ -88,7 +90,7 @@ def match_node(
             )
         return str(kubelet_name)
     raise NpuError(
-        "%s is no node of the cluster: none has its system UUID (%s), machine id (%s) or kubelet name (%s)."
+        "%s is not a node of the cluster: no node has its system UUID (%s), machine id (%s) or kubelet name (%s)."
         % (host, system_uuid or "unknown", machine_id or "unknown", kubelet_name or "unknown"),
-        "Join the host to the cluster, or check rbln_kubeconfig and rbln_kube_context. %s" % remedy,
+        f"Join the host to the cluster, or check {INPUT}kubeconfig and {INPUT}kube_context. {remedy}",
     )

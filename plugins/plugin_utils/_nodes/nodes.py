@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Hosts and their nodes: who is which, and the labels of each."""
+"""Hosts and their nodes: which node a host is, and the labels of each."""
 
 from __future__ import annotations
 
@@ -10,23 +10,27 @@ import typing as t
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
 from .._cluster.api import ApiError, Cluster, Data
+from .._objects.inputs import Inputs
+from .._objects.names import INPUT
 from .labels import Seen, expected_npus, lacks_proof, node_labels, owned_labels, settle_labels
 from .match import match_node
+from .records import FoundNode, Member, NodeRecord
 from .verdict import has_npu
 
 
 def member_record(
     host: str,
-    inputs: t.Mapping[str, t.Any],
+    inputs: Inputs,
     facts: t.Mapping[str, t.Any] | None,
     more: t.Mapping[str, t.Any] | None = None,
     proof: t.Mapping[str, t.Any] | None = None,
     driver_source: str = "",
-) -> Data:
-    """What the acting host must know of `host`: its identity, labels and NPUs. Without facts labels and NPUs are unknown (None).
+) -> Member:
+    """What the acting host must know of `host`. Without facts its labels and NPUs are unknown (None).
 
-    `facts` is ansible_facts.rbln, `more` all of ansible_facts, of which rbln_runtimes and rbln_observed are read, `proof` the result
-    rbln_validator_proof of this run, `driver_source` the input rbln_driver_source. NpuError when the inputs lack what this host needs.
+    `facts` are those of its NPUs, `more` all of ansible_facts with the runtimes and the observation, `proof` the proof
+    that this run made, `driver_source` the input of the driver role. NpuError when the inputs lack what this host
+    needs.
     """
     identity = (facts or {}).get("identity") or {}
     labels = None
@@ -35,7 +39,11 @@ def member_record(
     )
     found = more or {}
     seen = Seen(
-        facts or {}, found.get("rbln_runtimes") or {}, found.get("rbln_observed") or {}, proof or {}, driver_source
+        facts or {},
+        found.get(INPUT + "runtimes") or {},
+        found.get(INPUT + "observed") or {},
+        proof or {},
+        driver_source,
     )
     if facts and labelled:
         labels = node_labels(inputs, seen)
@@ -52,9 +60,9 @@ def member_record(
     }
 
 
-def find_nodes(members: t.Sequence[Data], nodes: t.Sequence[Data]) -> dict[str, Data]:
-    """Host to {node, error}: a host that is no node, or a node that two hosts claim, is an error of these hosts only."""
-    found: dict[str, Data] = {}
+def find_nodes(members: t.Sequence[Member], nodes: t.Sequence[Data]) -> dict[str, FoundNode]:
+    """The node of each host. A host without a node, or a node that two hosts claim, is an error of these hosts only."""
+    found: dict[str, FoundNode] = {}
     claimed: dict[str, list[str]] = {}
     for member in members:
         host = member["host"]
@@ -72,18 +80,23 @@ def find_nodes(members: t.Sequence[Data], nodes: t.Sequence[Data]) -> dict[str, 
             for host in hosts:
                 found[host] = {
                     "node": "",
-                    "error": "The hosts %s are all the node %r. Next: Set rbln_node_name for each."
-                    % (", ".join(hosts), name),
+                    "error": f"The hosts {', '.join(hosts)} are all the node {name!r}. "
+                    f"Next: Set {INPUT}node_name for each.",
                 }
     return found
 
 
-def match_members(cluster: Cluster, members: t.Sequence[Data]) -> dict[str, Data]:
-    """Host to the record that `label_nodes` gives, with nothing labelled."""
-    found = find_nodes(members, cluster.list("v1", "Node"))
+def match_members(cluster: Cluster, members: t.Sequence[Member]) -> dict[str, NodeRecord]:
+    """Host to its node; nothing is labelled."""
+    return _records(members, find_nodes(members, cluster.list("v1", "Node")))
+
+
+def _records(members: t.Sequence[Member], found: t.Mapping[str, FoundNode]) -> dict[str, NodeRecord]:
+    """Host to its node, before anything is labelled."""
     return {
         member["host"]: {
-            **found[member["host"]],
+            "node": found[member["host"]]["node"],
+            "error": found[member["host"]]["error"],
             "changed": False,
             "before": {},
             "after": {},
@@ -94,63 +107,59 @@ def match_members(cluster: Cluster, members: t.Sequence[Data]) -> dict[str, Data
     }
 
 
-def label_nodes(cluster: Cluster, members: t.Sequence[Data], present: bool, dry_run: bool) -> dict[str, Data]:
-    """Label the node of each member, or take our labels off it: host to {node, error, changed, before, after, notes, expected}."""
+def label_nodes(cluster: Cluster, members: t.Sequence[Member], present: bool, dry_run: bool) -> dict[str, NodeRecord]:
+    """Label the node of each member, or remove our labels from it; host to what happened."""
     nodes = {node["metadata"]["name"]: node for node in cluster.list("v1", "Node")}
-    result: dict[str, Data] = {}
-    for member, found in zip(members, find_nodes(members, list(nodes.values())).values()):
-        record: Data = {
-            **found,
-            "changed": False,
-            "before": {},
-            "after": {},
-            "notes": [],
-            "expected": member["expected"],
-        }
-        result[member["host"]] = record
+    result = _records(members, find_nodes(members, list(nodes.values())))
+    for member in members:
+        record = result[member["host"]]
         if record["error"]:
             continue
-        node = nodes[record["node"]]
-        if present and member["labels"] is None:
+        node, labels = nodes[record["node"]], member["labels"] if present else {}
+        if labels is None:
             continue
-        labels, record["notes"] = settle_labels(member["labels"], node) if present else ({}, [])
+        if present:
+            labels, record["notes"] = settle_labels(labels, node)
         try:
-            record.update(_label_node(cluster, node, labels, dry_run))
+            _label_node(cluster, node, labels, dry_run, record)
         except NpuError as exc:
             record["error"] = str(exc)
             continue
         if present and member["lacks_proof"] and not dry_run:
             record["error"] = (
-                "node %s: its host has not proven driver and toolkit, so its gates are closed and no workload finds an NPU. Next: %s"
-                % (
-                    record["node"],
-                    "Run rebellions.npu.site for this host; rebellions.npu.validate says what is wrong.",
-                )
+                "node %s: its host has not proven driver and toolkit, so its gates are closed "
+                "and no workload finds an NPU. "
+                "Next: Run rebellions.npu.site for this host; rebellions.npu.validate says what is wrong."
+                % record["node"]
             )
     return result
 
 
-def _label_node(cluster: Cluster, node: Data, labels: t.Mapping[str, str], dry_run: bool) -> Data:
+def _label_node(cluster: Cluster, node: Data, labels: t.Mapping[str, str], dry_run: bool, record: NodeRecord) -> None:
+    """Bring our labels of a node to `labels`, and record the change."""
     live = node["metadata"].get("labels") or {}
     owned = owned_labels(node)
     before = {name: live[name] for name in sorted(owned | set(labels)) if name in live}
     if owned == set(labels) and before == dict(labels):
-        return {"changed": False}
+        return
     if not _apply_labels(cluster, node, labels, dry_run) and labels:
         raise NpuError(
             "The node %s was deleted while this run labelled it." % node["metadata"]["name"],
             "Run again when the host has joined the cluster.",
         )
-    return {"changed": before != dict(labels), "before": before, "after": dict(labels)}
+    record.update({"changed": before != dict(labels), "before": before, "after": dict(labels)})
 
 
 def _apply_labels(cluster: Cluster, node: Data, labels: t.Mapping[str, str], dry_run: bool) -> bool:
-    """Whether the node was still there. Its uid is in the request, because the apply would make a node of the name otherwise."""
+    """Whether the node still exists.
+
+    Its uid is in the request, because the apply would create a node of the name otherwise.
+    """
     meta = {"name": node["metadata"]["name"], "uid": node["metadata"].get("uid"), "labels": dict(labels)}
     try:
         cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": meta}, False, dry_run)
     except ApiError as exc:
-        # The second where another node has the name by now.
+        # The second text is about a new node of the same name.
         if "uid mismatch" in str(exc) or "metadata.uid" in str(exc):
             return False
         raise
@@ -163,13 +172,13 @@ def labelled_nodes(cluster: Cluster) -> list[str]:
 
 
 def nodes_in_use(cluster: Cluster) -> list[str]:
-    """The nodes that carry labels of ours, or have NPUs by whosever labels, so that components of ours may be on them."""
+    """The nodes that carry labels of ours, or have NPUs by any label, so that components of ours may be on them."""
     return sorted(
         node["metadata"]["name"] for node in cluster.list("v1", "Node") if owned_labels(node) or has_npu(node)
     )
 
 
 def unlabel_nodes(cluster: Cluster, dry_run: bool) -> list[str]:
-    """Take our labels off every node of the cluster; the names of those that had some."""
+    """Remove our labels from every node of the cluster; the names of those that had some."""
     nodes = [node for node in cluster.list("v1", "Node") if owned_labels(node)]
     return sorted(node["metadata"]["name"] for node in nodes if _apply_labels(cluster, node, {}, dry_run))

@@ -15,11 +15,11 @@ Data = t.Mapping[str, t.Any]
 
 
 def judge_host(host: str, outcome: Data) -> dict[str, t.Any]:
-    """The task result for `host`, failed or not, with `result` {cluster, acted_by, ok, objects, node, daemonsets, allocatable, error}.
+    """The task result for `host`; `result` has cluster, acted_by, ok, objects, node, daemonsets, allocatable, error.
 
-    `outcome` holds cluster, actor, error (why nothing was done) and applied, what the acting host registered of its work: objects, nodes, waited,
-    failed, msg; it may be missing or skipped. A host fails by its own node's trouble or by trouble that no single node has; never by another
-    host's node.
+    `outcome` holds cluster, actor, error (why nothing was done) and applied: what the acting host registered of its
+    work (objects, nodes, waited, failed, msg), which may be missing or skipped. A host fails by problems of its own
+    node and by those without a node, never by problems of another host's node.
     """
     cluster = outcome.get("cluster") or ""
     applied = outcome.get("applied")
@@ -62,7 +62,7 @@ def _errors(host: str, record: Data, nodes: Data, waited: Data, error: str) -> l
         return [record["error"]]
     if not waited:
         return [error] if error else []
-    # A host that is no node has an empty name there, and trouble without a node is everybody's.
+    # A host without a node has an empty name; problems without a node concern every host.
     others = {other["node"] for name, other in nodes.items() if name != host and other["node"]}
     return [problem["text"] for problem in waited.get("problems") or [] if problem["node"] not in others]
 
@@ -80,7 +80,7 @@ def _good_news(host: str, result: Data) -> str:
 
 
 def difference_lines(differences: t.Sequence[Data]) -> list[str]:
-    """What applying would change, for people: an object a line, and below it each field of those that are there already."""
+    """What applying would change, for people: an object per line, and below it each changed field."""
     lines = []
     for one in differences:
         lines.append(
@@ -92,7 +92,7 @@ def difference_lines(differences: t.Sequence[Data]) -> list[str]:
 
 
 def _brief(before: t.Any, after: t.Any) -> str:
-    """`before -> after`; of long values what follows their common beginning."""
+    """`before -> after`; long values without their common beginning."""
     texts = [
         "(none)" if value is None else json.dumps(value, sort_keys=True, ensure_ascii=False)
         for value in (before, after)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which nodes should have a component, and what a component proves beside running pods. Pure, on API objects."""
+"""Which nodes should have a component, and what a component proves beyond running pods. Pure, on API objects."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._checks.plugin import amount, settled
 
-from .._objects.model import CONTAINER, PASSTHROUGH, Inputs
+from .._objects.inputs import Inputs
+from .._objects.model import CONTAINER, PASSTHROUGH
+from .._objects.names import OPERANDS
 from .._objects.parts import GATE_PREFIX, LABEL_PREFIX, NPU_KEY, SKIP_LABEL, WORKLOAD_LABEL
 from .labels import EITHER, SANDBOX
+from .records import Offer
 
 Data = dict[str, t.Any]
 COUNT_LABEL = NPU_KEY + ".count"
 
 
 def workload_of(inputs: Inputs, labels: t.Mapping[str, str]) -> str:
-    """What the NPUs of a node are used by; a node that does not say it, or says something unknown, has that of the inputs."""
+    """What uses the NPUs of a node: its label, or the inputs when the label is missing or unknown."""
     said = labels.get(WORKLOAD_LABEL)
     return said if said in (CONTAINER, PASSTHROUGH) else str(inputs["workload"])
 
@@ -49,16 +52,16 @@ def allocatable_of(node: t.Mapping[str, t.Any]) -> Data:
 
 
 class Allocatable:
-    """Allocatable NPUs over several looks: two equal right answers in a row, with the plugin's pod ready, settle a node (P05)."""
+    """Allocatable NPUs over several looks: two right answers in a row, with the plugin's pod ready, settle a node."""
 
     def __init__(self, resource: str) -> None:
         self._resource = resource
         self._samples: dict[str, list[Data]] = {}
 
-    def look(self, node: t.Mapping[str, t.Any], expected: int, plugin_ready: bool, seconds: float) -> Data:
-        """{expected, allocatable, node_ready, plugin_ready, settled} of one node."""
+    def look(self, node: t.Mapping[str, t.Any], expected: int, plugin_ready: bool, seconds: float) -> Offer:
+        """What one node offers at this look."""
         name = node["metadata"]["name"]
-        sample = {
+        sample: Data = {
             "t": seconds,
             "ready": node_ready(node),
             "alloc": allocatable_of(node),
@@ -68,27 +71,25 @@ class Allocatable:
         samples[:] = samples[-3:] + [sample]
         return {
             "expected": expected,
-            "allocatable": amount(sample["alloc"], self._resource),
+            "allocatable": amount(sample["alloc"], self._resource) or 0,
             "node_ready": sample["ready"],
             "plugin_ready": sample["plugin_ready"],
-            "settled": settled(samples, expected, self._resource)["settled"],
+            "settled": bool(settled(samples, expected, self._resource)["settled"]),
         }
 
 
-def allocatable_text(name: str, state: Data, resource: str) -> str:
-    """What stands in the way of a node that is not settled."""
+def allocatable_text(name: str, state: Offer, resource: str) -> str:
+    """Why a node is not settled."""
     if not state["node_ready"]:
         return "node %s is not Ready. Next: Look at the kubelet of the node." % name
     if state["allocatable"] == state["expected"]:
         return (
-            "node %s: %d %s are allocatable as expected, not yet twice in a row with a ready plugin. Next: Give it more time: rbln_operands_wait_timeout."
-            % (name, state["expected"], resource)
+            f"node {name}: {state['expected']} {resource} are allocatable as expected, "
+            f"not yet twice in a row with a ready plugin. Next: Give it more time: {OPERANDS}wait_timeout."
         )
-    return "node %s: %d %s allocatable, %d expected. Next: Read the log of the device plugin's pod on this node." % (
-        name,
-        state["allocatable"],
-        resource,
-        state["expected"],
+    return (
+        f"node {name}: {state['allocatable']} {resource} allocatable, {state['expected']} expected. "
+        "Next: Read the log of the device plugin's pod on this node."
     )
 
 
@@ -102,8 +103,8 @@ def vfio_text(node: t.Mapping[str, t.Any], resource: str) -> str:
     if offered:
         return ""
     return (
-        "node %s offers no function to virtual machines. Next: Read the logs of the vfio manager and the sandbox device plugin on this node."
-        % (node["metadata"]["name"])
+        "node %s offers no function to virtual machines. "
+        "Next: Read the logs of the vfio manager and the sandbox device plugin on this node." % node["metadata"]["name"]
     )
 
 
@@ -118,18 +119,13 @@ def slices_text(name: str, expected: int, slices: t.Iterable[t.Mapping[str, t.An
     if found == expected:
         return ""
     return (
-        "node %s: %d devices in the ResourceSlices of %s, %d expected. Next: Read the log of the DRA driver's pod on this node."
-        % (
-            name,
-            found,
-            driver,
-            expected,
-        )
+        f"node {name}: {found} devices in the ResourceSlices of {driver}, {expected} expected. "
+        "Next: Read the log of the DRA driver's pod on this node."
     )
 
 
 def endpoints_text(service: str, slices: t.Iterable[t.Mapping[str, t.Any]]) -> str:
-    """Why nobody can read metrics through a Service; empty when it has a ready endpoint."""
+    """Why metrics cannot be read through a Service; empty when it has a ready endpoint."""
     for item in slices:
         for endpoint in item.get("endpoints") or []:
             if (endpoint.get("conditions") or {}).get("ready") is not False:
@@ -138,13 +134,10 @@ def endpoints_text(service: str, slices: t.Iterable[t.Mapping[str, t.Any]]) -> s
 
 
 def discovered_text(node: t.Mapping[str, t.Any]) -> str:
-    """Why the label that the discovery should write is not there; empty when it is."""
+    """Why a node lacks the label that the discovery writes; empty when it has it."""
     if (node["metadata"].get("labels") or {}).get(COUNT_LABEL):
         return ""
     return (
         "node %s has no label %s yet. Next: Look at Node Feature Discovery, which reads the files of the discovery."
-        % (
-            node["metadata"]["name"],
-            COUNT_LABEL,
-        )
+        % (node["metadata"]["name"], COUNT_LABEL)
     )

@@ -1,22 +1,29 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Is a DaemonSet where it should be, and if not: which pod on which node, why, and what to do. Pure, on API objects."""
+"""Whether a DaemonSet runs where it should; if not: which pod on which node, why, and what to do.
+
+Pure, on API objects.
+"""
 
 from __future__ import annotations
 
 import typing as t
 
 from .._cluster.refusals import refusal_step
+from .._objects.names import INPUT, OPERANDS
 from .._objects.parts import NFD_LABELS, PRESENT_LABEL
 from .._objects.placement import Data, repelling_taints, selects
+from .records import PodProblem, Verdict
 
 WAIT_CONTAINER = "wait-for-host"
+_MORE_TIME = f"Give it more time: {OPERANDS}wait_timeout."
+_HOST_PART = f"Run the host part for this node ({INPUT}driver, {INPUT}container_toolkit, {INPUT}validator)."
 _HARMLESS = ("ContainerCreating", "PodInitializing")
 _NEXT_STEPS = (
     (
         ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"),
-        "Check rbln_registry, the image's tag or digest, and the pull secret.",
+        f"Check {INPUT}registry, the image's tag or digest, and the pull secret.",
     ),
     (("CreateContainerConfigError",), "Check the secrets and config maps that the pod names."),
     (("CrashLoopBackOff", "Error", "RunContainerError", "StartError"), "Read the log of this container on this node."),
@@ -26,7 +33,7 @@ _NEXT_STEPS = (
 
 def _problem(
     reason: str, detail: str, next_step: str, node: str = "", pod: str = "", fatal: bool = False
-) -> dict[str, t.Any]:
+) -> PodProblem:
     return {"node": node, "pod": pod, "reason": reason, "detail": detail, "next_step": next_step, "fatal": fatal}
 
 
@@ -37,7 +44,8 @@ def _next_step(reason: str) -> str:
     return "Look at the pod's events."
 
 
-def problem_text(problem: Data, name: str) -> str:
+def problem_text(problem: PodProblem, name: str) -> str:
+    """A problem for people; `name` is that of the DaemonSet or component."""
     place = " on node %s" % problem["node"] if problem["node"] else ""
     pod = ", pod %s" % problem["pod"] if problem["pod"] else ""
     return "%s%s%s: %s. Next: %s" % (name, place, pod, problem["detail"].rstrip("."), problem["next_step"])
@@ -47,14 +55,14 @@ def pod_node(pod: Data) -> str:
     """The node of a DaemonSet's pod, also before the scheduler has bound it."""
     spec = pod.get("spec") or {}
     if spec.get("nodeName"):
-        return spec["nodeName"]
+        return str(spec["nodeName"])
     affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
         "requiredDuringSchedulingIgnoredDuringExecution"
     ) or {}
     for term in affinity.get("nodeSelectorTerms") or []:
         for field in term.get("matchFields") or []:
             if field.get("key") == "metadata.name" and field.get("values"):
-                return field["values"][0]
+                return str(field["values"][0])
     return ""
 
 
@@ -82,8 +90,8 @@ def last_event(events: t.Sequence[Data], name: str) -> str:
     return "%s: %s" % (newest.get("reason", ""), " ".join(str(newest.get("message", "")).split()))
 
 
-def explain_pod(pod: Data, events: t.Sequence[Data]) -> dict[str, t.Any]:
-    """Why a pod is not ready: the first container that waits or failed, else its conditions, with the newest warning about it."""
+def explain_pod(pod: Data, events: t.Sequence[Data]) -> PodProblem:
+    """Why a pod is not ready: the first container that waits or failed, else its phase, with the newest warning."""
     name, node = pod["metadata"]["name"], pod_node(pod)
     status = pod.get("status") or {}
     event = last_event(events, name)
@@ -110,7 +118,10 @@ def explain_pod(pod: Data, events: t.Sequence[Data]) -> dict[str, t.Any]:
 
 
 def _essence(message: t.Any) -> str:
-    """The lines of a container's last words that tell of a failure, else its last three; on one line and short."""
+    """The lines of a container's termination message that tell of a failure, else its last three.
+
+    On one line and short.
+    """
     lines = [" ".join(line.split()) for line in str(message or "").splitlines() if line.strip()]
     failed = [line for line in lines if line.startswith("FAILED")]
     text = "; ".join(failed or lines[-3:])
@@ -126,32 +137,28 @@ def _explain_container(container: Data, init: bool, tail: str) -> tuple[str, str
         and not container.get("ready")
         and (waiting or {}).get("reason") in (None, "CrashLoopBackOff")
     ):
-        # Its log has no word of it.
+        # Its log does not mention it.
         return (
             "OOMKilled",
             "container %s was killed for the memory it used%s" % (name, tail),
-            "Raise the memory limit: rbln_operands_<component>.resources.",
+            f"Raise the memory limit: {OPERANDS}<component>.resources.",
         )
     if waiting and waiting.get("reason") not in _HARMLESS:
         reason = waiting.get("reason") or "Waiting"
         message = _essence(ended.get("message") or waiting.get("message"))
-        step = (
-            "Run the host part for this node (rbln_driver, rbln_container_toolkit, rbln_validator)."
-            if name == WAIT_CONTAINER
-            else _next_step(reason)
-        )
+        step = _HOST_PART if name == WAIT_CONTAINER else _next_step(reason)
         return reason, "container %s: %s%s%s" % (name, reason, ": " + message if message else "", tail), step
     if init and "running" in state:
         if name == WAIT_CONTAINER:
             return (
                 "WaitsForHost",
                 "it waits for the ready files of the host",
-                "Run the host part for this node (rbln_driver, rbln_container_toolkit, rbln_validator).",
+                _HOST_PART,
             )
         return (
             "Initialising",
             "init container %s is still running%s" % (name, tail),
-            "Give it more time: rbln_operands_wait_timeout.",
+            _MORE_TIME,
         )
     if state.get("terminated") and state["terminated"].get("exitCode"):
         message = _essence(ended.get("message"))
@@ -188,7 +195,8 @@ def _owned(daemon_set: Data, pod: Data) -> bool:
     )
 
 
-def _rejection(daemon_set: Data, events: t.Sequence[Data]) -> dict[str, t.Any] | None:
+def _rejection(daemon_set: Data, events: t.Sequence[Data]) -> PodProblem | None:
+    """The problem when the API server refuses the pods of a DaemonSet."""
     event = last_event(events, daemon_set["metadata"]["name"])
     if not event.startswith("FailedCreate"):
         return None
@@ -200,11 +208,11 @@ def _rejection(daemon_set: Data, events: t.Sequence[Data]) -> dict[str, t.Any] |
             if forbidden
             else "Look at the DaemonSet's events."
         )
-    return _problem("FailedCreate", "no pod is made: %s" % event.split(": ", 1)[1], step)
+    return _problem("FailedCreate", "no pod is created: %s" % event.split(": ", 1)[1], step)
 
 
-def missing_pod(daemon_set: Data, node: Data) -> dict[str, t.Any]:
-    """Why a node that has NPUs is given no pod."""
+def missing_pod(daemon_set: Data, node: Data) -> PodProblem:
+    """Why a node that has NPUs gets no pod."""
     name, spec = node["metadata"]["name"], daemon_set["spec"]["template"]["spec"]
     taints = repelling_taints(spec, node)
     if not selects(spec, node):
@@ -214,15 +222,15 @@ def missing_pod(daemon_set: Data, node: Data) -> dict[str, t.Any]:
             return _problem(
                 "NoLabel",
                 "the node has none of the labels %s" % ", ".join((PRESENT_LABEL, *NFD_LABELS)),
-                "Let the host label its node (rbln_operands_node_labels), or run Node Feature Discovery.",
+                f"Let the host label its node ({OPERANDS}node_labels), or run Node Feature Discovery.",
                 name,
                 fatal=True,
             )
         gates = ["%s=%s" % item for item in sorted(labels.items()) if ".deploy." in item[0]]
         return _problem(
             "NotSelected",
-            "the node selector or affinity leaves the node out; its gates are: %s" % (", ".join(gates) or "none"),
-            "Correct the node's labels, rbln_operands_node_selector or rbln_operands_node_affinity.",
+            "the node selector or affinity excludes the node; its gates are: %s" % (", ".join(gates) or "none"),
+            f"Correct the node's labels, {OPERANDS}node_selector or {OPERANDS}node_affinity.",
             name,
             fatal=True,
         )
@@ -238,11 +246,11 @@ def missing_pod(daemon_set: Data, node: Data) -> dict[str, t.Any]:
         return _problem(
             "Taint",
             "the taint %s is not tolerated" % ", ".join(taints),
-            "Add it to rbln_operands_tolerations, or remove it from the node.",
+            f"Add it to {OPERANDS}tolerations, or remove it from the node.",
             name,
             fatal=True,
         )
-    return _problem("NoPod", "the node has no pod yet", "Give it more time: rbln_operands_wait_timeout.", name)
+    return _problem("NoPod", "the node has no pod yet", _MORE_TIME, name)
 
 
 def judge_daemon_set(
@@ -251,17 +259,17 @@ def judge_daemon_set(
     events: t.Sequence[Data],
     nodes: t.Sequence[Data],
     scope: t.Collection[str] | None = None,
-) -> dict[str, t.Any]:
-    """The verdict {name, done, desired, ready, updated, problems, warnings} on one DaemonSet.
+) -> Verdict:
+    """The verdict on one DaemonSet.
 
-    `scope` names the nodes that must have a ready pod of the newest template; None means every node the DaemonSet selects, and at
-    least one. Problems hold {node, pod, reason, detail, next_step, fatal}; a fatal one does not heal by waiting. Trouble outside the
-    scope is a warning.
+    `scope` names the nodes that must have a ready pod of the newest template; None means every node that the DaemonSet
+    selects, and at least one. Problems on nodes outside the scope are warnings.
     """
     status, spec = daemon_set.get("status") or {}, daemon_set["spec"]["template"]["spec"]
     desired = int(status.get("desiredNumberScheduled") or 0)
-    verdict: dict[str, t.Any] = {
+    verdict: Verdict = {
         "name": daemon_set["metadata"]["name"],
+        "done": False,
         "desired": desired,
         "ready": int(status.get("numberReady") or 0),
         "updated": int(status.get("updatedNumberScheduled") or 0),
@@ -285,8 +293,8 @@ def judge_daemon_set(
         problems.append(
             _problem(
                 "NoNodes",
-                "it wants no pod: no node has an NPU label",
-                "Label the nodes (rbln_operands_node_labels), or run Node Feature Discovery.",
+                "the DaemonSet selects no node: none has an NPU label",
+                f"Label the nodes ({OPERANDS}node_labels), or run Node Feature Discovery.",
                 fatal=True,
             )
         )
@@ -297,7 +305,7 @@ def judge_daemon_set(
         )
         if found:
             old = waits and found["reason"] == "OldPod"
-            problems.append(found) if name in must and not old else verdict["warnings"].append(found)
+            (problems if name in must and not old else verdict["warnings"]).append(found)
     if (
         scope is None
         and not problems
@@ -306,8 +314,8 @@ def judge_daemon_set(
         problems.append(
             _problem(
                 "Counts",
-                "%(desired)d wanted, %(updated)d of the newest form, %(ready)d ready" % verdict,
-                "Give it more time: rbln_operands_wait_timeout.",
+                f"{desired} wanted, {verdict['updated']} of the newest template, {verdict['ready']} ready",
+                _MORE_TIME,
             )
         )
     verdict["done"] = observed and not problems
@@ -315,6 +323,7 @@ def judge_daemon_set(
 
 
 def has_npu(node: Data) -> bool:
+    """Whether a node has NPUs, by our own label or the discovery's."""
     labels = node["metadata"].get("labels") or {}
     return any(labels.get(key) == "true" for key in (PRESENT_LABEL, *NFD_LABELS))
 
@@ -325,10 +334,11 @@ def _judge_node(
     name: str,
     pods: t.Sequence[Data],
     events: t.Sequence[Data],
-    rejection: dict[str, t.Any] | None,
-) -> dict[str, t.Any] | None:
+    rejection: PodProblem | None,
+) -> PodProblem | None:
+    """What is wrong with the pods of a DaemonSet on one node; None for nothing."""
     if node is None:
-        return _problem("NoNode", "the node is not in the cluster any more", "Correct the inventory.", name, fatal=True)
+        return _problem("NoNode", "the node is no longer in the cluster", "Correct the inventory.", name, fatal=True)
     living = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
     if not living:
         missing = missing_pod(daemon_set, node)
@@ -340,14 +350,14 @@ def _judge_node(
                 name,
                 pods[0]["metadata"]["name"],
             )
-        return dict(rejection, node=name) if missing["reason"] == "NoPod" and rejection else missing
+        return {**rejection, "node": name} if missing["reason"] == "NoPod" and rejection else missing
     waiting = [pod for pod in living if not pod_ready(pod)]
     if waiting:
         return explain_pod(waiting[0], events)
     if not any(_current(daemon_set, pod) for pod in living):
         return _problem(
             "OldPod",
-            "the pod is not of the newest form yet",
+            "the pod is not of the newest template yet",
             "Give it more time; with the update strategy OnDelete drain the node and delete the pod.",
             name,
             living[0]["metadata"]["name"],
@@ -355,8 +365,11 @@ def _judge_node(
     return None
 
 
-def judge_counters(item: Data, scope: set[str], nodes: t.Mapping[str, Data]) -> Data | None:
-    """The verdict on a DaemonSet whose counters say that all is well on every node it is meant for, those of `scope` among them; else None."""
+def judge_counters(item: Data, scope: set[str], nodes: t.Mapping[str, Data]) -> Verdict | None:
+    """The verdict when the counters of a DaemonSet say that it runs on all its nodes, with those of `scope` among them.
+
+    Else None.
+    """
     status, spec = item.get("status") or {}, item["spec"]["template"]["spec"]
     desired = int(status.get("desiredNumberScheduled") or 0)
     observed = int(status.get("observedGeneration") or 0) >= int(item["metadata"].get("generation") or 0)

@@ -13,10 +13,13 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 
 from .._cluster.api import BUSY, ApiError, Cluster, Data
 from .._components.registry import component_of, wanted
-from .._objects.model import Component, Inputs
+from .._objects.inputs import Inputs
+from .._objects.model import Component
+from .._objects.names import OPERANDS
 from .._objects.parts import SELECTOR, object_name
 from .._objects.placement import selects
 from .readiness import Allocatable, allocatable_text, discovered_text, endpoints_text, left_out, slices_text, vfio_text
+from .records import NodeProblem, NodeRecord, Offer, Verdict, Waited, WaitProblem
 from .verdict import has_npu, judge_counters, judge_daemon_set, missing_pod, pod_node, pod_ready, problem_text
 
 FATAL_PATIENCE = 20.0
@@ -27,9 +30,9 @@ READY, FAILED, NOT_WAITED, PENDING = "ready", "failed", "not_waited", "pending"
 
 @dataclass
 class _State:
-    """How far a component is. `since` is when all it needs had ended, `fatal` since when nothing heals by waiting; seconds of the wait.
+    """How far a component is, in seconds: `since` all it needs has ended, `fatal` since waiting does not help.
 
-    `without` are the nodes that lack what it needs, and `because` says so: they are not waited for, and the others are.
+    `without` are the nodes that lack what it needs, and `because` tells why: only the other nodes are waited for.
     """
 
     row: Component
@@ -39,8 +42,8 @@ class _State:
     fatal: float | None = None
     seconds: float = 0.0
     text: str = ""
-    verdicts: list[Data] = field(default_factory=list)
-    problems: list[Data] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
+    problems: list[NodeProblem] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     without: set[str] = field(default_factory=set)
     because: str = ""
@@ -58,17 +61,17 @@ class _Look:
 
 
 class Waiter:
-    """Looks again and again until every component has ended: ready, fatal for a while, or past its deadline.
+    """Looks repeatedly until every component has ended: ready, fatal for a while, or past its deadline.
 
-    `objects` are those that were applied; `failures` maps a component whose objects were refused to the reason. `nodes` are the records
-    of the hosts of this run, by host.
+    `objects` are those that were applied; `failures` maps a component whose objects were refused to the reason; `nodes`
+    are the records of the hosts of this run.
     """
 
     def __init__(
         self,
         cluster: Cluster,
         inputs: Inputs,
-        nodes: t.Mapping[str, t.Mapping[str, t.Any]],
+        nodes: t.Mapping[str, NodeRecord],
         objects: t.Sequence[Data],
         failures: t.Mapping[str, str],
         clock: t.Callable[[], float] = time.monotonic,
@@ -77,25 +80,21 @@ class Waiter:
         self._cluster, self._inputs, self._clock, self._sleep = cluster, inputs, clock, sleep
         self._hosts = {record["node"]: record for record in nodes.values() if record["node"] and not record["error"]}
         self._allocatable = Allocatable(inputs["resource_name"])
-        self._offers: dict[str, Data] = {}
+        self._offers: dict[str, Offer] = {}
         self._nodes: dict[str, Data] = {}
         sets: dict[str, list[str]] = {}
         for item in objects:
             if item["kind"] == "DaemonSet":
                 sets.setdefault(component_of(item), []).append(item["metadata"]["name"])
         self._states = {row.key: _State(row, sets.get(row.key, [])) for row in wanted(inputs) if row.pods}
-        # What has no pods, or is no longer wanted, is not waited for, and its failure counts all the same.
+        # Components without pods and components no longer wanted are not waited for, but their failure counts.
         self._refused = {key: reason for key, reason in failures.items() if key not in self._states}
         for key, reason in failures.items():
             if key in self._states:
                 self._end(self._states[key], FAILED, 0.0, reason)
 
-    def run(self) -> Data:
-        """{ok, components, daemonsets: [verdict], allocatable: {node: {...}}, problems: [{component, node, text, fatal}], warnings, seconds,
-        nodes, judged}; the last two name the nodes of the cluster, empty when it was not looked at, and those of this wait.
-
-        `components` maps each to {state: ready|failed|not_waited, seconds, desired, ready, text}.
-        """
+    def run(self) -> Waited:
+        """Wait; the result tells how each component ended."""
         start = seen = self._clock()
         while True:
             seconds = self._clock() - start
@@ -103,10 +102,9 @@ class Waiter:
                 self._pass(seconds)
                 seen = self._clock()
             except NpuError as exc:
-                # A server that starts anew or is busy is waited for, as pods are.
-                if (isinstance(exc, ApiError) and exc.status not in BUSY) or self._clock() - seen >= self._inputs[
-                    "wait_timeout"
-                ]:
+                # A server that restarts or is busy is waited for, like pods.
+                fatal = isinstance(exc, ApiError) and exc.status not in BUSY
+                if fatal or self._clock() - seen >= self._inputs["wait_timeout"]:
                     raise
             if all(one.state != PENDING for one in self._states.values()):
                 return self._result(round(self._clock() - start, 1))
@@ -133,14 +131,17 @@ class Waiter:
                 self._end(one, FAILED, seconds, "; ".join(problem["text"] for problem in one.problems))
 
     def _may_start(self, one: _State, seconds: float) -> bool:
-        """Whether all that the component needs has ended; its clock runs from then on. It ends when one of them failed everywhere."""
+        """Whether everything that the component needs has ended; then its clock starts.
+
+        It ends itself when one of them failed everywhere.
+        """
         needs = [self._states[key] for key in one.row.needs if key in self._states]
         broken = [need.row.key for need in needs if need.state in (FAILED, NOT_WAITED)]
         nodes = {problem["node"] for key in broken for problem in self._states[key].problems}
         because = "not waited for, because it needs %s" % " and ".join(broken)
         if "" in nodes:
             self._end(one, NOT_WAITED, seconds, because)
-            one.problems = [dict(one.problems[0], node=node) for node in sorted(nodes)]
+            one.problems = [{**one.problems[0], "node": node} for node in sorted(nodes)]
         elif one.since is None and all(need.state != PENDING for need in needs):
             one.since, one.without, one.because = seconds, nodes, because
         return one.state == PENDING and one.since is not None
@@ -188,17 +189,17 @@ class Waiter:
         sets = [look.sets[name] for name in one.sets if name in look.sets]
         for name in one.sets:
             if name not in look.sets:
-                self._problem(one, "", "The DaemonSet %s is not there. Next: Run again." % name, True)
-        covered = set()
+                self._problem(one, "", "The DaemonSet %s does not exist. Next: Run again." % name, True)
+        covered: set[str] = set()
         for item in sets:
             spec = item["spec"]["template"]["spec"]
             mine = {name for name in must if name in look.nodes and selects(spec, look.nodes[name])}
-            twice = "node %s: two DaemonSets of %s want it, %s is one. Next: Correct their selectors."
+            twice = "node %s: two DaemonSets of %s select it, one is %s. Next: Correct their selectors."
             for name in sorted(mine & covered):
                 self._problem(one, name, twice % (name, one.row.name, item["metadata"]["name"]), True)
             covered |= mine
             if len(sets) > 1 and not mine:
-                # It has no node of this run, and counts all the same.
+                # It selects no node of this run, but its counts are part of the result.
                 one.verdicts.append(judge_daemon_set(item, [], [], [], mine))
                 continue
             self._verdict(one, item, mine if len(sets) > 1 else must, look)
@@ -211,19 +212,23 @@ class Waiter:
                 one, "", "driver: no pool is known for %s. Next: Label these nodes, or name their pools." % names, True
             )
         if self._inputs["wait_scope"] == "cluster" and not any(has_npu(node) for node in look.nodes.values()):
-            text = "%s: no node of the cluster has an NPU label. Next: Label the nodes (rbln_operands_node_labels), or run Node Feature Discovery."
-            self._problem(one, "", text % one.row.name, True)
+            text = (
+                f"{one.row.name}: no node of the cluster has an NPU label. "
+                f"Next: Label the nodes ({OPERANDS}node_labels), or run Node Feature Discovery."
+            )
+            self._problem(one, "", text, True)
         self._prove(one, must, look)
 
     def _must(self, row: Component, look: _Look) -> tuple[set[str], list[str]]:
-        """The nodes that must have the component, of this run or of the cluster, and who is left out and why."""
+        """The nodes that must have the component, of this run or of the cluster; and why others are left out."""
         if self._inputs["wait_scope"] == "cluster":
             names = [name for name, node in look.nodes.items() if has_npu(node)]
         else:
             names = [
                 name for name, record in self._hosts.items() if record["expected"] is None or record["expected"] > 0
             ]
-        must, told = set(), []
+        must: set[str] = set()
+        told: list[str] = []
         for name in names:
             why = left_out(self._inputs, row.key, row.name, look.nodes[name]) if name in look.nodes else ""
             if why and self._inputs["wait_scope"] == "run":
@@ -233,6 +238,7 @@ class Waiter:
         return must, told
 
     def _verdict(self, one: _State, item: Data, scope: set[str], look: _Look) -> None:
+        """Judge one DaemonSet: by its counters, else by its pods, and by events only when something is wrong."""
         nodes = list(look.nodes.values())
         verdict = judge_counters(item, scope, look.nodes) if scope else None
         if verdict is None:
@@ -251,62 +257,60 @@ class Waiter:
         one.problems.append({"node": node, "text": text, "fatal": fatal})
 
     def _prove(self, one: _State, must: set[str], look: _Look) -> None:
-        """What the component shows beside its pods, on the nodes of this run."""
-        key, inputs = one.row.key, self._inputs
+        """What the component proves beyond its pods, on the nodes of this run."""
+        plugin = one.row.key == "device_plugin"
+        known = {name: record["expected"] for name, record in self._hosts.items() if name in look.nodes}
         mine = {
-            name: record
-            for name, record in self._hosts.items()
-            if record["expected"] is not None and name in look.nodes
+            name: expected
+            for name, expected in known.items()
+            if expected is not None and (name in must or (plugin and expected == 0 and name not in one.without))
         }
-        mine = {
-            name: record
-            for name, record in mine.items()
-            if name in must or (key == "device_plugin" and record["expected"] == 0 and name not in one.without)
-        }
-        explained = {problem["node"] for problem in one.problems}
-        if key == "device_plugin":
-            ready = (
-                None
-                if not one.problems and look.pods is None
-                else {pod_node(pod) for pod in self._pods(look) if _runs(pod, one.row.name)}
-            )
-            self._offers = {
-                name: self._allocatable.look(
-                    look.nodes[name], record["expected"], ready is None or name in ready, look.seconds
-                )
-                for name, record in mine.items()
-            }
-            for name, state in self._offers.items():
-                if not state["settled"] and name not in explained:
-                    self._problem(one, name, allocatable_text(name, state, inputs["resource_name"]))
+        if plugin:
+            self._prove_allocatable(one, mine, look)
         if one.problems or not one.sets:
             return
-        texts: dict[str, str] = {}
-        if key == "sandbox_device_plugin":
-            texts = {name: vfio_text(look.nodes[name], inputs["resource_name"]) for name in must}
-        elif key == "dra_driver":
-            slices = self._cluster.list("resource.k8s.io/v1", "ResourceSlice")
-            texts = {
-                name: slices_text(name, record["expected"], slices, inputs["dra_driver"]["driver_name"])
-                for name, record in mine.items()
-            }
-        elif key == "feature_discovery":
-            texts = {name: discovered_text(look.nodes[name]) for name in must}
-        elif key == "metrics_exporter" and inputs["metrics_exporter"]["service"]["enabled"] and must:
-            service = object_name(inputs, one.row.name)
-            chosen = "kubernetes.io/service-name=" + service
-            texts = {
-                "": endpoints_text(
-                    service, self._cluster.list("discovery.k8s.io/v1", "EndpointSlice", inputs["namespace"], chosen)
-                )
-            }
-        for name, text in texts.items():
+        for name, text in self._lacking(one, must, mine, look).items():
             if text:
                 self._problem(one, name, text)
 
-    def _result(self, seconds: float) -> Data:
+    def _prove_allocatable(self, one: _State, expected: t.Mapping[str, int], look: _Look) -> None:
+        """Compare the allocatable NPUs of nodes with the expected ones, where nothing else is wrong."""
+        explained = {problem["node"] for problem in one.problems}
+        # Without problems and without a list of pods the counters have said that every pod is ready.
+        ready: set[str] | None = None
+        if one.problems or look.pods is not None:
+            ready = {pod_node(pod) for pod in self._pods(look) if _runs(pod, one.row.name)}
+        self._offers = {
+            name: self._allocatable.look(look.nodes[name], number, ready is None or name in ready, look.seconds)
+            for name, number in expected.items()
+        }
+        for name, offer in self._offers.items():
+            if not offer["settled"] and name not in explained:
+                self._problem(one, name, allocatable_text(name, offer, self._inputs["resource_name"]))
+
+    def _lacking(
+        self, one: _State, must: t.Collection[str], expected: t.Mapping[str, int], look: _Look
+    ) -> dict[str, str]:
+        """{node, or "" for the whole cluster: what is missing, or ""} of a component with its own proof."""
+        key, inputs = one.row.key, self._inputs
+        if key == "sandbox_device_plugin":
+            return {name: vfio_text(look.nodes[name], inputs["resource_name"]) for name in must}
+        if key == "dra_driver":
+            slices = self._cluster.list("resource.k8s.io/v1", "ResourceSlice")
+            driver = inputs["dra_driver"]["driver_name"]
+            return {name: slices_text(name, number, slices, driver) for name, number in expected.items()}
+        if key == "feature_discovery":
+            return {name: discovered_text(look.nodes[name]) for name in must}
+        if key == "metrics_exporter" and inputs["metrics_exporter"]["service"]["enabled"] and must:
+            service = object_name(inputs, one.row.name)
+            chosen = "kubernetes.io/service-name=" + service
+            found = self._cluster.list("discovery.k8s.io/v1", "EndpointSlice", inputs["namespace"], chosen)
+            return {"": endpoints_text(service, found)}
+        return {}
+
+    def _result(self, seconds: float) -> Waited:
         states = self._states.values()
-        problems = [
+        problems: list[WaitProblem] = [
             {"component": one.row.key, **problem}
             for one in states
             if one.state in (FAILED, NOT_WAITED)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A wanted object beside the live one: whether they differ, where, and how it is shown. Pure."""
+"""Compare a wanted object with the live one: whether they differ, where, and how that is shown. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ _SERVER_FIELDS = ("managedFields", "resourceVersion", "generation", "uid", "crea
 
 
 def with_hash(item: Data) -> Data:
-    """The object with a digest of itself as annotation, which tells of fields that are no longer wanted; the content of a Secret is left out of it."""
+    """The object with a digest of itself as annotation, which tells of fields that are no longer wanted.
+
+    The content of a Secret is left out of it.
+    """
     told = {key: value for key, value in item.items() if item["kind"] != "Secret" or key not in ("data", "stringData")}
     digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32]
     meta = dict(item["metadata"], annotations={**item["metadata"].get("annotations", {}), HASH: digest})
@@ -34,7 +37,10 @@ def with_hash(item: Data) -> Data:
 
 
 def within(wanted: t.Any, live: t.Any) -> bool:
-    """True when every value of `wanted` is in `live`; lists have the same length, and live may hold more keys (defaults)."""
+    """True when every value of `wanted` is in `live`.
+
+    Lists have the same length, and live may hold more keys (defaults).
+    """
     if isinstance(wanted, dict):
         return isinstance(live, dict) and all(within(value, live.get(key)) for key, value in wanted.items())
     if isinstance(wanted, list):
@@ -65,7 +71,7 @@ def visible(item: Data | None) -> Data:
 
 
 def _masked(value: t.Any) -> t.Any:
-    """Without texts that a key, an environment variable or an argument names as secret, and without credentials in addresses."""
+    """Mask texts that a key, an environment variable or an argument names as secret, and credentials in addresses."""
     if isinstance(value, dict):
         shown = {
             key: MASK if isinstance(item, str) and item and _is_secret(key) else _masked(item)
@@ -95,8 +101,16 @@ def _is_secret(name: str) -> bool:
     return mask("%s=x" % name) != "%s=x" % name
 
 
-def field_changes(before: t.Any, after: t.Any, path: str = "") -> list[Data]:
-    """[{path, before, after}] of everything that differs; items of a list that have names are compared by them. None stands for what is not there."""
+class FieldChange(t.TypedDict):
+    """One field that differs; None stands for a field that does not exist."""
+
+    path: str
+    before: t.Any
+    after: t.Any
+
+
+def field_changes(before: t.Any, after: t.Any, path: str = "") -> list[FieldChange]:
+    """Every field that differs; items of a list that have names are compared by their names."""
     if isinstance(before, dict) and isinstance(after, dict):
         return [
             one
@@ -168,18 +182,40 @@ def object_label(item: Data) -> str:
     return "%s %s" % (item["kind"], "/".join(part for part in (meta.get("namespace"), meta["name"]) if part))
 
 
-def change(item: Data, action: str, before: Data | None = None, after: Data | None = None, show: bool = True) -> Data:
-    """{object, action, before, after}, the last two only with `show`, because comparing all fields of many objects costs."""
-    if not show:
-        return {"object": object_label(item), "action": action, "before": {}, "after": {}}
-    left, right = reduce_diff(visible(before), visible(after))
-    if before and after and item["kind"] == "Secret" and before.get("data") != after.get("data"):
-        left["data"], right["data"] = "(hidden)", "(hidden, and different)"
-    return {"object": object_label(item), "action": action, "before": left, "after": right}
+class Change(t.TypedDict):
+    """What happened to one object, or would happen. `before` and `after` hold only the fields that differ."""
+
+    component: str
+    object: str
+    action: str
+    before: Data
+    after: Data
+    error: str
 
 
-def finish(item: Data, live: Data | None, after: Data, created: bool, show: bool = True) -> Data:
-    """The record of an apply by what the object was and is."""
+def change(item: Data, action: str, before: Data | None = None, after: Data | None = None, show: bool = True) -> Change:
+    """The record of an act on an object that belongs to no component.
+
+    Without `show` the fields are not compared, which costs time.
+    """
+    left: Data = {}
+    right: Data = {}
+    if show:
+        left, right = reduce_diff(visible(before), visible(after))
+        if before and after and item["kind"] == "Secret" and before.get("data") != after.get("data"):
+            left["data"], right["data"] = "(hidden)", "(hidden, and different)"
+    return {
+        "component": "",
+        "object": object_label(item),
+        "action": action,
+        "before": left,
+        "after": right,
+        "error": "",
+    }
+
+
+def finish(item: Data, live: Data | None, after: Data, created: bool, show: bool = True) -> Change:
+    """The record of a server-side apply, from the object before and after it."""
     if created or live is None:
         return change(item, "created" if created else "changed", live, after, show)
     return change(item, "changed" if differs(live, after) else "unchanged", live, after, show)
@@ -191,7 +227,7 @@ def differs(live: Data, after: Data) -> bool:
 
 
 def _counted_off(item: Data) -> Data:
-    """An object without what the server counts and our digest of it, content of a Secret included, for comparison only."""
+    """An object without the server's fields and our digest; with the content of a Secret, so never to be shown."""
     meta = {key: value for key, value in (item.get("metadata") or {}).items() if key not in _SERVER_FIELDS}
     meta["annotations"] = {
         key: value for key, value in (meta.get("annotations") or {}).items() if key not in _OWN_ANNOTATIONS

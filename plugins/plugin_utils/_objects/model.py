@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the builders of cluster objects share: the context of one cluster, a pool, a variant, and a row of the registry."""
+"""What the builders of cluster objects share: context, capabilities, pool, variant, and a row of the registry."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.pool import pool_key
 
+from .inputs import Inputs
+
 Object = dict[str, t.Any]
-Inputs = t.Mapping[str, t.Any]
 # Alternatives, each a list of match expressions that all hold: the nodeSelectorTerms of Kubernetes.
 Terms = list[list[Object]]
 
@@ -23,8 +24,8 @@ PASSTHROUGH = "vm-passthrough"
 class Capabilities:
     """What an API server serves.
 
-    `groups` maps an API group to its versions; the core group is left out. `kinds` holds (apiVersion, kind) of the custom
-    resources that we may make objects of, since a group can be served without the kind.
+    `groups` maps an API group to its versions; the core group is left out. `kinds` holds (apiVersion, kind) of the
+    custom resources that we may make objects of, since a group can be served without the kind.
     """
 
     groups: t.Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -47,7 +48,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Context:
-    """Everything that the objects of one cluster depend on: the typed inputs without the role's prefix, the API, the pools of the live nodes."""
+    """What the objects of a cluster depend on: inputs (names without prefix), API, pools of the live nodes."""
 
     inputs: Inputs
     capabilities: Capabilities = Capabilities()
@@ -70,9 +71,10 @@ class Variant:
 class Component:
     """A row of the registry.
 
-    `key` is that of its inputs, of rbln_operands_deadlines and of errors; `name` that in labels and object names; `needs` the keys
-    of components that must be ready before it can be; `deadline` seconds when the inputs give none, 0 for the shared wait_timeout;
-    `pods` whether it has any; `wanted` whether the inputs ask for it; `build` makes its objects in the order of their creation.
+    `key` is that of its inputs, of the deadlines and of errors; `name` that in labels and object names; `needs` the
+    keys of components that must be ready before it can be; `deadline` seconds when the inputs give none, 0 for the
+    shared wait_timeout; `pods` whether it has any; `wanted` whether the inputs ask for it; `build` makes its objects in
+    the order of their creation.
     """
 
     key: str

@@ -11,13 +11,16 @@ import typing as t
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 
-from .model import Inputs, Object
+from .inputs import ContainerInputs, Image, Inputs, Placed
+from .model import Object
+from .names import SHORT
 
 MANAGER = "rebellions-npu"
 PART_OF = "rebellions-npu"
 OURS = {"app.kubernetes.io/managed-by": MANAGER, "app.kubernetes.io/part-of": PART_OF}
 SELECTOR = ",".join("%s=%s" % item for item in sorted(OURS.items()))
-# Objects outside a namespace carry the namespace they belong to, so that one installation leaves those of another alone.
+# Objects outside a namespace carry the namespace they belong to, so that one installation leaves those of another
+# alone.
 INSTANCE = "app.kubernetes.io/instance"
 
 LABEL_PREFIX = PROFILE.label_prefix + "/"
@@ -41,7 +44,7 @@ NFD_LABELS = tuple(
     for device in ("%s_%s" % (PROFILE.pci_class, PROFILE.pci_vendor), PROFILE.pci_vendor)
 )
 
-CA_MOUNT = "/etc/rbln-ca"
+CA_MOUNT = "/etc/%s-ca" % SHORT
 
 _REPOSITORY = re.compile(r"^[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*$")
 _PREFIX = re.compile(
@@ -51,8 +54,8 @@ _TAG = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$")
 _DIGEST = re.compile(r"^sha256:[0-9a-f]{64}$")
 
 
-def image_reference(name: str, image: t.Mapping[str, t.Any], prefix: str) -> str:
-    """`prefix/repository:tag` or `prefix/repository@digest`. The prefix takes the place of any registry of the image."""
+def image_reference(name: str, image: Image, prefix: str) -> str:
+    """`prefix/repository:tag` or `prefix/repository@digest`. The prefix replaces the registry of the image."""
     repository = str(image["repository"]).strip("/")
     head, _slash, rest = repository.partition("/")
     registry = str(image["registry"]).rstrip("/")
@@ -60,32 +63,36 @@ def image_reference(name: str, image: t.Mapping[str, t.Any], prefix: str) -> str
         registry, repository = head, rest
     if not _REPOSITORY.match(repository):
         raise NpuError(
-            "%s.repository %r is no image repository." % (name, image["repository"]),
-            "Write for example rebellions/k8s-device-plugin.",
+            "%s.repository %r is not an image repository." % (name, image["repository"]),
+            "Write for example %s/k8s-device-plugin." % PROFILE.name,
         )
     place = (prefix or registry).rstrip("/")
     if "@" in place:
         raise NpuError(
-            "The image prefix holds credentials.", "Give only host[:port][/path], and the credentials as a pull secret."
+            "The image prefix holds credentials.",
+            "Write only host[:port][/path], and give the credentials as a pull secret.",
         )
     if place and not _PREFIX.match(place):
-        raise NpuError("The registry %r is no image prefix." % place, "Write host[:port][/path], without https://.")
+        raise NpuError("The registry %r is not an image prefix." % place, "Write host[:port][/path], without https://.")
     base = "%s/%s" % (place, repository) if place else repository
     if image["digest"]:
         if not _DIGEST.match(image["digest"]):
             raise NpuError(
-                "%s.digest %r is no digest." % (name, image["digest"]), "Write sha256: and 64 hexadecimal digits."
+                "%s.digest %r is not a digest." % (name, image["digest"]), "Write sha256: and 64 hexadecimal digits."
             )
         return "%s@%s" % (base, image["digest"])
     if not image["tag"]:
         raise NpuError("%s has neither tag nor digest." % name, "Set %s.tag to a version, as text." % name)
     if not _TAG.match(image["tag"]):
-        raise NpuError("%s.tag %r is no image tag." % (name, image["tag"]), "Write a tag such as v0.4.0.")
+        raise NpuError("%s.tag %r is not an image tag." % (name, image["tag"]), "Write a tag such as v0.4.0.")
     return "%s:%s" % (base, image["tag"])
 
 
 def applied_fields(item: t.Mapping[str, t.Any]) -> list[Object]:
-    """The fields of a live object that are ours by server-side apply, as fieldsV1 tells them; empty for one that we never applied."""
+    """The fields (fieldsV1) of a live object that are ours by server-side apply.
+
+    Empty for one that we never applied.
+    """
     entries = item["metadata"].get("managedFields") or []
     return [
         entry.get("fieldsV1") or {}
@@ -94,7 +101,7 @@ def applied_fields(item: t.Mapping[str, t.Any]) -> list[Object]:
     ]
 
 
-def pull_secrets(inputs: Inputs, *images: t.Mapping[str, t.Any]) -> list[Object]:
+def pull_secrets(inputs: Inputs, *images: Image) -> list[Object]:
     """Names of every pull secret a pod needs, each once, in order."""
     names = list(inputs["image_pull_secrets"])
     if inputs["pull_secret_content"]:
@@ -111,12 +118,14 @@ def object_name(inputs: Inputs, component: str, variant: str = "") -> str:
 
 def identity(component: str) -> dict[str, str]:
     """The labels that a DaemonSet selects its pods by; they never change."""
-    return {"app.kubernetes.io/name": "rbln-" + component, "app.kubernetes.io/part-of": PART_OF}
+    return {"app.kubernetes.io/name": "%s-%s" % (SHORT, component), "app.kubernetes.io/part-of": PART_OF}
 
 
-def metadata(inputs: Inputs, component: str, name: str, own: Inputs | None = None, namespaced: bool = True) -> Object:
+def metadata(
+    inputs: Inputs, component: str, name: str, own: t.Mapping[str, t.Any] | None = None, namespaced: bool = True
+) -> Object:
     """Metadata of an object: the user's labels and annotations, and ours, which win."""
-    extra = own or {}
+    extra: t.Mapping[str, t.Any] = own or {}
     labels = {
         **inputs["labels"],
         **extra.get("labels", {}),
@@ -135,7 +144,7 @@ def metadata(inputs: Inputs, component: str, name: str, own: Inputs | None = Non
     return result
 
 
-def pod_metadata(inputs: Inputs, component: str, own: Inputs) -> Object:
+def pod_metadata(inputs: Inputs, component: str, own: Placed) -> Object:
     result = metadata(inputs, component, "", own)
     return {key: value for key, value in result.items() if key in ("labels", "annotations")}
 
@@ -165,13 +174,17 @@ def security_context(
         "seccompProfile": {"type": "RuntimeDefault"},
     }
     if user == 0:
-        # On hosts where SELinux enforces, the type that containers have by themselves reads nothing of /run or the kubelet. Elsewhere it is not looked at.
+        # On hosts where SELinux enforces, the type that containers have by themselves reads nothing of /run or the
+        # kubelet. Elsewhere it is not looked at.
         result["seLinuxOptions"] = {"type": "spc_t"}
     return result
 
 
 def environment(inputs: Inputs, base: t.Mapping[str, str], *more: t.Sequence[Object]) -> list[Object]:
-    """Node name, proxies, authorities, what the component sets, what the inputs set; a later one wins, the order stays."""
+    """Node name, proxies, authorities, what the component sets, what the inputs set.
+
+    A later one wins, the order stays.
+    """
     result: dict[str, Object] = {
         "NODE_NAME": {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
     }
@@ -206,8 +219,11 @@ def host_path(name: str, path: str, kind: str) -> Object:
     return {"name": name, "hostPath": {"path": path, "type": kind}}
 
 
-def host_mounts(own: Inputs, roots: t.Sequence[str] = ()) -> tuple[list[Object], list[Object]]:
-    """(volume mounts, volumes) of the input host_paths; what holds one of `roots`, or is in it, follows the mounts of the host."""
+def host_mounts(own: ContainerInputs, roots: t.Sequence[str] = ()) -> tuple[list[Object], list[Object]]:
+    """(volume mounts, volumes) of the input host_paths.
+
+    What holds one of `roots`, or is in it, follows the mounts of the host.
+    """
     mounts: list[Object] = []
     for item in own["host_paths"]:
         mount: Object = {"name": item["name"], "mountPath": item["mount_path"] or item["path"]}
@@ -229,7 +245,10 @@ def probe(handler: Object, period: int = 10, failures: int = 3, delay: int = 0, 
 def roles(
     inputs: Inputs, component: str, rules: t.Sequence[Object], namespaced: t.Sequence[Object] = ()
 ) -> list[Object]:
-    """Role and binding for `namespaced` rules, ClusterRole and binding for `rules`, to the component's account; none for no rules."""
+    """Role and binding for `namespaced` rules, ClusterRole and binding for `rules`, to the component's account.
+
+    None for no rules.
+    """
     api, name = "rbac.authorization.k8s.io", object_name(inputs, component)
     made: list[Object] = []
     for kind, items in (("Role", namespaced), ("ClusterRole", rules)):

@@ -49,7 +49,7 @@ def matches(expression: Data, labels: Data) -> bool:
 
 
 def selects(pod_spec: Data, node: Data) -> bool:
-    """True when node selector and required node affinity of a pod fit the node: terms are alternatives, expressions of one all hold."""
+    """Whether node selector and required affinity fit the node; terms of the affinity are alternatives."""
     labels = node["metadata"].get("labels") or {}
     if any(labels.get(key) != value for key, value in (pod_spec.get("nodeSelector") or {}).items()):
         return False

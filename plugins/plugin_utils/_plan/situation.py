@@ -39,7 +39,7 @@ Rules = t.Sequence[t.Mapping[str, t.Any]]
 
 def ours(name: str) -> str:
     """An input by its full name: ours("driver_version")."""
-    return f"{PROFILE.input_prefix}_{name}"
+    return f"{PROFILE.short_name}_{name}"
 
 
 def sentence(text: str) -> str:

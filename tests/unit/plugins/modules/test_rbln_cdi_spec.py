@@ -1,13 +1,11 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module as a process, on a tree: its output, exit code and what it leaves on disk."""
+"""The module on a tree: its output, exit code and what it leaves on disk."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +13,9 @@ import pytest
 import yaml
 from ansible_collections.rebellions.npu.plugins.modules import rbln_cdi_spec
 from ansible_collections.rebellions.npu.tests.unit.fixtures.cdi.tree import Tree
+from ansible_collections.rebellions.npu.tests.unit.fixtures.module_run import as_process, in_process
 
 PATH = "/var/run/cdi/rbln.yaml"
-MODULE = "ansible_collections.rebellions.npu.plugins.modules.rbln_cdi_spec"
 
 
 @pytest.fixture
@@ -31,31 +29,28 @@ def tree(tmp_path: Path) -> Tree:
     return tree
 
 
-def run(tree: Tree, check: bool = False, **params: Any) -> tuple[int, dict[str, Any]]:
-    arguments = {
+def arguments(tree: Tree, check: bool = False, **params: Any) -> dict[str, Any]:
+    return {
         "root": str(tree.root),
         "form": "kubernetes",
         "machine": "x86_64",
         **params,
         "_ansible_check_mode": check,
     }
-    done = subprocess.run(
-        [sys.executable, "-m", MODULE],
-        input=json.dumps({"ANSIBLE_MODULE_ARGS": arguments}),
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.stdout, done.stderr
-    return done.returncode, json.loads(done.stdout)
+
+
+def run(tree: Tree, check: bool = False, **params: Any) -> tuple[int, dict[str, Any]]:
+    return in_process("rbln_cdi_spec", arguments(tree, check, **params))
 
 
 def files(tree: Tree) -> dict[str, bytes]:
     return {
         str(path.relative_to(tree.root)): path.read_bytes() for path in sorted(tree.root.rglob("*")) if path.is_file()
     }
+
+
+def test_a_process_of_its_own_says_the_same(tree: Tree) -> None:
+    assert as_process("rbln_cdi_spec", arguments(tree, check=True)) == run(tree, check=True)
 
 
 def test_life_of_a_specification(tree: Tree) -> None:

@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module as a process of its own, the way a managed host runs it."""
+"""The module on a tree, on this machine, and with the oldest Python of a managed host."""
 
 from __future__ import annotations
 
@@ -12,47 +12,24 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import ansible
 import jsonschema
 import pytest
 from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import Tree, ca22_host
+from ansible_collections.rebellions.npu.tests.unit.fixtures.module_run import COLLECTIONS, as_process, in_process
 
 ROOT = Path(__file__).resolve().parents[4]
 SCHEMA = json.loads((ROOT / "docs/schemas/rbln_facts.schema.json").read_text(encoding="utf-8"))
-ANSIBLE = Path(ansible.__file__).resolve().parent.parent
-MODULE = "ansible_collections.rebellions.npu.plugins.modules.rbln_driver_facts"
-START = (
-    """
-import json, runpy, sys
-from ansible.module_utils import basic
-basic._ANSIBLE_ARGS = sys.stdin.buffer.read()
-basic._ANSIBLE_PROFILE = "legacy"
-runpy.run_module(%r, run_name="__main__")
-"""
-    % MODULE
-)
+MODULE = "rbln_driver_facts"
 
 
-def collections() -> str:
-    """The directory that holds ansible_collections/rebellions/npu, as this test was imported."""
-    module = sys.modules[Tree.__module__]
-    return str(Path(str(module.__file__)).absolute().parents[7])
-
-
-def call(python: str, arguments: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    env = dict(os.environ, PYTHONPATH=os.pathsep.join([collections(), str(ANSIBLE)]), PYTHONDONTWRITEBYTECODE="1")
-    text = json.dumps({"ANSIBLE_MODULE_ARGS": arguments})
-    done = subprocess.run(
-        [python, "-c", START], input=text, env=env, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.stdout.startswith("\n{") or done.stdout.startswith("{"), done.stderr
-    return done.returncode, json.loads(done.stdout)
+def call(arguments: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    return in_process(MODULE, arguments)
 
 
 @pytest.mark.parametrize("check", [False, True], ids=["run", "A06-check-mode"])
 def test_facts_of_a_root(tmp_path: Path, check: bool) -> None:
     tree = ca22_host(tmp_path)
-    code, result = call(sys.executable, {"root": str(tmp_path), "_ansible_check_mode": check, "_ansible_diff": True})
+    code, result = call({"root": str(tmp_path), "_ansible_check_mode": check, "_ansible_diff": True})
     assert (code, result["changed"]) == (0, False)
     assert set(result) - {"invocation"} == {"changed", "ansible_facts"}
     facts = result["ansible_facts"]["rbln"]
@@ -73,20 +50,20 @@ def test_options_reach_the_facts(tmp_path: Path) -> None:
         "expected_addresses": ["0000:83:00.0"],
         "runfile_stamp": "/srv/stamp",
     }
-    facts = call(sys.executable, arguments)[1]["ansible_facts"]["rbln"]
+    facts = call(arguments)[1]["ansible_facts"]["rbln"]
     assert facts["kernel"]["running"] == "6.8.0-138-generic"
     assert facts["driver"]["installed_via"] == "runfile"
     assert [problem["code"] for problem in facts["problems"]] == ["npus_found"]
 
 
 def test_this_machine(tmp_path: Path) -> None:
-    code, result = call(sys.executable, {})
+    code, result = as_process(MODULE, {})
     assert code == 0
     jsonschema.Draft202012Validator(SCHEMA).validate(result["ansible_facts"]["rbln"])
 
 
 def test_bad_argument_is_one_error(tmp_path: Path) -> None:
-    code, result = call(sys.executable, {"root": str(tmp_path), "smi_timeout": "soon"})
+    code, result = call({"root": str(tmp_path), "smi_timeout": "soon"})
     assert code == 1
     assert result["failed"] is True
     assert "smi_timeout" in result["msg"]
@@ -107,7 +84,7 @@ def test_bad_argument_is_one_error(tmp_path: Path) -> None:
     ],
 )
 def test_bad_value_names_place_and_remedy(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
-    code, result = call(sys.executable, {"root": str(tmp_path), **arguments})
+    code, result = call({"root": str(tmp_path), **arguments})
     assert (code, result["msg"]) == (1, message)
 
 
@@ -124,7 +101,7 @@ def test_O01_oldest_python_of_a_managed_host(tmp_path: Path) -> None:
     """Python 3.8 gives the same facts; 3.6 of EL8 is below the stated minimum."""
     python = shutil.which("python3.8")
     # A shim of pyenv needs to be told that this one is wanted; others pass over the variable.
-    env = dict(os.environ, PYTHONPATH=collections(), PYTHONDONTWRITEBYTECODE="1", PYENV_VERSION="3.8")
+    env = dict(os.environ, PYTHONPATH=str(COLLECTIONS), PYTHONDONTWRITEBYTECODE="1", PYENV_VERSION="3.8")
     if python is None or subprocess.run([python, "-c", "pass"], env=env, capture_output=True, check=False).returncode:
         pytest.skip("no Python 3.8 here")
     ca22_host(tmp_path)

@@ -1,34 +1,23 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module as a process: one JSON answer, nothing changed, bad input named."""
+"""The module: one JSON answer, nothing changed, bad input named."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.modules import rbln_runtime_detect
-
-COLLECTIONS = Path(rbln_runtime_detect.__file__).parents[5]
+from ansible_collections.rebellions.npu.tests.unit.fixtures.module_run import as_process, in_process
 
 
 def call(**params: Any) -> tuple[int, dict[str, Any]]:
-    done = subprocess.run(
-        [sys.executable, "-m", "ansible_collections.rebellions.npu.plugins.modules.rbln_runtime_detect"],
-        input=json.dumps({"ANSIBLE_MODULE_ARGS": params}),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=60,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(COLLECTIONS)] + [path for path in sys.path if path])},
-        check=False,
-    )
-    return done.returncode, json.loads(done.stdout)
+    return in_process("rbln_runtime_detect", params)
+
+
+def test_a_process_of_its_own_says_the_same(tmp_path: Path) -> None:
+    assert as_process("rbln_runtime_detect", {"root": str(tmp_path)}) == call(root=str(tmp_path))
 
 
 def test_a_tree_is_looked_at_and_left_as_it_is(tmp_path: Path) -> None:

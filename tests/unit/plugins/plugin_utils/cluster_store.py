@@ -23,8 +23,9 @@ class Stopped(Exception):
 class Store:
     """Objects by kind, namespace and name.
 
-    `writes` lists what was written, but neither dry runs nor what happens to the Lease; `stop_after` kills the writer at that number of
-    writes; `refuse` maps a kind to the status of every apply of it; `keep` is what becomes of an object that is applied.
+    `writes` lists what was written, but neither dry runs nor what happens to the Lease; `stop_after` kills the writer
+    at that number of writes; `refuse` maps a kind to the status of every apply of it; `keep` is what becomes of an
+    object that is applied.
     """
 
     def __init__(

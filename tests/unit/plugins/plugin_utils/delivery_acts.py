@@ -12,7 +12,7 @@ from typing import Any
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.capabilities import declared
 from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import build
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.apply import Applied, apply_objects
-from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.prune import remove_objects
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.remove import remove_objects
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.model import Context
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.cluster_store import Store
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs

@@ -98,8 +98,8 @@ def runs(pid: int) -> bool:
 
 
 def gone(pid: int) -> bool:
-    """Whether a process ends within a second: to be killed takes the kernel a moment."""
-    deadline = time.monotonic() + 1
+    """Whether a process ends soon: to be killed takes the kernel a moment."""
+    deadline = time.monotonic() + 30
     while runs(pid) and time.monotonic() < deadline:
         time.sleep(0.01)
     return not runs(pid)

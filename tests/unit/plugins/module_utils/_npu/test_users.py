@@ -421,7 +421,7 @@ def test_real_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     )
     zombie = subprocess.Popen(["true"])
     with open(node, "rb") as stream, subprocess.Popen(["sleep", "30"], stdin=stream) as holder:
-        time.sleep(0.2)
+        os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
         mine, _probe = find_holders(PROFILE, Host(), (), (os.getpid(),))
         holder.kill()
     zombie.wait()
@@ -435,9 +435,9 @@ def test_a_look_at_hundreds_of_processes_is_cheap(machine: Machine) -> None:
         machine.process(pid, "/dev/null", "socket:[1]", "pipe:[2]", "/dev/null", cgroup=UNIT)
     took = []
     for _attempt in range(5):
-        started = time.perf_counter()
+        started = time.process_time()
         found, probe = machine.find()
-        took.append(time.perf_counter() - started)
+        took.append(time.process_time() - started)
     assert (found, probe.value) == ([], 501)
     # About 15 ms on an idle core.
     assert min(took) < 0.15

@@ -51,7 +51,10 @@ def test_the_login_page_of_a_gateway_is_no_empty_list(monkeypatch: pytest.Monkey
     cluster, _asked, _pauses = client(monkeypatch, (status, {}, body))
     with pytest.raises(
         ApiError,
-        match="List Node objects: no API server answers: HTTP %d: .* Next: Correct the server in the kubeconfig"
+        match=(
+            "List Node objects: the answer is not from an API server: HTTP %d: .* Next: Correct the "
+            "server in the kubeconfig"
+        )
         % status,
     ):
         cluster.list("v1", "Node")
@@ -68,14 +71,33 @@ def test_a_list_whose_next_page_is_too_old_is_asked_for_at_once(monkeypatch: pyt
         cluster.list("v1", "Node")
 
 
-@pytest.mark.parametrize("status, text, words", [
-    (422, 'RuntimeClass "rbln" is invalid: handler: Invalid value: "b": field is immutable', ["cannot be changed into it", "handler", "Delete the object"]),
-    (422, "roleRef: Invalid value: cannot change roleRef", ["cannot be changed into it", "Delete the object"]),
-    (422, "spec.clusterIPs[0]: Invalid value: []string(nil): may not change once set", ["cannot be changed into it"]),
-    (403, 'nodes is forbidden: User "system:anonymous" cannot list resource "nodes"', ["was given no credentials", "the user of the kubeconfig"]),
-    (403, "unable to create new content in namespace a because it is being terminated", ["Wait until the namespace is gone"]),
-    (422, 'spec.template.spec.containers[0].env[0].valueFrom: Invalid value: "": must specify one of: `fieldRef`', ["it invalid", "Correct the input"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "status, text, words",
+    [
+        (
+            422,
+            'RuntimeClass "rbln" is invalid: handler: Invalid value: "b": field is immutable',
+            ["this field is immutable", "handler", "Delete the object"],
+        ),
+        (422, "roleRef: Invalid value: cannot change roleRef", ["this field is immutable", "Delete the object"]),
+        (422, "spec.clusterIPs[0]: Invalid value: []string(nil): may not change once set", ["this field is immutable"]),
+        (
+            403,
+            'nodes is forbidden: User "system:anonymous" cannot list resource "nodes"',
+            ["had no credentials", "the user of the kubeconfig"],
+        ),
+        (
+            403,
+            "unable to create new content in namespace a because it is being terminated",
+            ["Wait until the namespace is gone"],
+        ),
+        (
+            422,
+            'spec.template.spec.containers[0].env[0].valueFrom: Invalid value: "": must specify one of: `fieldRef`',
+            ["is invalid", "Correct the input"],
+        ),
+    ],
+)
 def test_errors_that_need_another_step_say_so(status: int, text: str, words: list[str]) -> None:
     told = " Next: ".join(explain(status, "Apply RuntimeClass rbln", {"message": text}))
     assert [word for word in words if word not in told] == []

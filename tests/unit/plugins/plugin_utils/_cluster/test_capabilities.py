@@ -97,7 +97,7 @@ def test_told_groups_have_all_kinds_we_know() -> None:
 @pytest.mark.parametrize("kubernetes", ["", "new", "1", "1.x"])
 def test_no_version(kubernetes: str) -> None:
     with pytest.raises(
-        NpuError, match="rbln_operands_capabilities.kubernetes is '%s', which is no version" % kubernetes
+        NpuError, match="rbln_operands_capabilities.kubernetes is '%s', which is not a version" % kubernetes
     ):
         tell(kubernetes)
 

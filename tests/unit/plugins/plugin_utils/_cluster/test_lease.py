@@ -13,7 +13,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import lea
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import ApiError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.lease import WriteLease
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster import apply as _apply
-from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster import prune
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster import remove as removal
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.cluster_store import Store
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.delivery_acts import LEASE, apply, done, remove
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
@@ -39,7 +39,8 @@ def test_a_lease_keeps_the_second_writer_out_until_it_is_free() -> None:
     first, second = lease(store, clock), lease(store, clock, lease_timeout=10)
     first.take()
     with pytest.raises(
-        NpuError, match="Another run writes to this cluster: .* holds the Lease rbln-operands since 20.*Let it end"
+        NpuError,
+        match="Another run writes to this cluster: .* holds the Lease rbln-operands since 20.*Wait until it ends",
     ):
         second.take()
     assert first.holder in str(store.items[LEASE])
@@ -176,7 +177,7 @@ def test_who_lost_the_lease_writes_no_inventory(monkeypatch: pytest.MonkeyPatch,
 def test_who_lost_the_lease_removes_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     store, clock = Store(), Clock()
     apply(store)
-    monkeypatch.setattr(prune, "WriteLease", lambda cluster, typed: WriteLease(cluster, typed, clock, clock.sleep))
+    monkeypatch.setattr(removal, "WriteLease", lambda cluster, typed: WriteLease(cluster, typed, clock, clock.sleep))
     plain, deleted = store.delete, []
 
     def overtaken(item: Any, dry_run: bool) -> None:

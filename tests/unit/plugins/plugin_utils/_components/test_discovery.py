@@ -33,8 +33,13 @@ def test_by_the_tool_of_the_host() -> None:
     pod, main = pod_of(items, "feature-discovery"), container(items, "feature-discovery")
     assert main["image"] == "docker.io/library/busybox:1.37"
     assert env(main) == {
-        "RBLN_HOST_TOOL": TOOL, "FEATURES_DIR": "/features", "FEATURES_FILE": "rbln-features", "INTERVAL": "60", "EXPIRY_SECONDS": "3660", "ONESHOT": "false",
-    }  # fmt: skip
+        "RBLN_HOST_TOOL": TOOL,
+        "FEATURES_DIR": "/features",
+        "FEATURES_FILE": "rbln-features",
+        "INTERVAL": "60",
+        "EXPIRY_SECONDS": "3660",
+        "ONESHOT": "false",
+    }
     assert (
         main["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["SYS_CHROOT"]}
         and main["securityContext"]["readOnlyRootFilesystem"] is True
@@ -76,8 +81,10 @@ def test_by_the_vendors_image() -> None:
     pod, main = pod_of(items, "feature-discovery"), container(items, "feature-discovery")
     assert main["image"] == "docker.io/rebellions/rbln-npu-feature-discovery:0.2.3" and "command" not in main
     assert env(main) == {
-        "RBLN_NPU_FEATURE_DISCOVERY_SLEEP_INTERVAL": "30", "RBLN_NPU_FEATURE_DISCOVERY_ONESHOT": "false", "RBLN_NPU_FEATURE_DISCOVERY_NO_TIMESTAMP": "true",
-    }  # fmt: skip
+        "RBLN_NPU_FEATURE_DISCOVERY_SLEEP_INTERVAL": "30",
+        "RBLN_NPU_FEATURE_DISCOVERY_ONESHOT": "false",
+        "RBLN_NPU_FEATURE_DISCOVERY_NO_TIMESTAMP": "true",
+    }
     assert main["volumeMounts"] == [
         {"name": "features", "mountPath": "/etc/kubernetes/node-feature-discovery/features.d"}
     ]

@@ -126,8 +126,12 @@ def test_devices_of_virtual_machines_have_a_class_of_their_own() -> None:
         if item["kind"] == "DeviceClass"
     }
     assert found == {
-        "npu.rebellions.ai": 'device.driver == "npu.rebellions.ai" && device.attributes["npu.rebellions.ai"].type != "vfio"',
-        "vfio-npu.rebellions.ai": 'device.driver == "npu.rebellions.ai" && device.attributes["npu.rebellions.ai"].type == "vfio"',
+        "npu.rebellions.ai": (
+            'device.driver == "npu.rebellions.ai" && device.attributes["npu.rebellions.ai"].type != "vfio"'
+        ),
+        "vfio-npu.rebellions.ai": (
+            'device.driver == "npu.rebellions.ai" && device.attributes["npu.rebellions.ai"].type == "vfio"'
+        ),
     }
 
 

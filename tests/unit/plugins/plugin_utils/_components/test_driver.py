@@ -74,8 +74,10 @@ def test_000_02_one_daemon_set_for_each_operating_system_and_kernel() -> None:
     )
     found = sets(items)
     assert list(found) == [
-        "rbln-driver-rhel-9-4-k5-14-0-427-el9-x86-64", "rbln-driver-ubuntu-22-04-k6-8-0-138-generic", "rbln-driver-ubuntu-24-04-k6-8-0-138-generic",
-    ]  # fmt: skip
+        "rbln-driver-rhel-9-4-k5-14-0-427-el9-x86-64",
+        "rbln-driver-ubuntu-22-04-k6-8-0-138-generic",
+        "rbln-driver-ubuntu-24-04-k6-8-0-138-generic",
+    ]
     images = [item["spec"]["template"]["spec"]["containers"][0]["image"] for item in found.values()]
     assert images == [
         "repo.rebellions.ai/rebellions/rbln-driver:3.4.1-5.14.0-427.el9.x86_64-rhel9.4",

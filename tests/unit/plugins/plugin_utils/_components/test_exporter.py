@@ -122,8 +122,10 @@ def test_service() -> None:
     assert service["metadata"]["name"] == "rbln-metrics-exporter" and service["metadata"]["labels"]["team"] == "npu"
     assert service["metadata"]["annotations"] == {"a": "b"}
     assert service["spec"] == {
-        "clusterIP": "None", "selector": IDENTITY, "ports": [{"name": "metrics", "port": 9191, "targetPort": "metrics", "protocol": "TCP"}],
-    }  # fmt: skip
+        "clusterIP": "None",
+        "selector": IDENTITY,
+        "ports": [{"name": "metrics", "port": 9191, "targetPort": "metrics", "protocol": "TCP"}],
+    }
 
 
 def test_M01_labels_of_the_pod_that_uses_an_npu_win() -> None:
@@ -185,6 +187,6 @@ def test_M01_honor_labels_false_makes_none() -> None:
 
 def test_a_service_monitor_that_is_demanded_without_a_service() -> None:
     with pytest.raises(
-        NpuError, match="rbln_operands_metrics_exporter.service_monitor.enabled is yes, and its service is not wanted"
+        NpuError, match="rbln_operands_metrics_exporter.service_monitor.enabled is yes, and its service is switched off"
     ):
         exporter(PROMETHEUS, service_monitor={"enabled": "yes"}, service={"enabled": False})

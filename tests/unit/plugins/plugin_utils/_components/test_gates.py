@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""No gate waits for what never comes: on every kind of node, with every set of components, each pod gets through its init containers."""
+"""No gate waits forever: on every kind of node, with all sets of components, each pod ends its init containers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def policies() -> list[tuple[str, tuple[str, ...]]]:
 
 
 def settle(pods: dict[str, dict[str, Any]], there: set[str]) -> dict[str, str]:
-    """{component: init container that it hangs in} on one node, after every pod went as far as it can; `there` is what the host has made."""
+    """{component: init container that it hangs in} on one node; `there` is what the host has made."""
     at = dict.fromkeys(pods, 0)
     moved = True
     while moved:

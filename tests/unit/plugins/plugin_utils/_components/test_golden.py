@@ -1,7 +1,11 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whole policies and the bytes they render to. RBLN_REWRITE_GOLDEN names a directory to write them to instead."""
+"""Policies and the bytes they render to.
+
+To store them again after a wanted change, run this file with RBLN_REWRITE_GOLDEN set to tests/unit/fixtures/operands
+of the checkout: each test then writes its policy instead of comparing it.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,16 @@ from typing import Any
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import manifests
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.golden import (
+    WHOLE,
+    apply,
+    differences,
+    documents,
+    golden,
+    names,
+)
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import objects
 
-GOLDEN = pathlib.Path(__file__).parents[3] / "fixtures" / "operands"
 FILES = pathlib.Path(__file__).parents[3] / "fixtures" / "policies"
 JAMMY = {"os_id": "ubuntu", "os_version": "22.04", "kernel": "6.8.0-138-generic"}
 NOBLE = {"os_id": "ubuntu", "os_version": "24.04", "kernel": "6.8.0-138-generic"}
@@ -141,14 +152,30 @@ POLICIES: dict[str, dict[str, Any]] = {
 }
 
 
+def rendered(name: str) -> str:
+    return manifests(objects(**POLICIES[name]))
+
+
 @pytest.mark.parametrize("name", sorted(POLICIES))
 def test_bytes_of_a_policy(name: str) -> None:
-    text = manifests(objects(**POLICIES[name]))
-    target = os.environ.get("RBLN_REWRITE_GOLDEN")
-    if target:
+    text, target = rendered(name), os.environ.get("RBLN_REWRITE_GOLDEN")
+    if target and name in WHOLE:
         (pathlib.Path(target) / (name + ".manifests")).write_text(text, encoding="utf-8")
+    elif target:
+        different = differences(text, {whole: rendered(whole) for whole in WHOLE})
+        (pathlib.Path(target) / (name + ".diff")).write_text(different, encoding="utf-8")
     else:
-        assert text == (GOLDEN / (name + ".manifests")).read_text(encoding="utf-8")
+        assert text == golden(name)
+
+
+def test_every_policy_is_stored_once() -> None:
+    assert names() == sorted(POLICIES)
+
+
+def test_a_difference_gives_the_same_bytes_back() -> None:
+    wholes = {name: golden(name) for name in WHOLE}
+    made = differences(wholes["03-sandbox"], {"01-defaults": wholes["01-defaults"]})
+    assert made.count("\n+++ ") == len(documents(wholes["03-sandbox"])) and apply(made) == wholes["03-sandbox"]
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,10 @@ def test_rules_by_pci_ids() -> None:
 def test_it_is_left_out_and_noted_where_the_kind_is_not_served() -> None:
     assert [item for item in objects(node_feature_rule={"enabled": True}) if item["kind"] == "NodeFeatureRule"] == []
     assert told(node_feature_rule={"enabled": True}) == [
-        "rbln_operands_node_feature_rule is wanted and left out: the cluster does not serve nfd.k8s-sigs.io/v1alpha1 NodeFeatureRule. "
-        "Next: Install Node Feature Discovery, or leave the labels to the hosts; for manifests name the group in rbln_operands_capabilities.groups."
+        "rbln_operands_node_feature_rule is wanted and left out: the cluster does not serve "
+        "nfd.k8s-sigs.io/v1alpha1 NodeFeatureRule. "
+        "Next: Install Node Feature Discovery, or leave the labels to the hosts; for manifests name "
+        "the group in rbln_operands_capabilities.groups."
     ]
     assert told(node_feature_rule={"enabled": True}, capabilities=SERVED) == []
     assert told() == []

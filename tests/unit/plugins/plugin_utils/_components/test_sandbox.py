@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The components of nodes whose NPUs go to virtual machines: requirements 000-33, 001-09, 001-12."""
+"""The components of nodes whose NPUs go to virtual machines."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Every object of the whole policies against the schemas of Kubernetes, 1.29 to the newest that is known, without fields beside them."""
+"""Every object of the golden policies against the schemas of Kubernetes, 1.29 to the newest, without unknown fields."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pytest
 import yaml
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.capabilities import declared, serves
 from ansible_collections.rebellions.npu.tests.unit.fixtures.custom_kinds import CUSTOM_KINDS
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.golden import golden, names
 
 jsonschema = pytest.importorskip("jsonschema")
 kubernetes_validate = pytest.importorskip("kubernetes_validate")
@@ -28,9 +29,8 @@ VERSIONS = [
     for minor in sorted(int(path.name.split(".")[1]) for path in SCHEMAS.glob("v1.*.0-local-strict"))
     if minor >= FIRST
 ]
-GOLDEN = pathlib.Path(__file__).parents[3] / "fixtures" / "operands"
-POLICIES = sorted(path.stem for path in GOLDEN.glob("*.manifests"))
-# First minor version of Kubernetes that serves a kind, where it is not FIRST. A policy with such an object is for that version or a newer one.
+POLICIES = names()
+# First minor version of Kubernetes that serves a kind, where it is not FIRST.
 SINCE = {
     ("resource.k8s.io/v1", "DeviceClass"): 34,
     ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"): 30,
@@ -79,9 +79,7 @@ def faults(minor: int, item: dict[str, Any]) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=None)
 def objects(policy: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = list(
-        yaml.safe_load_all((GOLDEN / (policy + ".manifests")).read_text(encoding="utf-8"))
-    )
+    found: list[dict[str, Any]] = list(yaml.safe_load_all(golden(policy)))
     assert found
     return found
 

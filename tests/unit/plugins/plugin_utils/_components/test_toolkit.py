@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The container toolkit: requirements 000-15 to 000-25, 000-34 to 000-37."""
+"""The container toolkit as a container."""
 
 from __future__ import annotations
 
@@ -212,7 +212,10 @@ def test_000_18_the_daemon_takes_the_place_of_the_shell(shell: list[str], tmp_pa
     (tmp_path / "ready").write_text("RBLN_CTK_DAEMON_DRIVER_ROOT=/\n")
     daemon = tmp_path / "daemon"
     daemon.write_text(
-        '#!/bin/sh\ntrap \'echo spec removed; exit 5\' TERM\necho $$ "$RBLN_CTK_DAEMON_DRIVER_ROOT" "$@"\nwhile :; do sleep 0.05; done\n'
+        (
+            "#!/bin/sh\ntrap 'echo spec removed; exit 5' TERM\necho $$ \"$RBLN_CTK_DAEMON_DRIVER_ROOT\" "
+            '"$@"\nwhile :; do sleep 0.05; done\n'
+        )
     )
     daemon.chmod(0o755)
     process = start(shell, tmp_path, str(daemon), "--runtime", "docker")

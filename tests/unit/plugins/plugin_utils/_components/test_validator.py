@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,11 +22,30 @@ for file in "$DRIVER_READY" "$TOOLKIT_READY"; do [ -e "$file" ] || : >"$file"; d
 """
 
 
-def until(met: Callable[[], bool]) -> bool:
-    end = time.monotonic() + 10
-    while not met() and time.monotonic() < end:
-        time.sleep(0.02)
-    return met()
+# In place of sleep: notes that a round has ended, and lets the next one begin when the test says so.
+TURN = """#!/bin/sh
+echo >>"$FOLDER/rounds"
+until [ -e "$FOLDER/go" ]; do sleep 0.01; done
+rm "$FOLDER/go"
+"""
+
+
+class Rounds:
+    """The script's rounds, one at a time, so that no file changes while it looks."""
+
+    def __init__(self, folder: Path) -> None:
+        self._rounds, self._go = folder / "rounds", folder / "go"
+
+    def wait(self, number: int) -> None:
+        end = time.monotonic() + 60
+        while not (self._rounds.exists() and len(self._rounds.read_text()) >= number):
+            assert time.monotonic() < end, number
+            time.sleep(0.01)
+
+    def step(self) -> None:
+        number = len(self._rounds.read_text())
+        self._go.touch()
+        self.wait(number + 1)
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: str(shell[0]))
@@ -41,36 +59,45 @@ def test_000_40_a_driver_is_not_proven_again_while_its_container_is_replaced(she
     values = {
         item["name"]: item["value"].replace("/host/marks", str(tmp_path)) for item in main["env"] if "value" in item
     }
-    ready, toolkit, stopped, calls, tool = (
-        tmp_path / name for name in (".driver-ctr-ready", "toolkit-ready", ".driver-ctr-stopped", "calls", "tool")
+    ready, toolkit, stopped, calls, tool, turn = (
+        tmp_path / name
+        for name in (".driver-ctr-ready", "toolkit-ready", ".driver-ctr-stopped", "calls", "tool", "turn")
     )
-    tool.write_text(TOOL)
-    tool.chmod(0o755)
+    for path, text in ((tool, TOOL), (turn, TURN)):
+        path.write_text(text)
+        path.chmod(0o755)
     for path in (ready, toolkit, calls):
         path.touch()
-    values.update(PATH=os.environ["PATH"], CALLS=str(calls))
-    script = main["command"][2].replace("sleep 5", "sleep 0.05").replace("chroot", str(tool))
+    values.update(PATH=os.environ["PATH"], CALLS=str(calls), FOLDER=str(tmp_path))
+    script = main["command"][2].replace("sleep 5", str(turn)).replace("chroot", str(tool))
     process = subprocess.Popen([*shell, "-c", script, *main["command"][3:], *main["args"]], env=values)
 
     def times() -> int:
         return len(calls.read_text().splitlines())
 
+    rounds = Rounds(tmp_path)
     try:
-        time.sleep(0.4)
+        rounds.wait(1)
         stopped.touch()
         ready.unlink()
         toolkit.unlink()
-        time.sleep(0.4)
+        rounds.step()
+        rounds.step()
         assert times() == 0
         stopped.unlink()
-        assert until(lambda: ready.exists() and toolkit.exists())
+        rounds.step()
+        assert (times(), ready.exists(), toolkit.exists()) == (1, True, True)
         # Once for what went, and once more for what was written since.
-        assert until(lambda: times() == 2)
+        rounds.step()
+        rounds.step()
+        assert times() == 2
         toolkit.unlink()
-        assert until(toolkit.exists) and until(lambda: times() == 3)
+        rounds.step()
+        assert (times(), toolkit.exists()) == (3, True)
     finally:
         process.terminate()
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=60) == 0
+        (tmp_path / "go").touch()
     assert set(calls.read_text().splitlines()) == {
         "/host %s validate --scope driver --scope toolkit --markers write" % values["RBLN_HOST_TOOL"]
     }

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The scripts for nodes of virtual machines, run by a real shell on a made-up sysfs, with a stand-in for what the kernel does."""
+"""The scripts for nodes of virtual machines, run by a real shell on a sysfs of files, with a stand-in kernel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._components.vfio_sc
 
 A, B = "0000:83:00.0", "0000:84:00.0"
 PUT = '  printf \'%s\\n\' "$1" > "$2"\n'
-# What the kernel does on a write: unbinding takes the driver away, probing binds the one that driver_override names, else the vendor's.
+# What the kernel does on a write: unbind removes the driver, probe binds that of driver_override, else the vendor's.
 KERNEL = r"""  case "$2" in
     */unbind) rm "ROOT/sys/bus/pci/devices/$1/driver" ;;
     */drivers_probe)
@@ -292,11 +292,16 @@ def test_ready_is_when_every_function_is_at_vfio_pci(
 
 def test_waiting_ends_when_the_last_function_comes(tmp_path: Path) -> None:
     node = Node(tmp_path).function(A)
-    process = subprocess.Popen(["/bin/sh", "-c", node.text(WAIT)], env=node.environment(WAIT_SECONDS="20"))
-    time.sleep(0.3)
+    rounds = tmp_path / "rounds"
+    script = node.text(WAIT).replace("sleep 2", "echo >>%s; sleep 0.05" % rounds)
+    process = subprocess.Popen(["/bin/sh", "-c", script], env=node.environment(WAIT_SECONDS="100000"))
+    end = time.monotonic() + 60
+    while not rounds.exists():
+        assert time.monotonic() < end
+        time.sleep(0.01)
     assert process.poll() is None
     node.bound(A, "vfio-pci")
-    assert process.wait(timeout=10) == 0
+    assert process.wait(timeout=60) == 0
 
 
 @pytest.mark.skipif(not shutil.which("shellcheck"), reason="shellcheck is not installed")

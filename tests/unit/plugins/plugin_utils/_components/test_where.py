@@ -51,7 +51,7 @@ def test_what_is_preferred_is_passed_on() -> None:
 
 
 WORKLOAD = "rebellions.ai/npu.workload.config"
-# 001-12: {(workload of the inputs, of the node): (container components, those for virtual machines)}; unknown and missing count as that of the inputs.
+# {(workload of the inputs, of the node): (container components, those for virtual machines)}
 MATRIX = {
     ("container", None): (True, False),
     ("container", "container"): (True, False),

@@ -183,8 +183,11 @@ def test_diff_names_labels_and_fields_and_writes_nothing() -> None:
     result = work(store, member("n1")).diff()
     assert result["changed"] is False and store.writes == []
     assert result["differences"][0] == {
-        "object": "Node n1", "action": "changed", "fields": [{"path": "metadata.labels." + LABEL, "before": None, "after": "true"}], "error": "",
-    }  # fmt: skip
+        "object": "Node n1",
+        "action": "changed",
+        "fields": [{"path": "metadata.labels." + LABEL, "before": None, "after": "true"}],
+        "error": "",
+    }
     assert {one["object"] for one in result["differences"]} > {
         "Namespace rbln-system",
         "DaemonSet rbln-system/rbln-validator",

@@ -12,13 +12,13 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import explain, missing_packages
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.capabilities import declared
 from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import build
-from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster import prune
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster import remove as removal
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.apply import (
     Applied,
     apply_objects,
     summarise,
 )
-from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.prune import remove_objects
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.remove import remove_objects
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.compare import (
     reduce_diff,
     visible,
@@ -183,7 +183,7 @@ def test_absent_that_does_not_finish_names_what_is_left(monkeypatch: pytest.Monk
     apply(store)
     monkeypatch.setattr(store, "delete", lambda item, dry_run: None)
     times = iter([0.0, 1000.0])
-    monkeypatch.setattr(prune.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(removal.time, "sleep", lambda seconds: None)
     with pytest.raises(NpuError, match="DaemonSet rbln-system/rbln-device-plugin"):
         remove(store, clock=lambda: next(times))
 
@@ -253,7 +253,10 @@ ERRORS = {
     "the namespace goes": (
         403,
         {
-            "message": 'configmaps "c" is forbidden: unable to create new content in namespace n because it is being terminated'
+            "message": (
+                'configmaps "c" is forbidden: unable to create new content in namespace n because it is '
+                "being terminated"
+            )
         },
         ["being terminated", "Wait until the namespace is gone"],
     ),
@@ -270,14 +273,17 @@ ERRORS = {
     "an admission policy refuses": (
         422,
         {
-            "message": "daemonsets.apps d is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no hostPath"
+            "message": (
+                "daemonsets.apps d is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied "
+                "request: no hostPath"
+            )
         },
         ["no hostPath", "Change what the admission policy asks for"],
     ),
     "a webhook is away": (
         500,
         {"message": 'Internal error occurred: failed calling webhook "v.k.io": no endpoints'},
-        ["v.k.io", "Bring the webhook back"],
+        ["v.k.io", "Repair the webhook"],
     ),
     "quota": (
         403,

@@ -143,15 +143,16 @@ def test_an_object_of_somebody_else_under_a_name_of_ours_is_refused_before_anyth
     with pytest.raises(NpuError) as caught:
         apply(store, **IMAGE)
     for words in (
-        "ClusterRole rbln-validator (of helm), ClusterRoleBinding rbln-validator (of helm): in the cluster already", "name_prefix", "force_conflicts",
-    ):  # fmt: skip
+        "ClusterRole rbln-validator (of helm), ClusterRoleBinding rbln-validator (of helm): in the cluster already",
+        "name_prefix",
+        "force_conflicts",
+    ):
         assert words in str(caught.value)
     assert (store.writes, store.lease_writes) == ([], 0)
     applied = apply(store, force_conflicts=True, **IMAGE)
     assert done(applied)["ClusterRole rbln-validator"] == "changed"
     assert applied.notes == [
-        "%s rbln-validator (of helm) was made ours, because rbln_operands_force_conflicts is set." % kind
-        for kind in RBAC
+        "%s rbln-validator (of helm) is ours now, because rbln_operands_force_conflicts is set." % kind for kind in RBAC
     ]
     assert done(apply(store, **IMAGE)) == {} and apply(store, force_conflicts=True, **IMAGE).notes == []
 
@@ -223,8 +224,13 @@ def test_objects_are_deleted_in_the_reverse_order_of_their_creation(lost: bool) 
     store.writes.clear()
     apply(store, validator={"enabled": False}, device_plugin={"enabled": False})
     assert [what for what in store.writes if what.startswith("delete")] == [
-        "delete DaemonSet", "delete ServiceAccount", "delete DaemonSet", "delete ClusterRoleBinding", "delete ClusterRole", "delete ServiceAccount",
-    ]  # fmt: skip
+        "delete DaemonSet",
+        "delete ServiceAccount",
+        "delete DaemonSet",
+        "delete ClusterRoleBinding",
+        "delete ClusterRole",
+        "delete ServiceAccount",
+    ]
 
 
 def test_a_server_that_goes_away_between_writes_is_one_error_and_the_next_run_finishes() -> None:
@@ -259,7 +265,8 @@ def test_a_field_that_the_server_does_not_keep_is_told_once_and_not_written_agai
     store = Store(keep=keep)
     first = apply(store)
     assert first.notes[0] == (
-        "DaemonSet rbln-system/rbln-validator: the API server does not keep spec.template.spec.priorityClassName; a feature of this cluster is off."
+        "DaemonSet rbln-system/rbln-validator: the API server does not keep "
+        "spec.template.spec.priorityClassName; a feature of this cluster is off."
     )
     leased, writes = store.lease_writes, len(store.writes)
     second = apply(store)

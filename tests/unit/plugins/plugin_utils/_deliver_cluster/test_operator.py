@@ -42,9 +42,11 @@ def owned(name: str, kind: str = "RBLNClusterPolicy") -> Data:
 
 def cluster(*more: Data, policies: tuple[Data, ...] = (POLICY,), drivers: tuple[Data, ...] = (), **given: Any) -> Store:
     deployment = {
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": DEPLOYMENT[2], "namespace": DEPLOYMENT[1], "labels": {}, "annotations": {"a": "b"}},
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": DEPLOYMENT[2], "namespace": DEPLOYMENT[1], "labels": {}, "annotations": {"a": "b"}},
         "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "operator"}}},
-    }  # fmt: skip
+    }
     stranger = {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
@@ -166,13 +168,19 @@ def test_a_takeover_and_its_way_back(tmp_path: pathlib.Path) -> None:
     }
     assert result["objects"]["DaemonSet rbln-operator/rbln-device-plugin-daemonset"] == "deleted"
     assert result["warnings"] == [
-        "DaemonSet rbln-operator/rbln-odd of the operator stays, and nobody manages it while the operator rests."
+        (
+            "DaemonSet rbln-operator/rbln-odd of the operator stays, and nothing manages it while the "
+            "operator is scaled to 0."
+        )
     ]
     copies = sorted((tmp_path / "copies").iterdir())
     assert [path.name for path in copies] == [
-        "DaemonSet-rbln-operator-rbln-device-plugin-daemonset.yaml", "DaemonSet-rbln-operator-rbln-npu-operator-validator.yaml",
-        "DaemonSet-rbln-operator-rbln-odd.yaml", "Deployment-rbln-operator-rbln-npu-operator-controller-manager.yaml", "RBLNClusterPolicy-policy.yaml",
-    ]  # fmt: skip
+        "DaemonSet-rbln-operator-rbln-device-plugin-daemonset.yaml",
+        "DaemonSet-rbln-operator-rbln-npu-operator-validator.yaml",
+        "DaemonSet-rbln-operator-rbln-odd.yaml",
+        "Deployment-rbln-operator-rbln-npu-operator-controller-manager.yaml",
+        "RBLNClusterPolicy-policy.yaml",
+    ]
     assert {path.stat().st_mode & 0o777 for path in copies} == {0o600} and (
         tmp_path / "copies"
     ).stat().st_mode & 0o777 == 0o700
@@ -431,7 +439,10 @@ def test_a_restore_without_the_operator_says_what_to_do(tmp_path: pathlib.Path) 
     before = snapshot(store)
     with pytest.raises(
         NpuError,
-        match="Deployment rbln-operator/rbln-npu-operator-controller-manager is not there any more.*Install the operator again",
+        match=(
+            "Deployment rbln-operator/rbln-npu-operator-controller-manager does not exist any "
+            "more.*Install the operator again"
+        ),
     ):
         run(store, coexistence="restore")
     assert snapshot(store) == before
@@ -444,7 +455,7 @@ def test_absent_does_not_forget_an_operator_that_rests(tmp_path: pathlib.Path) -
     work = ClusterWork(store, inputs(wait=False), [member("n1")], False)  # type: ignore[arg-type]
     with pytest.raises(
         NpuError,
-        match="rbln-npu-operator-controller-manager rests since a takeover.*rbln_operands_coexistence: restore",
+        match="rbln-npu-operator-controller-manager to 0.*rbln_operands_coexistence: restore",
     ):
         work.absent()
     assert snapshot(store) == before
@@ -519,11 +530,19 @@ def test_a_restore_where_nothing_was_taken_over_leaves_ours(tmp_path: pathlib.Pa
 
 
 THEIRS = {
-    "rbln-device-plugin-daemonset": "device_plugin", "rbln-sandbox-device-plugin": "sandbox_device_plugin", "rbln-npu-operator-validator": "validator",
-    "rbln-sandbox-validator": "sandbox_validator", "rbln-container-toolkit-daemonset": "container_toolkit", "rbln-metrics-exporter": "metrics_exporter",
-    "rbln-npu-feature-discovery": "feature_discovery", "rbln-vfio-manager": "vfio_manager", "rbln-smd": "smd", "rbln-daemon": "smd",
-    "rbln-dra-kubelet-plugin": "dra_driver", "rbln-other": "",
-}  # fmt: skip
+    "rbln-device-plugin-daemonset": "device_plugin",
+    "rbln-sandbox-device-plugin": "sandbox_device_plugin",
+    "rbln-npu-operator-validator": "validator",
+    "rbln-sandbox-validator": "sandbox_validator",
+    "rbln-container-toolkit-daemonset": "container_toolkit",
+    "rbln-metrics-exporter": "metrics_exporter",
+    "rbln-npu-feature-discovery": "feature_discovery",
+    "rbln-vfio-manager": "vfio_manager",
+    "rbln-smd": "smd",
+    "rbln-daemon": "smd",
+    "rbln-dra-kubelet-plugin": "dra_driver",
+    "rbln-other": "",
+}
 
 
 @pytest.mark.parametrize("name", THEIRS)

@@ -12,14 +12,14 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import ApiError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import build
-from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster import prune
-from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.apply import diff_objects
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster import remove as removal
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.differences import diff_objects
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.inventory import (
     Inventory,
     inventory_object,
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.namespace import CREATED, remove_namespace
-from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.prune import creation_order, is_legacy
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.ours import creation_order, is_legacy
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.model import Context
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.cluster_store import Store
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.delivery_acts import (
@@ -62,8 +62,11 @@ def test_without_an_inventory_all_with_our_labels_is_ours() -> None:
     del store.items[INVENTORY]
     applied = apply(store, validator={"enabled": False})
     assert {name for name, action in done(applied).items() if action == "deleted"} == {
-        "DaemonSet rbln-system/rbln-validator", "ServiceAccount rbln-system/rbln-validator", "ClusterRole rbln-validator", "ClusterRoleBinding rbln-validator",
-    }  # fmt: skip
+        "DaemonSet rbln-system/rbln-validator",
+        "ServiceAccount rbln-system/rbln-validator",
+        "ClusterRole rbln-validator",
+        "ClusterRoleBinding rbln-validator",
+    }
     assert [entry["object"][3] for entry in json.loads(store.items[INVENTORY]["data"]["objects.json"])] == [
         "rbln-device-plugin", "rbln-no-ingress", "rbln-device-plugin",
     ]  # fmt: skip
@@ -142,12 +145,12 @@ def test_absent_that_loses_the_lease_while_it_waits_leaves_what_is_noted(monkeyp
     store = Store()
     apply(store)
 
-    class Lost(prune.WriteLease):
+    class Lost(removal.WriteLease):
         def check(self) -> None:
             if not [key for key in store.items if key[0] == "DaemonSet"]:
                 raise NpuError("The Lease was lost.", "Run again.")
 
-    monkeypatch.setattr(prune, "WriteLease", Lost)
+    monkeypatch.setattr(removal, "WriteLease", Lost)
     items = [("DaemonSet", "rbln-system", "rbln-device-plugin"), ("DaemonSet", "rbln-system", "rbln-validator")]
     others = [key for key in store.items if key[0] not in ("DaemonSet", "Namespace", "ConfigMap", "Lease")]
     for key in [*items[1:], *others]:
@@ -162,13 +165,13 @@ def test_absent_takes_away_what_another_writer_made_while_it_waited_for_the_leas
 ) -> None:
     store = Store()
     apply(store, validator={"enabled": False})
-    take = prune.WriteLease.take
+    take = removal.WriteLease.take
 
-    def after_another(lease: prune.WriteLease) -> None:
+    def after_another(lease: removal.WriteLease) -> None:
         apply(store)
         take(lease)
 
-    monkeypatch.setattr(prune, "WriteLease", type("Late", (prune.WriteLease,), {"take": after_another}))
+    monkeypatch.setattr(removal, "WriteLease", type("Late", (removal.WriteLease,), {"take": after_another}))
     remove(store)
     assert store.items == {}
 
@@ -218,7 +221,10 @@ def test_two_installations_in_one_cluster_are_refused() -> None:
     apply(store, namespace="other")
     with pytest.raises(
         NpuError,
-        match="an installation in the namespace other, and a second one is wanted in rbln-system.*Set rbln_namespace to other",
+        match=(
+            "an installation in the namespace other, and a second one is wanted in rbln-system.*Set "
+            "rbln_namespace to other"
+        ),
     ):
         apply(store)
     assert {key[1] for key in store.items} == {"", "other"} and ("Namespace", "", "rbln-system") not in store.items
@@ -232,8 +238,10 @@ def test_two_installations_that_came_at_once_can_be_removed() -> None:
     apply(store, namespace="other")
     labels = store.items[("Namespace", "", "other")]["metadata"]["labels"]
     store.items[("Namespace", "", "rbln-system")] = {
-        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "rbln-system", "labels": dict(labels), "annotations": {}},
-    }  # fmt: skip
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "rbln-system", "labels": dict(labels), "annotations": {}},
+    }
     for name in ("other", "rbln-system"):
         with pytest.raises(NpuError, match="a second one is wanted"):
             apply(store, namespace=name)
@@ -315,7 +323,10 @@ def test_what_needs_others_is_created_last() -> None:
     [
         (
             [],
-            "The namespace n is still there. Next: Remove what holds it, or give it more time: rbln_operands_wait_timeout",
+            (
+                "The namespace n is still there. Next: Remove what holds it, or give it more time: "
+                "rbln_operands_wait_timeout"
+            ),
         ),
         (
             [

@@ -7,6 +7,7 @@ from __future__ import annotations
 import concurrent.futures
 import hashlib
 import http.server
+import locale
 import os
 import shutil
 import stat
@@ -384,10 +385,15 @@ def test_a_good_signature(keys: Keys, finder: Finder, signed: Path, monkeypatch:
     for name, arguments in (("a.sig", []), ("a.asc", ["--armor"])):
         signature = keys.sign("vendor@example.com", signed, name, *arguments)
         assert find(finder, keys, "vendor", signed, signature) == str(signed)
-    # The language of the controller's user decides nothing.
-    monkeypatch.setenv("LANGUAGE", "de")
-    monkeypatch.setenv("LC_ALL", "C.UTF-8")
-    assert find(finder, keys, "vendor", signed, signature) == str(signed)
+    # The language of the controller's user decides nothing. This process keeps its own: libc remembers what it has translated.
+    before = locale.setlocale(locale.LC_MESSAGES)
+    locale.setlocale(locale.LC_MESSAGES, "C")
+    try:
+        monkeypatch.setenv("LANGUAGE", "de")
+        monkeypatch.setenv("LC_ALL", "C.UTF-8")
+        assert find(finder, keys, "vendor", signed, signature) == str(signed)
+    finally:
+        locale.setlocale(locale.LC_MESSAGES, before)
 
 
 def test_a_signature_is_fetched_like_a_file(keys: Keys, finder: Finder, signed: Path, server: Server) -> None:

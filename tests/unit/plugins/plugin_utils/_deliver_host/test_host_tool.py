@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import functools
 import io
 import json
 import os
@@ -17,8 +19,10 @@ from typing import Any
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._host.owned_files import install
+from ansible_collections.rebellions.npu.plugins.module_utils._observe import host_tool
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host import host_tool as tool
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host import zipapp
 from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import Tree, ca22_host
@@ -42,7 +46,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run(program: Path, *args: str, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
+def as_program(program: Path, python: str, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [python, str(program), *args],
         capture_output=True,
@@ -52,6 +56,17 @@ def run(program: Path, *args: str, python: str = sys.executable) -> subprocess.C
         cwd="/",
         env={"PATH": os.environ["PATH"]},
     )
+
+
+def call(*args: str) -> subprocess.CompletedProcess[str]:
+    """The host tool in this process, with the result of a process."""
+    told, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(told), contextlib.redirect_stderr(errors):
+        try:
+            code = host_tool.main(PROFILE, zipapp.CONFIG_PATH, args)
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+    return subprocess.CompletedProcess(args, code, told.getvalue(), errors.getvalue())
 
 
 def test_two_builds_are_equal_whatever_the_times_and_order_of_the_sources(tmp_path: Path) -> None:
@@ -109,19 +124,21 @@ def test_no_source_in_it_needs_ansible_or_more_than_the_standard_library() -> No
         assert "ansible_collections" not in text and "import ansible" not in text and "from ansible" not in text, name
 
 
-@pytest.mark.parametrize("python", pythons())
+# As a process with the oldest interpreter, and in this one.
+@pytest.mark.parametrize("python", [pythons()[-1], ""], ids=["process", "here"])
 def test_life_of_a_host_without_ansible(tmp_path: Path, program: Path, python: str) -> None:
+    run = functools.partial(as_program, program, python) if python else call
     tree = ca22_host(tmp_path)
     root = ("--root", str(tmp_path))
-    assert run(program, "cdi", "--check", *root, python=python).returncode == 1
-    done = run(program, "cdi", *root, python=python)
+    assert run("cdi", "--check", *root).returncode == 1
+    done = run("cdi", *root)
     assert (done.returncode, done.stderr) == (0, "") and "was written" in done.stdout
     spec = tree.real("/var/run/cdi/rbln.yaml")
     first = (spec.read_bytes(), spec.stat().st_mtime_ns, spec.stat().st_ino)
-    assert run(program, "cdi", *root, python=python).returncode == 0
+    assert run("cdi", *root).returncode == 0
     assert (spec.read_bytes(), spec.stat().st_mtime_ns, spec.stat().st_ino) == first
-    assert run(program, "cdi", "--check", *root, python=python).returncode == 0
-    done = run(program, "validate", "--scope", "driver", "--json", *root, python=python)
+    assert run("cdi", "--check", *root).returncode == 0
+    done = run("validate", "--scope", "driver", "--json", *root)
     data = json.loads(done.stdout)
     assert (
         done.returncode == 3
@@ -131,23 +148,23 @@ def test_life_of_a_host_without_ansible(tmp_path: Path, program: Path, python: s
     config = tmp_path / "etc/rebellions-npu/rbln-host.json"
     config.parent.mkdir(parents=True)
     config.write_text(json.dumps({"unknown_blocks": False, "scopes": ["driver"]}))
-    done = run(program, "ready", *root, python=python)
+    done = run("ready", *root)
     assert done.returncode == 0 and done.stdout.endswith("passed\n")
     assert sorted(os.listdir(tmp_path / "run/rbln/validations")) == [".driver-ctr-ready", "driver-ready"]
-    again = run(program, "ready", *root, python=python)
+    again = run("ready", *root)
     assert again.returncode == 0 and "written" not in again.stdout
     # A change of the driver that has not ended: the files are not ours to give.
     tree.write("/var/lib/rbln/journal.json", "{}")
     shutil.rmtree(tmp_path / "run/rbln/validations")
-    done = run(program, "ready", *root, python=python)
+    done = run("ready", *root)
     assert done.returncode == 0 and not (tmp_path / "run/rbln/validations").exists()
     tree.real("/var/lib/rbln/journal.json").unlink()
-    assert run(program, "ready", *root, python=python).returncode == 0
+    assert run("ready", *root).returncode == 0
     shutil.rmtree(tmp_path / "sys/module/rebellions")
-    done = run(program, "ready", *root, python=python)
+    done = run("ready", *root)
     assert done.returncode == 1 and "FAILED   driver/driver_loaded" in done.stdout
     assert os.listdir(tmp_path / "run/rbln/validations") == []
-    seen = json.loads(run(program, "observe", *root, python=python).stdout)
+    seen = json.loads(run("observe", *root).stdout)
     assert seen["facts"]["counts"]["cards"] == 4 and seen["observed"]["state"] == "failed"
 
 
@@ -160,15 +177,15 @@ def test_python_3_8_is_among_the_interpreters_when_it_is_here() -> None:
         assert [version for version in versions if version.startswith("3.8.")]
 
 
-def test_boot_after_run_was_emptied_and_the_driver_changed(tmp_path: Path, program: Path) -> None:
+def test_boot_after_run_was_emptied_and_the_driver_changed(tmp_path: Path) -> None:
     tree = ca22_host(tmp_path).write(
         "/etc/rebellions-npu/rbln-host.json", json.dumps({"unknown_blocks": False, "scopes": ["driver"]})
     )
-    assert run(program, "ready", "--root", str(tmp_path)).returncode == 0
+    assert call("ready", "--root", str(tmp_path)).returncode == 0
     shutil.rmtree(tmp_path / "run/rbln")
     shutil.rmtree(tmp_path / "var/run")
     tree.device("rbln4", None, 4)
-    done = run(program, "ready", "--root", str(tmp_path))
+    done = call("ready", "--root", str(tmp_path))
     assert "/dev/rbln4" in tree.real("/var/run/cdi/rbln.yaml").read_text() and done.returncode in (0, 1)
 
 
@@ -181,8 +198,8 @@ def test_boot_after_run_was_emptied_and_the_driver_changed(tmp_path: Path, progr
         (("cdi", "--config", "/nowhere/x.json"), "/nowhere/x.json cannot be read"),
     ],
 )
-def test_bad_usage_is_2(program: Path, args: tuple[str, ...], words: str) -> None:
-    done = run(program, *args)
+def test_bad_usage_is_2(args: tuple[str, ...], words: str) -> None:
+    done = call(*args)
     assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr
 
 
@@ -197,33 +214,33 @@ def test_bad_usage_is_2(program: Path, args: tuple[str, ...], words: str) -> Non
         ('{"blocking": ["errors"]}', "'errors'"),
     ],
 )
-def test_bad_options_are_2_and_name_the_file(tmp_path: Path, program: Path, text: str, words: str) -> None:
+def test_bad_options_are_2_and_name_the_file(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "x.json"
     path.write_text(text)
-    done = run(program, "validate", "--config", str(path), "--root", str(tmp_path))
+    done = call("validate", "--config", str(path), "--root", str(tmp_path))
     assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr and "Next:" in done.stderr
 
 
-def test_waits_until_it_passes_and_not_longer(tmp_path: Path, program: Path) -> None:
+def test_waits_until_it_passes_and_not_longer(tmp_path: Path) -> None:
     ca22_host(tmp_path).write("/etc/rebellions-npu/rbln-host.json", json.dumps({"unknown_blocks": False}))
-    done = run(program, "validate", "--scope", "driver", "--wait", "30", "--root", str(tmp_path))
+    done = call("validate", "--scope", "driver", "--wait", "30", "--root", str(tmp_path))
     assert done.returncode == 0
     shutil.rmtree(tmp_path / "sys/module/rebellions")
-    assert run(program, "validate", "--scope", "driver", "--wait", "1", "--root", str(tmp_path)).returncode == 1
+    assert call("validate", "--scope", "driver", "--wait", "1", "--root", str(tmp_path)).returncode == 1
 
 
 @pytest.mark.parametrize("number, code", [("4", 0), ("3", 1), (None, 3)])
-def test_what_the_cluster_offers_is_an_argument(tmp_path: Path, program: Path, number: str | None, code: int) -> None:
+def test_what_the_cluster_offers_is_an_argument(tmp_path: Path, number: str | None, code: int) -> None:
     unit = "[Unit]\nDescription=kubelet\n[Service]\nExecStart=/usr/bin/kubelet\n"
     ca22_host(tmp_path).write("/etc/systemd/system/kubelet.service", unit).program("/usr/bin/kubelet", "")
     args = ["--allocatable", number] if number else []
-    done = run(program, "validate", "--scope", "plugin", "--root", str(tmp_path), *args)
+    done = call("validate", "--scope", "plugin", "--root", str(tmp_path), *args)
     assert done.returncode == code, done.stdout
 
 
-def test_markers_can_be_taken_away(tmp_path: Path, program: Path) -> None:
+def test_markers_can_be_taken_away(tmp_path: Path) -> None:
     Tree(tmp_path).write("/run/rbln/validations/driver-ready", "A=1\n").write("/run/rbln/validations/toolkit-ready")
-    assert run(program, "validate", "--scope", "none", "--markers", "remove", "--root", str(tmp_path)).returncode == 0
+    assert call("validate", "--scope", "none", "--markers", "remove", "--root", str(tmp_path)).returncode == 0
     assert os.listdir(tmp_path / "run/rbln/validations") == []
 
 

@@ -185,7 +185,10 @@ def test_a_kubelet_that_is_not_there_has_no_root() -> None:
 def test_a_root_directory_that_no_input_names_is_refused_with_the_line_to_add() -> None:
     with pytest.raises(
         NpuError,
-        match=r"/data/kubelet, which no input names, and metrics-exporter .*rbln_operands_kubelet_roots: \[/opt/k, /data/kubelet\]",
+        match=(
+            r"/data/kubelet, which no input names and metrics-exporter .*rbln_operands_kubelet_roots: "
+            r"\[/opt/k, /data/kubelet\]"
+        ),
     ):
         node_labels(inputs(kubelet_roots=["/opt/k"], **EXPORTER), rooted("/data/kubelet"))
     more = {"rbln_runtimes": {"kubelet": {"present": True, "root_dir": "/data/kubelet"}}}

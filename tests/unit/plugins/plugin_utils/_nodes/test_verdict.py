@@ -87,21 +87,28 @@ def waiting(name: str, reason: str, message: str = "", last: Data | None = None)
 
 
 PSA = (
-    'pods "rbln-device-plugin-x" is forbidden: violates PodSecurity "baseline:latest": hostPath volumes (volume "dev"), '
+    'pods "rbln-device-plugin-x" is forbidden: violates PodSecurity "baseline:latest": hostPath '
+    'volumes (volume "dev"), '
     'privileged (container "device-plugin" must not set privileged)'
 )
 FORBIDDEN = 'Error creating: pods "x" is forbidden: '
 # What the DaemonSet controller says, to a part of the next step.
 REFUSED = {
     FORBIDDEN
-    + "insufficient quota to match these scopes: [{PriorityClass In [system-node-critical]}]": "set another rbln_operands_priority_class",
-    FORBIDDEN + "no PriorityClass with name npu was found": "Make the priority class",
+    + (
+        "insufficient quota to match these scopes: [{PriorityClass In [system-node-critical]}]"
+    ): "set another rbln_operands_priority_class",
+    FORBIDDEN + "no PriorityClass with name npu was found": "Create the priority class",
     FORBIDDEN + "failed quota: q: must specify limits.cpu": "Set the resources that the quota asks for",
     FORBIDDEN + "maximum cpu usage per Container is 10m, but limit is 1": "within the LimitRange",
     FORBIDDEN
-    + "unable to validate against any security context constraint: [privileged]": "security context constraint privileged",
-    'Error creating: admission webhook "v.k.io" denied the request: no hostPath': "Change what the admission policy asks for",
-    'Error creating: Internal error occurred: failed calling webhook "v.k.io"': "Bring the webhook back",
+    + (
+        "unable to validate against any security context constraint: [privileged]"
+    ): "security context constraint privileged",
+    (
+        'Error creating: admission webhook "v.k.io" denied the request: no hostPath'
+    ): "Change what the admission policy asks for",
+    'Error creating: Internal error occurred: failed calling webhook "v.k.io"': "Repair the webhook",
     FORBIDDEN + 'error looking up service account n/s: serviceaccount "s" not found': "Read what forbids the pod",
 }
 
@@ -181,7 +188,7 @@ BAD: dict[str, tuple[Data, list[Data], list[Data], list[Data], set[str] | None, 
         None,
         "NoNodes",
         "",
-        ["no node has an NPU label"],
+        ["selects no node: none has an NPU label"],
         True,
     ),
     "gate closed by somebody": (
@@ -229,7 +236,7 @@ BAD: dict[str, tuple[Data, list[Data], list[Data], list[Data], set[str] | None, 
         False,
     ),
     **{
-        "no pod is made: %s" % words: (
+        "no pod is created: %s" % words: (
             daemon_set(1),
             [],
             [event("rbln-device-plugin", "FailedCreate", said)],
@@ -284,7 +291,7 @@ BAD: dict[str, tuple[Data, list[Data], list[Data], list[Data], set[str] | None, 
         None,
         "OldPod",
         "a",
-        ["p1", "newest form"],
+        ["p1", "newest template"],
         False,
     ),
     "image pull": (
@@ -468,7 +475,17 @@ BAD: dict[str, tuple[Data, list[Data], list[Data], list[Data], set[str] | None, 
         ["hostPath type check failed"],
         False,
     ),
-    "node left the cluster": (daemon_set(0), [], [], [], {"gone"}, "NoNode", "gone", ["not in the cluster"], True),
+    "node left the cluster": (
+        daemon_set(0),
+        [],
+        [],
+        [],
+        {"gone"},
+        "NoNode",
+        "gone",
+        ["no longer in the cluster"],
+        True,
+    ),
     "counts that do not agree": (
         daemon_set(2, 1),
         [pod("p1", "a")],

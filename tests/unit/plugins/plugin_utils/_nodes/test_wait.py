@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Each component ends by itself: ready, failed at its own deadline, or not waited for; and what it proves beside its pods."""
+"""Each component ends by itself: ready, failed at its deadline, or not waited for; and its proof beyond its pods."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def node(name: str, pool: Pool | None = None, allocatable: Data | None = None, *
 
 
 class Cluster:
-    """Pods of every DaemonSet on the nodes it selects; `broken` are components whose pods never become ready, `late` become it at a time."""
+    """Pods of every DaemonSet on the nodes it selects; pods of `broken` components are never ready, `late` later."""
 
     def __init__(
         self,
@@ -267,7 +267,7 @@ def test_a_refusal_of_what_has_no_pods_is_told() -> None:
 def test_a_daemon_set_that_is_not_there_is_named() -> None:
     result, api = wait([node("n1")], missing="rbln-validator")
     assert states(result)["validator"] == "failed" and api.now == 20.0
-    assert result["problems"][0]["text"] == "The DaemonSet rbln-validator is not there. Next: Run again."
+    assert result["problems"][0]["text"] == "The DaemonSet rbln-validator does not exist. Next: Run again."
 
 
 LEFT_OUT = {
@@ -308,7 +308,7 @@ def test_a_node_that_is_left_out_is_told_and_does_not_fail() -> None:
 def test_a_node_that_is_meant_and_not_selected_fails_early() -> None:
     result, api = wait([node("n1")], node_selector={"zone": "a"})
     assert states(result) == {"validator": "failed", "device_plugin": "failed"} and api.now == 20.0
-    assert "the node selector or affinity leaves the node out" in result["problems"][0]["text"]
+    assert "the node selector or affinity excludes the node" in result["problems"][0]["text"]
 
 
 def test_every_node_is_covered_by_one_of_the_pools() -> None:
@@ -344,7 +344,7 @@ def test_a_node_that_two_daemon_sets_want_is_an_error() -> None:
         api.now += seconds
 
     result = Waiter(api, typed, hosts, objects, {}, lambda: api.now, sleep).run()  # type: ignore[arg-type]
-    assert "node n1: two DaemonSets of driver want it" in str(result["problems"]) and api.now == 20.0
+    assert "node n1: two DaemonSets of driver select it" in str(result["problems"]) and api.now == 20.0
 
 
 def test_a_driver_without_a_pool_for_a_node_is_named() -> None:
@@ -398,7 +398,10 @@ def test_the_other_nodes_are_proven_when_what_a_component_needs_failed_on_one() 
     assert found == [
         (
             "n1",
-            "node n1: 0 rebellions.ai/npu allocatable, 1 expected. Next: Read the log of the device plugin's pod on this node.",
+            (
+                "node n1: 0 rebellions.ai/npu allocatable, 1 expected. Next: Read the log of the device "
+                "plugin's pod on this node."
+            ),
         ),
         ("n2", "device-plugin: not waited for, because it needs driver"),
     ]
@@ -555,6 +558,6 @@ def test_a_status_of_somebody_else_stays() -> None:
             "data": {"a": "b"},
         }
     )
-    with pytest.raises(NpuError, match="ConfigMap rbln-system/rbln-status is there already and not ours"):
+    with pytest.raises(NpuError, match="ConfigMap rbln-system/rbln-status exists already and is not ours"):
         write_status(store, inputs(), judged("n1"))  # type: ignore[arg-type]
     assert store.writes == []

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import build, manifests, shown
-from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.apply import diff_objects
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.differences import diff_objects
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.compare import (
     field_changes,
     missing_paths,
@@ -75,14 +75,21 @@ def test_S02_diff_tells_that_only_a_masked_value_differs() -> None:
     ]
 
 
-@pytest.mark.parametrize("before, after, expected", [
-    ({"a": 1}, {"a": 1}, []),
-    ({"a": {"b": 1}}, {"a": {"b": 2}}, [("a.b", 1, 2)]),
-    ({"a": 1}, {}, [("a", 1, None)]),
-    ({"x": [{"name": "n", "v": 1}]}, {"x": [{"name": "n", "v": 2}, {"name": "m"}]}, [("x[n].v", 1, 2), ("x[m]", None, {"name": "m"})]),
-    ({"x": [1, 2]}, {"x": [1, 3]}, [("x", [1, 2], [1, 3])]),
-    ({"x": [{"name": "n"}, {"name": "n"}]}, {"x": []}, [("x", [{"name": "n"}, {"name": "n"}], [])]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "before, after, expected",
+    [
+        ({"a": 1}, {"a": 1}, []),
+        ({"a": {"b": 1}}, {"a": {"b": 2}}, [("a.b", 1, 2)]),
+        ({"a": 1}, {}, [("a", 1, None)]),
+        (
+            {"x": [{"name": "n", "v": 1}]},
+            {"x": [{"name": "n", "v": 2}, {"name": "m"}]},
+            [("x[n].v", 1, 2), ("x[m]", None, {"name": "m"})],
+        ),
+        ({"x": [1, 2]}, {"x": [1, 3]}, [("x", [1, 2], [1, 3])]),
+        ({"x": [{"name": "n"}, {"name": "n"}]}, {"x": []}, [("x", [{"name": "n"}, {"name": "n"}], [])]),
+    ],
+)
 def test_field_changes(before: Data, after: Data, expected: list[Any]) -> None:
     assert [(one["path"], one["before"], one["after"]) for one in field_changes(before, after)] == expected
 
@@ -96,12 +103,21 @@ def test_S02_environment_of_a_secret_name_and_credentials_in_text_are_hidden() -
     assert "hunter2" not in str(visible(item)) and visible(item)["env"][1]["value"] == "http://********@h/x"
 
 
-@pytest.mark.parametrize("value, seen", [
-    ({"password": "not-real", "tag": "1"}, {"password": "********", "tag": "1"}),
-    ({"x": "a\ntoken: not-real\nb"}, {"x": "a\ntoken: ********\nb"}),
-    ({"args": ["--token", "not-real", "--level", "3", "token", "b"]}, {"args": ["--token", "********", "--level", "3", "token", "b"]}),
-    ({"token": {"name": "a"}, "secretName": "b", "auth": ""}, {"token": {"name": "a"}, "secretName": "b", "auth": ""}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "value, seen",
+    [
+        ({"password": "not-real", "tag": "1"}, {"password": "********", "tag": "1"}),
+        ({"x": "a\ntoken: not-real\nb"}, {"x": "a\ntoken: ********\nb"}),
+        (
+            {"args": ["--token", "not-real", "--level", "3", "token", "b"]},
+            {"args": ["--token", "********", "--level", "3", "token", "b"]},
+        ),
+        (
+            {"token": {"name": "a"}, "secretName": "b", "auth": ""},
+            {"token": {"name": "a"}, "secretName": "b", "auth": ""},
+        ),
+    ],
+)
 def test_S02_texts_under_a_secret_key_are_hidden(value: Data, seen: Data) -> None:
     assert visible({"kind": "X", "metadata": {"name": "n"}, "spec": value})["spec"] == seen
 

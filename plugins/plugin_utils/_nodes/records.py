@@ -1,0 +1,117 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The records of the cluster side: of hosts and their nodes, of verdicts on DaemonSets, of a wait."""
+
+from __future__ import annotations
+
+import typing as t
+
+
+class Member(t.TypedDict):
+    """What the acting host must know of a host.
+
+    `labels` and `expected` (NPUs) are None when the host's NPUs are not known.
+    """
+
+    host: str
+    node_name: str
+    machine_id: str | None
+    system_uuid: str | None
+    kubelet_name: str | None
+    labels: dict[str, str] | None
+    driver_managed: bool
+    expected: int | None
+    lacks_proof: bool
+
+
+class FoundNode(t.TypedDict):
+    """The node of a host; empty, with the error, when it has none."""
+
+    node: str
+    error: str
+
+
+class NodeRecord(FoundNode):
+    """The node of a host and its labels before and after, as far as they are ours."""
+
+    changed: bool
+    before: dict[str, str]
+    after: dict[str, str]
+    notes: list[str]
+    expected: int | None
+
+
+class PodProblem(t.TypedDict):
+    """Why a node lacks a ready pod of a DaemonSet; `fatal` when waiting does not help."""
+
+    node: str
+    pod: str
+    reason: str
+    detail: str
+    next_step: str
+    fatal: bool
+
+
+class Verdict(t.TypedDict):
+    """A DaemonSet as its status counts it, and what is wrong; `warnings` are about nodes outside the scope."""
+
+    name: str
+    done: bool
+    desired: int
+    ready: int
+    updated: int
+    problems: list[PodProblem]
+    warnings: list[PodProblem]
+
+
+class Offer(t.TypedDict):
+    """The allocatable NPUs of a node; `settled` when they were right twice in a row."""
+
+    expected: int
+    allocatable: int
+    node_ready: bool
+    plugin_ready: bool
+    settled: bool
+
+
+class NodeProblem(t.TypedDict):
+    """What is wrong on a node, or everywhere when `node` is empty."""
+
+    node: str
+    text: str
+    fatal: bool
+
+
+class WaitProblem(NodeProblem):
+    """A problem of a component that failed."""
+
+    component: str
+
+
+class ComponentState(t.TypedDict):
+    """How a component ended: ready, failed or not_waited."""
+
+    state: str
+    seconds: float
+    desired: int
+    ready: int
+    text: str
+
+
+class Waited(t.TypedDict):
+    """The result of a wait.
+
+    `nodes` are the nodes of the cluster, empty when it was not looked at; `judged` those of this wait.
+    """
+
+    ok: bool
+    fatal: bool
+    components: dict[str, ComponentState]
+    daemonsets: list[Verdict]
+    allocatable: dict[str, Offer]
+    problems: list[WaitProblem]
+    warnings: list[str]
+    seconds: float
+    nodes: list[str]
+    judged: list[str]
