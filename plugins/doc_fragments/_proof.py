@@ -14,9 +14,8 @@ options:
   scopes:
     description:
       - Which checks to run. V(driver) is all below the container, V(toolkit) the CDI specification and the container
-        runtime,
-        V(plugin) what the cluster makes of the NPUs, V(vfio) what virtual machines need, for hosts that give their NPUs
-        to them.
+        runtime, V(plugin) what the cluster makes of the NPUs, V(vfio) what virtual machines need, for hosts that give
+        their NPUs to them.
       - An empty list runs none.
     type: list
     elements: str

@@ -13,14 +13,12 @@ description:
   - Reads NPUs, driver, kernel, operating system, Secure Boot state, tools and identity of a host, and returns them as
     C(ansible_facts.rbln), described by C(docs/schemas/rbln_facts.schema.json).
   - Almost everything is read from files. C(rbln-smi) runs at most three times, each time with a time limit;
-    C(systemctl),
-    C(rpm), C(modinfo), C(mokutil), C(dkms) and C(lspci) run at most once each, and only where no file gives the answer.
+    C(systemctl), C(rpm), C(modinfo), C(mokutil), C(dkms) and C(lspci) run at most once each, and only where no file
+    gives the answer.
   - Every look ends as V(value), V(absent), V(denied), V(timeout) or V(failed), listed under C(probes). What could not
-    be found out is null,
-    never zero or false.
+    be found out is null, never zero or false.
   - NPUs, sysfs entries, C(rbln-smi) devices and nodes in C(/dev) are joined by PCI address and device name, never by
-    the
-    index of C(rbln-smi), which is the same for every device after some faults.
+    the index of C(rbln-smi), which is the same for every device after some faults.
   - A RBLN-CA25 card has four devices. The devices below the highest common PCIe bridge that holds no more than four of
     them are one card; where the bridges do not tell, the C(location) of C(rbln-smi) divided by four, else four devices
     in address order.
@@ -77,8 +75,7 @@ notes:
   - Run it with privilege escalation. Without it the system UUID and parts of the boot loader configuration are denied,
     and reported so.
   - A derivative is resolved to the system it is built from by code name or platform. Linux Mint 22.1 has C(os.base_id)
-    V(ubuntu) and
-    C(os.base_version) V(24.04).
+    V(ubuntu) and C(os.base_version) V(24.04).
 seealso:
   - module: rebellions.npu.rbln_runtime_detect
   - module: rebellions.npu.rbln_validate
@@ -188,11 +185,9 @@ ansible_facts:
         mok:
           description:
             - The machine owner's keys of Secure Boot. C(state) is that of the key which DKMS signs modules with,
-              C(enrolled) lists the certificates
-              this machine accepts, C(signer_enrolled) says whether the signer of the module on disk is one of them,
-              C(enforced_by) what makes the
-              running kernel refuse unsigned modules besides Secure Boot, C(trusted) whether it takes these keys for
-              modules.
+              C(enrolled) lists the certificates this machine accepts, C(signer_enrolled) says whether the signer of the
+              module on disk is one of them, C(enforced_by) what makes the running kernel refuse unsigned modules
+              besides Secure Boot, C(trusted) whether it takes these keys for modules.
           type: dict
           returned: always
           sample: {state: not_enrolled, subject: DKMS module signing key, own: false, signer_enrolled: false}
@@ -289,8 +284,8 @@ ansible_facts:
         problems:
           description:
             - What is wrong, errors first. These are the checks of the scope C(driver) that do not hold, as
-              M(rebellions.npu.rbln_validate) has
-              them; C(docs/checks.md) lists them. A check that is not known is no problem; C(probes) says why it is not.
+              M(rebellions.npu.rbln_validate) has them; C(docs/checks.md) lists them. A check that is not known is no
+              problem; C(probes) says why it is not.
           type: list
           elements: dict
           returned: always

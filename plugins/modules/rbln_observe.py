@@ -11,8 +11,7 @@ short_description: Look at everything on a host with Rebellions NPUs at once
 version_added: 0.1.0
 description:
   - Reads driver facts, container runtimes, the CDI specification and the ready files, runs the checks, and compares the
-    host tool,
-    in one process. The roles of this collection plan from it.
+    host tool, in one process. The roles of this collection plan from it.
   - Nothing is changed. When nothing has to be changed, its checks are the proof.
 author:
   - The rebellions.npu authors (@rebellions-npu)

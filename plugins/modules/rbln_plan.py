@@ -11,12 +11,11 @@ short_description: Plan what a run would do to a host with Rebellions NPUs
 version_added: 0.1.0
 description:
   - Compares the inputs of the roles of this collection with one observation of the host and returns the steps, the
-    problems that stop the host,
-    and the cautions.
+    problems that stop the host, and the cautions.
   - Runs on the controller and changes nothing. The managed host is only touched when no O(observation) is given.
   - The inputs are the variables documented by the roles P(rebellions.npu.rbln_preflight#role),
-    P(rebellions.npu.rbln_driver#role),
-    P(rebellions.npu.rbln_container_toolkit#role), and P(rebellions.npu.rbln_validator#role). They are read once, here.
+    P(rebellions.npu.rbln_driver#role), P(rebellions.npu.rbln_container_toolkit#role), and
+    P(rebellions.npu.rbln_validator#role). They are read once, here.
 author:
   - The rebellions.npu authors (@rebellions-npu)
 options:
@@ -29,9 +28,8 @@ options:
   support_matrix:
     description:
       - Rules of the support matrix. Each has C(os), C(version), C(kernel) (the kernel series), and may have C(drivers)
-        (version constraints),
-        C(families), C(kernel_max), C(flavours), C(tested) (V(full) or V(partial)), C(too_old), and C(too_new) (what to
-        do about it).
+        (version constraints), C(families), C(kernel_max), C(flavours), C(tested) (V(full) or V(partial)), C(too_old),
+        and C(too_new) (what to do about it).
     type: list
     elements: dict
     required: true
@@ -122,8 +120,7 @@ steps:
 stops:
   description:
     - Problems that stop the host before anything is changed. Each has RV(stops[].code), RV(stops[].severity),
-      RV(stops[].detail),
-      and RV(stops[].next_step).
+      RV(stops[].detail), and RV(stops[].next_step).
   type: list
   elements: dict
   returned: success
@@ -178,7 +175,7 @@ stale_units:
   elements: str
   returned: success
 wanted:
-  description: All inputs of the roles with their types put right.
+  description: All inputs of the roles, with their types.
   type: dict
   returned: success
 options:

@@ -11,8 +11,7 @@ short_description: Prove that Rebellions NPUs work on a host
 version_added: 0.1.0
 description:
   - Runs checks of the driver, of the CDI specification and container runtime, and of what the cluster makes of the
-    NPUs, and says for each
-    what was seen and what to do.
+    NPUs, and says for each what was seen and what to do.
   - Writes and removes the ready files below C(/run/rbln/validations), which other programs wait for.
   - A check is true, false, or not known. One that is not known has not passed.
 author:
@@ -28,10 +27,9 @@ options:
     description:
       - What to do with the ready files C(.driver-ctr-ready), C(driver-ready) and C(toolkit-ready).
       - V(write) writes those of a scope that passed, the first two for C(driver) and the last for C(toolkit), and
-        removes those of a scope that
-        failed with those of every later one. A scope that is unknown leaves them as they are. A file that is right
-        already is not touched. A CDI
-        specification with right contents that is older than C(driver-ready) gets a new time.
+        removes those of a scope that failed with those of every later one. A scope that is unknown leaves them as they
+        are. A file that is right already is not touched. A CDI specification with right contents that is older than
+        C(driver-ready) gets a new time.
       - V(keep) leaves them alone.
       - V(remove) takes all away before anything else, V(remove_toolkit) only C(toolkit-ready).
     type: str

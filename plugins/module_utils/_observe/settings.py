@@ -87,12 +87,14 @@ def complete(given: t.Mapping[str, t.Any], where: str) -> dict[str, t.Any]:
         fits = isinstance(value, _TYPES[wanted]) and (wanted in ("bool", "raw") or not isinstance(value, bool))
         if value is not None and not fits:
             raise NpuError(
-                "%s: %s is %r, which is not of the type %s." % (where, key, value, wanted), "Correct the value; quote a version."
+                "%s: %s is %r, which is not of the type %s." % (where, key, value, wanted),
+                "Correct the value; quote a version.",
             )
         for item in value if isinstance(value, list) else [value]:
             if value is not None and "choices" in ARGUMENTS[key] and item not in ARGUMENTS[key]["choices"]:
                 raise NpuError(
-                    "%s: %s has the value %r, which is not allowed." % (where, key, item), "Use: %s." % ", ".join(ARGUMENTS[key]["choices"])
+                    "%s: %s has the value %r, which is not allowed." % (where, key, item),
+                    "Use: %s." % ", ".join(ARGUMENTS[key]["choices"]),
                 )
     return {
         key: given.get(key) if given.get(key) is not None else entry.get("default") for key, entry in ARGUMENTS.items()

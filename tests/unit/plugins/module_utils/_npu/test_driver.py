@@ -33,7 +33,8 @@ def row(
         ("rebellions/3.2.2: added\n", [row("3.2.2", None, "added", None)]),
         ("rebellions, 2.0.1: added\n", [row("2.0.1", None, "added", None)]),
         (
-            "rebellions/3.2.2, 6.8.0-117-generic, x86_64: installed (WARNING! Diff between built and installed module!)\n",
+            "rebellions/3.2.2, 6.8.0-117-generic, x86_64: installed "
+            "(WARNING! Diff between built and installed module!)\n",
             [row("3.2.2", KERNEL, "installed")],
         ),
         (

@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Firmware against driver and libraries, the summary of the flashing tool, and flashing itself. Only the line of success is a recorded form."""
+"""Firmware against the driver, the summary of the flashing tool, and flashing. Only the line of success is recorded."""
 
 from __future__ import annotations
 

@@ -561,7 +561,8 @@ def test_a_reboot_that_is_asked_for_after_each_change_is_a_step(reboot: str, ste
         (
             {"source": "package", "package_names": []},
             "driver_source_missing",
-            "rbln_driver_source is package, and neither rbln_driver_package_names nor rbln_driver_package_files is set.",
+            "rbln_driver_source is package, and neither rbln_driver_package_names "
+            "nor rbln_driver_package_files is set.",
         ),
         (
             {

@@ -67,7 +67,8 @@ def test_the_bound_depends_on_the_driver(matrix: list[dict[str, t.Any]]) -> None
 def test_a_derivative_is_judged_by_its_base(matrix: list[dict[str, t.Any]]) -> None:
     verdict = judge(matrix, "3.2.2", [], [("linuxmint", "22.1"), ("ubuntu", "24.04")], "6.8.0-117-generic")
     assert (verdict.state, verdict.detail) == (
-        "partly_tested", "linuxmint 22.1 is not in the support matrix; it is judged as ubuntu 24.04, from which it is built.",
+        "partly_tested",
+        "linuxmint 22.1 is not in the support matrix; it is judged as ubuntu 24.04, from which it is built.",
     )  # fmt: skip
 
 
