@@ -105,7 +105,7 @@ def test_one_change_at_a_time(journal: Journal, monkeypatch: pytest.MonkeyPatch)
     with journal.locked():
         with pytest.raises(
             NpuError,
-            match="^/var/lib/rbln is locked: another change of the driver runs on this host",
+            match="^The lock of /var/lib/rbln is held: another change of the driver runs on this host",
         ):
             with Journal(journal.host, PROFILE).locked():
                 raise AssertionError("two changes at once")
