@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Controller side of rbln_bundle: makes the folder of what a connected host has downloaded, and sends a host what it lacks of one."""
+"""Controller side of rbln_bundle: builds the folder from the downloads of a host, and sends hosts the missing files."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ MODULE = "rebellions.npu.rbln_bundle"
 
 
 class ActionModule(ActionBase):
-    # A folder that is not whole must not touch the host, so the temporary directory is made here, and only to send or fetch.
+    # An incomplete folder must not change the host: the temporary directory is created only to send or fetch.
     TRANSFERS_FILES = False
     _supports_check_mode = True
 
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> Result:
         self._vars = task_vars or {}
         self._warning = ""
-        result = super().run(tmp, task_vars)
+        result: Result = super().run(tmp, task_vars)
         _validation, args = self.validate_argument_spec(argument_spec=arguments(PROFILE.runfile_stamp_dir))
         local = tempfile.mkdtemp(prefix="rbln-bundle-")
         try:
@@ -63,7 +63,7 @@ class ActionModule(ActionBase):
         except OSError as exc:
             result.update(
                 failed=True,
-                msg="%s: %s. Next: look at the file and the room on the controller."
+                msg="%s: %s. Next: check the file and the free space on the controller."
                 % (exc.filename or local, exc.strerror),
             )
         finally:
@@ -77,7 +77,7 @@ class ActionModule(ActionBase):
         return dict(self._execute_module(module_name=MODULE, module_args=given, task_vars=self._vars))
 
     def _images(self) -> list[Result]:
-        """What rbln_operands will ask for with the variables of this host, whether or not a cluster is named yet."""
+        """Images that rbln_operands uses with the variables of this host, even if no cluster is set."""
         given = {"rbln_operands_driver_instances": self._vars.get("rbln_driver_instances") or [], **self._vars}
         given.update(rbln_operands_enabled=True, rbln_operands_state="present", rbln_operands_delivery="apply")
         inputs = read_inputs(raw_inputs(self._templar, given, role_inputs((ROLE,))))
@@ -86,7 +86,7 @@ class ActionModule(ActionBase):
 
     def _collect(self, args: Result, local: str) -> Result:
         if not args["folder"]:
-            raise NpuError("folder is not set.", "Say where on the controller the bundle belongs.")
+            raise NpuError("folder is not set.", "Set folder to the directory of the bundle on the controller.")
         drivers = driver_files(args["runfiles"], args["driver_packages"])
         if args["operands"]:
             args["images"] = args["images"] + self._images()
@@ -145,7 +145,7 @@ class ActionModule(ActionBase):
             if args["sha256"] and args["sha256"].lower() != digest:
                 raise NpuError(
                     "The SHA-256 of the manifest in %s is %s, not %s." % (args["folder"], digest, args["sha256"]),
-                    "Use the bundle you trust.",
+                    "Use the right bundle, or correct sha256.",
                 )
             if args["state"] == CHECKED:
                 verified(args["folder"], manifest.files)
@@ -157,8 +157,8 @@ class ActionModule(ActionBase):
             return answer
         if not args["folder"]:
             raise NpuError(
-                "%s lacks %s, and neither folder nor url is set." % (args["directory"], ", ".join(lacking)),
-                "Say where the bundle is.",
+                "%s lacks %s, but neither folder nor url is set." % (args["directory"], ", ".join(lacking)),
+                "Set folder or url.",
             )
         verified(args["folder"], [one for one in manifest.files if one.path in lacking])
         if self._task.check_mode:

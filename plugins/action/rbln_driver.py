@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Controller side of rbln_driver: takes the options from the plan, and runs the change apart from the connection, which may break without harm."""
+"""Controller side of rbln_driver: takes the options from the plan, runs the change apart from the connection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.drive
 
 ROLE = "rbln_driver"
 MODULE = "rebellions.npu." + ROLE
-# A change has several long parts (build tools, build, way back), each with its own limit; this one only ends a job that nothing ends.
+# Each long part of a change (build tools, build, rollback) has its own limit; this one only ends a job that hangs.
 LIMIT = 6 * 3600
 PAUSES = (0.5, 0.5, 1.0, 1.0, 2.0)
 PAUSE = 3.0
@@ -34,7 +34,7 @@ class ActionModule(ActionBase):
     _supports_async = True
 
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
-        result = super().run(tmp, task_vars)
+        result: dict[str, t.Any] = super().run(tmp, task_vars)
         args = dict(self._task.args)
         plan = args.pop("plan", None)
         if plan is not None:
@@ -61,7 +61,7 @@ class ActionModule(ActionBase):
         if not self._follow(host, str(job["ansible_job_id"]), str(job.get("results_file", ""))):
             result.update(
                 failed=True,
-                msg="The change of the driver was cut off on the host. Next: run again; the next run takes it over.",
+                msg="The change of the driver was interrupted. Next: run again; the next run takes it over.",
             )
             return result
         status = self._status(job["ansible_job_id"], task_vars)
@@ -96,11 +96,12 @@ class ActionModule(ActionBase):
         return dict(action.run(task_vars=task_vars))
 
     def _follow(self, host: str, job: str, results: str) -> bool:
-        """Wait until the job has ended, and show each step as it begins; False when it is gone without a result.
+        """Wait until the job ends, and show each step as it begins; False when the job is gone without a result.
 
-        A connection that breaks is tried again for ten minutes. The process that watches over a job has the job's name among its arguments; the
-        brackets keep the shell that looks for it from finding itself. What grep lists counts and not its exit code, which is an error already when
-        some other process ends while it looks. Each part has a head, since a terminal adds empty lines before the first.
+        A broken connection is retried for ten minutes. The process that watches a job has the job's name in its
+        arguments; the brackets keep the searching shell from finding itself. Only the list of grep counts, not its exit
+        code, which is an error when another process ends meanwhile. Each part has a head, because a terminal adds empty
+        lines before the first.
         """
         name = "[%s]%s" % (job[0], job[1:].partition(".")[0])
         look = "echo =note; cat %s; echo; echo =jobs; grep -lsa '%s' /proc/[0-9]*/cmdline; echo =journal; cat %s"
@@ -121,7 +122,7 @@ class ActionModule(ActionBase):
             parts = HEAD.split(str(answer.get("stdout", "")))
             said = dict(zip(parts[1::2], parts[2::2]))
             state = _object(said.get("note", ""))
-            # The note of a job that runs says so; the result in its place does not.
+            # The note of a running job has no result yet.
             if state and (state.get("finished") or "started" not in state):
                 return True
             missed = 0 if "/cmdline" in said.get("jobs", "") else missed + 1

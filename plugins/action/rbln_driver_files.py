@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Controller side of rbln_driver_files: find and verify, ask the host what it lacks, send that."""
+"""Controller side of rbln_driver_files: find and verify the files, send those that the host lacks."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ MODULE = "rebellions.npu.rbln_driver_files"
 
 
 class ActionModule(ActionBase):
-    # A refused file must not touch the host, so the temporary directory is made here, once, and only to send.
+    # A refused file must not change the host: the temporary directory is created only to send.
     TRANSFERS_FILES = False
     _supports_check_mode = True
 
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         task_vars = task_vars or {}
-        result = super().run(tmp, task_vars)
+        result: dict[str, t.Any] = super().run(tmp, task_vars)
         _validation, args = self.validate_argument_spec(argument_spec=FILES_ARGUMENTS)
         finder = Finder(args["cache"], args["timeout"], args["ca_path"], args["keyring"])
         found: dict[str, str] = {}
@@ -31,8 +31,8 @@ class ActionModule(ActionBase):
                 path, item["name"] = finder.find(item)
                 if item["name"] in found:
                     raise NpuError(
-                        "Two of the files have the name %s." % item["name"],
-                        "Rename one: they are placed in one directory.",
+                        "Two files have the name %s." % item["name"],
+                        "Rename one: they go into one directory.",
                     )
                 found[item["name"]] = path
         except NpuError as exc:

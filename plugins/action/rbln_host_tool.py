@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Controller side of rbln_host_tool: builds the files. Nothing is sent when an observation says that the host has them."""
+"""Controller side of rbln_host_tool: builds the files. Sends nothing when the observation shows the same files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ActionModule(ActionBase):
     _supports_check_mode = True
 
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
-        result = super().run(tmp, task_vars)
+        result: dict[str, t.Any] = super().run(tmp, task_vars)
         _validation, args = self.validate_argument_spec(argument_spec=ARGUMENTS)
         units = args["units"] or args["state"] == "absent"
         try:
@@ -49,6 +49,6 @@ class ActionModule(ActionBase):
                 task_vars=task_vars,
             )
         )
-        # The invocation carries the whole program.
+        # The invocation has the whole program.
         result.pop("invocation", None)
         return result

@@ -10,13 +10,16 @@ module: rbln_bundle
 short_description: Collect, place, check and remove an offline bundle
 version_added: 0.1.0
 description:
-  - A bundle is a folder with driver, kernel headers, build packages and toolkit packages for one operating system, the list of the container
-    images, and C(manifest.json), which names every file with size and SHA-256. It is a package repository as well.
-  - V(collected) makes one on the controller from what a connected host of that system downloads. The package manager of the host works in a folder
-    of its own that goes at the end; nothing is installed. apt and dnf verify what they download, and downloads are held against the repository once more.
-  - V(present) makes a directory of a host hold the bundle, sent by the controller or fetched from a web server. Every file is verified beside the
-    directory before one is moved in. V(checked) says everything the bundle lacks of what a run will need. V(absent) takes it away.
-  - Nothing below C(/etc) is written. A package manager uses the bundle, and then nothing else, with the RV(environment) and RV(dnf_options) returned.
+  - A bundle is a folder with driver, kernel headers, build packages and toolkit packages for one OS, a list of
+    container images, and C(manifest.json) with size and SHA-256 of each file. It is also a package repository.
+  - V(collected) builds it on the controller from the downloads of a connected host with this OS. The package manager
+    uses a temporary folder and installs nothing. Downloads are verified by apt or dnf, and once more against the
+    repository.
+  - V(present) puts the bundle on a host, sent by the controller or downloaded from a web server. All files are verified
+    before any is replaced. V(checked) lists everything that a run needs and the bundle lacks. V(absent) removes the
+    bundle.
+  - Nothing in C(/etc) is written. With the returned RV(environment) and RV(dnf_options) a package manager uses only the
+    bundle.
 author:
   - The rebellions.npu authors (@rebellions-npu)
 options:
@@ -29,57 +32,58 @@ options:
     description: The bundle on the controller. V(collected) writes it.
     type: path
   url:
-    description: Address of a web server that serves the bundle, in place of sending it. With it comes O(sha256), or O(folder) of the same bundle.
+    description: Address of a web server with the bundle. Set O(sha256) too, or O(folder) of the same bundle.
     type: str
   sha256:
-    description: SHA-256 of C(manifest.json), which vouches for every other file.
+    description: SHA-256 of C(manifest.json), which has the digests of all other files.
     type: str
   ca_cert:
-    description: PEM file on the controller with authorities that the web server may be vouched for by, besides those the host trusts.
+    description: PEM file on the controller with certificate authorities for the web server, in addition to those of the
+      host.
     type: path
   directory:
-    description: Where the bundle is on the host. Only its owner may be able to write there.
+    description: Directory of the bundle on the host. Only its owner may have write permission.
     type: path
     default: /var/lib/rbln/bundle
   configure:
     description:
-      - Whether the package manager's configuration is written into O(directory), and the bundle has to be for the host's system.
-      - V(false) places the files alone, to serve them.
+      - Write the configuration of the package manager into O(directory). The bundle must be for the OS of the host.
+      - V(false) only places the files, to serve them.
     type: bool
     default: true
   base:
     description:
-      - What is taken for installed on the hosts when dependencies are resolved by apt. V(none) is nothing; V(required) and V(important) are the
-        packages of that priority, at a version so old that every dependency that asks for a version is put into the bundle; V(host) is what the
-        connected host has. dnf takes nothing for installed.
+      - Packages that apt assumes to be installed when it resolves dependencies. V(none) means none; V(required) and
+        V(important) mean packages of this priority, at a very old version, so that versioned dependencies get into the
+        bundle; V(host) means the packages of the connected host. dnf assumes none.
     type: str
     choices: [none, required, important, host]
     default: important
   packages:
-    description: Packages to collect with their dependencies, or to check for. C(name=version) names one version where apt is used.
+    description: Packages to collect with dependencies, or to check for. apt also accepts C(name=version).
     type: list
     elements: str
     default: []
   kernels:
-    description: Releases, as C(uname -r) says them, of the kernels whose headers are collected or checked for.
+    description: Kernel releases (C(uname -r)) whose headers to collect or to check for.
     type: list
     elements: str
     default: []
   headers:
     description: >-
-      Packages with the headers of a kernel, with C({kernel}) where the release belongs. Empty is C(linux-headers-{kernel}), or C(kernel-devel-{kernel})
-      and C(kernel-headers-{kernel}).
+      Header packages of a kernel, with C({kernel}) for its release. Empty means C(linux-headers-{kernel}), or
+      C(kernel-devel-{kernel}) and C(kernel-headers-{kernel}).
     type: list
     elements: str
     default: []
   runfiles:
-    description: Driver installers on the controller that belong into the bundle.
+    description: Driver installers on the controller to include.
     type: list
     elements: dict
     default: []
     suboptions:
       path:
-        description: The file. C({version}) in it stands for the version.
+        description: The file. C({version}) is replaced by the version.
         type: path
         required: true
       sha256:
@@ -87,17 +91,17 @@ options:
         type: str
         required: true
       version:
-        description: Version of the driver; without it what the file's name says before C(.run).
+        description: Version of the driver. The default is taken from the file name, before C(.run).
         type: str
         default: ""
   driver_packages:
-    description: Driver packages on the controller that belong into the bundle. debs are part of its repository.
+    description: Driver packages on the controller to include. deb files become part of the repository.
     type: list
     elements: dict
     default: []
     suboptions:
       path:
-        description: The file, called as it was published.
+        description: The file, with its original name.
         type: path
         required: true
       sha256:
@@ -105,34 +109,35 @@ options:
         type: str
         required: true
   images:
-    description: Container images to list with digests, or to check for. Only listed; a registry is filled by other means.
+    description: Container images to list with digests, or to check for. The images themselves are not included.
     type: list
     elements: dict
     default: []
     suboptions:
       name:
-        description: What the image is for.
+        description: Purpose of the image.
         type: str
         required: true
       reference:
-        description: Where it is published.
+        description: Published reference.
         type: str
         required: true
       target:
-        description: By which reference the cluster asks for it.
+        description: Reference that the cluster uses.
         type: str
         default: ""
   operands:
-    description: Whether V(collected) lists, and V(checked) looks for, the images that P(rebellions.npu.rbln_operands#role) asks for on this host.
+    description: Also list (V(collected)) or check (V(checked)) the images of P(rebellions.npu.rbln_operands#role) for
+      this host.
     type: bool
     default: false
   driver_versions:
-    description: Versions of the driver whose installers V(checked) looks for.
+    description: Driver versions whose installers V(checked) looks for.
     type: list
     elements: str
     default: []
   runfile:
-    description: File name of the installer that V(checked) looks for where O(driver_versions) says nothing.
+    description: File name of the installer that V(checked) looks for, without O(driver_versions).
     type: str
     default: ""
   driver_names:
@@ -141,28 +146,28 @@ options:
     elements: str
     default: []
   work:
-    description: Folder on the connected host that keeps the downloads for the next time. Without it they are kept nowhere.
+    description: Folder on the connected host to keep the downloads in. Without it they are deleted.
     type: path
   timeout:
-    description: Seconds that one command of the package manager, or one answer of a web server, may take.
+    description: Time limit for a command of the package manager and for an answer of a web server, in seconds.
     type: float
     default: 1800
   manifest:
-    description: The manifest's text, from the action plugin. Not for use in playbooks.
+    description: Text of the manifest, set by the action plugin. Not for playbooks.
     type: str
   archive:
-    description: Where the action plugin has put the files on the host. Not for use in playbooks.
+    description: Archive that the action plugin has sent. Not for playbooks.
     type: path
   transfer:
-    description: Where the action plugin fetches the files from. Not for use in playbooks.
+    description: Archive that the action plugin fetches. Not for playbooks.
     type: path
   have:
-    description: Digests of files that the controller has. Not for use in playbooks.
+    description: Digests of files that the controller has. Not for playbooks.
     type: list
     elements: str
     default: []
   authorities:
-    description: Text of O(ca_cert), from the action plugin. Not for use in playbooks.
+    description: Text of O(ca_cert), set by the action plugin. Not for playbooks.
     type: str
 extends_documentation_fragment:
   - rebellions.npu._attributes
@@ -171,9 +176,10 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     details:
-      - V(collected) reads the package lists into a temporary folder and says what would be downloaded; where dnf is used it only says that it would.
+      - V(collected) updates package lists in a temporary folder and lists the downloads; with dnf it only reports a
+        change.
   action:
-    description: Has a corresponding action plugin, which holds the bundle on the controller.
+    description: Has a corresponding action plugin, which handles the bundle on the controller.
     support: full
 seealso:
   - module: rebellions.npu.rbln_driver_files
@@ -190,7 +196,7 @@ EXAMPLES = r"""
       - path: /srv/rbln/rebellions-x86_64-3.2.2.run
         sha256: "{{ rbln_driver_runfile_sha256 }}"
 
-- name: Say everything that is missing, before anything is sent
+- name: List everything that is missing, before anything is sent
   rebellions.npu.rbln_bundle:
     state: checked
     folder: /srv/rbln/bundle/debian-12-x86_64
@@ -198,14 +204,14 @@ EXAMPLES = r"""
     kernels: [6.1.0-28-amd64]
     driver_versions: [3.2.2]
 
-- name: Place it
+- name: Place the bundle
   rebellions.npu.rbln_bundle:
     state: present
     folder: /srv/rbln/bundle/debian-12-x86_64
   become: true
   register: bundle
 
-- name: Install from it alone
+- name: Install only from the bundle
   ansible.builtin.apt:
     name: dkms
   become: true
@@ -269,7 +275,8 @@ dnf_options:
   returned: when O(state) is V(present) or V(checked)
   sample: ["--setopt=reposdir=/var/lib/rbln/bundle/dnf"]
 dnf_config:
-  description: Configuration of dnf that knows the bundle alone, as O(ansible.builtin.dnf#module:conf_file) takes it. Empty where apt is used.
+  description: Configuration of dnf that knows the bundle alone, as O(ansible.builtin.dnf#module:conf_file) takes it.
+    Empty where apt is used.
   type: str
   returned: when O(state) is V(present) or V(checked)
   sample: /var/lib/rbln/bundle/dnf/dnf.conf

@@ -10,12 +10,13 @@ module: rbln_driver
 short_description: Install, replace or remove the RBLN driver in one transaction
 version_added: 0.1.0
 description:
-  - Checks everything first (digests, what the package manager would change, who uses the NPUs) and refuses before it changes anything.
-  - Then stops services and daemon, unloads the module, installs, loads, starts, validates, and records the source of the driver.
-    A failure rolls back to the previous version, which is validated again. If that fails too, no driver stays loaded and the host is
-    marked tainted.
-  - Writes each step to a journal on disk (C(/var/lib/rbln/journal.json)) before it begins. After a kill or a power failure the next
-    call takes over the change.
+  - Checks everything first (digests, what the package manager would change, who uses the NPUs) and refuses before it
+    changes anything.
+  - Then stops services and daemon, unloads the module, installs, loads, starts, validates, and records the source of
+    the driver. A failure rolls back to the previous version, which is validated again. If that fails too, no driver
+    stays loaded and the host is marked tainted.
+  - Writes each step to a journal on disk (C(/var/lib/rbln/journal.json)) before it begins. After a kill or a power
+    failure the next call takes over the change.
   - Does what the options say. M(rebellions.npu.rbln_plan) decides whether there is anything to do.
 author:
   - The rebellions.npu authors (@rebellions-npu)
@@ -71,8 +72,8 @@ options:
     default: []
   extract:
     description:
-      - Arguments of the installer to only unpack its packages into C({directory}). The package manager then simulates and installs them.
-        Without these arguments the installer itself installs.
+      - Arguments of the installer to only unpack its packages into C({directory}). The package manager then simulates
+        and installs them. Without these arguments the installer itself installs.
     type: list
     elements: str
     default: []
@@ -140,7 +141,8 @@ options:
     type: float
     default: 1800
   reboot_allowed:
-    description: Continue when the module cannot be unloaded, and return RV(reboot_required). The caller reboots and calls again.
+    description: Continue when the module cannot be unloaded, and return RV(reboot_required). The caller reboots and
+      calls again.
     type: bool
     default: false
   rollback:
@@ -169,19 +171,20 @@ options:
     default: false
   notes_only:
     description:
-      - With O(state=absent), keep the driver and remove only the notes about it and the holds for it. Use it for a driver that this
-        collection did not install.
+      - With O(state=absent), keep the driver and remove only the notes about it and the holds for it. Use it for a
+        driver that this collection did not install.
       - An interrupted change is undone first.
     type: bool
     default: false
   plan:
     description:
-      - The registered result of M(rebellions.npu.rbln_plan). Options that are not set are taken from it. O(files) are used only when the
-        plan installs.
+      - The registered result of M(rebellions.npu.rbln_plan). Options that are not set are taken from it. O(files) are
+        used only when the plan installs.
       - The action plugin reads it on the controller and does not send it to the host.
     type: dict
   fail:
-    description: Fail when the change fails or is refused. V(false) only returns RV(error), for a caller that has to do something first.
+    description: Fail when the change fails or is refused. V(false) only returns RV(error), for a caller that has to do
+      something first.
     type: bool
     default: true
   options:
@@ -205,7 +208,8 @@ attributes:
     details:
       - A second call installs again. With O(state=absent) a second call changes nothing.
   action:
-    description: Has a corresponding action plugin, which reads O(plan) and runs the change independently of the connection.
+    description: Has a corresponding action plugin, which reads O(plan) and runs the change independently of the
+      connection.
     support: full
 seealso:
   - module: rebellions.npu.rbln_driver_files
@@ -247,10 +251,10 @@ EXAMPLES = r"""
 RETURN = r"""
 outcome:
   description:
-    - V(installed), V(upgraded) (from another version), V(prepared) (nothing was installed), V(reboot_required), V(removed), or
-      V(unchanged).
-    - These are failures, and RV(reason) says why - V(firmware_failed) (the driver works, flashing failed), V(restored) (no file was
-      replaced), V(rolled_back), V(left_stopped), and V(unfinished) (a removal).
+    - V(installed), V(upgraded) (from another version), V(prepared) (nothing was installed), V(reboot_required),
+      V(removed), or V(unchanged).
+    - These are failures, and RV(reason) says why - V(firmware_failed) (the driver works, flashing failed), V(restored)
+      (no file was replaced), V(rolled_back), V(left_stopped), and V(unfinished) (a removal).
     - With O(install=false) an interrupted change is undone, and V(restored) and V(rolled_back) are no failures.
   type: str
   returned: always
@@ -311,7 +315,8 @@ left:
   elements: str
   returned: with O(state=absent)
 installer:
-  description: Whether the removal needs an installer in O(files), because O(uninstall) is set and the host keeps no copy of it.
+  description: Whether the removal needs an installer in O(files), because O(uninstall) is set and the host keeps no
+    copy of it.
   type: bool
   returned: with O(state=absent)
 """

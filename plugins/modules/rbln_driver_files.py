@@ -7,12 +7,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: rbln_driver_files
-short_description: Verify the driver's files and put them into a directory of root alone
+short_description: Verify driver files and send them to a private directory of the host
 version_added: 0.1.0
 description:
-  - Finds each file on the controller, by path, in a directory, or at an address, which is fetched once for all hosts, and verifies its SHA-256 and,
-    where one is given, its detached signature. A file that differs is refused before a byte is sent.
-  - Sends what the host does not have yet, and takes the digest again of the bytes that are written there.
+  - Finds each file on the controller, by path, in a directory, or at an address that is downloaded once for all hosts.
+    Verifies its SHA-256 and, if set, its detached signature. A file that differs is refused before anything is sent.
+  - Sends only what the host does not have yet, and verifies the SHA-256 again on the host.
 author:
   - The rebellions.npu authors (@rebellions-npu)
 options:
@@ -23,7 +23,9 @@ options:
     required: true
     suboptions:
       src:
-        description: A path, a directory that holds O(files[].name), or an address (C(http), C(https)) of the file or, ending in C(/), of such a directory.
+        description: >-
+          A path, a directory with O(files[].name), or an address (C(http), C(https)) of the file or, ending in C(/), of
+          such a directory.
         type: str
         required: true
       sha256:
@@ -31,29 +33,29 @@ options:
         type: str
         required: true
       name:
-        description: The file's name in a directory.
+        description: Name of the file in the directory.
         type: str
       signature:
-        description: A detached signature, as path or address.
+        description: Path or address of a detached signature.
         type: str
   keyring:
-    description: File on the controller with the public keys that may have signed. Needed for a signature.
+    description: File on the controller with the accepted public keys. Required for a signature.
     type: path
   cache:
-    description: Directory on the controller for what was fetched.
+    description: Directory on the controller for downloaded files.
     type: path
     default: ~/.cache/rebellions-npu/driver
   ca_path:
     description: File on the controller with the certificate authority of the server.
     type: path
   directory:
-    description: Directory on the host, made with mode 0700 for root when missing. Without it, C(/var/lib/rbln/incoming).
+    description: Directory on the host, created with mode 0700 for root. The default is C(/var/lib/rbln/incoming).
     type: path
   staged:
-    description: Where the action plugin has put the files on the host. Not for use in playbooks.
+    description: Path of the files that the action plugin has sent. Not for playbooks.
     type: dict
   timeout:
-    description: Seconds without an answer after which a server counts as silent.
+    description: Time limit for an answer of a server, in seconds.
     type: float
     default: 60
 extends_documentation_fragment:
@@ -63,7 +65,7 @@ attributes:
   check_mode:
     support: full
     details:
-      - Fetches and verifies on the controller; nothing is sent.
+      - Downloads and verifies on the controller, sends nothing.
   diff_mode:
     support: none
     details:
@@ -71,7 +73,7 @@ attributes:
   idempotent:
     support: full
     details:
-      - What is there with its digest is not sent again.
+      - Files with the right digest are not sent again.
   action:
     description: Has a corresponding action plugin, which finds, verifies and sends the files.
     support: full
@@ -98,7 +100,7 @@ files:
   returned: always
   contains:
     path:
-      description: Where it is, or in check mode would be.
+      description: Path on the host, also in check mode.
       type: str
       returned: always
     sha256:

@@ -10,12 +10,13 @@ module: rbln_host_tool
 short_description: Install or remove the tool that keeps a host with Rebellions NPUs ready
 version_added: 0.1.0
 description:
-  - C(/run) is empty after a boot, and devices come and go. C(rbln-host) then writes the CDI specification, proves the host and writes the
-    ready files, without Ansible. It is one file, built from the same code as the modules of this collection, and needs nothing but Python 3.8.
-  - C(rbln-host-cdi.service) writes the specification before the container runtimes start. C(rbln-host-ready.service) proves the host
-    after they have started, and whenever a device appears or goes; nothing waits for it.
-  - Commands of the tool are C(cdi), C(validate), C(ready) and C(observe). They exit with 0 when all is well, 1 when a blocking check is false,
-    2 for wrong usage or input, and 3 when a blocking check could not be found out.
+  - C(/run) is empty after a boot, and devices come and go. C(rbln-host) then writes the CDI specification, proves the
+    host and writes the ready files, without Ansible. It is one file, built from the code of this collection, and only
+    needs Python 3.8.
+  - C(rbln-host-cdi.service) writes the specification before the container runtimes start. C(rbln-host-ready.service)
+    proves the host after they have started, and when a device appears or disappears. No unit waits for it.
+  - The commands are C(cdi), C(validate), C(ready) and C(observe). Exit codes are 0 for success, 1 for a failed blocking
+    check, 2 for wrong usage or input, and 3 for a blocking check without a result.
 author:
   - The rebellions.npu authors (@rebellions-npu)
 extends_documentation_fragment:
@@ -24,14 +25,15 @@ extends_documentation_fragment:
   - rebellions.npu._attributes.group
 options:
   state:
-    description: Whether the tool, its options, units and udev rule are there.
+    description: Whether the tool, its options, units and udev rule shall exist.
     type: str
     choices: [present, absent]
     default: present
   config:
     description:
-      - Options for the tool, with the names of those of M(rebellions.npu.rbln_validate). They are written to C(/etc/rebellions-npu/rbln-host.json).
-      - Usually RV(rebellions.npu.rbln_observe#module:ansible_facts.rbln_observed.host_tool), key C(config), the options that were observed with.
+      - Options of the tool, like those of M(rebellions.npu.rbln_validate), written to
+        C(/etc/rebellions-npu/rbln-host.json).
+      - Usually RV(rebellions.npu.rbln_observe#module:ansible_facts.rbln_observed.host_tool), key C(config).
     type: dict
     default: {}
   units:
@@ -40,24 +42,24 @@ options:
     default: true
   observed:
     description:
-      - RV(rebellions.npu.rbln_observe#module:ansible_facts.rbln_observed.host_tool). When it says that the host has the right files, nothing
-        runs on the host.
+      - RV(rebellions.npu.rbln_observe#module:ansible_facts.rbln_observed.host_tool). If it shows that the host has the
+        right files, nothing runs on the host.
     type: dict
     default: {}
   interpreter:
-    description: Python that runs the tool on the host. Without it, the one that runs this module.
+    description: Python that runs the tool on the host. The default is the Python of this module.
     type: str
   root:
-    description: Install below this directory, for an image. systemd and udev are then not told.
+    description: Install below this directory, for an image. systemd and udev are then not reloaded.
     type: str
     default: /
   files:
-    description: The files. The action part of this module fills it in.
+    description: The files, set by the action plugin. Not for playbooks.
     type: list
     elements: dict
     default: []
   directories:
-    description: Directories to remove when they are empty. The action part of this module fills it in.
+    description: Directories to remove when empty, set by the action plugin. Not for playbooks.
     type: list
     elements: str
     default: []
@@ -71,7 +73,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Install the host tool with the options that were observed with
+- name: Install the host tool with the observed options
   rebellions.npu.rbln_host_tool:
     config: "{{ ansible_facts.rbln_observed.host_tool.config }}"
     observed: "{{ ansible_facts.rbln_observed.host_tool }}"
@@ -85,7 +87,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 changed_paths:
-  description: What was (in check mode, would be) written or removed.
+  description: Paths that were written or removed, or would be in check mode.
   returned: success
   type: list
   elements: str

@@ -7,32 +7,37 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: rbln_mok
-short_description: Prepare a host with Secure Boot for a kernel module that DKMS builds
+short_description: Prepare a host with Secure Boot for kernel modules built by DKMS
 version_added: 0.1.0
 description:
-  - Makes a key, tells DKMS to sign with it, and queues the enrolment of its certificate in the machine owner's key list (MOK).
-  - A key that DKMS signs with already is taken as it is, such as the one of Ubuntu's shim-signed, that of DKMS itself, or one that its configuration names.
-  - Nobody but a person at the console can confirm an enrolment. RV(console) says how, and until it is done RV(state) is V(pending).
-  - The private key has mode 0600 in C(/var/lib/rbln/secure-boot), never leaves the host and is never returned. It can sign kernel modules only.
+  - Creates a key, configures DKMS to sign with it, and requests the enrolment of its certificate as machine owner key
+    (MOK).
+  - Keeps a key that DKMS signs with already, such as the one of shim-signed on Ubuntu, of DKMS itself, or of its
+    configuration.
+  - An enrolment must be confirmed at the console. RV(console) has the steps; until then RV(state) is V(pending).
+  - The private key has mode 0600 in C(/var/lib/rbln/secure-boot) and never leaves the host. It can only sign kernel
+    modules.
 author:
   - The rebellions.npu authors (@rebellions-npu)
 options:
   state:
     description:
-      - V(present) makes sure that an enrolled key signs, or that its enrolment is queued.
-      - V(absent) removes the key that this module made, DKMS's configuration of it, and a queued enrolment of it alone. An enrolled certificate can
-        only be taken away at the console; RV(msg) says how. A key that DKMS signs modules of others with stays, and RV(msg) names them.
+      - V(present) makes sure that DKMS signs with an enrolled key, or that its enrolment is requested.
+      - V(absent) removes the key of this module, its DKMS configuration, and its enrolment request. An enrolled
+        certificate can only be deleted at the console, see RV(msg). A key that DKMS signs other modules with stays, and
+        RV(msg) names them.
     type: str
     choices: [present, absent]
     default: present
   password:
     description:
-      - One-time password that the console asks for, 8 to 128 characters. Only its hash is handed to C(mokutil), in a file that is removed at once.
-      - Without it one is made on the host and kept in C(/var/lib/rbln/secure-boot/password) with mode 0600 until the key is enrolled.
-      - Choose characters that lie in the same place on an American keyboard, which the console assumes.
+      - One-time password for the console, 8 to 128 characters. C(mokutil) only gets its hash, in a temporary file.
+      - Without it a password is generated and kept in C(/var/lib/rbln/secure-boot/password), mode 0600, until the key
+        is enrolled.
+      - The console uses a US keyboard layout. Use characters in the same place on your keyboard.
     type: str
   timeout:
-    description: Seconds that C(openssl) and C(mokutil) may each take.
+    description: Time limit for C(openssl) and for C(mokutil), in seconds.
     type: float
     default: 60
 extends_documentation_fragment:
@@ -41,7 +46,8 @@ extends_documentation_fragment:
   - rebellions.npu._attributes.group
 notes:
   - Needs C(mokutil) and C(openssl) on the host.
-  - Whether Secure Boot is on is not asked; P(rebellions.npu.rbln_driver#role) calls this module only when the plan says so.
+  - Does not check whether Secure Boot is on. P(rebellions.npu.rbln_driver#role) uses this module only when the plan
+    says so.
 seealso:
   - module: rebellions.npu.rbln_driver_facts
   - module: rebellions.npu.rbln_plan
@@ -54,12 +60,12 @@ EXAMPLES = r"""
   become: true
   register: mok
 
-- name: Say what the console needs
+- name: Show the steps at the console
   ansible.builtin.debug:
     var: mok.console
   when: mok.state != 'enrolled'
 
-- name: Take away what was made
+- name: Remove the key
   rebellions.npu.rbln_mok:
     state: absent
   become: true
@@ -68,8 +74,9 @@ EXAMPLES = r"""
 RETURN = r"""
 state:
   description:
-    - State of the key, V(enrolled), V(pending) (queued, waits for the console) or V(none).
-    - With O(state=absent) V(enrolled) means that the certificate is still in the machine owner's list. A key that stays may be V(not_enrolled).
+    - State of the key, V(enrolled), V(pending) (waits for the console) or V(none).
+    - With O(state=absent) V(enrolled) means that the certificate is still enrolled. A key that stays may be
+      V(not_enrolled).
   type: str
   returned: success
   sample: pending
@@ -79,7 +86,7 @@ acts:
   elements: str
   returned: success
 console:
-  description: What a person has to do at the console, in order. Empty when nothing is.
+  description: Steps at the console, in order. Empty when there are none.
   type: list
   elements: str
   returned: success
@@ -97,15 +104,15 @@ serial:
   type: str
   returned: success
 own:
-  description: Whether the key is one that this module made.
+  description: Whether this module created the key.
   type: bool
   returned: success
 password_file:
-  description: File on the host that holds the password made for the console. Null when one was given, or none is needed.
+  description: File on the host with the generated password. Null when a password is set or not needed.
   type: str
   returned: success
 msg:
-  description: The same in a sentence.
+  description: Summary as text.
   type: str
   returned: success
 """

@@ -95,8 +95,8 @@ def test_the_folder_has_everything_and_says_so(bundle: Bundle) -> None:
     # libc6 is on every host, at a version that make need not like.
     assert {"make", "libc6"} <= {one["name"] for one in manifest["files"]}
     assert [(one["name"], one["digest"], one["reason"]) for one in manifest["images"]] == [
-        ("rbln-device-plugin device-plugin", None, "neither skopeo nor crane is on the host"),
-        ("rbln-validator driver-validation", None, "neither skopeo nor crane is on the host"),
+        ("rbln-device-plugin device-plugin", None, "neither skopeo nor crane is installed on the host"),
+        ("rbln-validator driver-validation", None, "neither skopeo nor crane is installed on the host"),
     ]
 
 
@@ -133,7 +133,7 @@ def test_what_the_run_needs_and_the_bundle_lacks_is_one_error(bundle: Bundle) ->
     run = play("bundle_place", bundle.where, extra=more)
     assert run.code == 2 and len(run.failed()) == 1 and run.changed() == []
     text = run.failed()[0].msg
-    assert "lacks 4 of what this host needs" in text and "no installer of version 3.4.0. It has: driver/rebellions-x86_64-3.2.2.run (" in text
+    assert "lacks 4 items that this host needs" in text and "no installer of version 3.4.0. It has: driver/rebellions-x86_64-3.2.2.run (" in text
     assert all(word in text for word in ("no dkms.", "no gcc.", "no linux-headers-6.12.0-1-amd64.")), text
     untouched(bundle, OFF)
 

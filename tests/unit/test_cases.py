@@ -211,7 +211,7 @@ def test_I04_local_reboot_only_one_task_reboots_and_never_over_a_local_connectio
         first["when"]
         == "ansible_connection | default('') in ['local', 'ansible.builtin.local', 'ansible.legacy.local']"
     )
-    assert "has to be rebooted" in told["ansible.builtin.debug"]["msg"]
+    assert "needs a reboot" in told["ansible.builtin.debug"]["msg"]
     assert block["when"] == "rbln_driver_reboot_required is not defined"
     assert found[0][1] in block["block"]
 

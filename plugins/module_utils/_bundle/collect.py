@@ -1,9 +1,10 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Packages with all they depend on, downloaded on a connected host into a folder of our own.
+"""Packages with all dependencies, downloaded on a connected host into our own folder.
 
-apt works on lists, status and archives in that folder; sources and keys are the host's. dnf resolves with its own metadata.
+apt works on lists, status and archives in that folder; sources and keys are the host's. dnf resolves with its own
+metadata.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ STATUS_LIMIT = 256 * 1024 * 1024
 TAIL = 12
 ARCHIVES, NOTHING = "archives", "nothing"
 _UNKNOWN = re.compile(
-    r"(?:Unable to locate package|Couldn't find any package by (?:glob|regex)|No package|No match for argument:) '?([^\s']+)"
+    r"(?:Unable to locate package|Couldn't find any package by (?:glob|regex)|No package|"
+    r"No match for argument:) '?([^\s']+)"
 )
 
 Row = t.Dict[str, t.Any]
@@ -35,7 +37,7 @@ def _run(host: Host, argv: t.Sequence[str], timeout: float, act: str) -> Complet
     done = host.run(argv, timeout)
     if not done.ok:
         raise NpuError(
-            "%s could not %s: %s." % (argv[0], act, done.detail),
+            "%s failed to %s: %s." % (argv[0], act, done.detail),
             "Use a host of a supported system, or raise the timeout.",
         )
     ended: Completed = done.value
@@ -46,11 +48,12 @@ def _run(host: Host, argv: t.Sequence[str], timeout: float, act: str) -> Complet
         if unknown:
             raise NpuError(
                 "No repository of this host has %s." % ", ".join(unknown),
-                "Add the repository that has it (on Enterprise Linux dkms comes from EPEL, kernel-rt from rt or nfv), or leave it out of packages and kernels.",
+                "Add the repository that has it (on Enterprise Linux dkms comes from EPEL, kernel-rt from rt or nfv), "
+                "or remove it from packages and kernels.",
             )
         raise NpuError(
-            "%s could not %s: %s" % (argv[0], act, " ".join(errors[-TAIL:])),
-            "Look at the repositories of this host and run again.",
+            "%s failed to %s: %s" % (argv[0], act, " ".join(errors[-TAIL:])),
+            "Check the repositories of this host and run again.",
         )
     return ended
 
@@ -96,33 +99,36 @@ def _apt_options(work: str, archives: str = ARCHIVES) -> list[str]:
 
 
 def deb_name(control: t.Mapping[str, str]) -> str:
-    """A file name without the epoch, whose colon means something in an address."""
+    """A file name without the epoch; its colon is special in an address."""
     return "%s_%s_%s.deb" % (control["Package"], control["Version"].split(":", 1)[-1], control["Architecture"])
 
 
 def deb_control(host: Host, path: str, timeout: float = 30.0) -> Row:
-    """The control fields of a deb file. NpuError when it is none."""
+    """The control fields of a deb file; NpuError for another file."""
     parsed = parse_stanzas(_run(host, ["dpkg-deb", "-f", path], timeout, "read %s" % path).out)
     if len(parsed) != 1 or not all(parsed[0].get(key) for key in ("Package", "Version", "Architecture")):
-        raise NpuError("%s is no package." % path, "Get it again.")
+        raise NpuError("%s is not a package." % path, "Download it again.")
     return parsed[0]
 
 
 def plan_deb(host: Host, work: str, packages: t.Sequence[str], base: str, timeout: float) -> list[Row]:
-    """What the packages and their dependencies are on a host with no more than `base`: [{uri, name, size, sha256}]. Reads the package lists anew."""
+    """The packages and dependencies that a host with only `base` needs: [{uri, name, size, sha256}].
+
+    Updates the lists.
+    """
     for name in ("lists", ARCHIVES, NOTHING):
         os.makedirs(os.path.join(work, name, "partial"), mode=0o755, exist_ok=True)
     status = host.read_text(DPKG_STATUS, STATUS_LIMIT)
     if not status.ok:
         raise NpuError(
             "%s cannot be read: %s." % (DPKG_STATUS, status.detail),
-            "Collect on a host of the system that the bundle is for.",
+            "Collect on a host with the OS of the target hosts.",
         )
     create_file(os.path.join(work, "status"), base_status(status.value, base).encode("utf-8"), 0o644)
     _run(host, ["apt-get", *_apt_options(work), "update"], timeout, "read the package lists")
     if not packages:
         return []
-    # apt leaves out of the answer what lies in the archives already.
+    # apt does not list files that are in its archive directory, so use an empty one.
     asked = [
         "apt-get",
         *_apt_options(work, NOTHING),
@@ -137,7 +143,7 @@ def plan_deb(host: Host, work: str, packages: t.Sequence[str], base: str, timeou
 
 
 def collect_deb(host: Host, work: str, packages: t.Sequence[str], base: str, timeout: float) -> list[Row]:
-    """Download what plan_deb says and describe each file; what is in the folder already and fits is kept, what is not part of it goes."""
+    """Download the files of plan_deb() and describe them. Matching files are kept, others deleted."""
     planned = {row["name"]: row for row in plan_deb(host, work, packages, base, timeout)}
     archives = os.path.join(work, ARCHIVES)
     for name in os.listdir(archives):
@@ -172,8 +178,8 @@ def collect_deb(host: Host, work: str, packages: t.Sequence[str], base: str, tim
         )
         if (one["size"], row["sha256"] or one["sha256"]) != (row["size"], one["sha256"]):
             raise NpuError(
-                "%s is another file than the repository has." % name,
-                "Run again; if it stays so, look at the proxy or the mirror.",
+                "%s differs from the file in the repository." % name,
+                "Run again; if that does not help, check the proxy or the mirror.",
             )
         one["path"] = posixpath.join(PACKAGES, deb_name(control))
         found.append(one)
@@ -181,7 +187,10 @@ def collect_deb(host: Host, work: str, packages: t.Sequence[str], base: str, tim
 
 
 def collect_rpm(host: Host, work: str, packages: t.Sequence[str], timeout: float) -> list[Row]:
-    """As collect_deb, by `dnf download --resolve --alldeps`; signatures are checked, and createrepo_c writes the index."""
+    """Like collect_deb(), with `dnf download --resolve --alldeps`.
+
+    Verifies signatures; createrepo_c writes the index.
+    """
     folder = os.path.join(work, PACKAGES)
     for name in (PACKAGES, "repodata"):
         shutil.rmtree(os.path.join(work, name), ignore_errors=True)
@@ -213,7 +222,9 @@ def collect_rpm(host: Host, work: str, packages: t.Sequence[str], timeout: float
             )
         )
     if not host.run(["createrepo_c", "--version"]).ok:
-        raise NpuError("createrepo_c is not on this host.", "Install it (dnf install createrepo_c) and run again.")
+        raise NpuError(
+            "createrepo_c is not installed on this host.", "Install it (dnf install createrepo_c) and run again."
+        )
     _run(host, ["createrepo_c", "--simple-md-filenames", "--excludes", DRIVER + "/*", work], timeout, "write the index")
     for name in sorted(os.listdir(os.path.join(work, "repodata"))):
         found.append(_described(os.path.join(work, "repodata", name), "", "", "", kind=INDEX, path="repodata/" + name))
@@ -221,7 +232,7 @@ def collect_rpm(host: Host, work: str, packages: t.Sequence[str], timeout: float
 
 
 def image_digests(host: Host, images: t.Sequence[t.Mapping[str, str]], timeout: float = 60.0) -> list[Row]:
-    """[{name, reference, target, digest or None, reason}]: from the reference itself, else asked of the registry by skopeo or crane."""
+    """[{name, reference, target, digest or None, reason}]; the digest is from the reference, or by skopeo or crane."""
     asked: dict[str, tuple[str | None, str]] = {}
     for image in images:
         reference = image["reference"]
@@ -234,7 +245,7 @@ def _digest(host: Host, reference: str, timeout: float) -> tuple[str | None, str
     _base, at, digest = reference.partition("@")
     if at:
         return digest, ""
-    reason = "neither skopeo nor crane is on the host"
+    reason = "neither skopeo nor crane is installed on the host"
     for argv in (
         ["skopeo", "inspect", "--no-tags", "--format", "{{.Digest}}", "docker://" + reference],
         ["crane", "digest", reference],
@@ -251,6 +262,6 @@ def _digest(host: Host, reference: str, timeout: float) -> tuple[str | None, str
 
 
 def files_of(rows: t.Iterable[t.Mapping[str, t.Any]]) -> list[BundleFile]:
-    """The rows that a collection returned, as files of a manifest."""
+    """Rows of a collection as files of a manifest."""
     keys = ("path", "size", "sha256", "kind", "name", "version", "architecture")
     return [BundleFile(**{key: row[key] for key in keys}) for row in rows]

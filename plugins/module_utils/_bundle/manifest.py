@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A bundle: a folder with everything that hosts without a network need, and its manifest, which names every file with size and SHA-256."""
+"""A bundle: a folder with all files for hosts without a network, and a manifest with size and SHA-256 of each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCHEMA = 1
 MANIFEST = "manifest.json"
 PACKAGES = "packages"
 DRIVER = "driver"
-# What a file is for: a package of the operating system, a driver package, an installer, an index of the repository.
+# Kinds of files: OS package, driver package, installer, index of the repository.
 PACKAGE, DRIVER_PACKAGE, RUNFILE, INDEX = "package", "driver_package", "runfile", "index"
 KINDS = (PACKAGE, DRIVER_PACKAGE, RUNFILE, INDEX)
 CHUNK = 1024 * 1024
@@ -31,7 +31,7 @@ AGAIN = "Collect the bundle again, or copy it again from where it was collected.
 
 @dataclass(frozen=True)
 class BundleFile:
-    """One file: path below the folder, size in bytes, SHA-256; of a package its name, version and architecture, of an installer the version."""
+    """One file: relative path, bytes, SHA-256; name, version and architecture of a package; version of an installer."""
 
     path: str
     size: int
@@ -47,7 +47,7 @@ class BundleFile:
 
 @dataclass(frozen=True)
 class Image:
-    """A container image: where it is published, and by which reference the cluster asks for it.
+    """A container image: its published reference, and the reference that the cluster uses.
 
     digest is None when nobody could say, and reason says why.
     """
@@ -61,7 +61,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Who collected what, when (UTC), for which operating system and kernels. `requested` are the packages asked for, the rest came with them."""
+    """Content of a bundle, time (UTC), OS and kernels. `requested` are packages, the others are their dependencies."""
 
     created: str
     by: str
@@ -95,7 +95,7 @@ class Manifest:
 
 @dataclass
 class Condition:
-    """What a folder holds compared with a manifest: files that are not there, that are other files, that could not be read."""
+    """A folder compared with a manifest: missing, different and unreadable files."""
 
     missing: list[BundleFile] = field(default_factory=list)
     wrong: list[tuple[BundleFile, int, str]] = field(default_factory=list)
@@ -109,7 +109,7 @@ class Condition:
         return self.missing + [one for one, _size, _digest in self.wrong]
 
     def lines(self) -> list[str]:
-        """One line a file, with size and SHA-256 of what belongs there and of what is."""
+        """One line per file, with expected and present size and SHA-256."""
         told = ["%s is missing" % one for one in self.missing]
         for one, size, digest in self.wrong:
             told.append("%s is another file: it has %d bytes%s" % (one, size, ", SHA-256 " + digest if digest else ""))
@@ -124,16 +124,16 @@ def _text(data: t.Mapping[str, t.Any], key: str, where: str) -> str:
 
 
 def _path(value: t.Any, where: str) -> str:
-    """A path that stays below the folder: names of plain characters, none of which begins with a dot."""
+    """A path below the folder: plain characters, no name with a leading dot."""
     parts = value.split("/") if isinstance(value, str) else []
     if not parts or not all(_PART.match(part) for part in parts):
-        raise NpuError("%s: %r is no path of a file in a bundle." % (where, value), AGAIN)
+        raise NpuError("%s: %r is not a valid path in a bundle." % (where, value), AGAIN)
     return "/".join(parts)
 
 
 def _file(data: t.Any, where: str) -> BundleFile:
     if not isinstance(data, dict):
-        raise NpuError("%s: a file is not described by a mapping." % where, AGAIN)
+        raise NpuError("%s: an entry of files is not a mapping." % where, AGAIN)
     path, size, sha256, kind = _path(data.get("path"), where), data.get("size"), data.get("sha256"), data.get("kind")
     if (
         not isinstance(size, int)
@@ -143,7 +143,7 @@ def _file(data: t.Any, where: str) -> BundleFile:
         or not _DIGEST.match(sha256)
         or kind not in KINDS
     ):
-        raise NpuError("%s: size, SHA-256 or kind of %s is not a good one." % (where, path), AGAIN)
+        raise NpuError("%s: size, SHA-256 or kind of %s is not valid." % (where, path), AGAIN)
     return BundleFile(
         path, size, sha256, kind, *(_text(data, key, where) for key in ("name", "version", "architecture"))
     )
@@ -157,37 +157,39 @@ def parse_manifest(text: str, where: str = MANIFEST) -> Manifest:
         raise NpuError("%s is not JSON: %s." % (where, exc), AGAIN) from exc
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise NpuError(
-            "%s is no manifest of schema %d." % (where, SCHEMA),
-            "Collect the bundle with the version of the collection that uses it.",
+            "%s is not a manifest of schema %d." % (where, SCHEMA),
+            "Collect the bundle with the same version of this collection.",
         )
     lists = {key: data.get(key) for key in ("files", "images", "kernels", "requested")}
     if not all(isinstance(value, list) for value in lists.values()) or not isinstance(data.get("os"), dict):
-        raise NpuError("%s: files, images, kernels or requested is not a list, or os no mapping." % where, AGAIN)
+        raise NpuError("%s: files, images, kernels or requested is not a list, or os is not a mapping." % where, AGAIN)
     if not all(isinstance(item, str) for key in ("kernels", "requested") for item in lists[key] or ()):
         raise NpuError("%s: a kernel or a requested package is not text." % where, AGAIN)
     files = [_file(item, where) for item in lists["files"] or ()]
     if len({one.path for one in files}) != len(files):
-        raise NpuError("%s names a file twice." % where, AGAIN)
+        raise NpuError("%s lists a file twice." % where, AGAIN)
     images = []
     for item in lists["images"] or ():
         if not isinstance(item, dict) or not isinstance(item.get("digest"), (str, type(None))):
-            raise NpuError("%s: an image is not described as it should be." % where, AGAIN)
+            raise NpuError("%s: an entry of images is not valid." % where, AGAIN)
         words = {key: _text(item, key, where) for key in ("name", "reference", "target", "reason")}
         images.append(Image(digest=item.get("digest"), **words))
     system = {key: _text(data["os"], key, where) for key in ("id", "version_id", "architecture")}
-    words = {key: _text(data, key, where) for key in ("created", "by", "format", "base")}
     return Manifest(
         os=system,
         kernels=lists["kernels"] or (),
         requested=lists["requested"] or (),
         files=files,
         images=images,
-        **words,
+        created=_text(data, "created", where),
+        by=_text(data, "by", where),
+        format=_text(data, "format", where),
+        base=_text(data, "base", where),
     )
 
 
 def digest_of(stream: t.BinaryIO) -> str:
-    """Hex SHA-256 of everything from the stream's position on."""
+    """Hex SHA-256 of the rest of the stream."""
     digest = hashlib.sha256()
     for block in iter(lambda: stream.read(CHUNK), b""):
         digest.update(block)
@@ -195,7 +197,7 @@ def digest_of(stream: t.BinaryIO) -> str:
 
 
 def examine(folder: str, files: t.Iterable[BundleFile]) -> Condition:
-    """Compare a folder of this machine with files of a manifest; a file of the wrong size is not read. Links are not followed."""
+    """Compare a folder of this machine with a manifest. Links are not followed."""
     found = Condition()
     for one in files:
         path = os.path.join(folder, *one.path.split("/"))
@@ -219,7 +221,7 @@ def examine(folder: str, files: t.Iterable[BundleFile]) -> Condition:
 
 
 def driver_file(manifest: Manifest, version: str, name: str = "") -> BundleFile | None:
-    """The installer of a driver version in the bundle, by the version it was given with or by its file's name; None when there is none."""
+    """The installer of a driver version in the bundle, by its version or its file name, else None."""
     for one in manifest.of(RUNFILE):
         if (version and one.version == version) or (name and posixpath.basename(one.path) == name):
             return one

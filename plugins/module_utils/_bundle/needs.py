@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a run will ask a bundle for, and all that the bundle lacks of it, told at once."""
+"""What a run needs from a bundle, and everything that the bundle lacks."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ NEAR = 4
 
 @dataclass(frozen=True)
 class Needs:
-    """What a run asks for: the host's system, driver installers by version, else by file name, driver packages, packages, kernels with headers, images.
+    """What a run needs: OS, installers by version or file name, driver packages, packages, kernels, images.
 
-    `os` empty compares nothing. Packages are names, or name=version (deb) and name-version (rpm) as the package manager takes them; those
-    that are installed are the caller's to leave out, and so are kernels whose headers are there.
+    `os` empty compares nothing. Packages are names, or name=version (deb) and name-version (rpm) as the package manager
+    takes them; those that are installed are the caller's to leave out, and so are kernels whose headers are there.
     """
 
     os: t.Mapping[str, str] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Needs:
 
 
 def names_of(one: BundleFile) -> set[str]:
-    """What a package manager may be asked for to get this package; a Debian epoch may be left out."""
+    """Names under which a package manager finds this package; a Debian epoch may be omitted."""
     version = one.version.split(":", 1)[-1]
     found = {one.name}
     for text in (one.version, version):
@@ -50,11 +50,14 @@ def names_of(one: BundleFile) -> set[str]:
 def header_packages(
     package_format: str, kernel: str, patterns: t.Sequence[str] = (), system: str | None = None
 ) -> list[str]:
-    """Names of the packages with the headers of a kernel release on a system with this id. NpuError for a pattern without {kernel}."""
+    """Names of the packages with the headers of a kernel release on a system with this id.
+
+    NpuError for a pattern without {kernel}.
+    """
     for pattern in patterns:
         if "{kernel}" not in pattern:
             raise NpuError(
-                "%r does not say where the kernel's release belongs." % pattern,
+                "%r has no {kernel} for the kernel release." % pattern,
                 "Write for example linux-headers-{kernel}.",
             )
     if patterns:
@@ -69,7 +72,7 @@ def header_packages(
 
 
 def _near(files: t.Iterable[BundleFile], start: str = "") -> str:
-    """` It has: ...` with size and SHA-256 of the files whose name begins like the one asked for."""
+    """` It has: ...` with size and SHA-256 of files with a similar name."""
     alike = sorted((one for one in files if posixpath.basename(one.path).startswith(start)), key=lambda one: one.path)
     if not alike:
         return ""
@@ -79,7 +82,7 @@ def _near(files: t.Iterable[BundleFile], start: str = "") -> str:
 
 def _system(manifest: Manifest, os: t.Mapping[str, str]) -> list[str]:
     def release(value: str) -> str:
-        # A minor release of Enterprise Linux takes the packages of another; its kernels are compared by themselves.
+        # Minor releases of Enterprise Linux can share packages; kernels are compared separately.
         return value.split(".")[0] if manifest.format == "rpm" else value
 
     for key in ("id", "version_id", "architecture"):
@@ -89,12 +92,12 @@ def _system(manifest: Manifest, os: t.Mapping[str, str]) -> list[str]:
                 " ".join(str(row.get(name, "")) for name in ("id", "version_id", "architecture"))
                 for row in (manifest.os, os)
             )
-            return ["it was collected for %s, and this is %s." % words]
+            return ["it was collected for %s, but this host is %s." % words]
     return []
 
 
 def lacking(manifest: Manifest, needs: Needs) -> list[str]:
-    """One sentence for each thing the bundle lacks, with sizes and checksums of what it has instead; empty when nothing is."""
+    """One sentence per missing item, with sizes and digests of similar files."""
     told = _system(manifest, needs.os)
     packages = manifest.of(PACKAGE, DRIVER_PACKAGE)
     have = set().union(*(names_of(one) for one in packages)) if packages else set()
@@ -133,7 +136,7 @@ def require(manifest: Manifest, needs: Needs, where: str) -> None:
     told = lacking(manifest, needs)
     if told:
         raise NpuError(
-            "The bundle %s lacks %d of what this host needs: %s"
+            "The bundle %s lacks %d items that this host needs: %s"
             % (where, len(told), " ".join("(%d) %s" % row for row in enumerate(told, 1))),
-            "Collect it again with what is missing; nothing was changed.",
+            "Collect it again with the missing items; nothing was changed.",
         )

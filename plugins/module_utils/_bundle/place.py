@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A bundle on a host: every file verified before one is replaced, and a configuration that makes it the only source of packages.
+"""A bundle on a host: verify all files before replacing any, and make it the only source of packages.
 
-Nothing below /etc is written: apt reads the configuration when APT_CONFIG names it, dnf by --setopt=reposdir. The manifest goes first
-and comes last, so a folder with a manifest is whole.
+Nothing in /etc is written: apt reads the configuration by APT_CONFIG, dnf by --setopt=reposdir. The manifest is removed
+first and written last, so a folder with a manifest is complete.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ LISTS = "apt/lists"
 STAMP = "apt/read"
 _OWN = ("apt/", "dnf/")
 SPARE = 64 * 1024 * 1024
-_APT_CONF = """// Written by rebellions.npu. While APT_CONFIG names this file, the bundle is the only source of packages.
+_APT_CONF = (
+    "// Written by rebellions.npu. While APT_CONFIG names this file, "
+    "the bundle is the only source of packages.\n"
+    """\
 Dir::Etc::sourcelist "%(directory)s/apt/sources.list";
 Dir::Etc::sourceparts "/dev/null";
 Dir::State::lists "%(directory)s/apt/lists";
@@ -39,15 +42,20 @@ Dir::Cache::pkgcache "";
 Dir::Cache::srcpkgcache "";
 Acquire::Languages "none";
 """
-# Every file has been held against the manifest, and the folder is root's: no key would say more.
+)
+# Every file was verified by the manifest, and only root can write to the folder: a key would add nothing.
 _SOURCES = "deb [trusted=yes] file:%(directory)s ./\n"
 _REPO = (
     "["
     + REPOSITORY
-    + "]\nname=Offline bundle\nbaseurl=file://%(directory)s\nenabled=1\ngpgcheck=0\nrepo_gpgcheck=0\nmetadata_expire=1\n"
+    + "]\nname=Offline bundle\nbaseurl=file://%(directory)s\nenabled=1\ngpgcheck=0\nrepo_gpgcheck=0\n"
+    + "metadata_expire=1\n"
 )
-# What dnf has in its own configuration as shipped, and the directory above in place of the system's.
-_DNF_CONF = "[main]\nreposdir=%(directory)s/dnf\ngpgcheck=1\ninstallonly_limit=3\nclean_requirements_on_remove=True\nbest=True\ninstall_weak_deps=False\n"
+# The default configuration of dnf, with our directory of repositories.
+_DNF_CONF = (
+    "[main]\nreposdir=%(directory)s/dnf\ngpgcheck=1\ninstallonly_limit=3\n"
+    "clean_requirements_on_remove=True\nbest=True\ninstall_weak_deps=False\n"
+)
 
 
 def settings(directory: str, package_format: str) -> dict[str, str]:
@@ -72,34 +80,34 @@ def read_bundle(host: Host, directory: str) -> Manifest:
 
 
 def guard(directory: str, owner: int) -> bool:
-    """Whether the folder is there. NpuError when somebody else could write into it."""
+    """Whether the folder exists. NpuError when other users can write to it."""
     try:
         info = os.lstat(directory)
     except FileNotFoundError:
         return False
     if not stat.S_ISDIR(info.st_mode) or info.st_uid != owner or info.st_mode & 0o022:
         raise NpuError(
-            "%s is not a directory that only user %d can write." % (directory, owner),
+            "%s is not a directory that only user ID %d can write to." % (directory, owner),
             "Remove it or choose another directory.",
         )
     return True
 
 
 def whole(host: Host, directory: str) -> Manifest:
-    """The manifest of a bundle on this machine, every file of it verified: for whoever is about to use it. NpuError names each bad file."""
+    """The manifest of a bundle on this machine, with every file verified. NpuError names each bad file."""
     manifest = read_bundle(host, directory)
     guard(directory, os.geteuid())
     found = examine(directory, manifest.files)
     if not found.good:
         raise NpuError(
-            "The bundle %s is not whole: %s." % (directory, "; ".join(found.lines())),
+            "The bundle %s is not complete: %s." % (directory, "; ".join(found.lines())),
             "Place it again (playbook bundle_place); nothing was changed.",
         )
     return manifest
 
 
 def strays(directory: str, manifest: Manifest) -> list[str]:
-    """Paths below the folder that neither the manifest nor our configuration has."""
+    """Paths in the folder that are in neither the manifest nor our configuration."""
     known = {one.path for one in manifest.files} | {MANIFEST, APT_CONFIG}
     found = []
     for folder, _names, files in os.walk(directory):
@@ -132,7 +140,7 @@ class Placed(t.NamedTuple):
 
 
 def look(directory: str, manifest: Manifest, text: str, configure: bool, digest: str) -> Placed:
-    """`text` is the manifest's own; digest its SHA-256, with which the package lists were stamped when they were read."""
+    """`text` is the text of the manifest, `digest` its SHA-256, which also marks the package lists."""
     there = guard(directory, os.geteuid())
     wanted = settings(directory, manifest.format) if configure else {}
     differing = [name for name, value in sorted(wanted.items()) if _text_at(os.path.join(directory, name)) != value]
@@ -147,7 +155,7 @@ def look(directory: str, manifest: Manifest, text: str, configure: bool, digest:
 
 
 def unpack(archive: str, folder: str, wanted: t.Sequence[BundleFile]) -> None:
-    """Take the wanted files out of a tar archive into a folder; whatever else it holds is left there."""
+    """Extract the wanted files of a tar archive into a folder; other members are ignored."""
     names = {one.path: one for one in wanted}
     with tarfile.open(archive) as tar:
         for member in tar:
@@ -160,7 +168,7 @@ def unpack(archive: str, folder: str, wanted: t.Sequence[BundleFile]) -> None:
 
 
 def download(url: str, folder: str, wanted: t.Sequence[BundleFile], authorities: str, timeout: float) -> None:
-    """Get the wanted files from a web server into a folder. NpuError names the address that did not answer."""
+    """Download the wanted files into a folder. NpuError names the address that failed."""
     for one in wanted:
         address = url.rstrip("/") + "/" + urllib.request.pathname2url(one.path)
         with fetch(address, authorities, timeout) as source:
@@ -168,14 +176,15 @@ def download(url: str, folder: str, wanted: t.Sequence[BundleFile], authorities:
                 _store(source, folder, one)
             except (socket.timeout, ConnectionError, http.client.HTTPException) as exc:
                 raise NpuError(
-                    "%s stopped: %s." % (address, exc), "Look at the server and run again; nothing was changed."
+                    "The download of %s stopped: %s." % (address, exc),
+                    "Check the server and run again; nothing was changed.",
                 ) from exc
 
 
 def fetch(address: str, authorities: str, timeout: float) -> t.Any:
-    """The open answer of a web server; authorities is PEM text that counts besides what the system trusts."""
+    """The open response of a web server; `authorities` is PEM text, trusted in addition to the system's."""
     if not address.startswith(("http://", "https://")):
-        raise NpuError("%s is no address of a web server." % address, "Write http://HOST:PORT/ or https://HOST/.")
+        raise NpuError("%s is not a web address." % address, "Write http://HOST:PORT/ or https://HOST/.")
     try:
         context = ssl.create_default_context()
         if authorities:
@@ -183,13 +192,13 @@ def fetch(address: str, authorities: str, timeout: float) -> t.Any:
         return urllib.request.build_opener(urllib.request.HTTPSHandler(context=context)).open(address, timeout=timeout)
     except (urllib.error.URLError, ssl.SSLError, OSError, ValueError) as exc:
         raise NpuError(
-            "%s: %s." % (address, getattr(exc, "reason", exc)),
-            "Check the address, and the server with curl from this host.",
+            "%s cannot be downloaded: %s." % (address, getattr(exc, "reason", exc)),
+            "Check the address and the server, for example with curl from this host.",
         ) from exc
 
 
-def _store(source: t.BinaryIO, folder: str, one: BundleFile) -> None:
-    """Write what a source gives, and no more than the file's size and one byte: more is another file, as examine() will say."""
+def _store(source: t.IO[bytes], folder: str, one: BundleFile) -> None:
+    """Write a file from a source, at most its size plus one byte: examine() detects a longer one."""
     path = os.path.join(folder, *one.path.split("/"))
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
     left = one.size + 1
@@ -207,7 +216,7 @@ def _store(source: t.BinaryIO, folder: str, one: BundleFile) -> None:
 def place(
     directory: str, manifest: Manifest, text: str, found: Placed, fill: t.Callable[[str, t.Sequence[BundleFile]], None]
 ) -> None:
-    """Make the folder hold the bundle. `fill` puts files into a folder beside it; they are verified there, and only then moved in."""
+    """Put the bundle into the folder. `fill` writes into a folder beside it; the files are verified and moved."""
     host = Host()
     incoming = directory + ".incoming"
     parent = os.path.dirname(directory)
@@ -221,15 +230,15 @@ def place(
         needed = sum(one.size for one in wanted)
         if needed + SPARE > free.f_bavail * free.f_frsize:
             raise NpuError(
-                "%s needs %d bytes, and %d are free." % (directory, needed + SPARE, free.f_bavail * free.f_frsize),
-                "Make room there.",
+                "%s needs %d bytes, but only %d are free." % (directory, needed + SPARE, free.f_bavail * free.f_frsize),
+                "Make room on its file system.",
             )
         fill(incoming, wanted)
         arrived = examine(incoming, wanted)
         if not arrived.good:
             raise NpuError(
-                "The bundle did not arrive as its manifest says: %s." % "; ".join(arrived.lines()),
-                "Run again; if it stays so, collect the bundle again. Nothing was changed.",
+                "The received files do not match the manifest: %s." % "; ".join(arrived.lines()),
+                "Run again; if that does not help, collect the bundle again. Nothing was changed.",
             )
         make_directory(host, directory)
         for name in (MANIFEST, STAMP):
@@ -252,7 +261,7 @@ def place(
 
 
 def configure(host: Host, directory: str, package_format: str, digest: str, timeout: float) -> None:
-    """Write the package manager's configuration, and let apt read the lists of the bundle."""
+    """Write the configuration of the package manager, and let apt read the lists of the bundle."""
     for name, text in settings(directory, package_format).items():
         make_directory(host, os.path.dirname(os.path.join(directory, name)))
         replace_file(os.path.join(directory, name), text.encode("utf-8"), 0o644)
@@ -270,12 +279,12 @@ def configure(host: Host, directory: str, package_format: str, digest: str, time
 
 
 def remove(directory: str, dry: bool = False) -> bool:
-    """Take the bundle away; False when there was nothing. NpuError for a folder that holds no bundle."""
+    """Remove the bundle; False when there is none. NpuError for a folder without a bundle."""
     if not guard(directory, os.geteuid()):
         return False
     marks = (MANIFEST, APT_CONFIG, "apt", "dnf")
     if os.listdir(directory) and not any(os.path.lexists(os.path.join(directory, name)) for name in marks):
-        raise NpuError("%s holds no bundle." % directory, "Correct the directory; nothing was removed.")
+        raise NpuError("%s is not a bundle." % directory, "Correct the directory; nothing was removed.")
     if not dry:
         try:
             shutil.rmtree(directory)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The work of the bundle's module on a host, by state; its part on the controller hands in and takes away the files."""
+"""The bundle module on a host, by state. The action plugin sends and fetches the files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .place import configure, download, fetch, guard, look, place, read_bundle, 
 COLLECTED, PRESENT, CHECKED, ABSENT = "collected", "present", "checked", "absent"
 MANIFEST_LIMIT = 64 * 1024 * 1024
 
-# As AnsibleModule wants it, for the module and for its part on the controller.
+# For AnsibleModule and for the action plugin.
 ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "state": {"type": "str", "choices": [COLLECTED, PRESENT, CHECKED, ABSENT], "required": True},
     "folder": {"type": "path"},
@@ -73,7 +73,8 @@ ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "work": {"type": "path"},
     "timeout": {"type": "float", "default": 1800},
 }
-# Between the two parts only: the manifest's text, an archive with files for the host, a path for one from it, what the controller has.
+# Only between action plugin and module: text of the manifest, archive for the host, path of the archive from the host,
+# digests that the controller has, PEM text.
 STAGED: dict[str, dict[str, t.Any]] = {
     "manifest": {"type": "str"},
     "archive": {"type": "path"},
@@ -87,18 +88,18 @@ Result = t.Dict[str, t.Any]
 
 
 def arguments(state_directory: str) -> dict[str, dict[str, t.Any]]:
-    """ARGUMENTS with the place of the bundle in the folder where a host notes what was done to it."""
+    """ARGUMENTS with the default directory of the bundle, below the state directory."""
     return dict(ARGUMENTS, directory={"type": "path", "default": os.path.join(state_directory, "bundle")})
 
 
 def system_of(host: Host) -> tuple[dict[str, str], str]:
-    """({id, version_id, architecture}, package format deb or rpm). NpuError when either is not known."""
+    """({id, version_id, architecture}, package format deb or rpm). NpuError when one is unknown."""
     described, _probe = read_os(host)
     package_format = {"debian": "deb", "redhat": "rpm"}.get(described["family"] or "", "")
     if not package_format or not described["id"]:
         raise NpuError(
-            "Bundles are for systems with apt or dnf, and this is %s." % (described["pretty"] or "unknown"),
-            "Use a supported system.",
+            "Bundles need apt or dnf, and this host has %s." % (described["pretty"] or "unknown"),
+            "Use a host with a supported OS.",
         )
     return {
         "id": described["id"],
@@ -109,14 +110,14 @@ def system_of(host: Host) -> tuple[dict[str, str], str]:
 
 @contextlib.contextmanager
 def _work(path: str | None) -> t.Iterator[str]:
-    """The folder to download into: the one given, which is kept, else one that goes at the end. apt downloads as a user of its own."""
+    """The download folder: the given one, which is kept, else a temporary one. apt downloads as another user."""
     if path:
         try:
             os.makedirs(path, mode=0o755, exist_ok=True)
         except OSError as exc:
-            raise NpuError("%s cannot be made: %s." % (path, exc.strerror), "Give another folder as work.") from exc
+            raise NpuError("%s cannot be created: %s." % (path, exc.strerror), "Set work to another folder.") from exc
         if not guard(path, os.geteuid()):
-            raise NpuError("%s is not there." % path, "Give another folder as work.")
+            raise NpuError("%s does not exist." % path, "Set work to another folder.")
         yield path
         return
     folder = tempfile.mkdtemp(prefix="npu-bundle-", dir="/var/tmp")
@@ -128,7 +129,7 @@ def _work(path: str | None) -> t.Iterator[str]:
 
 
 def collected(host: Host, params: Params, dry: bool) -> Result:
-    """Resolve and, unless dry, download; the files that the controller has not go into one tar archive at `transfer`."""
+    """Resolve and, unless dry, download. Files that the controller lacks go into a tar archive at `transfer`."""
     system, package_format = system_of(host)
     requested = sorted(set(params["packages"]))
     for kernel in params["kernels"]:
@@ -156,7 +157,7 @@ def collected(host: Host, params: Params, dry: bool) -> Result:
 
 
 def manifest_text(host: Host, params: Params) -> str:
-    """The manifest as handed in, else of the web server with the SHA-256 that the user gave, else of the host's own bundle."""
+    """The given manifest, else the one of the web server with the given SHA-256, else that of the host."""
     if params["manifest"]:
         return str(params["manifest"])
     if not params["url"]:
@@ -164,8 +165,8 @@ def manifest_text(host: Host, params: Params) -> str:
         return str(host.read_text(os.path.join(params["directory"], MANIFEST)).value)
     if not params["sha256"]:
         raise NpuError(
-            "url is given without the manifest's SHA-256.",
-            "Give sha256, or folder where the controller has the bundle.",
+            "url is set without the SHA-256 of the manifest.",
+            "Set sha256, or set folder to the bundle on the controller.",
         )
     address = params["url"].rstrip("/") + "/" + MANIFEST
     with fetch(address, params["authorities"] or "", params["timeout"]) as source:
@@ -174,7 +175,7 @@ def manifest_text(host: Host, params: Params) -> str:
     if found != params["sha256"].lower():
         raise NpuError(
             "The SHA-256 of %s is %s, not %s." % (address, found, params["sha256"]),
-            "Serve the right bundle, or correct the digest.",
+            "Serve the right bundle, or correct sha256.",
         )
     return content.decode("utf-8", "replace")
 
@@ -196,7 +197,7 @@ def _summary(manifest: Manifest, directory: str, digest: str) -> Result:
 
 
 def checked(host: Host, params: Params) -> Result:
-    """Hold the bundle against what this host needs; what is installed and headers that are there are not needed. NpuError lists all it lacks."""
+    """Check the bundle for what this host still needs. NpuError lists everything that is missing."""
     text = manifest_text(host, params)
     manifest = parse_manifest(text)
     system, package_format = system_of(host)
@@ -227,7 +228,7 @@ def checked(host: Host, params: Params) -> Result:
 
 
 def present(host: Host, params: Params, dry: bool) -> Result:
-    """Make the folder hold the bundle. Without an archive and a url it only says in `lacking` what has to be sent."""
+    """Put the bundle into the folder. Without archive and url it only returns `lacking`, the files to send."""
     text = manifest_text(host, params)
     manifest, digest, directory = (
         parse_manifest(text),
@@ -262,18 +263,18 @@ def present(host: Host, params: Params, dry: bool) -> Result:
     left = look(directory, manifest, text, params["configure"], digest)
     if not left.right:
         raise NpuError(
-            "%s is not what it should be: %s." % (directory, "; ".join(_lines(left))),
-            "Run again; nobody else may write there.",
+            "%s differs from the bundle: %s." % (directory, "; ".join(_lines(left))),
+            "Make sure that no other program writes there, and run again.",
         )
     return dict(result, lacking=[])
 
 
 def _lines(found: t.Any) -> list[str]:
-    lines = found.condition.lines() + ["%s does not belong there" % name for name in found.stray]
-    lines += ["%s is not as it should be" % name for name in found.settings]
-    return lines + ([] if found.manifest else ["%s is not this bundle's" % MANIFEST])
+    lines: list[str] = found.condition.lines() + ["%s is not part of the bundle" % name for name in found.stray]
+    lines += ["%s has other content" % name for name in found.settings]
+    return lines + ([] if found.manifest else ["%s is of another bundle" % MANIFEST])
 
 
 def absent(params: Params, dry: bool) -> Result:
-    """Take the bundle away."""
+    """Remove the bundle."""
     return {"changed": remove(params["directory"], dry), "directory": params["directory"]}

@@ -54,7 +54,7 @@ class Journal:
                 make_directory(self.host, self.profile.runfile_stamp_dir), os.O_RDONLY | os.O_DIRECTORY
             )
         except OSError as exc:
-            raise explain(exc, self.profile.runfile_stamp_dir, "made") from exc
+            raise explain(exc, self.profile.runfile_stamp_dir, "created") from exc
         try:
             take_lock(
                 descriptor,

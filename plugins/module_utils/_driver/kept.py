@@ -114,7 +114,7 @@ def _private_directory(host: Host, directory: str) -> str:
         if stat_module.S_IMODE(info.st_mode) != PRIVATE:
             os.chmod(real, PRIVATE)
     except OSError as exc:
-        raise explain(exc, directory, "made") from exc
+        raise explain(exc, directory, "created") from exc
     return real
 
 

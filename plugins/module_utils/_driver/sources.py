@@ -198,7 +198,7 @@ class Parts:
             private_directory(os.path.dirname(path), os.geteuid())
             private_directory(path, os.geteuid())
         except OSError as exc:
-            raise explain(exc, path, "made") from exc
+            raise explain(exc, path, "created") from exc
         return path
 
     def _extract(self, runfile: File) -> list[dict[str, str]]:

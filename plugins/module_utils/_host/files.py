@@ -74,7 +74,9 @@ def take_lock(descriptor: int, path: str, seconds: float, busy: str) -> None:
             return
         except BlockingIOError:
             if time.monotonic() > deadline:
-                raise NpuError("%s is locked: %s." % (path, busy), "Wait until it ends and run again.") from None
+                raise NpuError(
+                    "The lock of %s is held: %s." % (path, busy), "Wait until it ends and run again."
+                ) from None
         except OSError as exc:
             raise explain(exc, path, "locked") from exc
         time.sleep(LOCK_PAUSE)

@@ -38,4 +38,4 @@ def private_directory(path: str, owner: int) -> None:
                 return
             parent = os.path.dirname(parent)
     except OSError as exc:
-        raise explain(exc, path, "made") from exc
+        raise explain(exc, path, "created") from exc

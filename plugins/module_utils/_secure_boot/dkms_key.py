@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What DKMS is told of the key that it signs modules with, in its configuration; and for which modules besides the driver's."""
+"""The signing key in the configuration of DKMS, and the modules of DKMS besides the driver."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DKMS_PROGRAMS = ("/usr/sbin/dkms", "/usr/bin/dkms")
 
 @dataclass(frozen=True)
 class Edit:
-    """A file of DKMS before and after, and what was done to it in words, empty when nothing was."""
+    """A file of DKMS before and after, and a description of the change, empty when there is none."""
 
     path: str
     before: str
@@ -45,17 +45,17 @@ def _program(host: Host) -> str | None:
 
 
 def configure(host: Host, pair: tuple[str, str], dry: bool = False) -> Edit:
-    """Name the pair (private key, certificate) in a drop-in; in the one file of DKMS itself where an old release reads no drop-ins."""
+    """Configure the pair (private key, certificate) in a drop-in, or in framework.conf for old DKMS releases."""
     text, lines = _program(host), _lines(pair)
     if text is not None and "mok_signing_key" not in text:
         raise NpuError(
-            "The DKMS of this host cannot be told which key to sign with.",
-            "On Ubuntu run update-secureboot-policy --new-key and run again; elsewhere install DKMS 3.",
+            "The DKMS release of this host has no setting for the signing key.",
+            "Run update-secureboot-policy --new-key on Ubuntu, or install DKMS 3 elsewhere, and run again.",
         )
     if text is None or "framework.conf.d" in text:
         after, before = "\n".join(lines) + "\n", host.read_text(DROP_IN).get("")
         changed = write_file(host, DROP_IN, after, 0o644, dry)
-        return Edit(DROP_IN, before, after, "told DKMS to sign with it (%s)" % DROP_IN if changed else "")
+        return Edit(DROP_IN, before, after, "configured DKMS to sign with it (%s)" % DROP_IN if changed else "")
     old = host.read_bytes(mok.FRAMEWORK_CONF)
     before = old.get(b"").decode("utf-8", "surrogateescape")
     if before.rstrip("\n").endswith("\n".join(lines)):
@@ -65,11 +65,11 @@ def configure(host: Host, pair: tuple[str, str], dry: bool = False) -> Edit:
         if old.ok and not host.stat(BACKUP).ok:
             write_bytes(host, BACKUP, old.value, 0o600)
         write_bytes(host, mok.FRAMEWORK_CONF, after.encode("utf-8", "surrogateescape"), 0o644)
-    return Edit(mok.FRAMEWORK_CONF, before, after, "told DKMS to sign with it (%s)" % mok.FRAMEWORK_CONF)
+    return Edit(mok.FRAMEWORK_CONF, before, after, "configured DKMS to sign with it (%s)" % mok.FRAMEWORK_CONF)
 
 
 def unconfigure(host: Host, pair: tuple[str, str], dry: bool = False) -> list[Edit]:
-    """Take away what configure() wrote; one entry for each file that has some of it."""
+    """Undo configure(); one entry per changed file."""
     done = []
     if host.stat(DROP_IN, follow=False).ok:
         done.append(Edit(DROP_IN, host.read_text(DROP_IN).get(""), "", "removed %s" % DROP_IN))
@@ -77,7 +77,7 @@ def unconfigure(host: Host, pair: tuple[str, str], dry: bool = False) -> list[Ed
     text = host.read_bytes(mok.FRAMEWORK_CONF).get(b"").decode("utf-8", "surrogateescape")
     clean = without_lines(text, _lines(pair))
     if clean != text:
-        done.append(Edit(mok.FRAMEWORK_CONF, text, clean, "took our lines out of %s" % mok.FRAMEWORK_CONF))
+        done.append(Edit(mok.FRAMEWORK_CONF, text, clean, "removed our lines from %s" % mok.FRAMEWORK_CONF))
         if not dry:
             write_bytes(host, mok.FRAMEWORK_CONF, clean.encode("utf-8", "surrogateescape"), 0o644)
     if host.stat(BACKUP, follow=False).ok and not dry:
@@ -86,7 +86,7 @@ def unconfigure(host: Host, pair: tuple[str, str], dry: bool = False) -> list[Ed
 
 
 def other_modules(host: Host, drivers: t.Sequence[str]) -> list[str]:
-    """Modules in DKMS's tree whose names fit none of the patterns `drivers`."""
+    """Modules in the tree of DKMS that match none of the patterns `drivers`."""
     names = [
         name
         for name in host.listdir(DKMS_DIR).get([])
@@ -97,5 +97,5 @@ def other_modules(host: Host, drivers: t.Sequence[str]) -> list[str]:
 
 
 def without_lines(text: str, lines: t.Collection[str]) -> str:
-    """The text without the lines that are exactly one of `lines`."""
+    """The text without the given lines."""
     return "".join(line for line in text.splitlines(True) if line.rstrip("\r\n") not in lines)

@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A key for signing kernel modules under Secure Boot: made, told to DKMS, its enrolment asked for; and all of that undone.
+"""A signing key for kernel modules under Secure Boot: create it, configure DKMS, request enrolment; and undo all of it.
 
-The private key and the password of the enrolment never leave the host: neither is returned, put on a command line or fetched.
+The private key and the enrolment password never leave the host: neither is returned, on a command line, or fetched.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from .dkms_key import Edit, configure, other_modules, unconfigure
 
 PASSWORD_NAME = "password"
 HASH_NAME = "hash"
-# Modules only: shim refuses to start a boot loader that is signed with such a key.
+# For modules only: shim refuses a boot loader that is signed with such a key.
 USAGE = "extendedKeyUsage=codeSigning,1.3.6.1.4.1.2312.16.1.2"
 DAYS = 36500
-# Letters that lie in one place on all Latin keyboards: the firmware's console knows only the American one.
+# Letters in the same place on all Latin keyboards: the firmware console uses a US layout.
 ALPHABET = "bcdefghkprstuvx"
 PASSWORD_LENGTH = 14
 PASSWORD_LIMITS = (8, 128)
@@ -38,7 +38,7 @@ PASSWORD_LIMITS = (8, 128)
 
 @dataclass
 class Outcome:
-    """What was done or, in a dry run, would be: acts in words, the state of the key, and what the console needs."""
+    """What was done, or would be in a dry run: acts as text, state of the key, data for the console."""
 
     state: str = mok.UNKNOWN
     acts: list[str] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Outcome:
     message: str = ""
 
     def to_dict(self) -> dict[str, t.Any]:
-        """Plain data for a module's result, with `diff` of the one file whose text may be shown."""
+        """Plain data for the result of a module, with the `diff` of the DKMS configuration."""
         names = ("state", "acts", "certificate", "subject", "serial", "own", "password_file")
         result: dict[str, t.Any] = {name: getattr(self, name) for name in names}
         result.update(changed=bool(self.acts), msg=self.message)
@@ -68,7 +68,7 @@ class Outcome:
 
 
 class Enrolment:
-    """One key on one host. `distribution` is the id of the system, or of the one it is built from; `dry` only tells."""
+    """One key on one host. `distribution` is the id of the base system; `dry` changes nothing."""
 
     def __init__(
         self, host: Host, profile: VendorProfile, distribution: str | None, timeout: float = 60.0, dry: bool = False
@@ -79,22 +79,22 @@ class Enrolment:
         self.outcome = Outcome()
 
     def ensure(self, password: str = "") -> Outcome:
-        """Make sure that DKMS signs with a key whose enrolment is at least asked for.
+        """Make sure that DKMS signs with a key that is enrolled, or whose enrolment is requested.
 
-        A pair that DKMS uses already is taken as it is. NpuError when a program is missing, when the configuration names a key that is
-        not there, or when the request is not taken.
+        A pair that DKMS uses already is kept. NpuError when a program is missing, when the configuration names a
+        missing key, or when the request fails.
         """
         if password and not PASSWORD_LIMITS[0] <= len(password) <= PASSWORD_LIMITS[1]:
             raise NpuError(
-                "The one-time password has %d characters." % len(password), "Give it %d to %d." % PASSWORD_LIMITS
+                "The one-time password has %d characters." % len(password), "Use %d to %d characters." % PASSWORD_LIMITS
             )
         pair = mok.signing_key(self.host, self.distribution)
         foreign = (pair.key, pair.certificate) != self.own
         whole = self._there(pair.key) and self._there(pair.certificate)
         if foreign and pair.configured and not whole:
             raise NpuError(
-                "DKMS is told to sign with %s and %s, and they are not both there." % (pair.key, pair.certificate),
-                "Put the pair there, or take mok_signing_key and mok_certificate out of %s and %s."
+                "DKMS is configured to sign with %s and %s, but not both files exist." % (pair.key, pair.certificate),
+                "Restore both files, or remove mok_signing_key and mok_certificate from %s and %s."
                 % (mok.FRAMEWORK_CONF, mok.FRAMEWORK_DIR),
             )
         mine = self._there(self.own[0]) and self._there(self.own[1])
@@ -129,29 +129,27 @@ class Enrolment:
             raise NpuError(
                 "The certificate %s cannot be read: %s." % (path, found.detail), "Remove it, or run as root."
             )
-        return mok.key_state(
-            self.host, found, path, mok.read_enrolled(self.host), mok.read_pending(self.host), True, self.timeout
-        )
+        return mok.key_state(self.host, found, path, mok.KeyLists.read(self.host), self.timeout)
 
     def _run(self, argv: t.Sequence[str], package: str) -> str:
         done = self.host.run(argv, self.timeout)
         if done.state == ABSENT:
-            raise NpuError("%s is not on this host." % argv[0], "Install the package %s." % package)
+            raise NpuError("%s is not installed on this host." % argv[0], "Install the package %s." % package)
         if not done.ok:
-            raise NpuError("%s: %s." % (argv[0], done.detail), "Run it by hand as root to see more.")
+            raise NpuError("%s: %s." % (argv[0], done.detail), "Run it by hand as root for details.")
         if done.value.rc != 0:
             said = " ".join((done.value.err + " " + done.value.out).split())[-400:]
             raise NpuError(
                 "%s %s ended with %d: %s." % (argv[0], argv[1], done.value.rc, said.rstrip(".")),
-                "Run it by hand as root to see more.",
+                "Run it by hand as root for details.",
             )
         return str(done.value.out)
 
     def _make_key(self) -> None:
-        """A pair counts only as a whole: both are made beside their places, and the certificate, which comes last, completes it."""
+        """Create the pair beside its place and rename it; the certificate comes last and completes it."""
         if self._there(self.own[0]) and self._there(self.own[1]):
             return
-        self.outcome.acts.append("made the key %s" % self.own[0])
+        self.outcome.acts.append("created the key %s" % self.own[0])
         if self.dry:
             return
         private_directory(self.host.real(self.directory), os.geteuid())
@@ -159,8 +157,8 @@ class Enrolment:
         name = re.sub(r"[^A-Za-z0-9.-]", "-", read_hostname(self.host) or "")
         subject = "/CN=%s" % ("%s driver signing key %s" % (self.profile.title, name)).strip()[:64]
         self._run(
-            ["openssl", "req", "-new", "-x509", "-newkey", "rsa:2048", "-sha256", "-nodes", "-days", str(DAYS), "-subj", subject, "-addext", USAGE,
-             "-keyout", staged[0], "-outform", "DER", "-out", staged[1]],
+            ["openssl", "req", "-new", "-x509", "-newkey", "rsa:2048", "-sha256", "-nodes", "-days", str(DAYS),
+             "-subj", subject, "-addext", USAGE, "-keyout", staged[0], "-outform", "DER", "-out", staged[1]],
             "openssl",
         )  # fmt: skip
         try:
@@ -176,7 +174,7 @@ class Enrolment:
             self.outcome.acts.append(edit.act)
 
     def _request(self, certificate: str, password: str) -> None:
-        self.outcome.acts.append("asked for the enrolment of %s" % certificate)
+        self.outcome.acts.append("requested the enrolment of %s" % certificate)
         if self.dry:
             self.outcome.state = mok.PENDING
             return
@@ -193,7 +191,7 @@ class Enrolment:
         try:
             salted = self._run(["openssl", "passwd", "-6", "-in", source], "openssl").strip()
             if not re.match(r"^\$6\$[^$]+\$[^$]+$", salted):
-                raise NpuError("openssl passwd gave no SHA-512 hash.", "Install a current openssl.")
+                raise NpuError("openssl passwd returned no SHA-512 hash.", "Install a current openssl.")
             write_bytes(self.host, hashed, (salted + "\n").encode("ascii"), 0o600)
             said = self._run(["mokutil", "--import", certificate, "--hash-file", hashed], "mokutil")
         finally:
@@ -202,8 +200,8 @@ class Enrolment:
         self.outcome.state = self._state(certificate)
         if self.outcome.state not in (mok.PENDING, mok.ENROLLED):
             raise NpuError(
-                "mokutil has not taken the request: %s." % (" ".join(said.split())[-300:] or "it says nothing"),
-                "Run mokutil --import %s by hand; a full or locked variable store of the firmware is a known cause."
+                "mokutil did not accept the request: %s." % (" ".join(said.split())[-300:] or "no output"),
+                "Run mokutil --import %s by hand; a known cause is a full or locked variable store of the firmware."
                 % certificate,
             )
 
@@ -223,7 +221,7 @@ class Enrolment:
             where = (
                 "is in %s on this host, for root: read it before the reboot" % out.password_file
                 if out.password_file
-                else "is the one that was given"
+                else "is the given one"
             )
             out.message = "The enrolment of the key %s waits for the console. The one-time password %s. %s" % (
                 out.subject or out.certificate,
@@ -232,9 +230,9 @@ class Enrolment:
             )
 
     def remove(self) -> Outcome:
-        """Take away what ensure() made: key, certificate, password, configuration, and the request when it is for our key alone.
+        """Undo ensure(): key, certificate, password, configuration, and the request if it is only for our key.
 
-        A key that DKMS signs other modules with stays, with all that belongs to it: their next build would be signed with none that is enrolled.
+        A key that DKMS signs other modules with stays: otherwise their next build would have no enrolled key.
         """
         out = self.outcome
         found = self._certificate(self.own[1])
@@ -243,8 +241,10 @@ class Enrolment:
         others = other_modules(self.host, (self.profile.module, *self.profile.driver_packages)) if ours else []
         if others:
             out.certificate, out.own, out.state = self.own[1], True, self._state(self.own[1])
-            out.message = "The key %s stays, since DKMS signs other modules with it: %s. Next: remove them from DKMS and run again, or keep the key." % (
-                self.own[0], ", ".join(others))  # fmt: skip
+            out.message = (
+                "The key %s stays, because DKMS signs other modules with it: %s. "
+                "Next: remove them from DKMS and run again, or keep the key." % (self.own[0], ", ".join(others))
+            )
             return out
         enrolled = mok.read_enrolled(self.host)
         out.certificate, out.own = self.own[1], True
@@ -253,11 +253,14 @@ class Enrolment:
             pending = mok.read_pending(self.host).get([])
             waiting = [item.der == found.value.der for item in pending]
             if any(waiting) and all(waiting):
-                out.acts.append("took back the request for enrolment")
+                out.acts.append("revoked the enrolment request")
                 if not self.dry:
                     self._run(["mokutil", "--revoke-import"], "mokutil")
             elif any(waiting):
-                out.message = "The request for enrolment holds other keys too, so it was left: choose what to enrol at the console."
+                out.message = (
+                    "The enrolment request has other keys too and was not revoked. "
+                    "Next: choose the keys to enrol at the console."
+                )
         for edit in unconfigure(self.host, self.own, self.dry):
             self._note(edit)
         for name in (
@@ -278,14 +281,15 @@ class Enrolment:
         if found.ok and any(item.der == found.value.der for item in enrolled.get([])):
             out.state = mok.ENROLLED
             out.message = (
-                "The key %s is still enrolled; only the console can take it away: run mokutil --export, then mokutil --delete with its file and a one-time "
-                "password, reboot, and choose Delete MOK in the MOK manager." % out.subject
+                "The key %s is still enrolled; only the console can delete it. Next: run mokutil --export, "
+                "then mokutil --delete with its file and a one-time password, reboot, and choose Delete MOK "
+                "in the MOK manager." % out.subject
             )
         return out
 
 
 def unreadable() -> NpuError:
     return NpuError(
-        "Which keys this machine accepts could not be found out.",
+        "The keys that this machine accepts cannot be read.",
         "Run as root on a machine started by UEFI, with efivarfs mounted.",
     )

@@ -23,17 +23,18 @@ UNKNOWN = "unknown"
 
 
 def enforcement(state: str | None, by: str | None) -> str:
-    """Why unsigned modules are refused, in words, by the facts `secure_boot` and `mok.enforced_by`; empty when they are not, or that is not known."""
+    """Why unsigned modules are refused, by the facts `secure_boot` and `mok.enforced_by`; else empty."""
     if state == ENABLED:
         return "Secure Boot is on"
     return "the kernel refuses unsigned modules by %s" % by if by else ""
 
 
 def parse_mokutil(text: str) -> str:
-    """Meaning of what `mokutil --sb-state` printed (both streams); its exit code says nothing reliable on BIOS machines."""
+    """Meaning of the output of `mokutil --sb-state` (both streams); its exit code is not reliable on BIOS machines."""
     lowered = " ".join(re.sub(r"secure[ -]?boot:?", "secureboot", text.lower().replace("\u2019", "'")).split())
     if re.search(
-        r"efi variables (?:are )?not supported|(?:doesn't|does not) support secureboot|secureboot (?:is )?(?:not supported|unsupported)",
+        r"efi variables (?:are )?not supported|(?:doesn't|does not) support secureboot|"
+        r"secureboot (?:is )?(?:not supported|unsupported)",
         lowered,
     ):
         return UNSUPPORTED
@@ -45,7 +46,7 @@ def parse_mokutil(text: str) -> str:
 
 
 def decode_efivar(data: bytes) -> int | None:
-    """Value of a one-byte EFI variable as efivarfs shows it: four attribute bytes come first. None when it is not that."""
+    """Value of a one-byte EFI variable after its four attribute bytes, else None."""
     return data[4] if len(data) == 5 else None
 
 
@@ -77,14 +78,14 @@ def read_secure_boot(host: Host, timeout: float = 5.0) -> tuple[str, Probe]:
             setup = decode_efivar(_variable(host, "SetupMode", GLOBAL_GUID).get(b""))
             return (SETUP_MODE if setup == 1 else DISABLED), secure
         if secure.ok:
-            secure = Probe("failed", None, "the variable SecureBoot does not hold one byte after its attributes")
+            secure = Probe("failed", None, "the variable SecureBoot does not have one byte after its attributes")
         names = secure
     asked = host.run(["mokutil", "--sb-state"], timeout)
     if asked.ok:
         said = asked.value.out + "\n" + asked.value.err
         state = parse_mokutil(said)
         if state == UNSUPPORTED and "efi variables" in said.lower():
-            # UEFI has started this machine, so mokutil only lacks the mounted variables.
+            # The machine was booted by UEFI; only efivarfs is not mounted.
             return UNKNOWN, Probe(ABSENT, None, "efivarfs is empty or not mounted")
         return state, asked
     return UNKNOWN, names if not names.ok else Probe(ABSENT, None, "efivarfs is empty or not mounted")

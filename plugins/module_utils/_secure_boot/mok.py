@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The machine owner's keys (MOK): which key DKMS signs modules with, and which keys this machine accepts. Reads only."""
+"""Machine owner keys (MOK): the signing key of DKMS, and the keys that this machine accepts. Reads only."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ CERTIFICATE_NAME = "mok.der"
 
 CONSOLE = (
     "Reboot the machine and watch its console.",
-    "When the blue screen of the MOK manager comes, press a key within ten seconds.",
+    "When the blue screen of the MOK manager appears, press a key within ten seconds.",
     "Choose Enroll MOK, then Continue, then Yes.",
-    "Type the one-time password; the keyboard is taken for an American one.",
+    "Type the one-time password; the console uses a US keyboard layout.",
     "Choose Reboot.",
 )
 CONSOLE_STEPS = "At the console: " + " ".join(CONSOLE)
@@ -48,7 +48,7 @@ ENROLLED = "enrolled"
 
 @dataclass(frozen=True)
 class SigningKey:
-    """What DKMS signs with: paths of private key and certificate, and whether its configuration names them."""
+    """The signing pair of DKMS: paths of private key and certificate, and whether they are configured."""
 
     key: str
     certificate: str
@@ -56,18 +56,21 @@ class SigningKey:
 
 
 def key_directory(profile: VendorProfile) -> str:
-    """Host path of the directory for a key of our own."""
+    """Host path of the directory of our own key."""
     return posixpath.join(profile.runfile_stamp_dir, "secure-boot")
 
 
 def own_pair(profile: VendorProfile) -> tuple[str, str]:
-    """Host paths of a private key and certificate of our own."""
+    """Host paths of our own private key and certificate."""
     directory = key_directory(profile)
     return posixpath.join(directory, KEY_NAME), posixpath.join(directory, CERTIFICATE_NAME)
 
 
 def parse_framework(texts: t.Sequence[str]) -> dict[str, str]:
-    """The last value of each signing variable in DKMS's configuration files, in reading order; empty values set nothing."""
+    """The last value of each signing variable in DKMS's configuration files, in reading order.
+
+    Empty values set nothing.
+    """
     found: dict[str, str] = {}
     for text in texts:
         for name, value in re.findall(r"^[ \t]*(mok_signing_key|mok_certificate)=(.*)$", text, re.M):
@@ -82,18 +85,18 @@ def framework_texts(host: Host) -> list[str]:
 
 
 def signing_key(host: Host, distribution: str | None) -> SigningKey:
-    """The pair that DKMS uses: what its configuration names, else the one of Ubuntu's shim-signed on Ubuntu, else its own."""
+    """The pair that DKMS uses: from its configuration, else of shim-signed on Ubuntu, else its own."""
     default = UBUNTU_PAIR if distribution == "ubuntu" else DKMS_PAIR
     set_there = parse_framework(framework_texts(host))
     key = set_there.get("mok_signing_key")
-    # As DKMS has it: the pair of a distribution counts only as a whole.
+    # Like DKMS: the default pair of a distribution counts only as a whole.
     return SigningKey(
         key or default[0], set_there.get("mok_certificate") or (DKMS_PAIR if key else default)[1], bool(key)
     )
 
 
 def _read_list(host: Host, name: str) -> Probe:
-    """Probe of the certificates in a list of shim; an absent variable is an empty list where the firmware's variables can be read."""
+    """Probe of the certificates in a list of shim. A missing variable is an empty list if efivarfs is readable."""
     path = "%s/%s-%s" % (EFIVARS_DIR, name, SHIM_GUID)
     found = host.read_bytes(path)
     if found.ok:
@@ -112,22 +115,24 @@ def read_enrolled(host: Host) -> Probe:
 
 
 def read_pending(host: Host) -> Probe:
-    """Probe of the certificates whose enrolment waits for the next start of the machine."""
+    """Probe of the certificates whose enrolment waits for the next boot."""
     return _read_list(host, PENDING_LIST)
 
 
 def read_trusted(host: Host) -> bool | None:
-    """Whether shim tells the kernel to take the machine owner's keys for modules as well; None when the variables cannot be read."""
+    """Whether shim lets the kernel trust the machine owner keys for modules; None when unknown."""
     found = host.read_bytes("%s/%s-%s" % (EFIVARS_DIR, TRUSTED, SHIM_GUID), 64)
     mirrored = host.read_bytes("%s/%s" % (MOK_VARIABLES, TRUSTED), 64)
     if found.ok or mirrored.ok:
-        return (found.value[ATTRIBUTES:] if found.ok else mirrored.value)[:1] == b"\1"
+        return bool((found.value[ATTRIBUTES:] if found.ok else mirrored.value)[:1] == b"\1")
     return False if found.state == ABSENT and host.listdir(EFIVARS_DIR).get([]) else None
 
 
 def read_enforcement(host: Host) -> str | None:
-    """By what the running kernel refuses modules without an accepted signature, whatever the firmware says: `module.sig_enforce`,
-    `lockdown (integrity)` or `lockdown (confidentiality)`; empty when it does not, None when that cannot be told."""
+    """What makes the running kernel refuse unsigned modules, independent of the firmware.
+
+    `module.sig_enforce`, `lockdown (integrity)` or `lockdown (confidentiality)`; empty: nothing; None: unknown.
+    """
     parameter, lockdown = host.read_text(SIG_ENFORCE, 64), host.read_text(LOCKDOWN, 256)
     mode = re.search(r"\[(integrity|confidentiality)\]", lockdown.get(""))
     if mode:
@@ -140,7 +145,7 @@ def read_enforcement(host: Host) -> str | None:
 
 
 def parse_keyrings(text: str) -> list[str]:
-    """Names of the X.509 keys in /proc/keys, without the identifier behind them: `Debian Secure Boot CA`."""
+    """Names of the X.509 keys in /proc/keys without their identifiers, such as `Debian Secure Boot CA`."""
     return re.findall(r"^.*?\sasymmetri[a-z]*\s+(.*?)(?:: [0-9a-f]{6,})?: X509\.", text, re.M)
 
 
@@ -152,10 +157,10 @@ def _same_name(listed: str, signer: str) -> bool:
 def is_trusted(
     signer: str | None, serial: str | None, enrolled: t.Sequence[Certificate] | None, keyrings: t.Sequence[str] | None
 ) -> bool | None:
-    """Whether the signer of a module is a key this machine accepts; None when that cannot be told.
+    """Whether this machine accepts the signer of a module; None when unknown.
 
-    Names are no identity, DKMS gives every key it makes the same: an enrolled key of that name counts only with the serial
-    number of the signature, where that is known. Keys built into the kernel are listed without their serial numbers.
+    Names are not unique: DKMS gives all its keys the same name. An enrolled key must also have the serial number of the
+    signature, if known. Keys built into the kernel are listed without serial numbers.
     """
     if signer is None and serial is None:
         return None
@@ -169,7 +174,7 @@ def is_trusted(
 
 
 def parse_test_key(text: str) -> str:
-    """State in the answer of `mokutil --test-key`; its exit codes differ between releases."""
+    """State by the output of `mokutil --test-key`; its exit codes differ between releases."""
     lowered = text.lower()
     if "is not enrolled" in lowered:
         return NOT_ENROLLED
@@ -178,10 +183,21 @@ def parse_test_key(text: str) -> str:
     return ENROLLED if "already enrolled" in lowered or "is enrolled" in lowered else UNKNOWN
 
 
-def key_state(
-    host: Host, certificate: Probe, path: str, enrolled: Probe, pending: Probe, ask: bool, timeout: float
-) -> str:
-    """State of a certificate file. mokutil is asked only where the variables cannot be read and `ask` is true."""
+@dataclass(frozen=True)
+class KeyLists:
+    """Probes of the enrolled certificates and of those that wait for the next boot."""
+
+    enrolled: Probe
+    pending: Probe
+
+    @classmethod
+    def read(cls, host: Host) -> KeyLists:
+        return cls(read_enrolled(host), read_pending(host))
+
+
+def key_state(host: Host, certificate: Probe, path: str, lists: KeyLists, mokutil_timeout: float | None) -> str:
+    """State of a certificate file. Asks mokutil when the variables are unreadable and `mokutil_timeout` is set."""
+    enrolled, pending = lists.enrolled, lists.pending
     if not certificate.ok:
         return NO_KEY if certificate.state == ABSENT else UNKNOWN
     der = certificate.value.der
@@ -191,7 +207,9 @@ def key_state(
         return PENDING
     if enrolled.ok:
         return NOT_ENROLLED
-    asked = host.run(["mokutil", "--test-key", path], timeout) if ask else Probe(ABSENT)
+    asked = Probe(ABSENT)
+    if mokutil_timeout is not None:
+        asked = host.run(["mokutil", "--test-key", path], mokutil_timeout)
     return parse_test_key(asked.value.out + asked.value.err) if asked.ok else UNKNOWN
 
 
@@ -207,16 +225,16 @@ def read_mok(
     secure_boot: str,
     timeout: float,
 ) -> tuple[dict[str, t.Any], dict[str, Probe]]:
-    """The `mok` part of the facts, and the probes of looks that were refused or failed.
+    """The `mok` part of the facts, and the probes of failed reads.
 
-    `state` is that of the key DKMS signs with: unknown, none (no certificate), not_enrolled, pending (waits for the console at
-    the next start), enrolled. `own` says that it is a key this collection made. `enrolled` and `pending` are None when not known.
+    `state` of the signing key of DKMS: unknown, none (no certificate), not_enrolled, pending (waits for the console at
+    the next boot), enrolled. `own`: this collection created the key. `enrolled` and `pending` are None when unknown.
     """
     pair = signing_key(host, system["base_id"] or system["id"])
     certificate = host.read_bytes(pair.certificate, 1 << 20).map(parse_certificate)
-    enrolled, pending = read_enrolled(host), read_pending(host)
+    lists = KeyLists.read(host)
     keys = host.read_text(PROC_KEYS).map(parse_keyrings)
-    state = key_state(host, certificate, pair.certificate, enrolled, pending, secure_boot == ENABLED, timeout)
+    state = key_state(host, certificate, pair.certificate, lists, timeout if secure_boot == ENABLED else None)
     facts = {
         "state": state,
         "key": pair.key,
@@ -226,11 +244,11 @@ def read_mok(
         "serial": certificate.value.serial if certificate.ok else None,
         "configured": pair.configured,
         "own": (pair.key, pair.certificate) == own_pair(profile),
-        "enrolled": _listed(enrolled),
-        "pending": _listed(pending),
+        "enrolled": _listed(lists.enrolled),
+        "pending": _listed(lists.pending),
         "trusted": read_trusted(host),
         "enforced_by": read_enforcement(host),
-        "signer_enrolled": is_trusted(driver["signer"], driver["sig_key"], enrolled.get(), keys.get()),
+        "signer_enrolled": is_trusted(driver["signer"], driver["sig_key"], lists.enrolled.get(), keys.get()),
     }
-    looks = {"mok_certificate": certificate, "mok_enrolled": enrolled, "mok_pending": pending}
+    looks = {"mok_certificate": certificate, "mok_enrolled": lists.enrolled, "mok_pending": lists.pending}
     return facts, {name: probe for name, probe in looks.items() if probe.state in (DENIED, FAILED)}

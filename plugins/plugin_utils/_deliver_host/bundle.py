@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A bundle on the controller: put together beside the old one, verified, and exchanged for it; packed for the hosts."""
+"""A bundle on the controller: built beside the old one, verified, swapped in; packed for the hosts."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._packages.apt_index
 from .._cluster.capabilities import declared
 from .._components.driver import without_pools
 from .._components.render import build
+from .._inputs.cluster import ROLE
 from .._objects.inputs import Inputs
 from .._objects.model import Context, Object
 
@@ -60,30 +61,32 @@ def read_folder(folder: str) -> tuple[Manifest, str]:
         text = path.read_text(encoding="utf-8")
     except OSError as exc:
         raise NpuError(
-            "There is no bundle at %s: %s." % (folder, exc.strerror),
+            "There is no bundle in %s: %s." % (folder, exc.strerror),
             "Collect it first (playbook bundle), or correct the folder.",
         ) from exc
     return parse_manifest(text, str(path)), text
 
 
 def verified(folder: str, files: t.Sequence[BundleFile]) -> None:
-    """NpuError that names each of these files of the bundle that is missing or another, with sizes and checksums."""
+    """NpuError with each missing or different file of the bundle, with sizes and digests."""
     found = examine(folder, files)
     if not found.good:
         raise NpuError(
-            "The bundle %s is not whole: %s." % (folder, "; ".join(found.lines())),
-            "Collect it again (playbook bundle), or copy it again from where it was collected; nothing was sent.",
+            "The bundle %s is not complete: %s." % (folder, "; ".join(found.lines())),
+            "Collect it (playbook bundle) or copy it again; nothing was sent.",
         )
 
 
 def driver_files(runfiles: t.Sequence[Row], packages: t.Sequence[Row]) -> list[tuple[str, BundleFile]]:
-    """[(path on the controller, its place in the bundle)], verified. NpuError when a file is not what its SHA-256 says."""
+    """[(path on the controller, file in the bundle)], verified. NpuError when a digest differs."""
     found = []
     for kind, rows in ((RUNFILE, runfiles), (DRIVER_PACKAGE, packages)):
         for row in rows:
             path, wanted = row["path"].replace("{version}", row.get("version") or ""), row["sha256"].lower()
             if "://" in path:
-                raise NpuError("%s is an address." % path, "Get the file to the controller and give its path.")
+                raise NpuError(
+                    "%s is an address, not a path." % path, "Download the file to the controller and set its path."
+                )
             if not _SHA256.match(wanted):
                 raise NpuError(
                     "The SHA-256 of %s is not 64 hexadecimal digits." % path, "Run sha256sum on a copy you trust."
@@ -98,7 +101,7 @@ def driver_files(runfiles: t.Sequence[Row], packages: t.Sequence[Row]) -> list[t
             if digest != wanted:
                 raise NpuError(
                     "The SHA-256 of %s is %s, not %s." % (path, digest, wanted),
-                    "Get the file or the digest again from a source you trust.",
+                    "Get the file or the digest again from a trusted source.",
                 )
             found.append((path, _driver_file(kind, os.path.basename(path), size, digest, row)))
     return found
@@ -112,9 +115,7 @@ def _driver_file(kind: str, name: str, size: int, digest: str, row: Row) -> Bund
         )
     match = _DEB.match(name) or _RPM.match(name)
     if not match:
-        raise NpuError(
-            "%s is neither called as a deb nor as an rpm." % row["path"], "Give it the name it was published with."
-        )
+        raise NpuError("%s has neither a deb nor an rpm file name." % row["path"], "Use the original file name.")
     return BundleFile("%s/%s" % (DRIVER, name), size, digest, kind, match.group(1), match.group(2), match.group(3))
 
 
@@ -126,18 +127,18 @@ def _control(path: str) -> dict[str, str]:
     except (OSError, subprocess.TimeoutExpired) as exc:
         raise NpuError(
             "dpkg-deb cannot read %s: %s." % (path, exc),
-            "Install dpkg on the controller, or give the driver as a runfile.",
+            "Install dpkg on the controller, or use a runfile for the driver.",
         ) from exc
     parsed = parse_stanzas(done.stdout) if done.returncode == 0 else []
     if len(parsed) != 1 or not all(parsed[0].get(key) for key in ("Package", "Version", "Architecture")):
-        raise NpuError("%s is no deb package: %s" % (path, done.stderr.strip()), "Get it again.")
+        raise NpuError("%s is not a deb package: %s" % (path, done.stderr.strip()), "Download it again.")
     return parsed[0]
 
 
 def wanted_images(inputs: Inputs) -> tuple[list[Row], str]:
-    """([{name, reference, target}], what to warn of) for the images of all objects that rbln_operands makes from its inputs alone.
+    """([{name, reference, target}], warning) for the images of all objects that the inputs of the operands role create.
 
-    reference is where each is published. Which drivers live nodes need is not known here: only pools that the inputs name count.
+    `reference` is the published image. Live nodes are unknown here: only driver pools in the inputs count.
     """
     capabilities = declared(inputs)
     found: dict[str, Row] = {}
@@ -150,8 +151,11 @@ def wanted_images(inputs: Inputs) -> tuple[list[Row], str]:
                     container["image"], {"name": name, "reference": other["image"], "target": container["image"]}
                 )
     lacking = ", ".join(without_pools(inputs))
-    text = "Drivers come as containers, and no pool names an image of %s. Next: Name the pools in rbln_operands_driver, or the images in rbln_bundle_images."
-    return sorted(found.values(), key=lambda row: row["name"]), text % lacking if lacking else ""
+    text = (
+        "Drivers run as containers, but no pool sets an image of %s. "
+        "Next: set pools in %s_driver, or list the images in the images input of the bundle role."
+    )
+    return sorted(found.values(), key=lambda row: row["name"]), text % (lacking, ROLE) if lacking else ""
 
 
 def _containers(item: Object) -> list[Object]:
@@ -167,9 +171,9 @@ def assemble(
     base: str,
     kernels: t.Sequence[str],
 ) -> tuple[bool, Manifest]:
-    """Make `folder` the bundle of what a host has answered and sent, and the driver files. (whether it changed, its manifest).
+    """Build the bundle in `folder` from the files of a host and the driver files. Returns (changed, manifest).
 
-    The same content leaves a folder as it is. NpuError when a file is not what it should be; the old folder stays then.
+    With the same content the folder stays. After NpuError for a wrong file the old folder stays.
     """
     target = pathlib.Path(folder)
     files = files_of(answer["files"]) + [one for _path, one in drivers]
@@ -232,11 +236,9 @@ def _unchanged(folder: str, manifest: Manifest) -> bool:
 
 
 def _exchange(staged: pathlib.Path, target: pathlib.Path) -> None:
-    """Put one folder in the place of another, which goes; what is there and is no bundle stays, with an NpuError."""
+    """Replace a bundle folder by another one. NpuError when the old one is not a bundle."""
     if target.exists() and not (target / MANIFEST).exists() and any(target.iterdir()):
-        raise NpuError(
-            "%s holds something that is no bundle." % target, "Give an empty folder, or one that is not there."
-        )
+        raise NpuError("%s has files that are not a bundle." % target, "Use an empty or a new folder.")
     old = target.with_name(staged.name + ".old")
     if target.exists():
         target.rename(old)

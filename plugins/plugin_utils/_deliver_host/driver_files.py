@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files of the driver on the controller: found, fetched once for all hosts, and verified before a byte is sent."""
+"""Driver files on the controller: found, downloaded once for all hosts, and verified before they are sent."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOCK_WAIT = 3600.0
 
 @dataclass(frozen=True)
 class Finder:
-    """Where to keep what is fetched, how long a silent server is waited for (seconds), its certificate authority, and the keys that may sign."""
+    """Cache directory, server timeout in seconds, certificate authority, and file with the accepted public keys."""
 
     cache: str
     timeout: float = 60.0
@@ -34,7 +34,10 @@ class Finder:
     keyring: str | None = None
 
     def find(self, item: t.Mapping[str, t.Any]) -> tuple[str, str]:
-        """(path on the controller, file name) of one verified file; NpuError when it is not there, differs, or is not signed by a known key."""
+        """(path on the controller, file name) of a verified file.
+
+        NpuError when missing, different or wrongly signed.
+        """
         src, name = str(item["src"]), item.get("name")
         sha256 = str(item["sha256"]).lower()
         if not SHA256.match(sha256):
@@ -44,7 +47,7 @@ class Finder:
         for address in (src, str(item.get("signature") or "")):
             if is_address(address) and "@" in urlsplit(address).netloc:
                 raise NpuError(
-                    "The address %s holds a name or a password." % safe(address),
+                    "The address %s contains a user name or a password." % safe(address),
                     "Put them into ~/.netrc of the controller.",
                 )
         if is_address(src):
@@ -52,7 +55,7 @@ class Finder:
             name = posixpath.basename(urlsplit(address).path)
             if not name:
                 raise NpuError(
-                    "%s names no file." % safe(src), "Give the address of the file, or the name that it has there."
+                    "%s is not the address of a file." % safe(src), "Use the address of the file, or set its name."
                 )
             path = self.fetch(address, posixpath.join(sha256, name), sha256)
         else:
@@ -66,7 +69,7 @@ class Finder:
 
     @staticmethod
     def verify(path: str, sha256: str) -> None:
-        """NpuError when the file cannot be read or is another."""
+        """NpuError when the file cannot be read or differs."""
         try:
             with open(path, "rb") as stream:
                 found = sha256_of(stream)
@@ -77,19 +80,19 @@ class Finder:
         if found != sha256:
             raise NpuError(
                 "The SHA-256 of %s is %s, not %s." % (path, found, sha256),
-                "Get the file or the digest again from a source you trust; nothing was sent.",
+                "Get the file or the digest again from a trusted source; nothing was sent.",
             )
 
     def fetch(self, address: str, place: str, sha256: str = "") -> str:
-        """Fetch to `place` in the cache unless it is there already, while other hosts of the run wait; NpuError when it cannot be had."""
+        """Download to `place` in the cache if needed, while other hosts of the run wait; NpuError when that fails."""
         path = os.path.join(os.path.expanduser(self.cache), place)
         try:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             descriptor = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
         except OSError as exc:
             raise NpuError(
-                "%s cannot be used on the controller: %s." % (os.path.dirname(path), exc.strerror),
-                "Give another directory for the cache.",
+                "The cache %s on the controller is not usable: %s." % (os.path.dirname(path), exc.strerror),
+                "Set cache to another directory.",
             ) from exc
         try:
             take_lock(descriptor, path, LOCK_WAIT, "another run fetches it")
@@ -122,46 +125,48 @@ class Finder:
         except Exception as exc:
             said = re.sub(r"//[^/\s]*@", "//", str(exc))
             raise NpuError(
-                "%s cannot be fetched: %s." % (safe(address), said.rstrip(".")),
-                "Check the address, the proxy, and the certificate authority.",
+                "%s cannot be downloaded: %s." % (safe(address), said.rstrip(".")),
+                "Check the address, the proxy and the certificate authority.",
             ) from exc
         finally:
             if os.path.exists(part):
                 os.unlink(part)
 
     def verify_signature(self, path: str, signature: str, sha256: str) -> None:
-        """NpuError unless `signature` is a good detached signature of the file by a key in the keyring."""
-        if not self.keyring:
-            raise NpuError(
-                "A signature of %s is given and no keyring." % os.path.basename(path),
-                "Give the file with the public keys.",
-            )
+        """NpuError unless `signature` is a valid detached signature by a key in the keyring."""
+        keyring = self._keyring(path)
         if not shutil.which("gpg"):
-            raise NpuError("The controller has no gpg to verify a signature with.", "Install gnupg on the controller.")
+            raise NpuError("gpg is not installed on the controller.", "Install gnupg to verify signatures.")
         if is_address(signature):
-            # A name of its own: a signature may be called like the file it signs.
+            # An own name: a signature may have the name of the signed file.
             place = posixpath.join(sha256, posixpath.basename(urlsplit(signature).path) + ".signature")
             kept = os.path.join(os.path.expanduser(self.cache), place)
             if os.path.exists(kept):
                 try:
-                    self._verify_by(kept, path)
+                    self._verify_by(kept, path, keyring)
                     return
                 except NpuError:
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(kept)
             signature = self.fetch(signature, place)
-        self._verify_by(signature, path)
+        self._verify_by(signature, path, keyring)
 
-    def _verify_by(self, signature: str, path: str) -> None:
+    def _keyring(self, path: str) -> str:
+        if not self.keyring:
+            raise NpuError(
+                "A signature of %s is set, but no keyring." % os.path.basename(path),
+                "Set keyring to the file with the public keys.",
+            )
+        return os.path.expanduser(self.keyring)
+
+    def _verify_by(self, signature: str, path: str, keyring: str) -> None:
         with tempfile.TemporaryDirectory() as home:
             command = ["gpg", "--homedir", home, "--batch", "--no-tty", "--quiet"]
-            known = subprocess.run(
-                [*command, "--import", os.path.expanduser(self.keyring)], capture_output=True, text=True, check=False
-            )
+            known = subprocess.run([*command, "--import", keyring], capture_output=True, text=True, check=False)
             if known.returncode != 0:
                 raise NpuError(
-                    "%s holds no public key: %s." % (self.keyring, known.stderr.strip()),
-                    "Export the vendor's key into it.",
+                    "%s has no public key: %s." % (self.keyring, known.stderr.strip()),
+                    "Export the public key of the vendor into it.",
                 )
             done = subprocess.run(
                 [*command, "--status-fd", "1", "--verify", signature, path], capture_output=True, text=True, check=False
@@ -169,8 +174,8 @@ class Finder:
         if done.returncode != 0 or "[GNUPG:] GOODSIG " not in done.stdout:
             said = " ".join(done.stderr.split())
             raise NpuError(
-                "%s has no good signature: %s" % (os.path.basename(path), said),
-                "Get file, signature and key from a source you trust; nothing was sent.",
+                "%s has no valid signature: %s" % (os.path.basename(path), said),
+                "Get file, signature and key from a trusted source; nothing was sent.",
             )
 
 
@@ -179,6 +184,6 @@ def is_address(src: str) -> bool:
 
 
 def safe(address: str) -> str:
-    """An address without the user's name and password."""
+    """An address without user name and password."""
     parts = urlsplit(address)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])) if parts.scheme else address

@@ -50,7 +50,7 @@ def driver_options(role: str, plan: Data, given: Data) -> dict[str, t.Any]:
     except (KeyError, TypeError, AttributeError) as exc:
         raise NpuError(
             "plan is not a plan of this collection: %s is missing or has another type." % exc,
-            "Pass the registered result of rebellions.npu.rbln_plan.",
+            "Pass the registered result of the plan module.",
         ) from exc
     found.update(given)
     if found.get("state") != ABSENT and not found["install"]:

@@ -1,11 +1,12 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Every file of the host tool: the program, its options, the units and the udev rule that start it."""
+"""The files of the host tool: program, options, and the units and udev rule that start it."""
 
 from __future__ import annotations
 
 import json
+import posixpath
 import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
@@ -17,26 +18,31 @@ from ansible_collections.rebellions.npu.plugins.module_utils._host.owned_files i
 )
 from ansible_collections.rebellions.npu.plugins.module_utils._observe.settings import ARGUMENTS, complete
 
-from .zipapp import CONFIG_PATH, build
+from .zipapp import CONFIG_DIR, CONFIG_PATH, NAME, build
 
-TOOL_PATH = "/usr/local/libexec/rebellions-npu/rbln-host"
+TOOL_DIR = "/usr/local/libexec/rebellions-npu"
+TOOL_PATH = "%s/%s" % (TOOL_DIR, NAME)
 UNIT_DIR = "/etc/systemd/system"
 WANTS_DIR = UNIT_DIR + "/multi-user.target.wants"
-CDI_UNIT = "rbln-host-cdi.service"
-READY_UNIT = "rbln-host-ready.service"
-RULE_PATH = "/etc/udev/rules.d/90-rbln-host.rules"
-# Removed when nothing is in them.
-DIRECTORIES = ("/usr/local/libexec/rebellions-npu", "/etc/rebellions-npu", "/run/rbln/validations", "/run/rbln")
-RUNTIMES = "containerd.service docker.service crio.service k3s.service k3s-agent.service rke2-server.service rke2-agent.service"
+CDI_UNIT = NAME + "-cdi.service"
+READY_UNIT = NAME + "-ready.service"
+RULE_PATH = "/etc/udev/rules.d/90-%s.rules" % NAME
+# Removed when empty.
+DIRECTORIES = (TOOL_DIR, CONFIG_DIR, PROFILE.validation_dir, posixpath.dirname(PROFILE.validation_dir))
+RUNTIMES = (
+    "containerd.service docker.service crio.service k3s.service k3s-agent.service rke2-server.service "
+    "rke2-agent.service"
+)
 
-# What belongs to one call and not to the host.
+# Options of a single call, not of the host.
 NOT_KEPT = ("scopes", "root", "node_allocatable", "expected_allocatable", "containers_before")
 
-# /run is empty after a boot. Without the specification a container that asks for an NPU does not start, so it comes before the
-# runtimes; a limit on its time keeps a broken driver from holding up the boot. Devices may come later: 1 is no failure here.
+# /run is empty after a boot, and containers with an NPU need the specification, so it is written before the runtimes
+# start. A time limit keeps a broken driver from blocking the boot. Devices may appear later, so exit code 1 is no
+# failure.
 CDI_TEXT = f"""\
 [Unit]
-Description=CDI specification of the Rebellions NPUs
+Description=CDI specification of the {PROFILE.title} NPUs
 After=local-fs.target systemd-modules-load.service systemd-udev-trigger.service
 Before={RUNTIMES} kubelet.service
 
@@ -51,10 +57,11 @@ TimeoutStartSec=30
 WantedBy=multi-user.target
 """
 
-# Type=simple: nothing waits for the proof, those who need it wait for its files. The proof asks the runtimes, so it comes after them.
+# Type=simple: no unit waits for the proof; its users wait for the ready files. The proof asks the runtimes, so it is
+# last.
 READY_TEXT = f"""\
 [Unit]
-Description=Proof that the Rebellions NPUs are ready
+Description=Proof that the {PROFILE.title} NPUs are ready
 After={CDI_UNIT} {RUNTIMES}
 StartLimitIntervalSec=0
 
@@ -69,16 +76,17 @@ WantedBy=multi-user.target
 
 _SUBSYSTEM = PROFILE.class_dir.rsplit("/", 1)[-1]
 _KERNEL = f"{PROFILE.device_prefix}[0-9]*|{PROFILE.group_prefix}[0-9]*"
+_MATCH = f'SUBSYSTEM=="{_SUBSYSTEM}", KERNEL=="{_KERNEL}"'
 RULE_TEXT = f"""\
-ACTION=="add|bind", SUBSYSTEM=="{_SUBSYSTEM}", KERNEL=="{_KERNEL}", TAG+="systemd", ENV{{SYSTEMD_WANTS}}+="{READY_UNIT}"
-ACTION=="remove", SUBSYSTEM=="{_SUBSYSTEM}", KERNEL=="{_KERNEL}", RUN+="/usr/bin/systemctl --no-block start {READY_UNIT}"
+ACTION=="add|bind", {_MATCH}, TAG+="systemd", ENV{{SYSTEMD_WANTS}}+="{READY_UNIT}"
+ACTION=="remove", {_MATCH}, RUN+="/usr/bin/systemctl --no-block start {READY_UNIT}"
 """
 
 HEADER = "# Written by the Ansible collection rebellions.npu; a change made here is lost.\n"
 
 
 def kept_options(options: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Of the options of rbln_observe those that belong into the host tool's file: given, not the default, and not of one call."""
+    """Options of an observation for the file of the host tool: set, not the default, not of a single call."""
     return {
         key: value
         for key, value in options.items()
@@ -103,7 +111,7 @@ def _parts(config: t.Mapping[str, t.Any], units: bool) -> list[tuple[str, bytes 
 
 
 def entries(config: t.Mapping[str, t.Any], units: bool = True) -> list[dict[str, t.Any]]:
-    """Files and links as they travel to the host. NpuError when `config` holds what the tool would refuse."""
+    """Files and links as sent to the host. NpuError when `config` has values that the tool refuses."""
     return [
         link_entry(path, target) if content is None else file_entry(path, content, mode)
         for path, content, mode, target in _parts(config, units)
@@ -111,7 +119,7 @@ def entries(config: t.Mapping[str, t.Any], units: bool = True) -> list[dict[str,
 
 
 def fingerprints(config: t.Mapping[str, t.Any], units: bool = True) -> dict[str, str]:
-    """What rbln_observe compares a host with, by path. NpuError as entries()."""
+    """Fingerprints by path, for the observation of a host. NpuError like entries()."""
     parts = _parts(config, units)
     return {
         path: link_fingerprint(target) if content is None else fingerprint(content, mode)

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The host tool as one file, made of module_utils alone. Equal sources give equal bytes, on every controller.
+"""The host tool as one file, built only from module_utils. Equal sources give equal bytes on every controller.
 
-Nothing is compressed: the result of compression differs between releases of zlib. The zipapp module of the standard library can neither fix
-times nor sort names.
+Nothing is compressed: compression differs between releases of zlib. The standard library's zipapp can neither fix times
+nor sort names.
 """
 
 from __future__ import annotations
@@ -14,10 +14,16 @@ import re
 import zipfile
 from pathlib import Path
 
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+
 MODULE_UTILS = Path(__file__).resolve().parents[2] / "module_utils"
 PACKAGE = "npu_host"
-ENTRY = ("_observe.host_tool", "_base.rebellions")
-CONFIG_PATH = "/etc/rebellions-npu/rbln-host.json"
+# The file of the vendor profile, as ROOM.NAME.
+VENDOR = "_base." + PROFILE.name
+ENTRY = ("_observe.host_tool", VENDOR)
+NAME = PROFILE.cdi_file_stem + "-host"
+CONFIG_DIR = "/etc/rebellions-npu"
+CONFIG_PATH = "%s/%s.json" % (CONFIG_DIR, NAME)
 INTERPRETER = "/usr/bin/python3"
 LONG_AGO = (1980, 1, 1, 0, 0, 0)
 UNIX = 3
@@ -25,7 +31,7 @@ UNIX = 3
 MAIN = """\
 import sys
 
-from {package}._base.rebellions import PROFILE
+from {package}.{vendor} import PROFILE
 from {package}._observe.host_tool import main
 
 sys.exit(main(PROFILE, "{config}", sys.argv[1:]))
@@ -36,9 +42,9 @@ _RELATIVE = re.compile(r"^[ ]*from (\.{1,2})([\w.]*) import (?:\(([^)]*)\)|([^\n
 
 
 def imported(source: str, room: str) -> set[str]:
-    """Files (ROOM.NAME) that a file of `room` imports by relative imports, wherever in the file.
+    """Files (ROOM.NAME) that a file of `room` imports by relative imports.
 
-    Read as text: parsing them all would cost every host of a play a tenth of a second on the controller.
+    Read as text: parsing would cost a tenth of a second for each host of a play.
     """
     names: set[str] = set()
     for dots, module, several, plain in _RELATIVE.findall(source):
@@ -54,7 +60,7 @@ def imported(source: str, room: str) -> set[str]:
 
 
 def closure(directory: Path = MODULE_UTILS, entry: tuple[str, ...] = ENTRY) -> dict[str, str]:
-    """Sources by ROOM.NAME: `entry` and everything they need. FileNotFoundError when one is not there."""
+    """Sources by ROOM.NAME: `entry` and all its imports. FileNotFoundError when one is missing."""
     sources: dict[str, str] = {}
     waiting = list(entry)
     while waiting:
@@ -66,12 +72,12 @@ def closure(directory: Path = MODULE_UTILS, entry: tuple[str, ...] = ENTRY) -> d
 
 
 def build(directory: Path = MODULE_UTILS, interpreter: str = INTERPRETER) -> bytes:
-    """The file's bytes: a line for the interpreter, then a zip with fixed times and sorted names."""
+    """The bytes of the file: interpreter line, then a zip with fixed times and sorted names."""
     sources = closure(directory)
     members = {f"{PACKAGE}/{name.replace('.', '/')}.py": text for name, text in sources.items()}
     members.update({f"{PACKAGE}/{room}/__init__.py": "" for room in {name.partition(".")[0] for name in sources}})
     members[f"{PACKAGE}/__init__.py"] = ""
-    members["__main__.py"] = MAIN.format(package=PACKAGE, config=CONFIG_PATH)
+    members["__main__.py"] = MAIN.format(package=PACKAGE, vendor=VENDOR, config=CONFIG_PATH)
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         for name in sorted(members):

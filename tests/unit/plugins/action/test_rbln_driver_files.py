@@ -126,7 +126,7 @@ def test_two_files_of_one_name_are_refused(tmp_path: Path, files: list[dict[str,
     (tmp_path / "c" / "a.run").write_bytes(b"other")
     files.append({"src": str(tmp_path / "c" / "a.run"), "sha256": hashlib.sha256(b"other").hexdigest()})
     result, did = act({"files": files})
-    assert (result["failed"], did) == (True, []) and result["msg"].startswith("Two of the files have the name a.run.")
+    assert (result["failed"], did) == (True, []) and result["msg"].startswith("Two files have the name a.run.")
 
 
 @pytest.mark.parametrize(

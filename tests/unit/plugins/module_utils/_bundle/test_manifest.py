@@ -87,22 +87,22 @@ def with_file(**change: t.Any) -> str:
     "text, word",
     [
         ("{", "is not JSON"),
-        ("[]", "no manifest of schema 1"),
-        (broken(schema=2), "no manifest of schema 1"),
+        ("[]", "not a manifest of schema 1"),
+        (broken(schema=2), "not a manifest of schema 1"),
         (broken(files={}), "is not a list"),
-        (broken(os=[]), "is not a list, or os no mapping"),
+        (broken(os=[]), "is not a list, or os is not a mapping"),
         (broken(kernels=[6.8]), "is not text"),
-        (broken(files=[1]), "not described by a mapping"),
-        (broken(files=[dataclasses.asdict(FILES[0])] * 2), "names a file twice"),
-        (broken(images=[{"name": "x", "digest": 1}]), "an image"),
+        (broken(files=[1]), "entry of files is not a mapping"),
+        (broken(files=[dataclasses.asdict(FILES[0])] * 2), "lists a file twice"),
+        (broken(images=[{"name": "x", "digest": 1}]), "entry of images"),
         (broken(created=1), "created is not text"),
-        (with_file(path="../etc/passwd"), "no path"),
-        (with_file(path="/etc/passwd"), "no path"),
-        (with_file(path="packages//x"), "no path"),
-        (with_file(path="packages/.hidden"), "no path"),
-        (with_file(path="a b"), "no path"),
-        (with_file(path=""), "no path"),
-        (with_file(path=None), "no path"),
+        (with_file(path="../etc/passwd"), "not a valid path"),
+        (with_file(path="/etc/passwd"), "not a valid path"),
+        (with_file(path="packages//x"), "not a valid path"),
+        (with_file(path="packages/.hidden"), "not a valid path"),
+        (with_file(path="a b"), "not a valid path"),
+        (with_file(path=""), "not a valid path"),
+        (with_file(path=None), "not a valid path"),
         (with_file(size=-1), "size, SHA-256 or kind"),
         (with_file(size=True), "size, SHA-256 or kind"),
         (with_file(sha256="A" * 64), "size, SHA-256 or kind"),
@@ -186,8 +186,8 @@ def test_a_bundle_with_all_of_it_lacks_nothing() -> None:
 @pytest.mark.parametrize(
     "change, words",
     [
-        ({"os": {**OS, "version_id": "22.04"}}, ["collected for ubuntu 24.04 x86_64, and this is ubuntu 22.04 x86_64"]),
-        ({"os": {**OS, "architecture": "aarch64"}}, ["this is ubuntu 24.04 aarch64"]),
+        ({"os": {**OS, "version_id": "22.04"}}, ["collected for ubuntu 24.04 x86_64, but this host is ubuntu 22.04 x86_64"]),
+        ({"os": {**OS, "architecture": "aarch64"}}, ["this host is ubuntu 24.04 aarch64"]),
         (
             {"driver_versions": ["3.2.2", "3.4.0"]},
             ["no installer of version 3.4.0", "It has: driver/rebellions-x86_64-3.2.2.run (3 bytes, SHA-256 "],
@@ -215,7 +215,7 @@ def test_everything_is_told_in_one_error_G01_airgap_no_internet() -> None:
     with pytest.raises(NpuError) as caught:
         require(MANIFEST, needs, "/srv/bundle")
     text = str(caught.value)
-    assert text.startswith("The bundle /srv/bundle lacks 3 of what this host needs: (1) driver: ")
+    assert text.startswith("The bundle /srv/bundle lacks 3 items that this host needs: (1) driver: ")
     assert (
         "(2) packages: no make" in text
         and "(3) headers of kernel" in text
@@ -292,5 +292,5 @@ def test_header_packages_of_the_kernels_of_enterprise_linux(system: str, kernel:
 def test_header_packages() -> None:
     assert header_packages("deb", KERNEL) == ["linux-headers-" + KERNEL]
     assert header_packages("deb", "1", ["a-{kernel}", "b-{kernel}-c"]) == ["a-1", "b-1-c"]
-    with pytest.raises(NpuError, match="does not say where"):
+    with pytest.raises(NpuError, match="has no .kernel. for"):
         header_packages("deb", KERNEL, ["linux-headers"])

@@ -22,6 +22,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._driver import (
 from ansible_collections.rebellions.npu.plugins.module_utils._driver import (
     material as driver_material,
 )
+from ansible_collections.rebellions.npu.plugins.module_utils._driver.units import InUse
+from ansible_collections.rebellions.npu.plugins.module_utils._host.handles import Holder
 from ansible_collections.rebellions.npu.plugins.module_utils._npu.firmware import FlashFailed
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.changes import Change
 from ansible_collections.rebellions.npu.tests.unit.fixtures.driver_machine import (
@@ -465,12 +467,15 @@ def test_ready_files_go_with_the_first_service_and_stay_when_the_change_is_refus
     machine.tree.write(folder + "/driver-ready", "").write(folder + "/toolkit-ready", "")
     refusing = change(machine, source="runfile", version="3.4.0", files=machine.runfile("3.4.0"))
 
+    user = Holder("process", 4200, "python3", ("rbln0",))
+
     def used() -> None:
-        raise NpuError("The NPUs are in use.", "Stop them.")
+        raise InUse("The NPUs are in use.", "Stop them.", [user])
 
     monkeypatch.setattr(refusing.units, "refuse_or_wait", used)
     with pytest.raises(NpuError, match="in use"):
-        refusing.run().to_dict()
+        refusing.run()
+    assert [row["pid"] for row in refusing.result.to_dict()["in_use"]] == [4200]
     assert sorted(os.listdir(machine.tree.real(folder))) == ["driver-ready", "toolkit-ready"]
     machine.trouble = {"stop vllm.service": ERROR}
     assert upgrade(machine)["outcome"] == "restored"

@@ -105,7 +105,7 @@ def test_one_change_at_a_time(journal: Journal, monkeypatch: pytest.MonkeyPatch)
     with journal.locked():
         with pytest.raises(
             NpuError,
-            match="^/var/lib/rbln is locked: another change of the driver runs on this host",
+            match="^The lock of /var/lib/rbln is held: another change of the driver runs on this host",
         ):
             with Journal(journal.host, PROFILE).locked():
                 raise AssertionError("two changes at once")
@@ -120,6 +120,6 @@ def test_one_change_at_a_time(journal: Journal, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_directory_that_cannot_be_made_is_one_error(journal: Journal) -> None:
     Path(journal.host.real("/var")).write_text("in the way", encoding="utf-8")
-    with pytest.raises(NpuError, match="^/var/lib/rbln cannot be made: Not a directory."):
+    with pytest.raises(NpuError, match="^/var/lib/rbln cannot be created: Not a directory."):
         with journal.locked():
             raise AssertionError("there is no directory to lock")

@@ -169,7 +169,8 @@ def test_an_installer_that_unpacks_nothing_that_fits_is_refused(
 
 def test_packages_need_a_package_manager(machine: Machine) -> None:
     with pytest.raises(
-        NpuError, match="^This host has neither a dpkg nor an rpm database. Next: Use a runfile that needs no package manager.$"
+        NpuError,
+        match="^This host has neither a dpkg nor an rpm database. Next: Use a runfile that needs no package manager.$",
     ):
         made(machine, manager=False, source="package", names=["a"]).material()
     work = made(machine, manager=False, files=machine.runfile("3.4.0"), version="3.4.0")

@@ -107,7 +107,7 @@ def test_the_lock_is_for_one_alone(tmp_path: Path) -> None:
     first, second = (os.open(tmp_path, os.O_RDONLY) for _number in range(2))
     try:
         files.take_lock(first, "/dir", 0.1, "somebody writes")
-        with pytest.raises(NpuError, match="/dir is locked: somebody writes"):
+        with pytest.raises(NpuError, match="The lock of /dir is held: somebody writes"):
             files.take_lock(second, "/dir", 0.1, "somebody writes")
         fcntl.flock(first, fcntl.LOCK_UN)
         files.take_lock(second, "/dir", 0.1, "somebody writes")

@@ -292,6 +292,20 @@ def test_holds_outlive_a_change(tmp_path: Path) -> None:
     assert runner.answers == []
 
 
+def test_what_a_transaction_permits_is_an_option_of_apt(tmp_path: Path) -> None:
+    dpkg(tmp_path, ("kmd", "2", INSTALLED))
+    answers = [
+        {"out": "Inst kmd [2] (1 m [all])\n"},
+        {
+            "argv": ["apt-get", "--allow-downgrades", "--no-remove", "install", "kmd=1"],
+            "out": "Setting up kmd (1) ...\n",
+        },
+    ]
+    machine, runner = host(tmp_path, answers)
+    Apt(machine).apply(Transaction(install=["kmd=1"], allow_downgrade=True, purge=False))
+    assert runner.answers == []
+
+
 def test_holds_outlive_a_change_that_failed(tmp_path: Path) -> None:
     dpkg(tmp_path, ("kmd", "1", INSTALLED))
     answers = [

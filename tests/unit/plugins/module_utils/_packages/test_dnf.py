@@ -157,9 +157,7 @@ def test_without_the_plugin_nothing_is_held_and_nothing_can_be(tmp_path: Path) -
     machine, _runner = host(tmp_path, [missing, missing, missing])
     manager = Dnf(machine)
     assert manager.held() == []
-    with pytest.raises(
-        NpuError, match="Next: Install the package python3-dnf-plugin-versionlock, or turn hold off"
-    ):
+    with pytest.raises(NpuError, match="Next: Install the package python3-dnf-plugin-versionlock, or turn hold off"):
         manager.hold(["kmd"])
 
 

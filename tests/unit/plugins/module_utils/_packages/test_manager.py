@@ -125,7 +125,7 @@ def test_the_version_of_a_release(tmp_path: Path, version: str, found: str | Non
 
 def test_only_two_formats() -> None:
     assert [manager_for(Host("/nowhere"), name).format for name in ("deb", "rpm")] == ["deb", "rpm"]
-    with pytest.raises(NpuError, match="format 'apk' cannot be managed"):
+    with pytest.raises(NpuError, match="format 'apk' is not supported"):
         manager_for(Host("/nowhere"), "apk")
 
 

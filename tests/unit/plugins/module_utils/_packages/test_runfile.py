@@ -159,7 +159,7 @@ def test_a_link_in_the_way_is_refused(tmp_path: pathlib.Path, source: pathlib.Pa
 
 def test_a_file_in_the_way_is_refused(tmp_path: pathlib.Path) -> None:
     (tmp_path / "private").write_text("x", encoding="utf-8")
-    with pytest.raises(NpuError, match="cannot be made"):
+    with pytest.raises(NpuError, match="cannot be created"):
         private_directory(str(tmp_path / "private"), ME)
 
 

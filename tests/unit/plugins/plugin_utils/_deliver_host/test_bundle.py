@@ -117,7 +117,7 @@ def test_what_did_not_come_as_it_should_leaves_the_old_folder(
 def test_a_folder_of_something_else_stays(tmp_path: pathlib.Path, drivers: Drivers) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/thesis.tex").write_text("x")
-    with pytest.raises(NpuError, match="something that is no bundle"):
+    with pytest.raises(NpuError, match="files that are not a bundle"):
         assemble(str(tmp_path / "out"), ANSWER, archive(tmp_path, {ROW["path"]: BODY}), drivers, "none", [])
     assert (tmp_path / "out/thesis.tex").read_text() == "x"
 
@@ -153,7 +153,7 @@ def test_driver_packages_are_known_by_name(
     (tmp_path / name).write_bytes(RUN)
     rows = [{"path": str(tmp_path / name), "sha256": hashlib.sha256(RUN).hexdigest()}]
     if wanted is None:
-        with pytest.raises(NpuError, match="neither called as a deb nor as an rpm"):
+        with pytest.raises(NpuError, match="neither a deb nor an rpm file name"):
             driver_files([], rows)
         return
     [(_path, one)] = driver_files([], rows)
@@ -178,7 +178,7 @@ def test_a_folder_that_is_not_whole_is_not_sent(tmp_path: pathlib.Path, drivers:
 
 
 def test_no_bundle_is_said(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(NpuError, match="There is no bundle at .*playbook bundle"):
+    with pytest.raises(NpuError, match="There is no bundle in .*playbook bundle"):
         read_folder(str(tmp_path))
 
 
@@ -246,13 +246,13 @@ def test_a_policy_file_names_images(tmp_path: pathlib.Path) -> None:
 
 def test_a_driver_without_a_pool_is_warned_of() -> None:
     _found, warning = wanted_images(inputs(driver={"enabled": True, "image": {"tag": "3.4.1"}}))
-    assert "no pool names an image of rbln_operands_driver. Next: Name the pools" in warning
+    assert "no pool sets an image of rbln_operands_driver. Next: set pools in rbln_operands_driver" in warning
     shared = {"enabled": True, "image": {"tag": "3.4.1"}, "manager": {"image": {"tag": "1"}}}
     own = [
         {**shared, "name": name, "pools": pools, "node_selector": {"x": name}}
         for name, pools in (("a", POOLS), ("b", []))
     ]
-    assert "no pool names an image of b. Next" in wanted_images(inputs(driver_instances=own))[1]
+    assert "no pool sets an image of b. Next" in wanted_images(inputs(driver_instances=own))[1]
 
 
 def test_a_component_that_is_off_asks_for_no_image() -> None:

@@ -169,7 +169,7 @@ def test_the_name_of_a_file_at_an_address(
 @pytest.mark.parametrize("src", ["", "/", "/3.4.0/"])
 def test_an_address_that_names_no_file(server: Server, finder: Finder, src: str) -> None:
     with pytest.raises(
-        NpuError, match="names no file. Next: Give the address of the file, or the name that it has there.$"
+        NpuError, match="is not the address of a file. Next: Use the address of the file, or set its name.$"
     ):
         finder.find({"src": server.url + src, "sha256": SHA})
     assert server.requests == []
@@ -207,9 +207,9 @@ def test_redirects_are_followed(server: Server, finder: Finder, path: str) -> No
     [
         (
             "/none.run",
-            "cannot be fetched: HTTP Error 404: Not Found. Next: Check the address, the proxy, and the certificate authority.$",
+            "cannot be downloaded: HTTP Error 404: Not Found. Next: Check the address, the proxy and the certificate authority.$",
         ),
-        ("/moved/none.run", "cannot be fetched: HTTP Error 404"),
+        ("/moved/none.run", "cannot be downloaded: HTTP Error 404"),
         ("/other.run", "^The SHA-256 of {}/other.run is %s, not %s." % (hashlib.sha256(b"other").hexdigest(), SHA)),
         ("/cut.run", "/cut.run"),
     ],
@@ -224,7 +224,7 @@ def test_what_cannot_be_had_leaves_nothing_behind(server: Server, finder: Finder
 def test_a_silent_server_is_waited_for_only_so_long(server: Server, tmp_path: Path) -> None:
     server.wait = 5.0
     begun = time.monotonic()
-    with pytest.raises(NpuError, match="cannot be fetched: .*timed out"):
+    with pytest.raises(NpuError, match="cannot be downloaded: .*timed out"):
         Finder(str(tmp_path / "cache"), 0.3).find({"src": server.url + "/" + NAME, "sha256": SHA})
     assert time.monotonic() - begun < 4
 
@@ -233,7 +233,7 @@ def test_a_silent_server_is_waited_for_only_so_long(server: Server, tmp_path: Pa
 def test_a_server_that_is_not_there(finder: Finder) -> None:
     gone = Server()
     gone.close()
-    with pytest.raises(NpuError, match="cannot be fetched: .*Connection refused"):
+    with pytest.raises(NpuError, match="cannot be downloaded: .*Connection refused"):
         finder.find({"src": gone.url + "/" + NAME, "sha256": SHA})
 
 
@@ -248,7 +248,7 @@ def test_an_address_with_a_password_is_refused_without_showing_it(
         finder.find(item)
     assert str(
         caught.value
-    ) == "The address %s/%s holds a name or a password. Next: Put them into ~/.netrc of the controller." % (
+    ) == "The address %s/%s contains a user name or a password. Next: Put them into ~/.netrc of the controller." % (
         server.url,
         NAME,
     )
@@ -278,7 +278,7 @@ def test_a_password_in_the_words_of_others_is_taken_out(
     monkeypatch.setattr(sources, "open_url", fail)
     with pytest.raises(NpuError) as caught:
         finder.fetch("https://h/a.run", "x/a.run", SHA)
-    assert caught.value.message == "https://h/a.run cannot be fetched: no route to http://proxy:3128/a@b."
+    assert caught.value.message == "https://h/a.run cannot be downloaded: no route to http://proxy:3128/a@b."
 
 
 @pytest.mark.parametrize(
@@ -399,27 +399,27 @@ def test_a_good_signature(keys: Keys, finder: Finder, signed: Path, monkeypatch:
 def test_a_signature_is_fetched_like_a_file(keys: Keys, finder: Finder, signed: Path, server: Server) -> None:
     server.files["/a.sig"] = keys.sign("vendor@example.com", signed, "a.sig").read_bytes()
     assert find(finder, keys, "vendor", signed, server.url + "/a.sig") == str(signed)
-    with pytest.raises(NpuError, match="/none.sig cannot be fetched"):
+    with pytest.raises(NpuError, match="/none.sig cannot be downloaded"):
         find(finder, keys, "vendor", signed, server.url + "/none.sig")
 
 
 def test_a_signature_by_another_key_is_none(keys: Keys, finder: Finder, signed: Path) -> None:
     signature = keys.sign("other@example.com", signed, "a.sig")
-    with pytest.raises(NpuError, match="^%s has no good signature: .*No public key" % NAME) as caught:
+    with pytest.raises(NpuError, match="^%s has no valid signature: .*No public key" % NAME) as caught:
         find(finder, keys, "vendor", signed, signature)
-    assert caught.value.next_step == "Get file, signature and key from a source you trust; nothing was sent."
+    assert caught.value.next_step == "Get file, signature and key from a trusted source; nothing was sent."
 
 
 def test_a_signature_of_another_file_is_none(keys: Keys, finder: Finder, signed: Path) -> None:
     signature = keys.sign("vendor@example.com", signed, "a.sig")
     signed.write_bytes(DATA + b"one line more\n")
-    with pytest.raises(NpuError, match="has no good signature: .*BAD signature"):
+    with pytest.raises(NpuError, match="has no valid signature: .*BAD signature"):
         find(finder, keys, "vendor", signed, signature)
 
 
 def test_a_key_that_has_run_out_signs_no_more(keys: Keys, finder: Finder, signed: Path) -> None:
     signature = keys.sign("old@example.com", signed, "a.sig", then=OLD)
-    with pytest.raises(NpuError, match="has no good signature"):
+    with pytest.raises(NpuError, match="has no valid signature"):
         find(finder, keys, "old", signed, signature)
 
 
@@ -432,7 +432,7 @@ def test_a_signature_that_has_run_out_is_none(keys: Keys, finder: Finder, signed
         try:
             find(finder, keys, "vendor", signed, signature)
         except NpuError as exc:
-            assert "has no good signature" in str(exc)
+            assert "has no valid signature" in str(exc)
             if "expired" in str(exc):
                 return
     raise AssertionError("the signature has not run out")
@@ -441,7 +441,7 @@ def test_a_signature_that_has_run_out_is_none(keys: Keys, finder: Finder, signed
 @pytest.mark.parametrize("content", [b"", b"no signature"])
 def test_what_is_no_signature(keys: Keys, finder: Finder, signed: Path, content: bytes) -> None:
     (signed.parent / "a.sig").write_bytes(content)
-    with pytest.raises(NpuError, match="has no good signature"):
+    with pytest.raises(NpuError, match="has no valid signature"):
         find(finder, keys, "vendor", signed, signed.parent / "a.sig")
 
 
@@ -451,7 +451,7 @@ def test_a_keyring_without_a_key(keys: Keys, tmp_path: Path, signed: Path, conte
     if content is not None:
         (tmp_path / "ring.asc").write_bytes(content)
     finder = Finder(str(tmp_path / "cache"), 5.0, None, str(tmp_path / "ring.asc"))
-    with pytest.raises(NpuError, match="ring.asc holds no public key: .* Next: Export the vendor's key into it.$"):
+    with pytest.raises(NpuError, match="ring.asc has no public key: .* Next: Export the public key of the vendor into it.$"):
         finder.find({"src": str(signed), "sha256": SHA, "signature": str(signature)})
 
 
@@ -469,11 +469,11 @@ def test_a_signature_needs_keys_and_gpg(
 ) -> None:
     item = {"src": str(signed), "sha256": SHA, "signature": str(tmp_path / "a.sig")}
     with pytest.raises(
-        NpuError, match="^A signature of %s is given and no keyring. Next: Give the file with the public keys.$" % NAME
+        NpuError, match="^A signature of %s is set, but no keyring. Next: Set keyring to the file with the public keys.$" % NAME
     ):
         Finder(str(tmp_path / "cache")).find(item)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
-        NpuError, match="^The controller has no gpg to verify a signature with. Next: Install gnupg on the controller.$"
+        NpuError, match="^gpg is not installed on the controller. Next: Install gnupg to verify signatures.$"
     ):
         Finder(str(tmp_path / "cache"), keyring=str(keys.home / "vendor.asc")).find(item)

@@ -103,7 +103,7 @@ def test_what_the_task_says_wins() -> None:
 )
 def test_what_is_no_plan_is_one_error(bad: t.Any) -> None:
     with pytest.raises(
-        NpuError, match="^plan is not a plan .* Next: Pass the registered result of rebellions.npu.rbln_plan"
+        NpuError, match="^plan is not a plan .* Next: Pass the registered result of the plan module"
     ):
         driver_options(ROLE, bad, {})
 
