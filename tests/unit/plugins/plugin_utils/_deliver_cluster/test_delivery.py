@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import ApiError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster import apply as apply_module
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.apply import failure_text
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.parts import OURS
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.cluster_store import Stopped, Store
@@ -275,3 +276,13 @@ def test_a_field_that_the_server_does_not_keep_is_told_once_and_not_written_agai
         "image"
     ] = "evil:1"
     assert done(apply(store)) == {"DaemonSet rbln-system/rbln-validator": "changed"}
+
+
+def test_an_object_that_is_being_deleted_is_waited_for_and_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store()
+    apply(store)
+    key = ("DaemonSet", "rbln-system", "rbln-validator")
+    store.items[key]["metadata"].update(uid="1", deletionTimestamp="2026-11-28T01:00:00Z")
+    monkeypatch.setattr(apply_module.time, "sleep", lambda _seconds: store.items.pop(key, None))
+    assert done(apply(store)) == {"DaemonSet rbln-system/rbln-validator": "created"}
+    assert "deletionTimestamp" not in store.items[key]["metadata"]
