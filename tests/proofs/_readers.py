@@ -39,7 +39,10 @@ TEXTS = ("DKMS module signing key", "é 한", "A", "x" * 60, "CN=a, O=b")
 
 
 def toml_text(source: random.Random) -> bool:
-    """Random text, or a document with a few changes: tomllib and the reader for older Pythons answer alike. True when both take it."""
+    """Random text, or a document with a few changes: tomllib and the reader for older Pythons answer alike.
+
+    True when both take it.
+    """
     if source.random() < 0.5:
         text = "".join(source.choice(PIECES) for _piece in range(source.randrange(1, 12)))
     else:

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Random input, the same every time, judged by the programs that own the formats.
 
-CDI specifications by the CDI project's library, sets of containerd files by containerd itself, YAML by PyYAML, TOML by tomllib, TOML and JSON
-edits by reading them again, certificates by cryptography, ELF by readelf, package fields by dpkg.
+CDI specifications by the CDI project's library, sets of containerd files by containerd itself, YAML by PyYAML, TOML
+by tomllib, TOML and JSON edits by reading them again, certificates by cryptography, ELF by readelf, package fields by
+dpkg.
 """
 
 from __future__ import annotations
