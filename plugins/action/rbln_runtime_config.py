@@ -1,7 +1,10 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Controller side of rbln_runtime_config: text is edited here, the host only reads and writes bytes. Nothing runs on a host that is right already."""
+"""Controller side of rbln_runtime_config: text is edited here, the host only reads and writes bytes.
+
+Nothing runs on a host that is right already.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ class ActionModule(ActionBase):
 
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         self._task_vars = task_vars or {}
-        result = super().run(tmp, task_vars)
+        result: dict[str, t.Any] = super().run(tmp, task_vars)
         _validation, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         try:
             toml.require()
@@ -49,7 +52,7 @@ class ActionModule(ActionBase):
         return result
 
     def _module(self, name: str, args: dict[str, t.Any]) -> dict[str, t.Any]:
-        answer = self._execute_module(module_name=name, module_args=args, task_vars=self._task_vars)
+        answer: dict[str, t.Any] = self._execute_module(module_name=name, module_args=args, task_vars=self._task_vars)
         if answer.get("failed") or answer.get("unreachable"):
             message = answer.get("msg") or answer.get("module_stderr") or "no answer"
             raise NpuError(str(message).strip())
@@ -62,7 +65,8 @@ class ActionModule(ActionBase):
             "runtime": names,
             "spec_dir": args["spec_dirs"][0] if args["spec_dirs"] else "/var/run/cdi",
         }
-        return self._module(DETECT, asked)["ansible_facts"]["rbln_runtimes"]
+        found: dict[str, t.Any] = self._module(DETECT, asked)["ansible_facts"]["rbln_runtimes"]
+        return found
 
     def _read(self, paths: t.Sequence[str], args: dict[str, t.Any]) -> dict[str, t.Any]:
         return self._module(WRITER, {"read": list(paths), "root": args["root"]})

@@ -43,7 +43,7 @@ options:
   form:
     description:
       - V(standalone) has an entry for each NPU (its number), each RSD group (C(rsdM)), V(all), and V(runtime).
-      - V(kubernetes) has V(all) and V(runtime) with libraries and tools and without device nodes, because the device plugin gives out the devices.
+      - V(kubernetes) has V(all) and V(runtime) with libraries and tools and without device nodes, because the device plugin hands out the devices.
       - V(storage) has an entry for each RDS storage node (C(rblnfsN)) and V(all), under a kind and in a file of their own.
     type: str
     choices: [standalone, kubernetes, storage]
@@ -69,7 +69,7 @@ options:
   hooks:
     description:
       - Whether the specification calls the vendor's hook program, which makes the library links and updates the cache of the loader in the container.
-      - V(auto) does when the program is there and executable. Otherwise, and with V(off), links become mounts and E(LD_LIBRARY_PATH) is set, which replaces
+      - V(auto) does when the program exists and is executable. Otherwise, and with V(off), links become mounts and E(LD_LIBRARY_PATH) is set, which replaces
         the value that an image brings.
       - V(on) fails when the program cannot be used, because then no container would start.
     type: str
@@ -196,7 +196,7 @@ found:
   type: str
   sample: stale
 state:
-  description: What is there now, or would be without check mode.
+  description: The present state, or the one that would follow without check mode.
   returned: when O(state=present)
   type: str
   sample: current

@@ -152,7 +152,7 @@ restored:
   type: list
   elements: str
 judged:
-  description: Whether the program has accepted the set; null when there was nobody to ask.
+  description: Whether the program has accepted the set; null when the program could not be asked.
   returned: when O(files) is given
   type: bool
 backups:

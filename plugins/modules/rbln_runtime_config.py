@@ -31,7 +31,7 @@ requirements:
 options:
   state:
     description:
-      - V(absent) takes out exactly what V(present) has added, by the record in F(/var/lib/rebellions-npu/runtime-config.json). A file that nobody
+      - V(absent) removes exactly what V(present) added, by the record in F(/var/lib/rebellions-npu/runtime-config.json). A file that nobody
         changed since gets its old bytes back; in others only the added keys go.
     type: str
     choices: [present, absent]
@@ -51,7 +51,7 @@ options:
     default: [selected]
   spec_dirs:
     description:
-      - Directories that the runtime must read. When a list has to be written, it holds what is there, F(/etc/cdi), F(/var/run/cdi) and these.
+      - Directories that the runtime must read. A list that is written holds the present directories, F(/etc/cdi), F(/var/run/cdi) and these.
     type: list
     elements: path
     default: [/var/run/cdi]

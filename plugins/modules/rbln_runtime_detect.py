@@ -13,7 +13,7 @@ description:
   - Finds every container runtime of the host - containerd, docker, cri-o, podman, and the containerd of k3s, rke2, k0s and microk8s -
     and returns its version, unit and flags, socket, configuration files in the order the runtime reads them, and its effective CDI state.
   - Says which runtime the kubelet uses, what would have to change so that CDI specifications in O(spec_dir) are seen, and why.
-  - Where the host does not say which runtime matters, that is the answer (RV(ansible_facts.rbln_runtimes.ambiguous)); nothing is guessed.
+  - When the host does not show which runtime is used, that is the answer (RV(ansible_facts.rbln_runtimes.ambiguous)); nothing is guessed.
   - The runtime's own loader is asked for the effective configuration when it can run; else the files are read with the semantics of its release.
   - Nothing is changed.
 author:
@@ -109,7 +109,7 @@ ansible_facts:
               returned: success
               type: str
             version:
-              description: Version, or null when it could not be found out.
+              description: Version, or null when it could not be detected.
               returned: success
               type: str
             binary:
@@ -218,7 +218,7 @@ ansible_facts:
           type: list
           elements: str
         ambiguous:
-          description: C(reason), C(candidates), C(next_step) when the host does not say which runtime matters; else null.
+          description: C(reason), C(candidates), C(next_step) when the host does not show which runtime is used; else null.
           returned: success
           type: dict
         problems:

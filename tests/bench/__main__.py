@@ -65,11 +65,20 @@ def count_unchanged(report: Report, hosts: Hosts, names: t.Sequence[str] = NAMES
     events = read_events(FOLDER / "ours.log")
     tasks = Counter(event.host for event in events)
     changed = [event for event in events if event.state not in ("ok", "skipped")]
-    report.gate(sorted(tasks) == sorted(names) and not changed, "unchanged run: %d hosts, nothing changed%s" % (len(tasks), _named(changed)))
+    report.gate(
+        sorted(tasks) == sorted(names) and not changed,
+        "unchanged run: %d hosts, nothing changed%s" % (len(tasks), _named(changed)),
+    )
     most = max(executions[name] for name in names)
-    report.gate(1 <= min(executions[name] for name in names) and most <= EXECUTIONS_LIMIT, "executions a host: %d (limit %d)" % (most, EXECUTIONS_LIMIT))
+    report.gate(
+        1 <= min(executions[name] for name in names) and most <= EXECUTIONS_LIMIT,
+        "executions a host: %d (limit %d)" % (most, EXECUTIONS_LIMIT),
+    )
     here = [tasks[name] - executions[name] for name in names]
-    report.gate(0 < max(here) <= TASKS_LIMIT, "tasks a host on the controller or skipped: %d (limit %d)" % (max(here), TASKS_LIMIT))
+    report.gate(
+        0 < max(here) <= TASKS_LIMIT,
+        "tasks a host on the controller or skipped: %d (limit %d)" % (max(here), TASKS_LIMIT),
+    )
 
 
 def _named(events: t.Sequence[Event]) -> str:
@@ -95,9 +104,15 @@ def compare(report: Report, hosts: Hosts, rounds: int, naive_hosts: int) -> None
     report.tell("ours, controller: %s CPU-s a host" % spread([part.controller / len(NAMES) for part in parts]))
     report.tell("ours, on the host: %s CPU-s" % spread([part.host / len(NAMES) for part in parts]))
     ratios = {name: [mine / other for mine, other in zip(spent["ours"], values)] for name, values in spent.items()}
-    report.aim(median(ratios["bare"]) <= BARE_AIM, "ours / one bare ssh: %s (aim at most %g)" % (spread(ratios["bare"]), BARE_AIM))
+    report.aim(
+        median(ratios["bare"]) <= BARE_AIM,
+        "ours / one bare ssh: %s (aim at most %g)" % (spread(ratios["bare"]), BARE_AIM),
+    )
     factors = [1 / ratio for ratio in ratios["naive"]]
-    report.aim(median(factors) >= NAIVE_AIM, "naive role of 30 tasks / ours: %s (aim at least %g)" % (spread(factors), NAIVE_AIM))
+    report.aim(
+        median(factors) >= NAIVE_AIM,
+        "naive role of 30 tasks / ours: %s (aim at least %g)" % (spread(factors), NAIVE_AIM),
+    )
     report.tell("ours / ten operations of pyinfra: %s" % spread(ratios["pyinfra"]))
 
 
@@ -109,7 +124,10 @@ def first_and_second(report: Report, hosts: Hosts, rounds: int) -> None:
             hosts.virgin()
         first, second = ours(hosts, NAMES[:1]), ours(hosts, NAMES[:1])
         ratios.append(second.cpu / first.cpu)
-    report.aim(median(ratios) <= SECOND_AIM, "second run / first run, one host: %s (aim at most %g)" % (spread(ratios), SECOND_AIM))
+    report.aim(
+        median(ratios) <= SECOND_AIM,
+        "second run / first run, one host: %s (aim at most %g)" % (spread(ratios), SECOND_AIM),
+    )
 
 
 def count_requests(report: Report, hosts: Hosts) -> None:
@@ -120,13 +138,23 @@ def count_requests(report: Report, hosts: Hosts) -> None:
         for run in ("first", "unchanged"):
             api.requests.clear()
             operands(hosts, api.kubeconfig)
-            applied = [event for event in read_events(FOLDER / "operands.log") if "requests" in event.data and "objects" in event.data]
+            applied = [
+                event
+                for event in read_events(FOLDER / "operands.log")
+                if "requests" in event.data and "objects" in event.data
+            ]
             objects = len(applied[0].data["objects"]) if applied else 0
             nodes = sum(path.startswith("/api/v1/nodes") for _method, path in api.requests)
             rest, writes = len(api.requests) - nodes, sum(method != "GET" for method, _path in api.requests)
             said, all_of_them = applied[0].data["requests"] if applied else None, len(api.requests)
-            report.gate(objects > 0 and said == all_of_them, "%s apply: the role says %s requests, the proxy counts %d" % (run, said, all_of_them))
-            report.tell("%s apply: %d requests for %d objects (%.1f each), %d for %d nodes" % (run, rest, objects, rest / max(objects, 1), nodes, len(NAMES)))
+            report.gate(
+                objects > 0 and said == all_of_them,
+                "%s apply: the role says %s requests, the proxy counts %d" % (run, said, all_of_them),
+            )
+            report.tell(
+                "%s apply: %d requests for %d objects (%.1f each), %d for %d nodes"
+                % (run, rest, objects, rest / max(objects, 1), nodes, len(NAMES))
+            )
             if run == "unchanged":
                 report.gate(writes == 0, "unchanged apply: %d writes" % writes)
 
@@ -136,17 +164,32 @@ def cdi(report: Report, rounds: int) -> None:
     limit = cdi_syscalls.CALLS_LIMIT, cdi_syscalls.SECONDS_LIMIT
     report.gate(cost.good, "CDI: %.2f system calls a library (limit %g)" % (cost.calls, limit[0]))
     report.aim(
-        cost.seconds <= limit[1], "CDI: %.3f CPU-s to build for %d libraries (aim %g), %.3f with writing" % (cost.seconds, cost.libraries, limit[1], cost.whole)
+        cost.seconds <= limit[1],
+        "CDI: %.3f CPU-s to build for %d libraries (aim %g), %.3f with writing"
+        % (cost.seconds, cost.libraries, limit[1], cost.whole),
     )
 
 
-def main(words: t.Optional[t.Sequence[str]] = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=1, help="rounds of each contender (default 1; %d or more say something)" % cdi_syscalls.ROUNDS)
+def main(words: t.Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
-        "--naive-hosts", type=int, choices=range(1, len(NAMES) + 1), metavar="N", help="hosts of the naive role (default: 3 in one round, else 10)"
+        "--rounds",
+        type=int,
+        default=1,
+        help="rounds of each contender (default 1; %d or more say something)" % cdi_syscalls.ROUNDS,
     )
-    parser.add_argument("--cluster", action="store_true", help="only the cluster side against kubectl: without hosts and lab")
+    parser.add_argument(
+        "--naive-hosts",
+        type=int,
+        choices=range(1, len(NAMES) + 1),
+        metavar="N",
+        help="hosts of the naive role (default: 3 in one round, else 10)",
+    )
+    parser.add_argument(
+        "--cluster", action="store_true", help="only the cluster side against kubectl: without hosts and lab"
+    )
     args = parser.parse_args(words)
     if args.rounds < 1:
         parser.error("--rounds must be at least 1")

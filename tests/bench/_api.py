@@ -55,25 +55,76 @@ class Api:
 
     def _spawn(self, name: str, argv: t.Sequence[str | Path]) -> None:
         with (self.folder / (name + ".log")).open("ab") as log:
-            self._processes.append(subprocess.Popen([str(word) for word in argv], stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+            self._processes.append(
+                subprocess.Popen([str(word) for word in argv], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            )
 
     def _start(self) -> None:
         client, peer = "http://127.0.0.1:%d" % _free_port(), "http://127.0.0.1:%d" % _free_port()
-        etcd = ["etcd", "--name", "bench", "--data-dir", self.folder / "etcd", "--unsafe-no-fsync", "--initial-cluster", "bench=" + peer]
-        etcd += ["--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
+        etcd = [
+            "etcd",
+            "--name",
+            "bench",
+            "--data-dir",
+            self.folder / "etcd",
+            "--unsafe-no-fsync",
+            "--initial-cluster",
+            "bench=" + peer,
+        ]
+        etcd += [
+            "--listen-client-urls",
+            client,
+            "--advertise-client-urls",
+            client,
+            "--listen-peer-urls",
+            peer,
+            "--initial-advertise-peer-urls",
+            peer,
+        ]
         self._spawn("etcd", etcd)
         run(["openssl", "genrsa", "-out", self.folder / "sa.key", "2048"])
         (self.folder / "tokens").write_text("%s,bench,1,system:masters\n" % self._token)
-        server = [program("kube") / "kube-apiserver", "--etcd-servers", client, "--bind-address", "127.0.0.1", "--secure-port", str(self._port)]
-        server += ["--cert-dir", self.folder / "certs", "--token-auth-file", self.folder / "tokens", "--authorization-mode", "RBAC"]
-        server += ["--service-account-issuer", "https://bench", "--service-account-key-file", self.folder / "sa.key", "--allow-privileged=true"]
-        server += ["--service-account-signing-key-file", self.folder / "sa.key", "--service-cluster-ip-range", "10.97.0.0/24"]
+        server = [
+            program("kube") / "kube-apiserver",
+            "--etcd-servers",
+            client,
+            "--bind-address",
+            "127.0.0.1",
+            "--secure-port",
+            str(self._port),
+        ]
+        server += [
+            "--cert-dir",
+            self.folder / "certs",
+            "--token-auth-file",
+            self.folder / "tokens",
+            "--authorization-mode",
+            "RBAC",
+        ]
+        server += [
+            "--service-account-issuer",
+            "https://bench",
+            "--service-account-key-file",
+            self.folder / "sa.key",
+            "--allow-privileged=true",
+        ]
+        server += [
+            "--service-account-signing-key-file",
+            self.folder / "sa.key",
+            "--service-cluster-ip-range",
+            "10.97.0.0/24",
+        ]
         server += ["--endpoint-reconciler-type", "none", "--disable-admission-plugins", "ServiceAccount"]
         self._spawn("kube-apiserver", server)
         until(120, "the benchmark's API server (see %s)" % (self.folder / "kube-apiserver.log"), self._ready)
         threading.Thread(target=self._proxy.serve_forever, daemon=True).start()
         cluster = {"server": "http://127.0.0.1:%d" % self._proxy.server_address[1]}
-        config = {"apiVersion": "v1", "kind": "Config", "current-context": "bench", "users": [{"name": "bench", "user": {}}]}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "bench",
+            "users": [{"name": "bench", "user": {}}],
+        }
         config["clusters"] = [{"name": "bench", "cluster": cluster}]
         config["contexts"] = [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}]
         self.kubeconfig.write_text(json.dumps(config))
@@ -89,10 +140,12 @@ class Api:
         return False
 
     def call(
-        self, method: str, path: str, headers: t.Optional[dict[str, str]] = None, body: t.Optional[bytes] = None
+        self, method: str, path: str, headers: dict[str, str] | None = None, body: bytes | None = None
     ) -> tuple[int, list[tuple[str, str]], bytes]:
         """(status, headers, body) of one request to the API server itself."""
-        upstream = http.client.HTTPSConnection("127.0.0.1", self._port, timeout=60, context=ssl._create_unverified_context())
+        upstream = http.client.HTTPSConnection(
+            "127.0.0.1", self._port, timeout=60, context=ssl._create_unverified_context()
+        )
         try:
             upstream.request(method, path, body, {**(headers or {}), "Authorization": "Bearer " + self._token})
             answer = upstream.getresponse()
@@ -102,7 +155,9 @@ class Api:
 
     def add_node(self, name: str) -> None:
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
-        status, _headers, body = self.call("POST", "/api/v1/nodes", {"Content-Type": "application/json"}, json.dumps(node).encode())
+        status, _headers, body = self.call(
+            "POST", "/api/v1/nodes", {"Content-Type": "application/json"}, json.dumps(node).encode()
+        )
         if status != 201:
             raise RuntimeError("node %s: %d %s" % (name, status, body.decode()))
 

@@ -45,7 +45,12 @@ class Teller(t.Protocol):
 def policy() -> dict[str, t.Any]:
     """Inputs of about 60 objects: every component, and a driver for each of 30 pools."""
     pools = [
-        {"os_id": SYSTEMS[number % 3][0], "os_version": SYSTEMS[number % 3][1], "kernel": "6.8.0-%d-generic" % (10 + number // 3)} for number in range(POOLS)
+        {
+            "os_id": SYSTEMS[number % 3][0],
+            "os_version": SYSTEMS[number % 3][1],
+            "kernel": "6.8.0-%d-generic" % (10 + number // 3),
+        }
+        for number in range(POOLS)
     ]
     given = {key: value for key, value in EVERYTHING.items() if key not in ("pull_secret_content", "node_feature_rule")}
     given.update(driver={**EVERYTHING["driver"], "pools": pools}, namespace=NAMESPACE, wait=False, node_labels=False)
@@ -56,13 +61,29 @@ def spend(argv: t.Sequence[str | Path], log: str, **more: str) -> dict[str, floa
     """{cpu, wall} of a command and all it started; BenchError with its last words when it fails."""
     report, path = FOLDER / "spent.json", FOLDER / (log + ".log")
     report.unlink(missing_ok=True)
-    env = environment(ANSIBLE_COLLECTIONS_PATH="%s:%s" % (STAGE, COLLECTIONS), PYTHONPATH="%s:%s" % (STAGE, STAGED), ANSIBLE_LOCALHOST_WARNING="false", **more)
+    env = environment(
+        ANSIBLE_COLLECTIONS_PATH="%s:%s" % (STAGE, COLLECTIONS),
+        PYTHONPATH="%s:%s" % (STAGE, STAGED),
+        ANSIBLE_LOCALHOST_WARNING="false",
+        **more,
+    )
     with path.open("w", encoding="utf-8") as out:
         words = [sys.executable, "-I", str(HERE / "_spend.py"), str(report), *map(str, argv)]
-        subprocess.run(words, cwd=STAGED, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, timeout=TIMEOUT, check=False)
+        subprocess.run(
+            words,
+            cwd=STAGED,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            timeout=TIMEOUT,
+            check=False,
+        )
     spent: dict[str, float] = json.loads(report.read_text()) if report.exists() else {"code": -1}
     if spent["code"]:
-        raise BenchError("%s: exit %d:\n%s" % (log, spent["code"], "\n".join(path.read_text(errors="replace").splitlines()[-25:])))
+        raise BenchError(
+            "%s: exit %d:\n%s" % (log, spent["code"], "\n".join(path.read_text(errors="replace").splitlines()[-25:]))
+        )
     return spent
 
 
@@ -70,20 +91,40 @@ def play(variables: t.Mapping[str, t.Any], empty: bool = False) -> dict[str, flo
     """The role by Ansible for one host as site.yml has it, or a task that does nothing; its events are in cluster.log."""
     group = {"hosts": {"one": {}}, "vars": {"ansible_connection": "local", **variables}}
     (FOLDER / "cluster.json").write_text(json.dumps({"npu_nodes": group}))
-    tasks = [{"name": "Deploy", "ansible.builtin.import_role": {"name": "rebellions.npu.rbln_operands", "rolespec_validate": False}}]
+    tasks = [
+        {
+            "name": "Deploy",
+            "ansible.builtin.import_role": {"name": "rebellions.npu.rbln_operands", "rolespec_validate": False},
+        }
+    ]
     if empty:
         tasks = [{"name": "Nothing", "ansible.builtin.debug": {"msg": ""}}]
-    (FOLDER / "cluster-play.json").write_text(json.dumps([{"name": "Cluster", "hosts": "npu_nodes", "gather_facts": False, "tasks": tasks}]))
+    (FOLDER / "cluster-play.json").write_text(
+        json.dumps([{"name": "Cluster", "hosts": "npu_nodes", "gather_facts": False, "tasks": tasks}])
+    )
     argv = ["ansible-playbook", "-i", FOLDER / "cluster.json", FOLDER / "cluster-play.json"]
-    return spend(argv, "cluster", ANSIBLE_STDOUT_CALLBACK="ansible.posix.jsonl", ANSIBLE_INJECT_FACT_VARS="false", ANSIBLE_GATHERING="explicit")
+    return spend(
+        argv,
+        "cluster",
+        ANSIBLE_STDOUT_CALLBACK="ansible.posix.jsonl",
+        ANSIBLE_INJECT_FACT_VARS="false",
+        ANSIBLE_GATHERING="explicit",
+    )
 
 
 def render() -> tuple[Path, float]:
     """The file with the policy's objects, and the CPU seconds that the render act took beyond a start of Python."""
     folder = FOLDER / "rendered"
-    variables = {**policy(), "rbln_operands_enabled": True, "rbln_operands_delivery": "render", "rbln_operands_render_dir": str(folder)}
+    variables = {
+        **policy(),
+        "rbln_operands_enabled": True,
+        "rbln_operands_delivery": "render",
+        "rbln_operands_render_dir": str(folder),
+    }
     variables.update(rbln_operands_kubeconfig="", rbln_operands_context="", rbln_operands_driver_instances=[])
-    (FOLDER / "render.json").write_text(json.dumps({"act": "render", "variables": variables, "hosts": {}, "facts": None}))
+    (FOLDER / "render.json").write_text(
+        json.dumps({"act": "render", "variables": variables, "hosts": {}, "facts": None})
+    )
     spend([sys.executable, "-m", "tests.integration._act", FOLDER / "render.json"], "render")
     told = json.loads((FOLDER / "render.log").read_text().splitlines()[-1])
     if told["result"].get("failed"):
@@ -93,7 +134,9 @@ def render() -> tuple[Path, float]:
 
 def cluster(report: Teller, rounds: int) -> None:
     """First and unchanged pass of both in turn; ratios of CPU seconds, requests of ours as a proxy counts them."""
-    took: dict[str, list[dict[str, float]]] = {name: [] for name in ("kubectl first", "kubectl unchanged", "role first", "role unchanged", "empty playbook")}
+    took: dict[str, list[dict[str, float]]] = {
+        name: [] for name in ("kubectl first", "kubectl unchanged", "role first", "role unchanged", "empty playbook")
+    }
     counted: dict[str, int] = {}
     rendered: list[float] = []
 
@@ -105,7 +148,15 @@ def cluster(report: Teller, rounds: int) -> None:
         rendered.append(seconds)
         objects = manifests.read_text().count("---\n")
         with Api() as api:
-            apply = [program("kube") / "kubectl", "--kubeconfig", api.kubeconfig, "apply", "--server-side", "-f", manifests]
+            apply = [
+                program("kube") / "kubectl",
+                "--kubeconfig",
+                api.kubeconfig,
+                "apply",
+                "--server-side",
+                "-f",
+                manifests,
+            ]
             for name in ("kubectl first", "kubectl unchanged"):
                 took[name].append(spend(apply, "kubectl"))
         took["empty playbook"].append(play({}, empty=True))
@@ -116,10 +167,17 @@ def cluster(report: Teller, rounds: int) -> None:
                 took[name].append(play({**policy(), "rbln_kubeconfig": str(api.kubeconfig), "rbln_node_name": "one"}))
                 counted[name] = len(api.requests)
                 writes = sum(method != "GET" for method, _path in api.requests)
-                done = [event.data for event in read_events(FOLDER / "cluster.log") if "objects" in event.data and "requests" in event.data]
+                done = [
+                    event.data
+                    for event in read_events(FOLDER / "cluster.log")
+                    if "objects" in event.data and "requests" in event.data
+                ]
                 actions = set(done[0]["objects"].values()) if done else set()
                 wanted = {"created"} if name == "role first" else {"unchanged"}
-                report.gate(actions == wanted and (writes == 0) == (name == "role unchanged"), "%s: %s, %d writes" % (name, sorted(actions), writes))
+                report.gate(
+                    actions == wanted and (writes == 0) == (name == "role unchanged"),
+                    "%s: %s, %d writes" % (name, sorted(actions), writes),
+                )
     report.gate(abs(objects - OBJECTS) <= 10, "the policy has %d objects (about %d)" % (objects, OBJECTS))
     seconds = min(rendered)
     report.gate(seconds < RENDER_LIMIT, "render of %d pools: %.2f CPU-s (limit %g)" % (POOLS, seconds, RENDER_LIMIT))
@@ -127,12 +185,26 @@ def cluster(report: Teller, rounds: int) -> None:
     least = {name: min(one["cpu"] for one in spent) for name, spent in took.items()}
     for name, spent in took.items():
         asked = "; %d requests" % counted[name] if name in counted else ""
-        report.tell("%s: %.2f CPU-s (median %.2f), %.2f s%s" % (name, least[name], _middle(spent, "cpu"), _middle(spent, "wall"), asked))
-    report.gate(counted["role unchanged"] < objects, "unchanged pass: %d requests for %d objects" % (counted["role unchanged"], objects))
+        report.tell(
+            "%s: %.2f CPU-s (median %.2f), %.2f s%s"
+            % (name, least[name], _middle(spent, "cpu"), _middle(spent, "wall"), asked)
+        )
+    report.gate(
+        counted["role unchanged"] < objects,
+        "unchanged pass: %d requests for %d objects" % (counted["role unchanged"], objects),
+    )
     for kind in ("first", "unchanged"):
         ratio = _ratio(took, kind)
-        part = "%.2f without what an empty playbook costs" % ((least["role " + kind] - least["empty playbook"]) / least["kubectl " + kind])
-        text = "role / kubectl apply --server-side, %s: %.2f of CPU (limit %g, load %.1f); %s" % (kind, ratio, RATIO_LIMIT, load, part)
+        part = "%.2f without what an empty playbook costs" % (
+            (least["role " + kind] - least["empty playbook"]) / least["kubectl " + kind]
+        )
+        text = "role / kubectl apply --server-side, %s: %.2f of CPU (limit %g, load %.1f); %s" % (
+            kind,
+            ratio,
+            RATIO_LIMIT,
+            load,
+            part,
+        )
         # The first pass keeps the limit with too small a margin to decide on.
         judge = report.gate if kind == "unchanged" and load <= LOAD_LIMIT else report.aim
         judge(ratio <= RATIO_LIMIT, text)

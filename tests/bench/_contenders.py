@@ -58,11 +58,22 @@ def measured(hosts: Hosts, argv: t.Sequence[str | Path], env: t.Mapping[str, str
     before = hosts.cpu()
     with path.open("w", encoding="utf-8") as out:
         words = [sys.executable, "-I", str(HERE / "_spend.py"), str(report), *map(str, argv)]
-        subprocess.run(words, cwd=STAGED, env=dict(env), stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, timeout=TIMEOUT, check=False)
+        subprocess.run(
+            words,
+            cwd=STAGED,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            timeout=TIMEOUT,
+            check=False,
+        )
     host = hosts.cpu() - before
     spent = json.loads(report.read_text()) if report.exists() else {"code": -1}
     if spent["code"]:
-        raise BenchError("%s: exit %d:\n%s" % (log, spent["code"], "\n".join(path.read_text(errors="replace").splitlines()[-25:])))
+        raise BenchError(
+            "%s: exit %d:\n%s" % (log, spent["code"], "\n".join(path.read_text(errors="replace").splitlines()[-25:]))
+        )
     return Spent(spent["cpu"], host, spent["wall"])
 
 
@@ -116,11 +127,18 @@ def ours(hosts: Hosts, names: t.Sequence[str] = NAMES, callback: str = "ansible.
 
 
 def naive(hosts: Hosts, names: t.Sequence[str] = NAMES) -> Spent:
-    return measured(hosts, ["ansible-playbook", "-i", inventory(names, {}), HERE / "naive" / "play.yml"], ansible(hosts), "naive")
+    return measured(
+        hosts, ["ansible-playbook", "-i", inventory(names, {}), HERE / "naive" / "play.yml"], ansible(hosts), "naive"
+    )
 
 
 def pyinfra(hosts: Hosts, names: t.Sequence[str] = NAMES) -> Spent:
-    data = {"ssh_config_file": str(hosts.config), "ssh_user": USER, "ssh_key": str(FOLDER / "user"), "ssh_strict_host_key_checking": "off"}
+    data = {
+        "ssh_config_file": str(hosts.config),
+        "ssh_user": USER,
+        "ssh_key": str(FOLDER / "user"),
+        "ssh_strict_host_key_checking": "off",
+    }
     listing = FOLDER / "pyinfra_hosts.py"
     listing.write_text("hosts = %r\n" % [(ADDRESSES[name], data) for name in names])
     return measured(hosts, [pyinfra_program(), "-y", listing, HERE / "pyinfra_deploy.py"], environment(), "pyinfra")
@@ -135,7 +153,14 @@ def pyinfra_program() -> Path:
             [sys.executable, "-m", "venv", folder],
             [folder / "bin" / "pip", "install", "-q", "--cache-dir", CACHE / "pip", "pyinfra==%s.*" % PYINFRA],
         ):
-            done = subprocess.run([str(word) for word in argv], capture_output=True, text=True, env=environment(), timeout=300, check=False)
+            done = subprocess.run(
+                [str(word) for word in argv],
+                capture_output=True,
+                text=True,
+                env=environment(),
+                timeout=300,
+                check=False,
+            )
             if done.returncode:
                 raise BenchError("pyinfra cannot be installed: %s" % done.stderr.strip()[-500:])
     return program

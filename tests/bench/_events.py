@@ -34,5 +34,13 @@ def read_events(path: Path) -> list[Event]:
         elif kind.startswith("v2_runner_on_") and "hosts" in event:
             for host, data in event["hosts"].items():
                 state = kind.removeprefix("v2_runner_on_")
-                found.append(Event(play, event["task"]["name"], host, "changed" if state == "ok" and data.get("changed") else state, data))
+                found.append(
+                    Event(
+                        play,
+                        event["task"]["name"],
+                        host,
+                        "changed" if state == "ok" and data.get("changed") else state,
+                        data,
+                    )
+                )
     return found

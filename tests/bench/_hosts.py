@@ -70,10 +70,24 @@ class Hosts:
         for name in ("host", "user"):
             if not (FOLDER / name).exists():
                 run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "bench", "-f", FOLDER / name])
-        archive = cached("sshd", digest(_server_program.__doc__ or "", FLAVOURS[KINDS[KIND].flavour].suite), _server_program) / "sshd.tar"
+        archive = (
+            cached("sshd", digest(_server_program.__doc__ or "", FLAVOURS[KINDS[KIND].flavour].suite), _server_program)
+            / "sshd.tar"
+        )
         with archive.open("rb") as stream:
             # /usr/lib may be reached by a link; what the host has stays.
-            unpack = ["podman", "exec", "-i", SERVER, "tar", "-x", "--skip-old-files", "--keep-directory-symlink", "-C", "/"]
+            unpack = [
+                "podman",
+                "exec",
+                "-i",
+                SERVER,
+                "tar",
+                "-x",
+                "--skip-old-files",
+                "--keep-directory-symlink",
+                "-C",
+                "/",
+            ]
             subprocess.run(unpack, stdin=stream, check=True, timeout=120, capture_output=True)
         listen = "".join("ListenAddress %s\n" % address for address in ADDRESSES.values())
         files = {
@@ -87,15 +101,32 @@ class Hosts:
         for path, text in files.items():
             self.lab.exec(SERVER, ["tee", path], stdin=text)
         lines = ["chmod 600 /etc/ssh/bench_host", "chmod 440 /etc/sudoers.d/bench"]
-        lines += ["echo 'sshd:x:990:65534::/run/sshd:/usr/sbin/nologin' >>/etc/passwd", "echo '%s:x:991:65534::%s:/bin/sh' >>/etc/passwd" % (USER, HOME)]
+        lines += [
+            "echo 'sshd:x:990:65534::/run/sshd:/usr/sbin/nologin' >>/etc/passwd",
+            "echo '%s:x:991:65534::%s:/bin/sh' >>/etc/passwd" % (USER, HOME),
+        ]
         lines += ["echo '%s:*:19000::::::' >>/etc/shadow" % user for user in ("sshd", USER)]
-        lines += ["chown 991:65534 %s" % HOME, *("ip address add %s/24 dev eth0" % address for address in ADDRESSES.values())]
-        self.lab.exec(SERVER, "set -e\nldconfig\n%s\nsystemctl daemon-reload\nsystemctl start bench-sshd" % "\n".join(lines))
+        lines += [
+            "chown 991:65534 %s" % HOME,
+            *("ip address add %s/24 dev eth0" % address for address in ADDRESSES.values()),
+        ]
+        self.lab.exec(
+            SERVER, "set -e\nldconfig\n%s\nsystemctl daemon-reload\nsystemctl start bench-sshd" % "\n".join(lines)
+        )
         key = " ".join((FOLDER / "host.pub").read_text().split()[:2])
-        (FOLDER / "known_hosts").write_text("".join("%s,%s %s\n" % (name, address, key) for name, address in ADDRESSES.items()))
-        settings = ["User " + USER, "IdentityFile %s" % (FOLDER / "user"), "IdentitiesOnly yes", "UserKnownHostsFile %s" % (FOLDER / "known_hosts")]
+        (FOLDER / "known_hosts").write_text(
+            "".join("%s,%s %s\n" % (name, address, key) for name, address in ADDRESSES.items())
+        )
+        settings = [
+            "User " + USER,
+            "IdentityFile %s" % (FOLDER / "user"),
+            "IdentitiesOnly yes",
+            "UserKnownHostsFile %s" % (FOLDER / "known_hosts"),
+        ]
         settings += ["GlobalKnownHostsFile /dev/null", "StrictHostKeyChecking yes", "BatchMode yes", "LogLevel ERROR"]
-        entries = ["Host %s\n  HostName %s" % item for item in ADDRESSES.items()] + ["Host *\n  " + "\n  ".join(settings)]
+        entries = ["Host %s\n  HostName %s" % item for item in ADDRESSES.items()] + [
+            "Host *\n  " + "\n  ".join(settings)
+        ]
         self.config.write_text("\n".join(entries) + "\n")
         for name in NAMES:
             # systemd takes sshd for started before it listens.
@@ -122,7 +153,11 @@ class Hosts:
         play()
         text = self.lab.exec(SERVER, ["cat", LOG]).stdout[before:]
         names = {address: name for name, address in ADDRESSES.items()}
-        ports = {port: names[address] for port, address in re.findall(r"Connection from \S+ port (\d+) on (\S+) port", text) if address in names}
+        ports = {
+            port: names[address]
+            for port, address in re.findall(r"Connection from \S+ port (\d+) on (\S+) port", text)
+            if address in names
+        }
         count = dict.fromkeys(NAMES, 0)
         for port in re.findall(r"Starting session: .* from \S+ port (\d+) id", text):
             count[ports[port]] += 1

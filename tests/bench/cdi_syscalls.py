@@ -63,7 +63,8 @@ class Cost:
     def lines(self) -> list[str]:
         return [
             "CDI: %.2f system calls a library (limit %g)" % (self.calls, CALLS_LIMIT),
-            "CDI: %.3f s of CPU to build for %d libraries (aim %g s), %.3f s with writing" % (self.seconds, self.libraries, SECONDS_LIMIT, self.whole),
+            "CDI: %.3f s of CPU to build for %d libraries (aim %g s), %.3f s with writing"
+            % (self.seconds, self.libraries, SECONDS_LIMIT, self.whole),
         ]
 
 
@@ -105,7 +106,12 @@ def measure(libraries: int = LIBRARIES, rounds: int = ROUNDS) -> Cost:
         times = [_work(many, libraries) for _round in range(rounds)]
         report = Path(folder) / "report"
         difference = _calls(many, libraries, report) - _calls(one, 1, report)
-    return Cost(difference / (libraries - 1), min(built for built, _whole in times), min(whole for _built, whole in times), libraries)
+    return Cost(
+        difference / (libraries - 1),
+        min(built for built, _whole in times),
+        min(whole for _built, whole in times),
+        libraries,
+    )
 
 
 if __name__ == "__main__":

@@ -11,7 +11,12 @@ files.directory(name="Directory of the CDI specification", path="/var/run/cdi", 
 files.file(name="CDI specification", path="/var/run/cdi/rbln.yaml", mode="644", _sudo=True)
 files.directory(name="Directory of the ready files", path="/run/rbln/validations", present=True, _sudo=True)
 files.file(name="Ready file", path="/run/rbln/validations/driver-ready", _sudo=True)
-files.line(name="CDI in the runtime's configuration", path="/etc/containerd/config.toml", line=r"^\s*enable_cdi = true$", _sudo=True)
+files.line(
+    name="CDI in the runtime's configuration",
+    path="/etc/containerd/config.toml",
+    line=r"^\s*enable_cdi = true$",
+    _sudo=True,
+)
 files.file(name="Host tool", path="/usr/local/libexec/rebellions-npu/rbln-host", mode="755", _sudo=True)
 systemd.service(name="containerd", service="containerd", running=True, enabled=True, _sudo=True)
 server.user(name="User", user="root", home="/root", _sudo=True)

@@ -19,7 +19,14 @@ Data = t.Dict[str, t.Any]
 PREFIX = "rbln_operands_"
 
 
-def act(name: str, variables: Data, host: str = "controller", facts: t.Optional[Data] = None, check: bool = False, **arguments: t.Any) -> Data:
+def act(
+    name: str,
+    variables: Data,
+    host: str = "controller",
+    facts: Data | None = None,
+    check: bool = False,
+    **arguments: t.Any,
+) -> Data:
     """The result of one act of the action with `variables` as those of the host; one with facts has proven itself."""
     from ansible.parsing.dataloader import DataLoader
     from ansible.template import Templar
@@ -27,23 +34,44 @@ def act(name: str, variables: Data, host: str = "controller", facts: t.Optional[
 
     proof = {"rbln_validator_proof": {"passed": True}} if facts else {}
     task_vars = {**proof, **variables, "inventory_hostname": host, "ansible_facts": {"rbln": facts} if facts else {}}
-    task = SimpleNamespace(args={"act": name, **arguments}, check_mode=check, diff=True, async_val=0, no_log=False, action="rbln_operands", delegate_to=None)
+    task = SimpleNamespace(
+        args={"act": name, **arguments},
+        check_mode=check,
+        diff=True,
+        async_val=0,
+        no_log=False,
+        action="rbln_operands",
+        delegate_to=None,
+    )
     connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir=None), _load_name="local", has_pipelining=True)
     loader = DataLoader()
-    parts = {"task": task, "connection": connection, "play_context": SimpleNamespace(check_mode=check), "loader": loader}
+    parts = {
+        "task": task,
+        "connection": connection,
+        "play_context": SimpleNamespace(check_mode=check),
+        "loader": loader,
+    }
     action: t.Any = ActionModule(templar=Templar(loader, task_vars), shared_loader_obj=None, **parts)
     found: Data = action.run(task_vars=task_vars)
     return found
 
 
-def inputs(kubeconfig: t.Union[str, Path], **given: t.Any) -> Data:
+def inputs(kubeconfig: str | Path, **given: t.Any) -> Data:
     """Variables of the role from names without its prefix."""
-    plain: Data = {"enabled": True, "delivery": "apply", "kubeconfig": str(kubeconfig), "context": "", "render_dir": "", "wait_timeout": 25, "wait_delay": 1}
+    plain: Data = {
+        "enabled": True,
+        "delivery": "apply",
+        "kubeconfig": str(kubeconfig),
+        "context": "",
+        "render_dir": "",
+        "wait_timeout": 25,
+        "wait_delay": 1,
+    }
     plain["driver_instances"] = []
     return {PREFIX + name: value for name, value in {**plain, **given}.items()}
 
 
-def member(variables: Data, host: str, facts: t.Optional[Data], **own: t.Any) -> Data:
+def member(variables: Data, host: str, facts: Data | None, **own: t.Any) -> Data:
     """The record that a host hands to the one that acts."""
     found = act("member", {**variables, **{PREFIX + name: value for name, value in own.items()}}, host, facts)
     if found.get("failed"):
@@ -54,9 +82,15 @@ def member(variables: Data, host: str, facts: t.Optional[Data], **own: t.Any) ->
 def main(path: str) -> int:
     request = json.loads(Path(path).read_text())
     began, before = time.monotonic(), time.process_time()
-    members = [member(request["variables"], host, request["facts"], node_name=node) for host, node in request["hosts"].items()]
+    members = [
+        member(request["variables"], host, request["facts"], node_name=node) for host, node in request["hosts"].items()
+    ]
     result = act(request["act"], request["variables"], check=request.get("check", False), members=members)
-    report = {"seconds": time.monotonic() - began, "cpu": time.process_time() - before, "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0}
+    report = {
+        "seconds": time.monotonic() - began,
+        "cpu": time.process_time() - before,
+        "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0,
+    }
     print(json.dumps({**report, "result": result}, default=str))
     return 0
 

@@ -49,7 +49,15 @@ class ApiServer:
         config = {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:%d" % (port or self.port), "insecure-skip-tls-verify": True}}],
+            "clusters": [
+                {
+                    "name": "c",
+                    "cluster": {
+                        "server": "https://127.0.0.1:%d" % (port or self.port),
+                        "insecure-skip-tls-verify": True,
+                    },
+                }
+            ],
             "users": [{"name": "u", "user": {"token": token or user}}],
             "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
             "current-context": "x",
@@ -57,40 +65,102 @@ class ApiServer:
         path.write_text(json.dumps(config))
         return path
 
-    def _start(self, name: str, *argv: t.Union[str, Path]) -> None:
+    def _start(self, name: str, *argv: str | Path) -> None:
         with open(self.home / (name + ".log"), "wb") as log:
             words = [str(word) for word in argv]
-            self._processes[name] = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.home)
+            self._processes[name] = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.home
+            )
 
     def start(self, before_controllers: t.Callable[[], None] = lambda: None) -> None:
         """`before_controllers` may define kinds: the garbage collector learns of later ones after half a minute."""
         client, peer = "http://127.0.0.1:%d" % _port(), "http://127.0.0.1:%d" % _port()
         run(["openssl", "genrsa", "-out", self.home / "sa.key", "2048"], 60)
-        store = ["--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
-        self._start("etcd", "etcd", "--data-dir", self.home / "etcd", "--unsafe-no-fsync", *store, "--initial-cluster", "default=" + peer)
+        store = [
+            "--listen-client-urls",
+            client,
+            "--advertise-client-urls",
+            client,
+            "--listen-peer-urls",
+            peer,
+            "--initial-advertise-peer-urls",
+            peer,
+        ]
+        self._start(
+            "etcd",
+            "etcd",
+            "--data-dir",
+            self.home / "etcd",
+            "--unsafe-no-fsync",
+            *store,
+            "--initial-cluster",
+            "default=" + peer,
+        )
         self._store = client
         if self._audited:
             rules = [{"level": "Metadata", "users": [self._audited]}, {"level": "None"}]
-            policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": rules}
+            policy = {
+                "apiVersion": "audit.k8s.io/v1",
+                "kind": "Policy",
+                "omitStages": ["RequestReceived"],
+                "rules": rules,
+            }
             (self.home / "audit.json").write_text(json.dumps(policy))
         self.start_server()
         before_controllers()
         config = self.home / "admin.kubeconfig"
         access = ["--kubeconfig", config, "--authentication-kubeconfig", config, "--authorization-kubeconfig", config]
-        loops = ["--controllers", "daemonset-controller,endpointslice-controller,namespace-controller,garbage-collector-controller", "--leader-elect=false"]
+        loops = [
+            "--controllers",
+            "daemonset-controller,endpointslice-controller,namespace-controller,garbage-collector-controller",
+            "--leader-elect=false",
+        ]
         place = ["--bind-address", "127.0.0.1", "--secure-port", str(_port()), "--cert-dir", self.home / "manager"]
         pace = ["--kube-api-qps=500", "--kube-api-burst=1000"]
-        self._start("manager", self._kube / "kube-controller-manager", *access, *loops, *place, *pace, "--service-account-private-key-file", "sa.key")
+        self._start(
+            "manager",
+            self._kube / "kube-controller-manager",
+            *access,
+            *loops,
+            *place,
+            *pace,
+            "--service-account-private-key-file",
+            "sa.key",
+        )
 
     def start_server(self) -> None:
         """The API server on the store that runs; returns when it is ready."""
-        keys = ["--service-account-issuer", "https://test", "--service-account-key-file", "sa.key", "--service-account-signing-key-file", "sa.key"]
+        keys = [
+            "--service-account-issuer",
+            "https://test",
+            "--service-account-key-file",
+            "sa.key",
+            "--service-account-signing-key-file",
+            "sa.key",
+        ]
         listen = ["--bind-address", "127.0.0.1", "--secure-port", str(self.port), "--cert-dir", self.home / "certs"]
-        more = ["--authorization-mode", "RBAC", "--token-auth-file", "tokens.csv", "--service-cluster-ip-range", "10.99.0.0/16"]
+        more = [
+            "--authorization-mode",
+            "RBAC",
+            "--token-auth-file",
+            "tokens.csv",
+            "--service-cluster-ip-range",
+            "10.99.0.0/16",
+        ]
         policy = ["--allow-privileged=true", "--disable-admission-plugins", "ServiceAccount"]
         if self._audited:
             more += ["--audit-policy-file", "audit.json", "--audit-log-path", "audit.log"]
-        self._start("kube-apiserver", self._kube / "kube-apiserver", "--etcd-servers", self._store, *listen, *keys, *more, *policy, *self._more)
+        self._start(
+            "kube-apiserver",
+            self._kube / "kube-apiserver",
+            "--etcd-servers",
+            self._store,
+            *listen,
+            *keys,
+            *more,
+            *policy,
+            *self._more,
+        )
         until(90, "the API server", lambda: not self.kubectl("get", "--raw", "/readyz", check=False).returncode)
 
     def stop_server(self) -> None:
@@ -102,13 +172,29 @@ class ApiServer:
 
     def start_scheduler(self) -> None:
         config = self.home / "admin.kubeconfig"
-        access = ["--kubeconfig", config, "--authentication-kubeconfig", config, "--authorization-kubeconfig", config, "--leader-elect=false"]
+        access = [
+            "--kubeconfig",
+            config,
+            "--authentication-kubeconfig",
+            config,
+            "--authorization-kubeconfig",
+            config,
+            "--leader-elect=false",
+        ]
         place = ["--bind-address", "127.0.0.1", "--secure-port", str(_port()), "--cert-dir", self.home / "scheduler"]
-        self._start("scheduler", self._kube / "kube-scheduler", *access, *place, "--kube-api-qps=500", "--kube-api-burst=1000")
+        self._start(
+            "scheduler", self._kube / "kube-scheduler", *access, *place, "--kube-api-qps=500", "--kube-api-burst=1000"
+        )
 
     def start_kwok(self) -> None:
         """Every node is there and every pod of it is ready; no Leases of nodes."""
-        config = ["--kubeconfig", self.home / "admin.kubeconfig", "--manage-all-nodes", "--node-lease-duration-seconds", "0"]
+        config = [
+            "--kubeconfig",
+            self.home / "admin.kubeconfig",
+            "--manage-all-nodes",
+            "--node-lease-duration-seconds",
+            "0",
+        ]
         addresses = ["--cidr", "10.0.0.0/8", "--node-ip", "192.0.2.1", "--server-address", "127.0.0.1:%d" % _port()]
         self._start("kwok", program("kwok") / "kwok", *config, *addresses)
 
@@ -119,10 +205,18 @@ class ApiServer:
             event = json.loads(line)
             target = event.get("objectRef") or {}
             dry = "dryRun" in event["requestURI"]
-            found.append((event["verb"] + (" (dry)" if dry else ""), target.get("resource", event["requestURI"]), target.get("name", "")))
+            found.append(
+                (
+                    event["verb"] + (" (dry)" if dry else ""),
+                    target.get("resource", event["requestURI"]),
+                    target.get("name", ""),
+                )
+            )
         return found
 
-    def kubectl(self, *argv: t.Union[str, Path], stdin: t.Optional[str] = None, check: bool = True) -> "subprocess.CompletedProcess[str]":
+    def kubectl(
+        self, *argv: str | Path, stdin: str | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
         return run([self._kube / "kubectl", "--kubeconfig", self.home / "admin.kubeconfig", *argv], 60, check, stdin)
 
     def get(self, *argv: str) -> Data:
@@ -132,11 +226,33 @@ class ApiServer:
     def add_node(self, name: str, uuid: str, npus: int) -> None:
         amounts = {"cpu": "4", "memory": "8Gi", "pods": "110", RESOURCE: str(npus)}
         info = dict.fromkeys(("bootID", "containerRuntimeVersion", "kernelVersion", "kubeProxyVersion", "osImage"), "x")
-        info.update({"systemUUID": uuid, "machineID": uuid.replace("-", ""), "architecture": "amd64", "operatingSystem": "linux", "kubeletVersion": "v1"})
-        status = {"nodeInfo": info, "conditions": [{"type": "Ready", "status": "True"}], "capacity": amounts, "allocatable": amounts}
+        info.update(
+            {
+                "systemUUID": uuid,
+                "machineID": uuid.replace("-", ""),
+                "architecture": "amd64",
+                "operatingSystem": "linux",
+                "kubeletVersion": "v1",
+            }
+        )
+        status = {
+            "nodeInfo": info,
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "capacity": amounts,
+            "allocatable": amounts,
+        }
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
         self.kubectl("apply", "--server-side", "--field-manager", "kubelet", "-f", "-", stdin=json.dumps(node))
-        self.kubectl("apply", "--server-side", "--field-manager", "kubelet", "--subresource=status", "-f", "-", stdin=json.dumps(node))
+        self.kubectl(
+            "apply",
+            "--server-side",
+            "--field-manager",
+            "kubelet",
+            "--subresource=status",
+            "-f",
+            "-",
+            stdin=json.dumps(node),
+        )
         taints = json.dumps({"spec": {"taints": None}})
         self.kubectl("patch", "node", name, "--type=merge", "-p", taints)
 
@@ -146,9 +262,13 @@ class ApiServer:
         for pod in pods:
             name = pod["metadata"]["name"]
             if pod["metadata"].get("deletionTimestamp"):
-                self.kubectl("-n", NAMESPACE, "delete", "pod", name, "--force", "--grace-period=0", "--wait=false", check=False)
+                self.kubectl(
+                    "-n", NAMESPACE, "delete", "pod", name, "--force", "--grace-period=0", "--wait=false", check=False
+                )
                 continue
-            term = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"][0]
+            term = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+                "nodeSelectorTerms"
+            ][0]
             binding = {
                 "apiVersion": "v1",
                 "kind": "Binding",
@@ -159,5 +279,7 @@ class ApiServer:
                 path = "/api/v1/namespaces/%s/pods/%s/binding" % (NAMESPACE, name)
                 self.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(binding), check=False)
             ready = json.dumps({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}})
-            self.kubectl("-n", NAMESPACE, "patch", "pod", name, "--subresource=status", "--type=merge", "-p", ready, check=False)
+            self.kubectl(
+                "-n", NAMESPACE, "patch", "pod", name, "--subresource=status", "--type=merge", "-p", ready, check=False
+            )
         return len(pods)

@@ -26,13 +26,26 @@ BASE: dict[str, Any] = {
     "cdiVersion": "0.5.0",
     "kind": "rebellions.ai/npu",
     "annotations": {},
-    "containerEdits": {"env": ["A=b"], "hooks": [{"hookName": "createContainer", "path": "/x", "args": ["x"], "env": ["A=b"], "timeout": 1}]},
+    "containerEdits": {
+        "env": ["A=b"],
+        "hooks": [{"hookName": "createContainer", "path": "/x", "args": ["x"], "env": ["A=b"], "timeout": 1}],
+    },
     "devices": [
         {
             "name": "0",
             "annotations": {},
             "containerEdits": {
-                "deviceNodes": [{"path": "/dev/rbln0", "hostPath": "/dev/rbln0", "type": "c", "major": 1, "minor": 1, "permissions": "rw", "uid": 0}],
+                "deviceNodes": [
+                    {
+                        "path": "/dev/rbln0",
+                        "hostPath": "/dev/rbln0",
+                        "type": "c",
+                        "major": 1,
+                        "minor": 1,
+                        "permissions": "rw",
+                        "uid": 0,
+                    }
+                ],
                 "mounts": [{"hostPath": "/x", "containerPath": "/x", "options": ["ro"], "type": "bind"}],
                 "intelRdt": {"closID": "a", "enableCMT": True},
                 "additionalGids": [1],
@@ -45,14 +58,18 @@ BASE: dict[str, Any] = {
 
 def places(value: Any) -> list[tuple[Any, Any]]:
     """Every container and key in a value."""
-    items = list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else []
+    items = (
+        list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else []
+    )
     return [(value, key) for key, _item in items] + [place for _key, item in items for place in places(item)]
 
 
 def judge(paths: list[Path], *flags: str) -> dict[Path, str]:
     """Verdict by path: empty for valid, else the reason. `-library` asks the parser alone, without the schema."""
     binary = program("cdi-validate") / "cdi-validate"
-    done = subprocess.run([str(binary), *flags, *map(str, paths)], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [str(binary), *flags, *map(str, paths)], capture_output=True, text=True, timeout=120, check=False
+    )
     verdicts: dict[Path, str] = {}
     for line in done.stdout.splitlines():
         path, _colon, word = line.partition(": ")
@@ -72,7 +89,9 @@ def changed_specification(source: random.Random) -> dict[str, Any]:
         if isinstance(holder, dict) and source.random() < 0.3:
             del holder[key]
         elif isinstance(holder, dict) and source.random() < 0.1:
-            holder[source.choice(["extra", "env", "hookname", "mounts", "fileMode"])] = copy.deepcopy(source.choice(VALUES))
+            holder[source.choice(["extra", "env", "hookname", "mounts", "fileMode"])] = copy.deepcopy(
+                source.choice(VALUES)
+            )
         else:
             # A null in a list makes the library itself crash.
             holder[key] = copy.deepcopy(source.choice(VALUES[1:] if isinstance(holder, list) else VALUES))

@@ -22,7 +22,16 @@ OPENSHIFT = ("security.openshift.io", "SecurityContextConstraints", "securitycon
 POLICY = ("rebellions.ai", "RBLNClusterPolicy", "rblnclusterpolicies", "Cluster")
 DRIVER = ("rebellions.ai", "RBLNDriver", "rblndrivers", "Cluster")
 # What Kubernetes makes and changes by itself.
-_RESTLESS = ("events", "leases", "endpoints", "endpointslices", "configmaps/kube-root-ca.crt", "apiservices", "flowschemas", "prioritylevelconfigurations")
+_RESTLESS = (
+    "events",
+    "leases",
+    "endpoints",
+    "endpointslices",
+    "configmaps/kube-root-ca.crt",
+    "apiservices",
+    "flowschemas",
+    "prioritylevelconfigurations",
+)
 Written = t.List[t.Tuple[str, str, str]]
 
 
@@ -44,7 +53,14 @@ class Site:
         self.define(MONITOR, "v1")
         self.define(RULE, "v1alpha1")
 
-    def act(self, name: str, hosts: t.Iterable[str] = tuple(HOSTS), check: bool = False, user: str = "runner", **given: t.Any) -> Data:
+    def act(
+        self,
+        name: str,
+        hosts: t.Iterable[str] = tuple(HOSTS),
+        check: bool = False,
+        user: str = "runner",
+        **given: t.Any,
+    ) -> Data:
         variables = inputs(self.config.with_name(user + ".kubeconfig"), **{"wait": False, "lease_timeout": 5, **given})
         members = [member(variables, host, FACTS, node_name=HOSTS[host]) for host in hosts]
         before = len(self.server.asked())
@@ -75,10 +91,22 @@ class Site:
     def define(self, definition: tuple[str, str, str, str], *versions: str) -> None:
         group, kind, plural, scope = definition
         schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-        served = [{"name": name, "served": True, "storage": number == 0, "schema": schema} for number, name in enumerate(versions)]
+        served = [
+            {"name": name, "served": True, "storage": number == 0, "schema": schema}
+            for number, name in enumerate(versions)
+        ]
         names = {"kind": kind, "plural": plural, "singular": kind.lower()}
-        crd = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "%s.%s" % (plural, group)}}
-        self.server.kubectl("apply", "-f", "-", stdin=json.dumps({**crd, "spec": {"group": group, "names": names, "scope": scope, "versions": served}}))
+        crd = {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": "%s.%s" % (plural, group)},
+        }
+        self.server.kubectl(
+            "apply",
+            "-f",
+            "-",
+            stdin=json.dumps({**crd, "spec": {"group": group, "names": names, "scope": scope, "versions": served}}),
+        )
         for version in versions:
             path = "/apis/%s/%s" % (group, version)
             until(20, path, lambda path=path: plural in self.server.kubectl("get", "--raw", path, check=False).stdout)  # type: ignore[misc]
@@ -106,7 +134,11 @@ class Site:
         """Every object with our label, pods and what Kubernetes derives from a Service left out."""
         kinds = "daemonsets,services,serviceaccounts,secrets,configmaps,roles,rolebindings,clusterroles,clusterrolebindings,networkpolicies,runtimeclasses"
         kinds += ",deviceclasses,validatingadmissionpolicies,validatingadmissionpolicybindings"
-        kinds += "".join(",%s.%s" % (row[2], row[0]) for row in (MONITOR, RULE) if row[0] in self.server.kubectl("get", "--raw", "/apis").stdout)
+        kinds += "".join(
+            ",%s.%s" % (row[2], row[0])
+            for row in (MONITOR, RULE)
+            if row[0] in self.server.kubectl("get", "--raw", "/apis").stdout
+        )
         return list(self.server.get(kinds, "-A", "-l", SELECTOR)["items"])
 
     def labels(self) -> dict[str, Data]:

@@ -27,13 +27,13 @@ def version_of(program: Path) -> str:
     return run([program, "--version"]).stdout.split()[2].lstrip("v").partition("~")[0]
 
 
-def dumped(program: Path, config: Path) -> t.Optional[dict[str, t.Any]]:
+def dumped(program: Path, config: Path) -> dict[str, t.Any] | None:
     """What `containerd config dump` says of a file and its imports; None when it does not load them."""
     done = run([program, "--config", config, "config", "dump"], check=False)
     return toml.loads(done.stdout) if done.returncode == 0 else None
 
 
-def cdi_state(program: Path, config: Path) -> t.Optional[tuple[bool, list[str]]]:
+def cdi_state(program: Path, config: Path) -> tuple[bool, list[str]] | None:
     """(on, directories) as the program says; None when it does not load the file."""
     said = dumped(program, config)
     if said is None:
@@ -60,7 +60,9 @@ def runtime_of(program: Path, config: Path) -> dict[str, t.Any]:
     }
 
 
-def apply(runtime: dict[str, t.Any], state: Path, spec_dirs: t.Sequence[str] = ("/var/run/cdi",), remove: bool = False) -> dict[str, t.Any]:
+def apply(
+    runtime: dict[str, t.Any], state: Path, spec_dirs: t.Sequence[str] = ("/var/run/cdi",), remove: bool = False
+) -> dict[str, t.Any]:
     """What the action plugin does, on this machine and with a state directory of its own."""
     host = Host()
     answer = read_set(host, str(state), "rbln", runtime_set.paths_of([runtime])[1:])
@@ -84,4 +86,6 @@ def apply(runtime: dict[str, t.Any], state: Path, spec_dirs: t.Sequence[str] = (
 
 def snapshot(directory: Path) -> dict[str, bytes]:
     """{path below the directory: content}."""
-    return {str(path.relative_to(directory)): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(directory)): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()
+    }

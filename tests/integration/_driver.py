@@ -107,7 +107,7 @@ def extracted(version: str, **more: t.Any) -> Data:
     return many(version, rbln_driver_runfile_extract=["--extract", "{directory}"], **more)
 
 
-def packages(version: str, repository: t.Optional[Data] = None, **more: t.Any) -> Data:
+def packages(version: str, repository: Data | None = None, **more: t.Any) -> Data:
     """Inputs for a driver by package names of a repository."""
     return {
         **SITE,
@@ -121,15 +121,22 @@ def packages(version: str, repository: t.Optional[Data] = None, **more: t.Any) -
     }
 
 
-def signed_source(key: t.Union[str, Path, None] = None, folder: str = "apt-signed") -> Data:
+def signed_source(key: str | Path | None = None, folder: str = "apt-signed") -> Data:
     """The repository of the payload, as hosts see it."""
-    return {"url": "file:/opt/npu-lab/payload/" + folder, "suite": "./", "key": str(key or payload_dir() / "keys/rebellions.asc")}
+    return {
+        "url": "file:/opt/npu-lab/payload/" + folder,
+        "suite": "./",
+        "key": str(key or payload_dir() / "keys/rebellions.asc"),
+    }
 
 
 def role_book(name: str = "rbln_driver", tasks_from: str = "main") -> Path:
     """A playbook with one role of the collection alone."""
     path = FOLDER / ("%s-%s.json" % (name, tasks_from))
-    task = {"name": "Alone", "ansible.builtin.import_role": {"name": "rebellions.npu." + name, "tasks_from": tasks_from}}
+    task = {
+        "name": "Alone",
+        "ansible.builtin.import_role": {"name": "rebellions.npu." + name, "tasks_from": tasks_from},
+    }
     path.write_text(json.dumps([{"name": name, "hosts": "npu_nodes", "gather_facts": False, "tasks": [task]}]))
     return path
 
@@ -158,11 +165,20 @@ class Drivers:
     def __init__(self, hosts: Hosts) -> None:
         self.hosts, self.lab = hosts, hosts.lab
 
-    def run(self, inputs: t.Mapping[str, Data], *args: str, name: str = "drivers", book: t.Optional[Path] = None, env: t.Optional[Data] = None) -> Run:
+    def run(
+        self,
+        inputs: t.Mapping[str, Data],
+        *args: str,
+        name: str = "drivers",
+        book: Path | None = None,
+        env: Data | None = None,
+    ) -> Run:
         """The role on the hosts that are named, each with its own inputs; ansible_host in them makes one host of the inventory of another."""
         for host, row in inputs.items():
             self.hosts.state[row.get("ansible_host", host)] = "dirty"
-        return play(book or role_book(), self.hosts.inventory(*inputs, host_vars=inputs, name=name), *args, env=env, timeout=240)
+        return play(
+            book or role_book(), self.hosts.inventory(*inputs, host_vars=inputs, name=name), *args, env=env, timeout=240
+        )
 
     def good(self, inputs: t.Mapping[str, Data], **more: t.Any) -> Run:
         return self.run(inputs, **more).good(list(inputs))
@@ -236,9 +252,16 @@ def served(folder: Path) -> t.Iterator[tuple[str, list[str]]]:
 
 
 @contextlib.contextmanager
-def user_of(lab: Lab, host: str, node: str = "/dev/rbln0", seconds: int = 600, program: str = "npu-job") -> t.Iterator[int]:
+def user_of(
+    lab: Lab, host: str, node: str = "/dev/rbln0", seconds: int = 600, program: str = "npu-job"
+) -> t.Iterator[int]:
     """A process on a host with a device open, called `program`, that ends after so many seconds; its pid there."""
-    started = "cp /usr/bin/sleep /tmp/%s; exec 9<%s; setsid /tmp/%s %d >/dev/null 2>&1 & echo $!" % (program, node, program, seconds)
+    started = "cp /usr/bin/sleep /tmp/%s; exec 9<%s; setsid /tmp/%s %d >/dev/null 2>&1 & echo $!" % (
+        program,
+        node,
+        program,
+        seconds,
+    )
     pid = int(lab.exec(host, started).stdout)
     try:
         yield pid
@@ -254,7 +277,11 @@ def alive(lab: Lab, host: str, pid: int) -> bool:
 def service_of(lab: Lab, host: str, node: str = "/dev/rbln1") -> t.Iterator[str]:
     """The name of a service on a host that has a device open."""
     unit = "npu-web.service"
-    lab.exec(host, ["tee", "/etc/systemd/system/" + unit], stdin="[Service]\nExecStart=/bin/sh -c 'exec 9<%s; exec sleep infinity'\n" % node)
+    lab.exec(
+        host,
+        ["tee", "/etc/systemd/system/" + unit],
+        stdin="[Service]\nExecStart=/bin/sh -c 'exec 9<%s; exec sleep infinity'\n" % node,
+    )
     lab.exec(host, "systemctl daemon-reload; systemctl start " + unit)
     try:
         yield unit
@@ -269,7 +296,14 @@ def main_pid(lab: Lab, host: str, unit: str) -> int:
 
 def add_package(lab: Lab, host: str, folder: Path, name: str, depends: str) -> None:
     """Install an empty package of somebody else on a host."""
-    fields = {"Package": name, "Version": "1", "Architecture": "all", "Maintainer": "nobody <nobody@example.com>", "Depends": depends, "Description": "test"}
+    fields = {
+        "Package": name,
+        "Version": "1",
+        "Architecture": "all",
+        "Maintainer": "nobody <nobody@example.com>",
+        "Depends": depends,
+        "Description": "test",
+    }
     path = folder / (name + ".deb")
     path.write_bytes(deb(fields, {}, {}))
     command(["podman", "cp", str(path), "%s:/tmp/%s.deb" % (host, name)])

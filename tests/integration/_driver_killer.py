@@ -133,17 +133,27 @@ def cut_power(lab: Lab, host: str) -> None:
     """The host stops at once and starts again: everything in memory is lost, the disk stays."""
     podman("kill", host, check=False)
     podman("start", host)
-    until(60, host + " runs", lambda: lab.exec(host, ["systemctl", "is-system-running"], check=False).stdout.strip() in ("running", "degraded"))
+    until(
+        60,
+        host + " runs",
+        lambda: (
+            lab.exec(host, ["systemctl", "is-system-running"], check=False).stdout.strip() in ("running", "degraded")
+        ),
+    )
 
 
-def play_and_cut(lab: Lab, book: Path, where: Path, env: t.Mapping[str, str], cut: t.Sequence[str], timeout: float = 300) -> Run:
+def play_and_cut(
+    lab: Lab, book: Path, where: Path, env: t.Mapping[str, str], cut: t.Sequence[str], timeout: float = 300
+) -> Run:
     """Run a playbook, and cut the power of hosts in `cut` as soon as their change says that the time has come."""
     argv, settings = command(book, where)
     settings.update(env)
     left = set(cut)
     out = FOLDER / "cut.out"
     with out.open("w") as stream:
-        process = subprocess.Popen(argv, cwd=STAGED, env=settings, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            argv, cwd=STAGED, env=settings, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.DEVNULL
+        )
 
         def over() -> bool:
             for host in list(left):

@@ -45,8 +45,27 @@ def node(number: int, pools: int) -> Data:
     }
     amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", "rebellions.ai/npu": str(NPUS)}
     uuid = "aaaaaaaa-0000-4000-8000-%012d" % number
-    info = {"bootID": "x", "containerRuntimeVersion": "containerd://2.1.5", "kernelVersion": "x", "kubeProxyVersion": "x", "osImage": "x"}
-    info.update({"systemUUID": uuid, "machineID": uuid.replace("-", ""), "architecture": "amd64", "operatingSystem": "linux", "kubeletVersion": "v1.34.4"})
+    info = {
+        "bootID": "x",
+        "containerRuntimeVersion": "containerd://2.1.5",
+        "kernelVersion": "x",
+        "kubeProxyVersion": "x",
+        "osImage": "x",
+    }
+    info.update(
+        {
+            "systemUUID": uuid,
+            "machineID": uuid.replace("-", ""),
+            "architecture": "amd64",
+            "operatingSystem": "linux",
+            "kubeletVersion": "v1.34.4",
+        }
+    )
     conditions = [{"type": "Ready", "status": "True"}]
     status = {"nodeInfo": info, "conditions": conditions, "capacity": amounts, "allocatable": amounts}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-%04d" % number, "labels": labels}, "status": status}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "node-%04d" % number, "labels": labels},
+        "status": status,
+    }

@@ -27,7 +27,15 @@ NODES = {"it-a": "containerd2", "it-b": "containerd17"}
 BARE = {"it-c": "containerd16", "it-d": "engines", "it-e": "containerd17"}
 
 # Folders in which running programs write by themselves.
-LIVE = ("/var/lib/containerd", "/var/lib/kubelet", "/var/lib/docker", "/var/lib/containers", "/var/lib/cni", "/var/lib/systemd", "/var/lib/private")
+LIVE = (
+    "/var/lib/containerd",
+    "/var/lib/kubelet",
+    "/var/lib/docker",
+    "/var/lib/containers",
+    "/var/lib/cni",
+    "/var/lib/systemd",
+    "/var/lib/private",
+)
 TREES = ("/etc", "/usr", "/var/lib", "/run/cdi", "/run/rbln")
 # A file of which inode, size and both times are known has the contents that are known: then it is not read.
 _WALK = """
@@ -91,13 +99,20 @@ def fingerprint(lab: Lab, host: str, times: bool = True) -> Fingerprint:
 
 def difference(before: Fingerprint, after: Fingerprint) -> list[str]:
     """Paths that are on one side only or differ, marked -, + or ~."""
-    lines = ["-" + path for path in before.keys() - after.keys()] + ["+" + path for path in after.keys() - before.keys()]
-    return sorted(lines + ["~" + path for path in before.keys() & after.keys() if before[path] != after[path]], key=lambda line: line[1:])
+    lines = ["-" + path for path in before.keys() - after.keys()] + [
+        "+" + path for path in after.keys() - before.keys()
+    ]
+    return sorted(
+        lines + ["~" + path for path in before.keys() & after.keys() if before[path] != after[path]],
+        key=lambda line: line[1:],
+    )
 
 
 def started(lab: Lab, host: str, unit: str = "containerd.service") -> str:
     """When the unit's main process started, with its pid."""
-    return lab.exec(host, ["systemctl", "show", "-p", "ExecMainPID,ExecMainStartTimestampMonotonic,ActiveState", unit]).stdout
+    return lab.exec(
+        host, ["systemctl", "show", "-p", "ExecMainPID,ExecMainStartTimestampMonotonic,ActiveState", unit]
+    ).stdout
 
 
 class Hosts:
@@ -124,7 +139,9 @@ class Hosts:
     def leave(self) -> None:
         """Take the hosts down, unless NPU_KEEP asks for them to stay."""
         if self.kube:
-            self.lab.kubectl("delete", "namespace", NAMESPACE_OF_TESTS, "--ignore-not-found", "--wait=false", check=False)
+            self.lab.kubectl(
+                "delete", "namespace", NAMESPACE_OF_TESTS, "--ignore-not-found", "--wait=false", check=False
+            )
         if not os.environ.get("NPU_KEEP"):
             self.lab.down(self.names)
 
@@ -133,7 +150,9 @@ class Hosts:
         chosen = list(hosts or self.names)
         used = {host: self.kinds[host] for host in chosen if self.state[host] in ("dirty", "done")}
         if self.kube and chosen == self.names:
-            self.lab.kubectl("delete", "namespace", NAMESPACE_OF_TESTS, "--ignore-not-found", "--wait=true", timeout=120)
+            self.lab.kubectl(
+                "delete", "namespace", NAMESPACE_OF_TESTS, "--ignore-not-found", "--wait=true", timeout=120
+            )
         if used:
             self.lab.down(used)
             for host in used if self.kube else ():
@@ -149,7 +168,9 @@ class Hosts:
                 self.lab.kubectl("label", "node", host, NODE_LABEL + "=true", "--overwrite")
                 self.lab.kubectl("taint", "node", host, NODE_LABEL + "=true:NoSchedule", "--overwrite")
 
-    def inventory(self, *hosts: str, host_vars: t.Optional[t.Mapping[str, Data]] = None, name: str = "hosts", **variables: t.Any) -> Path:
+    def inventory(
+        self, *hosts: str, host_vars: t.Mapping[str, Data] | None = None, name: str = "hosts", **variables: t.Any
+    ) -> Path:
         """An inventory of these hosts (all when none is named) with the site's variables."""
         return inventory(FOLDER / (name + ".json"), hosts or self.names, {**self.variables, **variables}, host_vars)
 
@@ -174,7 +195,7 @@ class Hosts:
 
     # -- cluster
 
-    def allocatable(self) -> dict[str, t.Optional[str]]:
+    def allocatable(self) -> dict[str, str | None]:
         """{node: allocatable NPUs as the API server says, None without the resource}."""
         nodes = self.lab.nodes()
         return {host: nodes[host]["allocatable"].get(RESOURCE) for host in self.names}
@@ -186,15 +207,23 @@ class Hosts:
 
     def pods(self, node: str) -> dict[str, str]:
         """{app name: phase} of the pods of the namespace on a node."""
-        out = self.lab.kubectl("get", "pods", "-n", NAMESPACE_OF_TESTS, "--field-selector", "spec.nodeName=" + node, "-o", "json").stdout
-        return {item["metadata"]["generateName"].rstrip("-"): item["status"]["phase"] for item in json.loads(out)["items"]}
+        out = self.lab.kubectl(
+            "get", "pods", "-n", NAMESPACE_OF_TESTS, "--field-selector", "spec.nodeName=" + node, "-o", "json"
+        ).stdout
+        return {
+            item["metadata"]["generateName"].rstrip("-"): item["status"]["phase"] for item in json.loads(out)["items"]
+        }
 
     def look(self, node: str) -> list[str]:
         """What a pod that asks for one NPU sees: device files that open, mounted libraries, the version of rbln-smi."""
         name = "look-" + node
         self.lab.kubectl("delete", "pod", name, "--ignore-not-found", "--wait=true")
-        self.lab.kubectl("apply", "-f", "-", stdin=_POD % {"node": node, "taint": NODE_LABEL, "resource": RESOURCE, "line": INSIDE})
-        self.lab.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/" + name, "--timeout=90s", timeout=120)
+        self.lab.kubectl(
+            "apply", "-f", "-", stdin=_POD % {"node": node, "taint": NODE_LABEL, "resource": RESOURCE, "line": INSIDE}
+        )
+        self.lab.kubectl(
+            "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/" + name, "--timeout=90s", timeout=120
+        )
         seen = self.lab.kubectl("logs", name).stdout.split()
         self.lab.kubectl("delete", "pod", name, "--wait=false")
         return seen

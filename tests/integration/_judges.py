@@ -52,7 +52,8 @@ def _wrap(home: Path, name: str) -> None:
     loader = next((home / "root").glob("**/%s/ld-linux-x86-64.so.2" % LIBRARIES))
     script.write_text(
         '#!/bin/sh\nroot=$(dirname "$(readlink -f "$0")")/../root\nPATH=$root/usr/sbin:$root/usr/bin:$PATH\n'
-        'exec "$root/%s" --library-path "$root/%s:$root/usr/%s" "$root/%s" "$@"\n' % (loader.relative_to(home / "root"), LIBRARIES, LIBRARIES, name)
+        'exec "$root/%s" --library-path "$root/%s:$root/usr/%s" "$root/%s" "$@"\n'
+        % (loader.relative_to(home / "root"), LIBRARIES, LIBRARIES, name)
     )
     script.chmod(0o755)
 
@@ -74,7 +75,24 @@ def containerd_2(version: str = "") -> Path:
         flags = "-s -w -X %s/version.Version=v%s" % (package, version)
         run([go_command(), "mod", "init", "judge"], 60, env=env, cwd=source)
         run([go_command(), "get", "%s/cmd/containerd@v%s" % (package, version)], 600, env=env, cwd=source)
-        run(["nice", "-n", "5", go_command(), "build", "-trimpath", "-ldflags", flags, "-o", home, package + "/cmd/containerd"], 1800, env=env, cwd=source)
+        run(
+            [
+                "nice",
+                "-n",
+                "5",
+                go_command(),
+                "build",
+                "-trimpath",
+                "-ldflags",
+                flags,
+                "-o",
+                home,
+                package + "/cmd/containerd",
+            ],
+            1800,
+            env=env,
+            cwd=source,
+        )
 
     return cached("containerd-" + version, digest(version), make) / "containerd"
 

@@ -78,19 +78,26 @@ class Run:
         told = [text for one in self.results for text in one.data.get("warnings", [])]
         return "\n".join(map(str, told)) + " ".join(self.err.split())
 
-    def good(self, hosts: t.Sequence[str]) -> "Run":
+    def good(self, hosts: t.Sequence[str]) -> Run:
         """This run if it covered exactly these hosts and none failed."""
         told = "\n".join("%s: %s: %s" % (one.host, one.task, one.msg) for one in self.failed())
-        assert self.code == 0, "exit %d\n%s\n%s\n%s" % (self.code, told, self.err[-2000:], "" if told else self.out[-2000:])
+        assert self.code == 0, "exit %d\n%s\n%s\n%s" % (
+            self.code,
+            told,
+            self.err[-2000:],
+            "" if told else self.out[-2000:],
+        )
         assert sorted(self.stats) == sorted(hosts) and len(hosts) > 0, sorted(self.stats)
         for host, counts in self.stats.items():
             assert counts["failures"] == counts["unreachable"] == 0 and counts["ok"] > 0, (host, counts)
         return self
 
-    def unchanged(self, hosts: t.Sequence[str]) -> "Run":
+    def unchanged(self, hosts: t.Sequence[str]) -> Run:
         """This run if it was good and changed nothing."""
         self.good(hosts)
-        assert self.changed() == [], [(one.host, one.task, one.data.get("diff")) for one in self.results if one.state == "changed"]
+        assert self.changed() == [], [
+            (one.host, one.task, one.data.get("diff")) for one in self.results if one.state == "changed"
+        ]
         assert all(counts["changed"] == 0 for counts in self.stats.values()), self.stats
         return self
 
@@ -120,7 +127,11 @@ def runfile(version: str) -> Data:
 
 
 # Debian and the kernel of the machine are not in the vendor's matrix.
-SITE: Data = {**runfile("3.2.2"), "rbln_preflight_unlisted": "warn", "rbln_container_toolkit_runtime_restart": "if_required"}
+SITE: Data = {
+    **runfile("3.2.2"),
+    "rbln_preflight_unlisted": "warn",
+    "rbln_container_toolkit_runtime_restart": "if_required",
+}
 CLUSTER: Data = {
     "rbln_kubeconfig": str(Lab.kubeconfig),
     "rbln_namespace": NAMESPACE_OF_TESTS,
@@ -142,19 +153,23 @@ def _podman() -> Path:
     return path
 
 
-def inventory(path: Path, hosts: t.Sequence[str], variables: Data, host_vars: t.Optional[t.Mapping[str, Data]] = None) -> Path:
+def inventory(
+    path: Path, hosts: t.Sequence[str], variables: Data, host_vars: t.Mapping[str, Data] | None = None
+) -> Path:
     """Write an inventory in which every host is in npu_nodes."""
     own = {
         "ansible_connection": "containers.podman.podman",
         "ansible_podman_executable": str(_podman()),
         "ansible_python_interpreter": "/usr/bin/python3",
     }
-    tree = {"npu_nodes": {"hosts": {host: (host_vars or {}).get(host, {}) for host in hosts}, "vars": {**own, **variables}}}
+    tree = {
+        "npu_nodes": {"hosts": {host: (host_vars or {}).get(host, {}) for host in hosts}, "vars": {**own, **variables}}
+    }
     path.write_text(json.dumps(tree, indent=1))
     return path
 
 
-def command(book: t.Union[str, Path], where: Path, *args: str, extra: t.Optional[Data] = None) -> tuple[list[str], dict[str, str]]:
+def command(book: str | Path, where: Path, *args: str, extra: Data | None = None) -> tuple[list[str], dict[str, str]]:
     """(argv, environment) for a playbook of the collection (by name) or a file on an inventory; `extra` goes in as JSON by -e."""
     settings = environment(
         ANSIBLE_COLLECTIONS_PATH="%s:%s" % (STAGE, COLLECTIONS),
@@ -170,11 +185,11 @@ def command(book: t.Union[str, Path], where: Path, *args: str, extra: t.Optional
 
 
 def play(
-    book: t.Union[str, Path],
+    book: str | Path,
     where: Path,
     *args: str,
-    extra: t.Optional[Data] = None,
-    env: t.Optional[t.Mapping[str, str]] = None,
+    extra: Data | None = None,
+    env: t.Mapping[str, str] | None = None,
     timeout: float = 400,
 ) -> Run:
     """Run a playbook; `env` overrides the environment of command()."""
@@ -184,7 +199,15 @@ def play(
     settings.update(env or {})
     start = time.monotonic()
     done = subprocess.run(
-        argv, cwd=STAGED, env=settings, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=timeout, check=False
+        argv,
+        cwd=STAGED,
+        env=settings,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=timeout,
+        check=False,
     )
     run = parse(done.returncode, done.stdout, done.stderr, time.monotonic() - start)
     for line in log.read_text(errors="replace").splitlines():
@@ -211,5 +234,7 @@ def parse(code: int, out: str, err: str, seconds: float) -> Run:
                 state = kind.removeprefix("v2_runner_on_")
                 if state == "ok" and data.get("changed"):
                     state = "changed"
-                results.append(Result(plays[-1] if plays else "", event["task"]["name"], host, data.get("action", ""), state, data))
+                results.append(
+                    Result(plays[-1] if plays else "", event["task"]["name"], host, data.get("action", ""), state, data)
+                )
     return Run(code, results, stats, out, err, seconds)

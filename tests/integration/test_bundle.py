@@ -36,7 +36,7 @@ class Bundle(t.NamedTuple):
     def own(self) -> Path:
         return self.folder / NAME
 
-    def copy(self, target: Path) -> "Bundle":
+    def copy(self, target: Path) -> Bundle:
         shutil.copytree(self.folder, target)
         return self._replace(folder=target, where=groups(self.hosts, target))
 
@@ -46,7 +46,9 @@ class Bundle(t.NamedTuple):
 
 def groups(hosts: Hosts, folder: Path, server: str = "", **variables: t.Any) -> Path:
     """An inventory: OFF is the fleet, UP is connected, and serves at `server` when that is its address."""
-    path = hosts.inventory(OFF, name="bundle-" + folder.parent.name + server, **{**INPUTS, "rbln_bundle_folder": str(folder)}, **variables)
+    path = hosts.inventory(
+        OFF, name="bundle-" + folder.parent.name + server, **{**INPUTS, "rbln_bundle_folder": str(folder)}, **variables
+    )
     tree = json.loads(path.read_text())
     shared = tree["npu_nodes"]["vars"]
     tree["npu_bundle"] = {"hosts": {UP: {}}, "vars": shared}
@@ -89,7 +91,9 @@ def test_a_connected_host_is_left_as_it_was(bundle: Bundle) -> None:
 
 def test_the_folder_has_everything_and_says_so(bundle: Bundle) -> None:
     manifest = json.loads((bundle.own / "manifest.json").read_text())
-    assert manifest["os"] == {"architecture": "x86_64", "id": "debian", "version_id": "13"} and manifest["requested"] == ["make"]
+    assert manifest["os"] == {"architecture": "x86_64", "id": "debian", "version_id": "13"} and manifest[
+        "requested"
+    ] == ["make"]
     kinds = {one["kind"]: one["path"] for one in manifest["files"]}
     assert kinds["runfile"] == "driver/rebellions-x86_64-3.2.2.run" and len(list(bundle.own.glob(MAKE))) == 1
     # libc6 is on every host, at a version that make need not like.
@@ -113,7 +117,12 @@ def test_files_that_are_missing_are_one_error_G01_airgap_no_internet(bundle: Bun
     run = play("bundle_place", part.where)
     assert run.code == 2 and len(run.failed()) == 1 and run.changed() == []
     text = run.failed()[0].msg
-    assert missing.name in text and "is missing" in text and re.search(r"\([0-9]+ bytes, SHA-256 [0-9a-f]{64}\)", text) and "nothing was sent" in text
+    assert (
+        missing.name in text
+        and "is missing" in text
+        and re.search(r"\([0-9]+ bytes, SHA-256 [0-9a-f]{64}\)", text)
+        and "nothing was sent" in text
+    )
     untouched(bundle, OFF)
 
 
@@ -124,16 +133,27 @@ def test_a_damaged_file_is_refused(bundle: Bundle, tmp_path: Path) -> None:
     body[-1] ^= 1
     path.write_bytes(bytes(body))
     run = play("bundle_place", part.where)
-    assert run.code == 2 and len(run.failed()) == 1 and "is another file: it has %d bytes, SHA-256" % len(body) in run.failed()[0].msg
+    assert (
+        run.code == 2
+        and len(run.failed()) == 1
+        and "is another file: it has %d bytes, SHA-256" % len(body) in run.failed()[0].msg
+    )
     untouched(bundle, OFF)
 
 
 def test_what_the_run_needs_and_the_bundle_lacks_is_one_error(bundle: Bundle) -> None:
-    more: Data = {"rbln_bundle_packages": ["make", "dkms", "gcc"], "rbln_bundle_kernels": ["6.12.0-1-amd64"], "rbln_driver_version": "3.4.0"}
+    more: Data = {
+        "rbln_bundle_packages": ["make", "dkms", "gcc"],
+        "rbln_bundle_kernels": ["6.12.0-1-amd64"],
+        "rbln_driver_version": "3.4.0",
+    }
     run = play("bundle_place", bundle.where, extra=more)
     assert run.code == 2 and len(run.failed()) == 1 and run.changed() == []
     text = run.failed()[0].msg
-    assert "lacks 4 items that this host needs" in text and "no installer of version 3.4.0. It has: driver/rebellions-x86_64-3.2.2.run (" in text
+    assert (
+        "lacks 4 items that this host needs" in text
+        and "no installer of version 3.4.0. It has: driver/rebellions-x86_64-3.2.2.run (" in text
+    )
     assert all(word in text for word in ("no dkms.", "no gcc.", "no linux-headers-6.12.0-1-amd64.")), text
     untouched(bundle, OFF)
 
@@ -168,7 +188,12 @@ def test_it_goes_without_a_trace(bundle: Bundle, tmp_path: Path) -> None:
             "name": "Remove",
             "hosts": "npu_nodes:npu_bundle_server",
             "gather_facts": False,
-            "tasks": [{"name": "Remove", "ansible.builtin.import_role": {"name": "rebellions.npu.rbln_bundle", "tasks_from": "absent.yml"}}],
+            "tasks": [
+                {
+                    "name": "Remove",
+                    "ansible.builtin.import_role": {"name": "rebellions.npu.rbln_bundle", "tasks_from": "absent.yml"},
+                }
+            ],
         }
     ]
     path = tmp_path / "absent.yml"
@@ -176,5 +201,9 @@ def test_it_goes_without_a_trace(bundle: Bundle, tmp_path: Path) -> None:
     play(path, where).good([UP, OFF])
     play(path, where).unchanged([UP, OFF])
     assert bundle.off("ls -d /var/lib/rbln/bundle* 2>/dev/null || :") == ""
-    left = [line for line in difference(bundle.hosts.fresh[UP], fingerprint(bundle.hosts.lab, UP, times=True)) if line[0] != "~"]
+    left = [
+        line
+        for line in difference(bundle.hosts.fresh[UP], fingerprint(bundle.hosts.lab, UP, times=True))
+        if line[0] != "~"
+    ]
     assert [line for line in left if "/var/lib/systemd" not in line] == ["+/var/lib/rbln"], left

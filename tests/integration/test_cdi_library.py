@@ -67,11 +67,18 @@ def test_vendor_output_is_judged_alike() -> None:
     verdicts = judge(paths, "-library")
     for path in paths:
         problems = validate_spec(load_spec(path.read_text(), path.name))
-        assert bool(verdicts[path]) == any(problem.severity == ERROR for problem in problems), (path.name, verdicts[path], problems)
+        assert bool(verdicts[path]) == any(problem.severity == ERROR for problem in problems), (
+            path.name,
+            verdicts[path],
+            problems,
+        )
     by_schema = judge(paths)
     for path in paths:
         problems = validate_spec(load_spec(path.read_text(), path.name))
-        assert not by_schema[path] or any(problem.severity in (ERROR, WARNING) for problem in problems), (path.name, by_schema[path])
+        assert not by_schema[path] or any(problem.severity in (ERROR, WARNING) for problem in problems), (
+            path.name,
+            by_schema[path],
+        )
 
 
 def test_changed_specifications_are_judged_alike(tmp_path: Path) -> None:

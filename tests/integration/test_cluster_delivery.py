@@ -39,7 +39,11 @@ def test_full_install_again_without_a_write_and_absent_leaves_nothing(site: Site
         "DaemonSet", "Service", "ServiceAccount", "Secret", "ConfigMap", "ClusterRole", "ClusterRoleBinding", "NetworkPolicy", "RuntimeClass",
         "ServiceMonitor", "NodeFeatureRule",
     }  # fmt: skip
-    drivers = [item for item in site.ours() if item["kind"] == "DaemonSet" and item["metadata"]["labels"]["app.kubernetes.io/component"] in DRIVER]
+    drivers = [
+        item
+        for item in site.ours()
+        if item["kind"] == "DaemonSet" and item["metadata"]["labels"]["app.kubernetes.io/component"] in DRIVER
+    ]
     assert len(drivers) == 3
     again = site.everything()
     assert (again["changed"], site.written) == (False, [])
@@ -66,8 +70,14 @@ CHANGES: dict[str, tuple[Data, set[tuple[str, str]]]] = {
     "interval of the monitor": (plus("metrics_exporter", service_monitor={"interval": "45s"}), {(SM, EXPORTER)}),
     "port": (plus("metrics_exporter", port=9191), {(DS, EXPORTER), (SVC, EXPORTER)}),
     "annotation of a service": (plus("metrics_exporter", service={"annotations": {"team": "a"}}), {(SVC, EXPORTER)}),
-    "pull secret": ({"pull_secret_content": {"auths": {"other.example.org": {"auth": "eDp5"}}}}, {(SECRET, "rbln-registry")}),
-    "runtime class": ({"runtime_class": {"enabled": True, "handler": "rbln", "node_selector": {"x": "y"}}}, {(RC, "rbln")}),
+    "pull secret": (
+        {"pull_secret_content": {"auths": {"other.example.org": {"auth": "eDp5"}}}},
+        {(SECRET, "rbln-registry")},
+    ),
+    "runtime class": (
+        {"runtime_class": {"enabled": True, "handler": "rbln", "node_selector": {"x": "y"}}},
+        {(RC, "rbln")},
+    ),
 }
 
 
@@ -103,7 +113,11 @@ def _foreign(item: Data, name: str, labelled: bool) -> Data:
 def test_every_kind_is_pruned_and_look_alikes_of_others_stay(site: Site) -> None:
     site.everything()
     mine = site.ours()
-    kinds: dict[str, Data] = {item["kind"]: item for item in mine if item["metadata"]["labels"]["app.kubernetes.io/component"] not in ("inventory", *DRIVER)}
+    kinds: dict[str, Data] = {
+        item["kind"]: item
+        for item in mine
+        if item["metadata"]["labels"]["app.kubernetes.io/component"] not in ("inventory", *DRIVER)
+    }
     plain = ["%s-theirs" % item["metadata"]["name"] for item in kinds.values()]
     copied = ["%s-copied" % item["metadata"]["name"] for item in kinds.values()]
     for item in kinds.values():
@@ -175,5 +189,7 @@ def test_check_mode_and_diff_write_nothing_and_tell_the_same(site: Site) -> None
     told = site.act("diff", **given)
     assert site.written == []
     assert [one["object"] for one in told["differences"]] == ["DaemonSet %s/%s" % (NAMESPACE, EXPORTER)]
-    assert [name for name, action in checked["objects"].items() if action != "unchanged"] == ["DaemonSet %s/%s" % (NAMESPACE, EXPORTER)]
+    assert [name for name, action in checked["objects"].items() if action != "unchanged"] == [
+        "DaemonSet %s/%s" % (NAMESPACE, EXPORTER)
+    ]
     site.absent()

@@ -17,14 +17,22 @@ NAMES = ("npu-device-plugin", "npu-container-toolkit", "npu-operator-validator")
 OPERATOR = "rbln-npu-operator"
 
 
-def workload(kind: str, name: str, owner: t.Optional[Data] = None) -> Data:
-    template = {"metadata": {"labels": {"app": name}}, "spec": {"nodeSelector": {"no": "where"}, "containers": [{"name": "c", "image": "x"}]}}
+def workload(kind: str, name: str, owner: Data | None = None) -> Data:
+    template = {
+        "metadata": {"labels": {"app": name}},
+        "spec": {"nodeSelector": {"no": "where"}, "containers": [{"name": "c", "image": "x"}]},
+    }
     meta: Data = {"name": name, "namespace": THEIRS}
     if owner:
         known = {"apiVersion": owner["apiVersion"], "kind": owner["kind"]}
         meta["ownerReferences"] = [{**known, "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}]
     spec: Data = {"selector": {"matchLabels": {"app": name}}, "template": template}
-    return {"apiVersion": "apps/v1", "kind": kind, "metadata": meta, "spec": {**spec, "replicas": 2} if kind == "Deployment" else spec}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": meta,
+        "spec": {**spec, "replicas": 2} if kind == "Deployment" else spec,
+    }
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +55,14 @@ def test_definitions_without_objects_are_no_operator(site: Site) -> None:
 
 
 def test_refuse_names_the_objects_and_the_choices_and_writes_nothing(site: Site) -> None:
-    site.create({"apiVersion": "rebellions.ai/v1beta1", "kind": "RBLNClusterPolicy", "metadata": {"name": "cluster-policy"}, "spec": {}})
+    site.create(
+        {
+            "apiVersion": "rebellions.ai/v1beta1",
+            "kind": "RBLNClusterPolicy",
+            "metadata": {"name": "cluster-policy"},
+            "spec": {},
+        }
+    )
     policy = site.server.get("rblnclusterpolicies", "cluster-policy")
     site.server.kubectl("create", "namespace", THEIRS)
     site.create(workload("Deployment", OPERATOR))
@@ -55,7 +70,11 @@ def test_refuse_names_the_objects_and_the_choices_and_writes_nothing(site: Site)
         site.create(workload("DaemonSet", name, policy))
     result = site.act("run")
     assert result["failed"] and site.written == []
-    assert [word for word in ("RBLNClusterPolicy cluster-policy", "coexist", "takeover", "restore") if word not in result["msg"]] == []
+    assert [
+        word
+        for word in ("RBLNClusterPolicy cluster-policy", "coexist", "takeover", "restore")
+        if word not in result["msg"]
+    ] == []
 
 
 def test_coexist_applies_nothing(site: Site) -> None:
@@ -94,7 +113,9 @@ def test_takeover_again_and_restore(site: Site, tmp_path: Path) -> None:
 
 
 def test_drivers_in_containers_are_not_taken_over(site: Site, tmp_path: Path) -> None:
-    site.create({"apiVersion": "rebellions.ai/v1alpha1", "kind": "RBLNDriver", "metadata": {"name": "default"}, "spec": {}})
+    site.create(
+        {"apiVersion": "rebellions.ai/v1alpha1", "kind": "RBLNDriver", "metadata": {"name": "default"}, "spec": {}}
+    )
     site.create(workload("DaemonSet", "npu-driver", site.server.get("rblndrivers", "default")))
     before = theirs(site)
     result = site.act("run", coexistence="takeover", takeover={"backup_dir": str(tmp_path)})

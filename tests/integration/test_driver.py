@@ -59,12 +59,24 @@ def test_refused_on_the_controller_and_nothing_is_sent(drivers: Drivers, tmp_pat
     cases: dict[str, tuple[dict[str, t.Any], tuple[str, ...]]] = {
         "digest": (many(OLD, rbln_driver_runfile_digests={OLD: "0" * 64}), ("not " + "0" * 64, "nothing was sent")),
         "no-digest": (many(OLD, rbln_driver_runfile_digests={}), ("is not set", "rbln_driver_runfile_sha256")),
-        "other-key": (many(OLD, **sign, rbln_driver_runfile_keyring=str(tmp_path / "other.asc")), ("no good signature", "nothing was sent")),
-        "other-file": (many(OLD, **key, rbln_driver_runfile_signature="%s/rebellions-x86_64-%s.run.asc" % (run_dir, NEW)), ("no good signature",)),
+        "other-key": (
+            many(OLD, **sign, rbln_driver_runfile_keyring=str(tmp_path / "other.asc")),
+            ("no good signature", "nothing was sent"),
+        ),
+        "other-file": (
+            many(OLD, **key, rbln_driver_runfile_signature="%s/rebellions-x86_64-%s.run.asc" % (run_dir, NEW)),
+            ("no good signature",),
+        ),
         "no-keyring": (many(OLD, **sign), ("no keyring",)),
         "lost-keyring": (many(OLD, **sign, rbln_driver_runfile_keyring="/nowhere.asc"), ("/nowhere.asc", "public key")),
-        "no-server": (many(OLD, rbln_driver_runfile="http://127.0.0.1:1/"), ("cannot be fetched", "http://127.0.0.1:1/")),
-        "password": (many(OLD, rbln_driver_runfile="http://user:hidden@127.0.0.1:1/"), ("a name or a password", ".netrc")),
+        "no-server": (
+            many(OLD, rbln_driver_runfile="http://127.0.0.1:1/"),
+            ("cannot be fetched", "http://127.0.0.1:1/"),
+        ),
+        "password": (
+            many(OLD, rbln_driver_runfile="http://user:hidden@127.0.0.1:1/"),
+            ("a name or a password", ".netrc"),
+        ),
     }
     run = drivers.run({case: {"ansible_host": A, **row[0]} for case, row in cases.items()})
     assert run.code == 2 and run.changed() == []
@@ -76,7 +88,9 @@ def test_refused_on_the_controller_and_nothing_is_sent(drivers: Drivers, tmp_pat
     assert drivers.lab.exec(A, "ls /root/.ansible/tmp 2>/dev/null || :").stdout == ""
 
 
-def test_first_install_from_a_server_is_fetched_once_and_the_next_run_runs_no_package_program(drivers: Drivers, tmp_path: Path) -> None:
+def test_first_install_from_a_server_is_fetched_once_and_the_next_run_runs_no_package_program(
+    drivers: Drivers, tmp_path: Path
+) -> None:
     drivers.hosts.virgin()
     with served(payload_dir() / "run") as (address, paths):
         inputs = many(
@@ -94,7 +108,9 @@ def test_first_install_from_a_server_is_fetched_once_and_the_next_run_runs_no_pa
             assert change["outcome"] == "installed" and change["previous"] is None
             state = works(drivers.seen(host), OLD)
             assert state["holds"] == state["stamp"]["held"] == sorted(PACKAGES) and state["kept"] == ["runfile-" + OLD]
-            assert state["stamp"]["files"] == [{"name": "rebellions-x86_64-%s.run" % OLD, "sha256": inputs["rbln_driver_runfile_digests"][OLD]}]
+            assert state["stamp"]["files"] == [
+                {"name": "rebellions-x86_64-%s.run" % OLD, "sha256": inputs["rbln_driver_runfile_digests"][OLD]}
+            ]
             assert state["stamp"]["previous"] is None and state["stamp"]["installed"]["by"]
         del paths[:]
         with drivers.managers(A) as started:
@@ -106,7 +122,9 @@ def test_first_install_from_a_server_is_fetched_once_and_the_next_run_runs_no_pa
 def test_in_use_is_refused_and_a_named_service_is_stopped(drivers: Drivers) -> None:
     drivers.put(A, OLD)
     drivers.put(B, OLD)
-    with service_of(drivers.lab, B) as unit, user_of(drivers.lab, A) as job, user_of(drivers.lab, B, program="npu-late") as late:
+    with service_of(drivers.lab, B) as unit, user_of(drivers.lab, A) as job, user_of(
+        drivers.lab, B, program="npu-late"
+    ) as late:
         old_pid = main_pid(drivers.lab, B, unit)
         before = {host: drivers.disk(host) for host in BOTH}
         run = drivers.run({A: many(NEW), B: many(NEW, rbln_driver_services=[unit])})
@@ -114,7 +132,9 @@ def test_in_use_is_refused_and_a_named_service_is_stopped(drivers: Drivers) -> N
         message = run.failed(A)[-1].msg
         assert "npu-job (pid %d" % job in message and "rbln0" in message and "nothing was changed" in message, message
         assert "600" not in message and alive(drivers.lab, A, job)
-        assert "npu-late (pid %d" % late in run.failed(B)[-1].msg and "npu-web" not in run.failed(B)[-1].msg, run.failed(B)[-1].msg
+        assert "npu-late (pid %d" % late in run.failed(B)[-1].msg and "npu-web" not in run.failed(B)[-1].msg, (
+            run.failed(B)[-1].msg
+        )
         for host in BOTH:
             rest = [line for line in difference(before[host], drivers.disk(host)) if not line[1:].startswith(OWN)]
             assert rest == [] and works({**drivers.seen(host), "state": []}, OLD), rest
@@ -123,7 +143,9 @@ def test_in_use_is_refused_and_a_named_service_is_stopped(drivers: Drivers) -> N
         assert not alive(drivers.lab, B, late)
         assert main_pid(drivers.lab, B, unit) not in (0, old_pid)
     works(drivers.seen(B), NEW)
-    assert [holder["name"] for holder in run.one("Change the driver, and go back when that fails", B).data["in_use"]] == ["npu-late"]
+    assert [
+        holder["name"] for holder in run.one("Change the driver, and go back when that fails", B).data["in_use"]
+    ] == ["npu-late"]
 
 
 def test_a_failed_build_and_a_failed_validation_lead_back(drivers: Drivers) -> None:
@@ -136,12 +158,20 @@ def test_a_failed_build_and_a_failed_validation_lead_back(drivers: Drivers) -> N
         assert last.msg.startswith("rolled back: ") and "Driver %s works again" % OLD in last.msg, last.msg
         assert all(word in last.msg for word in words), last.msg
         state = works(drivers.seen(host), OLD)
-        assert state["holds"] == sorted(PACKAGES) and state["stamp"]["installed"]["time"] and "driver-ready" in state["ready"], state
+        assert (
+            state["holds"] == sorted(PACKAGES)
+            and state["stamp"]["installed"]["time"]
+            and "driver-ready" in state["ready"]
+        ), state
     assert drivers.seen(A)["refused"] == [] and drivers.seen(B)["refused"] == [FAULTY]
     # What failed its validation is not tried again; a build may succeed the next time.
     before = drivers.disk(B)
     run = drivers.run({B: many(FAULTY)})
-    assert run.code == 2 and "failed its validation on this host" in run.failed(B)[-1].msg and "rbln_driver_retry" in run.failed(B)[-1].msg
+    assert (
+        run.code == 2
+        and "failed its validation on this host" in run.failed(B)[-1].msg
+        and "rbln_driver_retry" in run.failed(B)[-1].msg
+    )
     assert difference(before, drivers.disk(B)) == []
 
 
@@ -150,7 +180,9 @@ def test_where_the_way_back_fails_too_the_host_is_tainted_and_the_next_run_conve
     drivers.lab.fault(A, "load")
     run = drivers.run({A: many(NEW)})
     last = run.failed(A)[-1].msg
-    assert run.code == 2 and last.startswith("left stopped: ") and "Rolling back failed too" in last and "tainted" in last, last
+    assert (
+        run.code == 2 and last.startswith("left stopped: ") and "Rolling back failed too" in last and "tainted" in last
+    ), last
     state = drivers.seen(A)
     assert (state["loaded"], state["daemon"], state["ready"]) == (None, "inactive", []), state
     assert state["tainted"]["version"] == NEW and state["journal"]["previous"]["version"] == OLD
@@ -167,11 +199,18 @@ def test_apt_is_asked_first_and_refuses_what_is_beyond_the_plan(drivers: Drivers
     add_package(drivers.lab, B, tmp_path, "npu-app", "librbln (>= 3.4)")
     before = drivers.disk(B)
     run = drivers.run({B: extracted(OLD)})
-    assert run.code == 2 and "would also remove npu-app" in run.failed(B)[-1].msg and "nothing was changed" in run.failed(B)[-1].msg, run.failed(B)[-1].msg
+    assert (
+        run.code == 2
+        and "would also remove npu-app" in run.failed(B)[-1].msg
+        and "nothing was changed" in run.failed(B)[-1].msg
+    ), run.failed(B)[-1].msg
     assert [line for line in difference(before, drivers.disk(B)) if not line[1:].startswith(OWN)] == []
     drivers.good({B: extracted(OLD, rbln_driver_package_allowed=["npu-*"])})
     works(drivers.seen(B), OLD)
-    assert drivers.lab.exec(B, "dpkg-query -W -f '${Status}' npu-app 2>/dev/null || :").stdout in ("", "unknown ok not-installed")
+    assert drivers.lab.exec(B, "dpkg-query -W -f '${Status}' npu-app 2>/dev/null || :").stdout in (
+        "",
+        "unknown ok not-installed",
+    )
 
 
 def test_names_of_the_signed_repository_and_removal_leaves_nothing(drivers: Drivers) -> None:
@@ -186,7 +225,13 @@ def test_names_of_the_signed_repository_and_removal_leaves_nothing(drivers: Driv
     for host in BOTH:
         assert run.one("Absent | Remove the driver and what it came with", host).data["left"] == []
         state = drivers.seen(host)
-        assert (state["packages"], state["loaded"], state["on_disk"], state["state"], state["devices"]) == ({}, None, None, None, []), state
+        assert (state["packages"], state["loaded"], state["on_disk"], state["state"], state["devices"]) == (
+            {},
+            None,
+            None,
+            None,
+            [],
+        ), state
         assert drivers.rest(host, drivers.hosts.fresh[host]) == []
     assert drivers.seen(B)["holds"] == ["tar"]
     assert drivers.remove(*BOTH).good(BOTH).changed() == []

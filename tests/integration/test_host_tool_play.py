@@ -24,11 +24,23 @@ def play(tmp_path: Path, *extra: str) -> dict[str, dict[str, object]]:
         {"name": "first", "rebellions.npu.rbln_observe": observe, "register": "first"},
         {"name": "install", "rebellions.npu.rbln_host_tool": tool},
         {"name": "second", "rebellions.npu.rbln_observe": observe, "register": "second"},
-        {"name": "known", "rebellions.npu.rbln_host_tool": dict(tool, observed="{{ second.ansible_facts.rbln_observed.host_tool }}")},
+        {
+            "name": "known",
+            "rebellions.npu.rbln_host_tool": dict(tool, observed="{{ second.ansible_facts.rbln_observed.host_tool }}"),
+        },
         {"name": "again", "rebellions.npu.rbln_host_tool": tool},
     ]
     local = {"ansible_python_interpreter": "{{ ansible_playbook_python }}"}
-    book = [{"name": "Play", "hosts": "localhost", "connection": "local", "gather_facts": False, "vars": local, "tasks": tasks}]
+    book = [
+        {
+            "name": "Play",
+            "hosts": "localhost",
+            "connection": "local",
+            "gather_facts": False,
+            "vars": local,
+            "tasks": tasks,
+        }
+    ]
     (tmp_path / "play.yml").write_text(yaml.safe_dump(book, sort_keys=False))
     env = dict(os.environ, ANSIBLE_STDOUT_CALLBACK="ansible.posix.json", ANSIBLE_LOCALHOST_WARNING="false")
     argv = ["ansible-playbook", "-i", "localhost,", str(tmp_path / "play.yml"), *extra]
@@ -51,5 +63,11 @@ def test_host_tool_by_ansible(tmp_path: Path) -> None:
     assert done["known"]["changed"] is False and done["again"]["changed"] is False
     assert json.loads((tmp_path / "root/etc/rebellions-npu/rbln-host.json").read_text()) == {"cdi": CONFIG}
     program = tmp_path / "root/usr/local/libexec/rebellions-npu/rbln-host"
-    found = subprocess.run([str(program), "cdi", "--root", str(tmp_path / "root"), "--json"], capture_output=True, text=True, timeout=60, check=False)
+    found = subprocess.run(
+        [str(program), "cdi", "--root", str(tmp_path / "root"), "--json"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert json.loads(found.stdout)["state"] == "missing" and found.stderr == ""

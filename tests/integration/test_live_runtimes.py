@@ -37,7 +37,9 @@ def short() -> t.Iterator[Path]:
 def running(argv: t.Sequence[t.Any], sock: Path, log: Path) -> t.Iterator[None]:
     """A daemon until its socket is there; stopped in the end."""
     with log.open("wb") as stream:
-        child = subprocess.Popen([str(word) for word in argv], stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True)
+        child = subprocess.Popen(
+            [str(word) for word in argv], stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True
+        )
     try:
         limit = time.monotonic() + 30
         while not sock.exists():
@@ -66,11 +68,19 @@ def answer(name: str, sock: Path) -> t.Any:
 @pytest.mark.parametrize("wanted", [True, False])
 def test_containerd(short: Path, name: str, wanted: bool) -> None:
     program = containerds()[name]()
-    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.split()[2].lstrip("v")
+    version = (
+        subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.split()[2].lstrip("v")
+    )
     numbers = tuple(int(part) for part in version.split("~")[0].split("+")[0].split(".")[:2])
     major = min(numbers[0], 2)
     lines = ["version = %d" % (major + 1), 'root = "%s/root"' % short, 'state = "%s/state"' % short]
-    lines += ["[grpc]", 'address = "%s/c.sock"' % short, "[ttrpc]", 'address = "%s/t.sock"' % short, '[plugins."%s"]' % CRI[major]]
+    lines += [
+        "[grpc]",
+        'address = "%s/c.sock"' % short,
+        "[ttrpc]",
+        'address = "%s/t.sock"' % short,
+        '[plugins."%s"]' % CRI[major],
+    ]
     if numbers >= (1, 7):
         lines += ["enable_cdi = %s" % str(wanted).lower(), 'cdi_spec_dirs = ["/etc/cdi", "/srv/cdi"]']
     lines += ['[plugins."%s"%s]' % (IMAGES[major], ".containerd" if major == 1 else ""), 'snapshotter = "native"']
@@ -92,8 +102,27 @@ def test_docker(short: Path, wanted: bool) -> None:
     (short / "daemon.json").write_text(json.dumps({"features": {"cdi": wanted}, "cdi-spec-dirs": [str(specs)]}))
     base = ["--root", short / "r", "--state", short / "s", "--address", short / "c.sock"]
     with running([programs / "containerd", *base], short / "c.sock", short / "clog"):
-        docker = [programs / "dockerd", "--config-file", short / "daemon.json", "--data-root", short / "d", "--exec-root", short / "e", "--containerd"]
-        docker += [short / "c.sock", "-H", "unix://%s/d.sock" % short, "-p", short / "pid", "--bridge=none", "--iptables=false", "--ip6tables=false", "-s=vfs"]
+        docker = [
+            programs / "dockerd",
+            "--config-file",
+            short / "daemon.json",
+            "--data-root",
+            short / "d",
+            "--exec-root",
+            short / "e",
+            "--containerd",
+        ]
+        docker += [
+            short / "c.sock",
+            "-H",
+            "unix://%s/d.sock" % short,
+            "-p",
+            short / "pid",
+            "--bridge=none",
+            "--iptables=false",
+            "--ip6tables=false",
+            "-s=vfs",
+        ]
         with running(docker, short / "d.sock", short / "dlog"):
             found = answer("docker", short / "d.sock")
             log = (short / "dlog").read_text(errors="replace")[-2000:]

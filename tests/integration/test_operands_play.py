@@ -17,7 +17,11 @@ import yaml
 from tests.integration._api_server import NAMESPACE, ApiServer, Data
 
 WORK = "Work for the cluster"
-UUIDS = {"a": "aaaaaaaa-0000-4000-8000-000000000001", "b": "bbbbbbbb-0000-4000-8000-000000000002", "lonely": "dddddddd-0000-4000-8000-000000000004"}
+UUIDS = {
+    "a": "aaaaaaaa-0000-4000-8000-000000000001",
+    "b": "bbbbbbbb-0000-4000-8000-000000000002",
+    "lonely": "dddddddd-0000-4000-8000-000000000004",
+}
 NPUS = 2
 TAINT = "team=ml:NoExecute"
 FACTS = {
@@ -26,7 +30,11 @@ FACTS = {
         "npus": [{"product": "RBLN-CA22", "family": "ATOM"}] * NPUS,
         "counts": {"cards": NPUS, "functions": NPUS, "devices": NPUS, "usable": NPUS},
         "driver": {"version_loaded": "3.2.2"},
-        "identity": {"system_uuid": "{{ uuid }}", "machine_id": "{{ uuid | replace('-', '') }}", "node_name": "{{ inventory_hostname }}"},
+        "identity": {
+            "system_uuid": "{{ uuid }}",
+            "machine_id": "{{ uuid | replace('-', '') }}",
+            "node_name": "{{ inventory_hostname }}",
+        },
     },
     "cacheable": True,
 }
@@ -57,22 +65,39 @@ class Run(t.NamedTuple):
         return self.tasks["Judge the host"][host]
 
     def changed(self) -> list[str]:
-        return sorted(name for name, hosts in self.tasks.items() if any(result.get("changed") for result in hosts.values()))
+        return sorted(
+            name for name, hosts in self.tasks.items() if any(result.get("changed") for result in hosts.values())
+        )
 
 
 @pytest.fixture
 def play(api: ApiServer, tmp_path: Path) -> t.Callable[..., Run]:
     def start(*argv: str, kubelet: bool = True, skip: t.Sequence[str] = (), **inputs: t.Any) -> Run:
-        shared = {"rbln_operands_wait_timeout": 25, "rbln_operands_wait_delay": 1, **{"rbln_operands_" + key: value for key, value in inputs.items()}}
+        shared = {
+            "rbln_operands_wait_timeout": 25,
+            "rbln_operands_wait_delay": 1,
+            **{"rbln_operands_" + key: value for key, value in inputs.items()},
+        }
         hosts: Data = {name: {"uuid": uuid} for name, uuid in UUIDS.items()}
         hosts["lonely"]["rbln_kubeconfig"] = ""
         for host in skip:
             hosts[host]["skip"] = True
-        group = {"hosts": hosts, "vars": {"ansible_connection": "local", "rbln_kubeconfig": str(api.home / "admin.kubeconfig"), **shared}}
-        role = {"name": "Operands", "ansible.builtin.include_role": {"name": "rebellions.npu.rbln_operands"}, "when": "skip is not defined"}
+        group = {
+            "hosts": hosts,
+            "vars": {"ansible_connection": "local", "rbln_kubeconfig": str(api.home / "admin.kubeconfig"), **shared},
+        }
+        role = {
+            "name": "Operands",
+            "ansible.builtin.include_role": {"name": "rebellions.npu.rbln_operands"},
+            "when": "skip is not defined",
+        }
         tasks = [{"name": "Facts", "ansible.builtin.set_fact": FACTS}, role]
         (tmp_path / "inventory.yml").write_text(yaml.safe_dump({"npu_nodes": group}))
-        (tmp_path / "play.yml").write_text(yaml.safe_dump([{"name": "Play", "hosts": "npu_nodes", "gather_facts": False, "tasks": tasks}], sort_keys=False))
+        (tmp_path / "play.yml").write_text(
+            yaml.safe_dump(
+                [{"name": "Play", "hosts": "npu_nodes", "gather_facts": False, "tasks": tasks}], sort_keys=False
+            )
+        )
         words = ["ansible-playbook", "-i", str(tmp_path / "inventory.yml"), str(tmp_path / "play.yml"), *argv]
         env = dict(os.environ, ANSIBLE_STDOUT_CALLBACK="ansible.posix.json")
         over = threading.Event()
@@ -98,7 +123,11 @@ def _kubelet(api: ApiServer, over: threading.Event) -> None:
 
 
 def labels(api: ApiServer, name: str) -> dict[str, str]:
-    return {key: value for key, value in api.get("node", name)["metadata"].get("labels", {}).items() if key.startswith("rebellions.ai/")}
+    return {
+        key: value
+        for key, value in api.get("node", name)["metadata"].get("labels", {}).items()
+        if key.startswith("rebellions.ai/")
+    }
 
 
 def test_check_mode_on_a_virgin_cluster_changes_nothing(api: ApiServer, play: t.Callable[..., Run]) -> None:
@@ -141,7 +170,9 @@ def test_every_changed_input_is_one_apply(play: t.Callable[..., Run]) -> None:
     run = play(device_plugin={"env": {"LOG": "debug"}, "update_strategy": fast})
     assert run.code == 0, run.text[-3000:]
     objects = run.judged("a")["result"]["objects"]
-    assert [name for name, action in objects.items() if action != "unchanged"] == ["DaemonSet rbln-system/rbln-device-plugin"]
+    assert [name for name, action in objects.items() if action != "unchanged"] == [
+        "DaemonSet rbln-system/rbln-device-plugin"
+    ]
 
 
 def test_P01_toleration_mismatch_names_taint_and_node_of_one_host(api: ApiServer, play: t.Callable[..., Run]) -> None:
@@ -174,27 +205,36 @@ def test_a_field_of_another_manager_is_a_conflict_until_forced(api: ApiServer, p
     run = play(wait=False)
     assert run.code != 0
     for host in ("a", "b"):
-        assert ".spec.template.spec.priorityClassName" in run.judged(host)["msg"] and '"helm"' in run.judged(host)["msg"]
+        assert (
+            ".spec.template.spec.priorityClassName" in run.judged(host)["msg"] and '"helm"' in run.judged(host)["msg"]
+        )
     assert run.judged("lonely").get("failed") is not True
     forced = play(wait=False, force_conflicts=True)
     assert (forced.code, forced.changed()) == (0, [WORK])
 
 
 BAD = {
-    "unknown field": ({"tolerations": [{"key": "x", "operatr": "Exists"}]}, ["rbln_operands_tolerations[0]", "operatr", "operator"]),
+    "unknown field": (
+        {"tolerations": [{"key": "x", "operatr": "Exists"}]},
+        ["rbln_operands_tolerations[0]", "operatr", "operator"],
+    ),
     "tag as a number": ({"device_plugin": {"image": {"tag": 3.2}}}, ["image.tag", "Quote it"]),
     "A04-string-bools wait as text": ({"wait": "false", "wait_timeout": "x"}, ["rbln_operands_wait_timeout"]),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_refused_and_nothing_is_half_written(api: ApiServer, play: t.Callable[..., Run], case: str) -> None:
+def test_bad_input_is_refused_and_nothing_is_half_written(
+    api: ApiServer, play: t.Callable[..., Run], case: str
+) -> None:
     inputs, words = BAD[case]
     before = api.get("-n", NAMESPACE, "ds")["items"]
     run = play("--limit", "a", kubelet=False, **inputs)
     assert run.code != 0
     assert [word for word in words if word not in run.text] == []
-    assert [item["metadata"]["generation"] for item in api.get("-n", NAMESPACE, "ds")["items"]] == [item["metadata"]["generation"] for item in before]
+    assert [item["metadata"]["generation"] for item in api.get("-n", NAMESPACE, "ds")["items"]] == [
+        item["metadata"]["generation"] for item in before
+    ]
 
 
 def test_rights_that_are_missing_are_named(api: ApiServer, play: t.Callable[..., Run]) -> None:
@@ -209,7 +249,9 @@ def test_a_server_that_is_away_is_named(api: ApiServer, play: t.Callable[..., Ru
 
 
 def test_the_pull_secret_never_shows(api: ApiServer, play: t.Callable[..., Run]) -> None:
-    run = play("--diff", "-vvv", wait=False, pull_secret_content={"auths": {"r.example": {"auth": "aHVudGVyMjpodW50ZXIy"}}})
+    run = play(
+        "--diff", "-vvv", wait=False, pull_secret_content={"auths": {"r.example": {"auth": "aHVudGVyMjpodW50ZXIy"}}}
+    )
     assert run.code == 0 and "aHVudGVyMjpodW50ZXIy" not in run.text
     assert api.get("-n", NAMESPACE, "secret", "rbln-registry")["type"] == "kubernetes.io/dockerconfigjson"
     pruned = play(wait=False)
@@ -234,7 +276,11 @@ def test_S01_podsecurity_rejection_is_read_from_events(api: ApiServer, play: t.C
     api.kubectl("create", "namespace", NAMESPACE)
     api.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=baseline", "team=infra")
     rejected = play(pod_security="", wait_timeout=8)
-    assert rejected.code != 0 and "violates PodSecurity" in rejected.judged("a")["msg"] and "rbln_operands_pod_security" in rejected.judged("a")["msg"]
+    assert (
+        rejected.code != 0
+        and "violates PodSecurity" in rejected.judged("a")["msg"]
+        and "rbln_operands_pod_security" in rejected.judged("a")["msg"]
+    )
     assert play(wait=False).code == 0
     assert api.get("namespace", NAMESPACE)["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
     assert api.get("namespace", NAMESPACE)["metadata"]["labels"]["team"] == "infra"

@@ -73,7 +73,9 @@ class Machine:
     def ask(self, code: str, seconds: int = 120) -> t.Any:
         """Run Python on the host with the module utilities; what it assigns to `answer`."""
         text = START + CLEAN + code + "\nprint('\\n' + json.dumps(answer))\n"
-        return json.loads(self.lab.exec(self.name, ["python3", "-"], stdin=text, timeout=seconds).stdout.splitlines()[-1])
+        return json.loads(
+            self.lab.exec(self.name, ["python3", "-"], stdin=text, timeout=seconds).stdout.splitlines()[-1]
+        )
 
 
 @pytest.fixture(scope="module", params=sorted(HOSTS))
@@ -81,15 +83,28 @@ def machine(request: pytest.FixtureRequest) -> t.Iterator[Machine]:
     made = Lab()
     made.up({request.param: HOSTS[request.param]}, kube=False)
     tar = subprocess.run(
-        ["tar", "-C", str(UTILS.parent), "--exclude=__pycache__", "--transform=s/^module_utils/npu/", "-cf", "-", "module_utils"],
+        [
+            "tar",
+            "-C",
+            str(UTILS.parent),
+            "--exclude=__pycache__",
+            "--transform=s/^module_utils/npu/",
+            "-cf",
+            "-",
+            "module_utils",
+        ],
         capture_output=True,
         check=True,
     ).stdout
-    subprocess.run(["podman", "exec", "-i", request.param, "tar", "-C", "/root", "-xf", "-"], input=tar, check=True, timeout=60)
+    subprocess.run(
+        ["podman", "exec", "-i", request.param, "tar", "-C", "/root", "-xf", "-"], input=tar, check=True, timeout=60
+    )
     sources = "rm -rf /etc/apt/sources.list /etc/apt/sources.list.d/*; echo 'deb [trusted=yes] file:/opt/npu-lab/payload/apt ./' >/etc/apt/sources.list"
     made.exec(request.param, sources + "; apt-get -q update; mkdir -p /etc/systemd/system/rbln-smd.service.d")
     # It starts more often here than systemd lets a service start.
-    made.exec(request.param, "printf '[Unit]\\nStartLimitIntervalSec=0\\n' >/etc/systemd/system/rbln-smd.service.d/often.conf")
+    made.exec(
+        request.param, "printf '[Unit]\\nStartLimitIntervalSec=0\\n' >/etc/systemd/system/rbln-smd.service.d/often.conf"
+    )
     yield Machine(made, request.param)
     made.down([request.param])
 
@@ -133,7 +148,10 @@ answer["back"] = apt.unfinished()
 error(apt.apply, Transaction(install=["rebellions-driver=3.4.1"]))
 answer["removed"], answer["left"] = apt.repair(["rebellions*"]), apt.installed(["rebellions-kmd", "rebellions-driver"])
 """)
-    assert "dpkg: error processing package rebellions-driver" in answer["error"][0] and "/var/lib/dkms" in answer["error"][1]
+    assert (
+        "dpkg: error processing package rebellions-driver" in answer["error"][0]
+        and "/var/lib/dkms" in answer["error"][1]
+    )
     assert answer["broken"] == answer["still"] == ["rebellions-driver", "rebellions-kmd"]
     assert (answer["repaired"], answer["back"], answer["removed"], answer["left"]) == (True, [], True, [])
 
@@ -170,7 +188,10 @@ started = time.monotonic()
 answer["repair"], answer["seconds"], answer["broken"] = hasty.repair(), time.monotonic() - started, apt.unfinished()
 answer["removed"], answer["after"], answer["there"] = hasty.repair(["hang"]), apt.unfinished(), apt.installed(["hang"])
 """)
-    assert answer["error"][0].startswith("apt-get did not end within 4 s. Last output: ") and "Setting up hang (1.0)" in answer["error"][0]
+    assert (
+        answer["error"][0].startswith("apt-get did not end within 4 s. Last output: ")
+        and "Setting up hang (1.0)" in answer["error"][0]
+    )
     assert (answer["left"], answer["repair"], answer["broken"]) == ([], True, ["hang"])
     assert answer["seconds"] < 20
     assert (answer["removed"], answer["after"], answer["there"]) == (True, [], [])
@@ -224,13 +245,18 @@ finally:
 """)
     assert "No space left on device" in answer["error"][0] and answer["error"][1].startswith("Make room")
     assert (answer["broken"], answer["there"], answer["files"]) == ([], [], [])
-    assert answer["keep"] == ["/root/two.run cannot be kept: No space left on device.", "Make room on that file system."]
+    assert answer["keep"] == [
+        "/root/two.run cannot be kept: No space left on device.",
+        "Make room on that file system.",
+    ]
     assert answer["kept"] == [["1", []]]
     assert answer["names"] == answer["names after"] == ["runfile-1"]
     assert answer["download"][1] == "Make room on that file system."
 
 
-@pytest.mark.parametrize("damage", ["data[:-300]", "data[:200]", "data[:-100] + bytes(50) + data[-50:]", "b'no package'", "b''"])
+@pytest.mark.parametrize(
+    "damage", ["data[:-300]", "data[:200]", "data[:-100] + bytes(50) + data[-50:]", "b'no package'", "b''"]
+)
 def test_a_damaged_file_changes_nothing(machine: Machine, damage: str) -> None:
     answer = machine.ask(
         """

@@ -44,7 +44,14 @@ def _detected(state: str = "off", **changed: t.Any) -> dict[str, t.Any]:
         "refusal": None,
     }
     found.update(changed)
-    return {"schema": 1, "runtimes": [found], "selected": ["containerd"], "ambiguous": None, "kubernetes_runtime": "containerd", "problems": []}
+    return {
+        "schema": 1,
+        "runtimes": [found],
+        "selected": ["containerd"],
+        "ambiguous": None,
+        "kubernetes_runtime": "containerd",
+        "problems": [],
+    }
 
 
 @pytest.fixture
@@ -67,7 +74,13 @@ def _play(root: Path, *flags: str, **args: t.Any) -> Run:
             "name": "Configure",
             "hosts": "all",
             "gather_facts": False,
-            "tasks": [{"name": "Configure", "rebellions.npu.rbln_runtime_config": {"root": str(root), **args}, "register": "seen"}],
+            "tasks": [
+                {
+                    "name": "Configure",
+                    "rebellions.npu.rbln_runtime_config": {"root": str(root), **args},
+                    "register": "seen",
+                }
+            ],
         }
     ]
     path = root.parent / "play.json"
@@ -84,7 +97,14 @@ def _play(root: Path, *flags: str, **args: t.Any) -> Run:
     python = str(Path(sys.executable).parent / "ansible-playbook")
     inventory = "localhost ansible_connection=local ansible_python_interpreter=%s\n" % sys.executable
     (root.parent / "hosts").write_text(inventory)
-    done = subprocess.run([python, "-vvv", "-i", root.parent / "hosts", path, *flags], capture_output=True, text=True, env=env, timeout=120, check=False)
+    done = subprocess.run(
+        [python, "-vvv", "-i", root.parent / "hosts", path, *flags],
+        capture_output=True,
+        text=True,
+        env=env,
+        timeout=120,
+        check=False,
+    )
     text = done.stdout + done.stderr
     start = done.stdout.find("=> {")
     assert start > 0, text
@@ -103,7 +123,11 @@ def test_life_of_an_edit(root: Path) -> None:
     assert '+[plugins."io.containerd.grpc.v1.cri"]\n+  enable_cdi = true\n' in checked.output
 
     done = _play(root, "--diff", runtimes=_detected())
-    assert (done.result["changed"], done.result["restart_required"], done.result["restart_units"]) == (True, True, ["containerd.service"])
+    assert (done.result["changed"], done.result["restart_required"], done.result["restart_units"]) == (
+        True,
+        True,
+        ["containerd.service"],
+    )
     assert done.result["files"] == [MAIN] and done.result["backups"] == [MAIN + ".rbln-backup"]
     assert done.executions == 2, "one to read, one to write"
     assert config.read_bytes() == (FIXTURES / "expected/S02-secrets-in-output.toml").read_bytes()
@@ -126,8 +150,18 @@ def test_life_of_an_edit(root: Path) -> None:
 
 
 REFUSALS: list[tuple[str, dict[str, t.Any], dict[str, t.Any], str]] = [
-    ("D06", {"refusal": {"reason": "containerd 1.6.20 has no CDI", "next_step": "upgrade containerd"}}, {}, "has no CDI. Next: upgrade containerd."),
-    ("D01", {}, {"runtime": ["docker"]}, "docker is not on this host (found: containerd). Next: Install it, or name another runtime."),
+    (
+        "D06",
+        {"refusal": {"reason": "containerd 1.6.20 has no CDI", "next_step": "upgrade containerd"}},
+        {},
+        "has no CDI. Next: upgrade containerd.",
+    ),
+    (
+        "D01",
+        {},
+        {"runtime": ["docker"]},
+        "docker is not on this host (found: containerd). Next: Install it, or name another runtime.",
+    ),
     ("relative", {}, {"spec_dirs": ["cdi"]}, "Give absolute paths"),
 ]
 
@@ -143,7 +177,11 @@ def test_refusals(root: Path, changed: dict[str, t.Any], args: dict[str, t.Any],
 
 def test_D01_doubt_about_the_runtime_is_an_error(root: Path) -> None:
     detected = _detected()
-    detected["ambiguous"] = {"reason": "there is no kubelet and this host has containerd, docker", "candidates": [], "next_step": "say which one matters"}
+    detected["ambiguous"] = {
+        "reason": "there is no kubelet and this host has containerd, docker",
+        "candidates": [],
+        "next_step": "say which one matters",
+    }
     run = _play(root, runtimes=detected)
     assert "there is no kubelet and this host has containerd, docker. Next: say which one matters" in run.result["msg"]
 
@@ -185,11 +223,16 @@ def test_a_run_that_was_stopped_is_repaired_by_the_next(root: Path) -> None:
             if step == "renamed":
                 os._exit(9)
 
-        changes = [FileChange(MAIN, b"version = 2\n# half\n", digest(before)), FileChange("/etc/containerd/x.toml", b"new", None)]
+        changes = [
+            FileChange(MAIN, b"version = 2\n# half\n", digest(before)),
+            FileChange("/etc/containerd/x.toml", b"new", None),
+        ]
         Writer(Host(str(root)), STATE, "rbln", die).apply(changes)
     os.waitpid(child, 0)
     assert config.read_bytes() == b"version = 2\n# half\n"
-    unfinished = _detected("on", changes=[{"path": STATE + "/transaction.json", "what": "", "why": "an earlier run was stopped"}])
+    unfinished = _detected(
+        "on", changes=[{"path": STATE + "/transaction.json", "what": "", "why": "an earlier run was stopped"}]
+    )
     run = _play(root, runtimes=unfinished)
     assert run.result["changed"] is True and run.result["restored"] == [MAIN]
     assert config.read_bytes() == (FIXTURES / "expected/S02-secrets-in-output.toml").read_bytes()

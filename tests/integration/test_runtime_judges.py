@@ -47,7 +47,9 @@ def test_containerd_loads_what_we_write(name: str, containerd: tuple[str, Path],
     config.write_bytes((FIXTURES / name).read_bytes().replace(b"/etc/containerd/", str(config.parent).encode() + b"/"))
     before, state = snapshot(config.parent), tmp_path / "state"
     first = cdi_state(program, config)
-    assert (first is None) == (name in BROKEN or (release == "1.7" and name in BROKEN_1_7)), "the program's verdict on the input"
+    assert (first is None) == (name in BROKEN or (release == "1.7" and name in BROKEN_1_7)), (
+        "the program's verdict on the input"
+    )
     if first is None or name in REFUSED[release]:
         with pytest.raises(NpuError):
             apply(runtime_of(program, config), state)
@@ -70,7 +72,9 @@ def test_containerd_loads_what_we_write(name: str, containerd: tuple[str, Path],
 
 
 # Drop-ins are for 2.x; 1.x replaces whole sections.
-MERGING = pytest.mark.parametrize("containerd", [name for name in sorted(containerds()) if name[0] != "1"], indirect=True)
+MERGING = pytest.mark.parametrize(
+    "containerd", [name for name in sorted(containerds()) if name[0] != "1"], indirect=True
+)
 
 
 def _pair(tmp_path: Path) -> Path:
@@ -78,7 +82,9 @@ def _pair(tmp_path: Path) -> Path:
     (config.parent / "conf.d").mkdir(parents=True)
     shutil.copy(FIXTURES / "R02-v1x-dropin-wipes-cri.toml", config)
     shutil.copy(FIXTURES / "R02-v1x-dropin-wipes-cri.10-rbln.toml", config.parent / "conf.d/10-site.toml")
-    (config.parent / "conf.d/10-site.toml").write_text((config.parent / "conf.d/10-site.toml").read_text().replace("enable_cdi = true", "enable_cdi = false"))
+    (config.parent / "conf.d/10-site.toml").write_text(
+        (config.parent / "conf.d/10-site.toml").read_text().replace("enable_cdi = true", "enable_cdi = false")
+    )
     return config
 
 
@@ -134,9 +140,21 @@ def test_an_import_that_would_override_is_found_by_the_program(containerd: tuple
     assert set((cdi_state(program, config) or (None, []))[1]) == {"/opt/site/cdi", "/etc/cdi", "/var/run/cdi"}
 
 
-DOCKER = {"good": ["r31_dkr_empty_file.json", "r32_dkr_whitespace.json", "r33_dkr_existing.json", "r35_dkr_cdi_false.json", "r43_dkr_dryrun.json"]}
+DOCKER = {
+    "good": [
+        "r31_dkr_empty_file.json",
+        "r32_dkr_whitespace.json",
+        "r33_dkr_existing.json",
+        "r35_dkr_cdi_false.json",
+        "r43_dkr_dryrun.json",
+    ]
+}
 DOCKER["good"] += ["R13-daemon-json-broken.empty.json", "R13-daemon-json-broken.bom.json", "R15-daemon-json-merge.json"]
-DOCKER["bad"] = sorted(path.name for path in FIXTURES.glob("*.json") if path.name not in DOCKER["good"] and path.name not in ("r34_dkr_cdi_true_already.json",))
+DOCKER["bad"] = sorted(
+    path.name
+    for path in FIXTURES.glob("*.json")
+    if path.name not in DOCKER["good"] and path.name not in ("r34_dkr_cdi_true_already.json",)
+)
 
 
 def _docker(config: Path, flags: t.Sequence[str] = ()) -> dict[str, t.Any]:

@@ -46,8 +46,13 @@ def test_check_of_virgin_hosts_changes_nothing_A06_check_mode(nodes: Hosts) -> N
         assert run.one("Say that the proof is known only later", host).state == "changed"
     assert "namespace/" + NAMESPACE_OF_TESTS not in namespaces(nodes)
     diff = run.one("Runtime | Switch CDI on", B).data["diff"]
-    text = "".join(part.get("after", "") + part.get("prepared", "") for part in (diff if isinstance(diff, list) else [diff]))
-    assert "enable_cdi = true" in text and "enable_cdi" not in nodes.lab.exec(B, ["cat", "/etc/containerd/config.toml"]).stdout
+    text = "".join(
+        part.get("after", "") + part.get("prepared", "") for part in (diff if isinstance(diff, list) else [diff])
+    )
+    assert (
+        "enable_cdi = true" in text
+        and "enable_cdi" not in nodes.lab.exec(B, ["cat", "/etc/containerd/config.toml"]).stdout
+    )
     assert run.of("Runtime | Switch CDI on", A) == []
 
 
@@ -55,10 +60,20 @@ def test_from_nothing_W01_ready_before_driver(nodes: Hosts) -> None:
     nodes.virgin()
     run = nodes.site()
     for host in BOTH:
-        steps = order(run, host, CHANGE, "CDI | Write the spec", "Host tool | Install the program with its units", "Prove the host and write the ready files")
+        steps = order(
+            run,
+            host,
+            CHANGE,
+            "CDI | Write the spec",
+            "Host tool | Install the program with its units",
+            "Prove the host and write the ready files",
+        )
         assert steps == sorted(steps), steps
         assert markers(nodes, host) == [".driver-ctr-ready", "driver-ready", "toolkit-ready"]
-        assert nodes.labels(host)["rebellions.ai/npu.present"] == "true" and nodes.labels(host)["rebellions.ai/npu.count"] == "2"
+        assert (
+            nodes.labels(host)["rebellions.ai/npu.present"] == "true"
+            and nodes.labels(host)["rebellions.ai/npu.count"] == "2"
+        )
         assert nodes.labels(host)["rebellions.ai/driver-version.full"].startswith("3.2.2")
         assert tmp_left(nodes, host) == []
     assert [one.play for one in run.of("Work for the cluster") if one.state != "skipped"] == ["4 Cluster"]
@@ -94,15 +109,29 @@ def test_cosmetic_change_reaches_the_cluster_alone_U06_noop_upgrade(nodes: Hosts
     work = "Work for the cluster"
     assert [name.split(" : ")[-1] for name in run.changed()] == [work], run.changed()
     assert {host: started(nodes.lab, host) for host in BOTH} == before
-    assert all(item["metadata"]["labels"]["team"] == "npu" for key, item in nodes.objects().items() if key.startswith("DaemonSet/"))
+    assert all(
+        item["metadata"]["labels"]["team"] == "npu"
+        for key, item in nodes.objects().items()
+        if key.startswith("DaemonSet/")
+    )
     play("site", nodes.inventory(), "--tags", "operands").good(BOTH)
-    assert not any("team" in item["metadata"]["labels"] for key, item in nodes.objects().items() if key.startswith("DaemonSet/"))
+    assert not any(
+        "team" in item["metadata"]["labels"] for key, item in nodes.objects().items() if key.startswith("DaemonSet/")
+    )
 
 
-TAGS = {"driver": "Driver", "toolkit": "Container toolkit", "validate": "Prove the host where the observation is no proof"}
+TAGS = {
+    "driver": "Driver",
+    "toolkit": "Container toolkit",
+    "validate": "Prove the host where the observation is no proof",
+}
 
 
-TAGS = {"driver": "Driver", "toolkit": "Container toolkit", "validate": "Prove the host where the observation is no proof"}
+TAGS = {
+    "driver": "Driver",
+    "toolkit": "Container toolkit",
+    "validate": "Prove the host where the observation is no proof",
+}
 
 
 @pytest.mark.parametrize("tag, steps", sorted(TAGS.items()))
@@ -118,7 +147,14 @@ def test_the_plugin_waits_for_its_host_W01_ready_before_driver(nodes: Hosts) -> 
     nodes.done()
     nodes.state[A] = "dirty"
     nodes.lab.exec(A, ["rm", MARKERS + "/toolkit-ready"])
-    pod = ["-n", NAMESPACE_OF_TESTS, "-l", "app.kubernetes.io/component=device-plugin", "--field-selector", "spec.nodeName=" + A]
+    pod = [
+        "-n",
+        NAMESPACE_OF_TESTS,
+        "-l",
+        "app.kubernetes.io/component=device-plugin",
+        "--field-selector",
+        "spec.nodeName=" + A,
+    ]
     nodes.lab.kubectl("delete", "pod", *pod, "--wait=true")
 
     def waiting() -> str:

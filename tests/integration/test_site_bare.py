@@ -28,7 +28,7 @@ def markers(hosts: Hosts, host: str) -> list[str]:
     return hosts.lab.exec(host, "ls -A %s 2>/dev/null || :" % MARKERS).stdout.split()
 
 
-def untouched(hosts: Hosts, host: str, before: t.Optional[Fingerprint] = None) -> None:
+def untouched(hosts: Hosts, host: str, before: Fingerprint | None = None) -> None:
     """The disk is as it was, and no file was left in Ansible's temporary directory."""
     assert difference(before or hosts.fresh[host], fingerprint(hosts.lab, host)) == []
     assert hosts.lab.exec(host, "ls /root/.ansible/tmp 2>/dev/null || :").stdout == ""
@@ -38,7 +38,10 @@ def test_containerd_without_cdi_is_refused_D06_containerd_no_cdi(bare: Hosts) ->
     bare.virgin(OLD)
     run = play("site", bare.inventory(OLD))
     assert run.code == 2 and run.stats[OLD]["changed"] == 0 and len(run.failed()) == 1
-    assert "upgrade containerd to 1.7 or newer" in run.failed()[0].msg and "Nothing was changed on it-c" in run.failed()[0].msg
+    assert (
+        "upgrade containerd to 1.7 or newer" in run.failed()[0].msg
+        and "Nothing was changed on it-c" in run.failed()[0].msg
+    )
     assert {one.play for one in run.results} == {"1 Discover", "2 Preflight"}
     untouched(bare, OLD)
 
@@ -47,18 +50,28 @@ def test_containerd_without_cdi_is_refused_D06_containerd_no_cdi(bare: Hosts) ->
 REFUSED: dict[str, tuple[Data, tuple[str, ...], int]] = {
     "A04-string-bools-float": ({"rbln_driver_version": 3.2}, ("rbln_driver_version", "Quote it"), 0),
     "A04-string-bools-word": ({"rbln_driver_replace": "perhaps"}, ("rbln_driver_replace", "true or false"), 0),
-    "choice": ({"rbln_container_toolkit_runtime_restart": "now"}, ("rbln_container_toolkit_runtime_restart", "if_required"), 0),
+    "choice": (
+        {"rbln_container_toolkit_runtime_restart": "now"},
+        ("rbln_container_toolkit_runtime_restart", "if_required"),
+        0,
+    ),
     "digest": ({"rbln_driver_runfile_sha256": "0" * 64}, ("not " + "0" * 64, "nothing was sent"), 1),
     "no-runfile": ({"rbln_driver_runfile": "/nowhere.run"}, ("/nowhere.run", "Next:"), 1),
     "package-digest": (
         {
             "rbln_driver_source": "package",
-            "rbln_driver_package_files": [{"path": str(payload_dir() / "apt/librbln_3.2.2_amd64.deb"), "sha256": "1" * 64}],
+            "rbln_driver_package_files": [
+                {"path": str(payload_dir() / "apt/librbln_3.2.2_amd64.deb"), "sha256": "1" * 64}
+            ],
         },
         ("not " + "1" * 64, "nothing was sent"),
         1,
     ),
-    "cluster-input": ({"rbln_operands_device_plugin": {"enabeld": True}}, ("rbln_operands_device_plugin has the unknown key enabeld", "mean enabled"), 1),
+    "cluster-input": (
+        {"rbln_operands_device_plugin": {"enabeld": True}},
+        ("rbln_operands_device_plugin has the unknown key enabeld", "mean enabled"),
+        1,
+    ),
     "no-package": ({"rbln_driver_source": "package"}, ("rbln_driver_package_names", "Next:"), 1),
 }
 
@@ -66,7 +79,11 @@ REFUSED: dict[str, tuple[Data, tuple[str, ...], int]] = {
 def test_refused_inputs_leave_the_host_alone_A04_string_bools(bare: Hosts) -> None:
     """Each case is a host of the inventory; all are the same machine."""
     bare.virgin(E)
-    where = bare.inventory(*REFUSED, host_vars={case: {"ansible_host": E, **row[0]} for case, row in REFUSED.items()}, rbln_serial=len(REFUSED))
+    where = bare.inventory(
+        *REFUSED,
+        host_vars={case: {"ansible_host": E, **row[0]} for case, row in REFUSED.items()},
+        rbln_serial=len(REFUSED),
+    )
     run = play("site", where)
     assert run.code == 2 and sorted(run.stats) == sorted(REFUSED) and run.changed() == []
     for case, (_inputs, words, _executions) in REFUSED.items():
@@ -133,9 +150,13 @@ def runner(tmp_path: Path, where: Path, extra: Data, *args: str) -> tuple[int, l
     shutil.copy(where, home / "inventory/hosts.json")
     (home / "env/extravars").write_text(json.dumps(extra))
     cache = {"ANSIBLE_CACHE_PLUGIN": "jsonfile", "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(tmp_path / "facts")}
-    (home / "env/envvars").write_text(json.dumps({"ANSIBLE_COLLECTIONS_PATH": "%s:%s" % (STAGE, COLLECTIONS), "ANSIBLE_PIPELINING": "true", **cache}))
+    (home / "env/envvars").write_text(
+        json.dumps({"ANSIBLE_COLLECTIONS_PATH": "%s:%s" % (STAGE, COLLECTIONS), "ANSIBLE_PIPELINING": "true", **cache})
+    )
     argv = ["ansible-runner", "run", str(home), "-p", "site.yml", "-i", "one", "-q", *args]
-    done = subprocess.run(argv, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=400, check=False)
+    done = subprocess.run(
+        argv, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=400, check=False
+    )
     paths = sorted((home / "artifacts/one/job_events").glob("*.json"), key=lambda path: int(path.name.split("-")[0]))
     events = [json.loads(path.read_text()) for path in paths]
     shutil.rmtree(home / "artifacts")
@@ -155,7 +176,11 @@ def test_awx_job_from_nothing_with_a_survey_A04_string_bools(bare: Hosts, tmp_pa
     bare.state[E] = "dirty"
     where = bare.inventory(E)
     code, events = runner(tmp_path, where, SURVEY)
-    assert code == 0 and [one["stdout"] for one in events if one["event"] in ("runner_on_failed", "runner_on_unreachable", "error")] == []
+    assert (
+        code == 0
+        and [one["stdout"] for one in events if one["event"] in ("runner_on_failed", "runner_on_unreachable", "error")]
+        == []
+    )
     assert closing(events)["ok"][E] > 10 and closing(events)["changed"][E] == 7, closing(events)
     assert closing(events)["failures"] == {}
     assert markers(bare, E) == [".driver-ctr-ready", "driver-ready", "toolkit-ready"]
@@ -175,7 +200,10 @@ def test_the_small_playbooks_on_a_finished_host(bare: Hosts) -> None:
     assert run.one("Show what was found", E).data["msg"]["counts"]["usable"] == 2
     assert run.one("Show the plan", E).data["msg"]["steps"] == []
     proof = run.one("Prove the host and write the ready files", E).data["ansible_facts"]["rbln_proof"]
-    assert len(proof["checks"]) > 15 and {check["ok"] for check in proof["checks"] if check["severity"] == "error"} <= {True, None}
+    assert len(proof["checks"]) > 15 and {check["ok"] for check in proof["checks"] if check["severity"] == "error"} <= {
+        True,
+        None,
+    }
 
 
 def role_play(tmp_path: Path, *roles: str) -> Path:
@@ -202,7 +230,9 @@ def test_each_role_alone_on_a_finished_host(bare: Hosts, tmp_path: Path) -> None
     for one, host in zip(book, names):
         one["hosts"] = host
     (tmp_path / "role.yml").write_text(json.dumps(book))
-    run = play(tmp_path / "role.yml", bare.inventory(*names, host_vars={name: {"ansible_host": E} for name in names})).unchanged(list(names))
+    run = play(
+        tmp_path / "role.yml", bare.inventory(*names, host_vars={name: {"ansible_host": E} for name in names})
+    ).unchanged(list(names))
     assert {one.play: one.host for one in run.results} == {role: host for host, role in names.items()}
     # One look each: nobody has planned before, and nothing is left to do.
     assert len(run.executions) == len(roles), run.executions
@@ -236,13 +266,26 @@ def test_a_driver_from_package_files_for_docker_and_podman(bare: Hosts) -> None:
     bare.state[ENGINES] = "dirty"
     names = ["apt/%s_3.2.2_amd64.deb" % name for name in DEBS]
     files = [{"path": str(payload_dir() / name), "sha256": sha256(name)} for name in names]
-    where = bare.inventory(ENGINES, rbln_driver_source="package", rbln_driver_package_files=files, rbln_driver_package_absent=list(DEBS))
+    where = bare.inventory(
+        ENGINES, rbln_driver_source="package", rbln_driver_package_files=files, rbln_driver_package_absent=list(DEBS)
+    )
     assert len(play("site", where).good([ENGINES]).changed()) > 5
     play("site", where).unchanged([ENGINES])
     look = "for d in /dev/rbln*; do [ -c $d ] && : <$d && echo $d; done; grep -o ' /[^ ]*librbln-[^ ]*' /proc/mounts; rbln-smi --version"
 
     def inside(engine: str, device: str, check: bool = True) -> list[str]:
-        argv = [engine, "run", "--rm", "--network=none", "--device", "rebellions.ai/npu=" + device, "lab.local/busybox:1", "sh", "-c", look]
+        argv = [
+            engine,
+            "run",
+            "--rm",
+            "--network=none",
+            "--device",
+            "rebellions.ai/npu=" + device,
+            "lab.local/busybox:1",
+            "sh",
+            "-c",
+            look,
+        ]
         return bare.lab.exec(ENGINES, argv, check=check).stdout.split()
 
     for engine in ("docker", "podman"):
@@ -269,7 +312,9 @@ def signed_repository(folder: Path) -> Path:
     shutil.copytree(pool, repo / "pool")
     digest = command(["sha256sum", lists / "Packages"]).stdout.split()[0]
     head = "Origin: lab\nSuite: stable\nCodename: stable\nArchitectures: amd64\nComponents: main\nDate: Thu, 01 Jan 2026 00:00:00 UTC\nSHA256:\n"
-    (repo / "dists/stable/Release").write_text(head + " %s %d main/binary-amd64/Packages\n" % (digest, len(index.encode())))
+    (repo / "dists/stable/Release").write_text(
+        head + " %s %d main/binary-amd64/Packages\n" % (digest, len(index.encode()))
+    )
     command([*gpg, "--clearsign", "-o", repo / "dists/stable/InRelease", repo / "dists/stable/Release"], 60)
     (folder / "key.asc").write_text(command([*gpg, "--armor", "--export"]).stdout)
     command(["gpgconf", "--homedir", home, "--kill", "all"], check=False)
@@ -288,13 +333,26 @@ def test_a_driver_from_a_repository_and_the_failure_budget(bare: Hosts, tmp_path
     bare.state[E] = "dirty"
     repo = signed_repository(tmp_path)
     command(["podman", "cp", str(repo), E + ":/srv/repo"])
-    source: Data = {"url": "file:/srv/repo", "key": str(tmp_path / "key.asc"), "suite": "stable", "components": ["main"]}
+    source: Data = {
+        "url": "file:/srv/repo",
+        "key": str(tmp_path / "key.asc"),
+        "suite": "stable",
+        "components": ["main"],
+    }
     names = ["%s=3.2.2" % name for name in DEBS]
-    where = bare.inventory(E, rbln_driver_source="package", rbln_driver_repository=source, rbln_driver_package_names=names)
+    where = bare.inventory(
+        E, rbln_driver_source="package", rbln_driver_repository=source, rbln_driver_package_names=names
+    )
     play("site", where).good([E])
     play("site", where).unchanged([E])
-    assert bare.lab.exec(E, ["dpkg-query", "-W", "-f", "${db:Status-Abbrev}${Version}", "rebellions-kmd"]).stdout == "hi 3.2.2"
+    assert (
+        bare.lab.exec(E, ["dpkg-query", "-W", "-f", "${db:Status-Abbrev}${Version}", "rebellions-kmd"]).stdout
+        == "hi 3.2.2"
+    )
     play("remove", where).good([E])
     rows = bare.lab.exec(E, ["dpkg-query", "-W", "-f", "${db:Status-Status} ${Package}\n"]).stdout.splitlines()
     assert len(rows) > 100 and [row for row in rows if row.startswith("installed") and row.split()[1] in DEBS] == []
-    assert bare.lab.exec(E, "ls /etc/apt/sources.list.d/rebellions* /etc/apt/keyrings/rebellions* 2>/dev/null || :").stdout == ""
+    assert (
+        bare.lab.exec(E, "ls /etc/apt/sources.list.d/rebellions* /etc/apt/keyrings/rebellions* 2>/dev/null || :").stdout
+        == ""
+    )

@@ -37,7 +37,9 @@ def cluster(nodes: Hosts) -> t.Iterator[Hosts]:
     nodes.state.update({A: "dirty", B: "dirty"})
     nodes.lab.up({NEW: "dataroot"})
     try:
-        play("site", nodes.inventory(A, B, NEW, **MIXED), "--limit", "%s,%s" % (A, B), "--tags", "operands").good([A, B])
+        play("site", nodes.inventory(A, B, NEW, **MIXED), "--limit", "%s,%s" % (A, B), "--tags", "operands").good(
+            [A, B]
+        )
         yield nodes
     finally:
         nodes.lab.kubectl("delete", "pod", "wants-" + NEW, "--ignore-not-found", "--wait=false", check=False)
@@ -56,7 +58,11 @@ def items(hosts: Hosts, *argv: str) -> list[Data]:
 def pods(hosts: Hosts, *nodes: str) -> dict[tuple[str, str], Data]:
     """{(node, DaemonSet): pod} of our pods on these nodes."""
     found = items(hosts, "pods", "-n", NAMESPACE_OF_TESTS)
-    return {(pod["spec"]["nodeName"], pod["metadata"]["ownerReferences"][0]["name"]): pod for pod in found if pod["spec"].get("nodeName") in nodes}
+    return {
+        (pod["spec"]["nodeName"], pod["metadata"]["ownerReferences"][0]["name"]): pod
+        for pod in found
+        if pod["spec"].get("nodeName") in nodes
+    }
 
 
 def state(hosts: Hosts) -> dict[str, t.Any]:
@@ -69,9 +75,15 @@ def state(hosts: Hosts) -> dict[str, t.Any]:
     for item in items(hosts, kinds, "-n", NAMESPACE_OF_TESTS):
         meta = item["metadata"]
         if meta["name"] != "rbln-status":
-            found["%s/%s" % (item["kind"], meta["name"])] = (meta["uid"], meta["generation"] if item["kind"] == "DaemonSet" else meta["resourceVersion"])
+            found["%s/%s" % (item["kind"], meta["name"])] = (
+                meta["uid"],
+                meta["generation"] if item["kind"] == "DaemonSet" else meta["resourceVersion"],
+            )
     for item in items(hosts, "clusterroles,clusterrolebindings", "-l", "app.kubernetes.io/managed-by=rebellions-npu"):
-        found["%s/%s" % (item["kind"], item["metadata"]["name"])] = (item["metadata"]["uid"], item["metadata"]["resourceVersion"])
+        found["%s/%s" % (item["kind"], item["metadata"]["name"])] = (
+            item["metadata"]["uid"],
+            item["metadata"]["resourceVersion"],
+        )
     for node in (A, B):
         found["labels of " + node] = hosts.labels(node)
     return found
@@ -83,26 +95,45 @@ def gates(hosts: Hosts, node: str) -> dict[str, str]:
     return {name[len(prefix) :]: value for name, value in hosts.labels(node).items() if name.startswith(prefix)}
 
 
-def amount(hosts: Hosts, node: str) -> t.Optional[str]:
-    return t.cast("t.Optional[str]", hosts.lab.nodes()[node]["allocatable"].get(RESOURCE))
+def amount(hosts: Hosts, node: str) -> str | None:
+    return t.cast("str | None", hosts.lab.nodes()[node]["allocatable"].get(RESOURCE))
 
 
 def workload(hosts: Hosts, node: str) -> tuple[str, str]:
     """(phase, why it is not placed) of the pod that wants an NPU of the node."""
     status = json.loads(hosts.lab.kubectl("get", "pod", "wants-" + node, "-o", "json").stdout)["status"]
-    return status["phase"], " ".join(one.get("message", "") for one in status.get("conditions", []) if one["type"] == "PodScheduled")
+    return status["phase"], " ".join(
+        one.get("message", "") for one in status.get("conditions", []) if one["type"] == "PodScheduled"
+    )
 
 
 def want(hosts: Hosts, node: str) -> None:
-    container = {"name": "look", "image": "lab.local/busybox:1", "imagePullPolicy": "IfNotPresent", "command": ["sh", "-c", "ls /dev/rbln*"]}
+    container = {
+        "name": "look",
+        "image": "lab.local/busybox:1",
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sh", "-c", "ls /dev/rbln*"],
+    }
     container["resources"] = {"limits": {RESOURCE: "1"}}
-    spec = {"restartPolicy": "Never", "nodeSelector": {"kubernetes.io/hostname": node}, "tolerations": [{"operator": "Exists"}], "containers": [container]}
-    hosts.lab.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "wants-" + node}, "spec": spec}))
+    spec = {
+        "restartPolicy": "Never",
+        "nodeSelector": {"kubernetes.io/hostname": node},
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [container],
+    }
+    hosts.lab.kubectl(
+        "create",
+        "-f",
+        "-",
+        stdin=json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "wants-" + node}, "spec": spec}),
+    )
 
 
 def test_a_new_node_is_gated_until_the_run_for_it_alone(cluster: Hosts) -> None:
     lab, before, where = cluster.lab, state(cluster), cluster.inventory(A, B, NEW, **MIXED)
-    assert {key for key in before if key.startswith("pod ")} >= {"pod %s %s" % (node, name) for node in (A, B) for name in (PLUGIN, EXPORTER)}
+    assert {key for key in before if key.startswith("pod ")} >= {
+        "pod %s %s" % (node, name) for node in (A, B) for name in (PLUGIN, EXPORTER)
+    }
     # As a cluster with Node Feature Discovery has it: the plugin comes by itself, before anybody has looked at the host.
     lab.kubectl("label", "node", NEW, NODE_LABEL + "=true", "feature.node.kubernetes.io/pci-1eff.present=true")
     want(cluster, NEW)
@@ -134,21 +165,40 @@ def test_a_new_node_is_gated_until_the_run_for_it_alone(cluster: Hosts) -> None:
 
 def test_runtimes_and_kubelet_roots_differ_in_one_cluster(cluster: Hosts) -> None:
     lab, everything = cluster.lab, pods(cluster, A, B, NEW)
-    versions = {node: lab.kubectl("get", "node", node, "-o", "jsonpath={.status.nodeInfo.containerRuntimeVersion}").stdout for node in (A, B, NEW)}
+    versions = {
+        node: lab.kubectl("get", "node", node, "-o", "jsonpath={.status.nodeInfo.containerRuntimeVersion}").stdout
+        for node in (A, B, NEW)
+    }
     assert versions[A].startswith("containerd://2.") and versions[B].startswith("containerd://1.7"), versions
     assert {node: amount(cluster, node) for node in (A, B, NEW)} == {A: "2", B: "2", NEW: "2"}
-    assert {node: cluster.labels(node)["rebellions.ai/host.kubelet"] for node in (A, B, NEW)} == {A: "default", B: "default", NEW: ROOT_KEY}
-    for node, name, root in ((A, EXPORTER, "/var/lib/kubelet"), (B, EXPORTER, "/var/lib/kubelet"), (NEW, OTHER_EXPORTER, ROOT)):
+    assert {node: cluster.labels(node)["rebellions.ai/host.kubelet"] for node in (A, B, NEW)} == {
+        A: "default",
+        B: "default",
+        NEW: ROOT_KEY,
+    }
+    for node, name, root in (
+        (A, EXPORTER, "/var/lib/kubelet"),
+        (B, EXPORTER, "/var/lib/kubelet"),
+        (NEW, OTHER_EXPORTER, ROOT),
+    ):
         assert [one for where, one in everything if where == node and "exporter" in one] == [name]
         for component in (PLUGIN, name):
             assert everything[(node, component)]["status"]["phase"] == "Running"
-        mounted = {one["name"]: one["hostPath"]["path"] for one in everything[(node, name)]["spec"]["volumes"] if "hostPath" in one}
+        mounted = {
+            one["name"]: one["hostPath"]["path"]
+            for one in everything[(node, name)]["spec"]["volumes"]
+            if "hostPath" in one
+        }
         assert mounted["pod-resources"] == root + "/pod-resources"
         # The very socket that this node's kubelet listens on, and not one that lies there by chance.
         pod = everything[(node, name)]["metadata"]["name"]
-        inside = lab.kubectl("exec", "-n", NAMESPACE_OF_TESTS, pod, "-c", "metrics-exporter", "--", "stat", "-c", "%i", SOCKET).stdout
+        inside = lab.kubectl(
+            "exec", "-n", NAMESPACE_OF_TESTS, pod, "-c", "metrics-exporter", "--", "stat", "-c", "%i", SOCKET
+        ).stdout
         assert inside == lab.exec(node, ["stat", "-c", "%i", root + "/pod-resources/kubelet.sock"]).stdout
-        sockets = {one["hostPath"]["path"] for one in everything[(node, PLUGIN)]["spec"]["volumes"] if "hostPath" in one}
+        sockets = {
+            one["hostPath"]["path"] for one in everything[(node, PLUGIN)]["spec"]["volumes"] if "hostPath" in one
+        }
         assert "/var/lib/kubelet/device-plugins" in sockets
         assert RESOURCE in lab.exec(node, ["cat", "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"]).stdout
     assert lab.exec(NEW, "ls /var/lib/kubelet").stdout.split() == ["device-plugins"]

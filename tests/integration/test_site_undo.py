@@ -49,11 +49,21 @@ def test_remove_leaves_hosts_and_cluster_clean(nodes: Hosts) -> None:
     assert set(nodes.objects()) == {"labels of " + A, "labels of " + B}
     until(60, "NPUs gone", lambda: set(nodes.allocatable().values()) <= {"0", None})
     for host in BOTH:
-        rest = set(difference({path: [*row[:4], 0] for path, row in nodes.fresh[host].items()}, fingerprint(nodes.lab, host, times=False)))
+        rest = set(
+            difference(
+                {path: [*row[:4], 0] for path, row in nodes.fresh[host].items()},
+                fingerprint(nodes.lab, host, times=False),
+            )
+        )
         kernel = nodes.lab.exec(host, ["uname", "-r"]).stdout.strip()
         rest = {line.replace(kernel, "KERNEL") for line in rest}
         assert rest <= LEFT, sorted(rest - LEFT)
-        assert nodes.lab.exec(host, "lsmod; ls -d /dev/rbln* /run/rbln /run/cdi/* /var/run/cdi/* 2>/dev/null || :").stdout.count("rbln") == 0
+        assert (
+            nodes.lab.exec(
+                host, "lsmod; ls -d /dev/rbln* /run/rbln /run/cdi/* /var/run/cdi/* 2>/dev/null || :"
+            ).stdout.count("rbln")
+            == 0
+        )
     third = play("remove", where).unchanged(BOTH)
     assert third.one("Check that the host is clean", A).state == "ok"
     # As good as new: the next test starts from here.

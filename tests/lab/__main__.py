@@ -10,7 +10,7 @@ import sys
 
 from . import _go, _machine, _needs, _rootfs
 from ._base import STATE, put
-from .lab import KINDS, HOSTS, Lab, LabError, payload_dir
+from .lab import HOSTS, KINDS, Lab, LabError, payload_dir
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -25,7 +25,11 @@ def _parser() -> argparse.ArgumentParser:
 
     for name, text in (("up", "bring hosts and cluster up"), ("changes", "say what up will change on this machine")):
         one = act(name, text)
-        one.add_argument("--nodes", help="NAME[=KIND],...; names with a kind: %s. Kinds: %s" % (", ".join("%s=%s" % item for item in HOSTS.items()), kinds))
+        one.add_argument(
+            "--nodes",
+            help="NAME[=KIND],...; names with a kind: %s. Kinds: %s"
+            % (", ".join("%s=%s" % item for item in HOSTS.items()), kinds),
+        )
         one.add_argument("--no-kube", "--bare", action="store_true", dest="bare", help="hosts only, no Kubernetes")
     act("status", "say what is up")
     act("down", "remove hosts, cluster and everything the lab changed").add_argument("--nodes", help="only these hosts")
@@ -33,19 +37,30 @@ def _parser() -> argparse.ArgumentParser:
     one = act("exec", "run a command on a host")
     one.add_argument("host")
     one.add_argument("argv", nargs=argparse.REMAINDER)
-    acts.add_parser("kubectl", help="kubectl as the cluster's administrator").add_argument("argv", nargs=argparse.REMAINDER)
-    act("needs", "list the packages that the lab needs").add_argument("--vm", action="store_true", help="those of virtual machines")
+    acts.add_parser("kubectl", help="kubectl as the cluster's administrator").add_argument(
+        "argv", nargs=argparse.REMAINDER
+    )
+    act("needs", "list the packages that the lab needs").add_argument(
+        "--vm", action="store_true", help="those of virtual machines"
+    )
     one = act("vm", "virtual machines: servers with a kernel and a boot loader of their own")
     one.add_argument("vm_act", choices=("up", "down", "reset", "status", "exec", "inventory"))
     one.add_argument("name", nargs="?", help="of the machine; without it status and down mean all")
     one.add_argument("--npus", type=int, default=2)
-    for flag, text in (("secure-boot", "firmware that checks signatures"), ("kube", "a node of the cluster"), ("outside", "may reach a network")):
+    for flag, text in (
+        ("secure-boot", "firmware that checks signatures"),
+        ("kube", "a node of the cluster"),
+        ("outside", "may reach a network"),
+    ):
         one.add_argument("--" + flag, action="store_true", help=text)
     one.add_argument("argv", nargs="*", help="-- COMMAND, for exec; one word is a shell line")
     act("demo", "simulated NPU servers from nothing to allocatable NPUs, by site.yml")
     act("demo-down", "undo the demo and compare the machine with its state before")
     act("build", "fill the cache").add_argument(
-        "what", nargs="*", help="%s, payload, images, vm, or a flavour of hosts (%s)" % (", ".join(_go.PROGRAMS), ", ".join(_rootfs.FLAVOURS))
+        "what",
+        nargs="*",
+        help="%s, payload, images, vm, or a flavour of hosts (%s)"
+        % (", ".join(_go.PROGRAMS), ", ".join(_rootfs.FLAVOURS)),
     )
     return parser
 
@@ -79,7 +94,9 @@ def _vm_act(args: argparse.Namespace) -> int:
     if args.name is None and args.vm_act not in ("status", "down"):
         raise LabError("vm %s: say which machine" % args.vm_act)
     if args.vm_act == "up":
-        print("%s: up in %.1f s" % (args.name, Vm(args.name, args.npus, args.kube, args.secure_boot, args.outside).up()))
+        print(
+            "%s: up in %.1f s" % (args.name, Vm(args.name, args.npus, args.kube, args.secure_boot, args.outside).up())
+        )
     elif args.vm_act == "reset":
         print("%s: virgin in %.1f s" % (args.name, Vm.named(args.name).reset()))
     elif args.vm_act == "down":
@@ -110,7 +127,11 @@ def main() -> int:
 def _act(args: argparse.Namespace) -> int:
     if args.act == "needs":
         rows = list(_needs.vm_table() if args.vm else _needs.table())
-        print(json.dumps([dict(zip(("package", "state", "why"), row)) for row in rows]) if args.json else "\n".join("%-24s %-8s %s" % row for row in rows))
+        print(
+            json.dumps([dict(zip(("package", "state", "why"), row)) for row in rows])
+            if args.json
+            else "\n".join("%-24s %-8s %s" % row for row in rows)
+        )
         return 1 if any(row[1] == "missing" for row in rows) else 0
     if args.act in ("demo", "demo-down"):
         from .demo import main as demo
@@ -127,7 +148,11 @@ def _act(args: argparse.Namespace) -> int:
         print(json.dumps(answer, indent=1) if args.json else "\n".join("%s: %s" % item for item in answer.items()))
     elif args.act in ("exec", "kubectl"):
         argv = args.argv[1:] if args.argv[:1] == ["--"] else args.argv
-        done = lab.exec(args.host, argv, check=False, timeout=3600) if args.act == "exec" else lab.kubectl(*argv, check=False, timeout=3600)
+        done = (
+            lab.exec(args.host, argv, check=False, timeout=3600)
+            if args.act == "exec"
+            else lab.kubectl(*argv, check=False, timeout=3600)
+        )
         sys.stdout.write(done.stdout)
         sys.stderr.write(done.stderr)
         return done.returncode
@@ -138,7 +163,9 @@ def _act(args: argparse.Namespace) -> int:
         elif lab.hosts():
             print("still up: %s" % ", ".join(sorted(lab.hosts())))
         else:
-            print("\n".join(["the machine differs from before:", *rest] if rest else ["down; the machine is as before"]))
+            print(
+                "\n".join(["the machine differs from before:", *rest] if rest else ["down; the machine is as before"])
+            )
         return 1 if rest else 0
     else:
         if args.act == "up":
@@ -153,7 +180,13 @@ def _act(args: argparse.Namespace) -> int:
             for name, host in state["hosts"].items():
                 print(
                     "%-10s %-13s %-12s %s%s"
-                    % (name, host["kind"], host["address"], host["state"], {True: " Ready", False: " NotReady", None: ""}[host["ready"]])
+                    % (
+                        name,
+                        host["kind"],
+                        host["address"],
+                        host["state"],
+                        {True: " Ready", False: " NotReady", None: ""}[host["ready"]],
+                    )
                 )
             print("control plane: %s" % (", ".join(state["control_plane"]) or "none"))
     return 0

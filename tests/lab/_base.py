@@ -68,13 +68,13 @@ def say(text: str) -> None:
 
 
 def run(
-    argv: t.Sequence[t.Union[str, Path]],
+    argv: t.Sequence[str | Path],
     timeout: float = 120,
     check: bool = True,
-    stdin: t.Optional[str] = None,
-    env: t.Optional[t.Mapping[str, str]] = None,
-    cwd: t.Optional[Path] = None,
-) -> "subprocess.CompletedProcess[str]":
+    stdin: str | None = None,
+    env: t.Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> subprocess.CompletedProcess[str]:
     """Run one command without a shell. LabError with the command's own words when check and it fails or outlives timeout (seconds)."""
     words = [str(word) for word in argv]
     try:
@@ -95,11 +95,15 @@ def run(
     except subprocess.TimeoutExpired as exc:
         raise LabError("%s: no end after %.0f s" % (" ".join(words)[:200], timeout)) from exc
     if check and done.returncode:
-        raise LabError("%s: exit %d: %s" % (" ".join(words)[:200], done.returncode, (done.stderr or done.stdout).strip()[-2000:]))
+        raise LabError(
+            "%s: exit %d: %s" % (" ".join(words)[:200], done.returncode, (done.stderr or done.stdout).strip()[-2000:])
+        )
     return done
 
 
-def podman(*argv: t.Union[str, Path], timeout: float = 120, check: bool = True, stdin: t.Optional[str] = None) -> "subprocess.CompletedProcess[str]":
+def podman(
+    *argv: str | Path, timeout: float = 120, check: bool = True, stdin: str | None = None
+) -> subprocess.CompletedProcess[str]:
     """podman with the lab's own containers.conf."""
     return run(["podman", *argv], timeout, check, stdin, env={"CONTAINERS_CONF": str(STATE / "containers.conf")})
 
@@ -149,7 +153,7 @@ def lock(path: Path, timeout: float = 1800) -> t.Iterator[None]:
         yield
 
 
-def digest(*parts: t.Union[str, bytes, Path]) -> str:
+def digest(*parts: str | bytes | Path) -> str:
     """Content hash of texts and of files or folders (names and bytes)."""
     total = hashlib.sha256()
     for part in parts:
@@ -210,7 +214,7 @@ def unbuilt(names: t.Iterable[str]) -> dict[str, int]:
     return {name: SECONDS[name] for name in names if not any((CACHE / "lab").glob(name + "-" + "[0-9a-f]" * 16))}
 
 
-def end(process: "subprocess.Popen[bytes]") -> None:
+def end(process: subprocess.Popen[bytes]) -> None:
     """Ask a process to end, and kill it when it has not after ten seconds."""
     process.terminate()
     try:

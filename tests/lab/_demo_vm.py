@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import typing as t
 
 from . import _needs
 from ._base import LabError
@@ -19,7 +18,7 @@ def inventory() -> list[str]:
     return [str(vm.write_inventory(user="npu"))] if vm.running() else []
 
 
-def up() -> t.Optional[Vm]:
+def up() -> Vm | None:
     """The virtual machine as a node, or None with the reason told: the demo goes on without it."""
     problems = _needs.vm_obstacles()
     if problems:
@@ -41,7 +40,9 @@ def loaded(vm: Vm, numbers: str) -> str:
     version = vm.exec("cat /sys/module/rebellions/version").stdout.strip()
     major = int(vm.exec("awk '$2 == \"rbln\" {print $1}' /proc/devices").stdout)
     if [int(word, 16) for word in numbers.split()] != [major]:
-        raise LabError("the pod on %s has devices with major number %s, and the loaded module has %d" % (vm.name, numbers, major))
+        raise LabError(
+            "the pod on %s has devices with major number %s, and the loaded module has %d" % (vm.name, numbers, major)
+        )
     built = vm.exec("dkms status").stdout.splitlines()
     return "module %s built by DKMS for %d kernels and loaded, character device %d" % (version, len(built), major)
 

@@ -90,7 +90,12 @@ def program(name: str) -> Path:
         go = go_command()
         extra = _environment(go, source)
         for output, package in spec.outputs.items():
-            run(["nice", "-n", "5", go, "build", "-trimpath", "-ldflags", spec.ldflags, "-o", home / output, package], 3600, env=extra, cwd=source)
+            run(
+                ["nice", "-n", "5", go, "build", "-trimpath", "-ldflags", spec.ldflags, "-o", home / output, package],
+                3600,
+                env=extra,
+                cwd=source,
+            )
         if name == "kube":
             for applet in KUBE_APPLETS:
                 (home / applet).symlink_to("kube")
@@ -100,4 +105,8 @@ def program(name: str) -> Path:
 
 def is_built(name: str) -> bool:
     spec = PROGRAMS[name]
-    return (CACHE / "lab" / ("%s-%s" % (name, digest(LAB_DIR / spec.source, spec.ldflags, repr(sorted(spec.outputs.items())))))).is_dir()
+    return (
+        CACHE
+        / "lab"
+        / ("%s-%s" % (name, digest(LAB_DIR / spec.source, spec.ldflags, repr(sorted(spec.outputs.items())))))
+    ).is_dir()

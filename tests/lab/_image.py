@@ -18,8 +18,8 @@ PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 class Entry(t.NamedTuple):
     """A file (bytes or a path to copy), a link (target), or a folder (all None) of a layer."""
 
-    data: t.Union[bytes, Path, None] = None
-    target: t.Optional[str] = None
+    data: bytes | Path | None = None
+    target: str | None = None
     mode: int = 0o755
 
 
@@ -50,7 +50,9 @@ def tar_of(entries: t.Mapping[str, Entry]) -> bytes:
     return buffer.getvalue()
 
 
-def write_image(path: Path, reference: str, layer: bytes, entrypoint: t.Sequence[str] = (), env: t.Sequence[str] = ()) -> None:
+def write_image(
+    path: Path, reference: str, layer: bytes, entrypoint: t.Sequence[str] = (), env: t.Sequence[str] = ()
+) -> None:
     """Write REPOSITORY:TAG with the one layer (an uncompressed tar) as a docker-archive."""
     config = json.dumps(
         {

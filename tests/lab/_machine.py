@@ -11,10 +11,24 @@ import shutil
 import typing as t
 from pathlib import Path
 
-from ._base import CGROUP_VIEW, GATEWAY, HOST_CIDR, LABEL, NETWORK, PREFIX, STATE, LabError, podman, put, put_json, read_json, run
+from ._base import (
+    CGROUP_VIEW,
+    GATEWAY,
+    HOST_CIDR,
+    LABEL,
+    NETWORK,
+    PREFIX,
+    STATE,
+    LabError,
+    podman,
+    put,
+    put_json,
+    read_json,
+    run,
+)
 
 # sysctl -> value the lab sets, or None where the kubelet sets it (only recorded and restored)
-SYSCTLS: dict[str, t.Optional[str]] = {
+SYSCTLS: dict[str, str | None] = {
     "net.ipv4.ip_forward": "1",
     "fs.inotify.max_user_instances": "8192",
     "fs.inotify.max_user_watches": "524288",
@@ -47,7 +61,10 @@ def changes(kube: bool = True) -> list[str]:
     if hybrid() and not CGROUP_VIEW.is_mount():
         lines.append("mount a private view of the cgroup hierarchies on %s" % CGROUP_VIEW)
     if podman_network() is None:
-        lines.append("podman network %s (%s) with a bridge, its firewall rules, and a route for each host's pods in %s.0.0/16" % (NETWORK, HOST_CIDR, PREFIX))
+        lines.append(
+            "podman network %s (%s) with a bridge, its firewall rules, and a route for each host's pods in %s.0.0/16"
+            % (NETWORK, HOST_CIDR, PREFIX)
+        )
     return lines
 
 
@@ -64,8 +81,17 @@ def _output(*argv: str) -> str:
 def snapshot() -> dict[str, t.Any]:
     """The machine as far as the lab may change it: compare the one before with the one after."""
     # podman binds its storage on itself and takes that back as it likes, with any of its commands.
-    mounts = sorted(line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines() if not line.split()[4].endswith("/storage/overlay"))
-    groups = sorted(str(path) for pattern in ("*/libpod_parent", "*/libpod_parent/*") for path in _CGROUP.glob(pattern) if path.is_dir())
+    mounts = sorted(
+        line.split()[4]
+        for line in Path("/proc/self/mountinfo").read_text().splitlines()
+        if not line.split()[4].endswith("/storage/overlay")
+    )
+    groups = sorted(
+        str(path)
+        for pattern in ("*/libpod_parent", "*/libpod_parent/*")
+        for path in _CGROUP.glob(pattern)
+        if path.is_dir()
+    )
     links = sorted(item["ifname"] for item in json.loads(_output("ip", "-j", "link") or "[]"))
     routes = json.loads(_output("ip", "-j", "route") or "[]")
     installed = _output("dpkg-query", "-W", "-f", "${Package} ${db:Status-Abbrev}\n")
@@ -77,7 +103,9 @@ def snapshot() -> dict[str, t.Any]:
         "cgroups": groups,
         "links": links,
         "routes": sorted(" ".join(str(item.get(key)) for key in ("dst", "dev", "gateway")) for item in routes),
-        "firewall": sorted("%s %s" % (command, rule) for command in ("iptables", "ip6tables") for rule in _rules(command)),
+        "firewall": sorted(
+            "%s %s" % (command, rule) for command in ("iptables", "ip6tables") for rule in _rules(command)
+        ),
         "sysctls": {name: _sysctl(name).read_text().strip() for name in SYSCTLS if _sysctl(name).exists()},
         "packages": sorted(line.split()[0] for line in installed.splitlines() if line.endswith("ii ")),
         "processes": sorted(processes()),
@@ -143,7 +171,11 @@ def difference(before: t.Mapping[str, t.Any], after: t.Mapping[str, t.Any]) -> l
     for key, old in before.items():
         new = after.get(key)
         if isinstance(old, dict):
-            lines += ["%s: %s was %s, is %s" % (key, name, value, (new or {}).get(name)) for name, value in old.items() if (new or {}).get(name) != value]
+            lines += [
+                "%s: %s was %s, is %s" % (key, name, value, (new or {}).get(name))
+                for name, value in old.items()
+                if (new or {}).get(name) != value
+            ]
         else:
             lines += ["%s: %s is new" % (key, item) for item in new or [] if item not in old]
             lines += ["%s: %s is gone" % (key, item) for item in old if item not in (new or [])]
@@ -162,7 +194,7 @@ def settings() -> None:
     put(STATE / "podman", '#!/bin/sh\nCONTAINERS_CONF=%s exec podman "$@"\n' % (STATE / "containers.conf"), 0o755)
 
 
-def podman_network() -> t.Optional[str]:
+def podman_network() -> str | None:
     """The bridge of the lab's network, or None."""
     if not shutil.which("podman"):
         return None
@@ -189,10 +221,27 @@ def prepare() -> None:
                 run(["mount", "--bind", path, CGROUP_VIEW / path.name])
     bridge = podman_network()
     if bridge is None:
-        taken = [route["dst"] for route in json.loads(run(["ip", "-j", "route"]).stdout) if str(route.get("dst", "")).startswith(PREFIX + ".")]
+        taken = [
+            route["dst"]
+            for route in json.loads(run(["ip", "-j", "route"]).stdout)
+            if str(route.get("dst", "")).startswith(PREFIX + ".")
+        ]
         if taken:
-            raise LabError("this machine already routes %s: choose another network with NPU_LAB_PREFIX=10.NN" % ", ".join(taken))
-        podman("network", "create", "--subnet", HOST_CIDR, "--gateway", GATEWAY, "--disable-dns", "--label", LABEL + "=1", NETWORK)
+            raise LabError(
+                "this machine already routes %s: choose another network with NPU_LAB_PREFIX=10.NN" % ", ".join(taken)
+            )
+        podman(
+            "network",
+            "create",
+            "--subnet",
+            HOST_CIDR,
+            "--gateway",
+            GATEWAY,
+            "--disable-dns",
+            "--label",
+            LABEL + "=1",
+            NETWORK,
+        )
         bridge = podman_network()
         assert bridge is not None
     if not Path("/sys/class/net", bridge).exists():

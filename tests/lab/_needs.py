@@ -18,7 +18,11 @@ PACKAGES: dict[str, tuple[str, str, bool]] = {
     "iproute2": ("ip", "bridge and routes", True),
     "procps": ("sysctl", "forwarding, inotify limits", True),
     "mmdebstrap": ("mmdebstrap", "the hosts' root file systems", True),
-    "debian-archive-keyring": ("/usr/share/keyrings/debian-archive-keyring.gpg", "checks what mmdebstrap downloads", True),
+    "debian-archive-keyring": (
+        "/usr/share/keyrings/debian-archive-keyring.gpg",
+        "checks what mmdebstrap downloads",
+        True,
+    ),
     "gnupg": ("gpg-agent", "signs the stand-in driver", True),
     "busybox-static": ("/bin/busybox", "the smallest image", False),
     "etcd-server": ("etcd", "the cluster's store", False),
@@ -26,7 +30,10 @@ PACKAGES: dict[str, tuple[str, str, bool]] = {
 }
 # The same for virtual machines, which need nothing of the above but mmdebstrap and its keyring.
 VM_PACKAGES: dict[str, tuple[str, str]] = {
-    "qemu-system-x86": ("qemu-system-x86_64", "emulates the machines; Debian 12's 7.2, whose edu device becomes an NPU"),
+    "qemu-system-x86": (
+        "qemu-system-x86_64",
+        "emulates the machines; Debian 12's 7.2, whose edu device becomes an NPU",
+    ),
     "qemu-utils": ("qemu-img", "their disks"),
     "ovmf": ("/usr/share/OVMF/OVMF_CODE_4M.secboot.fd", "their firmware, with and without secure boot"),
     "mmdebstrap": PACKAGES["mmdebstrap"][:2],

@@ -25,8 +25,29 @@ def _authority(name: str, subject: str) -> None:
     if crt.exists() and key.exists():
         return
     _key(key)
-    extensions = ["-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign,cRLSign,digitalSignature"]
-    run(["openssl", "req", "-x509", "-new", "-key", key, "-days", "3650", "-subj", "/CN=" + subject, *extensions, "-out", crt])
+    extensions = [
+        "-addext",
+        "basicConstraints=critical,CA:TRUE",
+        "-addext",
+        "keyUsage=critical,keyCertSign,cRLSign,digitalSignature",
+    ]
+    run(
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-new",
+            "-key",
+            key,
+            "-days",
+            "3650",
+            "-subj",
+            "/CN=" + subject,
+            *extensions,
+            "-out",
+            crt,
+        ]
+    )
 
 
 def _key(path: Path) -> None:
@@ -37,16 +58,29 @@ def _key(path: Path) -> None:
 def certificate(name: str, authority: str, subject: str, names: str, use: str) -> tuple[Path, Path]:
     """A certificate and key signed by authority; made again when its text changes or an hour is left."""
     crt, key, ext = (PKI / (name + suffix) for suffix in (".crt", ".key", ".ext"))
-    text = "basicConstraints=critical,CA:FALSE\nkeyUsage=critical,digitalSignature,keyEncipherment\nextendedKeyUsage=%s\n" % use
+    text = (
+        "basicConstraints=critical,CA:FALSE\nkeyUsage=critical,digitalSignature,keyEncipherment\nextendedKeyUsage=%s\n"
+        % use
+    )
     text += "subjectAltName=%s\n" % names if names else ""
     if crt.exists() and key.exists() and ext.exists() and ext.read_text() == text:
         verify = ["openssl", "verify", "-CAfile", PKI / (authority + ".crt"), crt]
-        if not run(["openssl", "x509", "-checkend", "3600", "-noout", "-in", crt], check=False).returncode and not run(verify, check=False).returncode:
+        if (
+            not run(["openssl", "x509", "-checkend", "3600", "-noout", "-in", crt], check=False).returncode
+            and not run(verify, check=False).returncode
+        ):
             return crt, key
     _key(key)
     put(ext, text)
     request = run(["openssl", "req", "-new", "-key", key, "-subj", subject]).stdout
-    signer = ["-CA", PKI / (authority + ".crt"), "-CAkey", PKI / (authority + ".key"), "-set_serial", "0x" + secrets.token_hex(12)]
+    signer = [
+        "-CA",
+        PKI / (authority + ".crt"),
+        "-CAkey",
+        PKI / (authority + ".key"),
+        "-set_serial",
+        "0x" + secrets.token_hex(12),
+    ]
     run(["openssl", "x509", "-req", "-days", "365", *signer, "-extfile", ext, "-out", crt], stdin=request)
     return crt, key
 
@@ -87,7 +121,11 @@ def node(name: str, index: int) -> dict[str, str]:
     pairs: t.Mapping[str, tuple[Path, Path]] = {
         "kubelet": certificate("node-" + name, "ca", "/O=system:nodes/CN=system:node:" + name, "", _CLIENT),
         "serving": certificate(
-            "node-%s-serving" % name, "ca", "/O=system:nodes/CN=system:node:" + name, "DNS:%s,IP:%s,IP:127.0.0.1" % (name, address), _SERVER
+            "node-%s-serving" % name,
+            "ca",
+            "/O=system:nodes/CN=system:node:" + name,
+            "DNS:%s,IP:%s,IP:127.0.0.1" % (name, address),
+            _SERVER,
         ),
         "kube-proxy": (PKI / "kube-proxy.crt", PKI / "kube-proxy.key"),
     }

@@ -33,7 +33,9 @@ class Flavour(t.NamedTuple):
 FLAVOURS: dict[str, Flavour] = {
     "bookworm": Flavour("bookworm", (*_BASE, *_NODE)),
     "trixie": Flavour("trixie", (*_BASE, *_NODE, "containerd")),
-    "bookworm-dkms": Flavour("bookworm", (*_BASE, *_NODE, "dkms", "gcc", "make", "libc6-dev", "linux-headers-cloud-amd64")),
+    "bookworm-dkms": Flavour(
+        "bookworm", (*_BASE, *_NODE, "dkms", "gcc", "make", "libc6-dev", "linux-headers-cloud-amd64")
+    ),
     "bookworm-containerd": Flavour("bookworm", (*_BASE, *_NODE, "containerd")),
     "trixie-engines": Flavour("trixie", (*_BASE, *_NODE, "containerd", "docker.io", "docker-cli", "podman")),
 }
@@ -46,11 +48,20 @@ def mirror() -> str:
             found = re.search(r"^(?:URIs:|deb(?:\s+\[[^]]*\])?)\s+(\S+)", path.read_text(), re.M)
             if found:
                 return found.group(1)
-    raise LabError("no Debian mirror in /etc/apt/sources.list.d/debian.sources or /etc/apt/sources.list: the hosts are made from it")
+    raise LabError(
+        "no Debian mirror in /etc/apt/sources.list.d/debian.sources or /etc/apt/sources.list: the hosts are made from it"
+    )
 
 
 def _mmdebstrap(flavour: Flavour, target: Path, variant: str, *hooks: str) -> None:
-    argv = ["mmdebstrap", "--quiet", "--mode=root", "--variant=" + variant, "--keyring=" + KEYRING, "--include=" + ",".join(flavour.packages)]
+    argv = [
+        "mmdebstrap",
+        "--quiet",
+        "--mode=root",
+        "--variant=" + variant,
+        "--keyring=" + KEYRING,
+        "--include=" + ",".join(flavour.packages),
+    ]
     argv += ['--aptopt=Apt::Install-Recommends "false"', '--aptopt=Acquire::Languages "none"']
     argv += ["--dpkgopt=path-exclude=/usr/share/%s/*" % name for name in ("doc", "man", "locale")]
     argv += ["--customize-hook=" + hook for hook in hooks]
@@ -69,7 +80,9 @@ def host_image(name: str) -> str:
     reference = "localhost/rebellions-npu-lab/%s:%s" % (name, key)
     with lock(CACHE / "lab" / (".image-%s.lock" % name)):
         if podman("image", "exists", reference, check=False).returncode:
-            home = cached("rootfs-" + name, key, lambda part: _mmdebstrap(flavour, part / "rootfs.tar", "minbase", *hooks))
+            home = cached(
+                "rootfs-" + name, key, lambda part: _mmdebstrap(flavour, part / "rootfs.tar", "minbase", *hooks)
+            )
             options = ["-c", 'CMD ["/sbin/init"]', "-c", "STOPSIGNAL SIGRTMIN+3", "-c", "ENV container=podman"]
             podman("import", "-q", *options, home / "rootfs.tar", reference, timeout=600)
     return reference
@@ -81,13 +94,18 @@ def _python_layer(part: Path) -> None:
         "usr/share usr/lib/python3*/test usr/lib/python3*/idlelib usr/lib/python3*/lib2to3 usr/lib/python3*/pydoc_data"
         " usr/lib/x86_64-linux-gnu/perl* usr/lib/x86_64-linux-gnu/gconv var/cache/* var/lib/apt var/log/* usr/lib/udev"
     )
-    hook = 'cp "$1/usr/share/misc/pci.ids" "$1/pci.ids"; cd "$1" && rm -rf %s; mkdir -p usr/share/misc && mv pci.ids usr/share/misc/' % drop
+    hook = (
+        'cp "$1/usr/share/misc/pci.ids" "$1/pci.ids"; cd "$1" && rm -rf %s; mkdir -p usr/share/misc && mv pci.ids usr/share/misc/'
+        % drop
+    )
     _mmdebstrap(flavour, part / "rootfs.tar", "extract", 'cd "$1" && chroot . /sbin/ldconfig', hook)
 
 
 def _python_image(part: Path) -> None:
     home = cached("rootfs-validator", digest(Path(__file__)), _python_layer)
-    write_image(part / "image.tar", "lab.local/npu-validator:1", (home / "rootfs.tar").read_bytes(), ("/usr/bin/python3",))
+    write_image(
+        part / "image.tar", "lab.local/npu-validator:1", (home / "rootfs.tar").read_bytes(), ("/usr/bin/python3",)
+    )
 
 
 def _static(reference: str, entries: t.Mapping[str, Entry], entrypoint: t.Sequence[str]) -> t.Callable[[Path], None]:
@@ -96,7 +114,11 @@ def _static(reference: str, entries: t.Mapping[str, Entry], entrypoint: t.Sequen
 
 def _busybox(part: Path) -> None:
     applets = run(["/bin/busybox", "--list"]).stdout.split()
-    entries = {"bin/busybox": Entry(Path("/bin/busybox")), "tmp": Entry(mode=0o1777), "etc/passwd": Entry(b"root:x:0:0:root:/root:/bin/sh\n", mode=0o644)}
+    entries = {
+        "bin/busybox": Entry(Path("/bin/busybox")),
+        "tmp": Entry(mode=0o1777),
+        "etc/passwd": Entry(b"root:x:0:0:root:/root:/bin/sh\n", mode=0o644),
+    }
     entries.update({"bin/" + name: Entry(target="busybox") for name in applets if name != "busybox"})
     write_image(part / "image.tar", "lab.local/busybox:1", tar_of(entries))
 

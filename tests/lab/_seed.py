@@ -27,8 +27,12 @@ KINDS: dict[str, Kind] = {
     "containerd2": Kind("bookworm", "3", True, True, "Debian 12, containerd 2.x, CDI on by default"),
     "containerd17": Kind("trixie", "2", False, True, "Debian 13, its containerd 1.7, CDI off"),
     "containerd16": Kind("bookworm-containerd", "2", False, True, "Debian 12, its containerd 1.6, no CDI"),
-    "dkms": Kind("bookworm-dkms", "3", True, True, "containerd2 with dkms, gcc and the headers of Debian's own cloud kernel"),
-    "dataroot": Kind("bookworm", "3", True, True, "containerd2 whose kubelet has its root at /data/kubelet", "/data/kubelet"),
+    "dkms": Kind(
+        "bookworm-dkms", "3", True, True, "containerd2 with dkms, gcc and the headers of Debian's own cloud kernel"
+    ),
+    "dataroot": Kind(
+        "bookworm", "3", True, True, "containerd2 whose kubelet has its root at /data/kubelet", "/data/kubelet"
+    ),
     "engines": Kind("trixie-engines", "2", False, False, "Debian 13, its docker and podman"),
 }
 HOSTS: dict[str, str] = {"npu-a": "containerd2", "npu-b": "containerd17", "npu-c": "containerd16", "npu-d": "engines"}
@@ -210,7 +214,9 @@ class Seed(t.NamedTuple):
     links: dict[str, str]
 
 
-def host_seed(name: str, index: int, kind: Kind, node: bool, npus: t.Sequence[Npu], kernel: str, pki: t.Mapping[str, str]) -> Seed:
+def host_seed(
+    name: str, index: int, kind: Kind, node: bool, npus: t.Sequence[Npu], kernel: str, pki: t.Mapping[str, str]
+) -> Seed:
     """What the host named so and numbered index boots with; pki gives file name: PEM for a node."""
     wants = "etc/systemd/system/multi-user.target.wants/"
     files: dict[str, tuple[str, int]] = {
@@ -256,7 +262,14 @@ def host_seed(name: str, index: int, kind: Kind, node: bool, npus: t.Sequence[Np
 def _cni(index: int) -> str:
     ipam = {"type": "host-local", "ranges": [[{"subnet": pod_subnet(index)}]], "routes": [{"dst": "0.0.0.0/0"}]}
     bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "ipMasq": False, "hairpinMode": True, "ipam": ipam}
-    return json.dumps({"cniVersion": "0.4.0", "name": "lab", "plugins": [bridge, {"type": "portmap", "capabilities": {"portMappings": True}}]}, indent=1)
+    return json.dumps(
+        {
+            "cniVersion": "0.4.0",
+            "name": "lab",
+            "plugins": [bridge, {"type": "portmap", "capabilities": {"portMappings": True}}],
+        },
+        indent=1,
+    )
 
 
 def pod_subnet(index: int) -> str:

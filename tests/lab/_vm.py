@@ -41,7 +41,19 @@ mkdir -p /opt/npu-lab/payload
 
 def _ssh(folder: Path, port: int) -> list[str]:
     """ssh to the machine of folder (run it there: its control socket is named from there)."""
-    return ["ssh", *ssh_options(), "-p", str(port), "-o", "ControlMaster=auto", "-o", "ControlPath=ssh", "-o", "ControlPersist=600", "root@127.0.0.1"]
+    return [
+        "ssh",
+        *ssh_options(),
+        "-p",
+        str(port),
+        "-o",
+        "ControlMaster=auto",
+        "-o",
+        "ControlPath=ssh",
+        "-o",
+        "ControlPersist=600",
+        "root@127.0.0.1",
+    ]
 
 
 def ssh_options() -> list[str]:
@@ -63,7 +75,9 @@ def _greets(port: int) -> bool:
         return False
 
 
-def _call(folder: Path, port: int, words: str, timeout: float = 120, check: bool = True, stdin: t.Optional[str] = None) -> "subprocess.CompletedProcess[str]":
+def _call(
+    folder: Path, port: int, words: str, timeout: float = 120, check: bool = True, stdin: str | None = None
+) -> subprocess.CompletedProcess[str]:
     return run([*_ssh(folder, port), words], timeout, check, stdin, cwd=folder)
 
 
@@ -98,9 +112,16 @@ def _first_boot(folder: Path) -> None:
     _vmqemu.spawn(_vmqemu.command(folder, "first", 0, False, port, False), folder)
     try:
         say("vm: first boot in %.1f s" % _await_boot(folder, port))
-        menu = _call(folder, port, "update-grub >/dev/null 2>&1 && grep -c '^[[:space:]]*menuentry .*Linux' /boot/grub/grub.cfg", 300).stdout
+        menu = _call(
+            folder,
+            port,
+            "update-grub >/dev/null 2>&1 && grep -c '^[[:space:]]*menuentry .*Linux' /boot/grub/grub.cfg",
+            300,
+        ).stdout
         if int(menu) < 5:
-            raise LabError("the machine's boot menu has %s entries, not two kernels twice and the default" % menu.strip())
+            raise LabError(
+                "the machine's boot menu has %s entries, not two kernels twice and the default" % menu.strip()
+            )
         _call(folder, port, "systemctl poweroff", check=False)
         until(120, "power off", lambda: _vmqemu.alive(folder) is None)
     finally:
@@ -121,7 +142,11 @@ def virgin(npus: int, secure_boot: bool) -> Path:
         try:
             say("vm: booted in %.1f s" % _await_boot(folder, port))
             # Warm what every test uses.
-            _call(folder, port, "python3 -c 'import json, subprocess, tempfile, zipfile'; lspci -n >/dev/null; sudo -V >/dev/null; sync; sleep 2")
+            _call(
+                folder,
+                port,
+                "python3 -c 'import json, subprocess, tempfile, zipfile'; lspci -n >/dev/null; sudo -V >/dev/null; sync; sleep 2",
+            )
             _close(folder, port)
             start = time.monotonic()
             _vmqemu.keep(folder)
@@ -132,7 +157,11 @@ def virgin(npus: int, secure_boot: bool) -> Path:
             _close(folder, port)
             _vmqemu.stop(folder)
 
-    return cached("vm-virgin", digest(str(disk), str(npus), str(secure_boot), firmware(secure_boot)[0], firmware(secure_boot)[1]), make)
+    return cached(
+        "vm-virgin",
+        digest(str(disk), str(npus), str(secure_boot), firmware(secure_boot)[0], firmware(secure_boot)[1]),
+        make,
+    )
 
 
 class Vm:
@@ -141,7 +170,9 @@ class Vm:
     npus: functions 1eff:1220 on its bus. outside: may it reach a network. kube: is it a node of the lab's cluster.
     """
 
-    def __init__(self, name: str = "vm-a", npus: int = 2, kube: bool = False, secure_boot: bool = False, outside: bool = False) -> None:
+    def __init__(
+        self, name: str = "vm-a", npus: int = 2, kube: bool = False, secure_boot: bool = False, outside: bool = False
+    ) -> None:
         if not _NAME.match(name):
             raise LabError("%r is no name for a machine: small letters, digits and dashes" % name)
         self.name = name
@@ -150,7 +181,7 @@ class Vm:
         self._file = self.folder / "vm.json"
 
     @classmethod
-    def named(cls, name: str) -> "Vm":
+    def named(cls, name: str) -> Vm:
         """The machine as it was brought up."""
         kept = read_json(VMS / name / "vm.json", None)
         if kept is None:
@@ -177,7 +208,14 @@ class Vm:
                 return time.monotonic() - start
             self._stop(final=False)
             self.folder.mkdir(parents=True, exist_ok=True)
-            put_json(self._file, {**wanted, "port": kept.get("port") or _vmqemu.free_port(), "number": kept.get("number") or self._free_number()})
+            put_json(
+                self._file,
+                {
+                    **wanted,
+                    "port": kept.get("port") or _vmqemu.free_port(),
+                    "number": kept.get("number") or self._free_number(),
+                },
+            )
             try:
                 self._start(kept_machine)
             except BaseException:
@@ -210,12 +248,16 @@ class Vm:
             (self.folder / name).unlink(missing_ok=True)
         overlay(virgin / "disk.qcow2", self.folder / "disk.qcow2")
         shutil.copy(virgin / "vars.fd", self.folder / "vars.fd")
-        argv = _vmqemu.command(self.folder, self.name, self.npus, self.secure_boot, self.port, self.outside, virgin / "state")
+        argv = _vmqemu.command(
+            self.folder, self.name, self.npus, self.secure_boot, self.port, self.outside, virgin / "state"
+        )
         _vmqemu.spawn(argv, self.folder)
         _vmqemu.resume(self.folder)
         until(60, "ssh of " + self.name, lambda: _greets(self.port), 0.05)
         identity = uuid.uuid5(uuid.NAMESPACE_DNS, self.name + ".lab.local").hex
-        self.exec(_AWAKE % {"now": time.time() + 0.5, "name": self.name, "identity": identity, "noise": uuid.uuid4().hex})
+        self.exec(
+            _AWAKE % {"now": time.time() + 0.5, "name": self.name, "identity": identity, "noise": uuid.uuid4().hex}
+        )
         from .lab import payload_dir
 
         self.push(payload_dir(), "/opt/npu-lab/payload")
@@ -252,8 +294,8 @@ class Vm:
         return int(read_json(self._file, {})["number"])
 
     def exec(
-        self, argv: t.Union[str, t.Sequence[str]], timeout: float = 120, check: bool = True, stdin: t.Optional[str] = None
-    ) -> "subprocess.CompletedProcess[str]":
+        self, argv: str | t.Sequence[str], timeout: float = 120, check: bool = True, stdin: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command (list) or a shell line (text) as root; LabError with its stderr when check and it fails. 255: no connection."""
         return _call(self.folder, self.port, argv if isinstance(argv, str) else shlex.join(argv), timeout, check, stdin)
 
@@ -261,7 +303,14 @@ class Vm:
         """Copy what is in a folder into a folder of the machine."""
         pack = subprocess.Popen(["tar", "-C", str(source), "-cf", "-", "."], stdout=subprocess.PIPE)
         words = "mkdir -p {0} && tar -C {0} -xf - --no-same-owner --no-overwrite-dir".format(shlex.quote(target))
-        done = subprocess.run([*_ssh(self.folder, self.port), words], stdin=pack.stdout, capture_output=True, cwd=self.folder, timeout=300, check=False)
+        done = subprocess.run(
+            [*_ssh(self.folder, self.port), words],
+            stdin=pack.stdout,
+            capture_output=True,
+            cwd=self.folder,
+            timeout=300,
+            check=False,
+        )
         if pack.wait() or done.returncode:
             raise LabError("%s: copying %s: %s" % (self.name, source, done.stderr.decode(errors="replace").strip()))
 
@@ -270,7 +319,9 @@ class Vm:
         from .standins.dkms import source
 
         for name, text in source(version, builds).items():
-            self.exec("mkdir -p /usr/src/rebellions-{0} && cat >/usr/src/rebellions-{0}/{1}".format(version, name), stdin=text)
+            self.exec(
+                "mkdir -p /usr/src/rebellions-{0} && cat >/usr/src/rebellions-{0}/{1}".format(version, name), stdin=text
+            )
 
     def inventory(self, user: str = "root") -> dict[str, t.Any]:
         """Ansible's variables of the host; the user npu may sudo without a password."""
@@ -329,7 +380,7 @@ class Vm:
             _vmnode.wait_ready(self, since, timeout)
         return time.monotonic() - start
 
-    def reboot(self, kernel: t.Optional[str] = None, timeout: float = BOOT_SECONDS) -> float:
+    def reboot(self, kernel: str | None = None, timeout: float = BOOT_SECONDS) -> float:
         """Reboot through firmware and boot loader, once into `kernel` when it is named (GRUB's own grub-reboot); seconds until all is up."""
         if kernel:
             self.exec('u=$(findmnt -no UUID /) && grub-reboot "gnulinux-advanced-$u>gnulinux-%s-advanced-$u"' % kernel)
@@ -355,6 +406,11 @@ def print_status(as_json: bool) -> str:
         return json.dumps(found, indent=1)
     lines = []
     for name, vm in found.items():
-        what = ["%d NPUs" % vm["npus"]] + [text for key, text in (("kube", "node"), ("secure_boot", "secure boot"), ("outside", "outside")) if vm[key]]
-        lines.append("%-10s %s  ssh port %d  %s" % (name, ", ".join(what), vm["port"], "pid %d" % vm["pid"] if vm["pid"] else "off"))
+        what = ["%d NPUs" % vm["npus"]] + [
+            text for key, text in (("kube", "node"), ("secure_boot", "secure boot"), ("outside", "outside")) if vm[key]
+        ]
+        lines.append(
+            "%-10s %s  ssh port %d  %s"
+            % (name, ", ".join(what), vm["port"], "pid %d" % vm["pid"] if vm["pid"] else "off")
+        )
     return "\n".join(lines or ["no machines"])

@@ -26,7 +26,11 @@ PACKAGES = (
     " runc containernetworking-plugins iptables nftables conntrack ethtool mount util-linux"
 ).split()
 # Signed files, under the names by which firmware and shim look for them on a disk that nobody registered.
-_LOADERS = {"BOOTX64.EFI": "shim/shimx64.efi.signed", "mmx64.efi": "shim/mmx64.efi.signed", "grubx64.efi": "grub/x86_64-efi-signed/grubx64.efi.signed"}
+_LOADERS = {
+    "BOOTX64.EFI": "shim/shimx64.efi.signed",
+    "mmx64.efi": "shim/mmx64.efi.signed",
+    "grubx64.efi": "grub/x86_64-efi-signed/grubx64.efi.signed",
+}
 # Until the guest's own update-grub has run.
 _FIRST_GRUB = """search --no-floppy --label npu-root --set=root
 linux /vmlinuz root=LABEL=npu-root ro console=ttyS0 mitigations=off quiet
@@ -43,7 +47,10 @@ def _patched(program: bytes, device: int) -> bytes:
     """qemu with the ids and the class of its `edu` test device replaced by those of an NPU; only the ids where the class cannot be found."""
     ids = struct.pack("<HH", 0x1234, 0x11E8)
     if program.count(ids) != 1:
-        raise LabError("%s: the ids of its edu device are %d times in it, not once: the lab knows Debian 12's qemu 7.2" % (QEMU, program.count(ids)))
+        raise LabError(
+            "%s: the ids of its edu device are %d times in it, not once: the lab knows Debian 12's qemu 7.2"
+            % (QEMU, program.count(ids))
+        )
     at = program.index(ids)
     out = bytearray(program)
     out[at : at + 4] = struct.pack("<HH", 0x1EFF, device)
@@ -77,11 +84,22 @@ def _root(home: Path) -> None:
     """disk.qcow2: GPT, an EFI partition with shim and GRUB as Debian signed them, ext4; id_ed25519: who may log in."""
     run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "npu-lab", "-f", home / "id_ed25519"])
     root, disk, esp = home / "root", home / "disk.img", home / "esp"
-    argv = ["mmdebstrap", "--quiet", "--mode=root", "--variant=minbase", "--format=directory", "--keyring=" + KEYRING, "--include=" + ",".join(PACKAGES)]
+    argv = [
+        "mmdebstrap",
+        "--quiet",
+        "--mode=root",
+        "--variant=minbase",
+        "--format=directory",
+        "--keyring=" + KEYRING,
+        "--include=" + ",".join(PACKAGES),
+    ]
     argv += ['--aptopt=Apt::Install-Recommends "false"', '--aptopt=Acquire::Languages "none"']
     argv += ["--dpkgopt=path-exclude=/usr/share/%s/*" % name for name in ("doc", "man", "locale", "info", "lintian")]
     modules = "printf 'virtio_pci\\nvirtio_blk\\next4\\n' >\"$1/etc/initramfs-tools/modules\""
-    early = 'mkdir -p "$1/etc/initramfs-tools"; cp -r %s/root/etc/initramfs-tools/. "$1/etc/initramfs-tools"; %s' % (SEED, modules)
+    early = 'mkdir -p "$1/etc/initramfs-tools"; cp -r %s/root/etc/initramfs-tools/. "$1/etc/initramfs-tools"; %s' % (
+        SEED,
+        modules,
+    )
     argv += ["--essential-hook=" + early]
     argv += ['--customize-hook=cp -r %s/root/. "$1"; cp %s/id_ed25519.pub "$1/root/authorized_keys"' % (SEED, home)]
     argv += ['--customize-hook=chroot "$1" sh <%s/finish.sh' % SEED]
@@ -94,14 +112,37 @@ def _root(home: Path) -> None:
     (esp / "EFI/debian/grub.cfg").write_text(_ESP_GRUB)
     with open(disk, "wb") as handle:
         handle.truncate(DISK_BYTES)
-    sectors = "label: gpt\nstart=%d, size=%d, type=uefi\nstart=%d, type=linux\n" % (ESP_START // 512, ESP_BYTES // 512, ROOT_START // 512)
+    sectors = "label: gpt\nstart=%d, size=%d, type=uefi\nstart=%d, type=linux\n" % (
+        ESP_START // 512,
+        ESP_BYTES // 512,
+        ROOT_START // 512,
+    )
     run(["sfdisk", "--quiet", disk], stdin=sectors)
     image = "%s@@%d" % (disk, ESP_START)
     run(["mformat", "-i", image, "-T", str(ESP_BYTES // 512), "-v", "NPU-ESP", "::"])
     run(["mcopy", "-s", "-i", image, esp / "EFI", "::"])
     # A backup of the partition table is at the end of the disk.
     blocks = (DISK_BYTES - ROOT_START - (1 << 20)) // 4096
-    run(["mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-L", "npu-root", "-d", root, "-E", "offset=%d" % ROOT_START, disk, str(blocks)], 600)
+    run(
+        [
+            "mke2fs",
+            "-q",
+            "-F",
+            "-t",
+            "ext4",
+            "-b",
+            "4096",
+            "-L",
+            "npu-root",
+            "-d",
+            root,
+            "-E",
+            "offset=%d" % ROOT_START,
+            disk,
+            str(blocks),
+        ],
+        600,
+    )
     run(["qemu-img", "convert", "-O", "qcow2", disk, home / "disk.qcow2"], 600)
     disk.unlink()
     shutil.rmtree(root)
@@ -110,12 +151,18 @@ def _root(home: Path) -> None:
 
 def root_disk() -> Path:
     """The cache folder with disk.qcow2 (never booted) and id_ed25519."""
-    return cached("vm-root", digest(SEED, repr(PACKAGES), _FIRST_GRUB, _ESP_GRUB, str((DISK_BYTES, ESP_START, ESP_BYTES))), _root)
+    return cached(
+        "vm-root", digest(SEED, repr(PACKAGES), _FIRST_GRUB, _ESP_GRUB, str((DISK_BYTES, ESP_START, ESP_BYTES))), _root
+    )
 
 
 def firmware(secure_boot: bool) -> tuple[Path, Path]:
     """Code and variables of the UEFI firmware; secure boot's have the keys of the vendor that signed Debian's shim."""
-    return (OVMF / "OVMF_CODE_4M.secboot.fd", OVMF / "OVMF_VARS_4M.ms.fd") if secure_boot else (OVMF / "OVMF_CODE_4M.fd", OVMF / "OVMF_VARS_4M.fd")
+    return (
+        (OVMF / "OVMF_CODE_4M.secboot.fd", OVMF / "OVMF_VARS_4M.ms.fd")
+        if secure_boot
+        else (OVMF / "OVMF_CODE_4M.fd", OVMF / "OVMF_VARS_4M.fd")
+    )
 
 
 def overlay(base: Path, disk: Path) -> None:

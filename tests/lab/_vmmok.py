@@ -52,7 +52,9 @@ class _Screen:
         end = time.monotonic() + seconds
         while words not in self.text():
             if time.monotonic() > end:
-                raise LabError("MokManager does not show %r after %.0f s but:\n%s" % (words, seconds, self.text()[-1500:]))
+                raise LabError(
+                    "MokManager does not show %r after %.0f s but:\n%s" % (words, seconds, self.text()[-1500:])
+                )
             self.read(0.1)
 
     def text(self) -> str:
@@ -67,7 +69,7 @@ class _Screen:
             self.read(0.3)
 
 
-def enrol(vm: "Vm", password: str, timeout: float) -> float:
+def enrol(vm: Vm, password: str, timeout: float) -> float:
     """Reboot and enrol the keys that wait (mokutil --import) with the password given there; seconds until the machine is up again."""
     if "MokNew" not in vm.exec("ls /sys/firmware/efi/efivars").stdout:
         raise LabError("%s: no key waits to be enrolled: mokutil --import comes first" % vm.name)

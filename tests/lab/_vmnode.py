@@ -46,7 +46,13 @@ Destination=%(services)s
 Gateway=%(gateway)s
 """
 _SHARED = ("containerd.service", "kubelet.service", "kube-proxy.service", "node-images.sh")
-_BINARIES = {"kubelet": "kube", "kube-proxy": "kube", "containerd": "containerd", "containerd-shim-runc-v2": "containerd-shim-runc-v2", "ctr": "ctr"}
+_BINARIES = {
+    "kubelet": "kube",
+    "kube-proxy": "kube",
+    "containerd": "containerd",
+    "containerd-shim-runc-v2": "containerd-shim-runc-v2",
+    "ctr": "ctr",
+}
 
 
 def _address(number: int) -> str:
@@ -63,7 +69,9 @@ def _mac(number: int) -> str:
 
 def _disk() -> Path:
     """A read-only disk with the programs and images that a container host gets by bind mounts."""
-    sources = [program("kube") / "kube"] + [program("containerd") / name for name in ("containerd", "containerd-shim-runc-v2", "ctr")]
+    sources = [program("kube") / "kube"] + [
+        program("containerd") / name for name in ("containerd", "containerd-shim-runc-v2", "ctr")
+    ]
     images = pod_images()
 
     def make(home: Path) -> None:
@@ -75,7 +83,24 @@ def _disk() -> Path:
         for reference, archive in images.items():
             shutil.copy(archive, tree / "images" / (reference.split("/")[1].split(":")[0] + ".tar"))
         size = sum(path.stat().st_size for path in tree.rglob("*")) // (1 << 20) + 32
-        run(["mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-m", "0", "-L", "npu-node", "-d", tree, home / "disk.img", "%dM" % size])
+        run(
+            [
+                "mke2fs",
+                "-q",
+                "-t",
+                "ext4",
+                "-O",
+                "^has_journal",
+                "-m",
+                "0",
+                "-L",
+                "npu-node",
+                "-d",
+                tree,
+                home / "disk.img",
+                "%dM" % size,
+            ]
+        )
         shutil.rmtree(tree)
 
     return cached("vm-node", digest(*[str(path) for path in [*sources, *images.values()]]), make) / "disk.img"
@@ -89,12 +114,25 @@ def _files(name: str, number: int) -> _seed.Seed:
         if path.startswith(("etc/kubernetes/", "etc/cni/")) or path.rsplit("/", 1)[1] in _SHARED:
             files[path] = (text, mode)
         elif path == "etc/containerd/config.toml":
-            kept = [line for line in text.splitlines() if "base_runtime_spec" not in line and "restrict_oom_score_adj" not in line]
+            kept = [
+                line
+                for line in text.splitlines()
+                if "base_runtime_spec" not in line and "restrict_oom_score_adj" not in line
+            ]
             files[path] = ("\n".join(kept) + "\n", mode)
-    words = {"mac": _mac(number), "ip": _address(number), "gateway": GATEWAY, "pods": POD_CIDR, "services": SERVICE_CIDR}
+    words = {
+        "mac": _mac(number),
+        "ip": _address(number),
+        "gateway": GATEWAY,
+        "pods": POD_CIDR,
+        "services": SERVICE_CIDR,
+    }
     files["etc/systemd/network/20-lab.network"] = (_NETWORK % words, 0o644)
     files["etc/systemd/system/npu-lab-node.service"] = (_PREP, 0o644)
-    files["etc/systemd/system/containerd.service.d/10-npu-lab.conf"] = ("[Unit]\nRequires=npu-lab-node.service\nAfter=npu-lab-node.service\n", 0o644)
+    files["etc/systemd/system/containerd.service.d/10-npu-lab.conf"] = (
+        "[Unit]\nRequires=npu-lab-node.service\nAfter=npu-lab-node.service\n",
+        0o644,
+    )
     return _seed.Seed(files, {path: target for path, target in seed.links.items() if path.rsplit("/", 1)[1] in _SHARED})
 
 
@@ -112,7 +150,7 @@ systemctl enable -q --now npu-lab-node.service containerd.service kubelet.servic
 """
 
 
-def join(vm: "Vm") -> None:
+def join(vm: Vm) -> None:
     """The running machine becomes a Ready node; the control plane is brought up when it is not there."""
     from .lab import Lab
 
@@ -130,8 +168,24 @@ def join(vm: "Vm") -> None:
         run(["ip", "route", "replace", _seed.pod_subnet(number), "via", _address(number)])
     with Qmp(vm.folder) as do:
         do("netdev_add", type="tap", id="lab", ifname=tap, script="no", downscript="no")
-        do("device_add", driver="virtio-net-pci", id="lab-card", netdev="lab", mac=_mac(number), bus="slot0", romfile="")
-        do("blockdev-add", **{"driver": "raw", "node-name": "node", "read-only": True, "file": {"driver": "file", "filename": str(disk), "read-only": True}})
+        do(
+            "device_add",
+            driver="virtio-net-pci",
+            id="lab-card",
+            netdev="lab",
+            mac=_mac(number),
+            bus="slot0",
+            romfile="",
+        )
+        do(
+            "blockdev-add",
+            **{
+                "driver": "raw",
+                "node-name": "node",
+                "read-only": True,
+                "file": {"driver": "file", "filename": str(disk), "read-only": True},
+            },
+        )
         do("device_add", driver="virtio-blk-pci", id="node-disk", drive="node", bus="slot1")
     with tempfile.TemporaryDirectory(prefix="npu-lab-") as folder:
         _seed.write(_files(vm.name, number), Path(folder))
@@ -141,7 +195,7 @@ def join(vm: "Vm") -> None:
     say("%s: node Ready after %.1f s" % (vm.name, time.time() - start))
 
 
-def wait_ready(vm: "Vm", since: float, seconds: float = 300) -> None:
+def wait_ready(vm: Vm, since: float, seconds: float = 300) -> None:
     """Until the API server has a heartbeat of the node that is younger than since."""
     from .lab import Lab
 
@@ -154,11 +208,14 @@ def wait_ready(vm: "Vm", since: float, seconds: float = 300) -> None:
     try:
         until(seconds, "%s: node Ready" % vm.name, ready, 0.5)
     except LabError as exc:
-        state = vm.exec("systemctl --no-pager --failed; journalctl --no-pager -n 20 -u containerd -u kubelet -u npu-lab-node", check=False)
+        state = vm.exec(
+            "systemctl --no-pager --failed; journalctl --no-pager -n 20 -u containerd -u kubelet -u npu-lab-node",
+            check=False,
+        )
         raise LabError("%s\n%s" % (exc, state.stdout[-4000:])) from exc
 
 
-def leave(vm: "Vm", final: bool) -> None:
+def leave(vm: Vm, final: bool) -> None:
     """Take the node out of the cluster and off the bridge; when final, the last node ends the control plane, and without hosts all of the lab."""
     from .lab import Lab
 
@@ -173,7 +230,11 @@ def leave(vm: "Vm", final: bool) -> None:
     run(["ip", "link", "del", _tap(number)], check=False)
     if not final:
         return
-    others = [name for name in type(vm).names() if name != vm.name and type(vm).named(name).kube and type(vm).named(name).running()]
+    others = [
+        name
+        for name in type(vm).names()
+        if name != vm.name and type(vm).named(name).kube and type(vm).named(name).running()
+    ]
     with lock(LOCK):
         hosts = lab.hosts()
         if not others and not any(host["node"] for host in hosts.values()):

@@ -25,30 +25,66 @@ MEMORY = 2048
 SLOTS = ("slot0", "slot1", "slot2", "slot3")
 
 
-def command(folder: Path, name: str, npus: int, secure_boot: bool, port: int, outside: bool, state: t.Optional[Path] = None) -> list[str]:
+def command(
+    folder: Path, name: str, npus: int, secure_boot: bool, port: int, outside: bool, state: Path | None = None
+) -> list[str]:
     """qemu for the disk.qcow2 and vars.fd of folder; state is the file of `keep`. All but name, port and outside belong to what is kept."""
     code, _variables = firmware(secure_boot)
     argv = [str(qemu()), "-name", name, "-L", "/usr/share/qemu", "-nodefaults", "-no-user-config", "-display", "none"]
-    argv += ["-machine", "q35,smm=%s,vmport=off,hpet=off" % ("on" if secure_boot else "off"), "-accel", "tcg,thread=multi", "-cpu", "max"]
+    argv += [
+        "-machine",
+        "q35,smm=%s,vmport=off,hpet=off" % ("on" if secure_boot else "off"),
+        "-accel",
+        "tcg,thread=multi",
+        "-cpu",
+        "max",
+    ]
     argv += ["-smp", "2", "-m", str(MEMORY), "-rtc", "base=utc,clock=host", "-global", "ICH9-LPC.disable_s3=1"]
     if secure_boot:
         argv += ["-global", "driver=cfi.pflash01,property=secure,value=on"]
-    argv += ["-drive", "if=pflash,unit=0,format=raw,readonly=on,file=%s" % code, "-drive", "if=pflash,unit=1,format=raw,file=vars.fd"]
-    argv += ["-drive", "file=disk.qcow2,if=none,id=disk,cache=unsafe,discard=unmap", "-device", "virtio-blk-pci,drive=disk,bootindex=0,addr=0x3"]
-    argv += ["-netdev", network(port, outside), "-device", "virtio-net-pci,netdev=mgmt,mac=%s,romfile=,addr=0x4" % MGMT_MAC]
+    argv += [
+        "-drive",
+        "if=pflash,unit=0,format=raw,readonly=on,file=%s" % code,
+        "-drive",
+        "if=pflash,unit=1,format=raw,file=vars.fd",
+    ]
+    argv += [
+        "-drive",
+        "file=disk.qcow2,if=none,id=disk,cache=unsafe,discard=unmap",
+        "-device",
+        "virtio-blk-pci,drive=disk,bootindex=0,addr=0x3",
+    ]
+    argv += [
+        "-netdev",
+        network(port, outside),
+        "-device",
+        "virtio-net-pci,netdev=mgmt,mac=%s,romfile=,addr=0x4" % MGMT_MAC,
+    ]
     argv += ["-device", "virtio-rng-pci,addr=0x5"]
     for number, slot in enumerate(SLOTS):
-        argv += ["-device", "pcie-root-port,id=%s,chassis=%d,slot=%d,addr=0x%x" % (slot, number + 1, number + 1, 8 + number)]
+        argv += [
+            "-device",
+            "pcie-root-port,id=%s,chassis=%d,slot=%d,addr=0x%x" % (slot, number + 1, number + 1, 8 + number),
+        ]
     for number in range(npus):
         argv += ["-device", "edu,id=npu%d,addr=0x%x" % (number, 0x10 + number)]
-    argv += ["-chardev", "socket,id=serial,path=serial,server=on,wait=off,logfile=serial.log,logappend=on", "-serial", "chardev:serial"]
+    argv += [
+        "-chardev",
+        "socket,id=serial,path=serial,server=on,wait=off,logfile=serial.log,logappend=on",
+        "-serial",
+        "chardev:serial",
+    ]
     argv += ["-qmp", "unix:qmp,server=on,wait=off"]
     return argv + (["-incoming", "exec:cat " + shlex.quote(str(state))] if state else [])
 
 
 def network(port: int, outside: bool) -> str:
     """The card that ssh comes in by; the machine reaches nothing through it unless outside."""
-    return "user,id=mgmt,ipv6=off,restrict=%s,hostfwd=tcp:127.0.0.1:%d-%s:22" % ("off" if outside else "on", port, MGMT_ADDRESS)
+    return "user,id=mgmt,ipv6=off,restrict=%s,hostfwd=tcp:127.0.0.1:%d-%s:22" % (
+        "off" if outside else "on",
+        port,
+        MGMT_ADDRESS,
+    )
 
 
 def free_port() -> int:
@@ -61,12 +97,14 @@ def spawn(argv: t.Sequence[str], folder: Path) -> int:
     """Start qemu in its folder; its pid."""
     with open(folder / "qemu.log", "ab") as log:
         env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "QEMU_MODULE_DIR": "/usr/lib/x86_64-linux-gnu/qemu"}
-        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=folder, env=env)
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=folder, env=env
+        )
     (folder / "pid").write_text(str(process.pid))
     return process.pid
 
 
-def alive(folder: Path) -> t.Optional[int]:
+def alive(folder: Path) -> int | None:
     """The pid of the qemu that was started in folder, or None; a pid that went to another program is not ours."""
     try:
         pid = int((folder / "pid").read_text())
@@ -145,7 +183,7 @@ class Qmp:
         self._folder = folder
         self._timeout = timeout
 
-    def __enter__(self) -> "Qmp":
+    def __enter__(self) -> Qmp:
         self._link = connect(self._folder, "qmp")
         self._link.settimeout(self._timeout)
         self._lines = self._link.makefile("r")

@@ -43,7 +43,16 @@ spec:
 
 # What a demo takes with everything in the cache; beside it, what it may have to build.
 USUAL_SECONDS = 240
-BUILDS = ("kube", "containerd", "rootfs-bookworm", "rootfs-trixie", "rootfs-validator", "vm-root", "vm-disk", "vm-virgin")
+BUILDS = (
+    "kube",
+    "containerd",
+    "rootfs-bookworm",
+    "rootfs-trixie",
+    "rootfs-validator",
+    "vm-root",
+    "vm-disk",
+    "vm-virgin",
+)
 STEPS = 6
 
 
@@ -56,7 +65,10 @@ def estimate() -> str:
     builds = unbuilt(BUILDS)
     minutes = (sum(builds.values()) + USUAL_SECONDS + 59) // 60
     parts = ", ".join("%s %d s" % item for item in builds.items())
-    return "about %d minutes on two idle cores%s" % (minutes, ", building %s" % parts if parts else ", nothing to build")
+    return "about %d minutes on two idle cores%s" % (
+        minutes,
+        ", building %s" % parts if parts else ", nothing to build",
+    )
 
 
 def _agreed(question: str) -> bool:
@@ -78,13 +90,33 @@ def _packages(names: t.Sequence[str]) -> None:
     put_json(INSTALLED, sorted({*read_json(INSTALLED, []), *added}))
 
 
-def playbook(name: str, *more: str, timeout: float = 1800, callback: str = "") -> "subprocess.CompletedProcess[str]":
+def playbook(name: str, *more: str, timeout: float = 1800, callback: str = "") -> subprocess.CompletedProcess[str]:
     """ansible-playbook on the staged collection; with a callback its output is captured, else shown."""
-    env = environment(NPU_LAB=str(STATE), ANSIBLE_DISPLAY_SKIPPED_HOSTS="false", **({"ANSIBLE_STDOUT_CALLBACK": callback} if callback else {}))
-    argv = ["ansible-playbook", *[word for path in [INVENTORY, *_demo_vm.inventory()] for word in ("-i", path)], "playbooks/%s.yml" % name, *more]
+    env = environment(
+        NPU_LAB=str(STATE),
+        ANSIBLE_DISPLAY_SKIPPED_HOSTS="false",
+        **({"ANSIBLE_STDOUT_CALLBACK": callback} if callback else {}),
+    )
+    argv = [
+        "ansible-playbook",
+        *[word for path in [INVENTORY, *_demo_vm.inventory()] for word in ("-i", path)],
+        "playbooks/%s.yml" % name,
+        *more,
+    ]
     if callback:
-        return subprocess.run(argv, cwd=STAGED, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False)
-    process = subprocess.Popen(argv, cwd=STAGED, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return subprocess.run(
+            argv,
+            cwd=STAGED,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+    process = subprocess.Popen(
+        argv, cwd=STAGED, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     assert process.stdout is not None
     lines = []
     for line in process.stdout:
@@ -113,7 +145,14 @@ def _site(times: str, unchanged: bool, step: int, *more: str) -> None:
     changed = {host: counts["changed"] for host, counts in hosts.items() if counts["changed"]}
     if unchanged and changed:
         raise LabError("the second run of site.yml changed something: %s" % changed)
-    print("%s run: %.1f s, changed %s" % (times, time.monotonic() - start, ", ".join("%s=%d" % (host, counts["changed"]) for host, counts in hosts.items())))
+    print(
+        "%s run: %.1f s, changed %s"
+        % (
+            times,
+            time.monotonic() - start,
+            ", ".join("%s=%d" % (host, counts["changed"]) for host, counts in hosts.items()),
+        )
+    )
 
 
 def proofs() -> dict[str, dict[str, t.Any]]:
@@ -138,11 +177,18 @@ def table(proof: t.Mapping[str, t.Mapping[str, t.Any]]) -> str:
     rows: dict[str, dict[str, str]] = {}
     for host, data in proof.items():
         for check in data["checks"]:
-            word = {True: "ok", False: "FAILED" if check["severity"] == "error" else check["severity"], None: "unknown"}[check["ok"]]
+            word = {
+                True: "ok",
+                False: "FAILED" if check["severity"] == "error" else check["severity"],
+                None: "unknown",
+            }[check["ok"]]
             rows.setdefault("%s: %s" % (check["scope"], check["name"]), {})[host] = word
     width = max(map(len, rows), default=5)
     lines = ["%-*s  %s" % (width, "check", "  ".join("%-8s" % host for host in proof))]
-    lines += ["%-*s  %s" % (width, name, "  ".join("%-8s" % cells.get(host, "-") for host in proof)) for name, cells in rows.items()]
+    lines += [
+        "%-*s  %s" % (width, name, "  ".join("%-8s" % cells.get(host, "-") for host in proof))
+        for name, cells in rows.items()
+    ]
     return "\n".join(lines)
 
 
@@ -176,7 +222,15 @@ def up() -> int:
     if shutil.which("podman"):
         lab.refuse_foreign()
     headline("what this will change on the machine (make demo-down takes it back)", 1)
-    print("\n".join("- " + line for line in [*_machine.changes(), "fill %s (about 5 GB with Go's own caches, kept by make demo-down)" % CACHE]))
+    print(
+        "\n".join(
+            "- " + line
+            for line in [
+                *_machine.changes(),
+                "fill %s (about 5 GB with Go's own caches, kept by make demo-down)" % CACHE,
+            ]
+        )
+    )
     print("It takes %s." % estimate())
     if not _agreed("Go on?"):
         return 1
@@ -215,7 +269,10 @@ def up() -> int:
     for node in [*DEFAULT_HOSTS, *([vm.name] if vm else [])]:
         seen = look(lab, node)
         count = lab.nodes()[node]["allocatable"].get("rebellions.ai/npu")
-        print("%s: %s of %s allocatable, %s, %d library mounts" % (node, " ".join(seen["devices"]), count, seen["tool"] or "no tool", len(seen["libraries"])))
+        print(
+            "%s: %s of %s allocatable, %s, %d library mounts"
+            % (node, " ".join(seen["devices"]), count, seen["tool"] or "no tool", len(seen["libraries"]))
+        )
     if vm:
         print("%s: %s" % (vm.name, _demo_vm.loaded(vm, seen["major"])))
     print("\n. %s sets KUBECONFIG and finds kubectl\nmake demo-down takes everything back" % (STATE / "env"))
@@ -242,13 +299,26 @@ def _render() -> int:
     headline("the cluster's objects %s" % ("on the cluster of " + config if config else "as files in %s" % RENDERED))
     play = FOLDER / "cluster.json"
     role = {"name": "Operands", "ansible.builtin.import_role": {"name": "rebellions.npu.rbln_operands"}, "vars": inputs}
-    put_json(play, [{"name": "Cluster part", "hosts": "localhost", "connection": "local", "gather_facts": False, "tasks": [role]}])
-    argv = ["ansible-playbook", "-i", "localhost,", "-e", "ansible_python_interpreter={{ ansible_playbook_python }}", str(play)]
+    put_json(
+        play,
+        [{"name": "Cluster part", "hosts": "localhost", "connection": "local", "gather_facts": False, "tasks": [role]}],
+    )
+    argv = [
+        "ansible-playbook",
+        "-i",
+        "localhost,",
+        "-e",
+        "ansible_python_interpreter={{ ansible_playbook_python }}",
+        str(play),
+    ]
     done = subprocess.run(argv, cwd=STAGED, env=environment(), stdin=subprocess.DEVNULL, check=False)
     files = sorted(path for path in RENDERED.rglob("*") if path.is_file())
     if done.returncode or not (config or files):
         raise LabError("the cluster part failed (exit %d)" % done.returncode)
-    print("\n".join(str(path) for path in files if not config) or "applied; without NPUs no node is labelled, and no pod starts")
+    print(
+        "\n".join(str(path) for path in files if not config)
+        or "applied; without NPUs no node is labelled, and no pod starts"
+    )
     return 0
 
 
@@ -269,9 +339,15 @@ def down() -> int:
         return 1
     if added:
         headline("removing the packages that the demo installed")
-        done = run(["apt-get", "-q", "-y", "purge", *added], 600, check=False, env={"DEBIAN_FRONTEND": "noninteractive"})
+        done = run(
+            ["apt-get", "-q", "-y", "purge", *added], 600, check=False, env={"DEBIAN_FRONTEND": "noninteractive"}
+        )
         INSTALLED.unlink()
-        rest = _machine.difference(before, _machine.snapshot()) if not done.returncode else [*rest, "packages: %s" % done.stderr.strip()[-500:]]
+        rest = (
+            _machine.difference(before, _machine.snapshot())
+            if not done.returncode
+            else [*rest, "packages: %s" % done.stderr.strip()[-500:]]
+        )
     headline("the machine before and after")
     after = _machine.snapshot()
     for key, value in before.items():

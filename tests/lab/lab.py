@@ -14,7 +14,25 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from . import _control, _machine, _needs, _pki, _seed
-from ._base import CGROUP_VIEW, LABEL, LOCK, NETWORK, PREFIX, STATE, LabError, cached, digest, lock, podman, put, put_json, read_json, run, say, until
+from ._base import (
+    CGROUP_VIEW,
+    LABEL,
+    LOCK,
+    NETWORK,
+    PREFIX,
+    STATE,
+    LabError,
+    cached,
+    digest,
+    lock,
+    podman,
+    put,
+    put_json,
+    read_json,
+    run,
+    say,
+    until,
+)
 from ._go import is_built, program
 from ._rootfs import host_image, pod_images
 from ._seed import DEFAULT_HOSTS, HARDWARE, HOSTS, KINDS, Kind, Npu
@@ -25,17 +43,22 @@ __all__ = ["Lab", "LabError", "Npu", "payload_dir"]
 
 def payload_dir() -> Path:
     """Folder with the stand-in driver: apt/ (repository), run/ (runfiles), SHA256SUMS. Hosts see it at /opt/npu-lab/payload."""
-    return cached("payload", digest(Path(payload.__file__).parent, Path(__file__).with_name("_image.py")), payload.write)
+    return cached(
+        "payload", digest(Path(payload.__file__).parent, Path(__file__).with_name("_image.py")), payload.write
+    )
 
 
-def parse_hosts(text: t.Optional[str]) -> dict[str, str]:
+def parse_hosts(text: str | None) -> dict[str, str]:
     """`npu-a,web=containerd17` -> {name: kind}; the known names have a kind of their own."""
     chosen: dict[str, str] = {}
     for item in [part.strip() for part in (text or ",".join(DEFAULT_HOSTS)).split(",") if part.strip()]:
         name, kind = item.partition("=")[::2]
         kind = kind or HOSTS.get(name, "")
         if kind not in KINDS:
-            raise LabError("host %s: say its kind as NAME=KIND, one of %s; the names %s have one" % (name, ", ".join(KINDS), ", ".join(HOSTS)))
+            raise LabError(
+                "host %s: say its kind as NAME=KIND, one of %s; the names %s have one"
+                % (name, ", ".join(KINDS), ", ".join(HOSTS))
+            )
         chosen[name] = kind
     return chosen
 
@@ -71,10 +94,18 @@ class Lab:
         }
         if any(host["node"] for host in hosts.values()):
             settings["rbln_kubeconfig"] = str(self.kubeconfig)
-        tree = {"npu_nodes": {"hosts": {name: {"npu_lab_kind": host["kind"]} for name, host in hosts.items()}, "vars": settings}}
+        tree = {
+            "npu_nodes": {
+                "hosts": {name: {"npu_lab_kind": host["kind"]} for name, host in hosts.items()},
+                "vars": settings,
+            }
+        }
         head = "# Copyright (c) 2026 The rebellions.npu authors\n# SPDX-License-Identifier: GPL-3.0-or-later\n---\n"
         put(self.inventory, head + json.dumps(tree, indent=2) + "\n")
-        lines = ["export ANSIBLE_INVENTORY=%s" % self.inventory, "export CONTAINERS_CONF=%s" % (STATE / "containers.conf")]
+        lines = [
+            "export ANSIBLE_INVENTORY=%s" % self.inventory,
+            "export CONTAINERS_CONF=%s" % (STATE / "containers.conf"),
+        ]
         if any(host["node"] for host in hosts.values()):
             lines.append("export KUBECONFIG=%s" % self.kubeconfig)
             lines.append('export PATH=%s:"$PATH"' % program("kube"))
@@ -87,7 +118,10 @@ class Lab:
     # -- life
 
     def up(
-        self, hosts: t.Union[str, t.Mapping[str, str], None] = None, kube: bool = True, hardware: t.Optional[t.Mapping[str, t.Sequence[Npu]]] = None
+        self,
+        hosts: str | t.Mapping[str, str] | None = None,
+        kube: bool = True,
+        hardware: t.Mapping[str, t.Sequence[Npu]] | None = None,
     ) -> dict[str, t.Any]:
         """Bring the hosts up (text as for --nodes, or {name: kind}); with kube they become Ready nodes. Idempotent.
 
@@ -96,7 +130,9 @@ class Lab:
         chosen = dict(hosts) if isinstance(hosts, t.Mapping) else parse_hosts(hosts)
         problems = _needs.obstacles(kube)
         if problems:
-            raise LabError("the lab cannot be built here and now:\n" + "\n".join("- " + problem for problem in problems))
+            raise LabError(
+                "the lab cannot be built here and now:\n" + "\n".join("- " + problem for problem in problems)
+            )
         with lock(LOCK):
             self.refuse_foreign()
             _machine.record()
@@ -107,7 +143,10 @@ class Lab:
                     kind=chosen[name],
                     address="%s.0.%d" % (PREFIX, 10 + known[name]["index"]),
                     node=kube and KINDS[chosen[name]].node,
-                    npus=[list(npu) for npu in (hardware or {}).get(name, [Npu(*npu) for npu in known[name].get("npus", HARDWARE)])],
+                    npus=[
+                        list(npu)
+                        for npu in (hardware or {}).get(name, [Npu(*npu) for npu in known[name].get("npus", HARDWARE)])
+                    ],
                 )
             self._save(known)
             images = {name: host_image(KINDS[kind].flavour) for name, kind in chosen.items()}
@@ -119,7 +158,7 @@ class Lab:
                     done.result()
         return self.status()
 
-    def down(self, hosts: t.Optional[t.Iterable[str]] = None) -> list[str]:
+    def down(self, hosts: t.Iterable[str] | None = None) -> list[str]:
         """Remove the hosts named, or all and everything else of the lab; returns what differs from the machine before."""
         with lock(LOCK):
             known = self._hosts()
@@ -132,7 +171,9 @@ class Lab:
                 self._save(known)
             if known:
                 return []
-            for name in podman("ps", "-a", "--filter", "label=%s=%s" % (LABEL, STATE), "--format", "{{.Names}}", check=False).stdout.split():
+            for name in podman(
+                "ps", "-a", "--filter", "label=%s=%s" % (LABEL, STATE), "--format", "{{.Names}}", check=False
+            ).stdout.split():
                 self._remove_container(name)
             _control.down()
             if self._foreign():
@@ -186,17 +227,21 @@ class Lab:
     # -- use
 
     def exec(
-        self, host: str, argv: t.Union[str, t.Sequence[str]], timeout: float = 120, check: bool = True, stdin: t.Optional[str] = None
-    ) -> "subprocess.CompletedProcess[str]":
+        self, host: str, argv: str | t.Sequence[str], timeout: float = 120, check: bool = True, stdin: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command (list) or a shell line (text) on a host; LabError with its stderr when check and it fails."""
         words = ["sh", "-c", argv] if isinstance(argv, str) else list(argv)
-        return podman("exec", *(["-i"] if stdin is not None else []), host, *words, timeout=timeout, check=check, stdin=stdin)
+        return podman(
+            "exec", *(["-i"] if stdin is not None else []), host, *words, timeout=timeout, check=check, stdin=stdin
+        )
 
-    def kubectl(self, *argv: t.Union[str, Path], timeout: float = 60, check: bool = True, stdin: t.Optional[str] = None) -> "subprocess.CompletedProcess[str]":
+    def kubectl(
+        self, *argv: str | Path, timeout: float = 60, check: bool = True, stdin: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """kubectl as the cluster's administrator."""
         return _control.kubectl(*argv, timeout=timeout, check=check, stdin=stdin)
 
-    def reset_host(self, host: str, hardware: t.Optional[t.Sequence[Npu]] = None) -> float:
+    def reset_host(self, host: str, hardware: t.Sequence[Npu] | None = None) -> float:
         """Make the host virgin again: a new container from its image and seed (and a new node). Seconds it took."""
         start = time.monotonic()
         with lock(LOCK):
@@ -222,7 +267,7 @@ class Lab:
         """The stand-in driver by its runfile, for tests that start behind that step."""
         self.exec(host, ["/opt/npu-lab/payload/run/rebellions-x86_64-%s.run" % version, "--silent"], timeout=180)
 
-    def fault(self, host: str, name: str, value: t.Optional[str] = "1") -> None:
+    def fault(self, host: str, name: str, value: str | None = "1") -> None:
         """Set a fault of the stand-ins (files of /run/npu-lab/fault, see standins/README.md); None takes it away."""
         path = "/run/npu-lab/fault/" + name
         if value is None:
@@ -234,7 +279,15 @@ class Lab:
 
     def _foreign(self) -> dict[str, list[str]]:
         """{state folder of another checkout: names of its hosts}, running or not."""
-        listed = podman("ps", "-a", "--filter", "label=" + LABEL, "--format", '{{.Names}} {{index .Labels "%s"}}' % LABEL, check=False).stdout
+        listed = podman(
+            "ps",
+            "-a",
+            "--filter",
+            "label=" + LABEL,
+            "--format",
+            '{{.Names}} {{index .Labels "%s"}}' % LABEL,
+            check=False,
+        ).stdout
         found: dict[str, list[str]] = {}
         for name, _blank, owner in (line.partition(" ") for line in listed.splitlines()):
             if owner.strip() != str(STATE):
@@ -246,7 +299,9 @@ class Lab:
         for owner, names in self._foreign().items():
             living = [name for name in names if is_alive(name)]
             if living:
-                raise LabError("host %s belongs to the lab of another checkout (%s): take that one down first" % (living[0], owner))
+                raise LabError(
+                    "host %s belongs to the lab of another checkout (%s): take that one down first" % (living[0], owner)
+                )
             for name in names:
                 say("%s: removed, it was left of a lab of another checkout (%s) that was killed" % (name, owner))
                 self._remove_container(name)
@@ -259,7 +314,13 @@ class Lab:
 
     def _wanted(self, host: t.Mapping[str, t.Any], image: str) -> str:
         here = Path(__file__).parent
-        parts: list[t.Union[str, Path]] = [image, json.dumps(host, sort_keys=True), here / "_seed.py", here / "seed", str(payload_dir())]
+        parts: list[str | Path] = [
+            image,
+            json.dumps(host, sort_keys=True),
+            here / "_seed.py",
+            here / "seed",
+            str(payload_dir()),
+        ]
         if host["node"]:
             parts.append((_pki.PKI / "ca.crt").read_text())
         return digest(*parts)
@@ -267,7 +328,9 @@ class Lab:
     def _host_up(self, name: str, host: dict[str, t.Any], image: str) -> None:
         kind = KINDS[host["kind"]]
         wanted = self._wanted(host, image)
-        found = podman("inspect", "-f", '{{.State.Status}} {{index .Config.Labels "npu-lab-seed"}}', name, check=False).stdout.split()
+        found = podman(
+            "inspect", "-f", '{{.State.Status}} {{index .Config.Labels "npu-lab-seed"}}', name, check=False
+        ).stdout.split()
         start = time.time()
         if found and (found[1:] != [wanted] or (found[0] == "running" and not is_alive(name))):
             self._host_down(name, host)
@@ -288,7 +351,16 @@ class Lab:
         say("%s: %s after %.1f s" % (name, "Ready" if host["node"] else "running", time.time() - start))
 
     def _create(self, name: str, host: dict[str, t.Any], kind: Kind, image: str, wanted: str) -> None:
-        options: list[str] = ["--privileged", "--systemd=always", "--tmpfs", "/tmp", "--network", NETWORK, "--ip", host["address"]]
+        options: list[str] = [
+            "--privileged",
+            "--systemd=always",
+            "--tmpfs",
+            "/tmp",
+            "--network",
+            NETWORK,
+            "--ip",
+            host["address"],
+        ]
         if _machine.hybrid():
             options += ["--cgroupns=host", "-v", "%s:/sys/fs/cgroup:rw" % CGROUP_VIEW]
         for path in ["containerd"] + (["docker", "containers"] if kind.flavour == "trixie-engines" else []):
@@ -298,7 +370,9 @@ class Lab:
         binds = {payload_dir(): "/opt/npu-lab/payload"}
         if kind.built:
             home = program("containerd")
-            binds.update({home / item: "/usr/local/bin/" + item for item in ("containerd", "containerd-shim-runc-v2", "ctr")})
+            binds.update(
+                {home / item: "/usr/local/bin/" + item for item in ("containerd", "containerd-shim-runc-v2", "ctr")}
+            )
         if host["node"]:
             binds[program("kube") / "kube"] = "/usr/local/bin/kubelet"
             options += ["-v", "%s:/usr/local/bin/kube-proxy:ro" % (program("kube") / "kube")]
@@ -309,7 +383,9 @@ class Lab:
         labels = ["--label", "%s=%s" % (LABEL, STATE), "--label", "npu-lab-seed=" + wanted]
         kernel = run(["uname", "-r"]).stdout.strip()
         pki = _pki.node(name, host["index"]) if host["node"] else {}
-        seed = _seed.host_seed(name, host["index"], kind, host["node"], [Npu(*npu) for npu in host["npus"]], kernel, pki)
+        seed = _seed.host_seed(
+            name, host["index"], kind, host["node"], [Npu(*npu) for npu in host["npus"]], kernel, pki
+        )
         podman("create", "--name", name, "--hostname", name, *options, *labels, image)
         with tempfile.TemporaryDirectory(prefix="npu-lab-") as folder:
             _seed.write(seed, Path(folder))
@@ -324,7 +400,9 @@ class Lab:
             for reference, archive in images.items():
                 (part / (reference.split("/")[1].split(":")[0] + ".tar")).hardlink_to(archive)
 
-        return cached("images", digest(json.dumps({key: str(value) for key, value in images.items()}, sort_keys=True)), make)
+        return cached(
+            "images", digest(json.dumps({key: str(value) for key, value in images.items()}, sort_keys=True)), make
+        )
 
     def _routes(self, host: t.Mapping[str, t.Any]) -> None:
         if host["node"]:
@@ -334,7 +412,10 @@ class Lab:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(since))
 
         def up() -> bool:
-            return podman("exec", name, "systemctl", "is-system-running", check=False).stdout.strip() in ("running", "degraded")
+            return podman("exec", name, "systemctl", "is-system-running", check=False).stdout.strip() in (
+                "running",
+                "degraded",
+            )
 
         def node() -> bool:
             # "Ready" may be 40 s old after a restart: the heartbeat must be of this boot.
@@ -346,7 +427,9 @@ class Lab:
             if host["node"]:
                 until(seconds, "%s: node Ready" % name, node)
         except LabError as exc:
-            state = podman("exec", name, "systemctl", "--no-pager", "--failed", "status", "containerd", "kubelet", check=False)
+            state = podman(
+                "exec", name, "systemctl", "--no-pager", "--failed", "status", "containerd", "kubelet", check=False
+            )
             raise LabError("%s\n%s" % (exc, (state.stdout + state.stderr)[-3000:])) from exc
 
     def _remove_container(self, name: str) -> None:

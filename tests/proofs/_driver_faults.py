@@ -37,7 +37,9 @@ def removals(part: Part, drivers: Drivers, a: str, b: str) -> None:
     with part.case("the former package, and a driver that is half installed"):
         drivers.hosts.virgin(a, b)
         drivers.lab.exec(a, ["dpkg", "-i", "/opt/npu-lab/payload/apt/rebellions_2.1.0_amd64.deb"])
-        done = drivers.lab.exec(b, ["/opt/npu-lab/payload/run/rebellions-x86_64-%s.run" % NO_BUILD, "--silent"], check=False)
+        done = drivers.lab.exec(
+            b, ["/opt/npu-lab/payload/run/rebellions-x86_64-%s.run" % NO_BUILD, "--silent"], check=False
+        )
         assert done.returncode != 0 and drivers.seen(b)["broken"] != []
         drivers.remove(a, b).good([a, b])
         for host in (a, b):
@@ -55,7 +57,9 @@ def removals(part: Part, drivers: Drivers, a: str, b: str) -> None:
         drivers.put(b, OLD)
         with user_of(drivers.lab, b) as job:
             run = drivers.remove(b)
-            assert "npu-job (pid %d" % job in run.failed(b)[-1].msg and alive(drivers.lab, b, job), run.failed(b)[-1].msg
+            assert "npu-job (pid %d" % job in run.failed(b)[-1].msg and alive(drivers.lab, b, job), run.failed(b)[
+                -1
+            ].msg
         works(drivers.seen(b), OLD)
     with part.case("remove.yml after site.yml, with a signed repository and an installer that cannot remove"):
         drivers.hosts.virgin(a, b)
@@ -75,7 +79,14 @@ def removals(part: Part, drivers: Drivers, a: str, b: str) -> None:
 def gone(drivers: Drivers, host: str, stays: t.Collection[str] = ()) -> None:
     """Nothing of the driver is left, and the disk is that of a virgin host, patterns in `stays` aside."""
     state = drivers.seen(host)
-    assert (state["packages"], state["broken"], state["loaded"], state["on_disk"], state["state"], state["devices"]) == ({}, [], None, None, None, []), state
+    assert (
+        state["packages"],
+        state["broken"],
+        state["loaded"],
+        state["on_disk"],
+        state["state"],
+        state["devices"],
+    ) == ({}, [], None, None, None, []), state
     assert state["holds"] == [] and state["ready"] == [], state
     rest = drivers.rest(host, drivers.hosts.fresh[host])
     rest = [line for line in rest if not any(fnmatch.fnmatchcase(line, pattern) for pattern in stays)]
@@ -84,14 +95,20 @@ def gone(drivers: Drivers, host: str, stays: t.Collection[str] = ()) -> None:
 
 def faults(part: Part, drivers: Drivers, a: str, b: str) -> None:
     name = "rebellions-x86_64-%s.run" % NEW
-    with part.case("an installer that is broken in itself, and a disk that is full"), tempfile.TemporaryDirectory() as folder:
+    with part.case(
+        "an installer that is broken in itself, and a disk that is full"
+    ), tempfile.TemporaryDirectory() as folder:
         drivers.put(a, OLD)
         drivers.put(b, OLD)
         cut = Path(folder) / name
         cut.write_bytes((payload_dir() / "run" / name).read_bytes()[:-400])
         before = drivers.disk(b)
         fill = "fallocate -l 700K /var/lib/rbln/kept/.filler"
-        drivers.lab.exec(b, "cp -a /var/lib/rbln /tmp/rbln; mount -t tmpfs -o size=1m,mode=755 none /var/lib/rbln; cp -a /tmp/rbln/. /var/lib/rbln; " + fill)
+        drivers.lab.exec(
+            b,
+            "cp -a /var/lib/rbln /tmp/rbln; mount -t tmpfs -o size=1m,mode=755 none /var/lib/rbln; cp -a /tmp/rbln/. /var/lib/rbln; "
+            + fill,
+        )
         run = drivers.run({a: many(NEW, **given(cut)), b: many(NEW, **padded(Path(folder), 500_000))})
         assert run.failed(a)[-1].msg.startswith("rolled back: "), run.failed(a)[-1].msg
         works(drivers.seen(a), OLD)
@@ -109,7 +126,9 @@ def faults(part: Part, drivers: Drivers, a: str, b: str) -> None:
         begun = time.monotonic()
         run = drivers.run({a: many(NEW, rbln_driver_load_timeout=3)})
         last = run.failed(a)[-1].msg
-        assert time.monotonic() - begun < 100 and last.startswith("left stopped: ") and last.count("did not end") == 2, last
+        assert (
+            time.monotonic() - begun < 100 and last.startswith("left stopped: ") and last.count("did not end") == 2
+        ), last
         state = drivers.seen(a)
         assert (state["tainted"]["version"], state["daemon"], state["ready"]) == (NEW, "inactive", []), state
         for fault in ("load-hang", "install-no-load"):
@@ -142,7 +161,11 @@ def faults(part: Part, drivers: Drivers, a: str, b: str) -> None:
             works({**drivers.seen(host), "state": []}, OLD)
     with part.case("the copy of the way back is damaged: left stopped, told, and the next run converges"):
         drivers.put(b, OLD)
-        drivers.lab.exec(b, "for f in /var/lib/rbln/kept/runfile-%s*/*.run; do printf x | dd of=$f bs=1 seek=100 conv=notrunc status=none; done" % OLD)
+        drivers.lab.exec(
+            b,
+            "for f in /var/lib/rbln/kept/runfile-%s*/*.run; do printf x | dd of=$f bs=1 seek=100 conv=notrunc status=none; done"
+            % OLD,
+        )
         run = drivers.run({b: many(FAULTY)})
         assert run.failed(b)[-1].msg.startswith("left stopped: "), run.failed(b)[-1].msg
         assert "is damaged" in run.warnings() and "keeps no copy" in run.warnings(), run.warnings()
@@ -171,9 +194,11 @@ def real_builds(part: Part, drivers: Drivers, _a: str, _b: str) -> None:
     hosts = Hosts(drivers.lab, {host: "dkms"}, kube=False)
     built = Drivers(hosts)
 
-    def trees(version: t.Optional[str]) -> None:
+    def trees(version: str | None) -> None:
         rows = built.lab.exec(host, ["dkms", "status"]).stdout.splitlines()
-        assert [row.split(",")[0] for row in rows if "installed" in row] == ([] if version is None else ["rebellions/" + version]), rows
+        assert [row.split(",")[0] for row in rows if "installed" in row] == (
+            [] if version is None else ["rebellions/" + version]
+        ), rows
 
     try:
         with part.case("installed, upgraded, led back, removed, with a real build each time"):
@@ -191,6 +216,10 @@ def real_builds(part: Part, drivers: Drivers, _a: str, _b: str) -> None:
             built.remove(host).good([host])
             trees(None)
             # Books of depmod for a kernel that had none, the key that dkms makes for itself, the folder of the ready files.
-            gone(built, host, ("+/usr/lib/modules/*/modules.*", "+/var/lib/dkms/mok.*", "+/run/rbln", "+/run/rbln/validations"))
+            gone(
+                built,
+                host,
+                ("+/usr/lib/modules/*/modules.*", "+/var/lib/dkms/mok.*", "+/run/rbln", "+/run/rbln/validations"),
+            )
     finally:
         hosts.leave()

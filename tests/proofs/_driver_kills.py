@@ -23,9 +23,9 @@ class Change:
     """What is cut off: from which driver, by which inputs, and where the runs after it lead."""
 
     name: str
-    start: t.Optional[str]
+    start: str | None
     inputs: Data
-    end: t.Optional[str]
+    end: str | None
     source: str = "runfile"
     book: str = "main"
     # The first point of interest, by the beginning of its name.
@@ -43,7 +43,11 @@ class Cut:
     delay: float
 
     def __str__(self) -> str:
-        return "%s %s%s" % ("killed" if self.mode == "kill" else "power lost", self.label, " for %g s" % self.delay if self.label.startswith("in ") else "")
+        return "%s %s%s" % (
+            "killed" if self.mode == "kill" else "power lost",
+            self.label,
+            " for %g s" % self.delay if self.label.startswith("in ") else "",
+        )
 
 
 class Kills:
@@ -62,11 +66,15 @@ class Kills:
         for host in self.hosts:
             self.lab.exec(host, ["rm", "-f", "/var/lib/rbln/refused.json"])
 
-    def _is_at(self, host: str, version: t.Optional[str]) -> bool:
+    def _is_at(self, host: str, version: str | None) -> bool:
         state = seen(self.lab, host)
         if version is None:
             return bool(state["state"] is None and not state["packages"])
-        return bool(state["loaded"] == version and (state["stamp"] or {}).get("version") == version and state["stamp"]["source"] == "runfile")
+        return bool(
+            state["loaded"] == version
+            and (state["stamp"] or {}).get("version") == version
+            and state["stamp"]["source"] == "runfile"
+        )
 
     def cuts(self, change: Change) -> list[Cut]:
         """All cuts of a change, kills and power failures in turn; a long command is cut twice."""
@@ -83,7 +91,10 @@ class Kills:
             for delay in DELAYS if label.startswith("in ") else (0.0,):
                 found.append(Cut(number, label, "power" if len(found) % 3 == 2 else "kill", delay))
         if SAMPLE:
-            found = [next(cut for cut in found if cut.label == "in run installer --silent" and cut.mode == mode) for mode in ("kill", "power")]
+            found = [
+                next(cut for cut in found if cut.label == "in run installer --silent" and cut.mode == mode)
+                for mode in ("kill", "power")
+            ]
         return found
 
     def _where(self, inputs: t.Mapping[str, Data]) -> Path:
@@ -99,7 +110,10 @@ class Kills:
             try:
                 self._batch(part, change, group)
             except Exception as exc:
-                part.bad("%s, %s" % (change.name, "; ".join(map(str, group.values()))), "%s: %s" % (type(exc).__name__, str(exc)[:1500]))
+                part.bad(
+                    "%s, %s" % (change.name, "; ".join(map(str, group.values()))),
+                    "%s: %s" % (type(exc).__name__, str(exc)[:1500]),
+                )
                 self.drivers.hosts.virgin(*group)
         part.note = "%d points, %d cuts" % (len(change.points), len(cuts))
 
@@ -108,7 +122,9 @@ class Kills:
         for host, cut in group.items():
             arm(self.lab, host, cut.number, cut.mode, cut.delay)
         book, where = role_book(tasks_from=change.book), self._where({host: change.inputs for host in group})
-        run = play_and_cut(self.lab, book, where, self.env, [host for host, cut in group.items() if cut.mode == "power"])
+        run = play_and_cut(
+            self.lab, book, where, self.env, [host for host, cut in group.items() if cut.mode == "power"]
+        )
         told: dict[str, str] = {}
         for host, cut in group.items():
             passed = disarm(self.lab, host)
@@ -128,7 +144,9 @@ class Kills:
                 converged(seen(self.lab, host), change)
                 assert third.changed(host) == [], third.changed(host)
                 assert change.fails == bool(third.failed(host)), [one.msg for one in third.failed(host)]
-        assert run.code != 0 or any(cut.label.startswith(("after end", "in ")) for cut in group.values()), "nothing was cut off"
+        assert run.code != 0 or any(cut.label.startswith(("after end", "in ")) for cut in group.values()), (
+            "nothing was cut off"
+        )
 
 
 def between(state: Data, change: Change) -> None:
@@ -137,7 +155,9 @@ def between(state: Data, change: Change) -> None:
     target = change.inputs["rbln_driver_version"] or None
     if journal is None:
         assert state["loaded"] in (change.start, target), state
-        assert set(state["packages"].values()) in ({change.start} - {None}, {target} - {None}) and state["broken"] == [], state
+        assert (
+            set(state["packages"].values()) in ({change.start} - {None}, {target} - {None}) and state["broken"] == []
+        ), state
         return
     assert journal["previous"]["version"] == change.start, journal
     assert state["loaded"] in (change.start, target, None, ""), state
@@ -148,7 +168,13 @@ def between(state: Data, change: Change) -> None:
 
 def converged(state: Data, change: Change) -> None:
     if change.end is None:
-        assert (state["packages"], state["broken"], state["loaded"], state["on_disk"], state["state"]) == ({}, [], None, None, None), state
+        assert (state["packages"], state["broken"], state["loaded"], state["on_disk"], state["state"]) == (
+            {},
+            [],
+            None,
+            None,
+            None,
+        ), state
         assert (state["holds"], state["devices"]) == ([], []), state
         return
     works(state, change.end, change.source)

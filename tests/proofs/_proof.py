@@ -28,7 +28,7 @@ class Proof:
         print("proof-%s: %s" % (self.name, text), flush=True)
 
     @contextlib.contextmanager
-    def part(self, name: str) -> t.Iterator["Part"]:
+    def part(self, name: str) -> t.Iterator[Part]:
         """One part: an exception in it is a failure with its text, and the next part runs."""
         one = Part()
         began = time.monotonic()

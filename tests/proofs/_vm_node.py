@@ -39,7 +39,13 @@ def inputs(version: str, **more: t.Any) -> Data:
         "rbln_operands_tolerations": [{"key": LABEL, "operator": "Exists"}],
         "rbln_operands_wait_timeout": 300,
     }
-    return {**debian(version), **cluster, "rbln_container_toolkit_no_runtime": "fail", "rbln_container_toolkit_hooks": "auto", **more}
+    return {
+        **debian(version),
+        **cluster,
+        "rbln_container_toolkit_no_runtime": "fail",
+        "rbln_container_toolkit_hooks": "auto",
+        **more,
+    }
 
 
 def node(part: Part, server: Server) -> None:
@@ -56,10 +62,14 @@ def node(part: Part, server: Server) -> None:
             major = server.real()["majors"][0]
             lab.kubectl("delete", "pod", "opens-npu", "--ignore-not-found", "--wait=true")
             lab.kubectl("apply", "-f", "-", stdin=POD % {"node": name, "label": LABEL, "resource": RESOURCE})
-            lab.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/opens-npu", "--timeout=170s", timeout=180)
+            lab.kubectl(
+                "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/opens-npu", "--timeout=170s", timeout=180
+            )
             lines = lab.kubectl("logs", "opens-npu").stdout.splitlines()
             assert lines[0].startswith("rebellions %s stand-in rbln" % OLD) and " %s, " % major in lines[1], lines
-            assert sum(line.startswith("rebellions ") for line in lines) == 1 and any("librbln-" in line for line in lines), lines
+            assert sum(line.startswith("rebellions ") for line in lines) == 1 and any(
+                "librbln-" in line for line in lines
+            ), lines
         with part.case("the second run changes nothing"):
             server.play("site", inputs(OLD)).unchanged([name])
         with part.case("remove takes labels, objects and driver back"):

@@ -24,7 +24,10 @@ def secure_boot(part: Part, server: Server) -> None:
         last = run.failed()[-1].msg
         assert run.code == 2 and "Enroll MOK" in last and "nothing else was changed" in last, last
         assert PASSWORD not in run.out + run.err
-        modes = server.sh("stat -c '%%a %%U' %s/secure-boot %s/secure-boot/*.key %s/secure-boot/*.priv 2>/dev/null || :" % (STATE_DIR, STATE_DIR, STATE_DIR))
+        modes = server.sh(
+            "stat -c '%%a %%U' %s/secure-boot %s/secure-boot/*.key %s/secure-boot/*.priv 2>/dev/null || :"
+            % (STATE_DIR, STATE_DIR, STATE_DIR)
+        )
         assert modes.split("\n")[0] == "700 root" and "600 root" in modes, modes
         assert server.sh("mokutil --list-new").strip() and server.seen()["packages"] == {}
     with part.case("another run before the console changes nothing"):
@@ -34,7 +37,10 @@ def secure_boot(part: Part, server: Server) -> None:
         seconds = server.vm.enrol_mok(PASSWORD)
         run = server.good(inputs)
         state = server.works(OLD)
-        signers = {kernel: server.sh("modinfo -k %s -F signer rebellions" % kernel).strip() for kernel in state["real"]["kernels"]}
+        signers = {
+            kernel: server.sh("modinfo -k %s -F signer rebellions" % kernel).strip()
+            for kernel in state["real"]["kernels"]
+        }
         assert all("driver signing key" in signer for signer in signers.values()), signers
         assert "[integrity]" in server.sh("cat /sys/kernel/security/lockdown")
         assert "module verification failed" not in server.sh("journalctl -k -b --no-pager")

@@ -53,19 +53,30 @@ def up(part: Part) -> None:
     with part.case("it said what it changes before it did"):
         said = out.partition("== hosts and cluster")[0]
         assert "make demo-down takes it back" in said and "podman network" in said, said
-    changed = {word: dict(re.findall(r"(\S+)=(\d+)", line)) for word, line in re.findall(r"^(first|second) run: .* changed (.*)$", out, re.M)}
+    changed = {
+        word: dict(re.findall(r"(\S+)=(\d+)", line))
+        for word, line in re.findall(r"^(first|second) run: .* changed (.*)$", out, re.M)
+    }
     with part.case("the first run changed each host, the second none"):
         assert set(changed["first"]) == set(changed["second"]) and set(servers) <= set(changed["first"]), changed
-        assert all(int(changed["first"][host]) > 0 for host in servers) and set(changed["second"].values()) == {"0"}, changed
+        assert all(int(changed["first"][host]) > 0 for host in servers) and set(changed["second"].values()) == {"0"}, (
+            changed
+        )
     lab = Lab()
     for host in servers:
         with part.case("a pod on %s sees one NPU" % host):
-            assert re.search(r"^%s: /dev/rbln\d+ .*[1-9]\d* allocatable, rbln-smi .* [1-9]\d* library mounts$" % host, out, re.M), out[-1500:]
+            assert re.search(
+                r"^%s: /dev/rbln\d+ .*[1-9]\d* allocatable, rbln-smi .* [1-9]\d* library mounts$" % host, out, re.M
+            ), out[-1500:]
         with part.case("two NPUs of %s are allocatable" % host):
             assert lab.nodes()[host]["allocatable"].get("rebellions.ai/npu") == "2", lab.nodes()[host]
     if MACHINE in servers:
         with part.case("the module of the virtual machine is built and loaded, and its device is what the pod has"):
-            assert re.search(r"^%s: module 3\.2\.2 built by DKMS for [1-9] kernels and loaded, character device [1-9]" % MACHINE, out, re.M), out[-1500:]
+            assert re.search(
+                r"^%s: module 3\.2\.2 built by DKMS for [1-9] kernels and loaded, character device [1-9]" % MACHINE,
+                out,
+                re.M,
+            ), out[-1500:]
 
 
 def down(part: Part, before: dict[str, object]) -> None:
@@ -101,7 +112,11 @@ def main() -> int:
     absent = [problem for problem in _needs.obstacles() if not SAMPLE or "missing packages" not in problem]
     cold = SAMPLE and not (is_built("kube") and is_built("containerd") and not _needs.missing())
     if others or absent or cold:
-        why = "hosts of the lab are up: %s" % ", ".join(others) if others else "; ".join(absent) or "the cache of the lab is not filled"
+        why = (
+            "hosts of the lab are up: %s" % ", ".join(others)
+            if others
+            else "; ".join(absent) or "the cache of the lab is not filled"
+        )
         proof.say("not the whole demo: %s" % why)
         with proof.part("without simulated servers") as part:
             without_hosts(part)

@@ -22,7 +22,12 @@ from tests.proofs._proof import SAMPLE, Proof
 from tests.tools.stage import stage
 
 # Debian 12 and Debian 13 in turn.
-HOSTS = {"it-drv-p1": "containerd2", "it-drv-p2": "containerd17", "it-drv-p3": "containerd2", "it-drv-p4": "containerd17"}
+HOSTS = {
+    "it-drv-p1": "containerd2",
+    "it-drv-p2": "containerd17",
+    "it-drv-p3": "containerd2",
+    "it-drv-p4": "containerd17",
+}
 LIFE: dict[str, Act] = {
     "sources": sources,
     "families": families,

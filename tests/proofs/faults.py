@@ -91,9 +91,22 @@ def killed_site(where: Path, results: int, delay: float) -> str:
         return parse(0, text[: text.rfind("\n") + 1], "", 0).results
 
     with out.open("w") as stream:
-        process = subprocess.Popen(argv, cwd=STAGED, env=settings, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.DEVNULL, start_new_session=True)
+        process = subprocess.Popen(
+            argv,
+            cwd=STAGED,
+            env=settings,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         try:
-            until(300, "%d results of site.yml" % results, lambda: process.poll() is not None or len(so_far()) >= results, 0.05)
+            until(
+                300,
+                "%d results of site.yml" % results,
+                lambda: process.poll() is not None or len(so_far()) >= results,
+                0.05,
+            )
             time.sleep(delay)
         finally:
             for pid in descendants(process.pid):

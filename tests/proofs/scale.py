@@ -40,7 +40,9 @@ class Site:
     """The cluster, and one measured pass over it in a process of its own."""
 
     def __init__(self, home: Path) -> None:
-        self.server = ApiServer(home, audited="runner", more=["--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000"])
+        self.server = ApiServer(
+            home, audited="runner", more=["--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000"]
+        )
         self.home = home
         self.nodes = 0
 
@@ -55,22 +57,53 @@ class Site:
             # What the feature discovery and NFD would write; kwok runs neither.
             item["metadata"]["labels"][COUNT_LABEL] = str(NPUS)
         for first in range(0, len(fresh), 200):
-            self.server.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": fresh[first : first + 200]}))
+            self.server.kubectl(
+                "create",
+                "-f",
+                "-",
+                stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": fresh[first : first + 200]}),
+            )
         self.nodes = count
         ready = "{.items[?(@.spec.taints)].metadata.name}"
         names = ["node-%04d" % number for number in range(count)]
         # Without the node controller nobody takes the taint away that a new node gets.
         for first in range(0, count, 200):
-            self.server.kubectl("taint", "nodes", *names[first : first + 200], "node.kubernetes.io/not-ready-", check=False)
-        until(60, "nodes without taints", lambda: not self.server.kubectl("get", "nodes", "-o", "jsonpath=" + ready).stdout.strip())
+            self.server.kubectl(
+                "taint", "nodes", *names[first : first + 200], "node.kubernetes.io/not-ready-", check=False
+            )
+        until(
+            60,
+            "nodes without taints",
+            lambda: not self.server.kubectl("get", "nodes", "-o", "jsonpath=" + ready).stdout.strip(),
+        )
 
     def run(self, act: str, **given: t.Any) -> Data:
         """{seconds, cpu, rss in MiB, result, requests, writes}; the requests are those that the API server has noted."""
-        variables = {"enabled": True, "delivery": "apply", "kubeconfig": str(self.home / "runner.kubeconfig"), "context": "", "render_dir": ""}
+        variables = {
+            "enabled": True,
+            "delivery": "apply",
+            "kubeconfig": str(self.home / "runner.kubeconfig"),
+            "context": "",
+            "render_dir": "",
+        }
         variables["driver_instances"] = []
-        variables.update({**EVERYTHING, "wait_timeout": WAIT, "wait_delay": 5, "wait_scope": "cluster", "deadlines": {"driver": WAIT}, **given})
+        variables.update(
+            {
+                **EVERYTHING,
+                "wait_timeout": WAIT,
+                "wait_delay": 5,
+                "wait_scope": "cluster",
+                "deadlines": {"driver": WAIT},
+                **given,
+            }
+        )
         hosts = {"host-%d" % number: "node-%04d" % number for number in range(HOSTS)}
-        request = {"act": act, "variables": {"rbln_operands_" + name: value for name, value in variables.items()}, "hosts": hosts, "facts": FACTS}
+        request = {
+            "act": act,
+            "variables": {"rbln_operands_" + name: value for name, value in variables.items()},
+            "hosts": hosts,
+            "facts": FACTS,
+        }
         path = self.home / "request.json"
         path.write_text(json.dumps(request))
         before = len(self.server.asked())
@@ -114,7 +147,9 @@ def measure(site: Site, proof: Proof, size: int, requests: dict[str, dict[int, i
                 len(report["result"].get("objects") or {}),
             )
             if name == "first, no wait":
-                drivers = [one for one in report["result"]["objects"] if one.startswith("DaemonSet") and "driver" in one]
+                drivers = [
+                    one for one in report["result"]["objects"] if one.startswith("DaemonSet") and "driver" in one
+                ]
                 if len(drivers) < min(size, POOLS):
                     part.bad(name, "%d DaemonSets of drivers for %d pools" % (len(drivers), min(size, POOLS)))
             if name == "unchanged" and report["writes"]:
@@ -135,7 +170,11 @@ def growth(proof: Proof, requests: dict[str, dict[int, int]]) -> None:
                 continue
             most = SIZES[-1]
             line = found[100] + (found[300] - found[100]) * (most - 100) / 200.0
-            part.note = "%s; the line gives %.0f for %d" % (", ".join("%d: %d" % pair for pair in sorted(found.items())), line, most)
+            part.note = "%s; the line gives %.0f for %d" % (
+                ", ".join("%d: %d" % pair for pair in sorted(found.items())),
+                line,
+                most,
+            )
             if found[most] > LIMIT * line:
                 part.bad(name, "%d requests are more than %.1f times the line" % (found[most], LIMIT))
             part.good()

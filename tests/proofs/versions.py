@@ -36,13 +36,38 @@ WRITTEN = 1_700_000_000
 CONFIG = 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n  sandbox_image = "pause"\n'
 PACKAGE = "Package: containerd\nStatus: install ok installed\nVersion: 1.7.24~ds1-6\nArchitecture: amd64\n\n"
 # Figures of one run.
-OWN = ("seconds", "config_newest", "mtime", "python", "invocation", "_ansible_no_log", "deprecations", "warnings", "tree", "root")
+OWN = (
+    "seconds",
+    "config_newest",
+    "mtime",
+    "python",
+    "invocation",
+    "_ansible_no_log",
+    "deprecations",
+    "warnings",
+    "tree",
+    "root",
+)
 TASKS: list[dict[str, t.Any]] = [
     {"name": "Facts", "rebellions.npu.rbln_driver_facts": {"root": "{{ tree }}"}},
     {"name": "Runtimes", "rebellions.npu.rbln_runtime_detect": {"root": "{{ tree }}"}},
-    {"name": "Prove", "rebellions.npu.rbln_validate": {"root": "{{ tree }}", "scopes": ["driver"], "unknown_blocks": False, "driver_version": "3.2.2"}},
-    {"name": "Write", "rebellions.npu.rbln_cdi_spec": {"root": "{{ tree }}", "form": "kubernetes", "machine": "x86_64"}},
-    {"name": "Write again", "rebellions.npu.rbln_cdi_spec": {"root": "{{ tree }}", "form": "kubernetes", "machine": "x86_64"}},
+    {
+        "name": "Prove",
+        "rebellions.npu.rbln_validate": {
+            "root": "{{ tree }}",
+            "scopes": ["driver"],
+            "unknown_blocks": False,
+            "driver_version": "3.2.2",
+        },
+    },
+    {
+        "name": "Write",
+        "rebellions.npu.rbln_cdi_spec": {"root": "{{ tree }}", "form": "kubernetes", "machine": "x86_64"},
+    },
+    {
+        "name": "Write again",
+        "rebellions.npu.rbln_cdi_spec": {"root": "{{ tree }}", "form": "kubernetes", "machine": "x86_64"},
+    },
     {"name": "Look", "rebellions.npu.rbln_observe": {"options": {"root": "{{ tree }}"}}},
 ]
 CHANGES = {"Facts": False, "Runtimes": False, "Write": True, "Write again": False, "Prove": True, "Look": False}
@@ -51,7 +76,9 @@ CHANGES = {"Facts": False, "Runtimes": False, "Write": True, "Write again": Fals
 def core_of(venv: Path) -> tuple[str, tuple[int, ...]]:
     """(version of ansible-core, the oldest Python it takes on a managed host); cores before 2.17 do not say the latter."""
     text = "import json, ansible.release as r, ansible.module_utils.basic as b; print(json.dumps([r.__version__, b._PY_MIN]))"
-    version, floor = json.loads(subprocess.run([str(venv / "bin/python"), "-c", text], capture_output=True, text=True, check=True).stdout)
+    version, floor = json.loads(
+        subprocess.run([str(venv / "bin/python"), "-c", text], capture_output=True, text=True, check=True).stdout
+    )
     return version, tuple(floor) if isinstance(floor, list) else (3, 6)
 
 
@@ -89,7 +116,9 @@ def answer(value: t.Any, tree: str) -> t.Any:
     """A result without what belongs to one run."""
     if isinstance(value, dict):
         # The machine's free bytes are another number at each look.
-        return {key: sorted(item) if key == "disk" else answer(item, tree) for key, item in value.items() if key not in OWN}
+        return {
+            key: sorted(item) if key == "disk" else answer(item, tree) for key, item in value.items() if key not in OWN
+        }
     if isinstance(value, list):
         return [answer(item, tree) for item in value]
     return value.replace(tree, "") if isinstance(value, str) else value
@@ -98,7 +127,11 @@ def answer(value: t.Any, tree: str) -> t.Any:
 def ask(folder: Path, venv: Path, found: t.Mapping[str, str]) -> Run:
     """Every task on every Python by one core."""
     hosts = {
-        "python" + minor: {"ansible_connection": "local", "ansible_python_interpreter": path, "tree": str(host_tree(folder / minor))}
+        "python" + minor: {
+            "ansible_connection": "local",
+            "ansible_python_interpreter": path,
+            "tree": str(host_tree(folder / minor)),
+        }
         for minor, path in found.items()
     }
     where, book = folder / "hosts.json", folder / "modules.json"
@@ -125,7 +158,10 @@ def modules(part: Part, folder: Path, found: t.Mapping[str, str]) -> None:
                     assert one.state == ("changed" if changes else "ok"), "%s: %s" % (one.state, one.msg)
                     said = answer(one.data, str(folder / name / minor))
                     differ = differences(first.setdefault(task, said), said)
-                    assert differ == [], "another answer than the first at %s: %s" % (differ, [lookup(said, path) for path in differ])
+                    assert differ == [], "another answer than the first at %s: %s" % (
+                        differ,
+                        [lookup(said, path) for path in differ],
+                    )
     part.note = "; ".join(told)
 
 

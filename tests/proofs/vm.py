@@ -24,13 +24,13 @@ from tests.vm._server import CHANGE, Server, debian, unpacked
 JOURNAL = STATE_DIR + "/journal.json"
 # What the machine looks at, as fast as it can, until the power goes.
 MOMENTS = {
-    "the service stops": "grep -qs '\"step\": \"stop\"' %s" % JOURNAL,
+    "the service stops": 'grep -qs \'"step": "stop"\' %s' % JOURNAL,
     "packages are unpacked": "ls /var/lib/dpkg/info/*.dpkg-new /usr/src/rebellions-*/*.dpkg-new /var/lib/dpkg/tmp.ci/control",
     "the module is built": "pgrep -x cc1",
     "the module is installed": "pgrep -x depmod",
-    "the module is loaded": "grep -qs '\"step\": \"load\"' %s" % JOURNAL,
-    "the driver is validated": "grep -qs '\"step\": \"validate\"' %s" % JOURNAL,
-    "the change is noted": "grep -qs '\"step\": \"commit\"' %s" % JOURNAL,
+    "the module is loaded": 'grep -qs \'"step": "load"\' %s' % JOURNAL,
+    "the driver is validated": 'grep -qs \'"step": "validate"\' %s' % JOURNAL,
+    "the change is noted": 'grep -qs \'"step": "commit"\' %s' % JOURNAL,
 }
 SAMPLED = "the driver is validated"
 
@@ -50,7 +50,9 @@ def power(part: Part, server: Server) -> None:
                 server.pull_the_plug()
                 seconds = server.switch_on()
                 run = end()
-            assert run.code == 2 and "cut off on the host" in run.failed()[-1].msg, "the change was over before the power went"
+            assert run.code == 2 and "cut off on the host" in run.failed()[-1].msg, (
+                "the change was over before the power went"
+            )
             state = server.seen()
             step = (state["journal"] or {}).get("step")
             assert step or state["packages"].get("rebellions-kmd") in (None, OLD, NEW) and not state["broken"], state

@@ -17,22 +17,26 @@ from pathlib import Path
 from . import with_ansible
 from .paths import CACHE, STAGED, VENV, WORK, environment
 
-SHIM = '''import sys
+SHIM = """import sys
 sys.path.insert(0, {wheel!r})
 from pip._internal.cli.main import main
 args = [a for a in sys.argv[1:] if a not in ("--no-setuptools", "--no-wheel")]
 if not any(a == "pip" or a.startswith("pip==") for a in args):
     args.append({requirement!r})
 sys.exit(main(["install", "--upgrade"] + args))
-'''
+"""
 
 
 def pip_version() -> str:
     """The pip that this ansible-test puts into its venvs."""
-    source = next(VENV.glob("lib/python3*/site-packages/ansible_test/_internal/python_requirements.py")).read_text(encoding="utf-8")
+    source = next(VENV.glob("lib/python3*/site-packages/ansible_test/_internal/python_requirements.py")).read_text(
+        encoding="utf-8"
+    )
     match = re.search(r"pip='([0-9.]+)'", source)
     if not match:
-        raise SystemExit("ansible_test: no pip version in ansible_test/_internal/python_requirements.py. Next: adapt pip_version() to this ansible-core")
+        raise SystemExit(
+            "ansible_test: no pip version in ansible_test/_internal/python_requirements.py. Next: adapt pip_version() to this ansible-core"
+        )
     return match[1]
 
 
@@ -40,7 +44,17 @@ def lay_shim(home: Path) -> None:
     version = pip_version()
     wheel = CACHE / "wheels" / f"pip-{version}-py3-none-any.whl"
     if not wheel.exists():
-        argv = [str(VENV / "bin" / "python"), "-m", "pip", "download", "-q", "--no-deps", "-d", str(wheel.parent), f"pip=={version}"]
+        argv = [
+            str(VENV / "bin" / "python"),
+            "-m",
+            "pip",
+            "download",
+            "-q",
+            "--no-deps",
+            "-d",
+            str(wheel.parent),
+            f"pip=={version}",
+        ]
         subprocess.run(argv, env=environment(), stdin=subprocess.DEVNULL, check=True)
     cache = home / ".ansible" / "test" / "cache"
     cache.mkdir(parents=True, exist_ok=True)
@@ -59,7 +73,9 @@ def main() -> int:
     # The other unit tests know nothing of Ansible, and have run without it.
     args = given.args or (with_ansible.files() if given.command == "units" else [])
     argv = [str(VENV / "bin" / "ansible-test"), given.command, "--local", "--python", python, "--color", "no", *args]
-    return subprocess.run(argv, cwd=STAGED, env=environment(HOME=str(home)), stdin=subprocess.DEVNULL, check=False).returncode
+    return subprocess.run(
+        argv, cwd=STAGED, env=environment(HOME=str(home)), stdin=subprocess.DEVNULL, check=False
+    ).returncode
 
 
 if __name__ == "__main__":

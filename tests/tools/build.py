@@ -23,7 +23,9 @@ def commit_time() -> int:
     """SOURCE_DATE_EPOCH, else the time of the last commit, else 0."""
     if os.environ.get("SOURCE_DATE_EPOCH"):
         return int(os.environ["SOURCE_DATE_EPOCH"])
-    out = subprocess.run(["git", "-C", str(ROOT), "log", "-1", "--format=%ct"], capture_output=True, text=True, check=False).stdout.strip()
+    out = subprocess.run(
+        ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"], capture_output=True, text=True, check=False
+    ).stdout.strip()
     return int(out or 0)
 
 
@@ -32,7 +34,14 @@ def normalise(tarball: Path, when: int) -> int:
     buffer, files = io.BytesIO(), 0
     with tarfile.open(tarball, "r:gz") as old, tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as new:
         for member in sorted(old.getmembers(), key=lambda m: m.name):
-            member.mtime, member.uid, member.gid, member.uname, member.gname, member.pax_headers = when, 0, 0, "", "", {}
+            member.mtime, member.uid, member.gid, member.uname, member.gname, member.pax_headers = (
+                when,
+                0,
+                0,
+                "",
+                "",
+                {},
+            )
             member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
             files += member.isfile()
             new.addfile(member, old.extractfile(member) if member.isfile() else None)
@@ -46,7 +55,9 @@ def build(new: bool = False) -> tuple[Path, int]:
     DIST.mkdir(parents=True, exist_ok=True)
     stage(ROOT, TREE, new)
     argv = [str(VENV / "bin" / "ansible-galaxy"), "collection", "build", "--force", "--output-path", str(DIST)]
-    done = subprocess.run(argv, cwd=TREE, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        argv, cwd=TREE, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise SystemExit(f"build: {done.stderr.strip() or done.stdout.strip()}")
     tarball = max(DIST.glob("rebellions-npu-*.tar.gz"), key=lambda p: p.stat().st_mtime_ns)

@@ -14,18 +14,31 @@ from pathlib import Path
 from .build import build
 from .paths import COLLECTIONS, STAGE, STAGED, WORK, environment
 
-KINDS = {"modules": "module", "filter": "filter", "lookup": "lookup", "callback": "callback", "inventory": "inventory", "test": "test"}
+KINDS = {
+    "modules": "module",
+    "filter": "filter",
+    "lookup": "lookup",
+    "callback": "callback",
+    "inventory": "inventory",
+    "test": "test",
+}
 
 
 def run(*argv: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(argv, cwd=STAGED, env=environment(**env), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        argv, cwd=STAGED, env=environment(**env), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
 
 
 def expected(root: Path = STAGED) -> dict[str, list[str]]:
     """Fully qualified names by ansible-doc type, from the file names."""
     pages: dict[str, list[str]] = {}
     for folder, kind in KINDS.items():
-        stems = {p.stem for p in (root / "plugins" / folder).glob("*") if p.suffix in (".py", ".yml") and not p.stem.startswith("_")}
+        stems = {
+            p.stem
+            for p in (root / "plugins" / folder).glob("*")
+            if p.suffix in (".py", ".yml") and not p.stem.startswith("_")
+        }
         if stems:
             pages[kind] = sorted(f"rebellions.npu.{stem}" for stem in stems)
     roles = sorted(f"rebellions.npu.{p.name}" for p in (root / "roles").glob("*") if p.is_dir())
@@ -73,7 +86,16 @@ def main() -> int:
     target = WORK / "install"
     shutil.rmtree(target, ignore_errors=True)
     installed = f"{target}{os.pathsep}{COLLECTIONS}"
-    done = run("ansible-galaxy", "collection", "install", str(tarball), "--offline", "-p", str(target), ANSIBLE_COLLECTIONS_PATH=installed)
+    done = run(
+        "ansible-galaxy",
+        "collection",
+        "install",
+        str(tarball),
+        "--offline",
+        "-p",
+        str(target),
+        ANSIBLE_COLLECTIONS_PATH=installed,
+    )
     if done.returncode:
         failures.append("offline install")
         print(f"{done.stdout}{done.stderr}")

@@ -52,7 +52,8 @@ def find_python(minors: tuple[str, ...]) -> tuple[str, str]:
                 return python, version
     raise Missing(
         "No Python of version %s with the venv, ensurepip and ssl modules on PATH or in pyenv. "
-        "Debian and Ubuntu: apt-get install python3 python3-venv; else: pyenv install 3.12" % " or ".join(sorted(minors))
+        "Debian and Ubuntu: apt-get install python3 python3-venv; else: pyenv install 3.12"
+        % " or ".join(sorted(minors))
     )
 
 
@@ -74,10 +75,15 @@ def run(argv: list[str], what: str) -> None:
     with log.open("a", encoding="utf-8") as out:
         out.write("\n$ %s\n" % " ".join(argv))
         out.flush()
-        code = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=environment(), check=False).returncode
+        code = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=environment(), check=False
+        ).returncode
     if code:
         tail = "\n".join("    " + line for line in log.read_text(encoding="utf-8").splitlines()[-8:])
-        raise Missing("%s failed (exit %d):\n%s\nNext: see %s; pip needs to reach PyPI or the index in PIP_INDEX_URL" % (what, code, tail, log))
+        raise Missing(
+            "%s failed (exit %d):\n%s\nNext: see %s; pip needs to reach PyPI or the index in PIP_INDEX_URL"
+            % (what, code, tail, log)
+        )
 
 
 def build_venv(folder: Path, requirements: Path, minors: tuple[str, ...]) -> str:
@@ -87,14 +93,21 @@ def build_venv(folder: Path, requirements: Path, minors: tuple[str, ...]) -> str
         return version
     if not (folder / "bin" / "python").exists() or version_of(str(folder / "bin" / "python")) != version:
         run([python, "-m", "venv", "--clear", str(folder)], "Making the venv %s" % folder.name)
-    run([str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "-r", str(requirements)], "Installing %s" % requirements.name)
+    run(
+        [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "-r", str(requirements)],
+        "Installing %s" % requirements.name,
+    )
     (folder / ".stamp").write_text(stamp, encoding="utf-8")
     return version
 
 
 def unpack_collections(listing: Path) -> int:
     """Unpack the listed trees from the ansible wheel; its metadata asks for a newer Python than the trees do."""
-    lines = [line.strip() for line in listing.read_text(encoding="utf-8").splitlines() if line.strip() and not line.startswith("#")]
+    lines = [
+        line.strip()
+        for line in listing.read_text(encoding="utf-8").splitlines()
+        if line.strip() and not line.startswith("#")
+    ]
     wanted, trees = lines[0], lines[1:]
     stamp = digest(*lines)
     if fresh(COLLECTIONS, stamp):
@@ -103,7 +116,17 @@ def unpack_collections(listing: Path) -> int:
     wheels.mkdir(parents=True, exist_ok=True)
     wheel = wheels / ("ansible-%s-py3-none-any.whl" % wanted.split("==")[1])
     if not wheel.exists():
-        pip = [str(VENV / "bin" / "python"), "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "--python-version", "3.13"]
+        pip = [
+            str(VENV / "bin" / "python"),
+            "-m",
+            "pip",
+            "download",
+            "-q",
+            "--no-deps",
+            "--only-binary=:all:",
+            "--python-version",
+            "3.13",
+        ]
         run([*pip, "-d", str(wheels), wanted], "Downloading %s" % wanted)
     shutil.rmtree(COLLECTIONS, ignore_errors=True)
     prefixes = tuple("ansible_collections/%s/" % tree for tree in trees)
@@ -129,7 +152,9 @@ def main() -> int:
         except Missing as exc:
             print("env: %s" % exc, file=sys.stderr)
             return 1
-    print("env: venv Python %s, venv-2.16 Python %s, %d collections, %.1f s" % (new, old, trees, time.monotonic() - began))
+    print(
+        "env: venv Python %s, venv-2.16 Python %s, %d collections, %.1f s" % (new, old, trees, time.monotonic() - began)
+    )
     return 0
 
 

@@ -36,7 +36,10 @@ def main() -> int:
         if done.returncode:
             failed += 1
             print(done.stderr.strip())
-    print(f"floor: grammar of {len(files)} files" + (f", compiled by {old}" if old else "; no Python 3.8 here to compile with"))
+    print(
+        f"floor: grammar of {len(files)} files"
+        + (f", compiled by {old}" if old else "; no Python 3.8 here to compile with")
+    )
     print(f"{len(files) - failed} passed, {failed} failed")
     return 1 if failed or not files else 0
 

@@ -30,7 +30,9 @@ def wanted() -> list[str]:
 
 def hosts_in(output: str) -> set[str]:
     """Managed hosts that ran at least one task."""
-    return {m[1] for m in RECAP.finditer(ANSI.sub("", output)) if int(m[2]) > 0 and m[1] not in ("localhost", "127.0.0.1")}
+    return {
+        m[1] for m in RECAP.finditer(ANSI.sub("", output)) if int(m[2]) > 0 and m[1] not in ("localhost", "127.0.0.1")
+    }
 
 
 def run_scenario(name: str, command: str) -> tuple[set[str], str]:
@@ -47,7 +49,14 @@ def run_scenario(name: str, command: str) -> tuple[set[str], str]:
     lines: list[str] = []
     with (LOGS / f"molecule-{name}.log").open("w", encoding="utf-8") as log:
         child = subprocess.Popen(
-            argv, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+            argv,
+            cwd=ROOT,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
         )
         assert child.stdout is not None
         for line in child.stdout:

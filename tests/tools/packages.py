@@ -26,7 +26,9 @@ class Package:
 
     @property
     def present(self) -> bool:
-        return Path(self.probe).exists() if self.probe.startswith("/") else shutil.which(self.probe, path=SBIN) is not None
+        return (
+            Path(self.probe).exists() if self.probe.startswith("/") else shutil.which(self.probe, path=SBIN) is not None
+        )
 
 
 def table(path: Path = TOOLS / "apt.txt") -> list[Package]:
@@ -37,10 +39,16 @@ def table(path: Path = TOOLS / "apt.txt") -> list[Package]:
         if not fields or line.startswith("#"):
             continue
         if len(fields) != 3:
-            raise Missing(f"{path}:{number}: want 'package probe needed-by', got {line!r}. Next: give exactly three columns")
+            raise Missing(
+                f"{path}:{number}: want 'package probe needed-by', got {line!r}. Next: give exactly three columns"
+            )
         rows.append(Package(*fields))
     rows += [Package(name, probe, "lab") for name, (probe, _why, _always) in _needs.PACKAGES.items()]
-    return rows + [Package(name, probe, "vm") for name, (probe, _why) in _needs.VM_PACKAGES.items() if name not in {row.name for row in rows}]
+    return rows + [
+        Package(name, probe, "vm")
+        for name, (probe, _why) in _needs.VM_PACKAGES.items()
+        if name not in {row.name for row in rows}
+    ]
 
 
 def missing(needs: set[str]) -> list[Package]:
@@ -49,7 +57,12 @@ def missing(needs: set[str]) -> list[Package]:
 
 
 def advice(packages: list[Package]) -> str:
-    return "missing: " + ", ".join(p.name for p in packages) + ". Next: apt-get install --no-install-recommends " + " ".join(p.name for p in packages)
+    return (
+        "missing: "
+        + ", ".join(p.name for p in packages)
+        + ". Next: apt-get install --no-install-recommends "
+        + " ".join(p.name for p in packages)
+    )
 
 
 def install(packages: list[Package]) -> None:
@@ -57,10 +70,23 @@ def install(packages: list[Package]) -> None:
     if os.geteuid() != 0 or not shutil.which("apt-get"):
         raise Missing(advice(packages))
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for argv in (["apt-get", "-q", "update"], ["apt-get", "-q", "-y", "install", "--no-install-recommends", *(p.name for p in packages)]):
-        done = subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    for argv in (
+        ["apt-get", "-q", "update"],
+        ["apt-get", "-q", "-y", "install", "--no-install-recommends", *(p.name for p in packages)],
+    ):
+        done = subprocess.run(
+            argv,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
         if done.returncode:
-            raise Missing(f"{' '.join(argv)} failed (exit {done.returncode}): {done.stdout.strip()[-600:]}\n{advice(packages)}")
+            raise Missing(
+                f"{' '.join(argv)} failed (exit {done.returncode}): {done.stdout.strip()[-600:]}\n{advice(packages)}"
+            )
 
 
 def main() -> int:

@@ -24,7 +24,9 @@ def sources(root: Path = ROOT, new: bool = True) -> list[str]:
     except FileNotFoundError as exc:
         raise Missing("git is not on PATH. Next: apt-get install git") from exc
     except subprocess.CalledProcessError as exc:
-        raise Missing(f"{root} is not a git checkout: {exc.stderr.decode().strip()}. Next: clone the repository") from exc
+        raise Missing(
+            f"{root} is not a git checkout: {exc.stderr.decode().strip()}. Next: clone the repository"
+        ) from exc
     names = sorted({os.fsdecode(n) for n in out.split(b"\0") if n})
     return [n for n in names if os.path.lexists(root / n)]
 

@@ -11,7 +11,6 @@ import typing as t
 from pathlib import Path
 
 import pytest
-
 from ansible_collections.rebellions.npu.tests.tools import count, layers, skips, stage, with_ansible
 from ansible_collections.rebellions.npu.tests.tools.count import Count
 

@@ -17,7 +17,8 @@ from tests.integration._play import FOLDER, STAGED, Data, Run, command, parse, p
 from tests.lab import Lab
 from tests.lab._base import until
 from tests.lab._vm import Vm, _await_boot, _close
-from tests.lab._vmqemu import alive, command as qemu_command, gone, spawn
+from tests.lab._vmqemu import alive, gone, spawn
+from tests.lab._vmqemu import command as qemu_command
 from tests.lab.standins.payload import FAULTY_VERSION
 
 FAULT = "/opt/npu-lab/payload/fault"
@@ -82,7 +83,7 @@ class Server:
 
     # -- what the helpers of system containers ask of a lab
 
-    def exec(self, _host: str, argv: t.Union[str, t.Sequence[str]], **more: t.Any) -> "subprocess.CompletedProcess[str]":
+    def exec(self, _host: str, argv: str | t.Sequence[str], **more: t.Any) -> subprocess.CompletedProcess[str]:
         return self.vm.exec(argv, **more)
 
     @property
@@ -101,15 +102,23 @@ class Server:
 
     def _inventory(self, inputs: Data) -> Path:
         path = FOLDER / ("%s.json" % self.name)
-        path.write_text(json.dumps({"npu_nodes": {"hosts": {self.name: {**self.vm.inventory("npu"), **inputs}}}}, indent=1))
+        path.write_text(
+            json.dumps({"npu_nodes": {"hosts": {self.name: {**self.vm.inventory("npu"), **inputs}}}}, indent=1)
+        )
         return path
 
-    def play(self, book: t.Union[str, Path], inputs: Data, *args: str) -> Run:
+    def play(self, book: str | Path, inputs: Data, *args: str) -> Run:
         """A playbook of the collection, or a file, by a user who becomes root by sudo."""
         run = play(book, self._inventory(inputs), *args, timeout=PLAY_SECONDS)
         print("%s: %.1f s, exit %d" % (book, run.seconds, run.code))
         for result in run.of(CHANGE):
-            print("  %s: %s" % (result.data.get("outcome"), ", ".join("%(step)s %(seconds).1f s" % step for step in result.data.get("steps", []))))
+            print(
+                "  %s: %s"
+                % (
+                    result.data.get("outcome"),
+                    ", ".join("%(step)s %(seconds).1f s" % step for step in result.data.get("steps", [])),
+                )
+            )
         return run
 
     def role(self, inputs: Data, *args: str) -> Run:
@@ -119,10 +128,16 @@ class Server:
         return self.role(inputs).good([self.name])
 
     @contextlib.contextmanager
-    def while_playing(self, book: t.Union[str, Path], inputs: Data, *args: str) -> t.Iterator[t.Callable[[], Run]]:
+    def while_playing(self, book: str | Path, inputs: Data, *args: str) -> t.Iterator[t.Callable[[], Run]]:
         """A playbook in a process of its own; the function that is given waits for its end."""
         argv, env = command(book, self._inventory(inputs), *args)
-        pipes: dict[str, t.Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "errors": "replace"}
+        pipes: dict[str, t.Any] = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "text": True,
+            "errors": "replace",
+        }
         process = subprocess.Popen(argv, cwd=STAGED, env=env, **pipes)
 
         def end() -> Run:
@@ -150,7 +165,7 @@ class Server:
         data: Data = json.loads(self.vm.exec(["python3", "-"], stdin=_REAL).stdout)
         return data
 
-    def works(self, version: str, kernels: t.Optional[t.Sequence[str]] = None, **more: t.Any) -> Data:
+    def works(self, version: str, kernels: t.Sequence[str] | None = None, **more: t.Any) -> Data:
         """The state, if this driver is noted, built for these kernels (all of them), loaded, bound to the NPUs, and its devices answer."""
         real = self.real()
         built = list(real["kernels"]) if kernels is None else list(kernels)
@@ -158,25 +173,37 @@ class Server:
             module = real["modules"][kernel]
             assert module["version"] == (version if kernel in built else ""), (kernel, real)
             assert kernel not in built or module["vermagic"].split()[0] == kernel, (kernel, module)
-        assert [line.split(":")[0] for line in real["dkms"]] == sorted("rebellions/%s, %s, x86_64" % (version, kernel) for kernel in built), real["dkms"]
+        assert [line.split(":")[0] for line in real["dkms"]] == sorted(
+            "rebellions/%s, %s, x86_64" % (version, kernel) for kernel in built
+        ), real["dkms"]
         assert all(line.endswith(": installed") for line in real["dkms"]), real["dkms"]
         assert real["loaded"] == real["modules"][real["running"]]["srcversion"] != "", real
         assert real["bound"] == ["rebellions"] * self.vm.npus, real["bound"]
-        assert real["opens"] == {"/dev/rbln%d" % n: "rebellions %s stand-in rbln%d" % (version, n) for n in range(self.vm.npus)}, real["opens"]
+        assert real["opens"] == {
+            "/dev/rbln%d" % n: "rebellions %s stand-in rbln%d" % (version, n) for n in range(self.vm.npus)
+        }, real["opens"]
         assert list(map(str, real["major"])) == real["majors"], real
         return {**works(self.seen(), version, **more), "real": real}
 
     def state(self) -> Data:
         """Everything that must not change when a change is refused."""
         trees = "/etc /usr/bin /usr/src/rebellions* /var/lib/dkms /lib/modules/*/updates"
-        listed = self.sh("find $(ls -d %s 2>/dev/null) -xdev -printf '%%p %%m %%s %%T@\\n' | grep -v '^/etc ' | sort | sha256sum" % trees)
+        listed = self.sh(
+            "find $(ls -d %s 2>/dev/null) -xdev -printf '%%p %%m %%s %%T@\\n' | grep -v '^/etc ' | sort | sha256sum"
+            % trees
+        )
         return {"seen": self.seen(), "real": self.real(), "files": listed}
 
     def put(self, version: str) -> Data:
         """Make sure that this driver works, with nothing noted of other versions and no fault set."""
         self.sh("for f in $(ls /run/npu-lab/fault 2>/dev/null); do %s $f -; done" % FAULT)
         state = self.seen()
-        if (state["loaded"], state["on_disk"]) != (version, version) or state["journal"] or state["tainted"] or not state["stamp"]:
+        if (
+            (state["loaded"], state["on_disk"]) != (version, version)
+            or state["journal"]
+            or state["tainted"]
+            or not state["stamp"]
+        ):
             self.good(unpacked(version, rbln_driver_retry=True))
         self.sh("rm -f /var/lib/rbln/refused.json")
         return self.seen()

@@ -19,7 +19,9 @@ for look in 1 2 3; do until pgrep -x rbln-smi; do sleep 0.05; done; sleep 1.2; d
 
 def test_power_lost_in_the_middle_of_the_first_installation_is_recognised(server: Server) -> None:
     virgin = server.real()
-    assert len(virgin["kernels"]) == 2 and virgin["dkms"] == [] and virgin["opens"] == {} and virgin["bound"] == [], virgin
+    assert len(virgin["kernels"]) == 2 and virgin["dkms"] == [] and virgin["opens"] == {} and virgin["bound"] == [], (
+        virgin
+    )
     server.sh("sync")
     with server.while_playing("site", unpacked(OLD), "--tags", "driver") as end:
         server.sh("until pgrep -x cc1 >/dev/null; do sleep 0.1; done", 400)
@@ -37,7 +39,10 @@ def test_power_lost_in_the_middle_of_the_first_installation_is_recognised(server
 def test_the_next_run_finishes_it_with_the_packages_of_the_runfile(server: Server) -> None:
     run = server.play("site", unpacked(OLD), "--tags", "driver").good([server.name])
     change = run.one(CHANGE, server.name).data
-    assert (change["outcome"], change["previous"]) == ("installed", None) and "interrupted at install" in run.warnings(), change
+    assert (change["outcome"], change["previous"]) == (
+        "installed",
+        None,
+    ) and "interrupted at install" in run.warnings(), change
     state = server.works(OLD)
     pool = run.of("Put the host into its pool")[0].data["add_group"]
     assert pool == "npu_pool_debian_12_k%s" % state["real"]["running"].translate(str.maketrans(".-", "__")), pool
@@ -58,7 +63,9 @@ def test_an_upgrade_by_the_runfile_waits_stops_a_service_and_swaps_the_module(se
     # Other kernels are left for the next test.
     server.fault("install-here-only")
     late = int(server.sh(LATE))
-    run = server.good(debian(NEW, rbln_driver_in_use="wait", rbln_driver_in_use_timeout=300, rbln_driver_services=["npu-web.service"]))
+    run = server.good(
+        debian(NEW, rbln_driver_in_use="wait", rbln_driver_in_use_timeout=300, rbln_driver_services=["npu-web.service"])
+    )
     change = run.one(CHANGE, server.name).data
     assert (change["outcome"], change["previous"]) == ("upgraded", OLD)
     assert [holder["pid"] for holder in change["in_use"]] == [late], change["in_use"]
@@ -77,17 +84,30 @@ def test_the_kernel_that_boots_next_is_built_for_and_held(server: Server) -> Non
     held = dict(rbln_driver_kernel_hold=True)
     server.next_boot(other)
     with server.without_headers(other):
-        checked, ignored = [server.play("plan", debian(NEW, rbln_driver_headers=policy, **held)) for policy in ("check", "ignore")]
+        checked, ignored = [
+            server.play("plan", debian(NEW, rbln_driver_headers=policy, **held)) for policy in ("check", "ignore")
+        ]
     plan = checked.good([server.name]).one("Show the plan", server.name).data["msg"]
-    assert [stop["code"] for stop in plan["stops"]] == ["prerequisites_missing"] and "linux-headers-" + other in plan["stops"][0]["next_step"], plan["stops"]
+    assert [stop["code"] for stop in plan["stops"]] == ["prerequisites_missing"] and "linux-headers-" + other in plan[
+        "stops"
+    ][0]["next_step"], plan["stops"]
     plan = ignored.good([server.name]).one("Show the plan", server.name).data["msg"]
-    assert [item["detail"] for item in plan["cautions"] if item["code"] == "reboot_not_pending" and other in item["detail"]], plan["cautions"]
+    assert [
+        item["detail"] for item in plan["cautions"] if item["code"] == "reboot_not_pending" and other in item["detail"]
+    ], plan["cautions"]
     before = server.sh("cat /sys/module/rebellions/refcnt; systemctl show -p MainPID rbln-smd")
     run = server.good(debian(NEW, **held))
     assert run.one(CHANGE, server.name).data["outcome"] == "prepared"
     state = server.works(NEW)
-    kernel_packages = {"linux-image-cloud-amd64", "linux-headers-cloud-amd64", "linux-image-" + running, "linux-headers-" + running}
-    assert kernel_packages <= set(state["holds"]) and set(state["stamp"]["held_kernel"]) >= kernel_packages, state["holds"]
+    kernel_packages = {
+        "linux-image-cloud-amd64",
+        "linux-headers-cloud-amd64",
+        "linux-image-" + running,
+        "linux-headers-" + running,
+    }
+    assert kernel_packages <= set(state["holds"]) and set(state["stamp"]["held_kernel"]) >= kernel_packages, state[
+        "holds"
+    ]
     assert server.sh("cat /sys/module/rebellions/refcnt; systemctl show -p MainPID rbln-smd") == before
     server.role(debian(NEW, **held)).unchanged([server.name])
     server.sh("grub-editenv /boot/grub/grubenv unset next_entry")
@@ -101,7 +121,12 @@ def test_a_driver_that_fails_its_validation_goes_back_with_everything_loaded_for
         run = server.role(unpacked(FAULTY, rbln_driver_in_use="stop"))
         assert not alive(server.lab, server.name, job)
     last = run.failed()[-1].msg
-    assert run.code == 2 and last.startswith("rolled back: ") and "Driver %s works again" % NEW in last and "status" in last, last
+    assert (
+        run.code == 2
+        and last.startswith("rolled back: ")
+        and "Driver %s works again" % NEW in last
+        and "status" in last
+    ), last
     assert "stand-in %s: " % FAULTY in server.sh("journalctl -k -b --no-pager")
     state = server.works(NEW, [server.vm.kernel()])
     assert state["real"]["loaded"] == good and state["refused"] == [FAULTY] and "driver-ready" in state["ready"], state
@@ -143,8 +168,16 @@ def test_remove_leaves_nothing(server: Server) -> None:
     server.play("remove", debian("")).good([server.name])
     real, state = server.real(), server.seen()
     assert real["dkms"] == [] and real["bound"] == [] and real["opens"] == {} and real["majors"] == [], real
-    assert all(module == {"version": "", "srcversion": "", "vermagic": ""} for module in real["modules"].values()), real["modules"]
-    assert (state["packages"], state["broken"], state["holds"], state["loaded"], state["state"]) == ({}, [], [], None, None), state
+    assert all(module == {"version": "", "srcversion": "", "vermagic": ""} for module in real["modules"].values()), (
+        real["modules"]
+    )
+    assert (state["packages"], state["broken"], state["holds"], state["loaded"], state["state"]) == (
+        {},
+        [],
+        [],
+        None,
+        None,
+    ), state
     trees = "/lib/modules /usr/src /var/lib /etc /usr/lib/systemd /usr/lib/udev /run/cdi /run/rbln"
     left = server.sh("find %s \\( -iname '*rebellions*' -o -iname '*rbln*' \\) 2>/dev/null || :" % trees)
     assert set(left.split()) <= {"/etc/dkms/rebellions.conf"}, left

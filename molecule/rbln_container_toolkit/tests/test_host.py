@@ -15,7 +15,11 @@ def test_spec_names_devices_and_libraries(host):
 
 def test_containerd_has_cdi_on(host):
     """1.7 says so in its configuration; 2.4 has no switch any more."""
-    said = [line.strip() for line in host.check_output("containerd config dump 2>/dev/null").splitlines() if "enable_cdi" in line]
+    said = [
+        line.strip()
+        for line in host.check_output("containerd config dump 2>/dev/null").splitlines()
+        if "enable_cdi" in line
+    ]
     assert said == (["enable_cdi = true"] if "1.7." in host.check_output("containerd --version") else [])
 
 

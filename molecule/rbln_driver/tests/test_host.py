@@ -18,7 +18,9 @@ def test_devices_answer(host):
     devices = json.loads(host.check_output("rbln-smi -j"))["devices"]
     assert [device["device"] for device in devices] == ["rbln0", "rbln1"]
     assert {device["status"] for device in devices} == {"normal"}
-    assert host.check_output("stat -c %F /dev/rbln0 /dev/rbln1 /dev/rsd0").splitlines() == ["character special file"] * 3
+    assert (
+        host.check_output("stat -c %F /dev/rbln0 /dev/rbln1 /dev/rsd0").splitlines() == ["character special file"] * 3
+    )
 
 
 def test_daemon_runs(host):

@@ -8,5 +8,11 @@ testinfra_hosts = ["podman://mol-a", "podman://mol-b"]
 
 
 def test_nothing_was_installed(host):
-    for path in ("/usr/bin/rbln-smi", "/run/rbln", "/etc/cdi/rbln.yaml", "/var/run/cdi", "/usr/local/libexec/rebellions-npu"):
+    for path in (
+        "/usr/bin/rbln-smi",
+        "/run/rbln",
+        "/etc/cdi/rbln.yaml",
+        "/var/run/cdi",
+        "/usr/local/libexec/rebellions-npu",
+    ):
         assert not host.file(path).exists

@@ -34,10 +34,10 @@ class CheckData(t.TypedDict):
 
     name: str
     scope: str
-    ok: t.Optional[bool]
+    ok: bool | None
     severity: str
     detail: str
-    evidence: t.Dict[str, t.Any]
+    evidence: dict[str, t.Any]
     next_step: str
     seconds: float
     vendor: str

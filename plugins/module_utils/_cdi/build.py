@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Build a CDI specification from what a host has.
 
-Group nodes: a container's runtime library opens the group node under number 0 whatever its number on the host, and a container
-belongs to one group. So an NPU's entry and a group's entry put their group's node there; the entry `all` does so when all NPUs share
-one group, and otherwise keeps the host's names.
+Group nodes: a container's runtime library opens the group node under number 0 whatever its number on the host, and a
+container belongs to one group. So an NPU's entry and a group's entry put their group's node there; the entry `all`
+does so when all NPUs share one group, and otherwise keeps the host's names.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RUNTIME = "runtime"
 
 
 def build_spec(profile: VendorProfile, host: Host, options: CdiOptions) -> CdiResult:
-    """The specification a host should have; NpuError for bad options, a missing hook that is required, or nothing to inject."""
+    """The specification that a host should have. NpuError for bad options, a missing required hook, or no device."""
     options.check()
     driver_root = posixpath.normpath(options.driver_root)
     dev_root = _dev_root(profile, host, options, driver_root)
@@ -96,7 +96,7 @@ def _files(profile: VendorProfile, host: Host, options: CdiOptions, driver_root:
         "driver_root_missing",
         WARNING,
         "The driver root %s cannot be used: %s." % (driver_root, resolved.detail),
-        "Give the path below which the driver's files are.",
+        "Set it to the directory that contains the driver's files.",
         profile.name,
     )
     return Found(warnings=[problem])
@@ -122,7 +122,7 @@ def _group_problems(
         yield Problem(
             "group_unknown",
             WARNING,
-            "The group of %s is not known, so the entry gives the device without its group." % ", ".join(unknown),
+            "The group of %s is not known, so the entry has the device without its group." % ", ".join(unknown),
             "Ask for the group's entry (%sM) beside the device, or pass groups." % profile.group_prefix,
             profile.name,
         )
@@ -131,9 +131,9 @@ def _group_problems(
             yield Problem(
                 "group_node_missing",
                 WARNING,
-                "%s is in group %d, and there is no node %s%d."
+                "%s is in group %d, but the node %s%d does not exist."
                 % (node.name, by_name[node.name], profile.group_prefix, by_name[node.name]),
-                "Make the group again with the management tool or load the driver again.",
+                "Create the group again with the management tool, or reload the driver.",
                 profile.name,
             )
 
@@ -217,7 +217,7 @@ def _common(
                     "library_name_taken",
                     WARNING,
                     "%s is left out: %s is already %s." % (source, target, taken[target]),
-                    "Remove one of the two or do without container_library_path.",
+                    "Remove one of the two or unset container_library_path.",
                     profile.name,
                 )
             )
@@ -247,7 +247,7 @@ def _common(
         if not host.exists(_below(driver_root, clean)):
             raise NpuError(
                 "The extra mount %s does not exist." % _below(driver_root, clean),
-                "Make it or take it out of extra_mounts.",
+                "Create it or remove it from extra_mounts.",
             )
         mounts.append(mount(_below(driver_root, clean), clean))
     if hooks:
@@ -302,8 +302,8 @@ def _use_hooks(profile: VendorProfile, host: Host, options: CdiOptions, warnings
         Problem(
             "hook_missing",
             WARNING if seen.ok else INFO,
-            "The CDI hook %s cannot be used (%s): links become mounts and LD_LIBRARY_PATH takes the place of the loader's cache."
-            % (path, reason),
+            "The CDI hook %s cannot be used (%s): "
+            "links become mounts and LD_LIBRARY_PATH replaces the loader's cache." % (path, reason),
             "Install the container toolkit that brings it when images set LD_LIBRARY_PATH themselves.",
             profile.name,
         )

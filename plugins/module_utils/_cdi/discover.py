@@ -21,7 +21,10 @@ from .options import CdiOptions
 
 @dataclass
 class Library:
-    """A file to mount. `path` is its real path below the driver root, `target` where the host has it, `links` [(text, link path)]."""
+    """A file to mount.
+
+    `path` is its real path below the driver root, `target` where the host has it, `links` [(text, link path)].
+    """
 
     path: str
     target: str
@@ -89,7 +92,7 @@ class _Search:
         for item in self.found.missing:
             self.warn(
                 "library_missing",
-                "%s is needed by %s and is in none of the library directories." % (item["name"], item["needed_by"]),
+                "%s is needed by %s and not found in the library directories." % (item["name"], item["needed_by"]),
                 "Install the package that brings %s." % item["name"],
             )
         return self.found
@@ -123,7 +126,7 @@ class _Search:
                     if real is None:
                         self.warn(
                             "library_link_dangling",
-                            "%s leads to no file and is left out." % posixpath.join(listing.path, name),
+                            "%s is a dangling link and is left out." % posixpath.join(listing.path, name),
                             "Install the driver's libraries again.",
                         )
                         continue
@@ -166,7 +169,7 @@ class _Search:
                 self.found.conflicts.append({"kind": "version", "name": name, "paths": same, "chosen": best})
                 self.warn(
                     "library_versions",
-                    "%s is there %d times (%s); %s is used." % (name, len(same), ", ".join(same), best),
+                    "%s exists %d times (%s); %s is used." % (name, len(same), ", ".join(same), best),
                     "Remove the libraries of the other driver version.",
                 )
             kept.add(best)

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Where the dynamic loader looks, and a cached view of those directories.
 
-Each directory is listed once and each file opened once, so a host with thousands of libraries costs a handful of system calls a library.
+Each directory is listed once and each file opened once, so a host with thousands of libraries costs a handful of
+system calls a library.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ class Tree:
 
 
 def default_directories(machine: str) -> tuple[str, ...]:
-    """Library directories of the common distributions for a machine as uname names it, in the order they are searched."""
+    """Library directories of the common distributions for a machine (as uname names it), in search order."""
     triplet = TRIPLETS.get(machine, machine + "-linux-gnu")
     return (
         "/usr/lib64",
@@ -145,7 +146,7 @@ def default_directories(machine: str) -> tuple[str, ...]:
 
 
 def configured_directories(tree: Tree, path: str = LD_SO_CONF) -> list[str]:
-    """The directories of ld.so.conf in order, `include` globs followed (relative ones from the including file's directory)."""
+    """The directories of ld.so.conf in order; `include` globs are followed, relative to the including file."""
     found: list[str] = []
     _read_conf(tree, path, found, set(), 0)
     return found
@@ -191,7 +192,7 @@ def _glob(tree: Tree, pattern: str) -> list[str]:
 
 
 def expand(entry: str, origin: str, machine: str, bits: int) -> str | None:
-    """One RPATH or RUNPATH entry as an absolute directory; None for a relative one, which the loader takes from the working directory."""
+    """One RPATH or RUNPATH entry as an absolute directory; None for one that is relative to the working directory."""
     triplet = TRIPLETS.get(machine, "")
     values = {"ORIGIN": origin, "LIB": "lib64" if bits == 64 else "lib", "PLATFORM": machine}
     if triplet and origin.startswith(("/lib/" + triplet, "/usr/lib/" + triplet)):

@@ -21,7 +21,10 @@ VALIDATE = "validate"
 
 
 def manage(profile: VendorProfile, host: Host, params: t.Mapping[str, t.Any], check: bool = False) -> dict[str, t.Any]:
-    """Do what `state` says and return the module's result; with `check` nothing is written. NpuError says what, where and what next."""
+    """Do what `state` says and return the module's result; with `check` nothing is written.
+
+    NpuError says what, where and what next.
+    """
     path = params.get("path") or default_path(profile, params.get("form") or "")
     format_of(path, params.get("format"))
     state = params.get("state") or PRESENT

@@ -32,7 +32,7 @@ class Node:
 
 
 def find_nodes(profile: VendorProfile, host: Host, directory: str) -> tuple[list[Node], list[Node], list[Problem]]:
-    """NPU nodes and group nodes of a directory by number; anything else with such a name is told of."""
+    """NPU nodes and group nodes of a directory by number; anything else with such a name is reported."""
     (nodes, groups), warnings = _find(profile, host, directory, (profile.device_prefix, profile.group_prefix))
     return nodes, groups, warnings
 
@@ -93,7 +93,10 @@ def _find(
 def find_groups(
     profile: VendorProfile, host: Host, nodes: t.Sequence[Node], given: t.Mapping[str, int] | None
 ) -> dict[str, int]:
-    """Group by device node name: as given, else from sysfs, else from the management tool. A name that is not in the answer is unknown."""
+    """Group by device node name: as given, else from sysfs, else from the management tool.
+
+    A name that is not in the answer is unknown.
+    """
     names = [node.name for node in nodes]
     if given is not None:
         return {name: int(given[name]) for name in names if given.get(name) is not None}

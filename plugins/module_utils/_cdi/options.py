@@ -17,7 +17,7 @@ STANDALONE = "standalone"
 KUBERNETES = "kubernetes"
 STORAGE = "storage"
 FORMS = (STANDALONE, KUBERNETES, STORAGE)
-# Not a form: whoever has looked for a kubelet puts one of FORMS in its place.
+# Not a form: the caller that looked for a kubelet replaces it with one of FORMS.
 AUTO = "auto"
 YAML = "yaml"
 JSON = "json"
@@ -51,8 +51,8 @@ class CdiOptions:
     """Inputs of build_spec. Paths are the host's own.
 
     `dev_root` is the directory that holds the device nodes; None takes DRIVER_ROOT/dev when it holds some, else /dev.
-    `groups` maps a device node's name to its group and wins over sysfs and the management tool.
-    `kind` None takes the vendor's. `machine` is as uname names it; None takes the machine that runs this, when a vendor library fits it.
+    `groups` maps a device node's name to its group and wins over sysfs and the management tool. `kind` None takes the
+    vendor's. `machine` is as uname names it; None takes the machine that runs this, when a vendor library fits it.
     None for a pattern, directory or tool list takes the vendor's; an empty one turns that kind off.
     """
 
@@ -85,11 +85,14 @@ class CdiOptions:
 
     @classmethod
     def read(cls, given: t.Mapping[str, t.Any]) -> CdiOptions:
-        """Options from values by name; a null one takes the default. NpuError when a name or a value is not one this understands."""
+        """Options from values by name; a null one takes the default.
+
+        NpuError when a name or a value is not one this understands.
+        """
         for name in given:
             if name not in cls.names():
                 raise NpuError(
-                    "cdi: %r is no option of a CDI specification." % name,
+                    "cdi: %r is not an option of a CDI specification." % name,
                     "Use one of: path, %s." % ", ".join(cls.names()),
                 )
         options = cls(**{name: value for name, value in given.items() if value is not None})
@@ -127,8 +130,8 @@ class CdiOptions:
 class CdiResult:
     """`spec` is None when there is nothing to inject and that is allowed; `action` is write, skip or remove.
 
-    `missing` is [{name, needed_by}]: libraries that were not found. `conflicts` is [{kind: version|name|device, name, paths, chosen}].
-    `devices` is [{name, path, major, minor, group}]; `libraries` and `tools` are host paths.
+    `missing` is [{name, needed_by}]: libraries that were not found. `conflicts` is [{kind: version|name|device, name,
+    paths, chosen}]. `devices` is [{name, path, major, minor, group}]; `libraries` and `tools` are host paths.
     """
 
     spec: dict[str, t.Any] | None
@@ -142,7 +145,7 @@ class CdiResult:
 
 
 def form_for(form: str, kubelet: bool) -> str:
-    """The form itself, or for auto the one that fits: on a node of a cluster the device plugin gives out the devices."""
+    """The form, or the fitting one for auto: on a node of a cluster the device plugin hands out the devices."""
     if form != AUTO:
         return form
     return KUBERNETES if kubelet else STANDALONE

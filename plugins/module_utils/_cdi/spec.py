@@ -87,8 +87,9 @@ def find_conflicts(
 ) -> tuple[list[dict[str, t.Any]], list[Problem]]:
     """Other specifications in the directories the runtimes read that name one of `names` (kind=name).
 
-    In one directory both then count as broken; of two directories the later one wins. Returns conflicts
-    [{kind: device, name, paths, chosen}] (chosen is None when the runtime refuses both) and problems, unreadable files among them.
+    In one directory both then count as broken; of two directories the later one wins. Returns conflicts [{kind:
+    device, name, paths, chosen}] (chosen is None when the runtime refuses both) and problems, unreadable files among
+    them.
     """
     conflicts: list[dict[str, t.Any]] = []
     problems: list[Problem] = []
@@ -205,7 +206,7 @@ def examine(
             Problem(
                 "cdi_host_paths_missing",
                 ERROR,
-                "%s expects what is not there: %s." % (path, ", ".join(lost)),
+                "%s refers to missing paths: %s." % (path, ", ".join(lost)),
                 "Write the specification again.",
                 profile.name,
             )

@@ -37,7 +37,8 @@ FIELDS: dict[str, dict[str, t.Any]] = {
     "hook": {"hookName": "text", "path": "text", "args": _TEXTS, "env": _TEXTS, "timeout": "integer"},
     "mount": {"hostPath": "text", "containerPath": "text", "options": _TEXTS, "type": "text"},
     "rdt": {
-        "closID": "text", "l3CacheSchema": "text", "memBwSchema": "text", "enableCMT": "boolean", "enableMBM": "boolean",
+        "closID": "text", "l3CacheSchema": "text", "memBwSchema": "text", "enableCMT": "boolean",
+        "enableMBM": "boolean",
         "schemata": _TEXTS, "enableMonitoring": "boolean",
     },
     "net": {"hostInterfaceName": "text", "name": "text"},
@@ -86,7 +87,7 @@ class _Judge:
     # Types first: everything after works on values of the right type.
 
     def typed(self, value: dict[t.Any, t.Any], fields: t.Mapping[str, t.Any], place: str) -> dict[str, t.Any]:
-        """The map with known keys in their right spelling and values of the right type; what does not fit is told and left out."""
+        """The map with known keys in their right spelling and typed values; the rest is reported and left out."""
         clean: dict[str, t.Any] = {}
         spelling = {name.lower(): name for name in fields}
         # The library reads the keys in this order, and of two spellings the later one counts.
@@ -261,7 +262,7 @@ class _Judge:
 
 
 def plain(value: t.Any) -> t.Any:
-    """The meaning of a specification: without nulls and empty collections, devices by name, numbers and booleans in names as text."""
+    """The meaning of a specification: no nulls and empty collections, devices by name, names as text."""
     if isinstance(value, dict):
         kept = {}
         for key, item in value.items():

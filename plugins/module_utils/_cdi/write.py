@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Put a CDI specification into its directory and take it away, so that no reader ever sees half of one.
 
-The text goes to a file in the same directory, under a name that no reader loads, and is renamed over the old one: a watching runtime
-sees a rename inside its directory, and a kill at any moment leaves the old file or the new one.
+The text goes to a file in the same directory, under a name that no reader loads, and is renamed over the old one: a
+watching runtime sees a rename inside its directory, and a kill at any moment leaves the old file or the new one.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ LOCK_SECONDS = 10.0
 def write_spec(host: Host, path: str, text: str, check: bool = False) -> bool:
     """Make `path` hold `text`; True when that changed (or, with `check`, would change) something.
 
-    A symbolic link at `path` stays and its target is written. The file is 0644 and keeps owner and SELinux label. NpuError names the
-    path and the remedy; nothing is half-written then.
+    A symbolic link at `path` stays and its target is written. The file is 0644 and keeps owner and SELinux label.
+    NpuError names the path and the remedy; nothing is half-written then.
     """
     format_of(path)
     target = _target(host, path)
@@ -52,7 +52,7 @@ def write_spec(host: Host, path: str, text: str, check: bool = False) -> bool:
 
 
 def remove_spec(host: Host, path: str, check: bool = False) -> bool:
-    """Remove the file at `path` (a link: the link alone) and what a killed write left beside it; True when something was there."""
+    """Remove the file (or the link) at `path` and leftovers of a killed write; True when there was something."""
     seen = host.stat(path, follow=False)
     parent = host.resolve(posixpath.dirname(path))
     if not parent.ok:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read TOML 1.0 with tomllib, or with the reader below where Python is older than 3.11: hosts have only its standard library."""
+"""Read TOML 1.0 with tomllib, or with the reader below: Python before 3.11, all that hosts may have, has none."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import re
 import typing as t
 
 try:
-    import tomllib
+    import tomllib  # type: ignore[import-not-found]  # came with Python 3.11
 except ImportError:
-    tomllib = None  # type: ignore[assignment]
+    tomllib = None
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _SPACE = re.compile(r"[ \t]*")
@@ -65,15 +65,15 @@ def read(text: str) -> dict[str, t.Any]:
     return _Reader(text.replace("\r\n", "\n")).document()
 
 
-class _Table(dict):  # type: ignore[type-arg]
-    """A table under construction: `defined` by a header, `closed` as an inline value, `dotted` by a dotted key under the header `owner`."""
+class _Table(t.Dict[str, t.Any]):
+    """A table in the making: `defined` by a header, `closed` as inline value, or dotted under header `owner`."""
 
     defined = False
     closed = False
     owner: int | None = None
 
 
-class _Tables(list):  # type: ignore[type-arg]
+class _Tables(t.List[t.Any]):
     """An array of tables, as opposed to an array value."""
 
 
@@ -131,7 +131,7 @@ class _Reader:
             self.comment()
             if self.at < len(self.text) and not self.take("\n"):
                 self.fail("Expected newline or end of document after a statement")
-        return _plain(root)
+        return {key: _plain(item) for key, item in root.items()}
 
     def table_header(self, root: _Table) -> _Table:
         start = self.at
@@ -156,9 +156,10 @@ class _Reader:
             tables = table.setdefault(last, _Tables())
             if not isinstance(tables, _Tables):
                 self.fail("Cannot mutate immutable namespace %r" % last, start)
-            tables.append(_Table())
-            tables[-1].defined = True
-            return tables[-1]
+            added = _Table()
+            added.defined = True
+            tables.append(added)
+            return added
         found = table.setdefault(last, _Table())
         if not isinstance(found, _Table) or found.closed or found.defined or found.owner is not None:
             self.fail("Cannot declare %r twice" % ".".join(names), start)
@@ -268,7 +269,7 @@ class _Reader:
 
     def basic(self) -> str:
         self.at += 1
-        parts = []
+        parts: list[str] = []
         while True:
             char = self.peek()
             if char == "":
@@ -299,7 +300,7 @@ class _Reader:
     def long_string(self, quote: str) -> str:
         self.at += 3
         self.take("\n")
-        parts = []
+        parts: list[str] = []
         while True:
             char = self.peek()
             if char == "":

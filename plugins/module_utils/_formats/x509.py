@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""As much of X.509 as telling keys apart needs: serial number and subject of a certificate, signature lists of the firmware. Pure.
+"""As much of X.509 as telling keys apart needs: serial number, subject, signature lists of the firmware.
 
 Written by hand, because hosts have only the standard library of Python 3.8, and that reads no DER.
 """
@@ -24,7 +24,7 @@ Piece = t.Tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Certificate:
-    """Subject (common name, else organization, else empty), serial number as hexadecimal digits without leading zeros, DER bytes."""
+    """Subject (common name, else organization, else empty), serial number in hexadecimal without leading zeros, DER."""
 
     subject: str
     serial: str
@@ -32,7 +32,10 @@ class Certificate:
 
 
 def element(data: bytes, at: int) -> Piece:
-    """(tag, start of the element, start of its contents, end) of the DER element at `at`. ValueError when it is cut short or no DER."""
+    """(tag, start of the element, start of its contents, end) of the DER element at `at`.
+
+    ValueError when it is cut short or no DER.
+    """
     if at + 2 > len(data):
         raise ValueError("the DER data is cut short")
     tag, length, start = data[at], data[at + 1], at + 2
@@ -91,7 +94,7 @@ def parse_certificate(data: bytes) -> Certificate:
 
 
 def parse_signature_lists(data: bytes) -> list[Certificate]:
-    """The certificates in EFI signature lists, such as those of the machine owner's keys; entries of another kind are passed over.
+    """The certificates in EFI signature lists, such as the machine owner's keys; other entries are skipped.
 
     ValueError when the lists are cut short.
     """
@@ -116,7 +119,7 @@ def parse_signature_lists(data: bytes) -> list[Certificate]:
 
 
 def signer_serial(signature: bytes) -> str | None:
-    """Serial number of the certificate that a PKCS#7 signature names its signer by; None when it names it otherwise or is not readable."""
+    """Serial number by which a PKCS#7 signature names its signer; None when it uses another name or cannot be read."""
     try:
         outer = element(signature, 0)
         content = children(signature, outer[2], outer[3])[1]

@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A reader for the part of YAML that specifications and configuration files are written in.
 
-It takes block and flow collections, plain, quoted and block scalars, comments and document marks. Anchors, aliases, tags,
-complex keys and several documents are refused by name. Plain scalars mean what they mean in YAML 1.1; dates stay text.
-Written by hand, because hosts have only the standard library of Python 3.8, and that reads no YAML.
+It takes block and flow collections, plain, quoted and block scalars, comments and document marks. Anchors, aliases,
+tags, complex keys and several documents are refused by name. Plain scalars mean what they mean in YAML 1.1; dates
+stay text. Written by hand, because hosts have only the standard library of Python 3.8, and that reads no YAML.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _FLOAT = re.compile(
     r"^[-+]?([0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)([eE][-+][0-9]+)?$|^[-+]?\.(inf|Inf|INF)$|^\.(nan|NaN|NAN)$"
 )
 _ESCAPES = {
-    "0": "\0", "a": "\a", "b": "\b", "t": "\t", "\t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r", "e": "\x1b", " ": " ",
+    "0": "\0", "a": "\a", "b": "\b", "t": "\t", "\t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r", "e": "\x1b",
+    " ": " ",
     '"': '"', "/": "/", "\\": "\\", "N": "\x85", "_": "\xa0", "L": "\u2028", "P": "\u2029",
 }  # fmt: skip
 _RESERVED = "@`%,]}&*!|>"
@@ -90,7 +91,7 @@ class _Reader:
         return self.row >= len(self.lines)
 
     def skip(self) -> None:
-        """Go to the next place that is neither blank nor comment; column 0 of a new line stands before its indentation."""
+        """Go to the next place that is neither blank nor comment; on a new line, before its indentation."""
         while not self.done():
             rest = self.line[self.column :]
             bare = rest.lstrip(" \t")

@@ -29,8 +29,8 @@ class MarkersData(t.TypedDict):
     """The ready files of a host. `current`: proving with markers written would change nothing."""
 
     current: bool
-    present: t.List[str]
-    files: t.Dict[str, t.Dict[str, t.Any]]
+    present: list[str]
+    files: dict[str, dict[str, t.Any]]
 
 
 class ObservedData(t.TypedDict):
@@ -43,21 +43,21 @@ class ObservedData(t.TypedDict):
     schema: int
     state: str
     passed: bool
-    failed: t.List[str]
-    unknown: t.List[str]
-    checks: t.List[CheckData]
-    cdi: t.Dict[str, t.Any]
+    failed: list[str]
+    unknown: list[str]
+    checks: list[CheckData]
+    cdi: dict[str, t.Any]
     markers: MarkersData
-    host_tool: t.Dict[str, t.Any]
-    containers: t.Optional[t.List[t.Dict[str, t.Any]]]
+    host_tool: dict[str, t.Any]
+    containers: list[dict[str, t.Any]] | None
     python: str
 
 
 class Observation(t.TypedDict):
     """One look at a host: facts, runtimes, and what was made of them."""
 
-    facts: t.Dict[str, t.Any]
-    runtimes: t.Dict[str, t.Any]
+    facts: dict[str, t.Any]
+    runtimes: dict[str, t.Any]
     observed: ObservedData
 
 

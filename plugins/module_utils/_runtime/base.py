@@ -48,7 +48,7 @@ UNITS = tuple(
 
 @dataclass(frozen=True)
 class RuntimeOptions:
-    """What the caller may decide: which runtimes matter, where the kubelet's endpoint is, where our CDI spec lies, the stem of files of ours.
+    """What the caller may decide: runtimes, endpoint of the kubelet, place of the CDI spec, stem of our file names.
 
     `state_dir` is where the writer of configuration keeps the journal of a change that was stopped in the middle.
     """
@@ -63,7 +63,11 @@ class RuntimeOptions:
 
 @dataclass(frozen=True)
 class Dialect:
-    """Language of the file to edit. `schema` is None when the file says none and holds nothing that would need one; `format` is toml, json or template."""
+    """Language of the file to edit.
+
+    `schema` is None when the file says none and holds nothing that would need one; `format` is toml, json or
+    template.
+    """
 
     schema: int | None = None
     format: str = "toml"
@@ -216,8 +220,8 @@ class Context:
 def version_in(text: str | None) -> str | None:
     """The first word of a program's version answer that looks like a version, without a leading v.
 
-    `containerd github.com/containerd/containerd/v2 v2.1.5 REV`, `containerd ... 1.6.20~ds1 REV`, `Docker version 28.2.2, build X`,
-    `crio version 1.30.4`, `podman version 5.4.2`.
+    `containerd github.com/containerd/containerd/v2 v2.1.5 REV`, `containerd ... 1.6.20~ds1 REV`, `Docker version
+    28.2.2, build X`, `crio version 1.30.4`, `podman version 5.4.2`.
     """
     match = re.search(r"(?:^|\s)v?([0-9]+\.[0-9]+[^\s,]*)", text or "")
     return match.group(1) if match else None
@@ -238,7 +242,7 @@ def has_dir(directories: t.Iterable[str], wanted: str) -> bool:
 
 
 def with_dirs(directories: t.Iterable[str], *wanted: str) -> list[str]:
-    """The list that has to be written: what is there in its order, then the default and the wanted directories that are not."""
+    """The list to write: the present directories in their order, then missing default and wanted ones."""
     result = list(directories)
     for directory in SPEC_DIRS + wanted:
         if directory and not has_dir(result, directory):
@@ -262,7 +266,7 @@ def flag_values(argv: t.Sequence[str], *names: str) -> list[str]:
 def note_process(
     context: Context, runtime: Runtime, process: Process | None, sources: t.Sequence[str] | None = None
 ) -> None:
-    """Fill process_started, config_newest and process_stale from the configuration files, or from the `sources` they are made of.
+    """Fill process_started, config_newest and process_stale from the configuration files, or from their `sources`.
 
     A file from the future proves nothing: unknown.
     """
@@ -280,7 +284,7 @@ def note_process(
         runtime.process_stale = False
     elif newest > context.host.clock() + 1:
         runtime.warnings.append(
-            "a configuration file is dated in the future; whether the running process has read it is not known"
+            "a configuration file is dated in the future; whether the running process has read it is unknown"
         )
     else:
         runtime.process_stale = newest > process.started + process.within

@@ -49,10 +49,11 @@ OWNERS = (
     (
         "kubespray",
         re.compile(
-            r"kubespray|^\s*max_container_log_line_size\s*=|base_runtime_spec\s*=\s*[\"']/etc/containerd/cri-base\.json[\"']",
+            r"kubespray|^\s*max_container_log_line_size\s*="
+            r"|base_runtime_spec\s*=\s*[\"']/etc/containerd/cri-base\.json[\"']",
             re.IGNORECASE | re.MULTILINE,
         ),
-        "set enable_cdi: true in the kubespray inventory and run kubespray; it writes this file anew",
+        "set enable_cdi: true in the kubespray inventory and run kubespray, which rewrites this file",
     ),
 )
 ANSIBLE_MARK = re.compile(r"^\s*#.*ansible managed", re.IGNORECASE | re.MULTILINE)
@@ -113,7 +114,7 @@ class ContainerdRuntime(Reader):
         self._mind_owner(runtime)
 
     def _enable_cri(self, runtime: Runtime, files: ConfigSet) -> bool:
-        """A containerd that is to serve Kubernetes must have its CRI plugin; one that serves nobody is left alone."""
+        """A containerd that is to serve Kubernetes must have its CRI plugin; one that serves none is not changed."""
         if not (runtime.serves_kubelet or runtime.selected):
             return False
         for item in files.files:
@@ -182,14 +183,12 @@ class ContainerdRuntime(Reader):
             for name, mark, remedy in OWNERS:
                 if mark.search(text):
                     runtime.refusal = Refusal(
-                        "%s is written by %s, whose next run would take the change out again" % (path, name), remedy
+                        "%s is written by %s, whose next run would undo the change" % (path, name), remedy
                     )
                     runtime.changes = []
                     return
             if ANSIBLE_MARK.search(text):
-                runtime.warnings.append(
-                    "%s says that another playbook manages it, which may take the change out again" % path
-                )
+                runtime.warnings.append("%s says that another playbook manages it, which may undo the change" % path)
 
 
 def _is_system(argv: tuple[str, ...]) -> bool:
@@ -213,9 +212,10 @@ def _address(files: ConfigSet) -> str:
 def dropin_target(context: Context, files: ConfigSet, root: str, keys: t.Sequence[str]) -> tuple[str, str, bool]:
     """(path, kind, whether the root file needs an import) for containerd 2.x.
 
-    A directory of imports beside the root file is used, with a name that is loaded after every file that sets our keys; one elsewhere
-    is the site's own. Without one, a root file that sets the key itself is edited in place, and so is one beside a drop-in directory
-    whose files nothing imports, for an import would wake them; else a drop-in directory is added.
+    A directory of imports beside the root file is used, with a name that is loaded after every file that sets our
+    keys; one elsewhere is the site's own. Without one, a root file that sets the key itself is edited in place, and
+    so is one beside a drop-in directory whose files nothing imports, for an import would wake them; else a drop-in
+    directory is added.
     """
     directory = ""
     for item in files.files[:1]:

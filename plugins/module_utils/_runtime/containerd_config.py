@@ -3,10 +3,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What containerd makes of its configuration files, release by release.
 
-Read in the sources of 1.7.27, 2.1.4, 2.2.0, 2.3.4 and 2.4.2 (services/server/config and cmd/containerd/server/config): files are
-loaded breadth first; 1.x lets a later file replace a whole plugin table, 2.x merges tables and replaces values; lists at the
-top level grow in both. Up to 2.2 the last version number of all files decides which table names count; from 2.3 on each file is
-migrated by itself, and 2.3 alone refuses an import of a higher version than the root file. 2.4 has no enable_cdi: CDI is always on.
+Read in the sources of 1.7.27, 2.1.4, 2.2.0, 2.3.4 and 2.4.2 (services/server/config and
+cmd/containerd/server/config): files are loaded breadth first; 1.x lets a later file replace a whole plugin table, 2.x
+merges tables and replaces values; lists at the top level grow in both. Up to 2.2 the last version number of all files
+decides which table names count; from 2.3 on each file is migrated by itself, and 2.3 alone refuses an import of a
+higher version than the root file. 2.4 has no enable_cdi: CDI is always on.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class ConfigFile:
 
     @property
     def schema(self) -> int | None:
-        """The version, 1 when it says none and has plugin tables, None when it holds nothing that belongs to a version."""
+        """The version; 1 when it declares none and has plugin tables, None when nothing in it belongs to a version."""
         return self.version or (1 if self.plugins else None)
 
     def sets(self, key: str) -> bool:
@@ -87,7 +88,10 @@ class ConfigFile:
 
 @dataclass
 class ConfigSet:
-    """A root file and all it imports, in the order containerd loads them. `error` is set when containerd would not start with them."""
+    """A root file and all it imports, in the order containerd loads them.
+
+    `error` is set when containerd would not start with them.
+    """
 
     root: str
     files: list[ConfigFile] = field(default_factory=list)
@@ -160,7 +164,7 @@ def load_set(host: Host, root: str, release: Release, named: bool = False) -> Co
 
 
 def resolve_import(host: Host, parent: str, pattern: str, release: Release) -> list[str]:
-    """Paths of one entry of `imports`: relative to the importing file (before 1.7 a pattern was relative to the working directory, /)."""
+    """Paths of one entry of `imports`, relative to the importing file; a pattern before 1.7 is relative to /."""
     if not pattern.startswith("/"):
         old = release and release[:2] < RELATIVE_GLOBS_SINCE and "*" in pattern
         pattern = posixpath.join("/" if old else posixpath.dirname(parent), pattern)
@@ -202,7 +206,7 @@ def _effective_1(files: ConfigSet) -> Effective:
     if version > 2:
         return _broken(files, "containerd 1.x does not read version %d files" % version)
     if version == 2:
-        # A table with another prefix is refused too, but that is left to containerd to say: its plugins may come from elsewhere.
+        # containerd itself refuses tables with other prefixes: its plugins may come from elsewhere.
         for name in disabled + [name for name in plugins if "." not in name]:
             if not name.startswith("io.containerd.") or name.count(".") < 3:
                 return _broken(files, "%r is not a plugin name of version 2 (io.containerd.TYPE.vN.NAME)" % name)
@@ -295,13 +299,13 @@ def _broken(files: ConfigSet, what: str) -> Effective:
 def from_dump(text: str, release: Release, own: Effective) -> Effective:
     """Read the answer of `containerd config dump`. TomlError when it is not TOML.
 
-    The dump shows neither whether a value was written or is the default, nor by which names plugins are disabled: both are
-    taken from our `own` reading where that succeeded.
+    The dump shows neither whether a value was written or is the default, nor by which names plugins are disabled:
+    both are taken from our `own` reading where that succeeded.
     """
     data = loads(text)
-    plugins = data.get("plugins") if isinstance(data.get("plugins"), dict) else {}
+    plugins = data.get("plugins")
     name = ID_V3 if release >= MERGING_SINCE else ID_V2
-    table = plugins.get(name)
+    table = plugins.get(name) if isinstance(plugins, dict) else None
     cri_enabled = own.cri_enabled
     if own.error:
         cri_enabled = not any(item in (data.get("disabled_plugins") or []) for item in (ID_V1, ID_V2, ID_V3))

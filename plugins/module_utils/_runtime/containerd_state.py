@@ -47,7 +47,7 @@ class Reader:
 
 
 def schema_of(files: ConfigSet, release: Release) -> int | None:
-    """Schema of the set: on 1.x that of the last file that says one, on 2.x that of the root file; None when nothing in it needs one."""
+    """Schema of the set: on 1.x that of the last file that declares one, on 2.x that of the root file, or None."""
     if release >= MERGING_SINCE:
         return files.root_file.schema if files.root_file is not None else None
     said = [item.version for item in files.files if item.version]
@@ -122,7 +122,7 @@ def _judged(
 
 
 def refuse_unreadable(context: Context, runtime: Runtime, files: ConfigSet, state: Effective) -> bool:
-    """Nothing is written when it is not known what is there."""
+    """Nothing is written while the present state is unknown."""
     if runtime.cdi.state == UNSUPPORTED:
         detail = "containerd %s has no CDI and ignores its settings without a word" % runtime.version
         context.problem("containerd_no_cdi", WARNING, detail, UPGRADE)
@@ -131,7 +131,7 @@ def refuse_unreadable(context: Context, runtime: Runtime, files: ConfigSet, stat
         runtime.refusal = Refusal(state.error or files.error, ELEVATE if files.denied else REPAIR)
     elif runtime.cdi.state == UNKNOWN:
         runtime.refusal = Refusal(
-            "the version of this containerd could not be found out",
+            "the version of this containerd could not be detected",
             "make %s answer --version" % (runtime.binary or "containerd"),
         )
     return runtime.refusal is not None
@@ -141,7 +141,7 @@ def schema_one(runtime: Runtime, files: ConfigSet, release: Release) -> None:
     runtime.edit_target = EditTarget()
     runtime.refusal = Refusal(
         "%s is in config schema 1; migrate first" % files.root,
-        "write it anew in version %d (containerd config migrate does it on 2.x), restart containerd, then run again"
+        "migrate it to version %d (containerd config migrate does it on 2.x), restart containerd, then run again"
         % (3 if release >= MERGING_SINCE else 2),
     )
 

@@ -45,6 +45,10 @@ SUPPORTED_SINCE = (1, 23)
 REPAIR = "repair the file; CRI-O does not start with it"
 
 
+def _table(value: t.Any) -> dict[str, t.Any]:
+    return value if isinstance(value, dict) else {}
+
+
 def _texts(value: t.Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
@@ -108,8 +112,7 @@ class CrioRuntime:
                 self._break("%s, line %d, column %d" % (path, exc.line, exc.column), exc.message)
                 continue
             tables = crio if isinstance(crio, dict) else {}
-            runtime = tables.get("runtime") if isinstance(tables.get("runtime"), dict) else {}
-            api = tables.get("api") if isinstance(tables.get("api"), dict) else {}
+            runtime, api = (_table(tables.get(name)) for name in ("runtime", "api"))
             if "enable_cdi" in runtime:
                 found.warnings.append("%s sets enable_cdi, which CRI-O does not know" % path)
             if "cdi_spec_dirs" in runtime and not _texts(runtime["cdi_spec_dirs"]):
@@ -152,7 +155,7 @@ class CrioRuntime:
             self._clean(runtime, target)
         elif runtime.cdi.state == UNKNOWN:
             runtime.refusal = Refusal(
-                "the version of this CRI-O could not be found out",
+                "the version of this CRI-O could not be detected",
                 "make %s answer --version" % (runtime.binary or "crio"),
             )
         elif self.flag:
@@ -181,6 +184,6 @@ class CrioRuntime:
             )
 
     def _clean(self, runtime: Runtime, target: str) -> None:
-        """A file of ours with a key that CRI-O does not know, as older tools wrote it, is put right."""
+        """A file of ours with a key that CRI-O does not know, as older tools wrote it, is corrected."""
         if any(warning.startswith(target + " sets enable_cdi") for warning in runtime.warnings):
             runtime.changes.append(Change(target, "[crio.runtime] without enable_cdi", "CRI-O has no such option"))

@@ -1,7 +1,10 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Every container runtime of a host, its CDI state, and which one the kubelet uses. Ambiguity is an answer, never a guess."""
+"""Every container runtime of a host, its CDI state, and which one the kubelet uses.
+
+Ambiguity is an answer, never a guess.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ CRI_DOCKERD_SOCKETS = (
 
 
 def detect_runtimes(host: Host, options: RuntimeOptions | None = None) -> dict[str, t.Any]:
-    """The facts about runtimes, in the shape of the schema under docs/schemas. Never raises for what a host looks like."""
+    """The facts about runtimes, in the shape of the schema under docs/schemas.
+
+    Never raises for what a host looks like.
+    """
     options = options or RuntimeOptions()
     context = Context.observe(host, options)
     kubelet = find_kubelet(context)
@@ -76,13 +82,13 @@ def detect_runtimes(host: Host, options: RuntimeOptions | None = None) -> dict[s
 
 
 def _settle(context: Context, runtimes: t.Sequence[Runtime]) -> None:
-    """A change that was stopped in the middle has to be made whole, whatever the files say now."""
+    """An interrupted change must be completed, whatever the files hold now."""
     journal = context.options.state_dir + "/transaction.json"
     if context.options.state_dir and context.host.exists(journal):
         for runtime in runtimes:
             if runtime.selected and runtime.refusal is None and runtime.name != PODMAN:
                 runtime.changes.append(
-                    Change(journal, "an unfinished change settled", "an earlier run was stopped while it wrote")
+                    Change(journal, "an unfinished change settled", "an earlier run was interrupted while writing")
                 )
 
 
@@ -134,7 +140,7 @@ def _mark_backend(runtimes: t.Sequence[Runtime]) -> None:
 
 
 def _unserved(kubelet: Kubelet, runtimes: t.Sequence[Runtime], options: RuntimeOptions) -> dict[str, t.Any] | None:
-    """Several runtimes and nothing that says which one matters."""
+    """Several runtimes, and nothing shows which one is used."""
     candidates = [
         runtime.name
         for runtime in runtimes
@@ -146,7 +152,7 @@ def _unserved(kubelet: Kubelet, runtimes: t.Sequence[Runtime], options: RuntimeO
     return {
         "reason": "%s and this host has %s" % (why, ", ".join(candidates)),
         "candidates": candidates,
-        "next_step": "say which one matters with the runtime option, or give the kubelet's endpoint",
+        "next_step": "name the runtime with the runtime option, or give the kubelet's endpoint",
     }
 
 
@@ -165,7 +171,7 @@ def _select(
                     "runtime_not_found",
                     ERROR,
                     "the wanted runtime %s is not on this host" % name,
-                    "install it, or take it out of the runtime option",
+                    "install it, or remove it from the runtime option",
                 )
     elif serving is not None:
         serving.selected = True

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The containerd of a Kubernetes distribution: k3s, rke2, k0s, microk8s.
 
-Each writes its containerd configuration anew at every start, so the generated file is only read, and the edit goes to what it
-is made from: a drop-in directory it imports, or its template. The host's /etc/containerd is never looked at.
+Each writes its containerd configuration anew at every start, so the generated file is only read, and the edit goes to
+what it is made from: a drop-in directory it imports, or its template. The host's /etc/containerd is never looked at.
 """
 
 from __future__ import annotations
@@ -68,7 +68,10 @@ class DistroRuntime(Reader):
         return found
 
     def _sources(self, distro: Distro, found: Runtime) -> list[str]:
-        """What the generated file is made of. The file itself is written while the distribution starts, so its age proves nothing."""
+        """What the generated file is made of.
+
+        The file itself is written while the distribution starts, so its age proves nothing.
+        """
         directory = posixpath.dirname(distro.config)
         imported = [path for path in found.config_files if path != distro.config]
         if distro.name == "microk8s":
@@ -85,7 +88,7 @@ class DistroRuntime(Reader):
         )
         if not files.files and not files.error:
             runtime.refusal = Refusal(
-                "%s is not there: %s has not started on this host yet" % (runtime.main_config, runtime.flavor),
+                "%s does not exist: %s has not started on this host yet" % (runtime.main_config, runtime.flavor),
                 "start %s, then run again" % runtime.flavor,
             )
             return
@@ -110,7 +113,7 @@ class DistroRuntime(Reader):
     def _aim_rancher(
         self, runtime: Runtime, files: ConfigSet, release: Release, schema: int | None, missing: t.Sequence[Missing]
     ) -> None:
-        """A drop-in where containerd merges them and the generated file imports them; else a marked block at the end of the template."""
+        """A drop-in where containerd merges them and the generated file imports them, else a block in the template."""
         directory = posixpath.dirname(files.root)
         third = schema is not None and schema >= 3
         dropins = posixpath.join(directory, "config-v3.toml.d" if third else "config.toml.d")
@@ -176,7 +179,7 @@ class DistroRuntime(Reader):
         except TomlError as exc:
             runtime.refusal = Refusal(
                 "%s, line %d, column %d: %s" % (MICROK8S_TEMPLATE, exc.line, exc.column, exc.message),
-                "repair the template; no edit keeps it whole",
+                "repair the template; it cannot be edited safely",
             )
             return
         if not text.ok:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""docker: features.cdi from 25.0, on by default from 28.2; unit flags and daemon.json may not both speak of features."""
+"""docker: features.cdi from 25.0, on by default from 28.2; unit flags and daemon.json may not both set features."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ SUPPORTED_SINCE = (25,)
 DEFAULT_SINCE = (28, 2)
 REPAIR = "repair the file; docker does not start with it"
 # moby 49989: the CDI driver was registered after the containers had been restored.
-RESTORE_NOTE = "docker before 28.2 does not bring back restart=always containers that use a CDI device when the daemon starts (moby 49989)"
+RESTORE_NOTE = (
+    "docker before 28.2 does not bring back restart=always containers that use a CDI device when the daemon starts "
+    "(moby 49989)"
+)
 
 
 class DaemonConfigError(ValueError):
@@ -53,7 +56,8 @@ class DaemonConfigError(ValueError):
 def load_daemon_json(text: str) -> dict[str, t.Any]:
     """The object in daemon.json; empty text is an empty object, as docker has it. A byte order mark is not part of it.
 
-    DaemonConfigError names line and column. Comments, trailing commas, several values, keys that stand twice and other types than an object are errors.
+    DaemonConfigError names line and column. Comments, trailing commas, several values, keys that stand twice and
+    other types than an object are errors.
     """
     text = text[1:] if text.startswith("\ufeff") else text
     if not text.strip():
@@ -66,9 +70,7 @@ def load_daemon_json(text: str) -> dict[str, t.Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
             names = [name for name, value in pairs]
-            raise DaemonConfigError(
-                "the key %r stands there twice" % next(name for name in names if names.count(name) > 1)
-            )
+            raise DaemonConfigError("the key %r appears twice" % next(name for name in names if names.count(name) > 1))
         return found
 
     try:
@@ -221,7 +223,7 @@ class DockerRuntime:
             return
         if runtime.cdi.state == UNKNOWN:
             runtime.refusal = Refusal(
-                "the version of this docker could not be found out",
+                "the version of this docker could not be detected",
                 "start docker, or make %s answer --version" % (runtime.binary or "dockerd"),
             )
             return
@@ -242,8 +244,8 @@ class DockerRuntime:
         if not has_dir(runtime.cdi.spec_dirs, spec_dir):
             if self.dir_flags:
                 runtime.refusal = Refusal(
-                    "the unit %s gives --cdi-spec-dir without %s, and a flag next to the same key in daemon.json is an error"
-                    % (runtime.unit, spec_dir),
+                    "the unit %s gives --cdi-spec-dir without %s, "
+                    "and a flag next to the same key in daemon.json is an error" % (runtime.unit, spec_dir),
                     "add --cdi-spec-dir %s to the flags of the unit" % spec_dir,
                 )
                 runtime.changes = []

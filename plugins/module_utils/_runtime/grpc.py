@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """One unary gRPC call over a Unix socket, in plain HTTP/2 (RFC 9113) with uncompressed headers (RFC 7541, 6.2.2).
 
-Enough to ask a container runtime for its state without a client program on the host: one request, one answer, one stream.
-Written by hand, because hosts have only the standard library of Python 3.8, and that speaks no HTTP/2.
+Enough to ask a container runtime for its state without a client program on the host: one request, one answer, one
+stream. Written by hand, because hosts have only the standard library of Python 3.8, and that speaks no HTTP/2.
 """
 
 from __future__ import annotations
@@ -65,7 +65,10 @@ def request(path: str, message: bytes) -> bytes:
 
 
 def fields(message: bytes) -> t.Iterator[tuple[int, int | bytes]]:
-    """The fields of a protocol buffers message as (number, varint or bytes). ValueError when it is cut short or not one."""
+    """The fields of a protocol buffers message as (number, varint or bytes).
+
+    ValueError when it is cut short or not one.
+    """
     position = 0
 
     def varint(start: int) -> tuple[int, int]:

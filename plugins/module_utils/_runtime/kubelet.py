@@ -17,7 +17,7 @@ from .._host.systemd import split_words
 from .base import KUBELET_UNITS, Context, flag_values
 from .distros import DISTROS, K0S, K3S, KUBELET_ROOT, MICROK8S, RKE2, Distro, rancher_settings
 
-# The socket path of the device plugin registration is a constant of Kubernetes; --root-dir does not move it (kubernetes#120626).
+# The socket of the device plugin registration is a constant: --root-dir does not move it (kubernetes#120626).
 DEVICE_PLUGIN_DIR = "/var/lib/kubelet/device-plugins"
 KUBEADM_FLAGS = "/var/lib/kubelet/kubeadm-flags.env"
 KUBEADM_CONFIG = "/var/lib/kubelet/config.yaml"
@@ -25,7 +25,10 @@ KUBEADM_CONFIG = "/var/lib/kubelet/config.yaml"
 
 @dataclass(frozen=True)
 class Kubelet:
-    """The kubelet. `runtime_endpoint` is a path without unix://, empty when nothing names one; `source` says what named it."""
+    """The kubelet.
+
+    `runtime_endpoint` is a path without unix://, empty when nothing names one; `source` says what named it.
+    """
 
     present: bool = False
     unit: str | None = None
@@ -40,7 +43,10 @@ class Kubelet:
 
 
 def find_kubelet(context: Context) -> Kubelet:
-    """Explicit input, then the flag of the running kubelet or of its unit, then its configuration, then kubeadm's flags; of k3s and rke2 their own settings."""
+    """The endpoint: input, flag of the running kubelet or its unit, its configuration, kubeadm's flags.
+
+    k3s and rke2 have their own settings.
+    """
     host = context.host
     unit = context.loaded_unit(*KUBELET_UNITS)
     argv = _running(context.processes, unit.main_pid if unit is not None else 0)
@@ -104,7 +110,7 @@ def _running(processes: ProcessTable, pid: int) -> tuple[str, ...]:
 
 
 def _embedded(context: Context) -> Distro | None:
-    """The distribution whose unit runs, else the one whose unit is installed, else the one whose containerd socket is there."""
+    """The distribution whose unit runs, else whose unit is installed, else whose containerd socket exists."""
     for want_active in (True, False):
         for item in DISTROS:
             unit = context.loaded_unit(*item.kubelet_units)
@@ -121,7 +127,7 @@ def _distro_argv(context: Context, distro: Distro) -> tuple[str, ...]:
 
 
 def _from_distro(settings: t.Mapping[str, str], distro: Distro, argv: t.Sequence[str]) -> tuple[str, str]:
-    """A runtime of the host's own that a distribution was told to use: its endpoint and what said so, empty when it brings its own."""
+    """The endpoint of a host's runtime that a distribution was told to use, and the setting; else empty."""
     source = "the settings of %s" % distro.name
     if distro.name == K0S.name:
         # remote:unix:///run/x.sock or docker:unix:///run/x.sock
@@ -160,7 +166,10 @@ def _kubeadm_flags(host: Host) -> list[str]:
 
 
 def top_level_scalars(text: str) -> dict[str, str]:
-    """Scalars at the top level of a YAML mapping or JSON object, as text. Nested values, anchors and block text are left out."""
+    """Scalars at the top level of a YAML mapping or JSON object, as text.
+
+    Nested values, anchors and block text are left out.
+    """
     text = text[1:] if text.startswith("\ufeff") else text
     try:
         data = yaml_read.load(text)

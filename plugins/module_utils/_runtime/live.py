@@ -4,7 +4,8 @@
 """What a *running* container runtime says of CDI, asked over its own socket.
 
 containerd: CRI Status with verbose on (the only call that shows the configuration of the process). docker: GET /info
-(CDISpecDirs since 25, DiscoveredDevices since 28.3). cri-o: GET /config. podman has no process: every call reads the files.
+(CDISpecDirs since 25, DiscoveredDevices since 28.3). cri-o: GET /config. podman has no process: every call reads the
+files.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ def http_get(path: str, target: str, timeout: float = 5.0) -> Probe:
 
 
 def read_cri_status(message: bytes) -> dict[str, t.Any]:
-    """enabled and spec_dirs from a verbose CRI StatusResponse. containerd before 1.7 knows no such keys: CDI is off there."""
+    """enabled and spec_dirs from a verbose CRI StatusResponse.
+
+    containerd before 1.7 knows no such keys: CDI is off there.
+    """
     for number, value in grpc.fields(message):
         if number != 2 or not isinstance(value, bytes):
             continue
@@ -49,7 +53,10 @@ def read_cri_status(message: bytes) -> dict[str, t.Any]:
 
 
 def read_docker_info(text: str) -> dict[str, t.Any]:
-    """enabled, spec_dirs and devices from docker's /info. Before 25 the key is not there: not known is not off, so ValueError."""
+    """enabled, spec_dirs and devices from docker's /info.
+
+    Before 25 the key is not there: not known is not off, so ValueError.
+    """
     info = _object(text)
     if "CDISpecDirs" not in info:
         raise ValueError(
@@ -71,7 +78,7 @@ def read_crio_config(text: str) -> dict[str, t.Any]:
 
 
 def ask(host: Host, runtime: Data, timeout: float = 5.0) -> Probe:
-    """Probe of {enabled: bool, spec_dirs: [path], devices: [CDI name] or None, source} for one entry of the runtimes found."""
+    """Probe of {enabled: bool, spec_dirs: [path], devices: [CDI name] or None, source} for one runtime."""
     name = runtime.get("name")
     if name == "podman":
         return Probe(
@@ -99,7 +106,7 @@ def ask(host: Host, runtime: Data, timeout: float = 5.0) -> Probe:
 
 
 def docker_containers(path: str, prefix: str, timeout: float = 5.0) -> Probe:
-    """Probe of [{name, running, restart, devices}] of the docker containers that ask for CDI devices starting with `prefix`."""
+    """Probe of [{name, running, restart, devices}] of docker containers that request CDI devices with `prefix`."""
     listing = http_get(path, "/containers/json?all=1", timeout).map(_ids)
     if not listing.ok:
         return listing

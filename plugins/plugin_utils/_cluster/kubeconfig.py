@@ -1,7 +1,10 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How an API server is reached: the kubernetes package reads the kubeconfig, as for kubernetes.core. What it would ignore is refused."""
+"""How an API server is reached: the kubernetes package reads the kubeconfig, as for kubernetes.core.
+
+What it would ignore is refused.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,13 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 
 # What the package reads of a user and of a cluster, and what changes nothing for our requests.
 _USER = {
-    "auth-provider", "client-certificate", "client-certificate-data", "client-key", "client-key-data", "exec", "extensions",
+    "auth-provider", "client-certificate", "client-certificate-data", "client-key", "client-key-data", "exec",
+    "extensions",
     "password", "token", "tokenFile", "username",
 }  # fmt: skip
 _CLUSTER = {
-    "certificate-authority", "certificate-authority-data", "disable-compression", "extensions", "insecure-skip-tls-verify",
+    "certificate-authority", "certificate-authority-data", "disable-compression", "extensions",
+    "insecure-skip-tls-verify",
     "proxy-url", "server", "tls-server-name",
 }  # fmt: skip
 _PROVIDERS = ("gcp", "oidc")
@@ -27,7 +32,7 @@ _NEWER = {"tls-server-name": "tls_server_name", "proxy-url": "proxy"}
 
 
 class Access(t.NamedTuple):
-    """`pool` is urllib3's for requests to `host`; `authorization` gives the header's value for the next one, or nothing."""
+    """`pool` is urllib3's for requests to `host`; `authorization` gives the next header's value, or empty text."""
 
     host: str
     pool: t.Any
@@ -121,7 +126,7 @@ def _load(settings: t.Any, where: str, context: str, folder: str) -> None:
 
 
 def _user(config: t.Any, name: t.Any) -> t.Any:
-    """What the kubeconfig says of a user; nothing when the context names none or one that is missing, as for kubectl."""
+    """The entry of a user; empty when the context names none or a missing one, as for kubectl."""
     found = config["users"].get_with_name(name, safe=True) if name and config.value.get("users") else None
     return (found.value.get("user") if found else None) or {}
 
@@ -161,7 +166,8 @@ def _pool(settings: t.Any, source: str) -> t.Any:
     except (HTTPError, ImportError, ValueError) as exc:
         raise NpuError(
             "The proxy for %s cannot be used: %s." % (source, str(exc).rstrip(".")),
-            "Correct proxy-url or HTTPS_PROXY; for socks5:// install PySocks for the Python that runs Ansible on the controller.",
+            "Correct proxy-url or HTTPS_PROXY; "
+            "for socks5:// install PySocks for the Python that runs Ansible on the controller.",
         ) from exc
     if settings.host.lower().startswith("https"):
         for name in ("ca_certs", "cert_file", "key_file"):
@@ -204,7 +210,10 @@ def _tls(settings: t.Any, source: str) -> t.Any:
 
 
 def _header(settings: t.Any, source: str) -> str:
-    """As kubectl takes the text of a token's file, without the line's end. Never shown: what else no header may hold is said without it."""
+    """As kubectl takes the text of a token's file, without the line's end.
+
+    Never shown: what else no header may hold is said without it.
+    """
     value = ""
     for key in ("BearerToken", "authorization"):
         value = value or str(settings.get_api_key_with_prefix(key) or "").strip()

@@ -31,15 +31,16 @@ OF_A_HOST = ("node_name", "node_workload", "kubeconfig", "context", "notes")
 
 
 def read_inputs(raw: t.Mapping[str, t.Any], names: t.Iterable[str] = ()) -> dict[str, t.Any]:
-    """Typed inputs without the role's prefix, from variables with it and the policy files that they name; `notes` holds what to warn of.
+    """Typed inputs without the role's prefix, from variables and the policy files they name; `notes` has the warnings.
 
-    `names` are those of all variables, of which none may be a misspelt input. NpuError names variable, file and key, and the remedy.
+    `names` are those of all variables, of which none may be a misspelt input. NpuError names variable, file and key,
+    and the remedy.
     """
     spec = role_inputs((ROLE,))
     for name, near in misspelt(set(names) - set(EXPORTS), spec, (PREFIX,)):
         raise NpuError(
-            "%s is no input of this role." % name,
-            "Did you mean %s? Names that begin with %s are its inputs alone." % (near, PREFIX),
+            "%s is not an input of this role." % name,
+            "Did you mean %s? Only its inputs may begin with %s." % (near, PREFIX),
         )
     raw = plain(raw)
     files, ignore = (normalise(raw, {name: spec[name]})[name] for name in FILES)
@@ -61,7 +62,7 @@ def check_served(inputs: t.Mapping[str, t.Any], capabilities: Capabilities) -> N
 
 
 def plain(value: t.Any) -> t.Any:
-    """A value of exact types: Ansible's templates give subclasses that carry their origin, and YAML can write none of them."""
+    """A value of exact types: Ansible's templates give subclasses that YAML cannot write."""
     if isinstance(value, t.Mapping):
         return {plain(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -70,8 +71,8 @@ def plain(value: t.Any) -> t.Any:
 
 
 def _typed(raw: t.Mapping[str, t.Any], spec: Spec) -> dict[str, t.Any]:
-    """Typed inputs with what one takes from another: environments as lists, shared update strategy, steps of the validator by `checks`."""
-    empty = {
+    """Typed inputs, completed from each other: environments, update strategy, steps of the validator by `checks`."""
+    empty: dict[str, t.Any] = {
         name: []
         for name, entry in spec.items()
         if entry["type"] == "list" and raw.get(name) is None and "default" not in entry
@@ -92,7 +93,10 @@ def _typed(raw: t.Mapping[str, t.Any], spec: Spec) -> dict[str, t.Any]:
 
 
 def environment(name: str, value: t.Any) -> list[dict[str, t.Any]]:
-    """A mapping or the Kubernetes list, as the list. Numbers and booleans of a mapping become text as YAML would print them."""
+    """A mapping or the Kubernetes list, as the list.
+
+    Numbers and booleans of a mapping become text as YAML would print them.
+    """
     if value in (None, ""):
         return []
     if isinstance(value, str):
@@ -123,7 +127,7 @@ def pull_secret(value: t.Any) -> str:
         data = None
     if not isinstance(data, dict) or not isinstance(data.get("auths"), dict):
         raise NpuError(
-            "rbln_operands_pull_secret_content is no dockerconfigjson.",
+            "rbln_operands_pull_secret_content is not a dockerconfigjson.",
             'Give {"auths": {"registry": {"auth": "..."}}}.',
         )
     return json.dumps(data, sort_keys=True, separators=(",", ":"))
@@ -140,7 +144,7 @@ def cluster_key(inputs: t.Mapping[str, t.Any]) -> str:
 
 
 def digest(inputs: t.Mapping[str, t.Any]) -> str:
-    """Of every input that hosts of one cluster must share the first _HEX digits of a digest, in the order of their names."""
+    """The first _HEX digits of a digest of each input that hosts of one cluster must share, ordered by name."""
     values = (json.dumps(inputs[name], sort_keys=True, default=str) for name in _shared_names())
     return "".join(hashlib.sha256(value.encode()).hexdigest()[:_HEX] for value in values)
 
@@ -156,7 +160,10 @@ def _differing(one: str, other: str) -> str:
 
 
 def choose_actors(members: t.Mapping[str, t.Mapping[str, t.Any]]) -> dict[str, dict[str, t.Any]]:
-    """Cluster key to {actor, members, error}, from member records in play order. `error` tells of members that differ in a shared input."""
+    """Cluster key to {actor, members, error}, from member records in play order.
+
+    `error` tells of members that differ in a shared input.
+    """
     clusters: dict[str, dict[str, t.Any]] = {}
     for host, member in members.items():
         key = member.get("cluster")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Driver instances: which of two gets a node is decided by their selectors alone, so that no node is asked and none gets two drivers."""
+"""Driver instances: their selectors alone decide which of them gets a node, so that none gets two drivers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ def selector_keys(own: Data) -> t.Iterator[str]:
 
 
 def check_instances(driver: Data, instances: t.Sequence[Data]) -> None:
-    """Refuse names, selectors and pairs of instances that leave open which driver a node gets. NpuError names both and the remedy."""
+    """Refuse names, selectors and pairs of instances that leave open which driver a node gets.
+
+    NpuError names both and the remedy.
+    """
     for name, own in [("rbln_operands_driver", driver)] + [("%s %s" % (NAME, own["name"]), own) for own in instances]:
         for key in selector_keys(own):
             if key == OWNER_KEY or key.startswith(GATE_PREFIX):

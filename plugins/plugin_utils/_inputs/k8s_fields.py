@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Values in Kubernetes form inside the inputs: their fields, checked without an API server, so that a render fails as early as an apply."""
+"""Inputs in Kubernetes form, checked without an API server, so that a render fails as early as an apply."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXPRESSION = {"key": str, "operator": ("In", "NotIn", "Exists", "DoesNotExist", 
 TOLERATION = {"key": str, "operator": ("Exists", "Equal"), "value": str, "effect": EFFECTS, "tolerationSeconds": int}
 PREFERENCE = {"weight": int, "preference": {"matchExpressions": [EXPRESSION], "matchFields": [EXPRESSION]}}
 _KEY_REF = {"name": str, "key": str, "optional": bool}
-ENV_ITEM = {
+ENV_ITEM: dict[str, t.Any] = {
     "name": str,
     "value": str,
     "valueFrom": {
@@ -40,7 +40,10 @@ _ENV_NAME = re.compile(r"^[^\s=\x00-\x1f]+$")
 
 
 def check_fields(name: str, value: t.Any, shape: Shape) -> None:
-    """Hold `value`, called `name` in errors, against a shape. NpuError names the wrong field and the nearest right one."""
+    """Hold `value`, called `name` in errors, against a shape.
+
+    NpuError names the wrong field and the nearest right one.
+    """
     if callable(shape) and not isinstance(shape, type):
         shape(name, value)
     elif isinstance(shape, t.Mapping):
@@ -84,9 +87,9 @@ def check_expression(name: str, value: t.Any) -> None:
     count = len(value.get("values") or [])
     operator = value["operator"]
     if operator in ("In", "NotIn") and not count:
-        raise NpuError("%s has the operator %s and no values." % (name, operator), "Add values, or take Exists.")
+        raise NpuError("%s has the operator %s and no values." % (name, operator), "Add values, or use Exists.")
     if operator in ("Exists", "DoesNotExist") and count:
-        raise NpuError("%s has the operator %s and values." % (name, operator), "Take the values away, or take In.")
+        raise NpuError("%s has the operator %s and values." % (name, operator), "Remove the values, or use In.")
     if operator in ("Gt", "Lt") and (count != 1 or not re.match(r"^-?[0-9]+$", value["values"][0])):
         raise NpuError(
             "%s needs one whole number, as text, for the operator %s." % (name, operator),
@@ -99,15 +102,13 @@ def check_toleration(name: str, value: t.Any) -> None:
     operator = value.get("operator", "Equal")
     if not value.get("key") and operator != "Exists":
         raise NpuError(
-            "%s has no key." % name, "Name the key of the taint, or take the operator Exists to tolerate all taints."
+            "%s has no key." % name, "Name the key of the taint, or use the operator Exists to tolerate all taints."
         )
     if operator == "Exists" and value.get("value"):
-        raise NpuError(
-            "%s has the operator Exists and a value." % name, "Take the value away, or take the operator Equal."
-        )
+        raise NpuError("%s has the operator Exists and a value." % name, "Remove the value, or use the operator Equal.")
     if "tolerationSeconds" in value and value.get("effect") != "NoExecute":
         raise NpuError(
-            "%s.tolerationSeconds needs the effect NoExecute." % name, "Set the effect, or take the seconds away."
+            "%s.tolerationSeconds needs the effect NoExecute." % name, "Set the effect, or remove the seconds."
         )
 
 
@@ -136,11 +137,11 @@ def check_update_strategy(name: str, value: t.Any) -> None:
         },
     )
     if value.get("type") == "OnDelete" and value.get("rollingUpdate"):
-        raise NpuError("%s has the type OnDelete and rollingUpdate." % name, "Take one of them away.")
+        raise NpuError("%s has the type OnDelete and rollingUpdate." % name, "Remove one of them.")
     rolling = value.get("rollingUpdate") or {}
     if rolling.get("maxUnavailable", 1) in (0, "0%") and rolling.get("maxSurge", 0) in (0, "0%"):
         raise NpuError(
-            "%s has maxUnavailable 0 and no maxSurge: nothing could ever be updated." % name,
+            "%s has maxUnavailable 0 and no maxSurge: no update could ever proceed." % name,
             "Set one of them to 1 or more.",
         )
     surge = (value.get("rollingUpdate") or {}).get("maxSurge", 0)
@@ -177,10 +178,10 @@ def _check_amounts(name: str, value: t.Any) -> None:
         )
     for key, amount in value.items():
         if key not in _COMPUTE and "/" not in str(key) and not str(key).startswith("hugepages-"):
-            raise NpuError("%s.%s is no resource of Kubernetes." % (name, key), suggestion(str(key), _COMPUTE))
+            raise NpuError("%s.%s is not a Kubernetes resource." % (name, key), suggestion(str(key), _COMPUTE))
         if isinstance(amount, bool) or not _QUANTITY.match(str(amount)):
             raise NpuError(
-                "%s.%s is %r, which is no quantity." % (name, key, amount),
+                "%s.%s is %r, which is not a quantity." % (name, key, amount),
                 "Write for example 20m for cpu or 40Mi for memory.",
             )
 
@@ -189,11 +190,11 @@ def check_env_item(name: str, value: t.Any) -> None:
     check_fields(name, value, ENV_ITEM)
     if not _ENV_NAME.match(value.get("name", "")):
         raise NpuError(
-            "%s.name is %r, which is no name of a variable." % (name, value.get("name", "")),
+            "%s.name is %r, which is not a variable name." % (name, value.get("name", "")),
             "Write a name without spaces and =.",
         )
     if "value" in value and "valueFrom" in value:
-        raise NpuError("%s has both value and valueFrom." % name, "Take one of them away.")
+        raise NpuError("%s has both value and valueFrom." % name, "Remove one of them.")
     if "valueFrom" in value and len(value["valueFrom"]) != 1:
         raise NpuError(
             "%s.valueFrom needs exactly one source." % name,
@@ -206,7 +207,7 @@ def check_name(name: str, value: t.Any) -> None:
     _check_type(name, value, (str,))
     if value and (len(value) > 253 or not _DNS.match(value)):
         raise NpuError(
-            "%s is %r, which is no name of an object." % (name, value),
+            "%s is %r, which is not an object name." % (name, value),
             "Write small letters, digits, dashes and dots, as in rbln-system.",
         )
 
@@ -216,7 +217,7 @@ def check_namespace(name: str, value: t.Any, kind: str = "namespace") -> None:
     check_name(name, value)
     if not value or len(value) > 63 or "." in value:
         raise NpuError(
-            "%s is %r, which is no name of a %s." % (name, value, kind),
+            "%s is %r, which is not a name of a %s." % (name, value, kind),
             "Write at most 63 small letters, digits and dashes.",
         )
 
@@ -236,7 +237,7 @@ def check_path(name: str, value: t.Any) -> None:
     _check_type(name, value, (str,))
     if value and not _PATH.match(value):
         raise NpuError(
-            "%s is %r, which is no absolute path without .., spaces and colons." % (name, value),
+            "%s is %r, which is not an absolute path without .., spaces and colons." % (name, value),
             "Write for example /run/rbln.",
         )
 
@@ -257,11 +258,11 @@ def check_annotations(name: str, value: t.Any) -> None:
         prefix, _slash, rest = str(key).rpartition("/")
         if not rest or not _LABEL.match(rest) or ("/" in str(key) and not _DNS.match(prefix)):
             raise NpuError(
-                "%s has the key %r, which is none of Kubernetes." % (name, key),
+                "%s: %r is not a valid Kubernetes key." % (name, key),
                 "Write letters, digits, dashes, dots and _, after an optional domain and /.",
             )
         if not isinstance(item, (str, int)):
-            raise NpuError("%s.%s is %r, which is not text." % (name, key, item), "Quote it as it was meant.")
+            raise NpuError("%s.%s is %r, which is not text." % (name, key, item), "Quote the intended text.")
 
 
 def check_labels(name: str, value: t.Any) -> None:
@@ -269,7 +270,7 @@ def check_labels(name: str, value: t.Any) -> None:
     for key, item in value.items():
         if not _LABEL.match(str(item)):
             raise NpuError(
-                "%s.%s is %r, which is no value of a label." % (name, key, item),
+                "%s.%s is %r, which is not a label value." % (name, key, item),
                 "Write at most 63 letters, digits, dashes, dots and _.",
             )
 
@@ -307,7 +308,10 @@ CHECKS: t.Mapping[str, Shape] = {
 def fields(
     spec: Spec, values: t.Mapping[str, t.Any], path: str = ""
 ) -> t.Iterator[tuple[str, str, t.MutableMapping[str, t.Any]]]:
-    """(path, name, mapping that holds it) of every input under `spec` that `values` has, parents before what is in them; `path` comes before each."""
+    """(path, name, mapping that holds it) of every input of `spec` that `values` has.
+
+    Parents come before their children; `path` comes before each path.
+    """
     for name, option in spec.items():
         if name not in values:
             continue
@@ -322,7 +326,10 @@ def fields(
 
 
 def check_inputs(spec: Spec, values: t.Mapping[str, t.Any], path: str) -> None:
-    """Hold every input in Kubernetes form against its fields; `values` are typed and named as in `spec`, and `path` comes before each name."""
+    """Check every input in Kubernetes form against its fields.
+
+    `values` are typed and named as in `spec`; `path` comes before each name.
+    """
     for place, name, holder in fields(spec, values, path):
         if name in CHECKS and holder[name] is not None:
             check_fields(place, holder[name], CHECKS[name])

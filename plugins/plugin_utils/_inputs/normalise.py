@@ -1,7 +1,10 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Raw inputs to typed values, once. Surveys and the command line send text; a version that became a number is refused."""
+"""Raw inputs to typed values, once.
+
+Surveys and the command line send text; a version that became a number is refused.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,10 @@ _NOTHING = ("", "none", "null", "~")
 
 
 def _checked_text(name: str, value: t.Any, option: t.Mapping[str, t.Any]) -> t.Any:
-    """Text without blanks around it. Refused is what YAML has changed already, and a secret that is no text is not shown."""
+    """Text without blanks around it.
+
+    Refused is what YAML has changed already, and a secret that is no text is not shown.
+    """
     if isinstance(value, str):
         return value.strip()
     if option.get("no_log"):
@@ -49,7 +55,7 @@ def _checked_text(name: str, value: t.Any, option: t.Mapping[str, t.Any]) -> t.A
 
 
 def _is_odd_number(value: t.Any) -> bool:
-    """True for what Ansible takes for a number and nobody means: true, nan and inf."""
+    """True for values that Ansible accepts as numbers by mistake: true, nan and inf."""
     try:
         return isinstance(value, bool) or not math.isfinite(float(value))
     except (TypeError, ValueError, OverflowError):
@@ -121,7 +127,10 @@ def suggestion(name: str, known: t.Iterable[str]) -> str:
 
 
 def _typed(name: str, value: t.Any, option: t.Mapping[str, t.Any]) -> t.Any:
-    """One value with its type, as Ansible's validator sees it. Paths belong to the host, so they stay as they are written."""
+    """One value with its type, as Ansible's validator sees it.
+
+    Paths belong to the host, so they stay as they are written.
+    """
     kind = option.get("type", "str")
     if kind == "list":
         return _list(name, value, option)
@@ -152,8 +161,8 @@ def _is_nothing(value: t.Any, option: t.Mapping[str, t.Any]) -> bool:
 def normalise(raw: t.Mapping[str, t.Any], spec: Spec, above: str = "") -> dict[str, t.Any]:
     """Typed values of every input in `spec` (the options of an argument_specs entry), taken from `raw` or the default.
 
-    Ansible's validator does the typing. Text becomes a list (comma separated or JSON) or a dict (JSON) where the type asks for one;
-    empty text for anything but text means not set. NpuError names the variable and says what to write.
+    Ansible's validator does the typing. Text becomes a list (comma separated or JSON) or a dict (JSON) where the type
+    asks for one; empty text for anything but text means not set. NpuError names the variable and says what to write.
     """
     found: dict[str, t.Any] = {}
     for name, option in sorted(spec.items()):

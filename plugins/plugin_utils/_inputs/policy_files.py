@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Policy files and the role's variables put together: later files win over earlier ones, and variables win over all files."""
+"""Policy files and the role's variables together: later files win over earlier ones, variables win over files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NAME = re.compile(r"\b%s([a-z_]+(?:\[[0-9]+\])?(?:\.[\w\[\]-]+)*)" % PREFIX)
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """What all files say: inputs without the role's prefix, the place of each by its path, and notes on what was left out."""
+    """All files together: inputs without the role's prefix, their places by path, notes on what was left out."""
 
     tree: Tree
     sources: t.Mapping[Path, str]
@@ -34,13 +34,16 @@ class Policy:
 
 
 def read_policy(files: t.Sequence[str], ignore: t.Sequence[str], spec: Spec) -> Policy:
-    """Read all files in order; a later one wins. Driver instances are a mapping by name in the tree. NpuError names file and key."""
+    """Read all files in order; a later one wins. Driver instances are a mapping by name in the tree.
+
+    NpuError names file and key.
+    """
     documents = [document for path in files for document in read_documents(path)]
     policies = [document for document in documents if document.kind == POLICY]
     if len(policies) > 1:
         raise NpuError(
             "%s and %s are both a %s, and a cluster has one only." % (policies[0].label, policies[1].label, POLICY),
-            "Take one of them away.",
+            "Remove one of them.",
         )
     known = rows(spec)
     several = len(_driver_names(documents)) > 1
@@ -100,13 +103,14 @@ def deep_merge(below: t.Mapping[str, t.Any], above: t.Mapping[str, t.Any]) -> Tr
 def overlay(policy: Policy, raw: t.Mapping[str, t.Any], spec: Spec) -> tuple[Tree, dict[Path, str]]:
     """(raw inputs, place in a file of each that came from one): the role's variables on top of the files.
 
-    A mapping wins key by key; anything else wins when it is not the role's default, which cannot be told from a variable that is not set.
+    A mapping wins key by key; anything else wins when it is not the role's default, which cannot be told from a
+    variable that is not set.
     """
     result = dict(raw)
     said: Tree = {}
     for name, value in policy.tree.items():
         full = PREFIX + name
-        below = [{**own, "name": key} for key, own in value.items()] if name == INSTANCES else value
+        below: t.Any = [{**own, "name": key} for key, own in value.items()] if name == INSTANCES else value
         if spec[full].get("type") == "dict":
             said[name] = plain_mapping(full, raw.get(full))
             result[full] = deep_merge(below, said[name])

@@ -1,7 +1,10 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Keys of policy files: which key of the vendor's chart and objects is which input. What an input is, the argument specs alone say."""
+"""Keys of policy files: which key of the vendor's chart and objects is which input.
+
+What an input is, the argument specs alone say.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Policy files to documents: YAML with its duplicates and templates refused, and the form of each document found out."""
+"""Policy files to documents: duplicate keys and templates are refused, the form of each document is detected."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SHELL_KEYS = ("args", "env", "command")
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """One document of a file: `label` names it in messages, `body` holds its sections, `root` is put before their keys in messages."""
+    """One document of a file: `label` names it in messages, `body` has its sections, `root` comes before their keys."""
 
     label: str
     kind: str
@@ -48,7 +48,7 @@ class _Unique(Loader):  # type: ignore[misc]
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if key.value in seen:
                     raise yaml.constructor.ConstructorError(
-                        None, None, "the key %s is there twice" % key.value, key.start_mark
+                        None, None, "the key %s appears twice" % key.value, key.start_mark
                     )
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
@@ -76,7 +76,7 @@ def read_documents(path: str) -> list[Document]:
         mark = getattr(exc, "problem_mark", None)
         where = ", line %d" % (mark.line + 1) if mark else ""
         raise NpuError(
-            "%s%s is no YAML: %s." % (path, where, getattr(exc, "problem", None) or exc), "Correct the file."
+            "%s%s is not valid YAML: %s." % (path, where, getattr(exc, "problem", None) or exc), "Correct the file."
         ) from exc
     flat: list[t.Any] = []
     for body in bodies:
@@ -104,7 +104,7 @@ def _refuse_variables(label: str, value: t.Any, path: str) -> None:
             _refuse_variables(label, item, "%s[%d]" % (path, number))
     elif isinstance(value, str) and _VARIABLE.search(value):
         raise NpuError(
-            "%s: %s is %r, and nobody fills in the variable." % (label, path, value),
+            "%s: %s is %r, and nothing replaces the variable." % (label, path, value),
             "Write the value, or set the role's variable.",
         )
 
@@ -121,8 +121,8 @@ def _document(label: str, body: t.Any) -> Document:
     if version.partition("/")[0] != GROUP or kind not in KINDS:
         near = nearest(kind, KINDS)
         raise NpuError(
-            "%s is a %s of %s, which is no policy." % (label, kind or "object without kind", version or "no API"),
-            "%sTake only %s of %s." % ("Did you mean %s? " % near if near else "", " and ".join(KINDS), GROUP),
+            "%s is a %s of %s, which is not a policy." % (label, kind or "object without kind", version or "no API"),
+            "%sUse only %s of %s." % ("Did you mean %s? " % near if near else "", " and ".join(KINDS), GROUP),
         )
     unknown = sorted(set(body) - {"apiVersion", "kind", "metadata", "spec", "status"})
     if unknown:

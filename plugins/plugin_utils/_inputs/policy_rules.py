@@ -20,7 +20,8 @@ from .normalise import nearest, suggestion
 Inputs = t.Mapping[str, t.Any]
 PREFIX = "rbln_operands_"
 COMPONENTS = (
-    "driver", "container_toolkit", "validator", "device_plugin", "feature_discovery", "node_feature_rule", "smd", "metrics_exporter",
+    "driver", "container_toolkit", "validator", "device_plugin", "feature_discovery", "node_feature_rule", "smd",
+    "metrics_exporter",
     "dra_driver", "vfio_manager", "sandbox_device_plugin",
 )  # fmt: skip
 # The validator of nodes for virtual machines has the inputs of the validator and a deadline of its own.
@@ -30,7 +31,8 @@ GROUPS = ("monitoring.coreos.com", "nfd.k8s-sigs.io", "rebellions.ai", "security
 TAG_FIELDS = ("tag", "os_id", "os_version", "kernel", "family")
 # Bounds of whole numbers by name, at any depth.
 BOUNDS = {
-    "port": (1, 65535), "health_port": (0, 65535), "wait_timeout": (1, None), "wait_delay": (1, None), "marker_timeout": (1, None),
+    "port": (1, 65535), "health_port": (0, 65535), "wait_timeout": (1, None), "wait_delay": (1, None),
+    "marker_timeout": (1, None),
     "lease_timeout": (0, None), "lease_duration": (5, None), "refresh_interval": (1, None),
 }  # fmt: skip
 _PREFIX_NAME = re.compile(r"^[a-z][a-z0-9-]{0,19}$")
@@ -41,13 +43,17 @@ _DURATION = re.compile(r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$")
 class Served(t.Protocol):
     """What a cluster serves: API group to its versions."""
 
-    groups: t.Mapping[str, tuple[str, ...]]
+    @property
+    def groups(self) -> t.Mapping[str, tuple[str, ...]]: ...
 
 
 def check(inputs: Inputs, spec: Spec, capabilities: Served | None = None) -> list[str]:
-    """Notes on typed inputs without the role's prefix; `spec` is their argument spec with it. NpuError on what cannot work.
+    """Notes on typed inputs without the role's prefix; `spec` is their argument spec with it.
 
-    Without `capabilities` nothing is said about what the cluster serves: the same inputs are checked again when that is known.
+    NpuError on what cannot work.
+
+    Without `capabilities` nothing is said about what the cluster serves: the same inputs are checked again when that
+    is known.
     """
     own = {name[len(PREFIX) :]: entry for name, entry in spec.items()}
     check_inputs(own, inputs, PREFIX)
@@ -82,7 +88,7 @@ def _check_numbers(inputs: Inputs, spec: Spec) -> None:
             raise NpuError("rbln_operands_deadlines has the unknown component %s." % name, suggestion(name, DEADLINES))
         if not re.match(r"^[0-9]+$", str(value)):
             raise NpuError(
-                "rbln_operands_deadlines.%s is %r, which is no number of seconds." % (name, value),
+                "rbln_operands_deadlines.%s is %r, which is not a number of seconds." % (name, value),
                 "Write for example 1800.",
             )
 
@@ -97,18 +103,19 @@ def _check_words(inputs: Inputs) -> None:
         for path in [inputs[name]] if isinstance(inputs[name], str) else inputs[name]:
             if not path.startswith("/"):
                 raise NpuError(
-                    "%s%s is %r, which is no absolute path." % (PREFIX, name, path),
+                    "%s%s is %r, which is not an absolute path." % (PREFIX, name, path),
                     "Write for example /var/lib/kubelet.",
                 )
     if not _RESOURCE.match(inputs["resource_name"]):
         raise NpuError(
-            "rbln_operands_resource_name is %r, which is no extended resource." % inputs["resource_name"],
+            "rbln_operands_resource_name is %r, which is not an extended resource." % inputs["resource_name"],
             "Write for example rebellions.ai/npu.",
         )
     discovery, exporter = inputs["feature_discovery"], inputs["metrics_exporter"]
     if discovery["enabled"] and discovery["source"] == "image" and discovery["oneshot"]:
         raise NpuError(
-            "rbln_operands_feature_discovery.oneshot is true with an image: its program ends, and a DaemonSet starts it again without end.",
+            "rbln_operands_feature_discovery.oneshot is true with an image: "
+            "its program ends, and the DaemonSet restarts it forever.",
             "Set oneshot to false, or source to host_tool.",
         )
     if exporter["enabled"] and not exporter["host_network"] and is_loopback(exporter["daemon_url"]):
@@ -119,7 +126,7 @@ def _check_words(inputs: Inputs) -> None:
         )
     if inputs["runtime_class"]["enabled"] and not inputs["runtime_class"]["handler"]:
         raise NpuError(
-            "rbln_operands_runtime_class is wanted and has no handler.",
+            "rbln_operands_runtime_class is enabled and has no handler.",
             "Set its handler to the runtime's name in containerd or CRI-O.",
         )
     for path, value in (
@@ -127,7 +134,9 @@ def _check_words(inputs: Inputs) -> None:
         ("metrics_exporter.service_monitor.interval", inputs["metrics_exporter"]["service_monitor"]["interval"]),
     ):
         if value and not _DURATION.match(value):
-            raise NpuError("%s%s is %r, which is no duration." % (PREFIX, path, value), "Write for example 30s or 1m.")
+            raise NpuError(
+                "%s%s is %r, which is not a duration." % (PREFIX, path, value), "Write for example 30s or 1m."
+            )
     if inputs["delivery"] == "render" and inputs["enabled"] and not inputs["render_dir"]:
         raise NpuError(
             "rbln_operands_delivery is render, and rbln_operands_render_dir is empty.",
@@ -135,7 +144,7 @@ def _check_words(inputs: Inputs) -> None:
         )
     if inputs["delivery"] == "diff" and inputs["enabled"] and inputs["state"] == "absent":
         raise NpuError(
-            "rbln_operands_delivery is diff, which compares with what is wanted, and rbln_operands_state is absent.",
+            "rbln_operands_delivery is diff, but rbln_operands_state is absent.",
             "Run with --check instead.",
         )
     if inputs["coexistence"] == "takeover" and not inputs["takeover"]["backup_dir"]:
@@ -152,7 +161,8 @@ def _check_daemon(inputs: Inputs) -> None:
         address = ipaddress.ip_address(smd["host_ip"]) if smd["host_ip"] else None
     except ValueError:
         raise NpuError(
-            "rbln_operands_smd.host_ip is %r, which is no IP address." % smd["host_ip"], "Write for example 127.0.0.1."
+            "rbln_operands_smd.host_ip is %r, which is not an IP address." % smd["host_ip"],
+            "Write for example 127.0.0.1.",
         ) from None
     url = exporter["daemon_url"]
     if not (smd["enabled"] and exporter["enabled"] and is_loopback(url)):
@@ -164,7 +174,7 @@ def _check_daemon(inputs: Inputs) -> None:
         )
     if address is not None and not (address.is_loopback or address.is_unspecified):
         raise NpuError(
-            "rbln_operands_metrics_exporter.daemon_url is %s, and rbln_operands_smd.host_ip is %s alone."
+            "rbln_operands_metrics_exporter.daemon_url is %s, and rbln_operands_smd.host_ip is %s only."
             % (url, smd["host_ip"]),
             "Set host_ip to 127.0.0.1 or 0.0.0.0.",
         )
@@ -176,14 +186,14 @@ def _check_allocation(inputs: Inputs, capabilities: Served | None) -> None:
     for name in ("device_plugin", "sandbox_device_plugin"):
         if inputs[name]["enabled"]:
             raise NpuError(
-                "rbln_operands_dra_driver and rbln_operands_%s are both wanted, and would give out the same NPUs twice."
+                "rbln_operands_dra_driver and rbln_operands_%s are both enabled and would allocate the same NPUs twice."
                 % name,
                 "Set rbln_operands_%s: {enabled: false}, or do so for the DRA driver." % name,
             )
     if capabilities is not None and DRA_VERSION not in capabilities.groups.get(DRA_GROUP, ()):
         raise NpuError(
-            "rbln_operands_dra_driver is wanted, and the cluster does not serve %s/%s." % (DRA_GROUP, DRA_VERSION),
-            "Take Kubernetes 1.34 or newer, or the device plugin.",
+            "rbln_operands_dra_driver is enabled, but the cluster does not serve %s/%s." % (DRA_GROUP, DRA_VERSION),
+            "Use Kubernetes 1.34 or newer, or the device plugin.",
         )
 
 
@@ -200,8 +210,8 @@ def _check_driver(inputs: Inputs) -> None:
             )
         if not own["privileged"]:
             raise NpuError(
-                "%s.privileged is false: only a privileged container may load a module, or mount something that others see."
-                % name,
+                "%s.privileged is false: "
+                "only a privileged container can load a module or make a mount that other pods see." % name,
                 "Leave it out, or let the host part install the driver.",
             )
         _check_template(name + ".tag_template", own["tag_template"])
@@ -217,13 +227,13 @@ def _check_driver(inputs: Inputs) -> None:
         for name, own in named if not instances else named[1:]:
             if own["enabled"] and not own["pools"]:
                 raise NpuError(
-                    "%s is wanted and has no pools, and rendering asks no node." % name,
+                    "%s is enabled and has no pools, and a render reads no nodes." % name,
                     "Name os_id, os_version and kernel of the nodes in pools.",
                 )
 
 
 def _check_ready_files(inputs: Inputs) -> None:
-    """The ready files that others wait for are written by the host part, or by the validator where driver or toolkit are containers."""
+    """The readiness files come from the host part, or from the validator where driver or toolkit are containers."""
     drivers = inputs["driver_instances"] or [inputs["driver"]]
     wanted = [
         name
@@ -235,8 +245,8 @@ def _check_ready_files(inputs: Inputs) -> None:
     validator = inputs["validator"]
     if not validator["enabled"]:
         raise NpuError(
-            "rbln_operands_%s is wanted without rbln_operands_validator: nobody would write the ready files that the other components wait for."
-            % wanted[0],
+            "rbln_operands_%s is enabled without rbln_operands_validator: "
+            "the readiness files that other components wait for would be missing." % wanted[0],
             "Set rbln_operands_validator: {enabled: true}.",
         )
     waited_for = {
@@ -246,8 +256,8 @@ def _check_ready_files(inputs: Inputs) -> None:
     for step, waits in waited_for.items():
         if waits and not validator[step]["enabled"]:
             raise NpuError(
-                "rbln_operands_%s is wanted, and rbln_operands_validator.%s.enabled is false: nobody would write the ready file %s-ready."
-                % (wanted[0], step, step),
+                "rbln_operands_%s is enabled and rbln_operands_validator.%s.enabled is false: "
+                "the readiness file %s-ready would be missing." % (wanted[0], step, step),
                 "Set rbln_operands_validator.%s.enabled to true." % step,
             )
 
@@ -271,23 +281,27 @@ def _check_template(name: str, text: str) -> None:
 def _notes(inputs: Inputs) -> list[str]:
     notes = []
     if inputs["metrics_exporter"]["enabled"] and not inputs["smd"]["enabled"]:
-        notes.append("The metrics exporter is wanted without rbln_operands_smd: it expects the daemon rbln-smd of each host at %s." % (
-            inputs["metrics_exporter"]["daemon_url"]
-        ))  # fmt: skip
+        notes.append(
+            "The metrics exporter is enabled without rbln_operands_smd: "
+            "it expects the daemon rbln-smd of each host at %s." % inputs["metrics_exporter"]["daemon_url"]
+        )
     sandbox = [name for name in ("vfio_manager", "sandbox_device_plugin") if inputs[name]["enabled"]]
     if sandbox and inputs["workload"] == "container" and inputs["node_workload"] != "vm-passthrough":
         notes.append(
-            "rbln_operands_%s is for nodes of virtual machines: only nodes with the label rebellions.ai/npu.workload.config=vm-passthrough get it."
+            "rbln_operands_%s is for nodes of virtual machines: "
+            "only nodes with the label rebellions.ai/npu.workload.config=vm-passthrough get it."
             % " and rbln_operands_".join(sandbox)
         )
     if inputs["driver_instances"] and not any(own["enabled"] for own in inputs["driver_instances"]):
         notes.append(
-            "rbln_operands_driver_instances has instances, and none is enabled: set rbln_operands_driver.enabled, or enabled of each that is wanted."
+            "rbln_operands_driver_instances has instances, but none is enabled: "
+            "set rbln_operands_driver.enabled, or enabled of an instance."
         )
     if inputs["pod_security"] in ("baseline", "restricted"):
         notes.append(
-            "rbln_operands_pod_security is %s, which keeps out every pod that mounts a directory of its host: all of ours. "
-            "Next: privileged, unless the API server leaves this namespace out." % inputs["pod_security"]
+            "rbln_operands_pod_security is %s, "
+            "which rejects every pod that mounts a directory of its host: all of ours. "
+            "Next: set it to privileged, unless the API server exempts this namespace." % inputs["pod_security"]
         )
     for group in inputs["capabilities"]["groups"]:
         near = nearest(group, GROUPS)
@@ -306,7 +320,8 @@ def _notes(inputs: Inputs) -> list[str]:
     manager = inputs["vfio_manager"]
     if manager["enabled"] and manager["source"] == "image" and manager["release_on_exit"]:
         notes.append(
-            "rbln_operands_vfio_manager.release_on_exit is about our script, and source is image: what happens at the end is the image's."
+            "rbln_operands_vfio_manager.release_on_exit works with our script only; "
+            "source is image, so the image decides what happens on exit."
         )
     validator = inputs["validator"]
     steps = [step for step in ("driver", "toolkit", "plugin") if validator[step]["enabled"]]
@@ -315,13 +330,15 @@ def _notes(inputs: Inputs) -> list[str]:
     ]
     if validator["enabled"] and validator["source"] == "image" and len(alike) > 1:
         notes.append(
-            "rbln_operands_validator.source is image, and the steps %s have neither command nor args nor env: each runs what the image runs by itself, "
-            "and is told by the variable RBLN_VALIDATION alone which step it is." % ", ".join(alike)
+            "rbln_operands_validator.source is image, and the steps %s have no command, args or env: "
+            "each runs the image's own command, and only the variable RBLN_VALIDATION names the step."
+            % ", ".join(alike)
         )
     containers = [name for name in ("driver", "container_toolkit") if inputs[name]["enabled"]]
     if containers and inputs["validator"]["enabled"] and inputs["validator"]["source"] == "host_tool":
         notes.append(
-            "rbln_operands_%s is wanted, and the validator runs the tool that the host part installs: nodes without it need "
-            "rbln_operands_validator.source image." % " and rbln_operands_".join(containers)
+            "rbln_operands_%s is enabled, and the validator runs the tool that the host part installs. "
+            "Next: set rbln_operands_validator.source to image where nodes have no such tool."
+            % " and rbln_operands_".join(containers)
         )
     return notes

@@ -27,7 +27,7 @@ _BY_SOURCE = ("validator", "feature_discovery", "vfio_manager")
 
 @dataclasses.dataclass
 class Translated:
-    """Inputs without the role's prefix by their path, where each was said, what was left out, and which keys were ignored as asked."""
+    """Inputs without the role's prefix by path, their places, what was left out, and keys ignored as asked."""
 
     values: dict[Path, t.Any] = dataclasses.field(default_factory=dict)
     sources: dict[Path, str] = dataclasses.field(default_factory=dict)
@@ -38,7 +38,10 @@ class Translated:
 def translate(
     document: Document, rows: t.Mapping[Path, Row], ignore: t.Sequence[str] = (), instance: str = ""
 ) -> Translated:
-    """What a document says. A RBLNDriver sets the driver, or the instance of that name. NpuError names file, key and the nearest right key."""
+    """What a document says. A RBLNDriver sets the driver, or the instance of that name.
+
+    NpuError names file, key and the nearest right key.
+    """
     result = Translated(notes=list(document.notes))
     reader = _Reader(document, rows, ignore, result)
     start: Path = ("driver",) if document.kind == DRIVER else ()
@@ -77,7 +80,7 @@ class _Reader:
                 continue
             if place in LEFT_OUT:
                 self._result.notes.append(
-                    "%s: %s is left out: it says something to the vendor's operator, which is not used."
+                    "%s: %s is left out: it configures the vendor's operator, which is not used."
                     % (self._document.label, name)
                 )
             elif place in REFUSED:
@@ -106,7 +109,7 @@ class _Reader:
                 raise self._error(
                     name,
                     "and %s set the same and differ: %r and %r" % (other, item, self._result.values[path]),
-                    "Take one of them away.",
+                    "Remove one of them.",
                 )
             self._result.values[path] = item
             self._result.sources[path] = "%s: %s" % (self._document.label, name)
@@ -161,7 +164,7 @@ def _text(model: Path, value: t.Any) -> Values:
     if isinstance(value, (bool, int, float)):
         raise NpuError(
             "is the number %r, not text: YAML has already changed it (3.20 becomes 3.2)" % value,
-            "Quote it as it was meant.",
+            "Quote the intended text.",
         )
     if not isinstance(value, str):
         raise NpuError("must be text, not %s" % type(value).__name__, "Quote the value.")
@@ -173,7 +176,7 @@ def _secrets(model: Path, value: t.Any) -> Values:
         raise NpuError("must be a list, not %s" % type(value).__name__, "Write the names of pull secrets.")
     names = [item.get("name") if isinstance(item, t.Mapping) and set(item) == {"name"} else item for item in value]
     if not all(isinstance(name, str) and name for name in names):
-        raise NpuError("holds something that is no name of a pull secret", "Write names, or {name: ...}.")
+        raise NpuError("holds something that is not a pull secret name", "Write names, or {name: ...}.")
     return [(model, names)]
 
 
@@ -198,8 +201,8 @@ def _affinity(model: Path, value: t.Any) -> Values:
             raise NpuError("has a term that is not just matchExpressions", "Select by labels: matchExpressions: [...].")
         if not isinstance(term["matchExpressions"], list) or not term["matchExpressions"]:
             raise NpuError(
-                "has a term without matchExpressions, which Kubernetes takes for no node at all",
-                "Write the expressions, or take the term away.",
+                "has a term without matchExpressions, which matches no node",
+                "Write the expressions, or remove the term.",
             )
     if len(terms) == 1:
         found.append((model, terms[0]["matchExpressions"]))

@@ -1,7 +1,10 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The inputs of the host roles: the argument specs are the one list of names, types and defaults; what they mean for the modules is said here."""
+"""The inputs of the host roles, and what they mean for the modules.
+
+The argument specs are the one list of names, types and defaults.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,8 @@ Loader: t.Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 COLLECTION = pathlib.Path(__file__).resolve().parents[3]
 HOST_ROLES = ("rbln_discover", "rbln_preflight", "rbln_driver", "rbln_container_toolkit", "rbln_validator")
 EXPORTS = (
-    "rbln_discover_observation", "rbln_preflight_plan", "rbln_driver_change", "rbln_driver_proof", "rbln_driver_reboot_required",
+    "rbln_discover_observation", "rbln_preflight_plan", "rbln_driver_change", "rbln_driver_proof",
+    "rbln_driver_reboot_required",
     "rbln_driver_pools_left", "rbln_container_toolkit_proof", "rbln_validator_proof",
 )  # fmt: skip
 # Inputs of other roles whose names begin as those of a host role.
@@ -36,7 +40,10 @@ HOOKS = {"auto": "auto", "always": "on", "never": "off"}
 
 @functools.lru_cache(maxsize=None)
 def role_inputs(roles: tuple[str, ...] = HOST_ROLES) -> dict[str, t.Any]:
-    """Options of the `main` entry of each role, merged: {variable: spec}. Read once a process: nobody may change what it gives."""
+    """Options of the `main` entry of each role, merged: {variable: spec}.
+
+    Read once a process: callers must not change the result.
+    """
     merged: dict[str, t.Any] = {}
     for role in roles:
         text = (COLLECTION / "roles" / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8")
@@ -53,7 +60,10 @@ def _default(entry: t.Mapping[str, t.Any]) -> t.Any:
 def raw_inputs(
     templar: t.Any, variables: t.Mapping[str, t.Any], spec: t.Mapping[str, t.Mapping[str, t.Any]]
 ) -> dict[str, t.Any]:
-    """Values of the inputs in `spec` as the inventory has them, else their defaults; templates resolved, types not yet put right. None is not set."""
+    """Values of the inputs in `spec` from the inventory, else their defaults.
+
+    Templates are resolved, types are not converted yet. None means not set.
+    """
     found = {name: templar.template(variables[name]) for name in spec if name in variables}
     return {
         name: found[name] if found.get(name) is not None else templar.template(_default(entry))

@@ -3,9 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """CDI in containerd: which file, which table, which keys.
 
-Facts, seen with the programs: schema 2 has the table io.containerd.grpc.v1.cri, schemas 3 and 4 io.containerd.cri.v1.runtime. Before
-1.7 there is no CDI; 1.7 has it off, 2.0 on by default, and 2.4 has it always on and no longer knows the switch. In 1.x an imported
-file replaces whole plugin sections, from 2.0 on it is merged key by key.
+Facts, seen with the programs: schema 2 has the table io.containerd.grpc.v1.cri, schemas 3 and 4
+io.containerd.cri.v1.runtime. Before 1.7 there is no CDI; 1.7 has it off, 2.0 on by default, and 2.4 has it always on
+and no longer knows the switch. In 1.x an imported file replaces whole plugin sections, from 2.0 on it is merged key
+by key.
 """
 
 from __future__ import annotations
@@ -75,15 +76,18 @@ class _State:
 
 
 def plan(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Sequence[str]) -> RuntimeEdit:
-    """The files to change so that CDI is on and `spec_dirs` are read; none when it is so already. NpuError is a refusal."""
+    """The files to change so that CDI is on and `spec_dirs` are read; none when it is so already.
+
+    NpuError is a refusal.
+    """
     edit = RuntimeEdit(runtime["name"])
     if runtime.get("flavor") == "docker-backend":
-        edit.warnings.append("this containerd only backs docker: its configuration is left alone")
+        edit.warnings.append("this containerd only backs docker: its configuration is not changed")
         return edit
     version = release_numbers(runtime.get("version"))
     if not version:
         raise NpuError(
-            "containerd: its version is not known, so its configuration is left alone.",
+            "containerd: its version is unknown, so its configuration is not changed.",
             "See why containerd --version does not answer.",
         )
     if version < (1, 7):
@@ -98,18 +102,18 @@ def plan(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Sequence[str
     state = _observe(root_path, runtime, files, version)
     if state.schema == 1:
         if version >= (2,):
-            what = "%s is in config schema 1, which containerd %s migrates whenever it starts: migrate the file"
+            what = "%s is in config schema 1, which containerd %s migrates at every start: migrate the file"
             edit.warnings.append(what % (root_path, runtime["version"]))
             return edit
         raise NpuError(
             "%s: config schema 1; migrate first." % root_path,
-            "Run `containerd config migrate`, look at what it prints and put it in place of the file.",
+            "Run `containerd config migrate`, check its output and replace the file with it.",
         )
     served = bool(runtime.get("serves_kubelet", True) or runtime.get("selected"))
     disabled = [found for found, document in state.documents if _disabled(document)]
     if disabled and not served:
         edit.warnings.append(
-            "%s disables the CRI plugin and no kubelet uses this containerd: left alone" % disabled[0].path
+            "%s disables the CRI plugin and no kubelet uses this containerd: not changed" % disabled[0].path
         )
         return edit
     if not state.merged and len(state.owners) > 1:
@@ -189,14 +193,14 @@ def _needs(state: _State, version: tuple[int, ...], spec_dirs: t.Sequence[str]) 
     if state.enable is not None and not isinstance(state.enable, bool):
         raise NpuError(
             "%s: enable_cdi is not true or false." % (state.enable_in or state.root).path,
-            "Repair the file; it was left as it is.",
+            "Repair the file; it was not changed.",
         )
     if state.dirs is not None and not (
         isinstance(state.dirs, list) and all(isinstance(item, str) for item in state.dirs)
     ):
         raise NpuError(
             "%s: cdi_spec_dirs is not a list of strings." % (state.dirs_in or state.root).path,
-            "Repair the file; it was left as it is.",
+            "Repair the file; it was not changed.",
         )
     on = version >= ALWAYS_ON or (state.enable if state.enable is not None else version >= (2,))
     have = SPEC_DIRS if state.dirs is None else tuple(state.dirs)
@@ -224,7 +228,7 @@ def _make(
         _declare(text, found, state)
         gone = text.remove_items(("disabled_plugins",), lambda name: name in CRI_IDS)
         edit.warnings.append(
-            "%s: %s taken out of disabled_plugins, because the kubelet uses this containerd"
+            "%s: %s removed from disabled_plugins, because the kubelet uses this containerd"
             % (found.path, ", ".join(gone))
         )
     if need_enable or dirs:
@@ -261,7 +265,7 @@ def _make(
 
 
 def _declare(text: TomlEdit, found: Source, state: _State) -> None:
-    """Say which schema the file is in when it does not: a new file takes the root file's, one with a schema 1 list of plugins gets 2."""
+    """Declare the schema in a file that does not: that of the root file, or 2 where plugins have schema 1 names."""
     if "version" in text.data:
         return
     if found.data is None:
@@ -343,7 +347,10 @@ def _order(state: _State, added: str) -> list[str]:
 
 
 def judge_removal(runtime: t.Mapping[str, t.Any], files: Files, edit: RuntimeEdit) -> dict[str, t.Any] | None:
-    """As for an edit: containerd's own reading may differ in our keys only. None for a template, or when the version is not known."""
+    """As for an edit: containerd's own reading may differ in our keys only.
+
+    None for a template, or when the version is not known.
+    """
     version = release_numbers(runtime.get("version"))
     if not version or any(item.format == "template" for item in edit.files):
         return None
@@ -354,10 +361,10 @@ def judge_removal(runtime: t.Mapping[str, t.Any], files: Files, edit: RuntimeEdi
 def _judge(
     edit: RuntimeEdit, state: _State, runtime: t.Mapping[str, t.Any], expect: list[dict[str, t.Any]], versions: bool
 ) -> dict[str, t.Any] | None:
-    """How containerd itself reads the set: its dump before and after may differ in our keys only, and must say what we want."""
+    """How containerd reads the set: its dump may differ in our keys only and must say what we want."""
     binary = runtime.get("binary")
     if not binary or runtime.get("flavor") == "k0s":
-        edit.warnings.append("the result is not judged by containerd itself: it cannot be asked here")
+        edit.warnings.append("the result is not checked by containerd: it cannot run here")
         return None
     staged = {found.path: "{staged:%s}" % found.path for found in edit.files}
     root = next((found for found in edit.files if found.path == state.root.path), None)
@@ -411,7 +418,7 @@ def _plan_template(
     if made is not None:
         edit.files.append(made)
         edit.warnings.append(
-            "%s is a template: it is rendered, and judged, when %s starts"
+            "%s is a template: it is rendered and checked when %s starts"
             % (path, runtime.get("restart_unit") or runtime.get("flavor"))
         )
     return edit

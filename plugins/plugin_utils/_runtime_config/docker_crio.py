@@ -1,7 +1,11 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""CDI in docker (features.cdi, from 25.0 on, on by default from 28.2 on) and CRI-O (always on; only the spec directories are set)."""
+"""CDI in docker and CRI-O.
+
+Docker has features.cdi from 25.0 on, on by default from 28.2 on. CRI-O always has CDI on; only the spec directories
+are set.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +43,7 @@ def plan_docker(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Seque
     version = release_numbers(runtime.get("version"))
     if not version:
         raise NpuError(
-            "docker: its version is not known, so its configuration is left alone.",
+            "docker: its version is unknown, so its configuration is not changed.",
             "See why dockerd --version does not answer.",
         )
     if version < (25,):
@@ -108,7 +112,7 @@ def plan_docker(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Seque
             "dumps": False,
         }
     else:
-        edit.warnings.append("the result is not judged by docker itself: dockerd cannot be asked here")
+        edit.warnings.append("the result is not checked by docker: dockerd cannot run here")
     return edit
 
 
@@ -127,7 +131,10 @@ def _other_flags(flags: t.Sequence[str]) -> list[str]:
 
 
 def plan_crio(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Sequence[str]) -> RuntimeEdit:
-    """cdi_spec_dirs in our drop-in, when what is effective does not hold them; a file read later that overrides ours is a refusal."""
+    """cdi_spec_dirs in our drop-in when the effective ones lack a directory.
+
+    NpuError when a later file would override it.
+    """
     edit = RuntimeEdit(runtime["name"])
     target = dict(runtime.get("edit_target") or {})
     dropin = str(target["path"]) if target.get("kind") == "dropin" and target.get("path") else CRIO_DROPIN
@@ -142,15 +149,13 @@ def plan_crio(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Sequenc
         if value is None:
             continue
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise NpuError(
-                "%s: cdi_spec_dirs is not a list of strings." % path, "Repair the file; it was left as it is."
-            )
+            raise NpuError("%s: cdi_spec_dirs is not a list of strings." % path, "Repair the file; it was not changed.")
         have, holder = value, path
     text = TomlEdit(found.text, dropin)
     if not covers(have, spec_dirs):
         if holder and holder != dropin and posixpath.dirname(holder) == posixpath.dirname(dropin) and holder > dropin:
             raise NpuError(
-                "%s sets cdi_spec_dirs and is read after %s, so nothing written there would be effective."
+                "%s sets cdi_spec_dirs and is read after %s, so a change there would have no effect."
                 % (holder, dropin),
                 "Add %s to cdi_spec_dirs in %s." % (", ".join(with_dirs(have, *spec_dirs)[len(have) :]), holder),
             )

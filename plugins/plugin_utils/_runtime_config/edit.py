@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The records of a change of runtime configuration, what the edits of every runtime share, and one marked block in a Go template.
+"""The records of a change of runtime configuration, and the marked block in a Go template.
 
 A template is never parsed: only its first line and what is between our marks are looked at.
 """
@@ -38,7 +38,10 @@ class Source:
 
 @dataclass
 class FileEdit:
-    """New bytes for one file (None deletes it), with what removal has to know. `aside` is a directory for helper files when the own one is read whole."""
+    """New bytes for one file (None deletes it), with what removal has to know.
+
+    `aside` is a directory for helper files when the own one is read whole.
+    """
 
     source: Source
     new: bytes | None
@@ -54,7 +57,9 @@ class FileEdit:
 
 @dataclass
 class RuntimeEdit:
-    """What has to be written for one runtime. `judge` tells the writer how the program itself reads the result (see rbln_config_write).
+    """What has to be written for one runtime.
+
+    `judge` tells the writer how the program itself reads the result (see rbln_config_write).
 
     `effective` is False when CDI will not be on because the file must not be edited.
     """
@@ -87,7 +92,10 @@ _BASE = re.compile(r"\A\ufeff?\s*\{\{-?\s*template\s+\"base\"\s+\.\s*-?\}\}")
 
 
 def block_edit(found: Source, lines: t.Sequence[str], warnings: list[str]) -> FileEdit | None:
-    """Put `lines` between our marks at the end of the template; None when nothing differs or the template is a frozen copy (a warning says so)."""
+    """Put `lines` between our marks at the end of the template.
+
+    None when nothing differs, or when the template is a frozen copy, which a warning says.
+    """
     buffer = Buffer(found.text)
     if found.data is None or not buffer.text.strip("\ufeff \t\r\n"):
         buffer.splice(0, len(buffer.text), BASE + "\n")

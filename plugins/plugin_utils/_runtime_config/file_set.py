@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From what a host has to one set of files to write: which runtimes, which files to fetch, which edits, one record of them."""
+"""From the detection of a host to one set of files to write and the record of the edits."""
 
 from __future__ import annotations
 
@@ -38,14 +38,17 @@ class WriteSet:
 
 
 def choose(detected: t.Mapping[str, t.Any], wanted: t.Sequence[str]) -> list[Runtime]:
-    """The runtimes meant by names or `selected`. NpuError when one is not there or the host does not say which one matters."""
+    """The runtimes meant by names or `selected`.
+
+    NpuError when one is not there or the host does not say which one matters.
+    """
     runtimes = list(detected.get("runtimes") or [])
     chosen: list[Runtime] = []
     for name in wanted:
         if name == "selected":
             doubt = detected.get("ambiguous")
             if doubt:
-                raise NpuError("which runtime matters is not clear: %s." % doubt["reason"], doubt.get("next_step", ""))
+                raise NpuError("it is unclear which runtime to use: %s." % doubt["reason"], doubt.get("next_step", ""))
             found = [item for item in runtimes if item.get("selected")] or [
                 item for item in runtimes if item["name"] in detected.get("selected", [])
             ]
@@ -72,7 +75,7 @@ def refusals(chosen: t.Sequence[Runtime]) -> list[str]:
 
 
 def wants_change(runtime: Runtime, spec_dirs: t.Sequence[str]) -> bool:
-    """True when the files have to be looked at: the detection names a change, or a directory is not among the effective ones."""
+    """True when the files must be read: the detection names a change, or a directory is not effective."""
     if runtime["name"] not in PLANNERS or runtime.get("flavor") == "docker-backend":
         return False
     if runtime.get("changes"):
@@ -91,7 +94,10 @@ def paths_of(chosen: t.Sequence[Runtime]) -> list[str]:
 
 
 def sources(answer: t.Mapping[str, t.Mapping[str, t.Any]], lenient: bool = False) -> dict[str, Source]:
-    """Files as the writer has read them. NpuError for one that is there and cannot be read, unless `lenient`: then it is left out."""
+    """Files as the writer has read them.
+
+    NpuError for one that is there and cannot be read, unless `lenient`: then it is left out.
+    """
     found: dict[str, Source] = {}
     for path, item in answer.items():
         if item["state"] == "value":
@@ -112,7 +118,10 @@ def present(
     spec_dirs: t.Sequence[str],
     backup: bool,
 ) -> WriteSet:
-    """What to write so that CDI is on in every chosen runtime. The record goes first, so that no edit is ever without one."""
+    """What to write so that CDI is on in every chosen runtime.
+
+    The record goes first, so that no edit is ever without one.
+    """
     result = WriteSet()
     record_source = files.get(RECORD) or Source(RECORD)
     record = read_record(record_source)
@@ -127,7 +136,7 @@ def present(
             and not edit.warnings
             and any(change["path"] != JOURNAL for change in runtime.get("changes") or [])
         ):
-            edit.warnings.append("the detection names a change that its files do not need (any more): look again")
+            edit.warnings.append("the detection names a change that its files no longer need: detect again")
         result.edits.append(edit)
         for item in edit.files:
             add(record, runtime["name"], item, missing_dirs.get(item.path, []))
@@ -141,7 +150,7 @@ def present(
 
 
 def noted(record: dict[str, t.Any], detected: t.Mapping[str, t.Any], wanted: t.Sequence[str]) -> list[Runtime]:
-    """The runtimes whose files the record names, among those wanted (`selected` means all); one that is gone from the host by its name only."""
+    """The wanted runtimes (`selected` means all) in the record; one that left the host by its name only."""
     names = dict.fromkeys(note["runtime"] for note in record["files"].values())
     chosen: list[Runtime] = []
     for name in names:
@@ -158,7 +167,7 @@ def _reads(runtime: Runtime) -> list[str]:
 
 
 def absent(chosen: t.Sequence[Runtime], files: Files, record: dict[str, t.Any]) -> WriteSet:
-    """What to write so that nothing of ours is left in these runtimes' files; the record loses their entries and goes last."""
+    """What to write to take our changes out of these runtimes' files; the record loses their entries and goes last."""
     result = WriteSet()
     for runtime in chosen:
         edit = RuntimeEdit(runtime["name"], flavor=runtime.get("flavor", ""))

@@ -1,10 +1,13 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Take out exactly what was added. A file nobody changed since gets its old bytes back; in one that somebody did, only our keys go.
+"""Take out exactly what was added.
 
-The record lies on the host as JSON: {schema: 1, files: {path: {runtime, format, aside, created_dirs, groups: [{before, after, splices, changes}]}}}.
-Splices and changes hold nothing but our own text and the old values of our own keys, so the record holds no secret.
+An unchanged file gets its old bytes back; in a changed one only our keys go.
+
+The record lies on the host as JSON: {schema: 1, files: {path: {runtime, format, aside, created_dirs, groups:
+[{before, after, splices, changes}]}}}. Splices and changes hold nothing but our own text and the old values of our
+own keys, so the record holds no secret.
 """
 
 from __future__ import annotations
@@ -28,13 +31,13 @@ def read_record(found: Source) -> dict[str, t.Any]:
     if found.data is None or not found.data.strip():
         return {"schema": 1, "files": {}}
     try:
-        record = json.loads(found.data.decode("utf-8"))
+        record: dict[str, t.Any] = json.loads(found.data.decode("utf-8"))
         if record["schema"] != 1 or not isinstance(record["files"], dict):
             raise ValueError("not schema 1")
     except (ValueError, KeyError, TypeError) as exc:
         raise NpuError(
-            "%s: not a record of ours (%s)." % (found.path, exc),
-            "Restore it, or remove it and take the changes out by hand.",
+            "%s: not a record of this collection (%s)." % (found.path, exc),
+            "Restore it, or remove it and undo the changes by hand.",
         ) from exc
     return record
 
@@ -75,9 +78,7 @@ def undo(found: Source, note: t.Mapping[str, t.Any], warnings: list[str]) -> Fil
         else:
             break
     if groups:
-        warnings.append(
-            "%s was changed by somebody else since: only the keys that were added are taken out" % found.path
-        )
+        warnings.append("%s was changed by others since: only the keys that were added are removed" % found.path)
         for group in reversed(groups):
             text = _UNDO[note["format"]](text, found.path, group["changes"])
         if note["groups"][0]["before"] is None and _is_empty(text, note["format"]):
@@ -96,7 +97,7 @@ def _is_empty(text: str, kind: str) -> bool:
 
 
 def _undo_toml(text: str, name: str, changes: t.Sequence[t.Mapping[str, t.Any]]) -> str:
-    """A declared version stays, because what others wrote since may need it; the CRI plugin is then disabled by its full name."""
+    """Undo by keys. A declared version stays, since later edits may need it; CRI is then disabled by its full name."""
     edit = TomlEdit(text, name)
     for change in reversed([change for change in changes if change["op"] != "table"]):
         path = tuple(change["path"])

@@ -10,7 +10,8 @@ import re
 
 MASK = "********"
 _WORDS = (
-    "pass(?:word|wd|phrase)?", "auth", "authorization", "bearer", "credentials?", "identity_?token", "token", "secret", "private[_-]?key",
+    "pass(?:word|wd|phrase)?", "auth", "authorization", "bearer", "credentials?", "identity_?token", "token",
+    "secret", "private[_-]?key",
     "(?:api|access|secret)[_-]?key",
 )  # fmt: skip
 _KEY = r"""["']?[\w.-]*(?:%s)["']?""" % "|".join(_WORDS)
@@ -26,7 +27,7 @@ def mask(line: str) -> str:
 
 
 def _mask_blocks(text: str) -> str:
-    """`text` with secret values that run over several lines replaced, line by line, so that none of them shows without its key."""
+    """`text` with multi-line secret values masked line by line: a line of a diff may come without its key."""
 
     def replace(found: re.Match[str]) -> str:
         value = found.group(2)

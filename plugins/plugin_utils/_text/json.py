@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""JSON edited by one member of the top object at a time: json reads and writes it, with the file's own indent, order and separators.
+"""JSON edited one member of the top object at a time, by json, in the indent and with the separators of the file.
 
 The other members are not written again, so their text stays.
 """
@@ -18,11 +18,11 @@ from .splice import BOM, Edit, line_column
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
-_REPAIR = "Repair the file; it was left as it is."
+_REPAIR = "Repair the file; it was not changed."
 
 
 class Member(t.NamedTuple):
-    """A member of the top object: [start, end) is its text, the value begins at `value`, `colon` is what stands before it."""
+    """A member of the top object: its text is [start, end), its value begins at `value`, after `colon`."""
 
     key: str
     start: int
@@ -109,7 +109,10 @@ class JsonEdit(Edit):
         return json.dumps(value, ensure_ascii=False)
 
     def set(self, path: t.Sequence[str], value: t.Any, added: t.Sequence[str] = ()) -> None:
-        """Give the member at `path` (one or two keys) a value; its object is made when it is not there. `added` are new elements of a list."""
+        """Give the member at `path` (one or two keys) a value; its object is made when it is not there.
+
+        `added` are new elements of a list.
+        """
         old, new = self.value(path), json.dumps(value, ensure_ascii=False)
         if old == new:
             return

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Text that is changed by splices only, so that every byte that is not ours stays, and every splice can be taken back."""
+"""Text that is changed by splices only: all other bytes stay, and each splice can be taken back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def decode(data: bytes, name: str) -> str:
         column = exc.start - (data.rfind(b"\n", 0, exc.start) + 1) + 1
         raise NpuError(
             "%s: line %d, column %d: not UTF-8 text." % (name, line, column),
-            "Repair the file; it was left as it is.",
+            "Repair the file; it was not changed.",
         ) from exc
 
 
@@ -91,7 +91,8 @@ def lookup(data: t.Any, path: t.Sequence[str]) -> t.Any:
 class Edit:
     """One file's text under edit, in a language that `load` reads: text and the file's name in, its data out.
 
-    `changes` are what removal needs when somebody else changed the file since: dicts {op: value|array|table|object, path, old, new}.
+    `changes` are what removal needs when somebody else changed the file since: dicts {op: value|array|table|object,
+    path, old, new}.
     """
 
     def __init__(self, text: str, name: str, load: t.Callable[[str, str], dict[str, t.Any]]) -> None:
@@ -116,7 +117,10 @@ class Edit:
         raise NotImplementedError
 
     def prove(self, allowed: t.Sequence[tuple[str, ...]]) -> None:
-        """Read the result again and compare: only values at `allowed` paths (or below) may differ. NpuError otherwise."""
+        """Read the result again and compare: only values at `allowed` paths (or below) may differ.
+
+        NpuError otherwise.
+        """
         self.compare(self.before, self.data, allowed)
 
     def compare(self, before: dict[str, t.Any], after: dict[str, t.Any], allowed: t.Sequence[tuple[str, ...]]) -> None:

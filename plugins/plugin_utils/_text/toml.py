@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """TOML edited in place by tomlkit: what it renders is held against the text before, and both are read again.
 
-A new pair is a line that tomlkit has read, put into the body of its table. A new table is a block at the end of the file.
+A new pair is a line that tomlkit has read, put into the body of its table. A new table is a block at the end of the
+file.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def _place_of_fault(text: str) -> str:
 
 
 def _bad(name: str, what: str) -> NpuError:
-    return NpuError("%s: %s." % (name, what.rstrip(".")), "Repair the file; it was left as it is.")
+    return NpuError("%s: %s." % (name, what.rstrip(".")), "Repair the file; it was not changed.")
 
 
 def _is_pair(key: Key | None, item: Item) -> bool:
@@ -126,7 +127,7 @@ class TomlEdit(Edit):
         super().__init__(text, name, load)
 
     def refuse(self, what: str) -> NpuError:
-        return NpuError("%s: %s." % (self.name, what), "Change it by hand; the file was left as it is.")
+        return NpuError("%s: %s." % (self.name, what), "Change it by hand; the file was not changed.")
 
     def _parse(self) -> tomlkit.TOMLDocument:
         """The document; the last line always has its end, so that all lines are alike."""
@@ -144,7 +145,7 @@ class TomlEdit(Edit):
         return "" if self.text.removeprefix(BOM)[-1:] in ("", "\n") else self.newline
 
     def _render(self, document: tomlkit.TOMLDocument, drop: str = "", keep: str = "") -> None:
-        """Take over what tomlkit renders when nothing of the text is lost, or nothing comes, but for a value that changes."""
+        """Take over what tomlkit renders, if text was only added, only removed, or changed within one value."""
         text, end = tomlkit.dumps(document), self._missing_end()
         text = (BOM if self.text.startswith(BOM) else "") + (text.removesuffix(end) if end else text)
         start = len(commonprefix([self.text, text]))
@@ -192,7 +193,7 @@ class TomlEdit(Edit):
         return "[%s]" % ", ".join(self.string_text(value) for value in values)
 
     def set(self, path: Path, raw: str) -> None:
-        """Give the key at `path` the value text `raw`: replaced where it is, else added to its table, else with a new table."""
+        """Give the key at `path` the value text `raw`: in its place, else in its table, else in a new table."""
         document = self._parse()
         place = self._find(document, path)
         if place is None:
@@ -294,7 +295,10 @@ class TomlEdit(Edit):
                 self._render(document, old, array[index].as_string())
 
     def remove_items(self, path: Path, unwanted: t.Callable[[str], bool]) -> list[str]:
-        """Take strings out of the array at `path`; the other elements keep their text and order. The removed values come back."""
+        """Take strings out of the array at `path`; the other elements keep their text and order.
+
+        The removed values come back.
+        """
         value, old = lookup(self.data, path), self.raw(path)
         gone = [item for item in value if isinstance(item, str) and unwanted(item)] if isinstance(value, list) else []
         for index in range(len(value) - 1, -1, -1) if gone else ():
@@ -313,7 +317,7 @@ class TomlEdit(Edit):
         if place is None:
             return
         if place.inline:
-            raise self.refuse("%s stands in an inline table" % ".".join(path))
+            raise self.refuse("%s is in an inline table" % ".".join(path))
         old = place.item.as_string()
         del place.body[place.position]
         self._render(document)

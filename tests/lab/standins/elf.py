@@ -13,14 +13,48 @@ _X86_64 = 62
 def _header(kind: int, sections_at: int, sections: int, names: int, programs: int = 0) -> bytes:
     ident = b"\x7fELF" + bytes([2, 1, 1, 0]) + bytes(8)
     return ident + struct.pack(
-        "<HHIQQQIHHHHHH", kind, _X86_64, 1, 0, 64 if programs else 0, sections_at, 0, 64, 56 if programs else 0, programs, 64, sections, names
+        "<HHIQQQIHHHHHH",
+        kind,
+        _X86_64,
+        1,
+        0,
+        64 if programs else 0,
+        sections_at,
+        0,
+        64,
+        56 if programs else 0,
+        programs,
+        64,
+        sections,
+        names,
     )
 
 
 def _section(
-    name: int, kind: int, flags: int, at: int, size: int, link: int = 0, info: int = 0, align: int = 1, entry: int = 0, address: t.Optional[int] = None
+    name: int,
+    kind: int,
+    flags: int,
+    at: int,
+    size: int,
+    link: int = 0,
+    info: int = 0,
+    align: int = 1,
+    entry: int = 0,
+    address: int | None = None,
 ) -> bytes:
-    return struct.pack("<IIQQQQIIQQ", name, kind, flags, (at if flags & 2 else 0) if address is None else address, at, size, link, info, align, entry)
+    return struct.pack(
+        "<IIQQQQIIQQ",
+        name,
+        kind,
+        flags,
+        (at if flags & 2 else 0) if address is None else address,
+        at,
+        size,
+        link,
+        info,
+        align,
+        entry,
+    )
 
 
 def _pad(data: bytes, align: int = 8) -> bytes:

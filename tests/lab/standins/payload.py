@@ -84,7 +84,12 @@ def _control(fields: t.Mapping[str, str]) -> str:
     return "".join("%s: %s\n" % item for item in fields.items())
 
 
-def deb(fields: t.Mapping[str, str], entries: t.Mapping[str, Entry], scripts: t.Mapping[str, str], conffiles: t.Sequence[str] = ()) -> bytes:
+def deb(
+    fields: t.Mapping[str, str],
+    entries: t.Mapping[str, Entry],
+    scripts: t.Mapping[str, str],
+    conffiles: t.Sequence[str] = (),
+) -> bytes:
     """A Debian package (format 2.0). Keys of entries are paths without the leading slash."""
     control = {"./control": Entry(_control(fields).encode(), mode=0o644)}
     control.update({"./" + name: Entry(text.encode(), mode=0o755) for name, text in scripts.items()})
@@ -97,12 +102,21 @@ def deb(fields: t.Mapping[str, str], entries: t.Mapping[str, Entry], scripts: t.
     )
     out = b"!<arch>\n"
     for name, data in parts:
-        out += b"%-16s%-12d%-6d%-6d%-8s%-10d`\n" % (name.encode(), 0, 0, 0, b"100644", len(data)) + data + b"\n" * (len(data) % 2)
+        out += (
+            b"%-16s%-12d%-6d%-6d%-8s%-10d`\n" % (name.encode(), 0, 0, 0, b"100644", len(data))
+            + data
+            + b"\n" * (len(data) % 2)
+        )
     return out
 
 
 def _fields(name: str, version: str, text: str, **more: str) -> dict[str, str]:
-    fields = {"Package": name, "Version": version, "Architecture": "amd64", "Maintainer": "The rebellions.npu authors <noreply@example.com>"}
+    fields = {
+        "Package": name,
+        "Version": version,
+        "Architecture": "amd64",
+        "Maintainer": "The rebellions.npu authors <noreply@example.com>",
+    }
     fields.update({key.replace("_", "-"): value for key, value in more.items()})
     fields["Description"] = text + " (stand-in for tests)"
     return fields
@@ -140,7 +154,9 @@ def _kmd(version: str) -> tuple[dict[str, Entry], dict[str, str]]:
         MODULES_LOAD: Entry(b"rebellions\n", mode=0o644),
     }
     texts = source(version, version != BROKEN_VERSION, 3 if version == FAULTY_VERSION else 0)
-    entries.update({"usr/src/rebellions-%s/%s" % (version, name): Entry(text.encode(), mode=0o644) for name, text in texts.items()})
+    entries.update(
+        {"usr/src/rebellions-%s/%s" % (version, name): Entry(text.encode(), mode=0o644) for name, text in texts.items()}
+    )
     return entries, {name: _text("kmd-%s.sh" % name, version).decode() for name in ("postinst", "prerm")}
 
 
@@ -177,7 +193,10 @@ def driver_debs(version: str) -> dict[str, bytes]:
     kmd, scripts = _kmd(version)
     made = {
         "rebellions-kmd": deb(
-            _fields("rebellions-kmd", version, "Rebellions kernel driver", Depends="kmod", Conflicts="rebellions"), kmd, scripts, ["/" + MODULES_LOAD]
+            _fields("rebellions-kmd", version, "Rebellions kernel driver", Depends="kmod", Conflicts="rebellions"),
+            kmd,
+            scripts,
+            ["/" + MODULES_LOAD],
         ),
         "rebellions-fw": deb(_fields("rebellions-fw", version, "Rebellions firmware"), _firmware(version), {}),
         "rbln-tools": deb(
@@ -186,14 +205,18 @@ def driver_debs(version: str) -> dict[str, bytes]:
             {"postinst": TOOLS_POSTINST, "prerm": TOOLS_PRERM},
         ),
         "librbln": deb(
-            _fields("librbln", version, "Rebellions libraries", Conflicts="rebellions"), _libraries(version), {"postinst": LDCONFIG, "postrm": LDCONFIG}
+            _fields("librbln", version, "Rebellions libraries", Conflicts="rebellions"),
+            _libraries(version),
+            {"postinst": LDCONFIG, "postrm": LDCONFIG},
         ),
         "rebellions-driver": deb(
             _fields(
                 "rebellions-driver",
                 version,
                 "Rebellions driver, all parts",
-                Depends=", ".join("%s %s" % (name, depends) for name in ("rebellions-kmd", "rebellions-fw", "rbln-tools", "librbln")),
+                Depends=", ".join(
+                    "%s %s" % (name, depends) for name in ("rebellions-kmd", "rebellions-fw", "rbln-tools", "librbln")
+                ),
             ),
             {},
             {},
@@ -225,15 +248,25 @@ def toolkit_deb(version: str = TOOLKIT_VERSION) -> dict[str, bytes]:
             )
             % version.encode()
         ),
-        "etc/rbln/container-toolkit.yaml": Entry(b"hooks:\n  path: /usr/local/bin/rbln-cdi-hook\n  ldconfig-path: /sbin/ldconfig\n", mode=0o644),
+        "etc/rbln/container-toolkit.yaml": Entry(
+            b"hooks:\n  path: /usr/local/bin/rbln-cdi-hook\n  ldconfig-path: /sbin/ldconfig\n", mode=0o644
+        ),
     }
-    fields = _fields("rbln-container-toolkit", version, "Rebellions container toolkit", Depends="python3, librbln | rebellions")
-    return {"rbln-container-toolkit_%s_amd64.deb" % version: deb(fields, entries, {}, ["/etc/rbln/container-toolkit.yaml"])}
+    fields = _fields(
+        "rbln-container-toolkit", version, "Rebellions container toolkit", Depends="python3, librbln | rebellions"
+    )
+    return {
+        "rbln-container-toolkit_%s_amd64.deb" % version: deb(fields, entries, {}, ["/etc/rbln/container-toolkit.yaml"])
+    }
 
 
 def runfile(version: str) -> bytes:
     """`rebellions-x86_64-VERSION.run`: a shell head and a gzipped tar of the four driver packages."""
-    packages = {name: Entry(data, mode=0o644) for name, data in driver_debs(version).items() if not name.startswith("rebellions-driver_")}
+    packages = {
+        name: Entry(data, mode=0o644)
+        for name, data in driver_debs(version).items()
+        if not name.startswith("rebellions-driver_")
+    }
     head = _text("runfile.sh", version).decode()
     head = head.replace("@LINE@", str(head.count("\n") + 1))
     return head.encode() + gzip.compress(tar_of(packages), mtime=0)
@@ -249,7 +282,10 @@ def write(home: Path) -> None:
             name = "run/rebellions-x86_64-%s.run" % version
             files[name] = runfile(version)
             files[name + ".asc"] = signer.detached(files[name])
-        files["keys/rebellions.asc"], files["keys/rebellions.gpg"] = signer.public(armored=True), signer.public(armored=False)
+        files["keys/rebellions.asc"], files["keys/rebellions.gpg"] = (
+            signer.public(armored=True),
+            signer.public(armored=False),
+        )
         index = flat(packages)
         for folder, made in (("apt", index), ("apt-signed", signed(index, signer))):
             files.update({"%s/%s" % (folder, name): data for name, data in {**packages, **made}.items()})
@@ -258,4 +294,6 @@ def write(home: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
         path.chmod(0o755 if name.endswith(".run") or name == "fault" else 0o644)
-    (home / "SHA256SUMS").write_text("".join("%s  %s\n" % (hashlib.sha256(data).hexdigest(), name) for name, data in sorted(files.items())))
+    (home / "SHA256SUMS").write_text(
+        "".join("%s  %s\n" % (hashlib.sha256(data).hexdigest(), name) for name, data in sorted(files.items()))
+    )

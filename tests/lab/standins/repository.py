@@ -20,7 +20,7 @@ OWNER = "rebellions.npu lab <lab@example.com>"
 class Signer:
     """A GPG key pair made for the length of a with statement; its secret half is never kept."""
 
-    def __enter__(self) -> "Signer":
+    def __enter__(self) -> Signer:
         # Not below the cache: gpg-agent's socket needs a short path.
         self._folder = tempfile.TemporaryDirectory(prefix="npu-key-")
         self._home = Path(self._folder.name)
@@ -31,10 +31,25 @@ class Signer:
         run(["gpgconf", "--homedir", self._home, "--kill", "all"], check=False)
         self._folder.cleanup()
 
-    def _gpg(self, *argv: t.Union[str, Path]) -> None:
-        run(["gpg", "--homedir", self._home, "--batch", "--quiet", "--yes", "--pinentry-mode", "loopback", "--passphrase", "", *argv], 60)
+    def _gpg(self, *argv: str | Path) -> None:
+        run(
+            [
+                "gpg",
+                "--homedir",
+                self._home,
+                "--batch",
+                "--quiet",
+                "--yes",
+                "--pinentry-mode",
+                "loopback",
+                "--passphrase",
+                "",
+                *argv,
+            ],
+            60,
+        )
 
-    def _made(self, *argv: str, data: t.Optional[bytes] = None) -> bytes:
+    def _made(self, *argv: str, data: bytes | None = None) -> bytes:
         out, source = self._home / "out", self._home / "in"
         if data is not None:
             source.write_bytes(data)
@@ -71,9 +86,16 @@ def flat(packages: t.Mapping[str, bytes]) -> dict[str, bytes]:
         with tarfile.open(fileobj=io.BytesIO(gzip.decompress(_member(data, "control.tar.gz")))) as archive:
             member = archive.extractfile("./control")
             assert member is not None
-            index += member.read().decode() + "Filename: ./%s\nSize: %d\nSHA256: %s\n\n" % (name, len(data), hashlib.sha256(data).hexdigest())
+            index += member.read().decode() + "Filename: ./%s\nSize: %d\nSHA256: %s\n\n" % (
+                name,
+                len(data),
+                hashlib.sha256(data).hexdigest(),
+            )
     raw = index.encode()
-    release = "Suite: ./\nArchitectures: amd64\nDate: Thu, 01 Jan 2026 00:00:00 UTC\nSHA256:\n %s %d Packages\n" % (hashlib.sha256(raw).hexdigest(), len(raw))
+    release = "Suite: ./\nArchitectures: amd64\nDate: Thu, 01 Jan 2026 00:00:00 UTC\nSHA256:\n %s %d Packages\n" % (
+        hashlib.sha256(raw).hexdigest(),
+        len(raw),
+    )
     return {"Packages": raw, "Release": release.encode()}
 
 

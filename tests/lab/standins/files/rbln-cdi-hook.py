@@ -18,7 +18,9 @@ def inside(root, path):
 
 def main(argv):
     if len(argv) < 2 or argv[1] not in ("create-symlinks", "update-ldcache"):
-        sys.stderr.write("usage: rbln-cdi-hook create-symlinks --link TARGET::LINK ... | update-ldcache --folder DIR ...\n")
+        sys.stderr.write(
+            "usage: rbln-cdi-hook create-symlinks --link TARGET::LINK ... | update-ldcache --folder DIR ...\n"
+        )
         return 2
     values = [argv[at + 1] for at in range(2, len(argv) - 1) if argv[at] in ("--link", "--folder")]
     if not values:

@@ -186,7 +186,10 @@ def test_a_bundle_with_all_of_it_lacks_nothing() -> None:
 @pytest.mark.parametrize(
     "change, words",
     [
-        ({"os": {**OS, "version_id": "22.04"}}, ["collected for ubuntu 24.04 x86_64, but this host is ubuntu 22.04 x86_64"]),
+        (
+            {"os": {**OS, "version_id": "22.04"}},
+            ["collected for ubuntu 24.04 x86_64, but this host is ubuntu 22.04 x86_64"],
+        ),
         ({"os": {**OS, "architecture": "aarch64"}}, ["this host is ubuntu 24.04 aarch64"]),
         (
             {"driver_versions": ["3.2.2", "3.4.0"]},

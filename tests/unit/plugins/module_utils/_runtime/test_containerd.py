@@ -314,7 +314,7 @@ REFUSALS = [
         "repair the file",
         id="wrong-type",
     ),
-    pytest.param("what is this", "version = 2\n", "could not be found out", "--version", id="version-not-known"),
+    pytest.param("what is this", "version = 2\n", "could not be detected", "--version", id="version-not-known"),
 ]
 
 

@@ -141,7 +141,7 @@ BROKEN = [
     (
         "R13-daemon-json-broken-key-twice",
         '{"features": {"cdi": true}, "features": {}}',
-        "the key 'features' stands there twice",
+        "the key 'features' appears twice",
     ),
     ("R13-daemon-json-broken-deep", '{"x": ' + "[" * 100000, "line 1, column 1"),
     ("R13-daemon-json-broken-nul", '{"x": 1}\x00', "line 1, column 9"),

@@ -451,7 +451,9 @@ def test_a_keyring_without_a_key(keys: Keys, tmp_path: Path, signed: Path, conte
     if content is not None:
         (tmp_path / "ring.asc").write_bytes(content)
     finder = Finder(str(tmp_path / "cache"), 5.0, None, str(tmp_path / "ring.asc"))
-    with pytest.raises(NpuError, match="ring.asc has no public key: .* Next: Export the public key of the vendor into it.$"):
+    with pytest.raises(
+        NpuError, match="ring.asc has no public key: .* Next: Export the public key of the vendor into it.$"
+    ):
         finder.find({"src": str(signed), "sha256": SHA, "signature": str(signature)})
 
 
@@ -469,7 +471,8 @@ def test_a_signature_needs_keys_and_gpg(
 ) -> None:
     item = {"src": str(signed), "sha256": SHA, "signature": str(tmp_path / "a.sig")}
     with pytest.raises(
-        NpuError, match="^A signature of %s is set, but no keyring. Next: Set keyring to the file with the public keys.$" % NAME
+        NpuError,
+        match="^A signature of %s is set, but no keyring. Next: Set keyring to the file with the public keys.$" % NAME,
     ):
         Finder(str(tmp_path / "cache")).find(item)
     monkeypatch.setenv("PATH", str(tmp_path))

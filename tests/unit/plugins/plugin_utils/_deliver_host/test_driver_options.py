@@ -102,9 +102,7 @@ def test_what_the_task_says_wins() -> None:
     "bad", ["text", {}, {"wanted": {}, "acts": {"driver": []}, "steps": [], "options": {}}, {"acts": None}]
 )
 def test_what_is_no_plan_is_one_error(bad: t.Any) -> None:
-    with pytest.raises(
-        NpuError, match="^plan is not a plan .* Next: Pass the registered result of the plan module"
-    ):
+    with pytest.raises(NpuError, match="^plan is not a plan .* Next: Pass the registered result of the plan module"):
         driver_options(ROLE, bad, {})
 
 

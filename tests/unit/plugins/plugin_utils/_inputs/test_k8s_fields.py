@@ -124,7 +124,7 @@ WRONG: dict[str, tuple[str, Any, tuple[str, ...]]] = {
         ("both value and valueFrom",),
     ),
     "env no source": ("smd", {"env": [{"name": "A", "valueFrom": {}}]}, ("exactly one source",)),
-    "env name": ("smd", {"env": {"A B": "1"}}, ("no name of a variable",)),
+    "env name": ("smd", {"env": {"A B": "1"}}, ("not a variable name",)),
     "inside an instance": (
         "driver_instances",
         [{"name": "a", "tolerations": [{"key": "a", "oprator": "Exists"}]}],

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Policy files say the same as the role's variables, in every form of the vendor's, and what is wrong in them is named with its place."""
+"""Policy files in every form of the vendor's say the same as the role's variables; errors name the place."""
 
 from __future__ import annotations
 
@@ -212,7 +212,10 @@ REFUSED: dict[str, tuple[tuple[Any, ...], tuple[str, ...]]] = {
         ({"driver": {"instances": {"a": {"verson": "1"}}}},),
         ("driver.instances.a.verson", "driver.instances.a.version"),
     ),
-    "float as tag": (({"driver": {"image": {"tag": 3.1}}},), ("driver.image.tag is the number 3.1", "Quote it")),
+    "float as tag": (
+        ({"driver": {"image": {"tag": 3.1}}},),
+        ("driver.image.tag is the number 3.1", "Quote the intended text"),
+    ),
     "whole number as version": (
         ({"driver": {"manager": {"version": 3}}},),
         ("driver.manager.version is the number 3",),
@@ -251,15 +254,15 @@ REFUSED: dict[str, tuple[tuple[Any, ...], tuple[str, ...]]] = {
         ({"apiVersion": "rebellions.ai/v1beta1", "kind": "RBLNClusterPolcy"},),
         ("RBLNClusterPolcy", "mean RBLNClusterPolicy?"),
     ),
-    "another object": (({"apiVersion": "v1", "kind": "ConfigMap"},), ("is a ConfigMap of v1, which is no policy",)),
+    "another object": (({"apiVersion": "v1", "kind": "ConfigMap"},), ("is a ConfigMap of v1, which is not a policy",)),
     "beside the spec": (({**cluster_policy(), "spce": {}},), ("spce is not known", "spec")),
     "spec": (({**cluster_policy(), "spec": []},), ("spec must be a mapping",)),
     "list as file": (([1],), ("holds list in place of a mapping",)),
     "twice": (
         ("driver: {enabled: true}\ndriver: {enabled: false}\n",),
-        ("values.yaml, line 2", "driver is there twice"),
+        ("values.yaml, line 2", "driver appears twice"),
     ),
-    "no YAML": (("driver: [\n",), ("values.yaml, line", "is no YAML")),
+    "no YAML": (("driver: [\n",), ("values.yaml, line", "is not valid YAML")),
     "key is no text": (("driver:\n  1: a\n",), ("driver has the key 1",)),
     "template": (("driver:\n  tag: {{ .Values.tag }}\n",), ("values.yaml, line 2: there is a template",)),
     "variable": (({"driver": {"tag": "${TAG}"}},), ("driver.tag is '${TAG}'",)),

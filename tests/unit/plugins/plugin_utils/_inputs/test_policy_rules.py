@@ -121,7 +121,7 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "render without pools": (
         {"delivery": "render", "render_dir": "/tmp/x", "driver": {"enabled": True}},
-        ("rbln_operands_driver is wanted and has no pools",),
+        ("rbln_operands_driver is enabled and has no pools",),
     ),
     "render of an instance without pools": (
         {
@@ -130,7 +130,7 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
             "driver": {"enabled": True},
             "driver_instances": [instance("a")],
         },
-        ("driver_instances[0] is wanted and has no pools",),
+        ("driver_instances[0] is enabled and has no pools",),
     ),
     "render without directory": ({"delivery": "render", "render_dir": ""}, ("rbln_operands_render_dir is empty",)),
     "no wait": ({"wait_timeout": 0}, ("rbln_operands_wait_timeout is 0", "at least 1")),
@@ -145,11 +145,11 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "class without handler": ({"runtime_class": {"enabled": True}}, ("rbln_operands_runtime_class", "handler")),
     "driver without a validator": (
         {"driver": {"enabled": True, "image": {"tag": "1"}}, "validator": {"enabled": False}},
-        ("rbln_operands_driver is wanted without rbln_operands_validator",),
+        ("rbln_operands_driver is enabled without rbln_operands_validator",),
     ),
     "toolkit without a validator": (
         {"container_toolkit": {"enabled": True, "image": {"tag": "1"}}, "validator": {"enabled": False}},
-        ("rbln_operands_container_toolkit is wanted without rbln_operands_validator",),
+        ("rbln_operands_container_toolkit is enabled without rbln_operands_validator",),
     ),
     "toolkit without its step": (
         {
@@ -192,8 +192,11 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("daemon_url is 127.0.0.1:50051", "host_ip is 10.0.0.7"),
     ),
     "namespace": ({"namespace": "Rbln_System"}, ("rbln_operands_namespace is 'Rbln_System'",)),
-    "key of a label": ({"labels": {"my key": "x"}}, ("rbln_operands_labels has the key 'my key'",)),
-    "domain of a label": ({"smd": {"labels": {"/x": "x"}}}, ("rbln_operands_smd.labels has the key '/x'",)),
+    "key of a label": ({"labels": {"my key": "x"}}, ("rbln_operands_labels: 'my key' is not a valid Kubernetes key",)),
+    "domain of a label": (
+        {"smd": {"labels": {"/x": "x"}}},
+        ("rbln_operands_smd.labels: '/x' is not a valid Kubernetes key",),
+    ),
     "value of a label": ({"labels": {"team": "a b"}}, ("rbln_operands_labels.team is 'a b'", "63")),
     "number that YAML has changed": (
         {"node_selector": {"release": 1.10}},
@@ -320,9 +323,9 @@ NOTED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "steps that are alike": (
         {"validator": {"source": "image", "driver": {"args": ["driver"]}}},
-        ("the steps toolkit, plugin have neither",),
+        ("the steps toolkit, plugin have no command",),
     ),
-    "driver container and host tool": ({"driver": {"enabled": True}}, ("validator", "source image")),
+    "driver container and host tool": ({"driver": {"enabled": True}}, ("rbln_operands_validator.source to image",)),
 }
 
 
@@ -341,7 +344,7 @@ def test_no_note_where_there_is_a_node_for_virtual_machines() -> None:
 def test_a_misspelt_variable_is_an_error() -> None:
     with pytest.raises(
         NpuError,
-        match="^rbln_operands_nod_selector is no input of this role. Next: Did you mean rbln_operands_node_selector?",
+        match="^rbln_operands_nod_selector is not an input of this role. Next: Did you mean rbln_operands_node_selector?",
     ):
         read_inputs(BASE, [*BASE, "rbln_operands_nod_selector"])
     assert read_inputs(BASE, [*BASE, "rbln_operands_result", "other_operands_labels"])["notes"] == []

@@ -152,7 +152,7 @@ def test_no_file_at_all_r01() -> None:
     [
         ("1.6.20~ds1", "has no CDI; it came with 1.7. Next: Upgrade containerd"),
         ("1.4.3", "has no CDI"),
-        (None, "version is not known"),
+        (None, "version is unknown"),
     ],
     ids=["D06-containerd-no-cdi-1.6", "D06-containerd-no-cdi-1.4", "version-unknown"],
 )
@@ -165,7 +165,7 @@ def test_docker_backend_is_left_alone_R09() -> None:
     made = edit(OLD, (FIXTURES / "R09-disabled-cri.toml").read_bytes(), flavor="docker-backend")
     assert made.files == [] and "only backs docker" in made.warnings[0]
     made = edit(OLD, (FIXTURES / "R09-disabled-cri.toml").read_bytes(), serves_kubelet=False, selected=False)
-    assert made.files == [] and "left alone" in made.warnings[0]
+    assert made.files == [] and "not changed" in made.warnings[0]
 
 
 DISABLED = [

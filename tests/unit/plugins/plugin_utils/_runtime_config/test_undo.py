@@ -139,7 +139,7 @@ def test_later_edits_of_others_stay(name: str, before: str, change: t.Callable[[
     back = undo(Source(path, later), record["files"][path], warnings)
     text = later if back is None else back.new
     assert (text or b"").decode() == after
-    assert "changed by somebody else" in warnings[0]
+    assert "changed by others" in warnings[0]
 
 
 @pytest.mark.parametrize("name, before", [("containerd", b"version = 2\n"), ("docker", b'{"a":1.50}')])
@@ -177,7 +177,7 @@ def test_a_made_file_goes_even_when_its_blank_lines_changed() -> None:
 
 @pytest.mark.parametrize("data", [b"{", b'{"schema": 2, "files": {}}', b"[]", b"\xff"])
 def test_a_record_that_is_not_ours_is_refused(data: bytes) -> None:
-    with pytest.raises(NpuError, match="not a record of ours"):
+    with pytest.raises(NpuError, match="not a record of this collection"):
         read_record(Source(RECORD, data))
 
 
