@@ -1,23 +1,28 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""ansible-lint (production profile, offline), yamllint and ruff on the staged collection; counts the files each one read."""
+"""ansible-lint (production profile, offline), yamllint, ruff and mypy on the staged collection.
+
+Counts the files that each one read.
+"""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 from .count import ANSI
-from .paths import STAGED, environment
+from .paths import NAME, NAMESPACE, STAGE, STAGED, WORK, environment
 from .stage import sources
 
 LINTED = re.compile(r"(\d+) files processed")
+TYPED = re.compile(r"no issues found in (\d+) source files")
 
 
-def run(*argv: str) -> tuple[int, str]:
+def run(*argv: str, cwd: Path = STAGED) -> tuple[int, str]:
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    done = subprocess.run(argv, cwd=STAGED, env=environment(), text=True, check=False, **streams)
+    done = subprocess.run(argv, cwd=cwd, env=environment(), text=True, check=False, **streams)
     print(f"$ {' '.join(argv[:6])}\n{done.stdout.strip()}", flush=True)
     return done.returncode, ANSI.sub("", done.stdout)
 
@@ -31,6 +36,11 @@ def main() -> int:
     results.append(("yamllint", code, sum(n.endswith((".yml", ".yaml")) for n in names)))
     code = run("ruff", "check", "--no-cache", ".")[0]
     results.append(("ruff", code, sum(n.endswith(".py") for n in names)))
+    config = str(STAGED / "tests" / "tools" / "mypy.ini")
+    package = f"ansible_collections.{NAMESPACE}.{NAME}.plugins"
+    code, out = run("mypy", "--config-file", config, "--cache-dir", str(WORK / "mypy"), "-p", package, cwd=STAGE)
+    match = TYPED.search(out)
+    results.append(("mypy", code, int(match[1]) if match else 0))
     failed = [tool for tool, code, files in results if code or not files]
     for tool, code, files in results:
         print(f"{tool}: {files} files, exit {code}")

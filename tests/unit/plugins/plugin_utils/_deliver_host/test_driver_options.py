@@ -24,10 +24,10 @@ FILES = [{"path": "/var/lib/rbln/incoming/a.run", "sha256": "a" * 64}]
 OF_THE_TASK = {"state", "files", "absent", "by", "look", "notes_only", "plan", "fail"}
 
 
-def plan(acts: t.Sequence[str] = (), steps: t.Mapping[str, t.Any] = {}, **inputs: t.Any) -> dict[str, t.Any]:
+def plan(acts: t.Sequence[str] = (), steps: t.Mapping[str, t.Any] | None = None, **inputs: t.Any) -> dict[str, t.Any]:
     given = {"rbln_driver_" + name: value for name, value in inputs.items()}
     wanted = normalise(given, role_inputs((ROLE,)))
-    rows = [{"id": "driver." + name, "wanted": value} for name, value in steps.items()]
+    rows = [{"id": "driver." + name, "wanted": value} for name, value in (steps or {}).items()]
     return {"wanted": wanted, "acts": {"driver": list(acts)}, "steps": rows, "options": {"smi_timeout": 5.0}}
 
 
