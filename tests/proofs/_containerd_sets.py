@@ -8,9 +8,24 @@ import random
 from pathlib import Path
 
 TABLES = ("cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime")
-DISABLED = ("cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime", "io.containerd.snapshotter.v1.zfs", "zfs", "io.containerd.internal.v1.restart")
+DISABLED = (
+    "cri",
+    "io.containerd.grpc.v1.cri",
+    "io.containerd.cri.v1.runtime",
+    "io.containerd.snapshotter.v1.zfs",
+    "zfs",
+    "io.containerd.internal.v1.restart",
+)
 DIRECTORIES = ("/etc/cdi", "/var/run/cdi", "/opt/site/cdi", "/run/cdi")
-PATTERNS = ("conf.d/*.toml", "conf.d/10-a.toml", "%s/conf.d/*.toml", "%s/conf.d/20-b.toml", "%s/more/*.toml", "more/x.toml", "%s/none/*.toml")
+PATTERNS = (
+    "conf.d/*.toml",
+    "conf.d/10-a.toml",
+    "%s/conf.d/*.toml",
+    "%s/conf.d/20-b.toml",
+    "%s/more/*.toml",
+    "more/x.toml",
+    "%s/none/*.toml",
+)
 NAMES = ("conf.d/10-a.toml", "conf.d/20-b.toml", "conf.d/zz.toml", "more/x.toml")
 
 
@@ -33,7 +48,10 @@ def _table(source: random.Random, name: str) -> list[str]:
     if source.random() < 0.4:
         lines.append("%smax_container_log_line_size = %d # site" % (pad, source.choice([-1, 16384])))
     if source.random() < 0.3:
-        lines += ["%s[plugins.%s%s%s.containerd]" % (pad, mark, name, mark), "%s  default_runtime_name = %srunc%s" % (pad, mark, mark)]
+        lines += [
+            "%s[plugins.%s%s%s.containerd]" % (pad, mark, name, mark),
+            "%s  default_runtime_name = %srunc%s" % (pad, mark, mark),
+        ]
     return lines
 
 
@@ -43,7 +61,9 @@ def _text(source: random.Random, folder: Path, imports: float) -> str:
     if version is not None:
         lines.append("version = %d" % version)
     if source.random() < imports:
-        lines.append("imports = %s" % _list(source, [one % folder if "%s" in one else one for one in _pick(source, PATTERNS, 2)]))
+        lines.append(
+            "imports = %s" % _list(source, [one % folder if "%s" in one else one for one in _pick(source, PATTERNS, 2)])
+        )
     if source.random() < 0.2:
         lines.append("disabled_plugins = %s" % _list(source, _pick(source, DISABLED, 2)))
     if source.random() < 0.2:

@@ -31,10 +31,18 @@ from cryptography.hazmat.primitives.serialization import Encoding, pkcs7
 from cryptography.x509.oid import NameOID
 
 PIECES = (
-    "a", "b.c", '"q r"', "'l'", "=", " = ", "[", "]", "[[", "]]", "{", "}", ",", "\n", "\n", "\r\n", "#", " # x\n", '"""', "'''", "\\", "\\u00e9",
-    "1", "-0", "1_0", "0x1F", "1.5e3", "inf", "true", "1979-05-27", "1979-05-27T07:32:00Z", "07:32:00.5", "é", "a = 1\n", "[t]\n", "[[l]]\n", "x.y = 2\n",
+    "a", "b.c", '"q r"', "'l'", "=", " = ", "[", "]", "[[", "]]", "{", "}", ",", "\n", "\n", "\r\n", "#",
+    " # x\n", '"""', "'''", "\\", "\\u00e9",
+    "1", "-0", "1_0", "0x1F", "1.5e3", "inf", "true", "1979-05-27", "1979-05-27T07:32:00Z",
+    "07:32:00.5", "é", "a = 1\n", "[t]\n", "[[l]]\n", "x.y = 2\n",
 )  # fmt: skip
-NAMES = (NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME, NameOID.COUNTRY_NAME, NameOID.EMAIL_ADDRESS, NameOID.LOCALITY_NAME)
+NAMES = (
+    NameOID.COMMON_NAME,
+    NameOID.ORGANIZATION_NAME,
+    NameOID.COUNTRY_NAME,
+    NameOID.EMAIL_ADDRESS,
+    NameOID.LOCALITY_NAME,
+)
 TEXTS = ("DKMS module signing key", "é 한", "A", "x" * 60, "CN=a, O=b")
 
 
@@ -73,7 +81,9 @@ class Signer:
         """A certificate and a signature of it, made by cryptography and read by us; then both with a byte changed."""
         key = source.choice(self.keys)
         chosen = source.sample(NAMES, source.randint(0, len(NAMES)))
-        name = x509.Name([x509.NameAttribute(one, "KR" if one == NameOID.COUNTRY_NAME else source.choice(TEXTS)) for one in chosen])
+        name = x509.Name(
+            [x509.NameAttribute(one, "KR" if one == NameOID.COUNTRY_NAME else source.choice(TEXTS)) for one in chosen]
+        )
         day = datetime.datetime(2026, 1, 1)
         serial = source.getrandbits(source.choice([1, 7, 8, 64, 159])) or 1
         builder = x509.CertificateBuilder(name, name, key.public_key(), serial, day, day + datetime.timedelta(1))
@@ -89,7 +99,12 @@ class Signer:
         options = [pkcs7.PKCS7Options.DetachedSignature, pkcs7.PKCS7Options.Binary]
         if source.random() < 0.5:
             options.append(pkcs7.PKCS7Options.NoCerts)
-        signature = pkcs7.PKCS7SignatureBuilder().set_data(b"module").add_signer(made, key, SHA256()).sign(Encoding.DER, options)
+        signature = (
+            pkcs7.PKCS7SignatureBuilder()
+            .set_data(b"module")
+            .add_signer(made, key, SHA256())
+            .sign(Encoding.DER, options)
+        )
         assert signer_serial(signature) == found.serial
         for data, read in ((der, parse_certificate), (signature, signer_serial)):
             at = source.randrange(len(data))
@@ -103,7 +118,10 @@ def elf_file(source: random.Random) -> bytes:
     """A shared object with a random dynamic section."""
 
     def names(most: int, end: str) -> list[str]:
-        return ["%s%d%s" % (source.choice(["lib", "ü", "$ORIGIN/", "/opt/"]), number, end) for number in range(source.randint(0, most))]
+        return [
+            "%s%d%s" % (source.choice(["lib", "ü", "$ORIGIN/", "/opt/"]), number, end)
+            for number in range(source.randint(0, most))
+        ]
 
     bits, machine = source.choice([(64, "x86_64"), (64, "aarch64"), (32, "i386")])
     return elf(
@@ -151,9 +169,17 @@ def stanza_file(source: random.Random, folder: Path, count: int) -> list[tuple[s
     fields = ("Package", "Version", "Architecture", "Priority", "Description")
     parts = []
     for number in range(count):
-        rows = [("Package", "p%d" % number), ("Status", "install ok installed"), ("Architecture", source.choice(["all", "amd64"]))]
+        rows = [
+            ("Package", "p%d" % number),
+            ("Status", "install ok installed"),
+            ("Architecture", source.choice(["all", "amd64"])),
+        ]
         rows += [("Version", "%d.%d-1" % (number, source.randrange(9))), ("Maintainer", "A <a@example.com>")]
-        more = [("Priority", source.choice(["required", "optional"])), ("Depends", "a (>= 1:2), b | c"), ("X-Site", "a: b")]
+        more = [
+            ("Priority", source.choice(["required", "optional"])),
+            ("Depends", "a (>= 1:2), b | c"),
+            ("X-Site", "a: b"),
+        ]
         rows += [row for row in more if source.random() < 0.7]
         source.shuffle(rows)
         lines = source.choice(["", "\n a b", "\n .\n  indented: no field", "\n\t tab"])
@@ -167,7 +193,9 @@ def stanza_file(source: random.Random, folder: Path, count: int) -> list[tuple[s
     (folder / "status").write_text(text, encoding="utf-8")
     shown = "\\x1f".join("${%s}" % name for name in fields) + "\\x1e"
     shown = shown.replace("\\x1f", "\x1f").replace("\\x1e", "\x1e")
-    done = subprocess.run(["dpkg-query", "--admindir", str(folder), "-W", "-f", shown], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["dpkg-query", "--admindir", str(folder), "-W", "-f", shown], capture_output=True, text=True, check=True
+    )
     judged = sorted(tuple(part.split("\x1f")) for part in done.stdout.split("\x1e") if part)
     ours = sorted(tuple(one.get(name, "") for name in fields) for one in parse_stanzas(text))
     assert len(ours) == count

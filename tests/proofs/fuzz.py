@@ -81,7 +81,9 @@ def one_set(source: random.Random, program: Path, folder: Path) -> str:
         return "not judged"
     if ours.cri_off:
         # The dump shows the table of a plugin that is switched off, too.
-        assert old is not None and CRI_NAMES & set(old["disabled_plugins"]), "we read that the CRI plugin is off\n%s" % shown
+        assert old is not None and CRI_NAMES & set(old["disabled_plugins"]), (
+            "we read that the CRI plugin is off\n%s" % shown
+        )
     else:
         assert ours.state == said, "containerd says %s, we read %s\n%s" % (said, ours.state, shown)
     runtime = containerd.runtime_of(program, config)
@@ -100,7 +102,9 @@ def one_set(source: random.Random, program: Path, folder: Path) -> str:
         assert containerd.snapshot(config.parent) == before, shown
         return "left"
     assert said is not None and old is not None, "edited, but containerd does not load it\n%s" % shown
-    assert now is not None and new is not None and now[0] and covers(now[1], wanted), "wanted %s, containerd says %s\n%s" % (wanted, now, shown)
+    assert now is not None and new is not None and now[0] and covers(now[1], wanted), (
+        "wanted %s, containerd says %s\n%s" % (wanted, now, shown)
+    )
     # Files in which no version stands are given one, and with it the tables count that they have for that version.
     if said[1] and ours.declared and old.get("disabled_plugins") == new.get("disabled_plugins"):
         assert set(said[1]) <= set(now[1]), "directories are lost: %s, %s\n%s" % (said, now, shown)
@@ -108,7 +112,10 @@ def one_set(source: random.Random, program: Path, folder: Path) -> str:
         assert rest == [], "the edit also changed %s\n%s" % (rest, shown)
     after = containerd.snapshot(config.parent)
     runtime = {**containerd.runtime_of(program, config), "edit_target": runtime.get("edit_target")}
-    assert not containerd.apply(runtime, folder / "state", wanted)["changed"] and containerd.snapshot(config.parent) == after, "not idempotent\n%s" % shown
+    assert (
+        not containerd.apply(runtime, folder / "state", wanted)["changed"]
+        and containerd.snapshot(config.parent) == after
+    ), "not idempotent\n%s" % shown
     containerd.apply(runtime, folder / "state", wanted, remove=True)
     assert containerd.snapshot(config.parent) == before, "removal left something\n%s" % shown
     return "edited"

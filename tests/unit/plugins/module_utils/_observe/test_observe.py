@@ -107,7 +107,7 @@ def test_records_fit_their_schemas() -> None:
         ({"scopes": "driver"}, "scopes is 'driver', which is no list"),
         ({"scopes": ["drivers"]}, "scopes holds 'drivers'"),
         ({"runtimes": ["lxc"]}, "runtimes holds 'lxc'"),
-        ({"cdi": {"from": "x"}}, "'from' is no option of a CDI"),
+        ({"cdi": {"from": "x"}}, "'from' is not an option of a CDI"),
         ({"cdi": {"form": "x"}}, "form is 'x'"),
     ],
 )
