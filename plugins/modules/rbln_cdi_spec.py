@@ -10,11 +10,14 @@ module: rbln_cdi_spec
 short_description: Write, remove, or judge the CDI specification of Rebellions NPUs
 version_added: 0.1.0
 description:
-  - Makes the file that tells container runtimes what a container with an NPU gets, following the Container Device Interface (CDI).
+  - Makes the file that tells container runtimes what a container with an NPU gets, following the Container Device
+    Interface (CDI).
   - Finds the device nodes and their RSD groups, the driver's libraries with everything they load, plugins, and tools.
-  - Writes only what CDI readers accept, with the lowest C(cdiVersion) that allows it, and leaves a file alone that means the same already.
-  - A container finds the node of its RSD group as C(/dev/rsd0) whatever its number on the host, because the driver's library opens that name. So the
-    entries of an NPU and of a group put it there. V(all) does so when all NPUs share one group; otherwise it keeps the names of the host.
+  - Writes only what CDI readers accept, with the lowest C(cdiVersion) that allows it, and leaves a file alone that
+    means the same already.
+  - A container finds the node of its RSD group as C(/dev/rsd0) whatever its number on the host, because the driver's
+    library opens that name. So the entries of an NPU and of a group put it there. V(all) does so when all NPUs share
+    one group; otherwise it keeps the names of the host.
 author:
   - The rebellions.npu authors (@rebellions-npu)
 extends_documentation_fragment:
@@ -26,8 +29,8 @@ options:
     description:
       - V(present) writes the file when it does not mean what it should.
       - V(absent) removes it.
-      - V(validate) judges the file and changes nothing. It fails when a CDI reader would refuse the file, a path in it is missing on the host, or another
-        file makes its devices unusable.
+      - V(validate) judges the file and changes nothing. It fails when a CDI reader would refuse the file, a path in it
+        is missing on the host, or another file makes its devices unusable.
     type: str
     choices: [present, absent, validate]
     default: present
@@ -43,8 +46,10 @@ options:
   form:
     description:
       - V(standalone) has an entry for each NPU (its number), each RSD group (C(rsdM)), V(all), and V(runtime).
-      - V(kubernetes) has V(all) and V(runtime) with libraries and tools and without device nodes, because the device plugin hands out the devices.
-      - V(storage) has an entry for each RDS storage node (C(rblnfsN)) and V(all), under a kind and in a file of their own.
+      - V(kubernetes) has V(all) and V(runtime) with libraries and tools and without device nodes, because the device
+        plugin hands out the devices.
+      - V(storage) has an entry for each RDS storage node (C(rblnfsN)) and V(all), under a kind and in a file of their
+        own.
     type: str
     choices: [standalone, kubernetes, storage]
     default: standalone
@@ -56,7 +61,8 @@ options:
     type: path
     default: /
   dev_root:
-    description: The directory with the device nodes. Without it, C(dev) below O(driver_root) when NPU nodes are there, else C(/dev).
+    description: The directory with the device nodes. Without it, C(dev) below O(driver_root) when NPU nodes are there,
+      else C(/dev).
     type: path
   container_library_path:
     description: A directory in the container for all libraries. Without it they keep their paths.
@@ -68,9 +74,10 @@ options:
     default: auto
   hooks:
     description:
-      - Whether the specification calls the vendor's hook program, which makes the library links and updates the cache of the loader in the container.
-      - V(auto) does when the program exists and is executable. Otherwise, and with V(off), links become mounts and E(LD_LIBRARY_PATH) is set, which replaces
-        the value that an image brings.
+      - Whether the specification calls the vendor's hook program, which makes the library links and updates the cache
+        of the loader in the container.
+      - V(auto) does when the program exists and is executable. Otherwise, and with V(off), links become mounts and
+        E(LD_LIBRARY_PATH) is set, which replaces the value that an image brings.
       - V(on) fails when the program cannot be used, because then no container would start.
     type: str
     choices: [auto, 'on', 'off']
@@ -88,7 +95,8 @@ options:
     default: false
   zero_devices:
     description:
-      - What to do when there is nothing to give to containers, that is no NPU node, or in the form V(kubernetes) no library, plugin, or tool.
+      - What to do when there is nothing to give to containers, that is no NPU node, or in the form V(kubernetes) no
+        library, plugin, or tool.
       - V(fail) fails, V(skip) leaves the file as it is, V(remove) removes it.
     type: str
     choices: [fail, skip, remove]
@@ -98,7 +106,8 @@ options:
     type: list
     elements: str
   library_dirs:
-    description: Directories of libraries, searched before those of C(/etc/ld.so.conf). Without it, the usual ones of the distributions.
+    description: Directories of libraries, searched before those of C(/etc/ld.so.conf). Without it, the usual ones of
+      the distributions.
     type: list
     elements: str
   plugin_dirs:
@@ -124,13 +133,16 @@ options:
     elements: str
     default: []
   groups:
-    description: "The RSD group number by device node name, such as C({rbln0: 1}). Without it, sysfs and then C(rbln-smi) are asked."
+    description:
+      - "The RSD group number by device node name, such as C({rbln0: 1})."
+      - Without it, sysfs and then C(rbln-smi) are asked.
     type: dict
   machine:
     description: The machine of the libraries as C(uname -m) names it. Without it, the one this runs on.
     type: str
   spec_dirs:
-    description: The directories the runtimes read, the more important later. Other files there that name the same devices are reported.
+    description: The directories the runtimes read, the more important later. Other files there that name the same
+      devices are reported.
     type: list
     elements: str
     default: [/etc/cdi, /var/run/cdi]
@@ -226,12 +238,17 @@ missing:
   sample: [{name: libibverbs.so.1, needed_by: /usr/lib64/librbln-ccl.so.3.5.1}]
 conflicts:
   description:
-    - Things of which a container can have only one. C(kind) is V(version) (a library in several versions), V(name) (two libraries at one path in the
-      container), or V(device) (another specification names the same device). C(chosen) is the one that is used, null when the runtime refuses both.
+    - Things of which a container can have only one. C(kind) is V(version) (a library in several versions), V(name) (two
+      libraries at one path in the container), or V(device) (another specification names the same device). C(chosen) is
+      the one that is used, null when the runtime refuses both.
   returned: when O(state=present) or O(state=validate)
   type: list
   elements: dict
-  sample: [{kind: device, name: rebellions.ai/npu=0, paths: [/var/run/cdi/rbln.yaml, /etc/cdi/rbln.yaml], chosen: /var/run/cdi/rbln.yaml}]
+  sample:
+    - kind: device
+      name: rebellions.ai/npu=0
+      paths: [/var/run/cdi/rbln.yaml, /etc/cdi/rbln.yaml]
+      chosen: /var/run/cdi/rbln.yaml
 missing_host_paths:
   description: Paths in the file that was found which are not on the host.
   returned: when O(state=present) or O(state=validate)
@@ -254,7 +271,12 @@ problems:
   returned: always
   type: list
   elements: dict
-  sample: [{code: hook_missing, severity: info, detail: The CDI hook cannot be used., next_step: Install the container toolkit., vendor: rebellions}]
+  sample:
+    - code: hook_missing
+      severity: info
+      detail: The CDI hook cannot be used.
+      next_step: Install the container toolkit.
+      vendor: rebellions
 """
 
 from ansible.module_utils.basic import AnsibleModule

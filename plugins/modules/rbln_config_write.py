@@ -10,16 +10,19 @@ module: rbln_config_write
 short_description: Read or replace a set of configuration files as one
 version_added: 0.1.0
 description:
-  - The one writer of configuration files on a host; M(rebellions.npu.rbln_runtime_config) computes what it writes. It can be used alone for a set
-    of files that must change together.
-  - Takes a lock, checks that every file still is what the caller saw, stages the new files beside the old ones, lets the program that reads them
-    judge the whole set, keeps one backup of each original, and renames. Owner, mode, extended attributes (SELinux label) and symbolic links are kept.
-  - When anything fails, every file is as it was. When a run was stopped in the middle, the next one makes the set whole and removes what was left.
+  - The one writer of configuration files on a host; M(rebellions.npu.rbln_runtime_config) computes what it writes. It
+    can be used alone for a set of files that must change together.
+  - Takes a lock, checks that every file still is what the caller saw, stages the new files beside the old ones, lets
+    the program that reads them judge the whole set, keeps one backup of each original, and renames. Owner, mode,
+    extended attributes (SELinux label) and symbolic links are kept.
+  - When anything fails, every file is as it was. When a run was stopped in the middle, the next one makes the set whole
+    and removes what was left.
 author:
   - The rebellions.npu authors (@rebellions-npu)
 options:
   read:
-    description: Files to read. Nothing is written then, except that the remains of a stopped run are settled outside check mode.
+    description: Files to read. Nothing is written then, except that the remains of a stopped run are settled outside
+      check mode.
     type: list
     elements: path
     default: []
@@ -44,7 +47,8 @@ options:
         type: str
         default: '0644'
       aside:
-        description: Directory for helper files and the backup, when the program reads every file beside the target. It must be on the same file system.
+        description: Directory for helper files and the backup, when the program reads every file beside the target. It
+          must be on the same file system.
         type: path
       backup:
         description: Keep the original once as C(NAME.rbln-backup), mode 0600.
@@ -75,7 +79,8 @@ options:
         elements: str
         default: []
       after:
-        description: Command for the staged files; C({staged:PATH}) is where the new file for PATH lies, C({root}) where O(judges[].root_content) lies.
+        description: Command for the staged files; C({staged:PATH}) is where the new file for PATH lies, C({root}) where
+          O(judges[].root_content) lies.
         type: list
         elements: str
         required: true
@@ -116,7 +121,8 @@ attributes:
   diff_mode:
     support: none
     details:
-      - M(rebellions.npu.rbln_runtime_config) shows the difference; contents may hold secrets and are never returned by a write.
+      - M(rebellions.npu.rbln_runtime_config) shows the difference; contents may hold secrets and are never returned by
+        a write.
 seealso:
   - module: rebellions.npu.rbln_runtime_config
 """

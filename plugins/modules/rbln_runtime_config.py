@@ -10,19 +10,23 @@ module: rbln_runtime_config
 short_description: Turn on CDI in the configuration of container runtimes
 version_added: 0.1.0
 description:
-  - Makes a container runtime read CDI specifications, by the smallest edit that does it, and by none when it does so already.
+  - Makes a container runtime read CDI specifications, by the smallest edit that does it, and by none when it does so
+    already.
   - >-
     containerd - C(enable_cdi) and C(cdi_spec_dirs) in the CRI table of the schema that the file on disk is written in.
-    On 1.x the file that owns this table is edited. On 2.x a drop-in is written, unless a file that sets the key itself can be edited in place.
+    On 1.x the file that owns this table is edited. On 2.x a drop-in is written, unless a file that sets the key itself
+    can be edited in place.
     k3s and rke2 get a drop-in or one marked block in their template, k0s a drop-in, and microk8s its template.
     Before 1.7, and in schema 1 files of 1.x, the task fails with the remedy.
-  - docker - C(features.cdi) in F(/etc/docker/daemon.json), from 25.0 on. From 28.2 on only an explicit C(false) is changed.
-  - CRI-O - C(cdi_spec_dirs) in F(/etc/crio/crio.conf.d/99-rbln.conf), when the effective directories do not hold O(spec_dirs). It has no switch.
+  - docker - C(features.cdi) in F(/etc/docker/daemon.json), from 25.0 on. From 28.2 on only an explicit C(false) is
+    changed.
+  - CRI-O - C(cdi_spec_dirs) in F(/etc/crio/crio.conf.d/99-rbln.conf), when the effective directories do not hold
+    O(spec_dirs). It has no switch.
   - podman - nothing; it always reads CDI specifications.
-  - Comments, order, indentation, quotes, line ends, byte order mark, mode, owner, SELinux label and symbolic links are kept. A file that is not
-    valid is refused with its line and column and stays as it is.
-  - The new files are judged by the runtime itself before they replace the old ones - what it loads may differ in these keys only - and are written
-    as one set.
+  - Comments, order, indentation, quotes, line ends, byte order mark, mode, owner, SELinux label and symbolic links are
+    kept. A file that is not valid is refused with its line and column and stays as it is.
+  - The new files are judged by the runtime itself before they replace the old ones - what it loads may differ in these
+    keys only - and are written as one set.
   - Restarts nothing; RV(restart_required) and RV(restart_units) say what has to be.
 author:
   - The rebellions.npu authors (@rebellions-npu)
@@ -31,19 +35,22 @@ requirements:
 options:
   state:
     description:
-      - V(absent) removes exactly what V(present) added, by the record in F(/var/lib/rebellions-npu/runtime-config.json). A file that nobody
-        changed since gets its old bytes back; in others only the added keys go.
+      - V(absent) removes exactly what V(present) added, by the record in
+        F(/var/lib/rebellions-npu/runtime-config.json). A file that nobody changed since gets its old bytes back; in
+        others only the added keys go.
     type: str
     choices: [present, absent]
     default: present
   runtimes:
     description:
-      - The value of C(ansible_facts.rbln_runtimes) as M(rebellions.npu.rbln_runtime_detect) or M(rebellions.npu.rbln_observe) returns it.
+      - The value of C(ansible_facts.rbln_runtimes) as M(rebellions.npu.rbln_runtime_detect) or
+        M(rebellions.npu.rbln_observe) returns it.
       - Without it the host is asked first.
     type: dict
   runtime:
     description:
-      - Which runtimes to configure. V(selected) are those that RV(rebellions.npu.rbln_runtime_detect#module:ansible_facts.rbln_runtimes.selected) names.
+      - Which runtimes to configure. V(selected) are those that
+        RV(rebellions.npu.rbln_runtime_detect#module:ansible_facts.rbln_runtimes.selected) names.
       - With O(state=absent) it means every runtime whose files the record names.
     type: list
     elements: str
@@ -51,7 +58,8 @@ options:
     default: [selected]
   spec_dirs:
     description:
-      - Directories that the runtime must read. A list that is written holds the present directories, F(/etc/cdi), F(/var/run/cdi) and these.
+      - Directories that the runtime must read. A list that is written holds the present directories, F(/etc/cdi),
+        F(/var/run/cdi) and these.
     type: list
     elements: path
     default: [/var/run/cdi]
@@ -72,7 +80,8 @@ attributes:
     description: Has a corresponding action plugin, which computes the new files on the controller.
     support: full
 notes:
-  - On a host where nothing has to change, and O(runtimes) is given, nothing is run there. A change costs two remote executions.
+  - On a host where nothing has to change, and O(runtimes) is given, nothing is run there. A change costs two remote
+    executions.
   - The difference shows changed lines only, with the values of keys that name secrets masked.
   - Run it as root.
 seealso:
@@ -122,7 +131,8 @@ runtimes:
       description: Whether files of this runtime are (or would be) changed.
       type: bool
     effective:
-      description: Whether CDI is on after a restart. C(false) when the template that decides it is a frozen copy and is not edited.
+      description: Whether CDI is on after a restart. C(false) when the template that decides it is a frozen copy and is
+        not edited.
       type: bool
     files:
       description: Files that are (or would be) changed.

@@ -10,11 +10,15 @@ module: rbln_runtime_detect
 short_description: Detect container runtimes and their effective CDI state
 version_added: 0.1.0
 description:
-  - Finds every container runtime of the host - containerd, docker, cri-o, podman, and the containerd of k3s, rke2, k0s and microk8s -
-    and returns its version, unit and flags, socket, configuration files in the order the runtime reads them, and its effective CDI state.
-  - Says which runtime the kubelet uses, what would have to change so that CDI specifications in O(spec_dir) are seen, and why.
-  - When the host does not show which runtime is used, that is the answer (RV(ansible_facts.rbln_runtimes.ambiguous)); nothing is guessed.
-  - The runtime's own loader is asked for the effective configuration when it can run; else the files are read with the semantics of its release.
+  - Finds every container runtime of the host - containerd, docker, cri-o, podman, and the containerd of k3s, rke2, k0s
+    and microk8s - and returns its version, unit and flags, socket, configuration files in the order the runtime reads
+    them, and its effective CDI state.
+  - Says which runtime the kubelet uses, what would have to change so that CDI specifications in O(spec_dir) are seen,
+    and why.
+  - When the host does not show which runtime is used, that is the answer (RV(ansible_facts.rbln_runtimes.ambiguous));
+    nothing is guessed.
+  - The runtime's own loader is asked for the effective configuration when it can run; else the files are read with the
+    semantics of its release.
   - Nothing is changed.
 author:
   - The rebellions.npu authors (@rebellions-npu)
@@ -27,14 +31,16 @@ options:
     default: /
   runtime:
     description:
-      - Names of the runtimes to configure. They decide RV(ansible_facts.rbln_runtimes.selected); all runtimes are reported either way.
+      - Names of the runtimes to configure. They decide RV(ansible_facts.rbln_runtimes.selected); all runtimes are
+        reported either way.
       - Without it the kubelet's runtime is selected, or the only candidate.
     type: list
     elements: str
     choices: [containerd, docker, cri-o, podman]
     default: []
   kubelet_endpoint:
-    description: Endpoint of the runtime that the kubelet uses, as a path or with C(unix://). It wins over what the host says.
+    description: Endpoint of the runtime that the kubelet uses, as a path or with C(unix://). It wins over what the host
+      says.
     type: str
     default: ""
   spec_dir:
@@ -105,7 +111,8 @@ ansible_facts:
               returned: success
               type: str
             flavor:
-              description: Whose it is - C(system), C(k3s), C(rke2), C(k0s), C(microk8s), or C(docker-backend) for a containerd that only docker uses.
+              description: Whose it is - C(system), C(k3s), C(rke2), C(k0s), C(microk8s), or C(docker-backend) for a
+                containerd that only docker uses.
               returned: success
               type: str
             version:
@@ -126,7 +133,8 @@ ansible_facts:
               type: list
               elements: str
             unit_state:
-              description: C(active), C(inactive), C(failed) and so on; C(unknown) when systemd could not be asked, C(absent) without a unit.
+              description: C(active), C(inactive), C(failed) and so on; C(unknown) when systemd could not be asked,
+                C(absent) without a unit.
               returned: success
               type: str
             socket:
@@ -151,11 +159,13 @@ ansible_facts:
               returned: success
               type: dict
             edit_target:
-              description: The file to edit - C(path), and C(kind) main (in place), dropin (a file of ours), template, json or none.
+              description: The file to edit - C(path), and C(kind) main (in place), dropin (a file of ours), template,
+                json or none.
               returned: success
               type: dict
             cdi:
-              description: C(state) unsupported, off, on, on_by_default or unknown; C(spec_dirs) that are effective; C(source) that says so.
+              description: C(state) unsupported, off, on, on_by_default or unknown; C(spec_dirs) that are effective;
+                C(source) that says so.
               returned: success
               type: dict
             process_started:
@@ -175,7 +185,8 @@ ansible_facts:
               returned: success
               type: bool
             changes:
-              description: What would have to change - C(path), C(what), C(why). Empty when the effective state is right.
+              description: What would have to change - C(path), C(what), C(why). Empty when the effective state is
+                right.
               returned: success
               type: list
               elements: dict
@@ -201,7 +212,8 @@ ansible_facts:
               returned: success
               type: bool
         kubelet:
-          description: The kubelet - C(present), C(unit), C(root_dir), C(device_plugin_dir), C(pod_resources_dir), C(runtime_endpoint), C(source).
+          description: The kubelet - C(present), C(unit), C(root_dir), C(device_plugin_dir), C(pod_resources_dir),
+            C(runtime_endpoint), C(source).
           returned: success
           type: dict
         kubernetes_runtime:
@@ -218,7 +230,8 @@ ansible_facts:
           type: list
           elements: str
         ambiguous:
-          description: C(reason), C(candidates), C(next_step) when the host does not show which runtime is used; else null.
+          description: C(reason), C(candidates), C(next_step) when the host does not show which runtime is used; else
+            null.
           returned: success
           type: dict
         problems:

@@ -108,7 +108,7 @@ def test_records_fit_their_schemas() -> None:
         ({"scopes": "driver"}, "scopes is 'driver', which is not of the type list"),
         ({"scopes": ["drivers"]}, "scopes has the value 'drivers'"),
         ({"runtimes": ["lxc"]}, "runtimes has the value 'lxc'"),
-        ({"cdi": {"from": "x"}}, "'from' is no option of a CDI"),
+        ({"cdi": {"from": "x"}}, "'from' is not an option of a CDI"),
         ({"cdi": {"form": "x"}}, "form is 'x'"),
     ],
 )

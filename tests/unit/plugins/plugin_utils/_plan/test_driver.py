@@ -925,7 +925,7 @@ def test_a_driver_that_could_not_be_looked_for_is_not_taken_for_absent(name: str
     pending, draft = draw(NEW, seen)
     assert (pending, said(draft)) == ((False, ([], ["driver_unknown"], [])) if hidden else (True, (INSTALL, [], [])))
     if hidden:
-        assert draft.stops[0].detail == "Whether a driver is installed could not be detected: %s %s." % (name, state)
+        assert draft.stops[0].detail == "Whether a driver is installed could not be found out: %s %s." % (name, state)
 
 
 def test_every_hidden_look_is_named_with_its_reason() -> None:
@@ -937,7 +937,7 @@ def test_every_hidden_look_is_named_with_its_reason() -> None:
     draft = draw(NEW, facts(NONE, probes=probes))[1]
     assert (
         draft.stops[0].detail
-        == "Whether a driver is installed could not be detected: module_file timeout; dkms Permission denied."
+        == "Whether a driver is installed could not be found out: module_file timeout; dkms Permission denied."
     )
 
 
