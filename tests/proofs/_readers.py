@@ -31,8 +31,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, pkcs7
 from cryptography.x509.oid import NameOID
 
 PIECES = (
-    "a", "b.c", '"q r"', "'l'", "=", " = ", "[", "]", "[[", "]]", "{", "}", ",", "\n", "\n", "\r\n", "#", " # x\n", '"""', "'''", "\\", "\\u00e9",
-    "1", "-0", "1_0", "0x1F", "1.5e3", "inf", "true", "1979-05-27", "1979-05-27T07:32:00Z", "07:32:00.5", "é", "a = 1\n", "[t]\n", "[[l]]\n", "x.y = 2\n",
+    "a", "b.c", '"q r"', "'l'", "=", " = ", "[", "]", "[[", "]]", "{", "}", ",", "\n", "\n", "\r\n", "#", " # x\n",
+    '"""', "'''", "\\", "\\u00e9",
+    "1", "-0", "1_0", "0x1F", "1.5e3", "inf", "true", "1979-05-27", "1979-05-27T07:32:00Z", "07:32:00.5", "é",
+    "a = 1\n", "[t]\n", "[[l]]\n", "x.y = 2\n",
 )  # fmt: skip
 NAMES = (
     NameOID.COMMON_NAME,
