@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""ansible-lint (production profile, offline), yamllint and ruff on the staged collection; counts the files each one read."""
+"""Run ansible-lint (production profile, offline), yamllint and ruff on the staged collection.
+
+Counts the files that each one read.
+"""
 
 from __future__ import annotations
 
