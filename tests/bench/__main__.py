@@ -1,7 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Speed, in counts that repeat exactly (gates) and in CPU seconds that do not (aims: told, never a reason to fail, but for the
-cluster's unchanged pass on a machine that is not busy).
+"""The benchmark: counts that repeat exactly, and CPU seconds that do not.
+
+Counts are gates. CPU seconds are aims: they are reported and never a reason to fail, except for the cluster's unchanged
+pass on a machine that is not busy.
 
     python -m tests.bench                 one round, the naive role on three hosts
     python -m tests.bench --rounds 5      contenders interleaved, medians with least and most

@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A Kubernetes API of the benchmark's own, behind a proxy that counts: etcd and kube-apiserver on the loopback, no controllers, no nodes."""
+"""A Kubernetes API for the benchmark alone, behind a proxy that counts requests.
+
+It is etcd and kube-apiserver on the loopback interface, without controllers and nodes.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,10 @@ def _free_port() -> int:
 
 
 class Api:
-    """`with Api() as api`: api.kubeconfig leads through the proxy; api.requests is a list of (method, path without query)."""
+    """A running API server: `with Api() as api`.
+
+    api.kubeconfig leads through the proxy; api.requests is a list of (method, path without query).
+    """
 
     def __init__(self) -> None:
         self.folder = fresh_folder(FOLDER / "api")

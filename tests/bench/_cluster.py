@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The cluster side against `kubectl apply --server-side` of the same objects, each on an API server that nobody has used. No host, no lab."""
+"""The cluster side compared with `kubectl apply --server-side` of the same objects.
+
+Each contender gets a fresh API server. No host and no lab take part.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,8 @@ RATIO_LIMIT, RENDER_LIMIT = 3.0, 1.0
 # What else the machine does adds to CPU seconds and never takes from them: the least of a few rounds is the work
 # itself, and a round that keeps the limit needs no other.
 ROUNDS = 3
-# Where more processes than this wait for a processor, caches and turns are shared so much that the ratio tells nothing of us: it is an aim then.
+# Where more processes than this wait for a processor, they share caches and turns so much that the ratio says nothing
+# about us: it is an aim then.
 LOAD_LIMIT = 2.0 * (os.cpu_count() or 1)
 NAMESPACE = "rbln-bench"
 
@@ -88,7 +92,10 @@ def spend(argv: t.Sequence[str | Path], log: str, **more: str) -> dict[str, floa
 
 
 def play(variables: t.Mapping[str, t.Any], empty: bool = False) -> dict[str, float]:
-    """The role by Ansible for one host as site.yml has it, or a task that does nothing; its events are in cluster.log."""
+    """Run the role by Ansible for one host as site.yml does, or a task that does nothing.
+
+    Its events are in cluster.log.
+    """
     group = {"hosts": {"one": {}}, "vars": {"ansible_connection": "local", **variables}}
     (FOLDER / "cluster.json").write_text(json.dumps({"npu_nodes": group}))
     tasks = [

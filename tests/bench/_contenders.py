@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who is compared: one bare ssh a host, site.yml, a naive role, pyinfra. Each run has connections of its own and is measured as a whole."""
+"""The contenders: one bare ssh per host, site.yml, a naive role, pyinfra.
+
+Each run has its own connections and is measured as a whole.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ class Spent:
 
 
 def prepare(others: bool = True) -> None:
-    """A copy of the checkout that nobody changes between the rounds, and pyinfra where `others` are compared."""
+    """A copy of the checkout that does not change between the rounds, and pyinfra where `others` are compared."""
     STAGED.mkdir(parents=True, exist_ok=True)
     stage(target=STAGED)
     if others:
@@ -78,7 +81,10 @@ def measured(hosts: Hosts, argv: t.Sequence[str | Path], env: t.Mapping[str, str
 
 
 def site() -> dict[str, t.Any]:
-    """Inputs of site.yml: the stand-in driver by runfile, no cluster. The hosts' system is in no matrix of the vendor."""
+    """Inputs of site.yml: the stand-in driver by runfile, no cluster.
+
+    The vendor's matrix does not list the system of these hosts.
+    """
     name = "run/rebellions-x86_64-%s.run" % DRIVER
     sums = dict(reversed(line.split(maxsplit=1)) for line in (payload_dir() / "SHA256SUMS").read_text().splitlines())
     return {

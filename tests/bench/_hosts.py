@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The hosts of the benchmark: one server of the lab that answers ssh on an address for each host name.
 
-To ssh, Ansible and pyinfra these are as many hosts as there are names: each has connections, executions and results of its own.
+To ssh, Ansible and pyinfra there are as many hosts as names: each has its own connections, executions and results.
 """
 
 from __future__ import annotations
@@ -47,13 +47,16 @@ StandardError=append:%s
 def _server_program(part: Path) -> None:
     """sshd and the libraries it needs, of the host's own release, without its maintainer scripts."""
     release = FLAVOURS[KINDS[KIND].flavour].suite
-    keep = 'cd "$1" && mkdir .keep && for f in usr/sbin/sshd usr/lib/openssh usr/lib/*-linux-gnu/lib*.so*; do [ ! -e "$f" ] || cp -a --parents "$f" .keep; done'
+    keep = (
+        'cd "$1" && mkdir .keep && for f in usr/sbin/sshd usr/lib/openssh usr/lib/*-linux-gnu/lib*.so*; '
+        'do [ ! -e "$f" ] || cp -a --parents "$f" .keep; done'
+    )
     drop = 'cd "$1" && find . -mindepth 1 -maxdepth 1 ! -name .keep -exec rm -rf {} + && mv .keep/usr . && rmdir .keep'
     _mmdebstrap(Flavour(release, ("openssh-server",)), part / "sshd.tar", "extract", keep, drop)
 
 
 class Hosts:
-    """One use of the server: `start()`, then names that answer; `virgin()` makes it anew, `stop()` takes it away."""
+    """One use of the server: `start()`, then names that answer; `virgin()` makes it fresh, `stop()` takes it away."""
 
     def __init__(self) -> None:
         self.lab = Lab()

@@ -1,9 +1,10 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What building and writing a CDI specification costs: system calls a library, which repeat exactly, and seconds, which do not.
+"""What it costs to build and write a CDI specification.
 
-A library is one file with its SONAME link. Calls are those of a host with 2000 libraries less those of a host with one; each further link of a
-library costs one more (the reading of that link), and listing the directory a few in all.
+System calls per library repeat exactly; seconds do not. A library is one file with its SONAME link. The calls are those
+of a host with 2000 libraries minus those of a host with one. Each further link of a library costs one more call
+(reading that link), and listing the directory costs a few in all.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ print(built, whole)
 
 @dataclass(frozen=True)
 class Cost:
-    """`calls`: system calls a library. `seconds`: CPU time to build for all libraries, the least of several rounds; `whole` with writing."""
+    """Measure `calls`, the system calls per library, and `seconds`, the CPU time to build for all libraries.
+
+    The seconds are the least of several rounds; `whole` includes writing.
+    """
 
     calls: float
     seconds: float

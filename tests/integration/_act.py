@@ -1,8 +1,12 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The action of rbln_operands without a playbook around it: the code that a task runs, in this process or in a measured one.
+"""The action of rbln_operands without a playbook around it.
 
-python -m tests.integration._act REQUEST.json     {"variables", "host", "act", "arguments", "check"}; prints result, cpu, seconds, rss
+It runs the code of a task, in this process or in a measured one.
+
+    python -m tests.integration._act REQUEST.json
+
+The request holds "variables", "host", "act", "arguments" and "check"; the program prints result, cpu, seconds and rss.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A Kubernetes API of its own: real etcd, API server and DaemonSet controller; nodes without kubelets, whose pods are made ready by hand."""
+"""A Kubernetes API for tests: real etcd, API server and DaemonSet controller.
+
+Its nodes have no kubelets; tests make the pods ready by hand.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,8 @@ def _port() -> int:
 class ApiServer:
     """`users` are names with a token of the same name; `admin` may do everything, the others what RBAC gives them.
 
-    `audited` is one more user who may do everything, and whose requests `asked` tells; `more` are further flags of the API server.
+    `audited` is one more user who may do everything; `asked` returns the requests of that user. `more` are further
+    flags of the API server.
     """
 
     def __init__(self, home: Path, users: t.Sequence[str] = (), audited: str = "", more: t.Sequence[str] = ()) -> None:

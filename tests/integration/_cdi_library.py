@@ -19,7 +19,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._cdi.validate impor
 from tests.lab._go import program
 
 VALUES: tuple[Any, ...] = (
-    None, "", "x", "0", "-3", "a b", "rw", "rwm", "rx", 0, 1, -1, True, 0.5, [], {}, ["A=b"], ["A"], ["=b"], {"a": "b"}, "0.3.0", "0.4.0", "0.6.0", "0.7.0",
+    None, "", "x", "0", "-3", "a b", "rw", "rwm", "rx", 0, 1, -1, True, 0.5, [], {}, ["A=b"], ["A"], ["=b"], {"a": "b"},
+    "0.3.0", "0.4.0", "0.6.0", "0.7.0",
     "createContainer", "prestart", "c", "b", "rebellions.ai/npu", "npu", "a/b.c", "/dev/x",
 )  # fmt: skip
 BASE: dict[str, Any] = {

@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One cluster for tests of the cluster side: what is in it, what a run of the action wrote, definitions of foreign kinds."""
+"""One cluster for tests of the cluster side.
+
+Helpers tell what it holds, what a run of the action wrote, and define foreign kinds.
+"""
 
 from __future__ import annotations
 
@@ -132,7 +135,10 @@ class Site:
 
     def ours(self) -> list[Data]:
         """Every object with our label, pods and what Kubernetes derives from a Service left out."""
-        kinds = "daemonsets,services,serviceaccounts,secrets,configmaps,roles,rolebindings,clusterroles,clusterrolebindings,networkpolicies,runtimeclasses"
+        kinds = (
+            "daemonsets,services,serviceaccounts,secrets,configmaps,roles,rolebindings,clusterroles,"
+            "clusterrolebindings,networkpolicies,runtimeclasses"
+        )
         kinds += ",deviceclasses,validatingadmissionpolicies,validatingadmissionpolicybindings"
         kinds += "".join(
             ",%s.%s" % (row[2], row[0])

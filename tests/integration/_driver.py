@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What tests ask about the driver's life on a host: inputs, the role alone, everything the host says of its driver, a server of files, programs counted."""
+"""Helpers for tests of the driver's life on a host.
+
+Inputs, the role alone, everything the host says of its driver, a file server, and a count of started programs.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +42,14 @@ def record(name):
     return None if found is None else json.loads(found)
 def out(*argv):
     return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True).stdout
-rows = [row.split(" ") for row in out("dpkg-query", "-W", "-f", "${Package} ${db:Status-Want} ${db:Status-Status} ${Version}\\n").splitlines()]
+form = "${Package} ${db:Status-Want} ${db:Status-Status} ${Version}\\n"
+rows = [row.split(" ") for row in out("dpkg-query", "-W", "-f", form).splitlines()]
 ours = [row for row in rows if row[0].startswith(("rebellions", "rbln", "librbln")) and row[2] != "not-installed"]
 print(json.dumps({
     "packages": {name: version for name, want, status, version in ours if status == "installed"},
-    "broken": sorted(name + " " + status for name, want, status, version in ours if status not in ("installed", "config-files")),
+    "broken": sorted(
+        name + " " + status for name, want, status, version in ours if status not in ("installed", "config-files")
+    ),
     "holds": out("apt-mark", "showhold").split(),
     "on_disk": out("modinfo", "-F", "version", "rebellions").strip() or None,
     "loaded": text("/sys/module/rebellions/version") if os.path.isdir("/sys/module/rebellions") else None,
@@ -53,7 +59,10 @@ print(json.dumps({
     "tainted": record("tainted.json"),
     "refused": [entry["version"] for entry in (record("refused.json") or {}).get("refused", [])],
     "stamp": record("driver.json"),
-    "kept": sorted(name.split("~")[0] for name in (os.listdir("/var/lib/rbln/kept") if os.path.isdir("/var/lib/rbln/kept") else [])),
+    "kept": sorted(
+        name.split("~")[0]
+        for name in (os.listdir("/var/lib/rbln/kept") if os.path.isdir("/var/lib/rbln/kept") else [])
+    ),
     "state": sorted(os.listdir("/var/lib/rbln")) if os.path.isdir("/var/lib/rbln") else None,
     "ready": sorted(os.listdir("/run/rbln/validations")) if os.path.isdir("/run/rbln/validations") else [],
 }))
@@ -68,7 +77,8 @@ printf '#!/bin/sh\\necho "$0 $*" >>/run/npu-it/managers\\nexec %%s "$@"\\n' $pat
 done; mkdir -p /run/npu-it; : >/run/npu-it/managers"""
 _UNWRAP = "cat /run/npu-it/managers; for path in /usr/bin/*.real; do mv $path ${path%.real}; done; rm -rf /run/npu-it"
 
-# What stays on a disk after a removal: books of dpkg and ldconfig, folders that the stand-in leaves for depmod, its log is not looked at.
+# What stays on a disk after a removal: records of dpkg and ldconfig, and folders that the stand-in leaves for depmod.
+# The stand-in's log is not compared.
 LEFT = {
     "~/etc/ld.so.cache",
     "~/var/lib/dpkg/status",
@@ -148,7 +158,10 @@ def seen(lab: Lab, host: str) -> Data:
 
 
 def works(state: Data, version: str, source: str = "runfile", names: t.Sequence[str] = PACKAGES) -> Data:
-    """The state, if the host has this driver in every respect, noted and with nothing left over; AssertionError else."""
+    """The state of a host that has this driver in every respect, with a stamp and nothing left over.
+
+    Raises AssertionError otherwise.
+    """
     assert state["packages"] == {name: version for name in names} and state["broken"] == [], state
     assert (state["on_disk"], state["loaded"], state["daemon"]) == (version, version, "active"), state
     assert state["devices"] == ["/dev/rbln0", "/dev/rbln1"], state
@@ -173,7 +186,10 @@ class Drivers:
         book: Path | None = None,
         env: Data | None = None,
     ) -> Run:
-        """The role on the hosts that are named, each with its own inputs; ansible_host in them makes one host of the inventory of another."""
+        """Run the role on the named hosts, each with its own inputs.
+
+        With ansible_host among the inputs, two hosts of the inventory can be one real host.
+        """
         for host, row in inputs.items():
             self.hosts.state[row.get("ansible_host", host)] = "dirty"
         return play(
@@ -193,7 +209,10 @@ class Drivers:
         return seen(self.lab, host)
 
     def put(self, host: str, version: str, **inputs: t.Any) -> None:
-        """Make sure that a host has this driver, put there by the role from a runfile, with nothing noted of other versions."""
+        """Make sure that a host has this driver.
+
+        The role installs it from a runfile, and the host has no notes about other versions.
+        """
         state = self.seen(host)
         stamp = state["stamp"] or {}
         if state["loaded"] == version and stamp.get("version") == version and not state["refused"] and not inputs:
@@ -255,7 +274,7 @@ def served(folder: Path) -> t.Iterator[tuple[str, list[str]]]:
 def user_of(
     lab: Lab, host: str, node: str = "/dev/rbln0", seconds: int = 600, program: str = "npu-job"
 ) -> t.Iterator[int]:
-    """A process on a host with a device open, called `program`, that ends after so many seconds; its pid there."""
+    """Start a process `program` on a host that holds a device open for some seconds; returns its pid there."""
     started = "cp /usr/bin/sleep /tmp/%s; exec 9<%s; setsid /tmp/%s %d >/dev/null 2>&1 & echo $!" % (
         program,
         node,
@@ -295,7 +314,7 @@ def main_pid(lab: Lab, host: str, unit: str) -> int:
 
 
 def add_package(lab: Lab, host: str, folder: Path, name: str, depends: str) -> None:
-    """Install an empty package of somebody else on a host."""
+    """Install an empty foreign package on a host."""
     fields = {
         "Package": name,
         "Version": "1",

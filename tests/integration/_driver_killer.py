@@ -1,9 +1,10 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The collection with a change of the driver that dies, or waits for its host's power to be cut, at a point of its own.
+"""A copy of the collection whose driver change dies, or waits for a power cut, at a chosen point.
 
-Points are counted on the host: before and after each note in the journal, before, in and after each command that changes something, before and after
-each copy that is kept. /var/lib/npu-it/kill says at which to act; without it points are only noted.
+The host counts points: before and after each note in the journal; before, in and after each command that changes
+something; before and after each copy that is kept. /var/lib/npu-it/kill says at which point to act; without it points
+are only noted.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ HOOK = """
 def _hook() -> None:
     import json, os, posixpath, signal, subprocess, time
     from . import sources
-    home, acts = "%s", ("start", "stop", "hold", "unhold", "--configure", "--purge", "--remove", "install", "remove", "purge", "add", "build")
+    home, acts = "%s", (
+        "start", "stop", "hold", "unhold", "--configure", "--purge", "--remove",
+        "install", "remove", "purge", "add", "build",
+    )
     if not os.path.isdir(home):
         return
     try:
@@ -81,7 +85,9 @@ def _hook() -> None:
         program = posixpath.basename(words[0])
         if words[0].startswith("/proc/self/fd/"):
             return "run installer " + " ".join(words[1:2])
-        if program in ("apt-get", "apt-mark", "dpkg", "dkms", "systemctl") and ("-s" in words or not set(words) & set(acts)):
+        if program in ("apt-get", "apt-mark", "dpkg", "dkms", "systemctl") and (
+            "-s" in words or not set(words) & set(acts)
+        ):
             return None
         if program not in ("apt-get", "apt-mark", "dpkg", "dkms", "systemctl", "modprobe"):
             return None
@@ -118,7 +124,10 @@ def make_killer() -> dict[str, str]:
 
 
 def arm(lab: Lab, host: str, at: int = -1, mode: str = "kill", delay: float = 0.2) -> None:
-    """Let the next change on a host act at its point number `at`: `kill` ends it, `power` tells cut_power that the time has come."""
+    """Let the next change on a host act at its point number `at`.
+
+    `kill` ends it; `power` tells cut_power that the time has come.
+    """
     line = "rm -rf %s; mkdir -p %s; cat >%s/kill" % (ON_HOST, ON_HOST, ON_HOST)
     lab.exec(host, line, stdin=json.dumps({"at": at, "mode": mode, "delay": delay}))
 

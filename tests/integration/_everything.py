@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A policy with every component that fits beside the others, the facts of a host, and nodes of many pools, for tests of the cluster side."""
+"""Inputs for tests of the cluster side.
+
+A policy with every component that fits beside the others, the facts of a host, and nodes of many pools.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ SYSTEMS = (("ubuntu", "22.04"), ("ubuntu", "24.04"), ("rocky", "9.5"))
 
 
 def node(number: int, pools: int) -> Data:
-    """Node `number` with NPUs, Ready, in one of `pools` pools of operating system and kernel as Node Feature Discovery labels them."""
+    """A Ready node `number` with NPUs, in one of `pools` pools of operating system and kernel.
+
+    Its labels are those of Node Feature Discovery.
+    """
     pool = number % pools
     os_id, version = SYSTEMS[pool % len(SYSTEMS)]
     labels = {

@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the tests ask of hosts and cluster: who is virgin, a fingerprint of the disk, the objects as the server has them."""
+"""What the tests ask of hosts and cluster.
+
+Which hosts are virgin, a fingerprint of the disk, and the objects as the server has them.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,10 @@ spec:
       command: [sh, -c, "%(line)s"]
       resources: {limits: {%(resource)s: 1}}
 """
-INSIDE = "for d in /dev/rbln*; do [ -c $d ] && : <$d && echo $d; done; grep -o ' /[^ ]*librbln-[^ ]*' /proc/mounts; rbln-smi --version; :"
+INSIDE = (
+    "for d in /dev/rbln*; do [ -c $d ] && : <$d && echo $d; done; grep -o ' /[^ ]*librbln-[^ ]*' /proc/mounts; "
+    "rbln-smi --version; :"
+)
 
 Fingerprint = dict[str, list[t.Any]]
 
@@ -89,7 +95,10 @@ _known: dict[str, dict[str, tuple[list[int], str]]] = {}
 
 
 def fingerprint(lab: Lab, host: str, times: bool = True) -> Fingerprint:
-    """{path: [mode, uid, gid, digest or link target, mtime]} of everything in TREES but LIVE; without times mtime is 0."""
+    """A fingerprint {path: [mode, uid, gid, digest or link target, mtime]} of everything in TREES except LIVE.
+
+    Without times, mtime is 0.
+    """
     argv = ["python3", "-c", _WALK, ":".join(LIVE), *TREES]
     found: Fingerprint = json.loads(lab.exec(host, argv, stdin=json.dumps(_known.get(host, {}))).stdout)
     assert len(found) > 5000, len(found)
@@ -229,7 +238,10 @@ class Hosts:
         return seen
 
     def objects(self) -> dict[str, Data]:
-        """The objects of the namespace as the server has them, without what the server counts, and our labels of each node."""
+        """The objects of the namespace as the server has them, and our labels of each node.
+
+        What the server counts is left out.
+        """
         kinds = "namespace,serviceaccount,secret,configmap,daemonset.apps"
         out = self.lab.kubectl("get", "-n", NAMESPACE_OF_TESTS, kinds, "-o", "json").stdout
         found: dict[str, Data] = {}

@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Real programs that judge our configuration: Debian's own containerd and docker, unpacked and never installed, and containerd 2.x from source."""
+"""Real programs that judge our configuration.
+
+Debian's own containerd and docker, unpacked but not installed, and containerd 2.x built from source.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,10 @@ def _unpack(suite: str) -> t.Callable[[Path], None]:
 
 
 def _wrap(home: Path, name: str) -> None:
-    """A script that starts the program with its own C library; HERE is where the script lies, because the cache is renamed into place."""
+    """A script that starts the program with its own C library.
+
+    HERE is the folder of the script, because the cache is renamed into place.
+    """
     (home / "bin").mkdir(exist_ok=True)
     script = home / "bin" / Path(name).name
     loader = next((home / "root").glob("**/%s/ld-linux-x86-64.so.2" % LIBRARIES))
@@ -59,7 +65,10 @@ def _wrap(home: Path, name: str) -> None:
 
 
 def debian(suite: str) -> Path:
-    """The folder with `containerd` and `dockerd` of a Debian release: bookworm 1.6.20 and 20.10, trixie 1.7.24 and 26.1."""
+    """The folder with `containerd` and `dockerd` of a Debian release.
+
+    bookworm has 1.6.20 and 20.10, trixie 1.7.24 and 26.1.
+    """
     return cached("judges-" + suite, digest(suite, *PACKAGES, Path(__file__).read_text()), _unpack(suite)) / "bin"
 
 

@@ -31,7 +31,10 @@ def _killed(step: str) -> None:
 
 
 def make_killer() -> Path:
-    """A collections folder whose writer dies at the step whose number or name is in /run/npu-it/kill of the host, and notes steps in /run/npu-it/steps."""
+    """A collections folder whose writer dies at a chosen step.
+
+    The host's /run/npu-it/kill holds the number or name of the step; the writer notes its steps in /run/npu-it/steps.
+    """
     shutil.rmtree(KILLER, ignore_errors=True)
     shutil.copytree(STAGE, KILLER, ignore=shutil.ignore_patterns(".git", "tests"))
     path = KILLER / WRITER

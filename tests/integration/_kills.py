@@ -15,7 +15,8 @@ from tests.lab import Lab
 
 LOOK = """set -e
 for file in %(file)s; do sha256sum $file 2>/dev/null || echo "absent $file"; done
-echo "helpers $(find /etc /run/cdi -name '*.rbln-new' -o -name '*.rbln-old' -o -name '*.rbln-judge' | sort | tr '\\n' ' ')"
+echo "helpers $(find /etc /run/cdi -name '*.rbln-new' -o -name '*.rbln-old' -o -name '*.rbln-judge' |
+  sort | tr '\\n' ' ')"
 echo "journal $(ls /var/lib/rebellions-npu/transaction.json 2>/dev/null)"
 %(judge)s >/dev/null
 systemctl reset-failed %(unit)s

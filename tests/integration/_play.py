@@ -23,7 +23,8 @@ FOLDER = WORK / "integration" / str(os.getpid())
 STAGE = FOLDER / "stage"
 STAGED = STAGE / "ansible_collections" / NAMESPACE / NAME
 NAMESPACE_OF_TESTS = "rbln-it"
-# Label and taint: only these nodes run the pods of the tests, and no pods but these, so that a demo may be up on the same cluster.
+# Label and taint: only these nodes run the pods of the tests, and they run no other pods, so that a demo may be up on
+# the same cluster.
 NODE_LABEL = "npu-lab/integration"
 RESOURCE = "rebellions.ai/npu"
 
@@ -48,7 +49,10 @@ class Result:
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a playbook: its results in order, the closing counts of each host, the log of executions on the hosts."""
+    """One run of a playbook.
+
+    Its results in order, the closing counts of each host, and the log of executions on the hosts.
+    """
 
     code: int
     results: list[Result]
@@ -147,7 +151,10 @@ CLUSTER: Data = {
 def _podman() -> Path:
     """The lab's podman for the connection plugin; each call leaves a line in $NPU_IT_LOG."""
     path = FOLDER / "podman"
-    text = '#!/bin/sh\n[ -z "${NPU_IT_LOG:-}" ] || printf "%%s\\n" "$*" | head -c 300 | tr "\\n" " " | sed "s/$/\\n/" >>"$NPU_IT_LOG"\nexec %s "$@"\n'
+    text = (
+        '#!/bin/sh\n[ -z "${NPU_IT_LOG:-}" ] || printf "%%s\\n" "$*" | head -c 300 | tr "\\n" " " | sed "s/$/\\n/" '
+        '>>"$NPU_IT_LOG"\nexec %s "$@"\n'
+    )
     path.write_text(text % (STATE / "podman"))
     path.chmod(0o755)
     return path
@@ -170,7 +177,10 @@ def inventory(
 
 
 def command(book: str | Path, where: Path, *args: str, extra: Data | None = None) -> tuple[list[str], dict[str, str]]:
-    """(argv, environment) for a playbook of the collection (by name) or a file on an inventory; `extra` goes in as JSON by -e."""
+    """(argv, environment) for a playbook on an inventory.
+
+    The playbook is one of the collection (by name) or a file; `extra` is passed as JSON by -e.
+    """
     settings = environment(
         ANSIBLE_COLLECTIONS_PATH="%s:%s" % (STAGE, COLLECTIONS),
         ANSIBLE_STDOUT_CALLBACK="ansible.posix.jsonl",

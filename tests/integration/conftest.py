@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The staged tree is the collection that these tests import. Hosts are shared: brought up once, made virgin only where a test has left something."""
+"""The staged tree is the collection that these tests import.
+
+Hosts are shared: they come up once, and become virgin again only where a test has left something.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An offline bundle, from a connected host to one whose network is cut: whole it is enough, with a file missing or damaged nothing is touched."""
+"""An offline bundle, from a connected host to one whose network is cut.
+
+A whole bundle is enough; with a missing or damaged file nothing is touched.
+"""
 
 from __future__ import annotations
 

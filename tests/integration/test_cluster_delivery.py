@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Every component on a real API server: install, change of each class of field, prune, removal, runs that see a part of the hosts."""
+"""Every component on a real API server.
+
+Installation, a change of each class of field, pruning, removal, and runs that see a part of the hosts.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,8 @@ def test_full_install_again_without_a_write_and_absent_leaves_nothing(site: Site
     result = site.everything()
     assert set(result["objects"].values()) == {"created"}
     assert {item["kind"] for item in site.ours()} >= {
-        "DaemonSet", "Service", "ServiceAccount", "Secret", "ConfigMap", "ClusterRole", "ClusterRoleBinding", "NetworkPolicy", "RuntimeClass",
+        "DaemonSet", "Service", "ServiceAccount", "Secret", "ConfigMap", "ClusterRole", "ClusterRoleBinding",
+        "NetworkPolicy", "RuntimeClass",
         "ServiceMonitor", "NodeFeatureRule",
     }  # fmt: skip
     drivers = [

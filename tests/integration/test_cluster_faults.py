@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The cluster side where something is in its way: rights, another writer, a server that goes away, kinds that are missing, other owners."""
+"""The cluster side where something is in its way.
+
+Missing rights, another writer, a server that goes away, missing kinds, and other owners.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Site]:
 @pytest.fixture(autouse=True)
 def nothing_left(site: Site) -> t.Iterator[None]:
     yield
-    # A test that failed may have left a Lease that somebody seems to hold.
+    # A failed test may have left a Lease that seems to be held.
     site.server.kubectl("-n", NAMESPACE, "delete", "lease", "rbln-operands", "--ignore-not-found", check=False)
     site.absent()
 
@@ -79,7 +82,8 @@ def grant(site: Site, verb: str = "", plural: str = "") -> None:
 MISSING = [("list", "nodes"), ("patch", "nodes"), ("list", "namespaces"), ("create", "leases")] + [
     ("patch", name)
     for name in (
-        "namespaces", "serviceaccounts", "secrets", "configmaps", "services", "daemonsets", "clusterroles", "clusterrolebindings", "runtimeclasses",
+        "namespaces", "serviceaccounts", "secrets", "configmaps", "services", "daemonsets", "clusterroles",
+        "clusterrolebindings", "runtimeclasses",
         "networkpolicies", "servicemonitors", "nodefeaturerules",
     )
 ]  # fmt: skip
@@ -211,7 +215,7 @@ def test_what_is_being_deleted_is_waited_for_and_made_anew(site: Site) -> None:
     result = site.act("run", wait_timeout=1)
     assert result["failed"] and told in result["msg"] and "example.org/hold" in result["msg"]
     assert [one for one in site.written if one[1] == "daemonsets"] == []
-    # Nor is it somebody else's while it goes.
+    # It has no other owner either while it goes.
     assert (
         site.run(validator={"enabled": False})["warnings"] == site.run(validator={"enabled": False})["warnings"] == []
     )
@@ -307,7 +311,7 @@ def test_another_writer_is_named_and_nothing_is_written_until_it_is_gone(site: S
     result = site.act("run", lease_timeout=1, lease_duration=60, labels={"team": "a"})
     assert result["failed"] and "elsewhere/1/abcd" in result["msg"] and "rbln_operands_lease_timeout" in result["msg"]
     assert site.written == []
-    # Nobody renews it: after its duration by our own clock it is taken over.
+    # Its owner does not renew it: after its duration by our own clock it is taken over.
     result = site.run(lease_timeout=20, lease_duration=5, labels={"team": "a"})
     assert result["changed"] is True
 
@@ -415,7 +419,10 @@ def test_a_second_policy_and_another_prefix_are_refused(site: Site) -> None:
 
 
 def test_one_refused_component_does_not_stop_the_others(site: Site) -> None:
-    """A policy of the site denies one DaemonSet: what needs it is not tried, all else is there, and the next run mends it."""
+    """A policy of the site denies one DaemonSet.
+
+    What needs it is not tried, everything else is there, and the next run mends it.
+    """
     rule = {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["daemonsets"]}
     spec = {
         "matchConstraints": {"resourceRules": [rule]},

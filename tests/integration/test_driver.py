@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The driver's life by the role rbln_driver on system containers: installed, refused, upgraded, rolled back, removed."""
+"""The driver's life by the role rbln_driver on system containers.
+
+The driver is installed, refused, upgraded, rolled back and removed.
+"""
 
 from __future__ import annotations
 
@@ -138,7 +141,7 @@ def test_in_use_is_refused_and_a_named_service_is_stopped(drivers: Drivers) -> N
         for host in BOTH:
             rest = [line for line in difference(before[host], drivers.disk(host)) if not line[1:].startswith(OWN)]
             assert rest == [] and works({**drivers.seen(host), "state": []}, OLD), rest
-        # The one that nobody named is ended, the named service comes back.
+        # The process that was not named is ended, the named service comes back.
         run = drivers.good({B: many(NEW, rbln_driver_in_use="stop", rbln_driver_services=[unit])})
         assert not alive(drivers.lab, B, late)
         assert main_pid(drivers.lab, B, unit) not in (0, old_pid)
@@ -194,7 +197,7 @@ def test_where_the_way_back_fails_too_the_host_is_tainted_and_the_next_run_conve
 
 
 def test_apt_is_asked_first_and_refuses_what_is_beyond_the_plan(drivers: Drivers, tmp_path: Path) -> None:
-    """The packages out of the runfile; librbln is in the way of a package of somebody else."""
+    """The packages out of the runfile; librbln is in the way of a foreign package."""
     drivers.put(B, NEW)
     add_package(drivers.lab, B, tmp_path, "npu-app", "librbln (>= 3.4)")
     before = drivers.disk(B)

@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A host that reboots without Ansible: /run is empty, and the host tool makes it ready again, before and after the runtimes start."""
+"""A host that reboots without Ansible.
+
+/run is empty, and the host tool makes the host ready again, before and after the runtimes start.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,10 @@ def test_a_reboot_makes_the_host_ready_again(lab: Lab, tmp_path: Path) -> None:
     lab.exec(NAME, ["systemd-analyze", "verify", CDI_UNIT, READY_UNIT])
     lab.exec(
         NAME,
-        "mkdir -p /etc/containerd; containerd config default | sed 's/enable_cdi = false/enable_cdi = true/' >/etc/containerd/config.toml",
+        (
+            "mkdir -p /etc/containerd; containerd config default | sed 's/enable_cdi = false/enable_cdi = true/' "
+            ">/etc/containerd/config.toml"
+        ),
     )
     lab.exec(NAME, ["systemctl", "daemon-reload"])
     lab.restart_host(NAME)

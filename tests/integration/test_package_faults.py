@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""apt of Debian 12 and 13, users of NPUs and kept installers on a real host: killed, hung, locked out, without room, given damaged files."""
+"""apt of Debian 12 and 13, users of NPUs and kept installers on a real host.
+
+apt is killed, hangs, finds its lock held, has no room, or gets damaged files.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +42,19 @@ def deb(name, version="1.0", **scripts):
     base = "/root/build/" + name
     os.makedirs(base + "/DEBIAN", exist_ok=True)
     files = scripts.pop("files", {})
-    control = "Package: %s\\nVersion: %s\\nArchitecture: all\\nMaintainer: x <noreply@example.com>\\nDescription: x\\n" % (name, version)
-    for path, text, mode in [("DEBIAN/control", control, 0o644), *(("DEBIAN/" + key, "#!/bin/sh\\n" + text, 0o755) for key, text in scripts.items()),
+    control = (
+        "Package: %s\\nVersion: %s\\nArchitecture: all\\nMaintainer: x <noreply@example.com>\\nDescription: x\\n"
+        % (name, version)
+    )
+    for path, text, mode in [("DEBIAN/control", control, 0o644),
+                             *(("DEBIAN/" + key, "#!/bin/sh\\n" + text, 0o755) for key, text in scripts.items()),
                              *((path, text, 0o644) for path, text in files.items())]:
         os.makedirs(os.path.dirname(os.path.join(base, path)), exist_ok=True)
         with open(os.path.join(base, path), "w") as stream:
             stream.write(text)
         os.chmod(os.path.join(base, path), mode)
-    subprocess.run(["dpkg-deb", "-b", "--root-owner-group", base, "/root/%s.deb" % name], check=True, stdout=subprocess.DEVNULL)
+    argv = ["dpkg-deb", "-b", "--root-owner-group", base, "/root/%s.deb" % name]
+    subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
     return "/root/%s.deb" % name
 def processes(name):
     return subprocess.run(["pgrep", "-fx", name], stdout=subprocess.PIPE, text=True).stdout.split()
@@ -99,7 +107,10 @@ def machine(request: pytest.FixtureRequest) -> t.Iterator[Machine]:
     subprocess.run(
         ["podman", "exec", "-i", request.param, "tar", "-C", "/root", "-xf", "-"], input=tar, check=True, timeout=60
     )
-    sources = "rm -rf /etc/apt/sources.list /etc/apt/sources.list.d/*; echo 'deb [trusted=yes] file:/opt/npu-lab/payload/apt ./' >/etc/apt/sources.list"
+    sources = (
+        "rm -rf /etc/apt/sources.list /etc/apt/sources.list.d/*; "
+        "echo 'deb [trusted=yes] file:/opt/npu-lab/payload/apt ./' >/etc/apt/sources.list"
+    )
     made.exec(request.param, sources + "; apt-get -q update; mkdir -p /etc/systemd/system/rbln-smd.service.d")
     # It starts more often here than systemd lets a service start.
     made.exec(
@@ -117,13 +128,21 @@ apt.apply(Transaction(install=["rebellions-driver=3.2.2"]))
 answer["again"] = shown(apt.simulate(Transaction(install=["rebellions-driver=3.2.2"])))
 apt.hold(["rebellions-kmd", "librbln"])
 answer["held"] = error(apt.simulate, Transaction(install=["rebellions-driver=3.4.0"]))
-answer["kept"] = sorted(os.path.basename(path) for path in apt.download(["rebellions-kmd", "librbln=3.4.0"], "/root/kept"))
+answer["kept"] = sorted(
+    os.path.basename(path) for path in apt.download(["rebellions-kmd", "librbln=3.4.0"], "/root/kept")
+)
 apt.apply(Transaction(install=["rebellions-driver=3.4.0"], allow_held=True))
 answer["held after"] = apt.held()
 answer["older"] = error(apt.simulate, Transaction(install=["rebellions-driver=3.2.2"], allow_held=True))
 apt.apply(Transaction(install=["rebellions-driver=3.2.2"], allow_held=True, allow_downgrade=True))
-answer["gone"] = sorted(change.name for change in apt.simulate(Transaction(remove=["rebellions-kmd", "nosuch"], allow_held=True)))
-apt.apply(Transaction(remove=["rebellions-driver", "rebellions-kmd", "rebellions-fw", "rbln-tools", "librbln"], allow_held=True))
+answer["gone"] = sorted(
+    change.name for change in apt.simulate(Transaction(remove=["rebellions-kmd", "nosuch"], allow_held=True))
+)
+apt.apply(
+    Transaction(
+        remove=["rebellions-driver", "rebellions-kmd", "rebellions-fw", "rbln-tools", "librbln"], allow_held=True
+    )
+)
 answer["left"] = apt.installed(%r)
 """
         % PARTS
@@ -171,7 +190,8 @@ for _ in range(200):
     if not processes("sleep 3") and not processes("dpkg .*"):
         break
     time.sleep(0.05)
-answer = {"error": result[0] is not None, "repair": apt.repair(), "after": apt.unfinished(), "there": apt.installed(["slow"]), "again": apt.repair()}
+answer = {"error": result[0] is not None, "repair": apt.repair(), "after": apt.unfinished(),
+          "there": apt.installed(["slow"]), "again": apt.repair()}
 """
         % (killed,)
     )
@@ -183,7 +203,8 @@ answer = {"error": result[0] is not None, "repair": apt.repair(), "after": apt.u
 def test_a_script_that_never_ends_is_ended_with_its_children(machine: Machine) -> None:
     answer = machine.ask("""
 path = deb("hang", postinst="sleep 1000 & wait\\n")
-answer = {"error": error(hasty.apply, Transaction(files=[path])), "left": processes("sleep 1000") + processes("dpkg .*")}
+answer = {"error": error(hasty.apply, Transaction(files=[path])),
+          "left": processes("sleep 1000") + processes("dpkg .*")}
 started = time.monotonic()
 answer["repair"], answer["seconds"], answer["broken"] = hasty.repair(), time.monotonic() - started, apt.unfinished()
 answer["removed"], answer["after"], answer["there"] = hasty.repair(["hang"]), apt.unfinished(), apt.installed(["hang"])
@@ -200,7 +221,8 @@ answer["removed"], answer["after"], answer["there"] = hasty.repair(["hang"]), ap
 def test_a_package_none_of_whose_scripts_work_can_be_taken_out(machine: Machine) -> None:
     answer = machine.ask("""
 path = deb("stubborn", postinst="exit 1\\n", prerm="exit 1\\n", postrm="exit 1\\n")
-answer = {"install": error(apt.apply, Transaction(files=[path])) is not None, "remove": error(apt.apply, Transaction(remove=["stubborn"])) is not None}
+answer = {"install": error(apt.apply, Transaction(files=[path])) is not None,
+          "remove": error(apt.apply, Transaction(remove=["stubborn"])) is not None}
 answer["repair"], answer["after"] = apt.repair(["stubborn"]), apt.unfinished()
 """)
     assert answer == {"install": True, "remove": True, "repair": True, "after": []}
@@ -211,9 +233,11 @@ def test_who_holds_the_lock_is_named(machine: Machine, lock: str) -> None:
     answer = machine.ask(
         """
 path = deb("plain")
-holder = subprocess.Popen(["python3", "-c", "import fcntl, time; f = open('%s', 'w'); fcntl.lockf(f, fcntl.LOCK_EX); time.sleep(60)"])
+code = "import fcntl, time; f = open('%s', 'w'); fcntl.lockf(f, fcntl.LOCK_EX); time.sleep(60)"
+holder = subprocess.Popen(["python3", "-c", code])
 time.sleep(1)
-answer = {"pid": holder.pid, "error": error(hasty.apply, Transaction(files=[path])), "simulated": shown(hasty.simulate(Transaction(files=[path])))}
+answer = {"pid": holder.pid, "error": error(hasty.apply, Transaction(files=[path])),
+          "simulated": shown(hasty.simulate(Transaction(files=[path])))}
 holder.kill()
 holder.wait()
 """
@@ -230,7 +254,8 @@ os.makedirs("/mnt/small", exist_ok=True)
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", "/mnt/small"], check=True)
 try:
     path = deb("big", files={"mnt/small/big": "x" * 8000000})
-    answer = {"error": error(apt.apply, Transaction(files=[path])), "broken": apt.unfinished(), "there": apt.installed(["big"]), "files": os.listdir("/mnt/small")}
+    answer = {"error": error(apt.apply, Transaction(files=[path])), "broken": apt.unfinished(),
+              "there": apt.installed(["big"]), "files": os.listdir("/mnt/small")}
     for name, size in (("one.run", 400000), ("two.run", 900000)):
         with open("/root/" + name, "wb") as stream:
             stream.write(os.urandom(size))
@@ -264,7 +289,8 @@ with open(deb("plain", files={"usr/share/plain": os.urandom(2000).hex()}), "rb")
     data = stream.read()
 with open("/root/damaged.deb", "wb") as stream:
     stream.write(%s)
-answer = {"error": error(apt.apply, Transaction(files=["/root/damaged.deb"])), "broken": apt.unfinished(), "there": apt.installed(["plain"]), "repair": apt.repair()}
+answer = {"error": error(apt.apply, Transaction(files=["/root/damaged.deb"])), "broken": apt.unfinished(),
+          "there": apt.installed(["plain"]), "repair": apt.repair()}
 """
         % damage
     )
@@ -278,7 +304,9 @@ apt.apply(Transaction(install=["rebellions-driver=3.2.2"]))
 before = find_holders(PROFILE, host, [], (os.getpid(),))
 holder = subprocess.Popen(["systemd-run", "-q", "--unit=train", "--wait", "sh", "-c", "exec sleep 1001 </dev/rbln0"])
 wait_for("sleep 1001")
-found, probe = find_holders(PROFILE, host, [{"device": "1", "pid": 999999, "process": "/opt/x --token"}], (os.getpid(),))
+found, probe = find_holders(
+    PROFILE, host, [{"device": "1", "pid": 999999, "process": "/opt/x --token"}], (os.getpid(),)
+)
 subprocess.run(["systemctl", "stop", "train"])
 holder.wait()
 answer = {"before": [len(before[0]), before[1].state], "found": describe_holders(found), "state": probe.state}

@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""rbln_runtime_config as a playbook runs it: check mode, diff, repetition, removal, the number of remote executions, a stopped run."""
+"""rbln_runtime_config as a playbook runs it.
+
+Check mode, diff, repetition, removal, the number of remote executions, and a stopped run.
+"""
 
 from __future__ import annotations
 

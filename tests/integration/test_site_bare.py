@@ -234,7 +234,7 @@ def test_each_role_alone_on_a_finished_host(bare: Hosts, tmp_path: Path) -> None
         tmp_path / "role.yml", bare.inventory(*names, host_vars={name: {"ansible_host": E} for name in names})
     ).unchanged(list(names))
     assert {one.play: one.host for one in run.results} == {role: host for host, role in names.items()}
-    # One look each: nobody has planned before, and nothing is left to do.
+    # One look each: there was no plan before, and nothing is left to do.
     assert len(run.executions) == len(roles), run.executions
 
 
@@ -271,7 +271,10 @@ def test_a_driver_from_package_files_for_docker_and_podman(bare: Hosts) -> None:
     )
     assert len(play("site", where).good([ENGINES]).changed()) > 5
     play("site", where).unchanged([ENGINES])
-    look = "for d in /dev/rbln*; do [ -c $d ] && : <$d && echo $d; done; grep -o ' /[^ ]*librbln-[^ ]*' /proc/mounts; rbln-smi --version"
+    look = (
+        "for d in /dev/rbln*; do [ -c $d ] && : <$d && echo $d; done; grep -o ' /[^ ]*librbln-[^ ]*' /proc/mounts; "
+        "rbln-smi --version"
+    )
 
     def inside(engine: str, device: str, check: bool = True) -> list[str]:
         argv = [
@@ -311,7 +314,10 @@ def signed_repository(folder: Path) -> Path:
     (lists / "Packages").write_text(index)
     shutil.copytree(pool, repo / "pool")
     digest = command(["sha256sum", lists / "Packages"]).stdout.split()[0]
-    head = "Origin: lab\nSuite: stable\nCodename: stable\nArchitectures: amd64\nComponents: main\nDate: Thu, 01 Jan 2026 00:00:00 UTC\nSHA256:\n"
+    head = (
+        "Origin: lab\nSuite: stable\nCodename: stable\nArchitectures: amd64\nComponents: main\n"
+        "Date: Thu, 01 Jan 2026 00:00:00 UTC\nSHA256:\n"
+    )
     (repo / "dists/stable/Release").write_text(
         head + " %s %d main/binary-amd64/Packages\n" % (digest, len(index.encode()))
     )

@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Nodes that differ, and a node that joins a running cluster: gated until its host part ran, made ready by a run for it alone."""
+"""Nodes that differ, and a node that joins a running cluster.
+
+The new node is gated until its host part has run; a run for it alone makes it ready.
+"""
 
 from __future__ import annotations
 
@@ -66,9 +69,10 @@ def pods(hosts: Hosts, *nodes: str) -> dict[tuple[str, str], Data]:
 
 
 def state(hosts: Hosts) -> dict[str, t.Any]:
-    """Everything of the cluster that a run for one new node has to leave alone: our objects, and pods, labels and capacity of the other nodes.
+    """Everything of the cluster that a run for one new node has to leave alone.
 
-    What a DaemonSet counts and the record of what each node is are the new node's to change.
+    That is our objects, and pods, labels and capacity of the other nodes. Such a run may change what a DaemonSet counts
+    and the record of what each node is.
     """
     found: dict[str, t.Any] = {"pod %s %s" % key: pod["metadata"]["uid"] for key, pod in pods(hosts, A, B).items()}
     kinds = "serviceaccounts,secrets,configmaps,daemonsets,services,roles,rolebindings,networkpolicies"
@@ -134,7 +138,7 @@ def test_a_new_node_is_gated_until_the_run_for_it_alone(cluster: Hosts) -> None:
     assert {key for key in before if key.startswith("pod ")} >= {
         "pod %s %s" % (node, name) for node in (A, B) for name in (PLUGIN, EXPORTER)
     }
-    # As a cluster with Node Feature Discovery has it: the plugin comes by itself, before anybody has looked at the host.
+    # As in a cluster with Node Feature Discovery: the plugin comes by itself, before a run has looked at the host.
     lab.kubectl("label", "node", NEW, NODE_LABEL + "=true", "feature.node.kubernetes.io/pci-1eff.present=true")
     want(cluster, NEW)
 
@@ -190,7 +194,7 @@ def test_runtimes_and_kubelet_roots_differ_in_one_cluster(cluster: Hosts) -> Non
             if "hostPath" in one
         }
         assert mounted["pod-resources"] == root + "/pod-resources"
-        # The very socket that this node's kubelet listens on, and not one that lies there by chance.
+        # The very socket that this node's kubelet listens on, and not another one in that folder.
         pod = everything[(node, name)]["metadata"]["name"]
         inside = lab.kubectl(
             "exec", "-n", NAMESPACE_OF_TESTS, pod, "-c", "metrics-exporter", "--", "stat", "-c", "%i", SOCKET

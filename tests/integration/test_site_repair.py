@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A run that dies in the middle of a configuration change, and one that dies before the restart: the next run makes it right."""
+"""A run that dies in the middle of a configuration change, and one that dies before the restart.
+
+The next run makes it right.
+"""
 
 from __future__ import annotations
 

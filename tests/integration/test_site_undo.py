@@ -12,8 +12,8 @@ from tests.lab._base import until
 
 A, B = "it-a", "it-b"
 BOTH = [A, B]
-# What stays: folders of the system that may have been there before (Debian 13 has libexec, 12 has not), dpkg's and ldconfig's own books,
-# and folders that the stand-in driver leaves for depmod.
+# What stays: folders of the system that may have been there before (Debian 13 has libexec, 12 has not), records of dpkg
+# and ldconfig, and folders that the stand-in driver leaves for depmod.
 LEFT = {
     "+/run/cdi",
     "+/usr/local/libexec",

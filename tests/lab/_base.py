@@ -75,7 +75,10 @@ def run(
     env: t.Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run one command without a shell. LabError with the command's own words when check and it fails or outlives timeout (seconds)."""
+    """Run one command without a shell.
+
+    With check, raises LabError with the command's own words when it fails or outlives timeout (seconds).
+    """
     words = [str(word) for word in argv]
     try:
         done = subprocess.run(

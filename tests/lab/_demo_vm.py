@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The third server of `make demo`: a virtual machine, where the driver's module is built, loaded and opened for real."""
+"""The third server of `make demo`: a virtual machine.
+
+There the driver's module is really built, loaded and opened.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,10 @@ def up() -> Vm | None:
 
 
 def loaded(vm: Vm, numbers: str) -> str:
-    """What the virtual machine says of its own module; LabError when `numbers`, in base 16, of a pod's devices are not the module's."""
+    """What the virtual machine says of its own module.
+
+    LabError when `numbers`, in base 16, of a pod's devices are not the module's.
+    """
     version = vm.exec("cat /sys/module/rebellions/version").stdout.strip()
     major = int(vm.exec("awk '$2 == \"rbln\" {print $1}' /proc/devices").stdout)
     if [int(word, 16) for word in numbers.split()] != [major]:

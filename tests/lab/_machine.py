@@ -212,7 +212,7 @@ def prepare() -> None:
         if value is not None and path.exists() and path.read_text().strip() != value:
             path.write_text(value + "\n")
     if hybrid() and not CGROUP_VIEW.is_mount():
-        # A systemd in a container remounts its /sys/fs/cgroup read-only: it must be a tmpfs of its own, not the machine's.
+        # A systemd in a container remounts its /sys/fs/cgroup read-only: that must be its own tmpfs, not the machine's.
         CGROUP_VIEW.mkdir(exist_ok=True)
         run(["mount", "-t", "tmpfs", "-o", "mode=755,size=4m", "npu-cgroup", CGROUP_VIEW])
         for path in sorted(_CGROUP.iterdir()):
@@ -245,7 +245,8 @@ def prepare() -> None:
         bridge = podman_network()
         assert bridge is not None
     if not Path("/sys/class/net", bridge).exists():
-        # Left alone, the bridge takes the lowest address of its ports, and every host that comes or goes costs the others their gateway.
+        # Left alone, the bridge takes the lowest address of its ports, and the other hosts lose their gateway whenever
+        # a host comes or goes.
         run(["ip", "link", "add", bridge, "address", BRIDGE_MAC, "type", "bridge"])
     run(["ip", "addr", "replace", GATEWAY + "/24", "dev", bridge])
     run(["ip", "link", "set", bridge, "up"])

@@ -17,7 +17,10 @@ PKI = STATE / "pki"
 CONF = STATE / "conf"
 KUBECONFIG = STATE / "kubeconfig"
 _CLIENT, _SERVER = "clientAuth", "serverAuth"
-_API_NAMES = "DNS:localhost,DNS:kubernetes,DNS:kubernetes.default,DNS:kubernetes.default.svc,DNS:kubernetes.default.svc.cluster.local,IP:127.0.0.1,IP:%s,IP:%s"
+_API_NAMES = (
+    "DNS:localhost,DNS:kubernetes,DNS:kubernetes.default,DNS:kubernetes.default.svc,"
+    "DNS:kubernetes.default.svc.cluster.local,IP:127.0.0.1,IP:%s,IP:%s"
+)
 
 
 def _authority(name: str, subject: str) -> None:

@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Root file systems of the hosts (mmdebstrap, from the mirror this machine's apt uses) and the container images made of them."""
+"""Root file systems of the hosts, and the container images made of them.
+
+mmdebstrap makes them from the mirror that this machine's apt uses.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,10 @@ KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 _BASE = "systemd systemd-sysv dbus python3 python3-apt sudo ca-certificates iproute2 kmod pciutils procps udev".split()
 _NODE = "runc containernetworking-plugins iptables nftables conntrack ethtool mount util-linux".split()
 _MASKED = (
-    "systemd-udevd.service systemd-udev-trigger.service systemd-udevd-kernel.socket systemd-udevd-control.socket systemd-resolved.service "
-    "systemd-networkd.service systemd-networkd-wait-online.service systemd-timesyncd.service getty@tty1.service console-getty.service "
+    "systemd-udevd.service systemd-udev-trigger.service systemd-udevd-kernel.socket systemd-udevd-control.socket "
+    "systemd-resolved.service "
+    "systemd-networkd.service systemd-networkd-wait-online.service systemd-timesyncd.service getty@tty1.service "
+    "console-getty.service "
     "systemd-logind.service apt-daily.timer apt-daily-upgrade.timer nftables.service"
 )
 
@@ -49,7 +54,8 @@ def mirror() -> str:
             if found:
                 return found.group(1)
     raise LabError(
-        "no Debian mirror in /etc/apt/sources.list.d/debian.sources or /etc/apt/sources.list: the hosts are made from it"
+        "no Debian mirror in /etc/apt/sources.list.d/debian.sources or /etc/apt/sources.list: "
+        "the hosts are made from it"
     )
 
 
@@ -95,8 +101,8 @@ def _python_layer(part: Path) -> None:
         " usr/lib/x86_64-linux-gnu/perl* usr/lib/x86_64-linux-gnu/gconv var/cache/* var/lib/apt var/log/* usr/lib/udev"
     )
     hook = (
-        'cp "$1/usr/share/misc/pci.ids" "$1/pci.ids"; cd "$1" && rm -rf %s; mkdir -p usr/share/misc && mv pci.ids usr/share/misc/'
-        % drop
+        'cp "$1/usr/share/misc/pci.ids" "$1/pci.ids"; cd "$1" && rm -rf %s; mkdir -p usr/share/misc && '
+        "mv pci.ids usr/share/misc/" % drop
     )
     _mmdebstrap(flavour, part / "rootfs.tar", "extract", 'cd "$1" && chroot . /sbin/ldconfig', hook)
 

@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The files a host boots with: hardware, container engine, kubelet; everything lies there before its systemd starts."""
+"""The files a host boots with: hardware, container engine, kubelet; everything is there before its systemd starts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from ._base import API, LAB_DIR, POD_CIDR, PREFIX
 
 
 class Kind(t.NamedTuple):
-    """image flavour, container engine as (flavour of its configuration, from the Go build), may it be a node, root directory of its kubelet."""
+    """A kind of host of the lab.
+
+    Image flavour, container engine as (flavour of its configuration, from the Go build), whether it may be a node, and
+    the root directory of its kubelet.
+    """
 
     flavour: str
     containerd: str
@@ -159,7 +163,10 @@ RestartSec=1
 """
 _KUBELET = """apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
-authentication: {anonymous: {enabled: false}, webhook: {enabled: true}, x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}}
+authentication:
+  anonymous: {enabled: false}
+  webhook: {enabled: true}
+  x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}
 authorization: {mode: Webhook}
 tlsCertFile: /etc/kubernetes/pki/serving.crt
 tlsPrivateKeyFile: /etc/kubernetes/pki/serving.key

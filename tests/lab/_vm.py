@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""class Vm: a server with a kernel of its own, where modules are really built and loaded and a reboot goes through a boot loader."""
+"""class Vm: a server with a kernel of its own.
+
+Modules are really built and loaded there, and a reboot passes through a boot loader.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,8 @@ VMS = STATE / "vm"
 BOOT_SECONDS = 420
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?\Z")
 _RUNNING = "systemctl is-system-running --wait || true; systemctl is-system-running || [ $? = 1 ]"
-# A machine that goes on after a pause is told the time and who it is. qemu keeps no state of the device that stands in for an NPU: it is plugged in again.
+# A machine that resumes after a pause is told the time and its name. qemu keeps no state of the device that stands in
+# for an NPU: it is plugged in again.
 _AWAKE = """set -eu
 date -s @%(now)d >/dev/null
 echo %(name)s >/etc/hostname
@@ -59,7 +63,10 @@ def _ssh(folder: Path, port: int) -> list[str]:
 def ssh_options() -> list[str]:
     """The key, and no list of known hosts: machines come and go behind the same port."""
     words = ["-F", "none", "-i", str(root_disk() / "id_ed25519")]
-    options = "IdentitiesOnly=yes BatchMode=yes StrictHostKeyChecking=no UserKnownHostsFile=/dev/null LogLevel=ERROR ConnectTimeout=30"
+    options = (
+        "IdentitiesOnly=yes BatchMode=yes StrictHostKeyChecking=no UserKnownHostsFile=/dev/null LogLevel=ERROR "
+        "ConnectTimeout=30"
+    )
     for option in [*options.split(), "ServerAliveInterval=10", "ServerAliveCountMax=6"]:
         words += ["-o", option]
     return words
@@ -145,7 +152,10 @@ def virgin(npus: int, secure_boot: bool) -> Path:
             _call(
                 folder,
                 port,
-                "python3 -c 'import json, subprocess, tempfile, zipfile'; lspci -n >/dev/null; sudo -V >/dev/null; sync; sleep 2",
+                (
+                    "python3 -c 'import json, subprocess, tempfile, zipfile'; lspci -n >/dev/null; "
+                    "sudo -V >/dev/null; sync; sleep 2"
+                ),
             )
             _close(folder, port)
             start = time.monotonic()
@@ -195,7 +205,10 @@ class Vm:
     # -- life
 
     def up(self) -> float:
-        """Resume the virgin machine, or leave alone one that runs as asked for; a machine asked for otherwise is made anew. Seconds it took."""
+        """Resume the virgin machine, or leave alone one that already runs as asked; returns the seconds it took.
+
+        A machine that was asked for otherwise is replaced.
+        """
         problems = _needs.vm_obstacles()
         if problems:
             raise LabError("no virtual machines here and now:\n" + "\n".join("- " + problem for problem in problems))
@@ -296,7 +309,10 @@ class Vm:
     def exec(
         self, argv: str | t.Sequence[str], timeout: float = 120, check: bool = True, stdin: str | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command (list) or a shell line (text) as root; LabError with its stderr when check and it fails. 255: no connection."""
+        """Run a command (list) or a shell line (text) as root.
+
+        With check, raises LabError with its stderr when it fails. Exit code 255 means no connection.
+        """
         return _call(self.folder, self.port, argv if isinstance(argv, str) else shlex.join(argv), timeout, check, stdin)
 
     def push(self, source: Path, target: str) -> None:
@@ -356,7 +372,10 @@ class Vm:
         return self.exec("cat /proc/sys/kernel/random/boot_id").stdout.strip()
 
     def wait_reboot(self, before: str, timeout: float = BOOT_SECONDS) -> float:
-        """Wait until a boot other than `before` (of boot_id) has come up, as a Ready node when it is one; seconds it took."""
+        """Wait until a boot other than `before` (a boot_id) is up; returns the seconds it took.
+
+        A node must be Ready too.
+        """
         start = time.monotonic()
 
         def other() -> bool:
@@ -381,7 +400,10 @@ class Vm:
         return time.monotonic() - start
 
     def reboot(self, kernel: str | None = None, timeout: float = BOOT_SECONDS) -> float:
-        """Reboot through firmware and boot loader, once into `kernel` when it is named (GRUB's own grub-reboot); seconds until all is up."""
+        """Reboot through firmware and boot loader; returns the seconds until all is up.
+
+        A named `kernel` is booted once (GRUB's own grub-reboot).
+        """
         if kernel:
             self.exec('u=$(findmnt -no UUID /) && grub-reboot "gnulinux-advanced-$u>gnulinux-%s-advanced-$u"' % kernel)
         before = self.boot_id()
@@ -389,7 +411,10 @@ class Vm:
         return self.wait_reboot(before, timeout)
 
     def enrol_mok(self, password: str, timeout: float = BOOT_SECONDS) -> float:
-        """Reboot and, as a person at the console, enrol the key that `mokutil --import` left with this password; seconds until all is up."""
+        """Reboot and enrol a key as a person at the console; returns the seconds until all is up.
+
+        The key is the one that `mokutil --import` left with this password.
+        """
         from ._vmmok import enrol
 
         return enrol(self, password, timeout)

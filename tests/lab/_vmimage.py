@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What virtual machines are made of: the qemu with NPUs on its bus, and a Debian disk with a real boot loader and two kernels."""
+"""What virtual machines are made of.
+
+The qemu with NPUs on its bus, and a Debian disk with a real boot loader and two kernels.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,13 @@ DISK_BYTES = 6 << 30
 ESP_START, ESP_BYTES = 1 << 20, 32 << 20
 ROOT_START = ESP_START + ESP_BYTES
 PACKAGES = (
-    "systemd systemd-sysv dbus udev python3 python3-apt sudo ca-certificates iproute2 kmod pciutils procps openssh-server openssl mokutil"
-    " initramfs-tools lz4 linux-image-cloud-amd64 linux-headers-cloud-amd64 dkms gcc make libc6-dev grub-efi-amd64 grub-efi-amd64-signed shim-signed"
+    "systemd systemd-sysv dbus udev python3 python3-apt sudo ca-certificates iproute2 kmod pciutils procps "
+    "openssh-server openssl mokutil"
+    " initramfs-tools lz4 linux-image-cloud-amd64 linux-headers-cloud-amd64 dkms gcc make libc6-dev grub-efi-amd64 "
+    "grub-efi-amd64-signed shim-signed"
     " runc containernetworking-plugins iptables nftables conntrack ethtool mount util-linux"
 ).split()
-# Signed files, under the names by which firmware and shim look for them on a disk that nobody registered.
+# Signed files, under the names by which firmware and shim look for them on a disk without a boot entry.
 _LOADERS = {
     "BOOTX64.EFI": "shim/shimx64.efi.signed",
     "mmx64.efi": "shim/mmx64.efi.signed",
@@ -44,7 +49,10 @@ configfile $prefix/grub.cfg
 
 
 def _patched(program: bytes, device: int) -> bytes:
-    """qemu with the ids and the class of its `edu` test device replaced by those of an NPU; only the ids where the class cannot be found."""
+    """qemu whose `edu` test device has the ids and the class of an NPU.
+
+    Only the ids are replaced where the class cannot be found.
+    """
     ids = struct.pack("<HH", 0x1234, 0x11E8)
     if program.count(ids) != 1:
         raise LabError(

@@ -37,7 +37,7 @@ class _Screen:
         link.settimeout(0.05)
 
     def read(self, seconds: float) -> None:
-        """Take what comes in that time: a console that nobody reads loses letters."""
+        """Take what comes in that time: an unread console loses letters."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             try:
@@ -70,7 +70,10 @@ class _Screen:
 
 
 def enrol(vm: Vm, password: str, timeout: float) -> float:
-    """Reboot and enrol the keys that wait (mokutil --import) with the password given there; seconds until the machine is up again."""
+    """Reboot and enrol the waiting keys; returns the seconds until the machine is up again.
+
+    They wait after mokutil --import, and `password` is the one given there.
+    """
     if "MokNew" not in vm.exec("ls /sys/firmware/efi/efivars").stdout:
         raise LabError("%s: no key waits to be enrolled: mokutil --import comes first" % vm.name)
     start, before = time.monotonic(), vm.boot_id()

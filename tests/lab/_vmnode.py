@@ -27,7 +27,8 @@ Before=containerd.service kubelet.service
 Type=oneshot
 RemainAfterExit=yes
 ExecStart=/sbin/modprobe -a overlay br_netfilter
-ExecStart=/bin/sh -c 'mkdir -p /run/npu-lab && echo CGROUP_ROOT=/ >/run/npu-lab/node.env && sysctl -q net.ipv4.ip_forward=1'
+ExecStart=/bin/sh -c 'mkdir -p /run/npu-lab && echo CGROUP_ROOT=/ >/run/npu-lab/node.env'
+ExecStart=/sbin/sysctl -q net.ipv4.ip_forward=1
 
 [Install]
 WantedBy=multi-user.target
@@ -216,7 +217,10 @@ def wait_ready(vm: Vm, since: float, seconds: float = 300) -> None:
 
 
 def leave(vm: Vm, final: bool) -> None:
-    """Take the node out of the cluster and off the bridge; when final, the last node ends the control plane, and without hosts all of the lab."""
+    """Take the node out of the cluster and off the bridge.
+
+    When final, the last node ends the control plane, and the whole lab if there are no hosts.
+    """
     from .lab import Lab
 
     lab, number = Lab(), vm.number

@@ -28,7 +28,10 @@ SLOTS = ("slot0", "slot1", "slot2", "slot3")
 def command(
     folder: Path, name: str, npus: int, secure_boot: bool, port: int, outside: bool, state: Path | None = None
 ) -> list[str]:
-    """qemu for the disk.qcow2 and vars.fd of folder; state is the file of `keep`. All but name, port and outside belong to what is kept."""
+    """Options of qemu for the disk.qcow2 and vars.fd of folder; state is the file of `keep`.
+
+    All but name, port and outside are part of what is kept.
+    """
     code, _variables = firmware(secure_boot)
     argv = [str(qemu()), "-name", name, "-L", "/usr/share/qemu", "-nodefaults", "-no-user-config", "-display", "none"]
     argv += [
@@ -124,7 +127,10 @@ def alive(folder: Path) -> int | None:
 
 
 def gone(pid: int) -> bool:
-    """Whether the process has ended with all its threads: until then it may hold its disk, whatever it still shows of itself."""
+    """Whether the process has ended with all its threads.
+
+    Until then it may hold its disk, even if it looks ended.
+    """
     _reap(pid)
     return not Path("/proc/%d" % pid).exists()
 
@@ -209,7 +215,10 @@ class Qmp:
 
 
 def keep(folder: Path) -> None:
-    """Write the running machine to the file `state` of folder and end it. Its disk and variables are what the state goes with."""
+    """Write the running machine to the file `state` of folder and end it.
+
+    The state belongs to the disk and the variables at that moment.
+    """
     with Qmp(folder) as do:
         do("stop")
         do("migrate-set-parameters", **{"max-bandwidth": 1 << 40})

@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`make demo`: simulated NPU servers from nothing to allocatable NPUs by site.yml, twice; `make demo-down` takes everything back."""
+"""`make demo`: simulated NPU servers from nothing to allocatable NPUs by site.yml, twice.
+
+`make demo-down` takes everything away again.
+"""
 
 from __future__ import annotations
 
@@ -193,7 +196,10 @@ def table(proof: t.Mapping[str, t.Mapping[str, t.Any]]) -> str:
 
 
 def look(lab: Lab, node: str) -> dict[str, t.Any]:
-    """Start a pod that asks for one NPU on the node and look inside it: {devices, libraries, smi}; LabError when it sees none."""
+    """Start a pod that asks for one NPU on the node and look inside it: {devices, libraries, smi}.
+
+    LabError when it sees none.
+    """
     name = "sees-npu-" + node
     lab.kubectl("delete", "pod", name, "--ignore-not-found", "--wait=true")
     lab.kubectl("apply", "-f", "-", stdin=POD % {"node": node})
@@ -286,7 +292,10 @@ def _without_hosts(problems: t.Sequence[str]) -> int:
 
 
 def _render() -> int:
-    """The next best without a cluster of our own: the cluster of KUBECONFIG, one made by kind, else manifests as files."""
+    """The next best choice without a cluster of our own.
+
+    The cluster of KUBECONFIG, one made by kind, or else manifests as files.
+    """
     FOLDER.mkdir(parents=True, exist_ok=True)
     config = os.environ.get("KUBECONFIG", "")
     if config and not _agreed("Apply namespace rbln-system and its objects to the cluster of KUBECONFIG=%s?" % config):

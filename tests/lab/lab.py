@@ -42,7 +42,10 @@ __all__ = ["Lab", "LabError", "Npu", "payload_dir"]
 
 
 def payload_dir() -> Path:
-    """Folder with the stand-in driver: apt/ (repository), run/ (runfiles), SHA256SUMS. Hosts see it at /opt/npu-lab/payload."""
+    """Folder with the stand-in driver: apt/ (repository), run/ (runfiles), SHA256SUMS.
+
+    Hosts see it at /opt/npu-lab/payload.
+    """
     return cached(
         "payload", digest(Path(payload.__file__).parent, Path(__file__).with_name("_image.py")), payload.write
     )
@@ -125,7 +128,7 @@ class Lab:
     ) -> dict[str, t.Any]:
         """Bring the hosts up (text as for --nodes, or {name: kind}); with kube they become Ready nodes. Idempotent.
 
-        A host that runs otherwise than asked for (kind, node or not, hardware) is made anew. Returns status().
+        A host that differs from what is asked for (kind, node or not, hardware) is replaced. Returns status().
         """
         chosen = dict(hosts) if isinstance(hosts, t.Mapping) else parse_hosts(hosts)
         problems = _needs.obstacles(kube)
@@ -159,7 +162,10 @@ class Lab:
         return self.status()
 
     def down(self, hosts: t.Iterable[str] | None = None) -> list[str]:
-        """Remove the hosts named, or all and everything else of the lab; returns what differs from the machine before."""
+        """Remove the named hosts, or all hosts and everything else of the lab.
+
+        Returns what differs from the machine before.
+        """
         with lock(LOCK):
             known = self._hosts()
             gone = [name for name in (hosts if hosts is not None else known) if name in known]
@@ -295,7 +301,10 @@ class Lab:
         return found
 
     def refuse_foreign(self) -> None:
-        """LabError when hosts of another checkout are up, one lab a machine; those of a lab that was killed as a whole are removed."""
+        """LabError when hosts of another checkout are up: a machine has one lab.
+
+        Hosts of a lab that was killed as a whole are removed.
+        """
         for owner, names in self._foreign().items():
             living = [name for name in names if is_alive(name)]
             if living:
@@ -459,7 +468,10 @@ class Lab:
 
 
 def is_alive(name: str) -> bool:
-    """Whether the container's first process runs: podman goes on to say "running" of one that was killed together with its monitor."""
+    """Whether the container's first process runs.
+
+    podman still says "running" of a container that was killed together with its monitor.
+    """
     found = podman("inspect", "-f", "{{.State.Pid}} {{.Id}}", name, check=False).stdout.split()
     try:
         return bool(found) and found[1] in Path("/proc/%s/cgroup" % found[0]).read_text()

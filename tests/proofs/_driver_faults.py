@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Parts of the driver's life that end it or are hard on it, each on two hosts `a` (Debian 12) and `b` (Debian 13): removal, faults, real builds."""
+"""Parts of the driver's life that end it or are hard on it: removal, faults, real builds.
+
+Each part uses two hosts, `a` (Debian 12) and `b` (Debian 13).
+"""
 
 from __future__ import annotations
 
@@ -106,7 +109,10 @@ def faults(part: Part, drivers: Drivers, a: str, b: str) -> None:
         fill = "fallocate -l 700K /var/lib/rbln/kept/.filler"
         drivers.lab.exec(
             b,
-            "cp -a /var/lib/rbln /tmp/rbln; mount -t tmpfs -o size=1m,mode=755 none /var/lib/rbln; cp -a /tmp/rbln/. /var/lib/rbln; "
+            (
+                "cp -a /var/lib/rbln /tmp/rbln; mount -t tmpfs -o size=1m,mode=755 none /var/lib/rbln; "
+                "cp -a /tmp/rbln/. /var/lib/rbln; "
+            )
             + fill,
         )
         run = drivers.run({a: many(NEW, **given(cut)), b: many(NEW, **padded(Path(folder), 500_000))})
@@ -163,7 +169,10 @@ def faults(part: Part, drivers: Drivers, a: str, b: str) -> None:
         drivers.put(b, OLD)
         drivers.lab.exec(
             b,
-            "for f in /var/lib/rbln/kept/runfile-%s*/*.run; do printf x | dd of=$f bs=1 seek=100 conv=notrunc status=none; done"
+            (
+                "for f in /var/lib/rbln/kept/runfile-%s*/*.run; do printf x | dd of=$f bs=1 seek=100 conv=notrunc "
+                "status=none; done"
+            )
             % OLD,
         )
         run = drivers.run({b: many(FAULTY)})
@@ -174,7 +183,7 @@ def faults(part: Part, drivers: Drivers, a: str, b: str) -> None:
 
 
 def padded(folder: Path, size: int) -> Data:
-    """Inputs for an installer with so many bytes more at its end, which gzip overlooks."""
+    """Inputs for an installer with extra bytes at its end, which gzip overlooks."""
     name = "rebellions-x86_64-%s.run" % NEW
     path = folder / "padded" / name
     path.parent.mkdir()
@@ -215,7 +224,8 @@ def real_builds(part: Part, drivers: Drivers, _a: str, _b: str) -> None:
             built.unchanged({host: many(NEW, **ask)})
             built.remove(host).good([host])
             trees(None)
-            # Books of depmod for a kernel that had none, the key that dkms makes for itself, the folder of the ready files.
+            # Records of depmod for a kernel that had none, the key that dkms makes for itself, and the folder of the
+            # ready files.
             gone(
                 built,
                 host,

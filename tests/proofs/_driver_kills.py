@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A change of the driver that is cut off at each of its points, by a kill or by a power failure, on several hosts at once."""
+"""A driver change that is cut off at each of its points.
+
+A kill or a power failure cuts it off, on several hosts at once.
+"""
 
 from __future__ import annotations
 
@@ -150,7 +153,10 @@ class Kills:
 
 
 def between(state: Data, change: Change) -> None:
-    """The host tells the truth about itself: it is as before, as wanted, or a journal says what is at work, and the way back is whole."""
+    """The host tells the truth about itself.
+
+    It is as before, as wanted, or a journal says what is at work and the way back is whole.
+    """
     journal = state["journal"]
     target = change.inputs["rbln_driver_version"] or None
     if journal is None:

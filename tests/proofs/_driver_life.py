@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Parts of the driver's life, each on two hosts `a` (Debian 12) and `b` (Debian 13): sources, users, ways back, holds, removal, faults."""
+"""Parts of the driver's life: sources, users, ways back, holds, removal, faults.
+
+Each part uses two hosts, `a` (Debian 12) and `b` (Debian 13).
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A virtual machine as a node of the lab's cluster: site.yml from nothing to allocatable NPUs, and a pod that opens a device of the loaded module."""
+"""A virtual machine as a node of the lab's cluster.
+
+site.yml takes it from nothing to allocatable NPUs, and a pod opens a device of the loaded module.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ spec:
     - name: look
       image: lab.local/busybox:1
       imagePullPolicy: IfNotPresent
-      command: [sh, -c, "for d in /dev/rbln[0-9]*; do head -n 1 $d; ls -l $d; done; grep -o ' /[^ ]*librbln-[^ ]*' /proc/mounts"]
+      command:
+        - sh
+        - -c
+        - "for d in /dev/rbln[0-9]*; do head -n 1 $d; ls -l $d; done; grep -o ' /[^ ]*librbln-[^ ]*' /proc/mounts"
       resources: {limits: {%(resource)s: 1}}
 """
 

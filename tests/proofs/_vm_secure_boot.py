@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Secure boot: stopped with what the console needs, the key queued, enrolled at the console, and a signed module loaded."""
+"""Secure boot, from the stopped run to a loaded module.
+
+The run stops with what the console needs, the key is queued, then enrolled at the console, and a signed module loads.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`make proof-bench`: the benchmark with five interleaved rounds on ten hosts; SAMPLE=1 makes it one round, as in `make test`."""
+"""`make proof-bench`: the benchmark with five interleaved rounds on ten hosts.
+
+SAMPLE=1 makes it one round, as in `make test`.
+"""
 
 from __future__ import annotations
 

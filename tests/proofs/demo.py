@@ -1,9 +1,10 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`make demo` from nothing to a pod that sees its NPU, its second run without a change, and `make demo-down` with the machine as before.
+"""`make demo` from nothing to a pod that sees its NPU, its second run, and `make demo-down`.
 
-Other hosts of the lab would go down with the demo: while there are any, the proof stops and names them. The sample takes the whole demo too when
-the hosts' programs are in the cache; else it shows what would change and renders the cluster's objects.
+The second run changes nothing, and the machine is as before at the end. Other hosts of the lab would go down with the
+demo: while there are any, the proof stops and names them. The sample takes the whole demo too when the hosts' programs
+are in the cache; otherwise it shows what would change and renders the cluster's objects.
 """
 
 from __future__ import annotations

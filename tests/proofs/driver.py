@@ -1,8 +1,10 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The driver's life against faults: cut off at every point of its change, and the parts of it that take too long for every run of the tests.
+"""The driver's life against faults.
 
-After each cut the host is as before, as wanted, or says in its journal what is at work; the next run converges; the one after changes nothing.
+A change is cut off at every point, and the parts that take too long for every test run are here too. After each cut the
+host is as before, as wanted, or says in its journal what is at work; the next run converges; the one after changes
+nothing.
 """
 
 from __future__ import annotations

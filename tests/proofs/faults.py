@@ -1,8 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""site.yml killed: its configuration writer at every step of its own, and all of it at random moments. The next run makes it right.
+"""site.yml killed: its configuration writer at every step, and all of it at random moments.
 
-After each kill a file of ours is the old one or the new one and containerd starts; the next run converges; the one after changes nothing.
+The next run makes it right. After each kill a file of ours is the old one or the new one and containerd starts; the
+next run converges; the one after changes nothing.
 """
 
 from __future__ import annotations
@@ -82,7 +83,10 @@ def descendants(pid: int) -> list[int]:
 
 
 def killed_site(where: Path, results: int, delay: float) -> str:
-    """Start site.yml and kill it with all its processes so many results and seconds later; the last task that ended on the host."""
+    """Start site.yml and kill it with all its processes after so many results and seconds.
+
+    Returns the last task that ended on the host.
+    """
     argv, settings = command("site", where)
     out = FOLDER / "killed.out"
 
@@ -188,7 +192,7 @@ def at_moments(part: Part, hosts: Hosts, done: Fingerprint, whole_run: Run) -> N
     last = max(number for number, result in enumerate(whole_run.results) if result.state == "changed")
     told = []
     for number in range(MOMENTS):
-        # The first results only look. After the last change little is left, and the run must not end before its time has come.
+        # The first results only look. After the last change little is left, and the run must not end before the kill.
         results, delay, both = source.randrange(4, last), source.uniform(0, 1), number % 2 == 0
         with part.case("killed %.1f s after %d results" % (delay, results)):
             hosts.virgin(HOST)

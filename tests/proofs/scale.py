@@ -1,9 +1,10 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`make proof-scale`: the cluster side on an API server, scheduler and controllers of its own with up to 1,000 nodes that kwok plays.
+"""`make proof-scale`: the cluster side with up to 1,000 nodes that kwok plays.
 
-Every component is on, drivers in 30 pools, three hosts in the inventory. Seconds, CPU, memory and requests of each pass are told, and
-requests must grow no more than in a line. SAMPLE=1 leaves the last step out. Nothing of the lab is used but its programs.
+It has its own API server, scheduler and controllers. Every component is on, drivers are in 30 pools, and three hosts
+are in the inventory. Each pass reports its seconds, CPU, memory and requests, and requests may grow at most linearly.
+SAMPLE=1 leaves the last step out. Of the lab only its programs are used.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Site:
         self.nodes = count
         ready = "{.items[?(@.spec.taints)].metadata.name}"
         names = ["node-%04d" % number for number in range(count)]
-        # Without the node controller nobody takes the taint away that a new node gets.
+        # Without the node controller a new node keeps its taint.
         for first in range(0, count, 200):
             self.server.kubectl(
                 "taint", "nodes", *names[first : first + 200], "node.kubernetes.io/not-ready-", check=False
@@ -78,7 +79,10 @@ class Site:
         )
 
     def run(self, act: str, **given: t.Any) -> Data:
-        """{seconds, cpu, rss in MiB, result, requests, writes}; the requests are those that the API server has noted."""
+        """{seconds, cpu, rss in MiB, result, requests, writes} of a pass.
+
+        The requests are those that the API server has noted.
+        """
         variables = {
             "enabled": True,
             "delivery": "apply",
@@ -161,7 +165,10 @@ def measure(site: Site, proof: Proof, size: int, requests: dict[str, dict[int, i
 
 
 def growth(proof: Proof, requests: dict[str, dict[int, int]]) -> None:
-    """The requests of the largest size against the line through 100 and 300; how long a wait takes is the machine's matter and no gate."""
+    """Compare the requests of the largest size with the line through 100 and 300.
+
+    How long a wait takes depends on the machine and is no gate.
+    """
     for name in ("first, no wait", "unchanged"):
         with proof.part("growth of requests, %s" % name) as part:
             found = requests.get(name, {})
@@ -182,7 +189,7 @@ def growth(proof: Proof, requests: dict[str, dict[int, int]]) -> None:
 
 def main() -> int:
     proof = Proof("scale")
-    # Whoever ends the proof must not leave its cluster.
+    # The cluster must not outlive the proof, however the proof ends.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     WORK.mkdir(exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="scale-", dir=WORK))

@@ -1,8 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The oldest and the newest ansible-core and every Python of managed hosts that is here: the same answers, and site.yml of one leaves the other nothing to do.
+"""The oldest and the newest ansible-core with every Python of managed hosts that is here.
 
-A combination that ansible-core itself no longer takes (2.21 with Python 3.8) is named and left out.
+All give the same answers, and site.yml of one leaves the other nothing to do. A combination that ansible-core itself no
+longer takes (2.21 with Python 3.8) is named and left out.
 """
 
 from __future__ import annotations
@@ -74,8 +75,14 @@ CHANGES = {"Facts": False, "Runtimes": False, "Write": True, "Write again": Fals
 
 
 def core_of(venv: Path) -> tuple[str, tuple[int, ...]]:
-    """(version of ansible-core, the oldest Python it takes on a managed host); cores before 2.17 do not say the latter."""
-    text = "import json, ansible.release as r, ansible.module_utils.basic as b; print(json.dumps([r.__version__, b._PY_MIN]))"
+    """(version of ansible-core, the oldest Python it takes on a managed host).
+
+    Cores before 2.17 do not say the latter.
+    """
+    text = (
+        "import json, ansible.release as r, ansible.module_utils.basic as b; "
+        "print(json.dumps([r.__version__, b._PY_MIN]))"
+    )
     version, floor = json.loads(
         subprocess.run([str(venv / "bin/python"), "-c", text], capture_output=True, text=True, check=True).stdout
     )

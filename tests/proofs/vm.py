@@ -1,7 +1,8 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the layer `vm` has no time for: power lost at every part of a change, loading that hangs, secure boot to the enrolment at the console, a node.
+"""What the layer `vm` has no time for.
 
+Power lost at every part of a change, loading that hangs, secure boot up to the enrolment at the console, and a node.
 One virtual machine runs at a time. The sample loses power once.
 """
 
@@ -25,7 +26,9 @@ JOURNAL = STATE_DIR + "/journal.json"
 # What the machine looks at, as fast as it can, until the power goes.
 MOMENTS = {
     "the service stops": 'grep -qs \'"step": "stop"\' %s' % JOURNAL,
-    "packages are unpacked": "ls /var/lib/dpkg/info/*.dpkg-new /usr/src/rebellions-*/*.dpkg-new /var/lib/dpkg/tmp.ci/control",
+    "packages are unpacked": (
+        "ls /var/lib/dpkg/info/*.dpkg-new /usr/src/rebellions-*/*.dpkg-new /var/lib/dpkg/tmp.ci/control"
+    ),
     "the module is built": "pgrep -x cc1",
     "the module is installed": "pgrep -x depmod",
     "the module is loaded": 'grep -qs \'"step": "load"\' %s' % JOURNAL,
@@ -36,7 +39,10 @@ SAMPLED = "the driver is validated"
 
 
 def power(part: Part, server: Server) -> None:
-    """From one version to the other and back; the packages are as before, as wanted, or told by the journal, and the next run converges."""
+    """From one version to the other and back.
+
+    The packages are as before, as wanted, or told by the journal, and the next run converges.
+    """
     wanted, told = OLD, []
     for moment, look in MOMENTS.items():
         if SAMPLE and moment != SAMPLED:
@@ -66,7 +72,10 @@ def power(part: Part, server: Server) -> None:
 
 
 def hanging(part: Part, server: Server) -> None:
-    """The installer leaves the loading to us; the limit holds, the host is left stopped and says so, and the next run converges."""
+    """The installer leaves the loading to us.
+
+    The limit holds, the host is left stopped and says so, and the next run converges.
+    """
     faults = ("install-here-only", "install-no-load")
     for name, how in (
         ("ends by a signal", "options rebellions hang=600"),

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run ansible-test on the staged collection with a home of its own and without its bootstrap host.
 
-ansible-test makes a venv per sanity test and fetches pip for it from a host that is no package index. A script of the same
-name in its cache, which runs the pip wheel of the index, spares that.
+ansible-test makes a venv per sanity test and fetches pip for it from a host that is no package index. A script of the
+same name in its cache, which runs the pip wheel of the index, avoids that.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def pip_version() -> str:
     match = re.search(r"pip='([0-9.]+)'", source)
     if not match:
         raise SystemExit(
-            "ansible_test: no pip version in ansible_test/_internal/python_requirements.py. Next: adapt pip_version() to this ansible-core"
+            "ansible_test: no pip version in ansible_test/_internal/python_requirements.py. "
+            "Next: adapt pip_version() to this ansible-core"
         )
     return match[1]
 

@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Build the collection tarball in .work/dist, the same bytes from the same commit: times, owners and order are fixed."""
+"""Build the collection tarball in .work/dist.
+
+The same commit gives the same bytes: times, owners and order are fixed.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,10 @@ def normalise(tarball: Path, when: int) -> int:
 
 
 def build(new: bool = False) -> tuple[Path, int]:
-    """(tarball, number of files in it) of the tracked files and, if wanted, of new ones; from a tree where no tool has run."""
+    """(tarball, number of files in it) of the tracked files and, if wanted, of new ones.
+
+    They come from a tree where no tool has run.
+    """
     DIST.mkdir(parents=True, exist_ok=True)
     stage(ROOT, TREE, new)
     argv = [str(VENV / "bin" / "ansible-galaxy"), "collection", "build", "--force", "--output-path", str(DIST)]

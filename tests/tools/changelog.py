@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run antsibull-changelog in the staged collection, where it finds the plugins by name, and bring its files back to the checkout."""
+"""Run antsibull-changelog in the staged collection and bring its files back to the checkout.
+
+In the staged collection it finds the plugins by name.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Documentation that a user can read: antsibull's checks, and a page for each plugin and role, from the tree and from the installed tarball."""
+"""Check that users can read the documentation.
+
+antsibull's checks, and a page for each plugin and role, from the tree and from the installed tarball.
+"""
 
 from __future__ import annotations
 

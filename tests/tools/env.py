@@ -35,7 +35,10 @@ def candidates(minor: str) -> list[str]:
 
 
 def version_of(python: str) -> str | None:
-    """The version of an interpreter that can make a venv, else None (a pyenv shim of a version not selected fails here)."""
+    """The version of an interpreter that can make a venv, else None.
+
+    A pyenv shim of a version that is not selected gives None.
+    """
     try:
         out = subprocess.run([python, "-c", PROBE], capture_output=True, text=True, timeout=30, check=False)
     except OSError:

@@ -10,7 +10,7 @@ A layer that ran nothing, or left out what it may not, has failed.
     python -m tests.tools.layers all sample            and a sample of each longer proof
 
 The last line is 'N passed, N failed'. A layer is stopped at twice its budget. Seconds are wall time. CPU-s are those of
-the processes that a layer started and waited for; what its hosts use is not among them, as containers are nobody's
+the processes that a layer started and waited for. They leave out what its hosts use, because containers are not its
 children: the closing lines tell of the machine as a whole.
 """
 
@@ -127,8 +127,8 @@ def _build(name: str, budget: int, *what: str) -> Layer:
 
 
 LAB, VM = ("build/hosts", "build/kube"), ("build/vm",)
-# In the order in which they start: long ones first, so that no single one is left over at the end. Budgets are of a layer
-# beside two others on two processors.
+# In the order in which they start: long ones first, so that no single one is left over at the end. Budgets are those of
+# a layer beside two others on two processors.
 LAYERS = (
     _build(
         "hosts",
@@ -426,7 +426,7 @@ def report(outcomes: Sequence[Outcome]) -> str:
 
 
 def machine_busy() -> float:
-    """Seconds that all processors of the machine have worked since it started, whoever had them work."""
+    """Seconds that all processors of the machine have worked since it started, for any process."""
     fields = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]
     user, nice, system, _idle, _wait, irq, softirq = map(int, fields[:7])
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")

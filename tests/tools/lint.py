@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""ansible-lint (production profile, offline), yamllint, ruff and mypy on the staged collection.
+"""Run ansible-lint (production profile, offline), yamllint, ruff and mypy on the staged collection.
 
 Counts the files that each one read.
 """

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run molecule's scenario of each role; a role without one, and a scenario that reached no host, have failed.
 
-Scenarios run in the checkout, whose lab they use, and find the collection in the staged copy. Hosts are counted in the play
-recaps of a scenario's own output, because molecule is content with plays that match no host.
+Scenarios run in the checkout, whose lab they use, and find the collection in the staged copy. Hosts are counted in the
+play recaps of a scenario's own output, because molecule is content with plays that match no host.
 """
 
 from __future__ import annotations

@@ -25,7 +25,10 @@ class Missing(Exception):
 
 
 def environment(venv: Path = VENV, **more: str) -> dict[str, str]:
-    """The process environment for tools: their venv first on PATH, everything they write below .work, no network of Galaxy."""
+    """The process environment for tools.
+
+    Their venv is first on PATH, they write everything below .work, and they do not use Galaxy's network.
+    """
     env = {k: v for k, v in os.environ.items() if not k.startswith(("ANSIBLE_", "MOLECULE_", "PYTHON", "VIRTUAL_ENV"))}
     env.update(
         PATH=f"{venv / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}",

@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Copy the checkout to .work/stage/ansible_collections/rebellions/npu, where Ansible's tools find it under its own name."""
+"""Copy the checkout to .work/stage/ansible_collections/rebellions/npu.
+
+Ansible's tools find it there under its own name.
+"""
 
 from __future__ import annotations
 

@@ -86,7 +86,8 @@ def test_G03_ca_path_a_private_authority_goes_where_the_system_looks(family: str
         reversed(list(tasks(ROOT / "roles" / "rbln_driver" / "tasks" / "trust.yml")))
     )
     assert place["ansible.builtin.copy"]["dest"].endswith(".crt")
-    # Whether to build is seen on the disk: the copy is made only after the command, so a run that was cut off is made up for.
+    # The disk tells whether to build: the copy is made only after the command, so the next run completes one that was
+    # cut off.
     assert "%s.checksum != %s.stat.checksum | default('')" % (place["register"], look["register"]) in build["when"]
     assert (
         look["ansible.builtin.stat"]["path"] == keep["ansible.builtin.copy"]["dest"] == "{{ __rbln_driver_ca_built }}"

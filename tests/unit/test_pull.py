@@ -40,8 +40,10 @@ def unit(name: str, **given: Any) -> list[str]:
 
 def test_command() -> None:
     assert seen("{{ __rbln_pull_command }}") == [
-        "/usr/bin/ansible-pull", "--url", "git@git.example.com:npu/fleet.git", "--directory", "/var/lib/rbln/pull", "--inventory", "inventory",
-        "--limit", "npu-1", "--extra-vars", "@/etc/rbln-pull/variables.json", "--tags", "driver,toolkit,validate", "--skip-tags", "operands", "site.yml",
+        "/usr/bin/ansible-pull", "--url", "git@git.example.com:npu/fleet.git", "--directory", "/var/lib/rbln/pull",
+        "--inventory", "inventory",
+        "--limit", "npu-1", "--extra-vars", "@/etc/rbln-pull/variables.json", "--tags", "driver,toolkit,validate",
+        "--skip-tags", "operands", "site.yml",
     ]  # fmt: skip
     command = seen(
         "{{ __rbln_pull_command }}",
@@ -56,7 +58,8 @@ def test_service() -> None:
     lines = unit("rbln-pull.service", rbln_pull_version='50%"\\$x')
     start = next(line for line in lines if line.startswith("ExecStart="))
     assert start.startswith(
-        'ExecStart="/usr/bin/ansible-pull" "--url" "git@git.example.com:npu/fleet.git" "--directory" "/var/lib/rbln/pull" "--checkout"'
+        'ExecStart="/usr/bin/ansible-pull" "--url" "git@git.example.com:npu/fleet.git" "--directory" '
+        '"/var/lib/rbln/pull" "--checkout"'
     )
     assert ' "50%%\\"\\\\$$x" "--inventory"' in start and start.endswith(' "--skip-tags" "operands" "site.yml"')
     assert {
@@ -102,7 +105,8 @@ VARIABLES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "none": ({}, []),
     "of the host part": ({"rbln_driver_version": "3.2.2", "rbln_registry": "registry.example.com"}, []),
     "a kubeconfig": ({"rbln_kubeconfig": "/root/admin.conf"}, ["rbln_kubeconfig"]),
-    "a context": ({"rbln_kube_context": "prod", "rbln_operands_context": "prod"}, ["rbln_kube_context", "rbln_operands_context"]),
+    "a context": ({"rbln_kube_context": "prod", "rbln_operands_context": "prod"},
+                  ["rbln_kube_context", "rbln_operands_context"]),
     "below another": ({"site": [{"rbln_image_pull_secret": "x"}]}, ["rbln_image_pull_secret"]),
     "of the cluster part": ({"rbln_operands_pull_secret_content": "x"}, ["rbln_operands_pull_secret_content"]),
     "the environment's": ({"env": {"K8S_AUTH_API_KEY": "x", "KUBECONFIG": "x"}}, ["K8S_AUTH_API_KEY", "KUBECONFIG"]),
@@ -150,9 +154,11 @@ def test_the_variables_are_in_no_diff() -> None:
     assert task["diff"] is False
 
 
-REFUSED = ["-e", "-ex=1", "-vt", "--extra-vars=@/x", "--ext", "--tags", "--skip-tags=x", "-l", "--limit", "-i", "--inventory-file", "-U", "--url", "-d",
+REFUSED = ["-e", "-ex=1", "-vt", "--extra-vars=@/x", "--ext", "--tags", "--skip-tags=x", "-l", "--limit", "-i",
+           "--inventory-file", "-U", "--url", "-d",
            "--directory", "-C", "--checkout", "--i", "--in"]  # fmt: skip
-ACCEPTED = ["--clean", "--verify-commit", "--full", "--force", "-o", "-vvv", "-f", "--diff", "--check", "--accept-host-key", "--track-subs", "--private-key",
+ACCEPTED = ["--clean", "--verify-commit", "--full", "--force", "-o", "-vvv", "-f", "--diff", "--check",
+            "--accept-host-key", "--track-subs", "--private-key",
             "--vault-password-file", "all", "-T"]  # fmt: skip
 
 

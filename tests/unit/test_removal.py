@@ -42,7 +42,8 @@ def test_the_playbook_refuses_first_and_takes_the_bundle_last() -> None:
         for task in hosts["tasks"][:-1]
     ]
     assert order == [
-        ("rbln_driver", "absent_look.yml"), ("rbln_container_toolkit", "absent.yml"), ("rbln_driver", "absent.yml"), ("rbln_bundle", "absent.yml"),
+        ("rbln_driver", "absent_look.yml"), ("rbln_container_toolkit", "absent.yml"), ("rbln_driver", "absent.yml"),
+        ("rbln_bundle", "absent.yml"),
     ]  # fmt: skip
 
 
@@ -99,8 +100,10 @@ OWN, PLAIN = {"source": "runfile"}, {"source": None}
 
 @pytest.mark.parametrize(
     "source, stamp, expected",
-    [("runfile", None, True), ("package", None, True), ("preinstalled", None, False), ("container", None, False), ("preinstalled", OWN, True),
-     ("container", {"source": "package"}, True), ("preinstalled", PLAIN, True), ("preinstalled", {"source": "preinstalled"}, False)],
+    [("runfile", None, True), ("package", None, True), ("preinstalled", None, False), ("container", None, False),
+     ("preinstalled", OWN, True),
+     ("container", {"source": "package"}, True), ("preinstalled", PLAIN, True),
+     ("preinstalled", {"source": "preinstalled"}, False)],
 )  # fmt: skip
 def test_a_driver_is_ours_by_the_inputs_or_by_our_stamp(source: str, stamp: t.Any, expected: bool) -> None:
     values = load(DRIVER / "vars" / "main.yml")
@@ -145,5 +148,5 @@ def test_the_certificate_goes_before_the_bundle_is_built_and_the_note_of_it_last
             build[BUILTIN + "command"] == "{{ __rbln_driver_ca_command_fresh }}"
             and values["__rbln_driver_ca_command_fresh"]
         )
-        # What lies there is trusted too, or is read as a certificate by its name.
+        # A file there is trusted too, or is read as a certificate because of its name.
         assert not re.search(r"/anchors/|\.crt$", values["__rbln_driver_ca_built"])

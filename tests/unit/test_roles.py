@@ -194,7 +194,10 @@ def test_a_host_is_judged_by_what_failed_in_the_work_for_its_cluster() -> None:
 
 
 def test_each_batch_of_hosts_chooses_who_acts_for_it() -> None:
-    """A host of an earlier batch does nothing any more: if it were chosen, the hosts of this batch would be neither labelled nor waited for."""
+    """A host of an earlier batch does nothing any more.
+
+    If it were chosen, the hosts of this batch would be neither labelled nor waited for.
+    """
     choose = load(ROOT / "roles" / "rbln_operands" / "tasks" / "main.yml")[1]
     batch = {
         "ansible_play_hosts": ["a", "b", "c"],

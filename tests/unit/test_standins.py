@@ -118,7 +118,10 @@ def test_every_script_is_complete_and_parses(version: str, tmp_path: Path) -> No
 
 
 def test_a_legacy_script_ends_as_its_parts_do(tmp_path: Path) -> None:
-    """The parts of the one package of old end themselves; what follows must run, and a failed build must fail the whole."""
+    """The parts of the one legacy package end by themselves.
+
+    What follows must run, and a failed build must fail the whole.
+    """
     (made,) = payload.legacy_deb().values()
     postinst = members(made, "control.tar.gz")["postinst"].decode()
     fakes = tmp_path / "bin"

@@ -228,7 +228,9 @@ def test_what_knows_of_ansible_is_found_by_its_imports(tmp_path: Path) -> None:
         "plugins/module_utils/_lazy.py": "def f():\n    from ansible.module_utils.basic import AnsibleModule\n",
         "plugins/plugin_utils/_above.py": "from ..module_utils import _lazy\n",
         "tests/unit/helper.py": "from ansible_collections.rebellions.npu.plugins.plugin_utils import _above\n",
-        "tests/unit/test_plain.py": "import yaml\nfrom ansible_collections.rebellions.npu.plugins.module_utils import _plain\n",
+        "tests/unit/test_plain.py": (
+            "import yaml\nfrom ansible_collections.rebellions.npu.plugins.module_utils import _plain\n"
+        ),
         "tests/unit/test_far.py": "from tests.unit import helper\n",
         "tests/unit/test_beside.py": "import helper\n",
         "tests/unit/test_other.py": "from ansible_collections.kubernetes.core.plugins import x\n",

@@ -27,10 +27,12 @@ OWN_NAME = re.compile(
 # The rooms of docs/architecture.md: a room imports only rooms before it.
 ROOMS = {
     "module_utils": [
-        "_base", "_formats", "_host", "_kernel", "_packages", "_npu", "_secure_boot", "_bundle", "_cdi", "_runtime", "_checks", "_observe", "_driver",
+        "_base", "_formats", "_host", "_kernel", "_packages", "_npu", "_secure_boot", "_bundle", "_cdi", "_runtime",
+        "_checks", "_observe", "_driver",
     ],
     "plugin_utils": [
-        "_text", "_objects", "_inputs", "_cluster", "_components", "_nodes", "_deliver_cluster", "_plan", "_runtime_config", "_deliver_host",
+        "_text", "_objects", "_inputs", "_cluster", "_components", "_nodes", "_deliver_cluster", "_plan",
+        "_runtime_config", "_deliver_host",
     ],
 }  # fmt: skip
 PAYLOAD_FILES = {
@@ -51,7 +53,7 @@ BINDS_VENDOR = {"_base/rebellions.py"}
 TAKES_PROFILE = re.compile(r"^from .*\._base\.rebellions import PROFILE$")
 # Lines of the controller's rooms that still name the vendor. A number may only fall.
 STILL_NAMES_VENDOR = {"_cluster": 2, "_deliver_host": 13, "_inputs": 73, "_runtime_config": 3}
-# The checkout itself, and interpreters of somebody's own.
+# The checkout itself, and a user's own interpreters.
 FOREIGN_PATHS = re.compile(r"/(root|home/[a-z]+)/\.pyenv|%s/" % re.escape(CHECKOUT))
 
 
@@ -206,7 +208,7 @@ def test_every_name_that_is_imported_from_us_is_there() -> None:
 
 
 def test_every_file_is_in_a_room() -> None:
-    """One folder deep, named with an underscore: nobody outside the collection imports from it."""
+    """One folder deep, named with an underscore: only the collection imports from it."""
     for folder, rooms in ROOMS.items():
         paths = {p.relative_to(ROOT / "plugins" / folder) for p in python_files(f"plugins/{folder}")}
         assert paths
@@ -217,7 +219,10 @@ def test_every_file_is_in_a_room() -> None:
 
 @functools.lru_cache(maxsize=None)
 def own_imports(path: Path) -> list[tuple[int, str, str]]:
-    """(line, room, file) of what a file of a room imports from its own side of the house; the file is empty for a room as a whole."""
+    """(line, room, file) of what a file of a room imports from its own side of the house.
+
+    The file is empty for a room as a whole.
+    """
     found = []
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom) and node.level:
@@ -441,7 +446,8 @@ def test_changelog_tells_of_this_version() -> None:
 def test_readme_has_the_headings_of_a_certified_collection() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     wanted = [
-        "Description", "Requirements", "Installation", "Use Cases", "Testing", "Contributing", "Support", "Release Notes and Roadmap", "Related Information",
+        "Description", "Requirements", "Installation", "Use Cases", "Testing", "Contributing", "Support",
+        "Release Notes and Roadmap", "Related Information",
         "License Information",
     ]  # fmt: skip
     assert [h for h in re.findall(r"^## (.+)$", readme, re.M) if h in wanted] == wanted

@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A virtual machine as a server of Ansible's inventory: playbooks over ssh, what it says of its driver and its kernels, its power cord."""
+"""A virtual machine as a server of Ansible's inventory.
+
+Playbooks over ssh, what it says of its driver and its kernels, and its power cord.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,8 @@ def text(path):
     except OSError as exc:
         return str(exc.strerror)
 def out(*argv):
-    return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True).stdout.strip()
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True)
+    return done.stdout.strip()
 def notes(path):
     try:
         with open(path, "rb") as stream:
@@ -45,11 +49,18 @@ kernels = sorted(name[len("/boot/vmlinuz-"):] for name in glob.glob("/boot/vmlin
 print(json.dumps({
     "running": os.uname().release,
     "kernels": kernels,
-    "modules": {k: {f: out("modinfo", "-k", k, "-F", f, "rebellions") for f in ("version", "srcversion", "vermagic")} for k in kernels},
+    "modules": {
+        k: {f: out("modinfo", "-k", k, "-F", f, "rebellions") for f in ("version", "srcversion", "vermagic")}
+        for k in kernels
+    },
     "dkms": sorted(out("dkms", "status").splitlines()),
     "loaded": text("/sys/module/rebellions/srcversion"),
     "identity": notes("/sys/module/rebellions/notes/.note.gnu.build-id"),
-    "bound": [line.split(":")[1].strip() for line in out("lspci", "-k", "-d", "1eff:").splitlines() if "driver in use" in line],
+    "bound": [
+        line.split(":")[1].strip()
+        for line in out("lspci", "-k", "-d", "1eff:").splitlines()
+        if "driver in use" in line
+    ],
     "opens": {path: text(path) for path in sorted(glob.glob("/dev/rbln*"))},
     "major": sorted({os.major(os.stat(path).st_rdev) for path in glob.glob("/dev/rbln*")}),
     "majors": [line.split()[0] for line in open("/proc/devices") if line.split()[1:] == ["rbln"]],
@@ -159,14 +170,17 @@ class Server:
     def real(self) -> Data:
         """What kernels, DKMS, PCI bus and devices say themselves.
 
-        {running, kernels, modules {kernel: {version, srcversion, vermagic}}, dkms [line], loaded srcversion, identity of the build, bound [driver],
-        opens {node: first line}, major [number], majors [text], firmware [version]}
+        {running, kernels, modules {kernel: {version, srcversion, vermagic}}, dkms [line], loaded srcversion, identity
+        of the build, bound [driver], opens {node: first line}, major [number], majors [text], firmware [version]}
         """
         data: Data = json.loads(self.vm.exec(["python3", "-"], stdin=_REAL).stdout)
         return data
 
     def works(self, version: str, kernels: t.Sequence[str] | None = None, **more: t.Any) -> Data:
-        """The state, if this driver is noted, built for these kernels (all of them), loaded, bound to the NPUs, and its devices answer."""
+        """The state of a server that has this driver noted, loaded, and built for all these kernels.
+
+        The driver is bound to the NPUs too, and its devices answer.
+        """
         real = self.real()
         built = list(real["kernels"]) if kernels is None else list(kernels)
         for kernel in real["kernels"]:

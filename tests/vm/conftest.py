@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One virtual machine for all tests of a session, in their order: its driver lives on from one to the next. Without qemu or root they fail, none is skipped."""
+"""One virtual machine for all tests of a session, in their order.
+
+Its driver lives on from one test to the next. Without qemu or root the tests fail; they are not skipped.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,10 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A driver's life on a machine with kernels of its own, from nothing to nothing. The tests run in this order, each goes on
-where the last one ended. That a change is refused while a device is in use is proven on system containers."""
+"""A driver's life on a machine with kernels of its own, from nothing to nothing.
+
+The tests run in this order, and each continues where the last one ended. Tests on system containers prove that a change
+is refused while a device is in use.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ UNIT = """[Service]
 ExecStart=/bin/sh -c 'exec 9</dev/rbln1; exec sleep infinity'
 """
 # A process with a device open, which ends when the change has looked for users of the NPUs a third time.
-LATE = """cp /usr/bin/sleep /tmp/npu-late; exec 9</dev/rbln0; setsid /tmp/npu-late 600 >/dev/null 2>&1 & late=$!; exec 9<&-; echo $late
+LATE = """cp /usr/bin/sleep /tmp/npu-late; exec 9</dev/rbln0
+setsid /tmp/npu-late 600 >/dev/null 2>&1 & late=$!; exec 9<&-; echo $late
 (until pgrep -f '[A]nsiballZ_rbln_driver.py'; do sleep 0.2; done
 for look in 1 2 3; do until pgrep -x rbln-smi; do sleep 0.05; done; sleep 1.2; done; kill $late) >/dev/null 2>&1 &"""
 

@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Small valid ELF files without a compiler: shared objects with a dynamic section, and a module file that modinfo reads."""
+"""Small valid ELF files, made without a compiler.
+
+Shared objects with a dynamic section, and a module file that modinfo reads.
+"""
 
 from __future__ import annotations
 

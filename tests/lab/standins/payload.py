@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The stand-in driver and toolkit as users get them: debs, an apt repository of them, and self-extracting runfiles.
 
-The real inner package names are not public; those here are ours. Everything but the signatures is written without tools, the same bytes each time.
+The real inner package names are not public; those here are ours. Everything except the signatures is written without
+tools and has the same bytes each time.
 """
 
 from __future__ import annotations
@@ -243,7 +244,8 @@ def toolkit_deb(version: str = TOOLKIT_VERSION) -> dict[str, bytes]:
         "usr/local/bin/rbln-cdi-hook": Entry(b"#!/usr/bin/python3\n" + (FILES / "rbln-cdi-hook.py").read_bytes()),
         "usr/bin/rbln-ctk": Entry(
             (
-                b'#!/bin/sh\n# Stand-in for rbln-ctk.\n[ "${1:-}" = --version ] && { echo "rbln-ctk version %s"; exit 0; }\n'
+                b'#!/bin/sh\n# Stand-in for rbln-ctk.\n[ "${1:-}" = --version ] && { echo "rbln-ctk version %s"; '
+                b"exit 0; }\n"
                 b'echo "rbln-ctk: stand-in, only --version" >&2; exit 2\n'
             )
             % version.encode()
@@ -273,7 +275,10 @@ def runfile(version: str) -> bytes:
 
 
 def write(home: Path) -> None:
-    """Lay the payload out below home (standins/README.md says what it is); all but the key and its signatures is the same each time."""
+    """Lay the payload out below home (standins/README.md says what it is).
+
+    All except the key and its signatures is the same each time.
+    """
     packages: dict[str, bytes] = {**legacy_deb(), **toolkit_deb()}
     files: dict[str, bytes] = {"fault": _text("fault.sh", "")}
     with Signer() as signer:

@@ -12,7 +12,10 @@ BUILD_FAULT = '#error "stand-in: this version does not build"\n'
 
 
 def source(version: str, builds: bool = True, status: int = 0) -> dict[str, str]:
-    """{file name: text} of that driver version; with builds false its compilation fails; status is what every device comes up with."""
+    """{file name: text} of that driver version.
+
+    With builds false its compilation fails; status is the state in which every device comes up.
+    """
     texts = {name: (HERE / name).read_text().replace("@VERSION@", version) for name in FILES}
     if not builds:
         texts["rebellions.c"] += BUILD_FAULT

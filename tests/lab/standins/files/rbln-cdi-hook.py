@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stand-in for rbln-cdi-hook: an OCI createContainer hook that makes links and refreshes the loader cache in the container's root."""
+"""Stand-in for rbln-cdi-hook, an OCI createContainer hook.
+
+It makes links and refreshes the loader cache in the container's root.
+"""
 
 import json
 import os

@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The controller's part of rbln_driver: a change that runs apart from the connection is followed to its end, and one that is gone is told."""
+"""The controller's part of rbln_driver.
+
+It follows a change that runs apart from the connection to its end, and reports one that is gone.
+"""
 
 from __future__ import annotations
 

@@ -126,7 +126,8 @@ def test_a_driver_that_does_not_work(module: Module) -> None:
         result["msg"]
         == result["error"]
         == (
-            "rolled back: Driver 3.4.0 does not work. Next: Try another version or file; this one is refused from now on unless retry is set. "
+            "rolled back: Driver 3.4.0 does not work. Next: Try another version or file; "
+            "this one is refused from now on unless retry is set. "
             "Driver 3.2.2 works again. Next: fix the cause and run again."
         )
     )

@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Downloads on a connected host. apt's words were recorded on Debian 13; those of dnf, rpmkeys and skopeo are forms from their manuals."""
+"""Downloads on a connected host.
+
+apt's words were recorded on Debian 13; those of dnf, rpmkeys and skopeo are forms from their manuals.
+"""
 
 from __future__ import annotations
 

@@ -202,7 +202,10 @@ def test_a_bundle_with_all_of_it_lacks_nothing() -> None:
         (
             {"kernels": ["6.8.0-99-generic"]},
             [
-                "headers of kernel 6.8.0-99-generic: no linux-headers-6.8.0-99-generic. It has: packages/linux-headers-6.8.0-45"
+                (
+                    "headers of kernel 6.8.0-99-generic: no linux-headers-6.8.0-99-generic. It has: "
+                    "packages/linux-headers-6.8.0-45"
+                )
             ],
         ),
         ({"images": ["docker.io/x:1"]}, ["images: docker.io/x:1 is not in its list"]),

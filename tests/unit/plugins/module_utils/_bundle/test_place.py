@@ -149,7 +149,10 @@ def test_a_bundle_is_used_whole_or_not_at_all(source: pathlib.Path, target: str)
     pathlib.Path(target, "driver/d-1.run").unlink()
     with pytest.raises(
         NpuError,
-        match="is not complete: driver/d-1.run .10 bytes, SHA-256 .* is missing; Packages .*has 14 bytes.*bundle_place.; nothing",
+        match=(
+            "is not complete: driver/d-1.run .10 bytes, SHA-256 .* is missing; "
+            "Packages .*has 14 bytes.*bundle_place.; nothing"
+        ),
     ):
         whole(Host(), target)
 
@@ -203,15 +206,20 @@ def test_a_link_is_no_place(source: pathlib.Path, target: str, tmp_path: pathlib
 
 def test_apt_and_dnf_know_the_bundle_alone_G01_airgap_no_internet() -> None:
     assert settings("/b", "deb") == {
-        "apt.conf": "// Written by rebellions.npu. While APT_CONFIG names this file, the bundle is the only source of packages.\n"
-        'Dir::Etc::sourcelist "/b/apt/sources.list";\nDir::Etc::sourceparts "/dev/null";\nDir::State::lists "/b/apt/lists";\n'
+        "apt.conf": "// Written by rebellions.npu. While APT_CONFIG names this file, "
+        "the bundle is the only source of packages.\n"
+        'Dir::Etc::sourcelist "/b/apt/sources.list";\nDir::Etc::sourceparts "/dev/null";\n'
+        'Dir::State::lists "/b/apt/lists";\n'
         'Dir::Cache::pkgcache "";\nDir::Cache::srcpkgcache "";\nAcquire::Languages "none";\n',
         "apt/sources.list": "deb [trusted=yes] file:/b ./\n",
     }
     assert settings("/b", "rpm") == {
         "dnf/rebellions-npu-bundle.repo": "[rebellions-npu-bundle]\nname=Offline bundle\nbaseurl=file:///b\nenabled=1\ngpgcheck=0\nrepo_gpgcheck=0\n"
         "metadata_expire=1\n",
-        "dnf/dnf.conf": "[main]\nreposdir=/b/dnf\ngpgcheck=1\ninstallonly_limit=3\nclean_requirements_on_remove=True\nbest=True\ninstall_weak_deps=False\n",
+        "dnf/dnf.conf": (
+            "[main]\nreposdir=/b/dnf\ngpgcheck=1\ninstallonly_limit=3\nclean_requirements_on_remove=True\nbest=True\n"
+            "install_weak_deps=False\n"
+        ),
     }
     assert (environment("/b", "deb"), dnf_options("/b", "deb")) == ({"APT_CONFIG": "/b/apt.conf"}, [])
     assert (environment("/b", "rpm"), dnf_options("/b", "rpm")) == ({}, ["--setopt=reposdir=/b/dnf"])

@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One change of the driver: what is looked at first, what happens in which order, what is noted. Failures and kills are in test__driver_crash."""
+"""One change of the driver: what is looked at first, what happens in which order, what is noted.
+
+Failures and kills are in test_crash.py.
+"""
 
 from __future__ import annotations
 
@@ -73,14 +76,16 @@ def mode(machine: Machine, path: str) -> int:
 def test_an_upgrade_step_by_step(machine: Machine) -> None:
     result = upgrade(machine, by="jo", prerequisites=[], hold=True)
     assert machine.acts == [
-        "stop vllm.service", "stop exporter.service", "stop rbln-smd.service", "unload", "repair", "run 3.4.0", "load", "start rbln-smd.service",
+        "stop vllm.service", "stop exporter.service", "stop rbln-smd.service", "unload", "repair", "run 3.4.0", "load",
+        "start rbln-smd.service",
         "prove 3.4.0", "hold rebellions-kmd", "start exporter.service", "start vllm.service",
     ]  # fmt: skip
     assert [step["step"] for step in result["steps"]] == ["stop", "unload", "install", "load", "start", "validate"]
     assert all(isinstance(step["seconds"], float) for step in result["steps"])
     del result["steps"]
     assert result == {
-        "changed": True, "outcome": "upgraded", "version": "3.4.0", "previous": "3.2.2", "in_use": [], "simulated": [], "reason": "",
+        "changed": True, "outcome": "upgraded", "version": "3.4.0", "previous": "3.2.2", "in_use": [], "simulated": [],
+        "reason": "",
         "reboot_required": False, "warnings": [], "firmware": [], "failed": False,
     }  # fmt: skip
 
@@ -115,10 +120,12 @@ def test_the_journal_says_what_has_begun(machine: Machine) -> None:
         upgrade(machine, by="jo")
     files = machine.runfile("3.4.0")
     assert machine.record("journal.json") == {
-        "id": UTC, "started": UTC, "by": "jo", "direction": "forward", "step": "load", "done": ["stop", "unload", "install"], "touched": True,
+        "id": UTC, "started": UTC, "by": "jo", "direction": "forward", "step": "load",
+        "done": ["stop", "unload", "install"], "touched": True,
         "opaque": True, "flashed": None,
         "wanted": {"version": "3.4.0", "source": "runfile", "files": [files[0]["sha256"]], "names": []},
-        "previous": {"version": "3.2.2", "module": "3.2.2", "kept": True, "loaded": True, "stamp": machine.record("driver.json"), "held": [KMD], "failed": []},
+        "previous": {"version": "3.2.2", "module": "3.2.2", "kept": True, "loaded": True,
+                     "stamp": machine.record("driver.json"), "held": [KMD], "failed": []},
         "before": {KMD: "3.2.2"}, "stopped": [*SERVICES, DAEMON], "reboot": False, "reason": "",
     }  # fmt: skip
     assert mode(machine, STATE + "/journal.json") == 0o600
@@ -137,7 +144,10 @@ def test_a_service_that_does_not_start_again_is_told(machine: Machine) -> None:
     result = upgrade(machine)
     assert (result["outcome"], result["failed"]) == ("upgraded", False)
     assert result["warnings"] == [
-        "systemctl start vllm.service failed: start vllm.service has failed. Next: Read `systemctl status vllm.service` on the host."
+        (
+            "systemctl start vllm.service failed: start vllm.service has failed. "
+            "Next: Read `systemctl status vllm.service` on the host."
+        )
     ]
 
 
@@ -147,7 +157,7 @@ def test_a_service_that_does_not_start_again_is_told(machine: Machine) -> None:
 def test_packages_from_a_repository_are_fetched_at_the_simulated_version(empty: Machine) -> None:
     empty.repository.update(["%s=1:3.4.0-2" % KMD, "%s=3.2.2" % KMD])
     result = change(empty, source="package", names=[KMD], version="3.4.0").run().to_dict()
-    # The machine's module carries the version of its package, so the proof would compare text; the request is what counts here.
+    # The machine's module carries the version of its package, so the proof would compare text; the request counts here.
     assert empty.acts[:3] == ["download %s=1:3.4.0-2" % KMD, "repair", "apply %s=1:3.4.0-2" % KMD]
     assert result["simulated"] == [{"act": "install", "name": KMD, "old": None, "new": "1:3.4.0-2"}]
 
@@ -453,7 +463,8 @@ def test_a_change_that_was_cut_off_while_it_flashed_loads_and_validates_again(
     result = upgrade(machine)
     assert (result["outcome"], machine.loaded) == ("upgraded", "3.4.0")
     assert machine.acts == [
-        "load", "start rbln-smd.service", "prove 3.4.0", "hold rebellions-kmd", "start exporter.service", "start vllm.service",
+        "load", "start rbln-smd.service", "prove 3.4.0", "hold rebellions-kmd", "start exporter.service",
+        "start vllm.service",
     ]  # fmt: skip
 
 
@@ -560,7 +571,7 @@ def test_a_damaged_copy_is_none(machine: Machine) -> None:
 
 
 def busy(machine: Machine) -> None:
-    """Somebody the run may not stop holds the module until the host is rebooted."""
+    """A process that the run may not stop holds the module until the host reboots."""
     machine.active.add("other.service")
 
 

@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A change of the driver that fails, or is killed, at every one of its acts: the host ends as before or as wanted, and the next run converges."""
+"""A change of the driver that fails, or is killed, at every one of its acts.
+
+The host ends as before or as wanted, and the next run converges.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ from ansible_collections.rebellions.npu.tests.unit.fixtures.driver_machine impor
 )  # fmt: skip
 
 KERNEL_PACKAGE = "linux-image-generic"
-# Acts whose failure is told and hurts nobody.
+# Acts whose failure is reported and does no harm.
 HARMLESS = ("hold ", "unhold ", "dkms ", "download ", *("start " + name for name in SERVICES))
 UNINSTALL = ["--uninstall"]
 
@@ -45,7 +48,8 @@ class Story:
     def _runfile(self, root: Path) -> Machine:
         self.source = "runfile"
         self.keys: Result = {
-            "uninstall": UNINSTALL, "prerequisites": ["gcc"], "kernels": ["6.8.0-200-generic"], "hold_kernel": [KERNEL_PACKAGE], "services": list(SERVICES),
+            "uninstall": UNINSTALL, "prerequisites": ["gcc"], "kernels": ["6.8.0-200-generic"],
+            "hold_kernel": [KERNEL_PACKAGE], "services": list(SERVICES),
         }  # fmt: skip
         machine = having(root, uninstall=UNINSTALL)
         machine.packages[KERNEL_PACKAGE] = "6.8.0"
@@ -66,7 +70,7 @@ class Story:
         return machine
 
     def _foreign(self, root: Path) -> Machine:
-        """A driver that somebody else has installed from a repository."""
+        """A driver that the site has installed from a repository itself."""
         self.source, self.keys = "debs", {"services": list(SERVICES)}
         machine = Machine(root)
         machine.put("3.2.2")
@@ -164,7 +168,10 @@ def installs(acts: t.Sequence[str]) -> int:
 
 
 def replaces(name: str, acts: t.Sequence[str]) -> int:
-    """The number of the first act after which packages of the driver are others; of what an installer does nobody knows."""
+    """The number of the first act after which the packages of the driver differ.
+
+    What an installer does is not known.
+    """
     if name in ("runfile", "legacy", "bare"):
         return installs(acts)
     return min(number for number, act in enumerate(acts) if act.startswith("apply %s=" % KMD)) + 1

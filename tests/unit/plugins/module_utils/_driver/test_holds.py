@@ -35,7 +35,10 @@ def noted(machine: Machine) -> tuple[list[str], list[str]]:
 
 
 def hold(machine: Machine, **keys: t.Any) -> list[str]:
-    """A change that installs nothing, with only those kernel packages named that are not held yet, as the plan has it. Its warnings."""
+    """Make a change that installs nothing; returns its warnings.
+
+    As in the plan, it names only those kernel packages that are not held yet.
+    """
     result = change(machine, source="runfile", install=False, **keys).run().to_dict()
     assert result["failed"] is False
     return list(result["warnings"])

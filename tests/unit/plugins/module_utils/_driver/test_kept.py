@@ -249,8 +249,10 @@ def damaged(machine: Host, how: str) -> None:
 
 
 HOWS = [
-    "cut file", "longer file", "file is a link", "file is gone", "file is a pipe", "cut manifest", "empty manifest", "no manifest", "manifest is a link",
-    "folder is a link", "staged", "list", "deep", "other schema", "no files", "path as a name", "no sizes", "files are text", "number as version",
+    "cut file", "longer file", "file is a link", "file is gone", "file is a pipe", "cut manifest", "empty manifest",
+    "no manifest", "manifest is a link",
+    "folder is a link", "staged", "list", "deep", "other schema", "no files", "path as a name", "no sizes",
+    "files are text", "number as version",
 ]  # fmt: skip
 
 

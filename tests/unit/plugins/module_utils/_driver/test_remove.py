@@ -80,7 +80,8 @@ def test_the_order_of_a_removal(base: Path) -> None:
     machine = filled(base, uninstall=["--uninstall"], hold_kernel=["linux-generic"])
     remove(machine)
     assert machine.acts == [
-        "stop vllm.service", "stop exporter.service", "stop rbln-smd.service", "unload", "unhold rebellions-kmd linux-generic", "repair", "uninstall",
+        "stop vllm.service", "stop exporter.service", "stop rbln-smd.service", "unload",
+        "unhold rebellions-kmd linux-generic", "repair", "uninstall",
         "start exporter.service", "start vllm.service",
     ]  # fmt: skip
 

@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a driver has left is told from what others have put there: by name, by place, and by who owns it."""
+"""Tell what a driver has left from what others have put there: by name, by place, and by owner."""
 
 from __future__ import annotations
 
@@ -35,18 +35,26 @@ def asked(dpkg: str = "", rpm: t.Mapping[str, str] | None = None) -> t.Callable[
 def test_residue_is_found_by_name_only(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
     ours = [
-        "/etc/udev/rules.d/70-rbln.rules", "/etc/udev/rules.d/71-rbln-smd.rules", "/usr/lib/udev/rules.d/60-rebellions.rules", "/etc/modprobe.d/rbln.conf",
-        "/etc/modprobe.d/50-rebellions.conf", "/usr/lib/modprobe.d/rbln-kmd.conf", "/etc/modules-load.d/rebellions.conf",
-        "/usr/lib/systemd/system/rbln-smd.service", "/usr/local/bin/rbln-stat", "/usr/lib/x86_64-linux-gnu/librbln-ccl.so.3.4.0",
+        "/etc/udev/rules.d/70-rbln.rules", "/etc/udev/rules.d/71-rbln-smd.rules",
+        "/usr/lib/udev/rules.d/60-rebellions.rules", "/etc/modprobe.d/rbln.conf",
+        "/etc/modprobe.d/50-rebellions.conf", "/usr/lib/modprobe.d/rbln-kmd.conf",
+        "/etc/modules-load.d/rebellions.conf",
+        "/usr/lib/systemd/system/rbln-smd.service", "/usr/local/bin/rbln-stat",
+        "/usr/lib/x86_64-linux-gnu/librbln-ccl.so.3.4.0",
         "/usr/lib64/librbln-ml.so", "/usr/local/lib/librbln-thunk.so", "/usr/lib64/libibverbs/librbln-rdmav34.so",
-        "/lib/modules/%s/updates/dkms/rebellions.ko.zst" % KERNEL, "/lib/modules/5.15/extra/rebellions.ko", "/lib/modules/5.15/extra/rbln/x/rebellions.ko.xz",
-        "/lib/modules/5.15/weak-updates/rebellions/rebellions.ko", "/usr/src/rebellions-3.4.0/Makefile", "/var/lib/dkms/rebellions/3.4.0/x",
+        "/lib/modules/%s/updates/dkms/rebellions.ko.zst" % KERNEL, "/lib/modules/5.15/extra/rebellions.ko",
+        "/lib/modules/5.15/extra/rbln/x/rebellions.ko.xz",
+        "/lib/modules/5.15/weak-updates/rebellions/rebellions.ko", "/usr/src/rebellions-3.4.0/Makefile",
+        "/var/lib/dkms/rebellions/3.4.0/x",
     ]  # fmt: skip
     others = [
-        "/etc/udev/rules.d/70-rbln-host.rules", "/etc/udev/rules.d/99-other.rules", "/etc/modprobe.d/nouveau.conf", "/etc/modprobe.d/acme-rbln-tuning.conf",
-        "/etc/modprobe.d/rbln-acme.conf", "/etc/modules-load.d/acme-rbln.conf", "/usr/lib/modprobe.d/acme-rbln.conf", "/usr/bin/rbln-ctk",
+        "/etc/udev/rules.d/70-rbln-host.rules", "/etc/udev/rules.d/99-other.rules", "/etc/modprobe.d/nouveau.conf",
+        "/etc/modprobe.d/acme-rbln-tuning.conf",
+        "/etc/modprobe.d/rbln-acme.conf", "/etc/modules-load.d/acme-rbln.conf", "/usr/lib/modprobe.d/acme-rbln.conf",
+        "/usr/bin/rbln-ctk",
         "/usr/lib64/libibverbs/libmlx5-rdmav34.so", "/usr/lib64/libother.so", "/opt/librbln-ccl.so",
-        "/lib/modules/%s/updates/dkms/nvidia.ko" % KERNEL, "/lib/modules/%s/build/rebellions.ko" % KERNEL, "/usr/src/rebellions-tools/x",
+        "/lib/modules/%s/updates/dkms/nvidia.ko" % KERNEL, "/lib/modules/%s/build/rebellions.ko" % KERNEL,
+        "/usr/src/rebellions-tools/x",
         "/var/lib/dkms/nvidia/x", "/usr/src/linux-headers-6.8/x",
     ]  # fmt: skip
     for path in ours + others:
@@ -83,7 +91,10 @@ def test_files_of_other_packages_do_not_count_and_those_of_the_vendor_do(tmp_pat
     ):
         tree.write(path, "x")
     # dpkg knows a file of an older package by the name below /lib.
-    said = "acme-tools:amd64: /usr/bin/rbln-smi\nrbln-tools: /usr/bin/rbln-stat\nudev-extras: /lib/udev/rules.d/70-rbln.rules\n"
+    said = (
+        "acme-tools:amd64: /usr/bin/rbln-smi\nrbln-tools: /usr/bin/rbln-stat\n"
+        "udev-extras: /lib/udev/rules.d/70-rbln.rules\n"
+    )
     assert residue(Host(str(tmp_path), asked(said)), PROFILE) == ["/usr/bin/rbln-stat", "/usr/local/bin/rbln-vs"]
     assert residue(Host(str(tmp_path), asked(rpm={"/usr/bin/rbln-smi": "acme-tools"})), PROFILE) == [
         "/usr/bin/rbln-stat", "/usr/lib/udev/rules.d/70-rbln.rules", "/usr/local/bin/rbln-vs"]  # fmt: skip

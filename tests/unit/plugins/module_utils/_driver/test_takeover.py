@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Changes of the driver that others meet: runs after one that failed or was cut off, people who put a driver back by hand, events of devices, late users."""
+"""Changes of the driver that others meet.
+
+Runs after one that failed or was cut off, people who put a driver back by hand, device events, and late users.
+"""
 
 from __future__ import annotations
 

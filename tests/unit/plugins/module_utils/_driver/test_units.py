@@ -270,7 +270,9 @@ def test_not_known_is_not_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     )
     with pytest.raises(
         NpuError,
-        match="^The users of the NPUs cannot be determined: 2 of 9 processes could not be looked at. Next: Run as root.$",
+        match=(
+            "^The users of the NPUs cannot be determined: 2 of 9 processes could not be looked at. Next: Run as root.$"
+        ),
     ):
         node.work.refuse_or_wait()
 

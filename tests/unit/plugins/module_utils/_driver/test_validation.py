@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The checks of the scope driver judge a change: with patience, and without holding against it what had failed before."""
+"""The checks of the scope driver judge a change.
+
+They are patient, and do not blame it for what had failed before.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,9 @@ def test_another_version_than_the_wanted_is_unfit_and_named(tmp_path: Path) -> N
     checks, slept = judge(ca22_host(tmp_path), OPTIONS)
     with pytest.raises(
         Unfit,
-        match="^The driver is installed, but its validation failed: .*driver_is_wanted: loaded is 3.2.2, wanted is 3.4.0",
+        match=(
+            "^The driver is installed, but its validation failed: .*driver_is_wanted: loaded is 3.2.2, wanted is 3.4.0"
+        ),
     ):
         checks.prove("3.4.0")
     assert slept == list(PATIENCE)

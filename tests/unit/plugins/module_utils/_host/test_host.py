@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The door to a machine: five answers that are never confused, links that stay inside the root, commands with a limit."""
+"""The door to a machine.
+
+Five answers that are never confused, links that stay inside the root, and commands with a limit.
+"""
 
 from __future__ import annotations
 

@@ -144,7 +144,10 @@ NAMES: list[tuple[str, Callable[[Tree], Any], str | None, str]] = [
             (
                 "kubespray",
                 {
-                    UNIT: "[Service]\nEnvironmentFile=-/etc/kubernetes/kubelet.env\nExecStart=/usr/local/bin/kubelet $KUBE_LOG $KUBELET_HOSTNAME\n",
+                    UNIT: (
+                        "[Service]\nEnvironmentFile=-/etc/kubernetes/kubelet.env\n"
+                        "ExecStart=/usr/local/bin/kubelet $KUBE_LOG $KUBELET_HOSTNAME\n"
+                    ),
                     "/etc/kubernetes/kubelet.env": 'KUBE_LOG=""\nKUBELET_HOSTNAME="--hostname-override=node1"\n',
                 },
                 "node1",

@@ -33,7 +33,7 @@ LoadState=not-found
 ActiveState=inactive
 MainPID=0
 ExecMainStartTimestampMonotonic=0
-"""
+"""  # noqa: E501
 
 
 def test_systemctl_show_of_two_units(tmp_path: Path) -> None:

@@ -200,7 +200,7 @@ submenu 'Advanced options for Ubuntu' $menuentry_id_option 'gnulinux-advanced-11
 menuentry 'UEFI Firmware Settings' $menuentry_id_option 'uefi-firmware' {
         fwsetup
 }
-"""
+"""  # noqa: E501
 
 
 def test_grub_menu() -> None:
@@ -260,7 +260,10 @@ def bls(tree: Tree, env: str, default: str = "saved") -> Tree:
     for release in (EL_OLD, EL_NEW):
         tree.write(
             "/boot/loader/entries/abc-%s.conf" % release,
-            "title Rocky Linux (%s) 9.6\nversion %s\nlinux /vmlinuz-%s\ninitrd /initramfs-%s.img $tuned_initrd\noptions $kernelopts\n"
+            (
+                "title Rocky Linux (%s) 9.6\nversion %s\nlinux /vmlinuz-%s\ninitrd /initramfs-%s.img $tuned_initrd\n"
+                "options $kernelopts\n"
+            )
             % ((release,) * 4),
         )
     tree.write(

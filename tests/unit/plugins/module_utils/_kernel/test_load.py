@@ -22,7 +22,10 @@ from ansible_collections.rebellions.npu.plugins.module_utils._host.host import (
 from ansible_collections.rebellions.npu.plugins.module_utils._kernel import load as kmod
 
 MODULE = "rebellions"
-LOG = "rebellions: loading out-of-tree module\nusb 1-1: new device\nrebellions: one\nrebellions: two\nrebellions: card 0 does not answer\n"
+LOG = (
+    "rebellions: loading out-of-tree module\nusb 1-1: new device\nrebellions: one\nrebellions: two\n"
+    "rebellions: card 0 does not answer\n"
+)
 
 
 class Kernel:

@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is noted on a host about its driver, and that a damaged note is never taken for none."""
+"""What is noted on a host about its driver, and that a damaged note does not count as no note."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ MOUNTED = "25 1 0:5 / /srv rw,%s - %s x rw\n"
 
 
 def other_name(machine: Machine, tmp_path: Path, device: str, number: str, mounted: str, mount: int = 25) -> None:
-    """A process with a node open that is called otherwise and lies on a file system that is mounted so."""
+    """A process with a node open that has another name, on a file system with these mount options."""
     (tmp_path / "npu").symlink_to(device)
     (tmp_path / "sys/class/rebellions/rbln3").mkdir(parents=True)
     (tmp_path / "sys/class/rebellions/rbln3/dev").write_text(number)
@@ -413,7 +413,7 @@ def test_who_has_a_file_open(machine: Machine) -> None:
 
 
 def test_real_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that holds a file whose name is a node's, seen in the /proc of this machine; a zombie denies nobody."""
+    """A process that holds a file whose name is a node's, seen in the /proc of this machine; a zombie denies no one."""
     node = tmp_path / "rbln0"
     node.write_bytes(b"")
     monkeypatch.setattr(

@@ -244,8 +244,10 @@ def test_sources_and_other_names_are_no_versions() -> None:
 
 def test_several_origins_and_a_list_of_what_breaks() -> None:
     text = (
-        "Inst libc6 [2.36-9] (2.36-9+deb12u9 Debian:12.10/stable, Debian-Security:12/stable-security [amd64]) [libc6:amd64 ]\n"
-        "Remv gone [1.0-1] [other:amd64 ]\nPurg left []\nInst same [1] (1 m [all])\nConf libc6 (2.36-9+deb12u9 Debian:12.10/stable [amd64])\n"
+        "Inst libc6 [2.36-9] (2.36-9+deb12u9 Debian:12.10/stable, Debian-Security:12/stable-security [amd64]) "
+        "[libc6:amd64 ]\n"
+        "Remv gone [1.0-1] [other:amd64 ]\nPurg left []\nInst same [1] (1 m [all])\n"
+        "Conf libc6 (2.36-9+deb12u9 Debian:12.10/stable [amd64])\n"
     )
     assert parse_simulation(text) == [
         Change("upgrade", "libc6", "2.36-9", "2.36-9+deb12u9"),
@@ -256,12 +258,18 @@ def test_several_origins_and_a_list_of_what_breaks() -> None:
 
 
 def test_names_below_a_title() -> None:
-    text = "The following packages will be REMOVED:\n  a* b*\n  c\nThe following NEW packages will be installed:\n  d\n1 upgraded\n"
+    text = (
+        "The following packages will be REMOVED:\n  a* b*\n  c\nThe following NEW packages will be installed:\n  d\n"
+        "1 upgraded\n"
+    )
     assert (section(text, "REMOVED"), section(text, "NEW"), section(text, "DOWNGRADED")) == (["a", "b", "c"], ["d"], [])
 
 
 def test_pins_are_dependencies_on_one_version() -> None:
-    text = " d : Depends: kmd (= 1:3.2-1) but 2 is to be installed\n     PreDepends: fw (= 2)\n     Depends: lib (>= 3)\n     Recommends: x (= 1)\n"
+    text = (
+        " d : Depends: kmd (= 1:3.2-1) but 2 is to be installed\n     PreDepends: fw (= 2)\n     Depends: lib (>= 3)\n"
+        "     Recommends: x (= 1)\n"
+    )
     assert parse_pins(text) == [("kmd", "1:3.2-1"), ("fw", "2")]
 
 

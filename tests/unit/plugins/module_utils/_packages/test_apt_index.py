@@ -100,7 +100,9 @@ def test_stanzas_with_crooked_blank_lines() -> None:
 URIS = """Reading package lists...
 The following NEW packages will be installed:
   make
-'http://deb.example.com/debian/pool/main/b/base-files/base-files_13.8%2bdeb13u8_amd64.deb' base-files_13.8+deb13u8_amd64.deb 88324 SHA256:"""
+"""
+URIS += "'http://deb.example.com/debian/pool/main/b/base-files/base-files_13.8%2bdeb13u8_amd64.deb' "
+URIS += "base-files_13.8+deb13u8_amd64.deb 88324 SHA256:"
 URIS += "f5a0546098f38bad5843380521781fe7214e5a283d3bed63f79c505545f262af\n"
 URIS += "'http://deb.example.com/debian/pool/main/l/login_4.16.0-2_amd64.deb' login_1%3a4.16.0-2_amd64.deb 114952 \n"
 

@@ -204,7 +204,8 @@ def test_a_script_that_failed_is_an_error_though_dnf_ends_well(dnf: Any) -> None
     with pytest.raises(NpuError) as caught:
         manager.apply(Transaction(install=["rebellions-driver-3.4.1-1.el9"]))
     assert caught.value.message == (
-        "A script of a package failed: warning: %post(rebellions-kmd-3.4.1-1.el9.noarch) scriptlet failed, exit status 1"
+        "A script of a package failed: warning: %post(rebellions-kmd-3.4.1-1.el9.noarch) scriptlet failed, exit "
+        "status 1"
         " | Error in POSTIN scriptlet in rpm package rebellions-kmd"
     )
     assert runner.answers == []
@@ -273,7 +274,10 @@ def test_the_repository_that_failed_is_named_when_something_is_missing(tmp_path:
 def test_who_holds_the_lock_is_named(dnf: Any) -> None:
     with pytest.raises(
         NpuError,
-        match=r"dnf did not end within 4 s: the lock is held by a process \(pid [0-9]+\). Last output: .*Waiting for process",
+        match=(
+            r"dnf did not end within 4 s: the lock is held by a process \(pid [0-9]+\). Last output: .*Waiting for "
+            r"process"
+        ),
     ):
         dnf("lock", timeout=4)[0].apply(
             Transaction(install=["a-package-with-a-name-that-is-much-longer-than-its-column-allows"])
@@ -329,7 +333,10 @@ def test_two_versions_of_one_package_are_repaired(dnf: Any) -> None:
 
 
 def test_kernels_are_meant_to_be_there_twice(tmp_path: Path) -> None:
-    rows = "kernel-core\t1-1\tx86_64\nkernel-core\t2-1\tx86_64\nlib\t1-1\ti686\nlib\t1-1\tx86_64\ngpg-pubkey\t1-1\t(none)\ngpg-pubkey\t2-1\t(none)\n"
+    rows = (
+        "kernel-core\t1-1\tx86_64\nkernel-core\t2-1\tx86_64\nlib\t1-1\ti686\nlib\t1-1\tx86_64\n"
+        "gpg-pubkey\t1-1\t(none)\ngpg-pubkey\t2-1\t(none)\n"
+    )
     machine, _runner = host(tmp_path, [{"out": rows}, {"rc": 1}])
     assert Dnf(machine).repair() is False
 
@@ -463,7 +470,8 @@ def test_locks_of_both() -> None:
         "Last metadata expiration check: 0:01\nkmd-0:3.2.2-1.el9.*\n!bad-0:1-1.*\nkernel-core-0:5.14.0-570.el9.*\n"
     ) == ["kernel-core", "kmd"]
     assert parse_locks(
-        "# Added by 'versionlock add' command on 2026-11-28\nPackage name: kmd\nevr = 3.4.0-1\n\nPackage name: lib\nevr = 1\n"
+        "# Added by 'versionlock add' command on 2026-11-28\nPackage name: kmd\nevr = 3.4.0-1\n\nPackage name: lib\n"
+        "evr = 1\n"
     ) == ["kmd", "lib"]
 
 

@@ -73,7 +73,10 @@ def test_K01_list_without_versions() -> None:
 
 
 def test_rpm_query() -> None:
-    text = "rebellions\t2.0.1-1.el9\tx86_64\nrbln-container-toolkit\t0.2.3-1\tx86_64\nbash\t5.1\tx86_64\nwarning: something\n"
+    text = (
+        "rebellions\t2.0.1-1.el9\tx86_64\nrbln-container-toolkit\t0.2.3-1\tx86_64\nbash\t5.1\tx86_64\n"
+        "warning: something\n"
+    )
     assert packages.parse_rpm_query(text, PROFILE.package_patterns) == [
         {"name": "rebellions", "version": "2.0.1-1.el9", "state": "installed", "architecture": "x86_64"},
         {"name": "rbln-container-toolkit", "version": "0.2.3-1", "state": "installed", "architecture": "x86_64"},

@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What all package managers share: changes within a plan, the choice of a version, words without passwords, time limits."""
+"""What all package managers share.
+
+Changes within a plan, the choice of a version, words without passwords, and time limits.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +78,10 @@ def test_no_password_is_told(text: str, masked: str) -> None:
 
 
 def test_last_lines_say_something() -> None:
-    text = "Reading package lists...\n(Reading database ... 5%\r(Reading database ... 10%\r\nGet:1 http://a:b@c/ x\n\nSetting up a (1) ...\nE: http://u:p@h/ x\n"
+    text = (
+        "Reading package lists...\n(Reading database ... 5%\r(Reading database ... 10%\r\nGet:1 http://a:b@c/ x\n\n"
+        "Setting up a (1) ...\nE: http://u:p@h/ x\n"
+    )
     assert last_lines(text) == "Setting up a (1) ...\nE: http://***@h/ x"
     assert last_lines(text, 1) == "E: http://***@h/ x"
 

@@ -1,6 +1,10 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A key is made by the real openssl, DKMS is told, the enrolment is asked for from a mokutil that writes the firmware's variable; and undone."""
+"""The enrolment of a key, and how it is undone.
+
+The real openssl makes the key, DKMS is told, and a mokutil that writes the firmware's variable is asked for the
+enrolment.
+"""
 
 from __future__ import annotations
 
@@ -324,8 +328,12 @@ def test_what_is_not_ours_is_left(machine: Machine) -> None:
 
 def test_a_key_that_signs_modules_of_others_stays_until_they_are_gone(machine: Machine) -> None:
     machine.work().ensure()
-    machine.tree.folder("/var/lib/dkms/rebellions/3.4.0").folder("/var/lib/dkms/nvidia/550").write("/var/lib/dkms/dkms_dbversion", "3").write(
-        mok.DKMS_PAIR[1], DKMS)  # fmt: skip
+    (
+        machine.tree.folder("/var/lib/dkms/rebellions/3.4.0")
+        .folder("/var/lib/dkms/nvidia/550")
+        .write("/var/lib/dkms/dkms_dbversion", "3")
+        .write(mok.DKMS_PAIR[1], DKMS)
+    )
     before = machine.files()
     done = machine.work().remove().to_dict()
     assert (done["changed"], done["state"], done["own"], machine.files()) == (False, "pending", True, before)

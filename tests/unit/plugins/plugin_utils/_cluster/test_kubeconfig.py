@@ -95,8 +95,8 @@ def test_a_token_that_no_header_can_hold_is_not_shown(token: str, tmp_path: Path
     with pytest.raises(NpuError) as caught:
         Cluster(str(path), "").request("GET", "/", "Read")
     assert str(caught.value) == (
-        "The token of the kubeconfig %s holds a character that no token has, such as a line end. Next: Write the token on one line."
-        % path
+        "The token of the kubeconfig %s holds a character that no token has, such as a line end. "
+        "Next: Write the token on one line." % path
     )
 
 
@@ -250,7 +250,10 @@ def openssl(folder: Path, *words: str) -> None:
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """ca, server (for the name api.test) and client, each with a .pem and a .key; locked.key is the client's with a password."""
+    """ca, server (for the name api.test) and client, each with a .pem and a .key.
+
+    locked.key is the client's key with a password.
+    """
     folder = tmp_path_factory.mktemp("keys")
     new = ("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
     openssl(

@@ -121,7 +121,7 @@ SHELLS = [shell for shell in (["/bin/sh"], ["busybox", "sh"]) if shutil.which(sh
 def test_000_40_marks_of_a_crashed_container_are_gone_before_it_is_probed_anew(
     shell: list[str], started: int, left: list[str], tmp_path: Path
 ) -> None:
-    """The container starts at `started`; one mark is of second 100, none of the others is there."""
+    """The container starts at `started`; one mark is of second 100, the others are missing."""
     driver = container(made(JAMMY, marker_dir=str(tmp_path / "marks")), "rbln-driver-container")
     command = driver["lifecycle"]["postStart"]["exec"]["command"]
     assert command[4:] == [

@@ -124,7 +124,7 @@ def test_every_pod_of_a_node_gets_through_its_gates(workload: str, enabled: tupl
         "device_plugin": {"enabled": False},
         **{name: {"enabled": True, **INPUTS[name]} for name in enabled},
     }
-    # Nobody proves a device plugin that is not there.
+    # A device plugin that is not there is not proven.
     given["validator"] = {"plugin": {"enabled": "device_plugin" in enabled or "dra_driver" in enabled}}
     sets = [item for item in objects(workload=workload, **given) if item["kind"] == "DaemonSet"]
     for own in (None, "container", "vm-passthrough"):

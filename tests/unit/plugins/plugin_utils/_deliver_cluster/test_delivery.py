@@ -43,7 +43,7 @@ WIDE: Data = {
 def test_a_pass_over_what_is_right_needs_fewer_requests_than_objects_and_writes_nothing() -> None:
     store = Store()
     count = len(apply(store, **WIDE).changes)
-    # Names that somebody else may have are looked for in one list of a kind.
+    # Names that another owner may have are looked for in one list of a kind.
     assert store.requests - len(store.writes) == 42
     store.requests, leased, writes = 0, store.lease_writes, len(store.writes)
     assert done(apply(store, **WIDE)) == {}

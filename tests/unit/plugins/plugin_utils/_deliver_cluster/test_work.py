@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who acts for a cluster, what a host tells of itself, the wait, and the judgement of each host."""
+"""Who acts for a cluster, what a host says about itself, the wait, and the judgement of each host."""
 
 from __future__ import annotations
 

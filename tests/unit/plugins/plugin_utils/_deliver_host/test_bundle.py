@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The folder on the controller: made of what a host sent and of the driver's files, exchanged as a whole, never half."""
+"""The bundle's folder on the controller.
+
+It holds what a host sent and the driver's files, and is exchanged as a whole, never half.
+"""
 
 from __future__ import annotations
 

@@ -207,7 +207,10 @@ def test_redirects_are_followed(server: Server, finder: Finder, path: str) -> No
     [
         (
             "/none.run",
-            "cannot be downloaded: HTTP Error 404: Not Found. Next: Check the address, the proxy and the certificate authority.$",
+            (
+                "cannot be downloaded: HTTP Error 404: Not Found. "
+                "Next: Check the address, the proxy and the certificate authority.$"
+            ),
         ),
         ("/moved/none.run", "cannot be downloaded: HTTP Error 404"),
         ("/other.run", "^The SHA-256 of {}/other.run is %s, not %s." % (hashlib.sha256(b"other").hexdigest(), SHA)),
@@ -385,7 +388,8 @@ def test_a_good_signature(keys: Keys, finder: Finder, signed: Path, monkeypatch:
     for name, arguments in (("a.sig", []), ("a.asc", ["--armor"])):
         signature = keys.sign("vendor@example.com", signed, name, *arguments)
         assert find(finder, keys, "vendor", signed, signature) == str(signed)
-    # The language of the controller's user decides nothing. This process keeps its own: libc remembers what it has translated.
+    # The language of the controller's user decides nothing. This process keeps its own language: libc remembers what it
+    # has translated.
     before = locale.setlocale(locale.LC_MESSAGES)
     locale.setlocale(locale.LC_MESSAGES, "C")
     try:

@@ -44,12 +44,15 @@ def options(made: dict[str, t.Any], **given: t.Any) -> dict[str, t.Any]:
 
 def test_an_installation_from_a_runfile() -> None:
     made = plan(
-        ["install"], source="runfile", version="3.4.0", runfile_args=["-y"], package_names=["a"], in_use="wait", reboot="never"
+        ["install"], source="runfile", version="3.4.0", runfile_args=["-y"], package_names=["a"], in_use="wait",
+        reboot="never"
     )  # fmt: skip
     found = options(made, files=FILES, by="jo", fail=False)
     expected = {
-        "source": "runfile", "version": "3.4.0", "install": True, "reload": False, "files": FILES, "names": [], "arguments": ["-y"], "in_use": "wait",
-        "reboot_allowed": False, "firmware": "", "by": "jo", "fail": False, "prerequisites": [], "kernels": [], "hold_kernel": [],
+        "source": "runfile", "version": "3.4.0", "install": True, "reload": False, "files": FILES, "names": [],
+        "arguments": ["-y"], "in_use": "wait",
+        "reboot_allowed": False, "firmware": "", "by": "jo", "fail": False, "prerequisites": [], "kernels": [],
+        "hold_kernel": [],
         "options": {"smi_timeout": 5.0},
     }  # fmt: skip
     assert {name: found[name] for name in expected} == expected
@@ -62,7 +65,8 @@ def test_every_option_that_is_not_of_the_task_comes_from_the_plan() -> None:
 def test_packages_have_names_and_steps_say_for_what() -> None:
     steps = {"prerequisites": ["gcc", "make"], "build": ["6.8.0-117-generic"], "hold": ["linux-image-generic"]}
     found = options(
-        plan(["reload", "firmware"], steps, source="package", package_names=["a=1"], reboot="if_required", firmware_dir="/fw")
+        plan(["reload", "firmware"], steps, source="package", package_names=["a=1"], reboot="if_required",
+             firmware_dir="/fw")
     )  # fmt: skip
     assert (found["source"], found["names"], found["install"], found["reload"]) == ("package", ["a=1"], False, True)
     assert (found["prerequisites"], found["kernels"], found["hold_kernel"]) == tuple(steps.values())
@@ -108,7 +112,8 @@ def test_what_is_no_plan_is_one_error(bad: t.Any) -> None:
 
 @pytest.mark.parametrize(
     "name, keys",
-    [("transaction", {"files", "by", "fail"}), ("absent_look", {"state", "look"}), ("absent", {"state", "files", "notes_only", "fail"})],
+    [("transaction", {"files", "by", "fail"}), ("absent_look", {"state", "look"}),
+     ("absent", {"state", "files", "notes_only", "fail"})],
 )  # fmt: skip
 def test_the_role_passes_the_plan_as_one_value(name: str, keys: set[str]) -> None:
     tasks = yaml.safe_load((TASKS / (name + ".yml")).read_text(encoding="utf-8"))

@@ -109,7 +109,10 @@ def by_parsing(source: str, room: str) -> set[str]:
 
 
 def test_imports_are_found_as_a_parser_finds_them() -> None:
-    source = "from .a import (\n    x,  # why\n)\nfrom . import b, c as d\nif 1:\n    from .._o.e import f\nfrom .._o import (\n    g as h,\n)\n"
+    source = (
+        "from .a import (\n    x,  # why\n)\nfrom . import b, c as d\nif 1:\n    from .._o.e import f\n"
+        "from .._o import (\n    g as h,\n)\n"
+    )
     assert zipapp.imported(source, "_r") == by_parsing(source, "_r") == {"_r.a", "_r.b", "_r.c", "_o.e", "_o.g"}
     paths = sorted(zipapp.MODULE_UTILS.glob("_*/*.py"))
     assert len(paths) > 100

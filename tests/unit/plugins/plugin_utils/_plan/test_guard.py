@@ -663,7 +663,7 @@ def test_a_full_boot_stops_what_makes_an_initial_ram_disk(
     look = virgin(disk={"/boot": free}, mounts=mounts, initramfs=size)
     found = draw(look, **package())
     assert (codes(found), codes(found, "cautions")) == (stops, cautions)
-    # Packages for a build alone make one as well; where nothing changes nobody asks.
+    # Packages for a build alone make one as well; where nothing changes, the room is not checked.
     due = facts(disk={"/boot": free}, mounts=mounts, initramfs=size)
     assert codes(draw(due, **package())) == []
     due["kernel"].update(next_boot=NEW, headers={OLD: True, NEW: False}, modules={OLD: True, NEW: False})
@@ -861,7 +861,7 @@ VENDOR = {"version_on_disk": "3.2.0", "version_loaded": "3.2.0", "signer": "Vend
         ([], mok("enrolled", signer_enrolled=False), "install", [], []),
         ([], mok("enrolled", signer_enrolled=False), "ignore", [], ["secure_boot_signer_later"]),
         ([], mok("none", signer_enrolled=False), "ignore", ["secure_boot_unsigned"], []),
-        # DKMS signs with its own key, whoever has signed what is there.
+        # DKMS signs with its own key, no matter which key signed the present module.
         (None, mok("none", signer_enrolled=True), "install", ["secure_boot_unsigned"], []),
         (None, mok("not_enrolled", signer_enrolled=True), "ignore", ["secure_boot_unsigned"], []),
         (None, mok("unknown", signer_enrolled=True), "install", [], ["secure_boot_unknown"]),
