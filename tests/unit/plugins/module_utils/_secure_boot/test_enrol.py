@@ -281,7 +281,7 @@ def test_a_request_that_is_not_taken_is_an_error(machine: Machine) -> None:
 def test_a_list_that_cannot_be_read_is_not_guessed(machine: Machine) -> None:
     machine.tree.write(ENROLLED, ATTRIBUTES + b"broken")
     before = machine.files()
-    with pytest.raises(NpuError, match="could not be found out"):
+    with pytest.raises(NpuError, match="cannot be read"):
         machine.work().ensure()
     assert machine.files() == before and machine.calls == []
 
