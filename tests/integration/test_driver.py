@@ -64,17 +64,17 @@ def test_refused_on_the_controller_and_nothing_is_sent(drivers: Drivers, tmp_pat
         "no-digest": (many(OLD, rbln_driver_runfile_digests={}), ("is not set", "rbln_driver_runfile_sha256")),
         "other-key": (
             many(OLD, **sign, rbln_driver_runfile_keyring=str(tmp_path / "other.asc")),
-            ("no good signature", "nothing was sent"),
+            ("no valid signature", "nothing was sent"),
         ),
         "other-file": (
             many(OLD, **key, rbln_driver_runfile_signature="%s/rebellions-x86_64-%s.run.asc" % (run_dir, NEW)),
-            ("no good signature",),
+            ("no valid signature",),
         ),
         "no-keyring": (many(OLD, **sign), ("no keyring",)),
         "lost-keyring": (many(OLD, **sign, rbln_driver_runfile_keyring="/nowhere.asc"), ("/nowhere.asc", "public key")),
         "no-server": (
             many(OLD, rbln_driver_runfile="http://127.0.0.1:1/"),
-            ("cannot be fetched", "http://127.0.0.1:1/"),
+            ("cannot be downloaded", "http://127.0.0.1:1/"),
         ),
         "password": (
             many(OLD, rbln_driver_runfile="http://user:hidden@127.0.0.1:1/"),
@@ -156,7 +156,7 @@ def test_a_failed_build_and_a_failed_validation_lead_back(drivers: Drivers) -> N
     drivers.put(B, OLD)
     run = drivers.run({A: many(NO_BUILD), B: many(FAULTY)})
     assert run.code == 2
-    for host, words in ((A, ("ended with code",)), (B, ("validation fails", "status"))):
+    for host, words in ((A, ("ended with code",)), (B, ("validation failed", "status"))):
         last = run.failed(host)[-1]
         assert last.msg.startswith("rolled back: ") and "Driver %s works again" % OLD in last.msg, last.msg
         assert all(word in last.msg for word in words), last.msg

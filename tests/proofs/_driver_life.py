@@ -298,7 +298,7 @@ def ways_back(part: Part, drivers: Drivers, a: str, b: str) -> None:
         drivers.hosts.state[b] = "dirty"
         drivers.lab.install_driver(b, OLD)
         run = drivers.run({b: many(FAULTY)})
-        assert "No copy of driver %s is kept" % OLD in run.warnings(), run.warnings()
+        assert "keeps no copy of driver %s" % OLD in run.warnings(), run.warnings()
         assert run.failed(b)[-1].msg.startswith("left stopped: "), run.failed(b)[-1].msg
         assert drivers.seen(b)["tainted"]["version"] == FAULTY
         drivers.good({b: many(OLD)})

@@ -56,7 +56,7 @@ def power(part: Part, server: Server) -> None:
                 server.pull_the_plug()
                 seconds = server.switch_on()
                 run = end()
-            assert run.code == 2 and "cut off on the host" in run.failed()[-1].msg, (
+            assert run.code == 2 and "was interrupted" in run.failed()[-1].msg, (
                 "the change was over before the power went"
             )
             state = server.seen()
