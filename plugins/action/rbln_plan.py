@@ -1,7 +1,10 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Controller side of rbln_plan: inputs and one observation in, plan out. Without an observation, the host is observed."""
+"""Controller side of rbln_plan: inputs and one observation in, plan out.
+
+Without an observation, the host is observed.
+"""
 
 from __future__ import annotations
 

@@ -60,7 +60,8 @@ attributes:
 options: {}
 attributes:
   action_group:
-    description: Use C(group/rebellions.npu.rbln) in C(module_defaults) to set defaults for every module of this collection.
+    description: >-
+      Use C(group/rebellions.npu.rbln) in C(module_defaults) to set defaults for every module of this collection.
     support: full
     membership:
       - rebellions.npu.rbln

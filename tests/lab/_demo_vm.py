@@ -7,7 +7,6 @@ There the driver's module is really built, loaded and opened.
 
 from __future__ import annotations
 
-
 from . import _needs
 from ._base import LabError
 from ._vm import Vm

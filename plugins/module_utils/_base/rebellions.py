@@ -198,6 +198,8 @@ PROFILE = VendorProfile(
     pci_class="1200",
     products=PRODUCTS,
     family_prefixes={"RBLN-CA": ATOM, "RBLN-CR": REBEL},
+    # How releases of the vendor's discovery have spelled a family.
+    family_spellings=(("atom", ATOM), ("rebel100", REBEL)),
     module="rebellions",
     device_prefix="rbln",
     group_prefix="rsd",

@@ -23,9 +23,10 @@ class Product:
 
 @dataclass(frozen=True)
 class Operator:
-    """Names of the vendor's own Kubernetes operator: its API, its Deployment, and the driver DaemonSets of charts before it.
+    """Names of the vendor's own Kubernetes operator: its API, its Deployment, and driver DaemonSets of older charts.
 
-    `policy` and `driver` are (version, kind, plural) of its two custom resources, `legacy_*` the start of a DaemonSet's name and a container.
+    `policy` and `driver` are (version, kind, plural) of its two custom resources, `legacy_*` the start of a DaemonSet's
+    name and a container.
     """
 
     group: str
@@ -41,6 +42,7 @@ class VendorProfile:
     """Everything vendor-specific that is data. Paths are those of the managed host.
 
     `short_name` starts the names of inputs, facts, cluster objects and, in capitals, environment variables.
+    `family_spellings` are the values of a node's family label that mean one family; the first stands for all.
     """
 
     name: str
@@ -50,6 +52,7 @@ class VendorProfile:
     pci_class: str
     products: t.Mapping[str, Product]
     family_prefixes: t.Mapping[str, str]
+    family_spellings: tuple[tuple[str, ...], ...]
     module: str
     device_prefix: str
     group_prefix: str

@@ -15,6 +15,8 @@ import typing as t
 import yaml
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
+from .._objects.names import INPUT
+
 # What the package reads of a user and of a cluster, and what changes nothing for our requests.
 _USER = {
     "auth-provider", "client-certificate", "client-certificate-data", "client-key", "client-key-data", "exec",
@@ -48,7 +50,7 @@ def open_access(kubeconfig: str, context: str) -> Access:
     if kubeconfig and os.pathsep not in kubeconfig and not os.path.isfile(kubeconfig):
         raise NpuError(
             "The kubeconfig %s does not exist on the controller." % kubeconfig,
-            "Correct rbln_kubeconfig, or put the file there.",
+            f"Correct {INPUT}kubeconfig, or put the file there.",
         )
     source = "K8S_AUTH_*" if declared else "the kubeconfig " + where
     # The package writes keys into files; they are on the disk only while they are loaded.
@@ -89,7 +91,8 @@ def _settings(kubeconfig: str, context: str, where: str, declared: bool, folder:
     except (config.ConfigException, OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError) as exc:
         said = " ".join(str(exc).split()).rstrip(".")
         raise NpuError(
-            "The kubeconfig %s cannot be used: %s." % (where, said), "Check rbln_kubeconfig and rbln_kube_context."
+            f"The kubeconfig {where} cannot be used: {said}.",
+            f"Check {INPUT}kubeconfig and {INPUT}kube_context.",
         ) from exc
     return settings
 

@@ -19,8 +19,8 @@ IMAGE_DIR = "/etc/kubernetes/node-feature-discovery/features.d"
 TOOL_DIR = "/features"
 # Seconds, plus the interval, after which labels that are not renewed are dropped.
 EXPIRY = 3600
-# The file is written under another name and renamed, because Node Feature Discovery may read at any time; it skips names
-# with a dot. NPU_ stands for the vendor's start of variable names.
+# The file is written under another name and renamed, because Node Feature Discovery may read at any time; it skips
+# names with a dot. NPU_ stands for the vendor's start of variable names.
 SCRIPT = """trap 'exit 0' TERM INT
 write() {
   chroot /host "$NPU_HOST_TOOL" labels --nfd --expiry "$EXPIRY_SECONDS" "$@" >"$FEATURES_DIR/.$FEATURES_FILE" &&

@@ -13,13 +13,14 @@ import typing as t
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
 from .._objects.model import Capabilities
+from .._objects.names import role
 from .k8s_fields import Spec, fields
 from .normalise import misspelt, normalise
 from .policy_files import inherit, located, overlay, read_policy
 from .policy_rules import COMPONENTS, check
 from .roles import role_inputs
 
-ROLE = "rbln_operands"
+ROLE = role("operands")
 PREFIX = ROLE + "_"
 SECRET = "pull_secret_content"
 EXPORTS = (PREFIX + "result",)
@@ -127,7 +128,7 @@ def pull_secret(value: t.Any) -> str:
         data = None
     if not isinstance(data, dict) or not isinstance(data.get("auths"), dict):
         raise NpuError(
-            "rbln_operands_pull_secret_content is not a dockerconfigjson.",
+            f"{PREFIX}{SECRET} is not a dockerconfigjson.",
             'Give {"auths": {"registry": {"auth": "..."}}}.',
         )
     return json.dumps(data, sort_keys=True, separators=(",", ":"))

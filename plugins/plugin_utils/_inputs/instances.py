@@ -11,19 +11,20 @@ import typing as t
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 
+from .._objects.names import OPERANDS
+
 Data = t.Mapping[str, t.Any]
 FAMILY_KEY = PROFILE.resource_name + ".family"
 OWNER_KEY = PROFILE.resource_name + ".driver.owner"
 GATE_PREFIX = PROFILE.resource_name + ".deploy."
-# How releases of the vendor's discovery have spelled a family.
-SPELLINGS = (("atom", "ATOM"), ("rebel100", "REBEL"))
 _NAME = re.compile(r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")
-NAME = "rbln_operands_driver_instances"
+DRIVER = f"{OPERANDS}driver"
+NAME = f"{DRIVER}_instances"
 
 
 def spellings(family: str) -> tuple[str, ...]:
     """Every value of the family label that means the same family."""
-    return next((names for names in SPELLINGS if family in names), (family,))
+    return next((names for names in PROFILE.family_spellings if family in names), (family,))
 
 
 def selector(own: Data) -> dict[str, str]:
@@ -57,7 +58,7 @@ def check_instances(driver: Data, instances: t.Sequence[Data]) -> None:
 
     NpuError names both and the remedy.
     """
-    for name, own in [("rbln_operands_driver", driver)] + [("%s %s" % (NAME, own["name"]), own) for own in instances]:
+    for name, own in [(DRIVER, driver)] + [(f"{NAME} {own['name']}", own) for own in instances]:
         for key in selector_keys(own):
             if key == OWNER_KEY or key.startswith(GATE_PREFIX):
                 raise NpuError(

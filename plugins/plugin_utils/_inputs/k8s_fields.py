@@ -9,7 +9,9 @@ import re
 import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 
+from .._objects.names import SHORT
 from .normalise import suggestion
 
 Spec = t.Mapping[str, t.Mapping[str, t.Any]]
@@ -208,7 +210,7 @@ def check_name(name: str, value: t.Any) -> None:
     if value and (len(value) > 253 or not _DNS.match(value)):
         raise NpuError(
             "%s is %r, which is not an object name." % (name, value),
-            "Write small letters, digits, dashes and dots, as in rbln-system.",
+            f"Write small letters, digits, dashes and dots, as in {SHORT}-system.",
         )
 
 
@@ -238,7 +240,7 @@ def check_path(name: str, value: t.Any) -> None:
     if value and not _PATH.match(value):
         raise NpuError(
             "%s is %r, which is not an absolute path without .., spaces and colons." % (name, value),
-            "Write for example /run/rbln.",
+            f"Write for example {PROFILE.run_dir}.",
         )
 
 
@@ -247,7 +249,7 @@ def check_root(name: str, value: t.Any) -> None:
     if not value.strip("/"):
         raise NpuError(
             "%s is %r: nothing can be mounted at the root of a container." % (name, value),
-            "Write for example /run/rbln/driver.",
+            f"Write for example {PROFILE.container_driver_root}.",
         )
 
 

@@ -11,8 +11,9 @@ import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
+from .._objects.names import OPERANDS
 from .normalise import normalise
-from .policy_keys import PREFIX, Path, Spec, rows
+from .policy_keys import Path, Spec, rows
 from .policy_read import DRIVER, POLICY, Document, read_documents
 from .policy_translate import Translated, translate
 
@@ -21,7 +22,7 @@ INSTANCES = "driver_instances"
 # A driver has its own nodes: an instance that took the selector of all would have it twice.
 NOT_INHERITED = ("node_selector",)
 _FALLBACK = re.compile(r"default\('([^']*)', true\)")
-_NAME = re.compile(r"\b%s([a-z_]+(?:\[[0-9]+\])?(?:\.[\w\[\]-]+)*)" % PREFIX)
+_NAME = re.compile(r"\b%s([a-z_]+(?:\[[0-9]+\])?(?:\.[\w\[\]-]+)*)" % OPERANDS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,14 +60,12 @@ def read_policy(files: t.Sequence[str], ignore: t.Sequence[str], spec: Spec) -> 
         ignored |= found.ignored
     if several:
         tree.setdefault("driver", {}).setdefault("enabled", True)
-    notes += [
-        "rbln_operands_policy_ignore names %s, which no file has." % item for item in ignore if item not in ignored
-    ]
+    notes += [f"{OPERANDS}policy_ignore names {item}, which no file has." for item in ignore if item not in ignored]
     return Policy(tree, sources, tuple(notes))
 
 
 def _driver_names(documents: t.Sequence[Document]) -> dict[str, str]:
-    """Names of all RBLNDriver objects and the file of each."""
+    """Names of all driver objects and the file of each."""
     names: dict[str, str] = {}
     for document in documents:
         if document.kind == DRIVER:
@@ -109,7 +108,7 @@ def overlay(policy: Policy, raw: t.Mapping[str, t.Any], spec: Spec) -> tuple[Tre
     result = dict(raw)
     said: Tree = {}
     for name, value in policy.tree.items():
-        full = PREFIX + name
+        full = OPERANDS + name
         below: t.Any = [{**own, "name": key} for key, own in value.items()] if name == INSTANCES else value
         if spec[full].get("type") == "dict":
             said[name] = plain_mapping(full, raw.get(full))
@@ -147,7 +146,7 @@ def _has(tree: t.Any, path: Path) -> bool:
 
 def inherit(raw: t.Mapping[str, t.Any]) -> Tree:
     """Raw inputs whose driver instances have all that the driver says and they do not."""
-    full, driver = PREFIX + INSTANCES, PREFIX + "driver"
+    full, driver = OPERANDS + INSTANCES, OPERANDS + "driver"
     items = normalise({full: raw.get(full)}, {full: {"type": "list", "elements": "dict", "default": []}})[full]
     if not items:
         return dict(raw)
@@ -163,7 +162,7 @@ def located(error: NpuError, sources: t.Mapping[Path, str], raw: t.Mapping[str, 
     path: Path = tuple(re.sub(r"\[[0-9]+\]", "", part) for part in match.group(1).split("."))
     candidates: list[Path] = [path]
     index = re.match(INSTANCES + r"\[([0-9]+)\]", match.group(1))
-    items = raw.get(PREFIX + INSTANCES)
+    items = raw.get(OPERANDS + INSTANCES)
     if index and isinstance(items, list) and int(index.group(1)) < len(items):
         candidates = [
             (INSTANCES, str(dict(items[int(index.group(1))]).get("name", "")), *path[1:]),

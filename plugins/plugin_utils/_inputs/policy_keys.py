@@ -11,16 +11,17 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from .._objects.names import OPERANDS, SHORT
+
 Path = t.Tuple[str, ...]
 Spec = t.Mapping[str, t.Mapping[str, t.Any]]
-PREFIX = "rbln_operands_"
 
 # Section of the file: section of the inputs. Every leaf below is known in each section whose inputs have it.
 SECTIONS: t.Mapping[Path, Path] = {
     ("driver",): ("driver",),
     ("driver", "manager"): ("driver", "manager"),
     ("driver", "smd"): ("smd",),
-    ("rblnDaemon",): ("smd",),
+    (f"{SHORT}Daemon",): ("smd",),
     ("containerToolkit",): ("container_toolkit",),
     ("validator",): ("validator",),
     ("validator", "plugin"): ("validator", "plugin"),
@@ -100,7 +101,7 @@ class Row:
 
 def option(spec: Spec, model: Path) -> t.Mapping[str, t.Any] | None:
     """The argument spec of an input, or None when there is no such input."""
-    found = spec.get(PREFIX + model[0])
+    found = spec.get(OPERANDS + model[0])
     for name in model[1:]:
         found = ((found or {}).get("options") or {}).get(name)
     return found

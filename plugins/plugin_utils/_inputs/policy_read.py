@@ -14,10 +14,11 @@ import yaml
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 
+from .._objects.names import OPERANDS, OPERATOR
 from .normalise import nearest
 from .roles import Loader
 
-POLICY, DRIVER, CHART = "RBLNClusterPolicy", "RBLNDriver", "chart"
+POLICY, DRIVER, CHART = OPERATOR.policy[1], OPERATOR.driver[1], "chart"
 KINDS = (POLICY, DRIVER)
 GROUP = PROFILE.label_prefix
 _KEPT_METADATA = ("name", "labels")
@@ -62,7 +63,7 @@ def read_documents(path: str) -> list[Document]:
     except (OSError, UnicodeDecodeError) as exc:
         raise NpuError(
             "%s cannot be read: %s." % (path, getattr(exc, "strerror", None) or exc),
-            "Correct rbln_operands_policy_files.",
+            f"Correct {OPERANDS}policy_files.",
         ) from exc
     for number, line in enumerate(text.splitlines(), 1):
         if _TEMPLATE.search(line) and not line.lstrip().startswith("#"):
@@ -113,7 +114,7 @@ def _document(label: str, body: t.Any) -> Document:
     if not isinstance(body, t.Mapping):
         raise NpuError(
             "%s holds %s in place of a mapping." % (label, type(body).__name__),
-            "Name a RBLNClusterPolicy, a RBLNDriver or values of the chart.",
+            f"Name a {POLICY}, a {DRIVER} or values of the chart.",
         )
     if "apiVersion" not in body and "kind" not in body:
         return Document(label, CHART, "", body, "", ())

@@ -11,14 +11,17 @@ import string
 import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 
+from .._objects.names import ENV, OPERANDS, SHORT
 from .._objects.parts import is_loopback
 from .instances import check_instances
 from .k8s_fields import Spec, check_inputs, fields
 from .normalise import nearest, suggestion
 
 Inputs = t.Mapping[str, t.Any]
-PREFIX = "rbln_operands_"
+EXPORTER, SMD = f"{OPERANDS}metrics_exporter", f"{OPERANDS}smd"
+DRIVER, VALIDATOR = f"{OPERANDS}driver", f"{OPERANDS}validator"
 COMPONENTS = (
     "driver", "container_toolkit", "validator", "device_plugin", "feature_discovery", "node_feature_rule", "smd",
     "metrics_exporter",
@@ -27,7 +30,7 @@ COMPONENTS = (
 # The validator of nodes for virtual machines has the inputs of the validator and a deadline of its own.
 DEADLINES = (*COMPONENTS, "sandbox_validator")
 DRA_GROUP, DRA_VERSION = "resource.k8s.io", "v1"
-GROUPS = ("monitoring.coreos.com", "nfd.k8s-sigs.io", "rebellions.ai", "security.openshift.io")
+GROUPS = ("monitoring.coreos.com", "nfd.k8s-sigs.io", PROFILE.label_prefix, "security.openshift.io")
 TAG_FIELDS = ("tag", "os_id", "os_version", "kernel", "family")
 # Bounds of whole numbers by name, at any depth.
 BOUNDS = {
@@ -55,8 +58,8 @@ def check(inputs: Inputs, spec: Spec, capabilities: Served | None = None) -> lis
     Without `capabilities` nothing is said about what the cluster serves: the same inputs are checked again when that
     is known.
     """
-    own = {name[len(PREFIX) :]: entry for name, entry in spec.items()}
-    check_inputs(own, inputs, PREFIX)
+    own = {name[len(OPERANDS) :]: entry for name, entry in spec.items()}
+    check_inputs(own, inputs, OPERANDS)
     _check_numbers(inputs, own)
     _check_words(inputs)
     _check_daemon(inputs)
@@ -67,7 +70,7 @@ def check(inputs: Inputs, spec: Spec, capabilities: Served | None = None) -> lis
 
 
 def _check_numbers(inputs: Inputs, spec: Spec) -> None:
-    for path, name, holder in fields(spec, inputs, PREFIX):
+    for path, name, holder in fields(spec, inputs, OPERANDS):
         low, high = BOUNDS.get(name, (None, None))
         value = holder[name]
         if low is not None and (value < low or (high is not None and value > high)):
@@ -76,19 +79,17 @@ def _check_numbers(inputs: Inputs, spec: Spec) -> None:
     interval = inputs["feature_discovery"]["interval"]
     if not 10 <= interval <= 3600:
         raise NpuError(
-            "rbln_operands_feature_discovery.interval is %d, and must be from 10 to 3600." % interval, "Correct it."
+            f"{OPERANDS}feature_discovery.interval is {interval:d}, and must be from 10 to 3600.", "Correct it."
         )
     interval = inputs["metrics_exporter"]["interval"]
     if not 1 <= interval <= 60:
-        raise NpuError(
-            "rbln_operands_metrics_exporter.interval is %d, and must be from 1 to 60." % interval, "Correct it."
-        )
+        raise NpuError(f"{EXPORTER}.interval is {interval:d}, and must be from 1 to 60.", "Correct it.")
     for name, value in inputs["deadlines"].items():
         if name not in DEADLINES:
-            raise NpuError("rbln_operands_deadlines has the unknown component %s." % name, suggestion(name, DEADLINES))
+            raise NpuError(f"{OPERANDS}deadlines has the unknown component {name}.", suggestion(name, DEADLINES))
         if not re.match(r"^[0-9]+$", str(value)):
             raise NpuError(
-                "rbln_operands_deadlines.%s is %r, which is not a number of seconds." % (name, value),
+                f"{OPERANDS}deadlines.{name} is {value!r}, which is not a number of seconds.",
                 "Write for example 1800.",
             )
 
@@ -96,37 +97,36 @@ def _check_numbers(inputs: Inputs, spec: Spec) -> None:
 def _check_words(inputs: Inputs) -> None:
     if not _PREFIX_NAME.match(inputs["name_prefix"]):
         raise NpuError(
-            "rbln_operands_name_prefix is %r." % inputs["name_prefix"],
+            f"{OPERANDS}name_prefix is {inputs['name_prefix']!r}.",
             "Write a small letter, then at most 19 small letters, digits and dashes.",
         )
     for name in ("kubelet_root", "kubelet_roots"):
         for path in [inputs[name]] if isinstance(inputs[name], str) else inputs[name]:
             if not path.startswith("/"):
                 raise NpuError(
-                    "%s%s is %r, which is not an absolute path." % (PREFIX, name, path),
+                    f"{OPERANDS}{name} is {path!r}, which is not an absolute path.",
                     "Write for example /var/lib/kubelet.",
                 )
     if not _RESOURCE.match(inputs["resource_name"]):
         raise NpuError(
-            "rbln_operands_resource_name is %r, which is not an extended resource." % inputs["resource_name"],
-            "Write for example rebellions.ai/npu.",
+            f"{OPERANDS}resource_name is {inputs['resource_name']!r}, which is not an extended resource.",
+            f"Write for example {PROFILE.resource_name}.",
         )
     discovery, exporter = inputs["feature_discovery"], inputs["metrics_exporter"]
     if discovery["enabled"] and discovery["source"] == "image" and discovery["oneshot"]:
         raise NpuError(
-            "rbln_operands_feature_discovery.oneshot is true with an image: "
+            f"{OPERANDS}feature_discovery.oneshot is true with an image: "
             "its program ends, and the DaemonSet restarts it forever.",
             "Set oneshot to false, or source to host_tool.",
         )
     if exporter["enabled"] and not exporter["host_network"] and is_loopback(exporter["daemon_url"]):
         raise NpuError(
-            "rbln_operands_metrics_exporter.host_network is false, and its daemon_url %s is then the pod itself."
-            % exporter["daemon_url"],
+            f"{EXPORTER}.host_network is false, and its daemon_url {exporter['daemon_url']} is then the pod itself.",
             "Set host_network to true, or daemon_url to an address of the daemon that pods reach.",
         )
     if inputs["runtime_class"]["enabled"] and not inputs["runtime_class"]["handler"]:
         raise NpuError(
-            "rbln_operands_runtime_class is enabled and has no handler.",
+            f"{OPERANDS}runtime_class is enabled and has no handler.",
             "Set its handler to the runtime's name in containerd or CRI-O.",
         )
     for path, value in (
@@ -134,22 +134,20 @@ def _check_words(inputs: Inputs) -> None:
         ("metrics_exporter.service_monitor.interval", inputs["metrics_exporter"]["service_monitor"]["interval"]),
     ):
         if value and not _DURATION.match(value):
-            raise NpuError(
-                "%s%s is %r, which is not a duration." % (PREFIX, path, value), "Write for example 30s or 1m."
-            )
+            raise NpuError(f"{OPERANDS}{path} is {value!r}, which is not a duration.", "Write for example 30s or 1m.")
     if inputs["delivery"] == "render" and inputs["enabled"] and not inputs["render_dir"]:
         raise NpuError(
-            "rbln_operands_delivery is render, and rbln_operands_render_dir is empty.",
+            f"{OPERANDS}delivery is render, and {OPERANDS}render_dir is empty.",
             "Name a directory on the controller.",
         )
     if inputs["delivery"] == "diff" and inputs["enabled"] and inputs["state"] == "absent":
         raise NpuError(
-            "rbln_operands_delivery is diff, but rbln_operands_state is absent.",
+            f"{OPERANDS}delivery is diff, but {OPERANDS}state is absent.",
             "Run with --check instead.",
         )
     if inputs["coexistence"] == "takeover" and not inputs["takeover"]["backup_dir"]:
         raise NpuError(
-            "rbln_operands_coexistence is takeover, and rbln_operands_takeover has no backup_dir.",
+            f"{OPERANDS}coexistence is takeover, and {OPERANDS}takeover has no backup_dir.",
             "Name a directory on the controller.",
         )
 
@@ -161,7 +159,7 @@ def _check_daemon(inputs: Inputs) -> None:
         address = ipaddress.ip_address(smd["host_ip"]) if smd["host_ip"] else None
     except ValueError:
         raise NpuError(
-            "rbln_operands_smd.host_ip is %r, which is not an IP address." % smd["host_ip"],
+            f"{SMD}.host_ip is {smd['host_ip']!r}, which is not an IP address.",
             "Write for example 127.0.0.1.",
         ) from None
     url = exporter["daemon_url"]
@@ -169,13 +167,12 @@ def _check_daemon(inputs: Inputs) -> None:
         return
     if url.rpartition(":")[2] != str(smd["port"]):
         raise NpuError(
-            "rbln_operands_metrics_exporter.daemon_url is %s, and rbln_operands_smd.port is %d." % (url, smd["port"]),
+            f"{EXPORTER}.daemon_url is {url}, and {SMD}.port is {smd['port']:d}.",
             "Set both to the same port.",
         )
     if address is not None and not (address.is_loopback or address.is_unspecified):
         raise NpuError(
-            "rbln_operands_metrics_exporter.daemon_url is %s, and rbln_operands_smd.host_ip is %s only."
-            % (url, smd["host_ip"]),
+            f"{EXPORTER}.daemon_url is {url}, and {SMD}.host_ip is {smd['host_ip']} only.",
             "Set host_ip to 127.0.0.1 or 0.0.0.0.",
         )
 
@@ -186,22 +183,19 @@ def _check_allocation(inputs: Inputs, capabilities: Served | None) -> None:
     for name in ("device_plugin", "sandbox_device_plugin"):
         if inputs[name]["enabled"]:
             raise NpuError(
-                "rbln_operands_dra_driver and rbln_operands_%s are both enabled and would allocate the same NPUs twice."
-                % name,
-                "Set rbln_operands_%s: {enabled: false}, or do so for the DRA driver." % name,
+                f"{OPERANDS}dra_driver and {OPERANDS}{name} are both enabled and would allocate the same NPUs twice.",
+                f"Set {OPERANDS}{name}: {{enabled: false}}, or do so for the DRA driver.",
             )
     if capabilities is not None and DRA_VERSION not in capabilities.groups.get(DRA_GROUP, ()):
         raise NpuError(
-            "rbln_operands_dra_driver is enabled, but the cluster does not serve %s/%s." % (DRA_GROUP, DRA_VERSION),
+            f"{OPERANDS}dra_driver is enabled, but the cluster does not serve {DRA_GROUP}/{DRA_VERSION}.",
             "Use Kubernetes 1.34 or newer, or the device plugin.",
         )
 
 
 def _check_driver(inputs: Inputs) -> None:
     driver, instances = inputs["driver"], inputs["driver_instances"]
-    named = [("rbln_operands_driver", driver)] + [
-        ("rbln_operands_driver_instances[%d]" % number, own) for number, own in enumerate(instances)
-    ]
+    named = [(DRIVER, driver)] + [(f"{DRIVER}_instances[{number}]", own) for number, own in enumerate(instances)]
     for name, own in named:
         if own["update_strategy"].get("type") != "OnDelete":
             raise NpuError(
@@ -219,8 +213,7 @@ def _check_driver(inputs: Inputs) -> None:
     roots = sorted({own["host_root"] for own in instances if own["enabled"]})
     if len(roots) > 1 and inputs["container_toolkit"]["enabled"]:
         raise NpuError(
-            "rbln_operands_driver_instances have several host_root: %s. The container toolkit looks into one."
-            % ", ".join(roots),
+            f"{DRIVER}_instances have several host_root: {', '.join(roots)}. The container toolkit looks into one.",
             "Give all instances the same host_root.",
         )
     if inputs["delivery"] == "render" and inputs["enabled"]:
@@ -245,9 +238,9 @@ def _check_ready_files(inputs: Inputs) -> None:
     validator = inputs["validator"]
     if not validator["enabled"]:
         raise NpuError(
-            "rbln_operands_%s is enabled without rbln_operands_validator: "
-            "the readiness files that other components wait for would be missing." % wanted[0],
-            "Set rbln_operands_validator: {enabled: true}.",
+            f"{OPERANDS}{wanted[0]} is enabled without {VALIDATOR}: "
+            "the readiness files that other components wait for would be missing.",
+            f"Set {VALIDATOR}: {{enabled: true}}.",
         )
     waited_for = {
         "driver": "driver" in wanted,
@@ -256,9 +249,9 @@ def _check_ready_files(inputs: Inputs) -> None:
     for step, waits in waited_for.items():
         if waits and not validator[step]["enabled"]:
             raise NpuError(
-                "rbln_operands_%s is enabled and rbln_operands_validator.%s.enabled is false: "
-                "the readiness file %s-ready would be missing." % (wanted[0], step, step),
-                "Set rbln_operands_validator.%s.enabled to true." % step,
+                f"{OPERANDS}{wanted[0]} is enabled and {VALIDATOR}.{step}.enabled is false: "
+                f"the readiness file {step}-ready would be missing.",
+                f"Set {VALIDATOR}.{step}.enabled to true.",
             )
 
 
@@ -278,49 +271,51 @@ def _check_template(name: str, text: str) -> None:
             raise NpuError("%s has the unknown field {%s}." % (name, field), suggestion(field, TAG_FIELDS))
 
 
+def _all_of(names: t.Sequence[str]) -> str:
+    """The inputs of these components in one sentence."""
+    return " and ".join(OPERANDS + name for name in names)
+
+
 def _notes(inputs: Inputs) -> list[str]:
     notes = []
     if inputs["metrics_exporter"]["enabled"] and not inputs["smd"]["enabled"]:
         notes.append(
-            "The metrics exporter is enabled without rbln_operands_smd: "
-            "it expects the daemon rbln-smd of each host at %s." % inputs["metrics_exporter"]["daemon_url"]
+            f"The metrics exporter is enabled without {SMD}: "
+            f"it expects the daemon {SHORT}-smd of each host at {inputs['metrics_exporter']['daemon_url']}."
         )
     sandbox = [name for name in ("vfio_manager", "sandbox_device_plugin") if inputs[name]["enabled"]]
     if sandbox and inputs["workload"] == "container" and inputs["node_workload"] != "vm-passthrough":
         notes.append(
-            "rbln_operands_%s is for nodes of virtual machines: "
-            "only nodes with the label rebellions.ai/npu.workload.config=vm-passthrough get it."
-            % " and rbln_operands_".join(sandbox)
+            f"{_all_of(sandbox)} is for nodes of virtual machines: "
+            f"only nodes with the label {PROFILE.resource_name}.workload.config=vm-passthrough get it."
         )
     if inputs["driver_instances"] and not any(own["enabled"] for own in inputs["driver_instances"]):
         notes.append(
-            "rbln_operands_driver_instances has instances, but none is enabled: "
-            "set rbln_operands_driver.enabled, or enabled of an instance."
+            f"{DRIVER}_instances has instances, but none is enabled: set {DRIVER}.enabled, or enabled of an instance."
         )
     if inputs["pod_security"] in ("baseline", "restricted"):
         notes.append(
-            "rbln_operands_pod_security is %s, "
+            f"{OPERANDS}pod_security is {inputs['pod_security']}, "
             "which rejects every pod that mounts a directory of its host: all of ours. "
-            "Next: set it to privileged, unless the API server exempts this namespace." % inputs["pod_security"]
+            "Next: set it to privileged, unless the API server exempts this namespace."
         )
     for group in inputs["capabilities"]["groups"]:
         near = nearest(group, GROUPS)
         if group not in GROUPS and near:
             notes.append(
-                "rbln_operands_capabilities.groups has %s, which changes nothing. Next: perhaps %s is meant."
-                % (group, near)
+                f"{OPERANDS}capabilities.groups has {group}, which changes nothing. Next: perhaps {near} is meant."
             )
     for name in ("validator", "feature_discovery", "vfio_manager"):
         own = inputs[name]
         if own["enabled"] and own["source"] != "image" and (own["image"]["tag"] or own["image"]["digest"]):
             notes.append(
-                "rbln_operands_%s.image is set, and source is %s: the image is not used. Next: set source to image."
-                % (name, own["source"])
+                f"{OPERANDS}{name}.image is set, and source is {own['source']}: the image is not used. "
+                "Next: set source to image."
             )
     manager = inputs["vfio_manager"]
     if manager["enabled"] and manager["source"] == "image" and manager["release_on_exit"]:
         notes.append(
-            "rbln_operands_vfio_manager.release_on_exit works with our script only; "
+            f"{OPERANDS}vfio_manager.release_on_exit works with our script only; "
             "source is image, so the image decides what happens on exit."
         )
     validator = inputs["validator"]
@@ -330,15 +325,13 @@ def _notes(inputs: Inputs) -> list[str]:
     ]
     if validator["enabled"] and validator["source"] == "image" and len(alike) > 1:
         notes.append(
-            "rbln_operands_validator.source is image, and the steps %s have no command, args or env: "
-            "each runs the image's own command, and only the variable RBLN_VALIDATION names the step."
-            % ", ".join(alike)
+            f"{VALIDATOR}.source is image, and the steps {', '.join(alike)} have no command, args or env: "
+            f"each runs the image's own command, and only the variable {ENV}VALIDATION names the step."
         )
     containers = [name for name in ("driver", "container_toolkit") if inputs[name]["enabled"]]
     if containers and inputs["validator"]["enabled"] and inputs["validator"]["source"] == "host_tool":
         notes.append(
-            "rbln_operands_%s is enabled, and the validator runs the tool that the host part installs. "
-            "Next: set rbln_operands_validator.source to image where nodes have no such tool."
-            % " and rbln_operands_".join(containers)
+            f"{_all_of(containers)} is enabled, and the validator runs the tool that the host part installs. "
+            f"Next: set {VALIDATOR}.source to image where nodes have no such tool."
         )
     return notes

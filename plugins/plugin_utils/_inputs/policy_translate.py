@@ -38,7 +38,7 @@ class Translated:
 def translate(
     document: Document, rows: t.Mapping[Path, Row], ignore: t.Sequence[str] = (), instance: str = ""
 ) -> Translated:
-    """What a document says. A RBLNDriver sets the driver, or the instance of that name.
+    """What a document says. An object of the driver sets the driver, or the instance of that name.
 
     NpuError names file, key and the nearest right key.
     """

@@ -14,6 +14,7 @@ import typing as t
 
 import yaml
 
+from .._objects.names import role
 from .normalise import normalise
 
 try:
@@ -27,14 +28,15 @@ except ImportError:  # ansible-core 2.18 and before template any text
 # Five files are read for every host: libyaml's loader is six times as fast, and not everywhere.
 Loader: t.Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 COLLECTION = pathlib.Path(__file__).resolve().parents[3]
-HOST_ROLES = ("rbln_discover", "rbln_preflight", "rbln_driver", "rbln_container_toolkit", "rbln_validator")
+DISCOVER, PREFLIGHT, DRIVER = role("discover"), role("preflight"), role("driver")
+TOOLKIT, VALIDATOR = role("container_toolkit"), role("validator")
+HOST_ROLES = (DISCOVER, PREFLIGHT, DRIVER, TOOLKIT, VALIDATOR)
 EXPORTS = (
-    "rbln_discover_observation", "rbln_preflight_plan", "rbln_driver_change", "rbln_driver_proof",
-    "rbln_driver_reboot_required",
-    "rbln_driver_pools_left", "rbln_container_toolkit_proof", "rbln_validator_proof",
+    f"{DISCOVER}_observation", f"{PREFLIGHT}_plan", f"{DRIVER}_change", f"{DRIVER}_proof",
+    f"{DRIVER}_reboot_required", f"{DRIVER}_pools_left", f"{TOOLKIT}_proof", f"{VALIDATOR}_proof",
 )  # fmt: skip
 # Inputs of other roles whose names begin as those of a host role.
-SHARED = ("rbln_driver_instances",)
+SHARED = (f"{DRIVER}_instances",)
 HOOKS = {"auto": "auto", "always": "on", "never": "off"}
 
 
@@ -45,14 +47,14 @@ def role_inputs(roles: tuple[str, ...] = HOST_ROLES) -> dict[str, t.Any]:
     Read once a process: callers must not change the result.
     """
     merged: dict[str, t.Any] = {}
-    for role in roles:
-        text = (COLLECTION / "roles" / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8")
+    for name in roles:
+        text = (COLLECTION / "roles" / name / "meta" / "argument_specs.yml").read_text(encoding="utf-8")
         merged.update(yaml.load(text, Loader=Loader)["argument_specs"]["main"]["options"])
     return merged
 
 
 def _default(entry: t.Mapping[str, t.Any]) -> t.Any:
-    """The default of an option; a text of ours may be a template (rbln_driver_ca_cert names a shared input)."""
+    """The default of an option; a text of ours may be a template (that of driver_ca_cert names a shared input)."""
     value = entry.get("default")
     return trust_as_template(value) if isinstance(value, str) else value
 
@@ -78,12 +80,8 @@ def read_inputs(templar: t.Any, variables: t.Mapping[str, t.Any]) -> dict[str, t
 
 
 def cdi_options(wanted: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Options of rbln_cdi_spec but for its path; the form may still be auto."""
-    get = {
-        name[len("rbln_container_toolkit_") :]: value
-        for name, value in wanted.items()
-        if name.startswith("rbln_container_toolkit_")
-    }
+    """Options of the module cdi_spec but for its path; the form may still be auto."""
+    get = {name[len(TOOLKIT) + 1 :]: value for name, value in wanted.items() if name.startswith(f"{TOOLKIT}_")}
     options = {
         "form": get["cdi_form"],
         "driver_root": get["driver_root"],
@@ -99,15 +97,15 @@ def cdi_options(wanted: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
 
 
 def observe_options(wanted: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Options of rbln_observe, rbln_validate and the host tool."""
+    """Options of the modules observe and validate, and of the host tool."""
     return {
-        "driver_version": wanted["rbln_driver_version"] or None,
-        "firmware_version": wanted["rbln_validator_firmware_version"] or None,
-        "blocking": wanted["rbln_validator_blocking"],
-        "expected_addresses": wanted["rbln_discover_expected_addresses"],
-        "timeout": wanted["rbln_discover_timeout"],
-        "runtimes": wanted["rbln_container_toolkit_runtimes"],
-        "no_runtime": wanted["rbln_container_toolkit_no_runtime"],
+        "driver_version": wanted[f"{DRIVER}_version"] or None,
+        "firmware_version": wanted[f"{VALIDATOR}_firmware_version"] or None,
+        "blocking": wanted[f"{VALIDATOR}_blocking"],
+        "expected_addresses": wanted[f"{DISCOVER}_expected_addresses"],
+        "timeout": wanted[f"{DISCOVER}_timeout"],
+        "runtimes": wanted[f"{TOOLKIT}_runtimes"],
+        "no_runtime": wanted[f"{TOOLKIT}_no_runtime"],
         "cdi": cdi_options(wanted),
-        "cdi_path": wanted["rbln_container_toolkit_cdi_path"],
+        "cdi_path": wanted[f"{TOOLKIT}_cdi_path"],
     }

@@ -1,7 +1,10 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The typed inputs of the cluster side, named without the role's prefix; the role's argument specs say what each means."""
+"""The typed inputs of the cluster side, named without the role's prefix.
+
+The role's argument specs say what each means.
+"""
 
 from __future__ import annotations
 

@@ -17,3 +17,8 @@ ENV = SHORT.upper() + "_"
 OPERATOR = PROFILE.operator
 POLICY_KIND = ("%s/%s" % (OPERATOR.group, OPERATOR.policy[0]), OPERATOR.policy[1])
 DRIVER_KIND = ("%s/%s" % (OPERATOR.group, OPERATOR.driver[0]), OPERATOR.driver[1])
+
+
+def role(name: str) -> str:
+    """A role by its full name: role("driver")."""
+    return INPUT + name

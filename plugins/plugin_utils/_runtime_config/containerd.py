@@ -22,6 +22,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.versions impo
 from ansible_collections.rebellions.npu.plugins.module_utils._cdi.options import SPEC_DIRS
 from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import with_dirs
 
+from .._objects.names import SHORT
 from .._text.splice import lookup
 from .._text.toml import TomlEdit, load
 from .edit import MANAGED, FileEdit, Files, RuntimeEdit, Source, block_edit, covers, source, span
@@ -30,7 +31,7 @@ _RUNTIME = ("plugins", "io.containerd.cri.v1.runtime")
 TABLES = {2: ("plugins", "io.containerd.grpc.v1.cri"), 3: _RUNTIME, 4: _RUNTIME}
 ALWAYS_ON = (2, 4)
 CRI_IDS = ("cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime", "io.containerd.cri.v1.images")
-DROPIN = "/etc/containerd/conf.d/99-rbln.toml"
+DROPIN = f"/etc/containerd/conf.d/99-{SHORT}.toml"
 MAIN = "/etc/containerd/config.toml"
 # Short names that schema 1 files disable, with the names schema 2 wants for them.
 _URIS = {

@@ -17,13 +17,14 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.versions impo
 from ansible_collections.rebellions.npu.plugins.module_utils._cdi.options import SPEC_DIRS
 from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import with_dirs
 
+from .._objects.names import SHORT
 from .._text.json import JsonEdit
 from .._text.splice import lookup
 from .._text.toml import TomlEdit, load
 from .edit import MANAGED, FileEdit, Files, RuntimeEdit, covers, source
 
 DAEMON_JSON = "/etc/docker/daemon.json"
-CRIO_DROPIN = "/etc/crio/crio.conf.d/99-rbln.conf"
+CRIO_DROPIN = f"/etc/crio/crio.conf.d/99-{SHORT}.conf"
 CRIO_DIRS = ("crio", "runtime", "cdi_spec_dirs")
 CRIO_ENABLE = ("crio", "runtime", "enable_cdi")
 

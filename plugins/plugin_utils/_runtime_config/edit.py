@@ -59,7 +59,7 @@ class FileEdit:
 class RuntimeEdit:
     """What has to be written for one runtime.
 
-    `judge` tells the writer how the program itself reads the result (see rbln_config_write).
+    `judge` tells the writer how the program itself reads the result (see the module config_write).
 
     `effective` is False when CDI will not be on because the file must not be edited.
     """

@@ -327,7 +327,10 @@ class TestLibraries:
 
 class TestRoots:
     def test_links_resolve_inside_the_driver_root(self, tree: Tree) -> None:
-        """An absolute link inside the driver root means the driver root; the host's file of that name is another one."""
+        """An absolute link inside the driver root means the driver root.
+
+        The host's file of that name is another one.
+        """
         tree.elf(f"{DRIVER_ROOT}/opt/lib/librbln-ml.so.3.5.1", soname="librbln-ml.so.3")
         tree.link("/opt/lib/librbln-ml.so.3.5.1", f"{DRIVER_ROOT}{LIB}/librbln-ml.so.3")
         tree.elf("/opt/lib/librbln-ml.so.3.5.1", soname="wrong")

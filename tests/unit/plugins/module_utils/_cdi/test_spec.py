@@ -47,8 +47,8 @@ def text(tree: Tree, path: str = PATH) -> str:
 
 def spec_of(name: str) -> str:
     return (
-        'cdiVersion: "0.5.0"\nkind: "rebellions.ai/npu"\ndevices:\n  - name: "%s"\n    containerEdits:\n      env: ["A=b"]\n'
-        % name
+        'cdiVersion: "0.5.0"\nkind: "rebellions.ai/npu"\ndevices:\n'
+        '  - name: "%s"\n    containerEdits:\n      env: ["A=b"]\n' % name
     )
 
 

@@ -238,7 +238,8 @@ def test_readers_never_see_half_a_file(tree: Tree) -> None:
     code = (
         "import sys\nfrom ansible_collections.rebellions.npu.plugins.module_utils._cdi.write import write_spec\n"
         "from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host\n"
-        "for turn in range(30):\n    write_spec(Host(sys.argv[1]), sys.argv[2], 'b' * 300000 if turn % 2 == 0 else 'a' * 200000)\n"
+        "for turn in range(30):\n"
+        "    write_spec(Host(sys.argv[1]), sys.argv[2], 'b' * 300000 if turn % 2 == 0 else 'a' * 200000)\n"
     )
     writer = subprocess.Popen(
         [sys.executable, "-c", code, str(tree.root), PATH], env={**os.environ, "PYTHONPATH": path}

@@ -38,17 +38,27 @@ def test_a_number_with_a_point_is_not_written() -> None:
 
 
 SAME = [
-    "", "# only a comment\n", "---\n", "--- \n# c\n", "---\na: 1\n...\n", "--- {a: 1}\n", "a: 1", "a:\n", "a: ~\nb: null\nc: Null\n",
-    "a: [1, two, 'three', \"four\"]\n", "a: []\nb: {}\n", "a: [\n  1,\n  2, # c\n]\n", "{a: {b: [c, {d: e}]}, f: }\n", "[a: 1, b]\n",
-    "- 1\n- - 2\n  - 3\n-\n  - 4\n- a: 5\n  b: 6\n", "a:\n- 1\n- 2\nb: 3\n", "a:\n  - 1\n\n  - 2\n# c\nb:\n    c: 3\n    d: 4\n",
-    "a: 'it''s'\nb: \"q\\\"q\\n\\t\\x41\\u00e9\\U0001F600\\/\"\n", "a: 'x\n  y\n\n  z'\n", "a: \"x\n  y \\\n  z\"\n", "a: x\n  y\n  z\nb: 1\n", "a: x\n\n  y\n",
-    "a: |\n  x\n   y\n\n  z\n\nb: 1\n", "a: |-\n  x\n", "a: |+\n  x\n\nb: 1\n", "a: >\n  x\n  y\n\n  z\n   more\n  w\n", "a: |2\n   x\n  y\n",
+    "", "# only a comment\n", "---\n", "--- \n# c\n", "---\na: 1\n...\n", "--- {a: 1}\n", "a: 1", "a:\n",
+    "a: ~\nb: null\nc: Null\n",
+    "a: [1, two, 'three', \"four\"]\n", "a: []\nb: {}\n", "a: [\n  1,\n  2, # c\n]\n", "{a: {b: [c, {d: e}]}, f: }\n",
+    "[a: 1, b]\n",
+    "- 1\n- - 2\n  - 3\n-\n  - 4\n- a: 5\n  b: 6\n", "a:\n- 1\n- 2\nb: 3\n",
+    "a:\n  - 1\n\n  - 2\n# c\nb:\n    c: 3\n    d: 4\n",
+    "a: 'it''s'\nb: \"q\\\"q\\n\\t\\x41\\u00e9\\U0001F600\\/\"\n", "a: 'x\n  y\n\n  z'\n", "a: \"x\n  y \\\n  z\"\n",
+    "a: x\n  y\n  z\nb: 1\n", "a: x\n\n  y\n",
+    "a: |\n  x\n   y\n\n  z\n\nb: 1\n", "a: |-\n  x\n", "a: |+\n  x\n\nb: 1\n", "a: >\n  x\n  y\n\n  z\n   more\n  w\n",
+    "a: |2\n   x\n  y\n",
     "- |\n  x\n- 2\n",
-    "a: yes\nb: No\nc: on\nd: OFF\ne: true\nf: yEs\ng: y\n", "a: 010\nb: 0x1F\nc: 0b11\nd: 1_000\ne: 1:30\nf: -5\ng: +5\nh: 0o17\ni: 08\n",
-    "a: 1.5\nb: 0.5.0\nc: 1e3\nd: 1.0e+3\ne: .5\nf: .inf\ng: -.INF\n", "a: b:c\nd: e#f\ng: h #i\nj: http://x/y\n", "a: -x\nb: ?x\nc: :x\n",
-    "'a b': 1\n\"c\": 2\n3: 4\na b c: d\n", "a : 1\nb  :  2\n", "a:\r\n  - 1\r\nb: 2\r\n", "\ufeffa: 1\n", "key: value # comment\nother: 'x' # c\n",
-    "a: {b: c, 'd': \"e\", f: [g]}\n", "{'a':1,\"b\":2}\n", '{"a":{"b":[1,2,null,true]}}\n', "a:\n  b:\n    c:\n      - d:\n          e: f\n        g: h\n",
-    "- a:\n    - 1\n  b:\n  - 2\n", "a: -\n", "a: '---'\n", "a: x---\n", "plain\n", "'quoted'\n", "a: 12e03\nb: 0.\nc: 1_0.5\n",
+    "a: yes\nb: No\nc: on\nd: OFF\ne: true\nf: yEs\ng: y\n",
+    "a: 010\nb: 0x1F\nc: 0b11\nd: 1_000\ne: 1:30\nf: -5\ng: +5\nh: 0o17\ni: 08\n",
+    "a: 1.5\nb: 0.5.0\nc: 1e3\nd: 1.0e+3\ne: .5\nf: .inf\ng: -.INF\n", "a: b:c\nd: e#f\ng: h #i\nj: http://x/y\n",
+    "a: -x\nb: ?x\nc: :x\n",
+    "'a b': 1\n\"c\": 2\n3: 4\na b c: d\n", "a : 1\nb  :  2\n", "a:\r\n  - 1\r\nb: 2\r\n", "\ufeffa: 1\n",
+    "key: value # comment\nother: 'x' # c\n",
+    "a: {b: c, 'd': \"e\", f: [g]}\n", "{'a':1,\"b\":2}\n", '{"a":{"b":[1,2,null,true]}}\n',
+    "a:\n  b:\n    c:\n      - d:\n          e: f\n        g: h\n",
+    "- a:\n    - 1\n  b:\n  - 2\n", "a: -\n", "a: '---'\n", "a: x---\n", "plain\n", "'quoted'\n",
+    "a: 12e03\nb: 0.\nc: 1_0.5\n",
 ]  # fmt: skip
 
 
@@ -67,12 +77,17 @@ def test_reads_as_pyyaml_does(text: str) -> None:
 
 REFUSED = [
     ("a: &x 1\nb: *x\n", "line 1: anchors"), ("a: !!str 1\n", "line 1: anchors"), ("? a\n: b\n", "line 1: complex"),
-    ("a: 1\n---\nb: 2\n", "line 2: a second document"), ("%YAML 1.1\n---\na: 1\n", "directives"), ("a: 1\n<<: {b: 2}\n", "line 2: merge"),
-    ("a: 1\na: 2\n", "line 2: the key 'a' stands twice"), ("{a: 1, a: 2}\n", "stands twice"), ("a: [1, 2\n", "not closed"),
+    ("a: 1\n---\nb: 2\n", "line 2: a second document"), ("%YAML 1.1\n---\na: 1\n", "directives"),
+    ("a: 1\n<<: {b: 2}\n", "line 2: merge"),
+    ("a: 1\na: 2\n", "line 2: the key 'a' stands twice"), ("{a: 1, a: 2}\n", "stands twice"),
+    ("a: [1, 2\n", "not closed"),
     ("a: 'x\n", "line 1: a quote is not closed"),
-    ("a: \"\\q\"\n", "escape"), ("a: \"\\u12\"\n", "escape"), ("a:\n\t- 1\n", "line 2: a tab"), ("a:\n  b: 1\n c: 2\n", "line 3"), ("a: b: c\n", "line 1"),
-    ("a: 'x' y\n", "text after"), ("a: [1 2, [3]] x\n", "text after"), ("a: @x\n", "may not begin"), ("a: 1\nb\n", "line 2: a key"), ("a: - 1\n", "line 1"),
-    ("a: \x01\n", "control"), ("{[a]: 1}\n", "collection as a key"), ("- 1\na: 2\n", "line 2"), ("a: ]\n", "may not begin"),
+    ("a: \"\\q\"\n", "escape"), ("a: \"\\u12\"\n", "escape"), ("a:\n\t- 1\n", "line 2: a tab"),
+    ("a:\n  b: 1\n c: 2\n", "line 3"), ("a: b: c\n", "line 1"),
+    ("a: 'x' y\n", "text after"), ("a: [1 2, [3]] x\n", "text after"), ("a: @x\n", "may not begin"),
+    ("a: 1\nb\n", "line 2: a key"), ("a: - 1\n", "line 1"),
+    ("a: \x01\n", "control"), ("{[a]: 1}\n", "collection as a key"), ("- 1\na: 2\n", "line 2"),
+    ("a: ]\n", "may not begin"),
     ("a: |x\n  y\n", "block scalar"), ("[" * 100 + "]" * 100, "too deeply"),
 ]  # fmt: skip
 
@@ -122,7 +137,8 @@ def test_strings_survive_in_yaml_and_json(text: str) -> None:
 def test_written_text() -> None:
     data = {"a": "x", "b": [1, True, None, [], {}], "yes": {"c-d": [[1, 2], {"e": "f", "g": []}]}}
     assert dump(data) == (
-        'a: "x"\nb:\n  - 1\n  - true\n  - null\n  - []\n  - {}\n"yes":\n  "c-d":\n    - - 1\n      - 2\n    - e: "f"\n      g: []\n'
+        'a: "x"\nb:\n  - 1\n  - true\n  - null\n  - []\n  - {}\n'
+        '"yes":\n  "c-d":\n    - - 1\n      - 2\n    - e: "f"\n      g: []\n'
     )
 
 

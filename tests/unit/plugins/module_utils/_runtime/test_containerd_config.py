@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Our reading of containerd's files against what containerd 1.7.27 and 2.1.4 said of them, and the rules of each release."""
+"""Our reading of containerd's files against what containerd 1.7.27 and 2.1.4 said of them.
+
+Also the rules of each release.
+"""
 
 from __future__ import annotations
 

@@ -89,7 +89,8 @@ KUBEADM = 'KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=%s --x=y"\n' % CRI
         pytest.param(
             "/usr/bin/kubelet --config /etc/k.yaml",
             {
-                "/etc/k.yaml": 'a:\n  containerRuntimeEndpoint: no\n"containerRuntimeEndpoint": "/run/containerd/containerd.sock" # x\n',
+                "/etc/k.yaml": "a:\n  containerRuntimeEndpoint: no\n"
+                '"containerRuntimeEndpoint": "/run/containerd/containerd.sock" # x\n',
                 "/var/lib/kubelet/kubeadm-flags.env": KUBEADM,
             },
             {},

@@ -70,29 +70,37 @@ def test_r19_crio_without_any_file_needs_nothing(tmp_path: Path) -> None:
 
 OPT = '[crio.runtime]\ncdi_spec_dirs = ["/opt/cdi"]\n'
 UNION = '[crio.runtime] cdi_spec_dirs = ["/opt/cdi", "/etc/cdi", "/var/run/cdi"]'
+CRIO_CONF, DROPIN = "/etc/crio/crio.conf", CRIO_DIR + "/10-a.conf"
 
 
 @pytest.mark.parametrize(
     "files, version, command, state, spec_dirs, changes, refusal",
     [
-        pytest.param({"/etc/crio/crio.conf": OPT}, "1.30.4", "", "on", ["/opt/cdi"], [(OURS, UNION)], None, id="main-file"),
-        pytest.param({CRIO_DIR + "/10-a.conf": OPT}, "1.30.4", "", "on", ["/opt/cdi"], [(OURS, UNION)], None, id="earlier-dropin"),
-        pytest.param({OURS: "# mine\n" + OPT}, "1.30.4", "", "on", ["/opt/cdi"], [(OURS, UNION)], None, id="our-own-file"),
+        pytest.param({CRIO_CONF: OPT}, "1.30.4", "", "on", ["/opt/cdi"], [(OURS, UNION)], None, id="main-file"),
+        pytest.param({DROPIN: OPT}, "1.30.4", "", "on", ["/opt/cdi"], [(OURS, UNION)], None, id="earlier-dropin"),
         pytest.param(
-            {"/etc/crio/crio.conf": '[crio.runtime]\ncdi_spec_dirs = ["/var/run/cdi"]\n', CRIO_DIR + "/10-a.conf": "[crio.runtime]\ncdi_spec_dirs = []\n"},
-            "1.30.4", "", "off", [], [(OURS, '[crio.runtime] cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]')], None, id="later-file-wins-empty",
+            {OURS: "# mine\n" + OPT}, "1.30.4", "", "on", ["/opt/cdi"], [(OURS, UNION)], None, id="our-own-file"
+        ),
+        pytest.param(
+            {
+                CRIO_CONF: '[crio.runtime]\ncdi_spec_dirs = ["/var/run/cdi"]\n',
+                DROPIN: "[crio.runtime]\ncdi_spec_dirs = []\n",
+            },
+            "1.30.4", "", "off", [], [(OURS, '[crio.runtime] cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]')], None,
+            id="later-file-wins-empty",
         ),
         pytest.param({}, "1.22.5", "", "unsupported", [], [], "has no CDI", id="before-1.23"),
         pytest.param({}, "1.23.0", "", "on_by_default", DEFAULTS, [], None, id="1.23"),
         pytest.param({}, "1.30.4", "--cdi-spec-dirs=/a,/b", "on", ["/a", "/b"], [], "a flag wins", id="flag"),
         pytest.param({}, "1.30.4", "--config-dir /srv/c.d", "on_by_default", DEFAULTS, [], None, id="other-directory"),
-        pytest.param({CRIO_DIR + "/10-a.conf": "[crio\n"}, "1.30.4", "", "unknown", [], [], "line 1, column 6", id="broken"),
+        pytest.param({DROPIN: "[crio\n"}, "1.30.4", "", "unknown", [], [], "line 1, column 6", id="broken"),
         pytest.param(
-            {CRIO_DIR + "/10-a.conf": '[crio.runtime]\ncdi_spec_dirs = "/opt/cdi"\n'},
+            {DROPIN: '[crio.runtime]\ncdi_spec_dirs = "/opt/cdi"\n'},
             "1.30.4", "", "unknown", [], [], "not a list of strings", id="R18-crio-dropin-dir-text",
         ),
         pytest.param(
-            {CRIO_DIR + "/10-a.conf": 'crio.runtime.cdi_spec_dirs = ["/opt/cdi"] # \u00e9\n'}, "1.30.4", "", "on", ["/opt/cdi"], [(OURS, UNION)], None,
+            {DROPIN: 'crio.runtime.cdi_spec_dirs = ["/opt/cdi"] # \u00e9\n'},
+            "1.30.4", "", "on", ["/opt/cdi"], [(OURS, UNION)], None,
             id="R18-crio-dropin-dir-dotted",
         ),
         pytest.param({}, "?", "", "unknown", DEFAULTS, [], None, id="version-not-known-but-directories-right"),
@@ -171,7 +179,8 @@ CONF = "/etc/containers/containers.conf"
             "5.4.2",
             {
                 CONF: '[engine]\ncdi_spec_dirs = ["/opt/cdi", {append = true}]\n',
-                "/etc/containers/containers.conf.d/10.conf": '[engine]\ncdi_spec_dirs = ["/srv/cdi", {append = false}]\n',
+                "/etc/containers/containers.conf.d/10.conf": "[engine]\n"
+                'cdi_spec_dirs = ["/srv/cdi", {append = false}]\n',
             },
             "on",
             ["/srv/cdi"],

@@ -1,6 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Detection and writer agree: the writer edits the files that detection names, and then detection wants nothing more."""
+"""Detection and writer agree.
+
+The writer edits the files that detection names, and then detection wants nothing more.
+"""
 
 from __future__ import annotations
 

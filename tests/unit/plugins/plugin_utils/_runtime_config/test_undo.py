@@ -183,8 +183,8 @@ def test_a_record_that_is_not_ours_is_refused(data: bytes) -> None:
 
 def test_S02_the_record_holds_no_secret() -> None:
     before = (
-        b'version = 2\n%s\n[plugins."io.containerd.grpc.v1.cri".registry.configs.r.auth]\n  password = "not-a-real-secret"\n'
-        % CRI.encode()
+        b"version = 2\n" + CRI.encode() + b'\n[plugins."io.containerd.grpc.v1.cri".registry.configs.r.auth]\n'
+        b'  password = "not-a-real-secret"\n'
     )
     _new, record = _present("containerd", before)
     assert "secret" not in json.dumps(record)
