@@ -43,7 +43,7 @@ options:
   node_allocatable:
     description:
       - What the node offers, for the scope V(plugin). Either C(status.allocatable) of the node, or a number.
-      - A module cannot ask the API server from the host, so whoever calls it does.
+      - A module cannot ask the API server from the host, so the caller does.
     type: raw
   expected_allocatable:
     description: How many NPUs the node must offer. Without it, the number of usable ones.

@@ -254,7 +254,7 @@ planned:
   elements: dict
   returned: in check mode of V(collected)
 images:
-  description: The container images with digests; a digest that nobody could say is null, and C(reason) says why.
+  description: The container images with digests; an unknown digest is null, and C(reason) says why.
   type: list
   elements: dict
   returned: when it was collected

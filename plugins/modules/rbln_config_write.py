@@ -110,7 +110,7 @@ options:
         description: A main file for the judgement only, in base64.
         type: str
   root:
-    description: Directory that is taken for the root of the host. No program is asked then.
+    description: Directory to use as the root of the host. No program is asked then.
     type: path
     default: /
 extends_documentation_fragment:

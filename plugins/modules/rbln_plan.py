@@ -23,7 +23,7 @@ options:
     description:
       - The registered result of M(rebellions.npu.rbln_observe) in this run, with the checks of the scopes V(driver) and
         V(toolkit).
-      - Without it the host is observed first. Facts from a cache are never taken for it.
+      - Without it the host is observed first. Facts from a cache are never used.
     type: dict
   support_matrix:
     description:

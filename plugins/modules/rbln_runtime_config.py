@@ -36,7 +36,7 @@ options:
   state:
     description:
       - V(absent) removes exactly what V(present) added, by the record in
-        F(/var/lib/rebellions-npu/runtime-config.json). A file that nobody changed since gets its old bytes back; in
+        F(/var/lib/rebellions-npu/runtime-config.json). A file that did not change since gets its old bytes back; in
         others only the added keys go.
     type: str
     choices: [present, absent]
@@ -68,7 +68,7 @@ options:
     type: bool
     default: true
   root:
-    description: Directory that is taken for the root of the host, for images. The runtime is not asked then.
+    description: Directory to use as the root of the host, for images. The runtime is not asked then.
     type: path
     default: /
 extends_documentation_fragment:

@@ -49,7 +49,7 @@ class BundleFile:
 class Image:
     """A container image: its published reference, and the reference that the cluster uses.
 
-    digest is None when nobody could say, and reason says why.
+    digest is None when it is unknown, and reason says why.
     """
 
     name: str

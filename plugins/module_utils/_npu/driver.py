@@ -100,7 +100,7 @@ def read_dkms(
 def read_loaded(
     host: Host, profile: VendorProfile, classes: t.Sequence[ClassDevice]
 ) -> tuple[bool | None, str | None, Probe]:
-    """Whether the module is loaded (None: cannot be told), the loaded version, and the probe."""
+    """Whether the module is loaded (None: unknown), the loaded version, and the probe."""
     base = "/sys/module/" + profile.module
     here = host.listdir(base)
     if here.state == ABSENT:

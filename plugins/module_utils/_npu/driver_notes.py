@@ -37,7 +37,7 @@ def stamp_path(profile: VendorProfile) -> str:
 
 
 def read_record(host: Host, path: str) -> Probe:
-    """Probe of a JSON object; failed when the file holds anything else: a damaged note is never taken for none."""
+    """Probe of a JSON object; failed when the file holds anything else: a damaged note is not the same as none."""
 
     def load(text: str) -> Record:
         data = json.loads(text)

@@ -63,7 +63,7 @@ def parse_systemctl_show(text: str) -> list[dict[str, str]]:
 def read_daemon(host: Host, profile: VendorProfile, timeout: float) -> tuple[dict[str, t.Any], Probe]:
     """Shape `daemon`: {unit, state, enabled}. `unit` is None when none is installed; then systemd is not asked.
 
-    `state` is systemd's ActiveState or unknown; `enabled` is None when it cannot be told.
+    `state` is systemd's ActiveState or unknown; `enabled` is None when it is unknown.
     """
     present = [
         unit for unit in profile.daemon_units if any(host.exists(posixpath.join(path, unit)) for path in UNIT_DIRS)

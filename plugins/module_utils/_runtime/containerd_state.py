@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The effective CDI state of one containerd, whoever owns it, and which keys are missing."""
+"""The effective CDI state of one containerd of any distribution, and which keys are missing."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The containerd of a Kubernetes distribution: k3s, rke2, k0s, microk8s.
 
-Each writes its containerd configuration anew at every start, so the generated file is only read, and the edit goes to
+Each writes its containerd configuration again at every start, so the generated file is only read, and the edit goes to
 what it is made from: a drop-in directory it imports, or its template. The host's /etc/containerd is never looked at.
 """
 

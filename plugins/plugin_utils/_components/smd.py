@@ -59,7 +59,7 @@ def objects(ctx: Context) -> list[Object]:
         ],
     )
     pod = {
-        # Whoever holds a device is a process of the host .
+        # A process that holds a device is a process of the host.
         "hostPID": True,
         "imagePullSecrets": parts.pull_secrets(inputs, own["image"], inputs["helper_image"]),
         "initContainers": [wait_for_host(inputs, ("driver-ready",))],

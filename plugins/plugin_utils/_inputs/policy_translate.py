@@ -19,7 +19,7 @@ REQUIRED, PREFERRED = (
     "requiredDuringSchedulingIgnoredDuringExecution",
     "preferredDuringSchedulingIgnoredDuringExecution",
 )
-# What a chart writes for "nothing said". An empty list says something: it takes away that of an earlier file.
+# What a chart writes for "nothing said". An empty list says something: it removes that of an earlier file.
 _NOT_SAID: tuple[t.Any, ...] = (None, "", {})
 # Components that run something of ours until an image is named.
 _BY_SOURCE = ("validator", "feature_discovery", "vfio_manager")

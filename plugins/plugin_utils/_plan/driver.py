@@ -159,7 +159,7 @@ def _reload(draft: Draft, now: Situation) -> bool:
         return False
     if not now.stopped and (not loaded or same_release(loaded, on_disk)):
         return False
-    # Nothing can use a driver that is not loaded, so that nobody has to allow loading it.
+    # Nothing can use a driver that is not loaded, so loading it needs no permission.
     if now.source == "preinstalled" or not (now.stopped or now.replace):
         record = now.case.fails("driver_loaded" if now.stopped else "driver_on_disk_is_loaded")
         if record:

@@ -29,7 +29,7 @@ MACHINE_KEYRING = (5, 18)
 def _accepted(facts: Data, installing: bool, built_here: bool) -> None | bool | str:
     """Whether the kernel accepts the module of this plan.
 
-    None when that cannot be told, LATER when only the installed file tells its signer.
+    None when that is unknown, LATER when only the installed file names its signer.
     """
     driver, mok = facts["driver"], facts["mok"]
     if driver["loaded"] and not installing:

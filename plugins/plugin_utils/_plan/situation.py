@@ -30,7 +30,7 @@ TOOLKIT_ROLE = "container_toolkit"
 VALIDATOR_ROLE = "validator"
 ROLE_ORDER = (DRIVER_ROLE, TOOLKIT_ROLE, VALIDATOR_ROLE)
 
-# Parameters of an address that let whoever reads them fetch as well: tokens, keys and signatures of signed addresses.
+# Parameters of an address that let each reader download as well: tokens, keys and signatures of signed addresses.
 SECRET_QUERY = re.compile(r"[?&][^=&#]*(?:token|passw|secret|signature|credential|api-?key|sig(?==))", re.I)
 
 Data = t.Mapping[str, t.Any]

@@ -91,7 +91,7 @@ def lookup(data: t.Any, path: t.Sequence[str]) -> t.Any:
 class Edit:
     """One file's text under edit, in a language that `load` reads: text and the file's name in, its data out.
 
-    `changes` are what removal needs when somebody else changed the file since: dicts {op: value|array|table|object,
+    `changes` are what removal needs when the file was changed since: dicts {op: value|array|table|object,
     path, old, new}.
     """
 
