@@ -9,7 +9,8 @@ A layer that ran nothing, or left out what it may not, has failed.
     python -m tests.tools.layers all                   every layer, root needed
     python -m tests.tools.layers all sample            and a sample of each longer proof
 
-The last line is 'N passed, N failed'. A layer is stopped at twice its budget. Seconds are wall time. CPU-s are those of
+The last line is 'N passed, N failed'. A layer is stopped at twice its budget; one that builds, at four times, because
+what it downloads may be slow and everything after it needs it. Seconds are wall time. CPU-s are those of
 the processes that a layer started and waited for. They leave out what its hosts use, because containers are not its
 children: the closing lines tell of the machine as a whole.
 """
@@ -77,6 +78,11 @@ class Layer:
     holds: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     proves: bool = True
+
+    @property
+    def limit(self) -> int:
+        """Seconds after which it is stopped."""
+        return self.budget * (2 if self.proves else 4)
 
     @property
     def group(self) -> str:
@@ -359,7 +365,7 @@ def run_layer(layer: Layer, terminal: Terminal, running: Running) -> Outcome:
     log_of(layer).write_text("", encoding="utf-8")
     began, total, word, cpu = time.monotonic(), Count(), "", 0.0
     for step in layer.steps:
-        code, spent, output = run_step(step, layer, 2 * layer.budget - (time.monotonic() - began), say, running)
+        code, spent, output = run_step(step, layer, layer.limit - (time.monotonic() - began), say, running)
         counted = step.counter(output)
         total += counted
         cpu += spent
@@ -367,7 +373,7 @@ def run_layer(layer: Layer, terminal: Terminal, running: Running) -> Outcome:
         for text in left_out:
             say(f"skipped {text}. Next: give it what it lacks, or say in tests/tools/skips.py why it may go")
         if code == 124:
-            word = word or f"stopped at {2 * layer.budget} s"
+            word = word or f"stopped at {layer.limit} s"
             break
         if counted == Count():
             word = word or f"ran nothing: {' '.join(step.argv[1:3])}"
