@@ -106,7 +106,7 @@ def package_finished(context: Context) -> Verdict | None:
 
 @SCOPE.check(WARNING)
 def module_file_intact(context: Context) -> Verdict | None:
-    """The module file of the running kernel is there where one is expected, can be read, and is built for that kernel.
+    """The module file of the running kernel exists where expected, can be read, and is built for that kernel.
 
     Only what DKMS says to have built for this very kernel is held to its release: other builds may serve several
     kernels.
@@ -144,7 +144,7 @@ def module_file_intact(context: Context) -> Verdict | None:
 
 @SCOPE.check(WARNING)
 def one_driver_installed(context: Context) -> Verdict | None:
-    """The package of former releases and another installation of the driver are not both here."""
+    """The driver is installed once: not by the package of former releases and in another way as well."""
     driver, package = context.part("driver"), _package(context)
     if not driver.get("legacy"):
         return None
