@@ -61,7 +61,7 @@ def pf_without_vfs(context: Context) -> Verdict | None:
     split = [_name(npu) for npu in context.npus if npu.get("vfs")]
     return Verdict(
         not split,
-        "split into virtual functions, no devices of their own: %s" % ", ".join(split)
+        "split into virtual functions and not usable as devices themselves: %s" % ", ".join(split)
         if split
         else "no physical function is split",
         {"split": split},
@@ -117,7 +117,7 @@ def devices_named(context: Context) -> Verdict | None:
     ]
     return Verdict(
         not bad,
-        "no device name is known for %s: neither %s nor the tool ties one to it"
+        "no device name is known for %s: neither %s nor the tool gives one"
         % (", ".join(map(_name, bad)), context.profile.class_dir)
         if bad
         else "every device has a name",
@@ -155,7 +155,7 @@ def tool_answers(context: Context) -> Verdict | None:
         return Verdict(True, "%s answers" % name, {"kmd_version": context.part("smi").get("kmd_version")})
     return Verdict(
         ok,
-        "%s gives no answer: %s" % (name, why),
+        "%s did not answer: %s" % (name, why),
         {"state": context.part("smi").get("state")},
         "Install the driver's tools, load the driver, and run as root; a call that hangs needs a reload or reboot.",
     )
@@ -277,7 +277,7 @@ def device_health_known(context: Context) -> Verdict | None:
     ]
     return verdict_of(
         [
-            "the health of %s cannot be told: status reads %r" % (address_of(npu), (npu.get("status") or {}).get("raw"))
+            "the health of %s is not known: status reads %r" % (address_of(npu), (npu.get("status") or {}).get("raw"))
             for npu in bad
         ],
         [],
