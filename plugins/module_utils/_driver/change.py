@@ -382,7 +382,7 @@ class DriverChange:
             failure = NpuError("%s %s" % (error.message, told(self.cards.results)), error.next_step)
             return Ending(FIRMWARE_FAILED, str(failure))
         if self.cards.begun:
-            return self.back.leave_stopped("%s %s" % (error.message, told(self.cards.results)))
+            return self.back.leave_stopped("%s %s" % (told(self.cards.results), error))
         if isinstance(error, Unfit):
             try:
                 refuse(self.host, self.profile, self._version(), self.request.sha256, error.message, utc(self.host))
