@@ -299,7 +299,7 @@ class DriverChange:
         return bool(version and self.request.version and same_release(version, self.request.version))
 
     def _stop(self) -> None:
-        """Remove the readiness files, then stop all users."""
+        """Remove the ready files, then stop all users."""
         remove_markers(self.host, self.profile)
         self.units.stop(self.journal)
 
