@@ -13,9 +13,9 @@ class ModuleDocFragment:
 options:
   scopes:
     description:
-      - Which checks to run. V(driver) is all below the container, V(toolkit) the CDI specification and the container
-        runtime, V(plugin) what the cluster makes of the NPUs, V(vfio) what virtual machines need, for hosts that give
-        their NPUs to them.
+      - Which checks to run. V(driver) is for driver and devices, V(toolkit) for the CDI specification and the container
+        runtime, V(plugin) for the NPUs that the cluster offers, V(vfio) for hosts that give their NPUs to virtual
+        machines.
       - An empty list runs none.
     type: list
     elements: str
@@ -33,7 +33,7 @@ options:
     description: Release that the user-space libraries must have. Without it, that of the loaded driver.
     type: str
   expected_addresses:
-    description: PCI addresses of the NPUs that must be there. One that fell off the bus is then named.
+    description: PCI addresses of the NPUs that must be there. The check names those that left the bus.
     type: list
     elements: str
     default: []
@@ -43,7 +43,7 @@ options:
   node_allocatable:
     description:
       - What the node offers, for the scope V(plugin). Either C(status.allocatable) of the node, or a number.
-      - A module cannot ask the API server from the host, so the caller does.
+      - The host has no access to the API server, so the caller sets it.
     type: raw
   expected_allocatable:
     description: How many NPUs the node must offer. Without it, the number of usable ones.
@@ -56,12 +56,12 @@ options:
     description:
       - What C(ansible_facts.rbln_observed.containers) of M(rebellions.npu.rbln_observe) said before docker was
         restarted.
-      - Each of them that ran must run again.
+      - Each container that ran before must run again.
     type: list
     elements: dict
     default: []
   no_runtime:
-    description: What a host without a container runtime means, a failed check, a warning, or nothing.
+    description: How to treat a host without a container runtime, as a failed check, a warning, or nothing.
     type: str
     choices: [fail, warn, ignore]
     default: fail
@@ -74,8 +74,8 @@ options:
     default: [error]
   unknown_blocks:
     description:
-      - Whether a blocking check that could not be found out, because a look was denied, timed out or failed, keeps the
-        proof from passing.
+      - Whether the proof does not pass when a blocking check is not known, because a look was denied, timed out or
+        failed.
     type: bool
     default: true
   runtimes:
@@ -106,8 +106,8 @@ options:
     type: float
     default: 10.0
   root:
-    description: Look below this directory instead of at the running host. No commands are run there, so what they say
-      is unknown.
+    description: Look below this directory instead of at the running host. No commands are run there, so what they
+      report is unknown.
     type: str
     default: /
   options:

@@ -13,8 +13,8 @@ description:
   - Makes the file that tells container runtimes what a container with an NPU gets, following the Container Device
     Interface (CDI).
   - Finds the device nodes and their RSD groups, the driver's libraries with everything they load, plugins, and tools.
-  - Writes only what CDI readers accept, with the lowest C(cdiVersion) that allows it, and leaves a file alone that
-    means the same already.
+  - Writes only what CDI readers accept, with the lowest C(cdiVersion) that allows it, and does not rewrite a file that
+    already means the same.
   - A container finds the node of its RSD group as C(/dev/rsd0) whatever its number on the host, because the driver's
     library opens that name. So the entries of an NPU and of a group put it there. V(all) does so when all NPUs share
     one group; otherwise it keeps the names of the host.
@@ -29,7 +29,7 @@ options:
     description:
       - V(present) writes the file when it does not mean what it should.
       - V(absent) removes it.
-      - V(validate) judges the file and changes nothing. It fails when a CDI reader would refuse the file, a path in it
+      - V(validate) checks the file and changes nothing. It fails when a CDI reader would refuse the file, a path in it
         is missing on the host, or another file makes its devices unusable.
     type: str
     choices: [present, absent, validate]
@@ -78,7 +78,7 @@ options:
         of the loader in the container.
       - V(auto) does when the program exists and is executable. Otherwise, and with V(off), links become mounts and
         E(LD_LIBRARY_PATH) is set, which replaces the value that an image brings.
-      - V(on) fails when the program cannot be used, because then no container would start.
+      - V(on) fails when the program cannot be used, because no container would start then.
     type: str
     choices: [auto, 'on', 'off']
     default: auto
@@ -138,7 +138,7 @@ options:
       - Without it, sysfs and then C(rbln-smi) are asked.
     type: dict
   machine:
-    description: The machine of the libraries as C(uname -m) names it. Without it, the one this runs on.
+    description: The machine of the libraries as C(uname -m) names it. Without it, the machine of this host.
     type: str
   spec_dirs:
     description: The directories the runtimes read, the more important later. Other files there that name the same
@@ -198,12 +198,12 @@ format:
   type: str
   sample: yaml
 action:
-  description: What the host calls for, V(write), V(skip), or V(remove).
+  description: What the host needs, V(write), V(skip), or V(remove).
   returned: when O(state=present)
   type: str
   sample: write
 found:
-  description: What was there before, V(current), V(stale), V(missing), or V(invalid).
+  description: State of the file before, V(current), V(stale), V(missing), or V(invalid).
   returned: when O(state=present)
   type: str
   sample: stale
@@ -238,9 +238,9 @@ missing:
   sample: [{name: libibverbs.so.1, needed_by: /usr/lib64/librbln-ccl.so.3.5.1}]
 conflicts:
   description:
-    - Things of which a container can have only one. C(kind) is V(version) (a library in several versions), V(name) (two
-      libraries at one path in the container), or V(device) (another specification names the same device). C(chosen) is
-      the one that is used, null when the runtime refuses both.
+    - Names that are used twice although a container can have only one. C(kind) is V(version) (a library in several
+      versions), V(name) (two libraries at one path in the container), or V(device) (another specification names the
+      same device). C(chosen) is the one that is used, null when the runtime refuses both.
   returned: when O(state=present) or O(state=validate)
   type: list
   elements: dict
@@ -250,7 +250,7 @@ conflicts:
       paths: [/var/run/cdi/rbln.yaml, /etc/cdi/rbln.yaml]
       chosen: /var/run/cdi/rbln.yaml
 missing_host_paths:
-  description: Paths in the file that was found which are not on the host.
+  description: Paths in the existing file that are missing on the host.
   returned: when O(state=present) or O(state=validate)
   type: list
   elements: str
@@ -261,13 +261,13 @@ valid:
   type: bool
   sample: true
 device_names:
-  description: The names a container can ask for.
+  description: The device names that a container can request.
   returned: when O(state=validate)
   type: list
   elements: str
   sample: ["rebellions.ai/npu=0", "rebellions.ai/npu=all"]
 problems:
-  description: What a person should know, each with C(code), C(severity), C(detail), and C(next_step).
+  description: Problems that were found, each with C(code), C(severity), C(detail), and C(next_step).
   returned: always
   type: list
   elements: dict

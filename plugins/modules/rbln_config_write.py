@@ -13,15 +13,15 @@ description:
   - The one writer of configuration files on a host; M(rebellions.npu.rbln_runtime_config) computes what it writes. It
     can be used alone for a set of files that must change together.
   - Takes a lock, checks that every file still is what the caller saw, stages the new files beside the old ones, lets
-    the program that reads them judge the whole set, keeps one backup of each original, and renames. Owner, mode,
+    the program that reads them check the whole set, keeps one backup of each original, and renames. Owner, mode,
     extended attributes (SELinux label) and symbolic links are kept.
-  - When anything fails, every file is as it was. When a run was stopped in the middle, the next one makes the set whole
-    and removes what was left.
+  - When anything fails, every file is as it was. After an interrupted run, the next run completes or undoes the set and
+    removes leftover files.
 author:
   - The rebellions.npu authors (@rebellions-npu)
 options:
   read:
-    description: Files to read. Nothing is written then, except that the remains of a stopped run are settled outside
+    description: Files to read. Nothing is written then, except that an interrupted run is completed or undone outside
       check mode.
     type: list
     elements: path
@@ -64,7 +64,7 @@ options:
         elements: path
         default: []
   judges:
-    description: How to ask the programs whether they accept the set before anything is replaced.
+    description: Commands that check the set before anything is replaced.
     type: list
     elements: dict
     default: []
@@ -79,8 +79,8 @@ options:
         elements: str
         default: []
       after:
-        description: Command for the staged files; C({staged:PATH}) is where the new file for PATH lies, C({root}) where
-          O(judges[].root_content) lies.
+        description: Command for the staged files; C({staged:PATH}) is the path of the new file for PATH, C({root}) that
+          of O(judges[].root_content).
         type: list
         elements: str
         required: true
@@ -107,10 +107,10 @@ options:
         description: Where to stage O(judges[].root_content).
         type: path
       root_content:
-        description: A main file for the judgement only, in base64.
+        description: A main file for the check only, in base64.
         type: str
   root:
-    description: Directory to use as the root of the host. No program is asked then.
+    description: Directory to use as the root of the host. No program is run then.
     type: path
     default: /
 extends_documentation_fragment:
@@ -149,16 +149,16 @@ files:
       missing_dirs: []
       detail: ""
 unfinished:
-  description: Whether the remains of a stopped run are (in check mode) or were there.
+  description: Whether files of an interrupted run are left (in check mode), or were left.
   returned: when O(read) is given
   type: bool
 restored:
-  description: Files that a stopped run had replaced and that were put back.
+  description: Files that an interrupted run had replaced and that were restored.
   returned: always
   type: list
   elements: str
 judged:
-  description: Whether the program has accepted the set; null when the program could not be asked.
+  description: Whether the program has accepted the set; null when the program could not be run.
   returned: when O(files) is given
   type: bool
 backups:

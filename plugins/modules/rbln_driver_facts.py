@@ -20,8 +20,8 @@ description:
   - NPUs, sysfs entries, C(rbln-smi) devices and nodes in C(/dev) are joined by PCI address and device name, never by
     the index of C(rbln-smi), which is the same for every device after some faults.
   - A RBLN-CA25 card has four devices. The devices below the highest common PCIe bridge that holds no more than four of
-    them are one card; where the bridges do not tell, the C(location) of C(rbln-smi) divided by four, else four devices
-    in address order.
+    them are one card; where the bridges do not show this, the C(location) of C(rbln-smi) divided by four, else four
+    devices in address order.
 extends_documentation_fragment:
   - rebellions.npu._attributes
   - rebellions.npu._attributes.reads
@@ -33,7 +33,7 @@ options:
   root:
     description:
       - Root of the file system to look at, for images and tests. Links are followed inside it.
-      - With another root than V(/) no command is run, so what only commands tell is V(absent).
+      - With another root than V(/) no command is run, so values that only a command reports are V(absent).
     type: path
     default: /
   smi_timeout:
@@ -52,8 +52,7 @@ options:
     elements: str
     default: []
   kernel:
-    description: Kernel release to take for the running one. For an image, which runs none; by default the one that
-      runs.
+    description: Kernel release to treat as the running one, for an image. The default is the running kernel.
     type: str
   dkms_dir:
     description: Directory of the DKMS tree.
@@ -61,14 +60,14 @@ options:
     default: /var/lib/dkms
   runfile_stamp:
     description:
-      - File that tells of a driver which this collection has installed, a JSON object with C(version), C(source),
-        C(files) and what was there before.
-      - Its absence says nothing. A kernel module and C(rbln-smi) without a driver package also count as installed from
-        a runfile.
+      - File in which this collection records the driver that it has installed, a JSON object with C(version),
+        C(source), C(files) and the state before.
+      - A missing file proves nothing. A kernel module and C(rbln-smi) without a driver package also count as installed
+        from a runfile.
     type: path
     default: /var/lib/rbln/driver.json
   container_driver_root:
-    description: Where a driver container lays its files on the host.
+    description: Directory of a driver container's files on the host.
     type: path
     default: /run/rbln/driver
 notes:
@@ -192,7 +191,7 @@ ansible_facts:
           returned: always
           sample: {state: not_enrolled, subject: DKMS module signing key, own: false, signer_enrolled: false}
         build:
-          description: Packages and programs that building a module needs besides headers. A compiler of any package
+          description: Packages and programs that building a module needs besides headers. A compiler from any package
             counts.
           type: dict
           returned: always
@@ -210,7 +209,7 @@ ansible_facts:
           returned: always
           sample: 73400320
         mounts:
-          description: Where the file system of each of these paths begins. Paths with one mount point share its bytes.
+          description: Mount point of each of these paths. Paths with one mount point share its bytes.
           type: dict
           returned: always
           sample: {/usr: /, /boot: /boot}
@@ -228,7 +227,7 @@ ansible_facts:
           type: dict
           returned: always
         smi:
-          description: How the call of C(rbln-smi) ended, driver version and contexts it told.
+          description: How the call of C(rbln-smi) ended, and the driver version and contexts that it reported.
           type: dict
           returned: always
         daemon:
@@ -283,9 +282,9 @@ ansible_facts:
               detail: version 3.2.2 is loaded, 3.4.0 is on disk
         problems:
           description:
-            - What is wrong, errors first. These are the checks of the scope C(driver) that do not hold, as
-              M(rebellions.npu.rbln_validate) has them; C(docs/checks.md) lists them. A check that is not known is no
-              problem; C(probes) says why it is not.
+            - What is wrong, errors first. These are the checks of the scope C(driver) that are false, as
+              M(rebellions.npu.rbln_validate) returns them; C(docs/checks.md) lists them. A check that is not known is
+              not a problem; C(probes) says why it is not known.
           type: list
           elements: dict
           returned: always

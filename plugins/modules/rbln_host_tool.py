@@ -15,8 +15,8 @@ description:
     needs Python 3.8.
   - C(rbln-host-cdi.service) writes the specification before the container runtimes start. C(rbln-host-ready.service)
     proves the host after they have started, and when a device appears or disappears. No unit waits for it.
-  - The commands are C(cdi), C(validate), C(ready) and C(observe). Exit codes are 0 for success, 1 for a failed blocking
-    check, 2 for wrong usage or input, and 3 for a blocking check without a result.
+  - The commands are C(cdi), C(validate), C(ready), C(labels) and C(observe). Exit codes are 0 for success, 1 for a
+    failed blocking check, 2 for wrong usage or input, and 3 for a blocking check without a result.
 author:
   - The rebellions.npu authors (@rebellions-npu)
 extends_documentation_fragment:

@@ -11,8 +11,8 @@ short_description: Look at everything on a host with Rebellions NPUs at once
 version_added: 0.1.0
 description:
   - Reads driver facts, container runtimes, the CDI specification and the ready files, runs the checks, and compares the
-    host tool, in one process. The roles of this collection plan from it.
-  - Nothing is changed. When nothing has to be changed, its checks are the proof.
+    host tool, in one process. The roles of this collection plan from the result.
+  - Nothing is changed. When the plan is empty, these checks are the proof.
 author:
   - The rebellions.npu authors (@rebellions-npu)
 extends_documentation_fragment:
@@ -24,14 +24,14 @@ extends_documentation_fragment:
 options:
   from_inputs:
     description:
-      - Take the options from the inputs of the roles of this collection, so that the host is judged by what the roles
-        would make of it.
+      - Take the options from the inputs of the roles of this collection, so that the host is compared with what the
+        roles would configure.
       - O(options) wins over them.
     type: bool
     default: false
   host_tool:
     description:
-      - Fingerprints of the files of the host tool, by path. The action part of this module fills it in.
+      - Fingerprints of the files of the host tool, by path. Set by the action plugin. Not for playbooks.
     type: dict
     default: {}
 attributes:
@@ -64,11 +64,11 @@ ansible_facts:
   type: dict
   contains:
     rbln:
-      description: As of M(rebellions.npu.rbln_driver_facts).
+      description: As returned by M(rebellions.npu.rbln_driver_facts).
       returned: success
       type: dict
     rbln_runtimes:
-      description: As of M(rebellions.npu.rbln_runtime_detect).
+      description: As returned by M(rebellions.npu.rbln_runtime_detect).
       returned: success
       type: dict
     rbln_observed:
@@ -95,12 +95,12 @@ ansible_facts:
           type: list
           elements: str
         unknown:
-          description: Names of the blocking checks that could not be found out.
+          description: Names of the blocking checks that are not known.
           returned: success
           type: list
           elements: str
         checks:
-          description: Every check, as of M(rebellions.npu.rbln_validate).
+          description: Every check, as returned by M(rebellions.npu.rbln_validate).
           returned: success
           type: list
           elements: dict
@@ -110,18 +110,17 @@ ansible_facts:
           returned: success
           type: dict
         markers:
-          description: The ready files. C(present) names those that are there; C(current) says that a proof would change
+          description: The ready files. C(present) names those that exist; C(current) is true when a proof would change
             none.
           returned: success
           type: dict
         host_tool:
-          description: The host tool compared with the controller's. C(current) is null when there was nothing to
-            compare with.
+          description: The host tool compared with the controller's. C(current) is null when O(host_tool) was not set.
           returned: success
           type: dict
         containers:
           description: docker's containers that hold NPUs, as name, running, restart, devices. Null when docker is not
-            there or gives no answer.
+            installed or does not answer.
           returned: success
           type: list
           elements: dict

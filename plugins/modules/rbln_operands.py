@@ -10,10 +10,10 @@ module: rbln_operands
 short_description: One act on the cluster part of an installation with Rebellions NPUs
 version_added: 0.1.0
 description:
-  - The acts that the role P(rebellions.npu.rbln_operands#role) is made of. Use the role; it puts them in order.
+  - Single acts of the role P(rebellions.npu.rbln_operands#role). Use the role, which runs them in order.
   - Runs on the controller with the Python of Ansible, asks the Kubernetes API with the credentials of the kubeconfig,
     and runs nothing on the managed host.
-  - The inputs are the variables documented by the role. They are read by this module itself.
+  - The inputs are the variables that the role documents. This module reads them itself.
 author:
   - The rebellions.npu authors (@rebellions-npu)
 requirements:
@@ -27,10 +27,10 @@ options:
       - V(clusters) chooses the host that acts for each cluster and checks that hosts of one cluster agree on the
         inputs.
       - V(render) writes the manifests to a file on the controller.
-      - V(run) labels the node of each member of the cluster and no other, lists the objects of ours, applies by
-        server-side apply those that differ, deletes those that are no longer wanted, and, unless in check mode or
-        switched off, waits until each component is ready and every node offers the NPUs of its host, or the deadline of
-        the component passes.
+      - V(run) labels the node of each member of the cluster and no other, lists our objects, applies by server-side
+        apply those that differ, deletes those that are no longer wanted, and, unless in check mode or switched off,
+        waits until each component is ready and every node offers the NPUs of its host, or the deadline of the component
+        passes.
       - V(diff) says field by field what V(run) would change, and writes nothing.
       - V(absent) removes labels and objects and proves that they are gone.
       - V(judge) turns the outcome of the cluster into success or failure of this host.
@@ -44,7 +44,7 @@ options:
     elements: dict
     default: []
   outcome:
-    description: For V(judge), the cluster, the host that acted for it and what that has registered.
+    description: For V(judge), the cluster, the host that acted for it, and what that host registered.
     type: dict
     default: {}
 extends_documentation_fragment:
@@ -120,8 +120,8 @@ objects:
     DaemonSet rbln-system/rbln-device-plugin: created
     Namespace rbln-system: unchanged
 nodes:
-  description: For each host the node it is, the labels before and after, notes, the expected number of NPUs, and the
-    error if there is one.
+  description: For each host its node, the labels before and after, notes, the expected number of NPUs, and the error if
+    there is one.
   returned: when O(act=run), O(act=diff) or O(act=absent)
   type: dict
 differences:

@@ -12,7 +12,7 @@ version_added: 0.1.0
 description:
   - Compares the inputs of the roles of this collection with one observation of the host and returns the steps, the
     problems that stop the host, and the cautions.
-  - Runs on the controller and changes nothing. The managed host is only touched when no O(observation) is given.
+  - Runs on the controller and changes nothing. The managed host is only contacted when no O(observation) is given.
   - The inputs are the variables documented by the roles P(rebellions.npu.rbln_preflight#role),
     P(rebellions.npu.rbln_driver#role), P(rebellions.npu.rbln_container_toolkit#role), and
     P(rebellions.npu.rbln_validator#role). They are read once, here.
@@ -34,7 +34,7 @@ options:
     elements: dict
     required: true
   fail_on_stops:
-    description: Fail the host when the plan holds a stop. Nothing has been changed at that point.
+    description: Fail the host when the plan has a stop. Nothing has been changed at that point.
     type: bool
     default: true
 extends_documentation_fragment:
@@ -98,11 +98,11 @@ steps:
       type: str
       sample: CDI spec
     now:
-      description: What is there.
+      description: Present state.
       type: raw
       sample: missing
     wanted:
-      description: What is to be there.
+      description: Wanted state.
       type: raw
       sample: current
     reason:
@@ -114,7 +114,7 @@ steps:
       type: str
       sample: none
     after:
-      description: The step whose end has to be known first, or empty.
+      description: The step that must end before the result of this one is known, or empty.
       type: str
       sample: driver.install
 stops:
@@ -170,7 +170,7 @@ acts:
     container_toolkit: [cdi, runtime]
     validator: [markers]
 stale_units:
-  description: Units whose configuration is right and whose process is older than it.
+  description: Units whose configuration is right and whose process is older than the configuration.
   type: list
   elements: str
   returned: success

@@ -10,8 +10,8 @@ module: rbln_runtime_config
 short_description: Turn on CDI in the configuration of container runtimes
 version_added: 0.1.0
 description:
-  - Makes a container runtime read CDI specifications, by the smallest edit that does it, and by none when it does so
-    already.
+  - Makes a container runtime read CDI specifications with the smallest possible edit, and with none when it already
+    reads them.
   - >-
     containerd - C(enable_cdi) and C(cdi_spec_dirs) in the CRI table of the schema that the file on disk is written in.
     On 1.x the file that owns this table is edited. On 2.x a drop-in is written, unless a file that sets the key itself
@@ -25,9 +25,9 @@ description:
   - podman - nothing; it always reads CDI specifications.
   - Comments, order, indentation, quotes, line ends, byte order mark, mode, owner, SELinux label and symbolic links are
     kept. A file that is not valid is refused with its line and column and stays as it is.
-  - The new files are judged by the runtime itself before they replace the old ones - what it loads may differ in these
-    keys only - and are written as one set.
-  - Restarts nothing; RV(restart_required) and RV(restart_units) say what has to be.
+  - The runtime itself checks the new files before they replace the old ones. What it loads may differ in these keys
+    only. All files are written as one set.
+  - Nothing is restarted; RV(restart_required) and RV(restart_units) say what must be restarted.
 author:
   - The rebellions.npu authors (@rebellions-npu)
 requirements:
@@ -36,8 +36,8 @@ options:
   state:
     description:
       - V(absent) removes exactly what V(present) added, by the record in
-        F(/var/lib/rebellions-npu/runtime-config.json). A file that did not change since gets its old bytes back; in
-        others only the added keys go.
+        F(/var/lib/rebellions-npu/runtime-config.json). A file that was not changed since then is restored byte for
+        byte; from other files only the added keys are removed.
     type: str
     choices: [present, absent]
     default: present
@@ -45,7 +45,7 @@ options:
     description:
       - The value of C(ansible_facts.rbln_runtimes) as M(rebellions.npu.rbln_runtime_detect) or
         M(rebellions.npu.rbln_observe) returns it.
-      - Without it the host is asked first.
+      - Without it the runtimes are detected first.
     type: dict
   runtime:
     description:
@@ -58,8 +58,8 @@ options:
     default: [selected]
   spec_dirs:
     description:
-      - Directories that the runtime must read. A list that is written holds the present directories, F(/etc/cdi),
-        F(/var/run/cdi) and these.
+      - Directories that the runtime must read. A written list has the present directories, F(/etc/cdi), F(/var/run/cdi)
+        and these.
     type: list
     elements: path
     default: [/var/run/cdi]
@@ -68,7 +68,7 @@ options:
     type: bool
     default: true
   root:
-    description: Directory to use as the root of the host, for images. The runtime is not asked then.
+    description: Directory to use as the root of the host, for images. The runtime is not run then.
     type: path
     default: /
 extends_documentation_fragment:
@@ -80,7 +80,7 @@ attributes:
     description: Has a corresponding action plugin, which computes the new files on the controller.
     support: full
 notes:
-  - On a host where nothing has to change, and O(runtimes) is given, nothing is run there. A change costs two remote
+  - On a host where nothing has to change, and O(runtimes) is given, nothing is run on it. A change costs two remote
     executions.
   - The difference shows changed lines only, with the values of keys that name secrets masked.
   - Run it as root.
@@ -155,7 +155,7 @@ backups:
   type: list
   elements: str
 judged:
-  description: Whether the runtimes accepted the new files; null when nothing was written or they could not be asked.
+  description: Whether the runtimes accepted the new files; null when nothing was written or they could not be run.
   returned: success
   type: bool
 restart_required:
@@ -169,7 +169,7 @@ restart_units:
   elements: str
   sample: [containerd.service]
 restored:
-  description: Files that a stopped run had replaced and that were put back first.
+  description: Files that an interrupted run had replaced and that were restored first.
   returned: when the host was looked at
   type: list
   elements: str

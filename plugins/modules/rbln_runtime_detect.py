@@ -15,8 +15,8 @@ description:
     them, and its effective CDI state.
   - Says which runtime the kubelet uses, what would have to change so that CDI specifications in O(spec_dir) are seen,
     and why.
-  - When the host does not show which runtime is used, that is the answer (RV(ansible_facts.rbln_runtimes.ambiguous));
-    nothing is guessed.
+  - When the host does not show which runtime is used, RV(ansible_facts.rbln_runtimes.ambiguous) says so; nothing is
+    guessed.
   - The runtime's own loader is asked for the effective configuration when it can run; else the files are read with the
     semantics of its release.
   - Nothing is changed.
@@ -26,7 +26,7 @@ options:
   root:
     description:
       - Directory that holds the file system to look at.
-      - Below another root than C(/) no command is run, so what only a program can say is C(unknown).
+      - Below another root than C(/) no command is run, so values that only a program reports are C(unknown).
     type: path
     default: /
   runtime:
@@ -39,12 +39,12 @@ options:
     choices: [containerd, docker, cri-o, podman]
     default: []
   kubelet_endpoint:
-    description: Endpoint of the runtime that the kubelet uses, as a path or with C(unix://). It wins over what the host
-      says.
+    description: Endpoint of the runtime that the kubelet uses, as a path or with C(unix://). It wins over the
+      configuration of the host.
     type: str
     default: ""
   spec_dir:
-    description: Directory in which the CDI specification lies and which the runtimes must therefore read.
+    description: Directory of the CDI specification, which the runtimes must therefore read.
     type: path
     default: /var/run/cdi
   timeout:
@@ -111,7 +111,7 @@ ansible_facts:
               returned: success
               type: str
             flavor:
-              description: Whose it is - C(system), C(k3s), C(rke2), C(k0s), C(microk8s), or C(docker-backend) for a
+              description: Origin - C(system), C(k3s), C(rke2), C(k0s), C(microk8s), or C(docker-backend) for a
                 containerd that only docker uses.
               returned: success
               type: str
@@ -142,7 +142,7 @@ ansible_facts:
               returned: success
               type: str
             socket_exists:
-              description: Whether a socket, not any other file, is there.
+              description: Whether this path exists and is a socket.
               returned: success
               type: bool
             config_files:
@@ -199,7 +199,7 @@ ansible_facts:
               returned: success
               type: str
             warnings:
-              description: What else a person should know.
+              description: Further remarks.
               returned: success
               type: list
               elements: str

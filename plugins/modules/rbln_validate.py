@@ -10,8 +10,8 @@ module: rbln_validate
 short_description: Prove that Rebellions NPUs work on a host
 version_added: 0.1.0
 description:
-  - Runs checks of the driver, of the CDI specification and container runtime, and of what the cluster makes of the
-    NPUs, and says for each what was seen and what to do.
+  - Runs checks of the driver, of the CDI specification and container runtime, and of the NPUs that the cluster offers,
+    and returns for each what was seen and what to do.
   - Writes and removes the ready files below C(/run/rbln/validations), which other programs wait for.
   - A check is true, false, or not known. One that is not known has not passed.
 author:
@@ -31,7 +31,7 @@ options:
         are. A file that is right already is not touched. A CDI specification with right contents that is older than
         C(driver-ready) gets a new time.
       - V(keep) leaves them alone.
-      - V(remove) takes all away before anything else, V(remove_toolkit) only C(toolkit-ready).
+      - V(remove) removes all of them before the checks run, V(remove_toolkit) only C(toolkit-ready).
     type: str
     choices: [write, keep, remove, remove_toolkit]
     default: write
@@ -86,7 +86,7 @@ checks:
       returned: always
       type: str
     ok:
-      description: True, false, or null when it could not be found out.
+      description: True, false, or null when it is not known.
       returned: always
       type: bool
     severity:
@@ -123,7 +123,7 @@ failed_checks:
   type: list
   elements: str
 unknown_checks:
-  description: Names of the blocking checks that could not be found out.
+  description: Names of the blocking checks that are not known.
   returned: always
   type: list
   elements: str
@@ -136,8 +136,8 @@ changes:
     - path: /run/rbln/validations/driver-ready
       act: written
 ansible_facts:
-  description: The proof again, as C(rbln_proof), and where the module does not fail what it was made from, as C(rbln)
-    and C(rbln_runtimes).
+  description: The proof as C(rbln_proof). If the module does not fail, also the facts behind it as C(rbln) and
+    C(rbln_runtimes).
   returned: always
   type: dict
 """

@@ -188,6 +188,23 @@ def test_shared_inputs_reach_the_inputs_that_are_named() -> None:
             )
 
 
+def test_messages_and_documentation_name_inputs_that_exist() -> None:
+    known = {name for role in ROLES for name in options(role)} | set(ROLES)
+    known |= set(re.findall(r"`(rbln_\w+)`", (ROOT / "docs/inputs.md").read_text(encoding="utf-8")))
+    wanted = {}
+    for path in (ROOT / "plugins").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        wanted.update({f"rbln_{name}": path.name for name in re.findall(r"(?:\{INPUT\}|\bours\(['\"])(\w+)", text)})
+        wanted.update({f"rbln_operands_{name}": path.name for name in re.findall(r"\{OPERANDS\}(\w+)", text)})
+    for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "roles").glob("*/README.md")]:
+        found = re.findall(r"\brbln_\w+", path.read_text(encoding="utf-8"))
+        wanted.update({name: path.name for name in found if name.startswith(tuple(f"{role}_" for role in ROLES))})
+    results = {"rbln_preflight_plan", "rbln_operands_result", "rbln_driver_facts"}
+    results |= {f"rbln_{name}_proof" for name in ("driver", "container_toolkit", "validator")}
+    assert len(wanted) > 100
+    assert {name: where for name, where in wanted.items() if name not in known | results and name[-1] != "_"} == {}
+
+
 def test_a_host_is_judged_by_what_failed_in_the_work_for_its_cluster() -> None:
     work, judge = load(ROOT / "roles" / "rbln_operands" / "tasks" / "main.yml")[-2:]
     assert work["ignore_errors"] is True and work["register"] in judge["vars"]["__rbln_operands_outcome"]["applied"]

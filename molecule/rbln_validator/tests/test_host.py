@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The proof wrote the readiness files."""
+"""The proof wrote the ready files."""
 
 from __future__ import annotations
 

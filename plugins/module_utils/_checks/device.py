@@ -55,13 +55,13 @@ def products_known(context: Context) -> Verdict | None:
 
 @SCOPE.check(INFO)
 def pf_without_vfs(context: Context) -> Verdict | None:
-    """No physical function is split into virtual functions: a split one is no device of its own."""
+    """No physical function is split into virtual functions; a split one cannot be used as a device itself."""
     if not context.npus:
         return None
     split = [_name(npu) for npu in context.npus if npu.get("vfs")]
     return Verdict(
         not split,
-        "split into virtual functions, no devices of their own: %s" % ", ".join(split)
+        "split into virtual functions and not usable as devices themselves: %s" % ", ".join(split)
         if split
         else "no physical function is split",
         {"split": split},
@@ -104,7 +104,7 @@ def device_nodes(context: Context) -> Verdict | None:
 
 @SCOPE.check(WARNING)
 def devices_named(context: Context) -> Verdict | None:
-    """The driver's class or its tool ties a device name to every NPU that the driver holds."""
+    """The driver's class in sysfs or the vendor's tool gives a device name for every bound NPU."""
     bound = _bound(context)
     if not bound:
         return None
@@ -117,7 +117,7 @@ def devices_named(context: Context) -> Verdict | None:
     ]
     return Verdict(
         not bad,
-        "no device name is known for %s: neither %s nor the tool ties one to it"
+        "no device name is known for %s: neither %s nor the tool gives one"
         % (", ".join(map(_name, bad)), context.profile.class_dir)
         if bad
         else "every device has a name",
@@ -155,7 +155,7 @@ def tool_answers(context: Context) -> Verdict | None:
         return Verdict(True, "%s answers" % name, {"kmd_version": context.part("smi").get("kmd_version")})
     return Verdict(
         ok,
-        "%s gives no answer: %s" % (name, why),
+        "%s did not answer: %s" % (name, why),
         {"state": context.part("smi").get("state")},
         "Install the driver's tools, load the driver, and run as root; a call that hangs needs a reload or reboot.",
     )
@@ -163,7 +163,7 @@ def tool_answers(context: Context) -> Verdict | None:
 
 @SCOPE.check()
 def device_counts(context: Context) -> Verdict | None:
-    """PCI = driver's tool = /dev = usable; names those missing from the tool and those not usable."""
+    """The numbers on the PCI bus, in the tool, in /dev and usable are equal; the missing devices are named."""
     npus = context.container_npus
     if not npus:
         return None
@@ -233,7 +233,7 @@ def _judged(context: Context) -> list[t.Mapping[str, t.Any]]:
 
 @SCOPE.check()
 def device_status(context: Context) -> Verdict | None:
-    """The driver's status number is that of a ready device, which has one meaning in every release.
+    """The driver's status number is that of a ready device, which means the same in every release.
 
     Unreadable is not healthy. A physical function that is split into virtual ones counts only when it is in fault.
     """
@@ -268,7 +268,7 @@ def _is_ready(context: Context, status: t.Mapping[str, t.Any]) -> bool:
 
 @SCOPE.check(WARNING)
 def device_health_known(context: Context) -> Verdict | None:
-    """Driver or tool tells of every NPU that the driver holds whether it is healthy."""
+    """For every bound NPU, the driver or the vendor's tool reports whether it is healthy."""
     bound = _bound(context)
     if not bound:
         return None
@@ -277,7 +277,7 @@ def device_health_known(context: Context) -> Verdict | None:
     ]
     return verdict_of(
         [
-            "the health of %s cannot be told: status reads %r" % (address_of(npu), (npu.get("status") or {}).get("raw"))
+            "the health of %s is not known: status reads %r" % (address_of(npu), (npu.get("status") or {}).get("raw"))
             for npu in bad
         ],
         [],
@@ -312,7 +312,7 @@ def device_words(context: Context) -> Verdict | None:
 
 @SCOPE.check(WARNING)
 def firmware_is_driver(context: Context) -> Verdict | None:
-    """Firmware of every device, and of its management controller where told, has the loaded driver's release.
+    """Firmware of every device, and of its management controller where reported, has the loaded driver's release.
 
     An error when a release is wanted. A split physical function counts only where it tells its firmware.
     """
@@ -359,7 +359,7 @@ def compare_firmware(
 
 @SCOPE.check()
 def npu_index_unique(context: Context) -> Verdict | None:
-    """Every device has an index of its own. When clients die, all may collapse to one although the tool exits 0."""
+    """Every device has its own index. After clients die, all may show the same index although the tool exits 0."""
     indexes = {npu["address"]: npu["index"] for npu in context.container_npus if npu.get("index") is not None}
     if len(indexes) < 2:
         return None

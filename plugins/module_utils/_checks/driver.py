@@ -73,7 +73,7 @@ def npus_found(context: Context) -> Verdict | None:
 
 @SCOPE.check()
 def npus_reachable(context: Context) -> Verdict | None:
-    """No card reads all ones (revision ff) or left the bus: such a card fell off the bus."""
+    """No card reads all ones (revision ff), and no card has left the PCI bus."""
     if not context.npus:
         return None
     lost = [npu for npu in context.npus if npu.get("state") == "unreachable"]
@@ -92,7 +92,7 @@ def npus_reachable(context: Context) -> Verdict | None:
 
 @SCOPE.check(INFO)
 def passthrough(context: Context) -> Verdict | None:
-    """Says which NPUs belong to virtual machines. Not a fault of the container driver."""
+    """Lists the NPUs that are given to virtual machines. That is not a fault."""
     given = [npu["address"] for npu in context.npus if npu.get("state") == "passthrough"]
     if not given:
         return None
@@ -253,7 +253,7 @@ def _told(context: Context, names: t.Sequence[str]) -> list[str]:
 
 @SCOPE.check(WARNING)
 def looks_allowed(context: Context) -> Verdict | None:
-    """No look at the host was denied: what it would have told is unknown, not absent."""
+    """No look at the host was denied; what a denied look would show is unknown, not absent."""
     denied = _looks(context, DENIED)
     detail = "not allowed to read: %s" % ", ".join(denied) if denied else "every look was allowed"
     return Verdict(not denied, detail, {"denied": denied}, "Run with privilege escalation (become).")
@@ -261,7 +261,7 @@ def looks_allowed(context: Context) -> Verdict | None:
 
 @SCOPE.check(WARNING)
 def looks_in_time(context: Context) -> Verdict | None:
-    """Every command answered within its time: what it would have told is unknown, not absent."""
+    """Every command answered in time; what a late one would show is unknown, not absent."""
     late = _looks(context, TIMEOUT, *OPTIONAL_LOOKS)
     hung = "smi" in late
     step = "Run the named command on the host by hand; give it more time when the host is busy."

@@ -66,7 +66,7 @@ def driver_installed(context: Context) -> Verdict | None:
 def _broken_off(context: Context, evidence: Data) -> Verdict:
     built = [row["version"] for row in _rows(context) if row["state"] in BUILT]
     if not built:
-        return Verdict(False, "an installation of the driver has broken off", evidence, "Install the driver again.")
+        return Verdict(False, "an installation of the driver was interrupted", evidence, "Install the driver again.")
     return Verdict(
         False,
         "driver %s has no module for the running kernel" % built[-1],
@@ -86,7 +86,7 @@ def driver_version_readable(context: Context) -> Verdict | None:
             False,
             "the driver version on disk is %r, which has no number" % version,
             {"version": version},
-            "Install a driver whose module and package say their version.",
+            "Install a driver whose module and package report their version.",
         )
     return Verdict(True, "version %s" % version, {"version": version})
 
@@ -106,7 +106,7 @@ def package_finished(context: Context) -> Verdict | None:
 
 @SCOPE.check(WARNING)
 def module_file_intact(context: Context) -> Verdict | None:
-    """The module file of the running kernel is there where one is expected, can be read, and is built for that kernel.
+    """The module file of the running kernel exists where expected, can be read, and is built for that kernel.
 
     Only what DKMS says to have built for this very kernel is held to its release: other builds may serve several
     kernels.
@@ -127,7 +127,7 @@ def module_file_intact(context: Context) -> Verdict | None:
     step = "Build it again (dkms build --force, dkms install --force), or install the driver again."
     bad = ""
     if not path and built and probe.get("state") == ABSENT:
-        bad = "the module file of kernel %s is gone, which DKMS has installed" % running
+        bad = "the module file that DKMS installed for kernel %s is missing" % running
     elif path and probe.get("state") == FAILED:
         bad = "the module file cannot be read: %s" % str(probe.get("detail") or path).rstrip(".")
     elif path and built and release and release != running:
@@ -144,7 +144,7 @@ def module_file_intact(context: Context) -> Verdict | None:
 
 @SCOPE.check(WARNING)
 def one_driver_installed(context: Context) -> Verdict | None:
-    """The package of former releases and another installation of the driver are not both here."""
+    """The driver is installed once: not by the package of former releases and in another way as well."""
     driver, package = context.part("driver"), _package(context)
     if not driver.get("legacy"):
         return None
@@ -161,7 +161,7 @@ def one_driver_installed(context: Context) -> Verdict | None:
     old = (
         "the package %s %s" % (package["name"], number)
         if package
-        else "what the former package has left to DKMS (%s)" % ", ".join(left)
+        else "what the former package left in DKMS (%s)" % ", ".join(left)
     )
     act = "remove the package" if package else "remove that from DKMS"
     return Verdict(

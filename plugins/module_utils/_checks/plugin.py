@@ -29,7 +29,7 @@ def amount(resources: int | str | Data | None, resource: str) -> int | None:
     if resources is None:
         return None
     if isinstance(resources, bool):
-        raise ValueError("%r is no number" % resources)
+        raise ValueError("%r is not a number" % resources)
     if isinstance(resources, (int, str)):
         return int(resources)
     return sum(int(value) for name, value in resources.items() if name == resource or name.startswith(resource + "-vf"))

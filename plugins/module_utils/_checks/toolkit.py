@@ -38,7 +38,7 @@ def _errors(context: Context) -> list[str]:
 
 @SCOPE.check()
 def driver_ready_readable(context: Context) -> Verdict | None:
-    """The ready file of the driver, when there, can be read as KEY=VALUE lines."""
+    """The ready file of the driver, if it exists, can be read as KEY=VALUE lines."""
     path = marker_path(context.profile, READY)
     found = read_ready(context.host, path)
     evidence = {"path": path, "state": found.state}
@@ -62,7 +62,7 @@ def driver_ready_readable(context: Context) -> Verdict | None:
 
 @SCOPE.check()
 def cdi_spec_present(context: Context) -> Verdict | None:
-    """A specification whose name contains the stem, with something in it, lies in the directory."""
+    """The specification exists in its directory and is not empty."""
     path = _spec(context)
     wanted = str(context.cdi.get("path") or "")
     evidence = {"path": path or wanted, "directory": posixpath.dirname(path or wanted)}
@@ -176,7 +176,7 @@ def cdi_host_paths(context: Context) -> Verdict | None:
 
 @SCOPE.check()
 def cdi_no_conflict(context: Context) -> Verdict | None:
-    """No other specification takes our devices: in one directory runtimes refuse both, else the later one wins."""
+    """No other specification names our devices: in one directory runtimes refuse both, else the later one wins."""
     path = _spec(context)
     if not path or context.cdi.get("conflicts") is None:
         return None
@@ -234,7 +234,7 @@ def runtime_known(context: Context) -> Verdict | None:
 
 @SCOPE.check()
 def runtime_cdi_on(context: Context) -> Verdict | None:
-    """The configuration on disk turns CDI on in every runtime that matters."""
+    """The configuration on disk turns CDI on in every selected runtime."""
     runtimes = selected_runtimes(context)
     if not runtimes:
         return None
@@ -267,7 +267,7 @@ def _reads(context: Context, dirs: t.Sequence[str]) -> bool:
 
 @SCOPE.check()
 def runtime_reads_dir(context: Context) -> Verdict | None:
-    """The specification lies in a directory that every runtime that matters is told to read."""
+    """The specification is in a directory that every selected runtime is configured to read."""
     runtimes = selected_runtimes(context)
     where = posixpath.dirname(_spec(context) or str(context.cdi.get("path") or ""))
     if not runtimes or not where:
@@ -330,7 +330,7 @@ def _device_names(context: Context) -> list[str]:
 
 @SCOPE.check()
 def runtime_sees_spec(context: Context) -> Verdict | None:
-    """The running process itself says that CDI is on, that it reads the directory and, if it can, has the devices."""
+    """The running process reports that CDI is on, that it reads the directory and, if it can, the devices."""
     if not selected_runtimes(context):
         return None
     bad, unknown, evidence = [], [], {}

@@ -299,7 +299,7 @@ class DriverChange:
         return bool(version and self.request.version and same_release(version, self.request.version))
 
     def _stop(self) -> None:
-        """Remove the readiness files, then stop all users."""
+        """Remove the ready files, then stop all users."""
         remove_markers(self.host, self.profile)
         self.units.stop(self.journal)
 
@@ -379,17 +379,18 @@ class DriverChange:
         if self.cards.begun and self.cards.passed:
             # The driver works, and the previous one was never used with this firmware. The next run finishes the notes.
             self.units.start_services(self.journal, self.result.warn)
-            return Ending(FIRMWARE_FAILED, "%s %s" % (error, told(self.cards.results)))
+            failure = NpuError("%s %s" % (error.message, told(self.cards.results)), error.next_step)
+            return Ending(FIRMWARE_FAILED, str(failure))
         if self.cards.begun:
-            return self.back.leave_stopped("%s %s" % (error.message, told(self.cards.results)))
+            return self.back.leave_stopped("%s %s" % (told(self.cards.results), error))
         if isinstance(error, Unfit):
             try:
                 refuse(self.host, self.profile, self._version(), self.request.sha256, error.message, utc(self.host))
             except NpuError as exc:
                 self.result.warn(str(exc))
-            error = NpuError(
-                error.message, "Try another version or file; this one is refused from now on unless retry is set."
-            )
+            other = "ry another version or file; this one is refused from now on unless retry is set."
+            asks = " Next: " in error.message
+            error = NpuError("%s Or t%s" % (error.message, other)) if asks else NpuError(error.message, "T" + other)
         if self.request.rollback or not self.journal.record.get("touched"):
             return self.back.go(str(error), material)
         return self.back.leave_stopped(str(error))

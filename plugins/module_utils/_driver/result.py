@@ -19,16 +19,14 @@ ROLLED_BACK = "rolled_back"
 LEFT_STOPPED = "left_stopped"
 REMOVED = "removed"
 UNFINISHED = "unfinished"
-NEXT = {
-    FIRMWARE_FAILED: "The driver works. Next: fix the cause and run again.",
-    RESTORED: "No file was replaced; the host is as it was. Next: fix the cause and run again.",
-    ROLLED_BACK: "Driver {previous} works again. Next: fix the cause and run again.",
-    LEFT_STOPPED: (
-        "No working driver is loaded; the host is marked tainted. Next: fix the reported cause and run again."
-    ),
-    REMOVED: "Next: find out what keeps it in place, and run again.",
-    UNFINISHED: "The driver is partly removed. Next: fix the cause and run again; the next run continues.",
+AFTER = {
+    FIRMWARE_FAILED: "The driver works.",
+    RESTORED: "No file was replaced; the host is as it was.",
+    ROLLED_BACK: "Driver {previous} works again.",
+    LEFT_STOPPED: "No working driver is loaded; the host is marked tainted.",
+    UNFINISHED: "The driver is partly removed; the next run continues.",
 }
+NEXT = {REMOVED: "find out what keeps it in place, and run again."}
 FAILURES = (FIRMWARE_FAILED, RESTORED, ROLLED_BACK, LEFT_STOPPED)
 
 Row = t.Dict[str, t.Any]
@@ -64,9 +62,11 @@ class ChangeResult:
 
     @property
     def error(self) -> str:
-        """What failed, why, and what to do next."""
-        after = NEXT[self.outcome].format(previous=self.previous)
-        return "%s: %s %s" % (self.outcome.replace("_", " "), self.reason, after)
+        """How it ended, what the host has now, the reason, and a next step: that of the reason, if it has one."""
+        step = "" if " Next: " in self.reason else NEXT.get(self.outcome, "fix the cause and run again.")
+        after = AFTER.get(self.outcome, "").format(previous=self.previous)
+        text = "%s: %s" % (self.outcome.replace("_", " "), " ".join(part for part in (after, self.reason) if part))
+        return "%s Next: %s" % (text, step) if step else text
 
     def warn(self, text: str) -> None:
         self.warnings.append(text)

@@ -119,7 +119,7 @@ def read_stamp(host: Host, path: str) -> Probe:
     def load(text: str) -> t.Any:
         data = json.loads(text)
         if not isinstance(data, dict) or not isinstance(data.get("version"), str):
-            raise ValueError("%s is no JSON object with a version" % path)
+            raise ValueError("%s is not a JSON object with a version" % path)
         return data
 
     return host.read_text(path, 65536).map(load)

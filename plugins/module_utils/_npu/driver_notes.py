@@ -42,7 +42,7 @@ def read_record(host: Host, path: str) -> Probe:
     def load(text: str) -> Record:
         data = json.loads(text)
         if not isinstance(data, dict):
-            raise ValueError("%s is no JSON object" % path)
+            raise ValueError("%s is not a JSON object" % path)
         return data
 
     return host.read_text(path, 1024 * 1024).map(load)

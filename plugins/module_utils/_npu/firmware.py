@@ -95,7 +95,7 @@ def flash(host: Host, profile: VendorProfile, directory: str, timeout: float = L
         why = bad or " ".join(said.split())[-TAIL:] or "nothing was printed"
         raise FlashFailed(
             "Flashing ended with code %d: %s. %s" % (done.value.rc, why.rstrip("."), told(cards)),
-            "Flash the cards that were not again by hand while the driver is unloaded, before anything uses them.",
+            "While the driver is unloaded and before anything uses the cards, flash by hand those that failed.",
             cards,
         )
     return cards

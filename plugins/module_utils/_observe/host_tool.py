@@ -60,27 +60,30 @@ def _parser(name: str) -> argparse.ArgumentParser:
     shared.add_argument(
         "--run-in-root",
         action="store_true",
-        help="run the host's programs by chroot into --root; only for a host that runs",
+        help="run the host's programs by chroot into --root; only for a running host",
     )
-    shared.add_argument("--config", help="file of options (JSON); without it the standard one, which may be missing")
+    shared.add_argument("--config", help="options file (JSON); the default is the standard one, which may be missing")
     shared.add_argument("--json", action="store_true", help="print the result as JSON")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     cdi = commands.add_parser(
-        "cdi", parents=[shared], help="write the CDI specification when it is not what it should be"
+        "cdi", parents=[shared], help="write the CDI specification if it is missing or not current"
     )
-    cdi.add_argument("--check", action="store_true", help="only say whether it would be written; 1 when it would")
+    cdi.add_argument("--check", action="store_true", help="only report whether it would be written; exit code 1 if so")
     validate = commands.add_parser("validate", parents=[shared], help="run the checks")
     validate.add_argument(
         "--scope",
         action="append",
         choices=SCOPES + ("none",),
-        help="may be given again; without it those of the file of options",
+        help="may be repeated; the default is in the options file",
     )
     validate.add_argument(
-        "--markers", choices=MARKER_MODES, default=KEEP, help="what to do with the ready files; without it: keep"
+        "--markers", choices=MARKER_MODES, default=KEEP, help="what to do with the ready files; default: keep"
     )
     validate.add_argument(
-        "--allocatable", type=int, metavar="NUMBER", help="what the node offers in the cluster, for the scope plugin"
+        "--allocatable",
+        type=int,
+        metavar="NUMBER",
+        help="number of NPUs that the node offers in the cluster, for the scope plugin",
     )
     validate.add_argument(
         "--wait", type=float, default=0.0, metavar="SECONDS", help="try again every %g s until it passes" % INTERVAL
@@ -93,21 +96,19 @@ def _parser(name: str) -> argparse.ArgumentParser:
     ready.add_argument(
         "--wait", type=float, default=0.0, metavar="SECONDS", help="try again every %g s until it passes" % INTERVAL
     )
-    labels = commands.add_parser(
-        "labels", parents=[shared], help="print what is known of the NPUs as labels of a node, as JSON"
-    )
+    labels = commands.add_parser("labels", parents=[shared], help="print the node labels of the NPUs as JSON")
     labels.add_argument("--nfd", action="store_true", help="print them as a feature file of Node Feature Discovery")
     labels.add_argument(
         "--expiry",
         type=float,
         default=0.0,
         metavar="SECONDS",
-        help="with --nfd: drop them after this time; without it: never",
+        help="with --nfd: the labels expire after this time; default: never",
     )
     labels.add_argument(
-        "--no-timestamp", action="store_true", help="with --nfd: no time in the file, whatever --expiry says"
+        "--no-timestamp", action="store_true", help="with --nfd: write no expiry time; wins over --expiry"
     )
-    commands.add_parser("observe", parents=[shared], help="print all that is known, as JSON")
+    commands.add_parser("observe", parents=[shared], help="print everything that was observed, as JSON")
     return parser
 
 

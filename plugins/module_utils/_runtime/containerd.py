@@ -188,7 +188,7 @@ class ContainerdRuntime(Reader):
                     runtime.changes = []
                     return
             if ANSIBLE_MARK.search(text):
-                runtime.warnings.append("%s says that another playbook manages it, which may undo the change" % path)
+                runtime.warnings.append("%s says that another playbook manages it, and that may undo the change" % path)
 
 
 def _is_system(argv: tuple[str, ...]) -> bool:

@@ -124,7 +124,7 @@ def _judged(
 def refuse_unreadable(context: Context, runtime: Runtime, files: ConfigSet, state: Effective) -> bool:
     """Nothing is written while the present state is unknown."""
     if runtime.cdi.state == UNSUPPORTED:
-        detail = "containerd %s has no CDI and ignores its settings without a word" % runtime.version
+        detail = "containerd %s has no CDI and ignores its settings without a warning" % runtime.version
         context.problem("containerd_no_cdi", WARNING, detail, UPGRADE)
         runtime.refusal = Refusal(detail, UPGRADE)
     elif state.error or files.error:

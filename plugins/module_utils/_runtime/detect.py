@@ -111,7 +111,7 @@ def _serving(
             None,
             "",
             {
-                "reason": "the kubelet uses %s (said by %s), which is the socket of no runtime found on this host"
+                "reason": "the kubelet uses %s (according to %s), which is not the socket of a runtime on this host"
                 % (endpoint, kubelet.source),
                 "candidates": [runtime.name for runtime in runtimes],
                 "next_step": "correct the endpoint, or install and start the runtime that owns this socket",

@@ -172,8 +172,7 @@ class DockerRuntime:
         if self.feature_flags and features:
             self.error = (
                 self.error
-                or "features are given both by flags of the unit and in %s, which is an error to docker"
-                % found.main_config
+                or "features are given both by flags of the unit and in %s, which docker refuses" % found.main_config
             )
         release = release_numbers(found.version)
         flagged = dict(item.partition("=")[::2] for item in self.feature_flags).get("cdi")

@@ -221,7 +221,7 @@ class Enrolment:
             where = (
                 "is in %s on this host, for root: read it before the reboot" % out.password_file
                 if out.password_file
-                else "is the given one"
+                else "is the one that was set"
             )
             out.message = "The enrolment of the key %s waits for the console. The one-time password %s. %s" % (
                 out.subject or out.certificate,

@@ -142,7 +142,7 @@ def _check_keys(cluster: t.Any, user: t.Any, where: str, chosen: t.Mapping[str, 
             raise NpuError(
                 "The kubeconfig %s: the %s %s has %s, which is not supported."
                 % (where, kind, chosen[kind], ", ".join(ignored)),
-                "Take it out, or use a context without it.",
+                "Remove it, or use a context without it.",
             )
     provider = user["auth-provider"].get("name") if user.get("auth-provider") else None
     if provider and provider not in _PROVIDERS:
@@ -156,7 +156,7 @@ def _check_keys(cluster: t.Any, user: t.Any, where: str, chosen: t.Mapping[str, 
         raise NpuError(
             "insecure-skip-tls-verify of the cluster %s in the kubeconfig %s is neither true nor false."
             % (chosen["cluster"], where),
-            "Write it without quotes, or take it out.",
+            "Write it without quotes, or remove it.",
         )
 
 

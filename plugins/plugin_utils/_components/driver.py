@@ -205,7 +205,7 @@ def _image(own: Driver, pool: Pool) -> Image:
             raise NpuError(
                 "%sdriver.%s has {family}, and the node selector of the driver names no %s."
                 % (OPERANDS, name, FAMILY_KEY),
-                "Select the nodes of one family for each driver instance, or write the family out.",
+                "Select the nodes of one family for each driver instance, or write the family in place of {family}.",
             )
     tag = own["image"]["tag"]
     # No tag has a + in it, which kernels can have.

@@ -143,7 +143,7 @@ def remove_namespace(cluster: Cluster, live: Data, end: float, clock: t.Callable
             texts = [item["message"] for item in conditions if item.get("status") == "True" and item.get("message")]
             raise NpuError(
                 "The namespace %s is still there%s." % (name, ": " + "; ".join(texts).rstrip(".") if texts else ""),
-                f"Remove what holds it, or give it more time: {OPERANDS}wait_timeout. Then run again.",
+                f"Remove what blocks its deletion, or give it more time: {OPERANDS}wait_timeout. Then run again.",
             )
         time.sleep(1)
     return [_record(name, "deleted")]

@@ -176,7 +176,7 @@ def refuse_driver_conflict(found: Found, members: t.Iterable[Member]) -> dict[st
     names = ", ".join(object_label(item) for item in found.drivers)
     error = (
         f"The operator's {names} manages drivers here, and the host part manages the driver of this host. "
-        f"Next: Delete the one, or set {INPUT}driver_source to preinstalled or container."
+        f"Next: Delete {names}, or set {INPUT}driver_source to preinstalled or container."
     )
     return {member["host"]: error for member in members if member.get("driver_managed")}
 
@@ -188,5 +188,5 @@ def coexist_notes(found: Found) -> list[str]:
         return []
     return [
         f"{', '.join(toolkits)} of the operator writes the CDI specification of each node, as the host part does. "
-        f"Next: Switch one of the two off ({INPUT}container_toolkit_state, or the operator's containerToolkit.enabled)."
+        "Next: Set containerToolkit.enabled of the operator to false, or run site with --skip-tags toolkit."
     ]

@@ -179,7 +179,7 @@ class Takeover:
         if len(candidates) != 1:
             names = ", ".join(object_label(item) for item in candidates) or "none"
             raise NpuError(
-                "The operator's Deployment is not known: %s fit." % names,
+                "The operator's Deployment is not known; found by its name: %s." % names,
                 f"Name it: {OPERANDS}takeover: {{operator_namespace: ..., operator_deployment: ...}}",
             )
         return dict(candidates[0], apiVersion="apps/v1", kind="Deployment")

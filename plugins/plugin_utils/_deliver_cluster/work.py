@@ -236,7 +236,7 @@ class ClusterWork:
         notes = left_out(context)
         if unknown:
             notes.append(
-                "The nodes %s have an NPU and no label that tells their operating system and kernel: "
+                "The nodes %s have an NPU and no label with their operating system and kernel: "
                 "no driver is made for them. Next: Run the host part for them, or Node Feature Discovery."
                 % ", ".join(unknown[:10])
             )

@@ -87,7 +87,7 @@ LEFT_OUT: tuple[Path, ...] = (
     ("driver", "upgradePolicy"),
 )
 REFUSED: t.Mapping[Path, tuple[str, str]] = {
-    ("sandboxDevicePlugin", "resourceList"): ("is gone since 0.11.1: resources are named by product", "Take it away."),
+    ("sandboxDevicePlugin", "resourceList"): ("was removed in 0.11.1: resources are named by product", "Take it away."),
 }
 
 

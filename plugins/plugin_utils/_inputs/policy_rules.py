@@ -226,7 +226,7 @@ def _check_driver(inputs: Inputs) -> None:
 
 
 def _check_ready_files(inputs: Inputs) -> None:
-    """The readiness files come from the host part, or from the validator where driver or toolkit are containers."""
+    """The ready files come from the host part, or from the validator where driver or toolkit are containers."""
     drivers = inputs["driver_instances"] or [inputs["driver"]]
     wanted = [
         name
@@ -239,7 +239,7 @@ def _check_ready_files(inputs: Inputs) -> None:
     if not validator["enabled"]:
         raise NpuError(
             f"{OPERANDS}{wanted[0]} is enabled without {VALIDATOR}: "
-            "the readiness files that other components wait for would be missing.",
+            "the ready files that other components wait for would be missing.",
             f"Set {VALIDATOR}: {{enabled: true}}.",
         )
     waited_for = {
@@ -250,7 +250,7 @@ def _check_ready_files(inputs: Inputs) -> None:
         if waits and not validator[step]["enabled"]:
             raise NpuError(
                 f"{OPERANDS}{wanted[0]} is enabled and {VALIDATOR}.{step}.enabled is false: "
-                f"the readiness file {step}-ready would be missing.",
+                f"the ready file {step}-ready would be missing.",
                 f"Set {VALIDATOR}.{step}.enabled to true.",
             )
 

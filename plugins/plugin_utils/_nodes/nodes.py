@@ -80,7 +80,7 @@ def find_nodes(members: t.Sequence[Member], nodes: t.Sequence[Data]) -> dict[str
             for host in hosts:
                 found[host] = {
                     "node": "",
-                    "error": f"The hosts {', '.join(hosts)} are all the node {name!r}. "
+                    "error": f"The hosts {', '.join(hosts)} were all found to be the node {name!r}. "
                     f"Next: Set {INPUT}node_name for each.",
                 }
     return found

@@ -229,7 +229,7 @@ def _install(draft: Draft, now: Situation) -> bool:
         draft.caution(
             "legacy_left_to_dkms",
             f"DKMS has {', '.join(now.orphans)}, and the package that brought it is gone: "
-            "it stays, and is built for new kernels as well.",
+            "it stays, and DKMS builds it for new kernels too.",
             f"Once the new driver works: {'; '.join(f'dkms remove {name} --all' for name in now.orphans)}.",
         )
     draft.step(

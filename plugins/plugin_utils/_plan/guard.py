@@ -230,7 +230,7 @@ def boot_room(draft: Draft, case: Case) -> None:
     remedy = (
         f"Remove kernels that are no longer used: {', '.join(old)}."
         if old
-        else "Make it larger: no kernel is installed but those that run now or next."
+        else "Enlarge it; only the running and the next kernel are installed, so there is none to remove."
     )
     present = f"; the present one has {-(-size // MIB)} MiB" if size else ""
     if free < max(size, 1) and facts["os"]["family"] == "debian":

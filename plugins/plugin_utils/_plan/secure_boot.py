@@ -96,7 +96,7 @@ def _signer_later(draft: Draft, facts: Data, enforced: str) -> None:
         "secure_boot_signer_later",
         f"{enforced}, and which key signed the new module is known only when it is installed{present}.",
         "The check signature_accepted looks at it after the installation; "
-        "when the module is refused, the run rolls back to the driver before.",
+        "when the module is refused, the run rolls back to the previous driver.",
     )
 
 
@@ -110,7 +110,7 @@ def _trust(draft: Draft, case: Case, usable: bool) -> None:
         draft.caution(
             "mok_not_trusted",
             f"The key {mok['subject'] or mok['certificate']} is enrolled, "
-            "and the kernel is not told to take such keys for modules (MokListTrustedRT).",
+            "but the kernel is not set to trust such keys for modules (MokListTrustedRT).",
             "If the module is refused: mokutil --trust-mok, reboot, and confirm it at the console.",
             severity=INFO,
         )

@@ -78,7 +78,7 @@ def undo(found: Source, note: t.Mapping[str, t.Any], warnings: list[str]) -> Fil
         else:
             break
     if groups:
-        warnings.append("%s was changed by others since: only the keys that were added are removed" % found.path)
+        warnings.append("%s was changed by another program: only the keys that were added are removed" % found.path)
         for group in reversed(groups):
             text = _UNDO[note["format"]](text, found.path, group["changes"])
         if note["groups"][0]["before"] is None and _is_empty(text, note["format"]):

@@ -60,7 +60,7 @@ def reverse(text: str, splices: t.Sequence[t.Sequence[t.Any]]) -> str:
     """Take splices back, last first. ValueError when the text is not what they left."""
     for start, old, new in reversed(splices):
         if text[start : start + len(new)] != new:
-            raise ValueError("the text is not what the splices left")
+            raise ValueError("the text changed between two edits")
         text = text[:start] + old + text[start + len(new) :]
     return text
 

@@ -25,10 +25,12 @@ from ansible_collections.rebellions.npu.plugins.module_utils._driver import (
 from ansible_collections.rebellions.npu.plugins.module_utils._driver import (
     material as driver_material,
 )
+from ansible_collections.rebellions.npu.plugins.module_utils._driver.request import Unfit
 from ansible_collections.rebellions.npu.plugins.module_utils._driver.units import InUse
 from ansible_collections.rebellions.npu.plugins.module_utils._host.handles import Holder
 from ansible_collections.rebellions.npu.plugins.module_utils._npu.firmware import FlashFailed
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.changes import Change
+from ansible_collections.rebellions.npu.tests.unit.fixtures import driver_machine
 from ansible_collections.rebellions.npu.tests.unit.fixtures.driver_machine import (
     AFTER,
     DAEMON,
@@ -440,6 +442,17 @@ def test_a_card_that_fails_does_not_take_a_new_driver_back(machine: Machine, mon
     )
 
 
+def test_the_next_step_of_a_failed_validation_is_the_only_one(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_machine, "Unfit", lambda text: Unfit(text + " Next: Reload it."))
+    machine.unfit.add("3.4.0")
+    assert upgrade(machine)["reason"] == (
+        "Driver 3.4.0 does not work. Next: Reload it. "
+        "Or try another version or file; this one is refused from now on unless retry is set."
+    )
+
+
 def test_a_driver_that_does_not_pass_with_new_firmware_is_left_stopped_and_the_cards_named(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -450,7 +463,7 @@ def test_a_driver_that_does_not_pass_with_new_firmware_is_left_stopped_and_the_c
     monkeypatch.setattr(cards, "flash", flash)
     result = upgrade(machine, firmware="/fw")
     assert (result["outcome"], machine.loaded, machine.record("refused.json")) == ("left_stopped", None, None)
-    assert result["reason"] == "Driver 3.4.0 does not work. These cards were flashed: 0000:83:00.0."
+    assert result["reason"] == "These cards were flashed: 0000:83:00.0. Driver 3.4.0 does not work."
 
 
 def test_a_change_that_was_cut_off_while_it_flashed_loads_and_validates_again(

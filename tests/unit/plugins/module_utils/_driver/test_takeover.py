@@ -192,7 +192,7 @@ def test_cards_that_were_flashed_before_a_kill_are_not_forgotten(
     machine.unfit.add("3.4.0")
     result = upgrade(machine)
     assert (result["outcome"], machine.loaded) == ("left_stopped", None)
-    assert result["reason"] == "Driver 3.4.0 does not work. Which cards were flashed is not known."
+    assert result["reason"] == "Which cards were flashed is not known. Driver 3.4.0 does not work."
 
 
 def test_a_tool_that_does_not_end_leaves_the_driver_unloaded(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +202,7 @@ def test_a_tool_that_does_not_end_leaves_the_driver_unloaded(machine: Machine, m
     flashing(monkeypatch, flash)
     result = upgrade(machine, firmware="/fw")
     assert (result["outcome"], machine.loaded, machine.active & set(SERVICES)) == ("left_stopped", None, set())
-    assert result["reason"] == "Flashing did not end: killed. Which cards were flashed is not known."
+    assert result["reason"] == "Which cards were flashed is not known. Flashing did not end: killed. Next: Ask."
 
 
 def test_what_cannot_be_noted_after_a_flash_does_not_unload_a_driver_that_has_passed(

@@ -291,7 +291,7 @@ def test_I02_legacy_package_left_to_dkms_beside_a_runfile(tmp_path: Path) -> Non
     facts = collect_facts(PROFILE, stamp(dkms(Tree(tmp_path).system(), "2.0.1", KERNEL)).host())
     found = [problem["detail"] for problem in facts["problems"] if problem["code"] == "one_driver_installed"]
     assert found == [
-        "what the former package has left to DKMS (2.0.1) and another installation of the driver (3.2.2) are both here"
+        "what the former package left in DKMS (2.0.1) and another installation of the driver (3.2.2) are both here"
     ]
 
 

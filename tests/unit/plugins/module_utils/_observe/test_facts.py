@@ -298,8 +298,8 @@ def test_F07_status_code_shift(tmp_path: Path, where: str) -> None:
     assert "(rbln1) has status 1 (BUSY); " in details["device_status"]
     assert "(rbln2) has status 3 (FAULT)" in details["device_status"]
     assert "rbln3" not in details["device_status"] and "rbln4" not in details["device_status"]
-    assert "(rbln3) cannot be told: status reads None; " in details["device_health_known"]
-    assert "(rbln4) cannot be told: status reads 'garbage'" in details["device_health_known"]
+    assert "(rbln3) is not known: status reads None; " in details["device_health_known"]
+    assert "(rbln4) is not known: status reads 'garbage'" in details["device_health_known"]
 
 
 def test_F07_table_of_a_later_driver_is_not_known(tmp_path: Path) -> None:

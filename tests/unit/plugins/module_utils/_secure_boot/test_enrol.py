@@ -173,7 +173,7 @@ def test_after_the_console_the_password_goes(machine: Machine) -> None:
 
 def test_a_given_password_is_kept_nowhere(machine: Machine) -> None:
     done = machine.work().ensure("correct horse").to_dict()
-    assert done["password_file"] is None and "is the given one" in done["msg"]
+    assert done["password_file"] is None and "is the one that was set" in done["msg"]
     assert "password" not in modes(machine)
     assert all("correct horse".encode().hex() not in text for text in machine.files().values())
     assert all("correct horse" not in " ".join(call) for call in machine.calls)

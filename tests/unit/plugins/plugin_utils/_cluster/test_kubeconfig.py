@@ -141,7 +141,7 @@ def test_a_password_is_used(tmp_path: Path) -> None:
 
 
 REFUSED: dict[str, tuple[Data, Data, str]] = {
-    "another identity": ({"token": "t", "as": "b"}, {}, "the user u has as, which is not supported. Next: Take it out"),
+    "another identity": ({"token": "t", "as": "b"}, {}, "the user u has as, which is not supported. Next: Remove it"),
     "groups": (
         {"token": "t", "as-groups": ["b"], "as-user-extra": {}},
         {},

@@ -252,7 +252,7 @@ def test_a_driver_is_made_for_the_pools_of_all_live_nodes() -> None:
     ).present()
     sets = {key[2] for key in store.items if key[0] == "DaemonSet" and "driver" in key[2]}
     assert sets == {"rbln-driver-debian-12-k5-10", "rbln-driver-debian-12-k6-1"}
-    assert "The nodes n3 have an NPU and no label that tells their operating system and kernel" in result["warnings"][0]
+    assert "The nodes n3 have an NPU and no label with their operating system and kernel" in result["warnings"][0]
 
 
 @pytest.mark.parametrize("kernel", ["", "5.10"])

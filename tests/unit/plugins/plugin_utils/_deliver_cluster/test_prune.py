@@ -324,7 +324,7 @@ def test_what_needs_others_is_created_last() -> None:
         (
             [],
             (
-                "The namespace n is still there. Next: Remove what holds it, or give it more time: "
+                "The namespace n is still there. Next: Remove what blocks its deletion, or give it more time: "
                 "rbln_operands_wait_timeout"
             ),
         ),

@@ -128,7 +128,7 @@ def test_a_host_without_a_node_does_not_stop_the_others() -> None:
 
 def test_two_hosts_cannot_be_one_node() -> None:
     found = find_nodes([record("a", "n1"), record("b", "n1")], [node("n1"), node("n2")])
-    assert all("a, b are all the node 'n1'" in found[host]["error"] for host in "ab")
+    assert all("a, b were all found to be the node 'n1'" in found[host]["error"] for host in "ab")
 
 
 class Api:

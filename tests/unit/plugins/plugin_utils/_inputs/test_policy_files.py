@@ -226,7 +226,7 @@ REFUSED: dict[str, tuple[tuple[Any, ...], tuple[str, ...]]] = {
         ("driver.version and driver.image.tag set the same and differ: '2' and '1'",),
     ),
     "section is no mapping": (({"devicePlugin": True},), ("devicePlugin must be a mapping, not bool",)),
-    "gone key": (({"sandboxDevicePlugin": {"resourceList": []}},), ("resourceList is gone since 0.11.1",)),
+    "gone key": (({"sandboxDevicePlugin": {"resourceList": []}},), ("resourceList was removed in 0.11.1",)),
     "no such product": (({"workloadType": "vm-vgpu"},), ("workloadType is vm-vgpu: there is no such product",)),
     "secrets": (({"driver": {"imagePullSecrets": [{"nam": "a"}]}},), ("driver.imagePullSecrets",)),
     "secrets are no list": (({"driver": {"imagePullSecrets": "a"}},), ("imagePullSecrets must be a list",)),

@@ -405,7 +405,7 @@ def test_the_words_of_those_stops() -> None:
         "Or set rbln_driver_source to package or runfile."
     )
     broken = draw(PREINSTALLED, facts(BROKEN))[1].stops[0]
-    assert broken.detail == "An installation of the driver has broken off."
+    assert broken.detail == "An installation of the driver was interrupted."
     stop = draw({**PREINSTALLED, "version": "3.2.0"}, facts())[1].stops[0]
     assert stop.detail == "Driver 3.2.2 is installed, 3.2.0 is wanted, and rbln_driver_source is preinstalled."
     assert stop.next_step == "Set rbln_driver_source to package or runfile, or rbln_driver_version to 3.2.2."
@@ -707,7 +707,7 @@ def damaged(driver: Data, probes: Data | None = None) -> Data:
         (
             {**BAD, "module_path": None},
             GONE,
-            "The module file of kernel %s is gone, which DKMS has installed." % RUNNING,
+            "The module file that DKMS installed for kernel %s is missing." % RUNNING,
         ),
         (
             {**BAD, "dkms": [], "version_on_disk": None},

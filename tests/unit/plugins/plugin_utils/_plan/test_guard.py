@@ -686,7 +686,10 @@ def test_a_full_boot_is_told_with_the_kernels_to_remove() -> None:
     assert stop["next_step"] == "Remove kernels that are no longer used: 6.8.0-90-generic, 6.8.0-101-generic."
     look["kernel"]["guard"] = look["kernel"]["guard"][2:]
     stop = problem(draw(look, **package(preflight_unlisted="ignore")), "boot_full")
-    assert stop["next_step"] == "Make it larger: no kernel is installed but those that run now or next."
+    assert (
+        stop["next_step"]
+        == "Enlarge it; only the running and the next kernel are installed, so there is none to remove."
+    )
 
 
 def test_the_packages_of_enterprise_linux_make_no_initial_ram_disk() -> None:

@@ -139,7 +139,7 @@ def test_later_edits_of_others_stay(name: str, before: str, change: t.Callable[[
     back = undo(Source(path, later), record["files"][path], warnings)
     text = later if back is None else back.new
     assert (text or b"").decode() == after
-    assert "changed by others" in warnings[0]
+    assert "changed by another program" in warnings[0]
 
 
 @pytest.mark.parametrize("name, before", [("containerd", b"version = 2\n"), ("docker", b'{"a":1.50}')])
