@@ -388,9 +388,11 @@ class DriverChange:
                 refuse(self.host, self.profile, self._version(), self.request.sha256, error.message, utc(self.host))
             except NpuError as exc:
                 self.result.warn(str(exc))
-            other = "ry another version or file; this one is refused from now on unless retry is set."
-            asks = " Next: " in error.message
-            error = NpuError("%s Or t%s" % (error.message, other)) if asks else NpuError(error.message, "T" + other)
+            other = "another version or file; this one is refused from now on unless retry is set."
+            if " Next: " in error.message:
+                error = NpuError("%s Or try %s" % (error.message, other))
+            else:
+                error = NpuError(error.message, "Try %s" % other)
         if self.request.rollback or not self.journal.record.get("touched"):
             return self.back.go(str(error), material)
         return self.back.leave_stopped(str(error))
