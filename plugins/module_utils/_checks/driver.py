@@ -102,8 +102,10 @@ def passthrough(context: Context) -> Verdict | None:
 @SCOPE.check()
 def driver_loaded(context: Context) -> Verdict | None:
     """The kernel module is loaded."""
-    if not context.container_npus:
-        return None
+    return without_npus(context, _loaded(context)) if context.served_npus else None
+
+
+def _loaded(context: Context) -> Verdict:
     driver = context.part("driver")
     evidence = {"loaded": driver.get("loaded"), "version": driver.get("version_loaded")}
     if driver.get("loaded") is None:
@@ -168,16 +170,22 @@ def driver_is_wanted(context: Context) -> Verdict | None:
 
 @SCOPE.check()
 def npus_bound(context: Context) -> Verdict | None:
-    """Every NPU for containers is bound to a kernel driver."""
-    if not context.container_npus:
+    """Every NPU for containers is bound to a kernel driver.
+
+    One that is split into virtual functions is a warning.
+    """
+    if not context.served_npus:
         return None
-    loose = [npu["address"] for npu in context.container_npus if npu.get("state") == "unbound"]
-    return Verdict(
+    loose = [npu for npu in context.served_npus if npu.get("state") == "unbound"]
+    addresses = [npu["address"] for npu in loose]
+    verdict = Verdict(
         not loose,
-        "no kernel driver holds %s" % ", ".join(loose) if loose else "the driver holds every NPU",
-        {"unbound": loose},
+        "no kernel driver holds %s" % ", ".join(addresses) if loose else "the driver holds every NPU",
+        {"unbound": addresses},
         "Load the driver; if it is loaded, read the kernel log for the failed probe of the address.",
+        "" if not loose or any(npu in context.container_npus for npu in loose) else WARNING,
     )
+    return without_npus(context, verdict)
 
 
 @SCOPE.check()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import typing as t
+from dataclasses import replace
 
 from .._base.model import INFO, WARNING
 from .._base.versions import compare, release_numbers
@@ -44,10 +45,17 @@ def _stopped(driver: Data) -> bool:
 @SCOPE.check()
 def driver_installed(context: Context) -> Verdict | None:
     """A driver is on disk, unless every NPU belongs to virtual machines."""
+    verdict = _installed(context)
+    # Split cards whose functions all belong to virtual machines still need the host's driver, and block nothing.
+    split = bool(context.npus) and not context.container_npus
+    return replace(verdict, severity=WARNING) if split and not verdict.ok else verdict
+
+
+def _installed(context: Context) -> Verdict:
     driver = context.part("driver")
     via = driver.get("installed_via")
     evidence = {"installed_via": via, "version": driver.get("version_on_disk"), "root": driver.get("root")}
-    if context.npus and not context.container_npus:
+    if context.npus and not context.served_npus:
         return Verdict(True, "not needed: every NPU is given to virtual machines", evidence)
     unknown = Verdict(
         None, "not known whether a driver is installed", evidence, "Read the problems of the driver facts."
