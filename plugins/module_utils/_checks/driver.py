@@ -140,7 +140,7 @@ def _on_disk_and_loaded(context: Context) -> Verdict:
             evidence,
             "Install and load the driver.",
         )
-    if not same_release(disk, loaded):
+    if disk != loaded and not same_release(disk, loaded):
         return Verdict(
             False,
             "loaded is %s, on disk is %s" % (loaded, disk),

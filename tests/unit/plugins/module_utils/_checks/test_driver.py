@@ -170,6 +170,7 @@ TABLE = [
      "loaded = on disk"),
     ("driver_on_disk_is_loaded", changed(facts(), "driver", "version_loaded", "3.2.10"), {}, False,
      "loaded is 3.2.10, on disk is 3.2.2"),
+    ("driver_on_disk_is_loaded", driver(version_on_disk="custom", version_loaded="custom"), {}, True, "= custom"),
     ("driver_on_disk_is_loaded", changed(facts(), "driver", "version_on_disk", None), {}, None, "on disk ?"),
     ("driver_is_wanted", facts(), {"driver_version": "3.2.2-1~noble"}, True, "loaded is 3.2.2"),
     ("driver_is_wanted", facts(), {"driver_version": "3.2"}, False, "wanted is 3.2"),

@@ -721,6 +721,11 @@ def test_device_that_left_the_bus_stays_visible(tmp_path: Path) -> None:
     assert "is not on the PCI bus" in facts["problems"][0]["detail"]
 
 
+def custom_build(tree: Tree) -> Tree:
+    """A module that has a word for its version, on disk and loaded."""
+    return tree.kernel(KERNEL, False, module_file("custom")).loaded("custom")
+
+
 REBOOTS: list[tuple[str, Change, list[str]]] = [
     ("nothing", lambda tree: None, []),
     ("version", lambda tree: tree.kernel(KERNEL, False, module_file("3.4.0")), ["module_differs"]),
@@ -730,6 +735,7 @@ REBOOTS: list[tuple[str, Change, list[str]]] = [
         lambda tree: tree.kernel(KERNEL, False, module_file("3.2.2", None, "BBBB")),
         ["module_differs"],
     ),
+    ("same text without a number", lambda tree: custom_build(tree), []),
     ("file of the package manager", lambda tree: tree.write("/run/reboot-required"), ["reboot_required_file"]),
     ("newer kernel waits", lambda tree: tree.kernel("6.8.0-138-generic"), []),
 ]
