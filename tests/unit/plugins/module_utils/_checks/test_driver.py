@@ -144,6 +144,10 @@ TABLE = [
      "only the package"),
     ("one_driver_installed", old_package(), {}, False,
      "the package rebellions 2.0.1 and another installation of the driver (3.2.2)"),
+    ("one_driver_installed", old_package(stamp={"version": "", "source": "preinstalled"}), {}, False,
+     "another installation of the driver (3.2.2)"),
+    ("one_driver_installed", old_package(version_on_disk="2.0.1", version_loaded="2.0.1",
+     stamp={"version": "2.0.1", "source": "package"}), {}, True, "only the package"),
     ("driver_has_one_owner", driver(container_root="/run/rbln/driver"), {}, False,
      "a driver root of a container (/run/rbln/driver)"),
     ("driver_has_one_owner", driver(container_root="/run/rbln/driver", installed_via="container"), {}, True,
@@ -373,6 +377,12 @@ def test_what_a_split_card_lacks_is_told_where_machines_have_its_functions(
     assert of(changed(split_for_machines(), "npus", 0, "vfs", 1), "pf_without_vfs").ok is False
     record = of(changed(split_for_machines(), *place, value), name)
     assert (record.ok, record.severity) == (False, "warning") and detail in record.detail
+
+
+def test_a_container_says_nothing_of_the_kernels_of_the_machine_below() -> None:
+    given = changed(other_kernel(False, False), "kernel", "module_tree", False)
+    assert of(given, "kernels_have_module").ok is False
+    assert "kernels_have_module" not in names(changed(given, "in_container", True))
 
 
 def test_a_fault_of_a_split_card_blocks_only_where_containers_have_npus() -> None:
