@@ -9,7 +9,7 @@ import typing as t
 
 from .._base.model import ERROR, INFO, WARNING, Check, Problem
 from .._base.versions import same_release
-from .._host.host import DENIED, FAILED, TIMEOUT, VALUE
+from .._host.host import ABSENT, DENIED, FAILED, TIMEOUT, VALUE
 from .._npu.pci import normalise_address
 from . import device, installation
 from .base import Context, Scope, Verdict, address_of, verdict_of, without_npus
@@ -285,4 +285,8 @@ def looks_worked(context: Context) -> Verdict | None:
     step = "Look at the named file or command on the host."
     if "smi" in failed:
         step = "Run the tool by hand; a tool and a driver of different releases are the usual cause."
-    return verdict_of(_told(context, failed), [], "no look failed", {"failed": failed}, step)
+    told = _told(context, failed)
+    # Nothing else says that expected NPUs could not be looked for.
+    if context.probe("pci").get("state") == ABSENT and context.wanted.get("expected_addresses"):
+        failed, told = [*failed, "pci"], [*told, "pci: this system shows no PCI bus below /sys"]
+    return verdict_of(told, [], "no look failed", {"failed": failed}, step)
