@@ -11,7 +11,7 @@ from dataclasses import replace
 from .._base.model import ERROR, INFO, WARNING
 from .._base.versions import same_release
 from .._host.host import ABSENT, VALUE
-from .base import Context, Scope, Verdict, address_of, verdict_of
+from .base import Context, Scope, Verdict, address_of, verdict_of, without_npus
 
 # Part of the scope of the driver, in a table of its own.
 SCOPE = Scope("driver")
@@ -72,9 +72,11 @@ def pf_without_vfs(context: Context) -> Verdict | None:
 @SCOPE.check()
 def device_nodes(context: Context) -> Verdict | None:
     """Every bound NPU, and every device group, has a character device under /dev."""
+    return without_npus(context, _nodes(context)) if context.served_npus else None
+
+
+def _nodes(context: Context) -> Verdict:
     npus = [npu for npu in context.container_npus if npu.get("state") not in ("unbound", "unreachable")]
-    if not context.container_npus:
-        return None
     bad, unknown, seen = [], [], []
     for npu in npus:
         node = npu.get("node") or {}
@@ -254,7 +256,8 @@ def device_status(context: Context) -> Verdict | None:
             name = " (%s)" % status["name"] if status.get("name") else ""
             bad.append("%s has status %s%s" % (address_of(npu), status["raw"], name))
     step = "Wait until nothing uses the device; else reset it or reload the driver."
-    return verdict_of(bad, unknown, "%s on every device" % context.profile.ready_name, {"status": seen}, step)
+    good = "%s on every device" % context.profile.ready_name
+    return without_npus(context, verdict_of(bad, unknown, good, {"status": seen}, step))
 
 
 def _is_number(raw: t.Any) -> bool:
@@ -301,13 +304,14 @@ def device_words(context: Context) -> Verdict | None:
         if word is not None and word.lower() not in context.profile.healthy_words
     ]
     unknown = ["health of %s" % address for address, word in words.items() if word is None]
-    return verdict_of(
+    verdict = verdict_of(
         bad,
         unknown,
         "%s on every device" % "/".join(context.profile.healthy_words),
         {"words": words},
         "Look up the word with the vendor's support; reset the device or reload the driver.",
     )
+    return without_npus(context, verdict)
 
 
 @SCOPE.check(WARNING)

@@ -9,7 +9,7 @@ import typing as t
 
 from .._base.model import ERROR, INFO, WARNING, Check, Problem
 from .._base.versions import same_release
-from .._host.host import DENIED, FAILED, TIMEOUT, VALUE
+from .._host.host import ABSENT, DENIED, FAILED, TIMEOUT, VALUE
 from .._npu.pci import normalise_address
 from . import device, installation
 from .base import Context, Scope, Verdict, address_of, verdict_of, without_npus
@@ -102,8 +102,10 @@ def passthrough(context: Context) -> Verdict | None:
 @SCOPE.check()
 def driver_loaded(context: Context) -> Verdict | None:
     """The kernel module is loaded."""
-    if not context.container_npus:
-        return None
+    return without_npus(context, _loaded(context)) if context.served_npus else None
+
+
+def _loaded(context: Context) -> Verdict:
     driver = context.part("driver")
     evidence = {"loaded": driver.get("loaded"), "version": driver.get("version_loaded")}
     if driver.get("loaded") is None:
@@ -138,7 +140,7 @@ def _on_disk_and_loaded(context: Context) -> Verdict:
             evidence,
             "Install and load the driver.",
         )
-    if not same_release(disk, loaded):
+    if disk != loaded and not same_release(disk, loaded):
         return Verdict(
             False,
             "loaded is %s, on disk is %s" % (loaded, disk),
@@ -168,16 +170,22 @@ def driver_is_wanted(context: Context) -> Verdict | None:
 
 @SCOPE.check()
 def npus_bound(context: Context) -> Verdict | None:
-    """Every NPU for containers is bound to a kernel driver."""
-    if not context.container_npus:
+    """Every NPU for containers is bound to a kernel driver.
+
+    One that is split into virtual functions is a warning.
+    """
+    if not context.served_npus:
         return None
-    loose = [npu["address"] for npu in context.container_npus if npu.get("state") == "unbound"]
-    return Verdict(
+    loose = [npu for npu in context.served_npus if npu.get("state") == "unbound"]
+    addresses = [npu["address"] for npu in loose]
+    verdict = Verdict(
         not loose,
-        "no kernel driver holds %s" % ", ".join(loose) if loose else "the driver holds every NPU",
-        {"unbound": loose},
+        "no kernel driver holds %s" % ", ".join(addresses) if loose else "the driver holds every NPU",
+        {"unbound": addresses},
         "Load the driver; if it is loaded, read the kernel log for the failed probe of the address.",
+        "" if not loose or any(npu in context.container_npus for npu in loose) else WARNING,
     )
+    return without_npus(context, verdict)
 
 
 @SCOPE.check()
@@ -277,4 +285,8 @@ def looks_worked(context: Context) -> Verdict | None:
     step = "Look at the named file or command on the host."
     if "smi" in failed:
         step = "Run the tool by hand; a tool and a driver of different releases are the usual cause."
-    return verdict_of(_told(context, failed), [], "no look failed", {"failed": failed}, step)
+    told = _told(context, failed)
+    # Nothing else says that expected NPUs could not be looked for.
+    if context.probe("pci").get("state") == ABSENT and context.wanted.get("expected_addresses"):
+        failed, told = [*failed, "pci"], [*told, "pci: this system shows no PCI bus below /sys"]
+    return verdict_of(told, [], "no look failed", {"failed": failed}, step)

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import typing as t
+from dataclasses import replace
 
 from .._base.model import INFO, WARNING
-from .._base.versions import compare, release_numbers
+from .._base.versions import compare, release_numbers, same_release
 from .._host.host import ABSENT, FAILED, VALUE
 from .._npu.driver import BUILT
 from .._secure_boot.firmware import ENABLED, UNSUPPORTED, enforcement
@@ -44,10 +45,17 @@ def _stopped(driver: Data) -> bool:
 @SCOPE.check()
 def driver_installed(context: Context) -> Verdict | None:
     """A driver is on disk, unless every NPU belongs to virtual machines."""
+    verdict = _installed(context)
+    # Split cards whose functions all belong to virtual machines still need the host's driver, and block nothing.
+    split = bool(context.npus) and not context.container_npus
+    return replace(verdict, severity=WARNING) if split and not verdict.ok else verdict
+
+
+def _installed(context: Context) -> Verdict:
     driver = context.part("driver")
     via = driver.get("installed_via")
     evidence = {"installed_via": via, "version": driver.get("version_on_disk"), "root": driver.get("root")}
-    if context.npus and not context.container_npus:
+    if context.npus and not context.served_npus:
         return Verdict(True, "not needed: every NPU is given to virtual machines", evidence)
     unknown = Verdict(
         None, "not known whether a driver is installed", evidence, "Read the problems of the driver facts."
@@ -142,6 +150,13 @@ def module_file_intact(context: Context) -> Verdict | None:
     return Verdict(True, "%s can be read" % path, evidence) if path else None
 
 
+def _stamped_beside(driver: Data, number: str | None) -> str:
+    """The version of a stamp; empty for one without a version and for that of the package `number` itself."""
+    stamp = driver.get("stamp") or {}
+    version = str(stamp.get("version") or "")
+    return "" if stamp.get("source") == "package" and same_release(version, number) else version
+
+
 @SCOPE.check(WARNING)
 def one_driver_installed(context: Context) -> Verdict | None:
     """The driver is installed once: not by the package of former releases and in another way as well."""
@@ -152,8 +167,7 @@ def one_driver_installed(context: Context) -> Verdict | None:
     newer = sorted({row["version"] for row in rows if (context.profile.major_of(row["version"]) or 0) >= least})
     present, number = _present(driver), package.get("version")
     beside = bool(present and number and compare(release_numbers(present), release_numbers(number)) > 0)
-    stamp = driver.get("stamp")
-    other = stamp["version"] if stamp else ", ".join(newer) or (present if beside else "")
+    other = _stamped_beside(driver, number) or ", ".join(newer) or (present if beside else "")
     evidence = {"package": number, "other": other or None, "package_beside": beside}
     if not other:
         return Verdict(True, "only the package of former releases is here", evidence)
@@ -328,6 +342,9 @@ def next_load_accepted(context: Context) -> Verdict | None:
 def kernels_have_module(context: Context) -> Verdict | None:
     """Every installed kernel that could boot has the driver's module."""
     rows = context.part("kernel").get("guard") or []
+    # A container without the modules of its kernel tells nothing of the kernels of the machine below.
+    if context.facts.get("in_container") and context.part("kernel").get("module_tree") is False:
+        return None
     if not context.served_npus or not rows or context.part("driver").get("installed_via") in OF_NO_HOST:
         return None
     bad = [

@@ -90,7 +90,7 @@ def reboot_reasons(host: Host, driver: t.Mapping[str, t.Any]) -> list[dict[str, 
 def _module_differs(driver: t.Mapping[str, t.Any]) -> str:
     """How the module on disk is another one than the loaded one; empty when it is not, or that is not known."""
     disk, live = driver["version_on_disk"], driver["version_loaded"]
-    if disk and live and not same_release(disk, live):
+    if disk and live and disk != live and not same_release(disk, live):
         return "version %s is loaded, %s is on disk" % (live, disk)
     disk, live = driver["srcversion_on_disk"], driver["srcversion_loaded"]
     return "build %s is loaded, %s is on disk" % (live, disk) if disk and live and disk != live else ""

@@ -157,7 +157,7 @@ def _reload(draft: Draft, now: Situation) -> bool:
     on_disk, loaded = driver["version_on_disk"], driver["version_loaded"]
     if not on_disk or driver["installed_via"] == "container":
         return False
-    if not now.stopped and (not loaded or same_release(loaded, on_disk)):
+    if not now.stopped and (not loaded or loaded == on_disk or same_release(loaded, on_disk)):
         return False
     # Nothing can use a driver that is not loaded, so loading it needs no permission.
     if now.source == "preinstalled" or not (now.stopped or now.replace):

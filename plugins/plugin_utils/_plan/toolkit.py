@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NONE, RESTART
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NONE, RESTART, WARNING, Check
 
 from .driver import DRIVER_STEP, RECOVER_STEP, RELOAD_STEP
 from .situation import TOOLKIT_ROLE, Case, Data, Draft, ours
@@ -52,8 +52,20 @@ def plan_toolkit(draft: Draft, case: Case, driver_pending: bool) -> None:
     _runtimes(draft, case)
 
 
+def _runtime_known(case: Case) -> Check | None:
+    """The record of that check. No toolkit check is asked for where machines have all functions of split cards."""
+    record = case.check("runtime_known", "toolkit")
+    ambiguous, selected = case.runtimes["ambiguous"], case.runtimes["selected"]
+    clear = selected and not ambiguous
+    if record is not None or clear or case.check("not_for_containers", "toolkit") is None:
+        return record
+    detail = str(ambiguous["reason"]) if ambiguous else "no container runtime was found"
+    step = str(ambiguous["next_step"]) if ambiguous else ""
+    return Check("runtime_known", "toolkit", False, WARNING, detail, next_step=step)
+
+
 def _runtimes(draft: Draft, case: Case) -> None:
-    unclear = case.check("runtime_known", "toolkit")
+    unclear = _runtime_known(case)
     if unclear is not None and unclear.ok is False:
         if case.runtimes["ambiguous"]:
             draft.stop_for(unclear)

@@ -144,6 +144,10 @@ TABLE = [
      "only the package"),
     ("one_driver_installed", old_package(), {}, False,
      "the package rebellions 2.0.1 and another installation of the driver (3.2.2)"),
+    ("one_driver_installed", old_package(stamp={"version": "", "source": "preinstalled"}), {}, False,
+     "another installation of the driver (3.2.2)"),
+    ("one_driver_installed", old_package(version_on_disk="2.0.1", version_loaded="2.0.1",
+     stamp={"version": "2.0.1", "source": "package"}), {}, True, "only the package"),
     ("driver_has_one_owner", driver(container_root="/run/rbln/driver"), {}, False,
      "a driver root of a container (/run/rbln/driver)"),
     ("driver_has_one_owner", driver(container_root="/run/rbln/driver", installed_via="container"), {}, True,
@@ -170,6 +174,7 @@ TABLE = [
      "loaded = on disk"),
     ("driver_on_disk_is_loaded", changed(facts(), "driver", "version_loaded", "3.2.10"), {}, False,
      "loaded is 3.2.10, on disk is 3.2.2"),
+    ("driver_on_disk_is_loaded", driver(version_on_disk="custom", version_loaded="custom"), {}, True, "= custom"),
     ("driver_on_disk_is_loaded", changed(facts(), "driver", "version_on_disk", None), {}, None, "on disk ?"),
     ("driver_is_wanted", facts(), {"driver_version": "3.2.2-1~noble"}, True, "loaded is 3.2.2"),
     ("driver_is_wanted", facts(), {"driver_version": "3.2"}, False, "wanted is 3.2"),
@@ -349,6 +354,50 @@ def test_a_link_of_a_virtual_machine_and_a_fault_of_a_split_card_are_told() -> N
     split = changed(changed(facts(), "npus", 1, "vfs", 2), "npus", 1, "status", {"raw": "3", "name": "FAULT"})
     assert of(split, "device_status").ok is True
     assert SECOND in of(changed(split, "npus", 1, "state", "fault"), "device_status").detail
+
+
+def split_for_machines() -> Look:
+    """A split card, whose virtual function a machine has."""
+    given = changed(changed(facts(), "npus", 0, "vfs", 1), "npus", 1, "state", "passthrough")
+    return changed(changed(given, "npus", 1, "function", "vf"), "npus", 1, "physfn", FIRST)
+
+
+@pytest.mark.parametrize(
+    "name, place, value, detail",
+    [
+        ("driver_loaded", ("driver", "loaded"), False, "is not loaded"),
+        ("npus_bound", ("npus", 0, "state"), "unbound", FIRST),
+        ("device_nodes", ("groups", 0, "node", "kind"), "missing", "/dev/rsd0 of device group 0"),
+        ("driver_installed", ("driver", "installed_via"), "none", "no driver is installed"),
+    ],
+)
+def test_what_a_split_card_lacks_is_told_where_machines_have_its_functions(
+    name: str, place: Any, value: Any, detail: str
+) -> None:
+    assert of(changed(split_for_machines(), "npus", 0, "vfs", 1), "pf_without_vfs").ok is False
+    record = of(changed(split_for_machines(), *place, value), name)
+    assert (record.ok, record.severity) == (False, "warning") and detail in record.detail
+
+
+def test_a_container_says_nothing_of_the_kernels_of_the_machine_below() -> None:
+    given = changed(other_kernel(False, False), "kernel", "module_tree", False)
+    assert of(given, "kernels_have_module").ok is False
+    assert "kernels_have_module" not in names(changed(given, "in_container", True))
+
+
+def test_a_fault_of_a_split_card_blocks_only_where_containers_have_npus() -> None:
+    fault = changed(changed(split_for_machines(), "npus", 0, "state", "fault"), "npus", 0, "status", "raw", "3")
+    fault = changed(changed(fault, "npus", 0, "status", "name", "FAULT"), "npus", 0, "status", "word", "abnormal")
+    for name in ("device_status", "device_words"):
+        assert (of(fault, name).ok, of(fault, name).severity) == (False, "warning")
+        shared = changed(fault, "npus", 1, "state", "ok")
+        assert (of(shared, name).ok, of(shared, name).severity) == (False, "error")
+
+
+def test_a_split_card_without_a_driver_is_a_warning_beside_npus_that_have_one() -> None:
+    given = changed(changed(facts(), "npus", 1, "vfs", 2), "npus", 1, "state", "unbound")
+    record = of(given, "npus_bound")
+    assert (record.ok, record.severity) == (False, "warning") and SECOND in record.detail
 
 
 def test_a_tool_that_cannot_be_run_below_a_root_is_unknown_not_missing(tmp_path: Path) -> None:

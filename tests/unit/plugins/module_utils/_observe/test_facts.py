@@ -721,6 +721,19 @@ def test_device_that_left_the_bus_stays_visible(tmp_path: Path) -> None:
     assert "is not on the PCI bus" in facts["problems"][0]["detail"]
 
 
+def test_a_system_without_a_pci_bus_says_so_where_npus_are_expected(tmp_path: Path) -> None:
+    tree = ca22_host(tmp_path)
+    shutil.rmtree(tree.real("/sys/bus/pci"))
+    found = {problem["code"]: problem for problem in look(tree, expected_addresses=["0000:83:00.0"])["problems"]}
+    assert found["looks_worked"]["severity"] == "warning"
+    assert found["looks_worked"]["detail"] == "pci: this system shows no PCI bus below /sys"
+
+
+def custom_build(tree: Tree) -> Tree:
+    """A module that has a word for its version, on disk and loaded."""
+    return tree.kernel(KERNEL, False, module_file("custom")).loaded("custom")
+
+
 REBOOTS: list[tuple[str, Change, list[str]]] = [
     ("nothing", lambda tree: None, []),
     ("version", lambda tree: tree.kernel(KERNEL, False, module_file("3.4.0")), ["module_differs"]),
@@ -730,6 +743,7 @@ REBOOTS: list[tuple[str, Change, list[str]]] = [
         lambda tree: tree.kernel(KERNEL, False, module_file("3.2.2", None, "BBBB")),
         ["module_differs"],
     ),
+    ("same text without a number", lambda tree: custom_build(tree), []),
     ("file of the package manager", lambda tree: tree.write("/run/reboot-required"), ["reboot_required_file"]),
     ("newer kernel waits", lambda tree: tree.kernel("6.8.0-138-generic"), []),
 ]

@@ -631,6 +631,7 @@ OLD_LOADED = {"version_loaded": "3.2.0"}
         ({"source": "package", "replace": True}, OLD_LOADED, ["driver.reload"], []),
         ({"source": "package", "replace": True}, {"version_loaded": "3.2.2-rebel1"}, [], []),
         ({"source": "package", "replace": True}, {"version_loaded": None}, [], []),
+        ({"source": "package"}, {"version_on_disk": "custom", "version_loaded": "custom"}, [], []),
         ({"source": "package", "replace": True}, {"version_loaded": None, "loaded": None}, [], []),
     ],
 )

@@ -338,6 +338,19 @@ def test_an_ambiguous_runtime_is_asked_about() -> None:
     assert codes(found) == ["runtime_known"]
 
 
+def test_the_runtime_of_a_host_whose_split_cards_serve_machines_is_asked_about() -> None:
+    f = facts(npus=[{**npu(), "vfs": 1}, npu("passthrough", "vf")], counts={"functions": 2})
+    none = {"name": "not_for_containers", "scope": "toolkit", "ok": True, "severity": "info", "detail": "all given"}
+    records = [record for record in checked(f, runtimes()) if record["scope"] == "driver"] + [none]
+    unclear = {"reason": "Two runtimes.", "candidates": ["a", "b"], "next_step": "Choose."}
+    found = draw({}, f, runtimes(selected=[], ambiguous=unclear), observed(checks=records))
+    assert [(stop["code"], stop["next_step"]) for stop in found["stops"]] == [("runtime_known", "Choose.")]
+    raw = {"rbln_container_toolkit_no_runtime": "fail"}
+    assert codes(draw(raw, f, runtimes(selected=[]), observed(checks=records))) == ["runtime_known"]
+    raw = {"rbln_container_toolkit_no_runtime": "ignore"}
+    assert codes(draw(raw, f, runtimes(selected=[]), observed(checks=records))) == []
+
+
 def test_ready_files_that_do_not_fit_are_a_step() -> None:
     assert ids(draw({}, o=observed(markers={"current": False, "present": []}))) == ["validator.markers"]
 
