@@ -59,7 +59,6 @@ def plan_docker(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Seque
     if text.bom:
         edit.warnings.append("%s begins with a byte order mark; it is kept" % path)
     # docker takes null for a key that is not there.
-    null = "features" in text.before and text.before["features"] is None
     features = text.before.get("features") or {}
     if not isinstance(text.before.get("features", features), (dict, type(None))):
         raise text.refuse("features must be an object")
@@ -92,16 +91,14 @@ def plan_docker(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Seque
             "Add --cdi-spec-dir %s in %s, or move the flags into the file."
             % (" --cdi-spec-dir ".join(spec_dirs), unit),
         )
-    if need and null:
-        text.set(["features"], {"cdi": True})
-    elif need:
+    if need:
         text.set(["features", "cdi"], True)
     if need_dirs:
         wanted = with_dirs(have, *spec_dirs)
         text.set(["cdi-spec-dirs"], wanted, wanted[len(have) :] if dirs and "" not in dirs else ())
     if text.text == found.text:
         return edit
-    text.prove([("features",) if null else ("features", "cdi"), ("cdi-spec-dirs",)])
+    text.prove([("features", "cdi"), ("cdi-spec-dirs",)])
     edit.files.append(FileEdit(found, text.text.encode("utf-8"), "json", text.buffer.splices, text.changes))
     binary = runtime.get("binary")
     if binary and posixpath.basename(binary) == "dockerd":

@@ -97,6 +97,14 @@ def test_R13_a_byte_order_mark_is_kept_and_said() -> None:
     assert "byte order mark" in made.warnings[0]
 
 
+@pytest.mark.parametrize("text", ["", " \n\t", "\x0c\n", "\u00a0", "\ufeff\u2028\n"])
+def test_R13_what_docker_takes_for_an_empty_file_is_one(text: str) -> None:
+    made = docker("27.5.1", text.encode())
+    new = (made.files[0].new or b"").decode()
+    assert json.loads(new.lstrip("\ufeff")) == {"features": {"cdi": True}}
+    assert reverse(new, made.files[0].splices) == text
+
+
 R16 = [
     ("24.0.9", None, "!has no CDI; it came with 25.0"),
     ("26.1.4", {"features": {"cdi-devices": True}}, {"features": {"cdi-devices": True, "cdi": True}}),
