@@ -9,6 +9,7 @@ What it would ignore is refused.
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import typing as t
 
@@ -88,13 +89,24 @@ def _settings(kubeconfig: str, context: str, where: str, declared: bool, folder:
             config.load_incluster_config(client_configuration=settings)
         else:
             _load(settings, where, context, folder)
-    except (config.ConfigException, OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError) as exc:
-        said = " ".join(str(exc).split()).rstrip(".")
+    except (
+        config.ConfigException, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError,
+        yaml.YAMLError,
+    ) as exc:  # fmt: skip
         raise NpuError(
-            f"The kubeconfig {where} cannot be used: {said}.",
+            f"The kubeconfig {where} cannot be used: {_said(exc)}.",
             f"Check {INPUT}kubeconfig and {INPUT}kube_context.",
-        ) from exc
+        ) from None
     return settings
+
+
+def _said(exc: Exception) -> str:
+    """An error in one line, without what it shows of the kubeconfig.
+
+    The package names an entry by all that it holds; YAML shows what it takes for an alias, an anchor or a tag.
+    """
+    said = re.sub(r"/\{.*", "", " ".join(str(exc).split()))
+    return re.sub(r"\b(alias|anchor|tag|tag handle) (['\"]).*?\2", r"\1", said).rstrip(".")
 
 
 def _load(settings: t.Any, where: str, context: str, folder: str) -> None:

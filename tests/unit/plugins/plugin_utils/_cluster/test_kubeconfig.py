@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -231,6 +232,27 @@ def test_a_kubeconfig_that_nobody_can_use_is_named(text: str, tmp_path: Path) ->
         NpuError, match="The kubeconfig %s cannot be used: .*Next: Check rbln_kubeconfig and rbln_kube_context" % path
     ):
         kubeconfig.open_access(str(path), "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"users": [{"user": {"token": "SECRET"}}, {"name": "u", "user": {}}], "current-context": "x"}',
+        '{"users": [{"name": "u", "user": null, "x": "SECRET"}], "contexts": [{"name": "x", "context": '
+        '{"cluster": "c", "user": "u"}}], "current-context": "x"}',
+        "users: [{name: u, user: {password: *SECRET}}]",
+        "users: [{name: u, user: {password: !SECRET x}}]",
+        "users: [{name: u, user: {password: &SECRET x, token: &SECRET y}}]",
+        "users: [{name: u, user: {password: !SECRET!x y}}]",
+    ],
+)
+def test_no_error_shows_what_a_kubeconfig_holds(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(text)
+    with pytest.raises(NpuError, match="The kubeconfig %s cannot be used: " % path) as caught:
+        kubeconfig.open_access(str(path), "")
+    told = "".join(traceback.format_exception(type(caught.value), caught.value, None))
+    assert "SECRET" not in told
 
 
 def test_a_server_and_a_token_of_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
