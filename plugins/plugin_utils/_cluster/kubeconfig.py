@@ -29,6 +29,7 @@ _CLUSTER = {
     "insecure-skip-tls-verify",
     "proxy-url", "server", "tls-server-name",
 }  # fmt: skip
+_OTHER_TYPES = {"auth-provider", "disable-compression", "exec", "extensions", "insecure-skip-tls-verify"}
 _PROVIDERS = ("gcp", "oidc")
 # Keys that older releases of the package ignore, with the setting that newer ones make of them.
 _NEWER = {"tls-server-name": "tls_server_name", "proxy-url": "proxy"}
@@ -122,9 +123,13 @@ def _load(settings: t.Any, where: str, context: str, folder: str) -> None:
         temp_file_path=folder,
     )
     chosen = loader.current_context["context"]
-    cluster = merged.config["clusters"].get_with_name(chosen["cluster"])["cluster"].value
+    cluster = _given(merged.config["clusters"].get_with_name(chosen["cluster"]), "cluster")
     user = _user(merged.config, chosen.get("user"))
     _check_keys(cluster, user, where, chosen)
+    if "server" in cluster:
+        # The package takes HTTPS:// for something else.
+        cluster["server"] = re.sub(r"\A\w+(?=://)", lambda found: found[0].lower(), cluster["server"])
+    loader.set_active_context(context or None)
     settings.host = ""
     loader.load_and_set(settings)
     for key, setting in _NEWER.items():
@@ -133,17 +138,37 @@ def _load(settings: t.Any, where: str, context: str, folder: str) -> None:
                 "The kubeconfig %s: this release of the kubernetes package ignores %s." % (where, key),
                 "Install a newer kubernetes package for the Python of the controller.",
             )
-    if user.get("exec") and not settings.api_key and not settings.cert_file:
-        raise NpuError(
-            "The kubeconfig %s: the exec plugin of the user %s gave no credentials." % (where, chosen["user"]),
-            "Run its command by hand to see why.",
-        )
+    for key, what in (("exec", "exec plugin"), ("auth-provider", "auth-provider")):
+        if user.get(key) and not settings.api_key and not settings.cert_file:
+            raise NpuError(
+                "The kubeconfig %s: the %s of the user %s gave no credentials." % (where, what, chosen["user"]),
+                "Run its command by hand to see why." if key == "exec" else "Log in again, or use an exec plugin.",
+            )
 
 
 def _user(config: t.Any, name: t.Any) -> t.Any:
-    """The entry of a user; empty when the context names none or a missing one, as for kubectl."""
+    """The entry of a user; empty when the context names none or a missing one, as for kubectl.
+
+    A token's file, when it is there, counts before a token.
+    """
     found = config["users"].get_with_name(name, safe=True) if name and config.value.get("users") else None
-    return (found.value.get("user") if found else None) or {}
+    if found is None:
+        return {}
+    user = _given(found, "user")
+    if user.get("token") and isinstance(user.get("tokenFile"), str):
+        if os.path.isfile(os.path.join(os.path.dirname(found.path), user["tokenFile"])):
+            del user["token"]
+    return user
+
+
+def _given(node: t.Any, kind: str) -> t.Any:
+    """The keys of an entry that say something: null and empty text are the same as no key for kubectl.
+
+    They take the place of the others for this process; what the package writes back to the file stays whole.
+    """
+    entry = {key: value for key, value in (node.value.get(kind) or {}).items() if value is not None and value != ""}
+    node.value = {**node.value, kind: entry}
+    return entry
 
 
 def _check_keys(cluster: t.Any, user: t.Any, where: str, chosen: t.Mapping[str, t.Any]) -> None:
@@ -156,6 +181,11 @@ def _check_keys(cluster: t.Any, user: t.Any, where: str, chosen: t.Mapping[str, 
                 % (where, kind, chosen[kind], ", ".join(ignored)),
                 "Take it out, or use a context without it.",
             )
+        for key in sorted(set(entry) - _OTHER_TYPES):
+            if not isinstance(entry[key], str):
+                raise NpuError(
+                    "The kubeconfig %s: %s of the %s %s is not text." % (where, key, kind, chosen[kind]), "Quote it."
+                )
     provider = user["auth-provider"].get("name") if user.get("auth-provider") else None
     if provider and provider not in _PROVIDERS:
         raise NpuError(
@@ -232,6 +262,8 @@ def _header(settings: t.Any, source: str) -> str:
     value = ""
     for key in ("BearerToken", "authorization"):
         value = value or str(settings.get_api_key_with_prefix(key) or "").strip()
+    scheme, blank, secret = value.partition(" ")
+    value = scheme + blank + secret.strip()
     if not value.isascii() or not value.isprintable():
         raise NpuError(
             "The token of %s holds a character that no token has, such as a line end." % source,

@@ -166,6 +166,45 @@ def test_what_the_package_ignores_is_refused_by_name(case: str, tmp_path: Path) 
     assert str(caught.value).startswith("The kubeconfig %s: %s" % (path, said))
 
 
+EMPTY_KEYS: list[tuple[Data, Data, str]] = [
+    ({"token": "t", "auth-provider": None, "as": None}, {"insecure-skip-tls-verify": None}, "Bearer t"),
+    ({"token": "t", "as": "", "as-groups": None, "client-key": ""}, {"proxy-url": None}, "Bearer t"),
+    ({"token": "t"}, {"tls-server-name": "", "proxy-url": ""}, "Bearer t"),
+    ({"token": "", "tokenFile": "token"}, {"certificate-authority-data": ""}, "Bearer new"),
+    ({"token": None, "username": "a", "password": "b"}, {}, "Basic YTpi"),
+    ({"token": "old", "tokenFile": "token"}, {}, "Bearer new"),
+    ({"token": "old", "tokenFile": "absent"}, {}, "Bearer old"),
+]
+
+
+@pytest.mark.parametrize(("user", "cluster", "authorization"), EMPTY_KEYS)
+def test_null_empty_text_and_the_file_of_a_token_are_taken_as_kubectl_does(
+    user: Data, cluster: Data, authorization: str, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text("  new\r\n")
+    path = written(tmp_path / "config", user, cluster)
+    before = path.read_text()
+    assert kubeconfig.open_access(str(path), "x").authorization() == authorization
+    assert path.read_text() == before
+
+
+@pytest.mark.parametrize("value", [1234, 1.5, True, ["a"], {}])
+@pytest.mark.parametrize("key", ["token", "password", "server", "proxy-url"])
+def test_what_kubectl_takes_as_text_alone_must_be_text(key: str, value: Any, tmp_path: Path) -> None:
+    user, cluster = ({key: value}, {}) if key in ("token", "password") else ({}, {key: value})
+    path = written(tmp_path / "config", user, cluster)
+    kind = "user u" if user else "cluster c"
+    with pytest.raises(NpuError) as caught:
+        kubeconfig.open_access(str(path), "")
+    assert str(caught.value) == "The kubeconfig %s: %s of the %s is not text. Next: Quote it." % (path, key, kind)
+
+
+def test_a_provider_that_gives_nothing_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "config", {"auth-provider": {"name": "oidc", "config": {"id-token": "a.b.c"}}})
+    with pytest.raises(NpuError, match="the auth-provider of the user u gave no credentials. Next: Log in again"):
+        kubeconfig.open_access(str(path), "")
+
+
 def test_only_the_context_in_use_is_judged(tmp_path: Path) -> None:
     path = written(tmp_path / "config", {"token": "t", "as": "b"})
     assert kubeconfig.open_access(str(path), "y").host == "http://two"
@@ -346,6 +385,13 @@ def port(keys: Path) -> Iterator[int]:
 
 def inlined(path: Path) -> str:
     return base64.b64encode(path.read_bytes()).decode()
+
+
+def test_the_authority_counts_for_a_scheme_in_upper_case(keys: Path, tmp_path: Path) -> None:
+    more = {"server": "HTTPS://one", "certificate-authority-data": inlined(keys / "ca.pem")}
+    access = kubeconfig.open_access(str(written(tmp_path / "config", cluster=more)), "")
+    assert access.host == "https://one"
+    assert len(access.pool.connection_pool_kw["ssl_context"].get_ca_certs()) == 1
 
 
 @pytest.mark.parametrize("form", ["files", "data", "insecure"])
