@@ -49,6 +49,11 @@ def open_access(kubeconfig: str, context: str) -> Access:
     context = context or _environment("CONTEXT")
     declared = bool(not kubeconfig and not context and _environment("HOST") and _environment("API_KEY"))
     where = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
+    if "\n" in where or where.lstrip().startswith("{"):
+        raise NpuError(
+            f"{INPUT}kubeconfig, K8S_AUTH_KUBECONFIG or KUBECONFIG holds the content of a kubeconfig, not its path.",
+            "Give a path.",
+        )
     if kubeconfig and os.pathsep not in kubeconfig and not os.path.isfile(kubeconfig):
         raise NpuError(
             "The kubeconfig %s does not exist on the controller." % kubeconfig,

@@ -243,6 +243,18 @@ def test_a_proxy_is_used(proxy: str, monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert str(kubeconfig.open_access(path, "").pool.proxy) == "http://p:1"
 
 
+@pytest.mark.parametrize("variable", ["", "K8S_AUTH_KUBECONFIG", "KUBECONFIG"])
+@pytest.mark.parametrize("content", ["kind: Config\ntoken: SECRET", '{"token": "SECRET"}'])
+def test_k11_kubeconfig_content_is_no_path_and_not_shown(
+    variable: str, content: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if variable:
+        monkeypatch.setenv(variable, content)
+    with pytest.raises(NpuError, match="holds the content of a kubeconfig, not its path. Next: Give a path.") as caught:
+        kubeconfig.open_access("" if variable else content, "")
+    assert "SECRET" not in str(caught.value)
+
+
 def test_several_files_are_merged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KUBECONFIG", "%s%s%s" % (tmp_path / "absent", os.pathsep, written(tmp_path / "config")))
     access = kubeconfig.open_access("", "x")
