@@ -399,6 +399,26 @@ def inlined(path: Path) -> str:
     return base64.b64encode(path.read_bytes()).decode()
 
 
+def test_k15_strict_x509_python313_is_not_asked_of_an_authority(
+    monkeypatch: pytest.MonkeyPatch, keys: Path, tmp_path: Path
+) -> None:
+    from urllib3.util import ssl_
+
+    real = ssl_.create_urllib3_context
+
+    def strict(*words: Any, **options: Any) -> ssl.SSLContext:
+        context = real(*words, **options)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl_, "create_urllib3_context", strict)
+    more = {"server": "https://one", "certificate-authority-data": inlined(keys / "ca.pem")}
+    access = kubeconfig.open_access(str(written(tmp_path / "config", cluster=more)), "")
+    context = access.pool.connection_pool_kw["ssl_context"]
+    assert not context.verify_flags & ssl.VERIFY_X509_STRICT
+    assert context.verify_mode == ssl.CERT_REQUIRED and context.check_hostname
+
+
 def test_the_authority_counts_for_a_scheme_in_upper_case(keys: Path, tmp_path: Path) -> None:
     more = {"server": "HTTPS://one", "certificate-authority-data": inlined(keys / "ca.pem")}
     access = kubeconfig.open_access(str(written(tmp_path / "config", cluster=more)), "")
