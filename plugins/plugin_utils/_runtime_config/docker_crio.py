@@ -16,6 +16,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.versions import release_numbers
 from ansible_collections.rebellions.npu.plugins.module_utils._cdi.options import SPEC_DIRS
 from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import with_dirs
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.crio import reads_after
 
 from .._objects.names import SHORT
 from .._text.json import JsonEdit
@@ -151,7 +152,7 @@ def plan_crio(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Sequenc
         have, holder = value, path
     text = TomlEdit(found.text, dropin)
     if not covers(have, spec_dirs):
-        if holder and holder != dropin and posixpath.dirname(holder) == posixpath.dirname(dropin) and holder > dropin:
+        if reads_after(holder, dropin):
             raise NpuError(
                 "%s sets cdi_spec_dirs and is read after %s, so a change there would have no effect."
                 % (holder, dropin),

@@ -300,6 +300,14 @@ def test_R18_a_later_file_of_the_site_is_not_effective() -> None:
         )
 
 
+def test_h05_crio_nested_dropins_that_are_read_later_are_not_effective() -> None:
+    later, earlier = CRIO + "site/50-cdi.conf", CRIO + "10-site.d/zz-cdi.conf"
+    with pytest.raises(NpuError, match="site/50-cdi.conf sets cdi_spec_dirs and is read after .*Next: Add /var/run"):
+        crio({later: '[crio.runtime]\ncdi_spec_dirs = ["/etc/cdi"]\n'}, ["/var/run/cdi"])
+    made = crio({earlier: '[crio.runtime]\ncdi_spec_dirs = ["/etc/cdi"]\n'}, ["/var/run/cdi"])
+    assert [item.path for item in made.files] == [CRIO + "99-rbln.conf"]
+
+
 def test_crio_wrong_type() -> None:
     with pytest.raises(NpuError, match="10-x.conf: cdi_spec_dirs is not a list of strings"):
         crio({CRIO + "10-x.conf": '[crio.runtime]\ncdi_spec_dirs = "/x"\n'})
