@@ -136,7 +136,10 @@ def _load(settings: t.Any, where: str, context: str, folder: str) -> None:
         cluster["server"] = re.sub(r"\A\w+(?=://)", lambda found: found[0].lower(), cluster["server"])
     loader.set_active_context(context or None)
     settings.host = ""
-    loader.load_and_set(settings)
+    try:
+        loader.load_and_set(settings)
+    finally:
+        _forget(package, folder)
     for key, setting in _NEWER.items():
         if cluster.get(key) and getattr(settings, setting, None) != cluster[key]:
             raise NpuError(
@@ -149,6 +152,13 @@ def _load(settings: t.Any, where: str, context: str, folder: str) -> None:
                 "The kubeconfig %s: the %s of the user %s gave no credentials." % (where, what, chosen["user"]),
                 "Run its command by hand to see why." if key == "exec" else "Log in again, or use an exec plugin.",
             )
+
+
+def _forget(package: t.Any, folder: str) -> None:
+    """Older releases of the package would give a later reader of the same data a file that is no longer there."""
+    files = getattr(package, "_temp_files", {})
+    for content in [content for content, path in files.items() if os.path.dirname(path) == folder]:
+        del files[content]
 
 
 def _user(config: t.Any, name: t.Any) -> t.Any:

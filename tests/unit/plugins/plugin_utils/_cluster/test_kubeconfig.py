@@ -399,6 +399,16 @@ def inlined(path: Path) -> str:
     return base64.b64encode(path.read_bytes()).decode()
 
 
+def test_a_second_reader_of_the_same_data_is_given_no_file_of_the_first(keys: Path, tmp_path: Path) -> None:
+    from kubernetes.config import kube_config
+
+    more = {"server": "https://one", "certificate-authority-data": inlined(keys / "ca.pem")}
+    path = str(written(tmp_path / "config", cluster=more))
+    for _time in range(2):
+        kubeconfig.open_access(path, "")
+        assert [file for file in kube_config._temp_files.values() if file.startswith(str(tmp_path))] == []
+
+
 def test_k15_strict_x509_python313_is_not_asked_of_an_authority(
     monkeypatch: pytest.MonkeyPatch, keys: Path, tmp_path: Path
 ) -> None:
