@@ -53,6 +53,12 @@ def _texts(value: t.Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
+def reads_after(path: str, dropin: str) -> bool:
+    """True when CRI-O reads `path` later than `dropin`, in whose directory or below it stands."""
+    inside = path.startswith(posixpath.dirname(dropin) + "/")
+    return inside and path.split("/") > dropin.split("/")
+
+
 class CrioRuntime:
     """detect() finds and reads, propose() says what would have to change."""
 
@@ -92,12 +98,7 @@ class CrioRuntime:
         if listed.state not in ("value", "absent"):
             self._break(self.directory, listed.detail, ELEVATE if listed.state == "denied" else REPAIR)
         main = [found.main_config] if found.main_config and context.host.exists(found.main_config) else []
-        drop_ins = [
-            path
-            for path in context.host.glob(self.directory, "*")
-            if context.host.stat(path).get() and context.host.stat(path).value.kind == "file"
-        ]
-        for path in main + drop_ins:
+        for path in main + self._drop_ins(self.directory):
             found.config_files.append(path)
             text = context.host.read_bytes(path)
             if not text.ok:
@@ -138,6 +139,16 @@ class CrioRuntime:
         else:
             found.cdi = Cdi(ON if flags or self.owner else ON_BY_DEFAULT, directories, source)
 
+    def _drop_ins(self, directory: str) -> list[str]:
+        """Files in the order that CRI-O reads them: it walks the directory with everything below, links aside."""
+        found: list[str] = []
+        for path in self.context.host.glob(directory, "*"):
+            if getattr(self.context.host.stat(path, follow=False).get(), "kind", "") == "dir":
+                found += self._drop_ins(path)
+            elif getattr(self.context.host.stat(path).get(), "kind", "") == "file":
+                found.append(path)
+        return found
+
     def _break(self, place: str, what: str, remedy: str = REPAIR) -> None:
         self.broken, self.remedy = "%s: %s" % (place, what), remedy
         self.context.problem("crio_config_invalid", ERROR, self.broken, remedy)
@@ -164,13 +175,11 @@ class CrioRuntime:
                 % (runtime.unit, spec_dir),
                 "add %s to that flag" % spec_dir,
             )
-        elif posixpath.dirname(self.owner) == self.directory and posixpath.basename(self.owner) > posixpath.basename(
-            target
-        ):
+        elif reads_after(self.owner, target):
             runtime.refusal = Refusal(
                 "%s sets cdi_spec_dirs without %s and is read after %s, which would not be effective"
                 % (self.owner, spec_dir, target),
-                "add %s to cdi_spec_dirs in %s, or give that file a name that sorts before 99-"
+                "add %s to cdi_spec_dirs in %s, or give it or its directory a name that sorts before 99-"
                 % (spec_dir, self.owner),
             )
         else:

@@ -9,6 +9,7 @@ What it would ignore is refused.
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import typing as t
 
@@ -28,6 +29,7 @@ _CLUSTER = {
     "insecure-skip-tls-verify",
     "proxy-url", "server", "tls-server-name",
 }  # fmt: skip
+_OTHER_TYPES = {"auth-provider", "disable-compression", "exec", "extensions", "insecure-skip-tls-verify"}
 _PROVIDERS = ("gcp", "oidc")
 # Keys that older releases of the package ignore, with the setting that newer ones make of them.
 _NEWER = {"tls-server-name": "tls_server_name", "proxy-url": "proxy"}
@@ -47,6 +49,11 @@ def open_access(kubeconfig: str, context: str) -> Access:
     context = context or _environment("CONTEXT")
     declared = bool(not kubeconfig and not context and _environment("HOST") and _environment("API_KEY"))
     where = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
+    if "\n" in where or where.lstrip().startswith("{"):
+        raise NpuError(
+            f"{INPUT}kubeconfig, K8S_AUTH_KUBECONFIG or KUBECONFIG holds the content of a kubeconfig, not its path.",
+            "Give a path.",
+        )
     if kubeconfig and os.pathsep not in kubeconfig and not os.path.isfile(kubeconfig):
         raise NpuError(
             "The kubeconfig %s does not exist on the controller." % kubeconfig,
@@ -88,13 +95,24 @@ def _settings(kubeconfig: str, context: str, where: str, declared: bool, folder:
             config.load_incluster_config(client_configuration=settings)
         else:
             _load(settings, where, context, folder)
-    except (config.ConfigException, OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError) as exc:
-        said = " ".join(str(exc).split()).rstrip(".")
+    except (
+        config.ConfigException, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError,
+        yaml.YAMLError,
+    ) as exc:  # fmt: skip
         raise NpuError(
-            f"The kubeconfig {where} cannot be used: {said}.",
+            f"The kubeconfig {where} cannot be used: {_said(exc)}.",
             f"Check {INPUT}kubeconfig and {INPUT}kube_context.",
-        ) from exc
+        ) from None
     return settings
+
+
+def _said(exc: Exception) -> str:
+    """An error in one line, without what it shows of the kubeconfig.
+
+    The package names an entry by all that it holds; YAML shows what it takes for an alias, an anchor or a tag.
+    """
+    said = re.sub(r"/\{.*", "", " ".join(str(exc).split()))
+    return re.sub(r"\b(alias|anchor|tag|tag handle) (['\"]).*?\2", r"\1", said).rstrip(".")
 
 
 def _load(settings: t.Any, where: str, context: str, folder: str) -> None:
@@ -110,28 +128,62 @@ def _load(settings: t.Any, where: str, context: str, folder: str) -> None:
         temp_file_path=folder,
     )
     chosen = loader.current_context["context"]
-    cluster = merged.config["clusters"].get_with_name(chosen["cluster"])["cluster"].value
+    cluster = _given(merged.config["clusters"].get_with_name(chosen["cluster"]), "cluster")
     user = _user(merged.config, chosen.get("user"))
     _check_keys(cluster, user, where, chosen)
+    if "server" in cluster:
+        # The package takes HTTPS:// for something else.
+        cluster["server"] = re.sub(r"\A\w+(?=://)", lambda found: found[0].lower(), cluster["server"])
+    loader.set_active_context(context or None)
     settings.host = ""
-    loader.load_and_set(settings)
+    try:
+        loader.load_and_set(settings)
+    finally:
+        _forget(package, folder)
     for key, setting in _NEWER.items():
         if cluster.get(key) and getattr(settings, setting, None) != cluster[key]:
             raise NpuError(
                 "The kubeconfig %s: this release of the kubernetes package ignores %s." % (where, key),
                 "Install a newer kubernetes package for the Python of the controller.",
             )
-    if user.get("exec") and not settings.api_key and not settings.cert_file:
-        raise NpuError(
-            "The kubeconfig %s: the exec plugin of the user %s gave no credentials." % (where, chosen["user"]),
-            "Run its command by hand to see why.",
-        )
+    for key, what in (("exec", "exec plugin"), ("auth-provider", "auth-provider")):
+        if user.get(key) and not settings.api_key and not settings.cert_file:
+            raise NpuError(
+                "The kubeconfig %s: the %s of the user %s gave no credentials." % (where, what, chosen["user"]),
+                "Run its command by hand to see why." if key == "exec" else "Log in again, or use an exec plugin.",
+            )
+
+
+def _forget(package: t.Any, folder: str) -> None:
+    """Older releases of the package would give a later reader of the same data a file that is no longer there."""
+    files = getattr(package, "_temp_files", {})
+    for content in [content for content, path in files.items() if os.path.dirname(path) == folder]:
+        del files[content]
 
 
 def _user(config: t.Any, name: t.Any) -> t.Any:
-    """The entry of a user; empty when the context names none or a missing one, as for kubectl."""
+    """The entry of a user; empty when the context names none or a missing one, as for kubectl.
+
+    A token's file, when it is there, counts before a token.
+    """
     found = config["users"].get_with_name(name, safe=True) if name and config.value.get("users") else None
-    return (found.value.get("user") if found else None) or {}
+    if found is None:
+        return {}
+    user = _given(found, "user")
+    if user.get("token") and isinstance(user.get("tokenFile"), str):
+        if os.path.isfile(os.path.join(os.path.dirname(found.path), user["tokenFile"])):
+            del user["token"]
+    return user
+
+
+def _given(node: t.Any, kind: str) -> t.Any:
+    """The keys of an entry that say something: null and empty text are the same as no key for kubectl.
+
+    They take the place of the others for this process; what the package writes back to the file stays whole.
+    """
+    entry = {key: value for key, value in (node.value.get(kind) or {}).items() if value is not None and value != ""}
+    node.value = {**node.value, kind: entry}
+    return entry
 
 
 def _check_keys(cluster: t.Any, user: t.Any, where: str, chosen: t.Mapping[str, t.Any]) -> None:
@@ -144,6 +196,11 @@ def _check_keys(cluster: t.Any, user: t.Any, where: str, chosen: t.Mapping[str, 
                 % (where, kind, chosen[kind], ", ".join(ignored)),
                 "Remove it, or use a context without it.",
             )
+        for key in sorted(set(entry) - _OTHER_TYPES):
+            if not isinstance(entry[key], str):
+                raise NpuError(
+                    "The kubeconfig %s: %s of the %s %s is not text." % (where, key, kind, chosen[kind]), "Quote it."
+                )
     provider = user["auth-provider"].get("name") if user.get("auth-provider") else None
     if provider and provider not in _PROVIDERS:
         raise NpuError(
@@ -188,6 +245,8 @@ def _tls(settings: t.Any, source: str) -> t.Any:
     from urllib3.util.ssl_ import create_urllib3_context
 
     context = create_urllib3_context()
+    # On Python 3.13 urllib3 asks for certificates by the letter, which the authorities of some clusters do not keep.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not settings.verify_ssl:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -220,6 +279,8 @@ def _header(settings: t.Any, source: str) -> str:
     value = ""
     for key in ("BearerToken", "authorization"):
         value = value or str(settings.get_api_key_with_prefix(key) or "").strip()
+    scheme, blank, secret = value.partition(" ")
+    value = scheme + blank + secret.strip()
     if not value.isascii() or not value.isprintable():
         raise NpuError(
             "The token of %s holds a character that no token has, such as a line end." % source,

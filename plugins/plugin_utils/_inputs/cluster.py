@@ -68,7 +68,10 @@ def plain(value: t.Any) -> t.Any:
         return {plain(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
-    return str.__str__(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return str.__str__(value)
+    exact = next((kind for kind in (bool, int, float) if isinstance(value, kind)), None)
+    return exact(value) if exact else value
 
 
 def _typed(raw: t.Mapping[str, t.Any], spec: Spec) -> dict[str, t.Any]:

@@ -22,6 +22,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 Spec = t.Mapping[str, t.Mapping[str, t.Any]]
 
 _TEXT_ONLY = re.compile(r"(^|[_.])(version|versions|tag|digest|sha256)(\[[0-9]+\])?$")
+_WHOLE = re.compile(r"\A\s*-?[0-9]{1,100}\s*\Z")
 _EXPECTED = {
     "bool": ("neither true nor false", "Set it to true or false."),
     "int": ("not a whole number", "Set it to a number such as 30."),
@@ -54,10 +55,12 @@ def _checked_text(name: str, value: t.Any, option: t.Mapping[str, t.Any]) -> t.A
     )
 
 
-def _is_odd_number(value: t.Any) -> bool:
-    """True for values that Ansible accepts as numbers by mistake: true, nan and inf."""
+def _is_odd(kind: str, value: t.Any) -> bool:
+    """True for what Ansible, or some release of it, accepts by mistake: null in a list, true, nan, 2.0, 1e3, 1_000."""
+    if kind == "int":
+        return isinstance(value, bool) or not _WHOLE.match(str(value))
     try:
-        return isinstance(value, bool) or not math.isfinite(float(value))
+        return value is None or (kind == "float" and (isinstance(value, bool) or not math.isfinite(float(value))))
     except (TypeError, ValueError, OverflowError):
         return False
 
@@ -139,15 +142,21 @@ def _typed(name: str, value: t.Any, option: t.Mapping[str, t.Any]) -> t.Any:
     if kind in ("str", "path"):
         kind, value = "str", _checked_text(name, value, option)
     choices = option.get("choices")
+    if kind in _EXPECTED and _is_odd(kind, value):
+        raise _wrong(name, value, kind)
     result = ArgumentSpecValidator({name: {"type": kind, "choices": choices}}).validate({name: value})
     errors = list(result.errors)
     if errors and isinstance(errors[0], ArgumentValueError):
         told = ", ".join(str(choice) or "nothing ('')" for choice in choices or ())
         raise NpuError("%s is %r." % (name, value), "Choose one of: %s." % told)
-    if errors or (kind in ("int", "float") and _is_odd_number(value)):
-        what, next_step = _EXPECTED.get(kind, ("not of type %s" % kind, "Correct it."))
-        raise NpuError("%s is %r, which is %s." % (name, value, what), next_step)
+    if errors:
+        raise _wrong(name, value, kind)
     return result.validated_parameters[name]
+
+
+def _wrong(name: str, value: t.Any, kind: str) -> NpuError:
+    what, next_step = _EXPECTED.get(kind, ("not of type %s" % kind, "Correct it."))
+    return NpuError("%s is %r, which is %s." % (name, value, what), next_step)
 
 
 def _is_nothing(value: t.Any, option: t.Mapping[str, t.Any]) -> bool:

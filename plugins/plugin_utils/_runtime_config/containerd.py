@@ -277,7 +277,10 @@ def _declare(text: TomlEdit, found: Source, state: _State) -> None:
     if found is not state.root and state.schema:
         return
     for key in ("disabled_plugins", "required_plugins"):
-        for name in text.data.get(key) or []:
+        names = text.data.get(key, [])
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise text.refuse("%s is not a list of strings" % key)
+        for name in names:
             if name not in CRI_IDS and not name.startswith("io.containerd.") and name not in _URIS:
                 raise text.refuse("%s names %s, whose schema 2 name is not known" % (key, name))
         text.replace_items((key,), _URIS)

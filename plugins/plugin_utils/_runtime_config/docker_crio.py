@@ -16,6 +16,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.versions import release_numbers
 from ansible_collections.rebellions.npu.plugins.module_utils._cdi.options import SPEC_DIRS
 from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import with_dirs
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.crio import reads_after
 
 from .._objects.names import SHORT
 from .._text.json import JsonEdit
@@ -59,7 +60,6 @@ def plan_docker(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Seque
     if text.bom:
         edit.warnings.append("%s begins with a byte order mark; it is kept" % path)
     # docker takes null for a key that is not there.
-    null = "features" in text.before and text.before["features"] is None
     features = text.before.get("features") or {}
     if not isinstance(text.before.get("features", features), (dict, type(None))):
         raise text.refuse("features must be an object")
@@ -92,16 +92,14 @@ def plan_docker(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Seque
             "Add --cdi-spec-dir %s in %s, or move the flags into the file."
             % (" --cdi-spec-dir ".join(spec_dirs), unit),
         )
-    if need and null:
-        text.set(["features"], {"cdi": True})
-    elif need:
+    if need:
         text.set(["features", "cdi"], True)
     if need_dirs:
         wanted = with_dirs(have, *spec_dirs)
         text.set(["cdi-spec-dirs"], wanted, wanted[len(have) :] if dirs and "" not in dirs else ())
     if text.text == found.text:
         return edit
-    text.prove([("features",) if null else ("features", "cdi"), ("cdi-spec-dirs",)])
+    text.prove([("features", "cdi"), ("cdi-spec-dirs",)])
     edit.files.append(FileEdit(found, text.text.encode("utf-8"), "json", text.buffer.splices, text.changes))
     binary = runtime.get("binary")
     if binary and posixpath.basename(binary) == "dockerd":
@@ -154,7 +152,7 @@ def plan_crio(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Sequenc
         have, holder = value, path
     text = TomlEdit(found.text, dropin)
     if not covers(have, spec_dirs):
-        if holder and holder != dropin and posixpath.dirname(holder) == posixpath.dirname(dropin) and holder > dropin:
+        if reads_after(holder, dropin):
             raise NpuError(
                 "%s sets cdi_spec_dirs and is read after %s, so a change there would have no effect."
                 % (holder, dropin),

@@ -148,7 +148,7 @@ class JsonEdit(Edit):
 
     def _put(self, key: str, value: t.Any) -> None:
         """Write the member of the top object, in its place or as the last one."""
-        if not self.text.strip(BOM + " \t\r\n"):
+        if not self.text.removeprefix(BOM).strip():
             text = json.dumps({key: value}, ensure_ascii=False, indent=2) + "\n"
             self.buffer.splice(len(BOM) if self.bom else 0, len(self.text), text.replace("\n", self.newline))
             return

@@ -16,6 +16,7 @@ from os.path import commonprefix
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._formats import toml as reader
 
+from .array import extended, items, without
 from .splice import BOM, Edit, differences, lookup
 
 try:
@@ -205,9 +206,16 @@ class TomlEdit(Edit):
         old = place.item.as_string()
         if old == raw:
             return
+        self._replace(path, raw)
+        self.changes.append({"op": "value", "path": list(path), "old": old, "new": raw})
+
+    def _replace(self, path: Path, raw: str) -> None:
+        """Write the value text `raw` in the place of the value at `path`, which is there."""
+        document = self._parse()
+        place = t.cast(Place, self._find(document, path))
+        old = place.item.as_string()
         _replace(place, raw)
         self._render(document, old, raw)
-        self.changes.append({"op": "value", "path": list(path), "old": old, "new": raw})
 
     def _add(self, document: tomlkit.TOMLDocument, path: Path, raw: str) -> bool:
         """Add a pair that is not there; True when a header had to be made."""
@@ -278,21 +286,22 @@ class TomlEdit(Edit):
         if not missing:
             return
         old = array.as_string()
-        mark = array[-1].as_string()[0] if value else self.quote()
-        for item in missing:
-            array.append(tomlkit.string(item, literal=mark == "'"))
-        self._render(document)
-        self.changes.append({"op": "array", "path": list(path), "old": old, "new": array.as_string(), "added": missing})
+        mark = old[items(old)[-1][0]] if value else self.quote()
+        texts = [tomlkit.string(item, literal=mark == "'" and mark not in item).as_string() for item in missing]
+        new = extended(old, texts, self.newline)
+        self._replace(path, new)
+        if lookup(self.data, path) != [*value, *missing]:
+            raise self.refuse("%s cannot be extended as it is written" % ".".join(path))
+        self.changes.append({"op": "array", "path": list(path), "old": old, "new": new, "added": missing})
 
     def replace_items(self, path: Path, names: t.Mapping[str, str]) -> None:
         """Put the strings that `names` has for them in the place of strings of the array at `path`."""
         for index, item in enumerate(lookup(self.data, path) or []):
             if item in names:
-                document = self._parse()
-                array = self._array(document, path)
-                old = array[index].as_string()
-                array[index] = tomlkit.string(names[item], literal=old[0] == "'")
-                self._render(document, old, array[index].as_string())
+                old = self._array(self._parse(), path).as_string()
+                start, end = items(old)[index]
+                new = tomlkit.string(names[item], literal=old[start] == "'").as_string()
+                self._replace(path, old[:start] + new + old[end:])
 
     def remove_items(self, path: Path, unwanted: t.Callable[[str], bool]) -> list[str]:
         """Take strings out of the array at `path`; the other elements keep their text and order.
@@ -303,9 +312,7 @@ class TomlEdit(Edit):
         gone = [item for item in value if isinstance(item, str) and unwanted(item)] if isinstance(value, list) else []
         for index in range(len(value) - 1, -1, -1) if gone else ():
             if value[index] in gone:
-                document = self._parse()
-                del self._array(document, path)[index]
-                self._render(document)
+                self._replace(path, without(self._array(self._parse(), path).as_string(), index))
         if gone:
             self.changes.append({"op": "array", "path": list(path), "old": old, "new": self.raw(path), "removed": gone})
         return gone

@@ -68,6 +68,24 @@ def test_r19_crio_without_any_file_needs_nothing(tmp_path: Path) -> None:
     assert (found["cdi"]["state"], found["changes"], found["refusal"]) == ("on_by_default", [], None)
 
 
+def test_h05_crio_nested_dropins_are_read_in_the_order_of_a_walk(tmp_path: Path) -> None:
+    nested = CRIO_DIR + "/site/50-cdi.conf"
+    files = {
+        CRIO_DIR + "/10-crio.conf": '[crio.runtime]\ncdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n',
+        CRIO_DIR + "/99-z.conf": '[crio.runtime]\ncdi_spec_dirs = ["/opt/cdi"]\n',
+        nested: '[crio.runtime]\ncdi_spec_dirs = ["/etc/cdi"]\n',
+    }
+    machine = crio(tmp_path, files)
+    found = only(machine.detect(), "cri-o")
+    assert found["config_files"] == list(files)
+    assert found["cdi"] == {"state": "on", "spec_dirs": ["/etc/cdi"], "source": nested}
+    assert found["changes"] == [] and nested in found["refusal"]["next_step"]
+    machine.write(nested, "[crio.image]\n")
+    (tmp_path / CRIO_DIR[1:] / "zz").symlink_to("site")
+    found = only(machine.detect(), "cri-o")
+    assert found["cdi"]["spec_dirs"] == ["/opt/cdi"] and found["config_files"] == list(files)
+
+
 OPT = '[crio.runtime]\ncdi_spec_dirs = ["/opt/cdi"]\n'
 UNION = '[crio.runtime] cdi_spec_dirs = ["/opt/cdi", "/etc/cdi", "/var/run/cdi"]'
 CRIO_CONF, DROPIN = "/etc/crio/crio.conf", CRIO_DIR + "/10-a.conf"

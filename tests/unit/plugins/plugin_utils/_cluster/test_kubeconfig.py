@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,45 @@ def test_what_the_package_ignores_is_refused_by_name(case: str, tmp_path: Path) 
     assert str(caught.value).startswith("The kubeconfig %s: %s" % (path, said))
 
 
+EMPTY_KEYS: list[tuple[Data, Data, str]] = [
+    ({"token": "t", "auth-provider": None, "as": None}, {"insecure-skip-tls-verify": None}, "Bearer t"),
+    ({"token": "t", "as": "", "as-groups": None, "client-key": ""}, {"proxy-url": None}, "Bearer t"),
+    ({"token": "t"}, {"tls-server-name": "", "proxy-url": ""}, "Bearer t"),
+    ({"token": "", "tokenFile": "token"}, {"certificate-authority-data": ""}, "Bearer new"),
+    ({"token": None, "username": "a", "password": "b"}, {}, "Basic YTpi"),
+    ({"token": "old", "tokenFile": "token"}, {}, "Bearer new"),
+    ({"token": "old", "tokenFile": "absent"}, {}, "Bearer old"),
+]
+
+
+@pytest.mark.parametrize(("user", "cluster", "authorization"), EMPTY_KEYS)
+def test_null_empty_text_and_the_file_of_a_token_are_taken_as_kubectl_does(
+    user: Data, cluster: Data, authorization: str, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text("  new\r\n")
+    path = written(tmp_path / "config", user, cluster)
+    before = path.read_text()
+    assert kubeconfig.open_access(str(path), "x").authorization() == authorization
+    assert path.read_text() == before
+
+
+@pytest.mark.parametrize("value", [1234, 1.5, True, ["a"], {}])
+@pytest.mark.parametrize("key", ["token", "password", "server", "proxy-url"])
+def test_what_kubectl_takes_as_text_alone_must_be_text(key: str, value: Any, tmp_path: Path) -> None:
+    user, cluster = ({key: value}, {}) if key in ("token", "password") else ({}, {key: value})
+    path = written(tmp_path / "config", user, cluster)
+    kind = "user u" if user else "cluster c"
+    with pytest.raises(NpuError) as caught:
+        kubeconfig.open_access(str(path), "")
+    assert str(caught.value) == "The kubeconfig %s: %s of the %s is not text. Next: Quote it." % (path, key, kind)
+
+
+def test_a_provider_that_gives_nothing_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "config", {"auth-provider": {"name": "oidc", "config": {"id-token": "a.b.c"}}})
+    with pytest.raises(NpuError, match="the auth-provider of the user u gave no credentials. Next: Log in again"):
+        kubeconfig.open_access(str(path), "")
+
+
 def test_only_the_context_in_use_is_judged(tmp_path: Path) -> None:
     path = written(tmp_path / "config", {"token": "t", "as": "b"})
     assert kubeconfig.open_access(str(path), "y").host == "http://two"
@@ -203,6 +243,18 @@ def test_a_proxy_is_used(proxy: str, monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert str(kubeconfig.open_access(path, "").pool.proxy) == "http://p:1"
 
 
+@pytest.mark.parametrize("variable", ["", "K8S_AUTH_KUBECONFIG", "KUBECONFIG"])
+@pytest.mark.parametrize("content", ["kind: Config\ntoken: SECRET", '{"token": "SECRET"}'])
+def test_k11_kubeconfig_content_is_no_path_and_not_shown(
+    variable: str, content: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if variable:
+        monkeypatch.setenv(variable, content)
+    with pytest.raises(NpuError, match="holds the content of a kubeconfig, not its path. Next: Give a path.") as caught:
+        kubeconfig.open_access("" if variable else content, "")
+    assert "SECRET" not in str(caught.value)
+
+
 def test_several_files_are_merged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KUBECONFIG", "%s%s%s" % (tmp_path / "absent", os.pathsep, written(tmp_path / "config")))
     access = kubeconfig.open_access("", "x")
@@ -231,6 +283,27 @@ def test_a_kubeconfig_that_nobody_can_use_is_named(text: str, tmp_path: Path) ->
         NpuError, match="The kubeconfig %s cannot be used: .*Next: Check rbln_kubeconfig and rbln_kube_context" % path
     ):
         kubeconfig.open_access(str(path), "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"users": [{"user": {"token": "SECRET"}}, {"name": "u", "user": {}}], "current-context": "x"}',
+        '{"users": [{"name": "u", "user": null, "x": "SECRET"}], "contexts": [{"name": "x", "context": '
+        '{"cluster": "c", "user": "u"}}], "current-context": "x"}',
+        "users: [{name: u, user: {password: *SECRET}}]",
+        "users: [{name: u, user: {password: !SECRET x}}]",
+        "users: [{name: u, user: {password: &SECRET x, token: &SECRET y}}]",
+        "users: [{name: u, user: {password: !SECRET!x y}}]",
+    ],
+)
+def test_no_error_shows_what_a_kubeconfig_holds(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(text)
+    with pytest.raises(NpuError, match="The kubeconfig %s cannot be used: " % path) as caught:
+        kubeconfig.open_access(str(path), "")
+    told = "".join(traceback.format_exception(type(caught.value), caught.value, None))
+    assert "SECRET" not in told
 
 
 def test_a_server_and_a_token_of_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -324,6 +397,43 @@ def port(keys: Path) -> Iterator[int]:
 
 def inlined(path: Path) -> str:
     return base64.b64encode(path.read_bytes()).decode()
+
+
+def test_a_second_reader_of_the_same_data_is_given_no_file_of_the_first(keys: Path, tmp_path: Path) -> None:
+    from kubernetes.config import kube_config
+
+    more = {"server": "https://one", "certificate-authority-data": inlined(keys / "ca.pem")}
+    path = str(written(tmp_path / "config", cluster=more))
+    for _time in range(2):
+        kubeconfig.open_access(path, "")
+        assert [file for file in kube_config._temp_files.values() if file.startswith(str(tmp_path))] == []
+
+
+def test_k15_strict_x509_python313_is_not_asked_of_an_authority(
+    monkeypatch: pytest.MonkeyPatch, keys: Path, tmp_path: Path
+) -> None:
+    from urllib3.util import ssl_
+
+    real = ssl_.create_urllib3_context
+
+    def strict(*words: Any, **options: Any) -> ssl.SSLContext:
+        context = real(*words, **options)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl_, "create_urllib3_context", strict)
+    more = {"server": "https://one", "certificate-authority-data": inlined(keys / "ca.pem")}
+    access = kubeconfig.open_access(str(written(tmp_path / "config", cluster=more)), "")
+    context = access.pool.connection_pool_kw["ssl_context"]
+    assert not context.verify_flags & ssl.VERIFY_X509_STRICT
+    assert context.verify_mode == ssl.CERT_REQUIRED and context.check_hostname
+
+
+def test_the_authority_counts_for_a_scheme_in_upper_case(keys: Path, tmp_path: Path) -> None:
+    more = {"server": "HTTPS://one", "certificate-authority-data": inlined(keys / "ca.pem")}
+    access = kubeconfig.open_access(str(written(tmp_path / "config", cluster=more)), "")
+    assert access.host == "https://one"
+    assert len(access.pool.connection_pool_kw["ssl_context"].get_ca_certs()) == 1
 
 
 @pytest.mark.parametrize("form", ["files", "data", "insecure"])

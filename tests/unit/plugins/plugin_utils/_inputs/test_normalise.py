@@ -114,6 +114,22 @@ def test_a04_bad_input_names_the_variable(name: str, value: t.Any, message: str)
         normalise({name: value}, SPEC)
 
 
+# What some releases of ansible-core take for a whole number, and others do not.
+@pytest.mark.parametrize(
+    "value", [2.0, "2.0", "1e3", "1_000", "+1", "inf", "\u0661", "9" * 5000, [1], [None], {"a": 1}]
+)
+@pytest.mark.parametrize("choices", [None, [1, 2]])
+def test_a04_only_digits_are_a_whole_number(value: t.Any, choices: t.Any) -> None:
+    with pytest.raises(NpuError, match="which is not a whole number. Next: Set it to a number such as 30"):
+        normalise({"x": value}, {"x": {"type": "int", "choices": choices}})
+
+
+@pytest.mark.parametrize("kind", ["int", "float", "bool"])
+def test_a04_null_is_no_item_of_a_list(kind: str) -> None:
+    with pytest.raises(NpuError, match=r"x\[1\] is None, which is "):
+        normalise({"x": [1, None]}, {"x": {"type": "list", "elements": kind}})
+
+
 @pytest.mark.parametrize("value", [342391, 12345.5, True])
 def test_s02_secrets_in_output_a_password_that_yaml_has_changed_is_refused_and_not_shown(value: t.Any) -> None:
     with pytest.raises(NpuError) as caught:

@@ -453,3 +453,13 @@ def test_every_component_is_a_component() -> None:
         if "enabled" in (entry.get("options") or {}) and entry["type"] == "dict"
     }
     assert switched - {"runtime_class"} == set(COMPONENTS)
+
+
+@pytest.mark.parametrize(
+    "content", ["kind: Config\nusers: [{name: u, user: {token: REP-SECRET}}]", '{"x": "REP-SECRET"}']
+)
+def test_k11_kubeconfig_content_is_refused_and_not_shown(content: str) -> None:
+    with pytest.raises(NpuError) as caught:
+        inputs(kubeconfig=content)
+    assert "rbln_operands_kubeconfig holds the content of a kubeconfig, not its path." in str(caught.value)
+    assert "REP-SECRET" not in str(caught.value)

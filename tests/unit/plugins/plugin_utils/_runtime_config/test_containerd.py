@@ -194,6 +194,13 @@ def test_unknown_short_name_is_refused() -> None:
         edit(OLD, b'disabled_plugins = ["cri", "house"]\n')
 
 
+@pytest.mark.parametrize("value", [b'"cri"', b"5", b'[1, "cri"]', b"{ cri = true }"])
+@pytest.mark.parametrize("key", [b"disabled_plugins", b"required_plugins"])
+def test_plugin_names_that_are_no_list_of_strings_are_refused(key: bytes, value: bytes) -> None:
+    with pytest.raises(NpuError, match=r"config.toml: %s is not a list of strings\. Next: " % key.decode()):
+        edit(OLD, b"%s = %s\n" % (key, value))
+
+
 def _pair(
     version: str,
     dropin: str,

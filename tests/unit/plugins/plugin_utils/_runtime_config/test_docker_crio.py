@@ -97,6 +97,14 @@ def test_R13_a_byte_order_mark_is_kept_and_said() -> None:
     assert "byte order mark" in made.warnings[0]
 
 
+@pytest.mark.parametrize("text", ["", " \n\t", "\x0c\n", "\u00a0", "\ufeff\u2028\n"])
+def test_R13_what_docker_takes_for_an_empty_file_is_one(text: str) -> None:
+    made = docker("27.5.1", text.encode())
+    new = (made.files[0].new or b"").decode()
+    assert json.loads(new.lstrip("\ufeff")) == {"features": {"cdi": True}}
+    assert reverse(new, made.files[0].splices) == text
+
+
 R16 = [
     ("24.0.9", None, "!has no CDI; it came with 25.0"),
     ("26.1.4", {"features": {"cdi-devices": True}}, {"features": {"cdi-devices": True, "cdi": True}}),
@@ -290,6 +298,14 @@ def test_R18_a_later_file_of_the_site_is_not_effective() -> None:
                 CRIO + "zz-site.conf": (FIXTURES / "R18-crio-dropin-dir.conf").read_text(),
             }
         )
+
+
+def test_h05_crio_nested_dropins_that_are_read_later_are_not_effective() -> None:
+    later, earlier = CRIO + "site/50-cdi.conf", CRIO + "10-site.d/zz-cdi.conf"
+    with pytest.raises(NpuError, match="site/50-cdi.conf sets cdi_spec_dirs and is read after .*Next: Add /var/run"):
+        crio({later: '[crio.runtime]\ncdi_spec_dirs = ["/etc/cdi"]\n'}, ["/var/run/cdi"])
+    made = crio({earlier: '[crio.runtime]\ncdi_spec_dirs = ["/etc/cdi"]\n'}, ["/var/run/cdi"])
+    assert [item.path for item in made.files] == [CRIO + "99-rbln.conf"]
 
 
 def test_crio_wrong_type() -> None:

@@ -113,6 +113,13 @@ LATER = [
         '{"a": 1, "features": {"buildkit": true}}\n',
     ),
     (
+        "json-feature-added-where-null-was",
+        "docker",
+        '{"a": 1, "features": null}\n',
+        lambda text: text.replace('"cdi": true', '"cdi": true, "buildkit": true'),
+        '{"a": 1, "features": {"buildkit": true}}\n',
+    ),
+    (
         "json-value-restored",
         "docker",
         '{"features": {"cdi": false}}\n',

@@ -13,7 +13,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.module_utils._formats import toml
 from ansible_collections.rebellions.npu.plugins.plugin_utils._text.splice import lookup, reverse
 from ansible_collections.rebellions.npu.plugins.plugin_utils._text.toml import TomlEdit, load
-from ansible_collections.rebellions.npu.tests.unit.fixtures.random_toml import edit_one
+from ansible_collections.rebellions.npu.tests.unit.fixtures.random_toml import array, edit_one
 
 FIXTURES = Path(__file__).resolve().parents[3] / "fixtures"
 TABLE = ("plugins", "a.b")
@@ -90,6 +90,11 @@ EXTENDS = [
     ('d = ["/n", "/m"]', 'd = ["/n", "/m"]'),
     ('d = [\r\n  "/o"\r\n]', 'd = [\r\n  "/o",\r\n  "/n",\r\n  "/m"\r\n]'),
     ('t = { d = ["/o"] }', 't = { d = ["/o", "/n", "/m"] }'),
+    ('d = ["/o" # c, d\n  ]', 'd = ["/o", "/n", "/m" # c, d\n  ]'),
+    ('d = [\n  "/o" # o\n  # end, "x" ]\n]', 'd = [\n  "/o", # o\n  "/n",\n  "/m"\n  # end, "x" ]\n]'),
+    ('d = [ "/a" # a\n, "/o" # o\n, ]', 'd = [ "/a" # a\n, "/o" # o\n, "/n", "/m" ]'),
+    ("d = [\n\t# none\n\t]", 'd = [\n\t# none\n\t\t"/n",\n\t\t"/m"\n\t]'),
+    ("d = [\r\n]", 'd = [\r\n  "/n",\r\n  "/m"\r\n]'),
 ]
 
 
@@ -102,6 +107,26 @@ def test_extend(before: str, after: str) -> None:
     toml.loads(after)
     edit.remove_items(path, lambda item: item in edit.changes[0]["added"] if edit.changes else False)
     assert lookup(edit.data, path) == lookup(toml.loads(before), path)
+
+
+REMOVES = [
+    ('["b", "x", "c"]', '["b", "c"]'),
+    ('["x"]', "[]"),
+    ('[ "b", "x" ]', '[ "b" ]'),
+    ('[\n  # of b\n  "b",\n  "x", # of x\n  "c" # of c\n]', '[\n  # of b\n  "b",\n  "c" # of c\n]'),
+    ('[\n  # of x\n  "x"\n]', "[\n  # of x\n]"),
+    ('[ # all\n"x"]', "[ # all\n]"),
+    ('["b" # of b\n  , "x" # of x\n  , "c"]', '["b" # of b\n  ,  # of x\n   "c"]'),
+    ('[1, "x", { a = [2] }, [ "y" ], true]', '[1, { a = [2] }, [ "y" ], true]'),
+]
+
+
+@pytest.mark.parametrize("before, after", REMOVES)
+def test_remove_items_keeps_the_text_of_the_others(before: str, after: str) -> None:
+    edit = TomlEdit("d = %s # end\n" % before, "x")
+    assert edit.remove_items(("d",), lambda item: item == "x") == ["x"]
+    assert edit.text == "d = %s # end\n" % after
+    assert reverse(edit.text, edit.buffer.splices) == edit.original
 
 
 REFUSALS = [
@@ -208,3 +233,19 @@ def test_tables_out_of_order(text: str) -> None:
 @pytest.mark.parametrize("seed", range(400))
 def test_fuzz_only_our_keys_differ(seed: int) -> None:
     edit_one(random.Random(seed))
+
+
+def test_fuzz_arrays_keep_items_and_comments() -> None:
+    source = random.Random(7)
+    for _round in range(300):
+        text, values = array(source)
+        edit = TomlEdit("k = %s # end\n" % text, "f")
+        edit.extend(("k",), ["/new", "/two"])
+        edit.prove([("k",)])
+        assert lookup(toml.loads(edit.text), ("k",)) == [*values, "/new", "/two"], text
+        assert edit.text.count("#") == edit.original.count("#")
+        gone = source.sample(values, source.randint(0, len(values)))
+        edit.remove_items(("k",), gone.__contains__)
+        assert lookup(toml.loads(edit.text), ("k",)) == [*(v for v in values if v not in gone), "/new", "/two"], text
+        assert edit.text.count("# own") == edit.original.count("# own")
+        assert reverse(edit.text, edit.buffer.splices) == edit.original
