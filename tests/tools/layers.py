@@ -9,9 +9,9 @@ A layer that ran nothing, or left out what it may not, has failed.
     python -m tests.tools.layers all                   every layer, root needed
     python -m tests.tools.layers all sample            and a sample of each longer proof
 
-The last line is 'N passed, N failed'. A layer is stopped at twice its budget; one that builds, at four times, because
-what it downloads may be slow and everything after it needs it. Seconds are wall time. CPU-s are those of
-the processes that a layer started and waited for. They leave out what its hosts use, because containers are not its
+The last line is 'N passed, N failed'. A layer is stopped at three times its budget; one that builds, at four times,
+because what it downloads may be slow and everything after it needs it. Seconds are wall time. CPU-s are those of the
+processes that a layer started and waited for. They leave out what its hosts use, because containers are not its
 children: the closing lines tell of the machine as a whole.
 """
 
@@ -82,7 +82,7 @@ class Layer:
     @property
     def limit(self) -> int:
         """Seconds after which it is stopped."""
-        return self.budget * (2 if self.proves else 4)
+        return self.budget * (3 if self.proves else 4)
 
     @property
     def group(self) -> str:

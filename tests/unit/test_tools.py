@@ -64,7 +64,7 @@ def own(name: str, code: str = "print('1 passed, 0 failed')", **more: t.Any) -> 
         ("print('1 passed, 1 failed')", "failed (exit 0)"),
         ("print('2 passed, 0 failed'); raise SystemExit(3)", "failed (exit 3)"),
         ("print('SKIPPED [2] tests/a.py:1: no gpg here\\n3 passed, 2 skipped in 0.1s')", "skipped what it may not"),
-        ("print('2 passed, 0 failed', flush=True); import time; time.sleep(60)", "stopped at 2 s"),
+        ("print('2 passed, 0 failed', flush=True); import time; time.sleep(60)", "stopped at 3 s"),
     ],
 )
 def test_a_layer_passes_only_when_something_ran_and_all_of_it_passed(
