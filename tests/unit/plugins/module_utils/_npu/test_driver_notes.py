@@ -32,11 +32,16 @@ def write(host: Host, name: str, text: str) -> None:
 
 def test_paths() -> None:
     assert state.stamp_path(PROFILE) == "/var/lib/rbln/driver.json"
-    assert [state.state_path(PROFILE, name) for name in (state.JOURNAL, state.TAINTED, state.REFUSED, state.KEPT,
-    state.INCOMING)] == [
-        "/var/lib/rbln/journal.json", "/var/lib/rbln/tainted.json", "/var/lib/rbln/refused.json", "/var/lib/rbln/kept",
+    assert [
+        state.state_path(PROFILE, name)
+        for name in (state.JOURNAL, state.TAINTED, state.REFUSED, state.KEPT, state.INCOMING)
+    ] == [
+        "/var/lib/rbln/journal.json",
+        "/var/lib/rbln/tainted.json",
+        "/var/lib/rbln/refused.json",
+        "/var/lib/rbln/kept",
         "/var/lib/rbln/incoming",
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o644])

@@ -136,16 +136,28 @@ Status: hold ok installed"""
         ({"/var/lib/dpkg/status": DPKG}, "deb", ["dkms", "last", "linux-image-generic"]),
         ({"/var/lib/dpkg/status": DPKG.replace("hold", "install")}, "deb", []),
         ({}, "deb", None),
-        ({"/etc/dnf/plugins/versionlock.list": "# Added lock\nkernel-core-0:5.14.0-570.116.1.el9_6.*\n"
-          "kernel-0:5.14.0-570.el9.*\n\n!dkms-0:3.1-1.*\n"}, "rpm",
-         ["kernel", "kernel-core"]),
+        (
+            {
+                "/etc/dnf/plugins/versionlock.list": "# Added lock\nkernel-core-0:5.14.0-570.116.1.el9_6.*\n"
+                "kernel-0:5.14.0-570.el9.*\n\n!dkms-0:3.1-1.*\n"
+            },
+            "rpm",
+            ["kernel", "kernel-core"],
+        ),
         ({"/etc/yum/pluginconf.d/versionlock.list": "0:rebellions-driver-3.2.2-1.*\n"}, "rpm", ["rebellions-driver"]),
-        ({"/etc/dnf/versionlock.toml": 'version = "1.0"\n[[packages]]\nname = "kernel-core"\ncomment = "name = x"\n'},
-         "rpm", ["kernel-core"]),
+        (
+            {
+                "/etc/dnf/versionlock.toml": (
+                    'version = "1.0"\n[[packages]]\nname = "kernel-core"\ncomment = "name = x"\n'
+                )
+            },
+            "rpm",
+            ["kernel-core"],
+        ),
         ({}, "rpm", []),
         ({}, "", []),
     ],
-)  # fmt: skip
+)
 def test_what_the_package_manager_holds(
     tmp_path: Path, files: dict[str, str], package_format: str, expected: list[str] | None
 ) -> None:
@@ -210,24 +222,40 @@ def test_ports_that_may_not_be_seen_are_not_known(tmp_path: Path) -> None:
 
 def test_packages_of_kernels() -> None:
     rows = [
-        package("linux-image-generic"), package("linux-image-" + KERNEL), package("linux-headers-6.8.0-117"),
+        package("linux-image-generic"),
+        package("linux-image-" + KERNEL),
+        package("linux-headers-6.8.0-117"),
         package("linux-modules-extra-" + KERNEL),
-        package("linux-image-6.8.0-90-generic", "config-files"), package("linux-generic-hwe-24.04"),
-        package("linux-libc-dev"), package("linux-base"),
-        package("linux-headers-6.1.0-50-common"), package("linux-image-6.1.0-50-amd64-dbg"), package("rebellions"),
+        package("linux-image-6.8.0-90-generic", "config-files"),
+        package("linux-generic-hwe-24.04"),
+        package("linux-libc-dev"),
+        package("linux-base"),
+        package("linux-headers-6.1.0-50-common"),
+        package("linux-image-6.1.0-50-amd64-dbg"),
+        package("rebellions"),
         package("linux-aws"),
-        package("kernel"), package("kernel-core", version="5.14.0-570.el9"), package("kernel-core",
-        version="5.14.0-70.el9"), package("kernel-headers"),
-        package("kernel-tools-libs"), package("kernel-devel"), package("kernel-rt-core"),
-    ]  # fmt: skip
+        package("kernel"),
+        package("kernel-core", version="5.14.0-570.el9"),
+        package("kernel-core", version="5.14.0-70.el9"),
+        package("kernel-headers"),
+        package("kernel-tools-libs"),
+        package("kernel-devel"),
+        package("kernel-rt-core"),
+    ]
     found = [(item["name"], item["version"]) for item in kernel.kernel_packages(rows)]
     assert found == [
-        ("kernel", "1"), ("kernel-core", "5.14.0-70.el9"), ("kernel-core", "5.14.0-570.el9"), ("kernel-devel", "1"),
-         ("kernel-rt-core", "1"),
-        ("linux-aws", "1"), ("linux-generic-hwe-24.04", "1"), ("linux-headers-6.8.0-117", "1"),
-         ("linux-image-6.8.0-117-generic", "1"),
-        ("linux-image-generic", "1"), ("linux-modules-extra-6.8.0-117-generic", "1"),
-    ]  # fmt: skip
+        ("kernel", "1"),
+        ("kernel-core", "5.14.0-70.el9"),
+        ("kernel-core", "5.14.0-570.el9"),
+        ("kernel-devel", "1"),
+        ("kernel-rt-core", "1"),
+        ("linux-aws", "1"),
+        ("linux-generic-hwe-24.04", "1"),
+        ("linux-headers-6.8.0-117", "1"),
+        ("linux-image-6.8.0-117-generic", "1"),
+        ("linux-image-generic", "1"),
+        ("linux-modules-extra-6.8.0-117-generic", "1"),
+    ]
 
 
 def test_K01_headers_metapackage_guard(tmp_path: Path) -> None:

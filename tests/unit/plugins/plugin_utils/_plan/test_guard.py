@@ -74,36 +74,65 @@ def facts(**changes: t.Any) -> dict[str, t.Any]:
         "counts": {"functions": 1},
         "probes": {},
         "driver": {
-            "installed_via": "deb", "root": "/", "version_on_disk": "3.2.2", "version_loaded": "3.2.2", "loaded": True,
-            "legacy": False, "packages": [],
-            "signed": True, "signer": "DKMS module signing key", "stamp": None, "state": {"change": None,
-            "tainted": None, "refused": []},
-            "dkms": [{"module": "rebellions", "version": "3.2.2", "kernel": OLD, "arch": "x86_64",
-            "state": "installed"}],
+            "installed_via": "deb",
+            "root": "/",
+            "version_on_disk": "3.2.2",
+            "version_loaded": "3.2.2",
+            "loaded": True,
+            "legacy": False,
+            "packages": [],
+            "signed": True,
+            "signer": "DKMS module signing key",
+            "stamp": None,
+            "state": {"change": None, "tainted": None, "refused": []},
+            "dkms": [
+                {"module": "rebellions", "version": "3.2.2", "kernel": OLD, "arch": "x86_64", "state": "installed"}
+            ],
         },
         "kernel": {
-            "running": OLD, "next_boot": OLD, "headers": {OLD: True}, "modules": {OLD: True},
+            "running": OLD,
+            "next_boot": OLD,
+            "headers": {OLD: True},
+            "modules": {OLD: True},
             "packages": [kernel_package("linux-image-" + OLD), kernel_package("linux-headers-" + OLD)],
             "guard": [{"kernel": OLD, "headers": True, "module": True, "running": True, "next_boot": True}],
         },
-        "os": {"id": "ubuntu", "version_id": "24.04", "base_id": "ubuntu", "base_version": "24.04", "family": "debian",
-        "pretty": "Ubuntu", "arch": "x86_64"},
+        "os": {
+            "id": "ubuntu",
+            "version_id": "24.04",
+            "base_id": "ubuntu",
+            "base_version": "24.04",
+            "family": "debian",
+            "pretty": "Ubuntu",
+            "arch": "x86_64",
+        },
         "virtualization": "none",
         "secure_boot": "disabled",
         "mok": {
-            "state": "none", "key_present": False, "certificate": "/var/lib/dkms/mok.pub", "subject": None,
-            "signer_enrolled": None, "enforced_by": "",
+            "state": "none",
+            "key_present": False,
+            "certificate": "/var/lib/dkms/mok.pub",
+            "subject": None,
+            "signer_enrolled": None,
+            "enforced_by": "",
             "trusted": None,
         },
-        "build": {"packages": {"dkms": "3"}, "programs": {"dkms": "/usr/sbin/dkms", "cc": "/usr/bin/cc",
-        "make": "/usr/bin/make"}},
-        "disk": {"/": 9000 * MIB, "/boot": 900 * MIB, "/usr": 9000 * MIB, "/var": 9000 * MIB,
-        "/lib/modules": 9000 * MIB},
+        "build": {
+            "packages": {"dkms": "3"},
+            "programs": {"dkms": "/usr/sbin/dkms", "cc": "/usr/bin/cc", "make": "/usr/bin/make"},
+        },
+        "disk": {
+            "/": 9000 * MIB,
+            "/boot": 900 * MIB,
+            "/usr": 9000 * MIB,
+            "/var": 9000 * MIB,
+            "/lib/modules": 9000 * MIB,
+        },
         "mounts": {"/": "/", "/boot": "/boot", "/usr": "/", "/var": "/", "/lib/modules": "/"},
         "initramfs": None,
         "holds": [],
         "pciehp": {"ports": []},
-    }  # fmt: skip
+    }
     base = copy.deepcopy(base)
     for key, value in changes.items():
         base[key] = {**base[key], **value} if isinstance(value, dict) else value
@@ -138,12 +167,22 @@ def system(name: str, version: str, family: str) -> dict[str, t.Any]:
 
 def draw(look: dict[str, t.Any], **raw: t.Any) -> dict[str, t.Any]:
     wanted = normalise({**SHARED, **{"rbln_%s" % name: value for name, value in raw.items()}}, role_inputs())
-    observed: dict[str, t.Any] = {"cdi": {"state": "current", "changed": False}, "host_tool": {"current": True,
-    "sha256": "a", "wanted": "a"},
-                "markers": {"current": True, "present": []}, "passed": True}  # fmt: skip
-    runtime = {"name": "containerd", "flavor": "system", "version": "2.1.4", "changes": [], "refusal": None,
-    "process_stale": False,
-               "restart_unit": "containerd.service", "cdi": {"state": "on"}}  # fmt: skip
+    observed: dict[str, t.Any] = {
+        "cdi": {"state": "current", "changed": False},
+        "host_tool": {"current": True, "sha256": "a", "wanted": "a"},
+        "markers": {"current": True, "present": []},
+        "passed": True,
+    }
+    runtime = {
+        "name": "containerd",
+        "flavor": "system",
+        "version": "2.1.4",
+        "changes": [],
+        "refusal": None,
+        "process_stale": False,
+        "restart_unit": "containerd.service",
+        "cdi": {"state": "on"},
+    }
     runtimes = {"runtimes": [runtime], "selected": ["containerd"], "ambiguous": None}
     observed["checks"] = checked(look, runtimes)
     rules = wanted["rbln_preflight_support_matrix_extra"] + matrix()
@@ -312,20 +351,30 @@ def test_a_rule_has_a_severity_of_its_own() -> None:
     [
         ("ATOM", "3.4.1", "0.12.0", [], ""),
         ("REBEL", "3.5.1", "0.12", [], ""),
-        ("REBEL", "3.4.1", "", ["not_in_support_matrix"],
-         "Driver 3.4.1 is not in the support matrix for REBEL, which has >=3.5 <3.6."),
+        (
+            "REBEL",
+            "3.4.1",
+            "",
+            ["not_in_support_matrix"],
+            "Driver 3.4.1 is not in the support matrix for REBEL, which has >=3.5 <3.6.",
+        ),
         ("ATOM", "3.5.0", "", ["not_in_support_matrix"], "Driver 3.5.0 is not in the support matrix for ATOM"),
         ("REBEL", "3.2.2", "", ["not_in_support_matrix"], "for REBEL"),
         ("ATOM", "3.2.2", "0.11.2", [], ""),
         ("ATOM", "3.2.2", "0.10.4", [], ""),
-        ("ATOM", "3.2.2", "0.12.0", ["driver_not_of_sdk"],
-         "Driver 3.2.2 does not belong to SDK 0.12.0 for ATOM: the SDK has driver >=3.4 <3.5, "
-         "and driver 3.2.2 belongs to SDK 0.11.0, 0.11.1, 0.11.2, 0.10.4."),
+        (
+            "ATOM",
+            "3.2.2",
+            "0.12.0",
+            ["driver_not_of_sdk"],
+            "Driver 3.2.2 does not belong to SDK 0.12.0 for ATOM: the SDK has driver >=3.4 <3.5, "
+            "and driver 3.2.2 belongs to SDK 0.11.0, 0.11.1, 0.11.2, 0.10.4.",
+        ),
         ("ATOM", "3.2.1", "0.11.1", ["driver_not_of_sdk"], "the SDK has driver 3.2.2"),
         ("ATOM", "3.2.2", "0.99.1", ["driver_not_of_sdk"], "SDK 0.99.1 is not in the support matrix for ATOM."),
         ("REBEL", "3.5.0", "0.11.2", ["driver_not_of_sdk"], "SDK 0.11.2 is not in the support matrix for REBEL."),
     ],
-)  # fmt: skip
+)
 def test_driver_family_and_sdk_go_together(family: str, version: str, sdk: str, stops: list[str], words: str) -> None:
     look = facts(
         npus=[npu(family=family, firmware=version, smc=None)],
@@ -560,10 +609,15 @@ def test_a_host_that_needs_nothing_built_needs_no_headers() -> None:
     assert driver_steps(draw(look, **package())) == []
 
 
-@pytest.mark.parametrize("metas, expected", [
-    (["linux-image-amd64"], ["linux-headers-amd64"]), (["linux-image-amd64", "linux-headers-amd64"], []),
-     (["linux-image-extra-virtual"], []), ([], []),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "metas, expected",
+    [
+        (["linux-image-amd64"], ["linux-headers-amd64"]),
+        (["linux-image-amd64", "linux-headers-amd64"], []),
+        (["linux-image-extra-virtual"], []),
+        ([], []),
+    ],
+)
 def test_the_next_kernel_will_have_headers(metas: list[str], expected: list[str]) -> None:
     look = facts(kernel=kernel(OLD, packages=[kernel_package(name) for name in metas]))
     found = draw(look, **package())
@@ -773,15 +827,25 @@ def test_B01_unknown_is_said_and_not_taken_for_off() -> None:
     "keys, stops, words",
     [
         (mok("enrolled"), [], ()),
-        (mok("not_enrolled"), ["secure_boot_unsigned"],
-         ("mokutil --import /var/lib/dkms/mok.pub", "Enroll MOK", "Continue", "Yes", "one-time password", "Reboot",
-          "secure_boot: enrol",
-          "signed with an enrolled key")),
+        (
+            mok("not_enrolled"),
+            ["secure_boot_unsigned"],
+            (
+                "mokutil --import /var/lib/dkms/mok.pub",
+                "Enroll MOK",
+                "Continue",
+                "Yes",
+                "one-time password",
+                "Reboot",
+                "secure_boot: enrol",
+                "signed with an enrolled key",
+            ),
+        ),
         (mok("pending"), ["secure_boot_unsigned"], ("Enroll MOK", "given with the request")),
         (mok("none"), ["secure_boot_unsigned"], ("rbln_driver_secure_boot: enrol", "Enroll MOK")),
         (mok("enrolled", key_present=False), ["secure_boot_unsigned"], ("secure_boot: enrol",)),
     ],
-)  # fmt: skip
+)
 def test_B01_checking_says_what_the_console_needs(
     keys: dict[str, t.Any], stops: list[str], words: tuple[str, ...]
 ) -> None:
@@ -845,9 +909,12 @@ def test_B01_enrolment_comes_before_the_driver(state: str) -> None:
 def test_B01_a_module_that_is_there(
     driver: dict[str, t.Any], keys: dict[str, t.Any], mode: str, stops: list[str], steps: list[str]
 ) -> None:
-    found = draw(facts(secure_boot="enabled", driver={**driver,
-    "version_loaded": "3.2.2" if driver["loaded"] else None}, mok=keys),
-                 **package(driver_secure_boot=mode))  # fmt: skip
+    found = draw(
+        facts(
+            secure_boot="enabled", driver={**driver, "version_loaded": "3.2.2" if driver["loaded"] else None}, mok=keys
+        ),
+        **package(driver_secure_boot=mode),
+    )
     assert codes(found) == stops
     assert [name for name in driver_steps(found) if name == "driver.secure_boot"] == steps
 
