@@ -97,8 +97,8 @@ def _hook() -> None:
     around(Journal, "save", lambda args, more: "note " + str(more.get("step") or ",".join(sorted(more)) or "begin"))
     around(Journal, "end", lambda args, more: "end")
     around(sources, "keep", lambda args, more: "keep")
-    for name in ("write_stamp", "prune"):
-        around(globals()["_hook_globals"], name, lambda args, more, name=name: name)
+    around(Journal, "write_stamp", lambda args, more: "write_stamp")
+    around(globals()["_hook_globals"], "prune", lambda args, more: "prune")
 
 
 class _Names:
