@@ -21,7 +21,7 @@ env: ## build .work: two venvs, the collections we depend on
 stage: env ## copy the checkout to .work/stage/ansible_collections/rebellions/npu
 	@$(PY) -m tests.tools.stage
 
-test: root stage ## every layer, under 35 minutes; needs root
+test: root stage ## every layer; budgets fit into 35 minutes on two idle cores; needs root
 	@$(LAYERS) all
 
 ci: root packages stage ## every layer and a sample of each longer proof, under 60 minutes from nothing; needs root
