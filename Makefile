@@ -24,7 +24,7 @@ stage: env ## copy the checkout to .work/stage/ansible_collections/rebellions/np
 test: root stage ## every layer; budgets fit into 35 minutes on two idle cores; needs root
 	@$(LAYERS) all
 
-ci: root packages stage ## every layer and a sample of each longer proof, under 60 minutes from nothing; needs root
+ci: root packages stage ## every layer and a sample of each longer proof; budgets fit into 60 minutes from nothing; needs root
 	@$(LAYERS) all sample
 
 test-unit sanity units lint docs: stage ## one layer without root
