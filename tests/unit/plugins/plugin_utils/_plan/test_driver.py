@@ -4,14 +4,10 @@
 
 from __future__ import annotations
 
-import copy
-import functools
 import typing as t
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
-from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.normalise import normalise
-from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import role_inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.driver import plan_driver
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.situation import (
     DRIVER_PROBES,
@@ -21,15 +17,12 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.situation imp
     wanted_version,
 )
 from ansible_collections.rebellions.npu.tests.unit.fixtures.checked import checked
+from ansible_collections.rebellions.npu.tests.unit.fixtures.planned import Data, npu
+from ansible_collections.rebellions.npu.tests.unit.fixtures.planned import driver as driver_facts
+from ansible_collections.rebellions.npu.tests.unit.fixtures.planned import inputs as every_input
 
 SHA = "a" * 64
 OTHER = "b" * 64
-SHARED = {
-    "rbln_driver_ca_cert": "",
-    "rbln_driver_http_proxy": "",
-    "rbln_driver_https_proxy": "",
-    "rbln_driver_no_proxy": "",
-}
 TIME = "2026-01-31T12:00:00Z"
 NONE = {"installed_via": "none", "version_on_disk": None, "version_loaded": None, "loaded": False}
 BROKEN = {"installed_via": "deb", "version_on_disk": None, "version_loaded": None, "loaded": False}
@@ -44,38 +37,22 @@ CHANGE = {
 }
 REFUSED = {"version": "3.4.0", "sha256": SHA, "reason": "card 0 is in FAULT", "time": TIME}
 
-Data = t.Dict[str, t.Any]
-spec = functools.lru_cache(maxsize=None)(role_inputs)
-
 
 def inputs(**changes: t.Any) -> Data:
     """All inputs; the names of those that are changed without `rbln_driver_`."""
-    return normalise({**SHARED, **{"rbln_driver_" + key: value for key, value in changes.items()}}, spec())
-
-
-def npu(state: str = "ok", function: str = "pf", family: str | None = "ATOM") -> Data:
-    return {"address": "0000:83:00.0", "state": state, "function": function, "family": family}
+    return every_input({"rbln_driver_" + key: value for key, value in changes.items()})
 
 
 def facts(
-    driver: Data | None = None, npus: list[Data] | None = None, probes: Data | None = None, **state: t.Any
+    changes: Data | None = None, npus: list[Data] | None = None, probes: Data | None = None, **state: t.Any
 ) -> Data:
     """A host whose driver 3.2.2 from a runfile is loaded; `state` changes what is noted on it."""
-    base: Data = {
-        "installed_via": "runfile",
-        "root": "/",
-        "version_on_disk": "3.2.2",
-        "version_loaded": "3.2.2",
-        "loaded": True,
-        "module": "rebellions",
-        "legacy": False,
-        "state": {"change": None, "tainted": None, "refused": [], **state},
-    }
+    noted = {"change": None, "tainted": None, "refused": [], **state}
     return {
         "npus": [npu()] if npus is None else npus,
         "os": {"arch": "x86_64"},
         "probes": probes or {},
-        "driver": {**copy.deepcopy(base), **(driver or {})},
+        "driver": driver_facts(**{"state": noted, **(changes or {})}),
     }
 
 

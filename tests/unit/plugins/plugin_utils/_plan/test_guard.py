@@ -4,39 +4,33 @@
 
 from __future__ import annotations
 
-import copy
 import functools
-import json
 import pathlib
 import typing as t
 
 import pytest
 import yaml
-from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.normalise import normalise
-from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import role_inputs
-from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.plan import plan
-from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.situation import Case
-from ansible_collections.rebellions.npu.tests.unit.fixtures.checked import checked
-from ansible_collections.rebellions.npu.tests.unit.fixtures.schemas import validator
+from ansible_collections.rebellions.npu.tests.unit.fixtures.planned import (
+    MIB,
+    NO_DRIVER,
+    Data,
+    changed,
+    driver,
+    npu,
+    observed,
+)
+from ansible_collections.rebellions.npu.tests.unit.fixtures.planned import draw as plan_of
+from ansible_collections.rebellions.npu.tests.unit.fixtures.planned import facts as host
 
 ROLE = pathlib.Path(__file__).parents[5] / "roles" / "rbln_preflight" / "vars" / "main.yml"
 OLD, NEW = "6.8.0-117-generic", "6.8.0-138-generic"
 EL = "5.14.0-570.116.1.el9_6.x86_64"
 EL102 = "6.12.0-211.55.1.el10_2.x86_64"
-MIB = 1024**2
-SHARED = {
-    "rbln_driver_ca_cert": "",
-    "rbln_driver_http_proxy": "",
-    "rbln_driver_https_proxy": "",
-    "rbln_driver_no_proxy": "",
-}
 PACKAGE = {
     "rbln_driver_source": "package",
     "rbln_driver_package_names": ["rebellions-driver"],
     "rbln_driver_version": "3.2.2",
 }
-
-schema = functools.lru_cache(maxsize=None)(validator)
 
 
 @functools.lru_cache(maxsize=None)
@@ -50,111 +44,40 @@ def matrix() -> list[dict[str, t.Any]]:
     return rules
 
 
-def npu(number: int = 0, family: str = "ATOM", **changes: t.Any) -> dict[str, t.Any]:
-    base = {
-        "address": "0000:8%d:00.0" % number,
-        "state": "ok",
-        "function": "pf",
-        "family": family,
-        "firmware": "3.2.2",
-        "smc": "3.2.2",
-    }
-    return {**base, **changes}
-
-
 def kernel_package(name: str) -> dict[str, str]:
     return {"name": name, "version": "1"}
 
 
-def facts(**changes: t.Any) -> dict[str, t.Any]:
+def card(number: int, family: str = "ATOM", **changes: t.Any) -> Data:
+    return {**npu(family=family), "address": "0000:8%d:00.0" % number, **changes}
+
+
+def facts(**changes: t.Any) -> Data:
     """Ubuntu 24.04 with driver 3.2.2 by DKMS, everything in step."""
-    base: dict[str, t.Any] = {
-        "vendor": "rebellions",
-        "npus": [npu()],
-        "counts": {"functions": 1},
-        "probes": {},
-        "driver": {
-            "installed_via": "deb",
-            "root": "/",
-            "version_on_disk": "3.2.2",
-            "version_loaded": "3.2.2",
-            "loaded": True,
-            "legacy": False,
-            "packages": [],
-            "signed": True,
-            "signer": "DKMS module signing key",
-            "stamp": None,
-            "state": {"change": None, "tainted": None, "refused": []},
-            "dkms": [
-                {"module": "rebellions", "version": "3.2.2", "kernel": OLD, "arch": "x86_64", "state": "installed"}
-            ],
-        },
-        "kernel": {
-            "running": OLD,
-            "next_boot": OLD,
-            "headers": {OLD: True},
-            "modules": {OLD: True},
+    by_dkms = driver(
+        installed_via="deb",
+        signed=True,
+        signer="DKMS module signing key",
+        dkms=[{"module": "rebellions", "version": "3.2.2", "kernel": OLD, "arch": "x86_64", "state": "installed"}],
+    )
+    base = host(
+        driver=by_dkms,
+        npus=[card(0)],
+        kernel={
             "packages": [kernel_package("linux-image-" + OLD), kernel_package("linux-headers-" + OLD)],
             "guard": [{"kernel": OLD, "headers": True, "module": True, "running": True, "next_boot": True}],
         },
-        "os": {
-            "id": "ubuntu",
-            "version_id": "24.04",
-            "base_id": "ubuntu",
-            "base_version": "24.04",
-            "family": "debian",
-            "pretty": "Ubuntu",
-            "arch": "x86_64",
-        },
-        "virtualization": "none",
-        "secure_boot": "disabled",
-        "mok": {
-            "state": "none",
-            "key_present": False,
-            "certificate": "/var/lib/dkms/mok.pub",
-            "subject": None,
-            "signer_enrolled": None,
-            "enforced_by": "",
-            "trusted": None,
-        },
-        "build": {
-            "packages": {"dkms": "3"},
-            "programs": {"dkms": "/usr/sbin/dkms", "cc": "/usr/bin/cc", "make": "/usr/bin/make"},
-        },
-        "disk": {
-            "/": 9000 * MIB,
-            "/boot": 900 * MIB,
-            "/usr": 9000 * MIB,
-            "/var": 9000 * MIB,
-            "/lib/modules": 9000 * MIB,
-        },
-        "mounts": {"/": "/", "/boot": "/boot", "/usr": "/", "/var": "/", "/lib/modules": "/"},
-        "initramfs": None,
-        "holds": [],
-        "pciehp": {"ports": []},
-    }
-    base = copy.deepcopy(base)
-    for key, value in changes.items():
-        base[key] = {**base[key], **value} if isinstance(value, dict) else value
-    return base
+        build={"packages": {"dkms": "3"}},
+        disk={"/": 9000 * MIB, "/boot": 900 * MIB, "/usr": 9000 * MIB, "/var": 9000 * MIB, "/lib/modules": 9000 * MIB},
+    )
+    return changed(base, changes)
 
 
-def virgin(**changes: t.Any) -> dict[str, t.Any]:
-    driver = {
-        "installed_via": "none",
-        "version_on_disk": None,
-        "version_loaded": None,
-        "loaded": False,
-        "signed": None,
-        "signer": None,
-        "dkms": [],
-    }
-    look = facts(driver=driver, npus=[npu(state="unbound", firmware=None)])
+def virgin(**changes: t.Any) -> Data:
+    look = facts(driver=NO_DRIVER, npus=[npu("unbound", firmware=None)])
     look["kernel"]["modules"] = {OLD: False}
     look["kernel"]["guard"][0]["module"] = False
-    for key, value in changes.items():
-        look[key] = {**look[key], **value} if isinstance(value, dict) else value
-    return look
+    return changed(look, changes)
 
 
 def kernel(running: str, following: str | None = None, **changes: t.Any) -> dict[str, t.Any]:
@@ -165,30 +88,9 @@ def system(name: str, version: str, family: str) -> dict[str, t.Any]:
     return {"id": name, "version_id": version, "base_id": name, "base_version": version, "family": family}
 
 
-def draw(look: dict[str, t.Any], **raw: t.Any) -> dict[str, t.Any]:
-    wanted = normalise({**SHARED, **{"rbln_%s" % name: value for name, value in raw.items()}}, role_inputs())
-    observed: dict[str, t.Any] = {
-        "cdi": {"state": "current", "changed": False},
-        "host_tool": {"current": True, "sha256": "a", "wanted": "a"},
-        "markers": {"current": True, "present": []},
-        "passed": True,
-    }
-    runtime = {
-        "name": "containerd",
-        "flavor": "system",
-        "version": "2.1.4",
-        "changes": [],
-        "refusal": None,
-        "process_stale": False,
-        "restart_unit": "containerd.service",
-        "cdi": {"state": "on"},
-    }
-    runtimes = {"runtimes": [runtime], "selected": ["containerd"], "ambiguous": None}
-    observed["checks"] = checked(look, runtimes)
-    rules = wanted["rbln_preflight_support_matrix_extra"] + matrix()
-    found: dict[str, t.Any] = {**plan(Case(wanted, look, runtimes, observed, rules)).to_dict()}
-    schema("plan.schema.json").validate(json.loads(json.dumps(found)))
-    return found
+def draw(look: Data, **raw: t.Any) -> Data:
+    named = {"rbln_%s" % name: value for name, value in raw.items()}
+    return plan_of(named, look, matrix(), looked=observed(markers={"current": True, "present": []}))
 
 
 def package(**raw: t.Any) -> dict[str, t.Any]:
@@ -768,9 +670,9 @@ def test_room_that_is_not_known_is_said() -> None:
         ({"pciehp": {"ports": []}}, "fail", [], []),
         ({"pciehp": {"ports": None}}, "fail", [], ["pciehp_unknown"]),
         ({"virtualization": "kvm"}, "fail", [], []),
-        ({"npus": [npu(0, "REBEL", firmware="3.5.0")]}, "fail", [], []),
+        ({"npus": [card(0, "REBEL", firmware="3.5.0")]}, "fail", [], []),
         (
-            {"npus": [npu(0, "ATOM", firmware="3.5.0"), npu(1, "ATOM", firmware="3.5.0")]},
+            {"npus": [card(0, "ATOM", firmware="3.5.0"), card(1, "ATOM", firmware="3.5.0")]},
             "fail",
             ["not_in_support_matrix"],
             [],
@@ -784,7 +686,7 @@ def test_pciehp_above_several_rebel(
     look = facts(
         os=system("rhel", "10.2", "redhat"),
         kernel=kernel(EL102, headers={EL102: True}, modules={EL102: True}, packages=[]),
-        npus=[npu(0, "REBEL", firmware="3.5.0"), npu(1, "REBEL", firmware="3.5.0")],
+        npus=[card(0, "REBEL", firmware="3.5.0"), card(1, "REBEL", firmware="3.5.0")],
         driver={"version_on_disk": "3.5.0", "version_loaded": "3.5.0"},
         pciehp={"ports": [{"port": "0000:40:01.0", "npus": ["0000:80:00.0"]}]},
     )
@@ -1013,7 +915,12 @@ def test_B01_keys_that_the_kernel_may_not_take_for_modules_are_told(trusted: t.A
 )
 def test_other_firmware(raw: dict[str, t.Any], stops: list[str], cautions: list[str], steps: list[str]) -> None:
     look = facts(
-        npus=[npu(0), npu(1, firmware="3.0.0"), npu(2, firmware=None), npu(3, firmware="1.0.0", state="passthrough")]
+        npus=[
+            card(0),
+            card(1, firmware="3.0.0"),
+            card(2, firmware=None),
+            card(3, firmware="1.0.0", state="passthrough"),
+        ]
     )
     found = draw(look, **package(**raw))
     assert (codes(found), codes(found, "cautions"), driver_steps(found)) == (stops, cautions, steps)
@@ -1026,7 +933,7 @@ def test_other_firmware(raw: dict[str, t.Any], stops: list[str], cautions: list[
 
 
 def test_firmware_follows_the_driver_that_will_be_there() -> None:
-    look = facts(driver={"version_on_disk": "3.2.0", "version_loaded": "3.2.0"}, npus=[npu(0, firmware="3.2.0")])
+    look = facts(driver={"version_on_disk": "3.2.0", "version_loaded": "3.2.0"}, npus=[card(0, firmware="3.2.0")])
     found = draw(look, **package(driver_replace=True, driver_firmware="flash"))
     assert driver_steps(found) == ["driver.install", "driver.firmware"]
     assert (step(found, "driver.firmware")["wanted"], step(found, "driver.firmware")["after"]) == (

@@ -4,17 +4,22 @@
 
 from __future__ import annotations
 
-import copy
 import functools
-import json
 import typing as t
 
 import pytest
-from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.normalise import normalise
-from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import COLLECTION, role_inputs
-from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.plan import plan
-from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.situation import Case
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import COLLECTION
 from ansible_collections.rebellions.npu.tests.unit.fixtures.checked import checked
+from ansible_collections.rebellions.npu.tests.unit.fixtures.planned import (
+    NO_DRIVER,
+    Data,
+    facts,
+    npu,
+    observed,
+    runtime,
+    runtimes,
+)
+from ansible_collections.rebellions.npu.tests.unit.fixtures.planned import draw as plan_of
 from ansible_collections.rebellions.npu.tests.unit.fixtures.schemas import validator
 
 MATRIX = [
@@ -26,12 +31,6 @@ MATRIX = [
         "kernel_max": "6.8.0-117-generic",
     }
 ]
-SHARED = {
-    "rbln_driver_ca_cert": "",
-    "rbln_driver_http_proxy": "",
-    "rbln_driver_https_proxy": "",
-    "rbln_driver_no_proxy": "",
-}
 # What an installation would install from, whichever the source is.
 GIVEN = {
     "rbln_driver_runfile": "/srv/",
@@ -40,121 +39,11 @@ GIVEN = {
 }
 
 
-KERNEL = "6.8.0-117-generic"
-GIB = 1024**3
-
-
-def npu(state: str = "ok", function: str = "pf", family: str = "ATOM") -> dict[str, t.Any]:
-    return {"address": "0000:83:00.0", "state": state, "function": function, "family": family, "firmware": "3.2.2"}
-
-
-def facts(**changes: t.Any) -> dict[str, t.Any]:
-    base: dict[str, t.Any] = {
-        "vendor": "rebellions",
-        "npus": [npu()],
-        "counts": {"functions": 1},
-        "probes": {},
-        "driver": {
-            "installed_via": "runfile",
-            "root": "/",
-            "version_on_disk": "3.2.2",
-            "version_loaded": "3.2.2",
-            "loaded": True,
-            "legacy": False,
-            "packages": [],
-            "signed": False,
-            "signer": None,
-            "dkms": [],
-            "stamp": None,
-            "state": {"change": None, "tainted": None, "refused": []},
-        },
-        "kernel": {
-            "running": KERNEL,
-            "next_boot": KERNEL,
-            "headers": {KERNEL: True},
-            "modules": {KERNEL: True},
-            "packages": [],
-            "guard": [],
-        },
-        "os": {
-            "id": "ubuntu",
-            "version_id": "24.04",
-            "base_id": "ubuntu",
-            "base_version": "24.04",
-            "family": "debian",
-            "pretty": "Ubuntu",
-            "arch": "x86_64",
-        },
-        "virtualization": "none",
-        "secure_boot": "disabled",
-        "mok": {
-            "state": "none",
-            "key_present": False,
-            "certificate": "/var/lib/dkms/mok.pub",
-            "subject": None,
-            "signer_enrolled": None,
-            "enforced_by": "",
-            "trusted": None,
-        },
-        "build": {"packages": {}, "programs": {"dkms": "/usr/sbin/dkms", "cc": "/usr/bin/cc", "make": "/usr/bin/make"}},
-        "disk": {"/": 100 * GIB, "/boot": GIB, "/usr": 100 * GIB, "/var": 100 * GIB, "/lib/modules": 100 * GIB},
-        "mounts": {"/": "/", "/boot": "/boot", "/usr": "/", "/var": "/", "/lib/modules": "/"},
-        "initramfs": None,
-        "holds": [],
-        "pciehp": {"ports": []},
-    }
-    base = copy.deepcopy(base)
-    for key, value in changes.items():
-        base[key] = {**base[key], **value} if isinstance(value, dict) else value
-    return base
-
-
-def no_driver() -> dict[str, t.Any]:
-    return {"installed_via": "none", "version_on_disk": None, "version_loaded": None, "loaded": False, "signed": None}
-
-
-def runtime(**changes: t.Any) -> dict[str, t.Any]:
-    base: dict[str, t.Any] = {
-        "name": "containerd",
-        "flavor": "system",
-        "version": "1.7.24",
-        "changes": [],
-        "refusal": None,
-        "process_stale": False,
-        "restart_unit": "containerd.service",
-        "cdi": {"state": "on"},
-    }
-    return {**base, **changes}
-
-
-def runtimes(*items: dict[str, t.Any], **changes: t.Any) -> dict[str, t.Any]:
-    found = list(items) or [runtime()]
-    return {"runtimes": found, "selected": [item["name"] for item in found], "ambiguous": None, **changes}
-
-
-def observed(**changes: t.Any) -> dict[str, t.Any]:
-    base: dict[str, t.Any] = {
-        "cdi": {"state": "current", "changed": False},
-        "host_tool": {"current": True, "sha256": "a", "wanted": "a"},
-        "markers": {"current": True, "present": ["driver-ready", "toolkit-ready"]},
-        "passed": True,
-    }
-    return {**base, **changes}
-
-
 schema = functools.lru_cache(maxsize=None)(validator)
 
 
-def draw(
-    raw: dict[str, t.Any] | None = None, f: t.Any = None, r: t.Any = None, o: t.Any = None, **keys: t.Any
-) -> dict[str, t.Any]:
-    wanted = normalise({**SHARED, **GIVEN, **(raw or {})}, role_inputs())
-    f, r = f or facts(), r or runtimes()
-    o = {"checks": checked(f, r), **(o or observed())}
-    found: dict[str, t.Any] = {**plan(Case(wanted, f, r, o, MATRIX), **keys).to_dict()}
-    schema("plan.schema.json").validate(json.loads(json.dumps(found)))
-    assert set(found) == set(schema("plan.schema.json").schema["required"])
-    return found
+def draw(raw: Data | None = None, f: t.Any = None, r: t.Any = None, o: t.Any = None, **keys: t.Any) -> Data:
+    return plan_of({**GIVEN, **(raw or {})}, f or facts(), MATRIX, r, o, **keys)
 
 
 def ids(found: dict[str, t.Any]) -> list[str]:
@@ -177,7 +66,7 @@ def test_a_virgin_host_gets_everything_and_knows_what_it_cannot_know() -> None:
             "rbln_driver_source": "runfile",
             "rbln_container_toolkit_runtime_restart": "if_required",
         },
-        facts(driver=no_driver(), npus=[npu("unbound")]),
+        facts(driver=NO_DRIVER, npus=[npu("unbound")]),
         runtimes(
             runtime(
                 changes=[{"path": "/etc/containerd/config.toml", "what": "enable_cdi", "why": "CDI is off."}],
@@ -207,7 +96,7 @@ def test_a_virgin_host_gets_everything_and_knows_what_it_cannot_know() -> None:
 @pytest.mark.parametrize(
     "raw, driver, stops",
     [
-        ({}, no_driver(), ["driver_installed"]),
+        ({}, NO_DRIVER, ["driver_installed"]),
         ({"rbln_driver_version": "3.3.0"}, {}, ["driver_version_differs"]),
         ({"rbln_driver_version": "3.2.2"}, {"version_on_disk": "3.2.2-rebel1"}, []),
         ({"rbln_driver_source": "runfile", "rbln_driver_version": "3.2.1"}, {}, ["driver_replace_not_allowed"]),
@@ -281,7 +170,7 @@ def test_what_follows_a_driver_that_is_only_loaded_or_put_back_names_that_step(
 
 def test_f12_a_passthrough_host_gets_no_driver_and_no_toolkit() -> None:
     found = draw(
-        {}, facts(npus=[npu("passthrough")], driver=no_driver()), o=observed(cdi={"state": "missing", "changed": True})
+        {}, facts(npus=[npu("passthrough")], driver=NO_DRIVER), o=observed(cdi={"state": "missing", "changed": True})
     )
     assert ids(found) == []
     assert found["stops"] == []
@@ -420,7 +309,7 @@ def test_w02_a_host_whose_checks_fail_is_proven_again_although_no_file_would_cha
 
 
 def test_a_host_without_npus_that_is_let_pass_is_left_alone() -> None:
-    bare = facts(npus=[], counts={"functions": 0}, driver=no_driver())
+    bare = facts(npus=[], counts={"functions": 0}, driver=NO_DRIVER)
     seen = observed(
         cdi={"state": "missing", "changed": True},
         host_tool={"current": False, "sha256": None, "wanted": "a"},
@@ -441,7 +330,7 @@ def test_a_host_without_npus_that_is_let_pass_is_left_alone() -> None:
     [("denied", ["driver_unknown"]), ("timeout", ["driver_unknown"]), ("failed", ["driver_unknown"]), ("absent", [])],
 )
 def test_a_driver_that_could_not_be_looked_for_is_not_taken_for_absent(state: str, stops: list[str]) -> None:
-    hidden = facts(driver=no_driver(), probes={"module_file": {"state": state, "detail": ""}})
+    hidden = facts(driver=NO_DRIVER, probes={"module_file": {"state": state, "detail": ""}})
     found = draw({"rbln_driver_source": "package", "rbln_driver_version": "3.2.2"}, hidden)
     assert codes(found) == stops
     assert ("driver.install" in ids(found)) is (not stops)
