@@ -71,6 +71,32 @@ def test_containerd_loads_what_we_write(name: str, containerd: tuple[str, Path],
         assert not any(path.is_file() for path in state.iterdir() if path.name != "lock")
 
 
+@pytest.mark.parametrize("containerd", ["1.7"], indirect=True)
+@pytest.mark.parametrize("generated", ["version = 2\n", 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n'])
+def test_what_a_template_becomes_is_loaded_before_it_is_written_H01(
+    generated: str, containerd: tuple[str, Path], tmp_path: Path
+) -> None:
+    config = tmp_path / "etc/config.toml"
+    config.parent.mkdir()
+    config.write_text(generated)
+    template = config.parent / "config.toml.tmpl"
+    template.write_text('{{ template "base" . }}\n')
+    before = snapshot(config.parent)
+    target = {"path": str(template), "kind": "template"}
+    found = {**runtime_of(containerd[1], config), "flavor": "k3s", "edit_target": target}
+    if "plugins" in generated:
+        with pytest.raises(NpuError, match="cannot take a block with enable_cdi"):
+            apply(found, tmp_path / "state")
+        assert snapshot(config.parent) == before
+        return
+    done = apply(found, tmp_path / "state")
+    assert (done["changed"], done["judged"]) == (True, True)
+    config.write_text(template.read_text().replace('{{ template "base" . }}\n', generated))
+    on, directories = cdi_state(containerd[1], config) or (False, [])
+    assert on is True and "/var/run/cdi" in directories
+    assert not apply(found, tmp_path / "state")["changed"]
+
+
 # Drop-ins are for 2.x; 1.x replaces whole sections.
 MERGING = pytest.mark.parametrize(
     "containerd", [name for name in sorted(containerds()) if name[0] != "1"], indirect=True

@@ -33,6 +33,10 @@ ON = "on"
 ON_BY_DEFAULT = "on_by_default"
 UNKNOWN = "unknown"
 
+# Marks around what is ours in a Go template; they are comments in what is rendered from it.
+BLOCK_BEGIN = "# BEGIN rebellions.npu"
+BLOCK_END = "# END rebellions.npu"
+
 ELEVATE = "run this with privilege escalation"
 DPKG_LIMIT = 256 * 1024 * 1024
 KUBELET_UNITS = ("kubelet.service", "snap.kubelet.daemon.service")
@@ -44,6 +48,19 @@ UNITS = tuple(
         + tuple(unit for distro in DISTROS for unit in distro.kubelet_units)
     )
 )
+
+
+def block_span(text: str) -> tuple[int, int]:
+    """Offsets of our block in a template, or in what is rendered from it, without its last line end; else (-1, -1)."""
+    start = text.find(BLOCK_BEGIN)
+    stop = text.find(BLOCK_END, start) if start >= 0 else -1
+    return (start, stop + len(BLOCK_END)) if stop >= 0 else (-1, -1)
+
+
+def with_block(text: str, block: str) -> str:
+    """Rendered text with `block` in the place of ours, or at the end."""
+    start, stop = block_span(text)
+    return text[:start] + block + text[stop:] if start >= 0 else "%s\n%s\n" % (text.rstrip("\n"), block)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,19 @@ import typing as t
 from .._base.versions import release_numbers
 from .._formats.toml import TomlError, loads
 from .._host.proc import Process
-from .base import CONTAINERD, Change, Dialect, EditTarget, Refusal, Runtime, note_process, note_unit
+from .base import (
+    BLOCK_BEGIN,
+    BLOCK_END,
+    CONTAINERD,
+    Change,
+    Dialect,
+    EditTarget,
+    Refusal,
+    Runtime,
+    note_process,
+    note_unit,
+    with_block,
+)
 from .containerd_config import ID_V2, ID_V3, MERGING_SINCE, ConfigFile, ConfigSet, Release
 from .containerd_state import Missing, Reader, missing_keys, read_state, refuse_unreadable, schema_of, schema_one
 from .distros import DISTROS, Distro, placed, rancher_settings
@@ -139,10 +151,26 @@ class DistroRuntime(Reader):
             runtime.warnings.append(why)
             if missing:
                 runtime.refusal = Refusal(why, "set enable_cdi in it by hand, or make it start from the base template")
+        elif missing and not self._has_room(files.root, ID_V3 if third else ID_V2):
+            runtime.refusal = Refusal(
+                "%s writes the CRI table itself, and its template can only add tables after that: containerd does not "
+                "start with one table twice" % runtime.flavor,
+                "upgrade %s to a release with containerd 2, or write %s as a whole configuration of your own with "
+                "enable_cdi = true in its CRI table" % (runtime.flavor, template),
+            )
         else:
             self._say(
                 runtime, runtime.dialect.schema, missing, "%s is made from this template at every start" % files.root
             )
+
+    def _has_room(self, path: str, table: str) -> bool:
+        """True when the generated file, our block left out, can be followed by this table of plugins."""
+        block = '%s\n[plugins."%s"]\n%s' % (BLOCK_BEGIN, table, BLOCK_END)
+        try:
+            loads(with_block(self.context.host.read_text(path).get(""), block))
+        except TomlError:
+            return False
+        return True
 
     def _aim_k0s(
         self, runtime: Runtime, files: ConfigSet, release: Release, schema: int | None, missing: t.Sequence[Missing]

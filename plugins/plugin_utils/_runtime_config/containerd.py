@@ -12,27 +12,32 @@ by key.
 from __future__ import annotations
 
 import base64
-import fnmatch
 import posixpath
 import typing as t
-from dataclasses import dataclass, field
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.versions import release_numbers
 from ansible_collections.rebellions.npu.plugins.module_utils._cdi.options import SPEC_DIRS
-from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import with_dirs
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import block_span, with_block, with_dirs
 
 from .._objects.names import SHORT
 from .._text.splice import lookup
 from .._text.toml import TomlEdit, load
-from .edit import MANAGED, FileEdit, Files, RuntimeEdit, Source, block_edit, covers, source, span
+from .containerd_files import (
+    ALWAYS_ON,
+    CRI_IDS,
+    TABLES,
+    State,
+    covered,
+    disables_cri,
+    needs,
+    observe,
+    order_of,
+    root_path_of,
+)
+from .edit import MANAGED, FileEdit, Files, RuntimeEdit, Source, block_edit, covers, source
 
-_RUNTIME = ("plugins", "io.containerd.cri.v1.runtime")
-TABLES = {2: ("plugins", "io.containerd.grpc.v1.cri"), 3: _RUNTIME, 4: _RUNTIME}
-ALWAYS_ON = (2, 4)
-CRI_IDS = ("cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime", "io.containerd.cri.v1.images")
 DROPIN = f"/etc/containerd/conf.d/99-{SHORT}.toml"
-MAIN = "/etc/containerd/config.toml"
 # Short names that schema 1 files disable, with the names schema 2 wants for them.
 _URIS = {
     name: "io.containerd.snapshotter.v1." + name
@@ -41,39 +46,6 @@ _URIS = {
 _URIS.update({"opt": "io.containerd.internal.v1.opt", "restart": "io.containerd.internal.v1.restart"})
 _ENABLE = ["plugins/%s/enable_cdi" % TABLES[schema][1] for schema in (2, 3)]
 _DIRS = ["plugins/%s/cdi_spec_dirs" % TABLES[schema][1] for schema in (2, 3)]
-
-
-@dataclass
-class _State:
-    """The files in reading order with their values, and what they say together."""
-
-    root: Source
-    documents: list[tuple[Source, dict[str, t.Any]]]
-    schema: int | None
-    merged: bool
-    files: Files
-    owners: list[Source] = field(default_factory=list)
-    enable: t.Any = None
-    enable_in: Source | None = None
-    dirs: t.Any = None
-    dirs_in: Source | None = None
-
-    def table(self, document: dict[str, t.Any]) -> tuple[str, ...]:
-        version = document.get("version", self.schema)
-        return TABLES.get(version if isinstance(version, int) else 2, TABLES[2])
-
-    def read(self) -> None:
-        for found, document in self.documents:
-            table = lookup(document, self.table(document))
-            if not isinstance(table, dict):
-                continue
-            self.owners.append(found)
-            if not self.merged:
-                self.enable = self.enable_in = self.dirs = self.dirs_in = None
-            if "enable_cdi" in table:
-                self.enable, self.enable_in = table["enable_cdi"], found
-            if "cdi_spec_dirs" in table:
-                self.dirs, self.dirs_in = table["cdi_spec_dirs"], found
 
 
 def plan(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Sequence[str]) -> RuntimeEdit:
@@ -99,8 +71,8 @@ def plan(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Sequence[str
     target = dict(runtime.get("edit_target") or {})
     if target.get("kind") == "template" and str(target.get("path", "")).endswith(".tmpl"):
         return _plan_template(runtime, files, spec_dirs, target["path"], version, edit)
-    root_path = _root_path(runtime)
-    state = _observe(root_path, runtime, files, version)
+    root_path = root_path_of(runtime)
+    state = observe(root_path, runtime, files, version)
     if state.schema == 1:
         if version >= (2,):
             what = "%s is in config schema 1, which containerd %s migrates at every start: migrate the file"
@@ -111,7 +83,7 @@ def plan(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Sequence[str
             "Run `containerd config migrate`, check its output and replace the file with it.",
         )
     served = bool(runtime.get("serves_kubelet", True) or runtime.get("selected"))
-    disabled = [found for found, document in state.documents if _disabled(document)]
+    disabled = [found for found, document in state.documents if disables_cri(document)]
     if disabled and not served:
         edit.warnings.append(
             "%s disables the CRI plugin and no kubelet uses this containerd: not changed" % disabled[0].path
@@ -122,7 +94,7 @@ def plan(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Sequence[str
             "%s: on containerd %s its CRI section replaces the one of %s as a whole"
             % (state.owners[-1].path, runtime["version"], state.owners[0].path)
         )
-    need_enable, need_dirs = _needs(state, version, spec_dirs)
+    need_enable, need_dirs = needs(state, version, spec_dirs)
     if not need_enable and not need_dirs and not disabled:
         return edit
     _make(edit, state, runtime, target, need_enable, list(spec_dirs) if need_dirs else [], disabled)
@@ -143,74 +115,9 @@ def _declared(edit: RuntimeEdit) -> bool:
     )
 
 
-def _root_path(runtime: t.Mapping[str, t.Any]) -> str:
-    """The file that imports the others; for microk8s the template its file is made from."""
-    target = runtime.get("edit_target") or {}
-    if runtime.get("flavor") == "microk8s" and target.get("path"):
-        return str(target["path"])
-    return str(runtime.get("main_config") or MAIN)
-
-
-def _observe(root_path: str, runtime: t.Mapping[str, t.Any], files: Files, version: tuple[int, ...]) -> _State:
-    root = source(files, root_path)
-    others = [] if runtime.get("flavor") == "microk8s" else runtime.get("config_files") or []
-    order = [root] + [source(files, path) for path in others if path != root_path]
-    documents = [(found, load(found.text, found.path)) for found in order if found.data is not None]
-    state = _State(root, documents, None, version >= (2,), files)
-    if root.data is not None:
-        document = documents[0][1]
-        declared = document.get("version")
-        if isinstance(declared, int) and declared in TABLES:
-            state.schema = declared
-        elif declared is not None and declared != 1:
-            raise NpuError(
-                "%s: config schema %s is not known." % (root_path, declared),
-                "Use a release of this collection that knows it.",
-            )
-        elif declared == 1 or _is_schema_1(document):
-            state.schema = 1
-        if not state.merged and (state.schema or 0) > 2:
-            raise NpuError(
-                "%s: containerd %s does not read config schema %d."
-                % (root_path, runtime["version"], state.schema or 0),
-                "Write the file in schema 2, or upgrade containerd to 2.x.",
-            )
-    state.read()
-    return state
-
-
-def _is_schema_1(document: dict[str, t.Any]) -> bool:
-    """A file without a version is schema 1; only short plugin names make that matter."""
-    plugins = document.get("plugins")
-    return isinstance(plugins, dict) and any(not name.startswith("io.containerd.") for name in plugins)
-
-
-def _disabled(document: dict[str, t.Any]) -> bool:
-    names = document.get("disabled_plugins")
-    return isinstance(names, list) and any(name in CRI_IDS for name in names)
-
-
-def _needs(state: _State, version: tuple[int, ...], spec_dirs: t.Sequence[str]) -> tuple[bool, bool]:
-    if state.enable is not None and not isinstance(state.enable, bool):
-        raise NpuError(
-            "%s: enable_cdi is not true or false." % (state.enable_in or state.root).path,
-            "Repair the file; it was not changed.",
-        )
-    if state.dirs is not None and not (
-        isinstance(state.dirs, list) and all(isinstance(item, str) for item in state.dirs)
-    ):
-        raise NpuError(
-            "%s: cdi_spec_dirs is not a list of strings." % (state.dirs_in or state.root).path,
-            "Repair the file; it was not changed.",
-        )
-    on = version >= ALWAYS_ON or (state.enable if state.enable is not None else version >= (2,))
-    have = SPEC_DIRS if state.dirs is None else tuple(state.dirs)
-    return not on, not covers(have, spec_dirs)
-
-
 def _make(
     edit: RuntimeEdit,
-    state: _State,
+    state: State,
     runtime: t.Mapping[str, t.Any],
     target: t.Mapping[str, t.Any],
     need_enable: bool,
@@ -236,7 +143,7 @@ def _make(
         where = _where(state, runtime, target, need_enable, bool(dirs))
         if where is None:
             dropin = _dropin(state, target)
-            if not _covered(state, dropin.path):
+            if not covered(state, dropin.path):
                 root = opened(state.root)
                 _declare(root, state.root, state)
                 pattern = posixpath.dirname(dropin.path) + "/*.toml"
@@ -265,7 +172,7 @@ def _make(
         edit.files.append(FileEdit(found, text.text.encode("utf-8"), "toml", text.buffer.splices, text.changes))
 
 
-def _declare(text: TomlEdit, found: Source, state: _State) -> None:
+def _declare(text: TomlEdit, found: Source, state: State) -> None:
     """Declare the schema in a file that does not: that of the root file, or 2 where plugins have schema 1 names."""
     if "version" in text.data:
         return
@@ -288,7 +195,7 @@ def _declare(text: TomlEdit, found: Source, state: _State) -> None:
 
 
 def _where(
-    state: _State, runtime: t.Mapping[str, t.Any], target: t.Mapping[str, t.Any], enable: bool, dirs: bool
+    state: State, runtime: t.Mapping[str, t.Any], target: t.Mapping[str, t.Any], enable: bool, dirs: bool
 ) -> Source | None:
     """The file to edit in place, or None for a drop-in of ours."""
     if runtime.get("flavor") == "microk8s" or (state.root.data is None and target.get("kind") != "dropin"):
@@ -302,52 +209,21 @@ def _where(
     holder = (state.enable_in if enable else None) or (state.dirs_in if dirs else None)
     dropin = _dropin(state, target).path
     if holder is None:
-        return state.root if target.get("kind") == "main" and not _covered(state, dropin) else None
-    if not _covered(state, dropin):
+        return state.root if target.get("kind") == "main" and not covered(state, dropin) else None
+    if not covered(state, dropin):
         return holder
-    order = _order(state, dropin)
+    order = order_of(state, dropin)
     if holder.path != dropin and holder.path in order and order.index(holder.path) > order.index(dropin):
         return holder
     return None
 
 
-def _dropin(state: _State, target: t.Mapping[str, t.Any]) -> Source:
+def _dropin(state: State, target: t.Mapping[str, t.Any]) -> Source:
     """The drop-in of ours, as it is."""
     path = target.get("path") if target.get("kind") == "dropin" and target.get("path") else DROPIN
     return next((found for found, _document in state.documents if found.path == path), None) or source(
         state.files, str(path)
     )
-
-
-def _covered(state: _State, path: str) -> bool:
-    """True when an import of any file reads `path`."""
-    for found, document in state.documents:
-        imports = document.get("imports")
-        for pattern in imports if isinstance(imports, list) else []:
-            if not isinstance(pattern, str):
-                continue
-            full = posixpath.normpath(posixpath.join(posixpath.dirname(found.path), pattern))
-            if posixpath.dirname(full) == posixpath.dirname(path) and fnmatch.fnmatchcase(
-                posixpath.basename(path), posixpath.basename(full)
-            ):
-                return True
-    return False
-
-
-def _order(state: _State, added: str) -> list[str]:
-    """Paths after the root file in reading order, with `added` where its directory's glob would put it."""
-    order = [found.path for found, _document in state.documents if found is not state.root]
-    if added in order or added == state.root.path:
-        return order
-    near = [path for path in order if posixpath.dirname(path) == posixpath.dirname(added)]
-    before = [path for path in near if path < added]
-    if before:
-        order.insert(order.index(before[-1]) + 1, added)
-    elif near:
-        order.insert(order.index(near[0]), added)
-    else:
-        order.append(added)
-    return order
 
 
 def judge_removal(runtime: t.Mapping[str, t.Any], files: Files, edit: RuntimeEdit) -> dict[str, t.Any] | None:
@@ -358,25 +234,34 @@ def judge_removal(runtime: t.Mapping[str, t.Any], files: Files, edit: RuntimeEdi
     version = release_numbers(runtime.get("version"))
     if not version or any(item.format == "template" for item in edit.files):
         return None
-    state = _observe(_root_path(runtime), runtime, files, version)
+    state = observe(root_path_of(runtime), runtime, files, version)
     return _judge(edit, state, runtime, [], True)
 
 
 def _judge(
-    edit: RuntimeEdit, state: _State, runtime: t.Mapping[str, t.Any], expect: list[dict[str, t.Any]], versions: bool
+    edit: RuntimeEdit,
+    state: State,
+    runtime: t.Mapping[str, t.Any],
+    expect: list[dict[str, t.Any]],
+    versions: bool,
+    rendered: str | None = None,
 ) -> dict[str, t.Any] | None:
-    """How containerd reads the set: its dump may differ in our keys only and must say what we want."""
+    """How containerd reads the set: its dump may differ in our keys only and must say what we want.
+
+    `rendered` is the root file as it will be, where the edit is one of the template behind it.
+    """
     binary = runtime.get("binary")
     if not binary or runtime.get("flavor") == "k0s":
         edit.warnings.append("the result is not checked by containerd: it cannot run here")
         return None
-    staged = {found.path: "{staged:%s}" % found.path for found in edit.files}
+    staged = {found.path: "{staged:%s}" % found.path for found in edit.files if found.format != "template"}
     root = next((found for found in edit.files if found.path == state.root.path), None)
     gone = [found.path for found in edit.files if found.new is None]
-    text = TomlEdit((root.new or b"").decode("utf-8") if root else state.root.text, state.root.path)
+    now = (root.new or b"").decode("utf-8") if root else state.root.text
+    text = TomlEdit(now if rendered is None else rendered, state.root.path)
     order = [
         path
-        for path in _order(state, next((path for path in staged if path != state.root.path), state.root.path))
+        for path in order_of(state, next((path for path in staged if path != state.root.path), state.root.path))
         if path not in gone
     ]
     if order or text.raw(("imports",)) is not None:
@@ -408,21 +293,43 @@ def _plan_template(
     edit: RuntimeEdit,
 ) -> RuntimeEdit:
     rendered = source(files, runtime.get("main_config") or "")
-    if rendered.data is not None:
-        state = _observe(rendered.path, runtime, files, version)
-        if not any(_needs(state, version, spec_dirs)):
-            return edit
+    if rendered.data is None:
+        raise NpuError(
+            "%s does not exist, so what %s becomes cannot be checked." % (rendered.path, path),
+            "Start %s once, and run again." % (runtime.get("restart_unit") or runtime.get("flavor")),
+        )
+    state = observe(rendered.path, runtime, files, version)
+    if not any(needs(state, version, spec_dirs)):
+        return edit
     table = TABLES[3 if version >= (2,) else 2]
     lines = ['[%s."%s"]' % table, "  enable_cdi = true"]
     if not covers(SPEC_DIRS, spec_dirs):
         lines.append("  cdi_spec_dirs = [%s]" % ", ".join('"%s"' % item for item in with_dirs([], *spec_dirs)))
     found = source(files, path)
     made = block_edit(found, lines, edit.warnings)
-    edit.effective = made is not None or span(found.text)[0] >= 0
+    edit.effective = made is not None or block_span(found.text)[0] >= 0
     if made is not None:
         edit.files.append(made)
-        edit.warnings.append(
-            "%s is a template: it is rendered and checked when %s starts"
-            % (path, runtime.get("restart_unit") or runtime.get("flavor"))
-        )
+        edit.judge = _judge_template(edit, made.changes[0]["new"], state, runtime, spec_dirs)
     return edit
+
+
+def _judge_template(
+    edit: RuntimeEdit, block: str, state: State, runtime: t.Mapping[str, t.Any], spec_dirs: t.Sequence[str]
+) -> dict[str, t.Any] | None:
+    """How containerd reads what will be rendered: the generated file with the new block.
+
+    NpuError when that is no TOML, as when the base template has our table already.
+    """
+    become = with_block(state.root.text, block)
+    try:
+        load(become, state.root.path)
+    except NpuError as exc:
+        raise NpuError(
+            "%s cannot take a block with enable_cdi: with it %s" % (edit.files[0].path, exc.message),
+            "Upgrade %s to a release with containerd 2, or write this template as a whole configuration of your own."
+            % runtime.get("flavor"),
+        ) from exc
+    expect: list[dict[str, t.Any]] = [{"keys": _DIRS, "contains": directory} for directory in spec_dirs]
+    expect.append({"keys": _ENABLE, "equals": True})
+    return _judge(edit, state, runtime, expect, False, become)

@@ -13,7 +13,12 @@ import typing as t
 from dataclasses import dataclass, field
 
 from ansible_collections.rebellions.npu.plugins.module_utils._host.writer import digest
-from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import has_dir
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import (
+    BLOCK_BEGIN,
+    BLOCK_END,
+    block_span,
+    has_dir,
+)
 
 from .._text.splice import Buffer, decode, newline_of
 
@@ -86,8 +91,6 @@ def source(files: Files, path: str) -> Source:
 
 
 BASE = '{{ template "base" . }}'
-BEGIN = "# BEGIN rebellions.npu"
-END = "# END rebellions.npu"
 _BASE = re.compile(r"\A\ufeff?\s*\{\{-?\s*template\s+\"base\"\s+\.\s*-?\}\}")
 
 
@@ -106,8 +109,8 @@ def block_edit(found: Source, lines: t.Sequence[str], warnings: list[str]) -> Fi
         )
         return None
     end_line = newline_of(buffer.text)
-    block = end_line.join([BEGIN, *lines, END])
-    start, stop = span(buffer.text)
+    block = end_line.join([BLOCK_BEGIN, *lines, BLOCK_END])
+    start, stop = block_span(buffer.text)
     if start >= 0:
         buffer.splice(start, stop, block)
     else:
@@ -122,10 +125,3 @@ def block_edit(found: Source, lines: t.Sequence[str], warnings: list[str]) -> Fi
         buffer.splices,
         [{"op": "block", "path": [], "old": None, "new": block}],
     )
-
-
-def span(text: str) -> tuple[int, int]:
-    """Offsets of our block without its last line end; (-1, -1) when there is none."""
-    start = text.find(BEGIN)
-    stop = text.find(END, start) if start >= 0 else -1
-    return (start, stop + len(END)) if stop >= 0 else (-1, -1)

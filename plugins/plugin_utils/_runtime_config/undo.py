@@ -17,11 +17,12 @@ import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._host.writer import digest
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import block_span
 
 from .._text.json import JsonEdit
 from .._text.splice import reverse
 from .._text.toml import TomlEdit
-from .edit import BASE, MANAGED, FileEdit, Source, span
+from .edit import BASE, MANAGED, FileEdit, Source
 
 RECORD = "/var/lib/rebellions-npu/runtime-config.json"
 
@@ -144,7 +145,7 @@ def _undo_json(text: str, name: str, changes: t.Sequence[t.Mapping[str, t.Any]])
 
 
 def _undo_template(text: str, name: str, changes: t.Sequence[t.Mapping[str, t.Any]]) -> str:
-    start, stop = span(text)
+    start, stop = block_span(text)
     if start < 0:
         return text
     for mark in ("\r\n", "\n"):

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -266,6 +267,21 @@ def test_d02_k3s_rke2_paths(base: str, unit: str, tmp_path: Path) -> None:
     assert whats(found) == [(RANCHER % base + "config.toml.tmpl", V2 + " enable_cdi = true")]
     assert found["serves_kubelet"] and answer["kubernetes_runtime_source"] == base
     assert answer["kubelet"]["present"] and answer["kubelet"]["unit"] == unit + ".service"
+
+
+@pytest.mark.parametrize("base", ["k3s", "rke2"])
+def test_h01_a_table_of_the_generated_file_is_never_given_twice(base: str, tmp_path: Path) -> None:
+    generated = case("H01-k3s-template-duplicate-table", "config.toml")
+    found = only(distro(tmp_path, base, base, "1.7.23-k3s2", generated).detect())
+    assert (found["cdi"]["state"], found["changes"]) == ("off", [])
+    assert "start with one table twice" in found["refusal"]["reason"]
+    assert "upgrade %s to a release with containerd 2" % base in found["refusal"]["next_step"]
+    # A table that our own block made may be in it.
+    block = "# BEGIN rebellions.npu\n%s\nenable_cdi = false\n# END rebellions.npu\n" % V2
+    shutil.rmtree(tmp_path)
+    tmp_path.mkdir()
+    found = only(distro(tmp_path, base, base, "1.7.23-k3s2", "version = 2\n" + block).detect())
+    assert (len(found["changes"]), found["refusal"]) == (1, None)
 
 
 def test_d02_an_inactive_containerd_beside_rke2_is_not_selected(tmp_path: Path) -> None:
