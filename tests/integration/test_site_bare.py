@@ -110,6 +110,21 @@ def test_plan_of_a_virgin_host_and_a_misspelt_input(bare: Hosts) -> None:
     untouched(bare, E)
 
 
+def test_what_keeps_the_module_out_stops_the_run_H13_modprobe_blocked(bare: Hosts) -> None:
+    bare.virgin(E)
+    conf = "/etc/modprobe.d/60-site.conf"
+    bare.lab.exec(
+        E, "mkdir -p /etc/modprobe.d; printf 'blacklist rebellions\\ninstall rebellions /bin/true\\n' > " + conf
+    )
+    before = fingerprint(bare.lab, E)
+    run = play("site", bare.inventory(E))
+    assert run.code == 2 and run.stats[E]["changed"] == 0
+    assert "%s line 2 says install rebellions /bin/true. Next: Remove that" % conf in run.failed()[0].msg
+    assert "%s line 1 says blacklist rebellions; it is not loaded at the next boot" % conf in run.warnings()
+    untouched(bare, E, before)
+    bare.lab.exec(E, "rm " + conf)
+
+
 @pytest.mark.parametrize("tag", ["toolkit", "validate"])
 def test_a_later_tag_alone_on_a_virgin_host_fails_and_says_why(tag: str, bare: Hosts) -> None:
     bare.virgin(E)

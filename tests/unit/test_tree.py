@@ -39,14 +39,14 @@ PAYLOAD_FILES = {
     "rbln_bundle": 20,
     "rbln_cdi_spec": 21,
     "rbln_config_write": 11,
-    "rbln_driver": 106,
+    "rbln_driver": 107,
     "rbln_driver_facts": 35,
     "rbln_driver_files": 11,
     "rbln_host_tool": 6,
     "rbln_mok": 25,
-    "rbln_observe": 70,
+    "rbln_observe": 71,
     "rbln_runtime_detect": 25,
-    "rbln_validate": 70,
+    "rbln_validate": 71,
 }
 BINDS_VENDOR = {"_base/rebellions.py"}
 # How a file of the controller takes the profile: by name, since only one vendor is bound.

@@ -11,6 +11,7 @@ from dataclasses import replace
 from .._base.model import INFO, WARNING
 from .._base.versions import compare, release_numbers, same_release
 from .._host.host import ABSENT, FAILED, VALUE
+from .._kernel.blocked import BLACKLIST, INSTALL, REFUSED, place_of
 from .._npu.driver import BUILT
 from .._secure_boot.firmware import ENABLED, UNSUPPORTED, enforcement
 from .base import Context, Data, Scope, Verdict, verdict_of, without_npus
@@ -155,6 +156,34 @@ def _stamped_beside(driver: Data, number: str | None) -> str:
     stamp = driver.get("stamp") or {}
     version = str(stamp.get("version") or "")
     return "" if stamp.get("source") == "package" and same_release(version, number) else version
+
+
+@SCOPE.check()
+def module_not_blocked(context: Context) -> Verdict | None:
+    """No line of modprobe.d and no kernel parameter keeps the module from being loaded at all."""
+    verdict = _unblocked(context, (INSTALL, REFUSED), "nothing keeps the module from being loaded")
+    # A module that is loaded already is lost at the next load only.
+    return replace(verdict, severity=WARNING) if verdict and context.part("driver").get("loaded") else verdict
+
+
+@SCOPE.check(WARNING)
+def module_loads_at_boot(context: Context) -> Verdict | None:
+    """The module is not on a blacklist, which would keep it from being loaded at the next boot."""
+    return _unblocked(context, (BLACKLIST,), "the module is on no blacklist", "; it is not loaded at the next boot")
+
+
+def _unblocked(context: Context, kinds: t.Sequence[str], good: str, effect: str = "") -> Verdict | None:
+    blocks = context.part("driver").get("blocked_by")
+    if blocks is None or not context.served_npus:
+        return None
+    bad = [block for block in blocks if block["kind"] in kinds]
+    denied = context.probe("modprobe_d")
+    if not bad and denied.get("state", VALUE) != VALUE:
+        return Verdict(None, "modprobe.d: %s" % denied.get("detail"), {}, "Run as root.")
+    told = ["%s says %s" % (place_of(block), block["text"]) for block in bad]
+    return Verdict(
+        not bad, "; ".join(told) + effect if bad else good, {"lines": bad}, "Remove that, and update the initramfs."
+    )
 
 
 @SCOPE.check(WARNING)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from .._base.model import NpuError
 from .._host.host import ABSENT, TIMEOUT, VALUE, Host
+from .blocked import BLACKLIST, place_of, read_blocks
 
 
 class ModuleBusy(NpuError):
@@ -49,10 +50,21 @@ def unload(host: Host, module: str, timeout: float) -> bool:
 def load(host: Host, module: str, timeout: float) -> None:
     """Load the module. NpuError with the kernel's message, or after `timeout` seconds."""
     done = host.run(["modprobe", module], timeout)
-    if done.ok and done.value.rc == 0:
+    if done.ok and done.value.rc == 0 and loaded_version(host, module) is not None:
         return
     if done.state == TIMEOUT:
         raise NpuError("Loading %s hangs: %s." % (module, done.detail), "Read the kernel log; a reboot may be needed.")
+    blocks = [block for block in read_blocks(host, module)[0] if block["kind"] != BLACKLIST]
+    if blocks:
+        raise NpuError(
+            "%s is not loaded: %s says %s." % (module, place_of(blocks[0]), blocks[0]["text"]),
+            "Remove that, and run again.",
+        )
+    if done.ok and done.value.rc == 0:
+        raise NpuError(
+            "modprobe reports success, and %s is not loaded." % module,
+            "Run modprobe -v %s, and read the kernel log." % module,
+        )
     said = _last(done.value.err) if done.ok else done.detail
     kernel = kernel_lines(host, module)
     raise NpuError(

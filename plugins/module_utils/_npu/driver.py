@@ -14,6 +14,7 @@ import typing as t
 from .._base.vendor import VendorProfile
 from .._base.versions import upstream_version
 from .._host.host import ABSENT, DENIED, VALUE, Host, Probe
+from .._kernel.blocked import read_blocks
 from .._kernel.modinfo import ModuleFile, find_module, read_module
 from .devices import ClassDevice, class_version
 from .driver_notes import describe_state
@@ -172,6 +173,7 @@ def read_driver(
     dkms, dkms_probe = read_dkms(host, profile.driver_packages, options["dkms_dir"], timeout)
     stamp = read_stamp(host, options["runfile_stamp"])
     state, state_probes = describe_state(host, profile)
+    blocks, blocks_probe = read_blocks(host, profile.module)
     package = driver_package(profile, packages)
     root = options["container_driver_root"]
     container_tool = any(find_program(host, name, [posixpath.join(root, "usr/bin")]) for name in profile.smi_names)
@@ -215,6 +217,7 @@ def read_driver(
         "signer": file.signer if file else None,
         "signed": file.signed if file else None,
         "sig_key": file.sig_key if file else None,
+        "blocked_by": blocks,
         "dkms": dkms,
         "packages": [dict(item) for item in packages],
         "package": dict(package) if package else None,
@@ -225,6 +228,8 @@ def read_driver(
     }
     probes = {"module_loaded": loaded_probe, "module_file": Probe(VALUE) if module.ok else module, "dkms": dkms_probe}
     probes.update(state_probes)
+    if not blocks_probe.ok:
+        probes["modprobe_d"] = blocks_probe
     if stamp.state != ABSENT:
         probes["runfile_stamp"] = stamp
     # A tree that may not be read is left out: not known is not absent.

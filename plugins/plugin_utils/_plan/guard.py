@@ -22,8 +22,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._kernel.package_nam
 )
 
 from . import matrix as _support
-from .driver import DRIVER_STEP
-from .secure_boot import firmware, secure_boot
+from .driver import DRIVER_STEP, RELOAD_STEP
+from .secure_boot import FIRMWARE_STEP, firmware, secure_boot
 from .situation import DRIVER_ROLE, Case, Data, Draft, ours
 from .support import (
     BUILD_STEP,
@@ -191,6 +191,17 @@ def _without_module(draft: Draft, case: Case, row: Data) -> None:
     )
 
 
+def loadable(draft: Draft, case: Case) -> None:
+    """Nothing keeps the module from being loaded: known before the old driver goes."""
+    never, later = case.fails("module_not_blocked"), case.fails("module_loads_at_boot")
+    if never and (will_install(draft) or draft.will(RELOAD_STEP, FIRMWARE_STEP)):
+        draft.stop_for(never)
+    elif never:
+        draft.caution_for(never)
+    if later:
+        draft.caution_for(later)
+
+
 def disk(draft: Draft, case: Case) -> None:
     """Disk space for an installation, added up where several directories lie on one file system."""
     wanted_mib = case.input("driver_disk_free")
@@ -260,6 +271,7 @@ AFTER_DRIVER: tuple[Part, ...] = (
     secure_boot,
     firmware,
     kernel_guard,
+    loadable,
     disk,
     boot_room,
 )

@@ -63,6 +63,13 @@ def dkms(*rows: tuple[str, str]) -> Look:
     return driver(dkms=made, module_path=PATH)
 
 
+def blocked(*kinds: str) -> Look:
+    lines = [
+        {"kind": kind, "path": "/etc/modprobe.d/a.conf", "line": 3, "text": kind + " rebellions x"} for kind in kinds
+    ]
+    return driver(blocked_by=lines)
+
+
 def old_package(**changes: Any) -> Look:
     return driver(legacy=True, package={"name": "rebellions", "version": "2.0.1", "state": "installed"}, **changes)
 
@@ -140,6 +147,16 @@ TABLE = [
      False, "is missing"),
     ("module_file_intact", bare(), {}, False, "the package rebellions 2.0.1 has no module for the running kernel"),
     ("module_file_intact", ended("denied"), {}, None, "denied"),
+    ("module_not_blocked", blocked(), {}, True, "nothing keeps"),
+    ("module_not_blocked", blocked("blacklist"), {}, True, "nothing keeps"),
+    ("module_not_blocked", blocked("install"), {}, False, "/etc/modprobe.d/a.conf line 3 says install rebellions x"),
+    ("module_not_blocked", blocked("module_blacklist"), {}, False, "module_blacklist rebellions x"),
+    ("module_not_blocked", changed(blocked(), "probes", "modprobe_d", {"state": "denied", "detail": "no"}), {}, None,
+     "modprobe.d: no"),
+    ("module_loads_at_boot", blocked("install"), {}, True, "no blacklist"),
+    ("module_loads_at_boot", blocked("blacklist"), {}, False, "it is not loaded at the next boot"),
+    ("module_loads_at_boot", changed(blocked(), "probes", "modprobe_d", {"state": "denied", "detail": "no"}), {}, None,
+     "modprobe.d: no"),
     ("one_driver_installed", old_package(version_on_disk="2.0.1", version_loaded="2.0.1"), {}, True,
      "only the package"),
     ("one_driver_installed", old_package(), {}, False,
@@ -290,6 +307,12 @@ def test_every_check_is_in_the_table_with_every_answer() -> None:
         assert {row[3] for row in TABLE if row[0] == entry.name} == expected, entry.name
 
 
+def test_what_blocks_only_the_next_load_of_a_loaded_module_is_a_warning() -> None:
+    assert of(blocked("install"), "module_not_blocked").severity == "warning"
+    gone = changed(changed(blocked("install"), "driver", "loaded", False), "driver", "version_loaded", None)
+    assert of(gone, "module_not_blocked").severity == "error"
+
+
 def test_severity_of_what_does_not_stop_a_host() -> None:
     found: dict[str, set[str]] = {}
     for entry in ENTRIES:
@@ -299,7 +322,7 @@ def test_severity_of_what_does_not_stop_a_host() -> None:
         "link_full", "daemon_running", "reboot_not_pending", "firmware_is_driver", "devices_named",
         "device_health_known", "tool_is_driver",
         "looks_allowed", "looks_in_time", "looks_worked", "driver_version_readable", "package_finished",
-        "module_file_intact", "one_driver_installed",
+        "module_file_intact", "module_loads_at_boot", "one_driver_installed",
         "driver_has_one_owner", "dkms_one_version", "dkms_builds", "dkms_sources", "next_load_accepted",
     }  # fmt: skip
 

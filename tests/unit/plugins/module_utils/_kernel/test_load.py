@@ -49,6 +49,8 @@ class Kernel:
             return Probe(DENIED, None, "no") if self.log is None else Probe(VALUE, Completed(0, self.log, ""))
         if self.effect and argv[1] == "-r":
             shutil.rmtree(self.sys / MODULE)
+        elif self.effect and self.answer is FINE:
+            self.load()
         return self.answer
 
 
@@ -117,6 +119,23 @@ def test_loading(tmp_path: Path) -> None:
     kernel = Kernel(tmp_path, FINE)
     kmod.load(kernel.host, MODULE, 5)
     assert kernel.asked == [(["modprobe", MODULE], 5)]
+
+
+def test_success_without_a_loaded_module_is_none_H13(tmp_path: Path) -> None:
+    kernel = Kernel(tmp_path, FINE, effect=False)
+    with pytest.raises(
+        NpuError, match="^modprobe reports success, and rebellions is not loaded. Next: Run modprobe -v"
+    ):
+        kmod.load(kernel.host, MODULE, 5)
+    conf = tmp_path / "etc/modprobe.d/60-site.conf"
+    conf.parent.mkdir(parents=True)
+    conf.write_text("blacklist rebellions\ninstall rebellions /bin/true\n", encoding="utf-8")
+    with pytest.raises(
+        NpuError,
+        match="^rebellions is not loaded: /etc/modprobe.d/60-site.conf line 2 says install rebellions /bin/true. "
+        "Next: Remove that, and run again.$",
+    ):
+        kmod.load(kernel.host, MODULE, 5)
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,28 @@ def test_a_container_on_the_machine_of_others_gets_no_steps_around_a_driver() ->
     assert (driver_steps(found), codes(found)) == ([], ["driver_of_machine_below"])
 
 
+@pytest.mark.parametrize(
+    "look, kind, stops, cautions",
+    [
+        (virgin(), "install", ["module_not_blocked"], []),
+        (virgin(), "module_blacklist", ["module_not_blocked"], []),
+        (virgin(), "blacklist", [], ["module_loads_at_boot"]),
+        (facts(), "install", [], ["module_not_blocked"]),
+        (facts(), "blacklist", [], ["module_loads_at_boot"]),
+        (facts(npus=[npu("passthrough")]), "install", [], ["no_driver_needed"]),
+    ],
+)
+def test_what_keeps_the_module_out_is_named_before_a_change_H13(
+    look: Data, kind: str, stops: list[str], cautions: list[str]
+) -> None:
+    line = {"kind": kind, "path": "/etc/modprobe.d/60-site.conf", "line": 1, "text": kind + " rebellions /bin/true"}
+    found = draw(changed(look, {"driver": {"blocked_by": [line]}}), **package())
+    assert (codes(found), codes(found, "cautions")) == (stops, cautions)
+    for code in {*stops, *cautions} - {"no_driver_needed"}:
+        assert "/etc/modprobe.d/60-site.conf line 1 says" in problem(found, code)["detail"]
+        assert problem(found, code)["next_step"] == "Remove that, and update the initramfs."
+
+
 # -- I01: kernel and operating system
 
 

@@ -1,0 +1,99 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What keeps a module from being loaded: lines of modprobe.d, and the kernel's command line."""
+
+from __future__ import annotations
+
+import posixpath
+import typing as t
+
+from .._host.host import ABSENT, VALUE, Host, Probe
+
+# In the order in which kmod looks: a file hides those of its name in later directories (modprobe.d(5)).
+DIRECTORIES = (
+    "/etc/modprobe.d",
+    "/run/modprobe.d",
+    "/usr/local/lib/modprobe.d",
+    "/usr/lib/modprobe.d",
+    "/lib/modprobe.d",
+)
+COMMAND_LINE = "/proc/cmdline"
+# modprobe runs the command of an install line in place of loading; one that names these loads the module itself.
+LOADERS = ("modprobe", "insmod")
+INSTALL, BLACKLIST, REFUSED = "install", "blacklist", "module_blacklist"
+
+
+class Block(t.TypedDict):
+    """One line that keeps the module out.
+
+    kind: `install` (modprobe runs another command), `blacklist` (not loaded by itself, modprobe by name loads it), or
+    `module_blacklist` (the kernel refuses it). `line` counts from 1.
+    """
+
+    kind: str
+    path: str
+    line: int
+    text: str
+
+
+def read_blocks(host: Host, module: str) -> tuple[list[Block], Probe]:
+    """The lines about a module in reading order, and the first look that failed or a value."""
+    found: list[Block] = []
+    failed: Probe | None = None
+    taken: set[str] = set()
+    for directory in DIRECTORIES:
+        names = host.listdir(directory)
+        failed = failed or _failed(names)
+        for name in sorted(names.get([])):
+            if not name.endswith(".conf") or name in taken:
+                continue
+            taken.add(name)
+            path = posixpath.join(directory, name)
+            text = host.read_text(path)
+            failed = failed or _failed(text)
+            found.extend(_of_file(path, text.get(""), _plain(module)))
+    words = host.read_text(COMMAND_LINE)
+    failed = failed or _failed(words)
+    found.extend(_of_command_line(words.get(""), _plain(module)))
+    return found, failed or Probe(VALUE)
+
+
+def place_of(block: Block) -> str:
+    """Where a line stands, for a message."""
+    return "the kernel command line" if block["path"] == COMMAND_LINE else "%(path)s line %(line)d" % block
+
+
+def _failed(probe: Probe) -> Probe | None:
+    return None if probe.state in (VALUE, ABSENT) else probe
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", "_")
+
+
+def _of_file(path: str, text: str, module: str) -> t.Iterator[Block]:
+    """A line that ends with a backslash goes on in the next one."""
+    start, whole = 0, ""
+    for number, line in enumerate(text.splitlines(), 1):
+        start = start or number
+        if line.endswith("\\"):
+            whole += line[:-1] + " "
+            continue
+        words = (whole + line).split()
+        if len(words) >= 2 and _plain(words[1]) == module:
+            if words[0] == BLACKLIST or words[0] == INSTALL and not _loads(words[2:]):
+                yield Block(kind=words[0], path=path, line=start, text=" ".join(words))
+        start, whole = 0, ""
+
+
+def _loads(command: t.Sequence[str]) -> bool:
+    return any(posixpath.basename(word) in LOADERS for word in command)
+
+
+def _of_command_line(text: str, module: str) -> t.Iterator[Block]:
+    for word in text.split():
+        key, _sign, value = word.partition("=")
+        kind = {"modprobe.blacklist": BLACKLIST, "module_blacklist": REFUSED}.get(key)
+        if kind and module in [_plain(name) for name in value.split(",")]:
+            yield Block(kind=kind, path=COMMAND_LINE, line=1, text=word)
