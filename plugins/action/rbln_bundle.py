@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import pathlib
@@ -27,6 +28,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.bundl
     driver_files,
     pack,
     read_folder,
+    read_keyring,
     verified,
     wanted_images,
 )
@@ -139,8 +141,10 @@ class ActionModule(ActionBase):
         return dict(told, changed=answer["format"] != "deb" or wanted != have, folder=args["folder"])
 
     def _place(self, args: Result, local: str) -> Result:
+        if args["keyring"] and not (args["folder"] or args["url"]):
+            raise NpuError("keyring is set, but neither folder nor url is.", "Set folder or url.")
         if args["folder"]:
-            manifest, args["manifest"] = read_folder(args["folder"])
+            manifest, args["manifest"] = read_folder(args["folder"], args["keyring"] or "")
             digest = hashlib.sha256(args["manifest"].encode("utf-8")).hexdigest()
             if args["sha256"] and args["sha256"].lower() != digest:
                 raise NpuError(
@@ -149,6 +153,8 @@ class ActionModule(ActionBase):
                 )
             if args["state"] == CHECKED:
                 verified(args["folder"], manifest.files)
+        elif args["keyring"]:
+            args["keys"] = base64.b64encode(read_keyring(args["keyring"])).decode("ascii")
         if args["state"] == CHECKED and args["operands"]:
             args["images"] = args["images"] + self._images()
         answer = self._module(args)

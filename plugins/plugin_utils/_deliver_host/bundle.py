@@ -34,6 +34,14 @@ from ansible_collections.rebellions.npu.plugins.module_utils._bundle.manifest im
 )
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle.needs import by_digest
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle.place import unpack
+from ansible_collections.rebellions.npu.plugins.module_utils._bundle.signature import (
+    KEYS_LIMIT,
+    LIMIT,
+    SIGNATURE,
+    public_keys,
+    verify,
+)
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.apt_index import (
     Package,
     parse_stanzas,
@@ -56,17 +64,51 @@ _DEB = re.compile(r"^([a-z0-9][a-z0-9.+-]*)_([^_]+)_([^_]+)\.deb$")
 _RPM = re.compile(r"^(.+)-([^-]+-[^-]+)\.([^.-]+)\.rpm$")
 
 
-def read_folder(folder: str) -> tuple[Manifest, str]:
-    """(manifest, its text) of a bundle on the controller. NpuError when there is none."""
+def read_folder(folder: str, keyring: str = "") -> tuple[Manifest, str]:
+    """(manifest, its text) of a bundle on the controller. NpuError when there is none.
+
+    With a keyring the manifest must be signed by one of its keys.
+    """
     path = pathlib.Path(folder) / MANIFEST
     try:
-        text = path.read_text(encoding="utf-8")
+        content = path.read_bytes()
     except OSError as exc:
         raise NpuError(
             "There is no bundle in %s: %s." % (folder, exc.strerror),
             "Collect it first (playbook bundle), or correct the folder.",
         ) from exc
+    if keyring:
+        verify(
+            Host(),
+            content,
+            _signature(path.with_name(SIGNATURE)),
+            public_keys(read_keyring(keyring), keyring),
+            str(path),
+        )
+    text = content.decode("utf-8", "replace")
     return parse_manifest(text, str(path)), text
+
+
+def _signature(path: pathlib.Path) -> bytes:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(LIMIT)
+    except OSError as exc:
+        raise NpuError(
+            "A keyring is set, and the signature %s cannot be read: %s." % (path, exc.strerror),
+            "Copy it from where the bundle was signed (gpg --armor --detach-sign %s); nothing was changed." % MANIFEST,
+        ) from exc
+
+
+def read_keyring(path: str) -> bytes:
+    """The content of a file with public keys on the controller."""
+    try:
+        with open(path, "rb") as stream:
+            return stream.read(KEYS_LIMIT)
+    except OSError as exc:
+        raise NpuError(
+            "The keyring %s cannot be read on the controller: %s." % (path, exc.strerror), "Correct keyring."
+        ) from exc
 
 
 def verified(folder: str, files: t.Sequence[BundleFile]) -> None:
