@@ -203,7 +203,9 @@ def test_a_host_places_nothing_without_a_valid_signature(
     given = params(folder, keys, url=url, sha256=digest)
     with pytest.raises(NpuError) as caught:
         present(Host(), given, False)
-    told = "/manifest.json.asc cannot be downloaded: File not found" if kind == "missing" else "has no valid signature: "
+    told = (
+        "/manifest.json.asc cannot be downloaded: File not found" if kind == "missing" else "has no valid signature: "
+    )
     assert told in caught.value.message and caught.value.message.startswith(url)
     assert sorted(os.listdir(folder.parent)) == ["bundle"]
 
