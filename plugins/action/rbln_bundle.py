@@ -28,9 +28,12 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.bundl
     driver_files,
     pack,
     read_folder,
-    read_keyring,
     verified,
     wanted_images,
+)
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.bundle_signature import (
+    read_keyring,
+    verify_folder,
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.cluster import ROLE, read_inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import raw_inputs, role_inputs
@@ -144,7 +147,9 @@ class ActionModule(ActionBase):
         if args["keyring"] and not (args["folder"] or args["url"]):
             raise NpuError("keyring is set, but neither folder nor url is.", "Set folder or url.")
         if args["folder"]:
-            manifest, args["manifest"] = read_folder(args["folder"], args["keyring"] or "")
+            manifest, args["manifest"] = read_folder(args["folder"])
+            if args["keyring"]:
+                verify_folder(args["folder"], args["manifest"], args["keyring"])
             digest = hashlib.sha256(args["manifest"].encode("utf-8")).hexdigest()
             if args["sha256"] and args["sha256"].lower() != digest:
                 raise NpuError(

@@ -34,14 +34,6 @@ from ansible_collections.rebellions.npu.plugins.module_utils._bundle.manifest im
 )
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle.needs import by_digest
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle.place import unpack
-from ansible_collections.rebellions.npu.plugins.module_utils._bundle.signature import (
-    KEYS_LIMIT,
-    LIMIT,
-    SIGNATURE,
-    public_keys,
-    verify,
-)
-from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.apt_index import (
     Package,
     parse_stanzas,
@@ -64,51 +56,17 @@ _DEB = re.compile(r"^([a-z0-9][a-z0-9.+-]*)_([^_]+)_([^_]+)\.deb$")
 _RPM = re.compile(r"^(.+)-([^-]+-[^-]+)\.([^.-]+)\.rpm$")
 
 
-def read_folder(folder: str, keyring: str = "") -> tuple[Manifest, str]:
-    """(manifest, its text) of a bundle on the controller. NpuError when there is none.
-
-    With a keyring the manifest must be signed by one of its keys.
-    """
+def read_folder(folder: str) -> tuple[Manifest, str]:
+    """(manifest, its text) of a bundle on the controller. NpuError when there is none."""
     path = pathlib.Path(folder) / MANIFEST
     try:
-        content = path.read_bytes()
+        text = path.read_text(encoding="utf-8")
     except OSError as exc:
         raise NpuError(
             "There is no bundle in %s: %s." % (folder, exc.strerror),
             "Collect it first (playbook bundle), or correct the folder.",
         ) from exc
-    if keyring:
-        verify(
-            Host(),
-            content,
-            _signature(path.with_name(SIGNATURE)),
-            public_keys(read_keyring(keyring), keyring),
-            str(path),
-        )
-    text = content.decode("utf-8", "replace")
     return parse_manifest(text, str(path)), text
-
-
-def _signature(path: pathlib.Path) -> bytes:
-    try:
-        with path.open("rb") as stream:
-            return stream.read(LIMIT)
-    except OSError as exc:
-        raise NpuError(
-            "A keyring is set, and the signature %s cannot be read: %s." % (path, exc.strerror),
-            "Copy it from where the bundle was signed (gpg --armor --detach-sign %s); nothing was changed." % MANIFEST,
-        ) from exc
-
-
-def read_keyring(path: str) -> bytes:
-    """The content of a file with public keys on the controller."""
-    try:
-        with open(path, "rb") as stream:
-            return stream.read(KEYS_LIMIT)
-    except OSError as exc:
-        raise NpuError(
-            "The keyring %s cannot be read on the controller: %s." % (path, exc.strerror), "Correct keyring."
-        ) from exc
 
 
 def verified(folder: str, files: t.Sequence[BundleFile]) -> None:
@@ -186,9 +144,10 @@ def wanted_images(inputs: Inputs) -> tuple[list[Row], str]:
     """
     capabilities = declared(inputs)
     found: dict[str, Row] = {}
-    plain: Inputs = {**inputs, "registry": "", "image_digests": {}, "require_digest": False}
-    made, public = build(Context(inputs, capabilities)), build(Context(plain, capabilities))
-    for own, published in zip(made, public):
+    # The bundle is where digests come from: none is required to collect it.
+    ours: Inputs = {**inputs, "require_digest": False}
+    public: Inputs = {**ours, "registry": "", "image_digests": {}}
+    for own, published in zip(build(Context(ours, capabilities)), build(Context(public, capabilities))):
         for container, other in zip(containers(own), containers(published)):
             name = "%s %s" % (own["metadata"]["name"], container["name"])
             target, digest = container["image"], container["image"].partition("@")[2]
