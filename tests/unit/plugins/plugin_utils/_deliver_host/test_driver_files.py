@@ -423,6 +423,13 @@ def test_the_keys_of_the_user_do_not_count(
         find(Finder(str(tmp_path / "cache")), keys, "vendor", signed, signature)
 
 
+def test_a_keyring_asks_for_a_signature(keys: Keys, tmp_path: Path, signed: Path) -> None:
+    finder = Finder(str(tmp_path / "cache"), keyring=str(keys.home / "vendor.asc"))
+    for item in ({}, {"signature": ""}, {"signature": None}):
+        with pytest.raises(NpuError, match="^A keyring is set, but no signature of %s. Next: Set its signature" % NAME):
+            finder.find({"src": str(signed), "sha256": SHA, **item})
+
+
 def test_a_signature_needs_keys_and_gpg(
     keys: Keys, tmp_path: Path, signed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
