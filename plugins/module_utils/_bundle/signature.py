@@ -36,7 +36,7 @@ def public_keys(content: bytes, where: str) -> bytes:
     except binascii.Error:
         keys = b""
     # The first byte of a packet has its highest bit set.
-    if not keys[:1] >= b"\x80":
+    if keys[:1] < b"\x80":
         raise NpuError(
             "%s has no public key." % where, "Export the public key of the signer into it (gpg --armor --export)."
         )
