@@ -33,8 +33,8 @@ test-unit sanity units lint docs: stage ## one layer without root
 molecule integration vm bench: stage ## one layer on system containers, vm on a virtual machine; needs root
 	@$(LAYERS) $@
 
-build: stage ## the collection tarball, byte for byte the same from the same commit
-	@$(PY) -m tests.tools.build
+build: ## the tarball of the last commit, its SBOM and SHA256SUMS in .work/dist; needs only git and Python
+	@$(PYTHON) -m tests.tools.build
 
 changelog: stage ## write CHANGELOG.md from the fragments and the plugins of the version in galaxy.yml
 	@$(PY) -m tests.tools.changelog

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import pathlib
@@ -29,6 +30,10 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.bundl
     read_folder,
     verified,
     wanted_images,
+)
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.bundle_signature import (
+    read_keyring,
+    verify_folder,
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.cluster import ROLE, read_inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import raw_inputs, role_inputs
@@ -139,8 +144,12 @@ class ActionModule(ActionBase):
         return dict(told, changed=answer["format"] != "deb" or wanted != have, folder=args["folder"])
 
     def _place(self, args: Result, local: str) -> Result:
+        if args["keyring"] and not (args["folder"] or args["url"]):
+            raise NpuError("keyring is set, but neither folder nor url is.", "Set folder or url.")
         if args["folder"]:
             manifest, args["manifest"] = read_folder(args["folder"])
+            if args["keyring"]:
+                verify_folder(args["folder"], args["manifest"], args["keyring"])
             digest = hashlib.sha256(args["manifest"].encode("utf-8")).hexdigest()
             if args["sha256"] and args["sha256"].lower() != digest:
                 raise NpuError(
@@ -149,6 +158,8 @@ class ActionModule(ActionBase):
                 )
             if args["state"] == CHECKED:
                 verified(args["folder"], manifest.files)
+        elif args["keyring"]:
+            args["keys"] = base64.b64encode(read_keyring(args["keyring"])).decode("ascii")
         if args["state"] == CHECKED and args["operands"]:
             args["images"] = args["images"] + self._images()
         answer = self._module(args)

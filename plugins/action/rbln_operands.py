@@ -10,6 +10,8 @@ import typing as t
 from ansible.plugins.action import ActionBase
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import Cluster, require_packages
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.capabilities import declared
+from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import build
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.manifests import write_manifests
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.work import ClusterWork
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.cluster import (
@@ -23,6 +25,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles impor
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import member_record
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.outcome import difference_lines, judge_host
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.inputs import Inputs
+from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.model import Context
 
 Result = dict[str, t.Any]
 role_inputs((ROLE,))
@@ -53,7 +56,9 @@ class ActionModule(ActionBase):
         return ClusterWork(cluster, inputs, args["members"], self._dry_run, bool(self._task.diff))
 
     def _check(self, args: Result, task_vars: Result) -> Result:
-        self._inputs(task_vars)
+        inputs = self._inputs(task_vars)
+        if inputs["enabled"] and (inputs["image_digests"] or inputs["require_digest"]):
+            build(Context(inputs, declared(inputs)))
         return {"changed": False}
 
     def _member(self, args: Result, task_vars: Result) -> Result:

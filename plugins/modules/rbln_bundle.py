@@ -32,7 +32,8 @@ options:
     description: The bundle on the controller. V(collected) writes it.
     type: path
   url:
-    description: Address of a web server with the bundle. Set O(sha256) too, or O(folder) of the same bundle.
+    description: Address of a web server with the bundle. Set O(sha256) or O(keyring) too, or O(folder) of the same
+      bundle.
     type: str
   sha256:
     description: SHA-256 of C(manifest.json), which has the digests of all other files.
@@ -40,6 +41,14 @@ options:
   ca_cert:
     description: PEM file on the controller with certificate authorities for the web server, in addition to those of the
       host.
+    type: path
+  keyring:
+    description:
+      - File on the controller with the public keys that may sign a bundle. The manifest must then have a valid detached
+        signature C(manifest.json.asc) beside it, made by C(gpg --armor --detach-sign manifest.json) after the
+        collection.
+      - The controller verifies it in O(folder). The host verifies it where it reads the manifest from O(url). Both use
+        gpgv.
     type: path
   directory:
     description: Directory of the bundle on the host. Only its owner may have write permission.
@@ -168,6 +177,9 @@ options:
     default: []
   authorities:
     description: Text of O(ca_cert), set by the action plugin. Not for playbooks.
+    type: str
+  keys:
+    description: Content of O(keyring), set by the action plugin. Not for playbooks.
     type: str
 extends_documentation_fragment:
   - rebellions.npu._attributes

@@ -39,7 +39,8 @@ options:
         description: Path or address of a detached signature.
         type: str
   keyring:
-    description: File on the controller with the accepted public keys. Required for a signature.
+    description: File on the controller with the accepted public keys. With it each file needs a signature, and a
+      signature needs it.
     type: path
   cache:
     description: Directory on the controller for downloaded files.

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .build import build
+from .build import build, working
 from .paths import COLLECTIONS, STAGE, STAGED, WORK, environment
 
 KINDS = {
@@ -85,7 +85,7 @@ def main() -> int:
             print(f"$ {' '.join(argv)}\n{done.stdout}{done.stderr}")
         else:
             passed += 1
-    tarball, files = build(new=True)
+    tarball, files = build(WORK / "built", working(), 0, "")
     target = WORK / "install"
     shutil.rmtree(target, ignore_errors=True)
     installed = f"{target}{os.pathsep}{COLLECTIONS}"

@@ -19,9 +19,9 @@ from .paths import ROOT, STAGED, Missing
 LEAVE = ("/.git/", "/__pycache__/", "/.ansible/", "/tests/output/", "/.pytest_cache/", "/.ruff_cache/")
 
 
-def sources(root: Path = ROOT, new: bool = True) -> list[str]:
-    """Files of the checkout relative to its root: tracked ones and, if wanted, new ones that are not ignored."""
-    argv = ["git", "-C", str(root), "ls-files", "-z", "--cached", *(["--others", "--exclude-standard"] if new else [])]
+def sources(root: Path = ROOT) -> list[str]:
+    """Files of the checkout relative to its root: tracked ones, and new ones that are not ignored."""
+    argv = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
         out = subprocess.run(argv, capture_output=True, check=True).stdout
     except FileNotFoundError as exc:
@@ -43,9 +43,9 @@ def same(source: Path, target: Path) -> bool:
     return (a.st_mode, a.st_size, a.st_mtime_ns) == (b.st_mode, b.st_size, b.st_mtime_ns)
 
 
-def stage(root: Path = ROOT, target: Path = STAGED, new: bool = True) -> tuple[int, int, int]:
+def stage(root: Path = ROOT, target: Path = STAGED) -> tuple[int, int, int]:
     """Make target equal to the checkout: (files, copied, removed). What tools left in target outside LEAVE goes too."""
-    names = sources(root, new)
+    names = sources(root)
     wanted, copied, removed = set(names), 0, 0
     for name in names:
         source, copy = root / name, target / name

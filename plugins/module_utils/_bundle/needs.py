@@ -71,6 +71,13 @@ def header_packages(
     )
 
 
+def by_digest(reference: str, digest: str) -> str:
+    """`registry/repository@digest` of a reference by tag or by digest."""
+    base = reference.partition("@")[0]
+    tag = base.rfind(":")
+    return "%s@%s" % (base[:tag] if tag > base.rfind("/") else base, digest)
+
+
 def _near(files: t.Iterable[BundleFile], start: str = "") -> str:
     """` It has: ...` with size and SHA-256 of files with a similar name."""
     alike = sorted((one for one in files if posixpath.basename(one.path).startswith(start)), key=lambda one: one.path)
@@ -125,6 +132,7 @@ def lacking(manifest: Manifest, needs: Needs) -> list[str]:
                     % (kernel, name, _near(packages, name[: name.find(kernel.partition("+")[0])]))
                 )
     references = {text for one in manifest.images for text in (one.reference, one.target)}
+    references |= {by_digest(one.reference, one.digest) for one in manifest.images if one.digest}
     for reference in needs.images:
         if reference not in references:
             told.append("images: %s is not in its list." % reference)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import os
@@ -23,6 +24,7 @@ from .collect import collect_deb, collect_rpm, image_digests, plan_deb
 from .manifest import MANIFEST, BundleFile, Manifest, parse_manifest
 from .needs import Needs, header_packages, require
 from .place import configure, download, fetch, guard, look, place, read_bundle, remove, unpack
+from .signature import LIMIT, SIGNATURE, public_keys, verify
 
 COLLECTED, PRESENT, CHECKED, ABSENT = "collected", "present", "checked", "absent"
 MANIFEST_LIMIT = 64 * 1024 * 1024
@@ -34,6 +36,7 @@ ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "url": {"type": "str"},
     "sha256": {"type": "str"},
     "ca_cert": {"type": "path"},
+    "keyring": {"type": "path"},
     "directory": {"type": "path"},
     "configure": {"type": "bool", "default": True},
     "base": {"type": "str", "choices": ["none", "required", "important", "host"], "default": "important"},
@@ -74,13 +77,14 @@ ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "timeout": {"type": "float", "default": 1800},
 }
 # Only between action plugin and module: text of the manifest, archive for the host, path of the archive from the host,
-# digests that the controller has, PEM text.
+# digests that the controller has, PEM text, content of the keyring in base64.
 STAGED: dict[str, dict[str, t.Any]] = {
     "manifest": {"type": "str"},
     "archive": {"type": "path"},
     "transfer": {"type": "path"},
     "have": {"type": "list", "elements": "str", "default": []},
     "authorities": {"type": "str"},
+    "keys": {"type": "str", "no_log": False},
 }
 
 Params = t.Mapping[str, t.Any]
@@ -157,22 +161,32 @@ def collected(host: Host, params: Params, dry: bool) -> Result:
 
 
 def manifest_text(host: Host, params: Params) -> str:
-    """The given manifest, else the one of the web server with the given SHA-256, else that of the host."""
+    """The given manifest, else the verified one of the web server, else that of the host.
+
+    A web server's has the given SHA-256, or a signature by the given keys; both where both are given.
+    """
     if params["manifest"]:
         return str(params["manifest"])
     if not params["url"]:
         read_bundle(host, params["directory"])
         return str(host.read_text(os.path.join(params["directory"], MANIFEST)).value)
-    if not params["sha256"]:
+    if not params["sha256"] and not params["keyring"]:
         raise NpuError(
             "url is set without the SHA-256 of the manifest.",
-            "Set sha256, or set folder to the bundle on the controller.",
+            "Set sha256 or keyring, or set folder to the bundle on the controller.",
         )
-    address = params["url"].rstrip("/") + "/" + MANIFEST
-    with fetch(address, params["authorities"] or "", params["timeout"]) as source:
-        content = bytes(source.read(MANIFEST_LIMIT))
+
+    def read(name: str, limit: int) -> bytes:
+        address = params["url"].rstrip("/") + "/" + name
+        with fetch(address, params["authorities"] or "", params["timeout"]) as source:
+            return bytes(source.read(limit))
+
+    address, content = params["url"].rstrip("/") + "/" + MANIFEST, read(MANIFEST, MANIFEST_LIMIT)
+    if params["keyring"]:
+        keys = public_keys(base64.b64decode(params["keys"] or ""), params["keyring"])
+        verify(host, content, read(SIGNATURE, LIMIT), keys, address)
     found = hashlib.sha256(content).hexdigest()
-    if found != params["sha256"].lower():
+    if params["sha256"] and found != params["sha256"].lower():
         raise NpuError(
             "The SHA-256 of %s is %s, not %s." % (address, found, params["sha256"]),
             "Serve the right bundle, or correct sha256.",

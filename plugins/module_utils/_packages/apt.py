@@ -72,6 +72,18 @@ REFRESH_OPTIONS = (
     "-o",
     "APT::Update::Error-Mode=any",
 )
+# Where the role has configured a repository with its key: whatever apt.conf of the host allows for others, no package
+# comes without a valid signature. apt has no such option for one source.
+SIGNED_OPTIONS = (
+    "-o",
+    "Acquire::AllowInsecureRepositories=false",
+    "-o",
+    "Acquire::AllowWeakRepositories=false",
+    "-o",
+    "Acquire::AllowDowngradeToInsecureRepositories=false",
+    "-o",
+    "APT::Get::AllowUnauthenticated=false",
+)
 ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
     "DEBIAN_PRIORITY": "critical",
@@ -118,6 +130,7 @@ class Apt(PackageManager):
         return [
             "apt-get",
             *OPTIONS,
+            *(SIGNED_OPTIONS if self._own() else ()),
             "-o",
             "DPkg::Lock::Timeout=%d" % min(LOCK_SECONDS, max(1, int(self.timeout / 2))),
             *arguments,

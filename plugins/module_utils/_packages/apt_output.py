@@ -9,6 +9,7 @@ import re
 
 from .changes import DOWNGRADE, INSTALL, REINSTALL, REMOVE, UPGRADE, Change
 
+REACH = "Check that the host reaches its mirrors: name resolution, proxy, firewall, internal mirror."
 REMEDIES = (
     (
         r"No space left on device|You don't have enough free space",
@@ -28,9 +29,8 @@ REMEDIES = (
         "(apt-get update).",
     ),
     (
-        r"Failed to fetch|Could not connect|Could not resolve|Temporary failure resolving|"
-        r"Connection timed out|Unable to connect",
-        "Check that the host reaches its mirrors: name resolution, proxy, firewall, internal mirror.",
+        r"Could not connect|Could not resolve|Temporary failure resolving|Connection timed out|Unable to connect",
+        REACH,
     ),
     (
         r"NO_PUBKEY|is not signed|couldn't be verified|EXPKEYSIG|cannot be authenticated",
@@ -44,6 +44,8 @@ REMEDIES = (
         r"Hash Sum mismatch|File has unexpected size",
         "Run apt-get update again, or purge the cache of the proxy: the mirror or a proxy serves old files.",
     ),
+    # Also said when a signature or a digest is wrong.
+    (r"Failed to fetch", REACH),
     (
         r"unmet dependencies|held broken packages|Unable to satisfy dependencies",
         "List all packages that must change together, each with its version, or unhold packages (apt-mark showhold).",

@@ -13,6 +13,7 @@ from .._objects.compare import visible
 from .._objects.model import Context, Object
 from . import exporter, node_feature_rule
 from .base import service_account, shared
+from .digests import pin
 from .registry import wanted
 
 
@@ -24,6 +25,7 @@ def build(ctx: Context) -> list[Object]:
         if row.pods:
             made.append(service_account(ctx.inputs, row.name))
         made += row.build(ctx)
+    pin(made, ctx.inputs)
     return made
 
 

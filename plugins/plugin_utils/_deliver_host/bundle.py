@@ -32,6 +32,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._bundle.manifest im
     examine,
     parse_manifest,
 )
+from ansible_collections.rebellions.npu.plugins.module_utils._bundle.needs import by_digest
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle.place import unpack
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.apt_index import (
     Package,
@@ -40,11 +41,12 @@ from ansible_collections.rebellions.npu.plugins.module_utils._packages.apt_index
 )
 
 from .._cluster.capabilities import declared
+from .._components.digests import containers
 from .._components.driver import without_pools
 from .._components.render import build
 from .._inputs.cluster import ROLE
 from .._objects.inputs import Inputs
-from .._objects.model import Context, Object
+from .._objects.model import Context
 
 Row = dict[str, t.Any]
 LABEL = "rebellions-npu-bundle"
@@ -142,25 +144,21 @@ def wanted_images(inputs: Inputs) -> tuple[list[Row], str]:
     """
     capabilities = declared(inputs)
     found: dict[str, Row] = {}
-    made = {name: build(Context({**inputs, "registry": name}, capabilities)) for name in ("", inputs["registry"])}
-    for own, published in zip(made[inputs["registry"]], made[""]):
-        if own["kind"] == "DaemonSet":
-            for container, other in zip(_containers(own), _containers(published)):
-                name = "%s %s" % (own["metadata"]["name"], container["name"])
-                found.setdefault(
-                    container["image"], {"name": name, "reference": other["image"], "target": container["image"]}
-                )
+    # The bundle is where digests come from: none is required to collect it.
+    ours: Inputs = {**inputs, "require_digest": False}
+    public: Inputs = {**ours, "registry": "", "image_digests": {}}
+    for own, published in zip(build(Context(ours, capabilities)), build(Context(public, capabilities))):
+        for container, other in zip(containers(own), containers(published)):
+            name = "%s %s" % (own["metadata"]["name"], container["name"])
+            target, digest = container["image"], container["image"].partition("@")[2]
+            reference = by_digest(other["image"], digest) if digest else other["image"]
+            found.setdefault(target, {"name": name, "reference": reference, "target": target})
     lacking = ", ".join(without_pools(inputs))
     text = (
         "Drivers run as containers, but no pool sets an image of %s. "
         "Next: set pools in %s_driver, or list the images in the images input of the bundle role."
     )
     return sorted(found.values(), key=lambda row: row["name"]), text % (lacking, ROLE) if lacking else ""
-
-
-def _containers(item: Object) -> list[Object]:
-    spec = item["spec"]["template"]["spec"]
-    return [*(spec.get("initContainers") or []), *spec["containers"]]
 
 
 def assemble(

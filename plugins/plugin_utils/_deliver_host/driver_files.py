@@ -63,8 +63,8 @@ class Finder:
             path = os.path.join(src, name) if os.path.isdir(src) and name else src
             name = os.path.basename(path)
             self.verify(path, sha256)
-        if item.get("signature"):
-            self.verify_signature(path, str(item["signature"]), sha256)
+        if item.get("signature") or self.keyring:
+            self.verify_signature(path, str(item.get("signature") or ""), sha256)
         return path, name
 
     @staticmethod
@@ -134,6 +134,11 @@ class Finder:
 
     def verify_signature(self, path: str, signature: str, sha256: str) -> None:
         """NpuError unless `signature` is a valid detached signature by a key in the keyring."""
+        if not signature:
+            raise NpuError(
+                "A keyring is set, but no signature of %s." % os.path.basename(path),
+                "Set its signature, or remove the keyring; nothing was sent.",
+            )
         keyring = self._keyring(path)
         if not shutil.which("gpg"):
             raise NpuError("gpg is not installed on the controller.", "Install gnupg to verify signatures.")

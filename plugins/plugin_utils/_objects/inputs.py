@@ -224,6 +224,8 @@ class Inputs(Placed):
     image_pull_secrets: list[str]
     pull_secret_name: str
     pull_secret_content: str
+    image_digests: dict[str, str]
+    require_digest: bool
     http_proxy: str
     https_proxy: str
     no_proxy: str

@@ -337,6 +337,22 @@ def _source_is_given(draft: Draft, now: Situation, files: t.Sequence[Data]) -> b
             f"the version {now.version or 'that is wanted'}.",
         )
         return False
+    if now.source == "runfile" and now.get("runfile_keyring") and not files[0].get("signature"):
+        draft.stop(
+            "driver_signature_missing",
+            f"{ours('driver_runfile_keyring')} is set, and {ours('driver_runfile_signature')} is not: "
+            "nothing would be verified by these keys.",
+            f"Set {ours('driver_runfile_signature')}, or remove the keyring.",
+        )
+        return False
+    repository = now.get("repository")
+    if repository and not (repository.get("url") and repository.get("key")):
+        draft.stop(
+            "driver_repository_incomplete",
+            f"{ours('driver_repository')} has no {'key' if repository.get('url') else 'url'}.",
+            "Give url, and as key the file on the controller with the key that signs the repository.",
+        )
+        return False
     return True
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.action.rbln_operands import ActionModule
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
 
 
@@ -54,3 +55,18 @@ def test_diff_tells_people_what_would_change(
     )
     monkeypatch.setattr(action, "_display", SimpleNamespace(display=shown.append), raising=False)
     assert action._diff({}, {}) == {"differences": differences} and shown == told
+
+
+@pytest.mark.parametrize(
+    "enabled, state, refused", [(True, "present", True), (False, "present", False), (True, "absent", False)]
+)
+def test_an_image_without_a_digest_stops_a_run_before_a_host_is_changed(
+    monkeypatch: pytest.MonkeyPatch, enabled: bool, state: str, refused: bool
+) -> None:
+    found, action = inputs(enabled=enabled, state=state, require_digest=True), object.__new__(ActionModule)
+    monkeypatch.setattr(action, "_inputs", lambda _variables: found, raising=False)
+    if not refused:
+        assert action._check({}, {}) == {"changed": False}
+        return
+    with pytest.raises(NpuError, match="these images have no digest: docker.io/library/busybox:1.37, docker.io/rebell"):
+        action._check({}, {})

@@ -23,6 +23,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._bundle.manifest im
 )
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle.needs import (
     Needs,
+    by_digest,
     header_packages,
     lacking,
     require,
@@ -180,6 +181,32 @@ ALL = Needs(
 def test_a_bundle_with_all_of_it_lacks_nothing() -> None:
     assert lacking(MANIFEST, ALL) == []
     assert lacking(MANIFEST, dataclasses.replace(ALL, images=["registry.example.internal/r/p:v1"])) == []
+
+
+@pytest.mark.parametrize(
+    "reference, expected",
+    [
+        ("docker.io/r/p:v1", "docker.io/r/p@sha256:1"),
+        ("r.example:5000/p", "r.example:5000/p@sha256:1"),
+        ("r.example:5000/p:v1", "r.example:5000/p@sha256:1"),
+        ("p:v1", "p@sha256:1"),
+        ("docker.io/r/p@sha256:2", "docker.io/r/p@sha256:1"),
+    ],
+)
+def test_a_reference_by_digest(reference: str, expected: str) -> None:
+    assert by_digest(reference, "sha256:1") == expected
+
+
+def test_an_image_that_is_asked_for_by_digest_is_found_by_the_digest_of_its_tag() -> None:
+    digest = "sha256:" + "1" * 64
+    image = dataclasses.replace(MANIFEST.images[0], reference="docker.io/r/p:v1", digest=digest)
+    manifest = dataclasses.replace(MANIFEST, images=[image])
+    for wanted, told in (
+        ("docker.io/r/p@" + digest, []),
+        ("docker.io/r/p@sha256:" + "2" * 64, ["images: docker.io/r/p@sha256:%s is not in its list." % ("2" * 64)]),
+        ("docker.io/r/q@" + digest, ["images: docker.io/r/q@%s is not in its list." % digest]),
+    ):
+        assert lacking(manifest, dataclasses.replace(ALL, images=[wanted])) == told
     require(MANIFEST, ALL, "/b")
 
 

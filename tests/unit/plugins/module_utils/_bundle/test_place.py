@@ -303,6 +303,7 @@ def test_the_digest_of_the_user_vouches_for_the_manifest(web: str) -> None:
     params = {
         "manifest": None,
         "url": web,
+        "keyring": None,
         "sha256": DIGEST,
         "authorities": None,
         "timeout": 5.0,

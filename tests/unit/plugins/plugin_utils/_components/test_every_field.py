@@ -37,6 +37,7 @@ NO_OBJECT = {
     "lease_timeout": "is how the objects are written",
     "lease_duration": "is how the objects are written",
     "capabilities": "says which objects a cluster takes",
+    "require_digest": "refuses images, and changes none",
     "driver.remove_legacy": "is about objects of others",
     "driver.privileged": "is refused when it is false",
 }
@@ -51,6 +52,7 @@ VALUES: dict[str, Any] = {
         {"weight": 1, "preference": {"matchExpressions": [{"key": "oddity", "operator": "Exists"}]}}
     ],
     "digest": "sha256:" + "7" * 64,
+    "image_digests": {"docker.io/library/busybox:1.37": "sha256:" + "7" * 64},
     "name_prefix": "oddity",
     "kubelet_root": "/oddity",
     "kubelet_roots": ["/oddity"],

@@ -258,6 +258,19 @@ def test_a_driver_without_a_pool_is_warned_of() -> None:
     assert "no pool sets an image of b. Next" in wanted_images(inputs(driver_instances=own))[1]
 
 
+def test_a_bundle_that_is_to_find_the_digests_needs_none() -> None:
+    assert images(require_digest=True) == images()
+
+
+def test_images_by_digest_are_copied_by_digest() -> None:
+    """skopeo copies REFERENCE to TARGET: both name the digest that the cluster asks for."""
+    digest, tag = "sha256:" + "1" * 64, "docker.io/library/busybox:1.37"
+    for key in (tag, REGISTRY + "/library/busybox:1.37"):
+        found = images(registry=REGISTRY, image_digests={key: digest})
+        assert found.pop(REGISTRY + "/library/busybox@" + digest) == "docker.io/library/busybox@" + digest
+        assert len(found) == 1 and all("@" not in one for one in (*found, *found.values()))
+
+
 def test_a_component_that_is_off_asks_for_no_image() -> None:
     assert not [image for image in images(device_plugin={"enabled": False}) if "device-plugin" in image]
 

@@ -9,10 +9,7 @@ import hashlib
 import http.server
 import locale
 import os
-import shutil
 import stat
-import subprocess
-import tempfile
 import threading
 import time
 import typing as t
@@ -22,6 +19,7 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host import driver_files as sources
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.driver_files import Finder
+from ansible_collections.rebellions.npu.tests.unit.plugins.signing import BROKEN, OLD, Keys, made_keys
 
 DATA = b"#!/bin/sh\nexit 0\n" * 1000
 SHA = hashlib.sha256(DATA).hexdigest()
@@ -316,58 +314,10 @@ def test_what_counts_as_an_address(src: str, is_one: bool) -> None:
 # -- signatures
 
 
-class Keys:
-    """Throw-away keys in a directory of their own; its path is short, since an agent has its socket in it."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-
-    def gpg(self, *arguments: str, then: str = "") -> None:
-        # The time of a key or signature that has run out by now.
-        clock = ["--faked-system-time", then] if then else []
-        command = [
-            "gpg",
-            "--homedir",
-            str(self.home),
-            "--batch",
-            "--quiet",
-            "--pinentry-mode",
-            "loopback",
-            "--passphrase",
-            "",
-            *clock,
-            *arguments,
-        ]
-        subprocess.run(command, check=True, capture_output=True)
-
-    def make(self, user: str, expire: str = "never", then: str = "") -> Path:
-        """A key, and the file with its public part."""
-        self.gpg("--quick-gen-key", user, "ed25519", "sign", expire, then=then)
-        keyring = self.home / (user.partition("@")[0] + ".asc")
-        self.gpg("--armor", "--output", str(keyring), "--export", user)
-        return keyring
-
-    def sign(self, user: str, path: Path, name: str, *arguments: str, then: str = "") -> Path:
-        signature = path.with_name(name)
-        self.gpg("--local-user", user, "--output", str(signature), *arguments, "--detach-sign", str(path), then=then)
-        return signature
-
-
-OLD = "20200101T000000!"
-
-
 @pytest.fixture(name="keys", scope="module")
 def keys_fixture() -> t.Iterator[Keys]:
-    if not shutil.which("gpg"):
-        pytest.skip("gpg is not here")
-    home = Path(tempfile.mkdtemp(prefix="k"))
-    keys = Keys(home)
-    keys.make("vendor@example.com")
-    keys.make("other@example.com")
-    keys.make("old@example.com", "1d", OLD)
-    yield keys
-    subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "all"], check=False, capture_output=True)
-    shutil.rmtree(home, ignore_errors=True)
+    with made_keys() as keys:
+        yield keys
 
 
 @pytest.fixture(name="signed")
@@ -442,11 +392,14 @@ def test_a_signature_that_has_run_out_is_none(keys: Keys, finder: Finder, signed
     raise AssertionError("the signature has not run out")
 
 
-@pytest.mark.parametrize("content", [b"", b"no signature"])
-def test_what_is_no_signature(keys: Keys, finder: Finder, signed: Path, content: bytes) -> None:
-    (signed.parent / "a.sig").write_bytes(content)
-    with pytest.raises(NpuError, match="has no valid signature"):
-        find(finder, keys, "vendor", signed, signed.parent / "a.sig")
+@pytest.mark.parametrize("kind", BROKEN)
+def test_what_is_no_signature(keys: Keys, finder: Finder, signed: Path, kind: str) -> None:
+    signature = signed.parent / "a.sig"
+    broken = keys.broken(kind, signed)
+    if broken is not None:
+        signature.write_bytes(broken)
+    with pytest.raises(NpuError, match="^%s has no valid signature: .* Next: Get file, signature and key" % NAME):
+        find(finder, keys, "ring", signed, signature)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no key"])
@@ -468,6 +421,13 @@ def test_the_keys_of_the_user_do_not_count(
     signature = keys.sign("other@example.com", signed, "a.sig")
     with pytest.raises(NpuError, match="No public key"):
         find(Finder(str(tmp_path / "cache")), keys, "vendor", signed, signature)
+
+
+def test_a_keyring_asks_for_a_signature(keys: Keys, tmp_path: Path, signed: Path) -> None:
+    finder = Finder(str(tmp_path / "cache"), keyring=str(keys.home / "vendor.asc"))
+    for item in ({}, {"signature": ""}, {"signature": None}):
+        with pytest.raises(NpuError, match="^A keyring is set, but no signature of %s. Next: Set its signature" % NAME):
+            finder.find({"src": str(signed), "sha256": SHA, **item})
 
 
 def test_a_signature_needs_keys_and_gpg(

@@ -552,6 +552,22 @@ def test_a_reboot_that_is_asked_for_after_each_change_is_a_step(reboot: str, ste
             "The SHA-256 of /srv/3.4.0.run is not set.",
         ),
         (
+            {"source": "runfile", "runfile": "/srv/a.run", "runfile_sha256": SHA, "runfile_keyring": "/srv/k.asc"},
+            "driver_signature_missing",
+            "rbln_driver_runfile_keyring is set, and rbln_driver_runfile_signature is not: "
+            "nothing would be verified by these keys.",
+        ),
+        (
+            {"source": "package", "package_names": ["rebellions"], "repository": {"url": "https://r.example"}},
+            "driver_repository_incomplete",
+            "rbln_driver_repository has no key.",
+        ),
+        (
+            {"source": "package", "package_names": ["rebellions"], "repository": {"key": "/srv/k.asc"}},
+            "driver_repository_incomplete",
+            "rbln_driver_repository has no url.",
+        ),
+        (
             {"source": "runfile", "runfile": "https://jo:secret@files.example.com/a.run", "runfile_sha256": ""},
             "driver_source_with_password",
             "The address of the driver holds a name or a password, which would reach logs.",
