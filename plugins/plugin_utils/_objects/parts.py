@@ -157,9 +157,12 @@ def texts(values: t.Mapping[str, t.Any]) -> dict[str, str]:
 
 
 def security_context(
-    privileged: bool = False, add: t.Sequence[str] = (), user: int = 0, writable: bool = False
+    privileged: bool = False, add: t.Sequence[str] = (), user: int = 0, writable: bool = False, host: bool = False
 ) -> Object:
-    """The tightest container context that still works; `user` 0 because what is read on the host belongs to root."""
+    """The tightest container context that still works; `user` 0 because what is read on the host belongs to root.
+
+    `host` says that another user than root reads directories of the host, too.
+    """
     if privileged:
         return {"privileged": True, "readOnlyRootFilesystem": not writable, "runAsUser": user}
     capabilities: Object = {"drop": ["ALL"]}
@@ -173,7 +176,7 @@ def security_context(
         "runAsUser": user,
         "seccompProfile": {"type": "RuntimeDefault"},
     }
-    if user == 0:
+    if user == 0 or host:
         # On hosts where SELinux enforces, the type that containers have by themselves reads nothing of /run or the
         # kubelet. Elsewhere it is not looked at.
         result["seLinuxOptions"] = {"type": "spc_t"}
