@@ -96,15 +96,11 @@ def _validator(inputs: Inputs) -> Object:
         "imagePullSecrets": parts.pull_secrets(
             inputs, inputs["helper_image"], *([own["image"]] if own["source"] == "image" else [])
         ),
-        "initContainers": [
-            _validation(inputs, step, plugin_mounts if step == "plugin" else mounts) for step in steps
-        ],
+        "initContainers": [_validation(inputs, step, plugin_mounts if step == "plugin" else mounts) for step in steps],
         "containers": [_main(inputs, steps, mounts)],
     }
     mounted = {
-        mount["name"]
-        for item in [*pod["initContainers"], *pod["containers"]]
-        for mount in item.get("volumeMounts", [])
+        mount["name"] for item in [*pod["initContainers"], *pod["containers"]] for mount in item.get("volumeMounts", [])
     }
     pod["volumes"] = [volume for volume in [*volumes, token_volume, *ca_volumes] if volume["name"] in mounted]
     return daemon_set(inputs, NAME, own, without_empty(pod))

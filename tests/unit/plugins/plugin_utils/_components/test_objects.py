@@ -534,6 +534,44 @@ def test_a_daemon_that_others_may_reach_is_not_kept_from_them(address: str, open
     assert spec["podSelector"]["matchExpressions"][0]["values"] == ["metrics-exporter"] + (["smd"] if opened else [])
 
 
+CIDRS = ["10.0.0.10/32", "fd00::10/128"]
+
+
+@pytest.mark.parametrize(
+    ("given", "asking"),
+    [
+        ({}, []),
+        ({"validator": {"source": "image", "image": {"tag": "1"}}}, ["validator"]),
+        ({"validator": {"source": "image", "image": {"tag": "1"}, "plugin": {"enabled": False}}}, []),
+        (
+            {"device_plugin": {"enabled": False}, "dra_driver": {"enabled": True, "image": {"tag": "1"}}},
+            ["dra-driver"],
+        ),
+    ],
+    ids=["host tool", "validator image", "image without the plugin", "DRA"],
+)
+def test_pods_reach_the_api_server_alone_and_only_if_they_ask_it(given: dict[str, Any], asking: list[str]) -> None:
+    items = {item["metadata"]["name"]: item for item in objects(api_server_cidrs=CIDRS, **given)}
+    spec = items["rbln-no-egress"]["spec"]
+    assert spec["policyTypes"] == ["Egress"] and "egress" not in spec
+    assert spec["podSelector"]["matchExpressions"] == [
+        {
+            "key": "app.kubernetes.io/component",
+            "operator": "NotIn",
+            "values": ["metrics-exporter", "rbln-driver", *asking],
+        }
+    ]
+    assert ("rbln-api-egress" in items) is bool(asking)
+    if asking:
+        spec = items["rbln-api-egress"]["spec"]
+        assert spec["podSelector"]["matchExpressions"][0]["values"] == asking
+        assert spec["egress"] == [{"to": [{"ipBlock": {"cidr": cidr}} for cidr in CIDRS]}]
+
+
+def test_nobody_is_limited_without_the_addresses_of_the_api_server() -> None:
+    assert [item["metadata"]["name"] for item in objects() if item["kind"] == "NetworkPolicy"] == ["rbln-no-ingress"]
+
+
 def test_002_02_openshift_objects_only_where_it_is_openshift() -> None:
     assert [item for item in objects() if item["kind"] == "RoleBinding"] == []
     found = one(build(Context(inputs(), Capabilities({"security.openshift.io": ("v1",)}))), "RoleBinding")
