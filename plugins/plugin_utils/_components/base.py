@@ -14,13 +14,17 @@ from .._objects.model import Context, Object
 from . import dra, driver, exporter, label_policy, validator
 
 
-def namespace(inputs: Inputs) -> Object:
+def namespace(inputs: Inputs, openshift: bool = False) -> Object:
+    """Our namespace; on OpenShift with an empty node selector, so that no default keeps our pods off their nodes."""
     labels = {parts.POLICY_LABEL: inputs["name_prefix"]}
     if inputs["pod_security"]:
         labels["pod-security.kubernetes.io/enforce"] = inputs["pod_security"]
         labels["pod-security.kubernetes.io/audit"] = "baseline"
         labels["pod-security.kubernetes.io/warn"] = "baseline"
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": inputs["namespace"], "labels": labels}}
+    meta: Object = {"name": inputs["namespace"], "labels": labels}
+    if openshift:
+        meta["annotations"] = {parts.NODE_SELECTOR: ""}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
 
 
 def service_account(inputs: Inputs, component: str) -> Object:
@@ -136,7 +140,8 @@ def openshift_binding(inputs: Inputs, components: t.Sequence[str]) -> Object:
 def shared(ctx: Context, components: t.Sequence[str]) -> list[Object]:
     """The shared objects, which come before those of the components; `components` names those with pods."""
     inputs = ctx.inputs
-    made = [namespace(inputs)]
+    openshift = "security.openshift.io" in ctx.capabilities.groups
+    made = [namespace(inputs, openshift)]
     if inputs["pull_secret_content"]:
         made.append(pull_secret(inputs))
     if inputs["ca_bundle"]:
@@ -145,7 +150,7 @@ def shared(ctx: Context, components: t.Sequence[str]) -> list[Object]:
         made.append(network_policy(inputs))
     made += egress_policies(inputs, components)
     made += label_policy.objects(ctx)
-    if "security.openshift.io" in ctx.capabilities.groups and components:
+    if openshift and components:
         made.append(openshift_binding(inputs, components))
     if inputs["runtime_class"]["enabled"]:
         made.append(runtime_class(inputs))

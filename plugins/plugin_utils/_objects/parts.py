@@ -36,6 +36,9 @@ OS_VERSION_LABEL = LABEL_PREFIX + "host.os-version"
 KERNEL_LABEL = LABEL_PREFIX + "host.kernel"
 # Marks the namespace of an installation, with the prefix of its names.
 POLICY_LABEL = NPU_KEY + ".policy"
+# On OpenShift the default node selector of cluster or project is added to pods, and not to their DaemonSet, unless the
+# namespace has one of its own.
+NODE_SELECTOR = "openshift.io/node-selector"
 # Distinguishes the DaemonSets of one component, so that none selects the pods of another.
 VARIANT_LABEL = NPU_KEY + ".variant"
 # Node Feature Discovery writes the PCI label with or without the class, by its option deviceLabelFields.
