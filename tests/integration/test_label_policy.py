@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import typing as t
 
@@ -36,7 +37,10 @@ def protected(site: Site) -> Site:
     """The site with the policy in force."""
     assert patch(site, KUBELET, {GATE: "true"}) == ""
     assert site.run(**POLICY)["warnings"] == []
-    until(30, "the policy is in force", lambda: patch(site, KUBELET, {GATE: "oddity"}) != "")
+    # Another value each time: what stays the same is nobody's business.
+    values = itertools.count()
+    until(30, "the policy is in force", lambda: patch(site, KUBELET, {"rebellions.ai/try": str(next(values))}) != "")
+    assert patch(site, (), {"rebellions.ai/try": None}) == ""
     return site
 
 
@@ -109,4 +113,4 @@ def test_a_second_run_writes_nothing_and_absent_leaves_nothing(protected: Site) 
     }
     protected.absent()
     assert protected.ours() == []
-    until(30, "the policy is gone", lambda: patch(protected, KUBELET, {GATE: "true"}) == "")
+    until(30, "the policy is gone", lambda: patch(protected, KUBELET, {GATE: "oddity"}) == "")

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import typing as t
 
@@ -89,7 +90,7 @@ def test_plugin_validator_and_discovery_work_with_their_rights(tight: Hosts) -> 
 
 @pytest.mark.parametrize("node", [A, B])
 def test_a_read_only_host_is_one(tight: Hosts, node: str) -> None:
-    look = lambda line: inside(tight, node, "feature-discovery", line)  # noqa: E731
+    look = functools.partial(inside, tight, node, "feature-discovery")
     assert look("ls -A /host/run") == "rbln"
     assert "driver-ready" in look("ls /host/run/rbln/validations")
     # Opened to append, and nothing written: they are files of the machine.
@@ -126,7 +127,7 @@ def test_the_token_of_the_dra_driver_is_in_its_container_alone(tight: Hosts) -> 
         for one in (*item["spec"]["initContainers"], *item["spec"]["containers"])
     }
     assert mounted == {"wait-for-host": False, "dra-driver": True}
-    look = lambda line: inside(tight, A, "dra-driver", line)  # noqa: E731
+    look = functools.partial(inside, tight, A, "dra-driver")
     assert look("ls " + TOKEN).split() == ["ca.crt", "namespace", "token"]
     for path in ("/", "/run/rbln", "/host/usr/bin"):
         assert "Read-only file system" in look("touch %s/oddity" % path), path
