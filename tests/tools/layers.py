@@ -150,7 +150,14 @@ LAYERS = (
     ),
     _build("vm", 300, "vm"),
     _build("kube", 600, "kube", "images", "kwok"),
-    _integration("nodes", 900, "site site_nodes site_repair site_undo", uses=("lab",), holds=("cluster",), after=LAB),
+    _integration(
+        "nodes",
+        900,
+        "site site_nodes privileges site_repair site_undo",
+        uses=("lab",),
+        holds=("cluster",),
+        after=LAB,
+    ),
     Layer(
         "vm",
         1200,
@@ -180,7 +187,7 @@ LAYERS = (
     _integration(
         "api",
         400,
-        "cdi_library cluster_delivery cluster_faults cluster_operator host_tool_play operands_play "
+        "cdi_library cluster_delivery cluster_faults cluster_operator host_tool_play label_policy operands_play "
         "repository_signatures runtime_config_play signatures_play",
         after=LAB,
     ),

@@ -72,8 +72,12 @@ def discover(cluster: Cluster) -> Capabilities:
     """
     listed = cluster.request("GET", "/apis", "List the API groups")[1].get("groups") or []
     groups = {item["name"]: tuple(entry["version"] for entry in item.get("versions") or []) for item in listed}
-    # A policy is made only together with resource.k8s.io/v1, whose servers are all new enough to serve policies.
-    kinds = set(KIND_SINCE) if "v1" in groups.get("resource.k8s.io", ()) else set()
+    # Servers with resource.k8s.io/v1 are all new enough to serve policies; others are asked.
+    kinds: set[tuple[str, str]] = set()
+    if "v1" in groups.get("resource.k8s.io", ()):
+        kinds = set(KIND_SINCE)
+    elif "v1" in groups.get(group_of(POLICY[0]), ()):
+        kinds = _kinds_of(cluster, POLICY[0])
     for api_version in dict.fromkeys(
         api_version for api_version, _kind in KINDS if group_of(api_version) in CUSTOM_GROUPS
     ):

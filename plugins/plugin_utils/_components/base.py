@@ -11,15 +11,20 @@ import typing as t
 from .._objects import parts
 from .._objects.inputs import Inputs
 from .._objects.model import Context, Object
+from . import dra, driver, exporter, label_policy, validator
 
 
-def namespace(inputs: Inputs) -> Object:
+def namespace(inputs: Inputs, openshift: bool = False) -> Object:
+    """Our namespace; on OpenShift with an empty node selector, so that no default keeps our pods off their nodes."""
     labels = {parts.POLICY_LABEL: inputs["name_prefix"]}
     if inputs["pod_security"]:
         labels["pod-security.kubernetes.io/enforce"] = inputs["pod_security"]
         labels["pod-security.kubernetes.io/audit"] = "baseline"
         labels["pod-security.kubernetes.io/warn"] = "baseline"
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": inputs["namespace"], "labels": labels}}
+    meta: Object = {"name": inputs["namespace"], "labels": labels}
+    if openshift:
+        meta["annotations"] = {parts.NODE_SELECTOR: ""}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
 
 
 def service_account(inputs: Inputs, component: str) -> Object:
@@ -80,6 +85,43 @@ def network_policy(inputs: Inputs) -> Object:
     }
 
 
+def egress_policies(inputs: Inputs, components: t.Sequence[str]) -> list[Object]:
+    """Limit what our pods reach to the API server, and only those that ask it.
+
+    Pods in the network of the host are out of the reach of every policy.
+    """
+    if not inputs["api_server_cidrs"]:
+        return []
+    asking = [
+        name
+        for name, asks in ((dra.NAME, inputs["dra_driver"]["enabled"]), (validator.NAME, validator.asks_api(inputs)))
+        if asks and name in components
+    ]
+    # The exporter asks its daemon wherever that is; a driver may download what it builds with.
+    others = [exporter.NAME, driver.LABEL, *asking]
+    made = [_egress(inputs, "no-egress", "NotIn", others)]
+    if asking:
+        blocks: list[Object] = [{"ipBlock": {"cidr": cidr}} for cidr in inputs["api_server_cidrs"]]
+        made.append(_egress(inputs, "api-egress", "In", asking, [{"to": blocks}]))
+    return made
+
+
+def _egress(
+    inputs: Inputs, name: str, operator: str, components: t.Sequence[str], rules: t.Sequence[Object] = ()
+) -> Object:
+    expression = {"key": "app.kubernetes.io/component", "operator": operator, "values": list(components)}
+    spec: Object = {
+        "podSelector": {"matchLabels": dict(parts.OURS), "matchExpressions": [expression]},
+        "policyTypes": ["Egress"],
+    }
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": parts.metadata(inputs, "network-policy", parts.object_name(inputs, name)),
+        "spec": {**spec, "egress": list(rules)} if rules else spec,
+    }
+
+
 def openshift_binding(inputs: Inputs, components: t.Sequence[str]) -> Object:
     """Let the accounts use the security context constraints `privileged` of OpenShift, in our namespace alone."""
     api = "rbac.authorization.k8s.io"
@@ -98,14 +140,17 @@ def openshift_binding(inputs: Inputs, components: t.Sequence[str]) -> Object:
 def shared(ctx: Context, components: t.Sequence[str]) -> list[Object]:
     """The shared objects, which come before those of the components; `components` names those with pods."""
     inputs = ctx.inputs
-    made = [namespace(inputs)]
+    openshift = "security.openshift.io" in ctx.capabilities.groups
+    made = [namespace(inputs, openshift)]
     if inputs["pull_secret_content"]:
         made.append(pull_secret(inputs))
     if inputs["ca_bundle"]:
         made.append(ca_config_map(inputs))
     if inputs["network_policy"]:
         made.append(network_policy(inputs))
-    if "security.openshift.io" in ctx.capabilities.groups and components:
+    made += egress_policies(inputs, components)
+    made += label_policy.objects(ctx)
+    if openshift and components:
         made.append(openshift_binding(inputs, components))
     if inputs["runtime_class"]["enabled"]:
         made.append(runtime_class(inputs))

@@ -12,8 +12,15 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions im
 from .._objects import parts
 from .._objects.inputs import ContainerKey, DevicePlugin, DraDriver, Inputs, SandboxDevicePlugin, StepKey
 from .._objects.model import Object
-from .._objects.names import ENV, OPERANDS
+from .._objects.names import ENV, OPERANDS, SHORT
 
+# For containers that only wait.
+TINY: Object = {
+    "requests": {"cpu": "5m", "memory": "8Mi", "ephemeral-storage": "1Mi"},
+    "limits": {"cpu": "100m", "memory": "32Mi", "ephemeral-storage": "16Mi"},
+}
+NOBODY = 65534
+HOST = "/host"
 # Seconds until a driver in a container is given up when the inputs say nothing else.
 DRIVER_DEADLINE = 1800
 
@@ -59,7 +66,7 @@ def own_container(inputs: Inputs, name: str, key: ContainerKey, base: t.Mapping[
         "command": own["command"],
         "args": own["args"],
         "resources": own["resources"],
-        "securityContext": parts.security_context(own["privileged"]),
+        "securityContext": parts.security_context(own["privileged"], writable=not own["read_only_root"]),
         **more,
     }
     reference = parts.image_reference("%s%s.image" % (OPERANDS, key), given.pop("image"), inputs["registry"])
@@ -95,6 +102,15 @@ def validation(
     return helper(inputs, name, command=part["command"] or list(command), securityContext=context, **more)
 
 
+def scratch_run() -> tuple[Object, Object]:
+    """(volume mount, volume) of an empty /var/run, first of all mounts, because others are below it.
+
+    The vendor's programs make groups of devices under a lock there; without it every claim would get the group of all
+    NPUs.
+    """
+    return {"name": "run", "mountPath": "/var/run"}, {"name": "run", "emptyDir": {}}
+
+
 def api_token() -> tuple[Object, Object]:
     """(volume mount, volume) of the account's token, for the one container of a pod that asks the API."""
     sources = [
@@ -104,6 +120,24 @@ def api_token() -> tuple[Object, Object]:
     ]
     mount = {"name": "api-token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True}
     return mount, {"name": "api-token", "projected": {"sources": sources}}
+
+
+def host_root(sockets: bool) -> tuple[list[Object], list[Object]]:
+    """(volume mounts, volumes) of the host below /host for its own tool; `sockets` says whether with all of /run.
+
+    Kubernetes makes only the upper mount of a read-only volume read-only, so the mounts below `/` that root could
+    change the host by are read-only mounts of their own. A socket can be used in a read-only mount as well, so without
+    `sockets` /run is an empty directory, with nothing but our own.
+    """
+    follow = {"readOnly": True, "mountPropagation": "HostToContainer"}
+    places = {"host": "", "host-proc": "/proc", "host-sys": "/sys", "host-dev": "/dev"}
+    mounts: list[Object] = [{"name": name, "mountPath": HOST + place, **follow} for name, place in places.items()]
+    volumes = [parts.host_path(name, place or "/", "Directory") for name, place in places.items()]
+    if not sockets:
+        mounts.append({"name": "no-run", "mountPath": HOST + "/run"})
+        mounts.append({"name": SHORT, "mountPath": HOST + PROFILE.run_dir, **follow})
+        volumes += [{"name": "no-run", "emptyDir": {}}, parts.host_path(SHORT, PROFILE.run_dir, "DirectoryOrCreate")]
+    return mounts, volumes
 
 
 def grpc_liveness(own: DevicePlugin | SandboxDevicePlugin | DraDriver) -> Object:
@@ -118,10 +152,11 @@ def waiting(inputs: Inputs, name: str, script: str, values: t.Mapping[str, str],
     return helper(
         inputs,
         name,
-        {"requests": {"cpu": "5m", "memory": "8Mi"}, "limits": {"memory": "32Mi"}},
+        TINY,
         command=["/bin/sh", "-c", script],
         env=parts.environment({**inputs, "ca_bundle": "", "http_proxy": "", "https_proxy": "", "no_proxy": ""}, values),
-        securityContext=parts.security_context(),
+        # Everybody may read what it waits for.
+        securityContext=parts.security_context(user=NOBODY, host="volumeMounts" in more),
         **more,
     )
 

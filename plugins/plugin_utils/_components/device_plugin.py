@@ -8,7 +8,7 @@ from __future__ import annotations
 from .._objects import parts
 from .._objects.inputs import Inputs
 from .._objects.model import Context, Object
-from .containers import grpc_liveness, own_container, wait_for_host, without_empty
+from .containers import grpc_liveness, own_container, scratch_run, wait_for_host, without_empty
 from .driver import roots as driver_roots
 from .where import daemon_set
 
@@ -25,8 +25,10 @@ def _device_plugin(inputs: Inputs) -> Object:
     socket_dir = "/var/lib/kubelet/device-plugins"
     marker_dir = inputs["marker_dir"]
     ca_mounts, ca_volumes = parts.ca_mounts(inputs)
-    mounts = [{"name": "device-plugins", "mountPath": socket_dir}]
+    run_mount, run_volume = scratch_run()
+    mounts = [run_mount, {"name": "device-plugins", "mountPath": socket_dir}]
     volumes = [
+        run_volume,
         parts.host_path("device-plugins", own["device_plugins_dir"], "DirectoryOrCreate"),
         parts.host_path("markers", marker_dir, "DirectoryOrCreate"),
     ]
@@ -43,8 +45,6 @@ def _device_plugin(inputs: Inputs) -> Object:
         NAME,
         "device_plugin",
         base,
-        # The vendor's plugin creates groups of devices under a lock in /var/run.
-        securityContext=parts.security_context(own["privileged"], writable=True),
         **grpc_liveness(own),
         volumeMounts=mounts + more_mounts + ca_mounts,
     )

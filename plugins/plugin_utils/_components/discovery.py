@@ -9,7 +9,7 @@ from .._objects import parts
 from .._objects.inputs import FeatureDiscovery, Inputs
 from .._objects.model import Context, Object
 from .._objects.names import ENV, SHORT
-from .containers import helper, own_container, wait_for_either, without_empty
+from .containers import helper, host_root, own_container, wait_for_either, without_empty
 from .where import daemon_set
 
 NAME = "feature-discovery"
@@ -74,6 +74,7 @@ def _probe(own: FeatureDiscovery, directory: str) -> Object:
 def _host_tool(inputs: Inputs) -> tuple[Object, list[Object]]:
     """(container, volumes) with the tool that the host part installed."""
     own = inputs["feature_discovery"]
+    mounts, volumes = host_root(sockets=False)
     # Labels must not expire where nothing renews them.
     expires = not (own["no_timestamp"] or own["oneshot"])
     base = {
@@ -91,14 +92,13 @@ def _host_tool(inputs: Inputs) -> tuple[Object, list[Object]]:
         command=own["command"] or ["/bin/sh", "-c", SCRIPT, NAME],
         args=own["args"],
         env=parts.environment(inputs, base, own["env"]),
-        securityContext=parts.security_context(own["privileged"], add=("SYS_CHROOT",)),
+        securityContext=parts.security_context(
+            own["privileged"], add=("SYS_CHROOT",), writable=not own["read_only_root"]
+        ),
         **_probe(own, TOOL_DIR),
-        volumeMounts=[
-            {"name": "host", "mountPath": "/host", "readOnly": True, "mountPropagation": "HostToContainer"},
-            {"name": "features", "mountPath": TOOL_DIR},
-        ],
+        volumeMounts=[*mounts, {"name": "features", "mountPath": TOOL_DIR}],
     )
-    return main, [parts.host_path("host", "/", "Directory")]
+    return main, volumes
 
 
 def _image(inputs: Inputs) -> tuple[Object, list[Object]]:

@@ -15,7 +15,7 @@ from .._objects import parts
 from .._objects.inputs import Inputs
 from .._objects.model import PASSTHROUGH, Context, Object, Variant
 from .._objects.names import OPERANDS, SHORT
-from .containers import grpc_liveness, own_container, wait_for_either, without_empty
+from .containers import api_token, grpc_liveness, own_container, scratch_run, wait_for_either, without_empty
 from .driver import roots as driver_roots
 from .variants import kubelet_roots
 from .where import daemon_set
@@ -124,7 +124,9 @@ def _admission(inputs: Inputs) -> list[Object]:
 def _daemon_set(inputs: Inputs, root: str, variant: Variant) -> Object:
     own = inputs["dra_driver"]
     ca_mounts, ca_volumes = parts.ca_mounts(inputs)
-    run_dir: Object = {"name": SHORT, "mountPath": PROFILE.run_dir}
+    run_mount, run_volume = scratch_run()
+    token_mount, token_volume = api_token()
+    run_dir: Object = {"name": SHORT, "mountPath": PROFILE.run_dir, "readOnly": True}
     if driver_roots(inputs):
         # The driver may be replaced while the pod runs.
         run_dir["mountPropagation"] = "HostToContainer"
@@ -144,26 +146,26 @@ def _daemon_set(inputs: Inputs, root: str, variant: Variant) -> Object:
         "dra_driver",
         base,
         command=own["command"] or ["npu-kubelet-plugin"],
-        # The lock on groups of NPUs is a file below /var/run; without it every claim would get the group of all NPUs.
-        securityContext=parts.security_context(own["privileged"], writable=True),
         **grpc_liveness(own),
         volumeMounts=[
+            run_mount,
             {"name": "plugins", "mountPath": plugins},
             {"name": "plugins-registry", "mountPath": registry},
             {"name": "cdi", "mountPath": "/var/run/cdi"},
             {"name": "dev", "mountPath": "/dev"},
             run_dir,
             {"name": "usr-bin", "mountPath": "/host/usr/bin", "readOnly": True},
+            token_mount,
             *more_mounts,
             *ca_mounts,
         ],
     )
     pod = {
-        "automountServiceAccountToken": True,
         "imagePullSecrets": parts.pull_secrets(inputs, own["image"], inputs["helper_image"]),
         "initContainers": [wait_for_either(inputs, ("driver-ready", "toolkit-ready"))],
         "containers": [main],
         "volumes": [
+            run_volume,
             parts.host_path("plugins", plugins, "Directory"),
             parts.host_path("plugins-registry", registry, "Directory"),
             parts.host_path("cdi", "/var/run/cdi", "DirectoryOrCreate"),
@@ -171,6 +173,7 @@ def _daemon_set(inputs: Inputs, root: str, variant: Variant) -> Object:
             parts.host_path(SHORT, PROFILE.run_dir, "DirectoryOrCreate"),
             parts.host_path("usr-bin", "/usr/bin", "Directory"),
             parts.host_path("markers", inputs["marker_dir"], "DirectoryOrCreate"),
+            token_volume,
             *more_volumes,
             *ca_volumes,
         ],

@@ -182,7 +182,7 @@ def _driver(inputs: Inputs, own: Driver, pool: Pool, mounts: list[Object]) -> Ob
         args=own["args"],
         env=parts.environment(inputs, {"DRIVER_ROOT": own["host_root"]}, own["env"]),
         resources=own["resources"],
-        securityContext=parts.security_context(own["privileged"]),
+        securityContext=parts.security_context(own["privileged"], writable=not own["read_only_root"]),
         # Nothing that waits for the driver may see it ready while it is replaced. No probe runs before postStart has
         # ended.
         lifecycle={

@@ -12,7 +12,17 @@ from .._objects import parts
 from .._objects.inputs import Inputs
 from .._objects.model import PASSTHROUGH, Context, Object
 from .._objects.names import SHORT
-from .containers import grpc_liveness, helper, own_container, validation, waiting, without_empty
+from .containers import (
+    NOBODY,
+    TINY,
+    grpc_liveness,
+    helper,
+    host_root,
+    own_container,
+    validation,
+    waiting,
+    without_empty,
+)
 from .validator import IDLE_SCRIPT
 from .vfio_script import MANAGER, WAIT, environment
 from .where import daemon_set
@@ -51,16 +61,14 @@ def validator_objects(ctx: Context) -> list[Object]:
     inputs = ctx.inputs
     own = inputs["validator"]
     ca_mounts, ca_volumes = parts.ca_mounts(inputs)
-    mounts = [
-        {"name": "host", "mountPath": "/host", "readOnly": True, "mountPropagation": "HostToContainer"},
-        *ca_mounts,
-    ]
+    mounts, volumes = host_root(sockets=own["source"] == "image")
+    mounts += ca_mounts
     main = helper(
         inputs,
         VALIDATOR_NAME,
-        {"requests": {"cpu": "5m", "memory": "8Mi"}, "limits": {"memory": "32Mi"}},
+        TINY,
         command=["/bin/sh", "-c", IDLE_SCRIPT],
-        securityContext=parts.security_context(user=65534),
+        securityContext=parts.security_context(user=NOBODY),
     )
     pod = {
         "imagePullSecrets": parts.pull_secrets(
@@ -68,7 +76,7 @@ def validator_objects(ctx: Context) -> list[Object]:
         ),
         "initContainers": [_validation(inputs, mounts)],
         "containers": [main],
-        "volumes": [parts.host_path("host", "/", "Directory"), *ca_volumes],
+        "volumes": [*volumes, *ca_volumes],
     }
     return [daemon_set(inputs, VALIDATOR_NAME, own, without_empty(pod), PASSTHROUGH)]
 
@@ -142,7 +150,7 @@ def _manager_script(inputs: Inputs) -> Object:
         command=own["command"] or ["/bin/sh", path, "manage"],
         args=own["args"],
         env=parts.environment(inputs, base, own["env"]),
-        securityContext=parts.security_context(own["privileged"]),
+        securityContext=parts.security_context(own["privileged"], writable=not own["read_only_root"]),
         readinessProbe=parts.probe(check, failures=1) if own["probes"] else None,
         volumeMounts=[{"name": "script", "mountPath": SCRIPT_DIR, "readOnly": True}],
     )

@@ -11,7 +11,7 @@ from .._objects import parts
 from .._objects.inputs import Inputs, StepKey
 from .._objects.model import Context, Object
 from .._objects.names import ENV
-from .containers import helper, patience, validation, without_empty
+from .containers import NOBODY, TINY, api_token, helper, host_root, patience, validation, without_empty
 from .driver import READY, STOPPED
 from .driver import is_wanted as driver_wanted
 from .where import daemon_set
@@ -50,13 +50,24 @@ done
 
 def objects(ctx: Context) -> list[Object]:
     """Its roles, only with an image, and its DaemonSet."""
-    # An image asks the API for the node's allocatable NPUs; the host's own tool reads the kubelet's files.
-    rules = (
-        [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
-        if ctx.inputs["validator"]["source"] == "image"
-        else []
-    )
+    rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}] if asks_api(ctx.inputs) else []
     return [*parts.roles(ctx.inputs, NAME, rules), _validator(ctx.inputs)]
+
+
+def asks_api(inputs: Inputs) -> bool:
+    """Whether it asks the API: an image reads the node's allocatable NPUs, the host's own tool the kubelet's files."""
+    own = inputs["validator"]
+    return bool(own["enabled"] and own["source"] == "image" and "plugin" in _steps(inputs))
+
+
+def _steps(inputs: Inputs) -> list[StepKey]:
+    # With the DRA driver no device plugin registers with the kubelet, so its proof would never end.
+    proofs: tuple[StepKey, ...] = ("driver", "toolkit", "plugin")
+    return [
+        step
+        for step in proofs
+        if inputs["validator"][step]["enabled"] and not (step == "plugin" and inputs["dra_driver"]["enabled"])
+    ]
 
 
 def _writes_markers(inputs: Inputs) -> bool:
@@ -67,10 +78,11 @@ def _writes_markers(inputs: Inputs) -> bool:
 def _validator(inputs: Inputs) -> Object:
     own = inputs["validator"]
     ca_mounts, ca_volumes = parts.ca_mounts(inputs)
-    volumes = [parts.host_path("host", "/", "Directory")]
-    mounts: list[Object] = [
-        {"name": "host", "mountPath": "/host", "readOnly": True, "mountPropagation": "HostToContainer"}
-    ]
+    # Driver and toolkit are proven with the services and runtimes of the host, the plugin by files alone.
+    mounts, volumes = host_root(sockets=True)
+    plugin_mounts, more_volumes = host_root(sockets=False)
+    volumes += [volume for volume in more_volumes if volume not in volumes]
+    token_mount, token_volume = api_token()
     if _writes_markers(inputs):
         volumes.append(parts.host_path("markers", inputs["marker_dir"], "DirectoryOrCreate"))
         # An image knows the files by their path on the host.
@@ -78,36 +90,33 @@ def _validator(inputs: Inputs) -> Object:
             {"name": "markers", "mountPath": ("/host" if own["source"] == "host_tool" else "") + inputs["marker_dir"]}
         )
     mounts += ca_mounts
-    # With the DRA driver no device plugin registers with the kubelet, so its proof would never end.
-    proofs: tuple[StepKey, ...] = ("driver", "toolkit", "plugin")
-    steps = [
-        step for step in proofs if own[step]["enabled"] and not (step == "plugin" and inputs["dra_driver"]["enabled"])
-    ]
+    plugin_mounts = [*mounts, token_mount] if own["source"] == "image" else plugin_mounts + ca_mounts
+    steps = _steps(inputs)
     pod: Object = {
         "imagePullSecrets": parts.pull_secrets(
             inputs, inputs["helper_image"], *([own["image"]] if own["source"] == "image" else [])
         ),
-        "initContainers": [_validation(inputs, step, mounts) for step in steps],
+        "initContainers": [_validation(inputs, step, plugin_mounts if step == "plugin" else mounts) for step in steps],
         "containers": [_main(inputs, steps, mounts)],
-        "volumes": volumes + ca_volumes,
     }
-    if own["source"] == "image":
-        pod["automountServiceAccountToken"] = True
+    mounted = {
+        mount["name"] for item in [*pod["initContainers"], *pod["containers"]] for mount in item.get("volumeMounts", [])
+    }
+    pod["volumes"] = [volume for volume in [*volumes, token_volume, *ca_volumes] if volume["name"] in mounted]
     return daemon_set(inputs, NAME, own, without_empty(pod))
 
 
 def _main(inputs: Inputs, steps: t.Sequence[StepKey], mounts: list[Object]) -> Object:
     """The container that stays: it idles, or proves driver and toolkit again after the driver was replaced."""
     own = inputs["validator"]
-    resources = {"requests": {"cpu": "5m", "memory": "8Mi"}, "limits": {"memory": "32Mi"}}
     scopes = [word for step in steps if step in ("driver", "toolkit") for word in ("--scope", step)]
     if not (_writes_markers(inputs) and scopes and own["source"] == "host_tool"):
         return helper(
             inputs,
             NAME,
-            resources,
+            TINY,
             command=["/bin/sh", "-c", IDLE_SCRIPT],
-            securityContext=parts.security_context(user=65534),
+            securityContext=parts.security_context(user=NOBODY),
         )
     base = {ENV + "HOST_TOOL": own["host_tool"], "DRIVER_READY": "/host%s/%s" % (inputs["marker_dir"], READY)}
     # A driver's container that has gone for good leaves its mark behind.

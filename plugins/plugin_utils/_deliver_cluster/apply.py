@@ -20,7 +20,7 @@ from .._objects.model import Capabilities
 from .._objects.names import OPERANDS
 from .apply_plan import Plan, plan_changes, refuse_taken, taken_text
 from .inventory import Inventory, Key, Paths, key_of, write_inventory
-from .namespace import apply_namespace, find_namespace
+from .namespace import apply_namespace, find_namespace, selector_notes
 from .ours import is_going, list_named
 from .takeover import Takeover
 
@@ -70,6 +70,7 @@ def apply_objects(
     applied = Applied() if applied is None else applied
     for item in objects:
         if item["kind"] == "Namespace":
+            applied.notes += selector_notes(item, plan.namespace)
             applied.changes.append(apply_namespace(cluster, item, plan.namespace, dry_run))
     due = takeover is not None and takeover.is_due({component_of(item) for item in objects})
     if takeover and dry_run:

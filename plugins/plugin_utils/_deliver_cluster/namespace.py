@@ -19,7 +19,7 @@ from .._nodes.labels import owned_labels
 from .._objects.compare import Change, change, finish, object_label, within
 from .._objects.inputs import Inputs
 from .._objects.names import INPUT, OPERANDS
-from .._objects.parts import LABEL_PREFIX
+from .._objects.parts import LABEL_PREFIX, NODE_SELECTOR
 from .._objects.parts import POLICY_LABEL as POLICY
 
 CREATED = LABEL_PREFIX + "namespace-created"
@@ -78,11 +78,16 @@ def find_namespace(cluster: Cluster, inputs: Inputs, alone: bool = True) -> Data
 
 def _namespace_wanted(item: Data, live: Data | None) -> Data:
     """The namespace to apply, with a note that we created it or of the Pod Security level that it had before."""
-    annotations: Data = {}
+    annotations: Data = dict(item["metadata"].get("annotations") or {})
     if live is None:
         annotations[CREATED] = "true"
     else:
         known = live["metadata"].get("annotations") or {}
+        # What a namespace of others, or an administrator later, says of its nodes stays.
+        ours = known.get(CREATED) == "true"
+        annotations = {
+            key: value for key, value in annotations.items() if known.get(key, value if ours else None) == value
+        }
         labels = live["metadata"].get("labels") or {}
         if known.get(CREATED) == "true":
             annotations[CREATED] = "true"
@@ -91,10 +96,23 @@ def _namespace_wanted(item: Data, live: Data | None) -> Data:
         elif any(key.startswith(POD_SECURITY) for key in item["metadata"]["labels"]):
             mine = sorted(key for key in item["metadata"]["labels"] if key.startswith(POD_SECURITY))
             annotations[BEFORE] = json.dumps({key: labels.get(key) for key in mine}, sort_keys=True)
-    meta = dict(item["metadata"])
+    meta = {key: value for key, value in item["metadata"].items() if key != "annotations"}
     if annotations:
         meta["annotations"] = annotations
     return dict(item, metadata=meta)
+
+
+def selector_notes(item: Data, live: Data | None) -> list[str]:
+    """A warning about a node selector of the namespace, where the cluster has such."""
+    known = (live or {"metadata": {}})["metadata"].get("annotations") or {}
+    selector = known.get(NODE_SELECTOR)
+    if not selector or NODE_SELECTOR not in (item["metadata"].get("annotations") or {}):
+        return []
+    return [
+        f"The namespace {item['metadata']['name']} has the node selector {selector} ({NODE_SELECTOR}): pods on other "
+        "nodes are rejected and made again without end. Next: Make the annotation empty, unless all nodes with NPUs "
+        "have these labels."
+    ]
 
 
 def is_right(item: Data, live: Data | None) -> bool:

@@ -118,6 +118,13 @@ def _check_words(inputs: Inputs) -> None:
             f"{OPERANDS}resource_name is {inputs['resource_name']!r}, which is not an extended resource.",
             f"Write for example {PROFILE.resource_name}.",
         )
+    for cidr in inputs["api_server_cidrs"]:
+        try:
+            ipaddress.ip_network(cidr)
+        except ValueError as exc:
+            raise NpuError(
+                f"{OPERANDS}api_server_cidrs has {cidr!r}, which is not a CIDR.", "Write for example 10.0.0.10/32."
+            ) from exc
     discovery, exporter = inputs["feature_discovery"], inputs["metrics_exporter"]
     if discovery["enabled"] and discovery["source"] == "image" and discovery["oneshot"]:
         raise NpuError(

@@ -62,6 +62,7 @@ class ContainerInputs(PodInputs):
 
     command: list[str]
     privileged: bool
+    read_only_root: bool
     probes: bool
     host_paths: list[HostPath]
 
@@ -191,6 +192,12 @@ class RuntimeClass(t.TypedDict):
     node_selector: Texts
 
 
+class LabelPolicy(t.TypedDict):
+    enabled: bool
+    users: list[str]
+    groups: list[str]
+
+
 class Declared(t.TypedDict):
     """What a cluster serves, for manifests."""
 
@@ -236,6 +243,8 @@ class Inputs(Placed):
     capabilities: Declared
     runtime_class: RuntimeClass
     network_policy: bool
+    api_server_cidrs: list[str]
+    label_policy: LabelPolicy
     resource_name: str
     node_labels: bool
     require_gate: bool

@@ -36,6 +36,9 @@ OS_VERSION_LABEL = LABEL_PREFIX + "host.os-version"
 KERNEL_LABEL = LABEL_PREFIX + "host.kernel"
 # Marks the namespace of an installation, with the prefix of its names.
 POLICY_LABEL = NPU_KEY + ".policy"
+# On OpenShift the default node selector of cluster or project is added to pods, and not to their DaemonSet, unless the
+# namespace has one of its own.
+NODE_SELECTOR = "openshift.io/node-selector"
 # Distinguishes the DaemonSets of one component, so that none selects the pods of another.
 VARIANT_LABEL = NPU_KEY + ".variant"
 # Node Feature Discovery writes the PCI label with or without the class, by its option deviceLabelFields.
@@ -157,9 +160,12 @@ def texts(values: t.Mapping[str, t.Any]) -> dict[str, str]:
 
 
 def security_context(
-    privileged: bool = False, add: t.Sequence[str] = (), user: int = 0, writable: bool = False
+    privileged: bool = False, add: t.Sequence[str] = (), user: int = 0, writable: bool = False, host: bool = False
 ) -> Object:
-    """The tightest container context that still works; `user` 0 because what is read on the host belongs to root."""
+    """The tightest container context that still works; `user` 0 because what is read on the host belongs to root.
+
+    `host` says that another user than root reads directories of the host, too.
+    """
     if privileged:
         return {"privileged": True, "readOnlyRootFilesystem": not writable, "runAsUser": user}
     capabilities: Object = {"drop": ["ALL"]}
@@ -173,7 +179,7 @@ def security_context(
         "runAsUser": user,
         "seccompProfile": {"type": "RuntimeDefault"},
     }
-    if user == 0:
+    if user == 0 or host:
         # On hosts where SELinux enforces, the type that containers have by themselves reads nothing of /run or the
         # kubelet. Elsewhere it is not looked at.
         result["seLinuxOptions"] = {"type": "spc_t"}

@@ -103,10 +103,28 @@ def test_no_version(kubernetes: str) -> None:
 
 
 def test_a_plain_cluster_costs_one_request() -> None:
-    plain = server({"apps": ["v1"], "resource.k8s.io": ["v1beta1"], "admissionregistration.k8s.io": ["v1"]})
+    plain = server({"apps": ["v1"], "resource.k8s.io": ["v1"], "admissionregistration.k8s.io": ["v1"]})
     found = discover(cast(Cluster, plain))
     assert plain.asked == ["/apis"]
-    assert {key for key in SOMETIMES if serves(found, *key)} == set()
+    assert serves(found, *CLASS) and serves(found, *POLICY)
+
+
+@pytest.mark.parametrize(
+    ("listed", "served"),
+    [
+        (("ValidatingWebhookConfiguration",), set()),
+        (("ValidatingWebhookConfiguration", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"), None),
+    ],
+    ids=["1.29", "1.30"],
+)
+def test_an_older_cluster_is_asked_for_policies(listed: tuple[str, ...], served: set[tuple[str, str]] | None) -> None:
+    old = server(
+        {"apps": ["v1"], "resource.k8s.io": ["v1beta1"], "admissionregistration.k8s.io": ["v1"]},
+        **{"/apis/admissionregistration.k8s.io/v1": kinds(*listed)},
+    )
+    found = discover(cast(Cluster, old))
+    assert old.asked == ["/apis", "/apis/admissionregistration.k8s.io/v1"]
+    assert {key for key in SOMETIMES if serves(found, *key)} == ({POLICY, BINDING} if served is None else served)
 
 
 def test_custom_groups_are_looked_into_only_at_versions_we_know() -> None:

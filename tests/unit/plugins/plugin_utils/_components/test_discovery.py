@@ -44,10 +44,17 @@ def test_by_the_tool_of_the_host() -> None:
         main["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["SYS_CHROOT"]}
         and main["securityContext"]["readOnlyRootFilesystem"] is True
     )
+    follow = {"readOnly": True, "mountPropagation": "HostToContainer"}
     assert main["volumeMounts"] == [
-        {"name": "host", "mountPath": "/host", "readOnly": True, "mountPropagation": "HostToContainer"},
+        {"name": "host", "mountPath": "/host", **follow},
+        {"name": "host-proc", "mountPath": "/host/proc", **follow},
+        {"name": "host-sys", "mountPath": "/host/sys", **follow},
+        {"name": "host-dev", "mountPath": "/host/dev", **follow},
+        {"name": "no-run", "mountPath": "/host/run"},
+        {"name": "rbln", "mountPath": "/host/run/rbln", **follow},
         {"name": "features", "mountPath": "/features"},
     ]
+    assert {"name": "no-run", "emptyDir": {}} in pod["volumes"]
     assert {"name": "features", "hostPath": {"path": "/etc/nfd/features.d", "type": "DirectoryOrCreate"}} in pod[
         "volumes"
     ]

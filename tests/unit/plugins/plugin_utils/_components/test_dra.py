@@ -50,9 +50,14 @@ def test_pod() -> None:
         "LOG": "x",
     }
     assert main["livenessProbe"]["grpc"] == {"port": 51516, "service": "liveness"}
-    assert main["securityContext"] == {"privileged": True, "readOnlyRootFilesystem": False, "runAsUser": 0}
-    assert pod["automountServiceAccountToken"] is True
+    assert main["securityContext"] == {"privileged": True, "readOnlyRootFilesystem": True, "runAsUser": 0}
+    # First of all, because other mounts are below it.
+    assert main["volumeMounts"][0] == {"name": "run", "mountPath": "/var/run"}
+    assert {"name": "run", "emptyDir": {}} in pod["volumes"]
+    assert pod["automountServiceAccountToken"] is False
     (wait,) = pod["initContainers"]
+    assert "api-token" in {mount["name"] for mount in main["volumeMounts"]}
+    assert [mount["name"] for mount in wait["volumeMounts"]] == ["markers"]
     assert {
         "name": "WAIT_MARKERS",
         "value": "/run/rbln/validations/driver-ready /run/rbln/validations/toolkit-ready",
@@ -71,7 +76,7 @@ def test_sockets_are_below_each_root_of_a_kubelet_at_the_same_place_inside() -> 
     for item in items:
         if item["kind"] == "DaemonSet" and "dra" in item["metadata"]["name"]:
             spec = item["spec"]["template"]["spec"]
-            outside = {volume["name"]: volume["hostPath"] for volume in spec["volumes"]}
+            outside = {volume["name"]: volume["hostPath"] for volume in spec["volumes"] if "hostPath" in volume}
             inside = {mount["name"]: mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]}
             root = outside["plugins"]["path"].rpartition("/")[0]
             assert root in ("/opt/kubelet", "/data/kubelet")

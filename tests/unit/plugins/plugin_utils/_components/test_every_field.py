@@ -70,6 +70,7 @@ VALUES: dict[str, Any] = {
     "driver.enabled": False,
     "driver.update_strategy": {"type": "OnDelete", "rollingUpdate": {}},
     "handler": "oddity",
+    "api_server_cidrs": ["10.7.7.7/32"],
     "pools": [{"os_id": "oddity", "os_version": "1", "kernel": "2"}],
     "resource_name": "example.com/oddity",
     "deadlines": {"driver": 7},

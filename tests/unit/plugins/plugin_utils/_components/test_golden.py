@@ -128,6 +128,13 @@ POLICIES: dict[str, dict[str, Any]] = {
         },
     },
     "11-values-of-the-chart": {"policy_files": [str(FILES / "flat.yaml")]},
+    "12-hardened": {
+        "api_server_cidrs": ["10.0.0.10/32", "fd00::10/128"],
+        "label_policy": {"enabled": True, "users": ["deployer"], "groups": ["npu-admins"]},
+        "device_plugin": {"enabled": False},
+        "dra_driver": {"enabled": True, "image": {"tag": "0.2.1"}},
+        "feature_discovery": {"enabled": True, "source": "image", "image": {"tag": "0.3.0"}},
+    },
     "14-own-names-and-gates": {
         "name_prefix": "acme-npu",
         "namespace": "acme",

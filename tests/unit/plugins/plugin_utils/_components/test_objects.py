@@ -486,16 +486,35 @@ def test_000_13_the_validator_writes_the_ready_files_where_no_host_part_does(whi
     main = pod["containers"][0]
     assert main["args"] == ["--scope", "driver", "--scope", "toolkit"] and "--markers write" in main["command"][2]
     for item in (*pod["initContainers"], main):
-        assert {"name": "markers", "mountPath": "/host/run/rbln/validations"} in item["volumeMounts"]
+        writes = item["name"] != "plugin-validation"
+        assert ({"name": "markers", "mountPath": "/host/run/rbln/validations"} in item["volumeMounts"]) is writes
         assert item["volumeMounts"][0]["readOnly"] is True
 
 
 def test_validator_of_a_cluster_whose_hosts_write_the_ready_files_writes_nothing() -> None:
     pod = pod_of(objects(), "validator")
-    assert [
-        mount["name"] for item in (*pod["initContainers"], *pod["containers"]) for mount in item.get("volumeMounts", [])
-    ] == ["host"] * 3
+    mounts = [mount for item in pod["initContainers"] for mount in item["volumeMounts"]]
+    assert len(mounts) == 4 + 4 + 6
+    assert [mount["name"] for mount in mounts if not mount.get("readOnly")] == ["no-run"]
     assert "volumeMounts" not in pod["containers"][0]
+
+
+def test_only_what_asks_the_host_has_the_sockets_of_the_host() -> None:
+    items = objects(
+        validator={"vfio": {"enabled": True}}, vfio_manager={"enabled": True}, feature_discovery={"enabled": True}
+    )
+    masked = {
+        item["name"]
+        for item in containers(items)
+        if {"name": "no-run", "mountPath": "/host/run"} in item.get("volumeMounts", [])
+    }
+    rooted = {
+        item["name"]
+        for item in containers(items)
+        if "/host" in [mount["mountPath"] for mount in item.get("volumeMounts", [])]
+    }
+    assert rooted - masked == {"driver-validation", "toolkit-validation"}
+    assert masked == {"plugin-validation", "vfio-validation", "feature-discovery"}
 
 
 def test_a_policy_keeps_everybody_out_of_pods_that_serve_nobody() -> None:
@@ -513,6 +532,44 @@ def test_a_policy_keeps_everybody_out_of_pods_that_serve_nobody() -> None:
 def test_a_daemon_that_others_may_reach_is_not_kept_from_them(address: str, opened: bool) -> None:
     spec = one(objects(smd={"enabled": True, "image": {"tag": "1"}, "host_ip": address}), "NetworkPolicy")["spec"]
     assert spec["podSelector"]["matchExpressions"][0]["values"] == ["metrics-exporter"] + (["smd"] if opened else [])
+
+
+CIDRS = ["10.0.0.10/32", "fd00::10/128"]
+
+
+@pytest.mark.parametrize(
+    ("given", "asking"),
+    [
+        ({}, []),
+        ({"validator": {"source": "image", "image": {"tag": "1"}}}, ["validator"]),
+        ({"validator": {"source": "image", "image": {"tag": "1"}, "plugin": {"enabled": False}}}, []),
+        (
+            {"device_plugin": {"enabled": False}, "dra_driver": {"enabled": True, "image": {"tag": "1"}}},
+            ["dra-driver"],
+        ),
+    ],
+    ids=["host tool", "validator image", "image without the plugin", "DRA"],
+)
+def test_pods_reach_the_api_server_alone_and_only_if_they_ask_it(given: dict[str, Any], asking: list[str]) -> None:
+    items = {item["metadata"]["name"]: item for item in objects(api_server_cidrs=CIDRS, **given)}
+    spec = items["rbln-no-egress"]["spec"]
+    assert spec["policyTypes"] == ["Egress"] and "egress" not in spec
+    assert spec["podSelector"]["matchExpressions"] == [
+        {
+            "key": "app.kubernetes.io/component",
+            "operator": "NotIn",
+            "values": ["metrics-exporter", "rbln-driver", *asking],
+        }
+    ]
+    assert ("rbln-api-egress" in items) is bool(asking)
+    if asking:
+        spec = items["rbln-api-egress"]["spec"]
+        assert spec["podSelector"]["matchExpressions"][0]["values"] == asking
+        assert spec["egress"] == [{"to": [{"ipBlock": {"cidr": cidr}} for cidr in CIDRS]}]
+
+
+def test_nobody_is_limited_without_the_addresses_of_the_api_server() -> None:
+    assert [item["metadata"]["name"] for item in objects() if item["kind"] == "NetworkPolicy"] == ["rbln-no-ingress"]
 
 
 def test_002_02_openshift_objects_only_where_it_is_openshift() -> None:
@@ -552,7 +609,19 @@ def test_rbac_exists_only_where_the_api_is_asked() -> None:
     assert one(items, "ClusterRoleBinding")["subjects"] == [
         {"kind": "ServiceAccount", "name": "rbln-validator", "namespace": "npu"}
     ]
-    assert pod_of(items, "validator")["automountServiceAccountToken"] is True
+    pod = pod_of(items, "validator")
+    assert pod["automountServiceAccountToken"] is False
+    assert [
+        item["name"]
+        for item in (*pod["initContainers"], *pod["containers"])
+        if "api-token" in [mount["name"] for mount in item.get("volumeMounts", [])]
+    ] == ["plugin-validation"]
+
+
+def test_no_plugin_to_prove_no_right() -> None:
+    items = objects(validator={"source": "image", "image": {"tag": "v1"}, "plugin": {"enabled": False}})
+    assert [item for item in items if "Role" in item["kind"]] == []
+    assert "api-token" not in [volume["name"] for volume in pod_of(items, "validator")["volumes"]]
 
 
 def test_least_privilege() -> None:
@@ -563,7 +632,11 @@ def test_least_privilege() -> None:
     ]
     assert [
         item["name"] for item in containers(items) if item["securityContext"].get("readOnlyRootFilesystem") is not True
-    ] == ["device-plugin"]
+    ] == []
+    for key in ("device_plugin", "feature_discovery"):
+        name = key.replace("_", "-")
+        loose = container(objects(**{key: {"enabled": True, "read_only_root": False}}), name)
+        assert loose["securityContext"]["readOnlyRootFilesystem"] is False
     for item in containers(items):
         if not item["securityContext"].get("privileged"):
             assert item["securityContext"]["capabilities"]["drop"] == ["ALL"]

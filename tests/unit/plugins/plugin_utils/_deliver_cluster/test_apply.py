@@ -131,6 +131,38 @@ def test_S01_podsecurity_labels_of_others_survive() -> None:
     }
 
 
+SELECTOR = "openshift.io/node-selector"
+OPENSHIFT: Data = {"capabilities": {"groups": ["security.openshift.io"]}}
+
+
+def on_openshift(store: Store) -> Applied:
+    typed = inputs(**OPENSHIFT)
+    served = declared(typed)
+    return apply_objects(store, build(Context(typed, served)), typed, served, False)
+
+
+def test_k32_no_default_node_selector_of_openshift_in_a_namespace_of_ours() -> None:
+    store = Store()
+    assert on_openshift(store).notes == []
+    annotations = store.items[("Namespace", "", "rbln-system")]["metadata"]["annotations"]
+    assert annotations[SELECTOR] == ""
+    assert unlike(on_openshift(store), "unchanged") == []
+    # What an administrator says later stays, and is told.
+    annotations[SELECTOR] = "kind=npu"
+    told = on_openshift(store).notes
+    assert len(told) == 1 and "has the node selector kind=npu" in told[0]
+    assert store.items[("Namespace", "", "rbln-system")]["metadata"]["annotations"][SELECTOR] == "kind=npu"
+
+
+@pytest.mark.parametrize(("live", "told"), [({}, False), ({SELECTOR: ""}, False), ({SELECTOR: "a=b"}, True)])
+def test_k32_a_namespace_of_others_keeps_its_node_selector(live: Data, told: bool) -> None:
+    store = Store(namespace({"team": "infra"}, dict(live)))
+    assert bool(on_openshift(store).notes) is told
+    annotations = store.items[("Namespace", "", "rbln-system")]["metadata"]["annotations"]
+    assert annotations.get(SELECTOR) == live.get(SELECTOR)
+    assert unlike(on_openshift(store), "unchanged") == []
+
+
 def test_absent_removes_what_we_made_with_the_namespace() -> None:
     store = Store()
     apply(store)

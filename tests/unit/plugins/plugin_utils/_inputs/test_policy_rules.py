@@ -66,6 +66,10 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         },
         ("select the same nodes",),
     ),
+    "address that is no CIDR": (
+        {"api_server_cidrs": ["10.0.0.10/32", "api.example.org"]},
+        ("rbln_operands_api_server_cidrs has 'api.example.org'", "10.0.0.10/32"),
+    ),
     "owner in a selector": (
         {"driver": {"node_selector": {instances.OWNER_KEY: "a"}}},
         ("rbln_operands_driver", instances.OWNER_KEY),
@@ -452,7 +456,7 @@ def test_every_component_is_a_component() -> None:
         for name, entry in SPEC.items()
         if "enabled" in (entry.get("options") or {}) and entry["type"] == "dict"
     }
-    assert switched - {"runtime_class"} == set(COMPONENTS)
+    assert switched - {"runtime_class", "label_policy"} == set(COMPONENTS)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,137 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Pods with the rights of docs/privileges.md on real kubelets: what works with them, and what they are denied."""
+
+from __future__ import annotations
+
+import functools
+import json
+import typing as t
+
+import pytest
+
+from tests.integration._hosts import Hosts
+from tests.integration._play import CLUSTER, NAMESPACE_OF_TESTS, Data, play
+
+A, B = "it-a", "it-b"
+BUSYBOX: Data = {
+    "enabled": True,
+    "image": {"repository": "busybox", "tag": "1"},
+    "command": ["sh", "-c", "trap exit TERM; sleep 86400 & wait $!"],
+    "probes": False,
+}
+PLUGIN: Data = CLUSTER["rbln_operands_device_plugin"]
+TIGHT: Data = {
+    # The stand-in opens no device.
+    "rbln_operands_device_plugin": {**PLUGIN, "privileged": False},
+    "rbln_operands_feature_discovery": {"enabled": True},
+    "rbln_operands_label_policy": {"enabled": True, "users": ["nfd"]},
+}
+# Nothing stands in for the DRA driver: only what a container with its rights can do is seen.
+DRA: Data = {
+    "rbln_operands_device_plugin": {"enabled": False},
+    "rbln_operands_dra_driver": BUSYBOX,
+    "rbln_operands_wait": False,
+}
+TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+
+@pytest.fixture(scope="module")
+def tight(nodes: Hosts) -> t.Iterator[Hosts]:
+    nodes.done()
+    nodes.state.update({A: "dirty", B: "dirty"})
+    yield nodes
+    play("site", nodes.inventory(), "--tags", "operands").good([A, B])
+    nodes.state.update({A: "done", B: "done"})
+
+
+def pod(hosts: Hosts, node: str, component: str) -> Data:
+    """The ready pod of a component on a node."""
+    hosts.lab.kubectl("rollout", "status", "daemonset/rbln-" + component, "-n", NAMESPACE_OF_TESTS, timeout=120)
+    found = hosts.lab.kubectl(
+        "get",
+        "pods",
+        "-n",
+        NAMESPACE_OF_TESTS,
+        "-l",
+        "app.kubernetes.io/component=" + component,
+        "--field-selector",
+        "spec.nodeName=%s,status.phase=Running" % node,
+        "-o",
+        "json",
+    ).stdout
+    (item,) = json.loads(found)["items"]
+    return dict(item)
+
+
+def inside(hosts: Hosts, node: str, component: str, line: str) -> str:
+    """What a shell in the main container of a component prints, errors included."""
+    name = pod(hosts, node, component)["metadata"]["name"]
+    argv = ["exec", "-n", NAMESPACE_OF_TESTS, name, "-c", component, "--", "sh", "-c", line + " 2>&1; :"]
+    return hosts.lab.kubectl(*argv).stdout.strip()
+
+
+def test_plugin_validator_and_discovery_work_with_their_rights(tight: Hosts) -> None:
+    where = tight.inventory(**TIGHT)
+    play("site", where, "--tags", "operands").good([A, B])
+    assert tight.allocatable() == {A: "2", B: "2"}
+    for node in (A, B):
+        item = pod(tight, node, "validator")
+        assert [one["state"]["terminated"]["exitCode"] for one in item["status"]["initContainerStatuses"]] == [0] * 3
+        users = {one["name"]: one["securityContext"]["runAsUser"] for one in item["spec"]["initContainers"]}
+        assert set(users.values()) == {0}
+        waits = pod(tight, node, "device-plugin")
+        assert waits["spec"]["initContainers"][0]["securityContext"]["runAsUser"] == 65534
+        (main,) = waits["spec"]["containers"]
+        assert "privileged" not in main["securityContext"] and main["securityContext"]["readOnlyRootFilesystem"]
+        assert "rebellions.ai/npu.count=2" in inside(tight, node, "feature-discovery", "cat /features/rbln-features")
+    play("site", where, "--tags", "operands").unchanged([A, B])
+
+
+@pytest.mark.parametrize("node", [A, B])
+def test_a_read_only_host_is_one(tight: Hosts, node: str) -> None:
+    look = functools.partial(inside, tight, node, "feature-discovery")
+    assert look("ls -A /host/run") == "rbln"
+    assert "driver-ready" in look("ls /host/run/rbln/validations")
+    # Opened to append, and nothing written: they are files of the machine.
+    for path in ("/host/proc/sys/kernel/core_pattern", "/host/sys/bus/pci/rescan", "/host/etc/passwd"):
+        assert "Read-only file system" in look(": >>" + path), path
+    for path in ("/host/run/rbln", "/host/dev", "/host/usr", "/"):
+        assert "Read-only file system" in look("touch %s/oddity" % path), path
+    assert "No such file" in look("ls " + TOKEN)
+    assert look("grep CapEff /proc/self/status").split()[-1] == "%016x" % (1 << 18)  # CAP_SYS_CHROOT
+    assert look("grep -E '^(NoNewPrivs|Seccomp):' /proc/self/status").split()[1::2] == ["1", "2"]
+
+
+def test_kubelets_live_with_the_policy_of_labels_and_cannot_open_their_gates(tight: Hosts) -> None:
+    gate = {"metadata": {"labels": {"rebellions.ai/npu.deploy.device-plugin": "oddity"}}}
+    who = ("--as=system:node:" + A, "--as-group=system:nodes", "--as-group=system:authenticated")
+    for more in ((), ("--subresource=status",)):
+        done = tight.lab.kubectl("patch", "node", A, "--type=merge", "-p", json.dumps(gate), *who, *more, check=False)
+        assert "the account needs the ClusterRole rbln-node-labels" in done.stderr, done.stderr
+    free = {"metadata": {"labels": {"example.com/oddity": "true"}}}
+    tight.lab.kubectl("patch", "node", A, "--type=merge", "-p", json.dumps(free), *who)
+    tight.lab.kubectl("label", "node", A, "example.com/oddity-")
+    # The kubelet itself: its unit starts again and writes the whole status of the node.
+    tight.lab.exec(A, ["systemctl", "restart", "kubelet"])
+    tight.lab.kubectl("wait", "--for=condition=Ready", "node/" + A, "--timeout=60s", timeout=90)
+    assert tight.labels(A)["rebellions.ai/npu.deploy.device-plugin"] == "true"
+
+
+def test_the_token_of_the_dra_driver_is_in_its_container_alone(tight: Hosts) -> None:
+    play("site", tight.inventory(**DRA), "--tags", "operands").good([A, B])
+    item = pod(tight, A, "dra-driver")
+    assert [one["state"]["terminated"]["exitCode"] for one in item["status"]["initContainerStatuses"]] == [0]
+    mounted = {
+        one["name"]: TOKEN in [mount["mountPath"] for mount in one.get("volumeMounts", [])]
+        for one in (*item["spec"]["initContainers"], *item["spec"]["containers"])
+    }
+    assert mounted == {"wait-for-host": False, "dra-driver": True}
+    look = functools.partial(inside, tight, A, "dra-driver")
+    assert look("ls " + TOKEN).split() == ["ca.crt", "namespace", "token"]
+    for path in ("/", "/run/rbln", "/host/usr/bin"):
+        assert "Read-only file system" in look("touch %s/oddity" % path), path
+    assert (
+        look("touch /var/run/oddity /var/run/cdi/oddity && rm /var/run/oddity /var/run/cdi/oddity && echo ok") == "ok"
+    )
+    assert look("ls /run/rbln/validations").split()
