@@ -25,9 +25,12 @@ def node(name: str, **labels: str) -> Data:
 
 
 def member(name: str, labels: Any = None, expected: int | None = 1) -> Data:
-    found = {"host": name, "node_name": name, "system_uuid": None, "machine_id": None, "kubelet_name": None}
+    word = {"system_uuid": None, "machine_id": None, "kubelet_name": None}
     return {
-        **found,
+        **word,
+        "host": name,
+        "node_name": name,
+        "address": "",
         "labels": {LABEL: "true"} if labels is None else labels,
         "expected": expected,
         "driver_managed": False,
