@@ -28,6 +28,12 @@ INPUT_PROOF, NAME, ADDRESS = "input", "name", "address"
 CLAIM = "claim"
 _HOW = {INPUT_PROOF: INPUT + "node_name", NAME: "its name in the inventory", ADDRESS: "its address in the inventory"}
 SAME, MIXED, DIFFERENT, UNKNOWN = "same", "mixed", "different", "unknown"
+_AGREEMENT = {
+    frozenset[bool](): UNKNOWN,
+    frozenset({True}): SAME,
+    frozenset({False}): DIFFERENT,
+    frozenset({True, False}): MIXED,
+}
 # System UUIDs that firmware has where nobody wrote one.
 _FILLERS = ("03000200040005000006000700080009", "1234567812345678" + "90abcddeefaabbcc")
 # A kubelet reports a handful of addresses.
@@ -55,19 +61,37 @@ def _swapped(identifier: str) -> str:
     return (octets[3::-1] + octets[5:3:-1] + octets[7:5:-1] + octets[8:]).hex()
 
 
-def agreement(member: Member, node: Node) -> str:
-    """Whether the host's word about itself agrees with the Node: same, different, mixed, or unknown to either.
+class _Identities:
+    """System UUIDs and machine ids of all nodes, read once."""
 
-    Mixed: of system UUID and machine id one is the same and the other is not, as with clones of a machine.
-    """
-    info = (node.get("status") or {}).get("nodeInfo") or {}
-    ours, theirs = _plain(member["system_uuid"]), _plain(info.get("systemUUID"))
-    answers = {theirs in (ours, _swapped(ours))} if ours and theirs else set()
-    ours, theirs = _plain(member["machine_id"]), _plain(info.get("machineID"))
-    answers |= {theirs == ours} if ours and theirs else set()
-    if not answers:
-        return UNKNOWN
-    return MIXED if len(answers) > 1 else SAME if answers == {True} else DIFFERENT
+    def __init__(self, nodes: t.Sequence[Node]) -> None:
+        self.of: dict[str, tuple[str, str]] = {}
+        self._with: dict[str, list[str]] = {}
+        for node in nodes:
+            info = (node.get("status") or {}).get("nodeInfo") or {}
+            name = str(node["metadata"]["name"])
+            self.of[name] = _plain(info.get("systemUUID")), _plain(info.get("machineID"))
+            for identifier in set(self.of[name]) - {""}:
+                self._with.setdefault(identifier, []).append(name)
+
+    def agreements(self, member: Member, *names: str) -> dict[str, str]:
+        """{node: whether the host's word agrees with it}, of `names` and of all nodes that have an id of the host.
+
+        SAME, DIFFERENT, UNKNOWN to either; MIXED when of system UUID and machine id one is the same and the other is
+        not, as with clones of a machine.
+        """
+        uuid, machine = _plain(member["system_uuid"]), _plain(member["machine_id"])
+        uuids = (uuid, _swapped(uuid)) if uuid else ()
+        found = [name for identifier in (*uuids, machine) for name in self._with.get(identifier, ())]
+        result = {}
+        for name in (*names, *found):
+            if name not in self.of:
+                continue
+            theirs, their_machine = self.of[name]
+            answers = {theirs in uuids} if uuid and theirs else set()
+            answers |= {their_machine == machine} if machine and their_machine else set()
+            result[name] = _AGREEMENT[frozenset(answers)]
+        return result
 
 
 def _address(text: str) -> str:
@@ -155,12 +179,13 @@ def find_nodes(
     """
     known = proofs([*members, *others], nodes)
     owners = {name: (host, proof.how) for host, proof in known.items() for name in proof.nodes}
+    identities = _Identities(nodes)
     found: dict[str, FoundNode] = {}
     claimed: dict[str, list[str]] = {}
     for member in members:
         host = member["host"]
         try:
-            name, how = _node_of(member, nodes, known.get(host))
+            name, how = _node_of(member, identities, known.get(host))
             if how == CLAIM:
                 _check_claim(host, name, owners.get(name), strict)
         except NpuError as exc:
@@ -189,19 +214,20 @@ def _check_claim(host: str, name: str, owner: tuple[str, str] | None, strict: bo
         )
 
 
-def _node_of(member: Member, nodes: t.Sequence[Node], proof: Proof | None) -> tuple[str, str]:
+def _node_of(member: Member, identities: _Identities, proof: Proof | None) -> tuple[str, str]:
     """(node, how it is proven) of a host; NpuError when there is none, more than one, or the host says another."""
-    host, names = member["host"], sorted(str(node["metadata"]["name"]) for node in nodes)
+    host = member["host"]
     if proof and proof.how == INPUT_PROOF:
-        if proof.nodes[0] in names:
+        if proof.nodes[0] in identities.of:
             return proof.nodes[0], INPUT_PROOF
+        names = sorted(identities.of)
         raise NpuError(
             f"{host}: the cluster has no node {proof.nodes[0]!r}, which {INPUT}node_name names.",
             f"Correct {INPUT}node_name; the nodes are: {', '.join(names[:20]) or 'none'}.",
         )
-    agreed = {str(node["metadata"]["name"]): agreement(member, node) for node in nodes}
-    same = [name for name in names if agreed[name] == SAME]
     kubelet = str(member["kubelet_name"] or "").lower()
+    agreed = identities.agreements(member, kubelet, *(proof.nodes if proof else ()))
+    same = sorted(name for name in agreed if agreed[name] == SAME)
     if proof:
         return _proven(host, proof, agreed, same, kubelet), proof.how
     return _claimed(member, agreed, same, kubelet), CLAIM
