@@ -146,6 +146,11 @@ WRONG: dict[str, tuple[list[Data], Data, list[str]]] = {
         host("a", address="10.0.0.1"),
         ["'n1' or 'n2'", "Set rbln_node_name for a."],
     ),
+    "what firmware has where nobody wrote a uuid": (
+        [node("n1", FILLER), node("n2", CARELESS)],
+        host("a", CARELESS, kubelet="x"),
+        ["no node has its system UUID"],
+    ),
     "empty cluster": ([], host("a", node_name="n1"), ["the nodes are: none"]),
     "terminal escapes": (NODES, host("a", "\x1b[2J" * 9, "\x9b", "x\r\n" + "y" * 500), ["no node"]),
     "ids of a wrong type": (NODES, {**host("a"), "system_uuid": [1], "machine_id": {"a": 1}, "kubelet_name": 7}, ["7"]),
@@ -264,6 +269,12 @@ ATTACKS: dict[str, tuple[list[Data], list[Data], list[Data], dict[str, str]]] = 
         [lie("b.one"), lie("b.two")],
         [],
         {"b.one": "were all found", "b.two": "were all found"},
+    ),
+    "nor one that a host outside of this run shares": (
+        [node("b", UUID, MACHINE)],
+        [lie("b.one")],
+        [host("b.two")],
+        {"b.one": "b by claim"},
     ),
     "the input beats a name": (
         [A, B],
