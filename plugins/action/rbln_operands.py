@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import Cluster, require_packages
@@ -20,15 +21,20 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.cluster imp
     cluster_key,
     digest,
     read_inputs,
+    refuse_inputs_of_the_host,
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import raw_inputs, role_inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import member_record
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.outcome import difference_lines, judge_host
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.records import Named
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.inputs import Inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.model import Context
+from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.names import INPUT, OPERANDS
 
 Result = dict[str, t.Any]
 role_inputs((ROLE,))
+# What the role registers of each host; the host that acts reads it.
+MEMBER = "__%s_member" % ROLE
 
 
 class ActionModule(ActionBase):
@@ -48,12 +54,29 @@ class ActionModule(ActionBase):
         return result
 
     def _inputs(self, task_vars: Result) -> Inputs:
+        refuse_inputs_of_the_host(task_vars.get("ansible_facts") or {})
         return t.cast(Inputs, read_inputs(raw_inputs(self._templar, task_vars, role_inputs((ROLE,))), task_vars))
 
     def _work(self, args: Result, task_vars: Result) -> ClusterWork:
         inputs = self._inputs(task_vars)
         cluster = Cluster(inputs["kubeconfig"], inputs["context"])
-        return ClusterWork(cluster, inputs, args["members"], self._dry_run, bool(self._task.diff))
+        members, others = args["members"], self._others(task_vars, args["members"], inputs)
+        return ClusterWork(cluster, inputs, members, self._dry_run, bool(self._task.diff), others)
+
+    def _others(self, task_vars: Result, members: t.Sequence[t.Mapping[str, t.Any]], inputs: Inputs) -> list[Named]:
+        """What the inventory says of the hosts of this cluster that are not members; facts are not asked."""
+        hostvars, known = task_vars.get("hostvars"), {member["host"] for member in members}
+        found: list[Named] = []
+        for host in (task_vars.get("groups") or {}).get("all") or () if hostvars else ():
+            if host in known:
+                continue
+            said = _Said(hostvars, host)
+            kubeconfig = said(OPERANDS + "kubeconfig") or said(INPUT + "kubeconfig")
+            context = said(OPERANDS + "context") or said(INPUT + "kube_context")
+            if (kubeconfig, context) == (inputs["kubeconfig"], inputs["context"]):
+                node_name = said(OPERANDS + "node_name") or said(INPUT + "node_name")
+                found.append({"host": host, "node_name": node_name, "address": said("ansible_host")})
+        return found
 
     def _check(self, args: Result, task_vars: Result) -> Result:
         inputs = self._inputs(task_vars)
@@ -66,13 +89,16 @@ class ActionModule(ActionBase):
         facts = task_vars.get("ansible_facts") or {}
         source = str(self._templar.template(task_vars.get("rbln_driver_source")) or "")
         proof = task_vars.get("rbln_validator_proof")
-        record = member_record(task_vars["inventory_hostname"], inputs, facts.get("rbln"), facts, proof, source)
+        host = task_vars["inventory_hostname"]
+        # Ansible lets no fact set it.
+        address = str(self._templar.template(task_vars.get("ansible_host")) or "")
+        record = member_record(host, inputs, facts.get("rbln"), facts, proof, source, address)
         member = {**record, "cluster": cluster_key(inputs), "digest": digest(inputs)}
         result: Result = {"changed": False, "member": member, "work": _act_of(inputs)}
         return dict(result, warnings=inputs["notes"]) if inputs["notes"] and member["cluster"] else result
 
     def _clusters(self, args: Result, task_vars: Result) -> Result:
-        members = {record["member"]["host"]: record["member"] for record in args["members"] if record.get("member")}
+        members = _registered(task_vars)
         clusters = choose_actors(members)
         if any(not key.startswith("manifests in ") for key in clusters):
             require_packages()
@@ -100,6 +126,37 @@ class ActionModule(ActionBase):
 
     def _judge(self, args: Result, task_vars: Result) -> Result:
         return judge_host(task_vars["inventory_hostname"], args["outcome"])
+
+
+class _Said:
+    """Variables of another host as text; empty for one that is not set, is a fact, or cannot be templated."""
+
+    def __init__(self, hostvars: t.Any, host: str) -> None:
+        self._hostvars, self._host = hostvars, host
+        self._raw = hostvars.raw_get(host)
+
+    def __call__(self, name: str) -> str:
+        value = self._raw.get(name)
+        if not value or name in (self._raw.get("ansible_facts") or {}):
+            return ""
+        if "{" not in str(value):
+            return str(value)
+        try:
+            return str(self._hostvars[self._host][name])
+        except AnsibleError:
+            return ""
+
+
+def _registered(task_vars: Result) -> Result:
+    """{host: its record} of the hosts of the play that have one; a fact of this name is no record."""
+    found = {}
+    for host in task_vars["ansible_play_batch"]:
+        # Untemplated: records hold text of hosts.
+        variables = task_vars["hostvars"].raw_get(host)
+        record = variables.get(MEMBER) if MEMBER not in (variables.get("ansible_facts") or {}) else None
+        if record and record.get("member"):
+            found[host] = {**record["member"], "host": host}
+    return found
 
 
 def _act_of(inputs: Inputs) -> str:

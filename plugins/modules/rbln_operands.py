@@ -38,8 +38,8 @@ options:
     required: true
     choices: [check, member, clusters, render, run, diff, absent, judge]
   members:
-    description: For V(clusters) the registered results of V(member); for V(run), V(diff) and V(absent) the records of
-      the members of the cluster.
+    description: For V(run), V(diff) and V(absent) the records of the members of the cluster. V(clusters) reads what
+      each host of the play has registered as C(__rbln_operands_member).
     type: list
     elements: dict
     default: []

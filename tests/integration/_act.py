@@ -83,6 +83,19 @@ def member(variables: Data, host: str, facts: Data | None, **own: t.Any) -> Data
     return dict(found["member"])
 
 
+class _Hosts(t.Dict[str, Data]):
+    """What the templates of a play see as hostvars, as far as the action asks."""
+
+    def raw_get(self, host: str) -> Data:
+        return self[host]
+
+
+def clusters(results: t.Sequence[Data]) -> Data:
+    """Who acts for which host, from results of the act member that the hosts of a play have registered."""
+    hosts = _Hosts({one["member"]["host"]: {"__rbln_operands_member": one} for one in results})
+    return act("clusters", {"ansible_play_batch": list(hosts), "hostvars": hosts})
+
+
 def main(path: str) -> int:
     request = json.loads(Path(path).read_text())
     began, before = time.monotonic(), time.process_time()

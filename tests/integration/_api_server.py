@@ -227,7 +227,7 @@ class ApiServer:
         found: Data = json.loads(self.kubectl("get", *argv, "-o", "json").stdout)
         return found
 
-    def add_node(self, name: str, uuid: str, npus: int) -> None:
+    def add_node(self, name: str, uuid: str, npus: int, address: str = "") -> None:
         amounts = {"cpu": "4", "memory": "8Gi", "pods": "110", RESOURCE: str(npus)}
         info = dict.fromkeys(("bootID", "containerRuntimeVersion", "kernelVersion", "kubeProxyVersion", "osImage"), "x")
         info.update(
@@ -244,6 +244,7 @@ class ApiServer:
             "conditions": [{"type": "Ready", "status": "True"}],
             "capacity": amounts,
             "allocatable": amounts,
+            "addresses": [{"type": "InternalIP", "address": address}] if address else [],
         }
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
         self.kubectl("apply", "--server-side", "--field-manager", "kubelet", "-f", "-", stdin=json.dumps(node))

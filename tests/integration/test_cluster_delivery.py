@@ -12,7 +12,7 @@ import typing as t
 
 import pytest
 
-from tests.integration._act import act, inputs, member
+from tests.integration._act import clusters, inputs, member
 from tests.integration._api_server import NAMESPACE, Data
 from tests.integration._cluster_site import HOSTS, Site, running
 from tests.integration._everything import EVERYTHING, FACTS
@@ -156,6 +156,24 @@ def test_a_new_node_by_limit_is_labelled_and_nothing_else_is_written(site: Site)
     assert set(result["objects"].values()) == {"unchanged"}
 
 
+def test_a_bad_label_of_one_node_leaves_out_its_pool_alone(site: Site) -> None:
+    label = "feature.node.kubernetes.io/system-os_release.VERSION_ID"
+    good = site.labels()["node-0002"][label]
+    site.server.kubectl("label", "node", "node-0002", "--overwrite", "%s=%s" % (label, "9" * 60))
+    try:
+        result = site.everything()
+    finally:
+        site.server.kubectl("label", "node", "node-0002", "--overwrite", "%s=%s" % (label, good))
+    told = [text for text in result["warnings"] if text.startswith("No driver is made for the pools of node-0002")]
+    assert len(told) == 1 and "%s=%s" % (label, "9" * 60) in told[0]
+    drivers = [name for name, action in result["objects"].items() if "/rbln-driver-" in name and action == "created"]
+    assert sorted(name.split("-driver-")[1][:12] for name in drivers) == ["ubuntu-22-04", "ubuntu-24-04"]
+    healed = site.everything()
+    made = [name for name, action in healed["objects"].items() if "/rbln-driver-" in name and action == "created"]
+    assert len(made) == 1 and not [text for text in healed["warnings"] if "No driver" in text]
+    site.absent()
+
+
 def test_a_run_that_sees_no_host_of_a_pool_keeps_its_driver(site: Site) -> None:
     site.everything()
     result = site.run(["a"], **EVERYTHING)
@@ -170,9 +188,9 @@ def test_two_clusters_in_slices(site: Site, tmp_path_factory: pytest.TempPathFac
         for host, one in (("a", site), ("b", other), ("c", site), ("d", other)):
             variables = inputs(one.config, wait=False, metrics_exporter=EVERYTHING["metrics_exporter"])
             records.append({"member": member(variables, host, FACTS, node_name=HOSTS["a" if host in "ab" else "b"])})
-        chosen = act("clusters", {}, members=records)
+        chosen = clusters(records)
         assert chosen["actors"] == {"a": "a", "c": "a", "b": "b", "d": "b"}
-        sliced = act("clusters", {}, members=records[2:])
+        sliced = clusters(records[2:])
         assert sliced["actors"] == {"c": "c", "d": "d"}
         site.run(metrics_exporter=EVERYTHING["metrics_exporter"])
         for hosts in (["a"], ["b"]):

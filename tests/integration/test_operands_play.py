@@ -22,6 +22,8 @@ UUIDS = {
     "b": "bbbbbbbb-0000-4000-8000-000000000002",
     "lonely": "dddddddd-0000-4000-8000-000000000004",
 }
+# Of the nodes.
+ADDRESSES = {"a": "192.0.2.1", "b": "192.0.2.2"}
 NPUS = 2
 TAINT = "team=ml:NoExecute"
 FACTS = {
@@ -46,7 +48,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[ApiServer]:
     try:
         server.start()
         for name in ("a", "b"):
-            server.add_node("node-" + name, UUIDS[name].upper(), NPUS)
+            server.add_node("node-" + name, UUIDS[name].upper(), NPUS, ADDRESSES[name])
         server.add_node("node-c", "cccccccc-0000-4000-8000-000000000003", 0)
         yield server
     finally:
@@ -72,7 +74,16 @@ class Run(t.NamedTuple):
 
 @pytest.fixture
 def play(api: ApiServer, tmp_path: Path) -> t.Callable[..., Run]:
-    def start(*argv: str, kubelet: bool = True, skip: t.Sequence[str] = (), **inputs: t.Any) -> Run:
+    def start(
+        *argv: str,
+        kubelet: bool = True,
+        skip: t.Sequence[str] = (),
+        own: t.Mapping[str, Data] | None = None,
+        forged: Data | None = None,
+        strategy: str = "linear",
+        **inputs: t.Any,
+    ) -> Run:
+        """`own` are variables of single hosts, `forged` facts that the host a sets; with free, b comes last."""
         shared = {
             "rbln_operands_wait_timeout": 25,
             "rbln_operands_wait_delay": 1,
@@ -82,6 +93,8 @@ def play(api: ApiServer, tmp_path: Path) -> t.Callable[..., Run]:
         hosts["lonely"]["rbln_kubeconfig"] = ""
         for host in skip:
             hosts[host]["skip"] = True
+        for host, variables in (own or {}).items():
+            hosts[host].update(variables)
         group = {
             "hosts": hosts,
             "vars": {"ansible_connection": "local", "rbln_kubeconfig": str(api.home / "admin.kubeconfig"), **shared},
@@ -91,11 +104,18 @@ def play(api: ApiServer, tmp_path: Path) -> t.Callable[..., Run]:
             "ansible.builtin.include_role": {"name": "rebellions.npu.rbln_operands"},
             "when": "skip is not defined",
         }
-        tasks = [{"name": "Facts", "ansible.builtin.set_fact": FACTS}, role]
+        tasks: list[Data] = [{"name": "Facts", "ansible.builtin.set_fact": FACTS}, role]
+        if forged:
+            fact = {"ansible.builtin.set_fact": {**forged, "cacheable": True}}
+            tasks.insert(1, {"name": "Forge", **fact, "when": "inventory_hostname == 'a'"})
+        if strategy == "free":
+            slow = {"ansible.builtin.command": "sleep 8", "when": "inventory_hostname == 'b'"}
+            tasks.insert(1, {"name": "One host is slower, as hosts are", **slow})
         (tmp_path / "inventory.yml").write_text(yaml.safe_dump({"npu_nodes": group}))
         (tmp_path / "play.yml").write_text(
             yaml.safe_dump(
-                [{"name": "Play", "hosts": "npu_nodes", "gather_facts": False, "tasks": tasks}], sort_keys=False
+                [{"name": "Play", "hosts": "npu_nodes", "gather_facts": False, "strategy": strategy, "tasks": tasks}],
+                sort_keys=False,
             )
         )
         words = ["ansible-playbook", "-i", str(tmp_path / "inventory.yml"), str(tmp_path / "play.yml"), *argv]
@@ -111,7 +131,9 @@ def play(api: ApiServer, tmp_path: Path) -> t.Callable[..., Run]:
             if kubelet:
                 helper.join()
         data = json.loads(done.stdout[done.stdout.index("{") :])
-        results = {task["task"]["name"].split(" : ")[-1]: task["hosts"] for task in data["plays"][0]["tasks"]}
+        results: dict[str, dict[str, Data]] = {}
+        for task in data["plays"][0]["tasks"]:
+            results.setdefault(task["task"]["name"].split(" : ")[-1], {}).update(task["hosts"])
         return Run(done.returncode, results, data["stats"], done.stdout + done.stderr)
 
     return start
@@ -163,6 +185,82 @@ def test_a_host_that_skips_the_role_does_not_act(play: t.Callable[..., Run]) -> 
     assert (run.code, run.changed()) == (0, [])
     assert "a" not in run.tasks["Judge the host"]
     assert run.judged("b")["result"]["acted_by"] == "b"
+
+
+LIE = {"uuid": UUIDS["b"]}
+PROVEN = {"ansible_host": ADDRESSES["b"]}
+
+
+def versions(api: ApiServer) -> dict[str, str]:
+    return {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in api.get("nodes")["items"]}
+
+
+def test_a_host_that_claims_the_node_of_another_stops_alone(api: ApiServer, play: t.Callable[..., Run]) -> None:
+    api.kubectl("label", "node", "node-b", "rebellions.ai/npu.count-")
+    before = api.get("node", "node-a")["metadata"]["resourceVersion"]
+    run = play(own={"a": LIE, "b": PROVEN})
+    assert run.code != 0
+    assert "a says that it is the node 'node-b', which is that of b by its address" in run.judged("a")["msg"]
+    assert " Next: Find out why a says so" in run.judged("a")["msg"]
+    assert run.judged("b").get("failed") is not True and run.judged("b")["result"]["node"]["proof"] == "address"
+    assert labels(api, "node-b")["rebellions.ai/npu.count"] == "2"
+    assert api.get("node", "node-a")["metadata"]["resourceVersion"] == before
+    # The same when the honest host is not of the run; nor does the host get it that says so at its own address.
+    before_all = versions(api)
+    for liar in ({}, {"ansible_host": ADDRESSES["a"]}):
+        alone = play("--limit", "a", own={"a": {**LIE, **liar}, "b": PROVEN})
+        assert alone.code != 0 and "node-b" in alone.judged("a")["msg"]
+    assert versions(api) == before_all
+
+
+def test_without_a_proof_no_one_of_two_hosts_gets_a_node(api: ApiServer, play: t.Callable[..., Run]) -> None:
+    before = versions(api)
+    run = play(own={"a": LIE})
+    for host in ("a", "b"):
+        assert "The hosts a, b were all found to be the node 'node-b'." in run.judged(host)["msg"]
+    strict = play(require_node_proof=True, own={"b": PROVEN})
+    assert "nothing in the inventory proves it" in strict.judged("a")["msg"]
+    assert strict.judged("b").get("failed") is not True
+    assert versions(api) == before
+
+
+def test_facts_are_neither_inputs_nor_records_of_hosts(api: ApiServer, play: t.Callable[..., Run]) -> None:
+    before = versions(api)
+    run = play(forged={"rbln_node_name": "node-b"}, own={"b": PROVEN})
+    refused = run.tasks["Read the inputs of this host"]["a"]
+    assert refused["failed"] is True and "The facts of this host set rbln_node_name" in refused["msg"]
+    assert run.judged("b").get("failed") is not True
+    stolen = {"host": "b", "cluster": str(api.home / "admin.kubeconfig"), "node_name": "node-b", "labels": {"x": "y"}}
+    forged = {"__rbln_operands_member": {"member": {**stolen, "digest": ""}, "work": "absent"}}
+    skipped = play(forged=forged, skip=["a"], own={"b": PROVEN})
+    assert skipped.code == 0, skipped.text[-3000:]
+    assert skipped.judged("b")["result"]["acted_by"] == "b"
+    assert versions(api) == before
+
+
+def test_K23_strategy_free_no_host_passes_that_nobody_worked_for(play: t.Callable[..., Run]) -> None:
+    run = play(strategy="free")
+    # Where several tasks run at a time, the callback has results of b under names of others.
+    failed = [result["msg"] for hosts in run.tasks.values() for name, result in hosts.items() if result.get("failed")]
+    assert run.code != 0 and run.stats["a"]["failures"] == 0, failed
+    assert len(failed) == 1 and failed[0].startswith("b: a acted for the cluster without this host."), failed
+    assert "Next: Give the play the strategy linear" in failed[0]
+
+
+def test_any_number_that_a_node_offers_is_read(api: ApiServer, play: t.Callable[..., Run]) -> None:
+    def offer(number: int) -> str:
+        amounts = {"allocatable": {"rebellions.ai/npu": str(number)}, "capacity": {"rebellions.ai/npu": str(number)}}
+        patch = json.dumps({"status": amounts})
+        api.kubectl("patch", "node", "node-b", "--subresource=status", "--type=merge", "-p", patch)
+        return str(api.get("node", "node-b")["status"]["allocatable"]["rebellions.ai/npu"])
+
+    assert offer(1000) == "1k"
+    try:
+        run = play(wait_timeout=8)
+    finally:
+        offer(NPUS)
+    assert "node node-b: 1000 rebellions.ai/npu allocatable, 2 expected" in run.judged("b")["msg"]
+    assert run.judged("a").get("failed") is not True
 
 
 def test_every_changed_input_is_one_apply(play: t.Callable[..., Run]) -> None:

@@ -11,9 +11,6 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
-from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import trust_as_template
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLES = (
@@ -208,19 +205,3 @@ def test_messages_and_documentation_name_inputs_that_exist() -> None:
 def test_a_host_is_judged_by_what_failed_in_the_work_for_its_cluster() -> None:
     work, judge = load(ROOT / "roles" / "rbln_operands" / "tasks" / "main.yml")[-2:]
     assert work["ignore_errors"] is True and work["register"] in judge["vars"]["__rbln_operands_outcome"]["applied"]
-
-
-def test_each_batch_of_hosts_chooses_who_acts_for_it() -> None:
-    """A host of an earlier batch does nothing any more.
-
-    If it were chosen, the hosts of this batch would be neither labelled nor waited for.
-    """
-    choose = load(ROOT / "roles" / "rbln_operands" / "tasks" / "main.yml")[1]
-    batch = {
-        "ansible_play_hosts": ["a", "b", "c"],
-        "ansible_play_batch": ["b", "c"],
-        "hostvars": {name: {"__rbln_operands_member": name} for name in "ab"},
-    }
-    batch["hostvars"]["c"] = {}
-    members = choose["rebellions.npu.rbln_operands"]["members"]
-    assert Templar(loader=DataLoader(), variables=batch).template(trust_as_template(members)) == ["b"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import posixpath
+import re
 import typing as t
 
 from .._base.model import INFO, WARNING
@@ -31,8 +32,21 @@ def amount(resources: int | str | Data | None, resource: str) -> int | None:
     if isinstance(resources, bool):
         raise ValueError("%r is not a number" % resources)
     if isinstance(resources, (int, str)):
-        return int(resources)
-    return sum(int(value) for name, value in resources.items() if name == resource or name.startswith(resource + "-vf"))
+        return _whole(resources)
+    return sum(
+        _whole(value) for name, value in resources.items() if name == resource or name.startswith(resource + "-vf")
+    )
+
+
+def _whole(quantity: t.Any) -> int:
+    """A whole number as Kubernetes writes it: 1000 can come back as 1k or 1e3."""
+    match = re.match(r"^(\d{1,18})(?:([kMGTPE]|[KMGTPE]i)|[eE](\d{1,2}))?$", str(quantity))
+    if not match:
+        raise ValueError("%r is not a whole number" % (quantity,))
+    number, suffix, exponent = int(match.group(1)), match.group(2), int(match.group(3) or 0)
+    base = 1024 if suffix and suffix.endswith("i") else 1000
+    factor: int = base ** ("KMGTPE".index(suffix[0].upper()) + 1) if suffix else 10**exponent
+    return number * factor
 
 
 def expected_amount(context: Context) -> int:

@@ -17,6 +17,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from .._objects.inputs import Inputs
 from .._objects.names import OPERANDS
 from .._objects.parts import metadata, object_name
+from .._text.line import line
 from .api import ApiError, Cluster, Data
 
 COMPONENT = "lease"
@@ -80,7 +81,7 @@ class WriteLease:
             if self._clock() - start >= self._timeout:
                 raise NpuError(
                     "Another run writes to this cluster: %s holds the Lease %s since %s."
-                    % (holder or "another run", self._name, spec.get("acquireTime") or "just now"),
+                    % (line(holder or "another run", 200), self._name, line(spec.get("acquireTime") or "just now", 60)),
                     f"Wait until it ends, or raise {OPERANDS}lease_timeout.",
                 )
             self._sleep(DELAY)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import typing as t
+from dataclasses import dataclass
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
@@ -21,13 +22,15 @@ from .._objects.inputs import Driver, Image, Inputs
 from .._objects.model import CONTAINER, Context, Object, Pool, Terms, Variant
 from .._objects.names import OPERANDS, SHORT
 from .containers import api_token, container, patience, without_empty
-from .pools import LONGEST, label_values, pool_names, pool_terms, shortened, wanted_pools
+from .pools import LONGEST, MOST_NAMED, label_values, named_pools, pool_names, pool_terms, shortened, wanted_pools
 from .where import daemon_set
 
 NAME = "driver"
 # The label that the vendor's tools look for.
 LABEL = SHORT + "-driver"
 READY = ".driver-ctr-ready"
+# Of the specification of image references.
+LONGEST_TAG = 128
 GONE = (READY, "driver-ready", "toolkit-ready")
 # Says that the container is being replaced. The old driver works until the next manager unloads it: without this the
 # validator would prove it again.
@@ -82,12 +85,59 @@ def objects(ctx: Context) -> list[Object]:
     """Roles, and the DaemonSets in the order of instances and pools."""
     inputs, instances = ctx.inputs, _instances(ctx.inputs)
     made = parts.roles(inputs, NAME, CLEAR if any(own["manager"]["evict_pods"] for _name, own in instances) else LOOK)
-    for name, own in instances:
-        chosen = instance_terms(own, [other for _name, other in instances])
-        pools = wanted_pools(own, ctx.pools)
-        for pool, text in pool_names(pools).items():
-            made.append(_daemon_set(inputs, name, own, pool, text, chosen))
+    terms = {name: instance_terms(own, [other for _name, other in instances]) for name, own in instances}
+    made += [_daemon_set(inputs, one, terms[one.instance]) for one in _choose(ctx)[0]]
     return made
+
+
+def notes(ctx: Context) -> list[str]:
+    """Warnings about pools of live nodes that get no driver."""
+    return _choose(ctx)[1]
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """One DaemonSet: the instance and its inputs, the pool, and what its name ends with."""
+
+    instance: str
+    own: Driver
+    pool: Pool
+    variant: str
+
+
+def _choose(ctx: Context) -> tuple[list[_Chosen], list[str]]:
+    """(DaemonSets in the order of instances and pools, warnings).
+
+    A pool of live nodes is left out when its labels make a tag too long, or the name of a DaemonSet that another pool
+    has: those of the inputs come first, then those of the most nodes.
+    """
+    found: list[tuple[int, int, _Chosen]] = []
+    for number, (name, own) in enumerate(_instances(ctx.inputs)):
+        named = len({label_values(pool) for pool in named_pools(own)})
+        for rank, (pool, text) in enumerate(pool_names(wanted_pools(own, ctx.pools)).items(), 1 - named):
+            full = parts.object_name(ctx.inputs, NAME, "-".join(part for part in (name, text) if part))
+            variant = shortened(full, LONGEST)[len(parts.object_name(ctx.inputs, NAME)) + 1 :]
+            found.append((number, max(rank, 0), _Chosen(name, own, pool, variant)))
+    chosen: dict[str, tuple[int, _Chosen]] = {}
+    told = []
+    for number, rank, one in sorted(found, key=lambda item: (item[1], item[0])):
+        other = chosen.get(one.variant)
+        tag = _image(one.own, one.pool)["tag"]
+        if rank and (other or len(tag) > LONGEST_TAG):
+            labels = "/".join(label_values(one.pool))
+            why = (
+                "its DaemonSet would have the name of that of %s" % "/".join(label_values(other[1].pool))
+                if other
+                else "the tag of its image would have %d characters" % len(tag)
+            )
+            told.append(
+                f"No driver is made for the pool {labels}, which labels of nodes name: {why}. "
+                f"Next: Correct these labels, or name the pool in {OPERANDS}driver.pools."
+            )
+            continue
+        chosen[one.variant] = (number, one)
+    made = sorted(chosen.values(), key=lambda item: (item[0], label_values(item[1].pool)))
+    return [one for _number, one in made], told[:MOST_NAMED]
 
 
 def instance_terms(own: Driver, instances: t.Sequence[Driver]) -> Terms:
@@ -103,13 +153,12 @@ def _expression(key: str, operator: str, value: str) -> Object:
     return {"key": key, "operator": operator, "values": list(spellings(value)) if key == FAMILY_KEY else [value]}
 
 
-def _daemon_set(inputs: Inputs, name: str, own: Driver, pool: Pool, text: str, chosen: Terms) -> Object:
-    full = parts.object_name(inputs, NAME, "-".join(part for part in (name, text) if part))
-    variant = shortened(full, LONGEST)[len(parts.object_name(inputs, NAME)) + 1 :]
+def _daemon_set(inputs: Inputs, one: _Chosen, chosen: Terms) -> Object:
+    own, pool = one.own, one.pool
     terms = tuple(tuple([*first, *second]) for first in pool_terms(pool) for second in chosen)
     placed: Driver = {**own, "node_selector": {}}
     shared: Inputs = inputs if own["deploy_default"] else {**inputs, "require_gate": True}
-    made = daemon_set(shared, NAME, placed, _pod(inputs, own, pool), CONTAINER, Variant(variant, terms))
+    made = daemon_set(shared, NAME, placed, _pod(inputs, own, pool), CONTAINER, Variant(one.variant, terms))
     for meta in (made["metadata"], made["spec"]["template"]["metadata"]):
         meta["labels"]["app.kubernetes.io/component"] = LABEL
     return made

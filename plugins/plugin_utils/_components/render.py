@@ -11,7 +11,7 @@ import yaml
 
 from .._objects.compare import visible
 from .._objects.model import Context, Object
-from . import exporter, label_policy, node_feature_rule
+from . import driver, exporter, label_policy, node_feature_rule
 from .base import service_account, shared
 from .digests import pin
 from .registry import wanted
@@ -30,8 +30,8 @@ def build(ctx: Context) -> list[Object]:
 
 
 def left_out(ctx: Context) -> list[str]:
-    """Warnings about what the inputs want and the cluster does not serve, so that it is not made."""
-    return [*node_feature_rule.notes(ctx), *exporter.notes(ctx), *label_policy.notes(ctx)]
+    """Warnings about what is not made: the cluster does not serve it, or labels of nodes are wrong."""
+    return [*node_feature_rule.notes(ctx), *exporter.notes(ctx), *label_policy.notes(ctx), *driver.notes(ctx)]
 
 
 class _Dumper(yaml.SafeDumper):

@@ -104,9 +104,22 @@ def write_status(cluster: Cluster, inputs: Inputs, waited: t.Mapping[str, t.Any]
 
 
 def _content(live: Data | None) -> Data:
-    """The content of a status; empty for one that does not exist or cannot be read."""
+    """The nodes of a status; empty for one that does not exist or cannot be read. Entries that are not ours go."""
     try:
         content = json.loads(((live or {}).get("data") or {}).get("status.json") or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
-    return content if isinstance(content, dict) and isinstance(content.get("nodes"), dict) else {}
+    nodes = content.get("nodes") if isinstance(content, dict) else None
+    return {"nodes": {name: one for name, one in nodes.items() if _is_entry(one)}} if isinstance(nodes, dict) else {}
+
+
+def _is_entry(one: t.Any) -> bool:
+    return (
+        isinstance(one, dict)
+        and set(one) == {"ready_for_pooling", "conditions", "reasons"}
+        and one["ready_for_pooling"] is False
+        and all(
+            isinstance(one[key], list) and all(isinstance(text, str) for text in one[key])
+            for key in ("conditions", "reasons")
+        )
+    )

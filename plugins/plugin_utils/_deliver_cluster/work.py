@@ -13,12 +13,12 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from .._cluster.api import Cluster, Data
 from .._cluster.capabilities import discover
 from .._components.driver import is_wanted as driver_wanted
-from .._components.pools import live_pools, missing_pool_labels
+from .._components.pools import live_pools
 from .._components.render import build, left_out
 from .._inputs.cluster import check_served
 from .._inputs.policy_rules import COMPONENTS
-from .._nodes.nodes import label_nodes, labelled_nodes, match_members, nodes_in_use, unlabel_nodes
-from .._nodes.records import Member, NodeRecord, Waited
+from .._nodes.nodes import Hosts, label_nodes, labelled_nodes, match_members, nodes_in_use, unlabel_nodes
+from .._nodes.records import Member, Named, NodeRecord, Waited
 from .._nodes.wait import Waiter
 from .._objects.compare import Change, FieldChange
 from .._objects.inputs import Inputs
@@ -78,13 +78,21 @@ class _Done:
 class ClusterWork:
     """One pass over one cluster.
 
-    Each act gives the result of the task; `dry_run` asks for dry runs of the API server, `show` tells differences.
+    Each act gives the result of the task; `dry_run` asks for dry runs of the API server, `show` tells differences;
+    `others` are the hosts of the cluster that are not of this run.
     """
 
     def __init__(
-        self, cluster: Cluster, inputs: Inputs, members: t.Sequence[Member], dry_run: bool, show: bool = True
+        self,
+        cluster: Cluster,
+        inputs: Inputs,
+        members: t.Sequence[Member],
+        dry_run: bool,
+        show: bool = True,
+        others: t.Sequence[Named] = (),
     ) -> None:
         self._cluster, self._inputs, self._members, self._dry_run, self._show = cluster, inputs, members, dry_run, show
+        self._hosts = Hosts(members, others, inputs["require_node_proof"])
 
     def present(self) -> Data:
         """Bring the cluster to what is wanted, next to the vendor's operator or instead of it, as the inputs choose."""
@@ -116,7 +124,7 @@ class ClusterWork:
         """Remove labels and objects, or only the members' labels while other nodes carry ours or have NPUs."""
         scope = self._inputs["absent_scope"]
         capabilities = discover(self._cluster)
-        mine = {record["node"] for record in match_members(self._cluster, self._members).values()}
+        mine = {record["node"] for record in match_members(self._cluster, self._hosts).values()}
         others = [name for name in nodes_in_use(self._cluster) if name not in mine]
         if scope == "hosts" or (scope == "auto" and others):
             done = self._labelled(False)
@@ -170,7 +178,7 @@ class ClusterWork:
 
     def _coexist(self, found: Found) -> _Done:
         """Write nothing, because the components are the operator's; but prove that each node offers its NPUs."""
-        done = _Done(match_members(self._cluster, self._members), warnings=coexist_notes(found))
+        done = _Done(match_members(self._cluster, self._hosts), warnings=coexist_notes(found))
         for host, error in refuse_driver_conflict(found, self._members).items():
             done.nodes[host]["error"] = error
         if self._inputs["wait"] and not self._dry_run:
@@ -184,7 +192,7 @@ class ClusterWork:
         """Remove what is ours, then wake the operator, which makes its components again from its own objects."""
         # An operator that manages without a record: an interrupted restore may have left objects of ours.
         if found.record is None and not found.manages:
-            return _Done(match_members(self._cluster, self._members))
+            return _Done(match_members(self._cluster, self._hosts))
         takeover = Takeover(self._cluster, self._inputs, found, self._dry_run)
         # Before anything is removed: without the operator's Deployment nothing would replace our objects.
         takeover.sleeper()
@@ -231,20 +239,13 @@ class ClusterWork:
             _as_labelled(node, records[node["metadata"]["name"]]) if node["metadata"]["name"] in records else node
             for node in nodes
         ]
-        context = Context(self._inputs, capabilities, live_pools(nodes))
-        unknown = missing_pool_labels(nodes)
-        notes = left_out(context)
-        if unknown:
-            notes.append(
-                "The nodes %s have an NPU and no label with their operating system and kernel: "
-                "no driver is made for them. Next: Run the host part for them, or Node Feature Discovery."
-                % ", ".join(unknown[:10])
-            )
-        return build(context), notes
+        pools, notes = live_pools(nodes)
+        context = Context(self._inputs, capabilities, pools)
+        return build(context), left_out(context) + notes
 
     def _labelled(self, present: bool, dry_run: bool = False) -> _Done:
         """Label the nodes of the members, or remove our labels from them."""
-        nodes = label_nodes(self._cluster, self._members, present, self._dry_run or dry_run)
+        nodes = label_nodes(self._cluster, self._hosts, present, self._dry_run or dry_run)
         diff = [
             {
                 "before": record["before"],

@@ -13,8 +13,8 @@ from .._cluster.api import ApiError, Cluster, Data
 from .._objects.inputs import Inputs
 from .._objects.names import INPUT
 from .labels import Seen, expected_npus, lacks_proof, node_labels, owned_labels, settle_labels
-from .match import match_node
-from .records import FoundNode, Member, NodeRecord
+from .match import find_nodes
+from .records import FoundNode, Member, Named, NodeRecord
 from .verdict import has_npu
 
 
@@ -25,12 +25,13 @@ def member_record(
     more: t.Mapping[str, t.Any] | None = None,
     proof: t.Mapping[str, t.Any] | None = None,
     driver_source: str = "",
+    address: str = "",
 ) -> Member:
     """What the acting host must know of `host`. Without facts its labels and NPUs are unknown (None).
 
     `facts` are those of its NPUs, `more` all of ansible_facts with the runtimes and the observation, `proof` the proof
-    that this run made, `driver_source` the input of the driver role. NpuError when the inputs lack what this host
-    needs.
+    that this run made, `driver_source` the input of the driver role, `address` ansible_host. NpuError when the inputs
+    lack what this host needs.
     """
     identity = (facts or {}).get("identity") or {}
     labels = None
@@ -50,6 +51,7 @@ def member_record(
     return {
         "host": host,
         "node_name": inputs["node_name"],
+        "address": address,
         "machine_id": identity.get("machine_id"),
         "system_uuid": identity.get("system_uuid"),
         "kubelet_name": identity.get("node_name"),
@@ -60,43 +62,27 @@ def member_record(
     }
 
 
-def find_nodes(members: t.Sequence[Member], nodes: t.Sequence[Data]) -> dict[str, FoundNode]:
-    """The node of each host. A host without a node, or a node that two hosts claim, is an error of these hosts only."""
-    found: dict[str, FoundNode] = {}
-    claimed: dict[str, list[str]] = {}
-    for member in members:
-        host = member["host"]
-        try:
-            name = match_node(
-                host, nodes, member["node_name"], member["system_uuid"], member["machine_id"], member["kubelet_name"]
-            )
-        except NpuError as exc:
-            found[host] = {"node": "", "error": str(exc)}
-            continue
-        found[host] = {"node": name, "error": ""}
-        claimed.setdefault(name, []).append(host)
-    for name, hosts in claimed.items():
-        if len(hosts) > 1:
-            for host in hosts:
-                found[host] = {
-                    "node": "",
-                    "error": f"The hosts {', '.join(hosts)} were all found to be the node {name!r}. "
-                    f"Next: Set {INPUT}node_name for each.",
-                }
-    return found
+class Hosts(t.NamedTuple):
+    """The hosts of a cluster: the members of this run, and what the inventory says of the others.
+
+    With `strict` the word of a host proves no node.
+    """
+
+    members: t.Sequence[Member]
+    others: t.Sequence[Named] = ()
+    strict: bool = False
 
 
-def match_members(cluster: Cluster, members: t.Sequence[Member]) -> dict[str, NodeRecord]:
+def match_members(cluster: Cluster, hosts: Hosts) -> dict[str, NodeRecord]:
     """Host to its node; nothing is labelled."""
-    return _records(members, find_nodes(members, cluster.list("v1", "Node")))
+    return _records(hosts.members, find_nodes(hosts.members, cluster.list("v1", "Node"), hosts.others, hosts.strict))
 
 
 def _records(members: t.Sequence[Member], found: t.Mapping[str, FoundNode]) -> dict[str, NodeRecord]:
     """Host to its node, before anything is labelled."""
     return {
         member["host"]: {
-            "node": found[member["host"]]["node"],
-            "error": found[member["host"]]["error"],
+            **found[member["host"]],
             "changed": False,
             "before": {},
             "after": {},
@@ -107,11 +93,12 @@ def _records(members: t.Sequence[Member], found: t.Mapping[str, FoundNode]) -> d
     }
 
 
-def label_nodes(cluster: Cluster, members: t.Sequence[Member], present: bool, dry_run: bool) -> dict[str, NodeRecord]:
+def label_nodes(cluster: Cluster, hosts: Hosts, present: bool, dry_run: bool) -> dict[str, NodeRecord]:
     """Label the node of each member, or remove our labels from it; host to what happened."""
     nodes = {node["metadata"]["name"]: node for node in cluster.list("v1", "Node")}
-    result = _records(members, find_nodes(members, list(nodes.values())))
-    for member in members:
+    found = find_nodes(hosts.members, list(nodes.values()), hosts.others, hosts.strict)
+    result = _records(hosts.members, found)
+    for member in hosts.members:
         record = result[member["host"]]
         if record["error"]:
             continue

@@ -9,6 +9,8 @@ import json
 import os
 import typing as t
 
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+
 _SHORT, _AROUND = 200, 30
 
 Data = t.Mapping[str, t.Any]
@@ -38,7 +40,7 @@ def judge_host(host: str, outcome: Data) -> dict[str, t.Any]:
         return {"changed": False, "result": result, "msg": "%s belongs to no cluster." % host}
     nodes = work.get("nodes") or {}
     record = nodes.get(host) or {}
-    result["node"] = {key: record[key] for key in ("node", "after", "notes", "expected") if key in record}
+    result["node"] = {key: record[key] for key in ("node", "proof", "after", "notes", "expected") if key in record}
     waited = work.get("waited") or {}
     result["daemonsets"] = [
         {key: verdict[key] for key in ("name", "desired", "ready", "updated", "done")}
@@ -50,6 +52,11 @@ def judge_host(host: str, outcome: Data) -> dict[str, t.Any]:
         or (work.get("failed") and (work.get("msg") or "The work on the cluster failed without a message."))
         or ""
     )
+    if not error and host not in nodes and ("nodes" in work or "skipped" in work):
+        error = NpuError(
+            f"{result['acted_by']} acted for the cluster without this host.",
+            "Give the play the strategy linear: with free, hosts reach this point one by one. Then run again.",
+        )
     errors = _errors(host, record, nodes, waited, str(error))
     if errors:
         result.update(ok=False, error=" | ".join(errors))
@@ -60,7 +67,7 @@ def judge_host(host: str, outcome: Data) -> dict[str, t.Any]:
 def _errors(host: str, record: Data, nodes: Data, waited: Data, error: str) -> list[str]:
     if record.get("error"):
         return [record["error"]]
-    if not waited:
+    if not waited or not record:
         return [error] if error else []
     # A host without a node has an empty name; problems without a node concern every host.
     others = {other["node"] for name, other in nodes.items() if name != host and other["node"]}

@@ -71,11 +71,19 @@ class Allocatable:
         samples[:] = samples[-3:] + [sample]
         return {
             "expected": expected,
-            "allocatable": amount(sample["alloc"], self._resource) or 0,
+            "allocatable": _amount(sample["alloc"], self._resource),
             "node_ready": sample["ready"],
             "plugin_ready": sample["plugin_ready"],
             "settled": bool(settled(samples, expected, self._resource)["settled"]),
         }
+
+
+def _amount(allocatable: Data, resource: str) -> int:
+    try:
+        return amount(allocatable, resource) or 0
+    except ValueError:
+        # Such a node never settles, and the others must be judged.
+        return 0
 
 
 def allocatable_text(name: str, state: Offer, resource: str) -> str:

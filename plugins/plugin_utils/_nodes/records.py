@@ -8,14 +8,20 @@ from __future__ import annotations
 import typing as t
 
 
-class Member(t.TypedDict):
-    """What the acting host must know of a host.
+class Named(t.TypedDict):
+    """What the inventory says of a host: the input node_name and ansible_host, each empty when it is not set."""
+
+    host: str
+    node_name: str
+    address: str
+
+
+class Member(Named):
+    """What the acting host must know of a host. Ids and the kubelet's name are the host's own word.
 
     `labels` and `expected` (NPUs) are None when the host's NPUs are not known.
     """
 
-    host: str
-    node_name: str
     machine_id: str | None
     system_uuid: str | None
     kubelet_name: str | None
@@ -26,10 +32,11 @@ class Member(t.TypedDict):
 
 
 class FoundNode(t.TypedDict):
-    """The node of a host; empty, with the error, when it has none."""
+    """The node of a host and how it is proven: input, name, address, or claim. Empty, with the error, for none."""
 
     node: str
     error: str
+    proof: str
 
 
 class NodeRecord(FoundNode):

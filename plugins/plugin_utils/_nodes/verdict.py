@@ -14,6 +14,7 @@ from .._cluster.refusals import refusal_step
 from .._objects.names import INPUT, OPERANDS
 from .._objects.parts import NFD_LABELS, PRESENT_LABEL
 from .._objects.placement import Data, repelling_taints, selects
+from .._text.line import line
 from .records import PodProblem, Verdict
 
 WAIT_CONTAINER = "wait-for-host"
@@ -34,6 +35,7 @@ _NEXT_STEPS = (
 def _problem(
     reason: str, detail: str, next_step: str, node: str = "", pod: str = "", fatal: bool = False
 ) -> PodProblem:
+    detail = line(detail)
     return {"node": node, "pod": pod, "reason": reason, "detail": detail, "next_step": next_step, "fatal": fatal}
 
 
@@ -87,7 +89,7 @@ def last_event(events: t.Sequence[Data], name: str) -> str:
             item.get("lastTimestamp") or item.get("eventTime") or item["metadata"].get("creationTimestamp") or ""
         ),
     )
-    return "%s: %s" % (newest.get("reason", ""), " ".join(str(newest.get("message", "")).split()))
+    return line("%s: %s" % (newest.get("reason", ""), newest.get("message", "")))
 
 
 def explain_pod(pod: Data, events: t.Sequence[Data]) -> PodProblem:
@@ -111,7 +113,7 @@ def explain_pod(pod: Data, events: t.Sequence[Data]) -> PodProblem:
             found = _explain_container(container, group == "initContainerStatuses", tail)
             if found:
                 return _problem(found[0], found[1], found[2], node, name)
-    reason = status.get("reason") or status.get("phase") or "Pending"
+    reason = line(status.get("reason") or status.get("phase") or "Pending", 60)
     return _problem(
         reason, "not ready, phase %s%s" % (status.get("phase", "unknown"), tail), _next_step(reason), node, name
     )
@@ -122,10 +124,9 @@ def _essence(message: t.Any) -> str:
 
     On one line and short.
     """
-    lines = [" ".join(line.split()) for line in str(message or "").splitlines() if line.strip()]
-    failed = [line for line in lines if line.startswith("FAILED")]
-    text = "; ".join(failed or lines[-3:])
-    return text if len(text) <= 600 else text[:597] + "..."
+    lines = [line(one) for one in str(message or "").splitlines() if one.strip()]
+    failed = [one for one in lines if one.startswith("FAILED")]
+    return line("; ".join(failed or lines[-3:]), 600)
 
 
 def _explain_container(container: Data, init: bool, tail: str) -> tuple[str, str, str] | None:

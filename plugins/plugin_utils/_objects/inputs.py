@@ -248,6 +248,7 @@ class Inputs(Placed):
     resource_name: str
     node_labels: bool
     require_gate: bool
+    require_node_proof: bool
     helper_image: Image
     marker_dir: str
     marker_timeout: int

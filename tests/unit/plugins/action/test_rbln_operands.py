@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The manifests that the action writes on the controller, and takes away again."""
+"""The manifests that the action writes on the controller and takes away again, and whom it believes what."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible.errors import AnsibleError
 from ansible_collections.rebellions.npu.plugins.action.rbln_operands import ActionModule
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
@@ -70,3 +71,76 @@ def test_an_image_without_a_digest_stops_a_run_before_a_host_is_changed(
         return
     with pytest.raises(NpuError, match="these images have no digest: docker.io/library/busybox:1.37, docker.io/rebell"):
         action._check({}, {})
+
+
+class HostVars(dict[str, Any]):
+    """The variables of hosts: with raw_get as they are, else templated for the host."""
+
+    def raw_get(self, host: str) -> Any:
+        return dict.__getitem__(self, host)
+
+    def __getitem__(self, host: str) -> Any:
+        return Templated(self.raw_get(host))
+
+
+class Templated(dict[str, Any]):
+    def __getitem__(self, name: str) -> Any:
+        value = dict.__getitem__(self, name)
+        if value == "{{ unknown }}":
+            raise AnsibleError("'unknown' is undefined")
+        return value.replace("{{ prefix }}", "10.0.0")
+
+
+def registered(host: str, **more: Any) -> dict[str, Any]:
+    member = {"host": host, "cluster": "k", "digest": "0", **more}
+    return {"__rbln_operands_member": {"changed": False, "member": member}}
+
+
+def test_each_batch_of_hosts_chooses_who_acts_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host of an earlier batch does nothing any more.
+
+    If it were chosen, the hosts of this batch would be neither labelled nor waited for.
+    """
+    hosts = {"a": registered("a"), "b": registered("b"), "c": {}, "d": registered("d")}
+    variables = {"ansible_play_hosts": list("abcd"), "ansible_play_batch": list("bcd"), "hostvars": HostVars(hosts)}
+    found = object.__new__(ActionModule)._clusters({}, variables)
+    assert found["actors"] == {"b": "b", "d": "b"}
+    assert [member["host"] for member in found["members"]["b"]] == ["b", "d"]
+
+
+def test_no_fact_of_a_host_is_a_record_of_it_or_of_another() -> None:
+    forged = registered("b", labels={"team": "evil"}, node_name="node-b")
+    hosts = {"a": {**forged, "ansible_facts": forged}, "b": registered("b", labels={}), "c": registered("b")}
+    variables = {"ansible_play_batch": list("abc"), "hostvars": HostVars(hosts)}
+    found = object.__new__(ActionModule)._clusters({}, variables)
+    assert [member["host"] for member in found["members"]["b"]] == ["b", "c"]
+    assert found["members"]["b"][0]["labels"] == {}
+
+
+def test_other_hosts_of_the_cluster_are_known_by_the_inventory_alone() -> None:
+    here, facts = {"rbln_kubeconfig": "/k"}, {"rbln_node_name": "node-b"}
+    hosts = {
+        "member": here,
+        "plain": {**here, "ansible_host": "10.0.0.1", "rbln_node_name": "n1"},
+        "templates": {**here, "ansible_host": "{{ prefix }}.2", "rbln_node_name": "{{ unknown }}"},
+        "liar": {**here, **facts, "ansible_facts": facts},
+        "own input": {"rbln_kubeconfig": "/x", "rbln_operands_kubeconfig": "/k", "rbln_operands_node_name": "n2"},
+        "other cluster": {"rbln_kubeconfig": "/x"},
+        "other context": {**here, "rbln_kube_context": "y"},
+        "no cluster": {},
+    }
+    variables = {"groups": {"all": list(hosts)}, "hostvars": HostVars(hosts)}
+    found = object.__new__(ActionModule)._others(variables, [{"host": "member"}], inputs(kubeconfig="/k"))
+    assert {one.pop("host"): one for one in found} == {
+        "plain": {"node_name": "n1", "address": "10.0.0.1"},
+        "templates": {"node_name": "", "address": "10.0.0.2"},
+        "liar": {"node_name": "", "address": ""},
+        "own input": {"node_name": "n2", "address": ""},
+    }
+
+
+@pytest.mark.parametrize("name", ["rbln_node_name", "rbln_operands_node_name", "rbln_kubeconfig", "__rbln_failure"])
+def test_facts_that_set_inputs_stop_the_host(name: str) -> None:
+    action = object.__new__(ActionModule)
+    with pytest.raises(NpuError, match="The facts of this host set %s, .* Next: Find out why" % name):
+        action._inputs({"ansible_facts": {"rbln": {}, "rbln_observed": {}, "rbln_runtimes": {}, name: "node-b"}})

@@ -41,8 +41,14 @@ def checks(
         ({"node_allocatable": {"rebellions.ai/npu": "3"}}, False),
         ({"node_allocatable": {"rebellions.ai/npux": "2"}}, False),
         ({"node_allocatable": {"rebellions.ai/npu": "2"}, "expected_allocatable": 4}, False),
+        ({"node_allocatable": {"rebellions.ai/npu": "1k"}, "expected_allocatable": 1000}, True),
+        ({"node_allocatable": {"rebellions.ai/npu": "1e3"}, "expected_allocatable": 1000}, True),
+        ({"node_allocatable": {"rebellions.ai/npu": "2Ki"}, "expected_allocatable": 2048}, True),
+        ({"node_allocatable": {"rebellions.ai/npu": "1E"}, "expected_allocatable": 10**18}, True),
         ({}, None),
         ({"node_allocatable": {"rebellions.ai/npu": "two"}}, None),
+        ({"node_allocatable": {"rebellions.ai/npu": "-1"}}, None),
+        ({"node_allocatable": {"rebellions.ai/npu": "9" * 5000}}, None),
     ],
 )
 def test_node_allocatable(tmp_path: Path, wanted: dict[str, Any], ok: bool | None) -> None:

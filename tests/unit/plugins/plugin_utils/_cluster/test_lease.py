@@ -52,6 +52,15 @@ def test_a_lease_keeps_the_second_writer_out_until_it_is_free() -> None:
     )
 
 
+def test_the_name_of_the_holder_cannot_write_on_the_screen() -> None:
+    store, clock = Store(), Clock()
+    lease(store, clock).take()
+    store.items[LEASE]["spec"]["holderIdentity"] = "\x1b[2J\r\n" + "x" * 5000
+    with pytest.raises(NpuError) as caught:
+        lease(store, clock, lease_timeout=4).take()
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 400
+
+
 def test_a_lease_whose_holder_is_gone_is_taken_over_by_our_own_clock() -> None:
     store, clock = Store(), Clock()
     gone = lease(store, clock, lease_duration=20)

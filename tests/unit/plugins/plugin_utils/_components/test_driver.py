@@ -16,13 +16,13 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.capabilities import declared
 from ansible_collections.rebellions.npu.plugins.plugin_utils._components.pools import (
+    label_values,
     live_pools,
-    missing_pool_labels,
     pool_names,
     shortened,
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._components.registry import component_of
-from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import build
+from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import build, left_out
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.model import Context, Pool
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.placement import selects
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import (
@@ -301,15 +301,82 @@ def test_000_03_pools_come_from_the_labels_of_the_discovery_or_ours() -> None:
         {"metadata": {"name": "h", "labels": {NFD[0]: "x", NFD[1]: "1", NFD[2]: "2"}}},
         {"metadata": {"name": "i"}},
     ]
-    assert live_pools(nodes) == (JAMMY, NOBLE)
-    assert missing_pool_labels(nodes) == ["d", "e"]
+    pools, notes = live_pools(nodes)
+    assert pools == (JAMMY, NOBLE)
+    assert len(notes) == 1 and notes[0].startswith("The nodes d, e have an NPU and no label")
+
+
+BAD_LABELS = {
+    "a kernel of any length": {OURS[2]: "6" * 64},
+    "a system of any length": {OURS[0]: "u" * 33},
+    "a version of any length": {OURS[1]: "2" * 33},
+    "what no label may be": {OURS[0]: "ubuntu\x1b[2J\n"},
+    "a path": {OURS[2]: "../../x"},
+    "no text": {OURS[2]: 6},
+    "a label of the discovery": {NFD[0]: "u" * 40, NFD[1]: "1", NFD[2]: "6.8"},
+}
+
+
+@pytest.mark.parametrize("case", BAD_LABELS)
+def test_a_bad_label_leaves_out_its_pool_alone(case: str) -> None:
+    bad = node("bad", OURS, NOBLE)
+    bad["metadata"]["labels"].update(BAD_LABELS[case])
+    pools, notes = live_pools([node("good"), bad])
+    assert pools == (JAMMY,)
+    key = next(iter(BAD_LABELS[case]))
+    assert len(notes) == 1 and "No driver is made for the pools of bad (%s=" % key in notes[0]
+    assert notes[0].isprintable() and " Next: " in notes[0]
+
+
+def test_labels_that_make_a_tag_too_long_leave_out_their_pool_alone() -> None:
+    long = Pool("u" * 32, "2" * 32, "6" * 63)
+    typed = inputs(driver=DRIVER)
+    context = Context(typed, declared(typed), (long, JAMMY))
+    assert list(sets(build(context))) == ["rbln-driver-ubuntu-22-04-k6-8-0-138-generic"]
+    (note,) = left_out(context)
+    assert "/".join(label_values(long)) in note and "would have 134 characters" in note and " Next: " in note
+    # What the inputs name is an error of the inputs.
+    named = {"pools": [{"os_id": long.os_id, "os_version": long.os_version, "kernel": long.kernel}]}
+    with pytest.raises(NpuError, match="is not an image tag"):
+        made(driver=named)
+
+
+def test_the_number_of_pools_is_bounded_and_the_largest_stay() -> None:
+    nodes = [node("n%03d" % at, OURS, Pool("ubuntu", "22.04", "6.8.0-%d" % at)) for at in range(150)]
+    nodes += [node("z%d" % at, OURS, Pool("zz", "1", "2")) for at in range(2)]
+    pools, notes = live_pools(nodes)
+    assert len(pools) == 100 and pools[0] == Pool("zz", "1", "2")
+    assert len(notes) == 1 and "name 151 pools" in notes[0] and " and 41 more" in notes[0] and len(notes[0]) < 700
+    assert len(sets(made(*pools))) == 100
+
+
+def test_a_pool_whose_name_is_that_of_another_cannot_take_its_place() -> None:
+    """A kubelet may label its own node: the names and selectors of the drivers of other nodes stay."""
+    honest = sets(made(JAMMY))
+    alike = Pool("Ubuntu", "22-04", "6.8.0-138-generic")
+    old = {"creationTimestamp": "2026-01-01T00:00:00Z"}
+    nodes = [node("a-evil", OURS, alike), node("honest")]
+    nodes[1]["metadata"].update(old)
+    nodes[0]["metadata"]["creationTimestamp"] = "2026-02-01T00:00:00Z"
+    pools, _notes = live_pools(nodes)
+    both = sets(made(*pools))
+    assert len(both) == 2 and honest.items() <= both.items()
+    # Of two instances, where the name of one begins as that of the other.
+    given = [instance("a", "1", zone="a"), {**instance("a", "1", zone="b"), "name": "a-b"}]
+    before = sets(made(JAMMY, driver_instances=given))
+    typed = inputs(driver=DRIVER, driver_instances=given)
+    evil = Context(typed, declared(typed), (JAMMY, Pool("b-ubuntu", "22.04", "6.8.0-138-generic")))
+    after = sets(build(evil))
+    assert len(before) == 2 and before.items() <= after.items() and len(after) == 3
+    (note,) = left_out(evil)
+    assert "b-ubuntu/22.04/" in note and "the name of that of ubuntu/22.04" in note
 
 
 def test_an_old_label_of_ours_does_not_win_over_the_discovery() -> None:
     items = made(JAMMY, NOBLE)
     both = node(**dict(zip(OURS, ("ubuntu", "24.04", "6.8.0-138-generic"))))
     assert takers(items, both) == ["rbln-driver-ubuntu-22-04-k6-8-0-138-generic"]
-    assert live_pools([both]) == (JAMMY,)
+    assert live_pools([both]) == ((JAMMY,), [])
     assert takers(items, node(keys=OURS, pool=NOBLE)) == ["rbln-driver-ubuntu-24-04-k6-8-0-138-generic"]
 
 
@@ -351,7 +418,7 @@ def test_names_are_legal_unique_and_no_longer_than_a_label_of_their_pods_allows(
         and max(map(len, names)) <= 52
         and all(name == name.lower().strip("-") and "_" not in name for name in names)
     )
-    assert len(set(pool_names(alike).values())) == 2
+    assert list(pool_names(alike).values()) == ["a-1-0-k2", "a-1-0-k2-" + pool_names(alike)[alike[1]][-8:]]
     assert (
         shortened("abc", 10) == "abc"
         and len(shortened("x" * 60, 52)) == 52

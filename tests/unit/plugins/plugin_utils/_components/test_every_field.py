@@ -19,6 +19,7 @@ NO_OBJECT = {
     "kubeconfig": "names the cluster",
     "context": "names the cluster",
     "node_name": "is of a host",
+    "require_node_proof": "is about the nodes of hosts",
     "node_workload": "is of a host",
     "delivery": "says where the objects go",
     "render_dir": "says where the objects go",

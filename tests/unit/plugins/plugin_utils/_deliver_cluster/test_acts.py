@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster import work as cluster_work
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.status import write_status
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.work import ClusterWork
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.outcome import judge_host
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.parts import MANAGER
@@ -25,9 +27,12 @@ def node(name: str, **labels: str) -> Data:
 
 
 def member(name: str, labels: Any = None, expected: int | None = 1) -> Data:
-    found = {"host": name, "node_name": name, "system_uuid": None, "machine_id": None, "kubelet_name": None}
+    word = {"system_uuid": None, "machine_id": None, "kubelet_name": None}
     return {
-        **found,
+        **word,
+        "host": name,
+        "node_name": name,
+        "address": "",
         "labels": {LABEL: "true"} if labels is None else labels,
         "expected": expected,
         "driver_managed": False,
@@ -146,6 +151,30 @@ def test_what_is_waited_for_is_in_the_result(monkeypatch: pytest.MonkeyPatch) ->
     assert result["warnings"] == ["slow"] and result["msg"] == "After 1 s: validator: no. Next: Look."
     assert ("ConfigMap", "rbln-system", "rbln-status") in store.items
     assert work(store, member("n1"), wait=True).present()["changed"] is False
+
+
+EDITED = {
+    "entries of other shapes": {"nodes": {"n1": {}, "n2": [1], "n3": {"reasons": "x"}, "n4": None, "n5": "x"}},
+    "conditions that are no text": {"nodes": {"n1": {"ready_for_pooling": False, "conditions": [1], "reasons": []}}},
+    "nodes are a list": {"nodes": ["n1"]},
+    "no object": ["nodes"],
+    "depth": "[" * 100000,
+    "no JSON": "{",
+}
+
+
+@pytest.mark.parametrize("case", EDITED)
+def test_a_status_that_somebody_edited_is_written_anew(case: str) -> None:
+    live = EDITED[case]
+    waited: Data = {"ok": True, "components": {}, "problems": [], "nodes": ["n1", "n2", "n3"], "judged": ["n8"]}
+    store, key = Store(), ("ConfigMap", "rbln-system", "rbln-status")
+    assert write_status(store, inputs(), waited)  # type: ignore[arg-type]
+    store.items[key]["metadata"]["resourceVersion"] = "1"
+    store.items[key]["data"]["status.json"] = live if isinstance(live, str) else json.dumps(live)
+    for problems in ([], [{"component": "driver", "node": "n1", "text": "driver: no.", "fatal": True}]):
+        assert write_status(store, inputs(), {**waited, "ok": not problems, "problems": problems})  # type: ignore[arg-type]
+        told = json.loads(store.items[key]["data"]["status.json"])
+        assert told["ready"] is (not problems) and sorted(told["nodes"]) == sorted(one["node"] for one in problems)
 
 
 def test_a_status_that_may_not_be_written_fails_every_host(monkeypatch: pytest.MonkeyPatch) -> None:

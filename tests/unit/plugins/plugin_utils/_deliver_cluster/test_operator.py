@@ -127,6 +127,7 @@ def member(name: str, **more: Any) -> Data:
     found = {
         "host": name,
         "node_name": name,
+        "address": "",
         "system_uuid": None,
         "machine_id": None,
         "kubelet_name": None,

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.cluster import choose_actors, cluster_key, digest
-from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import find_nodes, label_nodes, member_record
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.match import find_nodes
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import Hosts, label_nodes, member_record
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.outcome import difference_lines, judge_host
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.wait import Waiter
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs, objects
@@ -122,7 +123,7 @@ def record(host: str, node_name: str) -> Data:
 
 def test_a_host_without_a_node_does_not_stop_the_others() -> None:
     found = find_nodes([record("a", "n1"), record("b", "n9")], [node("n1")])
-    assert found["a"] == {"node": "n1", "error": ""}
+    assert found["a"] == {"node": "n1", "error": "", "proof": "input"}
     assert "n9" in found["b"]["error"]
 
 
@@ -259,14 +260,14 @@ def test_a_host_without_usable_npus_needs_no_pod() -> None:
 
 def test_labels_go_to_the_own_node_only_and_once() -> None:
     api = Api([{"Node": [node("n1", labels={}), node("n2", labels={})]}])
-    result = label_nodes(api, [record("a", "n1")], True, False)  # type: ignore[arg-type]
+    result = label_nodes(api, Hosts([record("a", "n1")]), True, False)  # type: ignore[arg-type]
     assert [item["metadata"]["name"] for item in api.applied] == ["n1"]
     assert result["a"]["changed"] is True and result["a"]["after"]["rebellions.ai/npu.count"] == "1"
 
 
 def test_labels_in_check_mode_write_nothing() -> None:
     api = Api([{"Node": [node("n1", labels={})]}])
-    assert label_nodes(api, [record("a", "n1")], True, True)["a"]["changed"] is True  # type: ignore[arg-type]
+    assert label_nodes(api, Hosts([record("a", "n1")]), True, True)["a"]["changed"] is True  # type: ignore[arg-type]
     assert api.applied == []
 
 
@@ -274,7 +275,7 @@ def test_a_host_that_has_not_proven_itself_fails_when_its_gates_are_closed() -> 
     gated = {**record("a", "n1"), "lacks_proof": True}
     for dry_run in (True, False):
         api = Api([{"Node": [node("n1", labels={})]}])
-        error = label_nodes(api, [gated], True, dry_run)["a"]["error"]  # type: ignore[arg-type]
+        error = label_nodes(api, Hosts([gated]), True, dry_run)["a"]["error"]  # type: ignore[arg-type]
         assert len(api.applied) == (0 if dry_run else 1)
         assert (error == "") is dry_run and (
             dry_run or "its gates are closed" in error and "Next: Run rebellions.npu.site" in error
@@ -315,6 +316,15 @@ JUDGE = {
         outcome([{"node": "", "text": "bad"}], nodes={**NODES, "a": {"node": "", "error": "no match"}}),
         {"a": "no match", "b": "bad"},
     ),
+    "K23-strategy-free: another host acted without this one": (
+        outcome(nodes={"a": NODES["a"]}),
+        {
+            "a": None,
+            "b": "a acted for the cluster without this host. "
+            "Next: Give the play the strategy linear: with free, hosts reach this point one by one. Then run again.",
+        },
+    ),
+    "manifests were written": ({"cluster": "k", "actor": "a", "applied": {"path": "/m"}}, {"a": None, "b": None}),
     "wait skipped": (outcome(looked=False), {"a": None, "b": None}),
 }
 

@@ -511,3 +511,24 @@ def test_not_done_says_why(case: str) -> None:
     text = problem_text(verdict["problems"][0], verdict["name"])
     assert [word for word in words if word not in text] == []
     assert "Next: " in text and text.startswith("rbln-device-plugin")
+
+
+def test_what_a_kubelet_writes_stays_one_printable_line() -> None:
+    """Messages of containers, conditions and events are text of a node."""
+    bad = "\x1b]0;title\x07\x9b31mred\u202e\u2028" + "line\n" * 9000
+    unscheduled = [{"type": "PodScheduled", "status": "False", "reason": bad, "message": bad}]
+    ended = {"exitCode": 1, "reason": "Error", "message": bad}
+    pods = {
+        "n1": pod("p1", "n1", False, containerStatuses=[waiting("c", "CrashLoopBackOff", bad, ended)]),
+        "n2": pod("p2", "n2", False, reason=bad),
+        "n3": {**pod("p3", "n3", False), "status": {"phase": "Pending", "conditions": unscheduled}},
+    }
+    events = [event(one["metadata"]["name"], "Failed", bad) for one in pods.values()]
+    nodes = [node(name) for name in (*pods, "n4")]
+    rejected = [event("rbln-device-plugin", "FailedCreate", bad)]
+    verdict = judge_daemon_set(daemon_set(4), list(pods.values()), events + rejected, nodes, {*pods, "n4"})
+    told = {problem["node"]: problem_text(problem, verdict["name"]) for problem in verdict["problems"]}
+    assert sorted(told) == ["n1", "n2", "n3", "n4"]
+    for text in told.values():
+        assert text.isprintable() and len(text) < 1500 and " Next: " in text
+        assert "red" in text

@@ -1,0 +1,17 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Text of nodes and pods as a part of one of our messages: it must not move the cursor or fill the screen."""
+
+from __future__ import annotations
+
+import typing as t
+
+LONGEST = 900
+
+
+def line(text: t.Any, longest: int = LONGEST) -> str:
+    """`text` on one line of at most `longest` characters; what cannot be printed becomes a blank."""
+    cut = str(text)[: 4 * longest]
+    told = " ".join("".join(one if one.isprintable() else " " for one in cut).split())
+    return told if len(told) <= longest else told[: longest - 3] + "..."
