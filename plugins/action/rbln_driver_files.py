@@ -43,7 +43,8 @@ class ActionModule(ActionBase):
             result.update(answer)
             return result
         # The host may ask for these files alone.
-        missing = [name for name in found if name in answer["missing"]]
+        asked = answer["missing"] if isinstance(answer["missing"], list) else []
+        missing = [name for name in found if name in asked]
         folder = self._make_tmp_path()
         try:
             args["staged"] = {}
