@@ -270,7 +270,8 @@ lacking:
   elements: str
   returned: when O(state) is V(present)
 address:
-  description: The address of this host that the kernel uses towards O(peers).
+  description: The address of this host that the kernel uses towards O(peers), or when none of them is known, the one
+    that ssh has reached.
   type: str
   returned: when O(state) is V(reached)
   sample: 192.0.2.10

@@ -50,11 +50,11 @@ class Bundle(t.NamedTuple):
         return str(self.hosts.lab.exec(UP, command).stdout)
 
 
-def groups(hosts: Hosts, folder: Path, server: bool = False, **variables: t.Any) -> Path:
-    """An inventory: OFF is the fleet, UP is connected, and serves where its kernel says when it is the server."""
+def groups(hosts: Hosts, folder: Path, server: str = "", **variables: t.Any) -> Path:
+    """An inventory: OFF is the fleet, UP is connected, and serves at `server` when that is its address."""
     path = hosts.inventory(
         OFF,
-        name="bundle-%s-%s" % (folder.parent.name, server),
+        name="bundle-" + folder.parent.name + server,
         **{**INPUTS, "rbln_bundle_folder": str(folder)},
         **variables,
     )
@@ -62,7 +62,7 @@ def groups(hosts: Hosts, folder: Path, server: bool = False, **variables: t.Any)
     shared = tree["npu_nodes"]["vars"]
     tree["npu_bundle"] = {"hosts": {UP: {}}, "vars": shared}
     if server:
-        tree["npu_bundle_server"] = {"hosts": {UP: {}}}
+        tree["npu_bundle_server"] = {"hosts": {UP: {"rbln_bundle_serve_address": server}}}
     path.write_text(json.dumps(tree))
     return path
 
@@ -168,7 +168,7 @@ def test_what_the_run_needs_and_the_bundle_lacks_is_one_error(bundle: Bundle) ->
 
 
 def served(bundle: Bundle, **variables: t.Any) -> Path:
-    return groups(bundle.hosts, bundle.folder, server=True, **variables)
+    return groups(bundle.hosts, bundle.folder, server=bundle.hosts.lab.hosts()[UP]["address"], **variables)
 
 
 def test_a_host_without_a_network_gets_its_driver_by_the_bundle_alone(bundle: Bundle) -> None:
@@ -198,6 +198,15 @@ for path in sys.argv[2:]:
     except OSError:
         print("refused")
 ' """
+
+
+def test_a_host_knows_where_the_others_reach_it(bundle: Bundle, tmp_path: Path) -> None:
+    addresses = {name: bundle.hosts.lab.hosts()[name]["address"] for name in (UP, OFF)}
+    task = {"name": "Ask", "rebellions.npu.rbln_bundle": {"state": "reached", "peers": [addresses[OFF], "nobody"]}}
+    path = tmp_path / "reached.yml"
+    path.write_text(json.dumps([{"name": "Ask", "hosts": UP, "gather_facts": False, "tasks": [task]}]))
+    run = play(path, bundle.where).unchanged([UP])
+    assert run.one("Ask", UP).data["address"] == addresses[UP]
 
 
 def test_the_web_server_is_at_one_address_and_only_reads(bundle: Bundle) -> None:

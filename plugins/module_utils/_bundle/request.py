@@ -306,10 +306,15 @@ def _source(peer: str) -> str | None:
 def reached(peers: t.Sequence[str]) -> Result:
     """{address}: the one address of this host that the peers reach, by the routes of its kernel.
 
-    Names are only asked when no peer is an address, and only a few: a name server may be out of reach.
+    Names are only asked when no peer is an address, and only a few: a name server may be out of reach. When none is
+    known either, it is the address that ssh has reached.
     """
     known = [peer for peer in peers if _is_address(peer)]
     found = sorted({source for source in map(_source, known or peers[:NAMES_TRIED]) if source})
+    # By ssh, the controller has reached it as well: client address and port, own address and port.
+    connection = os.environ.get("SSH_CONNECTION", "").split()
+    if not found and len(connection) == 4 and _is_address(connection[2]):
+        found = [connection[2]]
     if len(found) != 1:
         raise NpuError(
             "The hosts reach this one at %s." % (" and ".join(found) if found else "an address that is not known"),

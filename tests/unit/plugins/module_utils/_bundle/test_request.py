@@ -18,6 +18,7 @@ ROUTES = {"192.0.2.20": "192.0.2.1", "192.0.2.21": "192.0.2.1", "198.51.100.20":
 @pytest.fixture(name="asked")
 def routes_of_a_server(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     asked: list[str] = []
+    monkeypatch.delenv("SSH_CONNECTION", raising=False)
 
     def source(peer: str) -> str | None:
         asked.append(peer)
@@ -52,6 +53,26 @@ def test_none_or_several_are_an_error(asked: list[str], peers: list[str], words:
     with pytest.raises(NpuError, match=words):
         reached(peers)
     assert len(asked) <= 8
+
+
+@pytest.mark.parametrize(
+    "connection, peers, address",
+    [
+        ("203.0.113.5 50000 192.0.2.30 22", ["a", "b"], "192.0.2.30"),
+        ("203.0.113.5 50000 192.0.2.30 22", ["a", "192.0.2.20"], "192.0.2.1"),
+        ("203.0.113.5 50000 ../x 22", ["a"], None),
+        ("", ["a"], None),
+    ],
+)
+def test_ssh_knows_the_address_when_no_peer_does(
+    asked: list[str], monkeypatch: pytest.MonkeyPatch, connection: str, peers: list[str], address: str | None
+) -> None:
+    monkeypatch.setenv("SSH_CONNECTION", connection)
+    if address:
+        assert reached(peers) == {"address": address}
+        return
+    with pytest.raises(NpuError, match="not known"):
+        reached(peers)
 
 
 def test_the_kernel_is_asked() -> None:
