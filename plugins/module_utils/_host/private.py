@@ -19,7 +19,8 @@ def parents(path: str, owner: int) -> None:
 
     Every directory above it and every symbolic link on the way must be theirs. OSError when one cannot be read.
     """
-    todo, done, links = [part for part in os.path.dirname(path).split("/") if part], "/", 0
+    above = os.path.dirname(os.path.join(os.getcwd(), path))
+    todo, done, links = [part for part in above.split("/") if part], "/", 0
     while True:
         info = os.stat(done)
         if info.st_uid not in (0, owner) or (info.st_mode & 0o022 and not info.st_mode & stat.S_ISVTX):

@@ -39,6 +39,15 @@ def test_a_link_is_followed_to_what_others_can_write(tmp_path: pathlib.Path, tar
         parents(str(tmp_path / "link/private"), ME)
 
 
+def test_a_path_may_start_where_the_process_is(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shared/in").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "shared/in")
+    parents("private", ME)
+    (tmp_path / "shared").chmod(0o777)
+    with pytest.raises(NpuError, match="^%s is writable for users other" % (tmp_path / "shared")):
+        parents("private", ME)
+
+
 def test_links_in_a_circle_end(tmp_path: pathlib.Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
