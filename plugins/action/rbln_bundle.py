@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import ipaddress
 import os
 import pathlib
 import shutil
@@ -21,13 +22,18 @@ from ansible_collections.rebellions.npu.plugins.module_utils._bundle.request imp
     ABSENT,
     CHECKED,
     COLLECTED,
+    REACHED,
     arguments,
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.bundle import (
+    answer_of,
+    asked_of,
     assemble,
     driver_files,
-    pack,
+    pack_for,
+    planned_of,
     read_folder,
+    room_for,
     verified,
     wanted_images,
 )
@@ -59,6 +65,8 @@ class ActionModule(ActionBase):
                 args["authorities"] = pathlib.Path(args["ca_cert"]).read_text(encoding="utf-8")
             if args["state"] == COLLECTED:
                 result.update(self._collect(args, local))
+            elif args["state"] == REACHED:
+                result.update(_address(self._module(args)))
             elif args["state"] == ABSENT:
                 result.update(self._module(args))
             else:
@@ -98,25 +106,23 @@ class ActionModule(ActionBase):
         before = self._before(args["folder"])
         if self._task.check_mode:
             return self._foreseen(args, before, drivers)
+        have = {one.sha256 for one in before.files} if before else set()
+        if before:
+            have -= {one.sha256 for one in examine(args["folder"], before.files).bad}
+        args["have"] = sorted(have)
         folder = self._make_tmp_path()
         try:
             args["transfer"] = self._connection._shell.join_path(folder, "files.tar")
-            args["have"] = (
-                sorted(
-                    {one.sha256 for one in before.files}
-                    - {one.sha256 for one in examine(args["folder"], before.files).bad}
-                )
-                if before
-                else []
-            )
             answer = self._module(args)
             if answer.get("failed"):
                 return answer
+            checked = answer_of(answer)
             archive = os.path.join(local, "files.tar")
-            self._connection.fetch_file(args["transfer"], archive)
+            with room_for([one for one in checked.manifest.files if one.sha256 not in have], local):
+                self._connection.fetch_file(args["transfer"], archive)
         finally:
             self._remove_tmp_path(folder)
-        changed, manifest = assemble(args["folder"], answer, archive, drivers, args["base"], args["kernels"])
+        changed, manifest = assemble(args["folder"], checked, archive, have, drivers, args["base"], args["kernels"])
         return dict(
             _told(args["folder"], manifest),
             changed=changed,
@@ -134,14 +140,15 @@ class ActionModule(ActionBase):
         answer = self._module(args)
         if answer.get("failed"):
             return answer
-        wanted = {row["sha256"] for row in answer.get("planned", [])} | {one.sha256 for _path, one in drivers}
+        checked, planned = answer_of(answer).manifest, planned_of(answer)
+        wanted = {row["sha256"] for row in planned} | {one.sha256 for _path, one in drivers}
         have = {one.sha256 for one in before.files if one.kind != INDEX} if before else set()
         told = {
-            "requested": answer["requested"],
-            "planned": answer.get("planned", []),
-            "size": sum(row["size"] for row in answer.get("planned", [])),
+            "requested": list(checked.requested),
+            "planned": planned,
+            "size": sum(row["size"] for row in planned),
         }
-        return dict(told, changed=answer["format"] != "deb" or wanted != have, folder=args["folder"])
+        return dict(told, changed=checked.format != "deb" or wanted != have, folder=args["folder"])
 
     def _place(self, args: Result, local: str) -> Result:
         if args["keyring"] and not (args["folder"] or args["url"]):
@@ -163,18 +170,17 @@ class ActionModule(ActionBase):
         if args["state"] == CHECKED and args["operands"]:
             args["images"] = args["images"] + self._images()
         answer = self._module(args)
-        lacking = answer.get("lacking") or []
-        if answer.get("failed") or args["state"] == CHECKED or not lacking or args["url"]:
+        if answer.get("failed") or args["state"] == CHECKED or not answer.get("lacking") or args["url"]:
             return answer
         if not args["folder"]:
             raise NpuError(
-                "%s lacks %s, but neither folder nor url is set." % (args["directory"], ", ".join(lacking)),
-                "Set folder or url.",
+                "%s lacks files, but neither folder nor url is set." % args["directory"], "Set folder or url."
             )
-        verified(args["folder"], [one for one in manifest.files if one.path in lacking])
+        lacking = asked_of(answer, manifest)
         if self._task.check_mode:
+            verified(args["folder"], lacking)
             return answer
-        pack(args["folder"], lacking, os.path.join(local, "files.tar"))
+        pack_for(args["folder"], lacking, os.path.join(local, "files.tar"))
         folder = self._make_tmp_path()
         try:
             args["archive"] = self._connection._shell.join_path(folder, "files.tar")
@@ -182,6 +188,19 @@ class ActionModule(ActionBase):
             return self._module(args)
         finally:
             self._remove_tmp_path(folder)
+
+
+def _address(answer: Result) -> Result:
+    """The answer of the server. NpuError when its address is none: the others would be sent there."""
+    if not answer.get("failed"):
+        try:
+            answer["address"] = str(ipaddress.ip_address(str(answer.get("address"))))
+        except ValueError as exc:
+            raise NpuError(
+                "The server gives no valid address.",
+                "Set rbln_bundle_serve_address to the address that it is to listen on.",
+            ) from exc
+    return answer
 
 
 def _told(folder: str, manifest: Manifest) -> Result:

@@ -42,12 +42,17 @@ class ActionModule(ActionBase):
         if answer.get("failed") or not answer.get("missing") or self._task.check_mode:
             result.update(answer)
             return result
+        # The host may ask for these files alone.
+        asked = answer["missing"] if isinstance(answer["missing"], list) else []
+        missing = [name for name in found if name in asked]
         folder = self._make_tmp_path()
-        args["staged"] = {}
-        for name in answer["missing"]:
-            self._display.display("%s: sending %s" % (task_vars.get("inventory_hostname", ""), name))
-            args["staged"][name] = self._connection._shell.join_path(folder, name)
-            self._transfer_file(found[name], args["staged"][name])
-        result.update(self._execute_module(module_name=MODULE, module_args=args, task_vars=task_vars))
-        self._remove_tmp_path(folder)
+        try:
+            args["staged"] = {}
+            for name in missing:
+                self._display.display("%s: sending %s" % (task_vars.get("inventory_hostname", ""), name))
+                args["staged"][name] = self._connection._shell.join_path(folder, name)
+                self._transfer_file(found[name], args["staged"][name])
+            result.update(self._execute_module(module_name=MODULE, module_args=args, task_vars=task_vars))
+        finally:
+            self._remove_tmp_path(folder)
         return result

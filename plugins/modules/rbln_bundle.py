@@ -17,7 +17,7 @@ description:
     repository.
   - V(present) puts the bundle on a host, sent by the controller or downloaded from a web server. All files are verified
     before any is replaced. V(checked) lists everything that a run needs and the bundle lacks. V(absent) removes the
-    bundle.
+    bundle. V(reached) returns the address at which O(peers) reach this host.
   - Nothing in C(/etc) is written. With the returned RV(environment) and RV(dnf_options) a package manager uses only the
     bundle.
 author:
@@ -26,7 +26,7 @@ options:
   state:
     description: What to do.
     type: str
-    choices: [collected, present, checked, absent]
+    choices: [collected, present, checked, absent, reached]
     required: true
   folder:
     description: The bundle on the controller. V(collected) writes it.
@@ -51,7 +51,8 @@ options:
         gpgv.
     type: path
   directory:
-    description: Directory of the bundle on the host. Only its owner may have write permission.
+    description: Directory of the bundle on the host. Only its owner may have write permission, and only its owner and
+      root on the directories above it.
     type: path
     default: /var/lib/rbln/bundle
   configure:
@@ -157,6 +158,11 @@ options:
   work:
     description: Folder on the connected host to keep the downloads in. Without it they are deleted.
     type: path
+  peers:
+    description: Addresses or names of the hosts that download from this one, for V(reached).
+    type: list
+    elements: str
+    default: []
   timeout:
     description: Time limit for a command of the package manager and for an answer of a web server, in seconds.
     type: float
@@ -239,7 +245,7 @@ folder:
 directory:
   description: The bundle on the host.
   type: str
-  returned: when O(state) is not V(collected)
+  returned: when O(state) is V(present), V(checked) or V(absent)
   sample: /var/lib/rbln/bundle
 manifest_sha256:
   description: SHA-256 of C(manifest.json), for O(sha256).
@@ -275,6 +281,12 @@ lacking:
   type: list
   elements: str
   returned: when O(state) is V(present)
+address:
+  description: The address of this host that the kernel uses towards O(peers), or when none of them is known, the one
+    that ssh has reached.
+  type: str
+  returned: when O(state) is V(reached)
+  sample: 192.0.2.10
 environment:
   description: Environment with which apt uses the bundle alone. Empty where dnf is used.
   type: dict
@@ -307,12 +319,14 @@ from ansible_collections.rebellions.npu.plugins.module_utils._bundle.request imp
     ABSENT,
     CHECKED,
     COLLECTED,
+    REACHED,
     STAGED,
     absent,
     arguments,
     checked,
     collected,
     present,
+    reached,
 )
 from ansible_collections.rebellions.npu.plugins.module_utils._host.files import remove_empty_directory
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
@@ -327,6 +341,8 @@ def main() -> None:
             result = collected(host, params, dry)
         elif params["state"] == CHECKED:
             result = checked(host, params)
+        elif params["state"] == REACHED:
+            result = reached(params["peers"])
         elif params["state"] == ABSENT:
             result = absent(params, dry)
             if posixpath.dirname(params["directory"]) == PROFILE.runfile_stamp_dir and result.get("changed"):

@@ -46,11 +46,17 @@ class Bundle(t.NamedTuple):
     def off(self, command: str, check: bool = True) -> str:
         return str(self.hosts.lab.exec(OFF, command, check=check).stdout)
 
+    def up(self, command: str) -> str:
+        return str(self.hosts.lab.exec(UP, command).stdout)
+
 
 def groups(hosts: Hosts, folder: Path, server: str = "", **variables: t.Any) -> Path:
     """An inventory: OFF is the fleet, UP is connected, and serves at `server` when that is its address."""
     path = hosts.inventory(
-        OFF, name="bundle-" + folder.parent.name + server, **{**INPUTS, "rbln_bundle_folder": str(folder)}, **variables
+        OFF,
+        name="bundle-" + folder.parent.name + server,
+        **{**INPUTS, "rbln_bundle_folder": str(folder)},
+        **variables,
     )
     tree = json.loads(path.read_text())
     shared = tree["npu_nodes"]["vars"]
@@ -180,6 +186,47 @@ def test_a_host_without_a_network_gets_its_driver_by_the_bundle_alone(bundle: Bu
     assert bundle.off("make --version").startswith("GNU Make")
     assert bundle.off("cat /sys/module/rebellions/version").strip() == "3.2.2"
     play("site", site, "--limit", OFF).unchanged([OFF])
+
+
+_GET = """python3 -c '
+import sys, urllib.error, urllib.request
+for path in sys.argv[2:]:
+    try:
+        print(urllib.request.urlopen("http://" + sys.argv[1] + path, timeout=5).status)
+    except urllib.error.HTTPError as exc:
+        print(exc.code)
+    except OSError:
+        print("refused")
+' """
+
+
+def test_a_host_knows_where_the_others_reach_it(bundle: Bundle, tmp_path: Path) -> None:
+    addresses = {name: bundle.hosts.lab.hosts()[name]["address"] for name in (UP, OFF)}
+    task = {"name": "Ask", "rebellions.npu.rbln_bundle": {"state": "reached", "peers": [addresses[OFF], "nobody"]}}
+    path = tmp_path / "reached.yml"
+    path.write_text(json.dumps([{"name": "Ask", "hosts": UP, "gather_facts": False, "tasks": [task]}]))
+    run = play(path, bundle.where).unchanged([UP])
+    assert run.one("Ask", UP).data["address"] == addresses[UP]
+
+
+def test_the_web_server_is_at_one_address_and_only_reads(bundle: Bundle) -> None:
+    play("bundle_place", served(bundle)).good([UP, OFF])
+    address = "%s:%d" % (bundle.hosts.lab.hosts()[UP]["address"], PORT)
+    assert bundle.up("ss -Hltn sport = :%d | awk '{print $4}'" % PORT).split() == [address]
+    folders = ["/", "/%s" % NAME, "/%s/" % NAME, "/%s/packages/" % NAME, "/../bundle/manifest.json", "/%2e%2e/x"]
+    answers = bundle.off(_GET + " ".join([address, "/%s/manifest.json" % NAME, *folders])).split()
+    assert answers == ["200"] + ["404"] * len(folders)
+    assert bundle.up(_GET + "127.0.0.1:%d /%s/manifest.json" % (PORT, NAME)).split() == ["refused"]
+    process = bundle.up("systemctl show -P MainPID rbln-bundle.service").strip()
+    words = dict(line.split(":", 1) for line in bundle.up("cat /proc/%s/status" % process).splitlines())
+    assert "0" not in words["Uid"].split() + words["Gid"].split()
+    assert {int(words[name], 16) for name in ("CapEff", "CapPrm", "CapBnd", "CapAmb")} == {0}
+    assert (words["NoNewPrivs"].strip(), words["Seccomp"].strip()) == ("1", "2")
+    # Root in its place could not write either.
+    for folder in ("/var/lib/rbln/bundle-served", "/etc", "/usr/local/sbin", "/var/lib", "/root", "/tmp", "/dev/shm"):
+        told = bundle.up("nsenter -t %s -m -- touch %s/x 2>&1 || :" % (process, folder))
+        assert "Read-only file system" in told or "No such file" in told, (folder, told)
+    assert bundle.up("ls /var/lib/rbln/bundle-served").split() == [NAME]
 
 
 def test_it_goes_without_a_trace(bundle: Bundle, tmp_path: Path) -> None:

@@ -54,6 +54,21 @@ def test_command() -> None:
     assert command[5:7] == ["--checkout", "v1.10"] and command[-2:] == ["--clean", "npu.yml"]
 
 
+def stat(path: str, **change: Any) -> dict[str, Any]:
+    return {"stat": {"path": path, "exists": True, "isdir": True, "uid": 0, "wgrp": False, "woth": False, **change}}
+
+
+def test_a_working_copy_that_others_can_replace_is_refused() -> None:
+    def refused(*ways: dict[str, Any]) -> Any:
+        return seen("{{ __rbln_pull_open }}", __rbln_pull_folders={"results": list(ways)})
+
+    assert seen("{{ __rbln_pull_way }}", rbln_pull_checkout="/srv//pull/") == ["srv", "pull"]
+    missing = {"stat": {"exists": False}}
+    assert refused(stat("/"), stat("/var"), missing) == []
+    for change in ({"uid": 1000}, {"wgrp": True}, {"woth": True}, {"isdir": False}):
+        assert refused(stat("/"), stat("/srv", **change), missing) == ["/srv"]
+
+
 def test_service() -> None:
     lines = unit("rbln-pull.service", rbln_pull_version='50%"\\$x')
     start = next(line for line in lines if line.startswith("ExecStart="))

@@ -36,7 +36,7 @@ ROOMS = {
     ],
 }  # fmt: skip
 PAYLOAD_FILES = {
-    "rbln_bundle": 21,
+    "rbln_bundle": 23,
     "rbln_cdi_spec": 21,
     "rbln_config_write": 11,
     "rbln_driver": 107,

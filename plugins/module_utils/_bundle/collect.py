@@ -20,7 +20,7 @@ from .._host.files import create_file
 from .._host.host import Completed, Host
 from .._packages.apt_index import base_status, parse_stanzas, parse_uris
 from .._packages.installed import DPKG_STATUS
-from .manifest import DRIVER, INDEX, PACKAGE, PACKAGES, BundleFile, digest_of
+from .manifest import DRIVER, INDEX, PACKAGE, PACKAGES, digest_of
 
 STATUS_LIMIT = 256 * 1024 * 1024
 TAIL = 12
@@ -258,10 +258,5 @@ def _digest(host: Host, reference: str, timeout: float) -> tuple[str | None, str
                 argv[0],
                 (done.value.err.strip().splitlines() or ["no digest"])[-1][:200] if done.ok else done.detail,
             )
-    return None, reason
-
-
-def files_of(rows: t.Iterable[t.Mapping[str, t.Any]]) -> list[BundleFile]:
-    """Rows of a collection as files of a manifest."""
-    keys = ("path", "size", "sha256", "kind", "name", "version", "architecture")
-    return [BundleFile(**{key: row[key] for key in keys}) for row in rows]
+    # A tool may repeat what a registry sent.
+    return None, "".join(char if char.isprintable() else " " for char in reason)

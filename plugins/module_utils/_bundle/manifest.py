@@ -15,6 +15,7 @@ import typing as t
 from dataclasses import asdict, dataclass, field, replace
 
 from .._base.model import NpuError
+from .._packages.offline import APT_CONFIG, DNF_DIRECTORY
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
@@ -24,8 +25,20 @@ DRIVER = "driver"
 PACKAGE, DRIVER_PACKAGE, RUNFILE, INDEX = "package", "driver_package", "runfile", "index"
 KINDS = (PACKAGE, DRIVER_PACKAGE, RUNFILE, INDEX)
 CHUNK = 1024 * 1024
-_DIGEST = re.compile(r"^[0-9a-f]{64}$")
-_PART = re.compile(r"^[A-Za-z0-9_+~:%=@,^-][A-Za-z0-9._+~:%=@,^-]*$")
+FORMATS = ("deb", "rpm")
+# The most that a manifest may announce: the text in bytes, files, bytes of one file (a tar header has no larger number)
+# and of all together, characters of one text, names in one path, digits of a number.
+MANIFEST_LIMIT = 16 * 1024 * 1024
+FILES_LIMIT = 20000
+FILE_LIMIT = 8 * 1024**3 - 1
+TOTAL_LIMIT = 64 * 1024**3
+TEXT_LIMIT = 4096
+DEPTH_LIMIT = 8
+DIGITS_LIMIT = 20
+# Written beside the files, or by apt and dnf.
+_RESERVED = (MANIFEST, APT_CONFIG, "apt", DNF_DIRECTORY)
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+~:%=@,^-]{0,254}")
 AGAIN = "Collect the bundle again, or copy it again from where it was collected."
 
 
@@ -116,18 +129,33 @@ class Condition:
         return told
 
 
+def safe_name(value: t.Any) -> bool:
+    """Whether a text of another machine may be the name of a file or folder: plain characters, no leading dot."""
+    return isinstance(value, str) and _NAME.fullmatch(value) is not None
+
+
+def plain(value: t.Any) -> bool:
+    """Whether a value is text that can be shown: printable, in one line, not long."""
+    return isinstance(value, str) and len(value) <= TEXT_LIMIT and (value.isprintable() or not value)
+
+
 def _text(data: t.Mapping[str, t.Any], key: str, where: str) -> str:
     value = data.get(key, "")
-    if not isinstance(value, str):
-        raise NpuError("%s: %s is not text." % (where, key), AGAIN)
-    return value
+    if not plain(value):
+        raise NpuError("%s: %s is not text of at most %d printable characters." % (where, key, TEXT_LIMIT), AGAIN)
+    return str(value)
 
 
 def _path(value: t.Any, where: str) -> str:
-    """A path below the folder: plain characters, no name with a leading dot."""
+    """A path below the folder that is not one of our own. The only rule for paths that another machine names."""
     parts = value.split("/") if isinstance(value, str) else []
-    if not parts or not all(_PART.match(part) for part in parts):
-        raise NpuError("%s: %r is not a valid path in a bundle." % (where, value), AGAIN)
+    if (
+        not parts
+        or len(parts) > DEPTH_LIMIT
+        or not all(safe_name(part) for part in parts)
+        or parts[0].lower() in _RESERVED
+    ):
+        raise NpuError("%s: %s is not a valid path in a bundle." % (where, ascii(value)[:100]), AGAIN)
     return "/".join(parts)
 
 
@@ -138,9 +166,9 @@ def _file(data: t.Any, where: str) -> BundleFile:
     if (
         not isinstance(size, int)
         or isinstance(size, bool)
-        or size < 0
+        or not 0 <= size <= FILE_LIMIT
         or not isinstance(sha256, str)
-        or not _DIGEST.match(sha256)
+        or not _DIGEST.fullmatch(sha256)
         or kind not in KINDS
     ):
         raise NpuError("%s: size, SHA-256 or kind of %s is not valid." % (where, path), AGAIN)
@@ -149,12 +177,23 @@ def _file(data: t.Any, where: str) -> BundleFile:
     )
 
 
+def _number(digits: str) -> int:
+    if len(digits) > DIGITS_LIMIT:
+        raise ValueError("a number has %d digits" % len(digits))
+    return int(digits)
+
+
 def parse_manifest(text: str, where: str = MANIFEST) -> Manifest:
     """NpuError names `where` when the text is not a manifest of this schema."""
     try:
-        data = json.loads(text)
+        data = json.loads(text, parse_int=_number)
     except (ValueError, RecursionError) as exc:
         raise NpuError("%s is not JSON: %s." % (where, exc), AGAIN) from exc
+    return manifest_of(data, where)
+
+
+def manifest_of(data: t.Any, where: str) -> Manifest:
+    """A manifest from data of another machine. NpuError names `where` when a value, a path or a size is not valid."""
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise NpuError(
             "%s is not a manifest of schema %d." % (where, SCHEMA),
@@ -163,18 +202,22 @@ def parse_manifest(text: str, where: str = MANIFEST) -> Manifest:
     lists = {key: data.get(key) for key in ("files", "images", "kernels", "requested")}
     if not all(isinstance(value, list) for value in lists.values()) or not isinstance(data.get("os"), dict):
         raise NpuError("%s: files, images, kernels or requested is not a list, or os is not a mapping." % where, AGAIN)
-    if not all(isinstance(item, str) for key in ("kernels", "requested") for item in lists[key] or ()):
+    for key, value in lists.items():
+        if len(value or ()) > FILES_LIMIT:
+            raise NpuError("%s: %s has more than %d entries." % (where, key, FILES_LIMIT), AGAIN)
+    if not all(plain(item) for key in ("kernels", "requested") for item in lists[key] or ()):
         raise NpuError("%s: a kernel or a requested package is not text." % where, AGAIN)
     files = [_file(item, where) for item in lists["files"] or ()]
-    if len({one.path for one in files}) != len(files):
-        raise NpuError("%s lists a file twice." % where, AGAIN)
+    _together(files, where)
     images = []
     for item in lists["images"] or ():
-        if not isinstance(item, dict) or not isinstance(item.get("digest"), (str, type(None))):
+        if not isinstance(item, dict) or not (item.get("digest") is None or plain(item["digest"])):
             raise NpuError("%s: an entry of images is not valid." % where, AGAIN)
         words = {key: _text(item, key, where) for key in ("name", "reference", "target", "reason")}
         images.append(Image(digest=item.get("digest"), **words))
     system = {key: _text(data["os"], key, where) for key in ("id", "version_id", "architecture")}
+    if not all(safe_name(value) or not value for value in system.values()) or data.get("format") not in FORMATS:
+        raise NpuError("%s: format or a value of os is not valid." % where, AGAIN)
     return Manifest(
         os=system,
         kernels=lists["kernels"] or (),
@@ -186,6 +229,19 @@ def parse_manifest(text: str, where: str = MANIFEST) -> Manifest:
         format=_text(data, "format", where),
         base=_text(data, "base", where),
     )
+
+
+def _together(files: t.Sequence[BundleFile], where: str) -> None:
+    """NpuError when two files get in each other's way, or all are too much."""
+    names = {one.path for one in files}
+    if len(names) != len(files):
+        raise NpuError("%s lists a file twice." % where, AGAIN)
+    for one in files:
+        parts = one.path.split("/")
+        if any("/".join(parts[:depth]) in names for depth in range(1, len(parts))):
+            raise NpuError("%s: a folder of %s is also a file." % (where, one.path), AGAIN)
+    if sum(one.size for one in files) > TOTAL_LIMIT:
+        raise NpuError("%s: the files have more than %d bytes together." % (where, TOTAL_LIMIT), AGAIN)
 
 
 def digest_of(stream: t.BinaryIO) -> str:

@@ -9,22 +9,17 @@ first and written last, so a folder with a manifest is complete.
 
 from __future__ import annotations
 
-import http.client
 import os
 import shutil
-import socket
-import ssl
 import stat
-import tarfile
 import typing as t
-import urllib.error
-import urllib.request
 
 from .._base.model import NpuError
 from .._host.files import create_file, explain, make_directory, remove_empty_directory, replace_file
 from .._host.host import Host
+from .._host.private import parents
 from .._packages.offline import APT_CONFIG, DNF_CONFIG, environment
-from .manifest import CHUNK, MANIFEST, BundleFile, Condition, Manifest, examine, parse_manifest
+from .manifest import MANIFEST, BundleFile, Condition, Manifest, examine, parse_manifest
 
 REPOSITORY = "rebellions-npu-bundle"
 LISTS = "apt/lists"
@@ -80,11 +75,14 @@ def read_bundle(host: Host, directory: str) -> Manifest:
 
 
 def guard(directory: str, owner: int) -> bool:
-    """Whether the folder exists. NpuError when other users can write to it."""
+    """Whether the folder exists. NpuError when other users can write to it or replace it."""
     try:
+        parents(directory, owner)
         info = os.lstat(directory)
     except FileNotFoundError:
         return False
+    except OSError as exc:
+        raise explain(exc, directory, "read") from exc
     if not stat.S_ISDIR(info.st_mode) or info.st_uid != owner or info.st_mode & 0o022:
         raise NpuError(
             "%s is not a directory that only user ID %d can write to." % (directory, owner),
@@ -152,65 +150,6 @@ def look(directory: str, manifest: Manifest, text: str, configure: bool, digest:
         differing,
         _text_at(os.path.join(directory, MANIFEST)) == text,
     )
-
-
-def unpack(archive: str, folder: str, wanted: t.Sequence[BundleFile]) -> None:
-    """Extract the wanted files of a tar archive into a folder; other members are ignored."""
-    names = {one.path: one for one in wanted}
-    with tarfile.open(archive) as tar:
-        for member in tar:
-            if member.name not in names or not member.isreg():
-                continue
-            source = tar.extractfile(member)
-            if source is not None:
-                with source:
-                    _store(source, folder, names[member.name])
-
-
-def download(url: str, folder: str, wanted: t.Sequence[BundleFile], authorities: str, timeout: float) -> None:
-    """Download the wanted files into a folder. NpuError names the address that failed."""
-    for one in wanted:
-        address = url.rstrip("/") + "/" + urllib.request.pathname2url(one.path)
-        with fetch(address, authorities, timeout) as source:
-            try:
-                _store(source, folder, one)
-            except (socket.timeout, ConnectionError, http.client.HTTPException) as exc:
-                raise NpuError(
-                    "The download of %s stopped: %s." % (address, exc),
-                    "Check the server and run again; nothing was changed.",
-                ) from exc
-
-
-def fetch(address: str, authorities: str, timeout: float) -> t.Any:
-    """The open response of a web server; `authorities` is PEM text, trusted in addition to the system's."""
-    if not address.startswith(("http://", "https://")):
-        raise NpuError("%s is not a web address." % address, "Write http://HOST:PORT/ or https://HOST/.")
-    try:
-        context = ssl.create_default_context()
-        if authorities:
-            context.load_verify_locations(cadata=authorities)
-        return urllib.request.build_opener(urllib.request.HTTPSHandler(context=context)).open(address, timeout=timeout)
-    except (urllib.error.URLError, ssl.SSLError, OSError, ValueError) as exc:
-        raise NpuError(
-            "%s cannot be downloaded: %s." % (address, getattr(exc, "reason", exc)),
-            "Check the address and the server, for example with curl from this host.",
-        ) from exc
-
-
-def _store(source: t.IO[bytes], folder: str, one: BundleFile) -> None:
-    """Write a file from a source, at most its size plus one byte: examine() detects a longer one."""
-    path = os.path.join(folder, *one.path.split("/"))
-    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    left = one.size + 1
-    with open(path, "wb") as out:
-        while left > 0:
-            block = source.read(min(CHUNK, left))
-            if not block:
-                break
-            out.write(block)
-            left -= len(block)
-        out.flush()
-        os.fsync(out.fileno())
 
 
 def place(

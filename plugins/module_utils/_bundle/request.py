@@ -8,9 +8,10 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import ipaddress
 import os
 import shutil
-import tarfile
+import socket
 import tempfile
 import typing as t
 
@@ -21,17 +22,18 @@ from .._kernel.kernels import has_headers
 from .._packages.installed import read_packages
 from .._packages.offline import dnf_config, dnf_options, environment
 from .collect import collect_deb, collect_rpm, image_digests, plan_deb
-from .manifest import MANIFEST, BundleFile, Manifest, parse_manifest
+from .manifest import MANIFEST, MANIFEST_LIMIT, BundleFile, Manifest, parse_manifest
 from .needs import Needs, header_packages, require
-from .place import configure, download, fetch, guard, look, place, read_bundle, remove, unpack
+from .place import configure, guard, look, place, read_bundle, remove
 from .signature import LIMIT, SIGNATURE, public_keys, verify
+from .transfer import download, fetch, pack, unpack
 
-COLLECTED, PRESENT, CHECKED, ABSENT = "collected", "present", "checked", "absent"
-MANIFEST_LIMIT = 64 * 1024 * 1024
+COLLECTED, PRESENT, CHECKED, ABSENT, REACHED = "collected", "present", "checked", "absent", "reached"
+NAMES_TRIED = 8
 
 # For AnsibleModule and for the action plugin.
 ARGUMENTS: dict[str, dict[str, t.Any]] = {
-    "state": {"type": "str", "choices": [COLLECTED, PRESENT, CHECKED, ABSENT], "required": True},
+    "state": {"type": "str", "choices": [COLLECTED, PRESENT, CHECKED, ABSENT, REACHED], "required": True},
     "folder": {"type": "path"},
     "url": {"type": "str"},
     "sha256": {"type": "str"},
@@ -74,6 +76,7 @@ ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "runfile": {"type": "str", "default": ""},
     "driver_names": {"type": "list", "elements": "str", "default": []},
     "work": {"type": "path"},
+    "peers": {"type": "list", "elements": "str", "default": []},
     "timeout": {"type": "float", "default": 1800},
 }
 # Only between action plugin and module: text of the manifest, archive for the host, path of the archive from the host,
@@ -151,10 +154,8 @@ def collected(host: Host, params: Params, dry: bool) -> Result:
         else:
             rows = collect_rpm(host, work, requested, params["timeout"])
         if params["transfer"]:
-            with tarfile.open(params["transfer"], "w") as tar:
-                for row in rows:
-                    if row["sha256"] not in params["have"]:
-                        tar.add(row["local"], arcname=row["path"], recursive=False)
+            have = set(params["have"])
+            pack({row["sha256"]: row["local"] for row in rows if row["sha256"] not in have}, params["transfer"])
     result["images"] = image_digests(host, params["images"])
     result["files"] = [{key: value for key, value in row.items() if key != "local"} for row in rows]
     return result
@@ -181,7 +182,7 @@ def manifest_text(host: Host, params: Params) -> str:
         with fetch(address, params["authorities"] or "", params["timeout"]) as source:
             return bytes(source.read(limit))
 
-    address, content = params["url"].rstrip("/") + "/" + MANIFEST, read(MANIFEST, MANIFEST_LIMIT)
+    address, content = params["url"].rstrip("/") + "/" + MANIFEST, read(MANIFEST, MANIFEST_LIMIT + 1)
     if params["keyring"]:
         keys = public_keys(base64.b64decode(params["keys"] or ""), params["keyring"])
         verify(host, content, read(SIGNATURE, LIMIT), keys, address)
@@ -292,3 +293,45 @@ def _lines(found: t.Any) -> list[str]:
 def absent(params: Params, dry: bool) -> Result:
     """Remove the bundle."""
     return {"changed": remove(params["directory"], dry), "directory": params["directory"]}
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _source(peer: str) -> str | None:
+    """The address of this machine from which the kernel would send to a peer; None for itself and without a route."""
+    try:
+        family, _kind, _protocol, _name, place = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            # Sends nothing: it only chooses the route.
+            probe.connect(place)
+            found = str(probe.getsockname()[0]).partition("%")[0]
+    except OSError:
+        return None
+    address = ipaddress.ip_address(found)
+    return None if address.is_loopback or address.is_link_local or found == place[0] else found
+
+
+def reached(peers: t.Sequence[str]) -> Result:
+    """{address}: the one address of this host that the peers reach, by the routes of its kernel.
+
+    Names are only asked when no peer is an address, and only a few: a name server may be out of reach. When none is
+    known either, it is the address that ssh has reached.
+    """
+    known = [peer for peer in peers if _is_address(peer)]
+    found = sorted({source for source in map(_source, known or peers[:NAMES_TRIED]) if source})
+    # By ssh, the controller has reached it as well: client address and port, own address and port.
+    connection = os.environ.get("SSH_CONNECTION", "").split()
+    if not found and len(connection) == 4 and _is_address(connection[2]):
+        found = [connection[2]]
+    if len(found) != 1:
+        raise NpuError(
+            "The hosts reach this one at %s." % (" and ".join(found) if found else "an address that is not known"),
+            "Set the address that it is to listen on (serve_address of the role).",
+        )
+    return {"address": found[0]}

@@ -1,41 +1,61 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A bundle on the controller: built beside the old one, verified, swapped in; packed for the hosts."""
+"""A bundle on the controller: built beside the old one, verified, swapped in; packed for the hosts.
+
+What a host says of its downloads passes the rules of a manifest before anything is made of it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import pathlib
 import re
+import resource
 import shutil
 import socket
+import stat
 import subprocess
-import tarfile
 import tempfile
 import time
 import typing as t
+from dataclasses import replace
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
-from ansible_collections.rebellions.npu.plugins.module_utils._bundle.collect import files_of
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle.manifest import (
     DRIVER,
     DRIVER_PACKAGE,
     INDEX,
     MANIFEST,
+    MANIFEST_LIMIT,
+    PACKAGE,
+    PACKAGES,
     RUNFILE,
+    SCHEMA,
     BundleFile,
-    Image,
     Manifest,
     digest_of,
     examine,
+    manifest_of,
     parse_manifest,
+    plain,
 )
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle.needs import by_digest
-from ansible_collections.rebellions.npu.plugins.module_utils._bundle.place import unpack
+from ansible_collections.rebellions.npu.plugins.module_utils._bundle.place import SPARE
+from ansible_collections.rebellions.npu.plugins.module_utils._bundle.signature import (
+    KEYS_LIMIT,
+    LIMIT,
+    SIGNATURE,
+    public_keys,
+    verify,
+)
+from ansible_collections.rebellions.npu.plugins.module_utils._bundle.transfer import pack, packed_size, unpack
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.apt_index import (
     Package,
+    Stanza,
     parse_stanzas,
     repository,
 )
@@ -54,19 +74,143 @@ _SHA256 = re.compile(r"^[0-9A-Fa-f]{64}$")
 _RUNFILE = re.compile(r"-([0-9][0-9A-Za-z.+~]*)\.run$")
 _DEB = re.compile(r"^([a-z0-9][a-z0-9.+-]*)_([^_]+)_([^_]+)\.deb$")
 _RPM = re.compile(r"^(.+)-([^-]+-[^-]+)\.([^.-]+)\.rpm$")
+_FIELD = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
+CONTROL_LIMIT = 64 * 1024
+HOST = "The answer of the connected host"
+DISTRUST = "Run again; if that does not help, find out what answers on this host. Nothing was written."
 
 
-def read_folder(folder: str) -> tuple[Manifest, str]:
-    """(manifest, its text) of a bundle on the controller. NpuError when there is none."""
-    path = pathlib.Path(folder) / MANIFEST
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as exc:
+class Answer(t.NamedTuple):
+    """What a connected host says of its downloads, checked: a manifest, and the control fields of each deb package."""
+
+    manifest: Manifest
+    controls: dict[str, Stanza]
+
+
+def answer_of(answer: t.Mapping[str, t.Any]) -> Answer:
+    """NpuError unless a manifest may hold it, and only packages and the index that dnf needs are in it."""
+    keys = ("files", "images", "requested", "os", "format")
+    manifest = manifest_of({"schema": SCHEMA, "kernels": [], **{key: answer.get(key) for key in keys}}, HOST)
+    controls = {}
+    for one, row in zip(manifest.files, answer["files"]):
+        # The driver comes from the controller alone.
+        if not (one.kind == PACKAGE and one.path.startswith(PACKAGES + "/")) and not (
+            one.kind == INDEX and one.path.startswith("repodata/") and manifest.format == "rpm"
+        ):
+            raise NpuError("%s has %s, which is no package." % (HOST, one.path), DISTRUST)
+        if manifest.format == "deb":
+            controls[one.path] = _fields(row.get("control"), one)
+    return Answer(manifest, controls)
+
+
+def _fields(control: t.Any, one: BundleFile) -> Stanza:
+    """The control fields of a package. NpuError for what would be more than its own paragraph in an index."""
+    good = isinstance(control, dict) and all(
+        isinstance(key, str) and _FIELD.fullmatch(key) and isinstance(value, str) and len(value) <= CONTROL_LIMIT
+        for key, value in control.items()
+    )
+    named = good and tuple(control.get(key) for key in ("Package", "Version", "Architecture"))
+    if named != (one.name, one.version, one.architecture) or not all(
+        # Later lines of a value continue it by a blank at the start.
+        line.replace("\t", " ").isprintable() and (not number or (line[:1] in " \t" and line.strip()))
+        for value in control.values()
+        for number, line in enumerate(value.split("\n"))
+    ):
+        raise NpuError("%s: the control fields of %s are not valid." % (HOST, one.path), DISTRUST)
+    return dict(control)
+
+
+def planned_of(answer: t.Mapping[str, t.Any]) -> list[Row]:
+    """What a connected host would download: [{name, size, sha256 or None}]. NpuError for anything else."""
+    rows = answer.get("planned", [])
+    if not isinstance(rows, list) or not all(
+        isinstance(row, dict)
+        and plain(row.get("name"))
+        and type(row.get("size")) is int
+        and (row.get("sha256") is None or _SHA256.fullmatch(str(row["sha256"])))
+        for row in rows
+    ):
+        raise NpuError("%s: planned is not a list of files." % HOST, DISTRUST)
+    return [{key: row.get(key) for key in ("name", "size", "sha256")} for row in rows]
+
+
+def asked_of(answer: t.Mapping[str, t.Any], manifest: Manifest) -> list[BundleFile]:
+    """The files of the bundle that a host lacks. NpuError when it asks for any other file of the controller."""
+    lacking, known = answer.get("lacking") or [], {one.path: one for one in manifest.files}
+    if not isinstance(lacking, list) or not all(isinstance(path, str) and path in known for path in lacking):
+        raise NpuError("The host asks for files that are not in the bundle.", DISTRUST)
+    return [known[path] for path in dict.fromkeys(lacking)]
+
+
+@contextlib.contextmanager
+def room_for(files: t.Iterable[BundleFile], folder: str) -> t.Iterator[None]:
+    """Let an archive with these files be fetched into a folder, and nothing larger. NpuError when there is no space.
+
+    The kernel stops this process and the programs it starts, such as sftp, at that file size.
+    """
+    size = packed_size(files)
+    free = shutil.disk_usage(folder).free
+    if size + SPARE > free:
         raise NpuError(
-            "There is no bundle in %s: %s." % (folder, exc.strerror),
+            "%s needs %d bytes, but only %d are free." % (folder, size + SPARE, free),
+            "Make room on the controller, or set TMPDIR to another file system.",
+        )
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # Not less than the spare room, for other files that the process may write meanwhile.
+    limit = min(one for one in (max(size, SPARE), soft, hard) if one != resource.RLIM_INFINITY)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def _content(path: str, limit: int) -> bytes:
+    """The bytes of a regular file up to one more than `limit`; none of anything else, which is not waited for."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+        return stream.read(limit + 1) if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) else b""
+
+
+def read_folder(folder: str, keyring: str = "") -> tuple[Manifest, str]:
+    """(manifest, its text) of a bundle on the controller. NpuError when there is none.
+
+    With a keyring the manifest must be signed by one of its keys.
+    """
+    path = os.path.join(folder, MANIFEST)
+    try:
+        content = _content(path, MANIFEST_LIMIT)
+        text = content.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise NpuError(
+            "There is no bundle in %s: %s." % (folder, getattr(exc, "strerror", None) or "its manifest is not text"),
             "Collect it first (playbook bundle), or correct the folder.",
         ) from exc
-    return parse_manifest(text, str(path)), text
+    if len(content) > MANIFEST_LIMIT:
+        raise NpuError("%s has more than %d bytes." % (path, MANIFEST_LIMIT), "Correct the folder.")
+    if keyring:
+        signature = _signature(os.path.join(folder, SIGNATURE))
+        verify(Host(), content, signature, public_keys(read_keyring(keyring), keyring), path)
+    return parse_manifest(text, path), text
+
+
+def _signature(path: str) -> bytes:
+    try:
+        return _content(path, LIMIT)
+    except OSError as exc:
+        raise NpuError(
+            "A keyring is set, and the signature %s cannot be read: %s." % (path, exc.strerror),
+            "Copy it from where the bundle was signed (gpg --armor --detach-sign %s); nothing was changed." % MANIFEST,
+        ) from exc
+
+
+def read_keyring(path: str) -> bytes:
+    """The content of a file with public keys on the controller."""
+    try:
+        return _content(path, KEYS_LIMIT)
+    except OSError as exc:
+        raise NpuError(
+            "The keyring %s cannot be read on the controller: %s." % (path, exc.strerror), "Correct keyring."
+        ) from exc
 
 
 def verified(folder: str, files: t.Sequence[BundleFile]) -> None:
@@ -163,55 +307,57 @@ def wanted_images(inputs: Inputs) -> tuple[list[Row], str]:
 
 def assemble(
     folder: str,
-    answer: Row,
+    answer: Answer,
     archive: str,
+    have: t.Container[str],
     drivers: t.Sequence[tuple[str, BundleFile]],
     base: str,
     kernels: t.Sequence[str],
 ) -> tuple[bool, Manifest]:
     """Build the bundle in `folder` from the files of a host and the driver files. Returns (changed, manifest).
 
-    With the same content the folder stays. After NpuError for a wrong file the old folder stays.
+    The archive has the files of the answer whose digest is not in `have`; the folder has those. With the same content
+    the folder stays. After NpuError for a wrong file the old folder stays.
     """
     target = pathlib.Path(folder)
-    files = files_of(answer["files"]) + [one for _path, one in drivers]
+    sent = list(answer.manifest.files)
+    files = sent + [one for _path, one in drivers]
     target.parent.mkdir(parents=True, exist_ok=True)
     staged = pathlib.Path(tempfile.mkdtemp(prefix=".%s." % target.name, dir=target.parent))
     try:
-        staged.chmod(0o755)
-        for one in files:
-            (staged / one.path).parent.mkdir(parents=True, exist_ok=True)
-        unpack(archive, str(staged), files)
+        unpack(archive, str(staged), [one for one in sent if one.sha256 not in have])
         for path, one in drivers:
+            (staged / one.path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, staged / one.path)
         for one in examine(str(staged), files).missing:
             if (target / one.path).is_file():
+                (staged / one.path).parent.mkdir(parents=True, exist_ok=True)
                 os.link(target / one.path, staged / one.path)
-        if answer["format"] == "deb":
-            files += _index(staged, answer["files"], [one for _path, one in drivers if one.kind == DRIVER_PACKAGE])
+        if answer.manifest.format == "deb":
+            files += _index(staged, answer, [one for _path, one in drivers if one.kind == DRIVER_PACKAGE])
         verified(str(staged), files)
-        manifest = Manifest(
+        manifest = replace(
+            answer.manifest,
             created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             by="%s@%s" % (getpass.getuser(), socket.gethostname()),
-            os=answer["os"],
-            format=answer["format"],
             base=base,
             kernels=sorted(kernels),
-            requested=sorted(answer["requested"]),
+            requested=sorted(answer.manifest.requested),
             files=files,
-            images=[Image(**row) for row in answer["images"]],
         )
         if _unchanged(folder, manifest):
             return False, read_folder(folder)[0]
         (staged / MANIFEST).write_text(manifest.dump(), encoding="utf-8")
+        # Nobody else could enter it until here.
+        staged.chmod(0o755)
         _exchange(staged, target)
         return True, manifest
     finally:
         shutil.rmtree(staged, ignore_errors=True)
 
 
-def _index(staged: pathlib.Path, rows: t.Sequence[Row], packages: t.Sequence[BundleFile]) -> list[BundleFile]:
-    entries = [Package(row["control"], row["path"], row["size"], row["sha256"]) for row in rows]
+def _index(staged: pathlib.Path, answer: Answer, packages: t.Sequence[BundleFile]) -> list[BundleFile]:
+    entries = [Package(answer.controls[one.path], one.path, one.size, one.sha256) for one in answer.manifest.files]
     entries += [
         Package(_control(str(staged / one.path)), one.path, one.size, one.sha256)
         for one in packages
@@ -244,8 +390,7 @@ def _exchange(staged: pathlib.Path, target: pathlib.Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def pack(folder: str, paths: t.Sequence[str], archive: str) -> None:
-    """A tar archive with some files of a bundle."""
-    with tarfile.open(archive, "w") as tar:
-        for path in paths:
-            tar.add(os.path.join(folder, *path.split("/")), arcname=path, recursive=False)
+def pack_for(folder: str, files: t.Sequence[BundleFile], archive: str) -> None:
+    """Verify files of a bundle and pack them for a host."""
+    verified(folder, files)
+    pack({one.sha256: os.path.join(folder, *one.path.split("/")) for one in files}, archive)

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from ansible.module_utils.urls import open_url
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._bundle.manifest import FILE_LIMIT, safe_name
 from ansible_collections.rebellions.npu.plugins.module_utils._host.files import take_lock
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.runfile import CHUNK, SHA256, sha256_of
 
@@ -44,6 +45,9 @@ class Finder:
             raise NpuError(
                 "sha256 of %s is not 64 hexadecimal digits." % safe(src), "Run sha256sum on a copy you trust."
             )
+        # It may have the architecture in it, which a host said.
+        if name and not safe_name(name):
+            raise NpuError("%s is not the name of a file." % ascii(name)[:100], "Correct name; it has no folder in it.")
         for address in (src, str(item.get("signature") or "")):
             if is_address(address) and "@" in urlsplit(address).netloc:
                 raise NpuError(
@@ -53,7 +57,7 @@ class Finder:
         if is_address(src):
             address = posixpath.join(src, name) if src.endswith("/") and name else src
             name = posixpath.basename(urlsplit(address).path)
-            if not name:
+            if not safe_name(name):
                 raise NpuError(
                     "%s is not the address of a file." % safe(src), "Use the address of the file, or set its name."
                 )
@@ -113,7 +117,10 @@ class Finder:
             with os.fdopen(handle, "wb") as out, open_url(
                 address, timeout=self.timeout, ca_path=self.ca_path, follow_redirects="safe"
             ) as answer:
-                shutil.copyfileobj(answer, out, CHUNK)
+                for block in iter(lambda: answer.read(CHUNK), b""):
+                    out.write(block)
+                    if out.tell() > FILE_LIMIT:
+                        raise NpuError("%s has more than %d bytes." % (safe(address), FILE_LIMIT), "Check the address.")
             if sha256:
                 try:
                     self.verify(part, sha256)

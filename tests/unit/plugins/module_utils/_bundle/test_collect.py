@@ -18,7 +18,6 @@ from ansible_collections.rebellions.npu.plugins.module_utils._bundle.collect imp
     collect_deb,
     collect_rpm,
     deb_name,
-    files_of,
     image_digests,
     plan_deb,
 )
@@ -80,7 +79,7 @@ def test_apt_works_in_a_folder_of_its_own_and_verifies(tmp_path: pathlib.Path) -
     assert [(row["path"], row["size"], row["sha256"], row["name"], row["version"]) for row in rows] == [
         ("packages/login_4.16.0-2_amd64.deb", len(DEB), SHA, "login", "1:4.16.0-2")
     ]
-    assert files_of(rows)[0].kind == "package"
+    assert rows[0]["kind"] == "package"
     assert (
         work / "status"
     ).read_text() == "Package: tar\nStatus: install ok installed\nPriority: required\nArchitecture: amd64\nVersion: 0\n"

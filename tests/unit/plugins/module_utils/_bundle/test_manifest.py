@@ -104,6 +104,43 @@ def with_file(**change: t.Any) -> str:
         (with_file(path="a b"), "not a valid path"),
         (with_file(path=""), "not a valid path"),
         (with_file(path=None), "not a valid path"),
+        (with_file(path="packages/x\n"), "not a valid path"),
+        (with_file(path="packages/\x1b[2Jx"), "not a valid path"),
+        (with_file(path="packages/\u202ex"), "not a valid path"),
+        (with_file(path="packages/x\0"), "not a valid path"),
+        (with_file(path="packages/" + "x" * 256), "not a valid path"),
+        (with_file(path="/".join("abcdefghi")), "not a valid path"),
+        (with_file(path="packages/../../x"), "not a valid path"),
+        (with_file(path="packages\\x"), "not a valid path"),
+        (with_file(path="packages/~root"), "not a valid path"),
+        (with_file(path="-x"), "not a valid path"),
+        (with_file(path="manifest.json"), "not a valid path"),
+        (with_file(path="apt.conf"), "not a valid path"),
+        (with_file(path="apt/sources.list"), "not a valid path"),
+        (with_file(path="dnf/dnf.conf"), "not a valid path"),
+        (with_file(size=8 * 1024**3), "size, SHA-256 or kind"),
+        (with_file(size=1.0), "size, SHA-256 or kind"),
+        (with_file(sha256="a" * 64 + "\n"), "size, SHA-256 or kind"),
+        (with_file(name="a\nb"), "name is not text"),
+        (with_file(version="\x1b]0;x\x07"), "version is not text"),
+        (with_file(version="1" * 5000), "version is not text"),
+        (broken(size=0, files=[{"size": 10**30}]).replace("0" * 30, "0" * 100000), "a number has 100001 digits"),
+        ("[" * 200000, "is not JSON"),
+        (broken(os={"id": "../../etc", "version_id": "1", "architecture": "x"}), "a value of os is not valid"),
+        (broken(os={"id": "debian", "version_id": "1/2", "architecture": "x"}), "a value of os is not valid"),
+        (broken(format="zip"), "format or a value of os"),
+        (broken(format=["deb"]), "format"),
+        (broken(kernels=["\x1b[31m"]), "a kernel or a requested package is not text"),
+        (broken(requested=["x"] * 20001), "requested has more than 20000 entries"),
+        (broken(images=[{"name": "x", "digest": "\x1b"}]), "entry of images"),
+        (
+            broken(files=[dict(dataclasses.asdict(FILES[0]), path=path) for path in ("packages/a", "packages/a/b")]),
+            "a folder of packages/a/b is also a file",
+        ),
+        (
+            broken(files=[dict(dataclasses.asdict(FILES[0]), path="x%d" % n, size=8 * 1024**3 - 1) for n in range(9)]),
+            "more than 68719476736 bytes together",
+        ),
         (with_file(size=-1), "size, SHA-256 or kind"),
         (with_file(size=True), "size, SHA-256 or kind"),
         (with_file(sha256="A" * 64), "size, SHA-256 or kind"),
@@ -118,7 +155,17 @@ def test_a_bad_manifest_is_refused(text: str, word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["packages/login_4.16.0-2+really2.41.5~deb13u1_amd64.deb", "repodata/repomd.xml", "Packages.gz"]
+    "path",
+    [
+        "packages/login_4.16.0-2+really2.41.5~deb13u1_amd64.deb",
+        "packages/libstdc++6_14.2.0-19_amd64.deb",
+        "packages/libfoo_1%3a2_amd64.deb",
+        "packages/kernel-rt-devel-5.14.0-570.12.1.el9_6.x86_64.rpm",
+        "driver/rebellions-x86_64-3.2.2.run",
+        "repodata/repomd.xml",
+        "Packages.gz",
+        "Release",
+    ],
 )
 def test_paths_that_bundles_have(path: str) -> None:
     assert parse_manifest(with_file(path=path)).files[0].path == path

@@ -9,7 +9,6 @@ import hashlib
 import http.server
 import os
 import pathlib
-import tarfile
 import threading
 import typing as t
 
@@ -19,17 +18,16 @@ from ansible_collections.rebellions.npu.plugins.module_utils._bundle import plac
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle.manifest import BundleFile, Manifest
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle.place import (
     configure,
-    download,
-    fetch,
+    guard,
     look,
     place,
     read_bundle,
     remove,
     settings,
-    unpack,
     whole,
 )
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle.request import manifest_text
+from ansible_collections.rebellions.npu.plugins.module_utils._bundle.transfer import download, fetch, pack, unpack
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Completed, Host, Probe
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.offline import (
     dnf_config,
@@ -63,23 +61,16 @@ def target(tmp_path: pathlib.Path) -> str:
     return str(tmp_path / "var/rbln/bundle")
 
 
-def archive(source: pathlib.Path, *more: str) -> str:
+def archive(source: pathlib.Path, files: t.Sequence[BundleFile] = FILES) -> str:
     path = str(source) + ".tar"
-    with tarfile.open(path, "w") as tar:
-        for name in [*CONTENTS, *more]:
-            tar.add(source / name, arcname=name)
+    pack({one.sha256: str(source / one.path) for one in files}, path)
     return path
 
 
 def put(source: pathlib.Path, target: str) -> None:
-    path = archive(source)
-    place(
-        target,
-        MANIFEST,
-        TEXT,
-        look(target, MANIFEST, TEXT, False, DIGEST),
-        lambda folder, wanted: unpack(path, folder, wanted),
-    )
+    found = look(target, MANIFEST, TEXT, False, DIGEST)
+    path = archive(source, found.condition.bad)
+    place(target, MANIFEST, TEXT, found, lambda folder, wanted: unpack(path, folder, wanted))
 
 
 def everything(folder: str) -> list[str]:
@@ -116,15 +107,10 @@ def test_a_corrupt_file_leaves_the_bundle_that_is_there(source: pathlib.Path, ta
         files=[FILES[0], BundleFile("driver/d-2.run", len(body), "0" * 64, "runfile"), FILES[2]],
     )
     (source / "driver/d-2.run").write_bytes(body)
-    path = archive(source, "driver/d-2.run")
-    with pytest.raises(NpuError):
-        place(
-            target,
-            new,
-            new.dump(),
-            look(target, new, new.dump(), False, ""),
-            lambda folder, wanted: unpack(path, folder, wanted),
-        )
+    found = look(target, new, new.dump(), False, "")
+    path = archive(source, found.condition.bad)
+    with pytest.raises(NpuError, match="do not match the manifest: driver/d-2.run"):
+        place(target, new, new.dump(), found, lambda folder, wanted: unpack(path, folder, wanted))
     assert look(target, MANIFEST, TEXT, False, DIGEST).right
 
 
@@ -157,26 +143,6 @@ def test_a_bundle_is_used_whole_or_not_at_all(source: pathlib.Path, target: str)
         whole(Host(), target)
 
 
-def test_an_archive_puts_nothing_where_it_does_not_belong(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    path = str(tmp_path / "evil.tar")
-    (tmp_path / "x").write_text("x")
-    os.symlink("/etc/passwd", tmp_path / "link")
-    with tarfile.open(path, "w") as tar:
-        tar.add(tmp_path / "x", arcname="../outside")
-        tar.add(tmp_path / "link", arcname="Packages")
-        tar.add(tmp_path / "x", arcname="driver/d-1.run")
-    (tmp_path / "in").mkdir()
-    unpack(path, str(tmp_path / "in"), FILES)
-    assert everything(str(tmp_path / "in")) == ["driver/d-1.run"] and not (tmp_path / "outside").exists()
-
-
-def test_more_than_a_file_should_have_is_not_stored(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    (source / "driver/d-1.run").write_bytes(b"x" * 100000)
-    (tmp_path / "in").mkdir()
-    unpack(archive(source), str(tmp_path / "in"), FILES)
-    assert (tmp_path / "in/driver/d-1.run").stat().st_size == len(CONTENTS["driver/d-1.run"]) + 1
-
-
 def test_a_full_disk_is_known_before(source: pathlib.Path, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Full:
         f_bavail, f_frsize = 1, 4096
@@ -202,6 +168,21 @@ def test_a_link_is_no_place(source: pathlib.Path, target: str, tmp_path: pathlib
         put(source, target)
     with pytest.raises(NpuError, match="only user"):
         remove(target)
+
+
+@pytest.mark.parametrize("mode, refused", [(0o777, True), (0o775, True), (0o1777, False), (0o755, False)])
+@pytest.mark.parametrize("made", [True, False], ids=["there", "not there"])
+def test_a_folder_that_others_can_replace_is_no_place(
+    tmp_path: pathlib.Path, mode: int, refused: bool, made: bool
+) -> None:
+    target = tmp_path / "shared/mine/bundle"
+    (target if made else target.parent).mkdir(parents=True)
+    (tmp_path / "shared").chmod(mode)
+    if not refused:
+        assert guard(str(target), os.geteuid()) is made
+        return
+    with pytest.raises(NpuError, match="^%s is writable for users other" % (tmp_path / "shared")):
+        guard(str(target), os.geteuid())
 
 
 def test_apt_and_dnf_know_the_bundle_alone_G01_airgap_no_internet() -> None:

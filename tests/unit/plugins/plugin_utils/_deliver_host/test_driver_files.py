@@ -134,7 +134,39 @@ def test_another_file_or_none_is_refused(
         finder.find({"src": src.replace("{}", str(tmp_path)), "name": name, "sha256": sha256})
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../secret",
+        "/etc/shadow",
+        "rebellions-../../x-3.4.0.run",
+        "..",
+        ".hidden",
+        "a\n",
+        "\x1b[2J",
+        "a b",
+        "http://x/y",
+    ],
+)
+@pytest.mark.parametrize("src", ["{}/folder", "http://127.0.0.1:1/", "{}/secret"])
+def test_a_name_with_a_folder_in_it_is_refused(tmp_path: Path, finder: Finder, src: str, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "secret").write_bytes(DATA)
+    with pytest.raises(NpuError, match="is not the name of a file. Next: Correct name"):
+        finder.find({"src": src.replace("{}", str(tmp_path)), "name": name, "sha256": SHA})
+    assert not (tmp_path / "cache").exists()
+
+
 # -- addresses
+
+
+def test_a_download_ends_at_the_largest_size(
+    server: Server, finder: Finder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sources, "FILE_LIMIT", len(DATA) - 1)
+    with pytest.raises(NpuError, match="has more than %d bytes. Next: Check the address" % (len(DATA) - 1)):
+        finder.find({"src": server.url + "/" + NAME, "sha256": SHA})
+    assert listing(tmp_path / "cache") == []
 
 
 def test_an_address_is_fetched_into_a_private_directory_once(server: Server, finder: Finder) -> None:
