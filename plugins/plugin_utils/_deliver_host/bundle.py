@@ -44,15 +44,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._bundle.manifest im
 )
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle.needs import by_digest
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle.place import SPARE
-from ansible_collections.rebellions.npu.plugins.module_utils._bundle.signature import (
-    KEYS_LIMIT,
-    LIMIT,
-    SIGNATURE,
-    public_keys,
-    verify,
-)
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle.transfer import pack, packed_size, unpack
-from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.apt_index import (
     Package,
     Stanza,
@@ -165,20 +157,12 @@ def room_for(files: t.Iterable[BundleFile], folder: str) -> t.Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def _content(path: str, limit: int) -> bytes:
-    """The bytes of a regular file up to one more than `limit`; none of anything else, which is not waited for."""
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
-        return stream.read(limit + 1) if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) else b""
-
-
-def read_folder(folder: str, keyring: str = "") -> tuple[Manifest, str]:
-    """(manifest, its text) of a bundle on the controller. NpuError when there is none.
-
-    With a keyring the manifest must be signed by one of its keys.
-    """
+def read_folder(folder: str) -> tuple[Manifest, str]:
+    """(manifest, its text) of a bundle on the controller. NpuError when there is none."""
     path = os.path.join(folder, MANIFEST)
     try:
-        content = _content(path, MANIFEST_LIMIT)
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+            content = stream.read(MANIFEST_LIMIT + 1) if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) else b""
         text = content.decode("utf-8")
     except (OSError, UnicodeDecodeError) as exc:
         raise NpuError(
@@ -187,30 +171,7 @@ def read_folder(folder: str, keyring: str = "") -> tuple[Manifest, str]:
         ) from exc
     if len(content) > MANIFEST_LIMIT:
         raise NpuError("%s has more than %d bytes." % (path, MANIFEST_LIMIT), "Correct the folder.")
-    if keyring:
-        signature = _signature(os.path.join(folder, SIGNATURE))
-        verify(Host(), content, signature, public_keys(read_keyring(keyring), keyring), path)
     return parse_manifest(text, path), text
-
-
-def _signature(path: str) -> bytes:
-    try:
-        return _content(path, LIMIT)
-    except OSError as exc:
-        raise NpuError(
-            "A keyring is set, and the signature %s cannot be read: %s." % (path, exc.strerror),
-            "Copy it from where the bundle was signed (gpg --armor --detach-sign %s); nothing was changed." % MANIFEST,
-        ) from exc
-
-
-def read_keyring(path: str) -> bytes:
-    """The content of a file with public keys on the controller."""
-    try:
-        return _content(path, KEYS_LIMIT)
-    except OSError as exc:
-        raise NpuError(
-            "The keyring %s cannot be read on the controller: %s." % (path, exc.strerror), "Correct keyring."
-        ) from exc
 
 
 def verified(folder: str, files: t.Sequence[BundleFile]) -> None:
