@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible.plugins.action import ActionBase
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import checked_facts
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import Cluster, require_packages
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.manifests import write_manifests
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.work import ClusterWork
@@ -28,7 +29,7 @@ Result = dict[str, t.Any]
 role_inputs((ROLE,))
 
 
-class ActionModule(ActionBase):
+class ActionModule(Answering):
     TRANSFERS_FILES = False
     _requires_connection = False
     _supports_check_mode = True
@@ -58,7 +59,7 @@ class ActionModule(ActionBase):
 
     def _member(self, args: Result, task_vars: Result) -> Result:
         inputs = self._inputs(task_vars)
-        facts = task_vars.get("ansible_facts") or {}
+        facts = checked_facts(task_vars["inventory_hostname"], task_vars.get("ansible_facts"))
         source = str(self._templar.template(task_vars.get("rbln_driver_source")) or "")
         proof = task_vars.get("rbln_validator_proof")
         record = member_record(task_vars["inventory_hostname"], inputs, facts.get("rbln"), facts, proof, source)

@@ -1,21 +1,148 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A host answers what it wants: it fails alone, and nothing of it reaches the controller."""
+"""A host answers what it wants: it fails alone, with one clear error, and nothing of it reaches the controller."""
 
 from __future__ import annotations
 
+import copy
+import json
+import re
+import typing as t
 from pathlib import Path
 
 import pytest
 
-from tests.integration._hostile import Hostile
+from tests.integration._hostile import Data, Hostile
+from tests.tools.paths import OLD_VENV, VENV
 
 pytestmark = pytest.mark.usefixtures("staged")
 
+CORES = [pytest.param(VENV, id="newest"), pytest.param(OLD_VENV, id="oldest")]
+# What a terminal obeys or a reader does not see, as it may stand in the output of a program.
+HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+ESCAPES = "\x1b[31mred\x1b]0;title\x07 \x9b2J\x7f\u202egpj\u2028\r\x08\x00"
 
-def test_an_honest_host_passes(tmp_path: Path) -> None:
-    control = Hostile(tmp_path, ["good"])
+
+def at(data: Data, path: str, value: t.Any) -> Data:
+    """A copy of an answer with one value replaced; numbers in the path are places in lists."""
+    found = copy.deepcopy(data)
+    *way, last = [int(part) if part.isdigit() else part for part in path.split("/")]
+    inner: t.Any = found
+    for part in way:
+        inner = inner[part]
+    inner[last] = value
+    return found
+
+
+def trap(control: Hostile) -> str:
+    """A template that leaves a file beside the home directory when it is rendered."""
+    return "{{ lookup('ansible.builtin.pipe', 'touch %s') }}" % (control.folder / "rendered")
+
+
+WRONG: dict[str, tuple[str, t.Any, str]] = {
+    "path": ("ansible_facts/rbln/os/id", "../../../../tmp/evil", "ansible_facts.rbln.os.id"),
+    "template": ("ansible_facts/rbln/os/version_id", "{{ 7 * 7 }}", "ansible_facts.rbln.os.version_id"),
+    "pool": ("ansible_facts/rbln/pool_key", "x\ny", "ansible_facts.rbln.pool_key"),
+    "long": ("ansible_facts/rbln/pool_key", "x" * 201, "ansible_facts.rbln.pool_key"),
+    "type": ("ansible_facts/rbln/npus", "none", "ansible_facts.rbln.npus"),
+    "many": ("ansible_facts/rbln/npus", [{}] * 5000, "ansible_facts.rbln.npus"),
+    "fact": ("ansible_facts/rbln_driver_runfile", "/etc/shadow", "ansible_facts.rbln_driver_runfile"),
+    "connection": ("ansible_facts/ansible_connection", "local", "ansible_facts.ansible_connection"),
+    "facts": ("ansible_facts", ["rbln"], ""),
+    "missing": ("ansible_facts", {}, "ansible_facts.rbln"),
+    "stats": ("ansible_stats", {"data": {"x": 1}, "per_host": False, "aggregate": True}, ""),
+    "number": ("ansible_facts/rbln/counts/usable", 10**400, "ansible_facts.rbln.counts.usable"),
+    "infinity": ("ansible_facts/rbln/npus/0/link/speed_gts", float("inf"), "speed_gts"),
+    "deep": ("ansible_facts/rbln_observed/checks/0/evidence", {"a": [[[[[[[[[[[[[[1]]]]]]]]]]]]]]}, "evidence"),
+}
+
+
+@pytest.mark.parametrize("venv", CORES)
+def test_a_wrong_answer_fails_its_host_alone(tmp_path: Path, venv: Path) -> None:
+    control = Hostile(tmp_path, ["good", *WRONG], venv)
+    for host, (path, value, _where) in WRONG.items():
+        control.answer(host, "rbln_observe", at(control.good, path, value))
     before = control.files()
-    run = control.play("discover").good(["good"])
-    assert run.one("Show what was found", "good").data["msg"]["counts"]["usable"] == 4
-    assert control.files() == before and control.asked("good") == ["rbln_observe"]
+    run = control.play("discover", "-vvv", callback="ansible.builtin.default")
+    told = run.out + run.err
+    assert "Traceback" not in told and control.files() == before
+    run = control.play("discover")
+    assert run.one("Show what was found", "good").state == "ok" and sorted(run.stats) == sorted(["good", *WRONG])
+    assert {one.host for one in run.failed()} == set(WRONG)
+    for host, (_path, _value, where) in WRONG.items():
+        (failed,) = run.failed(host)
+        assert failed.task.endswith("Observe the host"), host
+        assert "%s answered rbln_observe with a wrong value: " % host in failed.msg and where in failed.msg, failed.msg
+        assert failed.msg.count("Next: ") == 1 and len(failed.msg) < 600, failed.msg
+    assert control.files() == before
+
+
+# Everything that a playbook may do with a fact, in one play that observes and plans.
+BOOK = """
+- hosts: npu_nodes
+  gather_facts: false
+  tasks:
+    - name: Observe
+      ansible.builtin.import_role: {name: rebellions.npu.rbln_discover}
+    - name: Plan
+      ansible.builtin.import_role: {name: rebellions.npu.rbln_preflight}
+      vars: {rbln_preflight_stop: false}
+    - name: Keep
+      ansible.builtin.set_fact:
+        whole: "{{ ansible_facts.rbln }}"
+        joined: "{{ 'serial ' ~ ansible_facts.rbln.npus[0].serial ~ ' of ' ~ ansible_facts.rbln.os.pretty }}"
+    - name: Include
+      ansible.builtin.include_vars: "{{ own }}"
+    - name: Show
+      ansible.builtin.debug:
+        msg: ["{{ whole.npus[0].serial }}", "{{ joined }}", "{{ given }}", "{{ included }}", "{{ groups.all | join(' ') }}"]
+      vars:
+        given: "{{ rbln_discover_observation.ansible_facts.rbln_observed.checks[0].detail }}"
+    - name: Prove
+      rebellions.npu.rbln_validate:
+      become: true
+    - name: Never
+      ansible.builtin.debug: {msg: reached}
+"""
+
+
+@pytest.mark.parametrize("venv", CORES)
+def test_text_of_a_host_is_shown_and_never_obeyed(tmp_path: Path, venv: Path) -> None:
+    control = Hostile(tmp_path, ["good", "text", "failing", "garbage", "nested", "late"], venv)
+    text = ESCAPES + trap(control) + "{% if x %}" + "{{ 7 * 7 }}"
+    said = control.good
+    for place in (
+        "npus/0/serial", "npus/0/uuid", "os/pretty", "hostname", "kernel/cmdline", "probes/pci/detail", "smi/detail",
+    ):  # fmt: skip
+        said = at(said, "ansible_facts/rbln/" + place, text)
+    said = at(said, "ansible_facts/rbln_observed/checks/0/detail", text)
+    said = at(said, "ansible_facts/rbln_observed/checks/0/evidence", {"seen": [text]})
+    more = {"add_host": {"host_name": "evil", "groups": ["npu_nodes"], "host_vars": {}}} if venv == OLD_VENV else {}
+    note = {"msg": text, "version": "9.9.9", "collection_name": "rebellions.npu"}
+    control.answer("text", "rbln_observe", {**said, "warnings": [text], "deprecations": [note], **more})
+    control.answer("failing", "rbln_observe", {"failed": True, "msg": text, "warnings": [text], "exception": text})
+    control.answer("garbage", "rbln_observe", text.encode("utf-8", "surrogatepass") + b"\xff\xfe Traceback (most")
+    control.answer("nested", "rbln_observe", '{"ansible_facts": ' + "[" * 50000 + "]" * 50000 + "}")
+    for host in ("good", "text", "late"):
+        proof = {"checks": [], "passed": True, "state": "passed", "failed_checks": [], "unknown_checks": []}
+        control.answer(host, "rbln_validate", {**proof, "changed": False, "changes": [], "ansible_facts": {}})
+    control.answer("late", "rbln_validate", {"failed": True, "msg": text, "checks": text})
+    book = tmp_path / "work" / "book.yml"
+    book.parent.mkdir()
+    book.write_text(BOOK)
+    before = control.files()
+    own = tmp_path / "work" / "own.yml"
+    own.write_text('included: "{{ whole.npus[0].serial }}"\n')
+    run = control.play(book, "-vvv", callback="ansible.builtin.default", own=str(own))
+    assert not HIDDEN.findall(run.out + run.err) and control.files() == before
+    run = control.play(book, own=str(own))
+    assert not HIDDEN.findall(run.out + run.err) and control.files() == before
+    assert {one.host for one in run.of("Never")} == {"good", "text"}
+    shown = run.one("Show", "text").data["msg"]
+    literal = "{{ lookup('ansible.builtin.pipe'"
+    assert all(literal in line and "{{ 7 * 7 }}" in line and "{% if x %}" in line for line in shown[:4]), shown
+    assert "red" in shown[0] and "\n" not in shown[0] and "[31m" not in shown[0]
+    assert shown[4].split() == ["good", "text", "failing", "garbage", "nested", "late"]
+    assert literal in run.failed("failing")[0].msg
+    assert "late answered rbln_validate with a wrong value: checks: " in run.failed("late")[0].msg
+    assert all(len(run.failed(host)) == 1 for host in ("failing", "garbage", "nested", "late"))
