@@ -77,7 +77,9 @@ class ActionModule(Answering):
         given = {key: value for key, value in args.items() if value is not None}
         answer = dict(self._execute_module(module_name=MODULE, module_args=given, task_vars=self._vars))
         if args["state"] == COLLECTED and not answer.get("failed"):
-            require(self._host_name(self._vars), "rbln_bundle", answer, ("os", "format", "requested", "files", "images"))
+            require(
+                self._host_name(self._vars), "rbln_bundle", answer, ("os", "format", "requested", "files", "images")
+            )
         return answer
 
     def _images(self) -> list[Result]:

@@ -29,7 +29,16 @@ PAUSE = 3.0
 TELL_EVERY = 30.0
 LOST = 600.0
 # Keys that ansible adds to the answer of a job that has ended.
-OF_THE_JOB = ("ansible_job_id", "started", "finished", "results_file", "stdout", "stderr", "stdout_lines", "stderr_lines")
+OF_THE_JOB = (
+    "ansible_job_id",
+    "started",
+    "finished",
+    "results_file",
+    "stdout",
+    "stderr",
+    "stdout_lines",
+    "stderr_lines",
+)
 HEAD = re.compile(r"^=(note|jobs|journal)\s*$", re.M)
 
 

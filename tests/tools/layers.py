@@ -180,7 +180,8 @@ LAYERS = (
     _integration(
         "api",
         400,
-        "cdi_library cluster_delivery cluster_faults cluster_operator host_tool_play operands_play runtime_config_play",
+        "cdi_library cluster_delivery cluster_faults cluster_operator host_tool_play hostile operands_play "
+        "runtime_config_play",
         after=LAB,
     ),
     Layer(

@@ -13,7 +13,7 @@ import typing as t
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 
-from .shape import Judge, Resolve, Schema, Wrong, compiled
+from .shape import Judge, Resolve, Wrong, compiled
 from .text import clean
 
 SCHEMAS = pathlib.Path(__file__).resolve().parents[3] / "docs" / "schemas"
@@ -41,12 +41,12 @@ def _file(name: str) -> t.Any:
 
 
 def _within(name: str) -> Resolve:
-    """Finds the references in one file: to its $defs, or to a neighbour."""
+    """Judges for the references in one file: to its $defs, or to a neighbour."""
 
-    def resolve(reference: str) -> tuple[Schema, Resolve]:
+    def resolve(reference: str) -> Judge:
         if reference.startswith("#/$defs/"):
-            return _file(name)["$defs"][reference[len("#/$defs/") :]], resolve
-        return _file(reference), _within(reference)
+            return compiled(_file(name)["$defs"][reference[len("#/$defs/") :]], resolve)
+        return judge_of(reference)
 
     return resolve
 
@@ -66,7 +66,9 @@ def _judge(module: str, failed: bool) -> Judge:
     facts = parts.get(FACTS, {"type": "object", "additionalProperties": False})
     known = {**facts.get("properties", {}), INTERPRETER: {"type": "string", "format": "path"}}
     parts[FACTS] = {**facts, "properties": known, "required": [] if failed else facts.get("required", [])}
-    return compiled({**own, "properties": parts, "required": [] if failed else own.get("required", [])}, _within(ANSWERS))
+    return compiled(
+        {**own, "properties": parts, "required": [] if failed else own.get("required", [])}, _within(ANSWERS)
+    )
 
 
 def _objects_of_core(value: t.Any) -> bool:
@@ -130,3 +132,8 @@ def refuse_inputs(host: str, variables: t.Mapping[str, t.Any]) -> None:
                 "%s has the fact %s, which would set an input of this collection." % (clean(host), clean(str(name))),
                 "Set inputs in the inventory or by set_fact without cacheable; remove the fact from the cache.",
             )
+
+
+# Once a run: ansible loads its plugins before it starts a process for each host and task.
+for _module in _file(ANSWERS)["properties"]:
+    _judge(_module, False)

@@ -3,12 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Judges data by a JSON Schema of docs/schemas, made ready once: a few function calls for each value.
 
-It knows the keywords that these schemas use, and limits what they leave open. Text is cleaned; `format` names what it is:
-
-- `text`: lines of people; too long a text is cut.
-- `path`: absolute, without `..`.
-- `name`: an identifier; `version`; `unit`: of systemd; `sha256`; `base64`.
-- none of these: one line.
+It knows the keywords that these schemas use, and limits what they leave open. Text is cleaned; `format` says more:
+`text` is lines of people and is cut when it is too long; `path` is absolute and without `..`; `name` (an identifier),
+`version`, `unit` (of systemd), `sha256` and `base64` have their characters; without a format it is one line.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from .text import clean
 
 Schema = t.Mapping[str, t.Any]
 Judge = t.Callable[[t.Any], t.Any]
-Resolve = t.Callable[[str], t.Tuple[Schema, "Resolve"]]
+Resolve = t.Callable[[str], Judge]
 
 LINE, TEXT, PATH = 4096, 64 * 1024, 4096
 ITEMS = 4096
@@ -72,9 +69,10 @@ def _string(schema: Schema) -> Judge:
     least = schema.get("minLength", 0)
     pattern = re.compile(schema["pattern"]) if "pattern" in schema else None
 
-    def judge(value: t.Any) -> str:
-        if not isinstance(value, str):
-            raise Wrong("%s is not text" % shown(value))
+    def judge(given: t.Any) -> str:
+        if not isinstance(given, str):
+            raise Wrong("%s is not text" % shown(given))
+        value: str = given
         if shape is None and kind != "path" and not value.isprintable():
             value = clean(value, kind == "text")
         if len(value) > limit:
@@ -138,7 +136,8 @@ def _array(schema: Schema, resolve: Resolve) -> Judge:
             for one in value:
                 found.append(item(one))
         except Wrong as exc:
-            raise exc.below(len(found))
+            exc.below(len(found))
+            raise
         return found
 
     return judge
@@ -170,7 +169,8 @@ def _object(schema: Schema, resolve: Resolve) -> Judge:
                 else:
                     raise Wrong("the key is not known")
         except Wrong as exc:
-            raise exc.below(shown(key)[1:-1] if isinstance(key, str) else shown(key))
+            exc.below(shown(key)[1:-1] if isinstance(key, str) else shown(key))
+            raise
         for key in required:
             if key not in found:
                 raise Wrong("is missing").below(key)
@@ -227,10 +227,10 @@ _KEYWORDS = {
 def compiled(schema: Schema, resolve: Resolve) -> Judge:
     """A function that returns a value as it may be used, or raises Wrong. ValueError for a keyword that is not known.
 
-    `resolve` finds what a `$ref` names, and what resolves the references in it.
+    `resolve` gives the function of what a `$ref` names.
     """
     if "$ref" in schema:
-        return compiled(*resolve(schema["$ref"]))
+        return resolve(schema["$ref"])
     for word in ("oneOf", "anyOf"):
         if word in schema:
             (other,) = [part for part in schema[word] if part != {"type": "null"}]

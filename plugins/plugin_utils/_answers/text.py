@@ -23,7 +23,7 @@ _IN_JSON = re.compile(
     r"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F].."
     r"|((?:\\u(?:00(?:0[0-8b-cB-Ce-fE-F]|1.|7[fF]|[89].)|061[cC]|200[b-fB-F]|202[89a-eA-E]|206.|[dD][89a-fA-F]..|"
     r"[fF][eE][fF][fF])|\\[bfr]"
-    "|[\x00-\x08\x0b-\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff])"
+    "|[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff])"
     r"(?:\[[0-?]*[@-\[\]-~])?)"
 )
 
