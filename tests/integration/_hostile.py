@@ -29,8 +29,10 @@ Data = dict[str, t.Any]
 
 INTERPRETER = """#!/bin/sh
 for word in "$@"; do
-    case $word in *AnsiballZ_*) name=${word##*AnsiballZ_}; name=${name%%.py}; break;; esac
+    case $word in */AnsiballZ_*|*/async_wrapper.py) name=${word##*/}; break;; esac
 done
+name=${name#AnsiballZ_}
+name=${name%%.py}
 echo "$name" >>%(asked)s
 [ -n "$name" ] && [ -f %(answers)s/"$name" ] && exec cat %(answers)s/"$name"
 exec %(python)s "$@"
@@ -107,6 +109,7 @@ class Hostile:
             ANSIBLE_HOME=str(work / "ansible"),
             ANSIBLE_LOCAL_TEMP=str(self.folder / "tmp"),
             ANSIBLE_REMOTE_TEMP=str(self.folder / "tmp"),
+            ANSIBLE_ASYNC_DIR=str(self.folder / "tmp" / "jobs"),
             ANSIBLE_COLLECTIONS_PATH="%s:%s" % (STAGE, COLLECTIONS),
             ANSIBLE_STDOUT_CALLBACK=callback,
             ANSIBLE_LOCALHOST_WARNING="false",

@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 import re
 import typing as t
 from pathlib import Path
@@ -145,3 +147,85 @@ def test_text_of_a_host_is_shown_and_never_obeyed(tmp_path: Path, venv: Path) ->
     assert literal in run.failed("failing")[0].msg
     assert "late answered rbln_validate with a wrong value: checks: " in run.failed("late")[0].msg
     assert all(len(run.failed(host)) == 1 for host in ("failing", "garbage", "nested", "late"))
+
+
+# {module: its options}: each host runs the one that bears its name.
+MODULES: dict[str, Data] = {
+    "rbln_driver_facts": {},
+    "rbln_runtime_detect": {},
+    "rbln_cdi_spec": {},
+    "rbln_mok": {},
+    "rbln_config_write": {"read": ["/etc/containerd/config.toml"]},
+    "rbln_host_tool": {"state": "absent"},
+    "rbln_driver_files": {"files": [{"src": "{{ own }}/a.run", "sha256": hashlib.sha256(b"installer").hexdigest()}]},
+    "rbln_bundle": {"state": "collected", "folder": "{{ own }}/bundle", "packages": ["gcc"]},
+    "rbln_runtime_config": {"state": "absent", "runtimes": {"runtimes": [], "selected": []}},
+    "rbln_driver": {"source": "package", "version": "3.2.2", "packages": ["rebellions"]},
+}
+# An answer with a fault where a controller would have taken it for granted, and what is said of it.
+FAULTS: dict[str, tuple[Data, str]] = {
+    "rbln_driver_facts": ({"ansible_facts": {"rbln": "x"}}, "ansible_facts.rbln: 'x' is not a mapping"),
+    "rbln_runtime_detect": ({"ansible_facts": {"rbln_runtimes": []}}, "ansible_facts.rbln_runtimes: list is not a"),
+    "rbln_cdi_spec": ({"path": "/a/../../etc", "problems": []}, "path: '/a/../../etc' is not an absolute path"),
+    "rbln_mok": ({"state": "enrolled", "msg": {"a": 1}}, "msg: dict is not text"),
+    "rbln_config_write": ({"restored": [], "files": {"../x": {}}}, "files.../x: '../x' is not an absolute path"),
+    "rbln_host_tool": ({"changed_paths": "/"}, "changed_paths: '/' is not a list"),
+    "rbln_driver_files": ({"files": [], "missing": ["id_rsa"]}, "missing: id_rsa is missing"),
+    "rbln_bundle": (
+        {"files": [{"path": "../../.ssh/authorized_keys", "size": 1, "sha256": "0" * 64}]},
+        "files[0].path: '../../.ssh/authorized_keys' is not a valid text",
+    ),
+    "rbln_runtime_config": ({"restored": [], "files": {}}, "is missing"),
+    "rbln_driver": ({"ansible_job_id": "1; touch x", "results_file": "/x"}, "ansible_job_id: '1; touch x' is not a"),
+}
+
+
+@pytest.mark.parametrize("venv", CORES)
+def test_each_module_of_hosts_is_judged(tmp_path: Path, venv: Path) -> None:
+    control = Hostile(tmp_path, sorted(FAULTS), venv)
+    own = tmp_path / "work"
+    own.mkdir()
+    (own / "a.run").write_bytes(b"installer")
+    for host, (said, _what) in FAULTS.items():
+        name = "rbln_config_write" if host == "rbln_runtime_config" else host
+        # A change of the driver runs as a job: the first answer is that of the program which starts it.
+        control.answer(host, "async_wrapper" if host == "rbln_driver" else name, {"changed": False, **said})
+    tasks = [
+        {"name": name, "rebellions.npu." + name: options, "when": "inventory_hostname == '%s'" % name}
+        for name, options in MODULES.items()
+    ]
+    book = own / "book.yml"
+    book.write_text(json.dumps([{"hosts": "npu_nodes", "gather_facts": False, "tasks": tasks}]))
+    before = control.files()
+    run = control.play(book, own=str(own))
+    assert control.files() == before and not list(own.glob("bundle*")), run.out
+    for host, (_said, what) in FAULTS.items():
+        (failed,) = run.failed(host)
+        assert failed.task == host and what in failed.msg and "%s answered rbln_" % host in failed.msg, failed.msg
+        assert failed.msg.count("Next: ") == 1, failed.msg
+
+
+@pytest.mark.parametrize("venv", CORES)
+def test_a_job_that_changes_the_driver_is_judged_at_its_end(tmp_path: Path, venv: Path) -> None:
+    """Of a change that runs apart, the start, the journal and the result come from the host."""
+    control = Hostile(tmp_path, ["good", "wrong", "text"], venv)
+    own = tmp_path / "work"
+    own.mkdir()
+    text = ESCAPES + trap(control)
+    ended = {"changed": True, "outcome": "upgraded", "error": "", "reboot_required": False, "finished": 1}
+    said = {"good": {}, "wrong": {"outcome": "../../etc"}, "text": {"failed": True, "error": text, "warnings": [text]}}
+    for host, more in said.items():
+        job = {"ansible_job_id": "j12.34", "results_file": str(own / host), "started": 1, "finished": 0, "failed": 0}
+        control.answer(host, "async_wrapper", job)
+        control.answer(host, "async_status", {**ended, **more})
+        (own / host).write_text(json.dumps({**ended, "finished": 1}))
+    book = own / "book.yml"
+    options = MODULES["rbln_driver"]
+    tasks = [{"name": "Change", "rebellions.npu.rbln_driver": options, "register": "done"}]
+    book.write_text(json.dumps([{"hosts": "npu_nodes", "gather_facts": False, "tasks": tasks}]))
+    before = control.files()
+    run = control.play(book, own=str(own))
+    assert not HIDDEN.findall(run.out + run.err) and control.files() == before
+    assert run.one("Change", "good").state == "changed" and run.one("Change", "good").data["outcome"] == "upgraded"
+    assert "wrong answered rbln_driver with a wrong value: outcome: " in run.one("Change", "wrong").msg
+    assert run.one("Change", "text").state == "failed" and "{{ lookup(" in run.one("Change", "text").data["error"]

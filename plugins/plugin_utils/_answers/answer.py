@@ -92,7 +92,7 @@ def checked(host: str, module: str, answer: t.Mapping[str, t.Any], whole: bool =
     which has no result yet. NpuError names the host, the place and the fault.
     """
     plain = {key: value for key, value in answer.items() if not (key in OBJECTS and _objects_of_core(value))}
-    part = not whole or answer.get("failed") is True or answer.get("unreachable") is True
+    part = not whole or bool(answer.get("failed") or answer.get("unreachable"))
     try:
         found: dict[str, t.Any] = _judge(module, part)(plain)
     except Wrong as exc:

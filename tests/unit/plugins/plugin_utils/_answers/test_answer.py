@@ -222,7 +222,7 @@ def test_a_success_has_all_that_is_used_and_a_failure_may_lack_it(answers: dict[
             with pytest.raises(NpuError, match="%s: is missing" % key):
                 checked("h", module, {**lacking, "failed": False})
             assert checked("h", module, lacking, whole=False)
-    with pytest.raises(NpuError, match="failed: 'no' is neither true nor false"):
+    with pytest.raises(NpuError, match="failed: 'no' is not one of True, False"):
         checked("h", "rbln_mok", {"failed": "no"})
     with pytest.raises(NpuError, match="npu-a answered rbln_bundle with a wrong value: format: format is missing"):
         require("npu-a", "rbln_bundle", {"os": {}}, ["os", "format"])
