@@ -40,21 +40,29 @@ def _file(name: str) -> t.Any:
     return json.loads((SCHEMAS / name).read_text(encoding="utf-8"))
 
 
-def _within(name: str) -> Resolve:
+def _partly(schema: t.Any) -> t.Any:
+    """The schema without what it requires."""
+    if isinstance(schema, dict):
+        return {key: _partly(part) for key, part in schema.items() if key != "required" or isinstance(part, dict)}
+    return [_partly(part) for part in schema] if isinstance(schema, list) else schema
+
+
+def _within(name: str, partly: bool = False) -> Resolve:
     """Judges for the references in one file: to its $defs, or to a neighbour."""
 
     def resolve(reference: str) -> Judge:
         if reference.startswith("#/$defs/"):
-            return compiled(_file(name)["$defs"][reference[len("#/$defs/") :]], resolve)
-        return judge_of(reference)
+            part = _file(name)["$defs"][reference[len("#/$defs/") :]]
+            return compiled(_partly(part) if partly else part, resolve)
+        return judge_of(reference, partly)
 
     return resolve
 
 
 @functools.lru_cache(maxsize=None)
-def judge_of(name: str) -> Judge:
-    """The judge of a schema of docs/schemas by its file name."""
-    return compiled(_file(name), _within(name))
+def judge_of(name: str, partly: bool = False) -> Judge:
+    """The judge of a schema of docs/schemas by its file name; `partly` lets every key be absent."""
+    return compiled(_partly(_file(name)) if partly else _file(name), _within(name, partly))
 
 
 @functools.lru_cache(maxsize=None)
@@ -108,12 +116,15 @@ def require(host: str, module: str, found: t.Mapping[str, t.Any], keys: t.Iterab
 
 
 def checked_facts(host: str, facts: t.Any, required: t.Sequence[str] = ()) -> dict[str, t.Any]:
-    """Our facts out of an observation or of what ansible remembers of a host. Any module can have returned them."""
+    """Our facts out of an observation or of what ansible remembers of a host. Any module can have returned them.
+
+    Where none is required, a fact may be a part of itself, as somebody may have set it.
+    """
     found: dict[str, t.Any] = {}
     for name, file in SCHEMA_OF.items():
         if isinstance(facts, t.Mapping) and name in facts:
             try:
-                found[name] = judge_of(file)(facts[name])
+                found[name] = judge_of(file, not required)(facts[name])
             except Wrong as exc:
                 raise wrong_answer(host, FACTS + "." + name, exc.where(), exc.what) from None
     missing = [name for name in required if name not in found]

@@ -261,6 +261,12 @@ def test_facts_of_any_origin_are_judged_before_use(answers: dict[str, Data]) -> 
         checked_facts("h", replaced(facts, ("rbln", "os", "id"), "../x"))
     with pytest.raises(NpuError, match="The observation of h lacks rbln_runtimes, rbln_observed"):
         checked_facts("h", {"rbln": facts["rbln"]}, list(facts))
+    some = {"rbln": {"npus": [{"product": "x"}], "identity": {"node_name": "a"}}}
+    assert checked_facts("h", some) == some
+    with pytest.raises(NpuError, match=r"rbln with a wrong value: npus\[0\]\.product: 1 is not text"):
+        checked_facts("h", {"rbln": {"npus": [{"product": 1}]}})
+    with pytest.raises(NpuError, match=r"rbln with a wrong value: .* is missing"):
+        checked_facts("h", some, ["rbln"])
     assert checked_facts("h", None) == checked_facts("h", {"distribution": "x"}) == {}
 
 
