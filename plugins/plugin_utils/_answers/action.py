@@ -28,6 +28,9 @@ class Answering(ActionBase):
     Strings that are returned here are never marked as templates: ansible does not render what a module returns.
     """
 
+    # Ansible itself would fetch the result of a job, and nothing would judge it.
+    _supports_async = False
+
     def run(self, tmp: str | None = None, task_vars: Result | None = None) -> Result:
         try:
             refuse_inputs(self._host_name(task_vars), task_vars or {})
