@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration._hostile import Data, Hostile
+from tests.integration._play import STAGED
 from tests.tools.paths import OLD_VENV, VENV
 
 pytestmark = pytest.mark.usefixtures("staged")
@@ -229,3 +230,32 @@ def test_a_job_that_changes_the_driver_is_judged_at_its_end(tmp_path: Path, venv
     assert run.one("Change", "good").state == "changed" and run.one("Change", "good").data["outcome"] == "upgraded"
     assert "wrong answered rbln_driver with a wrong value: outcome: " in run.one("Change", "wrong").msg
     assert run.one("Change", "text").state == "failed" and "{{ lookup(" in run.one("Change", "text").data["error"]
+
+
+@pytest.mark.parametrize("venv", CORES)
+def test_facts_that_another_module_returned_are_judged_too(tmp_path: Path, venv: Path) -> None:
+    """Ansible takes facts from every module, and makes variables of them that win over the inventory."""
+    control = Hostile(tmp_path, ["good", "input", "forged"], venv)
+    facts: dict[str, Data] = {
+        "good": {"distribution": "x"},
+        "input": {"rbln_driver_runfile": "/etc/shadow"},
+        "forged": {"rbln": {"identity": {"node_name": "../../secrets"}}},
+    }
+    for host, found in facts.items():
+        control.answer(host, "ping", {"ping": "pong", "ansible_facts": found})
+    book = tmp_path / "work" / "book.yml"
+    book.parent.mkdir()
+    tasks = [
+        {"name": "Observe", "ansible.builtin.import_role": {"name": "rebellions.npu.rbln_discover"}},
+        {"name": "Other", "ansible.builtin.ping": {}},
+        {"name": "Member", "rebellions.npu.rbln_operands": {"act": "member"}},
+    ]
+    defaults = [str(STAGED / "roles" / "rbln_operands" / "defaults" / "main.yml")]
+    play = {"hosts": "npu_nodes", "gather_facts": False, "vars_files": defaults, "tasks": tasks}
+    book.write_text(json.dumps([play]))
+    before = control.files()
+    run = control.play(book)
+    assert control.files() == before and run.one("Member", "good").state == "ok", run.one("Member", "good").msg
+    assert "input has the fact rbln_driver_runfile, which would set an input" in run.one("Member", "input").msg
+    wrong = "forged answered ansible_facts.rbln with a wrong value: identity.node_name: "
+    assert wrong in run.one("Member", "forged").msg
