@@ -14,7 +14,6 @@ import shutil
 import tempfile
 import typing as t
 
-from ansible.plugins.action import ActionBase
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle.manifest import INDEX, Manifest, examine
@@ -25,6 +24,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._bundle.request imp
     REACHED,
     arguments,
 )
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import require
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.bundle import (
     answer_of,
     asked_of,
@@ -49,7 +50,7 @@ Result = dict[str, t.Any]
 MODULE = "rebellions.npu.rbln_bundle"
 
 
-class ActionModule(ActionBase):
+class ActionModule(Answering):
     # An incomplete folder must not change the host: the temporary directory is created only to send or fetch.
     TRANSFERS_FILES = False
     _supports_check_mode = True
@@ -87,7 +88,12 @@ class ActionModule(ActionBase):
 
     def _module(self, args: Result) -> Result:
         given = {key: value for key, value in args.items() if value is not None}
-        return dict(self._execute_module(module_name=MODULE, module_args=given, task_vars=self._vars))
+        answer = dict(self._execute_module(module_name=MODULE, module_args=given, task_vars=self._vars))
+        if args["state"] == COLLECTED and not answer.get("failed"):
+            require(
+                self._host_name(self._vars), "rbln_bundle", answer, ("os", "format", "requested", "files", "images")
+            )
+        return answer
 
     def _images(self) -> list[Result]:
         """Images that rbln_operands uses with the variables of this host, even if no cluster is set."""

@@ -12,10 +12,12 @@ import typing as t
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.playbook.task import Task
-from ansible.plugins.action import ActionBase
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._npu.driver_notes import JOURNAL, state_path
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import checked
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.text import clean
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.driver_options import driver_options
 
 ROLE = "rbln_driver"
@@ -26,10 +28,21 @@ PAUSES = (0.5, 0.5, 1.0, 1.0, 2.0)
 PAUSE = 3.0
 TELL_EVERY = 30.0
 LOST = 600.0
+# Keys that ansible adds to the answer of a job that has ended.
+OF_THE_JOB = (
+    "ansible_job_id",
+    "started",
+    "finished",
+    "results_file",
+    "stdout",
+    "stderr",
+    "stdout_lines",
+    "stderr_lines",
+)
 HEAD = re.compile(r"^=(note|jobs|journal)\s*$", re.M)
 
 
-class ActionModule(ActionBase):
+class ActionModule(Answering):
     _supports_check_mode = True
     _supports_async = True
 
@@ -57,7 +70,7 @@ class ActionModule(ActionBase):
         if "ansible_job_id" not in job:
             result.update(job)
             return result
-        host = (task_vars or {}).get("inventory_hostname", "")
+        host = self._host_name(task_vars)
         if not self._follow(host, str(job["ansible_job_id"]), str(job.get("results_file", ""))):
             result.update(
                 failed=True,
@@ -65,13 +78,10 @@ class ActionModule(ActionBase):
             )
             return result
         status = self._status(job["ansible_job_id"], task_vars)
-        result.update(
-            {
-                key: value
-                for key, value in status.items()
-                if key not in ("ansible_job_id", "started", "finished", "results_file")
-            }
-        )
+        try:
+            result.update(checked(host, ROLE, {key: value for key, value in status.items() if key not in OF_THE_JOB}))
+        except NpuError as exc:
+            result.update(failed=True, msg=str(exc))
         self._status(job["ansible_job_id"], task_vars, "cleanup")
         return result
 
@@ -93,6 +103,8 @@ class ActionModule(ActionBase):
             templar=self._templar,
             shared_loader_obj=self._shared_loader_obj,
         )
+        # It is an action of ansible's own: what the host prints is to be clean before core reads it.
+        action._low_level_execute_command = self._low_level_execute_command
         return dict(action.run(task_vars=task_vars))
 
     def _follow(self, host: str, job: str, results: str) -> bool:
@@ -127,7 +139,7 @@ class ActionModule(ActionBase):
                 return True
             missed = 0 if "/cmdline" in said.get("jobs", "") else missed + 1
             journal = _object(said.get("journal", ""))
-            step = str(journal.get("step") or "")
+            step = clean(str(journal.get("step") or ""))[:64]
             if step and (step != told or now - told_at > TELL_EVERY):
                 told, told_at = step, now
                 self._display.display(
@@ -139,11 +151,12 @@ class ActionModule(ActionBase):
 def _object(text: str) -> dict[str, t.Any]:
     try:
         data = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return data if isinstance(data, dict) else {}
 
 
 def _between(journal: t.Mapping[str, t.Any]) -> str:
-    old, new = (journal.get("previous") or {}).get("version"), (journal.get("wanted") or {}).get("version")
-    return " -> ".join(str(part or "none") for part in (old, new))
+    sides = [journal.get(key) for key in ("previous", "wanted")]
+    versions = [side.get("version") if isinstance(side, dict) else None for side in sides]
+    return " -> ".join(clean(str(part or "none"))[:64] for part in versions)

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible.plugins.action import ActionBase
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.runfile import FILES_ARGUMENTS
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import require
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.driver_files import Finder
 
-MODULE = "rebellions.npu.rbln_driver_files"
+NAME = "rbln_driver_files"
+MODULE = "rebellions.npu." + NAME
 
 
-class ActionModule(ActionBase):
+class ActionModule(Answering):
     # A refused file must not change the host: the temporary directory is created only to send.
     TRANSFERS_FILES = False
     _supports_check_mode = True
@@ -42,9 +44,13 @@ class ActionModule(ActionBase):
         if answer.get("failed") or not answer.get("missing") or self._task.check_mode:
             result.update(answer)
             return result
-        # The host may ask for these files alone.
-        asked = answer["missing"] if isinstance(answer["missing"], list) else []
-        missing = [name for name in found if name in asked]
+        try:
+            # The names are of files that the controller sends.
+            require(self._host_name(task_vars), NAME, found, answer["missing"], "missing")
+        except NpuError as exc:
+            result.update(failed=True, msg=str(exc))
+            return result
+        missing = [name for name in found if name in answer["missing"]]
         folder = self._make_tmp_path()
         try:
             args["staged"] = {}

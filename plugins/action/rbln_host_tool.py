@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible.plugins.action import ActionBase
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._host.owned_files import ARGUMENTS, combined
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.host_tool import (
     DIRECTORIES,
     entries,
@@ -17,7 +17,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.host_
 )
 
 
-class ActionModule(ActionBase):
+class ActionModule(Answering):
     TRANSFERS_FILES = False
     _supports_check_mode = True
 

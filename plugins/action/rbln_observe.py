@@ -8,9 +8,9 @@ from __future__ import annotations
 import typing as t
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible.plugins.action import ActionBase
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._observe.settings import merge
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.host_tool import fingerprints, kept_options
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import observe_options, read_inputs
 
@@ -18,7 +18,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles impor
 TOO_OLD = ("future feature annotations is not defined", "SyntaxError")
 
 
-class ActionModule(ActionBase):
+class ActionModule(Answering):
     TRANSFERS_FILES = False
     _supports_check_mode = True
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import typing as t
 
 from ansible.errors import AnsibleError
-from ansible.plugins.action import ActionBase
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import checked_facts
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import Cluster, require_packages
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.capabilities import declared
 from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import build
@@ -37,7 +38,7 @@ role_inputs((ROLE,))
 MEMBER = "__%s_member" % ROLE
 
 
-class ActionModule(ActionBase):
+class ActionModule(Answering):
     TRANSFERS_FILES = False
     _requires_connection = False
     _supports_check_mode = True
@@ -86,7 +87,7 @@ class ActionModule(ActionBase):
 
     def _member(self, args: Result, task_vars: Result) -> Result:
         inputs = self._inputs(task_vars)
-        facts = task_vars.get("ansible_facts") or {}
+        facts = checked_facts(task_vars["inventory_hostname"], task_vars.get("ansible_facts"))
         source = str(self._templar.template(task_vars.get("rbln_driver_source")) or "")
         proof = task_vars.get("rbln_validator_proof")
         host = task_vars["inventory_hostname"]

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible.plugins.action import ActionBase
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._cdi.options import form_for
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import PLANNED, checked_facts
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.normalise import misspelt
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import (
     EXPORTS,
@@ -60,7 +61,7 @@ def _groups(variables: t.Mapping[str, t.Any], pool_key: str) -> list[str]:
     return [name for name in variables.get("group_names", []) if name not in left]
 
 
-class ActionModule(ActionBase):
+class ActionModule(Answering):
     TRANSFERS_FILES = False
     _supports_check_mode = True
 
@@ -81,8 +82,9 @@ class ActionModule(ActionBase):
                 result.update(observation)
                 return result
             result["ansible_facts"] = observation["ansible_facts"]
-        seen = observation["ansible_facts"]
+        host = self._host_name(variables)
         try:
+            seen = checked_facts(host, observation.get("ansible_facts"), PLANNED)
             wanted = read_inputs(self._templar, variables)
             check_rules(wanted[EXTRA], EXTRA)
             wanted["rbln_driver_version"] = wanted_version(wanted, seen["rbln"])
@@ -92,7 +94,6 @@ class ActionModule(ActionBase):
         except NpuError as exc:
             result.update(failed=True, msg=str(exc))
             return result
-        host = variables.get("inventory_hostname", "")
         cdi = dict(cdi_options(wanted), path=wanted["rbln_container_toolkit_cdi_path"])
         cdi["form"] = form_for(cdi["form"], seen["rbln_runtimes"]["kubelet"]["present"])
         result.update(

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible.plugins.action import ActionBase
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import require
 from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config import file_set as runtime_set
 from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config.edit import Source
 from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config.undo import RECORD, read_record
@@ -30,7 +31,7 @@ ARGUMENT_SPEC = {
 }
 
 
-class ActionModule(ActionBase):
+class ActionModule(Answering):
     TRANSFERS_FILES = False
     _supports_check_mode = True
 
@@ -69,7 +70,11 @@ class ActionModule(ActionBase):
         return found
 
     def _read(self, paths: t.Sequence[str], args: dict[str, t.Any]) -> dict[str, t.Any]:
-        return self._module(WRITER, {"read": list(paths), "root": args["root"]})
+        answer = self._module(WRITER, {"read": list(paths), "root": args["root"]})
+        host = self._host_name(self._task_vars)
+        require(host, "rbln_config_write", answer, ["files"])
+        require(host, "rbln_config_write", answer["files"], paths, "files")
+        return answer
 
     def _present(self, detected: t.Mapping[str, t.Any], args: dict[str, t.Any]) -> dict[str, t.Any]:
         chosen = runtime_set.choose(detected, args["runtime"])
@@ -117,7 +122,7 @@ class ActionModule(ActionBase):
             result["diff"] = [{"prepared": text} for text in found.diffs]
         if found.files and not self._task.check_mode:
             wrote = self._module(WRITER, {"files": found.files, "judges": found.judges, "root": args["root"]})
-            result.update(backups=wrote["backups"], judged=wrote["judged"])
+            result.update(backups=wrote.get("backups", []), judged=wrote.get("judged"))
         changed = [runtime for runtime in edited if _key(runtime) in edits and edits[_key(runtime)].files]
         units = [runtime["restart_unit"] for runtime in changed if runtime.get("restart_unit")]
         result["restart_units"] = list(dict.fromkeys(units))

@@ -66,3 +66,14 @@ attributes:
     membership:
       - rebellions.npu.rbln
 """
+
+    JUDGED = r"""
+options: {}
+attributes:
+  action:
+    description: Has a corresponding action plugin, which judges on the controller what the host has answered.
+    support: full
+  async:
+    description: Runs with the keyword C(async) of a task.
+    support: none
+"""

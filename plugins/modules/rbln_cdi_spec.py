@@ -24,6 +24,7 @@ extends_documentation_fragment:
   - rebellions.npu._attributes
   - rebellions.npu._attributes.writes
   - rebellions.npu._attributes.group
+  - rebellions.npu._attributes.judged
 options:
   state:
     description:

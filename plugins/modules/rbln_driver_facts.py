@@ -27,6 +27,7 @@ extends_documentation_fragment:
   - rebellions.npu._attributes.reads
   - rebellions.npu._attributes.facts
   - rebellions.npu._attributes.group
+  - rebellions.npu._attributes.judged
 author:
   - The rebellions.npu authors (@rebellions-npu)
 options:

@@ -44,6 +44,7 @@ extends_documentation_fragment:
   - rebellions.npu._attributes
   - rebellions.npu._attributes.writes
   - rebellions.npu._attributes.group
+  - rebellions.npu._attributes.judged
 notes:
   - Needs C(mokutil) and C(openssl) on the host.
   - Does not check whether Secure Boot is on. P(rebellions.npu.rbln_driver#role) uses this module only when the plan

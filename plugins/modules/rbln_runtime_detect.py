@@ -56,6 +56,7 @@ extends_documentation_fragment:
   - rebellions.npu._attributes.reads
   - rebellions.npu._attributes.facts
   - rebellions.npu._attributes.group
+  - rebellions.npu._attributes.judged
 notes:
   - Run it as root; without it some processes and sockets cannot be looked at.
 seealso:

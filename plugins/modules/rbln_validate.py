@@ -22,6 +22,7 @@ extends_documentation_fragment:
   - rebellions.npu._attributes.writes
   - rebellions.npu._attributes.facts
   - rebellions.npu._attributes.group
+  - rebellions.npu._attributes.judged
 options:
   markers:
     description:

@@ -230,7 +230,7 @@ def play(
 def parse(code: int, out: str, err: str, seconds: float) -> Run:
     """The events of the callback ansible.posix.jsonl; other lines are people's."""
     results, stats, plays = [], {}, []
-    for line in out.splitlines():
+    for line in out.split("\n"):
         if not line.startswith("{"):
             continue
         event = json.loads(line)

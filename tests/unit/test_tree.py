@@ -31,7 +31,7 @@ ROOMS = {
         "_checks", "_observe", "_driver",
     ],
     "plugin_utils": [
-        "_text", "_objects", "_inputs", "_cluster", "_components", "_nodes", "_deliver_cluster", "_plan",
+        "_answers", "_text", "_objects", "_inputs", "_cluster", "_components", "_nodes", "_deliver_cluster", "_plan",
         "_runtime_config", "_deliver_host",
     ],
 }  # fmt: skip

@@ -77,6 +77,21 @@ def test_follow(answers: list[str | None], ended: bool, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
+    ("journal", "told"),
+    [
+        ({"step": "\x1b[31min\nstall\u202e", "previous": "x", "wanted": 3}, "npu-a: driver none -> none, in stall"),
+        ({"step": "a" * 1000, "wanted": {"version": "\x9b2J1\x00"}}, "npu-a: driver none -> 1, " + "a" * 64),
+        ({"step": ["{{ 1 }}"], "previous": {"version": []}}, "npu-a: driver none -> none, ['{{ 1 }}']"),
+    ],
+)
+def test_a_journal_of_any_kind_is_shown_clean(journal: t.Any, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rbln_driver.time, "sleep", lambda seconds: None)
+    action = Action([look(RUNS, journal=json.dumps(journal)), look("[" * 100000), look(ENDED)])
+    assert action._follow("npu-a", JOB, "/root/.ansible_async/" + JOB) is True
+    assert [line.rpartition(" (")[0] for line in action.told] == [told]
+
+
+@pytest.mark.parametrize(
     ("args", "outcome"),
     [
         ({"plan": {"wanted": {}}}, "plan is not a plan"),

@@ -1,0 +1,84 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The action plugins' way to a host: what comes back is clean and judged before anything uses it."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+
+from .answer import checked, known, refuse_inputs, wrong_answer
+from .text import clean_output
+
+# Characters of one output. The largest is that of a few configuration files of 16 MiB each.
+OUTPUT = 64 * 1024 * 1024
+# What reading an answer raises in ansible-core when the host has put other types into it than core expects.
+UNREADABLE = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
+
+Result = dict[str, t.Any]
+
+
+class Answering(ActionBase):
+    """An action plugin whose modules answer by docs/schemas; a wrong answer fails its host and no other.
+
+    Strings that are returned here are never marked as templates: ansible does not render what a module returns.
+    """
+
+    # Ansible itself would fetch the result of a job, and nothing would judge it.
+    _supports_async = False
+
+    def run(self, tmp: str | None = None, task_vars: Result | None = None) -> Result:
+        try:
+            refuse_inputs(self._host_name(task_vars), task_vars or {})
+        except NpuError as exc:
+            raise AnsibleActionFail(str(exc)) from None
+        result: Result = super().run(tmp, task_vars)
+        return result
+
+    @staticmethod
+    def _host_name(task_vars: Result | None) -> str:
+        return str((task_vars or {}).get("inventory_hostname") or "The host")
+
+    def _execute_module(
+        self,
+        module_name: str | None = None,
+        module_args: Result | None = None,
+        tmp: str | None = None,
+        task_vars: Result | None = None,
+        **more: t.Any,
+    ) -> Result:
+        """The answer of a module; one that is wrong becomes a failure."""
+        name = str(module_name or self._task.action).rpartition(".")[2]
+        host = self._host_name(task_vars)
+        try:
+            answer: Result = super()._execute_module(
+                module_name=module_name, module_args=module_args, tmp=tmp, task_vars=task_vars, **more
+            )
+        except AnsibleError:
+            raise
+        except UNREADABLE as exc:
+            wrong = wrong_answer(host, name, "", "Ansible cannot read it (%s)" % type(exc).__name__)
+            return {"failed": True, "msg": str(wrong)}
+        try:
+            return checked(host, name, answer, not more.get("wrap_async")) if known(name) else answer
+        except NpuError as exc:
+            return {"failed": True, "msg": str(exc)}
+
+    def _low_level_execute_command(self, *args: t.Any, **more: t.Any) -> Result:
+        """What a command on the host prints, clean: ansible itself shows parts of it before a plugin sees them."""
+        answer: Result = super()._low_level_execute_command(*args, **more)
+        for key in ("stdout", "stderr"):
+            text = answer.get(key)
+            if isinstance(text, str):
+                if len(text) > OUTPUT:
+                    raise AnsibleActionFail(
+                        "The %s of a command has more than %d characters. "
+                        "Next: look at what runs on this host before you trust it." % (key, OUTPUT)
+                    )
+                answer[key] = clean_output(text)
+                answer[key + "_lines"] = answer[key].splitlines()
+        return answer

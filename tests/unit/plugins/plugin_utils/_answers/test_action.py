@@ -1,0 +1,91 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The way of an action plugin to a host: every fault of an answer ends as the failure of a task, in one sentence."""
+
+from __future__ import annotations
+
+import types
+import typing as t
+
+import pytest
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers import action as room
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
+
+Data = dict[str, t.Any]
+VARS = {"inventory_hostname": "npu-a"}
+
+
+@pytest.fixture
+def plugin(monkeypatch: pytest.MonkeyPatch) -> t.Callable[..., Answering]:
+    """An action on a host that answers so; an exception is what ansible raises while it reads."""
+
+    def made(said: t.Any = None, output: str = "") -> Answering:
+        def execute(self: t.Any, **keys: t.Any) -> t.Any:
+            if isinstance(said, Exception):
+                raise said
+            return said
+
+        monkeypatch.setattr(ActionBase, "_execute_module", execute)
+        monkeypatch.setattr(
+            ActionBase,
+            "_low_level_execute_command",
+            lambda self, *args, **keys: {"rc": 0, "stdout": output, "stdout_lines": ["x"], "stderr": output},
+        )
+        action: Answering = Answering.__new__(Answering)
+        action._task = types.SimpleNamespace(action="rebellions.npu.rbln_mok")
+        return action
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("said", "msg"),
+    [
+        (
+            {"state": "enrolled", "subject": 1},
+            "npu-a answered rbln_mok with a wrong value: subject: 1 is not text. Next: ",
+        ),
+        ({}, "npu-a answered rbln_mok with a wrong value: state: is missing. Next: "),
+        ({"failed": True, "msg": "\x1b[1mno"}, "no"),
+        *[
+            (fault, "npu-a answered rbln_mok with a wrong value: all: Ansible cannot read it (%s). " % name)
+            for fault, name in (
+                (AttributeError("'list' object has no attribute 'keys'"), "AttributeError"),
+                (TypeError("unhashable"), "TypeError"),
+                (RecursionError(), "RecursionError"),
+            )
+        ],
+    ],
+)
+def test_a_fault_is_a_failure(plugin: t.Callable[..., Answering], said: t.Any, msg: str) -> None:
+    found = plugin(said)._execute_module(task_vars=VARS)
+    assert found["failed"] is True and found["msg"].startswith(msg) and found["msg"].count("Next: ") == (msg != "no")
+
+
+def test_a_lost_connection_stays_one_and_modules_of_ansible_pass(plugin: t.Callable[..., Answering]) -> None:
+    with pytest.raises(AnsibleConnectionFailure):
+        plugin(AnsibleConnectionFailure("lost"))._execute_module(task_vars=VARS)
+    said = {"anything": object()}
+    assert plugin(said)._execute_module(module_name="ansible.legacy.async_status", task_vars=VARS) is said
+
+
+def test_only_the_start_of_a_job_may_lack_the_result(plugin: t.Callable[..., Answering]) -> None:
+    started = {"ansible_job_id": "j1.2", "results_file": "/root/.ansible_async/j1.2", "started": 1, "finished": 0}
+    assert plugin(started)._execute_module(task_vars=VARS, wrap_async=True) == {"changed": False, **started}
+    assert "state: is missing" in plugin(started)._execute_module(task_vars=VARS)["msg"]
+
+
+def test_output_is_clean_and_bounded(plugin: t.Callable[..., Answering], monkeypatch: pytest.MonkeyPatch) -> None:
+    found = plugin(output='\x1b[31m{"a":\r\n"\\u001b[2J"}')._low_level_execute_command("true")
+    assert found["stdout"] == found["stderr"] == '{"a":\n""}' and found["stdout_lines"] == ['{"a":', '""}']
+    monkeypatch.setattr(room, "OUTPUT", 10)
+    assert plugin(output="x" * 10)._low_level_execute_command("true")["stdout"] == "x" * 10
+    with pytest.raises(AnsibleActionFail, match="more than 10 characters. Next: "):
+        plugin(output="x" * 11)._low_level_execute_command("true")
+
+
+def test_a_fact_that_sets_an_input_ends_every_action(plugin: t.Callable[..., Answering]) -> None:
+    with pytest.raises(AnsibleActionFail, match="npu-a has the fact rbln_driver_runfile"):
+        plugin().run(task_vars={**VARS, "ansible_facts": {"rbln_driver_runfile": "/etc/shadow"}})
