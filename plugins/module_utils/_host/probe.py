@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The result of every read: value, absent, denied, timeout or failed."""
+"""The result of every read: value, absent, denied, timeout, too_large or failed."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ VALUE = "value"
 ABSENT = "absent"
 DENIED = "denied"
 TIMEOUT = "timeout"
+TOO_LARGE = "too_large"
 FAILED = "failed"
 
 

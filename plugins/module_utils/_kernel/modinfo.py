@@ -14,7 +14,7 @@ import zlib
 from dataclasses import dataclass
 
 from .._formats.x509 import COMMON_NAME, serial_text, signer_serial
-from .._host.host import ABSENT, DENIED, FAILED, VALUE, Host, Probe
+from .._host.host import ABSENT, DENIED, FAILED, VALUE, Host, Limit, Probe
 
 SUFFIXES = ("", ".xz", ".zst", ".gz")
 SEARCH_DIRS = (
@@ -28,7 +28,6 @@ SEARCH_DIRS = (
     "kernel/drivers/accel",
 )
 SIGNATURE_MARK = b"~Module signature appended~\n"
-MODULE_LIMIT = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -178,6 +177,6 @@ def read_module(host: Host, module: str, kernel: str | None, timeout: float = 5.
             return Probe(VALUE, parse_modinfo(path, asked.value.out))
         why = asked.value.err.strip()[:200] if asked.ok else asked.detail
         return Probe(FAILED if asked.ok else asked.state, ModuleFile(path), "%s: %s" % (path, why))
-    found = host.read_bytes(path, MODULE_LIMIT)
+    found = host.read_bytes(path, Limit.BULK)
     read = found.map(lambda data: parse_module(path, _unpack(path, data)))
     return read if read.ok else Probe(read.state, ModuleFile(path), "%s: %s" % (path, read.detail))

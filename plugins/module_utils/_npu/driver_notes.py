@@ -14,7 +14,7 @@ import typing as t
 
 from .._base.vendor import VendorProfile
 from .._host.files import remove_file, write_bytes
-from .._host.host import ABSENT, FAILED, Host, Probe
+from .._host.host import ABSENT, FAILED, Host, Limit, Probe
 
 JOURNAL = "journal.json"
 TAINTED = "tainted.json"
@@ -45,7 +45,7 @@ def read_record(host: Host, path: str) -> Probe:
             raise ValueError("%s is not a JSON object" % path)
         return data
 
-    return host.read_text(path, 1024 * 1024).map(load)
+    return host.read_text(path, Limit.NOTE).map(load)
 
 
 def write_record(host: Host, path: str, record: t.Mapping[str, t.Any], mode: int = 0o600) -> None:
