@@ -253,7 +253,8 @@ def read_kept(host: Host, directory: str) -> list[Kept]:
             continue
         try:
             data = json.loads(host.read_text(posixpath.join(path, MANIFEST), Limit.NOTE).get(""))
-            kept = _from_record(data if isinstance(data, dict) else {}, path)
+            data = data if isinstance(data, dict) else {}
+            kept = _from_record(data, path)
             sizes = data.get("sizes")
             if data.get("schema") != SCHEMA or not kept.files or not isinstance(sizes, dict):
                 continue

@@ -31,9 +31,9 @@ class Probe:
         return self.state == VALUE
 
     def map(self, function: t.Callable[[t.Any], t.Any]) -> Probe:
-        """Apply `function` to a value; a ValueError, or a value nested too deeply, turns into failed.
+        """Apply `function` to a value; other states pass through.
 
-        Other states pass through.
+        What it raises over a value of another shape than it reads turns into failed.
         """
         if self.state != VALUE:
             return self
@@ -41,6 +41,8 @@ class Probe:
             return Probe(VALUE, function(self.value))
         except (ValueError, RecursionError) as exc:
             return Probe(FAILED, None, str(exc))
+        except (AttributeError, LookupError, OverflowError, TypeError) as exc:
+            return Probe(FAILED, None, "it is not of the expected shape: %s" % exc)
 
     def get(self, default: t.Any = None) -> t.Any:
         return self.value if self.state == VALUE else default

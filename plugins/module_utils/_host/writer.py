@@ -81,16 +81,20 @@ def _journal(content: bytes) -> dict[str, t.Any]:
         journal = json.loads(content.decode("utf-8"))
         entries = journal["entries"]
         sound = journal["state"] in (_STAGING, _COMMITTING, _DONE) and all(
-            all(isinstance(entry[key], str) for key in ("target", "staged", "undo"))
+            all(_is_path(entry[key]) for key in ("target", "staged", "undo"))
             and all(isinstance(entry[key], (str, type(None))) for key in ("old", "new"))
-            and all(isinstance(name, str) for name in entry.get("dirs", []))
+            and all(map(_is_path, entry.get("dirs", [])))
             for entry in entries
         )
-        if sound and all(isinstance(name, str) for name in journal.get("extra", [])):
+        if sound and all(map(_is_path, journal.get("extra", []))):
             return dict(journal)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
     return {"state": _STAGING, "entries": []}
+
+
+def _is_path(found: object) -> bool:
+    return isinstance(found, str) and found.startswith("/") and "\0" not in found
 
 
 def _failed(path: str, exc: OSError) -> NpuError:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import gzip
 import lzma
 import posixpath
 import re
@@ -27,6 +26,8 @@ SEARCH_DIRS = (
     "kernel/drivers/misc",
     "kernel/drivers/accel",
 )
+# zlib reads the head of gzip.
+GZIP = zlib.MAX_WBITS | 16
 SIGNATURE_MARK = b"~Module signature appended~\n"
 
 
@@ -87,11 +88,11 @@ def section(data: bytes, name: bytes) -> bytes | None:
             header = struct.unpack_from(form, data, offset + at * size)
             headers.append((header[0], header[3], header[4]))
         _name, start, length = headers[names_at]
-    except (struct.error, IndexError) as exc:
+    except (struct.error, IndexError, OverflowError) as exc:
         raise ValueError("the ELF section table is cut short") from exc
     names = data[start : start + length]
     for at, begin, long in headers:
-        if names[at : names.find(b"\0", at)] == name:
+        if names.startswith(name + b"\0", at):
             if begin + long > len(data):
                 raise ValueError("the ELF section %s is cut short" % name.decode())
             return data[begin : begin + long]
@@ -153,14 +154,21 @@ def parse_modinfo(path: str, text: str) -> ModuleFile:
 
 
 def _unpack(path: str, data: bytes) -> bytes:
+    """The bytes of a module file, unpacked. ValueError when it is damaged or has more than Limit.BULK bytes."""
     try:
         if path.endswith(".xz"):
-            return lzma.decompress(data)
-        if path.endswith(".gz"):
-            return gzip.decompress(data)
-    except (lzma.LZMAError, OSError, EOFError, zlib.error) as exc:
+            xz = lzma.LZMADecompressor()
+            unpacked, whole = xz.decompress(data, Limit.BULK), xz.eof
+        elif path.endswith(".gz"):
+            gz = zlib.decompressobj(GZIP)
+            unpacked, whole = gz.decompress(data, Limit.BULK), gz.eof
+        else:
+            return data
+    except (lzma.LZMAError, zlib.error) as exc:
         raise ValueError("%s cannot be unpacked: %s" % (path, exc)) from exc
-    return data
+    if not whole:
+        raise ValueError("%s cannot be unpacked: it is cut short or has more than %d bytes" % (path, Limit.BULK))
+    return unpacked
 
 
 def read_module(host: Host, module: str, kernel: str | None, timeout: float = 5.0) -> Probe:
