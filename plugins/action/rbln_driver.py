@@ -26,6 +26,7 @@ PAUSES = (0.5, 0.5, 1.0, 1.0, 2.0)
 PAUSE = 3.0
 TELL_EVERY = 30.0
 LOST = 600.0
+INTERRUPTED = "The change of the driver was interrupted. Next: run again; the next run takes it over."
 HEAD = re.compile(r"^=(note|jobs|journal)\s*$", re.M)
 
 
@@ -59,12 +60,12 @@ class ActionModule(ActionBase):
             return result
         host = (task_vars or {}).get("inventory_hostname", "")
         if not self._follow(host, str(job["ansible_job_id"]), str(job.get("results_file", ""))):
-            result.update(
-                failed=True,
-                msg="The change of the driver was interrupted. Next: run again; the next run takes it over.",
-            )
+            result.update(failed=True, msg=INTERRUPTED)
             return result
         status = self._status(job["ansible_job_id"], task_vars)
+        if status.get("failed") and "cmd" in status and not status.get("data") and not status.get("stderr"):
+            # The module was killed: the process that watches it has read nothing, and tells of its own trouble.
+            status = {"failed": True, "msg": INTERRUPTED, "ansible_job_id": job["ansible_job_id"]}
         result.update(
             {
                 key: value

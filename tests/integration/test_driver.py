@@ -183,7 +183,7 @@ def test_a_failed_build_and_a_failed_validation_lead_back(drivers: Drivers) -> N
 
 # PIDs of the processes that have the lock's descriptor; the module is the one that runs Python.
 HELD = """for fd in /proc/[0-9]*/fd/*; do [ "$(readlink $fd)" = /var/lib/rbln ] || continue
-pid=${fd#/proc/}; pid=${pid%%/*}; case $(readlink /proc/$pid/exe) in %s) echo $pid ;; esac; done | sort -u"""
+pid=${fd#/proc/}; pid=${pid%%%%/*}; case $(readlink /proc/$pid/exe) in %s) echo $pid ;; esac; done | sort -u"""
 
 
 def test_an_installer_that_outlives_its_change_keeps_the_next_one_away(drivers: Drivers) -> None:

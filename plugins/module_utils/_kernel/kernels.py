@@ -102,7 +102,7 @@ def read_kernel(
     release = host.read_text("/proc/sys/kernel/osrelease", Limit.ATTRIBUTE)
     now = running or release.get("").strip() or None
     installed = installed_kernels(host, packages)
-    cmdline = host.read_text("/proc/cmdline", Limit.PROC)
+    cmdline = host.read_text("/proc/cmdline", Limit.OS_RELEASE)
     if in_container:
         upcoming, source = None, "not known in a container"
     else:

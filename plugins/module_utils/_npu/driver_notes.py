@@ -14,7 +14,7 @@ import typing as t
 
 from .._base.vendor import VendorProfile
 from .._host.files import remove_file, write_bytes
-from .._host.host import ABSENT, FAILED, Host, Limit, Probe
+from .._host.host import ABSENT, FAILED, TOO_LARGE, Host, Limit, Probe
 
 JOURNAL = "journal.json"
 TAINTED = "tainted.json"
@@ -174,7 +174,7 @@ def describe_state(host: Host, profile: VendorProfile) -> tuple[Record, dict[str
             "reboot": bool(journal.get("reboot")),
             "touched": bool(journal.get("touched", True)),
         }
-    elif probes.get("driver_journal") is not None and probes["driver_journal"].state == FAILED:
+    elif probes.get("driver_journal") is not None and probes["driver_journal"].state in (FAILED, TOO_LARGE):
         change = {
             "version": None,
             "previous": None,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from .._base.vendor import VendorProfile
 from .._formats.x509 import Certificate, parse_certificate, parse_signature_lists
-from .._host.host import ABSENT, DENIED, FAILED, VALUE, Host, Limit, Probe
+from .._host.host import ABSENT, DENIED, FAILED, TOO_LARGE, VALUE, Host, Limit, Probe
 from .firmware import EFI_DIR, EFIVARS_DIR, ENABLED, SHIM_GUID
 
 MOK_VARIABLES = EFI_DIR + "/mok-variables"
@@ -251,4 +251,4 @@ def read_mok(
         "signer_enrolled": is_trusted(driver["signer"], driver["sig_key"], lists.enrolled.get(), keys.get()),
     }
     looks = {"mok_certificate": certificate, "mok_enrolled": lists.enrolled, "mok_pending": lists.pending}
-    return facts, {name: probe for name, probe in looks.items() if probe.state in (DENIED, FAILED)}
+    return facts, {name: probe for name, probe in looks.items() if probe.state in (DENIED, FAILED, TOO_LARGE)}
