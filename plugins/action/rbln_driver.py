@@ -39,6 +39,7 @@ OF_THE_JOB = (
     "stdout_lines",
     "stderr_lines",
 )
+INTERRUPTED = "The change of the driver was interrupted. Next: run again; the next run takes it over."
 HEAD = re.compile(r"^=(note|jobs|journal)\s*$", re.M)
 
 
@@ -72,12 +73,12 @@ class ActionModule(Answering):
             return result
         host = self._host_name(task_vars)
         if not self._follow(host, str(job["ansible_job_id"]), str(job.get("results_file", ""))):
-            result.update(
-                failed=True,
-                msg="The change of the driver was interrupted. Next: run again; the next run takes it over.",
-            )
+            result.update(failed=True, msg=INTERRUPTED)
             return result
         status = self._status(job["ansible_job_id"], task_vars)
+        if status.get("failed") and "cmd" in status and not status.get("data") and not status.get("stderr"):
+            # The module was killed: the process that watches it has read nothing, and tells of its own trouble.
+            status = {"failed": True, "msg": INTERRUPTED}
         try:
             result.update(checked(host, ROLE, {key: value for key, value in status.items() if key not in OF_THE_JOB}))
         except NpuError as exc:

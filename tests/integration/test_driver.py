@@ -7,6 +7,7 @@ The driver is installed, refused, upgraded, rolled back and removed.
 
 from __future__ import annotations
 
+import threading
 import typing as t
 from pathlib import Path
 
@@ -32,7 +33,9 @@ from tests.integration._driver import (
     works,
 )  # fmt: skip
 from tests.integration._hosts import Hosts, difference
+from tests.integration._play import Run
 from tests.lab import Lab
+from tests.lab._base import until
 from tests.lab.lab import payload_dir
 from tests.lab.standins.repository import Signer
 
@@ -176,6 +179,41 @@ def test_a_failed_build_and_a_failed_validation_lead_back(drivers: Drivers) -> N
         and "rbln_driver_retry" in run.failed(B)[-1].msg
     )
     assert difference(before, drivers.disk(B)) == []
+
+
+# PIDs of the processes that have the lock's descriptor; the module is the one that runs Python.
+HELD = """for fd in /proc/[0-9]*/fd/*; do [ "$(readlink $fd)" = /var/lib/rbln ] || continue
+pid=${fd#/proc/}; pid=${pid%%%%/*}; case $(readlink /proc/$pid/exe) in %s) echo $pid ;; esac; done | sort -u"""
+
+
+def test_an_installer_that_outlives_its_change_keeps_the_next_one_away(drivers: Drivers) -> None:
+    drivers.put(A, OLD)
+    drivers.lab.fault(A, "install-hang", "60")
+    runs: list[Run] = []
+    change = threading.Thread(target=lambda: runs.append(drivers.run({A: many(NEW)})))
+    change.start()
+    until(
+        120, "the installer hangs", lambda: drivers.lab.exec(A, ["pgrep", "-xf", "sleep 60"], check=False).stdout != ""
+    )
+    module = drivers.lab.exec(A, HELD % "*python*").stdout.split()
+    assert len(module) == 1, module
+    drivers.lab.exec(A, ["kill", "-9", *module])
+    change.join()
+    assert runs[0].code == 2 and "was interrupted" in runs[0].failed(A)[-1].msg, runs[0].failed(A)[-1].msg
+    living = drivers.lab.exec(A, HELD % "*").stdout.split()
+    assert living and module[0] not in living
+    before = drivers.seen(A)
+    refused = drivers.run({A: many(NEW)})
+    last = refused.failed(A)[-1].msg
+    assert refused.code == 2 and "still runs on this host" in last and "Nothing was changed" in last, last
+    assert all("(pid %s)" % pid in last for pid in living) and "sleep (pid " in last and "kill " in last, last
+    assert drivers.seen(A)["journal"] == before["journal"] and drivers.lab.exec(A, HELD % "*").stdout.split() == living
+    drivers.lab.fault(A, "install-hang", None)
+    until(90, "the installer ends", lambda: drivers.lab.exec(A, HELD % "*").stdout == "")
+    drivers.good({A: many(NEW)})
+    state = works(drivers.seen(A), NEW)
+    assert state["journal"] is None and state["holds"] == sorted(PACKAGES)
+    drivers.unchanged({A: many(NEW)})
 
 
 def test_where_the_way_back_fails_too_the_host_is_tainted_and_the_next_run_converges(drivers: Drivers) -> None:

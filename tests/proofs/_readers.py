@@ -160,7 +160,7 @@ def elf_ours(path: Path) -> tuple[object, ...]:
             stream.seek(offset)
             return stream.read(length)
 
-        found: Elf = parse_elf(read)
+        found: Elf = parse_elf(read, path.stat().st_size)
     return (found.bits, found.soname, found.needed, found.rpath, found.runpath)
 
 

@@ -4,7 +4,7 @@
 
 CDI specifications by the CDI project's library, sets of containerd files by containerd itself, YAML by PyYAML, TOML
 by tomllib, TOML and JSON edits by reading them again, certificates by cryptography, ELF by readelf, package fields by
-dpkg.
+dpkg. Garbage in the place of any input is judged by how a reader ends: with a value or its own error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._host.host import H
 from ansible_collections.rebellions.npu.plugins.module_utils._runtime.containerd_config import effective, load_set
 from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config.edit import covers
 from ansible_collections.rebellions.npu.plugins.plugin_utils._text.splice import differences
-from ansible_collections.rebellions.npu.tests.unit.fixtures import random_json, random_toml, random_yaml
+from ansible_collections.rebellions.npu.tests.unit.fixtures import garbage, random_json, random_toml, random_yaml
 
 from tests.integration import _containerd as containerd
 from tests.integration._cdi_library import disagreements
@@ -33,7 +33,7 @@ from tests.proofs._proof import SAMPLE, Part, Proof
 
 SEED = 20260303
 SPECIFICATIONS, SETS, EDITS, WRITTEN, READ = (900, 40, 300, 60, 3000) if SAMPLE else (15000, 640, 20000, 3000, 300000)
-SIGNED, LIBRARIES, STANZAS = (60, 60, 10) if SAMPLE else (3000, 2000, 300)
+SIGNED, LIBRARIES, STANZAS, GARBAGE = (60, 60, 10, 400) if SAMPLE else (3000, 2000, 300, 40000)
 RELEASES = ("1.7", "2.4")
 CRI_NAMES = {"cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime"}
 
@@ -181,6 +181,32 @@ def stanzas(part: Part, folder: Path) -> None:
             assert wrong == [], wrong[:2]
 
 
+def garbled(part: Part, folder: Path, name: str) -> None:
+    """Garbage in the place of one kind of input."""
+    source = random.Random("%d %s" % (SEED, name))
+    count = GARBAGE // 20 if name in garbage.FOLDER_TARGETS else GARBAGE
+    for number in range(count):
+        with part.case("%s %d" % (name, number)):
+            if name in garbage.TARGETS:
+                garbage.TARGETS[name](random.Random("%s %d" % (source.random(), number)))
+                continue
+            home = folder / "garbage" / str(number)
+            home.mkdir(parents=True)
+            try:
+                garbage.FOLDER_TARGETS[name](random.Random("%s %d" % (source.random(), number)), home)
+            finally:
+                shutil.rmtree(home)
+
+
+def hosts(part: Part, folder: Path) -> None:
+    home = folder / "host"
+    home.mkdir()
+    host = garbage.Hosts(home)
+    for number in range(GARBAGE // 20):
+        with part.case("host %d" % number):
+            host.one(random.Random("%d %d" % (SEED, number)))
+
+
 def yaml(part: Part) -> None:
     both = 0
     for number in range(WRITTEN):
@@ -204,6 +230,8 @@ def main() -> int:
             toml(part)
         with proof.part("TOML edits") as part:
             edits(part, random_toml.edit_one)
+        with proof.part("pairs cut out of inline tables") as part:
+            edits(part, random_toml.inline_one)
         with proof.part("JSON edits") as part:
             edits(part, random_json.edit_one)
         with proof.part("certificates and cryptography") as part:
@@ -212,6 +240,11 @@ def main() -> int:
             libraries(part, folder / "elf")
         with proof.part("package fields and dpkg") as part:
             stanzas(part, folder / "dpkg")
+        for kind in (*garbage.TARGETS, *garbage.FOLDER_TARGETS):
+            with proof.part("garbage: " + kind) as part:
+                garbled(part, folder, kind)
+        with proof.part("garbage: the files of a host") as part:
+            hosts(part, folder)
         with proof.part("CDI specifications and the CDI library") as part:
             specifications(part, folder)
         for release in RELEASES:

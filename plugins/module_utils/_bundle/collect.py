@@ -17,12 +17,11 @@ import typing as t
 
 from .._base.model import NpuError
 from .._host.files import create_file
-from .._host.host import Completed, Host
+from .._host.host import Completed, Host, Limit
 from .._packages.apt_index import base_status, parse_stanzas, parse_uris
 from .._packages.installed import DPKG_STATUS
 from .manifest import DRIVER, INDEX, PACKAGE, PACKAGES, digest_of
 
-STATUS_LIMIT = 256 * 1024 * 1024
 TAIL = 12
 ARCHIVES, NOTHING = "archives", "nothing"
 _UNKNOWN = re.compile(
@@ -118,7 +117,7 @@ def plan_deb(host: Host, work: str, packages: t.Sequence[str], base: str, timeou
     """
     for name in ("lists", ARCHIVES, NOTHING):
         os.makedirs(os.path.join(work, name, "partial"), mode=0o755, exist_ok=True)
-    status = host.read_text(DPKG_STATUS, STATUS_LIMIT)
+    status = host.read_text(DPKG_STATUS, Limit.BULK)
     if not status.ok:
         raise NpuError(
             "%s cannot be read: %s." % (DPKG_STATUS, status.detail),

@@ -16,7 +16,7 @@ import posixpath
 import typing as t
 
 from .._formats.elf import TRIPLETS, Elf, parse_elf
-from .._host.host import LINK_LIMIT, Host
+from .._host.host import LINK_LIMIT, Host, open_file
 
 FILE = "file"
 DIRECTORY = "dir"
@@ -117,11 +117,12 @@ class Tree:
 
     def _read_elf(self, path: str) -> Elf | str:
         try:
-            descriptor = os.open(self.host.real(path), os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = open_file(self.host.real(path), os.O_RDONLY)
         except OSError as exc:
-            return "it cannot be read (%s)" % os.strerror(exc.errno or 0)
+            return "it cannot be read (%s)" % (exc.strerror or exc)
         try:
-            return parse_elf(lambda length, offset: os.pread(descriptor, length, offset))
+            size = os.fstat(descriptor).st_size
+            return parse_elf(lambda length, offset: os.pread(descriptor, length, offset), size)
         except ValueError as exc:
             return str(exc)
         except OSError as exc:

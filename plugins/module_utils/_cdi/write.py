@@ -12,11 +12,10 @@ from __future__ import annotations
 import contextlib
 import os
 import posixpath
-import re
 import typing as t
 
 from .._base.model import NpuError
-from .._host.files import explain, make_directory, replace_file, staged_prefix, sync_directory, take_lock
+from .._host.files import clear_staged, explain, make_directory, replace_file, sync_directory, take_lock
 from .._host.host import Host
 from .options import format_of
 
@@ -44,7 +43,6 @@ def write_spec(host: Host, path: str, text: str, check: bool = False) -> bool:
     try:
         make_directory(host, posixpath.dirname(target))
         with _locked(directory):
-            _clean(directory, os.path.basename(real))
             replace_file(real, data, FILE_MODE, keep=True)
     except OSError as exc:
         raise explain(exc, target, "written") from exc
@@ -67,7 +65,7 @@ def remove_spec(host: Host, path: str, check: bool = False) -> bool:
         if check:
             return there
         with _locked(directory):
-            _clean(directory, name)
+            clear_staged(directory, name)
             if there:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(real)
@@ -106,14 +104,6 @@ def _check_directory(host: Host, directory: str) -> None:
                 )
             return
         directory = posixpath.dirname(directory)
-
-
-def _clean(directory: str, name: str) -> None:
-    """Remove what writers killed before their rename left; the lock is held, so none of it is in use."""
-    pattern = re.compile(r"^%s[a-z0-9_]{8}\.tmp$" % re.escape(staged_prefix(name)))
-    for one in os.listdir(directory):
-        if pattern.match(one):
-            os.unlink(os.path.join(directory, one))
 
 
 @contextlib.contextmanager

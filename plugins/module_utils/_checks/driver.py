@@ -9,7 +9,7 @@ import typing as t
 
 from .._base.model import ERROR, INFO, WARNING, Check, Problem
 from .._base.versions import same_release
-from .._host.host import ABSENT, DENIED, FAILED, TIMEOUT, VALUE
+from .._host.host import ABSENT, DENIED, FAILED, TIMEOUT, TOO_LARGE, VALUE
 from .._npu.pci import normalise_address
 from . import device, installation
 from .base import Context, Scope, Verdict, address_of, verdict_of, without_npus
@@ -281,7 +281,10 @@ def looks_in_time(context: Context) -> Verdict | None:
 @SCOPE.check(WARNING)
 def looks_worked(context: Context) -> Verdict | None:
     """No look failed in another way, such as a file or an answer that cannot be read."""
-    failed = _looks(context, FAILED, *OPTIONAL_LOOKS)
+    failed = [
+        *_looks(context, FAILED, *OPTIONAL_LOOKS),
+        *_looks(context, TOO_LARGE, *OPTIONAL_LOOKS),
+    ]
     step = "Look at the named file or command on the host."
     if "smi" in failed:
         step = "Run the tool by hand; a tool and a driver of different releases are the usual cause."

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from .._base.model import INFO, WARNING
 from .._base.versions import compare, release_numbers, same_release
-from .._host.host import ABSENT, FAILED, VALUE
+from .._host.host import ABSENT, FAILED, TOO_LARGE, VALUE
 from .._kernel.blocked import BLACKLIST, INSTALL, REFUSED, place_of
 from .._npu.driver import BUILT
 from .._secure_boot.firmware import ENABLED, UNSUPPORTED, enforcement
@@ -137,7 +137,7 @@ def module_file_intact(context: Context) -> Verdict | None:
     bad = ""
     if not path and built and probe.get("state") == ABSENT:
         bad = "the module file that DKMS installed for kernel %s is missing" % running
-    elif path and probe.get("state") == FAILED:
+    elif path and probe.get("state") in (FAILED, TOO_LARGE):
         bad = "the module file cannot be read: %s" % str(probe.get("detail") or path).rstrip(".")
     elif path and built and release and release != running:
         bad = "the module file %s is built for kernel %s" % (path, release)

@@ -13,14 +13,24 @@ scope, and one that is unknown neither writes nor removes.
 from __future__ import annotations
 
 import typing as t
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
-from .._base.model import Check, NpuError
+from .._base.model import ERROR, Check, NpuError
 from .._base.vendor import VendorProfile
 from .._host.files import remove_file, renew, write_file
 from .._host.host import Host
 from .base import Context, Data
-from .ready_files import INSTALLED, MARKERS, READY, TOOLKIT, find_spec, marker_path, ready_values, render_ready
+from .ready_files import (
+    INSTALLED,
+    MARKERS,
+    READY,
+    TOOLKIT,
+    change_mark,
+    find_spec,
+    marker_path,
+    ready_values,
+    render_ready,
+)
 from .run import blocks, check_blocking, check_scopes, run_checks
 
 WRITE = "write"
@@ -91,17 +101,42 @@ def judge(proof: Proof, checks: t.Sequence[Check], rules: Rules) -> str:
     return FAILED if failed else UNKNOWN if unknown else PASSED
 
 
+CHANGING = Check(
+    "driver_change",
+    "driver",
+    None,
+    ERROR,
+    "the driver is being changed, or a change of it was interrupted, so no ready file was written",
+    next_step="Wait until the change ends, or run site.yml again to finish it.",
+)
+
+
 class _Files:
     """The ready files of one host, each change noted."""
 
     def __init__(self, profile: VendorProfile, host: Host, proof: Proof, dry: bool) -> None:
         self.profile, self.host, self.proof, self.dry = profile, host, proof, dry
         self.present = {name for name in MARKERS if host.stat(marker_path(profile, name)).ok}
+        self.mark = change_mark(host, profile)
 
     def write(self, name: str, text: str) -> None:
+        """Write a ready file, unless the driver is being changed or was changed since the proof began."""
         path = marker_path(self.profile, name)
-        self._note(path, "written", write_file(self.host, path, text, dry=self.dry))
-        self.present.add(name)
+        if self._undisturbed():
+            written = write_file(self.host, path, text, dry=self.dry)
+            # A change that began meanwhile has removed the ready files: this one must not come back.
+            if self.dry or self._undisturbed():
+                self._note(path, "written", written)
+                self.present.add(name)
+                return
+            remove_file(self.host, path)
+        self.present.discard(name)
+        if CHANGING.name not in self.proof.unknown:
+            self.proof.checks.append(replace(CHANGING, vendor=self.profile.name))
+            self.proof.unknown.append(CHANGING.name)
+
+    def _undisturbed(self) -> bool:
+        return self.mark is not None and change_mark(self.host, self.profile) == self.mark
 
     def remove(self, *names: str) -> None:
         for name in names:

@@ -17,7 +17,8 @@ from .._base.model import NpuError
 from .._base.vendor import VendorProfile
 from .._cdi.options import SPEC_SUFFIXES
 from .._host.files import remove_file
-from .._host.host import FAILED, VALUE, Host, Probe
+from .._host.host import ABSENT, FAILED, VALUE, Host, Probe
+from .._npu.driver_notes import JOURNAL, state_path
 
 INSTALLED = ".driver-ctr-ready"
 READY = "driver-ready"
@@ -32,6 +33,17 @@ _SINGLE = re.compile(r"^'([^']*)'$")
 
 def marker_path(profile: VendorProfile, name: str) -> str:
     return posixpath.join(profile.validation_dir, name)
+
+
+def change_mark(host: Host, profile: VendorProfile) -> float | None:
+    """A number that every change of the driver alters; None while one is under way, or was interrupted.
+
+    A change notes itself in the journal before it removes the ready files, and each note alters the directory's time.
+    """
+    if host.stat(state_path(profile, JOURNAL)).state != ABSENT:
+        return None
+    found = host.stat(profile.runfile_stamp_dir)
+    return float(found.value.mtime) if found.ok else 0.0
 
 
 def remove_markers(host: Host, profile: VendorProfile) -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import posixpath
 import time
@@ -13,7 +14,8 @@ import typing as t
 
 from .._base.model import NpuError
 from .._base.vendor import VendorProfile
-from .._host.files import explain, make_directory, remove_file, take_lock
+from .._host.files import LockHeld, explain, make_directory, remove_file, take_lock
+from .._host.handles import lock_holders
 from .._host.host import ABSENT, Host
 from .._npu.driver_notes import JOURNAL, Record, read_record, stamp_path, state_path, write_record
 from .request import Request
@@ -48,7 +50,11 @@ class Journal:
 
     @contextlib.contextmanager
     def locked(self) -> t.Iterator[None]:
-        """Lock the state directory for this process; NpuError when another change runs."""
+        """Lock the state directory for this process and for its commands.
+
+        NpuError names who holds it: another change, or the installer of one that was killed. A daemon that an installer
+        started has the lock's descriptor too; it is unlocked for all at the end of the change.
+        """
         try:
             descriptor = os.open(
                 make_directory(self.host, self.profile.runfile_stamp_dir), os.O_RDONLY | os.O_DIRECTORY
@@ -56,15 +62,34 @@ class Journal:
         except OSError as exc:
             raise explain(exc, self.profile.runfile_stamp_dir, "created") from exc
         try:
-            take_lock(
-                descriptor,
-                self.profile.runfile_stamp_dir,
-                LOCK_WAIT,
-                "another change of the driver runs on this host",
-            )
-            yield
+            try:
+                take_lock(
+                    descriptor,
+                    self.profile.runfile_stamp_dir,
+                    LOCK_WAIT,
+                    "another change of the driver runs on this host",
+                )
+            except LockHeld as exc:
+                raise self._held(descriptor, exc) from exc
+            self.host.inherited = (descriptor,)
+            try:
+                yield
+            finally:
+                self.host.inherited = ()
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
         finally:
             os.close(descriptor)
+
+    def _held(self, descriptor: int, exc: LockHeld) -> NpuError:
+        found = lock_holders(os.readlink("/proc/self/fd/%d" % descriptor))
+        if not found:
+            return exc
+        who = ", ".join("%s (pid %d)%s" % (one.name, one.pid or 0, one.unit and " of " + one.unit) for one in found)
+        return NpuError(
+            "A change of the driver still runs on this host: %s. Nothing was changed." % who,
+            "Wait until it ends and run again. If it does not end, stop it: kill %s."
+            % " ".join(str(one.pid) for one in found),
+        )
 
     def interrupted(self) -> Record | None:
         """The record of an unfinished change; empty when it is damaged, None when there is none."""

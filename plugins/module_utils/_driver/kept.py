@@ -26,11 +26,10 @@ from dataclasses import asdict, dataclass
 
 from .._base.model import NpuError
 from .._host.files import create_file, explain, make_directory, sync_directory
-from .._host.host import Host
+from .._host.host import Host, Limit
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
-MANIFEST_LIMIT = 1024 * 1024
 STAGED = ".staged-"
 RUNFILE = "runfile"
 CHUNK = 1024 * 1024
@@ -253,8 +252,9 @@ def read_kept(host: Host, directory: str) -> list[Kept]:
         if manifest is None or manifest.kind != "file":
             continue
         try:
-            data = json.loads(host.read_text(posixpath.join(path, MANIFEST), MANIFEST_LIMIT).get(""))
-            kept = _from_record(data if isinstance(data, dict) else {}, path)
+            data = json.loads(host.read_text(posixpath.join(path, MANIFEST), Limit.NOTE).get(""))
+            data = data if isinstance(data, dict) else {}
+            kept = _from_record(data, path)
             sizes = data.get("sizes")
             if data.get("schema") != SCHEMA or not kept.files or not isinstance(sizes, dict):
                 continue

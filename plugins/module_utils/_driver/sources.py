@@ -22,7 +22,7 @@ from .._packages.base import PackageManager
 from .._packages.changes import Change, Transaction, planned
 from .._packages.installed import read_packages
 from .._packages.lists import Missing
-from .._packages.runfile import execute, sha256_of, verified
+from .._packages.runfile import execute, sha256_of_file, verified
 from .kept import Kept, keep, read_kept, verify
 from .material import Material
 from .request import PACKAGE, RUNFILE, Request
@@ -115,8 +115,7 @@ class Parts:
                     raise
                 paths = []
             for path in paths:
-                with open(path, "rb") as stream:
-                    files.append({"path": path, "sha256": sha256_of(stream)})
+                files.append({"path": path, "sha256": sha256_of_file(path)})
         return Material(PACKAGE, request.version, files, (), ()), changes
 
     def _whole_bundle(self) -> None:
@@ -213,8 +212,7 @@ class Parts:
                 if name.endswith(suffix) and (
                     not self.request.packages or matches(self.manager.describe(path)["name"], self.request.packages)
                 ):
-                    with open(path, "rb") as stream:
-                        found.append({"path": path, "sha256": sha256_of(stream)})
+                    found.append({"path": path, "sha256": sha256_of_file(path)})
         if not found:
             raise NpuError(
                 "The runfile contains no matching %s package." % suffix,
@@ -360,7 +358,6 @@ class Parts:
             return False
         files = []
         for path in paths:
-            with open(path, "rb") as stream:
-                files.append({"path": path, "sha256": sha256_of(stream)})
+            files.append({"path": path, "sha256": sha256_of_file(path)})
         self.keep(Material(PACKAGE, version, files), now)
         return True

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from .._base.model import NpuError
 from .._base.vendor import VendorProfile
 from .._host.handles import Holder, Processes
-from .._host.host import ABSENT, Host
+from .._host.host import ABSENT, Host, Limit
 from .._kernel import load as kmod
 from .._kernel.modinfo import read_module
 from .._npu.driver_notes import Record
@@ -47,7 +47,7 @@ class Units:
 
     def kernel(self) -> str:
         """The running kernel; empty when it cannot be read."""
-        return str(self.host.read_text("/proc/sys/kernel/osrelease", 512).get("")).strip()
+        return str(self.host.read_text("/proc/sys/kernel/osrelease", Limit.ATTRIBUTE).get("")).strip()
 
     def module_version(self) -> str | None:
         """Version of the module on disk for the running kernel; None when missing or unknown."""
@@ -190,7 +190,7 @@ class Units:
 
     def _in_pod(self, holder: Holder) -> bool:
         return bool(
-            holder.pid and "kubepods" in str(self.host.read_text("/proc/%d/cgroup" % holder.pid, 65536).get(""))
+            holder.pid and "kubepods" in str(self.host.read_text("/proc/%d/cgroup" % holder.pid, Limit.PROC).get(""))
         )
 
     def _end(self, found: t.Sequence[Holder]) -> None:

@@ -17,6 +17,9 @@ FIRST_READ = 8192
 DYNAMIC_LIMIT = 1024 * 1024
 # Large C++ libraries have several MiB of names.
 STRINGS_LIMIT = 64 * 1024 * 1024
+# Far more than the loader sees in practice; without a limit a small file could give names of many GiB.
+NAME_LIMIT = 64 * 1024
+NAMES_LIMIT = 1024
 
 PT_LOAD = 1
 PT_DYNAMIC = 2
@@ -67,8 +70,11 @@ class Elf:
         return (self.machine, self.bits)
 
 
-def parse_elf(read: Reader) -> Elf:
-    """Parse with `read(length, offset)`; ValueError says what is wrong with the file."""
+def parse_elf(read: Reader, size: int) -> Elf:
+    """Parse a file of `size` bytes with `read(length, offset)`; ValueError says what is wrong with it.
+
+    Nothing is read past the end of the file, whatever its headers say.
+    """
     head = read(FIRST_READ, 0)
     if len(head) < 52 or head[:4] != b"\x7fELF":
         raise ValueError("it is empty" if not head else "it is not an ELF file")
@@ -80,7 +86,7 @@ def parse_elf(read: Reader) -> Elf:
     def take(offset: int, length: int) -> bytes:
         if offset + length <= len(head):
             return head[offset : offset + length]
-        return read(length, offset)
+        return read(min(length, max(0, size - offset)), offset)
 
     try:
         machine = struct.unpack_from(order + "H", head, 18)[0]
@@ -144,8 +150,11 @@ def _dynamic(
     else:
         raise ValueError("its string table is not in the file")
 
+    if sum(len(values.get(tag, [])) for tag in wanted) > NAMES_LIMIT:
+        raise ValueError("it has more than %d names" % NAMES_LIMIT)
+
     def text(position: int) -> str:
-        end = strings.find(b"\0", position)
+        end = strings.find(b"\0", position, position + NAME_LIMIT)
         if position >= len(strings) or end < 0:
             raise ValueError("a name lies outside its string table")
         return os.fsdecode(strings[position:end])

@@ -14,6 +14,9 @@ try:
 except ImportError:
     tomllib = None
 
+# Python takes quadratic time for the digits of a number.
+NUMBER_LIMIT = 4096
+
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _SPACE = re.compile(r"[ \t]*")
 _NUMBER = re.compile(
@@ -239,6 +242,8 @@ class _Reader:
         if match:
             self.at = match.end()
             digits = match.group().replace("_", "")
+            if len(digits) > NUMBER_LIMIT:
+                self.fail("A number has more than %d digits" % NUMBER_LIMIT, match.start())
             if digits[:2] in ("0x", "0o", "0b"):
                 return int(digits, 0)
             return float(digits) if re.search(r"[.eE]", digits) else int(digits)
@@ -288,7 +293,7 @@ class _Reader:
     def literal(self) -> str:
         start = self.at + 1
         end = self.text.find("'", start)
-        line = self.text.find("\n", start)
+        line = self.text.find("\n", start, len(self.text) if end < 0 else end)
         bad = _CONTROL.search(self.text, start, len(self.text) if end < 0 else end)
         if bad:
             self.fail("Found invalid character %r" % bad.group(), bad.start())

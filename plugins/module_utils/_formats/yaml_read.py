@@ -26,8 +26,23 @@ _ESCAPES = {
     '"': '"', "/": "/", "\\": "\\", "N": "\x85", "_": "\xa0", "L": "\u2028", "P": "\u2029",
 }  # fmt: skip
 _RESERVED = "@`%,]}&*!|>"
+# Matched at a place in a line, never on the rest of a line: a copy for each place takes quadratic time on a long line.
+_BLANKS = re.compile(r"[ \t]*")
+_MARK = re.compile(r"(---|\.\.\.)(\s|$)")
+_DASH = re.compile(r"-(\s|$)")
+_COMPLEX_KEY = re.compile(r"\?(\s|$)")
+_COLON = re.compile(r"\s*:(\s|$)")
+_COMMENT = re.compile(r"\s+#")
+_PLAIN = re.compile(r"(?!#)(?:[^\s#:]|:(?=\S)|(?<=\S)#| +(?![\s#]|:(?:\s|$)|$))+")
+_PLAIN_IN_FLOW = re.compile(
+    r"(?!#)(?:[^\s#:,\[\]{}]|:(?![\s,\[\]{}]|$)|(?<=\S)#| +(?![\s#,\[\]{}]|:(?:[\s,\[\]{}]|$)|$))+"
+)
+_LOW_SURROGATE = re.compile(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+_BLOCK_HEAD = re.compile(r"([|>])([-+]?)([1-9]?)([-+]?)[ ]*(?:(?<= )#.*)?$")
 _HEX_ESCAPES = {"x": 2, "u": 4, "U": 8}
 _DEPTH_LIMIT = 64
+# Python takes quadratic time for the digits of a number.
+_NUMBER_LIMIT = 4096
 
 
 class YamlError(ValueError):
@@ -45,6 +60,10 @@ def resolve(text: str) -> t.Any:
         return None
     if text.lower() in _BOOLEANS and text in (text.lower(), text.capitalize(), text.upper()):
         return _BOOLEANS[text.lower()]
+    if len(text) > _NUMBER_LIMIT:
+        if any(form.match(text) for form in (_INTEGER, _SEXAGESIMAL, _SEXAGESIMAL_FLOAT, _FLOAT)):
+            raise YamlError("a number has more than %d digits" % _NUMBER_LIMIT)
+        return text
     if _INTEGER.match(text):
         digits = text.replace("_", "")
         sign = -1 if digits.startswith("-") else 1
@@ -93,21 +112,19 @@ class _Reader:
     def skip(self) -> None:
         """Go to the next place that is neither blank nor comment; on a new line, before its indentation."""
         while not self.done():
-            rest = self.line[self.column :]
-            bare = rest.lstrip(" \t")
-            comment = bare.startswith("#") and (
-                self.column == 0 or rest[:1] in " \t" or self.line[self.column - 1] in " \t,[]{}"
-            )
-            if bare and not comment:
-                if self.column == 0 and "\t" in rest[: len(rest) - len(bare)]:
+            line, start = self.line, self.column
+            end = _BLANKS.match(line, start).end()  # type: ignore[union-attr]
+            comment = line[end : end + 1] == "#" and (start == 0 or end > start or line[start - 1] in " \t,[]{}")
+            if end < len(line) and not comment:
+                if start == 0 and "\t" in line[:end]:
                     raise self.fail("a tab in the indentation")
-                self.column += len(rest) - len(bare)
+                self.column = end
                 return
             self.row += 1
             self.column = 0
 
     def at_mark(self) -> bool:
-        return self.column == 0 and (re.match(r"^(---|\.\.\.)(\s|$)", self.line) is not None)
+        return self.column == 0 and _MARK.match(self.line) is not None
 
     def document(self) -> t.Any:
         self.skip()
@@ -134,12 +151,11 @@ class _Reader:
             raise self.fail("nested too deeply")
         try:
             char = self.line[self.column]
-            rest = self.line[self.column :]
             if char in "&*!":
                 raise self.fail("anchors, aliases and tags are not read")
-            if re.match(r"\?(\s|$)", rest):
+            if _COMPLEX_KEY.match(self.line, self.column):
                 raise self.fail("complex keys are not read")
-            if re.match(r"-(\s|$)", rest):
+            if _DASH.match(self.line, self.column):
                 return self.sequence(self.column)
             if char in "|>":
                 return self.block_scalar(parent)
@@ -160,7 +176,7 @@ class _Reader:
         place = (self.row, self.column)
         try:
             self.scan_key()
-            return re.match(r"\s*:(\s|$)", self.line[self.column :]) is not None and self.row == place[0]
+            return _COLON.match(self.line, self.column) is not None and self.row == place[0]
         except YamlError:
             return False
         finally:
@@ -172,16 +188,16 @@ class _Reader:
             return self.quoted()
         if char in "[{":
             return self.flow()
-        match = re.match(r"(?:[^\s#:]|:(?=\S)|(?<=\S)#| +(?![\s#]|:(?:\s|$)|$))+", self.line[self.column :])
+        match = _PLAIN.match(self.line, self.column)
         if match is None or char in _RESERVED:
             raise self.fail("a key was expected")
-        self.column += match.end()
+        self.column = match.end()
         return resolve(match.group())
 
     def mapping(self, indent: int) -> dict[str, t.Any]:
         result: dict[str, t.Any] = {}
         while True:
-            if self.line[self.column] in "&*!" or re.match(r"\?(\s|$)", self.line[self.column :]):
+            if self.line[self.column] in "&*!" or _COMPLEX_KEY.match(self.line, self.column):
                 raise self.fail("anchors, aliases, tags and complex keys are not read")
             if not self.key_ahead():
                 raise self.fail("a key was expected")
@@ -198,14 +214,10 @@ class _Reader:
             value = None
             if not self.done() and not self.at_mark():
                 if self.row == row:
-                    if (
-                        self.key_ahead()
-                        and self.line[self.column] not in "[{"
-                        or re.match(r"-(\s|$)", self.line[self.column :])
-                    ):
+                    if self.key_ahead() and self.line[self.column] not in "[{" or _DASH.match(self.line, self.column):
                         raise self.fail("a collection may not begin on the line of its key")
                     value = self.node(indent)
-                elif self.column > indent or (self.column == indent and re.match(r"-(\s|$)", self.line[self.column :])):
+                elif self.column > indent or (self.column == indent and _DASH.match(self.line, self.column)):
                     value = self.node(indent)
             result[key] = value
             self.skip()
@@ -213,7 +225,7 @@ class _Reader:
                 return result
             if self.column > indent:
                 raise self.fail("the indentation does not fit")
-            if re.match(r"-(\s|$)", self.line[self.column :]):
+            if _DASH.match(self.line, self.column):
                 return result
 
     def sequence(self, indent: int) -> list[t.Any]:
@@ -231,12 +243,11 @@ class _Reader:
                 return result
             if self.column > indent:
                 raise self.fail("the indentation does not fit")
-            if not re.match(r"-(\s|$)", self.line[self.column :]):
+            if not _DASH.match(self.line, self.column):
                 return result
 
     def end_of_line(self) -> None:
-        rest = self.line[self.column :]
-        if rest.strip() and not re.match(r"\s+#", rest):
+        if self.line[self.column :].strip() and not _COMMENT.match(self.line, self.column):
             raise self.fail("text after the value")
         self.row += 1
         self.column = 0
@@ -318,16 +329,13 @@ class _Reader:
         words: list[str] = []
         row = self.row
         while True:
-            match = re.match(
-                r"(?:[^\s#:,\[\]{}]|:(?![\s,\[\]{}]|$)|(?<=\S)#| +(?![\s#,\[\]{}]|:(?:[\s,\[\]{}]|$)|$))+",
-                self.line[self.column :],
-            )
+            match = _PLAIN_IN_FLOW.match(self.line, self.column)
             if match is None:
                 break
             if words and self.row > row + 1:
                 raise self.fail("an empty line or comment inside a value")
             words.append(match.group())
-            self.column += match.end()
+            self.column = match.end()
             row = self.row
             self.flow_place()
         if not words:
@@ -368,7 +376,7 @@ class _Reader:
         while True:
             self.row += 1
             breaks += 1
-            if self.done() or re.match(r"^(---|\.\.\.)(\s|$)", self.line):
+            if self.done() or _MARK.match(self.line):
                 self.row = start
                 raise self.fail("a quote is not closed")
             if self.line.strip():
@@ -389,7 +397,7 @@ class _Reader:
                 raise self.fail("the escape \\%s%s is not complete" % (code, digits))
             self.column += len(digits)
             value = int(digits, 16)
-            follow = re.match(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})", self.line[self.column :])
+            follow = _LOW_SURROGATE.match(self.line, self.column)
             if 0xD800 <= value < 0xDC00 and follow:
                 self.column += 6
                 value = 0x10000 + ((value - 0xD800) << 10) + int(follow.group(1), 16) - 0xDC00
@@ -403,14 +411,13 @@ class _Reader:
         """A plain scalar in block context, with its continuation lines."""
         if self.line[self.column] in _RESERVED:
             raise self.fail("a value may not begin with %s" % self.line[self.column])
-        pattern = re.compile(r"(?:[^\s#:]|:(?=\S)|(?<=\S)#| +(?![\s#]|:(?:\s|$)|$))+")
-        text = ""
+        parts: list[str] = []
         blanks = 0
         while True:
-            match = pattern.match(self.line, self.column)
+            match = _PLAIN.match(self.line, self.column)
             if match is None:
                 raise self.fail("a value was expected")
-            text += ("" if not text else "\n" * blanks if blanks else " ") + match.group()
+            parts += ["" if not parts else "\n" * blanks if blanks else " ", match.group()]
             self.column = match.end()
             commented = self.line[self.column :].strip()
             self.end_of_line()
@@ -427,10 +434,10 @@ class _Reader:
             self.column = indent
             if self.key_ahead():
                 raise self.fail("a key where the value before it goes on")
-        return resolve(text)
+        return resolve("".join(parts))
 
     def block_scalar(self, parent: int) -> str:
-        match = re.match(r"([|>])([-+]?)([1-9]?)([-+]?)[ ]*(?:(?<= )#.*)?$", self.line[self.column :])
+        match = _BLOCK_HEAD.match(self.line, self.column)
         if match is None:
             raise self.fail("the head of a block scalar is not understood")
         folded, chomp = match.group(1) == ">", match.group(2) or match.group(4)
@@ -464,7 +471,7 @@ class _Reader:
 
 
 def _fold_block(lines: t.Sequence[str]) -> str:
-    result = ""
+    result: list[str] = []
     blanks = 0
     previous = ""
     for number, line in enumerate(lines):
@@ -473,9 +480,9 @@ def _fold_block(lines: t.Sequence[str]) -> str:
             continue
         spaced = line[0] in " \t" or previous[:1] in (" ", "\t")
         if number and previous:
-            result += "\n" * (blanks + 1) if spaced else "\n" * blanks if blanks else " "
+            result.append("\n" * (blanks + 1) if spaced else "\n" * blanks if blanks else " ")
         else:
-            result += "\n" * blanks
-        result += line
+            result.append("\n" * blanks)
+        result.append(line)
         previous, blanks = line, 0
-    return result
+    return "".join(result)

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import posixpath
+import re
 import stat as stat_module
 import tempfile
 import time
@@ -31,7 +32,7 @@ def explain(exc: OSError, path: str, act: str) -> NpuError:
         remedy = "Run as root (become)."
     elif exc.errno == errno.EROFS:
         remedy = "Mount the file system read-write, or use a path on another one."
-    elif exc.errno == errno.ENOSPC:
+    elif exc.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         remedy = "Make room on that file system."
     return NpuError("%s cannot be %s: %s." % (path, act, os.strerror(exc.errno) if exc.errno else exc), remedy)
 
@@ -62,10 +63,14 @@ def sync_directory(real: str) -> None:
         os.close(descriptor)
 
 
-def take_lock(descriptor: int, path: str, seconds: float, busy: str) -> None:
-    """Lock an open file or directory for this process; closing it unlocks.
+class LockHeld(NpuError):
+    """Another process holds a lock."""
 
-    NpuError names `path` and `busy` when another process holds the lock for `seconds`.
+
+def take_lock(descriptor: int, path: str, seconds: float, busy: str) -> None:
+    """Lock an open file or directory; it is unlocked when every process that has the descriptor has closed it.
+
+    LockHeld names `path` and `busy` when another process holds the lock for `seconds`.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -74,7 +79,7 @@ def take_lock(descriptor: int, path: str, seconds: float, busy: str) -> None:
             return
         except BlockingIOError:
             if time.monotonic() > deadline:
-                raise NpuError(
+                raise LockHeld(
                     "The lock of %s is held: %s." % (path, busy), "Wait until it ends and run again."
                 ) from None
         except OSError as exc:
@@ -87,13 +92,43 @@ def staged_prefix(name: str) -> str:
     return ".%s." % name
 
 
+def _staged(directory: str, name: str) -> tuple[int, str]:
+    """A new file that will replace `name`: descriptor and path. While its writer lives, its lock keeps it."""
+    while True:
+        descriptor, staged = tempfile.mkstemp(prefix=staged_prefix(name), suffix=".tmp", dir=directory)
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return descriptor, staged
+        # Another run took it for a leftover before it was locked.
+        os.close(descriptor)
+
+
+def clear_staged(directory: str, name: str) -> None:
+    """Remove what writers of `name` left when they were killed; the files of living writers stay."""
+    ours = re.compile(r"%s[a-z0-9_]{8}\.tmp" % re.escape(staged_prefix(name)))
+    for one in os.listdir(directory):
+        if not ours.fullmatch(one):
+            continue
+        path = os.path.join(directory, one)
+        # A lock that is held, or a file that has just gone.
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.unlink(path)
+            finally:
+                os.close(descriptor)
+
+
 def replace_file(real: str, content: bytes, mode: int, keep: bool = False) -> None:
     """Write bytes to a path of this machine by a rename, synced to disk. OSError changes nothing.
 
     `keep` gives the new file the owner and SELinux label of the old one.
     """
     directory, name = os.path.split(real)
-    descriptor, staged = tempfile.mkstemp(prefix=staged_prefix(name), suffix=".tmp", dir=directory)
+    clear_staged(directory, name)
+    descriptor, staged = _staged(directory, name)
     try:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(content)
@@ -134,6 +169,10 @@ def create_file(path: str, data: bytes, mode: int) -> None:
             stream.write(data)
         os.fchmod(handle, mode)
         os.fsync(handle)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        raise
     finally:
         os.close(handle)
 
@@ -198,10 +237,17 @@ def write_file(host: Host, path: str, text: str, mode: int = 0o644, dry: bool = 
     found = host.read_bytes(path)
     info = host.stat(path, follow=False)
     if found.ok and found.value == content and info.ok and info.value.kind == "file":
+        if not dry:
+            _clear(host, path)
         return False
     if not dry:
         write_bytes(host, path, content, mode)
     return True
+
+
+def _clear(host: Host, path: str) -> None:
+    with contextlib.suppress(OSError):
+        clear_staged(host.real(host.resolve(posixpath.dirname(path)).value), posixpath.basename(path))
 
 
 def write_link(host: Host, path: str, target: str) -> None:

@@ -186,6 +186,25 @@ def unit_of(cgroups: str) -> str:
     return machine.group(1) if machine else services[-1] if services else ""
 
 
+def lock_holders(path: str) -> list[Holder]:
+    """Processes of this machine, other than this one, that hold the lock of an open file or directory."""
+    processes = Processes(Host())
+    found = []
+    for pid in processes.pids:
+        descriptors = [name for name, target in processes.handles(pid) if target == path and pid != os.getpid()]
+        if any("FLOCK" in processes.text(pid, "fdinfo/" + name) for name in descriptors):
+            unit = unit_of(processes.text(pid, "cgroup"))
+            found.append(Holder(PROCESS, pid, _called(processes, pid), (path,), "", unit, processes.started(pid)))
+    return found
+
+
+def _called(processes: Processes, pid: int) -> str:
+    """The name of a process. An installer that was run from an open descriptor is called by its number."""
+    name = processes.name(pid)
+    opened = dict(processes.handles(pid)).get(name, "") if name.isdigit() else ""
+    return posixpath.basename(opened.replace(" (deleted)", "")) or name
+
+
 def find_open(host: Host, paths: t.Sequence[str]) -> list[Holder]:
     """Processes that have one of the files open, with the paths as nodes. Unreadable processes are left out."""
     processes = Processes(host)

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The only door to a machine: files below a root, commands, the clock.
 
-Every look ends as a Probe, so that absent, denied, timed out and failed are never confused with each other or with
-zero.
+Every look ends as a Probe, so that absent, denied, timed out, too large and failed are never confused with each other
+or with zero.
 """
 
 from __future__ import annotations
@@ -19,13 +19,37 @@ import typing as t
 from dataclasses import dataclass
 
 from .command import Runner, run_command
-from .probe import ABSENT, DENIED, FAILED, TIMEOUT, VALUE, Completed, Probe, from_oserror
+from .probe import ABSENT, DENIED, FAILED, TIMEOUT, TOO_LARGE, VALUE, Completed, Probe, from_oserror
 
-__all__ = ["ABSENT", "DENIED", "FAILED", "TIMEOUT", "VALUE", "Completed", "FileStat", "Host", "Probe", "run_command"]
+__all__ = [
+    "ABSENT",
+    "DENIED",
+    "FAILED",
+    "TIMEOUT",
+    "TOO_LARGE",
+    "VALUE",
+    "Completed",
+    "FileStat",
+    "Host",
+    "Probe",
+    "run_command",
+]
 
-READ_LIMIT = 16 * 1024 * 1024
-SMALL_READ = 4096
 LINK_LIMIT = 40
+
+
+class Limit:
+    """Most bytes of a file, by its kind. A larger file is too_large, and nothing of it is used."""
+
+    # sysfs, /proc/sys, machine ids, EFI variables of one value.
+    ATTRIBUTE = 4096
+    OS_RELEASE = 64 * 1024
+    # Entries of boot loaders, certificates, our own notes and journals.
+    NOTE = 1024 * 1024
+    PROC = 4 * 1024 * 1024
+    CONFIG = 16 * 1024 * 1024
+    # Lists of packages, kernel modules, libraries.
+    BULK = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -53,13 +77,19 @@ _KINDS = (
 )
 
 
-def _open_file(path: str, flags: int) -> int:
-    """Open without waiting: a pipe in place of a file would block the reader."""
-    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
-    if stat_module.S_ISFIFO(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "a pipe, not a file")
-    return descriptor
+def open_file(path: str, flags: int) -> int:
+    """An opener for open() that takes regular files only: a pipe or a device in place of a file would block."""
+    try:
+        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as exc:
+        if exc.errno == errno.ENXIO and stat_module.S_ISSOCK(os.lstat(path).st_mode):
+            raise OSError("a socket, not a file") from exc
+        raise
+    mode = os.fstat(descriptor).st_mode
+    if stat_module.S_ISREG(mode) or stat_module.S_ISDIR(mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError("a %s, not a file" % ("pipe" if stat_module.S_ISFIFO(mode) else "device"))
 
 
 class Host:
@@ -82,6 +112,8 @@ class Host:
             self._runner: Runner | None = runner
         else:
             self._runner = run_command if self.root == "/" else None
+        # Open descriptors that every command gets: a lock on one of them lasts as long as the commands do.
+        self.inherited: tuple[int, ...] = ()
 
     @property
     def runs_commands(self) -> bool:
@@ -131,21 +163,28 @@ class Host:
             parts = [piece for piece in target.split("/") if piece not in ("", ".")] + parts
         return Probe(VALUE, "/" + "/".join(done))
 
-    def read_bytes(self, path: str, limit: int = READ_LIMIT) -> Probe:
-        """Probe of at most `limit` bytes of a file, links followed inside the root."""
+    def read_bytes(self, path: str, limit: int = Limit.CONFIG) -> Probe:
+        """Probe of the bytes of a regular file, links followed inside the root; too_large past `limit`."""
+        found = self.read_head(path, limit + 1)
+        if found.ok and len(found.value) > limit:
+            return Probe(TOO_LARGE, None, "it has more than %d bytes" % limit)
+        return found
+
+    def read_head(self, path: str, length: int) -> Probe:
+        """Probe of the first `length` bytes of a regular file, fewer when it is shorter."""
         found = self.resolve(path)
         if not found.ok:
             return found
         try:
             # Unbuffered for small reads: a buffer would read far into the config space of a PCI function.
             with open(
-                self.real(found.value), "rb", buffering=0 if limit <= SMALL_READ else -1, opener=_open_file
+                self.real(found.value), "rb", buffering=0 if length <= Limit.ATTRIBUTE + 1 else -1, opener=open_file
             ) as stream:
-                return Probe(VALUE, stream.read(limit))
+                return Probe(VALUE, stream.read(length))
         except OSError as exc:
             return from_oserror(exc)
 
-    def read_text(self, path: str, limit: int = READ_LIMIT) -> Probe:
+    def read_text(self, path: str, limit: int = Limit.CONFIG) -> Probe:
         """read_bytes(), decoded as UTF-8; undecodable bytes are replaced."""
         found = self.read_bytes(path, limit)
         return Probe(VALUE, found.value.decode("utf-8", "replace")) if found.ok else found
@@ -220,6 +259,7 @@ class Host:
         """Probe of Completed, also for a non-zero exit code. See run_command()."""
         if self._runner is None:
             return Probe(ABSENT, None, "commands are not run below %s" % self.root)
-        if cwd is None and not pass_fds:
+        descriptors = (*pass_fds, *self.inherited)
+        if cwd is None and not descriptors:
             return self._runner(argv, timeout, env)
-        return self._runner(argv, timeout, env, cwd, pass_fds)
+        return self._runner(argv, timeout, env, cwd, descriptors)

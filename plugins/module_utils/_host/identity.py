@@ -11,7 +11,7 @@ import shlex
 import typing as t
 
 from .._formats import yaml_read
-from .host import ABSENT, FAILED, VALUE, Host, Probe
+from .host import ABSENT, FAILED, VALUE, Host, Limit, Probe
 from .systemd import Unit, unit_from_files
 
 KUBELET_UNITS = tuple(
@@ -90,8 +90,8 @@ def words_of(text: str) -> list[str]:
 
 def _main_words(host: Host, unit: str) -> list[str]:
     for base in CGROUP_DIRS:
-        for pid in host.read_text(posixpath.join(base, unit, "cgroup.procs"), 65536).get("").split():
-            line = str(host.read_text("/proc/%s/cmdline" % pid, 65536).get(""))
+        for pid in host.read_text(posixpath.join(base, unit, "cgroup.procs"), Limit.PROC).get("").split():
+            line = str(host.read_text("/proc/%s/cmdline" % pid, Limit.PROC).get(""))
             if line:
                 words = line.split("\0")
                 if posixpath.basename(words[0].split(" ")[0]) in ("kubelet", "k3s", "rke2", "k0s"):
@@ -177,7 +177,7 @@ def _expand(value: str, environment: t.Mapping[str, str], hostname: str | None) 
 def read_hostname(host: Host) -> str | None:
     """The host name of the kernel, else of /etc/hostname."""
     for path in ("/proc/sys/kernel/hostname", "/etc/hostname"):
-        lines = [line.strip() for line in str(host.read_text(path, 4096).get("")).splitlines()]
+        lines = [line.strip() for line in str(host.read_text(path, Limit.ATTRIBUTE).get("")).splitlines()]
         for line in lines:
             if line and line != "(none)" and not line.startswith("#"):
                 return line
@@ -186,13 +186,15 @@ def read_hostname(host: Host) -> str | None:
 
 def read_identity(host: Host, hostname: str | None) -> tuple[dict[str, t.Any], dict[str, Probe]]:
     """The `identity` part of the facts and its probes. A system UUID that only root may read is denied, not absent."""
-    machine = host.read_text("/etc/machine-id", 256).map(parse_machine_id)
+    machine = host.read_text("/etc/machine-id", Limit.ATTRIBUTE).map(parse_machine_id)
     if not machine.ok:
-        other = host.read_text("/var/lib/dbus/machine-id", 256).map(parse_machine_id)
+        other = host.read_text("/var/lib/dbus/machine-id", Limit.ATTRIBUTE).map(parse_machine_id)
         machine = other if other.ok else machine
-    uuid = host.read_text("/sys/class/dmi/id/product_uuid", 256).map(parse_system_uuid)
+    uuid = host.read_text("/sys/class/dmi/id/product_uuid", Limit.ATTRIBUTE).map(parse_system_uuid)
     if uuid.state == ABSENT:
-        tree = host.read_text("/proc/device-tree/vm,uuid", 256).map(lambda text: parse_system_uuid(text.strip("\0")))
+        tree = host.read_text("/proc/device-tree/vm,uuid", Limit.ATTRIBUTE).map(
+            lambda text: parse_system_uuid(text.strip("\0"))
+        )
         uuid = tree if tree.ok else uuid
     name, source = read_node_name(host, hostname)
     return {
@@ -207,23 +209,26 @@ def read_container(host: Host) -> bool:
     """True inside a container: its engine's marker files, init's environment or control group."""
     if host.exists("/.dockerenv") or host.exists("/run/.containerenv") or host.exists("/run/systemd/container"):
         return True
-    if "container=" in host.read_text("/proc/1/environ", 65536).get("").replace("\0", "\n"):
+    if "container=" in host.read_text("/proc/1/environ", Limit.PROC).get("").replace("\0", "\n"):
         return True
-    groups = host.read_text("/proc/1/cgroup", 65536).get("")
+    groups = host.read_text("/proc/1/cgroup", Limit.PROC).get("")
     return bool(re.search(r"/(docker|libpod|kubepods|lxc|containerd|crio)[-./]", groups))
 
 
 def read_virtualization(host: Host) -> tuple[str, Probe]:
     """none, kvm, vmware, hyperv, xen, oracle, parallels, other or unknown, also when asked in a container."""
-    names = [host.read_text("/sys/class/dmi/id/" + name, 256) for name in ("sys_vendor", "product_name", "bios_vendor")]
+    names = [
+        host.read_text("/sys/class/dmi/id/" + name, Limit.ATTRIBUTE)
+        for name in ("sys_vendor", "product_name", "bios_vendor")
+    ]
     text = " ".join(probe.get("").strip().lower() for probe in names)
     for name, marks in HYPERVISORS:
         if any(mark in text for mark in marks):
             return name, Probe(VALUE)
-    kind = host.read_text("/sys/hypervisor/type", 64)
+    kind = host.read_text("/sys/hypervisor/type", Limit.ATTRIBUTE)
     if kind.ok:
         return kind.value.strip() or "other", kind
-    cpu = host.read_text("/proc/cpuinfo", 65536)
+    cpu = host.read_head("/proc/cpuinfo", 65536).map(lambda data: data.decode("ascii", "replace"))
     if re.search(r"^flags\s*:.*\bhypervisor\b", cpu.get(""), re.M):
         return "other", cpu
     if text.strip() and cpu.ok:

@@ -9,7 +9,7 @@ import re
 import shlex
 import typing as t
 
-from .host import Host, Probe
+from .host import Host, Limit, Probe
 
 UBUNTU_CODENAMES = {
     "xenial": "16.04",
@@ -150,7 +150,7 @@ def describe_os(fields: t.Mapping[str, str], debian_version: str = "") -> dict[s
 def read_arch(host: Host) -> str | None:
     """Machine name (x86_64, aarch64, ...) of the user land, from the ELF header of its shell, else None."""
     for path in ("/bin/sh", "/usr/bin/sh", "/usr/bin/env"):
-        head = host.read_bytes(path, 20).get(b"")
+        head = host.read_head(path, 20).get(b"")
         if head[:4] == b"\x7fELF" and len(head) == 20:
             return ELF_MACHINES.get(int.from_bytes(head[18:20], "big" if head[5] == 2 else "little"))
     return None
@@ -160,7 +160,7 @@ def read_os(host: Host) -> tuple[dict[str, t.Any], Probe]:
     """The `os` part of the facts and the probe of os-release."""
     probe = Probe("absent", None, "no os-release file")
     for path in ("/etc/os-release", "/usr/lib/os-release"):
-        probe = host.read_text(path)
+        probe = host.read_text(path, Limit.OS_RELEASE)
         if probe.get("").strip() or probe.state not in ("absent", "value"):
             break
     fields = parse_os_release(probe.get(""))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The result of every read: value, absent, denied, timeout or failed."""
+"""The result of every read: value, absent, denied, timeout, too_large or failed."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ VALUE = "value"
 ABSENT = "absent"
 DENIED = "denied"
 TIMEOUT = "timeout"
+TOO_LARGE = "too_large"
 FAILED = "failed"
 
 
@@ -30,9 +31,9 @@ class Probe:
         return self.state == VALUE
 
     def map(self, function: t.Callable[[t.Any], t.Any]) -> Probe:
-        """Apply `function` to a value; a ValueError, or a value nested too deeply, turns into failed.
+        """Apply `function` to a value; other states pass through.
 
-        Other states pass through.
+        What it raises over a value of another shape than it reads turns into failed.
         """
         if self.state != VALUE:
             return self
@@ -40,6 +41,8 @@ class Probe:
             return Probe(VALUE, function(self.value))
         except (ValueError, RecursionError) as exc:
             return Probe(FAILED, None, str(exc))
+        except (AttributeError, LookupError, OverflowError, TypeError) as exc:
+            return Probe(FAILED, None, "it is not of the expected shape: %s" % exc)
 
     def get(self, default: t.Any = None) -> t.Any:
         return self.value if self.state == VALUE else default

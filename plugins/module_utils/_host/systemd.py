@@ -11,7 +11,7 @@ import shlex
 import typing as t
 from dataclasses import dataclass, field
 
-from .host import Host
+from .host import Host, Limit
 
 PROPERTIES = (
     "Id",
@@ -153,7 +153,7 @@ def read_specifiers(host: Host, name: str) -> dict[str, str]:
     """Values of % specifiers in a system unit, as far as known."""
     hostname = ""
     for path in ("/proc/sys/kernel/hostname", "/etc/hostname"):
-        hostname = hostname or host.read_text(path, 4096).get("").strip()
+        hostname = hostname or host.read_text(path, Limit.ATTRIBUTE).get("").strip()
     stem = name.rpartition(".")[0]
     prefix, at, instance = stem.partition("@")
     found = {"%": "%", "n": name, "N": stem, "p": prefix, "i": instance, "I": instance}

@@ -11,6 +11,7 @@ to its inode), .NAME.STEM-judge; the backup is NAME.STEM-backup. None of them en
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -20,7 +21,7 @@ from dataclasses import dataclass, field
 
 from .._base.model import NpuError
 from .files import copy_attributes, create_file, locate, sync_directory, take_lock
-from .host import Host
+from .host import Host, open_file
 from .writer_judge import FileJudge, judge_set
 
 LOCK_SECONDS = 30.0
@@ -74,11 +75,33 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def _journal(content: bytes) -> dict[str, t.Any]:
+    """The journal of an interrupted run; without entries when it is damaged."""
+    try:
+        journal = json.loads(content.decode("utf-8"))
+        entries = journal["entries"]
+        sound = journal["state"] in (_STAGING, _COMMITTING, _DONE) and all(
+            all(_is_path(entry[key]) for key in ("target", "staged", "undo"))
+            and all(isinstance(entry[key], (str, type(None))) for key in ("old", "new"))
+            and all(map(_is_path, entry.get("dirs", [])))
+            for entry in entries
+        )
+        if sound and all(map(_is_path, journal.get("extra", []))):
+            return dict(journal)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        pass
+    return {"state": _STAGING, "entries": []}
+
+
+def _is_path(found: object) -> bool:
+    return isinstance(found, str) and found.startswith("/") and "\0" not in found
+
+
 def _failed(path: str, exc: OSError) -> NpuError:
-    return NpuError(
-        "%s: cannot be written: %s." % (path, os.strerror(exc.errno) if exc.errno else exc),
-        "Make it writable for root and run again.",
-    )
+    remedy = "Make it writable for root and run again."
+    if exc.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        remedy = "Make room on that file system and run again."
+    return NpuError("%s: cannot be written: %s." % (path, os.strerror(exc.errno) if exc.errno else exc), remedy)
 
 
 def _sync_dir(path: str) -> None:
@@ -117,14 +140,17 @@ class Writer:
 
     def recover(self) -> list[str]:
         """Finish or undo an interrupted run; returns the restored targets. Call it with the lock held."""
+        with contextlib.suppress(OSError):
+            # A run was killed before its first note had its name.
+            os.unlink(self.host.real(self.journal_path + ".new"))
         found = self.host.read_bytes(self.journal_path)
         if not found.ok:
             return []
+        journal = _journal(found.value)
         try:
-            journal = json.loads(found.value.decode("utf-8"))
-        except ValueError:
-            journal = {"state": _STAGING, "entries": []}
-        return self._settle(journal, journal["state"] == _COMMITTING)
+            return self._settle(journal, journal["state"] == _COMMITTING)
+        except OSError as exc:
+            raise _failed(exc.filename or self.journal_path, exc) from exc
 
     def _settle(self, journal: t.Mapping[str, t.Any], back: bool) -> list[str]:
         restored = []
@@ -157,7 +183,7 @@ class Writer:
 
     def _sum(self, path: str) -> str | None:
         try:
-            with open(self.host.real(path), "rb") as stream:
+            with open(self.host.real(path), "rb", opener=open_file) as stream:
                 return digest(stream.read())
         except FileNotFoundError:
             return None
@@ -207,37 +233,44 @@ class Writer:
     def apply(self, changes: t.Sequence[FileChange], judges: t.Sequence[FileJudge] = ()) -> dict[str, t.Any]:
         """Write all or nothing: {changed, judged (None: no judge), backups, restored}. Takes the lock."""
         with self.lock():
-            restored = self.recover()
-            entries = [self._entry(change) for change in changes if _differs(change)]
-            result: dict[str, t.Any] = {"changed": bool(entries), "judged": None, "backups": [], "restored": restored}
-            if not entries:
-                return result
-            names = [
-                posixpath.join(judge.root_directory, ".%s.%s-judge" % (judge.program, self.stem))
-                if judge.root_directory
-                else ""
-                for judge in judges
-            ]
-            extra = [name for name in names if name]
-            journal = self._note(_STAGING, entries, extra)
             try:
-                self._stage(entries)
-                for judge, name in zip(judges, names):
-                    result["judged"] = self._judge(judge, entries, name)
-                result["backups"] = self._backup(entries)
-                self._keep(entries)
-                journal = self._note(_COMMITTING, entries, extra)
-                self._commit(entries)
-                journal = self._note(_DONE, entries, extra)
+                return self._apply(changes, judges)
             except OSError as exc:
-                self._settle(journal, True)
-                raise _failed(exc.filename or entries[0].change.path, exc) from exc
-            except Exception:
-                self._settle(journal, True)
-                raise
-            self._settle(journal, False)
-            self._tidy(entries)
+                # A full disk before the first note of the journal; or the undo failed, and the journal stays.
+                raise _failed(exc.filename or self.journal_path, exc) from exc
+
+    def _apply(self, changes: t.Sequence[FileChange], judges: t.Sequence[FileJudge]) -> dict[str, t.Any]:
+        restored = self.recover()
+        entries = [self._entry(change) for change in changes if _differs(change)]
+        result: dict[str, t.Any] = {"changed": bool(entries), "judged": None, "backups": [], "restored": restored}
+        if not entries:
             return result
+        names = [
+            posixpath.join(judge.root_directory, ".%s.%s-judge" % (judge.program, self.stem))
+            if judge.root_directory
+            else ""
+            for judge in judges
+        ]
+        extra = [name for name in names if name]
+        journal = self._note(_STAGING, entries, extra)
+        try:
+            self._stage(entries)
+            for judge, name in zip(judges, names):
+                result["judged"] = self._judge(judge, entries, name)
+            result["backups"] = self._backup(entries)
+            self._keep(entries)
+            journal = self._note(_COMMITTING, entries, extra)
+            self._commit(entries)
+            journal = self._note(_DONE, entries, extra)
+        except OSError as exc:
+            self._settle(journal, True)
+            raise _failed(exc.filename or entries[0].change.path, exc) from exc
+        except Exception:
+            self._settle(journal, True)
+            raise
+        self._settle(journal, False)
+        self._tidy(entries)
+        return result
 
     def _stage(self, entries: t.Sequence[_Entry]) -> None:
         for entry in entries:
@@ -271,7 +304,7 @@ class Writer:
             backup = self.host.real(entry.backup)
             if not entry.change.backup or entry.change.old_sha256 is None or os.path.lexists(backup):
                 continue
-            with open(self.host.real(entry.target), "rb") as stream:
+            with open(self.host.real(entry.target), "rb", opener=open_file) as stream:
                 data = stream.read()
             staged = self.host.real(entry.undo)
             create_file(staged, data, 0o600)
@@ -294,7 +327,7 @@ class Writer:
             try:
                 os.link(target, undo)
             except OSError:
-                with open(target, "rb") as stream:
+                with open(target, "rb", opener=open_file) as stream:
                     create_file(undo, stream.read(), 0o600)
                 copy_attributes(undo, target)
             self.mark("kept")

@@ -11,7 +11,7 @@ import typing as t
 
 from .._base.model import NpuError
 from .files import locate
-from .host import ABSENT, READ_LIMIT, VALUE, Host
+from .host import ABSENT, TOO_LARGE, VALUE, Host
 from .writer import FileChange, Writer, digest
 from .writer_judge import FileJudge
 
@@ -43,10 +43,10 @@ def _read(host: Host, path: str) -> dict[str, t.Any]:
         "detail": found.detail,
     }
     if found.state == VALUE:
-        if len(found.value) >= READ_LIMIT:
-            raise NpuError("%s is larger than %d bytes." % (path, READ_LIMIT), "Check that it is a configuration file.")
         answer["sha256"] = digest(found.value)
         answer["content"] = base64.b64encode(found.value).decode("ascii")
+    elif found.state == TOO_LARGE:
+        raise NpuError("%s: %s." % (path, found.detail), "Check that it is a configuration file.")
     elif found.state == ABSENT:
         _target, answer["missing_dirs"] = locate(host, path)
     return answer

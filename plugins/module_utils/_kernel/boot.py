@@ -12,7 +12,7 @@ import shlex
 import typing as t
 
 from .._base.versions import natural_key
-from .._host.host import Host
+from .._host.host import Host, Limit
 
 BLS_DIR = "/boot/loader/entries"
 GRUB_CFGS = ("/boot/grub/grub.cfg", "/boot/grub2/grub.cfg")
@@ -126,7 +126,7 @@ def parse_bls(name: str, text: str) -> MenuEntry:
 
 def _environment(host: Host) -> dict[str, str]:
     for path in GRUBENVS:
-        text = host.read_text(path, 65536)
+        text = host.read_text(path, Limit.NOTE)
         if text.ok:
             return parse_grubenv(text.value)
     return {}
@@ -134,7 +134,7 @@ def _environment(host: Host) -> dict[str, str]:
 
 def _from_bls(host: Host, environment: t.Mapping[str, str]) -> tuple[str | None, str]:
     paths = host.glob(BLS_DIR, "*.conf")
-    entries = [parse_bls(posixpath.basename(path), host.read_text(path, 65536).get("")) for path in paths]
+    entries = [parse_bls(posixpath.basename(path), host.read_text(path, Limit.NOTE).get("")) for path in paths]
     if not entries:
         return None, ""
     menu = sorted(
@@ -143,7 +143,7 @@ def _from_bls(host: Host, environment: t.Mapping[str, str]) -> tuple[str | None,
         reverse=True,
     )
     menu += [entry for entry in entries if "rescue" in entry["id"]]
-    loader = host.read_text("/boot/loader/loader.conf", 65536)
+    loader = host.read_text("/boot/loader/loader.conf", Limit.NOTE)
     if loader.ok and not environment:
         pattern = re.search(r"^default[ \t]+(\S+)", loader.value, re.M)
         fits = [entry for entry in menu if pattern and fnmatch.fnmatchcase(entry["id"] + ".conf", pattern.group(1))]
@@ -160,7 +160,7 @@ def _from_bls(host: Host, environment: t.Mapping[str, str]) -> tuple[str | None,
 def _grub_default(host: Host) -> str | None:
     return parse_grub_default(
         [
-            host.read_text(path, 65536).get("")
+            host.read_text(path, Limit.NOTE).get("")
             for path in ["/etc/default/grub"] + host.glob("/etc/default/grub.d", "*.cfg")
         ]
     )

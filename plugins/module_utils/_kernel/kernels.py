@@ -11,7 +11,7 @@ import re
 import typing as t
 
 from .._base.versions import natural_key
-from .._host.host import ABSENT, Host, Probe
+from .._host.host import ABSENT, Host, Limit, Probe
 from .boot import read_next_boot
 
 # Packages of kernels, modules and headers; a name without a release is a meta package for the newest kernel.
@@ -99,10 +99,10 @@ def read_kernel(
     `running` overrides /proc, for an image that has none. In a container the boot loader is not this machine's, so the
     next boot is not known.
     """
-    release = host.read_text("/proc/sys/kernel/osrelease", 512)
+    release = host.read_text("/proc/sys/kernel/osrelease", Limit.ATTRIBUTE)
     now = running or release.get("").strip() or None
     installed = installed_kernels(host, packages)
-    cmdline = host.read_text("/proc/cmdline", 65536)
+    cmdline = host.read_text("/proc/cmdline", Limit.OS_RELEASE)
     if in_container:
         upcoming, source = None, "not known in a container"
     else:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from .._base.model import NpuError
-from .._host.host import ABSENT, TIMEOUT, VALUE, Host
+from .._host.host import ABSENT, TIMEOUT, VALUE, Host, Limit
 from .blocked import BLACKLIST, place_of, read_blocks
 
 
@@ -24,7 +24,7 @@ def loaded_version(host: Host, module: str) -> str | None:
             "/sys does not show whether %s is loaded: %s." % (module, found.detail),
             "Run as root with /sys mounted.",
         )
-    return str(host.read_text("/sys/module/%s/version" % module, 256).get("")).strip()
+    return str(host.read_text("/sys/module/%s/version" % module, Limit.ATTRIBUTE).get("")).strip()
 
 
 def _last(text: str) -> str:
@@ -38,7 +38,7 @@ def unload(host: Host, module: str, timeout: float) -> bool:
     done = host.run(["modprobe", "-r", module], timeout)
     if done.ok and done.value.rc == 0 and loaded_version(host, module) is None:
         return True
-    count = str(host.read_text("/sys/module/%s/refcnt" % module, 64).get("")).strip()
+    count = str(host.read_text("/sys/module/%s/refcnt" % module, Limit.ATTRIBUTE).get("")).strip()
     said = _last(done.value.err) if done.ok else done.detail
     raise ModuleBusy(
         "%s cannot be unloaded: %s%s."

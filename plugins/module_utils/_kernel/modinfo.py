@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import gzip
 import lzma
 import posixpath
 import re
@@ -14,7 +13,7 @@ import zlib
 from dataclasses import dataclass
 
 from .._formats.x509 import COMMON_NAME, serial_text, signer_serial
-from .._host.host import ABSENT, DENIED, FAILED, VALUE, Host, Probe
+from .._host.host import ABSENT, DENIED, FAILED, VALUE, Host, Limit, Probe
 
 SUFFIXES = ("", ".xz", ".zst", ".gz")
 SEARCH_DIRS = (
@@ -27,8 +26,9 @@ SEARCH_DIRS = (
     "kernel/drivers/misc",
     "kernel/drivers/accel",
 )
+# zlib reads the head of gzip.
+GZIP = zlib.MAX_WBITS | 16
 SIGNATURE_MARK = b"~Module signature appended~\n"
-MODULE_LIMIT = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,11 @@ def section(data: bytes, name: bytes) -> bytes | None:
             header = struct.unpack_from(form, data, offset + at * size)
             headers.append((header[0], header[3], header[4]))
         _name, start, length = headers[names_at]
-    except (struct.error, IndexError) as exc:
+    except (struct.error, IndexError, OverflowError) as exc:
         raise ValueError("the ELF section table is cut short") from exc
     names = data[start : start + length]
     for at, begin, long in headers:
-        if names[at : names.find(b"\0", at)] == name:
+        if names.startswith(name + b"\0", at):
             if begin + long > len(data):
                 raise ValueError("the ELF section %s is cut short" % name.decode())
             return data[begin : begin + long]
@@ -154,14 +154,21 @@ def parse_modinfo(path: str, text: str) -> ModuleFile:
 
 
 def _unpack(path: str, data: bytes) -> bytes:
+    """The bytes of a module file, unpacked. ValueError when it is damaged or has more than Limit.BULK bytes."""
     try:
         if path.endswith(".xz"):
-            return lzma.decompress(data)
-        if path.endswith(".gz"):
-            return gzip.decompress(data)
-    except (lzma.LZMAError, OSError, EOFError, zlib.error) as exc:
+            xz = lzma.LZMADecompressor()
+            unpacked, whole = xz.decompress(data, Limit.BULK), xz.eof
+        elif path.endswith(".gz"):
+            gz = zlib.decompressobj(GZIP)
+            unpacked, whole = gz.decompress(data, Limit.BULK), gz.eof
+        else:
+            return data
+    except (lzma.LZMAError, zlib.error) as exc:
         raise ValueError("%s cannot be unpacked: %s" % (path, exc)) from exc
-    return data
+    if not whole:
+        raise ValueError("%s cannot be unpacked: it is cut short or has more than %d bytes" % (path, Limit.BULK))
+    return unpacked
 
 
 def read_module(host: Host, module: str, kernel: str | None, timeout: float = 5.0) -> Probe:
@@ -178,6 +185,6 @@ def read_module(host: Host, module: str, kernel: str | None, timeout: float = 5.
             return Probe(VALUE, parse_modinfo(path, asked.value.out))
         why = asked.value.err.strip()[:200] if asked.ok else asked.detail
         return Probe(FAILED if asked.ok else asked.state, ModuleFile(path), "%s: %s" % (path, why))
-    found = host.read_bytes(path, MODULE_LIMIT)
+    found = host.read_bytes(path, Limit.BULK)
     read = found.map(lambda data: parse_module(path, _unpack(path, data)))
     return read if read.ok else Probe(read.state, ModuleFile(path), "%s: %s" % (path, read.detail))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from .._base.vendor import VendorProfile
 from .._base.versions import natural_key
-from .._host.host import ABSENT, Host, Probe
+from .._host.host import ABSENT, Host, Limit, Probe
 from .pci import ADDRESS
 
 CLASS_ATTRIBUTES = ("status", "group_id", "kernel_version", "fw_ver", "smc_ver", "card_name", "dram_total")
@@ -36,7 +36,7 @@ def read_class(host: Host, profile: VendorProfile) -> tuple[list[ClassDevice], P
         base = posixpath.join(profile.class_dir, name)
         attributes = {}
         for key in CLASS_ATTRIBUTES:
-            text = host.read_text(posixpath.join(base, key), 256)
+            text = host.read_text(posixpath.join(base, key), Limit.ATTRIBUTE)
             if text.ok:
                 attributes[key] = text.value.strip()
         linked = posixpath.basename(host.resolve(posixpath.join(base, "device")).get(""))

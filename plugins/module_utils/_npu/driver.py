@@ -13,7 +13,7 @@ import typing as t
 
 from .._base.vendor import VendorProfile
 from .._base.versions import upstream_version
-from .._host.host import ABSENT, DENIED, VALUE, Host, Probe
+from .._host.host import ABSENT, DENIED, VALUE, Host, Limit, Probe
 from .._kernel.blocked import read_blocks
 from .._kernel.modinfo import ModuleFile, find_module, read_module
 from .devices import ClassDevice, class_version
@@ -60,7 +60,7 @@ def _read_version(host: Host, base: str, module: str, version: str) -> list[dict
             link = posixpath.join(base, module, "kernel-%s-%s" % (kernel, arch))
             target = host.readlink(link).get("").rstrip("/").split("/")[-3:]
             add(kernel, arch, "installed" if target == [version, kernel, arch] else "built")
-    head = host.read_text(posixpath.join(folder, "build", "make.log"), 2048).get("")
+    head = host.read_head(posixpath.join(folder, "build", "make.log"), 2048).get(b"").decode("utf-8", "replace")
     failed = re.search(r"make\.log for \S+ for kernel (\S+) \((\S+)\)", head)
     if failed and not any(item["kernel"] == failed.group(1) for item in found):
         add(failed.group(1), failed.group(2), "failed")
@@ -109,8 +109,8 @@ def read_loaded(
         return (False if everything.ok else None), None, here
     if not here.ok:
         return None, None, here
-    state = host.read_text(base + "/initstate", 64).get("live").strip()
-    version = host.read_text(base + "/version", 256).get("").strip()
+    state = host.read_text(base + "/initstate", Limit.ATTRIBUTE).get("live").strip()
+    version = host.read_text(base + "/version", Limit.ATTRIBUTE).get("").strip()
     return state == "live", version or class_version(classes), here
 
 
@@ -123,7 +123,7 @@ def read_stamp(host: Host, path: str) -> Probe:
             raise ValueError("%s is not a JSON object with a version" % path)
         return data
 
-    return host.read_text(path, 65536).map(load)
+    return host.read_text(path, Limit.NOTE).map(load)
 
 
 def is_legacy(
@@ -211,7 +211,10 @@ def read_driver(
         "module_path": file.path if file else None,
         "vermagic": file.vermagic if file else None,
         "srcversion_on_disk": file.srcversion if file else None,
-        "srcversion_loaded": host.read_text("/sys/module/%s/srcversion" % profile.module, 128).get("").strip() or None
+        "srcversion_loaded": host.read_text("/sys/module/%s/srcversion" % profile.module, Limit.ATTRIBUTE)
+        .get("")
+        .strip()
+        or None
         if loaded
         else None,
         "signer": file.signer if file else None,

@@ -14,7 +14,7 @@ import typing as t
 
 from .._base.vendor import VendorProfile
 from .._host.files import remove_file, write_bytes
-from .._host.host import ABSENT, FAILED, Host, Probe
+from .._host.host import ABSENT, FAILED, TOO_LARGE, Host, Limit, Probe
 
 JOURNAL = "journal.json"
 TAINTED = "tainted.json"
@@ -24,6 +24,53 @@ INCOMING = "incoming"
 REFUSED_LIMIT = 20
 
 Record = t.Dict[str, t.Any]
+
+
+def _is_text(found: object) -> bool:
+    return found is None or isinstance(found, str)
+
+
+def _is_list(found: object) -> bool:
+    return isinstance(found, list) and all(isinstance(item, str) for item in found)
+
+
+def _is_flag(found: object) -> bool:
+    return isinstance(found, bool)
+
+
+def _is_record(found: object) -> bool:
+    return found is None or isinstance(found, dict)
+
+
+def _is_packages(found: object) -> bool:
+    """{name: version}, or the names alone as older releases have them; in a stamp [{name, version}]."""
+    if isinstance(found, dict):
+        return all(isinstance(version, str) for version in found.values())
+    return isinstance(found, list) and all(
+        isinstance(item, str) or (isinstance(item, dict) and isinstance(item.get("name"), str)) for item in found
+    )
+
+
+def _is_cards(found: object) -> bool:
+    return found is None or (
+        isinstance(found, list)
+        and all(
+            isinstance(row, dict) and isinstance(row.get("address"), str) and isinstance(row.get("ok"), bool)
+            for row in found
+        )
+    )
+
+
+# A name has one meaning in every note. Another type under it is damage, and the whole note is not used.
+_TYPES: dict[str, t.Callable[[object], bool]] = {
+    **dict.fromkeys(("version", "source", "module", "step", "direction", "reason", "time", "by", "id"), _is_text),
+    "started": _is_text,
+    **dict.fromkeys(("held", "held_kernel", "done", "stopped", "failed", "names"), _is_list),
+    **dict.fromkeys(("touched", "opaque", "reboot", "kept", "loaded"), _is_flag),
+    **dict.fromkeys(("previous", "wanted", "stamp", "installed"), _is_record),
+    **dict.fromkeys(("before", "packages"), _is_packages),
+    "flashed": _is_cards,
+}
 
 
 def state_path(profile: VendorProfile, name: str) -> str:
@@ -43,9 +90,24 @@ def read_record(host: Host, path: str) -> Probe:
         data = json.loads(text)
         if not isinstance(data, dict):
             raise ValueError("%s is not a JSON object" % path)
+        wrong = _damage(data)
+        if wrong:
+            raise ValueError("%s is damaged: %s has another type" % (path, wrong))
         return data
 
-    return host.read_text(path, 1024 * 1024).map(load)
+    return host.read_text(path, Limit.NOTE).map(load)
+
+
+def _damage(record: Record) -> str:
+    """The first name in a note, or in a record inside it, whose value has another type; empty when there is none."""
+    for key, value in record.items():
+        if key in _TYPES and not _TYPES[key](value):
+            return key
+        inner = _damage(value) if isinstance(value, dict) and key in ("previous", "wanted", "stamp") else ""
+        if inner:
+            return "%s.%s" % (key, inner)
+    previous = record.get("previous")
+    return "previous" if previous and "version" not in previous else ""
 
 
 def write_record(host: Host, path: str, record: t.Mapping[str, t.Any], mode: int = 0o600) -> None:
@@ -112,7 +174,7 @@ def describe_state(host: Host, profile: VendorProfile) -> tuple[Record, dict[str
             "reboot": bool(journal.get("reboot")),
             "touched": bool(journal.get("touched", True)),
         }
-    elif probes.get("driver_journal") is not None and probes["driver_journal"].state == FAILED:
+    elif probes.get("driver_journal") is not None and probes["driver_journal"].state in (FAILED, TOO_LARGE):
         change = {
             "version": None,
             "previous": None,

@@ -13,7 +13,7 @@ import re
 import typing as t
 from dataclasses import dataclass
 
-from .._host.host import ABSENT, DENIED, VALUE, Host, Probe
+from .._host.host import ABSENT, DENIED, VALUE, Host, Limit, Probe
 
 SYSFS_PCI = "/sys/bus/pci/devices"
 # The most that a kernel can be built for.
@@ -110,11 +110,11 @@ def _read_function(host: Host, address: str, vendor: str) -> PciFunction:
     path = host.resolve(base).get(base)
 
     def attribute(name: str) -> str | None:
-        text: str | None = host.read_text(posixpath.join(path, name), 256).get()
+        text: str | None = host.read_text(posixpath.join(path, name), Limit.ATTRIBUTE).get()
         return text
 
     revision = _hex(attribute("revision"))
-    config = host.read_bytes(posixpath.join(path, "config"), 16).get(b"")
+    config = host.read_head(posixpath.join(path, "config"), 16).get(b"")
     physfn = _link_name(host, posixpath.join(path, "physfn")).get()
     # The ids of a virtual function read all ones by specification, so it is judged by the whole head.
     head = config if physfn else config[:4]
@@ -162,7 +162,7 @@ def read_functions(
     for name in names.value:
         if not ADDRESS.match(name.lower()):
             continue
-        if _hex(host.read_text(posixpath.join(SYSFS_PCI, name, "vendor"), 64).get()) != vendor:
+        if _hex(host.read_text(posixpath.join(SYSFS_PCI, name, "vendor"), Limit.ATTRIBUTE).get()) != vendor:
             continue
         function = _read_function(host, name, vendor)
         if function.class_id in (None, class_id) or function.device_id in known:

@@ -10,7 +10,7 @@ import re
 import typing as t
 
 from .._base.vendor import VendorProfile
-from .._host.host import ABSENT, FAILED, VALUE, Host, Probe
+from .._host.host import ABSENT, FAILED, VALUE, Host, Limit, Probe
 from .._host.systemd import UNIT_DIRS
 from .smi import find_program, parse_version
 
@@ -22,7 +22,6 @@ LIBRARY_DIRS = (
     "/usr/local/lib",
     "/usr/local/lib64",
 )
-LIBRARY_LIMIT = 256 * 1024 * 1024
 
 
 def read_tools(host: Host, profile: VendorProfile, smi_path: str | None, timeout: float) -> dict[str, dict[str, t.Any]]:
@@ -100,7 +99,7 @@ def _library_version(host: Host, profile: VendorProfile, path: str) -> tuple[str
         return suffix.group(1), "suffix"
     if posixpath.basename(path) not in profile.library_version_names:
         return None, None
-    data = host.read_bytes(path, LIBRARY_LIMIT).get(b"")
+    data = host.read_bytes(path, Limit.BULK).get(b"")
     at = data.find(profile.library_version_marker)
     if at < 0:
         return None, None

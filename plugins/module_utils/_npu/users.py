@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from .._base.vendor import VendorProfile
 from .._host.handles import MACHINE, PROCESS, Holder, Number, Processes, unit_of
-from .._host.host import DENIED, VALUE, Host, Probe
+from .._host.host import DENIED, VALUE, Host, Limit, Probe
 
 CONTEXT = "context"
 CONTAINER = "container"
@@ -62,7 +62,8 @@ def _numbers(profile: VendorProfile, host: Host) -> dict[Number, str]:
             found[(info.major, info.minor)] = name
     for name in host.listdir(profile.class_dir).get([]):
         number = re.match(
-            r"^([0-9]+):([0-9]+)\s*$", host.read_text(posixpath.join(profile.class_dir, name, "dev"), 64).get("")
+            r"^([0-9]+):([0-9]+)\s*$",
+            host.read_text(posixpath.join(profile.class_dir, name, "dev"), Limit.ATTRIBUTE).get(""),
         )
         if number and any(one.match(name) for one in _patterns(profile)):
             found[(int(number.group(1)), int(number.group(2)))] = name
@@ -80,7 +81,7 @@ def _vfio_nodes(profile: VendorProfile, host: Host, before: str = "") -> set[str
     """
     found = set()
     for path in host.glob("/sys/bus/pci/devices", "*:*"):
-        if host.read_text(path + "/vendor", 64).get("").strip().lower() != "0x" + profile.pci_vendor:
+        if host.read_text(path + "/vendor", Limit.ATTRIBUTE).get("").strip().lower() != "0x" + profile.pci_vendor:
             continue
         group = posixpath.basename(host.readlink(path + "/iommu_group").get(""))
         if group:
@@ -104,7 +105,7 @@ def _mapped(text: str, match: t.Callable[[str], str]) -> set[str]:
 def _may_be_mapped(profile: VendorProfile, host: Host) -> bool:
     """False when the module is not loaded or has no users: a mapping counts as one after its descriptor is closed."""
     module = "/sys/module/" + profile.module
-    users = host.read_text(module + "/refcnt", 64)
+    users = host.read_text(module + "/refcnt", Limit.ATTRIBUTE)
     return users.value.strip() != "0" if users.ok else host.exists(module)
 
 

@@ -16,7 +16,7 @@ from .._base.versions import same_release
 from .._checks.base import Context
 from .._checks.driver import find_problems
 from .._host.disk import read_disk, read_initramfs
-from .._host.host import FAILED, TIMEOUT, VALUE, Host, Probe
+from .._host.host import FAILED, TIMEOUT, VALUE, Host, Limit, Probe
 from .._host.identity import read_container, read_hostname, read_identity, read_virtualization
 from .._host.os import read_os
 from .._kernel.build_tools import PACKAGES as BUILD_PACKAGES
@@ -80,7 +80,7 @@ def reboot_reasons(host: Host, driver: t.Mapping[str, t.Any]) -> list[dict[str, 
         reasons.append({"code": "module_differs", "detail": other})
     for path in ("/run/reboot-required", "/var/run/reboot-required"):
         if host.exists(path):
-            names = sorted(set(host.read_text(path + ".pkgs", 65536).get("").split()))
+            names = sorted(set(host.read_text(path + ".pkgs", Limit.NOTE).get("").split()))
             detail = "%s: %s" % (path, ", ".join(names)) if names else path
             reasons.append({"code": "reboot_required_file", "detail": detail})
             break

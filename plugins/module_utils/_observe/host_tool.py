@@ -22,9 +22,9 @@ from .._cdi.options import AUTO
 from .._cdi.spec import compare
 from .._cdi.write import remove_spec, write_spec
 from .._checks.prove import FAILED, KEEP, MARKER_MODES, PASSED, WRITE, Proof
+from .._checks.ready_files import change_mark
 from .._checks.run import SCOPES
-from .._host.host import ABSENT, Host, Probe, run_command
-from .._npu.driver_notes import JOURNAL, state_path
+from .._host.host import Host, Probe, run_command
 from .._npu.labels import feature_file, npu_labels
 from .._runtime.detect import detect_runtimes
 from .facts import collect_facts
@@ -215,10 +215,10 @@ def _cdi(profile: VendorProfile, host: Host, settings: Settings, args: argparse.
     return OK
 
 
-def _until(attempt: t.Callable[[], Proof], host: Host, wait: float, sleep: Sleep) -> Proof:
-    deadline = host.clock() + wait
+def _until(attempt: t.Callable[[], Proof], wait: float, sleep: Sleep) -> Proof:
+    deadline = time.monotonic() + wait
     proof = attempt()
-    while proof.state != PASSED and host.clock() + INTERVAL <= deadline:
+    while proof.state != PASSED and time.monotonic() + INTERVAL <= deadline:
         sleep(INTERVAL)
         proof = attempt()
     return proof
@@ -231,9 +231,7 @@ def _validate(
     settings = replace(settings, rules=replace(settings.rules, scopes=scopes, markers=args.markers))
     if args.allocatable is not None:
         settings = replace(settings, wanted=dict(settings.wanted, node_allocatable=args.allocatable))
-    proof = _until(
-        lambda: prove_look(profile, host, look_for(profile, host, settings), settings), host, args.wait, sleep
-    )
+    proof = _until(lambda: prove_look(profile, host, look_for(profile, host, settings), settings), args.wait, sleep)
     return _report(proof, args.json, say)
 
 
@@ -241,22 +239,22 @@ def _ready(
     profile: VendorProfile, host: Host, settings: Settings, args: argparse.Namespace, say: Print, sleep: Sleep
 ) -> int:
     scopes = [scope for scope in settings.rules.scopes if scope != "plugin"]
-    # While the driver changes, or after an interrupted change, the ready files belong to that change.
-    changing = host.stat(state_path(profile, JOURNAL)).state != ABSENT
-    settings = replace(settings, rules=replace(settings.rules, scopes=scopes, markers=KEEP if changing else WRITE))
     host.run(["udevadm", "settle", "--timeout=%d" % SETTLE], SETTLE + 2.0)
 
     def attempt() -> Proof:
         proof = Proof()
         for _round in range(ROUNDS):
             refresh(profile, host, settings)
-            proof = prove_look(profile, host, look_for(profile, host, settings), settings)
+            # While the driver changes, or after an interrupted change, the ready files belong to that change.
+            markers = KEEP if change_mark(host, profile) is None else WRITE
+            now = replace(settings, rules=replace(settings.rules, scopes=scopes, markers=markers))
+            proof = prove_look(profile, host, look_for(profile, host, now), now)
             # Devices that came while the checks ran: their event asked for a start that was merged into this one.
             if not refresh(profile, host, settings, check=True)["changed"]:
                 break
         return proof
 
-    return _report(_until(attempt, host, args.wait, sleep), args.json, say)
+    return _report(_until(attempt, args.wait, sleep), args.json, say)
 
 
 def _labels(profile: VendorProfile, host: Host, settings: Settings, args: argparse.Namespace, say: Print) -> int:

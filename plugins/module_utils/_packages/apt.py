@@ -14,7 +14,7 @@ import typing as t
 from .._base.model import NpuError
 from .._host.files import explain, make_directory, remove_file
 from .._host.handles import find_open
-from .._host.host import Completed
+from .._host.host import Completed, Limit
 from .apt_output import (
     MISSING,
     REMEDIES,
@@ -186,7 +186,7 @@ class Apt(PackageManager):
         return wanted, changes
 
     def _status(self) -> list[dict[str, str]]:
-        status = self.host.read_text(DPKG_STATUS, 256 * 1024 * 1024)
+        status = self.host.read_text(DPKG_STATUS, Limit.BULK)
         if not status.ok:
             raise NpuError(
                 "%s cannot be read: %s." % (DPKG_STATUS, status.detail), "Run as root (become) on a host with dpkg."

@@ -15,7 +15,7 @@ import typing as t
 from .._base.model import NpuError
 from .._base.versions import same_release, without_epoch
 from .._host.files import explain, make_directory
-from .._host.host import TIMEOUT, VALUE, Completed, Host, Probe
+from .._host.host import TIMEOUT, VALUE, Completed, Host, Limit, Probe, open_file
 from .changes import DOWNGRADE, Change, Transaction
 from .lists import Lists, Missing
 from .words import last_lines, lock_holder, mask
@@ -240,7 +240,7 @@ class PackageManager:
         if not pid:
             return ""
         return "%s (pid %s)" % (
-            program or self.host.read_text("/proc/%s/comm" % pid, 64).get("").strip() or "a process",
+            program or self.host.read_text("/proc/%s/comm" % pid, Limit.ATTRIBUTE).get("").strip() or "a process",
             pid,
         )
 
@@ -265,7 +265,7 @@ class PackageManager:
                 real = make_directory(self.host, directory)
                 handle, staged = tempfile.mkstemp(dir=real)
                 try:
-                    with os.fdopen(handle, "wb") as out, open(self.host.real(path), "rb") as stream:
+                    with os.fdopen(handle, "wb") as out, open(self.host.real(path), "rb", opener=open_file) as stream:
                         shutil.copyfileobj(stream, out)
                         out.flush()
                         os.fsync(out.fileno())

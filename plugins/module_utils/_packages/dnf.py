@@ -13,6 +13,7 @@ from dataclasses import replace
 from .._base.model import NpuError
 from .._base.versions import natural_key
 from .._host.handles import find_open
+from .._host.host import Limit
 from .base import QUERY_SECONDS, REFRESH_SECONDS, PackageManager
 from .changes import DOWNGRADE, INSTALL, REINSTALL, UPGRADE, Change, Transaction, fits
 from .dnf_output import (
@@ -288,9 +289,10 @@ class Dnf(PackageManager):
         holders = find_open(self.host, LOCKS)
         named = {"%s (pid %d)" % (holder.name, holder.pid or 0) for holder in holders}
         for path in PID_FILES:
-            pid = self.host.read_text(path, 64).get("").strip()
+            pid = self.host.read_text(path, Limit.ATTRIBUTE).get("").strip()
             if pid.isdigit() and self.host.exists("/proc/" + pid):
                 named.add(
-                    "%s (pid %s)" % (self.host.read_text("/proc/%s/comm" % pid, 64).get("a process").strip(), pid)
+                    "%s (pid %s)"
+                    % (self.host.read_text("/proc/%s/comm" % pid, Limit.ATTRIBUTE).get("a process").strip(), pid)
                 )
         return ", ".join(sorted(named))

@@ -9,7 +9,7 @@ import fnmatch
 import re
 import typing as t
 
-from .._host.host import ABSENT, Host, Probe
+from .._host.host import ABSENT, Host, Limit, Probe
 
 DPKG_STATUS = "/var/lib/dpkg/status"
 VERSION_LOCKS = ("/etc/dnf/plugins/versionlock.list", "/etc/yum/pluginconf.d/versionlock.list")
@@ -71,7 +71,7 @@ def read_packages(
     host: Host, patterns: t.Sequence[str], timeout: float = 15.0
 ) -> tuple[list[dict[str, str]], str, Probe]:
     """Packages, their format (deb, rpm or empty) and the probe. rpm runs only without a dpkg database."""
-    status = host.read_text(DPKG_STATUS, 256 * 1024 * 1024)
+    status = host.read_text(DPKG_STATUS, Limit.BULK)
     if status.ok and status.value.strip():
         return parse_dpkg_status(status.value, patterns), "deb", status
     if not status.ok and status.state != ABSENT:
@@ -98,7 +98,7 @@ def parse_version_locks(text: str) -> list[str]:
 def read_holds(host: Host, package_format: str) -> tuple[list[str] | None, Probe]:
     """Sorted names of the held packages, and the probe; None when unknown. Runs nothing."""
     if package_format == "deb":
-        status = host.read_text(DPKG_STATUS, 256 * 1024 * 1024)
+        status = host.read_text(DPKG_STATUS, Limit.BULK)
         if not status.ok:
             return None, status
         held = (

@@ -13,7 +13,7 @@ import typing as t
 
 from .._base.model import NpuError
 from .._host.files import explain, sync_directory
-from .._host.host import Host
+from .._host.host import Host, open_file
 from .._host.private import private_directory
 from .words import mask
 
@@ -63,7 +63,7 @@ def place(source: str, directory: str, sha256: str, owner: int, name: str = "") 
     except OSError as exc:
         raise explain(exc, target, "written") from exc
     try:
-        with os.fdopen(handle, "wb") as out, open(source, "rb") as stream:
+        with os.fdopen(handle, "wb") as out, open(source, "rb", opener=open_file) as stream:
             for block in iter(lambda: stream.read(CHUNK), b""):
                 digest.update(block)
                 out.write(block)
@@ -85,10 +85,19 @@ def place(source: str, directory: str, sha256: str, owner: int, name: str = "") 
     return target
 
 
+def sha256_of_file(path: str) -> str:
+    """Hex digest of a file of this machine; NpuError when it cannot be read."""
+    try:
+        with open(path, "rb", opener=open_file) as stream:
+            return sha256_of(stream)
+    except OSError as exc:
+        raise explain(exc, path, "read") from exc
+
+
 def verified(path: str, sha256: str) -> bool:
     """Whether the file exists with this digest."""
     try:
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=open_file) as stream:
             return sha256_of(stream) == sha256.lower()
     except OSError:
         return False
@@ -101,7 +110,7 @@ def execute(host: Host, path: str, sha256: str, arguments: t.Sequence[str], time
     of what it printed, masked, or past `timeout` seconds; what it started is then killed with it.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = open_file(path, os.O_RDONLY)
     except OSError as exc:
         raise explain(exc, path, "read") from exc
     try:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 
 from .._base.model import Problem
 from .._cdi.options import SPEC_DIRS
-from .._host.host import Host
+from .._host.host import Host, Limit
 from .._host.proc import Process, ProcessTable
 from .._host.systemd import Unit, read_units
 from .._packages.installed import DPKG_STATUS, parse_dpkg_status
@@ -38,7 +38,6 @@ BLOCK_BEGIN = "# BEGIN rebellions.npu"
 BLOCK_END = "# END rebellions.npu"
 
 ELEVATE = "run this with privilege escalation"
-DPKG_LIMIT = 256 * 1024 * 1024
 KUBELET_UNITS = ("kubelet.service", "snap.kubelet.daemon.service")
 UNITS = tuple(
     dict.fromkeys(
@@ -219,7 +218,7 @@ class Context:
         """Version of the first installed package of the names, for a tree in which no program can be run."""
         if self.host.runs_commands:
             return None
-        text = self.host.read_text(DPKG_STATUS, DPKG_LIMIT).get("")
+        text = self.host.read_text(DPKG_STATUS, Limit.BULK).get("")
         found = (
             {item["name"]: item["version"] for item in parse_dpkg_status(text, names) if item["state"] == "installed"}
             if text

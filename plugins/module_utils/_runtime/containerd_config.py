@@ -297,7 +297,7 @@ def _broken(files: ConfigSet, what: str) -> Effective:
 
 
 def from_dump(text: str, release: Release, own: Effective) -> Effective:
-    """Read the answer of `containerd config dump`. TomlError when it is not TOML.
+    """Read the answer of `containerd config dump`. TomlError when it is not TOML, or has values of other types.
 
     The dump shows neither whether a value was written or is the default, nor by which names plugins are disabled:
     both are taken from our `own` reading where that succeeded.
@@ -308,13 +308,15 @@ def from_dump(text: str, release: Release, own: Effective) -> Effective:
     table = plugins.get(name) if isinstance(plugins, dict) else None
     cri_enabled = own.cri_enabled
     if own.error:
-        cri_enabled = not any(item in (data.get("disabled_plugins") or []) for item in (ID_V1, ID_V2, ID_V3))
+        disabled = data.get("disabled_plugins", [])
+        if not isinstance(disabled, list):
+            raise TomlError("disabled_plugins is not a list", 1, 1)
+        cri_enabled = not any(item in disabled for item in (ID_V1, ID_V2, ID_V3))
     if not isinstance(table, dict) or (not own.error and own.enabled is None):
         return Effective(None, False, (), False)
-    directories = table.get("cdi_spec_dirs")
-    return Effective(
-        bool(table.get("enable_cdi", release >= ALWAYS_ON_SINCE)),
-        own.explicit,
-        tuple(directories) if isinstance(directories, list) else (),
-        cri_enabled,
-    )
+    enabled, directories = table.get("enable_cdi", release >= ALWAYS_ON_SINCE), table.get("cdi_spec_dirs", [])
+    if not isinstance(enabled, bool):
+        raise TomlError("enable_cdi is not a boolean", 1, 1)
+    if not isinstance(directories, list) or not all(isinstance(item, str) for item in directories):
+        raise TomlError("cdi_spec_dirs is not a list of strings", 1, 1)
+    return Effective(enabled, own.explicit, tuple(directories), cri_enabled)

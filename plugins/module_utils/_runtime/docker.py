@@ -204,10 +204,12 @@ class DockerRuntime:
 
     def _compare(self, found: Runtime, info: t.Mapping[str, t.Any]) -> None:
         """The running daemon's own list of spec directories beats file times; it is empty while CDI is off."""
-        running = info.get("CDISpecDirs")
-        if found.cdi.state in (ON, ON_BY_DEFAULT, OFF) and "CDISpecDirs" in info:
+        running = info.get("CDISpecDirs", "")
+        # null while CDI is off; not there before 25.
+        running = [] if running is None else running
+        if found.cdi.state in (ON, ON_BY_DEFAULT, OFF) and isinstance(running, list):
             wanted = list(found.cdi.spec_dirs) if found.cdi.state != OFF else []
-            found.process_stale = [item for item in running or [] if item] != wanted
+            found.process_stale = [item for item in running if item] != wanted
 
     def propose(self, runtime: Runtime) -> None:
         path = runtime.main_config or CONFIG

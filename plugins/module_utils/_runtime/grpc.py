@@ -102,7 +102,7 @@ def fields(message: bytes) -> t.Iterator[tuple[int, int | bytes]]:
 
 
 def _receive(connection: socket.socket, size: int, deadline: float) -> bytes:
-    data = b""
+    data = bytearray()
     while len(data) < size:
         left = deadline - time.monotonic()
         if left <= 0:
@@ -112,7 +112,7 @@ def _receive(connection: socket.socket, size: int, deadline: float) -> bytes:
         if not piece:
             raise ValueError("the connection was closed before an answer")
         data += piece
-    return data
+    return bytes(data)
 
 
 def _read_frame(connection: socket.socket, deadline: float) -> Frame:
@@ -123,7 +123,7 @@ def _read_frame(connection: socket.socket, deadline: float) -> Frame:
 
 
 def _answer(connection: socket.socket, deadline: float) -> bytes:
-    body = b""
+    body = bytearray()
     while True:
         kind, flags, stream, payload = _read_frame(connection, deadline)
         if kind == SETTINGS and not flags & ACK:
@@ -133,7 +133,7 @@ def _answer(connection: socket.socket, deadline: float) -> bytes:
         elif kind == GOAWAY or (kind == RST_STREAM and stream == 1):
             raise ValueError("the server ended the call")
         elif kind == DATA and stream == 1:
-            body += payload[1 : len(payload) - payload[0]] if flags & PADDED else payload
+            body += payload[1 : len(payload) - payload[0]] if flags & PADDED and payload else payload
             if len(body) > MESSAGE_LIMIT:
                 raise ValueError("the answer is too long")
         if stream == 1 and kind in (DATA, HEADERS) and flags & END_STREAM:
@@ -143,7 +143,7 @@ def _answer(connection: socket.socket, deadline: float) -> bytes:
     size = struct.unpack(">I", body[1:5])[0]
     if body[0] or len(body) != size + 5:
         raise ValueError("the answer is not one uncompressed message")
-    return body[5:]
+    return bytes(body[5:])
 
 
 def call(path: str, method: str, message: bytes, timeout: float = 5.0) -> Probe:

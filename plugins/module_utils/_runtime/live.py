@@ -20,6 +20,7 @@ from . import grpc
 CRI_STATUS = "/runtime.v1.RuntimeService/Status"
 VERBOSE = b"\x08\x01"
 Data = t.Mapping[str, t.Any]
+_ID = re.compile(r"[A-Za-z0-9_.-]+\Z")
 
 
 def http_get(path: str, target: str, timeout: float = 5.0) -> Probe:
@@ -40,12 +41,14 @@ def read_cri_status(message: bytes) -> dict[str, t.Any]:
             continue
         entry = dict(grpc.fields(value))
         if entry.get(1) == b"config":
-            config = json.loads(t.cast(bytes, entry.get(2, b"")).decode("utf-8", "replace"))
-            dirs = config.get("cdiSpecDirs")
+            config = _object(t.cast(bytes, entry.get(2, b"")).decode("utf-8", "replace"))
+            dirs = _texts(config, "cdiSpecDirs")
             enabled = config.get("enableCDI")
+            if not isinstance(enabled, (bool, type(None))):
+                raise ValueError("enableCDI is neither true nor false")
             return {
-                "enabled": bool(dirs) if enabled is None else bool(enabled),
-                "spec_dirs": list(dirs or []),
+                "enabled": bool(dirs) if enabled is None else enabled,
+                "spec_dirs": dirs,
                 "devices": None,
                 "source": "CRI Status of the running process",
             }
@@ -64,7 +67,7 @@ def read_docker_info(text: str) -> dict[str, t.Any]:
         )
     found = info.get("DiscoveredDevices")
     devices = None if found is None else [str(item.get("ID")) for item in found if item.get("Source") == "cdi"]
-    dirs = list(info["CDISpecDirs"] or [])
+    dirs = _texts(info, "CDISpecDirs")
     return {"enabled": bool(dirs), "spec_dirs": dirs, "devices": devices, "source": "GET /info of the running daemon"}
 
 
@@ -112,24 +115,39 @@ def docker_containers(path: str, prefix: str, timeout: float = 5.0) -> Probe:
         return listing
     found = []
     for identity in listing.value:
-        one = http_get(path, "/containers/%s/json" % identity, timeout).map(_object).get({})
-        settings = one.get("HostConfig") or {}
-        names = [
-            device
-            for wish in settings.get("DeviceRequests") or []
-            for device in wish.get("DeviceIDs") or []
-            if str(device).startswith(prefix)
-        ]
-        if names:
-            found.append(
-                {
-                    "name": str(one.get("Name", "")).lstrip("/"),
-                    "running": bool((one.get("State") or {}).get("Running")),
-                    "restart": str((settings.get("RestartPolicy") or {}).get("Name") or "no"),
-                    "devices": names,
-                }
-            )
+        one = http_get(path, "/containers/%s/json" % identity, timeout).map(lambda text: _container(text, prefix))
+        if one.get():
+            found.append(one.value)
     return Probe(VALUE, sorted(found, key=lambda entry: str(entry["name"])))
+
+
+def _container(text: str, prefix: str) -> dict[str, t.Any] | None:
+    one = _object(text)
+    settings = one.get("HostConfig") or {}
+    names = [
+        str(device)
+        for wish in settings.get("DeviceRequests") or []
+        for device in wish.get("DeviceIDs") or []
+        if str(device).startswith(prefix)
+    ]
+    if not names:
+        return None
+    return {
+        "name": str(one.get("Name", "")).lstrip("/"),
+        "running": bool((one.get("State") or {}).get("Running")),
+        "restart": str((settings.get("RestartPolicy") or {}).get("Name") or "no"),
+        "devices": names,
+    }
+
+
+def _texts(data: Data, key: str) -> list[str]:
+    """A list of texts; null and absent are an empty one. ValueError for anything else."""
+    found = data.get(key)
+    if found is None:
+        return []
+    if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
+        raise ValueError("%s is not a list of texts" % key)
+    return list(found)
 
 
 def _object(text: str) -> dict[str, t.Any]:
@@ -141,6 +159,6 @@ def _object(text: str) -> dict[str, t.Any]:
 
 def _ids(text: str) -> list[str]:
     data = json.loads(text)
-    if not isinstance(data, list) or not all(isinstance(item, dict) and "Id" in item for item in data):
+    if not isinstance(data, list) or not all(_ID.match(str(item["Id"])) for item in data):
         raise ValueError("the answer is not a list of containers")
     return [str(item["Id"]) for item in data]

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import http.client
 import socket
+import time
 
-from .._host.probe import FAILED, TIMEOUT, VALUE, Probe, from_oserror
+from .._host.probe import FAILED, TIMEOUT, TOO_LARGE, VALUE, Probe, from_oserror
 
 BODY_LIMIT = 8 * 1024 * 1024
+BLOCK = 65536
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -26,11 +28,23 @@ class _UnixConnection(http.client.HTTPConnection):
 
 def http_get(path: str, target: str, timeout: float = 5.0) -> Probe:
     """Probe of the body text of GET `target` over the Unix socket at `path`; any status but 200 is failed."""
+    deadline = time.monotonic() + timeout
     connection = _UnixConnection(path, timeout)
     try:
         connection.request("GET", target)
         answer = connection.getresponse()
-        body = answer.read(BODY_LIMIT).decode("utf-8", "replace")
+        body = bytearray()
+        while True:
+            block = answer.read1(BLOCK)
+            body += block
+            if not block and answer.length:
+                return Probe(FAILED, None, "%s: GET %s: the answer is cut short" % (path, target))
+            if not block:
+                break
+            if len(body) > BODY_LIMIT:
+                return Probe(TOO_LARGE, None, "%s: GET %s: more than %d bytes" % (path, target, BODY_LIMIT))
+            if time.monotonic() > deadline:
+                raise socket.timeout
     except socket.timeout:
         return Probe(TIMEOUT, None, "no answer from %s in %g s" % (path, timeout))
     except OSError as exc:
@@ -41,4 +55,4 @@ def http_get(path: str, target: str, timeout: float = 5.0) -> Probe:
         connection.close()
     if answer.status != 200:
         return Probe(FAILED, None, "%s: GET %s: status %d" % (path, target, answer.status))
-    return Probe(VALUE, body)
+    return Probe(VALUE, body.decode("utf-8", "replace"))

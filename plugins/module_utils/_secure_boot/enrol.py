@@ -19,7 +19,7 @@ from .._base.model import NpuError
 from .._base.vendor import VendorProfile
 from .._formats.x509 import parse_certificate
 from .._host.files import explain, remove_empty_directory, remove_file, write_bytes
-from .._host.host import ABSENT, Host, Probe
+from .._host.host import ABSENT, Host, Limit, Probe
 from .._host.identity import read_hostname
 from .._host.private import private_directory
 from . import mok
@@ -119,7 +119,7 @@ class Enrolment:
         return path.startswith("pkcs11:") or self.host.stat(path).ok
 
     def _certificate(self, path: str) -> Probe:
-        return self.host.read_bytes(path, 1 << 20).map(parse_certificate)
+        return self.host.read_bytes(path, Limit.NOTE).map(parse_certificate)
 
     def _state(self, path: str) -> str:
         found = self._certificate(path)

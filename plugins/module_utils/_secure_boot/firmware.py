@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from .._host.host import ABSENT, Host, Probe
+from .._host.host import ABSENT, Host, Limit, Probe
 
 EFI_DIR = "/sys/firmware/efi"
 EFIVARS_DIR = "/sys/firmware/efi/efivars"
@@ -51,7 +51,7 @@ def decode_efivar(data: bytes) -> int | None:
 
 
 def _variable(host: Host, name: str, guid: str) -> Probe:
-    return host.read_bytes("%s/%s-%s" % (EFIVARS_DIR, name, guid), 64)
+    return host.read_bytes("%s/%s-%s" % (EFIVARS_DIR, name, guid), Limit.ATTRIBUTE)
 
 
 def read_secure_boot(host: Host, timeout: float = 5.0) -> tuple[str, Probe]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from .._base.vendor import VendorProfile
 from .._formats.x509 import Certificate, parse_certificate, parse_signature_lists
-from .._host.host import ABSENT, DENIED, FAILED, VALUE, Host, Probe
+from .._host.host import ABSENT, DENIED, FAILED, TOO_LARGE, VALUE, Host, Limit, Probe
 from .firmware import EFI_DIR, EFIVARS_DIR, ENABLED, SHIM_GUID
 
 MOK_VARIABLES = EFI_DIR + "/mok-variables"
@@ -81,7 +81,7 @@ def parse_framework(texts: t.Sequence[str]) -> dict[str, str]:
 
 def framework_texts(host: Host) -> list[str]:
     """Contents of DKMS's configuration files in the order in which it reads them."""
-    return [host.read_text(path, 1 << 20).get("") for path in [FRAMEWORK_CONF] + host.glob(FRAMEWORK_DIR, "*.conf")]
+    return [host.read_text(path, Limit.NOTE).get("") for path in [FRAMEWORK_CONF] + host.glob(FRAMEWORK_DIR, "*.conf")]
 
 
 def signing_key(host: Host, distribution: str | None) -> SigningKey:
@@ -121,8 +121,8 @@ def read_pending(host: Host) -> Probe:
 
 def read_trusted(host: Host) -> bool | None:
     """Whether shim lets the kernel trust the machine owner keys for modules; None when unknown."""
-    found = host.read_bytes("%s/%s-%s" % (EFIVARS_DIR, TRUSTED, SHIM_GUID), 64)
-    mirrored = host.read_bytes("%s/%s" % (MOK_VARIABLES, TRUSTED), 64)
+    found = host.read_bytes("%s/%s-%s" % (EFIVARS_DIR, TRUSTED, SHIM_GUID), Limit.ATTRIBUTE)
+    mirrored = host.read_bytes("%s/%s" % (MOK_VARIABLES, TRUSTED), Limit.ATTRIBUTE)
     if found.ok or mirrored.ok:
         return bool((found.value[ATTRIBUTES:] if found.ok else mirrored.value)[:1] == b"\1")
     return False if found.state == ABSENT and host.listdir(EFIVARS_DIR).get([]) else None
@@ -133,11 +133,11 @@ def read_enforcement(host: Host) -> str | None:
 
     `module.sig_enforce`, `lockdown (integrity)` or `lockdown (confidentiality)`; empty: nothing; None: unknown.
     """
-    parameter, lockdown = host.read_text(SIG_ENFORCE, 64), host.read_text(LOCKDOWN, 256)
+    parameter, lockdown = host.read_text(SIG_ENFORCE, Limit.ATTRIBUTE), host.read_text(LOCKDOWN, Limit.ATTRIBUTE)
     mode = re.search(r"\[(integrity|confidentiality)\]", lockdown.get(""))
     if mode:
         return "lockdown (%s)" % mode.group(1)
-    words = host.read_text("/proc/cmdline", 65536).get("").split()
+    words = host.read_text("/proc/cmdline", Limit.PROC).get("").split()
     asked = any(re.match(r"^module\.sig_enforce(=[1yY].*)?$", word) for word in words)
     if parameter.get("").strip() in ("Y", "1") or asked and not parameter.ok:
         return "module.sig_enforce"
@@ -231,7 +231,7 @@ def read_mok(
     the next boot), enrolled. `own`: this collection created the key. `enrolled` and `pending` are None when unknown.
     """
     pair = signing_key(host, system["base_id"] or system["id"])
-    certificate = host.read_bytes(pair.certificate, 1 << 20).map(parse_certificate)
+    certificate = host.read_bytes(pair.certificate, Limit.NOTE).map(parse_certificate)
     lists = KeyLists.read(host)
     keys = host.read_text(PROC_KEYS).map(parse_keyrings)
     state = key_state(host, certificate, pair.certificate, lists, timeout if secure_boot == ENABLED else None)
@@ -251,4 +251,4 @@ def read_mok(
         "signer_enrolled": is_trusted(driver["signer"], driver["sig_key"], lists.enrolled.get(), keys.get()),
     }
     looks = {"mok_certificate": certificate, "mok_enrolled": lists.enrolled, "mok_pending": lists.pending}
-    return facts, {name: probe for name, probe in looks.items() if probe.state in (DENIED, FAILED)}
+    return facts, {name: probe for name, probe in looks.items() if probe.state in (DENIED, FAILED, TOO_LARGE)}

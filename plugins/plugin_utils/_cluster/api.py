@@ -112,8 +112,9 @@ def explain(status: int, what: str, body: t.Mapping[str, t.Any]) -> tuple[str, s
     A conflict names each field and its owner; a refusal names the missing permission.
     """
     text = " ".join(str(body.get("message") or "no message").split()).rstrip(".")
-    causes = (body.get("details") or {}).get("causes") or []
-    if status == 409 and causes:
+    details = body.get("details")
+    causes = details.get("causes") if isinstance(details, dict) else None
+    if status == 409 and isinstance(causes, list) and causes and all(isinstance(cause, dict) for cause in causes):
         fields = ", ".join("%s (%s)" % (cause.get("field"), cause.get("message")) for cause in causes)
         return (
             "%s: other managers own fields: %s." % (what, fields),
@@ -221,12 +222,16 @@ class Cluster:
 
     def get(self, api_version: str, kind: str, name: str, namespace: str = "") -> Data | None:
         """The object, or None when there is none."""
+        what = "Read %s %s" % (kind, name)
         try:
-            return self.request("GET", self.path(api_version, kind, namespace, name), "Read %s %s" % (kind, name))[1]
+            found = self.request("GET", self.path(api_version, kind, namespace, name), what)[1]
         except ApiError as exc:
             if exc.status == 404:
                 return None
             raise
+        if not _is_object(found):
+            raise _malformed(what)
+        return found
 
     def list(
         self, api_version: str, kind: str, namespace: str = "", selector: str = "", fields: str = ""
@@ -247,8 +252,12 @@ class Cluster:
                 # The token of the next page has expired: ask for everything at once.
                 items, query = [], {key: value for key, value in query.items() if key not in ("limit", "continue")}
                 continue
-            items += [dict(item, apiVersion=api_version, kind=kind) for item in page.get("items") or []]
-            query["continue"] = (page.get("metadata") or {}).get("continue") or ""
+            found = page.get("items") or []
+            meta = page.get("metadata") or {}
+            if not isinstance(found, list) or not isinstance(meta, dict) or not all(map(_is_object, found)):
+                raise _malformed("List %s objects" % kind)
+            items += [dict(item, apiVersion=api_version, kind=kind) for item in found]
+            query["continue"] = str(meta.get("continue") or "")
             if not query["continue"]:
                 return items
 
@@ -261,6 +270,8 @@ class Cluster:
         path = self.path(item["apiVersion"], item["kind"], meta.get("namespace", ""), meta["name"])
         what = "Apply %s %s" % (item["kind"], "/".join(part for part in (meta.get("namespace"), meta["name"]) if part))
         status, after = self.request("PATCH", path, what, query, item, "application/apply-patch+yaml")
+        if not _is_object(after):
+            raise _malformed(what)
         return status == 201, after
 
     def delete(self, item: Data, dry_run: bool) -> None:
@@ -297,10 +308,23 @@ def list_served(
         raise
 
 
+def _is_object(found: t.Any) -> bool:
+    """Whether it has the parts that every object has; the rest follows the schema of its kind."""
+    meta = found.get("metadata") if isinstance(found, dict) else None
+    return isinstance(meta, dict) and isinstance(meta.get("name"), str)
+
+
+def _malformed(what: str) -> NpuError:
+    return NpuError(
+        "%s: the answer is not that of an API server: an object has no metadata with a name." % what,
+        "Correct the server in the kubeconfig; a gateway may change its answers.",
+    )
+
+
 def _parse(data: bytes) -> tuple[bool, Data]:
     """(whether it is a JSON object or nothing, the object or a message of the first characters)."""
     try:
         parsed = json.loads(data or b"{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         parsed = None
     return (True, parsed) if isinstance(parsed, dict) else (False, {"message": data[:300].decode("utf-8", "replace")})

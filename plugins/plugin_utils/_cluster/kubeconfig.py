@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import tempfile
 import typing as t
 
 import yaml
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Limit, open_file
 
 from .._objects.names import INPUT
 
@@ -30,6 +32,10 @@ _CLUSTER = {
     "proxy-url", "server", "tls-server-name",
 }  # fmt: skip
 _OTHER_TYPES = {"auth-provider", "disable-compression", "exec", "extensions", "insecure-skip-tls-verify"}
+# Scheme, host (a name, or an IPv6 address in brackets), port and path, without blanks and control characters.
+_ADDRESS = re.compile(
+    r"(?i:https?)://(?:[^\s/?#\[\]@:\x00-\x20\x7f]+|\[[0-9A-Fa-f:.%]+\])(?::[0-9]{1,5})?(?:/[!-~]*)?\Z"
+)
 _PROVIDERS = ("gcp", "oidc")
 # Keys that older releases of the package ignore, with the setting that newer ones make of them.
 _NEWER = {"tls-server-name": "tls_server_name", "proxy-url": "proxy"}
@@ -59,6 +65,8 @@ def open_access(kubeconfig: str, context: str) -> Access:
             "The kubeconfig %s does not exist on the controller." % kubeconfig,
             f"Correct {INPUT}kubeconfig, or put the file there.",
         )
+    for path in [] if declared else where.split(os.pathsep):
+        _check_file(os.path.expanduser(path))
     source = "K8S_AUTH_*" if declared else "the kubeconfig " + where
     # The package writes keys into files; they are on the disk only while they are loaded.
     with tempfile.TemporaryDirectory() as folder:
@@ -68,8 +76,23 @@ def open_access(kubeconfig: str, context: str) -> Access:
                 "The server %r of %s has no scheme." % (settings.host, source),
                 "Write it with https://; without it, a token would be sent in the clear.",
             )
+        if not _ADDRESS.match(settings.host):
+            # Not shown: it may hold a password.
+            raise NpuError("The server of %s is not an address." % source, "Write it as https://HOST:PORT.")
         pool = _pool(settings, source)
     return Access(settings.host.rstrip("/"), pool, lambda: _header(settings, source))
+
+
+def _check_file(path: str) -> None:
+    """NpuError for what would be read without end; a missing file is the package's to judge."""
+    try:
+        info = os.stat(path)
+    except OSError:
+        return
+    if path != os.devnull and not stat.S_ISREG(info.st_mode):
+        raise NpuError("The kubeconfig %s is not a file." % path, "Give the path of a file.")
+    if info.st_size > Limit.CONFIG:
+        raise NpuError("The kubeconfig %s has more than %d bytes." % (path, Limit.CONFIG), "Give another file.")
 
 
 def _environment(name: str) -> str:
@@ -253,7 +276,7 @@ def _tls(settings: t.Any, source: str) -> t.Any:
     try:
         for path in (settings.ssl_ca_cert, settings.cert_file, settings.key_file):
             if path:
-                with open(path, "rb"):
+                with open(path, "rb", opener=open_file):
                     pass
         if settings.ssl_ca_cert:
             context.load_verify_locations(settings.ssl_ca_cert)

@@ -285,6 +285,6 @@ class Situation:
         return [
             f"{name} {probes[name]['detail'] or probes[name]['state']}"
             for name in DRIVER_PROBES
-            if probes.get(name, {}).get("state") in ("denied", "timeout", "failed")
+            if probes.get(name, {}).get("state") in ("denied", "timeout", "too_large", "failed")
             and not (name == "module_file" and self.damage)
         ]

@@ -32,6 +32,8 @@ if t.TYPE_CHECKING:
     Body = list[tuple[Key | None, Item]]
 Path = t.Tuple[str, ...]
 _BARE = re.compile(r"^[A-Za-z0-9_-]+$")
+# A key of any form with its equals sign.
+_KEY = re.compile(r"""(?:"(?:\\.|[^"\\\n])*"|'[^'\n]*'|[^"'=])*=[ \t]*""")
 
 
 class Place(t.NamedTuple):
@@ -323,12 +325,25 @@ class TomlEdit(Edit):
         place = self._find(document, path)
         if place is None:
             return
-        if place.inline:
-            raise self.refuse("%s is in an inline table" % ".".join(path))
         old = place.item.as_string()
-        del place.body[place.position]
-        self._render(document)
+        if place.inline:
+            self._delete_inline(document, path)
+        else:
+            del place.body[place.position]
+            self._render(document)
         self.changes.append({"op": "value", "path": list(path), "old": old, "new": None})
+
+    def _delete_inline(self, document: tomlkit.TOMLDocument, path: Path) -> None:
+        """Take a pair out of the inline table that it is in; the other pairs keep their text."""
+        table = next(
+            place
+            for place in _places(document.body)
+            if isinstance(place.item, InlineTable) and place.path == path[: len(place.path)]
+        )
+        new = _without_pair(table.item.as_string(), path[len(table.path) :])
+        if new is None:
+            raise self.refuse("%s cannot be taken out of its inline table" % ".".join(path))
+        self._replace(table.path, new)
 
     def drop_empty_table(self, table: Path) -> None:
         """Take out the line of the header of `table` when the file says the same without it."""
@@ -355,6 +370,26 @@ def _replace(place: Place, raw: str) -> None:
     for part in ("indent", "comment_ws", "comment", "trail"):
         setattr(value.trivia, part, getattr(place.item.trivia, part))
     place.body[place.position] = (place.key, value)
+
+
+def _without_pair(text: str, path: Path) -> str | None:
+    """The text of an inline table without the pair at `path`; None when no pair has this path."""
+    pairs = items(text)
+    for index, (start, end) in enumerate(pairs):
+        head = _KEY.match(text, start, end)
+        if head is None:
+            return None
+        names, data = [], tomlkit.parse(head.group() + "0").unwrap()
+        while isinstance(data, dict):
+            ((name, data),) = data.items()
+            names.append(name)
+        if tuple(names) == path:
+            return without(text, index) if len(pairs) > 1 else "{}"
+        if tuple(names) == path[: len(names)] and text.startswith("{", head.end()):
+            inner = _without_pair(text[head.end() : end], path[len(names) :])
+            if inner is not None:
+                return text[: head.end()] + inner + text[end:]
+    return None
 
 
 def _add_inline(place: Place, pair: str) -> None:

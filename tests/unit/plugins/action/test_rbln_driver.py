@@ -118,3 +118,28 @@ def test_a_plan_is_read_on_the_controller(args: dict[str, t.Any], outcome: t.Any
         assert result["failed"] is True and outcome in result["msg"] and sent == []
     else:
         assert (sent, result["changed"]) == ([outcome], True)
+
+
+@pytest.mark.parametrize("said, told", [("", rbln_driver.INTERRUPTED), ("ImportError: x", "Traceback of the wrapper")])
+def test_a_module_that_was_killed_is_an_interrupted_change_and_no_traceback(said: str, told: str) -> None:
+    wrapper = {"failed": True, "cmd": "x.py", "data": "", "stderr": said, "msg": "Traceback of the wrapper"}
+
+    class Killed(Action):
+        def __init__(self) -> None:
+            super().__init__([])
+            self._task = types.SimpleNamespace(args={}, check_mode=False, async_val=0, diff=False, action="x")  # type: ignore[assignment]
+            self._supports_check_mode, self._supports_async = True, True
+
+        def _execute_module(self, **keys: t.Any) -> dict[str, t.Any]:  # type: ignore[override]
+            return {"ansible_job_id": JOB, "results_file": "/x"}
+
+        def _follow(self, host: str, job: str, results: str) -> bool:
+            return True
+
+        def _status(self, job: str, task_vars: dict[str, t.Any] | None, mode: str = "status") -> dict[str, t.Any]:
+            return dict(wrapper) if mode == "status" else {}
+
+    action = Killed()
+    action._connection = types.SimpleNamespace(_shell=types.SimpleNamespace(tmpdir="/tmp"), has_native_async=False)  # type: ignore[assignment]
+    result = action.run(None, {})
+    assert result["failed"] is True and result["msg"] == told

@@ -127,6 +127,7 @@ TABLE = [
     ("looks_in_time", ended("timeout", name="smi"), {}, False, "smi: timeout of smi"),
     ("looks_worked", facts(), {}, True, "no look failed"),
     ("looks_worked", ended("failed"), {}, False, "module_file: failed of module_file"),
+    ("looks_worked", ended("too_large"), {}, False, "module_file: too_large of module_file"),
     ("looks_worked", ended("failed", name="system_uuid"), {}, True, "no look failed"),
     ("driver_installed", driver(**OFF), {}, False, "an installation of the driver was interrupted"),
     ("driver_installed", ended("denied", driver(**OFF)), {}, None, "not known whether a driver is installed"),

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._checks import prove as _prove
 from ansible_collections.rebellions.npu.plugins.module_utils._checks.prove import Proof, Rules, prove
+from ansible_collections.rebellions.npu.plugins.module_utils._checks.ready_files import remove_markers
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
 from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import Tree
 from ansible_collections.rebellions.npu.tests.unit.fixtures.validate.data import CASES, cdi, changed, facts, runtimes
@@ -95,6 +97,56 @@ def test_toolkit_is_not_ready_before_the_driver(machine: Machine) -> None:
     assert machine.markers() == ALL[:2]
     machine.prove(rules)
     assert machine.markers() == ALL
+
+
+NOTE = "/var/lib/rbln/journal.json"
+
+
+def test_no_ready_file_while_the_driver_is_changed(machine: Machine) -> None:
+    machine.tree.write(NOTE, "{}")
+    proof = machine.prove(WRITE)
+    assert (proof.state, proof.unknown, proof.changes, machine.markers()) == ("unknown", ["driver_change"], [], [])
+    assert [check.next_step for check in proof.checks if check.name == "driver_change"] == [
+        "Wait until the change ends, or run site.yml again to finish it."
+    ]
+    machine.tree.real(NOTE).unlink()
+    assert machine.prove(WRITE).state == "passed" and machine.markers() == ALL
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the write", "during the write"])
+@pytest.mark.parametrize("ended", [False, True], ids=["runs", "has ended"])
+def test_a_change_that_begins_in_the_middle_of_a_proof_gets_no_ready_file_back(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, after: bool, ended: bool
+) -> None:
+    machine.prove(WRITE)
+    machine.prove(replace(WRITE, markers="remove", scopes=()))
+    real, begun = _prove.write_file, []
+
+    def change() -> None:
+        begun.append(True)
+        machine.tree.write(NOTE, "{}")
+        remove_markers(machine.host, PROFILE)
+        if ended:
+            machine.tree.real(NOTE).unlink()
+
+    def write_file(*args: Any, **keys: Any) -> bool:
+        if not begun and not after:
+            change()
+        done = real(*args, **keys)
+        if not begun:
+            change()
+        return done
+
+    def run_checks(*args: Any) -> Any:
+        if not begun and not after:
+            change()
+        return real_checks(*args)
+
+    real_checks = _prove.run_checks
+    monkeypatch.setattr(_prove, "write_file", write_file)
+    monkeypatch.setattr(_prove, "run_checks", run_checks)
+    proof = machine.prove(WRITE)
+    assert begun and machine.markers() == [] and proof.unknown == ["driver_change"] and proof.changes == []
 
 
 def test_no_driver_ready_on_a_host_whose_npus_are_for_virtual_machines(machine: Machine) -> None:

@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import signal
 import stat
+import time
 import typing as t
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._driver import journal as _journal
 from ansible_collections.rebellions.npu.plugins.module_utils._driver.journal import Journal, utc
+from ansible_collections.rebellions.npu.plugins.module_utils._host.command import run_command
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
 
 
@@ -116,6 +120,110 @@ def test_one_change_at_a_time(journal: Journal, monkeypatch: pytest.MonkeyPatch)
             raise ValueError
     with journal.locked():
         pass
+
+
+def begun(journal: Journal, *argv: str) -> int:
+    """A process that changes the driver with this command; its PID."""
+    pid = os.fork()
+    if not pid:
+        try:
+            with journal.locked():
+                journal.host.run(argv, 60)
+        finally:
+            os._exit(0)
+    return pid
+
+
+def ended(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+@pytest.fixture(name="living")
+def living_fixture(tmp_path: Path) -> Journal:
+    return Journal(Host(str(tmp_path), run_command), PROFILE)
+
+
+def told(journal: Journal) -> NpuError:
+    with pytest.raises(NpuError) as found:
+        with journal.locked():
+            raise AssertionError("two changes at once")
+    return found.value
+
+
+def test_the_installer_of_a_killed_change_keeps_the_lock_and_is_named(
+    living: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_journal, "LOCK_WAIT", 0.1)
+    child = begun(living, "sh", "-c", "echo $$ >%s/pid; exec sleep 60" % tmp_path)
+    until(lambda: bool((tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip()))
+    error = told(living)
+    assert "python" in error.message and "sleep (pid " in error.message, error.message
+    ended(child)
+    installer = int((tmp_path / "pid").read_text())
+    error = told(living)
+    assert error.message.startswith("A change of the driver still runs on this host: sleep (pid %d)" % installer), (
+        error.message
+    )
+    assert error.next_step.endswith("kill %d." % installer) and "python" not in error.message
+    os.kill(installer, signal.SIGKILL)
+    until(lambda: not os.path.exists("/proc/%d/fd/0" % installer))
+    with living.locked():
+        pass
+
+
+def test_an_installer_run_from_its_descriptor_is_called_by_its_file(
+    living: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_journal, "LOCK_WAIT", 0.1)
+    path = tmp_path / "driver.run"
+    path.write_text("#!/bin/sh\necho $$ >%s/pid\nsleep 60\n" % tmp_path)
+    path.chmod(0o700)
+    with open(path, "rb") as stream:
+        os.set_inheritable(stream.fileno(), True)
+        living.host._runner = lambda argv, timeout, env, cwd, fds: run_command(
+            argv, timeout, env, cwd, (*fds, stream.fileno())
+        )
+        child = begun(living, "/proc/self/fd/%d" % stream.fileno())
+    until(lambda: bool((tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip()))
+    ended(child)
+    error = told(living)
+    group = int((tmp_path / "pid").read_text())
+    os.killpg(group, signal.SIGKILL)
+    assert "driver.run (pid %d)" % group in error.message and "sleep (pid " in error.message, error.message
+
+
+def test_a_daemon_that_an_installer_started_does_not_keep_the_lock(living: Journal, tmp_path: Path) -> None:
+    with living.locked():
+        line = "setsid sleep 60 </dev/null >/dev/null 2>&1 & echo $! >%s/pid" % tmp_path
+        assert living.host.run(["sh", "-c", line], 10).ok
+    daemon = int((tmp_path / "pid").read_text())
+    try:
+        held = [os.readlink(one) for one in Path("/proc/%d/fd" % daemon).iterdir()]
+        assert living.host.real("/var/lib/rbln") in held and living.host.inherited == ()
+        with living.locked():
+            pass
+    finally:
+        os.kill(daemon, signal.SIGKILL)
+
+
+def until(true: t.Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_a_full_disk_before_the_first_note_changes_nothing(journal: Journal) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with journal.locked():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+        try:
+            with pytest.raises(NpuError, match="^/var/lib/rbln/journal.json cannot be written: .*Make room"):
+                journal.begin({"id": "x"})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert os.listdir(journal.host.real("/var/lib/rbln")) == [] and journal.interrupted() is None
 
 
 def test_a_directory_that_cannot_be_made_is_one_error(journal: Journal) -> None:

@@ -16,7 +16,7 @@ def parse(data: bytes, reads: list[tuple[int, int]] | None = None) -> Any:
             reads.append((length, offset))
         return data[offset : offset + length]
 
-    return parse_elf(read)
+    return parse_elf(read, len(data))
 
 
 @pytest.mark.parametrize("pad", [0, FIRST_READ, 3 * FIRST_READ])
@@ -85,3 +85,21 @@ def test_every_changed_byte_ends_in_an_answer_or_a_phrase() -> None:
                 parse(changed)
             except ValueError as exc:
                 assert str(exc)
+
+
+@pytest.mark.parametrize("at, size", [(32, 8), (54, 2), (56, 2)], ids=["offset", "size of one", "number"])
+def test_headers_that_lie_about_the_file_read_nothing_past_its_end(at: int, size: int) -> None:
+    """A read of 4 GiB takes its memory before it finds the end of the file."""
+    data = bytearray(elf("liba.so.1", ("libb.so.2",), "/x", pad=3 * FIRST_READ))
+    data[at : at + size] = b"\xff" * size
+    reads: list[tuple[int, int]] = []
+    with pytest.raises(ValueError):
+        parse(bytes(data), reads)
+    assert max(length for length, _offset in reads) <= len(data)
+
+
+def test_names_without_end_are_refused() -> None:
+    with pytest.raises(ValueError, match="more than 1024 names"):
+        parse(elf("liba.so.1", ("x",) * 2000))
+    with pytest.raises(ValueError, match="outside its string table"):
+        parse(elf("l" * 70000))

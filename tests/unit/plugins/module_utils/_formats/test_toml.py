@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import random
 import sys
+import typing as t
 from pathlib import Path
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._formats import toml
 from ansible_collections.rebellions.npu.plugins.module_utils._formats.toml import TomlError, loads, read
+from ansible_collections.rebellions.npu.tests.unit.fixtures.times import growth
 
 FIXTURES = Path(__file__).resolve().parents[3] / "fixtures" / "runtimes"
 FILES = sorted(path for path in FIXTURES.rglob("*") if path.suffix in (".toml", ".conf", ".tmpl"))
@@ -116,3 +118,22 @@ def test_byte_order_mark_is_not_part_of_the_document(monkeypatch: pytest.MonkeyP
     assert loads("\ufeffversion = 2\n") == {"version": 2}
     monkeypatch.setattr(toml, "tomllib", None)
     assert loads("\ufeffversion = 2\n") == {"version": 2}
+
+
+LONG: dict[str, t.Callable[[int], str]] = {
+    "literals": lambda number: "a = [" + "'x', " * number + "]",
+    "strings": lambda number: "a = [" + '"x", ' * number + "]",
+    "inline": lambda number: "a = {" + ", ".join("k%d = 1" % one for one in range(number)) + "}",
+    "lines": lambda number: "".join("a%d = 1 # c\n" % one for one in range(number)),
+    "tables": lambda number: "".join("[[a]]\n[a.b%d]\n" % one for one in range(number)),
+}
+
+
+@pytest.mark.parametrize("name", sorted(LONG))
+def test_time_grows_with_the_length(name: str) -> None:
+    assert growth(read, LONG[name], 4000) < 8
+
+
+def test_a_number_without_end_is_refused() -> None:
+    with pytest.raises(TomlError, match="digits"):
+        read("a = " + "1" * 5000)

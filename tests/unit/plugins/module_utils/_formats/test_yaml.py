@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import random
+import typing as t
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import yaml
 from ansible_collections.rebellions.npu.plugins.module_utils._formats.yaml import dump
 from ansible_collections.rebellions.npu.plugins.module_utils._formats.yaml_read import YamlError, load
 from ansible_collections.rebellions.npu.tests.unit.fixtures.random_yaml import read_one, write_one
+from ansible_collections.rebellions.npu.tests.unit.fixtures.times import growth
 
 FIXTURES = Path(__file__).resolve().parents[4] / "unit" / "fixtures" / "cdi"
 FILES = sorted(
@@ -162,3 +164,32 @@ def test_random_data_survives_every_style() -> None:
 def test_random_text_is_never_read_otherwise_than_pyyaml_reads_it() -> None:
     source = random.Random(7)
     assert sum(read_one(source) for _round in range(6000)) > 1000
+
+
+# Each is one line, or a text of short lines, that grows with the number.
+LONG: dict[str, t.Callable[[int], str]] = {
+    "sequence": lambda number: "[" + "a, " * number + "]",
+    "mapping": lambda number: "{" + ", ".join("k%d: v" % one for one in range(number)) + "}",
+    "nested": lambda number: "a: [" + "{b: [c]}, " * number + "]",
+    "quoted": lambda number: "[" + "'a', " * number + "]",
+    "escapes": lambda number: '"' + "\\ud83d\\ude00" * number + '"',
+    "plain": lambda number: "a " * (4 * number) + ": b",
+    "continued": lambda number: "a: b\n" + "  c\n" * number,
+    "folded": lambda number: "a: >\n" + "  c\n\n" * number,
+    "not closed": lambda number: "[" + "a, " * number,
+}
+
+
+@pytest.mark.parametrize("name", sorted(LONG))
+def test_time_grows_with_the_length(name: str) -> None:
+    assert growth(load, LONG[name], 4000) < 8
+
+
+@pytest.mark.parametrize("text", ["1" * 5000, "-" + "0b" + "1" * 5000, "1:" + "00:" * 3000 + "1", "1." + "0" * 5000])
+def test_a_number_without_end_is_refused(text: str) -> None:
+    with pytest.raises(YamlError, match="digits"):
+        load("a: " + text)
+
+
+def test_a_long_text_that_is_no_number_is_read() -> None:
+    assert load("a: " + "1a" * 5000) == {"a": "1a" * 5000}

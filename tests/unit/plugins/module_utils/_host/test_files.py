@@ -103,6 +103,40 @@ def test_a_directory_is_made_with_its_mode_whatever_the_umask(tmp_path: Path) ->
     assert [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "a", tmp_path / "a/b")] == [0o755, 0o755]
 
 
+def test_what_a_killed_writer_left_goes_at_the_next_write_and_what_others_use_stays(tmp_path: Path) -> None:
+    host = Host(str(tmp_path))
+    files.write_file(host, "/a", "text")
+    for name in (".a.abcd_123.tmp", ".a.ABCDEFGH.tmp", ".b.abcd_123.tmp", ".a.abcd_1234.tmp", ".a.tmp", "a.tmp"):
+        (tmp_path / name).write_text("left")
+    with open(tmp_path / ".a.living12.tmp", "w") as living:
+        fcntl.flock(living, fcntl.LOCK_EX)
+        assert not files.write_file(host, "/a", "text", dry=True) and (tmp_path / ".a.abcd_123.tmp").exists()
+        assert not files.write_file(host, "/a", "text")
+        left = [".a.ABCDEFGH.tmp", ".a.abcd_1234.tmp", ".a.living12.tmp", ".a.tmp", ".b.abcd_123.tmp", "a", "a.tmp"]
+        assert sorted(os.listdir(tmp_path)) == left
+    files.write_file(host, "/a", "other")
+    left.remove(".a.living12.tmp")
+    assert sorted(os.listdir(tmp_path)) == left and (tmp_path / "a").read_text() == "other"
+
+
+def test_a_staged_file_that_was_taken_for_a_leftover_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its making and its lock, another run may remove it."""
+    real, taken = files.tempfile.mkstemp, []
+
+    def mkstemp(**keys: str) -> tuple[int, str]:
+        made = real(**keys)
+        if not taken:
+            taken.append(made[1])
+            files.clear_staged(str(tmp_path), "a")
+        return made
+
+    monkeypatch.setattr(files.tempfile, "mkstemp", mkstemp)
+    files.replace_file(str(tmp_path / "a"), b"text", 0o644)
+    assert len(taken) == 1 and os.listdir(tmp_path) == ["a"] and (tmp_path / "a").read_bytes() == b"text"
+
+
 def test_the_lock_is_for_one_alone(tmp_path: Path) -> None:
     first, second = (os.open(tmp_path, os.O_RDONLY) for _number in range(2))
     try:

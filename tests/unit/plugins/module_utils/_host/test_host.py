@@ -11,6 +11,7 @@ import io
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import time
 import typing as t
@@ -18,7 +19,7 @@ import typing as t
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._host import command
 from ansible_collections.rebellions.npu.plugins.module_utils._host.command import end_session, run_command
-from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host, Probe
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host, Limit, Probe
 
 
 def test_value_and_absent(tmp_path: pathlib.Path) -> None:
@@ -49,6 +50,28 @@ def test_a_directory_in_a_files_place_is_failed(tmp_path: pathlib.Path) -> None:
 def test_a_pipe_in_a_files_place_holds_nobody(tmp_path: pathlib.Path) -> None:
     os.mkfifo(tmp_path / "a")
     assert Host(str(tmp_path)).read_text("/a").state == "failed"
+
+
+def test_a_socket_or_a_device_in_a_files_place_is_neither_read_nor_absent(tmp_path: pathlib.Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "a"))
+        found = Host(str(tmp_path)).read_text("/a")
+    assert (found.state, found.detail) == ("failed", "a socket, not a file")
+    found = Host().read_text("/dev/zero")
+    assert (found.state, found.detail) == ("failed", "a device, not a file")
+
+
+def test_a_file_past_its_limit_is_too_large_and_nothing_of_it_is_used(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "a").write_bytes(b"x" * 10)
+    host = Host(str(tmp_path))
+    assert host.read_bytes("/a", 10).value == b"x" * 10
+    found = host.read_bytes("/a", 9)
+    assert (found.state, found.value, found.detail) == ("too_large", None, "it has more than 9 bytes")
+    assert host.read_text("/a", 9).state == "too_large"
+    assert host.read_head("/a", 9).value == b"x" * 9
+    with open(tmp_path / "b", "wb") as stream:
+        stream.truncate(Limit.CONFIG + 1)
+    assert host.read_bytes("/b").state == "too_large"
 
 
 def test_links_stay_inside_the_root(tmp_path: pathlib.Path) -> None:
@@ -138,6 +161,24 @@ def test_a_command_is_killed_with_its_children_when_the_caller_ends(tmp_path: pa
     assert all(gone(pid) for pid in written(tmp_path / "pids"))
 
 
+@pytest.mark.parametrize("where", ["", " >&2"])
+def test_endless_output_ends_the_command_and_its_children(tmp_path: pathlib.Path, where: str) -> None:
+    begun = time.monotonic()
+    found = run_command(["sh", "-c", "sleep 600 & echo $! >pids; yes%s" % where], 60, cwd=str(tmp_path))
+    assert (found.state, found.value, found.detail) == ("too_large", None, "sh printed more than 16 MiB and was ended")
+    assert time.monotonic() - begun < 30
+    assert all(gone(pid) for pid in written(tmp_path / "pids"))
+
+
+def test_output_up_to_the_limit_is_given_whole() -> None:
+    done = run_command(["sh", "-c", "head -c %d /dev/zero; echo x >&2" % (command.OUTPUT_LIMIT - 2)], 60).value
+    assert (done.rc, len(done.out), done.err) == (0, command.OUTPUT_LIMIT - 2, "x\n")
+
+
+def test_a_command_that_drips_does_not_outlive_its_time() -> None:
+    assert run_command(["sh", "-c", "while :; do echo x; sleep 0.01; done"], 0.3).state == "timeout"
+
+
 class Stuck:
     """A child that waits inside the kernel: it is there after a kill."""
 
@@ -146,11 +187,10 @@ class Stuck:
     def __init__(self, code: int | None = None) -> None:
         self.stdout, self.stderr, self.code = io.BytesIO(), io.BytesIO(), code
 
-    def communicate(self, timeout: float) -> tuple[bytes, bytes]:
+    def wait(self, timeout: float) -> int:
         assert timeout == command.KILL_WAIT
-        raise subprocess.TimeoutExpired("x", timeout)
-
-    def poll(self) -> int | None:
+        if self.code is None:
+            raise subprocess.TimeoutExpired("x", timeout)
         return self.code
 
 

@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
+import resource
 import stat
 import typing as t
 from pathlib import Path
@@ -54,6 +56,57 @@ def test_a_set_is_written(tmp_path: Path) -> None:
     assert result == {"changed": True, "judged": None, "backups": ["/etc/a.toml.npu-backup"], "restored": []}
     assert _tree(tmp_path) == after
     assert stat.S_IMODE((tmp_path / "etc/new.d/b.toml").stat().st_mode) == 0o600
+
+
+@contextlib.contextmanager
+def _full() -> t.Iterator[None]:
+    """No file can grow, as on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_full_disk_before_the_first_note_is_told_and_nothing_changes(tmp_path: Path) -> None:
+    before, changes, after = _set(tmp_path)
+    writer = Writer(_host(tmp_path), STATE, "npu")
+    with _full(), pytest.raises(NpuError, match="/var/lib/npu/transaction.json.*: cannot be written.*Make room"):
+        writer.apply(changes)
+    assert _tree(tmp_path) == before and not writer.unfinished()
+    writer.apply(changes)
+    assert _tree(tmp_path) == after
+
+
+def test_the_first_note_of_a_killed_run_goes_with_the_next(tmp_path: Path) -> None:
+    _before, changes, after = _set(tmp_path)
+    state = tmp_path / STATE[1:]
+    state.mkdir(parents=True)
+    (state / "transaction.json.new").write_text("{")
+    Writer(_host(tmp_path), STATE, "npu").apply(())
+    assert not (state / "transaction.json.new").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        "{}",
+        "1",
+        "[" * 100000,
+        '{"state": "committing", "entries": [{"target": 1, "staged": "/a", "undo": "/b", "old": null, "new": null}]}',
+        '{"state": "committing", "entries": {"a": 1}}',
+        '{"state": [], "entries": []}',
+    ],
+)
+def test_a_damaged_journal_undoes_nothing_and_ends(tmp_path: Path, text: str) -> None:
+    _before, changes, after = _set(tmp_path)
+    state = tmp_path / STATE[1:]
+    state.mkdir(parents=True)
+    (state / "transaction.json").write_text(text)
+    result = Writer(_host(tmp_path), STATE, "npu").apply(changes)
+    assert (result["changed"], result["restored"]) == (True, []) and _tree(tmp_path) == after
 
 
 def _steps(tmp_path: Path) -> list[str]:

@@ -98,3 +98,20 @@ def test_depmod_chooses(tmp_path: Path, listed: str, files: list[str], expected:
     for name in files:
         tree.write(BASE + "/" + name, "x")
     assert modinfo.find_module(tree.host(), "rebellions", KERNEL) == (BASE + "/" + expected if expected else None)
+
+
+@pytest.mark.parametrize("number", [2**64 - 1, 2**63, 2**62, 1000])
+def test_a_section_table_outside_the_file_is_damage(number: int) -> None:
+    data = module_file()
+    with pytest.raises(ValueError, match="section table is cut short"):
+        modinfo.section(data[:40] + number.to_bytes(8, "little") + data[48:], b".modinfo")
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".xz", lzma.compress), (".gz", gzip.compress)])
+def test_a_module_that_unpacks_without_end_is_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, pack: object
+) -> None:
+    monkeypatch.setattr(modinfo.Limit, "BULK", 100_000)
+    tree = Tree(tmp_path).write(BASE + "/extra/rebellions.ko" + suffix, pack(b"\0" * 200_000))  # type: ignore[operator]
+    found = modinfo.read_module(tree.host(), "rebellions", KERNEL)
+    assert found.state == "failed" and "more than 100000 bytes" in found.detail

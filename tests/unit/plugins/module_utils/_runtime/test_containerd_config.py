@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.versions import release_numbers
+from ansible_collections.rebellions.npu.plugins.module_utils._formats.toml import TomlError
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._runtime.containerd_config import (
     ConfigSet,
@@ -221,6 +222,22 @@ def test_an_error_names_file_line_and_column(tmp_path: Path) -> None:
     found, state = judged(tmp_path, {ROOT: "version = 2\n" + IMPORT, DROPIN: "a = 1\n[plugins\n"}, "2.1.4")
     assert found.error.startswith("/etc/containerd/conf.d/10-a.toml, line 2, column ")
     assert state.enabled is None
+
+
+@pytest.mark.parametrize(
+    "line, table, what",
+    [
+        ("disabled_plugins = 'io.containerd.cri.v1.runtime'", "", "disabled_plugins is not a list"),
+        ("disabled_plugins = 1", "", "disabled_plugins is not a list"),
+        ("", "enable_cdi = 'false'", "enable_cdi is not a boolean"),
+        ("", "cdi_spec_dirs = [1]", "cdi_spec_dirs is not a list of strings"),
+        ("", "cdi_spec_dirs = '/etc/cdi'", "cdi_spec_dirs is not a list of strings"),
+    ],
+)
+def test_a_dump_with_values_of_other_types_is_no_answer(line: str, table: str, what: str) -> None:
+    text = "%s\n[plugins.'io.containerd.cri.v1.runtime']\n%s\n" % (line, table)
+    with pytest.raises(TomlError, match=what):
+        from_dump(text, (2, 1), Effective(None, False, (), None, "a strict reader refuses it"))
 
 
 def test_dump_of_a_release_without_the_switch() -> None:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import api
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import ApiError, Cluster, explain
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.kubeconfig import Access
@@ -44,6 +45,40 @@ def client(monkeypatch: pytest.MonkeyPatch, *answers: tuple[int, Data, Data]) ->
 def test_a_busy_server_says_when_to_ask_again(monkeypatch: pytest.MonkeyPatch, told: Data, pause: int) -> None:
     cluster, asked, pauses = client(monkeypatch, (429, told, {}), (200, {}, {"a": 1}))
     assert (cluster.request("GET", "/x", "Read")[1], len(asked), pauses) == ({"a": 1}, 2, [pause])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"items": 1},
+        {"items": "ab"},
+        {"items": [1]},
+        {"items": [{}]},
+        {"items": [{"metadata": {"name": 1}}]},
+        {"items": [{"metadata": []}]},
+        {"metadata": "text"},
+    ],
+)
+def test_a_list_that_is_none_is_no_list(monkeypatch: pytest.MonkeyPatch, body: Data) -> None:
+    cluster, _asked, _pauses = client(monkeypatch, (200, {}, body))
+    with pytest.raises(NpuError, match="List Node objects: the answer is not that of an API server.* Next: "):
+        cluster.list("v1", "Node")
+
+
+@pytest.mark.parametrize("body", [{}, {"metadata": 1}, {"metadata": {"name": None}}])
+def test_an_object_that_is_none_is_no_object(monkeypatch: pytest.MonkeyPatch, body: Data) -> None:
+    cluster, _asked, _pauses = client(monkeypatch, (200, {}, body), (200, {}, body))
+    with pytest.raises(NpuError, match="the answer is not that of an API server"):
+        cluster.get("v1", "Node", "n")
+    with pytest.raises(NpuError, match="the answer is not that of an API server"):
+        cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}, False, False)
+
+
+@pytest.mark.parametrize("details", [1, [], {"causes": 1}, {"causes": [1]}])
+def test_a_conflict_without_causes_is_an_error_all_the_same(monkeypatch: pytest.MonkeyPatch, details: Any) -> None:
+    cluster, _asked, _pauses = client(monkeypatch, (409, {}, {"message": "no", "details": details}))
+    with pytest.raises(ApiError, match="HTTP 409: no"):
+        cluster.get("v1", "Node", "n")
 
 
 @pytest.mark.parametrize("status, body", [(302, {}), (200, "<html>login</html>")])

@@ -512,3 +512,40 @@ def test_the_package_is_imported_only_where_a_cluster_is_asked(tmp_path: Path) -
 def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(NpuError, match="The kubeconfig %s/none does not exist on the controller" % tmp_path):
         Cluster(str(tmp_path / "none"), "")
+
+
+@pytest.mark.parametrize(
+    "server, words",
+    [
+        (5, "server of the cluster c is not text"),
+        ([1], "server of the cluster c is not text"),
+        ("https://a b/", "server of .* is not an address"),
+        ("https://a\nb", "server of .* is not an address"),
+        ("https://\x1b[31m", "Invalid IPv6 URL"),
+        ("https://a:123456", "server of .* is not an address"),
+        ("https://a:b", "server of .* is not an address"),
+        ("https://u:p@a", "server of .* is not an address"),
+        ("https:///x", "server of .* is not an address"),
+    ],
+)
+def test_a_server_that_is_no_address_is_refused(tmp_path: Path, server: Any, words: str) -> None:
+    with pytest.raises(NpuError, match=words):
+        kubeconfig.open_access(str(written(tmp_path / "k", cluster={"server": server})), "")
+
+
+@pytest.mark.parametrize(
+    "server", ["https://a", "HTTPS://A.example:6443/k8s/c-1", "http://[::1]:6443/", "http://127.0.0.1:1"]
+)
+def test_a_server_that_is_an_address_is_taken(tmp_path: Path, server: str) -> None:
+    access = kubeconfig.open_access(str(written(tmp_path / "k", cluster={"server": server})), "")
+    assert access.host.lower() == server.lower().rstrip("/")
+
+
+def test_a_pipe_or_a_file_without_end_is_no_kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with open(tmp_path / "large", "wb") as stream:
+        stream.truncate(1 << 30)
+    for name, words in (("pipe", "is not a file"), ("large", "more than 16777216 bytes")):
+        monkeypatch.setenv("KUBECONFIG", "%s:%s" % (written(tmp_path / "k"), tmp_path / name))
+        with pytest.raises(NpuError, match=words):
+            kubeconfig.open_access("", "")

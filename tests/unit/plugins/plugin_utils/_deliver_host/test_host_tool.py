@@ -171,6 +171,30 @@ def test_life_of_a_host_without_ansible(tmp_path: Path, program: Path, python: s
     assert seen["facts"]["counts"]["cards"] == 4 and seen["observed"]["state"] == "failed"
 
 
+def test_a_wait_that_outlives_the_begin_of_a_driver_change_writes_no_ready_file(tmp_path: Path) -> None:
+    tree = ca22_host(tmp_path).write(
+        "/etc/rebellions-npu/rbln-host.json", json.dumps({"unknown_blocks": False, "scopes": ["driver"]})
+    )
+    module, aside = tmp_path / "sys/module/rebellions", tmp_path / "aside"
+    module.rename(aside)
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        aside.rename(module)
+        tree.write("/var/lib/rbln/journal.json", "{}")
+
+    said: list[str] = []
+    code = host_tool.main(
+        PROFILE,
+        "/etc/rebellions-npu/rbln-host.json",
+        ["ready", "--root", str(tmp_path), "--wait", "6"],
+        said.append,
+        sleep,
+    )
+    assert (code, waits, said[-1]) == (0, [5.0], "passed") and not (tmp_path / "run/rbln/validations").exists()
+
+
 def test_python_3_8_is_among_the_interpreters_when_it_is_here() -> None:
     versions = [
         subprocess.run([name, "-V"], capture_output=True, text=True, check=True).stdout.split()[1] for name in pythons()

@@ -13,7 +13,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.module_utils._formats import toml
 from ansible_collections.rebellions.npu.plugins.plugin_utils._text.splice import lookup, reverse
 from ansible_collections.rebellions.npu.plugins.plugin_utils._text.toml import TomlEdit, load
-from ansible_collections.rebellions.npu.tests.unit.fixtures.random_toml import array, edit_one
+from ansible_collections.rebellions.npu.tests.unit.fixtures.random_toml import array, edit_one, inline_one
 
 FIXTURES = Path(__file__).resolve().parents[3] / "fixtures"
 TABLE = ("plugins", "a.b")
@@ -63,6 +63,33 @@ SETS = [
         '[plugins."a.b"]\n  x = [\n[1],\n]\n  on = true\n[z]\n',
     ),
 ]
+
+
+# What is cut: plugins."a.b".on, or the pair that implies it.
+CUTS = [
+    ('plugins = { "a.b" = { x = 1, on = true } } # c\n', 'plugins = { "a.b" = { x = 1 } } # c\n'),
+    ("plugins = {'a.b' = {on=true,x=[ # d, }\n1]}}\n", "plugins = {'a.b' = {x=[ # d, }\n1]}}\n"),
+    ('plugins = { "a.b".on = true, z = {} }', "plugins = { z = {} }"),
+    ('plugins = { "a.b" = { on = true } }\n', 'plugins = { "a.b" = {} }\n'),
+    ('[plugins]\n"a.b" = { on = "}, x", y = 1 }\n[u]\n', '[plugins]\n"a.b" = { y = 1 }\n[u]\n'),
+    ('plugins."a.b" = { y = 1, "on" = 1, z = 2 }\r\n', 'plugins."a.b" = { y = 1, z = 2 }\r\n'),
+]
+
+
+@pytest.mark.parametrize("before, after", CUTS)
+def test_a_pair_is_cut_out_of_an_inline_table(before: str, after: str) -> None:
+    edit = TomlEdit(before, "x")
+    edit.delete(TABLE + ("on",))
+    assert edit.text == after and reverse(edit.text, edit.buffer.splices) == before
+    assert edit.changes[-1]["new"] is None
+    edit.prove([TABLE])
+    edit.delete(TABLE + ("on",))
+    assert edit.text == after
+
+
+def test_random_inline_tables() -> None:
+    for number in range(150):
+        inline_one(random.Random(number))
 
 
 @pytest.mark.parametrize("before, after", [row[1:] for row in SETS], ids=[row[0] for row in SETS])
