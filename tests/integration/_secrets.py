@@ -38,7 +38,35 @@ KINDS = (
 )  # fmt: skip
 # Programs that get a secret by their own interface, from a process of root: apt's worker has the proxy in its
 # environment, and the vendor's installer has its arguments.
-MAY_KNOW = re.compile(rb"^/usr/lib/apt/methods/|^apt-get\0|^timeout\0[^\0]*\0[^\0]*\0apt-get\0|^/proc/self/fd/|^/bin/sh\0/proc/self/fd/")
+MAY_KNOW = re.compile(
+    rb"^/usr/lib/apt/methods/|^apt-get\0|^timeout\0[^\0]*\0[^\0]*\0apt-get\0|^/proc/self/fd/|^/bin/sh\0/proc/self/fd/"
+)
+# Runs on the host: one line of JSON with path, mode and what is around a secret for each file where programs write.
+_FILES = """
+import base64, json, os, re, stat, sys
+pattern = re.compile(base64.b64decode(sys.argv[1]))
+leave = ("/opt/npu-lab", "/run/containerd", "/var/log/journal")
+for top in sys.argv[2:]:
+    for folder, names, files in os.walk(top):
+        names[:] = [name for name in names if os.path.join(folder, name) not in leave]
+        for name in files:
+            path = os.path.join(folder, name)
+            try:
+                info = os.lstat(path)
+                if not stat.S_ISREG(info.st_mode) or info.st_size > 64 << 20:
+                    continue
+                with open(path, "rb") as stream:
+                    data = stream.read()
+            except OSError:
+                continue
+            found = pattern.search(data)
+            part = data[max(0, found.start() - 60):found.end() + 10] if found else b""
+            print(json.dumps([path, stat.S_IMODE(info.st_mode), base64.b64encode(part).decode()]))
+"""
+PLACES = (
+    "/etc", "/run", "/root", "/home", "/tmp", "/opt", "/usr/local", "/usr/lib/systemd", "/var/lib/rbln",
+    "/var/lib/rebellions-npu", "/var/lib/apt", "/var/lib/dpkg", "/var/log", "/var/cache", "/var/tmp",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -57,7 +85,7 @@ def secrets() -> dict[str, str]:
     found = {}
     for kind in KINDS:
         word = hashlib.sha256(seed + kind.encode()).hexdigest()[:18]
-        found[kind] = "Zq%s+x" % word if kind not in ("pem_key",) else "Zq" + word
+        found[kind] = "Zq" + word if kind == "pem_key" else "Zq%s+x" % word
     return found
 
 
@@ -78,7 +106,7 @@ class Hunt:
     host: str
     secrets: dict[str, str] = field(default_factory=secrets)
     leaks: list[Leak] = field(default_factory=list)
-    runs: dict[str, tuple[int, str]] = field(default_factory=dict)
+    surprises: list[str] = field(default_factory=list)
     processes: int = 0
     files: int = 0
 
@@ -165,7 +193,6 @@ class Hunt:
             "rbln_http_proxy": "http://svc:%s@%s" % (self.quoted("http_proxy"), NOWHERE),
             "rbln_https_proxy": "http://svc:%s@%s" % (self.quoted("https_proxy"), NOWHERE),
             "rbln_driver_mok_password": self.secrets["mok_password"],
-            "rbln_driver_runfile_args": ["--silent", "--license-key=" + self.secrets["license_key"]],
             "our_password": self.secrets["inventory_word"],
         }
 
@@ -175,7 +202,13 @@ class Hunt:
         said = "password=%s\\nAuthorization: Bearer %s" % ((self.secrets["installer_says"],) * 2)
         path.write_text("#!/bin/sh\nprintf '%s\\n'\nexit 3\n" % said)
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        return {"rbln_driver_runfile": str(path), "rbln_driver_runfile_sha256": digest}
+        return {
+            "rbln_driver_version": "3.4.0",
+            "rbln_driver_replace": True,
+            "rbln_driver_runfile": str(path),
+            "rbln_driver_runfile_sha256": digest,
+            "rbln_driver_runfile_args": ["--silent", "--license-key=" + self.secrets["license_key"]],
+        }
 
     @contextlib.contextmanager
     def user_of_npu(self) -> t.Iterator[None]:
@@ -189,8 +222,13 @@ class Hunt:
 
     # -- runs
 
-    def play(self, name: str, book: str | Path, *args: str, **variables: t.Any) -> tuple[int, str]:
-        """One run, all of whose output and processes are searched; (exit code, output)."""
+    def play(
+        self, name: str, book: str | Path, code: int, *words: str, args: t.Sequence[str] = (), **variables: t.Any
+    ) -> None:
+        """One run, all of whose output and processes are searched; noted when it ends in another way than expected.
+
+        `words` have to be in its output, line ends aside: the run has to come to where a secret could be told.
+        """
         where = inventory(self.folder / (name + ".json"), [self.host], {**self.inputs(), **variables})
         where.chmod(0o600)
         argv, settings = command(book, where, "-vvv", "--diff", *args)
@@ -216,8 +254,10 @@ class Hunt:
             watch.join()
         out = done.stdout + done.stderr
         self._look("output of " + name, out.encode())
-        self.runs[name] = (done.returncode, out)
-        return self.runs[name]
+        told = " ".join(out.split())
+        if done.returncode != code or not all(word in told for word in words):
+            said = (name, done.returncode, code, words, out[-2500:])
+            self.surprises.append("%s ended with %d, not %d and %r:\n%s" % said)
 
     def _watch(self, stop: threading.Event) -> None:
         """Search every process until `stop`: arguments of all, environments of all but root's own modules."""
@@ -262,8 +302,8 @@ class Hunt:
             self.files += 1
             if path in self.planted:
                 continue
-            # What only root reads and must hold a secret to work is named here.
-            if mode & 0o077 == 0 and path == "/etc/rbln-pull/variables.json":
+            # A rollback needs the arguments of the kept installer.
+            if mode & 0o077 == 0 and path.startswith("/var/lib/rbln/kept/"):
                 continue
             self._look("host: " + path, data)
         return self.leaks
@@ -271,23 +311,7 @@ class Hunt:
     def _files(self) -> t.Iterator[tuple[str, int, bytes]]:
         """(path, mode, content) of what lies where programs write."""
         pattern = base64.b64encode(self.pattern.pattern).decode()
-        code = (
-            "import base64,json,os,re,stat,sys\n"
-            "pattern = re.compile(base64.b64decode(sys.argv[1]))\n"
-            "for top in ('/etc','/var/lib/rbln','/var/lib/rebellions-npu','/var/log','/var/cache','/run','/root','/home','/tmp','/opt',\n"
-            "            '/usr/local','/usr/lib/systemd','/var/lib/apt','/var/lib/dpkg','/var/tmp'):\n"
-            "    for folder, names, files in os.walk(top):\n"
-            "        names[:] = [n for n in names if os.path.join(folder, n) not in ('/opt/npu-lab', '/run/containerd', '/var/log/journal')]\n"
-            "        for name in files:\n"
-            "            path = os.path.join(folder, name)\n"
-            "            info = os.lstat(path)\n"
-            "            if not stat.S_ISREG(info.st_mode) or info.st_size > 64 << 20: continue\n"
-            "            with open(path, 'rb') as stream: data = stream.read()\n"
-            "            found = pattern.search(data)\n"
-            "            part = data[max(0, found.start() - 60):found.end() + 10] if found else b''\n"
-            "            print(json.dumps([path, stat.S_IMODE(info.st_mode), base64.b64encode(part).decode()]))\n"
-        )
-        out = self.lab.exec(self.host, ["python3", "-c", code, pattern]).stdout
+        out = self.lab.exec(self.host, ["python3", "-c", _FILES, pattern, *PLACES]).stdout
         for line in out.splitlines():
             path, mode, part = json.loads(line)
             yield path, mode, base64.b64decode(part)

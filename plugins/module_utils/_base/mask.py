@@ -41,11 +41,11 @@ _NOT = (
 )
 # Nor is the next word of a sentence.
 _PROSE = (
-    r"(?![ \t]*(?:is|are|was|not|must|cannot|can|could|has|have|the|a|an|it|of|in|for|to|and|or|with|should|by|from|at|when|"
-    r"permission|expired|invalid|missing|required|absent|unset|empty|unchanged|changed|created|denied|failed|error)"
+    r"(?![ \t]*(?:is|are|was|not|must|cannot|can|could|has|have|the|a|an|it|of|in|for|to|and|or|with|should|by|from|"
+    r"at|when|permission|expired|invalid|missing|required|absent|unset|empty|unchanged|changed|created|denied|failed|error)"
     r"(?:[\s,;.:]|$))"
 )
-# Group names end in a number of the pattern: a name may be used once in a pattern.
+# Groups of values; which of them has matched is the secret.
 _LISTED = r"\[(?!\s*\])(?P<list>[^\]]*)"
 _TRIPLE = r"\"{3}(?P<triple>.*?)(?:\"{3}|\Z)|'{3}(?P<raw>.*?)(?:'{3}|\Z)"
 _ESCAPED = r"\\\"(?P<escaped>(?:(?!\\\")[^\n])*)"
@@ -72,7 +72,8 @@ def _is_user(found: re.Match[str]) -> bool:
 
 
 _QUERY_NAME = re.compile(
-    r"(?i)token|passw|pwd|secret|credential|api-?_?key|access-?_?key|key-pair|auth|(?:^|[_-])sig$|signature$|session|\bcode$|policy$"
+    r"(?i)token|passw|pwd|secret|credential|(?:api|access)[_-]?key|key-pair|auth|(?:^|[_-])sig$|signature$|session|"
+    r"\bcode$|policy$"
 )
 _QUERY_DIGEST = re.compile(r"(?i)sha|digest|checksum|ref|commit|version|continue|resource")
 _RANDOM = re.compile(r"(?=[^/]*\d)(?=[^/]*[A-Za-z])[\w%~.+=-]{24,}$")
@@ -97,11 +98,18 @@ _RULES: tuple[tuple[re.Pattern[str], Judge], ...] = (
     (re.compile(r"\b(?!ssh:|git\+ssh:|sftp:)[A-Za-z][A-Za-z0-9+.-]{0,30}://(?P<s>[^\s/\"<>]{1,1000})@"), _always),
     (
         re.compile(
-            r"\b[A-Za-z][A-Za-z0-9+.-]{0,30}://(?P<s>[^\s/\"<>@:]{1,200}:(?!\d{1,5}(?:[/?#]|$))[^\s\"<>]{1,1000})@(?!sha\d)(?=[\w.\[-])"
+            r"\b[A-Za-z][A-Za-z0-9+.-]{0,30}://(?P<s>[^\s/\"<>@:]{1,200}:(?!\d{1,5}(?:[/?#]|$))"
+            r"[^\s\"<>]{1,1000})@(?!sha\d)(?=[\w.\[-])"
         ),
         _always,
     ),
-    (re.compile(r"(?<![\w/.%+-])(?:(?i:iscsi):)?(?P<s>[\w.%+-]{1,200}:(?!\*{3})[^\s/@\"<>]{1,1000})@(?!sha\d+:)(?=[\w.\[-])"), _always),
+    (
+        re.compile(
+            r"(?<![\w/.%+-])(?:(?i:iscsi):)?(?P<s>[\w.%+-]{1,200}:(?!\*{3})[^\s/@\"<>]{1,1000})@(?!sha\d+:)"
+            r"(?=[\w.\[-])"
+        ),
+        _always,
+    ),
     (re.compile(r"[?&](?P<name>[\w.%~\[\]-]+)=(?P<s>[^&\s\"'<>#)]+)"), _is_query),
     # Headers, with or without their name.
     (

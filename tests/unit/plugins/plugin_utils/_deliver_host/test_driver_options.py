@@ -12,8 +12,8 @@ import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._driver.request import ARGUMENTS
-from ansible_collections.rebellions.npu.plugins.modules.rbln_driver import MODULE_ARGUMENTS
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.proxies import PROXIES
+from ansible_collections.rebellions.npu.plugins.modules.rbln_driver import MODULE_ARGUMENTS
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.driver_options import driver_options
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.normalise import normalise
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import role_inputs
