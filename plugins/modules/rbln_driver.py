@@ -323,7 +323,7 @@ installer:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import secrets_in
+from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import hidden
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._driver.change import DriverChange
@@ -353,7 +353,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     params = module.params
-    module.no_log_values |= secrets_in(params)
+    module.no_log_values = hidden(params, "http_proxy", "https_proxy")
     os.environ.update(proxies(params))
     host = Host()
     result = ChangeResult()

@@ -65,7 +65,7 @@ changes:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import secrets_in
+from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import hidden
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.ensure import ARGUMENTS, ensure
@@ -73,7 +73,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._packages.ensure im
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
-    module.no_log_values |= secrets_in(module.params)
+    module.no_log_values = hidden(module.params, "http_proxy", "https_proxy")
     try:
         changes = ensure(Host(), module.params, module.check_mode)
     except NpuError as exc:

@@ -29,6 +29,7 @@ from tests.lab import Lab
 USER = "joe"
 # Nothing listens there.
 NOWHERE = "127.0.0.1:9"
+SERVE = "/root/hunt-serve"
 KINDS = (
     "http_proxy", "https_proxy", "mok_password", "license_key", "registry_auth", "policy_env", "kube_token", "kube_key",
     "runfile_user", "runfile_query", "repository_user", "bundle_user", "bundle_query", "pull_user", "pull_variable",
@@ -151,6 +152,7 @@ class Hunt:
             "/root/.netrc": "machine r.example login svc password %s\n" % s["netrc"],
             "/etc/default/kubelet": "KUBELET_EXTRA_ARGS=--bootstrap-token=%s\n" % s["kubelet_flags"],
             "/etc/ssl/private/hunt.pem": key,
+            SERVE: "exec -a 'serve --api-key=%s' sleep 600 </dev/rbln0\n" % s["process_option"],
         }
         script = "id %s >/dev/null 2>&1 || useradd -m -s /bin/bash %s\n" % (USER, USER)
         for path, text in files.items():
@@ -213,8 +215,7 @@ class Hunt:
     @contextlib.contextmanager
     def user_of_npu(self) -> t.Iterator[None]:
         """A process of the host that uses an NPU and has a secret in its arguments."""
-        line = "exec -a 'serve --api-key=%s' sleep 600 </dev/rbln0" % self.secrets["process_option"]
-        self.lab.exec(self.host, ["systemd-run", "--quiet", "--unit=hunt-user", "bash", "-c", line])
+        self.lab.exec(self.host, ["systemd-run", "--quiet", "--unit=hunt-user", "bash", SERVE])
         try:
             yield
         finally:

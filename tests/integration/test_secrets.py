@@ -71,7 +71,7 @@ def test_the_secrets_stay_where_they_are(hunt: Hunt) -> None:
     # apt has no source but the one that is planted, and proxies where nothing listens.
     hunt.play("package", "site", 2, "apt-get ended with", rbln_container_toolkit_package="rbln-container-toolkit")
     with hunt.user_of_npu():
-        hunt.play("in-use", "site", 2, "in use by", **hunt.installer())
+        hunt.play("in-use", "site", 2, "The NPUs are in use: sleep", **hunt.installer())
     hunt.play("installer", "site", 2, "loud.run ended with code 3", **hunt.installer())
     for name, variables in refusals(hunt).items():
         hunt.play(name, "site", 2, "holds a name or a password", **{**replace, **variables})

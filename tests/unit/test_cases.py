@@ -162,6 +162,17 @@ def test_S02_no_task_has_an_environment_and_no_other_package_manager_is_called()
         assert "environment:" not in path.read_text(encoding="utf-8")
 
 
+def test_S02_no_environment_of_a_unit_that_is_not_ours_is_shown() -> None:
+    """systemd_service returns every property of its unit."""
+    found = [
+        task
+        for path in sorted(ROOT.glob("roles/*/tasks/*.yml"))
+        for task in tasks(path)
+        if not task.get("ansible.builtin.systemd_service", {}).get("name", "rbln-").startswith("rbln-")
+    ]
+    assert len(found) == 3 and all(task.get("no_log") is True for task in found)
+
+
 def test_G01_airgap_no_internet_the_bundle_has_what_the_enrolment_of_a_key_needs() -> None:
     said = yaml.safe_load((ROOT / "roles" / "rbln_bundle" / "vars" / "main.yml").read_text(encoding="utf-8"))[
         "__rbln_bundle_packages"

@@ -257,6 +257,14 @@ def secrets_in(value: t.Any) -> set[str]:
     return {form for secret in found for form in forms(secret)}
 
 
+def hidden(params: t.Mapping[str, t.Any], *names: str) -> set[str]:
+    """For AnsibleModule.no_log_values: the secrets in all parameters, and these parameters as a whole.
+
+    It replaces the values of parameters that are hidden from the host's log because a part of them may be a secret.
+    """
+    return secrets_in(params) | {form for name in names if params.get(name) for form in forms(params[name])}
+
+
 def forms(secret: str) -> set[str]:
     """A secret as it is, and as addresses, JSON, YAML and base64 write it. For user:password also the password."""
     plain = {secret, unquote(secret)}

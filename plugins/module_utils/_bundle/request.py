@@ -31,7 +31,7 @@ MANIFEST_LIMIT = 64 * 1024 * 1024
 ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "state": {"type": "str", "choices": [COLLECTED, PRESENT, CHECKED, ABSENT], "required": True},
     "folder": {"type": "path"},
-    "url": {"type": "str"},
+    "url": {"type": "str", "no_log": True},
     "sha256": {"type": "str"},
     "ca_cert": {"type": "path"},
     "directory": {"type": "path"},

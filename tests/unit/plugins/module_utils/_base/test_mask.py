@@ -11,6 +11,7 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import (
     MASK,
     forms,
+    hidden,
     mask,
     masked,
     names_secret,
@@ -237,6 +238,11 @@ def test_a_secret_is_known_in_the_forms_that_programs_print() -> None:
         assert form in found, form
     assert secrets_in({"a": "http://proxy:3128", "b": [1, None, "3.4.0"]}) == set()
     assert forms("abc") == {"YWJj"} and "it''s" in forms("it's")
+
+
+def test_hidden_parameters_are_shown_again_without_their_secrets() -> None:
+    found = hidden({"proxy": "http://p:3128", "words": ["--silent", "--license-key=" + S], "no": None}, "proxy", "no")
+    assert {"http://p:3128", S} <= found and not {"--silent", "--license-key=" + S} & found
 
 
 def test_errors_problems_and_checks_repeat_no_secret() -> None:
