@@ -66,13 +66,13 @@ def test_the_secrets_stay_where_they_are(hunt: Hunt) -> None:
     s, q, replace = hunt.secrets, hunt.quoted, {"rbln_driver_version": "3.4.0", "rbln_driver_replace": True}
     hunt.play("discover", "discover", 0)
     hunt.play("check", "site", 0, args=["--check"])
+    hunt.play("installer", "site", 2, "loud.run ended with code 3", **hunt.installer())
     hunt.play("site", "site", 0, "Switch CDI on")
     hunt.play("again", "site", 0, "changed=0")
     # apt has no source but the one that is planted, and proxies where nothing listens.
     hunt.play("package", "site", 2, "apt-get ended with", rbln_container_toolkit_package="rbln-container-toolkit")
     with hunt.user_of_npu():
-        hunt.play("in-use", "site", 2, "The NPUs are in use: sleep", **hunt.installer())
-    hunt.play("installer", "site", 2, "loud.run ended with code 3", **hunt.installer())
+        hunt.play("in-use", "remove", 2, "The NPUs are in use: sleep")
     for name, variables in refusals(hunt).items():
         hunt.play(name, "site", 2, "holds a name or a password", **{**replace, **variables})
     hunt.play("plan", "plan", 0, "driver_source_with_password", **{**replace, **refusals(hunt)["repository"]})

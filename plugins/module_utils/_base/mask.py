@@ -27,9 +27,10 @@ _HINT = re.compile(
     r"cfg)|\$[1256y]|-u\s|--(?:proxy-)?user|AKIA|ASIA|gh[oprsu]_|glpat-|github_pat|hf_|xox[a-z]-|sk-|hvs\.|dckr_pat_"
 )
 _WORD = (
-    r"(?:(?<!by)(?<!com)pass(?:word|wd|phrase|code)?|pwd|psk|auth|authorization|bearer|credentials?|token|secret|"
+    r"(?:(?<!by)(?<!com)pass(?:word|wd|phrase|code)?|pwd|psk|auth|authorization|bearer|"
+    r"credential(?:s(?!: ))?|token|secret|access[_-]?key[_-]?id|client-key-data|dockerconfigjson|dockercfg|"
     r"(?:private|api|access|secret|licen[cs]e|signing|encryption|activation|product|account|shared|session|master)"
-    r"[_-]?key|access[_-]?key[_-]?id|client-key-data|dockerconfigjson|dockercfg)"
+    r"[_-]?key)"
 )
 # The last part of a path is no name, and a query has a rule of its own.
 _KEY = r"(?<![\w.?&/-])[\w.-]{0,128}?%s(?![\w.-])" % _WORD
@@ -94,8 +95,13 @@ _RULES: tuple[tuple[re.Pattern[str], Judge], ...] = (
         _always,
     ),
     (re.compile(r"(?P<s>LS0tLS1CRUdJTi(?!BDRVJUSUZJQ0FUR|BQVUJMSUMg)[A-Za-z0-9+/]{8,}=*)"), _always),
-    # Credentials in an address: all before the last @. A user alone may be a token, but not the one of ssh.
-    (re.compile(r"\b(?!ssh:|git\+ssh:|sftp:)[A-Za-z][A-Za-z0-9+.-]{0,30}://(?P<s>[^\s/\"<>]{1,1000})@"), _always),
+    # Credentials in an address: all before the last @. A user alone may be a token, but not that of ssh.
+    (
+        re.compile(
+            r"\b(?!ssh:|git\+ssh:|sftp:|docker:|oci:)[A-Za-z][A-Za-z0-9+.-]{0,30}://(?P<s>[^\s/\"<>]{1,1000})@"
+        ),
+        _always,
+    ),
     (
         re.compile(
             r"\b[A-Za-z][A-Za-z0-9+.-]{0,30}://(?P<s>[^\s/\"<>@:]{1,200}:(?!\d{1,5}(?:[/?#]|$))"
