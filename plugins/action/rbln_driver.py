@@ -12,6 +12,7 @@ import typing as t
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.playbook.task import Task
+from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import MASK
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._npu.driver_notes import JOURNAL, state_path
@@ -19,11 +20,18 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action imp
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import checked
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.text import clean
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.driver_options import driver_options
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import read_inputs
 
 ROLE = "rbln_driver"
 MODULE = "rebellions.npu." + ROLE
 # Each long part of a change (build tools, build, rollback) has its own limit; this one only ends a job that hangs.
 LIMIT = 6 * 3600
+# {option of the module: input with arguments of an installer}
+WORDS = {
+    "arguments": "rbln_driver_runfile_args",
+    "uninstall": "rbln_driver_runfile_uninstall",
+    "extract": "rbln_driver_runfile_extract",
+}
 PAUSES = (0.5, 0.5, 1.0, 1.0, 2.0)
 PAUSE = 3.0
 TELL_EVERY = 30.0
@@ -54,6 +62,10 @@ class ActionModule(Answering):
         if plan is not None:
             try:
                 args = driver_options(ROLE, plan, args)
+                # A plan shows the arguments of an installer with their secrets masked.
+                if any(MASK in str(args.get(option)) for option in WORDS):
+                    wanted = read_inputs(self._templar, task_vars or {})
+                    args.update({option: wanted[name] for option, name in WORDS.items() if option in args})
             except NpuError as exc:
                 return dict(result, failed=True, msg=str(exc))
         if self._task.check_mode or self._task.async_val or getattr(self._connection, "has_native_async", False):

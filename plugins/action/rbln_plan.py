@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import masked
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._cdi.options import form_for
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
@@ -35,6 +36,16 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.situation imp
 EXTRA = "rbln_preflight_support_matrix_extra"
 # A registered result is printed with -v; the roles read these from their variables.
 SECRETS = ("rbln_driver_mok_password", "rbln_driver_http_proxy", "rbln_driver_https_proxy")
+# An address with a secret is refused, and the driver module reads the arguments of an installer again.
+SOURCES = (
+    "rbln_driver_runfile",
+    "rbln_driver_runfile_signature",
+    "rbln_driver_repository",
+    "rbln_driver_package_files",
+    "rbln_driver_runfile_args",
+    "rbln_driver_runfile_uninstall",
+    "rbln_driver_runfile_extract",
+)
 
 
 def _problem_text(problem: t.Mapping[str, t.Any]) -> str:
@@ -99,8 +110,12 @@ class ActionModule(Answering):
         result.update(
             planned,
             changed=False,
-            wanted={name: value for name, value in wanted.items() if name not in SECRETS},
-            driver_files=driver_files(wanted, seen["rbln"]),
+            wanted={
+                name: masked(value) if name in SOURCES else value
+                for name, value in wanted.items()
+                if name not in SECRETS
+            },
+            driver_files=masked(driver_files(wanted, seen["rbln"])),
             options=observe_options(wanted),
             cdi_options=cdi,
             observation={"ansible_facts": seen},

@@ -313,6 +313,7 @@ runfiles:
 import posixpath
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import hidden
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._bundle.request import (
@@ -335,6 +336,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._host.host import H
 def main() -> None:
     module = AnsibleModule(argument_spec=dict(arguments(PROFILE.runfile_stamp_dir), **STAGED), supports_check_mode=True)
     params, host, dry = module.params, Host(), module.check_mode
+    module.no_log_values = hidden(params)
     params["directory"] = "/" + params["directory"].strip("/")
     try:
         if params["state"] == COLLECTED:

@@ -183,8 +183,7 @@ options:
       - The action plugin reads it on the controller and does not send it to the host.
     type: dict
   fail:
-    description: Fail when the change fails or is refused. V(false) only returns RV(error), for a caller that has to do
-      something first.
+    description: Fail when the change fails or is refused. V(false) only returns RV(error).
     type: bool
     default: true
   options:
@@ -192,6 +191,7 @@ options:
     type: dict
     default: {}
 extends_documentation_fragment:
+  - rebellions.npu._proxies
   - rebellions.npu._attributes
   - rebellions.npu._attributes.group
 attributes:
@@ -315,8 +315,7 @@ left:
   elements: str
   returned: with O(state=absent)
 installer:
-  description: Whether the removal needs an installer in O(files), because O(uninstall) is set and the host keeps no
-    copy of it.
+  description: Whether the removal needs an installer in O(files). O(uninstall) is set then, and no copy is kept.
   type: bool
   returned: with O(state=absent)
 """
@@ -324,6 +323,7 @@ installer:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import hidden
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._driver.change import DriverChange
@@ -336,11 +336,13 @@ from ansible_collections.rebellions.npu.plugins.module_utils._host.host import H
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.installed import read_packages
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.manager import manager_for
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.offline import environment
+from ansible_collections.rebellions.npu.plugins.module_utils._packages.proxies import PROXIES, proxies
 
 MODULE_ARGUMENTS = {
     "plan": {"type": "dict"},
     "fail": {"type": "bool", "default": True},
     "options": {"type": "dict", "default": {}},
+    **PROXIES,
 }
 
 
@@ -351,6 +353,8 @@ def main() -> None:
         supports_check_mode=True,
     )
     params = module.params
+    module.no_log_values = hidden(params, "http_proxy", "https_proxy")
+    os.environ.update(proxies(params))
     host = Host()
     result = ChangeResult()
     before: dict[str, str] = {}

@@ -114,6 +114,7 @@ import os
 import posixpath
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import secrets_in
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._npu.driver_notes import INCOMING, state_path
@@ -123,6 +124,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._packages.runfile i
 def main() -> None:
     module = AnsibleModule(argument_spec=dict(FILES_ARGUMENTS, staged={"type": "dict"}), supports_check_mode=True)
     params = module.params
+    module.no_log_values |= secrets_in(params)
     directory = params["directory"] or state_path(PROFILE, INCOMING)
     files, missing, changed = [], [], False
     try:

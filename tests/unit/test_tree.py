@@ -37,16 +37,17 @@ ROOMS = {
 }  # fmt: skip
 PAYLOAD_FILES = {
     "rbln_bundle": 23,
-    "rbln_cdi_spec": 21,
-    "rbln_config_write": 11,
-    "rbln_driver": 107,
-    "rbln_driver_facts": 35,
-    "rbln_driver_files": 11,
-    "rbln_host_tool": 6,
-    "rbln_mok": 25,
-    "rbln_observe": 71,
-    "rbln_runtime_detect": 25,
-    "rbln_validate": 71,
+    "rbln_cdi_spec": 22,
+    "rbln_config_write": 12,
+    "rbln_driver": 110,
+    "rbln_driver_facts": 36,
+    "rbln_driver_files": 12,
+    "rbln_host_tool": 7,
+    "rbln_mok": 26,
+    "rbln_observe": 73,
+    "rbln_package": 27,
+    "rbln_runtime_detect": 26,
+    "rbln_validate": 73,
 }
 BINDS_VENDOR = {"_base/rebellions.py"}
 # How a file of the controller takes the profile: by name, since only one vendor is bound.

@@ -1,12 +1,14 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The records that everything reads: problem, check, step. Data without behaviour."""
+"""The records that everything reads: problem, check, step. Data whose texts hold no secret."""
 
 from __future__ import annotations
 
 import typing as t
 from dataclasses import asdict, dataclass, field
+
+from .mask import mask, masked
 
 ERROR = "error"
 WARNING = "warning"
@@ -57,6 +59,12 @@ class StepData(t.TypedDict):
     vendor: str
 
 
+def _mask_texts(item: t.Any, *names: str) -> None:
+    """Mask the secrets in fields of a frozen record: it may repeat what programs and files say."""
+    for name in names:
+        object.__setattr__(item, name, masked(getattr(item, name)))
+
+
 @dataclass(frozen=True)
 class Problem:
     """Something a person should know: a stable code, how bad it is, what was seen, what to do."""
@@ -66,6 +74,9 @@ class Problem:
     detail: str
     next_step: str = ""
     vendor: str = ""
+
+    def __post_init__(self) -> None:
+        _mask_texts(self, "detail", "next_step")
 
     def to_dict(self) -> ProblemData:
         return t.cast("ProblemData", asdict(self))
@@ -85,6 +96,9 @@ class Check:
     seconds: float = 0.0
     vendor: str = ""
 
+    def __post_init__(self) -> None:
+        _mask_texts(self, "detail", "evidence", "next_step")
+
     def to_dict(self) -> CheckData:
         return t.cast("CheckData", asdict(self))
 
@@ -103,6 +117,9 @@ class Step:
     after: str = ""
     vendor: str = ""
 
+    def __post_init__(self) -> None:
+        _mask_texts(self, "now", "wanted", "reason")
+
     def to_dict(self) -> StepData:
         return t.cast("StepData", asdict(self))
 
@@ -111,9 +128,10 @@ class NpuError(Exception):
     """Bad input or a state that cannot be worked with: what, where, and what to do next."""
 
     def __init__(self, message: str, next_step: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.next_step = next_step
+        # Errors repeat what programs, servers and files say.
+        self.message = mask(message)
+        self.next_step = mask(next_step)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return "%s Next: %s" % (self.message, self.next_step) if self.next_step else self.message

@@ -35,7 +35,7 @@ NAMES_TRIED = 8
 ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "state": {"type": "str", "choices": [COLLECTED, PRESENT, CHECKED, ABSENT, REACHED], "required": True},
     "folder": {"type": "path"},
-    "url": {"type": "str"},
+    "url": {"type": "str", "no_log": True},
     "sha256": {"type": "str"},
     "ca_cert": {"type": "path"},
     "keyring": {"type": "path"},

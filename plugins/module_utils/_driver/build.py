@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import typing as t
 
+from .._base.mask import mask
 from .._base.vendor import VendorProfile
 from .._host.host import Host
 from .._npu.driver import BUILT, read_dkms
-from .._packages.words import mask
 
 TAIL = 300
 
@@ -36,7 +36,7 @@ def build(host: Host, profile: VendorProfile, kernels: t.Sequence[str], timeout:
         for argv in commands:
             done = host.run(argv, timeout)
             if not done.ok or done.value.rc != 0:
-                said = " ".join((done.value.out + done.value.err).split())[-TAIL:] if done.ok else done.detail
-                failures.append("Building the module failed for kernel %s: %s" % (kernel, mask(said)))
+                said = mask(" ".join((done.value.out + done.value.err).split()))[-TAIL:] if done.ok else done.detail
+                failures.append("Building the module failed for kernel %s: %s" % (kernel, said))
                 break
     return failures

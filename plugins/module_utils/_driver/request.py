@@ -46,9 +46,10 @@ ARGUMENTS: dict[str, dict[str, t.Any]] = {
     },
     "names": {"type": "list", "elements": "str", "default": []},
     "absent": {"type": "list", "elements": "str", "default": []},
-    "arguments": {"type": "list", "elements": "str", "default": []},
-    "uninstall": {"type": "list", "elements": "str", "default": []},
-    "extract": {"type": "list", "elements": "str", "default": []},
+    # These may hold a licence key. The module shows them again, without secrets.
+    "arguments": {"type": "list", "elements": "str", "default": [], "no_log": True},
+    "uninstall": {"type": "list", "elements": "str", "default": [], "no_log": True},
+    "extract": {"type": "list", "elements": "str", "default": [], "no_log": True},
     "log": {"type": "path", "default": ""},
     "packages": {"type": "list", "elements": "str", "default": []},
     "allowed": {"type": "list", "elements": "str", "default": []},

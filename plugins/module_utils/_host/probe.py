@@ -10,6 +10,8 @@ import os
 import typing as t
 from dataclasses import dataclass
 
+from .._base.mask import mask
+
 VALUE = "value"
 ABSENT = "absent"
 DENIED = "denied"
@@ -48,8 +50,8 @@ class Probe:
         return self.value if self.state == VALUE else default
 
     def to_dict(self) -> dict[str, t.Any]:
-        """State and detail, without the value."""
-        return {"state": self.state, "detail": self.detail}
+        """State and detail, without the value and without secrets: a detail may repeat the words of a program."""
+        return {"state": self.state, "detail": mask(self.detail)}
 
 
 @dataclass(frozen=True)

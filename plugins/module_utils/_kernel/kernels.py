@@ -10,6 +10,7 @@ import posixpath
 import re
 import typing as t
 
+from .._base.mask import mask
 from .._base.versions import natural_key
 from .._host.host import ABSENT, Host, Limit, Probe
 from .boot import read_next_boot
@@ -39,7 +40,6 @@ BESIDE = re.compile(
     r"rescue|~$|;[0-9a-f]+$|\.(?:dpkg-[a-z]+|rpm(?:new|save|orig|moved)|old|orig|bak|backup|"
     r"saved?|prev|tmp|temp|new|disabled|hmac|sig|signed|efi|gz)$"
 )
-SECRET = re.compile(r"(\S*(?:passw(?:or)?d|secret|token|set_credential)[^\s=]*=)\S+|(://|\biscsi:)[^\s/@]+(?=@)", re.I)
 
 
 def installed_kernels(host: Host, packages: t.Sequence[t.Mapping[str, str]]) -> list[str]:
@@ -119,9 +119,7 @@ def read_kernel(
         "module_tree": True if tree.ok else False if tree.state == ABSENT and now else None,
         "headers": {name: has_headers(host, name, packages) for name in wanted},
         "packages": kernel_packages(packages),
-        "cmdline": SECRET.sub(lambda found: (found.group(1) or found.group(2)) + "***", cmdline.value.strip())
-        if cmdline.ok
-        else None,
+        "cmdline": mask(cmdline.value.strip()) if cmdline.ok else None,
     }, {"kernel": release, "cmdline": cmdline}
 
 

@@ -18,7 +18,7 @@ from .._host.files import explain, make_directory
 from .._host.host import TIMEOUT, VALUE, Completed, Host, Limit, Probe, open_file
 from .changes import DOWNGRADE, Change, Transaction
 from .lists import Lists, Missing
-from .words import last_lines, lock_holder, mask
+from .words import last_lines, lock_holder
 
 QUERY_SECONDS = 120.0
 REPAIR_SECONDS = 600.0
@@ -229,10 +229,10 @@ class PackageManager:
             " | ".join(last_lines(said, 8).splitlines()) or "no output",
         )
         kind = Missing if self.missing.search(said) else NpuError
-        return kind(message + self._silent(said), remedy or "Run it by hand on the host: %s" % mask(" ".join(argv)))
+        return kind(message + self._silent(said), remedy or "Run it by hand on the host: %s" % " ".join(argv))
 
     def _silent(self, said: str) -> str:
-        names = sorted({mask(next(filter(None, match))) for match in self.unreached.findall(said)})
+        names = sorted({next(filter(None, match)) for match in self.unreached.findall(said)})
         return " Unreachable: %s." % ", ".join(names) if names else ""
 
     def _name_of(self, holder: tuple[str, str]) -> str:

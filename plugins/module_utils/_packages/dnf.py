@@ -28,7 +28,7 @@ from .dnf_output import (
     parse_transaction,
 )
 from .lists import Missing
-from .words import last_lines, mask
+from .words import last_lines
 
 CACHES = ("/var/cache/dnf", "/var/cache/libdnf5")
 LOCKS = (
@@ -109,7 +109,7 @@ class Dnf(PackageManager):
                 said += done.out + "\n" + done.err
                 failed = failed_scripts(said)
                 if failed:
-                    raise NpuError("A script of a package failed: %s" % mask(" | ".join(failed)), SCRIPT_FAILED)
+                    raise NpuError("A script of a package failed: %s" % " | ".join(failed), SCRIPT_FAILED)
         return last_lines(said)
 
     def installed(self, names: t.Sequence[str]) -> list[str]:

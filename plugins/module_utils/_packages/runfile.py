@@ -11,11 +11,11 @@ import re
 import tempfile
 import typing as t
 
+from .._base.mask import mask
 from .._base.model import NpuError
 from .._host.files import explain, sync_directory
 from .._host.host import Host, open_file
 from .._host.private import private_directory
-from .words import mask
 
 CHUNK = 1024 * 1024
 TAIL = 4000

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import re
 
+from .._base.mask import mask
+
 TAIL_LINES = 12
+MASKED_LINES = 500
 
 _PROGRESS = re.compile(
     r"^(\(Reading database|Reading (package lists|state information)|Building dependency tree|Solving dependencies|"
@@ -17,9 +20,6 @@ _PROGRESS = re.compile(
     r"Some packages could not be installed|requested an impossible|distribution that some|or been moved out|"
     r"The following information may help)"
 )
-_USER = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^\s/]*@")
-_BARE_USER = re.compile(r"(?<![\w/.%+-])[\w.%+-]+:[^\s/@]+@(?=[\w.-])")
-_QUERY = re.compile(r"([?&][\w.%-]+=)[^&\s'\")]+")
 LOCK_PATTERNS = (
     re.compile(r"held by process ([0-9]+)(?: \(([^)]*)\))?"),
     re.compile(r"locked by (?:another|\S+) process with pid ([0-9]+)"),
@@ -27,15 +27,11 @@ LOCK_PATTERNS = (
 )
 
 
-def mask(text: str) -> str:
-    """The text with user names, passwords and query values of addresses replaced by ***."""
-    return _QUERY.sub(r"\1***", _BARE_USER.sub("***@", _USER.sub(r"\1***@", text)))
-
-
 def last_lines(text: str, number: int = TAIL_LINES) -> str:
     """The last lines, masked, without progress lines."""
     lines = [line.rstrip() for line in re.split(r"[\r\n]+", text) if line.strip() and not _PROGRESS.match(line)]
-    return mask("\n".join(lines[-number:]))
+    # Masked before it is cut: a private key is known by its first line.
+    return "\n".join(mask("\n".join(lines[-MASKED_LINES:])).split("\n")[-number:])
 
 
 def lock_holder(text: str) -> tuple[str, str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import posixpath
-import re
 import shutil
 import subprocess
 import tempfile
@@ -130,9 +129,8 @@ class Finder:
         except NpuError:
             raise
         except Exception as exc:
-            said = re.sub(r"//[^/\s]*@", "//", str(exc))
             raise NpuError(
-                "%s cannot be downloaded: %s." % (safe(address), said.rstrip(".")),
+                "%s cannot be downloaded: %s." % (safe(address), str(exc).rstrip(".")),
                 "Check the address, the proxy and the certificate authority.",
             ) from exc
         finally:

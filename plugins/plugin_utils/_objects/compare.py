@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import copy
-import functools
 import hashlib
 import json
 import typing as t
 
-from .._text.diff import MASK, mask
+from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import masked
+
 from .parts import LABEL_PREFIX
 
 Data = dict[str, t.Any]
@@ -65,40 +65,10 @@ def visible(item: Data | None) -> Data:
     if annotations:
         meta["annotations"] = annotations
     result["metadata"] = meta
+    result = t.cast(Data, masked(result))
     if item.get("kind") == "Secret":
         result["data"] = {key: "(hidden)" for key in item.get("data") or {}}
-    return t.cast(Data, _masked(result))
-
-
-def _masked(value: t.Any) -> t.Any:
-    """Mask texts that a key, an environment variable or an argument names as secret, and credentials in addresses."""
-    if isinstance(value, dict):
-        shown = {
-            key: MASK if isinstance(item, str) and item and _is_secret(key) else _masked(item)
-            for key, item in value.items()
-        }
-        if isinstance(value.get("name"), str) and isinstance(value.get("value"), str) and _is_secret(value["name"]):
-            shown["value"] = MASK
-        return shown
-    if isinstance(value, list):
-        # The value of an option may be the next argument.
-        return [
-            MASK if _names_secret(before) and isinstance(item, str) else _masked(item)
-            for before, item in zip([None, *value], value)
-        ]
-    return (
-        "\n".join(map(mask, value.split("\n"))) if isinstance(value, str) and ("=" in value or ":" in value) else value
-    )
-
-
-def _names_secret(argument: t.Any) -> bool:
-    """Whether it is an option whose value is the next argument, and a secret."""
-    return isinstance(argument, str) and argument.startswith("-") and "=" not in argument and _is_secret(argument)
-
-
-@functools.lru_cache(maxsize=4096)
-def _is_secret(name: str) -> bool:
-    return mask("%s=x" % name) != "%s=x" % name
+    return result
 
 
 class FieldChange(t.TypedDict):

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import mask
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import EVICT, INFO, NONE, REBOOT
 from ansible_collections.rebellions.npu.plugins.module_utils._base.versions import same_release
 
-from .situation import DRIVER_ROLE, SECRET_QUERY, Case, Data, Draft, Situation, driver_files, failed_before, ours
+from .situation import DRIVER_ROLE, Case, Data, Draft, Situation, driver_files, failed_before, ours
 
 DRIVER_STEP = "driver.install"
 RELOAD_STEP = "driver.reload"
@@ -359,6 +360,6 @@ def _source_is_given(draft: Draft, now: Situation, files: t.Sequence[Data]) -> b
 def _has_secret(now: Situation, files: t.Sequence[Data]) -> bool:
     addresses = [file["src"] for file in files] + [file.get("signature", "") for file in files]
     return any(
-        "@" in address.partition("://")[2].partition("/")[0] or "://" in address and SECRET_QUERY.search(address)
+        "://" in address and (mask(address) != address or "@" in address.partition("://")[2].partition("/")[0])
         for address in [*addresses, str(now.get("repository").get("url", ""))]
     )

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 import typing as t
 from dataclasses import dataclass, field
 
@@ -29,9 +28,6 @@ DRIVER_ROLE = "driver"
 TOOLKIT_ROLE = "container_toolkit"
 VALIDATOR_ROLE = "validator"
 ROLE_ORDER = (DRIVER_ROLE, TOOLKIT_ROLE, VALIDATOR_ROLE)
-
-# Parameters of an address that let each reader download as well: tokens, keys and signatures of signed addresses.
-SECRET_QUERY = re.compile(r"[?&][^=&#]*(?:token|passw|secret|signature|credential|api-?key|sig(?==))", re.I)
 
 Data = t.Mapping[str, t.Any]
 Rules = t.Sequence[t.Mapping[str, t.Any]]

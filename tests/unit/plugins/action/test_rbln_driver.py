@@ -99,6 +99,26 @@ def test_a_journal_of_any_kind_is_shown_clean(journal: t.Any, told: str, monkeyp
     ],
 )
 def test_a_plan_is_read_on_the_controller(args: dict[str, t.Any], outcome: t.Any) -> None:
+    result, sent = checked(args)
+    if isinstance(outcome, str):
+        assert result["failed"] is True and outcome in result["msg"] and sent == []
+    else:
+        assert (sent, result["changed"]) == ([outcome], True)
+
+
+def test_S02_an_argument_that_the_plan_masks_is_read_from_the_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = {"arguments": ["--silent", "--license-key=********"], "uninstall": ["-u"], "version": "1"}
+    inputs = {name: [name] for name in rbln_driver.WORDS.values()}
+    monkeypatch.setattr(rbln_driver, "driver_options", lambda role, plan, given: dict(planned))
+    monkeypatch.setattr(rbln_driver, "read_inputs", lambda templar, variables: inputs)
+    _result, sent = checked({"plan": {}})
+    assert sent == [
+        {"arguments": ["rbln_driver_runfile_args"], "uninstall": ["rbln_driver_runfile_uninstall"], "version": "1"}
+    ]
+
+
+def checked(args: dict[str, t.Any]) -> tuple[dict[str, t.Any], list[dict[str, t.Any]]]:
+    """The result in check mode, and what was sent to the host."""
     sent: list[dict[str, t.Any]] = []
 
     class Check(Action):
@@ -106,6 +126,7 @@ def test_a_plan_is_read_on_the_controller(args: dict[str, t.Any], outcome: t.Any
             super().__init__([])
             self._task = types.SimpleNamespace(args=args, check_mode=True, async_val=0, diff=False, action="x")  # type: ignore[assignment]
             self._supports_check_mode, self._supports_async = True, True
+            self._templar = None  # type: ignore[assignment]
 
         def _execute_module(self, module_args: t.Any = None, **keys: t.Any) -> dict[str, t.Any]:  # type: ignore[override]
             sent.append(module_args)
@@ -113,11 +134,7 @@ def test_a_plan_is_read_on_the_controller(args: dict[str, t.Any], outcome: t.Any
 
     action = Check()
     action._connection = types.SimpleNamespace(_shell=types.SimpleNamespace(tmpdir="/tmp"), has_native_async=False)  # type: ignore[assignment]
-    result = action.run(None, {})
-    if isinstance(outcome, str):
-        assert result["failed"] is True and outcome in result["msg"] and sent == []
-    else:
-        assert (sent, result["changed"]) == ([outcome], True)
+    return action.run(None, {}), sent
 
 
 @pytest.mark.parametrize("said, told", [("", rbln_driver.INTERRUPTED), ("ImportError: x", "Traceback of the wrapper")])

@@ -12,6 +12,7 @@ import pytest
 from ansible.errors import AnsibleError
 from ansible_collections.rebellions.npu.plugins.action.rbln_operands import ActionModule
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.manifests import write_manifests
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
 
 
@@ -41,6 +42,20 @@ def test_manifests_are_written_once_and_removed_once(monkeypatch: pytest.MonkeyP
     }
     assert render(monkeypatch, folder, state="absent") == {"changed": True, "files": ["other.yaml"]}
     assert render(monkeypatch, folder, state="absent") == {"changed": False, "files": ["other.yaml"]}
+
+
+@pytest.mark.parametrize(
+    ("proxy", "mode"), [("http://proxy:3128", 0o644), ("http://svc:n0t-a-Real-one@proxy:3128", 0o600)]
+)
+def test_S02_manifests_with_a_password_are_for_their_owner_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, proxy: str, mode: int
+) -> None:
+    found = inputs(enabled=True, delivery="render", render_dir=str(tmp_path), http_proxy=proxy)
+    result = write_manifests(found, False, True)
+    path = tmp_path / "rbln-system.yaml"
+    assert proxy in path.read_text() and path.stat().st_mode & 0o777 == mode
+    assert "n0t-a-Real-one" not in str(result)
+    assert any("holds a secret" in text for text in result["warnings"]) is (mode == 0o600)
 
 
 @pytest.mark.parametrize(

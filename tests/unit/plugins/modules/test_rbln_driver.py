@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible.module_utils import basic
+from ansible_collections.rebellions.npu.plugins.doc_fragments._proxies import ModuleDocFragment as Proxies
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._driver.request import ARGUMENTS
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.changes import Change
@@ -71,7 +72,10 @@ def module_fixture(base: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 
 def test_documented_options_are_those_it_takes() -> None:
-    documented = yaml.safe_load(rbln_driver.DOCUMENTATION)["options"]
+    documented = {
+        **yaml.safe_load(rbln_driver.DOCUMENTATION)["options"],
+        **yaml.safe_load(Proxies.DOCUMENTATION)["options"],
+    }
     taken = dict(ARGUMENTS, **rbln_driver.MODULE_ARGUMENTS)
     assert list(documented) == list(taken)
     for name, entry in documented.items():

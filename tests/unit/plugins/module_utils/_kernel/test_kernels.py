@@ -389,10 +389,10 @@ def test_running_kernel_of_an_image_is_given(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "given, shown",
     [
-        ("ro luks.password=abc quiet", "ro luks.password=*** quiet"),
-        ("inst.ks=http://u:p@files/ks ro", "inst.ks=http://***@files/ks ro"),
-        ("netroot=iscsi:u:p@192.0.2.1::3260:1:iqn", "netroot=iscsi:***@192.0.2.1::3260:1:iqn"),
-        ("systemd.set_credential=root:abc ip=dhcp", "systemd.set_credential=*** ip=dhcp"),
+        ("ro luks.password=abc quiet", "ro luks.password=******** quiet"),
+        ("inst.ks=http://u:p@files/ks ro", "inst.ks=http://********@files/ks ro"),
+        ("netroot=iscsi:u:p@192.0.2.1::3260:1:iqn", "netroot=iscsi:********@192.0.2.1::3260:1:iqn"),
+        ("systemd.set_credential=root:abc ip=dhcp", "systemd.set_credential=******** ip=dhcp"),
         (
             "root=UUID=1 rd.lvm.lv=rl/root intel_iommu=on x=http://files/a",
             "root=UUID=1 rd.lvm.lv=rl/root intel_iommu=on x=http://files/a",

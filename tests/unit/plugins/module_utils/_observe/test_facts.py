@@ -241,7 +241,7 @@ def test_F04_virtual_function_with_ids_of_all_ones_is_reachable(tmp_path: Path) 
 
 def test_S02_secrets_of_the_command_line_are_masked(tmp_path: Path) -> None:
     tree = Tree(tmp_path).write("/proc/cmdline", "ro rd.iscsi.password=hunter2 x_TOKEN=abc intel_iommu=on\n")
-    assert look(tree)["kernel"]["cmdline"] == "ro rd.iscsi.password=*** x_TOKEN=*** intel_iommu=on"
+    assert look(tree)["kernel"]["cmdline"] == "ro rd.iscsi.password=******** x_TOKEN=******** intel_iommu=on"
 
 
 def test_F05_collapsed_npu_index(tmp_path: Path) -> None:

@@ -525,7 +525,7 @@ def test_the_mirror_that_failed_is_named_when_something_is_missing(tmp_path: Pat
         with pytest.raises(NpuError) as caught:
             manager.simulate(Transaction(install=["dkms"]))
         assert "Unable to locate package dkms Updating the lists failed: " in caught.value.message
-        assert caught.value.message.endswith(" Unreachable: https://***@mirror.example.")
+        assert caught.value.message.endswith(" Unreachable: https://********@mirror.example.")
         assert caught.value.next_step.startswith("Check that the host reaches its mirrors")
     assert updates(runner) == ["all"]
 

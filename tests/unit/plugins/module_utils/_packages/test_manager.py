@@ -14,7 +14,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.changes import Change, Transaction, fits, planned
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.manager import manager_for
-from ansible_collections.rebellions.npu.plugins.module_utils._packages.words import last_lines, lock_holder, mask
+from ansible_collections.rebellions.npu.plugins.module_utils._packages.words import last_lines, lock_holder
 from ansible_collections.rebellions.npu.tests.unit.fixtures.packages.replay import dpkg, host
 
 OURS = ["rebellions*", "librbln*"]
@@ -57,33 +57,13 @@ def test_a_change_for_people() -> None:
     assert str(Change("remove", "kmd")) == "remove kmd"
 
 
-@pytest.mark.parametrize(
-    "text, masked",
-    [
-        (
-            "E: Failed to fetch http://joe:s3cret@mirror.example/debian/x.deb 404",
-            "E: Failed to fetch http://***@mirror.example/debian/x.deb 404",
-        ),
-        ("https://token@mirror.example:8443/a", "https://***@mirror.example:8443/a"),
-        ("http://joe:p@ss@mirror.example/a", "http://***@mirror.example/a"),
-        ("proxy joe:s3cret@proxy.example:3128 refused", "proxy ***@proxy.example:3128 refused"),
-        ("https://m.example/a.rpm?token=abc&X-Sig=def failed", "https://m.example/a.rpm?token=***&X-Sig=*** failed"),
-        ("Maintainer: x <noreply@example.com>", "Maintainer: x <noreply@example.com>"),
-        ("Setting up libc6:amd64 (2.36-9) ...", "Setting up libc6:amd64 (2.36-9) ..."),
-        ("file:/opt/apt ./ Packages", "file:/opt/apt ./ Packages"),
-    ],
-)
-def test_no_password_is_told(text: str, masked: str) -> None:
-    assert mask(text) == masked
-
-
 def test_last_lines_say_something() -> None:
     text = (
         "Reading package lists...\n(Reading database ... 5%\r(Reading database ... 10%\r\nGet:1 http://a:b@c/ x\n\n"
         "Setting up a (1) ...\nE: http://u:p@h/ x\n"
     )
-    assert last_lines(text) == "Setting up a (1) ...\nE: http://***@h/ x"
-    assert last_lines(text, 1) == "E: http://***@h/ x"
+    assert last_lines(text) == "Setting up a (1) ...\nE: http://********@h/ x"
+    assert last_lines(text, 1) == "E: http://********@h/ x"
 
 
 @pytest.mark.parametrize(

@@ -311,7 +311,7 @@ def test_a_password_in_the_words_of_others_is_taken_out(
     monkeypatch.setattr(sources, "open_url", fail)
     with pytest.raises(NpuError) as caught:
         finder.fetch("https://h/a.run", "x/a.run", SHA)
-    assert caught.value.message == "https://h/a.run cannot be downloaded: no route to http://proxy:3128/a@b."
+    assert caught.value.message == "https://h/a.run cannot be downloaded: no route to http://********@proxy:3128/a@b."
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._driver.request import ARGUMENTS
+from ansible_collections.rebellions.npu.plugins.module_utils._packages.proxies import PROXIES
 from ansible_collections.rebellions.npu.plugins.modules.rbln_driver import MODULE_ARGUMENTS
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.driver_options import driver_options
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.normalise import normalise
@@ -59,7 +60,7 @@ def test_an_installation_from_a_runfile() -> None:
 
 
 def test_every_option_that_is_not_of_the_task_comes_from_the_plan() -> None:
-    assert set(options(plan())) - {"files"} == (set(ARGUMENTS) | set(MODULE_ARGUMENTS)) - OF_THE_TASK
+    assert set(options(plan())) - {"files"} == (set(ARGUMENTS) | set(MODULE_ARGUMENTS)) - OF_THE_TASK - set(PROXIES)
 
 
 def test_packages_have_names_and_steps_say_for_what() -> None:
@@ -112,8 +113,8 @@ def test_what_is_no_plan_is_one_error(bad: t.Any) -> None:
 
 @pytest.mark.parametrize(
     "name, keys",
-    [("transaction", {"files", "by", "fail"}), ("absent_look", {"state", "look"}),
-     ("absent", {"state", "files", "notes_only", "fail"})],
+    [("transaction", {"files", "by", "fail", *PROXIES}), ("absent_look", {"state", "look"}),
+     ("absent", {"state", "files", "notes_only", "fail", *PROXIES})],
 )  # fmt: skip
 def test_the_role_passes_the_plan_as_one_value(name: str, keys: set[str]) -> None:
     tasks = yaml.safe_load((TASKS / (name + ".yml")).read_text(encoding="utf-8"))

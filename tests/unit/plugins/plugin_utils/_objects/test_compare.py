@@ -149,7 +149,7 @@ def test_no_secret_of_an_argument_is_seen() -> None:
     }
     shown_item = visible({"kind": "DaemonSet", "metadata": {"name": "x"}, "spec": {"containers": [container]}})
     assert shown_item["spec"]["containers"] == [
-        {"name": "c", "args": ["--token=********", "--level=3"], "command": ["sh", "-c", "password=********"]}
+        {"name": "c", "args": ["--token=********", "--level=3"], "command": ["sh", "-c", "password=******** run"]}
     ]
     apart = {
         "args": [

@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.rebellions.npu.plugins.plugin_utils._text.diff import diff, mask
+from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import mask
+from ansible_collections.rebellions.npu.plugins.plugin_utils._text.diff import diff
 
 SECRET = "not-a-real-secret"
 LINES = [
@@ -74,3 +75,8 @@ def test_only_changed_lines_are_shown() -> None:
     assert text == "--- /etc/x\n+++ /etc/x\n@@ -3 +3 @@\n-enable_cdi = false\n+enable_cdi = true\n"
     assert diff("/etc/x", None, "a = 1\n").startswith("--- /dev/null\n+++ /etc/x\n")
     assert diff("/etc/x", "a = 1\n", None).endswith("-a = 1\n")
+
+
+def test_a_secret_that_changes_is_a_difference_without_either() -> None:
+    text = diff("/etc/x", "a = 1\npassword = 'old-one-1'\n", "a = 1\npassword = 'new-one-2'\n\n")
+    assert text.splitlines()[2:] == ["@@ -2 +2,2 @@", "-password = '********'", "+password = '********'", "+"]

@@ -1,0 +1,87 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""No secret of an input, a file or a program reaches an output, a process list, a fact or a file."""
+
+from __future__ import annotations
+
+import json
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from tests.integration._hosts import Hosts
+from tests.integration._play import Data
+from tests.integration._secrets import KINDS, NOWHERE, Hunt
+from tests.lab import Lab
+
+HOST = "it-secrets"
+
+
+@pytest.fixture(scope="module")
+def hunt(lab: Lab, staged: None) -> t.Iterator[Hunt]:
+    hosts = Hosts(lab, {HOST: "engines"}, kube=False)
+    try:
+        hosts.virgin(HOST)
+        found = Hunt(lab, HOST)
+        found.plant_host()
+        yield found
+    finally:
+        hosts.leave()
+
+
+def book(hunt: Hunt, role: str) -> Path:
+    path = hunt.folder / (role + ".yml")
+    play = {
+        "hosts": "npu_nodes",
+        "gather_facts": False,
+        "tasks": [
+            {"ansible.builtin.import_role": {"name": "rebellions.npu.rbln_discover"}},
+            {"ansible.builtin.import_role": {"name": "rebellions.npu." + role}},
+        ],
+    }
+    path.write_text(json.dumps([play]))
+    return path
+
+
+def refusals(hunt: Hunt) -> dict[str, Data]:
+    """Inputs with credentials that the plan refuses."""
+    s, q = hunt.secrets, hunt.quoted
+    return {
+        "runfile-user": {"rbln_driver_runfile": "http://svc:%s@%s/x.run" % (q("runfile_user"), NOWHERE)},
+        "runfile-query": {"rbln_driver_runfile": "http://%s/x.run?token=%s" % (NOWHERE, s["runfile_query"])},
+        "repository": {
+            "rbln_driver_source": "package",
+            "rbln_driver_package_names": ["rebellions-driver"],
+            "rbln_driver_repository": {
+                "url": "http://svc:%s@%s/" % (q("repository_user"), NOWHERE),
+                "key": "/nowhere",
+            },
+        },
+    }
+
+
+def test_the_secrets_stay_where_they_are(hunt: Hunt) -> None:
+    assert len(KINDS) >= 20 and len(set(hunt.secrets.values())) == len(KINDS)
+    s, q, replace = hunt.secrets, hunt.quoted, {"rbln_driver_version": "3.4.0", "rbln_driver_replace": True}
+    hunt.play("discover", "discover", 0)
+    hunt.play("check", "site", 0, args=["--check"])
+    hunt.play("installer", "site", 2, "loud.run ended with code 3", **hunt.installer())
+    hunt.play("site", "site", 0, "Switch CDI on")
+    hunt.play("again", "site", 0, "changed=0")
+    # apt has no source but the one that is planted, and proxies where nothing listens.
+    hunt.play("package", "site", 2, "apt-get ended with", rbln_container_toolkit_package="rbln-container-toolkit")
+    with hunt.user_of_npu():
+        hunt.play("in-use", "remove", 2, "The NPUs are in use: sleep")
+    for name, variables in refusals(hunt).items():
+        hunt.play(name, "site", 2, "holds a name or a password", **{**replace, **variables})
+    hunt.play("plan", "plan", 0, "driver_source_with_password", **{**replace, **refusals(hunt)["repository"]})
+    hunt.play("cluster", "site", 2, NOWHERE, **hunt.plant_controller())
+    url = "http://svc:%s@%s/b?token=%s" % (q("bundle_user"), NOWHERE, s["bundle_query"])
+    hunt.play("bundle", book(hunt, "rbln_bundle"), 2, rbln_bundle_url=url, rbln_bundle_sha256="0" * 64)
+    pull = {"rbln_pull_url": "https://svc:%s@h/x" % q("pull_user"), "rbln_pull_variables": {"x": s["pull_variable"]}}
+    hunt.play("pull", book(hunt, "rbln_pull"), 2, "has a password", **pull)
+    hunt.play("remove", "remove", 0)
+    leaks = hunt.look_around()
+    assert hunt.processes > 50 and hunt.files > 500
+    assert (hunt.surprises, leaks) == ([], []), "\n".join(["", *hunt.surprises, *map(str, leaks)])

@@ -1,0 +1,288 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import ast
+import base64
+import time
+from pathlib import Path
+
+import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import (
+    MASK,
+    forms,
+    hidden,
+    mask,
+    masked,
+    names_secret,
+    secrets_in,
+)
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import Check, NpuError, Problem
+
+S = "n0t-a-Real-one"
+KEY = "-----BEGIN %s KEY-----\n%s\nAAAA%s\n-----END %s KEY-----"
+SECRETS = [
+    # addresses
+    f"http://joe:{S}@proxy.example:3128 refused",
+    f"E: Failed to fetch https://{S}@mirror.example/x.deb",
+    f"socks5h://u:{S}@h:1",
+    f"http://joe:p@{S}@h/x",
+    f"http://joe:p/{S}@h:80/x",
+    f"proxy joe:{S}@proxy.example:3128 refused",
+    f"ssh://git:{S}@h/x.git",
+    f"netroot=iscsi:u:{S}@192.0.2.1::3260:1:iqn",
+    f'Acquire::http::Proxy "http://apt:{S}@p:8080/";',
+    f"GET https://h/a?version=3.4.0&token={S}&x=1",
+    f"https://h/a?X-Amz-Signature={S}&X-Amz-Date=1",
+    f"https://h/a?sig={S}%2B%3D",
+    f"https://h/a?x=1&access_token={S}",
+    "https://h/a?u=Ab3dEf6hIj9lMn2pQr5tUv8x-n0t-a-Real-one",
+    # names with values, in INI, TOML, YAML, JSON, shell, Python, units
+    f"password={S}",
+    f"passwd: {S}",
+    f"pwd = {S}",
+    f"  db_password: {S}",
+    f"password: two words {S}",
+    f"password = a,b {S}",
+    f"password=a,{S}",
+    f"password=a&{S}",
+    f"export API_KEY={S}",
+    f"api-key={S} --version 3.4",
+    f"apiKey: {S}",
+    f"registryPassword = '{S}'",
+    f"client_secret: \"{S}\"",
+    f'secret = "a\\"{S}"',
+    f"password: 'it''s {S}'",
+    f'token = ["a", "{S}"]',
+    f'private_key = """\nx\n{S}\n"""',
+    f"secret = '''\n{S}'''",
+    f"password: |\n  line\n  {S}\nnext: 1",
+    f"- token: >-\n    {S}",
+    f'{{"auths": {{"r": {{"auth": "{S}"}}}}, "debug": true}}',
+    f'{{"identity_token" : "{S}"}}',
+    f'{{\\"password\\": \\"{S}\\"}}',
+    f"{{'token': '{S}'}}",
+    f"{{password: {S}, user: joe}}",
+    f'"auth": {{\n  "x": "{S}"\n}}',
+    f'Environment="TOKEN={S}" "A=b"',
+    f'Environment="PASSWORD=two {S}"',
+    f"Environment='HF_TOKEN=two {S}'",
+    f"registry.configs.\"r\".auth.identitytoken = '{S}'",
+    f"ro rd.iscsi.password={S} quiet",
+    f"systemd.set_credential=root:{S}",
+    f"<password>{S}</password>",
+    f"+  splunk-token: {S}",
+    f"X-Auth-Token: {S}",
+    f"aws_secret_access_key = {S}",
+    f"client-key-data: {S}",
+    f".dockerconfigjson: {S}",
+    f"LICENSE_KEY={S}",
+    f"--license-key={S}",
+    f"License key: {S}",
+    f"the license key {S} was refused",
+    f"login failed: password={S}; try again",
+    f"x (secret={S})",
+    # options
+    f"curl --password {S} https://h",
+    f"curl -u joe:{S} https://h",
+    f"curl --proxy-user joe:{S} https://h",
+    f"run --token '{S}' x",
+    f"argv is ['run', '--api-key', '{S}']",
+    # headers
+    f"Authorization: Basic {base64.b64encode(('joe:' + S).encode()).decode()} {S}",
+    f"> Authorization: Bearer {S}",
+    f"-H 'Authorization: Bearer {S}' https://h",
+    f'{{"Authorization": ["Bearer {S}"]}}',
+    f"Proxy-Authorization: Digest username=x, response={S}",
+    f"sent Bearer {S} to it",
+    f"Set-Cookie: sid={S}; Path=/",
+    f"cookie: a=b; c={S}",
+    # files
+    f"machine h login joe password {S}",
+    f"machine h\n  login joe\n  password {S}\n",
+    f"-  password {S}",
+    KEY % ("RSA PRIVATE", "x", S, "RSA PRIVATE"),
+    (KEY % ("OPENSSH PRIVATE", "x", S, "OPENSSH PRIVATE")).replace("\n", "\\n"),
+    f"-----BEGIN PRIVATE KEY-----\n{S}",
+]
+FORMS = [
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl",
+    "AKIAIOSFODNN7EXAMPLE",
+    "ghp_0123456789abcdefghijABCDEFGHIJ012345",
+    "glpat-0123456789abcdefghij",
+    "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH",
+    "xoxb-0123456789-abcdefgh",
+    "$6$saltsalt$abcdefghijklmnopqrstuvwxyz./0123",
+    base64.b64encode(b"-----BEGIN RSA PRIVATE KEY-----\nMIIE").decode(),
+    base64.b64encode(b'{"auths":{"r":{"auth":"dTpw"}}}').decode(),
+]
+HARMLESS = [
+    "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "registry.example:5000/rbln/driver:3.4.0@sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "busybox:1@sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "oci://registry:5000/img@sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "aaaaaaaa-0000-4000-8000-000000000001",
+    "The token of kubeconfig cannot be read: permission denied.",
+    "users[0].user.token is not text.",
+    "kubeconfig: the token: is not text",
+    "The one-time password has 5 characters. Next: use 8 to 128 characters.",
+    "token_file = /var/run/secrets/kubernetes.io/serviceaccount/token",
+    "/var/run/secrets/kubernetes.io/serviceaccount/token: permission denied",
+    'Get "https://auth.example/token": dial tcp: lookup auth.example: no such host',
+    'WWW-Authenticate: Bearer realm="https://auth.example/token",service="registry"',
+    "tokens_per_second = 3",
+    "automountServiceAccountToken: false",
+    "imagePullSecrets: [{name: regcred}]",
+    "secretName: regcred",
+    "password: null",
+    "token = $TOKEN",
+    "password: ********",
+    'author = "x"',
+    "[plugins.x.auth]",
+    "Basic authentication is required",
+    "bearer authentication failed",
+    "compass: north",
+    "bypass=yes-please",
+    "license: GPL-2.0",
+    "docker run --user 1000:1000 -u 0:0 img",
+    "git clone ssh://git@github.com/a/b.git",
+    "Maintainer: x <noreply@example.com>",
+    "Setting up libc6:amd64 (2.36-9) ...",
+    "file:/opt/apt ./ Packages",
+    "https://h/api/v1/nodes?labelSelector=a%3Db&timeoutSeconds=30&watch=true",
+    "https://h:6443/api/v1/x?resourceVersion=123456789012345678901234a",
+    "http://files:8080/a@b",
+    "root=UUID=1 rd.lvm.lv=rl/root intel_iommu=on x=http://files/a",
+    "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
+    "-----BEGIN PUBLIC KEY-----\nMIIB\n-----END PUBLIC KEY-----",
+    base64.b64encode(b"-----BEGIN CERTIFICATE-----\nMIIB").decode(),
+    "Signed-By: /etc/apt/keyrings/rebellions-npu.asc",
+    "gpgkey=file:///etc/pki/rpm-gpg/RPM-GPG-KEY-rebellions-npu",
+    "PWD=/root/work",
+    'auths: {"registry.example": {}}',
+    "Host tool 0.1.0, driver 3.2.2-1ubuntu0.22.04.1, kernel 5.15.0-91-generic",
+    "auth = ''",
+    "Secret rbln-system/rbln-pull-secret: created",
+    "pci 0000:3b:00.0: [1eff:1220] type 00 class 0x120000",
+    "$5 and $6",
+    "https://h:6443: the API server rejects the credentials: Unauthorized.",
+    "skopeo copy docker://REFERENCE@DIGEST",
+]
+
+
+@pytest.mark.parametrize("text", SECRETS)
+def test_a_secret_is_masked(text: str) -> None:
+    shown = mask(text)
+    assert S not in shown and MASK in shown
+    assert mask(shown) == shown
+
+
+@pytest.mark.parametrize("secret", FORMS)
+def test_a_token_of_a_known_form_is_masked_without_a_name(secret: str) -> None:
+    assert mask("refused (%s)." % secret) == "refused (%s)." % MASK
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_other_text_is_left_alone(text: str) -> None:
+    assert mask(text) == text
+
+
+@pytest.mark.parametrize(
+    "text, shown",
+    [
+        (f"http://joe:{S}@proxy.example:3128 refused", f"http://{MASK}@proxy.example:3128 refused"),
+        (f"http://joe:{S}@a/x and http://b/y", f"http://{MASK}@a/x and http://b/y"),
+        (f"GET https://h/a?version=3.4.0&token={S}&x=1", f"GET https://h/a?version=3.4.0&token={MASK}&x=1"),
+        (f"ro luks.password={S} quiet", f"ro luks.password={MASK} quiet"),
+        (f'{{"auth": "{S}", "debug": true}}', f'{{"auth": "{MASK}", "debug": true}}'),
+        (f"password: |\n  a\n  {S}\nnext: 1", f"password: |\n{MASK}\n{MASK}\nnext: 1"),
+        (f"api-key={S} --version 3.4", f"api-key={MASK} --version 3.4"),
+        (f"x\npassword = {S}\nenable_cdi = true", f"x\npassword = {MASK}\nenable_cdi = true"),
+        (f"Authorization: Bearer {S}\nHost: h", f"Authorization: Bearer {MASK}\nHost: h"),
+        (f"machine h login joe password {S}", f"machine h login joe password {MASK}"),
+    ],
+)
+def test_what_is_around_a_secret_stays(text: str, shown: str) -> None:
+    assert mask(text) == shown
+
+
+def test_data_is_masked_by_its_keys_its_options_and_its_texts() -> None:
+    data = {
+        "password": S,
+        "auth": "",
+        "token": {"name": "a"},
+        "count": 3,
+        "env": [{"name": "API_TOKEN", "value": S}, {"name": "A", "value": "b"}],
+        "args": ["--token", S, "--level", "3", "token", "b"],
+        "said": ["http://u:%s@h" % S],
+    }
+    assert masked(data) == {
+        "password": MASK,
+        "auth": "",
+        "token": {"name": "a"},
+        "count": 3,
+        "env": [{"name": "API_TOKEN", "value": MASK}, {"name": "A", "value": "b"}],
+        "args": ["--token", MASK, "--level", "3", "token", "b"],
+        "said": ["http://%s@h" % MASK],
+    }
+    assert data["password"] == S
+
+
+def test_no_message_of_the_collection_is_masked() -> None:
+    """The texts of the collection itself, with the names of inputs and steps in them, are no secrets."""
+    plugins = Path(__file__).resolve().parents[5] / "plugins"
+    texts = [
+        node.value
+        for path in sorted(plugins.rglob("*.py"))
+        if path.name != "mask.py"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.count("\n") < 3
+    ]
+    assert len(texts) > 10000
+    # A setting of DKMS, whose value is a path, and an example of a pull secret.
+    examples = ("mok_signing_key=", '{"auths": {"registry": {"auth": ')
+    assert [text for text in texts if mask(text) != text and not any(one in text for one in examples)] == []
+
+
+def test_names_of_secrets() -> None:
+    assert all(map(names_secret, ("password", "HF_TOKEN", "apiKey", "--api-key", "rbln_driver_mok_password")))
+    assert not any(map(names_secret, ("key", "token_file", "author", "secretName", "tokens", "path", "PATH")))
+
+
+def test_a_secret_is_known_in_the_forms_that_programs_print() -> None:
+    found = secrets_in({"proxy": ["http://joe:p%%40s+%s@h:1" % S]})
+    basic = base64.b64encode(b"joe:p@s+" + S.encode()).decode()
+    for form in ("joe:p%40s+" + S, "p@s+" + S, "p%40s%2B" + S, basic):
+        assert form in found, form
+    assert secrets_in({"a": "http://proxy:3128", "b": [1, None, "3.4.0"]}) == set()
+    assert forms("abc") == {"YWJj"} and "it''s" in forms("it's")
+
+
+def test_hidden_parameters_are_shown_again_without_their_secrets() -> None:
+    found = hidden({"proxy": "http://p:3128", "words": ["--silent", "--license-key=" + S], "no": None}, "proxy", "no")
+    assert {"http://p:3128", S} <= found and not {"--silent", "--license-key=" + S} & found
+
+
+def test_errors_problems_and_checks_repeat_no_secret() -> None:
+    error = NpuError("apt-get ended with 100: http://joe:%s@h/x" % S, "Run: curl -u joe:%s h" % S)
+    assert S not in str(error) + error.message + error.next_step + repr(error)
+    assert str(error) == "apt-get ended with 100: http://%s@h/x Next: Run: curl -u %s h" % (MASK, MASK)
+    problem = Problem("x", "error", "password=" + S, "token=" + S)
+    check = Check("x", "driver", False, detail="password=" + S, evidence={"said": ["token=" + S]}, next_step="pwd=" + S)
+    assert S not in repr(problem) + repr(check)
+    assert check.to_dict()["evidence"] == {"said": ["token=" + MASK]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["password" * 40000, "a" * 300000 + "token", "http://" * 40000, "x=http://a:" + "b" * 200000, "?token" * 40000,
+     "a.secret." * 30000, "password = [" * 20000, "auth: '" * 30000, "- " * 100000 + "token", "\n" * 100000 + "token:",
+     "password: |\n" * 20000, "-u a:" * 40000, "token: \"\\" * 30000, "a:b" * 80000 + "@", " " * 200000 + "password"],
+    ids=range(15),
+)  # fmt: skip
+def test_a_long_text_takes_no_long_time(text: str) -> None:
+    start = time.process_time()
+    mask(text)
+    assert time.process_time() - start < 3.0
