@@ -63,6 +63,8 @@ ANSWER: dict[str, Data] = {
     "rbln_mok": {
         "changed": True, "state": "pending", "acts": ["made"], "console": ["1. Wait"], "certificate": "/x/mok.der",
         "subject": "CN=x", "serial": "0a", "own": True, "password_file": None, "msg": "two\nlines", "diff": DIFF,
+        "warnings": ["w"], "deprecations": [{"msg": "d", "version": "9.0.0", "date": None, "collection_name": "a.b"}],
+        "invocation": {"module_args": {"timeout": 60.0}}, "rc": 0, "exception": "x", "_ansible_parsed": True,
     },
     "rbln_bundle": {
         "changed": True, "os": {"id": "debian", "version_id": "", "architecture": "x86_64"}, "format": "deb",

@@ -135,3 +135,14 @@ def test_every_schema_of_the_product_is_understood() -> None:
     for name in names:
         assert callable(judge_of(name))
         assert json.loads((SCHEMAS / name).read_text(encoding="utf-8"))["$id"] == name
+
+
+def test_no_tag_of_a_host_survives_and_no_mark_of_ansible_is_lost() -> None:
+    class Tagged(str):
+        __slots__ = ("tags",)
+
+    class Unsafe(str):
+        __UNSAFE__ = True
+
+    assert type(judge(text(), Tagged("x"))) is str and type(judge(ANY, [Tagged("x")])[0]) is str
+    assert type(judge(text(), Unsafe("x"))) is Unsafe
