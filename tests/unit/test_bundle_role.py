@@ -38,7 +38,6 @@ HOSTILE = [
     {**DEBIAN, "id": "/etc"},
     {**DEBIAN, "version_id": "13/../../x"},
     {**DEBIAN, "arch": "x86_64\n"},
-    {**DEBIAN, "id": "{{ lookup('pipe', 'touch /tmp/x') }}"},
     {**DEBIAN, "id": "\x1b[2J"},
 ]
 
