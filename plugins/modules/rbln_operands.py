@@ -120,8 +120,8 @@ objects:
     DaemonSet rbln-system/rbln-device-plugin: created
     Namespace rbln-system: unchanged
 nodes:
-  description: For each host its node, the labels before and after, notes, the expected number of NPUs, and the error if
-    there is one.
+  description: For each host its node and how it is proven (V(input), V(name), V(address), V(claim)), the labels before
+    and after, notes, the expected number of NPUs, and the error if there is one.
   returned: when O(act=run), O(act=diff) or O(act=absent)
   type: dict
 differences:

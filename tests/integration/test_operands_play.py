@@ -109,8 +109,9 @@ def play(api: ApiServer, tmp_path: Path) -> t.Callable[..., Run]:
             fact = {"ansible.builtin.set_fact": {**forged, "cacheable": True}}
             tasks.insert(1, {"name": "Forge", **fact, "when": "inventory_hostname == 'a'"})
         if strategy == "free":
-            slow = {"ansible.builtin.command": "sleep 8", "when": "inventory_hostname == 'b'"}
-            tasks.insert(1, {"name": "One host is slower, as hosts are", **slow})
+            slow = {"msg": "{{ lookup('ansible.builtin.pipe', 'sleep 8') }}"}
+            task = {"ansible.builtin.debug": slow, "when": "inventory_hostname == 'b'"}
+            tasks.insert(1, {"name": "One host is slower, as hosts are", **task})
         (tmp_path / "inventory.yml").write_text(yaml.safe_dump({"npu_nodes": group}))
         (tmp_path / "play.yml").write_text(
             yaml.safe_dump(
@@ -228,7 +229,7 @@ def test_facts_are_neither_inputs_nor_records_of_hosts(api: ApiServer, play: t.C
     before = versions(api)
     run = play(forged={"rbln_node_name": "node-b"}, own={"b": PROVEN})
     refused = run.tasks["Read the inputs of this host"]["a"]
-    assert refused["failed"] is True and "The facts of this host set rbln_node_name" in refused["msg"]
+    assert refused["failed"] is True and "rbln_node_name" in refused["msg"]
     assert run.judged("b").get("failed") is not True
     stolen = {"host": "b", "cluster": str(api.home / "admin.kubeconfig"), "node_name": "node-b", "labels": {"x": "y"}}
     forged = {"__rbln_operands_member": {"member": {**stolen, "digest": ""}, "work": "absent"}}

@@ -292,6 +292,10 @@ def outcome(problems: list[Data] | None = None, nodes: Data | None = None, looke
     return {"cluster": "k", "actor": "a", "applied": applied, **more}
 
 
+ALONE = (
+    "a acted for the cluster without this host. "
+    "Next: Give the play the strategy linear: with free, hosts reach this point one by one. Then run again."
+)
 JUDGE = {
     "no cluster": ({"cluster": ""}, {"a": None, "b": None}),
     "all well": (outcome(), {"a": None, "b": None}),
@@ -318,11 +322,11 @@ JUDGE = {
     ),
     "K23-strategy-free: another host acted without this one": (
         outcome(nodes={"a": NODES["a"]}),
-        {
-            "a": None,
-            "b": "a acted for the cluster without this host. "
-            "Next: Give the play the strategy linear: with free, hosts reach this point one by one. Then run again.",
-        },
+        {"a": None, "b": ALONE},
+    ),
+    "K23-strategy-free: another host has not acted yet": (
+        {"cluster": "k", "actor": "a", "applied": {"skipped": True}},
+        {"b": ALONE},
     ),
     "manifests were written": ({"cluster": "k", "actor": "a", "applied": {"path": "/m"}}, {"a": None, "b": None}),
     "wait skipped": (outcome(looked=False), {"a": None, "b": None}),
