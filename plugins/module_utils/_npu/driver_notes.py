@@ -35,7 +35,7 @@ def _is_list(found: object) -> bool:
 
 
 def _is_flag(found: object) -> bool:
-    return isinstance(found, bool)
+    return isinstance(found, int)
 
 
 def _is_record(found: object) -> bool:
