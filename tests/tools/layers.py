@@ -169,8 +169,8 @@ LAYERS = (
     ),
     _integration(
         "hosts",
-        1000,
-        "bundle docker_repair driver host_boot live_runtimes package_faults site_bare runtime_judges",
+        1150,
+        "bundle docker_repair driver host_boot live_runtimes package_faults secrets site_bare runtime_judges",
         uses=("lab",),
         after=("build/hosts",),
     ),
