@@ -226,8 +226,10 @@ def test_without_a_proof_no_one_of_two_hosts_gets_a_node(api: ApiServer, play: t
 
 
 def test_facts_are_neither_inputs_nor_records_of_hosts(api: ApiServer, play: t.Callable[..., Run]) -> None:
-    before = versions(api)
+    own = versions(api)["node-a"]
     run = play(forged={"rbln_node_name": "node-b"}, own={"b": PROVEN})
+    before = versions(api)
+    assert before["node-a"] == own
     refused = run.tasks["Read the inputs of this host"]["a"]
     assert refused["failed"] is True and "rbln_node_name" in refused["msg"]
     assert run.judged("b").get("failed") is not True
