@@ -46,6 +46,9 @@ OF_THE_JOB = (
     "stderr",
     "stdout_lines",
     "stderr_lines",
+    "cmd",
+    "data",
+    "outdata",
 )
 INTERRUPTED = "The change of the driver was interrupted. Next: run again; the next run takes it over."
 HEAD = re.compile(r"^=(note|jobs|journal)\s*$", re.M)

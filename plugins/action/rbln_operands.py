@@ -22,7 +22,6 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.cluster imp
     cluster_key,
     digest,
     read_inputs,
-    refuse_inputs_of_the_host,
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import raw_inputs, role_inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import member_record
@@ -55,7 +54,6 @@ class ActionModule(Answering):
         return result
 
     def _inputs(self, task_vars: Result) -> Inputs:
-        refuse_inputs_of_the_host(task_vars.get("ansible_facts") or {})
         return t.cast(Inputs, read_inputs(raw_inputs(self._templar, task_vars, role_inputs((ROLE,))), task_vars))
 
     def _work(self, args: Result, task_vars: Result) -> ClusterWork:

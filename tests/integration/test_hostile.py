@@ -256,6 +256,6 @@ def test_facts_that_another_module_returned_are_judged_too(tmp_path: Path, venv:
     before = control.files()
     run = control.play(book)
     assert control.files() == before and run.one("Member", "good").state == "ok", run.one("Member", "good").msg
-    assert "input has the fact rbln_driver_runfile, which would set an input" in run.one("Member", "input").msg
+    assert "input has the fact rbln_driver_runfile, which would set a variable" in run.one("Member", "input").msg
     wrong = "forged answered ansible_facts.rbln with a wrong value: identity.node_name: "
     assert wrong in run.one("Member", "forged").msg

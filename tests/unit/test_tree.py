@@ -36,7 +36,7 @@ ROOMS = {
     ],
 }  # fmt: skip
 PAYLOAD_FILES = {
-    "rbln_bundle": 23,
+    "rbln_bundle": 24,
     "rbln_cdi_spec": 22,
     "rbln_config_write": 12,
     "rbln_driver": 110,

@@ -19,8 +19,8 @@ DIRECTORIES = (
     "/lib/modprobe.d",
 )
 COMMAND_LINE = "/proc/cmdline"
-# modprobe runs the command of an install line in place of loading; one that names these loads the module itself.
-LOADERS = ("modprobe", "insmod")
+# modprobe runs the command of an install line in place of loading. These do nothing; any other may load the module.
+IDLE = ("true", "false", ":", "exit", "nologin")
 INSTALL, BLACKLIST, REFUSED = "install", "blacklist", "module_blacklist"
 
 
@@ -82,13 +82,13 @@ def _of_file(path: str, text: str, module: str) -> t.Iterator[Block]:
             continue
         words = (whole + line).split()
         if len(words) >= 2 and _plain(words[1]) == module:
-            if words[0] == BLACKLIST or words[0] == INSTALL and not _loads(words[2:]):
+            if words[0] == BLACKLIST or words[0] == INSTALL and _is_idle(words[2:]):
                 yield Block(kind=words[0], path=path, line=start, text=" ".join(words))
         start, whole = 0, ""
 
 
-def _loads(command: t.Sequence[str]) -> bool:
-    return any(posixpath.basename(word) in LOADERS for word in command)
+def _is_idle(command: t.Sequence[str]) -> bool:
+    return not command or posixpath.basename(command[0].rstrip(";")) in IDLE
 
 
 def _of_command_line(text: str, module: str) -> t.Iterator[Block]:

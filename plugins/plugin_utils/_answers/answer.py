@@ -138,9 +138,9 @@ def checked_facts(host: str, facts: t.Any, required: t.Sequence[str] = ()) -> di
 def refuse_inputs(host: str, variables: t.Mapping[str, t.Any]) -> None:
     """NpuError when a fact has a name of ours: ansible makes variables of facts, and they win over the inventory."""
     for name in variables.get(FACTS) or ():
-        if str(name).startswith(PREFIX + "_") and name not in SCHEMA_OF:
+        if str(name).lstrip("_").startswith(PREFIX + "_") and name not in SCHEMA_OF:
             raise NpuError(
-                "%s has the fact %s, which would set an input of this collection." % (clean(host), clean(str(name))),
+                "%s has the fact %s, which would set a variable of this collection." % (clean(host), clean(str(name))),
                 "Set inputs in the inventory or by set_fact without cacheable; remove the fact from the cache.",
             )
 

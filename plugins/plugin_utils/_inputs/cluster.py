@@ -13,8 +13,7 @@ import typing as t
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
 from .._objects.model import Capabilities
-from .._objects.names import INPUT, role
-from .._text.line import line
+from .._objects.names import role
 from .k8s_fields import Spec, fields
 from .normalise import misspelt, normalise
 from .policy_files import inherit, located, overlay, read_policy
@@ -28,8 +27,6 @@ EXPORTS = (PREFIX + "result",)
 FILES = (PREFIX + "policy_files", PREFIX + "policy_ignore")
 # Hexadecimal digits of a digest for each input.
 _HEX = 8
-# Facts of ours whose names begin as inputs do.
-FACTS = (INPUT + "runtimes", INPUT + "observed")
 # What may differ between hosts of one cluster.
 OF_A_HOST = ("node_name", "node_workload", "kubeconfig", "context", "notes")
 
@@ -58,16 +55,6 @@ def read_inputs(raw: t.Mapping[str, t.Any], names: t.Iterable[str] = ()) -> dict
         raise located(exc, sources, given) from exc
     inputs["notes"] = [*policy.notes, *notes]
     return inputs
-
-
-def refuse_inputs_of_the_host(facts: t.Mapping[str, t.Any]) -> None:
-    """NpuError when the facts set variables of ours: they win over the inventory, and the host writes them."""
-    names = sorted(name for name in map(str, facts) if name.lstrip("_").startswith(INPUT) and name not in FACTS)
-    if names:
-        raise NpuError(
-            "The facts of this host set %s, and facts are the word of the host." % line(", ".join(names[:10]), 200),
-            "Find out why. Delete its cached facts, and set inputs in the inventory.",
-        )
 
 
 def check_served(inputs: t.Mapping[str, t.Any], capabilities: Capabilities) -> None:

@@ -152,10 +152,3 @@ def test_other_hosts_of_the_cluster_are_known_by_the_inventory_alone() -> None:
         "liar": {"node_name": "", "address": ""},
         "own input": {"node_name": "n2", "address": ""},
     }
-
-
-@pytest.mark.parametrize("name", ["rbln_node_name", "rbln_operands_node_name", "rbln_kubeconfig", "__rbln_failure"])
-def test_facts_that_set_inputs_stop_the_host(name: str) -> None:
-    action = object.__new__(ActionModule)
-    with pytest.raises(NpuError, match="The facts of this host set %s, .* Next: Find out why" % name):
-        action._inputs({"ansible_facts": {"rbln": {}, "rbln_observed": {}, "rbln_runtimes": {}, name: "node-b"}})

@@ -46,6 +46,7 @@ def read(tmp_path: Path, files: dict[str, str], module: str = "rebellions") -> l
             {"etc/modprobe.d/a.conf": "install rebellions /sbin/modprobe -i rebellions && /usr/bin/x\n"},
             [],
         ),
+        ({"etc/modprobe.d/a.conf": "install rebellions /usr/lib/x/load\ninstall rebellions echo no; exit 1\n"}, []),
         # A file of /etc hides the one of that name; other names and other suffixes do not count.
         (
             {

@@ -30,6 +30,7 @@ from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import ca
 
 Data = dict[str, t.Any]
 HERE = Path(__file__).resolve()
+LARGE = {"content", "before", "after", "prepared"}
 SHA, DIFF = "0" * 64, {"before": "a\n", "after": "b\n", "before_header": "/x", "after_header": "/x"}
 PROBLEM = {"code": "a_b", "severity": "info", "detail": "d", "next_step": "", "vendor": "rebellions"}
 ROW = {"size": 1, "sha256": SHA, "kind": "package", "name": "gcc", "version": "1:2", "architecture": "amd64"}
@@ -66,6 +67,7 @@ ANSWER: dict[str, Data] = {
         "warnings": ["w"], "deprecations": [{"msg": "d", "version": "9.0.0", "date": None, "collection_name": "a.b"}],
         "invocation": {"module_args": {"timeout": 60.0}}, "rc": 0, "exception": "x", "_ansible_parsed": True,
     },
+    "rbln_package": {"changed": True, "changes": ["install mokutil (0.6.0-2)"], "diff": {"prepared": "x\n"}},
     "rbln_bundle": {
         "changed": True, "os": {"id": "debian", "version_id": "", "architecture": "x86_64"}, "format": "deb",
         "requested": ["gcc=1"], "planned": [{"name": "gcc", "size": 1, "sha256": SHA}],
@@ -178,7 +180,7 @@ def test_nothing_hostile_passes_at_any_place(answers: dict[str, Data], module: s
             for text in texts(part):
                 assert text.replace("\n", "").replace("\t", "").isprintable(), (way, value)
                 # Files and differences are large, and have limits of their own.
-                assert len(text) <= 64 * 1024 + 10 or {"content", "before", "after"} & set(way), (way, value)
+                assert len(text) <= 64 * 1024 + 10 or LARGE & set(way), (way, value)
             assert value is not DEEP and (not isinstance(value, list) or len(value) < 30_000), way
             if isinstance(value, float):
                 assert value == 1.5, way
@@ -243,7 +245,8 @@ def test_paths_of_a_bundle_are_those_of_its_manifest(answers: dict[str, Data], p
 def test_the_manifest_and_the_answer_agree_about_a_path(answers: dict[str, Data], path: str) -> None:
     """The rule of the manifest is the rule here: one accepts what the other does."""
     manifest = {
-        "schema": 1, "os": {}, "images": [], "kernels": [], "requested": [], "files": [{"path": path, **ROW}],
+        "schema": 1, "format": "deb", "os": {}, "images": [], "kernels": [], "requested": [],
+        "files": [{"path": path, **ROW}],
     }  # fmt: skip
     verdicts = []
     for judge in (
@@ -275,8 +278,9 @@ def test_facts_of_any_origin_are_judged_before_use(answers: dict[str, Data]) -> 
 def test_a_fact_with_the_name_of_an_input_is_refused() -> None:
     refuse_inputs("h", {})
     refuse_inputs("h", {"ansible_facts": {"rbln": {}, "rbln_proof": {}, "rblnx": 1, "distribution": "x"}})
-    with pytest.raises(NpuError, match="npu-a has the fact rbln_driver_runfile, which would set an input"):
-        refuse_inputs("npu-a", {"ansible_facts": {"rbln": {}, "rbln_driver_runfile": "/etc/shadow"}})
+    for name in ("rbln_driver_runfile", "rbln_node_name", "rbln_operands_node_name", "__rbln_failure"):
+        with pytest.raises(NpuError, match="npu-a has the fact %s, which would set a variable" % name):
+            refuse_inputs("npu-a", {"ansible_facts": {"rbln": {}, name: "/etc/shadow"}})
 
 
 def test_objects_of_ansible_itself_stay_what_they_are(answers: dict[str, Data]) -> None:
