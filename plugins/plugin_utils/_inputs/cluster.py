@@ -29,7 +29,7 @@ FILES = (PREFIX + "policy_files", PREFIX + "policy_ignore")
 # Hexadecimal digits of a digest for each input.
 _HEX = 8
 # Facts of ours whose names begin as inputs do.
-FACTS = (INPUT + "runtimes", INPUT + "observed")
+FACTS = (INPUT + "runtimes", INPUT + "observed", INPUT + "proof")
 # What may differ between hosts of one cluster.
 OF_A_HOST = ("node_name", "node_workload", "kubeconfig", "context", "notes")
 

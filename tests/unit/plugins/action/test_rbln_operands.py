@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleError
-from ansible_collections.rebellions.npu.plugins.action.rbln_operands import ActionModule
+from ansible_collections.rebellions.npu.plugins.action.rbln_operands import ActionModule, told
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.manifests import write_manifests
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
@@ -157,5 +157,11 @@ def test_other_hosts_of_the_cluster_are_known_by_the_inventory_alone() -> None:
 @pytest.mark.parametrize("name", ["rbln_node_name", "rbln_operands_node_name", "rbln_kubeconfig", "__rbln_failure"])
 def test_facts_that_set_inputs_stop_the_host(name: str) -> None:
     action = object.__new__(ActionModule)
-    with pytest.raises(NpuError, match="The facts of this host set %s, .* Next: Find out why" % name):
-        action._inputs({"ansible_facts": {"rbln": {}, "rbln_observed": {}, "rbln_runtimes": {}, name: "node-b"}})
+    ours = {"rbln": {}, "rbln_observed": {}, "rbln_proof": {}, "rbln_runtimes": {}}
+    with pytest.raises(NpuError, match="The facts of this host set %s, and .* Next: Find out why" % name):
+        action._inputs({"ansible_facts": {**ours, name: "node-b"}})
+
+
+def test_what_live_objects_say_is_clean() -> None:
+    said = {"msg": "a\x1b[2Jb\nc", "diff": [{"before": {"k\x9b1m": "\u202ex"}, "after": None}], "changed": True}
+    assert told(said) == {"msg": "ab\nc", "diff": [{"before": {"k": "x"}, "after": None}], "changed": True}

@@ -59,6 +59,7 @@ ANSWER: dict[str, Data] = {
         "started": 1, "finished": 0,
     },
     "rbln_driver_files": {"changed": False, "files": [{"path": "/x/a.run", "sha256": SHA}], "missing": ["a.run"]},
+    "rbln_package": {"changed": True, "changes": ["install dkms 3.0"]},
     "rbln_host_tool": {"changed": True, "changed_paths": ["/usr/local/libexec/x"], "diff": DIFF},
     "rbln_mok": {
         "changed": True, "state": "pending", "acts": ["made"], "console": ["1. Wait"], "certificate": "/x/mok.der",
@@ -68,8 +69,9 @@ ANSWER: dict[str, Data] = {
     },
     "rbln_bundle": {
         "changed": True, "os": {"id": "debian", "version_id": "", "architecture": "x86_64"}, "format": "deb",
-        "requested": ["gcc=1"], "planned": [{"name": "gcc", "size": 1, "sha256": SHA}],
-        "files": [{"path": "packages/gcc_1%3a2_amd64.deb", **ROW}],
+        "requested": ["gcc=1"], "address": "fd00::1",
+        "planned": [{"name": "gcc", "size": 1, "sha256": SHA}, {"name": "make", "size": 1, "sha256": None}],
+        "files": [{"path": "packages/gcc_1%3a2_amd64.deb", **ROW, "control": {"Description": "two\n lines"}}],
         "images": [{"name": "x", "reference": "a/b:1", "target": "", "digest": None, "reason": "absent"}],
         "directory": "/var/lib/rbln/bundle", "manifest_sha256": SHA, "size": 1, "count": 1,
         "environment": {"APT_CONFIG": "/x/apt.conf"}, "dnf_options": ["--setopt=a=b"], "dnf_config": "",
@@ -243,7 +245,8 @@ def test_paths_of_a_bundle_are_those_of_its_manifest(answers: dict[str, Data], p
 def test_the_manifest_and_the_answer_agree_about_a_path(answers: dict[str, Data], path: str) -> None:
     """The rule of the manifest is the rule here: one accepts what the other does."""
     manifest = {
-        "schema": 1, "os": {}, "images": [], "kernels": [], "requested": [], "files": [{"path": path, **ROW}],
+        "schema": 1, "os": {}, "format": "deb", "images": [], "kernels": [], "requested": [],
+        "files": [{"path": path, **ROW}],
     }  # fmt: skip
     verdicts = []
     for judge in (
