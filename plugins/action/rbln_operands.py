@@ -11,6 +11,7 @@ from ansible.errors import AnsibleError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import checked_facts
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.text import clean, clean_all
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import Cluster, require_packages
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.capabilities import declared
 from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import build
@@ -50,7 +51,8 @@ class ActionModule(Answering):
         try:
             result.update(ACTS[args["act"]](self, args, task_vars))
         except NpuError as exc:
-            result.update(failed=True, msg=str(exc))
+            # The API server's words may be in it.
+            result.update(failed=True, msg=clean(str(exc), True))
         return result
 
     def _inputs(self, task_vars: Result) -> Inputs:
@@ -113,15 +115,15 @@ class ActionModule(Answering):
         return write_manifests(self._inputs(task_vars), self._dry_run, bool(self._task.diff))
 
     def _run(self, args: Result, task_vars: Result) -> Result:
-        return self._work(args, task_vars).present()
+        return told(self._work(args, task_vars).present())
 
     def _diff(self, args: Result, task_vars: Result) -> Result:
-        result = self._work(args, task_vars).diff()
+        result = told(self._work(args, task_vars).diff())
         self._display.display("\n".join(difference_lines(result["differences"])))
         return result
 
     def _absent(self, args: Result, task_vars: Result) -> Result:
-        return self._work(args, task_vars).absent()
+        return told(self._work(args, task_vars).absent())
 
     def _judge(self, args: Result, task_vars: Result) -> Result:
         return judge_host(task_vars["inventory_hostname"], args["outcome"])
@@ -156,6 +158,12 @@ def _registered(task_vars: Result) -> Result:
         if record and record.get("member"):
             found[host] = {**record["member"], "host": host}
     return found
+
+
+def told(result: Result) -> Result:
+    """A result that a terminal can show: labels, annotations and messages of live objects are text of others."""
+    cleaned: Result = clean_all(result)
+    return cleaned
 
 
 def _act_of(inputs: Inputs) -> str:

@@ -7,7 +7,6 @@ The observation is made by the code of the hosts on a host built below a folder,
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import hashlib
 import io
@@ -21,8 +20,9 @@ from pathlib import Path
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._checks.prove import PASSED
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import ABSENT, Host, Probe
-from ansible_collections.rebellions.npu.plugins.module_utils._observe.observe import observe
+from ansible_collections.rebellions.npu.plugins.module_utils._observe.observe import look, observe, prove_look
 from ansible_collections.rebellions.npu.plugins.module_utils._observe.settings import complete, read_settings
+from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config.undo import RECORD
 from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import ca22_host, module_file
 from ansible_collections.rebellions.npu.tests.unit.fixtures.runtimes.tree import Machine
 
@@ -47,10 +47,11 @@ def honest(root: Path) -> dict[str, Answer]:
         found = machine.run(argv, timeout, env)
         return tree.run(argv, timeout, env) if found.state == ABSENT else found
 
-    seen = observe(PROFILE, Host(str(root), runner=run), read_settings(PROFILE, complete({}, "options")))
+    host, settings = Host(str(root), runner=run), read_settings(PROFILE, complete({}, "options"))
+    seen = observe(PROFILE, host, settings)
     facts: Answer = {"rbln": seen["facts"], "rbln_runtimes": seen["runtimes"], "rbln_observed": seen["observed"]}
-    checks = [check for check in seen["observed"]["checks"] if check["ok"] is True]
-    proof = {"state": PASSED, "passed": True, "failed": [], "unknown": [], "checks": checks, "changes": []}
+    proof = prove_look(PROFILE, host, look(PROFILE, host, settings), settings).to_dict()
+    proof.update(state=PASSED, passed=True, failed=[], unknown=[])
     sha = hashlib.sha256(PACKAGE).hexdigest()
     package = {"name": "dkms", "version": "3.0.10-8", "architecture": "all"}
     file = {"path": "packages/dkms_3.0.10-8_all.deb", "size": len(PACKAGE), "sha256": sha, "kind": "package"}
@@ -69,18 +70,19 @@ def honest(root: Path) -> dict[str, Answer]:
         "rbln_validate": {
             **{key: proof[key] for key in ("checks", "passed", "state", "changes")},
             "failed_checks": [], "unknown_checks": [], "diff": {"before": "", "after": ""},
-            "ansible_facts": {**facts, "rbln_proof": proof},
+            "ansible_facts": {"rbln": facts["rbln"], "rbln_runtimes": facts["rbln_runtimes"], "rbln_proof": proof},
         },
         "rbln_cdi_spec": {
             "path": "/var/run/cdi/rbln.yaml", "format": "yaml", "action": "write", "found": "missing",
-            "state": "current", "devices": [{"name": "rbln0", "path": "/dev/rbln0", "major": 5, "minor": 0, "group": 0}],
+            "state": "current",
+            "devices": [{"name": "rbln0", "path": "/dev/rbln0", "major": 5, "minor": 0, "group": 0}],
             "libraries": ["/usr/lib64/librbln-ml.so.3.2.2"], "tools": ["/usr/bin/rbln-smi"], "missing": [],
             "conflicts": [], "missing_host_paths": [], "problems": [],
         },
         "rbln_config_write": {
             "files": {
                 path: {"state": "absent", "sha256": None, "content": None, "missing_dirs": [], "detail": ""}
-                for path in ("/etc/containerd/config.toml", "/var/lib/rebellions-npu/runtime-config.json")
+                for path in ("/etc/containerd/config.toml", "/etc/containerd/conf.d/99-rbln.toml", RECORD)
             },
             "unfinished": False, "restored": [], "judged": True, "backups": ["/etc/containerd/config.toml.rbln-backup"],
         },
@@ -97,7 +99,7 @@ def honest(root: Path) -> dict[str, Answer]:
             "directory": "/var/lib/rbln/bundle", "format": "deb", "requested": ["dkms"], "images": [], "lacking": [],
             "os": {"id": "ubuntu", "version_id": "24.04", "architecture": "x86_64"},
             "files": [{**file, **package, "control": control}],
-            "planned": [{"uri": "http://a/dkms.deb", "name": "dkms", "size": len(PACKAGE), "sha256": sha}],
+            "planned": [{"name": "dkms", "size": len(PACKAGE), "sha256": sha}],
             "environment": {"APT_CONFIG": "/var/lib/rbln/bundle/apt.conf"}, "dnf_options": [], "dnf_config": "",
             "runfiles": {"3.2.2": {"path": "/var/lib/rbln/bundle/driver/rebellions.run", "sha256": sha}},
         },
@@ -107,19 +109,12 @@ def honest(root: Path) -> dict[str, Answer]:
     }  # fmt: skip
 
 
-def archive(path: Path, text: bytes) -> None:
-    """A tar archive with a file for each path that an answer of rbln_bundle names, whatever the path is."""
-    try:
-        rows = json.loads(text)["files"]
-        names = [str(row["path"]) for row in rows if "\0" not in str(row["path"])]
-    except (ValueError, LookupError, TypeError, RecursionError):
-        names = []
-    with tarfile.open(path, "w", errors="surrogateescape") as tar:
-        for name in names[:100]:
-            member = tarfile.TarInfo(name)
-            member.size = len(PACKAGE)
-            with contextlib.suppress(ValueError):
-                tar.addfile(member, io.BytesIO(PACKAGE))
+def archive(path: Path) -> None:
+    """The tar archive that an honest host sends with the files of its bundle: each by its digest."""
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+        member = tarfile.TarInfo(hashlib.sha256(PACKAGE).hexdigest())
+        member.size = len(PACKAGE)
+        tar.addfile(member, io.BytesIO(PACKAGE))
 
 
 @dataclass(frozen=True)
@@ -301,7 +296,7 @@ def keys(to: Targets) -> list[Answer]:
         {"skipped": True, "skip_reason": escape},
         {"diff": [{"before": escape, "after": "x", "before_header": escape}, {"prepared": escape}], "changed": True},
         {"invocation": {"module_args": {escape: escape}}, "_ansible_parsed": False, "_ansible_notify": ["x"]},
-        {"include": "/etc/passwd", "include_vars": "/etc/passwd", "include_args": {}, "ansible_included_var_files": ["/x"]},
+        {"include": "/etc/passwd", "include_vars": "/etc/passwd", "ansible_included_var_files": ["/x"]},
     ]  # fmt: skip
 
 

@@ -23,12 +23,14 @@ from tests.tools.paths import COLLECTIONS, ROOT, STAGE, STAGED, VENV, environmen
 HONEST = "honest"
 SECRET = "value-of-the-secret-file"
 PRODUCT = str(1000003 * 1000033)
-# Where names that a crafted answer makes up are searched after each run.
 # The lab of another proof may write below these.
 OF_OTHERS = ("/etc/containers", "/etc/cni")
+# Where names that a crafted answer makes up are searched after each run.
 SEARCHED = ("/etc", "/root", "/home", "/opt", "/srv", "/tmp", "/var/tmp", "/usr/local", "/run", str(ROOT))
 # What of a controller's output is not text: C0 without line feed and tab, DEL, C1, and what reorders or splits lines.
-CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 # Names of Python's exceptions, and how ansible-core words those that nobody expected.
 RAISED = re.compile(
     r"Traceback \(most recent call last\)|Unexpected failure during module execution|Unexpected Exception|"
@@ -36,8 +38,9 @@ RAISED = re.compile(
     r"object has no attribute|has no attribute|is undefined|unhashable type|not subscriptable|not iterable|"
     r"codec can't|object of type|unexpected keyword|object is not|maximum recursion|Unhandled|must be str"
 )
-# How ansible-core itself refuses text that is not one JSON object.
+# How ansible-core itself, and we, refuse what core cannot read.
 REFUSED = re.compile(
+    r"Ansible cannot read it \(\w+\)|"
     r"Refusing to deserialize an invalid UTF8 string value: [^:]*: surrogates not allowed|"
     r"maximum recursion depth exceeded while decoding a JSON (?:array|object) from a unicode string"
 )
@@ -46,6 +49,8 @@ IN_BUNDLE = re.compile(
     r"(?:/(?:manifest\.json|Release|Packages|Packages\.gz|(?:packages|driver)(?:/[A-Za-z0-9][\w.+~-]*)?))?)?" % HONEST
 )
 LINE = re.compile(r"^(\S+)\s+: ok=(\d+)\s+changed=\d+\s+unreachable=(\d+)\s+failed=(\d+)", re.M)
+
+
 @dataclass(frozen=True)
 class Book:
     """A playbook of the collection: the modules whose answers are crafted, and attacks that come more often."""
@@ -136,7 +141,9 @@ class Sandbox:
                         info = path.lstat()
                     except OSError:
                         continue
-                    found[str(path)] = "%o %d %d" % (info.st_mode, info.st_size, 0 if name in names else info.st_mtime_ns)
+                    found[str(path)] = "%o %d" % (info.st_mode, info.st_size)
+                    if name in files:
+                        found[str(path)] += " %d" % info.st_mtime_ns
         return found
 
     def recipe(self, host: str, crafted: Crafted | None) -> None:
@@ -158,7 +165,7 @@ class Sandbox:
             name: {**data, "out": _text(data["out"]), "err": _text(data["err"])} for name, data in answers.items()
         }
         (self.root / "recipes" / (host + ".json")).write_text(json.dumps(encoded))
-        archive(self.root / "recipes" / (host + ".tar"), answers["rbln_bundle"]["out"])
+        archive(self.root / "recipes" / (host + ".tar"))
 
 
 def _text(data: t.Any) -> str:
@@ -189,6 +196,8 @@ class Outcome:
 def run(sandbox: Sandbox, book: Book, cases: t.Sequence[Case], limit: float = 300) -> Outcome:
     """Run a book of the collection on the honest host and the crafted ones."""
     root = sandbox.root
+    shutil.rmtree(root / "bundles", ignore_errors=True)
+    (root / "bundles").mkdir()
     sandbox.recipe(HONEST, None)
     for case in cases:
         sandbox.recipe(case.name, case.crafted)
@@ -306,7 +315,8 @@ def judge(sandbox: Sandbox, cases: t.Sequence[Case], alone: Outcome, done: Outco
         blame("made on the controller: " + path, of(path))
     lines = done.text.split("\n")
     for number, line in enumerate(lines):
-        for kind, found in (("control character", CONTROL.search(line)), ("not a clear error", RAISED.search(REFUSED.sub("", line)))):
+        raised = RAISED.search(REFUSED.sub("", line))
+        for kind, found in (("control character", CONTROL.search(line)), ("not a clear error", raised)):
             if found:
                 start = max(found.start() - 100, 0)
                 blame("%s: %s" % (kind, shown(line[start : start + 260])), [owners(lines, number, by)])

@@ -220,8 +220,8 @@ def yaml(part: Part) -> None:
     part.note = "%d written and read, %d texts, of which both readers take %d" % (WRITTEN, READ, both)
 
 
-def main() -> int:
-    proof = Proof("fuzz")
+def parts(proof: Proof) -> None:
+    """Every parser and editor; also a part of the attack."""
     with tempfile.TemporaryDirectory(prefix="npu-fuzz-") as name:
         folder = Path(name)
         with proof.part("YAML and PyYAML") as part:
@@ -250,6 +250,11 @@ def main() -> int:
         for release in RELEASES:
             with proof.part("sets of files and containerd %s" % release) as part:
                 configurations(part, folder, release)
+
+
+def main() -> int:
+    proof = Proof("fuzz")
+    parts(proof)
     return proof.close()
 
 

@@ -10,6 +10,7 @@ lines and paragraphs, and halves of surrogate pairs.
 from __future__ import annotations
 
 import re
+import typing as t
 
 # A terminal's commands, whole: what would be left of them is noise.
 _COMMAND = re.compile(
@@ -36,6 +37,15 @@ def clean(text: str, lines: bool = False) -> str:
     return "".join(
         char if char.isprintable() or (lines and char in "\n\t") else " " if char.isspace() else "" for char in kept
     )
+
+
+def clean_all(value: t.Any) -> t.Any:
+    """Data with every text in it clean, its lines kept."""
+    if isinstance(value, str):
+        return clean(value, True)
+    if isinstance(value, dict):
+        return {clean_all(key): clean_all(item) for key, item in value.items()}
+    return [clean_all(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def clean_output(text: str) -> str:

@@ -67,10 +67,11 @@ def find_namespace(cluster: Cluster, inputs: Inputs, alone: bool = True) -> Data
         )
     if own is None:
         return cluster.get("v1", "Namespace", inputs["namespace"])
-    if own["metadata"]["labels"][POLICY] != prefix:
+    theirs = (own["metadata"].get("labels") or {}).get(POLICY)
+    if theirs != prefix:
         raise NpuError(
             "The installation in %s has %sname_prefix %s, and %s is wanted."
-            % (inputs["namespace"], OPERANDS, own["metadata"]["labels"][POLICY], prefix),
+            % (inputs["namespace"], OPERANDS, theirs, prefix),
             f"Remove it with the former prefix first ({OPERANDS}state: absent).",
         )
     return own

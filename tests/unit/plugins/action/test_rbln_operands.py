@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleError
-from ansible_collections.rebellions.npu.plugins.action.rbln_operands import ActionModule
+from ansible_collections.rebellions.npu.plugins.action.rbln_operands import ActionModule, told
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.manifests import write_manifests
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
@@ -152,3 +152,8 @@ def test_other_hosts_of_the_cluster_are_known_by_the_inventory_alone() -> None:
         "liar": {"node_name": "", "address": ""},
         "own input": {"node_name": "n2", "address": ""},
     }
+
+
+def test_what_live_objects_say_is_clean() -> None:
+    said = {"msg": "a\x1b[2Jb\nc", "diff": [{"before": {"k\x9b1m": "\u202ex"}, "after": None}], "changed": True}
+    assert told(said) == {"msg": "ab\nc", "diff": [{"before": {"k": "x"}, "after": None}], "changed": True}

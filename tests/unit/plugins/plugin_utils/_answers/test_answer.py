@@ -60,6 +60,7 @@ ANSWER: dict[str, Data] = {
         "started": 1, "finished": 0,
     },
     "rbln_driver_files": {"changed": False, "files": [{"path": "/x/a.run", "sha256": SHA}], "missing": ["a.run"]},
+    "rbln_package": {"changed": True, "changes": ["install dkms 3.0"]},
     "rbln_host_tool": {"changed": True, "changed_paths": ["/usr/local/libexec/x"], "diff": DIFF},
     "rbln_mok": {
         "changed": True, "state": "pending", "acts": ["made"], "console": ["1. Wait"], "certificate": "/x/mok.der",
@@ -70,8 +71,9 @@ ANSWER: dict[str, Data] = {
     "rbln_package": {"changed": True, "changes": ["install mokutil (0.6.0-2)"], "diff": {"prepared": "x\n"}},
     "rbln_bundle": {
         "changed": True, "os": {"id": "debian", "version_id": "", "architecture": "x86_64"}, "format": "deb",
-        "requested": ["gcc=1"], "planned": [{"name": "gcc", "size": 1, "sha256": SHA}],
-        "files": [{"path": "packages/gcc_1%3a2_amd64.deb", **ROW}],
+        "requested": ["gcc=1"], "address": "fd00::1",
+        "planned": [{"name": "gcc", "size": 1, "sha256": SHA}, {"name": "make", "size": 1, "sha256": None}],
+        "files": [{"path": "packages/gcc_1%3a2_amd64.deb", **ROW, "control": {"Description": "two\n lines"}}],
         "images": [{"name": "x", "reference": "a/b:1", "target": "", "digest": None, "reason": "absent"}],
         "directory": "/var/lib/rbln/bundle", "manifest_sha256": SHA, "size": 1, "count": 1,
         "environment": {"APT_CONFIG": "/x/apt.conf"}, "dnf_options": ["--setopt=a=b"], "dnf_config": "",
