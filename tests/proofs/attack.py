@@ -32,6 +32,7 @@ from tests.proofs._attack_faults import transaction, writer
 from tests.proofs._attack_play import BOOKS, Book, Case, Sandbox, collect_honestly, crafted_case, judge, run
 from tests.proofs._proof import SAMPLE, Part, Proof
 from tests.tools.layers import PYTEST
+from tests.tools.packages import advice, missing
 from tests.tools.paths import ROOT, VENV, environment
 
 SEED = 20261129
@@ -123,6 +124,10 @@ def main() -> int:
     options = parser.parse_args()
     if os.geteuid() != 0:
         print("proof-attack traces processes and needs root. Next: sudo make proof-attack", file=sys.stderr)
+        return 2
+    lacking = [package for package in missing({"bench"}) if package.name == "strace"]
+    if lacking:
+        print("proof-attack: " + advice(lacking), file=sys.stderr)
         return 2
     proof, seed = Proof("attack"), options.seed
     proof.say("seed %d" % seed)

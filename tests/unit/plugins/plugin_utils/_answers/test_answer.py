@@ -60,7 +60,6 @@ ANSWER: dict[str, Data] = {
         "started": 1, "finished": 0,
     },
     "rbln_driver_files": {"changed": False, "files": [{"path": "/x/a.run", "sha256": SHA}], "missing": ["a.run"]},
-    "rbln_package": {"changed": True, "changes": ["install dkms 3.0"]},
     "rbln_host_tool": {"changed": True, "changed_paths": ["/usr/local/libexec/x"], "diff": DIFF},
     "rbln_mok": {
         "changed": True, "state": "pending", "acts": ["made"], "console": ["1. Wait"], "certificate": "/x/mok.der",
