@@ -139,11 +139,12 @@ def main() -> int:
         collect_honestly(sandbox)
         to = Targets(sandbox.root / "home", sandbox.root / "canaries", "markh000")
         total = books(proof, sandbox, seed, only, number)
-        with proof.part("attacks of hosts") as part:
-            for attack in ATTACKS:
-                with part.case(attack):
-                    assert total[attack] or only, "no case of it"
-            part.note = ", ".join("%s %d" % item for item in sorted(total.items()))
+        if not only:
+            with proof.part("attacks of hosts") as part:
+                for attack in ATTACKS:
+                    with part.case(attack):
+                        assert total[attack], "no case of it"
+                part.note = ", ".join("%s %d" % item for item in sorted(total.items()))
         many(proof, "archives", seed, only, number, in_folder(one_archive))
         many(proof, "manifests", seed, only, number, lambda source: one_manifest(source, to))
         many(proof, "clusters", seed, only, number, lambda source: one_pass(source, to))
