@@ -316,8 +316,14 @@ ARGUMENTS = {
 }
 
 
+class Module(AnsibleModule):
+    def add_path_info(self, kwargs: dict[str, object]) -> dict[str, object]:
+        """Nothing: Ansible would describe the file at `path`, and overwrite `state` by the word file."""
+        return kwargs
+
+
 def main() -> None:
-    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    module = Module(argument_spec=ARGUMENTS, supports_check_mode=True)
     try:
         result = manage(PROFILE, Host(module.params["root"]), module.params, module.check_mode)
     except NpuError as exc:

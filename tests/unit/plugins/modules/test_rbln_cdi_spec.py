@@ -53,6 +53,14 @@ def test_a_process_of_its_own_says_the_same(tree: Tree) -> None:
     assert as_process("rbln_cdi_spec", arguments(tree, check=True)) == run(tree, check=True)
 
 
+def test_the_state_is_that_of_the_specification_and_not_of_its_file(tree: Tree, tmp_path: Path) -> None:
+    """Ansible describes a file that exists at the path of a result."""
+    path = tmp_path / "rbln.yaml"
+    path.write_text("x", encoding="utf-8")
+    rc, done = run(tree, path=str(path))
+    assert (rc, done["state"]) == (0, "current") and not {"uid", "owner", "mode", "size"} & set(done)
+
+
 def test_life_of_a_specification(tree: Tree) -> None:
     before = files(tree)
     rc, dry = run(tree, check=True)
