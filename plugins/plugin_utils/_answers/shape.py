@@ -73,7 +73,7 @@ def _string(schema: Schema) -> Judge:
         if not isinstance(given, str):
             raise Wrong("%s is not text" % shown(given))
         # Newer ansible-core may have put tags on it, which a host can choose; older marks it as unsafe.
-        value: str = given if type(given) is str or hasattr(given, "__UNSAFE__") else str.__str__(given)
+        value: str = given if given.__class__ is str or hasattr(given, "__UNSAFE__") else str.__str__(given)
         if shape is None and kind != "path" and not value.isprintable():
             value = clean(value, kind == "text")
         if len(value) > limit:

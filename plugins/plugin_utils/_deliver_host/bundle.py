@@ -118,7 +118,8 @@ def planned_of(answer: t.Mapping[str, t.Any]) -> list[Row]:
     if not isinstance(rows, list) or not all(
         isinstance(row, dict)
         and plain(row.get("name"))
-        and type(row.get("size")) is int
+        and isinstance(row.get("size"), int)
+        and not isinstance(row["size"], bool)
         and (row.get("sha256") is None or _SHA256.fullmatch(str(row["sha256"])))
         for row in rows
     ):

@@ -381,7 +381,7 @@ def _without_pair(text: str, path: Path) -> str | None:
             return None
         names, data = [], tomlkit.parse(head.group() + "0").unwrap()
         while isinstance(data, dict):
-            ((name, data),) = data.items()
+            name, data = next(iter(data.items()))
             names.append(name)
         if tuple(names) == path:
             return without(text, index) if len(pairs) > 1 else "{}"
