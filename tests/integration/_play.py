@@ -100,7 +100,9 @@ class Run:
         """This run if it was good and changed nothing."""
         self.good(hosts)
         assert self.changed() == [], [
-            (one.host, one.task, one.data.get("diff")) for one in self.results if one.state == "changed"
+            (one.host, one.task, one.data.get("diff"), one.data.get("result"))
+            for one in self.results
+            if one.state == "changed"
         ]
         assert all(counts["changed"] == 0 for counts in self.stats.values()), self.stats
         return self
