@@ -157,6 +157,7 @@ def test_a_new_node_by_limit_is_labelled_and_nothing_else_is_written(site: Site)
 
 
 def test_a_bad_label_of_one_node_leaves_out_its_pool_alone(site: Site) -> None:
+    site.absent()
     label = "feature.node.kubernetes.io/system-os_release.VERSION_ID"
     good = site.labels()["node-0002"][label]
     site.server.kubectl("label", "node", "node-0002", "--overwrite", "%s=%s" % (label, "9" * 60))
