@@ -57,9 +57,11 @@ def really(expression: str, **given: Any) -> Any:
         "var=" + expression,
     ]
     argv += [word for extra in (*("@" + file for file in files), json.dumps(given)) for word in ("-e", extra)]
-    settings = {"ANSIBLE_COLLECTIONS_PATH": str(ROLE.parents[4]), "ANSIBLE_LOCALHOST_WARNING": "false"}
+    # Only what a program needs: a test runner may point Ansible at modules of its own.
+    settings = {name: os.environ[name] for name in ("HOME", "LANG", "LC_ALL", "PATH", "TMPDIR") if name in os.environ}
+    settings.update(ANSIBLE_COLLECTIONS_PATH=str(ROLE.parents[4]), ANSIBLE_LOCALHOST_WARNING="false")
     settings.update(ANSIBLE_INVENTORY_UNPARSED_WARNING="false", ANSIBLE_NOCOLOR="true")
-    done = subprocess.run(argv, env={**os.environ, **settings}, capture_output=True, text=True, check=True)
+    done = subprocess.run(argv, env=settings, capture_output=True, text=True, check=True)
     return json.loads(done.stdout.partition("=>")[2])[expression]
 
 
