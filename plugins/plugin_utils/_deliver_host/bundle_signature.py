@@ -16,18 +16,18 @@ from ansible_collections.rebellions.npu.plugins.module_utils._bundle.signature i
     public_keys,
     verify,
 )
-from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host, open_file
 
 
 def verify_folder(folder: str, text: str, keyring: str) -> None:
     """NpuError unless the signature in the folder is one of the manifest `text`, by a key in the file `keyring`."""
     keys, path = public_keys(read_keyring(keyring), keyring), os.path.join(folder, SIGNATURE)
     try:
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=open_file) as stream:
             signature = stream.read(LIMIT)
     except OSError as exc:
         raise NpuError(
-            "A keyring is set, and the signature %s cannot be read: %s." % (path, exc.strerror),
+            "A keyring is set, and the signature %s cannot be read: %s." % (path, exc.strerror or exc),
             "Copy it from where the bundle was signed (gpg --armor --detach-sign %s); nothing was changed." % MANIFEST,
         ) from exc
     verify(Host(), text.encode("utf-8"), signature, keys, os.path.join(folder, MANIFEST))
@@ -36,9 +36,9 @@ def verify_folder(folder: str, text: str, keyring: str) -> None:
 def read_keyring(path: str) -> bytes:
     """The content of a file with public keys."""
     try:
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=open_file) as stream:
             return stream.read(KEYS_LIMIT)
     except OSError as exc:
         raise NpuError(
-            "The keyring %s cannot be read on the controller: %s." % (path, exc.strerror), "Correct keyring."
+            "The keyring %s cannot be read on the controller: %s." % (path, exc.strerror or exc), "Correct keyring."
         ) from exc

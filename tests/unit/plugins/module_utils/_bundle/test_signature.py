@@ -239,3 +239,11 @@ def test_armored_keys_are_read_like_gpg_reads_them(keys: Keys, tmp_path: Path) -
         assert public_keys(b"# our keys\n" + commented, "x") == out
     one, two = ((keys.home / (name + ".asc")).read_bytes() for name in ("vendor", "other"))
     assert public_keys(one + two, "x") == public_keys(one, "x") + public_keys(two, "x")
+
+
+def test_a_pipe_in_the_place_of_a_signature_or_a_keyring_is_not_waited_for(keys: Keys, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "manifest.json.asc")
+    with pytest.raises(NpuError, match="manifest.json.asc cannot be read: a pipe, not a file"):
+        verify_folder(str(tmp_path), TEXT, str(keys.home / "ring.asc"))
+    with pytest.raises(NpuError, match="cannot be read on the controller: a pipe, not a file"):
+        verify_folder(str(tmp_path), TEXT, str(tmp_path / "manifest.json.asc"))
