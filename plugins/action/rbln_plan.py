@@ -16,6 +16,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._cdi.options import
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import PLANNED, checked_facts
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.normalise import misspelt
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.pool_variables import POOL, check_pool
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import (
     EXPORTS,
     HOST_ROLES,
@@ -68,7 +69,7 @@ def _groups(variables: t.Mapping[str, t.Any], pool_key: str) -> list[str]:
 
     Ansible cannot take a host out of a group.
     """
-    left = ["npu_pool_" + key for key in variables.get("rbln_driver_pools_left", []) if key != pool_key]
+    left = [POOL + key for key in variables.get("rbln_driver_pools_left", []) if key != pool_key]
     return [name for name in variables.get("group_names", []) if name not in left]
 
 
@@ -96,6 +97,7 @@ class ActionModule(Answering):
         host = self._host_name(variables)
         try:
             seen = checked_facts(host, observation.get("ansible_facts"), PLANNED)
+            self._check_pool(host, seen["rbln"]["pool_key"], variables)
             wanted = read_inputs(self._templar, variables)
             check_rules(wanted[EXTRA], EXTRA)
             wanted["rbln_driver_version"] = wanted_version(wanted, seen["rbln"])
@@ -138,6 +140,12 @@ class ActionModule(Answering):
                 % (host, " ".join(_problem_text(stop) for stop in planned["stops"])),
             )
         return result
+
+    def _check_pool(self, host: str, pool_key: str, variables: dict[str, t.Any]) -> None:
+        # Only the inventory knows which group a variable is of; hostvars is the only way to it from here.
+        inventory = getattr(variables.get("hostvars"), "_inventory", None)
+        if inventory is not None:
+            check_pool(inventory, self._loader, host, POOL + pool_key, variables)
 
     def _observe(self, variables: dict[str, t.Any]) -> dict[str, t.Any]:
         task = self._task.copy()

@@ -18,7 +18,7 @@ Data = t.Dict[str, t.Any]
 
 # Published image and tag; a test compares them with what the default inputs deploy. The digest is chosen by the site
 # (rbln_operands_image_digests).
-IMAGES = (("docker.io/library/busybox", "1.37"), ("docker.io/rebellions/k8s-device-plugin", "v0.4.0"))
+IMAGES = (("docker.io/library/busybox", "1.37"), ("docker.io/rebellions/k8s-device-plugin", "v0.4.3"))
 PYTHON = ">=3.10 on the controller, >=3.8 on managed hosts"
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)\s*([<>=!~][^;#\s]*)")
 _ANSIBLE = re.compile(r"^requires_ansible:\s*[\"']?([^\"'\s]+)", re.M)

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from .._objects import parts
-from .._objects.inputs import Inputs
 from .._objects.model import Context, Object
+from .config_files import config_files, restarted_by
 from .containers import grpc_liveness, own_container, scratch_run, wait_for_host, without_empty
 from .driver import roots as driver_roots
 from .where import daemon_set
@@ -16,12 +16,10 @@ NAME = "device-plugin"
 
 
 def objects(ctx: Context) -> list[Object]:
-    """Its DaemonSet."""
-    return [_device_plugin(ctx.inputs)]
-
-
-def _device_plugin(inputs: Inputs) -> Object:
+    """Its DaemonSet, and the ConfigMap of its files."""
+    inputs = ctx.inputs
     own = inputs["device_plugin"]
+    made, config_mounts, config_volumes = config_files(inputs, NAME, own)
     socket_dir = "/var/lib/kubelet/device-plugins"
     marker_dir = inputs["marker_dir"]
     ca_mounts, ca_volumes = parts.ca_mounts(inputs)
@@ -46,12 +44,12 @@ def _device_plugin(inputs: Inputs) -> Object:
         "device_plugin",
         base,
         **grpc_liveness(own),
-        volumeMounts=mounts + more_mounts + ca_mounts,
+        volumeMounts=[*mounts, *config_mounts, *more_mounts, *ca_mounts],
     )
     pod = {
         "imagePullSecrets": parts.pull_secrets(inputs, own["image"], inputs["helper_image"]),
         "initContainers": [wait],
         "containers": [main],
-        "volumes": volumes + more_volumes + ca_volumes,
+        "volumes": [*volumes, *config_volumes, *more_volumes, *ca_volumes],
     }
-    return daemon_set(inputs, NAME, own, without_empty(pod))
+    return [*made, restarted_by(daemon_set(inputs, NAME, own, without_empty(pod)), own)]

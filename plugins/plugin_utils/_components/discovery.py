@@ -9,6 +9,7 @@ from .._objects import parts
 from .._objects.inputs import FeatureDiscovery, Inputs
 from .._objects.model import Context, Object
 from .._objects.names import ENV, SHORT
+from .config_files import config_files, restarted_by
 from .containers import helper, host_root, own_container, wait_for_either, without_empty
 from .where import daemon_set
 
@@ -37,14 +38,15 @@ done
 
 
 def objects(ctx: Context) -> list[Object]:
-    """Its DaemonSet, on nodes of every workload."""
+    """Its DaemonSet, on nodes of every workload, and the ConfigMap of its files."""
     inputs = ctx.inputs
     own = inputs["feature_discovery"]
     image = own["source"] == "image"
     main, volumes = _image(inputs) if image else _host_tool(inputs)
     ca_mounts, ca_volumes = parts.ca_mounts(inputs)
     more_mounts, more_volumes = parts.host_mounts(own)
-    main["volumeMounts"] += [*more_mounts, *ca_mounts]
+    made, config_mounts, config_volumes = config_files(inputs, NAME, own)
+    main["volumeMounts"] += [*config_mounts, *more_mounts, *ca_mounts]
     pod: Object = {
         "imagePullSecrets": parts.pull_secrets(inputs, inputs["helper_image"], *([own["image"]] if image else [])),
         "initContainers": [wait_for_either(inputs, ("driver-ready",))],
@@ -53,6 +55,7 @@ def objects(ctx: Context) -> list[Object]:
             *volumes,
             parts.host_path("features", own["features_dir"], "DirectoryOrCreate"),
             parts.host_path("markers", inputs["marker_dir"], "DirectoryOrCreate"),
+            *config_volumes,
             *more_volumes,
             *ca_volumes,
         ],
@@ -60,7 +63,7 @@ def objects(ctx: Context) -> list[Object]:
     if image:
         # It asks the daemon of the node at the loopback address.
         pod.update(hostNetwork=True, dnsPolicy="ClusterFirstWithHostNet")
-    return [daemon_set(inputs, NAME, own, without_empty(pod), mode="")]
+    return [*made, restarted_by(daemon_set(inputs, NAME, own, without_empty(pod), mode=""), own)]
 
 
 def _probe(own: FeatureDiscovery, directory: str) -> Object:
@@ -109,13 +112,19 @@ def _image(inputs: Inputs) -> tuple[Object, list[Object]]:
         start + "SLEEP_INTERVAL": str(own["interval"]),
         start + "ONESHOT": "true" if own["oneshot"] else "false",
         start + "NO_TIMESTAMP": "true" if own["no_timestamp"] else "false",
+        start + "FAIL_ON_INIT_ERROR": "true" if own["fail_on_init_error"] else "false",
     }
+    mounts: list[Object] = [{"name": "features", "mountPath": IMAGE_DIR}]
+    volumes: list[Object] = []
+    if own["host_sys_path"]:
+        mounts.append({"name": "host-sys", "mountPath": "/sys", "readOnly": True})
+        volumes.append(parts.host_path("host-sys", own["host_sys_path"], "Directory"))
     main = own_container(
         inputs,
         NAME,
         "feature_discovery",
         base,
         **_probe(own, IMAGE_DIR),
-        volumeMounts=[{"name": "features", "mountPath": IMAGE_DIR}],
+        volumeMounts=mounts,
     )
-    return main, []
+    return main, volumes

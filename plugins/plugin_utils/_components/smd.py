@@ -12,6 +12,7 @@ from .._objects import parts
 from .._objects.inputs import Driver, Image, Inputs
 from .._objects.model import Context, Object
 from .._objects.names import ENV, OPERANDS
+from .config_files import config_files, restarted_by
 from .containers import own_container, wait_for_host, without_empty
 from .driver import is_wanted as driver_wanted
 from .driver import roots as driver_roots
@@ -22,9 +23,10 @@ LOGS = PROFILE.log_dir
 
 
 def objects(ctx: Context) -> list[Object]:
-    """Its DaemonSet."""
+    """Its DaemonSet, and the ConfigMap of its files."""
     inputs = ctx.inputs
     own = inputs["smd"]
+    made, config_mounts, config_volumes = config_files(inputs, NAME, own)
     ca_mounts, ca_volumes = parts.ca_mounts(inputs)
     roots = driver_roots(inputs)
     more_mounts, more_volumes = parts.host_mounts(own, roots)
@@ -54,6 +56,7 @@ def objects(ctx: Context) -> list[Object]:
             {"name": "sys", "mountPath": "/sys"},
             {"name": "logs", "mountPath": LOGS},
             *driver_mounts,
+            *config_mounts,
             *more_mounts,
             *ca_mounts,
         ],
@@ -70,11 +73,12 @@ def objects(ctx: Context) -> list[Object]:
             parts.host_path("logs", LOGS, "DirectoryOrCreate"),
             parts.host_path("markers", inputs["marker_dir"], "DirectoryOrCreate"),
             *(parts.host_path(name, root, "DirectoryOrCreate") for root, name in names.items()),
+            *config_volumes,
             *more_volumes,
             *ca_volumes,
         ],
     }
-    return [daemon_set(inputs, NAME, own, without_empty(pod))]
+    return [*made, restarted_by(daemon_set(inputs, NAME, own, without_empty(pod)), own)]
 
 
 def _image(inputs: Inputs) -> Image:

@@ -14,6 +14,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 
 from .._objects.model import Capabilities
 from .._objects.names import role
+from . import releases
 from .k8s_fields import Spec, fields
 from .normalise import misspelt, normalise
 from .policy_files import inherit, located, overlay, read_policy
@@ -50,7 +51,8 @@ def read_inputs(raw: t.Mapping[str, t.Any], names: t.Iterable[str] = ()) -> dict
     try:
         given = inherit(given)
         inputs = _typed(given, spec)
-        notes = check(inputs, spec)
+        releases.fill(inputs)
+        notes = [*check(inputs, spec), *releases.judge(inputs)]
     except NpuError as exc:
         raise located(exc, sources, given) from exc
     inputs["notes"] = [*policy.notes, *notes]

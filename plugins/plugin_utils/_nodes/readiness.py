@@ -18,6 +18,8 @@ from .records import Offer
 
 Data = dict[str, t.Any]
 COUNT_LABEL = NPU_KEY + ".count"
+# What Node Feature Discovery itself leaves on a node, in every release.
+NFD_PREFIXES = ("nfd.node.kubernetes.io/", "feature.node.kubernetes.io/")
 
 
 def workload_of(inputs: Inputs, labels: t.Mapping[str, str]) -> str:
@@ -142,10 +144,22 @@ def endpoints_text(service: str, slices: t.Iterable[t.Mapping[str, t.Any]]) -> s
 
 
 def discovered_text(node: t.Mapping[str, t.Any]) -> str:
-    """Why a node lacks the label that the discovery writes; empty when it has it."""
-    if (node["metadata"].get("labels") or {}).get(COUNT_LABEL):
+    """Why a node lacks the label that the discovery writes; empty when it has it.
+
+    Node Feature Discovery leaves annotations and labels of its own on each node that it has looked at.
+    """
+    meta = node["metadata"]
+    if (meta.get("labels") or {}).get(COUNT_LABEL):
         return ""
+    name = meta["name"]
+    if not any(str(key).startswith(NFD_PREFIXES) for part in ("annotations", "labels") for key in meta.get(part) or {}):
+        return (
+            f"Node Feature Discovery has not looked at node {name}: it has none of its labels and annotations. "
+            "Next: Install it, or let its worker run on this node; without it, disable feature_discovery, and each "
+            "host labels its own node."
+        )
     return (
-        "node %s has no label %s yet. Next: Look at Node Feature Discovery, which reads the files of the discovery."
-        % (node["metadata"]["name"], COUNT_LABEL)
+        f"node {name} has no label {COUNT_LABEL} yet. Next: Wait for the next round of Node Feature Discovery; "
+        f"if it stays, read the log of its worker on this node, and allow labels of {LABEL_PREFIX.rstrip('/')} in its "
+        "settings."
     )

@@ -67,7 +67,19 @@ class ContainerInputs(PodInputs):
     host_paths: list[HostPath]
 
 
-class DevicePlugin(ContainerInputs):
+class ConfigFiles(t.TypedDict):
+    files: Texts
+    config_map: str
+    directory: str
+
+
+class Configured(ContainerInputs):
+    """A component whose program reads files of the site."""
+
+    config: ConfigFiles
+
+
+class DevicePlugin(Configured):
     device_plugins_dir: str
     scan_interval: str
     health_port: int
@@ -132,20 +144,22 @@ class ContainerToolkit(ContainerInputs):
     env_from_marker: bool
 
 
-class FeatureDiscovery(ContainerInputs):
+class FeatureDiscovery(Configured):
     source: str
     host_tool: str
     features_dir: str
     interval: int
     oneshot: bool
     no_timestamp: bool
+    fail_on_init_error: bool
+    host_sys_path: str
 
 
 class NodeFeatureRule(t.TypedDict):
     enabled: bool
 
 
-class Smd(ContainerInputs):
+class Smd(Configured):
     port: int
     host_ip: str
 

@@ -20,6 +20,7 @@ BASE: dict[str, Any] = {
     "rbln_operands_delivery": "apply",
     "rbln_operands_namespace": "rbln-system",
     "rbln_operands_registry": "",
+    "rbln_operands_sdk": "",
     "rbln_operands_image_pull_secrets": [],
     "rbln_operands_pull_secret_content": "",
     "rbln_operands_http_proxy": "",

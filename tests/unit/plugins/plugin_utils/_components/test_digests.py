@@ -12,7 +12,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import containers, objects
 
 ONE, TWO = "sha256:" + "1" * 64, "sha256:" + "2" * 64
-BUSYBOX, PLUGIN = "docker.io/library/busybox:1.37", "docker.io/rebellions/k8s-device-plugin:v0.4.0"
+BUSYBOX, PLUGIN = "docker.io/library/busybox:1.37", "docker.io/rebellions/k8s-device-plugin:v0.4.3"
 POOL = {"os_id": "ubuntu", "os_version": "22.04", "kernel": "5.15.0-1"}
 IMAGE = {"image": {"tag": "1"}}
 # Every component, each with an image of its own.
@@ -44,13 +44,13 @@ def test_no_digest_is_the_default() -> None:
         ("", {BUSYBOX: ONE, PLUGIN: TWO, "docker.io/other/x:1": ONE},
          {"docker.io/library/busybox@" + ONE, "docker.io/rebellions/k8s-device-plugin@" + TWO}),
         ("", {"docker.io/library/busybox:1.36": ONE, "quay.io/library/busybox:1.37": ONE}, {BUSYBOX, PLUGIN}),
-        ("r.example:5000/a", {BUSYBOX: ONE, "r.example:5000/a/rebellions/k8s-device-plugin:v0.4.0": TWO},
+        ("r.example:5000/a", {BUSYBOX: ONE, "r.example:5000/a/rebellions/k8s-device-plugin:v0.4.3": TWO},
          {"r.example:5000/a/library/busybox@" + ONE, "r.example:5000/a/rebellions/k8s-device-plugin@" + TWO}),
         # The image as the cluster gets it wins over those that are published.
         ("r.example", {BUSYBOX: ONE, "quay.io/library/busybox:1.37": TWO, "r.example/library/busybox:1.37": TWO},
-         {"r.example/library/busybox@" + TWO, "r.example/rebellions/k8s-device-plugin:v0.4.0"}),
+         {"r.example/library/busybox@" + TWO, "r.example/rebellions/k8s-device-plugin:v0.4.3"}),
         ("r.example", {"library/busybox:1.37": ONE},
-         {"r.example/library/busybox@" + ONE, "r.example/rebellions/k8s-device-plugin:v0.4.0"}),
+         {"r.example/library/busybox@" + ONE, "r.example/rebellions/k8s-device-plugin:v0.4.3"}),
     ],
 )  # fmt: skip
 def test_the_table_gives_images_their_digest(registry: str, table: dict[str, str], expected: set[str]) -> None:

@@ -91,6 +91,7 @@ def test_by_the_vendors_image() -> None:
         "RBLN_NPU_FEATURE_DISCOVERY_SLEEP_INTERVAL": "30",
         "RBLN_NPU_FEATURE_DISCOVERY_ONESHOT": "false",
         "RBLN_NPU_FEATURE_DISCOVERY_NO_TIMESTAMP": "true",
+        "RBLN_NPU_FEATURE_DISCOVERY_FAIL_ON_INIT_ERROR": "true",
     }
     assert main["volumeMounts"] == [
         {"name": "features", "mountPath": "/etc/kubernetes/node-feature-discovery/features.d"}

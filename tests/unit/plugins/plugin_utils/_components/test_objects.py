@@ -182,12 +182,12 @@ def test_every_image_starts_with_the_registry(given: dict[str, Any], prefix: str
 
 
 IMAGES = {
-    "defaults": ({}, "docker.io/rebellions/k8s-device-plugin:v0.4.0"),
+    "defaults": ({}, "docker.io/rebellions/k8s-device-plugin:v0.4.3"),
     "tag": ({"tag": "v1.2"}, "docker.io/rebellions/k8s-device-plugin:v1.2"),
     "digest wins": ({"digest": DIGEST}, "docker.io/rebellions/k8s-device-plugin@" + DIGEST),
-    "registry": ({"registry": "r.example:5000/a"}, "r.example:5000/a/rebellions/k8s-device-plugin:v0.4.0"),
-    "registry in the repository": ({"repository": "quay.io/x/y"}, "quay.io/x/y:v0.4.0"),
-    "no registry": ({"registry": ""}, "rebellions/k8s-device-plugin:v0.4.0"),
+    "registry": ({"registry": "r.example:5000/a"}, "r.example:5000/a/rebellions/k8s-device-plugin:v0.4.3"),
+    "registry in the repository": ({"repository": "quay.io/x/y"}, "quay.io/x/y:v0.4.3"),
+    "no registry": ({"registry": ""}, "rebellions/k8s-device-plugin:v0.4.3"),
 }
 
 
@@ -232,7 +232,7 @@ BAD_INPUTS = {
 )
 def test_G01_prefixes_that_are_taken(prefix: str) -> None:
     assert (
-        container(objects(registry=prefix), "device-plugin")["image"] == prefix + "/rebellions/k8s-device-plugin:v0.4.0"
+        container(objects(registry=prefix), "device-plugin")["image"] == prefix + "/rebellions/k8s-device-plugin:v0.4.3"
     )
 
 

@@ -36,7 +36,9 @@ def variables(name: str, group: str = "npu_nodes") -> Data:
 
 
 def policy(name: str) -> Data:
-    return {key[len(PREFIX) :]: value for key, value in variables(name).items() if key.startswith(PREFIX)}
+    given = variables(name)
+    own = {key[len(PREFIX) :]: value for key, value in given.items() if key.startswith(PREFIX)}
+    return {"sdk": given["rbln_sdk"], **own}
 
 
 def shown(name: str) -> dict[str, list[Data]]:
@@ -67,7 +69,11 @@ def test_every_input_is_known_and_typed(name: str, group: str) -> None:
     shared = (ROOT / "docs" / "inputs.md").read_text(encoding="utf-8")
     assert [key for key in given if key not in own and key not in cluster and "`%s`" % key not in shared] == []
     normalise({key: value for key, value in given.items() if key in own}, own)
-    assert read_inputs({**BASE, **{key: value for key, value in given.items() if key in cluster}}, given)["notes"] == []
+    typed = read_inputs(
+        {**BASE, "rbln_operands_sdk": given["rbln_sdk"], **{key: value for key, value in given.items() if key in cluster}},
+        given,
+    )
+    assert typed["notes"] == []
 
 
 COMPONENTS = {

@@ -49,7 +49,7 @@ def test_diff_says_field_by_field_and_writes_nothing() -> None:
         {"path": place + "env[LEVEL]", "before": None, "after": {"name": "LEVEL", "value": "1"}},
         {
             "path": place + "image",
-            "before": "docker.io/rebellions/k8s-device-plugin:v0.4.0",
+            "before": "docker.io/rebellions/k8s-device-plugin:v0.4.3",
             "after": "docker.io/rebellions/k8s-device-plugin:v9",
         },
     ]
