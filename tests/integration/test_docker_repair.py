@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tests.integration._hosts import Hosts
 from tests.integration._killer import make_killer
-from tests.integration._kills import Case, killed_at_every_step
+from tests.integration._kills import Case, killed_at_steps
 
 
-def test_docker_killed_at_every_step(bare: Hosts, tmp_path: Path) -> None:
+def test_docker_killed_at_steps(bare: Hosts, tmp_path: Path) -> None:
     case = Case("it-d", "docker", ["/etc/docker/daemon.json"], "true", "docker")
-    killed_at_every_step(bare, case, make_killer(), tmp_path)
+    killed_at_steps(bare, case, make_killer(), tmp_path)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.integration._hosts import Hosts, started
 from tests.integration._killer import make_killer
-from tests.integration._kills import Case, killed_at_every_step
+from tests.integration._kills import Case, killed_at_steps
 from tests.integration._play import COLLECTIONS, play
 
 B = "it-b"
@@ -26,9 +26,9 @@ def killer(staged: None) -> Path:
     return make_killer()
 
 
-def test_containerd_killed_at_every_step(nodes: Hosts, killer: Path, tmp_path: Path) -> None:
+def test_containerd_killed_at_steps(nodes: Hosts, killer: Path, tmp_path: Path) -> None:
     case = Case(B, "containerd", [CONFIG], "containerd config dump", "containerd")
-    killed_at_every_step(nodes, case, killer, tmp_path)
+    killed_at_steps(nodes, case, killer, tmp_path)
 
 
 def test_site_repairs_a_killed_change(nodes: Hosts, killer: Path, tmp_path: Path) -> None:

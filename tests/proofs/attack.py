@@ -16,7 +16,6 @@ import os
 import random
 import re
 import secrets
-import subprocess
 import sys
 import tempfile
 import time
@@ -31,9 +30,8 @@ from tests.proofs._attack_cluster import one_claim, one_pass
 from tests.proofs._attack_faults import transaction, writer
 from tests.proofs._attack_play import BOOKS, Book, Case, Sandbox, collect_honestly, crafted_case, judge, run
 from tests.proofs._proof import SAMPLE, Part, Proof
-from tests.tools.layers import PYTEST
+from tests.proofs.secrets import hunted
 from tests.tools.packages import advice, missing
-from tests.tools.paths import ROOT, VENV, environment
 
 SEED = 20261129
 # Hosts of each run of a playbook, and runs.
@@ -107,16 +105,6 @@ def in_folder(act: t.Callable[[random.Random, Path], t.Any]) -> t.Callable[[rand
     return one
 
 
-def planted(proof: Proof) -> None:
-    """The hunt for planted secrets, on a host of the lab."""
-    with proof.part("planted secrets") as part:
-        argv = [str(VENV / "bin/python"), "-m", "pytest", *PYTEST, "tests/integration/test_secrets.py"]
-        done = subprocess.run(argv, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
-        found = re.search(r"(\d+) passed", done.stdout)
-        part.good(int(found.group(1)) if found else 0)
-        assert done.returncode == 0, done.stdout[-3000:]
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Attack the boundaries.")
     parser.add_argument("--seed", type=int, default=SEED if SAMPLE else secrets.randbelow(10**8))
@@ -154,7 +142,7 @@ def main() -> int:
         if not (SAMPLE or only):
             # Samples of these two are layers of their own.
             fuzz.parts(proof)
-            planted(proof)
+            hunted(proof)
     return proof.close()
 
 

@@ -24,6 +24,8 @@ from tests.integration._play import COLLECTIONS, FOLDER, STAGED, Result, Run, co
 from tests.lab import Lab
 from tests.lab._base import until
 from tests.proofs._proof import SAMPLE, Part, Proof
+from tests.tools.layers import PYTEST
+from tests.tools.paths import ROOT, VENV, environment
 from tests.tools.stage import stage
 
 SEED = 20260434
@@ -208,6 +210,15 @@ def at_moments(part: Part, hosts: Hosts, done: Fingerprint, whole_run: Run) -> N
     part.note = "; ".join(told)
 
 
+def writers(part: Part) -> None:
+    """What the layer has no time for: the writer alone, killed at each of its steps, for two runtimes."""
+    tests = ["tests/integration/test_docker_repair.py", "tests/integration/test_site_repair.py"]
+    argv = [str(VENV / "bin/python"), "-m", "pytest", *PYTEST, "-k", "killed_at_steps", *tests]
+    done = subprocess.run(argv, cwd=ROOT, env=environment(NPU_KILLS="all"), capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and " 2 passed" in " " + done.stdout, done.stdout[-3000:]
+    part.good(2)
+
+
 def main() -> int:
     proof = Proof("faults")
     if os.geteuid() != 0:
@@ -228,6 +239,9 @@ def main() -> int:
     finally:
         hosts.leave()
         shutil.rmtree(FOLDER, ignore_errors=True)
+    if not SAMPLE:
+        with proof.part("the writer of docker and containerd killed at every step") as part:
+            writers(part)
     return proof.close()
 
 

@@ -13,7 +13,7 @@ import shutil
 import sys
 import typing as t
 
-from tests.integration._driver import NEW, OLD, STATE_DIR, role_book
+from tests.integration._driver import FAULTY, NEW, OLD, STATE_DIR, alive, role_book, user_of
 from tests.integration._play import FOLDER, STAGED
 from tests.lab._vm import Vm
 from tests.proofs._proof import SAMPLE, Part, Proof
@@ -110,7 +110,31 @@ def always(part: Part, server: Server) -> None:
         assert server.vm.boot_id() == boot
 
 
-PLAIN: dict[str, t.Callable[[Part, Server], None]] = {"power": power, "hanging": hanging, "always": always}
+def rolled_back(part: Part, server: Server) -> None:
+    """A driver that fails its validation goes back, with everything loaded for real."""
+    with part.case("a driver that fails its validation"):
+        server.put(NEW)
+        good = server.real()["loaded"]
+        server.fault("install-here-only")
+        with user_of(server.lab, server.name) as job:
+            run = server.role(unpacked(FAULTY, rbln_driver_in_use="stop"))
+            assert not alive(server.lab, server.name, job)
+        last = run.failed()[-1].msg
+        assert run.code == 2 and last.startswith("rolled back: ") and "status" in last, last
+        assert "Driver %s works again" % NEW in last, last
+        assert "stand-in %s: " % FAULTY in server.sh("journalctl -k -b --no-pager")
+        state = server.works(NEW, [server.vm.kernel()])
+        assert state["real"]["loaded"] == good and state["refused"] == [FAULTY] and "driver-ready" in state["ready"], (
+            state
+        )
+
+
+PLAIN: dict[str, t.Callable[[Part, Server], None]] = {
+    "power": power,
+    "rolled_back": rolled_back,
+    "hanging": hanging,
+    "always": always,
+}
 
 
 def main() -> int:

@@ -170,7 +170,7 @@ LAYERS = (
     _integration(
         "hosts",
         1150,
-        "bundle docker_repair driver host_boot live_runtimes package_faults secrets site_bare runtime_judges",
+        "bundle docker_repair driver host_boot live_runtimes package_faults site_bare runtime_judges",
         uses=("lab",),
         after=("build/hosts",),
     ),
@@ -229,6 +229,7 @@ LAYERS = (
     _sample("vm", 350, holds=("emulator",), after=VM),
     _sample("fuzz", 100, after=LAB),
     _sample("attack", 100, uses=("stage",)),
+    _sample("secrets", 260, uses=("lab",), after=("build/hosts",)),
     # It measures.
     Layer("bench", 250, "gates", (Step((PY, "-m", "tests.bench")),), root=True, holds=("machine",), after=LAB),
 )

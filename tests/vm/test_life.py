@@ -8,7 +8,7 @@ is refused while a device is in use.
 
 from __future__ import annotations
 
-from tests.integration._driver import FAULTY, NEW, OLD, STATE_DIR, alive, user_of
+from tests.integration._driver import NEW, OLD, STATE_DIR
 from tests.vm._server import CHANGE, Server, debian, unpacked
 
 UNIT = """[Service]
@@ -21,32 +21,14 @@ setsid /tmp/npu-late 600 >/dev/null 2>&1 & late=$!; exec 9<&-; echo $late
 for look in 1 2 3; do until pgrep -x rbln-smi; do sleep 0.05; done; sleep 1.2; done; kill $late) >/dev/null 2>&1 &"""
 
 
-def test_power_lost_in_the_middle_of_the_first_installation_is_recognised(server: Server) -> None:
+def test_a_first_installation_with_the_packages_of_the_runfile(server: Server) -> None:
     virgin = server.real()
     assert len(virgin["kernels"]) == 2 and virgin["dkms"] == [] and virgin["opens"] == {} and virgin["bound"] == [], (
         virgin
     )
-    server.sh("sync")
-    with server.while_playing("site", unpacked(OLD), "--tags", "driver") as end:
-        server.sh("until pgrep -x cc1 >/dev/null; do sleep 0.1; done", 400)
-        server.pull_the_plug()
-        print("boot after power loss: %.1f s" % server.switch_on())
-        # The run has waited for the host to come back, and finds its change gone.
-        run = end()
-    told = run.failed()[0].msg
-    assert run.code == 2 and "was interrupted" in told and "run again" in told, told
-    state = server.seen()
-    assert (state["journal"]["step"], state["journal"]["previous"]["version"]) == ("install", None), state["journal"]
-    assert (state["loaded"], state["devices"], state["stamp"]) == (None, [], None), state
-
-
-def test_the_next_run_finishes_it_with_the_packages_of_the_runfile(server: Server) -> None:
     run = server.play("site", unpacked(OLD), "--tags", "driver").good([server.name])
     change = run.one(CHANGE, server.name).data
-    assert (change["outcome"], change["previous"]) == (
-        "installed",
-        None,
-    ) and "interrupted at install" in run.warnings(), change
+    assert (change["outcome"], change["previous"]) == ("installed", None), change
     state = server.works(OLD)
     pool = run.of("Put the host into its pool")[0].data["add_group"]
     assert pool == "npu_pool_debian_12_k%s" % state["real"]["running"].translate(str.maketrans(".-", "__")), pool
@@ -115,25 +97,6 @@ def test_the_kernel_that_boots_next_is_built_for_and_held(server: Server) -> Non
     assert server.sh("cat /sys/module/rebellions/refcnt; systemctl show -p MainPID rbln-smd") == before
     server.role(debian(NEW, **held)).unchanged([server.name])
     server.sh("grub-editenv /boot/grub/grubenv unset next_entry")
-
-
-def test_a_driver_that_fails_its_validation_goes_back_with_everything_loaded_for_real(server: Server) -> None:
-    server.put(NEW)
-    good = server.real()["loaded"]
-    server.fault("install-here-only")
-    with user_of(server.lab, server.name) as job:
-        run = server.role(unpacked(FAULTY, rbln_driver_in_use="stop"))
-        assert not alive(server.lab, server.name, job)
-    last = run.failed()[-1].msg
-    assert (
-        run.code == 2
-        and last.startswith("rolled back: ")
-        and "Driver %s works again" % NEW in last
-        and "status" in last
-    ), last
-    assert "stand-in %s: " % FAULTY in server.sh("journalctl -k -b --no-pager")
-    state = server.works(NEW, [server.vm.kernel()])
-    assert state["real"]["loaded"] == good and state["refused"] == [FAULTY] and "driver-ready" in state["ready"], state
 
 
 def test_firmware_that_differs_is_told_and_flashed_while_the_module_is_unloaded(server: Server) -> None:

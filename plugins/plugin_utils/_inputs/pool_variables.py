@@ -59,7 +59,7 @@ def check_pool(inventory: t.Any, loader: t.Any, host: str, pool: str, variables:
 
 
 def lost(layers: t.Sequence[Layer], pool: str, own: Values, variables: Values) -> dict[str, str]:
-    """{input of the pool: the group whose other value the host gets}. `layers` are in Ansible's order, the last wins."""
+    """{input of the pool: the group whose other value is used}. `layers` are in Ansible's order: the last wins."""
     wanted = _inputs(_merged([layer for layer in layers if layer.group == pool]))
     found: dict[str, str] = {}
     for name, value in wanted.items():

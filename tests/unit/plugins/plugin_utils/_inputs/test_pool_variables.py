@@ -17,12 +17,14 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.pool_variab
 POOL = "npu_pool_debian_12_k6_1_0_50"
 OLD_POOL = "npu_pool_debian_12_k6_1_0_99"
 INPUT = "rbln_driver_version"
+HOST_FILE = "inventory/host_vars/npu-1"
 # Shapes of inventories that people have; the host is npu-1.
 FLAT = "npu_nodes: {hosts: {npu-1: }}"
 SITES = "npu_nodes: {children: {site_seoul: {hosts: {npu-1: }}, a_rack: {hosts: {npu-1: }}}}"
-DEEP = "all: {children: {region: {children: {site: {children: {rack: {hosts: {npu-1: }}}}}}, npu_nodes: {hosts: {npu-1: }}}}"
+RACK = "{hosts: {npu-1: }}"
+DEEP = "{npu_nodes: %s, region: {children: {site: {children: {rack: %s}}}}}" % (RACK, RACK)
 BESIDE = "{npu_nodes: {hosts: {npu-1: }}, zone: {hosts: {npu-1: }}}"
-IN_HOSTS = "{npu_nodes: {hosts: {npu-1: }, vars: {rbln_driver_version: '1'}}, %s: {vars: {rbln_driver_version: '9'}}}" % POOL
+IN_HOSTS = "{npu_nodes: {hosts: {npu-1: }, vars: {%s: '1'}}, %s: {vars: {%s: '9'}}}" % (INPUT, POOL, INPUT)
 
 
 def run(
@@ -76,9 +78,7 @@ def group(name: str) -> str:
             FLAT, {group(POOL): "9", "play/group_vars/npu_nodes": "1"}, "1", "npu_nodes", id="beside the playbook"
         ),
         pytest.param(SITES, {group("site_seoul"): "9", group(POOL): "9"}, "9", "", id="the same value"),
-        pytest.param(
-            SITES, {group("site_seoul"): "1", group(POOL): "9", "inventory/host_vars/npu-1": "1"}, "1", "", id="the host's"
-        ),
+        pytest.param(SITES, {group("site_seoul"): "1", group(POOL): "9", HOST_FILE: "1"}, "1", "", id="the host's own"),
         pytest.param(SITES, {group("site_seoul"): "1"}, "1", "", id="nothing in the pool"),
     ],
 )

@@ -69,10 +69,8 @@ def test_every_input_is_known_and_typed(name: str, group: str) -> None:
     shared = (ROOT / "docs" / "inputs.md").read_text(encoding="utf-8")
     assert [key for key in given if key not in own and key not in cluster and "`%s`" % key not in shared] == []
     normalise({key: value for key, value in given.items() if key in own}, own)
-    typed = read_inputs(
-        {**BASE, "rbln_operands_sdk": given["rbln_sdk"], **{key: value for key, value in given.items() if key in cluster}},
-        given,
-    )
+    asked = {key: value for key, value in given.items() if key in cluster}
+    typed = read_inputs({**BASE, PREFIX + "sdk": given["rbln_sdk"], **asked}, given)
     assert typed["notes"] == []
 
 

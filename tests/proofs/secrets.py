@@ -1,33 +1,26 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""No secret of an input, a file or a program reaches an output, a process list, a fact or a file."""
+"""No secret of an input, a file or a program reaches an output, a process list, a fact or a file.
+
+The sample is the whole proof: each of the runs may tell what the others do not.
+"""
 
 from __future__ import annotations
 
 import json
-import typing as t
+import os
+import shutil
+import sys
 from pathlib import Path
 
-import pytest
-
 from tests.integration._hosts import Hosts
-from tests.integration._play import Data
+from tests.integration._play import FOLDER, STAGED, Data
 from tests.integration._secrets import KINDS, NOWHERE, Hunt
 from tests.lab import Lab
+from tests.proofs._proof import Part, Proof
+from tests.tools.stage import stage
 
 HOST = "it-secrets"
-
-
-@pytest.fixture(scope="module")
-def hunt(lab: Lab, staged: None) -> t.Iterator[Hunt]:
-    hosts = Hosts(lab, {HOST: "engines"}, kube=False)
-    try:
-        hosts.virgin(HOST)
-        found = Hunt(lab, HOST)
-        found.plant_host()
-        yield found
-    finally:
-        hosts.leave()
 
 
 def book(hunt: Hunt, role: str) -> Path:
@@ -61,7 +54,8 @@ def refusals(hunt: Hunt) -> dict[str, Data]:
     }
 
 
-def test_the_secrets_stay_where_they_are(hunt: Hunt) -> None:
+def planted(part: Part, hunt: Hunt) -> None:
+    """Every kind planted on the host and in the inputs, and all runs that may tell one."""
     assert len(KINDS) >= 20 and len(set(hunt.secrets.values())) == len(KINDS)
     s, q, replace = hunt.secrets, hunt.quoted, {"rbln_driver_version": "3.4.0", "rbln_driver_replace": True}
     hunt.play("discover", "discover", 0)
@@ -82,6 +76,38 @@ def test_the_secrets_stay_where_they_are(hunt: Hunt) -> None:
     pull = {"rbln_pull_url": "https://svc:%s@h/x" % q("pull_user"), "rbln_pull_variables": {"x": s["pull_variable"]}}
     hunt.play("pull", book(hunt, "rbln_pull"), 2, "has a password", **pull)
     hunt.play("remove", "remove", 0)
-    leaks = hunt.look_around()
+    leaks = [str(leak) for leak in hunt.look_around()]
     assert hunt.processes > 50 and hunt.files > 500
-    assert (hunt.surprises, leaks) == ([], []), "\n".join(["", *hunt.surprises, *map(str, leaks)])
+    for text in (*hunt.surprises, *leaks):
+        part.bad("leak or surprise", text)
+    part.good(len(KINDS) if not (hunt.surprises or leaks) else 0)
+    part.note = "%d processes, %d files searched" % (hunt.processes, hunt.files)
+
+
+def hunted(proof: Proof) -> None:
+    """The part of this proof, on a host of the lab of its own; also a part of the attack."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    stage(target=STAGED)
+    hosts = Hosts(Lab(), {HOST: "engines"}, kube=False)
+    try:
+        with proof.part("planted secrets") as part:
+            hosts.virgin(HOST)
+            hunt = Hunt(hosts.lab, HOST)
+            hunt.plant_host()
+            planted(part, hunt)
+    finally:
+        hosts.leave()
+        shutil.rmtree(FOLDER, ignore_errors=True)
+
+
+def main() -> int:
+    if os.geteuid() != 0:
+        print("proof-secrets starts a system container and needs root. Next: sudo make proof-secrets", file=sys.stderr)
+        return 2
+    proof = Proof("secrets")
+    hunted(proof)
+    return proof.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
