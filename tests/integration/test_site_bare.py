@@ -107,6 +107,17 @@ def test_plan_of_a_virgin_host_and_a_misspelt_input(bare: Hosts) -> None:
         "validator.markers",
     ]
     assert shown["stops"] == []
+    # The pool's input, and a group of the same depth that Ansible prefers for its name.
+    pool = run.of("Put the host into its pool")[0].data["add_group"]
+    where = bare.inventory(E)
+    tree = json.loads(where.read_text())
+    tree["npu_nodes"]["children"] = {"rack": {"hosts": {E: {}}, "vars": {"rbln_driver_timeout": 99}}}
+    tree[pool] = {"vars": {"rbln_driver_timeout": 77}}
+    where.write_text(json.dumps(tree))
+    run = play("plan", where)
+    assert run.code == 2 and run.failed()[-1].msg.startswith(
+        "Inputs of the pool %s are not used: rbln_driver_timeout is replaced by group rack. Next: " % pool
+    ), run.failed()
     untouched(bare, E)
 
 

@@ -34,10 +34,10 @@ class Release(t.TypedDict):
 
 
 class Published(t.TypedDict):
-    """One image: its repository, the form of its tag, and the digests that are known of it."""
+    """One image: its repository, the form of its tag with `{version}`, and the digests that are known of it."""
 
     repository: str
-    tag: t.NotRequired[str]
+    tag: str
     digests: dict[str, str]
 
 
@@ -77,7 +77,7 @@ def fill(inputs: Inputs) -> None:
             for image in _images(inputs, component):
                 if not image["tag"] and not image["digest"]:
                     published = table().images[component]
-                    image["tag"] = published.get("tag", "{version}").format(version=version)
+                    image["tag"] = published["tag"].format(version=version)
                     image["digest"] = published["digests"].get(version, "")
 
 
