@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Random input, the same every time, judged by the programs that own the formats.
 
-CDI specifications by the CDI project's library, sets of containerd files by containerd itself, YAML by PyYAML, TOML
-by tomllib, TOML and JSON edits by reading them again, certificates by cryptography, ELF by readelf, package fields by
-dpkg. Garbage in the place of any input is judged by how a reader ends: with a value or its own error.
+CDI specifications by the CDI project's library, sets of containerd files by containerd itself, daemon.json by dockerd,
+YAML by PyYAML, TOML by tomllib, TOML and JSON edits by reading them again, certificates by cryptography, ELF by
+readelf, package fields by dpkg. Garbage in the place of any input is judged by how a reader ends: with a value or its
+own error.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from ansible_collections.rebellions.npu.tests.unit.fixtures import garbage, rand
 
 from tests.integration import _containerd as containerd
 from tests.integration._cdi_library import disagreements
-from tests.integration._judges import containerds
+from tests.integration._judges import containerds, debian
+from tests.lab._base import run
 from tests.proofs import _containerd_sets as sets
+from tests.proofs import _docker_files
 from tests.proofs import _readers as readers
 from tests.proofs._proof import SAMPLE, Part, Proof
 
@@ -130,6 +133,18 @@ def configurations(part: Part, folder: Path, release: str) -> None:
             word = one_set(random.Random("%d %d" % (SEED, number)), program, home)
             became[word] = became.get(word, 0) + 1
         shutil.rmtree(home, ignore_errors=True)
+    part.note = ", ".join("%s %d" % item for item in sorted(became.items()))
+    assert {"refused", "edited"} <= set(became), became
+
+
+def daemon_files(part: Part, folder: Path) -> None:
+    program = debian("trixie") / "dockerd"
+    version = run([program, "--version"]).stdout.split()[2].partition("+")[0]
+    became: dict[str, int] = {}
+    for number in range(SETS):
+        with part.case("file %d of dockerd %s" % (number, version)):
+            word = _docker_files.one(random.Random("%d %d" % (SEED, number)), program, version, folder / str(number))
+            became[word] = became.get(word, 0) + 1
     part.note = ", ".join("%s %d" % item for item in sorted(became.items()))
     assert {"refused", "edited"} <= set(became), became
 
@@ -247,6 +262,8 @@ def parts(proof: Proof) -> None:
             hosts(part, folder)
         with proof.part("CDI specifications and the CDI library") as part:
             specifications(part, folder)
+        with proof.part("daemon.json and dockerd") as part:
+            daemon_files(part, folder / "docker")
         for release in RELEASES:
             with proof.part("sets of files and containerd %s" % release) as part:
                 configurations(part, folder, release)
