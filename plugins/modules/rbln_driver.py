@@ -81,6 +81,14 @@ options:
     description: Log file of the installer. Error messages name it.
     type: path
     default: ""
+  temporary_directory:
+    description:
+      - Directory in which an installer unpacks itself (its TMPDIR), on a file system that is mounted exec. A private
+        directory is made in it, and tried with a program, before anything is stopped.
+      - Empty means beside the installer below C(/var/lib/rbln), else the first of C(/opt), C(/usr/local/lib) and
+        C(/root) where a program can run.
+    type: path
+    default: ""
   packages:
     description: Patterns of the packages to install from those that the installer unpacks. Empty means all.
     type: list
@@ -285,7 +293,10 @@ steps:
   returned: always
   sample: [{step: install, seconds: 31.2}]
 in_use:
-  description: Who used an NPU (C(kind), C(pid), C(name), C(nodes), C(container), C(unit), C(started)).
+  description:
+    - Who used an NPU (C(kind), C(pid), C(name), C(nodes), C(container), C(unit), C(started), C(pod)).
+    - The kinds V(module) and V(kernel) have no process. They are modules that need the driver's, and references to it
+      that no open device file explains.
   type: list
   elements: dict
   returned: always

@@ -57,6 +57,20 @@ SUSE_IDS = ("sles", "sle_hpc", "sled", "opensuse", "opensuse-leap", "opensuse-tu
 SLES_EDITIONS = ("sles", "sled", "sle_")
 # Built from the RHEL sources release by release, so their version is the base's version.
 REDHAT_REBUILDS = ("rhel", "rocky", "almalinux", "ol", "centos", "circle", "eurolinux", "miraclelinux", "scientific")
+# Systems that are only ever replaced as a whole, by their ID.
+IMAGE_IDS = (
+    "bottlerocket",
+    "cos",
+    "flatcar",
+    "nixos",
+    "opensuse-microos",
+    "sl-micro",
+    "sle-micro",
+    "suse-microos",
+    "talos",
+    "ubuntu-core",
+)
+OSTREE, READ_ONLY = "ostree", "read-only"
 ELF_MACHINES = {
     3: "i686",
     21: "ppc64le",
@@ -154,6 +168,20 @@ def read_arch(host: Host) -> str | None:
         if head[:4] == b"\x7fELF" and len(head) == 20:
             return ELF_MACHINES.get(int.from_bytes(head[18:20], "big" if head[5] == 2 else "little"))
     return None
+
+
+def read_image(host: Host, os_id: str | None, options: t.Mapping[str, t.Sequence[str] | None]) -> str | None:
+    """How the system comes as an image, into which nothing can be installed while it runs; None when it does not.
+
+    `ostree` also for bootc, the ID of a system that is always one, else `read-only` for /usr beside a writable /var:
+    where /var is read-only too, the disk may have failed. `options` are the fact mount_options.
+    """
+    if host.exists("/run/ostree-booted"):
+        return OSTREE
+    if os_id in IMAGE_IDS:
+        return os_id
+    var = options["/var"]
+    return READ_ONLY if "ro" in (options["/usr"] or ()) and var is not None and "ro" not in var else None
 
 
 def read_os(host: Host) -> tuple[dict[str, t.Any], Probe]:
