@@ -28,6 +28,9 @@ WITHOUT_PROCESS = (MODULE, KERNEL)
 SHOWN = 8
 # The kernel's own memory devices (null, zero, random) are open everywhere: a node with their number tells nothing.
 MEMORY_MAJOR = 1
+# The kernel counts the owner of a character device and that of its operations for each open file: both may be the
+# module.
+PER_HANDLE = 2
 MISC = "/sys/class/misc"
 
 # The monitors of podman and CRI-O have a scope of their own with the container's id; they see all of the host and are
@@ -246,14 +249,14 @@ def find_holders(
 
 
 def _without_process(profile: VendorProfile, host: Host, before: int | None, explained: int) -> list[Holder]:
-    """Modules that need the driver's, and its references beyond the `explained` handles and mappings.
+    """Modules that need the driver's, and its references beyond what the `explained` handles and mappings can be.
 
     `before` was counted before the handles: what was opened or closed meanwhile is in one of the two counts only.
     """
     after, needed_by = references(profile, host)
     holders = [Holder(MODULE, None, name) for name in needed_by]
     count = min(before, after) if before is not None and after is not None else 0
-    rest = count - explained - len(needed_by)
+    rest = count - PER_HANDLE * explained - len(needed_by)
     return holders + ([Holder(KERNEL, None, "%d references without an open handle" % rest)] if rest > 0 else [])
 
 

@@ -287,7 +287,8 @@ def test_I05_a_reboot_ends_what_has_no_process_where_the_run_may_reboot(tmp_path
     assert [row["kind"] for row in node.work.refuse_or_wait()] == ["module", "kernel"]
     assert node.work.in_the_way() == []
     # A process is no matter of a reboot: it is asked for by its own input.
-    node.process().references(3)
+    node.process().references(4)
+    assert [holder.kind for holder in node.work._find()] == ["process", "module", "kernel"]
     assert [holder.pid for holder in node.work.in_the_way()] == [PID]
 
 
