@@ -286,8 +286,8 @@ steps:
   returned: always
   sample: [{step: install, seconds: 31.2}]
 in_use:
-  description: Who used an NPU (C(kind), C(pid), C(name), C(nodes), C(container), C(unit), C(started), C(pod)). V(module)
-    and V(kernel) have no process; they are modules that need the driver's, and references that nothing explains.
+  description: Who used an NPU (C(kind), C(pid), C(name), C(nodes), C(container), C(unit), C(started), C(pod)). Kinds
+    V(module) and V(kernel) have no process; they are modules that need the driver's, and unexplained references to it.
   type: list
   elements: dict
   returned: always

@@ -70,9 +70,8 @@ def npus_found(context: Context) -> Verdict | None:
         return Verdict(False, "no NPU on the PCI bus", evidence, step)
     devices = context.wanted.get("expected_devices")
     if devices is not None and len(context.container_npus) != int(devices):
-        return Verdict(
-            None if denied else False, "%d NPUs on the PCI bus, %d expected" % (len(context.container_npus), int(devices)), evidence, step
-        )
+        detail = "%d NPUs on the PCI bus, %d expected" % (len(context.container_npus), int(devices))
+        return Verdict(None if denied else False, detail, evidence, step)
     return Verdict(True, "%d on the PCI bus" % len(present), evidence)
 
 

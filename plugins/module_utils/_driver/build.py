@@ -21,9 +21,7 @@ AUTOINSTALL = "autoinstall"
 Row = t.Mapping[str, t.Any]
 
 
-def build(
-    host: Host, profile: VendorProfile, kernels: t.Sequence[str], timeout: float, version: str = ""
-) -> list[str]:
+def build(host: Host, profile: VendorProfile, kernels: t.Sequence[str], timeout: float, version: str = "") -> list[str]:
     """Build and install the module of the driver `version` (empty: any) for each kernel.
 
     Returns what failed; a failure leaves the driver of the running kernel alone. What counts is the module file of the

@@ -70,6 +70,8 @@ IMAGE_IDS = (
     "talos",
     "ubuntu-core",
 )
+# What images are made of; composefs is the name of a source.
+IMAGE_SYSTEMS = ("composefs", "erofs", "squashfs")
 OSTREE, READ_ONLY = "ostree", "read-only"
 ELF_MACHINES = {
     3: "i686",
@@ -173,15 +175,20 @@ def read_arch(host: Host) -> str | None:
 def read_image(host: Host, os_id: str | None, options: t.Mapping[str, t.Sequence[str] | None]) -> str | None:
     """How the system comes as an image, into which nothing can be installed while it runs; None when it does not.
 
-    `ostree` also for bootc, the ID of a system that is always one, else `read-only` for /usr beside a writable /var:
-    where /var is read-only too, the disk may have failed. `options` are the fact mount_options.
+    `ostree` also for bootc, the ID of a system that is always one, else for /usr that is read-only beside a writable
+    /var the file system of images that it is on, or `read-only`: where /var is read-only too, the disk may have failed.
+    `options` are the fact mount_options.
     """
     if host.exists("/run/ostree-booted"):
         return OSTREE
     if os_id in IMAGE_IDS:
         return os_id
     var = options["/var"]
-    return READ_ONLY if "ro" in (options["/usr"] or ()) and var is not None and "ro" not in var else None
+    if "ro" not in (options["/usr"] or ()) or var is None or "ro" in var:
+        return None
+    rows = [line.split(" ") for line in host.read_text("/proc/mounts", Limit.PROC).get("").splitlines()]
+    words = [word for row in rows if len(row) > 2 and row[1] in ("/", "/usr") for word in (row[0], row[2])]
+    return next((word for word in words if word in IMAGE_SYSTEMS), READ_ONLY)
 
 
 def read_os(host: Host) -> tuple[dict[str, t.Any], Probe]:

@@ -47,20 +47,21 @@ def _node_matcher(profile: VendorProfile, host: Host) -> Names:
     """A function from the target of a descriptor to the name of the driver's node below /dev, empty for anything else.
 
     Nodes of devices, groups and storage have a number. Below /dev any name that begins with the vendor's word, or with
-    that of groups and a separator, is a node of the driver too, such as one for control.
+    that of groups and a separator, is a node of the driver too, such as one for control; and so is what the driver has
+    opened without a node, by the name that it gave.
     """
     prefixes = "|".join(re.escape(prefix) for prefix in _prefixes(profile))
     words = "|".join(re.escape(word) for word in (profile.device_prefix, profile.module))
     own = re.compile(
-        "^(?:/?(?:dev/)?((?:%s)(?:0|[1-9][0-9]*))|/dev/((?:%s)[^ ]*|%s[-_.][^ ]*))(?: \\(deleted\\))?$"
-        % (prefixes, words, re.escape(profile.group_prefix))
+        "^(?:/?(?:dev/)?((?:%s)(?:0|[1-9][0-9]*))|/dev/((?:%s)[^ ]*|%s[-_.][^ ]*)|(anon_inode:\\[?(?:%s)[^ ]*))"
+        "(?: \\(deleted\\))?$" % (prefixes, words, re.escape(profile.group_prefix), words)
     )
     vfio = _vfio_nodes(profile, host)
 
     def match(target: str) -> str:
         found = own.match(target)
         if found:
-            return found.group(1) or found.group(2)
+            return str(next(filter(None, found.groups())))
         if "vfio/" in target:
             node = target.partition("vfio/")[2].partition(" ")[0]
             return "vfio/" + node if node in vfio else ""
@@ -233,9 +234,7 @@ def find_holders(
         if nodes and not processes.privileged(pid):
             pod = pod_of(processes.text(pid, "cgroup"))
             holders.append(
-                Holder(
-                    CONTAINER, pid, processes.name(pid), _natural(nodes), container, "", processes.started(pid), pod
-                )
+                Holder(CONTAINER, pid, processes.name(pid), _natural(nodes), container, "", processes.started(pid), pod)
             )
     holders = _with_contexts(profile, processes, holders, contexts, left_out)
     holders += _without_process(profile, host, before, explained)
@@ -261,7 +260,7 @@ def _without_process(profile: VendorProfile, host: Host, before: int | None, exp
 
 
 def _node(processes: Processes, pid: int, row: tuple[str, str], match: Names, number_of: Numbers | None) -> str:
-    """The driver's node behind a descriptor: by name, else by number, as nodes made by hand have any name. Else empty."""
+    """The driver's node behind a descriptor: by name, else by number, as a node made by hand has any name; else empty."""
     descriptor, target = row
     found = match(target)
     if found or number_of is None or not target.startswith("/"):

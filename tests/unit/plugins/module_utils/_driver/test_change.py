@@ -19,15 +19,13 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.module_utils._driver import (
     cards,
     journal,
+    sources,
 )
 from ansible_collections.rebellions.npu.plugins.module_utils._driver import (
     change as driver_change,
 )
 from ansible_collections.rebellions.npu.plugins.module_utils._driver import (
     material as driver_material,
-)
-from ansible_collections.rebellions.npu.plugins.module_utils._driver import (
-    sources,
 )
 from ansible_collections.rebellions.npu.plugins.module_utils._driver.build import module_lack
 from ansible_collections.rebellions.npu.plugins.module_utils._driver.remove import DriverRemoval

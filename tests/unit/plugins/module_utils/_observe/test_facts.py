@@ -858,7 +858,8 @@ class Denying(Refusing):
 def test_F13_denied_vs_absent(tmp_path: Path) -> None:
     """F13: hardware that may not be looked at is not known, never zero, and become is named."""
     asked = json.loads(case("F13-denied-vs-absent", "probe-results.json"))
-    tree = Tree(tmp_path).folder("/sys/bus/pci/devices").write("/dev/rbln0").write("/proc/modules", asked["/proc/modules"])
+    tree = Tree(tmp_path).folder("/sys/bus/pci/devices").write("/dev/rbln0")
+    tree.write("/proc/modules", asked["/proc/modules"])
     host = Denying(str(tree.root))
     host.paths = tuple(path for path, answer in asked.items() if answer == "EACCES")
     facts = collect_facts(PROFILE, host)

@@ -113,7 +113,8 @@ def test_where_a_file_system_begins(tmp_path: Path, path: str, expected: str) ->
 def test_room_is_that_of_the_file_system(tmp_path: Path) -> None:
     free, mounts, options = read_disk(Mounted(str(Tree(tmp_path).folder("/boot").root)))
     assert mounts == {"/": "/", "/boot": "/boot", "/usr": "/", "/usr/local": "/", "/var": "/", "/lib/modules": "/"}
-    assert set(free) == set(mounts) == set(options) and all(isinstance(size, int) and size > 0 for size in free.values())
+    assert set(free) == set(mounts) == set(options)
+    assert all(isinstance(size, int) and size > 0 for size in free.values())
 
 
 def test_H16_options_are_those_of_the_place_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,6 +154,19 @@ def test_H14_a_system_that_comes_as_an_image(
 ) -> None:
     tree = Tree(tmp_path).write(path) if path else Tree(tmp_path)
     assert read_image(tree.host(), os_id, {"/usr": [], "/var": [], **options}) == image
+
+
+@pytest.mark.parametrize(
+    ("mounts", "image"),
+    [
+        ("composefs / overlay ro,relatime 0 0\n/dev/sda4 /var xfs rw 0 0\n", "composefs"),
+        ("/dev/sda2 / ext4 rw 0 0\n/dev/mapper/usr /usr erofs ro 0 0\n", "erofs"),
+        ("/dev/sda2 / btrfs ro 0 0\n/dev/loop0 /snap/x squashfs ro 0 0\n", "read-only"),
+    ],
+)
+def test_H14_an_image_without_a_mark_is_named_by_its_file_system(tmp_path: Path, mounts: str, image: str) -> None:
+    host = Tree(tmp_path).write("/proc/mounts", mounts).host()
+    assert read_image(host, "centos", {"/usr": ["ro"], "/var": []}) == image
 
 
 DPKG = """\

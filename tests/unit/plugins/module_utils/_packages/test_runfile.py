@@ -231,7 +231,10 @@ def test_no_password_of_an_address_is_shown(tmp_path: pathlib.Path) -> None:
     path = placed_as(tmp_path, "net.run", text)
     with pytest.raises(NpuError) as caught:
         execute(Host(), path, digest_of(text), [], 30)
-    assert caught.value.message == "net.run ended with code 4: fetching https://********@mirror.example.com/a?token=********"
+    assert (
+        caught.value.message
+        == "net.run ended with code 4: fetching https://********@mirror.example.com/a?token=********"
+    )
 
 
 def test_the_environment_reaches_the_installer(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
