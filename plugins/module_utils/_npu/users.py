@@ -260,7 +260,7 @@ def _without_process(profile: VendorProfile, host: Host, before: int | None, exp
 
 
 def _node(processes: Processes, pid: int, row: tuple[str, str], match: Names, number_of: Numbers | None) -> str:
-    """The driver's node behind a descriptor: by name, else by number, as a node made by hand has any name; else empty."""
+    """The driver's node behind a descriptor: by name, else by number, as one made by hand has any name; else empty."""
     descriptor, target = row
     found = match(target)
     if found or number_of is None or not target.startswith("/"):
