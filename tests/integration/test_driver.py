@@ -220,6 +220,23 @@ def test_H16_noexec_tmp_runfile(drivers: Drivers, tmp_path: Path) -> None:
                 drivers.lab.exec(host, "umount %s || :" % path)
 
 
+def test_H14_image_mode_host_is_one_stop_and_a_preinstalled_driver_works(drivers: Drivers) -> None:
+    """H14: the system comes as an image with a read-only /usr; nothing is said of room, kernels or headers."""
+    drivers.put(A, OLD)
+    drivers.lab.exec(A, "touch /run/ostree-booted; mount --bind /usr /usr; mount -o remount,bind,ro /usr")
+    try:
+        run = drivers.run({A: many(NEW)})
+        message = run.failed(A)[-1].msg
+        assert run.code == 2 and run.changed() == []
+        assert "its system comes as an image (ostree)" in message and message.count(" Next: ") == 1, message
+        assert "rbln_driver_source: preinstalled" in message, message
+        assert not [word for word in ("MiB", "header", "matrix", "disk_free") if word in message], message
+        drivers.unchanged({A: {**many(OLD), "rbln_driver_source": "preinstalled"}})
+    finally:
+        drivers.lab.exec(A, "rm -f /run/ostree-booted; umount /usr")
+    works({**drivers.seen(A), "state": []}, OLD)
+
+
 def test_a_failed_build_and_a_failed_validation_lead_back(drivers: Drivers) -> None:
     drivers.put(A, OLD)
     drivers.put(B, OLD)
