@@ -87,7 +87,7 @@ class ActionModule(Answering):
 
     def _member(self, args: Result, task_vars: Result) -> Result:
         inputs = self._inputs(task_vars)
-        facts = checked_facts(task_vars["inventory_hostname"], task_vars.get("ansible_facts"))
+        facts = checked_facts(task_vars["inventory_hostname"], task_vars.get("ansible_facts"), run=self._run_id())
         source = str(self._templar.template(task_vars.get("rbln_driver_source")) or "")
         proof = task_vars.get("rbln_validator_proof")
         host = task_vars["inventory_hostname"]

@@ -96,7 +96,7 @@ class ActionModule(Answering):
             result["ansible_facts"] = observation["ansible_facts"]
         host = self._host_name(variables)
         try:
-            seen = checked_facts(host, observation.get("ansible_facts"), PLANNED)
+            seen = checked_facts(host, observation.get("ansible_facts"), PLANNED, self._run_id())
             self._check_pool(host, seen["rbln"]["pool_key"], variables)
             wanted = read_inputs(self._templar, variables)
             check_rules(wanted[EXTRA], EXTRA)

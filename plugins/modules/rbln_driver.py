@@ -81,6 +81,11 @@ options:
     description: Log file of the installer. Error messages name it.
     type: path
     default: ""
+  temporary_directory:
+    description: Where an installer unpacks itself (its TMPDIR); programs must be able to run there. Empty means beside
+      the installer below C(/var/lib/rbln), else the first of C(/opt), C(/usr/local/lib) and C(/root) that is fit.
+    type: path
+    default: ""
   packages:
     description: Patterns of the packages to install from those that the installer unpacks. Empty means all.
     type: list
@@ -170,17 +175,13 @@ options:
     type: bool
     default: false
   notes_only:
-    description:
-      - With O(state=absent), keep the driver and remove only the notes about it and the holds for it. Use it for a
-        driver that this collection did not install.
-      - An interrupted change is undone first.
+    description: With O(state=absent), keep the driver, which this collection did not install, and remove only the notes
+      about it and the holds for it. An interrupted change is undone first.
     type: bool
     default: false
   plan:
-    description:
-      - The registered result of M(rebellions.npu.rbln_plan). Options that are not set are taken from it. O(files) are
-        used only when the plan installs.
-      - The action plugin reads it on the controller and does not send it to the host.
+    description: The registered result of M(rebellions.npu.rbln_plan), read on the controller. Options that are not set
+      are taken from it; O(files) are used only when the plan installs.
     type: dict
   fail:
     description: Fail when the change fails or is refused. V(false) only returns RV(error).
@@ -285,7 +286,8 @@ steps:
   returned: always
   sample: [{step: install, seconds: 31.2}]
 in_use:
-  description: Who used an NPU (C(kind), C(pid), C(name), C(nodes), C(container), C(unit), C(started)).
+  description: Who used an NPU (C(kind), C(pid), C(name), C(nodes), C(container), C(unit), C(started), C(pod)). Kinds
+    V(module) and V(kernel) have no process; they are modules that need the driver's, and unexplained references to it.
   type: list
   elements: dict
   returned: always
@@ -355,10 +357,8 @@ def main() -> None:
     params = module.params
     module.no_log_values = hidden(params, "http_proxy", "https_proxy")
     os.environ.update(proxies(params))
-    host = Host()
-    result = ChangeResult()
+    host, result, error = Host(), ChangeResult(), ""
     before: dict[str, str] = {}
-    error = ""
     try:
         request = Request.read(params)
         _packages, form, _probe = read_packages(host, ("dpkg", "rpm"), 60.0)

@@ -148,10 +148,16 @@ ansible_facts:
               device: rbln0
               numa_node: 1
         counts:
-          description: Cards, PCI functions, devices and usable devices.
+          description: Cards, PCI functions, devices and usable devices. Each is null when the PCI bus could not be read
+            and nothing else shows an NPU.
           type: dict
           returned: always
           sample: {cards: 1, functions: 4, devices: 4, usable: 4}
+        npu_count:
+          description: The devices in C(counts). Null when the PCI bus could not be read; that is not zero.
+          type: int
+          returned: always
+          sample: 4
         groups:
           description: RSD groups with their node and their devices.
           type: list
@@ -174,7 +180,8 @@ ansible_facts:
           type: dict
           returned: always
         os:
-          description: Operating system and the base it is built from.
+          description: Operating system and the base it is built from. C(image) says how the system comes as an image,
+            into which nothing can be installed while it runs (V(ostree) for bootc and rpm-ostree); else it is null.
           type: dict
           returned: always
         secure_boot:
@@ -199,7 +206,8 @@ ansible_facts:
           sample: {packages: {dkms: 3.0.11-1ubuntu13}, programs: {dkms: /usr/sbin/dkms, cc: /usr/bin/cc,
             make: /usr/bin/make}}
         disk:
-          description: Bytes free on the file systems of C(/), C(/boot), C(/usr), C(/var) and C(/lib/modules).
+          description: Bytes free on the file systems of C(/), C(/boot), C(/usr), C(/usr/local), C(/var) and
+            C(/lib/modules).
           type: dict
           returned: always
           sample: {/: 53687091200, /boot: 734003200}
@@ -214,6 +222,11 @@ ansible_facts:
           type: dict
           returned: always
           sample: {/usr: /, /boot: /boot}
+        mount_options:
+          description: Those of V(ro), V(noexec) and V(nosuid) that hold where each of these paths lies.
+          type: dict
+          returned: always
+          sample: {/usr: [], /var: [noexec]}
         holds:
           description: Packages that the package manager must not change.
           type: list
@@ -255,6 +268,17 @@ ansible_facts:
           description: How every look ended.
           type: dict
           returned: always
+        probe_denied:
+          description: Names of the looks in C(probes) that were not allowed. Run with C(become).
+          type: list
+          elements: str
+          returned: always
+          sample: [pci]
+        run:
+          description: The run of Ansible in which this was seen. The roles pass over what an earlier run has left in a
+            fact cache.
+          type: str
+          returned: on the controller
         pool_key:
           description: Key of the pool of hosts with this operating system and kernel.
           type: str

@@ -124,6 +124,11 @@ ansible_facts:
           returned: success
           type: list
           elements: dict
+        run:
+          description: The run of Ansible in which this was seen. The roles pass over what an earlier run has left in a
+            fact cache.
+          returned: on the controller
+          type: str
         python:
           description: The interpreter that ran this.
           returned: success

@@ -101,6 +101,11 @@ ansible_facts:
           returned: success
           type: int
           sample: 1
+        run:
+          description: The run of Ansible in which this was seen. The roles pass over what an earlier run has left in a
+            fact cache.
+          returned: on the controller
+          type: str
         runtimes:
           description: Every runtime of the host.
           returned: success

@@ -56,6 +56,8 @@ class Hostile:
         (self.home / ".ssh").mkdir(parents=True)
         (self.home / ".ssh" / "authorized_keys").write_text("ssh-ed25519 AAAA of the administrator\n")
         self.variables: Data = {"ansible_connection": "local", "ansible_become": False}
+        # Of Ansible, by the names of environment variables.
+        self.settings: dict[str, str] = {}
         self.good = observation(folder / "tree")
         for host in hosts:
             answers = folder / host / "answers"
@@ -113,6 +115,7 @@ class Hostile:
             ANSIBLE_COLLECTIONS_PATH="%s:%s" % (STAGE, COLLECTIONS),
             ANSIBLE_STDOUT_CALLBACK=callback,
             ANSIBLE_LOCALHOST_WARNING="false",
+            **self.settings,
         )
         name = "playbooks/%s.yml" % book if isinstance(book, str) else str(book)
         start = time.monotonic()

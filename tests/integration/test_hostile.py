@@ -79,6 +79,44 @@ def test_a_wrong_answer_fails_its_host_alone(tmp_path: Path, venv: Path) -> None
     assert control.files() == before
 
 
+MEMBER = """
+- hosts: npu_nodes
+  gather_facts: false
+  tasks:
+    - name: Observe
+      ansible.builtin.include_role: {name: rebellions.npu.rbln_discover}
+      when: observe
+    - name: Plan with what was registered in another run
+      rebellions.npu.rbln_plan:
+        observation: {ansible_facts: "{{ ansible_facts }}"}
+        support_matrix: []
+        fail_on_stops: false
+      ignore_errors: true
+    - name: Operands
+      ansible.builtin.include_role: {name: rebellions.npu.rbln_operands}
+    - name: Facts of the host
+      ansible.builtin.debug: {msg: "{{ ansible_facts.rbln.npu_count }}"}
+"""
+
+
+@pytest.mark.parametrize("venv", CORES)
+def test_facts_of_an_earlier_run_decide_nothing(tmp_path: Path, venv: Path) -> None:
+    """A fact cache brings the facts of the run before: they plan nothing, and no cluster hears of them."""
+    control = Hostile(tmp_path, ["npu"], venv)
+    control.settings = {"ANSIBLE_CACHE_PLUGIN": "jsonfile", "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(tmp_path / "cache")}
+    (tmp_path / "member.yml").write_text(MEMBER)
+    seen = []
+    for observe in (True, False):
+        run = control.play(tmp_path / "member.yml", observe=observe, rbln_kubeconfig="")
+        member = run.one("Read the inputs of this host", "npu").data["member"]
+        # Ansible itself has them in both runs.
+        assert run.one("Facts of the host", "npu").msg == "4", run.out + run.err
+        plan = run.one("Plan with what was registered in another run", "npu")
+        seen.append((member["expected"], member["machine_id"] is None, plan.state, plan.msg))
+    assert seen[0][:3] == (4, False, "ok"), seen
+    assert seen[1][:3] == (None, True, "failed") and "The observation of npu lacks rbln" in seen[1][3], seen
+
+
 # Everything that a playbook may do with a fact, in one play that observes and plans.
 BOOK = """
 - hosts: npu_nodes

@@ -113,6 +113,12 @@ def split_kernel(release: str) -> tuple[Numbers, Numbers, str]:
     return base, build, variant or ("mainline" if _MAINLINE.search(plain) else flavour)
 
 
+def tagged_release(release: str) -> str:
+    """The release of Enterprise Linux in the tag of its kernel: `9.6` of el9_6, `9` of el9; empty without a tag."""
+    found = re.search(r"\.el([0-9]+)(?:_([0-9]+))?(?![0-9_])", release)
+    return ".".join(part for part in found.groups() if part) if found else ""
+
+
 def is_tagged(release: str) -> bool:
     """True for a kernel release with the tag of Enterprise Linux, Fedora or Amazon Linux."""
     return re.search(r"\.(el|fc|amzn)[0-9]", release) is not None

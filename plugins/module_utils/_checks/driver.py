@@ -57,17 +57,21 @@ def npus_found(context: Context) -> Verdict | None:
     gone = [address for address in expected if address not in spelt]
     step = "Check seating and power of the card, then rescan the bus or reboot."
     denied = _probe_state(context, "pci")
-    if denied and not present:
-        return Verdict(None, "the PCI bus could not be read: %s" % denied, evidence, "Run as root with /sys mounted.")
+    if denied and (gone or not present):
+        return Verdict(
+            None,
+            "the PCI bus could not be read: %s" % denied,
+            evidence,
+            "Run with privilege escalation (become), with /sys mounted.",
+        )
     if gone:
         return Verdict(False, "gone from the PCI bus: %s" % ", ".join(gone), evidence, step)
     if not present:
         return Verdict(False, "no NPU on the PCI bus", evidence, step)
     devices = context.wanted.get("expected_devices")
     if devices is not None and len(context.container_npus) != int(devices):
-        return Verdict(
-            False, "%d NPUs on the PCI bus, %d expected" % (len(context.container_npus), int(devices)), evidence, step
-        )
+        detail = "%d NPUs on the PCI bus, %d expected" % (len(context.container_npus), int(devices))
+        return Verdict(None if denied else False, detail, evidence, step)
     return Verdict(True, "%d on the PCI bus" % len(present), evidence)
 
 

@@ -12,7 +12,7 @@ from .._base.model import INFO, WARNING
 from .._base.versions import compare, release_numbers, same_release
 from .._host.host import ABSENT, FAILED, TOO_LARGE, VALUE
 from .._kernel.blocked import BLACKLIST, INSTALL, REFUSED, place_of
-from .._npu.driver import BUILT
+from .._npu.driver import BUILT, DIFFERS
 from .._secure_boot.firmware import ENABLED, UNSUPPORTED, enforcement
 from .base import Context, Data, Scope, Verdict, verdict_of, without_npus
 
@@ -275,6 +275,26 @@ def dkms_builds(context: Context) -> Verdict | None:
 
 
 @SCOPE.check(WARNING)
+def dkms_module_in_place(context: Context) -> Verdict | None:
+    """The module file of the running kernel is of a version that DKMS has installed for this kernel."""
+    driver, running = context.part("driver"), context.part("kernel").get("running")
+    path, version = driver.get("module_path"), driver.get("version_on_disk")
+    rows = [row for row in _rows(context) if row["kernel"] == running and row["state"] in ("installed", DIFFERS)]
+    if not rows or not path or not version:
+        return None
+    versions = sorted({row["version"] for row in rows})
+    evidence = {"path": path, "version": version, "dkms": versions}
+    if not any(row["state"] == "installed" and same_release(row["version"], version) for row in rows):
+        return Verdict(
+            False,
+            "%s is %s, and DKMS has installed %s for this kernel" % (path, version, ", ".join(versions)),
+            evidence,
+            "Run dkms install --force for the wanted version, or remove the other file and run depmod -a.",
+        )
+    return Verdict(True, "%s is the module of DKMS" % path, evidence)
+
+
+@SCOPE.check(WARNING)
 def dkms_sources(context: Context) -> Verdict | None:
     """DKMS has the source of every version of the driver, so that it can build it for new kernels."""
     if not _rows(context):
@@ -371,7 +391,9 @@ def next_load_accepted(context: Context) -> Verdict | None:
 def kernels_have_module(context: Context) -> Verdict | None:
     """Every installed kernel that could boot has the driver's module."""
     rows = context.part("kernel").get("guard") or []
-    # A container without the modules of its kernel tells nothing of the kernels of the machine below.
+    # A container without the modules of its kernel tells nothing of the kernels of the machine below, and an image
+    # nothing of those of other images.
+    rows = [row for row in rows if row["running"]] if context.part("os").get("image") else rows
     if context.facts.get("in_container") and context.part("kernel").get("module_tree") is False:
         return None
     if not context.served_npus or not rows or context.part("driver").get("installed_via") in OF_NO_HOST:
@@ -405,7 +427,8 @@ def reboot_not_pending(context: Context) -> Verdict | None:
         "next_boot": following,
         "without_module": False,
     }
-    if context.served_npus and following:
+    # The modules of the next image are not seen from this one.
+    if context.served_npus and following and not context.part("os").get("image"):
         if built.get(following) is False:
             lack = _lacks_module(context, kernel, str(following))
             if lack is not None:

@@ -14,8 +14,10 @@ from __future__ import annotations
 import typing as t
 
 from .._base.model import NpuError
+from .._base.versions import same_release
 from .._checks.ready_files import remove_markers
 from .._host.files import remove_file
+from .._kernel.load import ModuleBusy
 from .._npu.driver_notes import TAINTED, Record, read_record, stamp_path, state_path, write_record
 from .context import ChangeContext
 from .holds import Holds
@@ -90,8 +92,13 @@ class WayBack:
     def _files(self, previous: Record, material: Material | None) -> bool:
         """Restore the files of the previous version; False when they are still in place."""
         journal = self.journal
-        self._unload()
         version, before = previous.get("version"), journal.record["before"]
+        try:
+            self._unload()
+        except ModuleBusy:
+            # Where a reboot was to end its use, the previous module is loaded all the time: its files are enough.
+            if not same_release(self.units.loaded_version(), version):
+                raise
         if not version:
             journal.step("back_remove", lambda: self.parts.remove(material, before))
             return True

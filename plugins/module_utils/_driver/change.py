@@ -20,11 +20,12 @@ from .._host.host import Host
 from .._kernel import load
 from .._npu.driver_notes import TAINTED, Record, forgive, read_record, refuse, stamp_path, state_path
 from .._npu.firmware import told
+from .._npu.users import describe_holders
 from .._packages.base import PackageManager
 from .._packages.changes import Transaction
 from .._packages.lists import Missing
 from .back import WayBack
-from .build import build
+from .build import build, module_lack
 from .cards import Cards
 from .context import ChangeContext
 from .holds import Holds
@@ -257,6 +258,7 @@ class DriverChange:
         if material is not None:
             self._build(request.kernels if self.waits else here)
         if self.waits:
+            self._require_module(material)
             journal.save(reboot=True)
             self.result.outcome, self.result.reboot_required = REBOOT, True
             return
@@ -278,7 +280,17 @@ class DriverChange:
         if kernels:
             self.journal.step(
                 "build",
-                lambda: self.result.warnings.extend(build(self.host, self.profile, kernels, self.request.timeout)),
+                lambda: self.result.warnings.extend(
+                    build(self.host, self.profile, kernels, self.request.timeout, self.request.version)
+                ),
+            )
+
+    def _require_module(self, material: Material | None) -> None:
+        """NpuError when an installation has not left the module that the reboot is for."""
+        lack = module_lack(self.host, self.profile, self.units.kernel(), self.request.version) if material else ""
+        if lack:
+            raise NpuError(
+                "The driver is installed, and its module is not: %s." % lack, "Read the log of DKMS and the installer."
             )
 
     def _works_already(self) -> bool:
@@ -316,13 +328,9 @@ class DriverChange:
         try:
             self.units.unload()
         except load.ModuleBusy as exc:
-            found = self.units.holders() if self.request.reboot_allowed and self.request.in_use != STOP else []
+            found = [] if self.request.reboot_allowed and self.request.in_use == STOP else self.units.in_the_way()
             if not self.request.reboot_allowed or found:
-                who = (
-                    " Used by %s." % ", ".join("%s (pid %s)" % (row["name"], row["pid"]) for row in found)
-                    if found
-                    else ""
-                )
+                who = " Used by %s." % describe_holders(found) if found else ""
                 raise NpuError(exc.message + who, exc.next_step) from exc
             self.waits = True
 

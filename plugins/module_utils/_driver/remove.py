@@ -14,7 +14,7 @@ from .._npu.driver import read_dkms
 from .._npu.driver_notes import read_record, stamp_path
 from .._packages.runfile import verified
 from .change import DriverChange
-from .material import Material, material_of
+from .material import Material, material_of, require_workplace
 from .request import RUNFILE
 from .residue import notes, residue
 from .result import LEFT_STOPPED, REMOVED, RESTORED, UNFINISHED, Ending, RemovalResult
@@ -87,6 +87,8 @@ class DriverRemoval(DriverChange):
                     "%s is missing or does not have the SHA-256 %s." % (item["path"], item["sha256"]),
                     "Transfer it again; nothing was changed.",
                 )
+        if self.request.uninstall and (self.request.files or self._kept() is not None):
+            require_workplace(self.host, self.profile, self.request)
         self.units.require_answers()
         self._refuse_or_wait()
         self.parts.wait_for_manager(self.units.sleep)

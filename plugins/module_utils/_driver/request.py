@@ -51,6 +51,7 @@ ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "uninstall": {"type": "list", "elements": "str", "default": [], "no_log": True},
     "extract": {"type": "list", "elements": "str", "default": [], "no_log": True},
     "log": {"type": "path", "default": ""},
+    "temporary_directory": {"type": "path", "default": ""},
     "packages": {"type": "list", "elements": "str", "default": []},
     "allowed": {"type": "list", "elements": "str", "default": []},
     "prerequisites": {"type": "list", "elements": "str", "default": []},
@@ -89,6 +90,7 @@ class Request:
     uninstall: t.Sequence[str] = ()
     extract: t.Sequence[str] = ()
     log: str = ""
+    temporary_directory: str = ""
     packages: t.Sequence[str] = ()
     allowed: t.Sequence[str] = ()
     prerequisites: t.Sequence[str] = ()

@@ -24,7 +24,7 @@ from .._packages.installed import read_packages
 from .._packages.lists import Missing
 from .._packages.runfile import execute, sha256_of_file, verified
 from .kept import Kept, keep, read_kept, verify
-from .material import Material
+from .material import Material, workplace
 from .request import PACKAGE, RUNFILE, Request
 
 MANAGER_TURNS = 60
@@ -184,7 +184,8 @@ class Parts:
 
     def _execute(self, runfile: File, arguments: t.Sequence[str]) -> None:
         try:
-            execute(self.host, runfile["path"], runfile["sha256"], arguments, self.request.timeout)
+            with workplace(self.host, self.profile, self.request) as directory:
+                execute(self.host, runfile["path"], runfile["sha256"], arguments, self.request.timeout, directory)
         except NpuError as exc:
             if not self.request.log:
                 raise

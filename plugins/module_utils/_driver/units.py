@@ -20,13 +20,16 @@ from .._kernel import load as kmod
 from .._kernel.modinfo import read_module
 from .._npu.driver_notes import Record
 from .._npu.smi import read_smi
-from .._npu.users import describe_holders, find_holders
+from .._npu.users import KERNEL, MODULE, WITHOUT_PROCESS, describe_holders, find_holders
 from .journal import Journal
-from .request import REFUSE, STOP, Request
+from .request import STOP, WAIT, Request
 
 UNIT_TIMEOUT = 90.0
 LOOK_EVERY = 2.0
 GRACE = 20.0
+# A handle that is opened and closed during a look leaves a reference without a holder.
+LOOKS = 3
+LOOK_AGAIN = 0.5
 
 
 class InUse(NpuError):
@@ -35,6 +38,15 @@ class InUse(NpuError):
     def __init__(self, message: str, next_step: str, users: t.Iterable[Holder]) -> None:
         super().__init__(message, next_step)
         self.users: list[Record] = [asdict(user) for user in users]
+
+
+def _what_to_do(found: t.Sequence[Holder]) -> str:
+    """The next step for users that are in the way."""
+    if any(holder.kind not in WITHOUT_PROCESS for holder in found):
+        return "Stop these users, list their services, or set in_use to wait or stop; nothing was changed."
+    modules = [holder.name for holder in found if holder.kind == MODULE]
+    act = "Unload %s (modprobe -r)" % ", ".join(modules) if modules else "End what holds the module"
+    return "%s, or reboot the host, or let the run reboot it (reboot: if_required); nothing was changed." % act
 
 
 class Units:
@@ -144,8 +156,17 @@ class Units:
     # -- other users
 
     def _find(self) -> list[Holder]:
+        """All users but the named services and the daemon; those without a process are a reboot's to end, last."""
         if self.loaded_version() is None:
             return []
+        for turn in range(LOOKS):
+            found = self._look()
+            if not any(holder.kind == KERNEL for holder in found) or turn == LOOKS - 1:
+                break
+            self.sleep(LOOK_AGAIN)
+        return found
+
+    def _look(self) -> list[Holder]:
         _path, smi = read_smi(self.host, self.profile, 5.0)
         found, probe = find_holders(self.profile, self.host, smi.get({}).get("contexts", []), (os.getpid(),))
         if not probe.ok:
@@ -156,23 +177,32 @@ class Units:
         """Users of the NPUs other than the named services and the daemon, as plain data."""
         return [asdict(holder) for holder in self._find()]
 
+    def in_the_way(self) -> list[Holder]:
+        """The users that keep this run from a reboot, or from unloading the module where it may not reboot."""
+        return self._in_the_way(self._find())
+
+    def _in_the_way(self, found: t.Sequence[Holder]) -> list[Holder]:
+        if not self.request.reboot_allowed:
+            return list(found)
+        return [holder for holder in found if holder.kind not in WITHOUT_PROCESS]
+
     def refuse_or_wait(self) -> list[Record]:
         """InUse at once, or after the time limit, by policy. Stops nothing. Returns the users found at first."""
-        found = self._find()
-        first = [asdict(holder) for holder in found]
+        everyone = self._find()
+        first = [asdict(holder) for holder in everyone]
+        found = self._in_the_way(everyone)
         if self.request.in_use == STOP:
             self._refuse_pods(found)
-        if not found or self.request.in_use == STOP:
-            return first
-        deadline = time.monotonic() + (0 if self.request.in_use == REFUSE else self.request.in_use_timeout)
+            found = [holder for holder in found if holder.kind in WITHOUT_PROCESS]
+        deadline = time.monotonic() + (self.request.in_use_timeout if self.request.in_use == WAIT else 0)
         while found and time.monotonic() < deadline:
             self.sleep(LOOK_EVERY)
-            found = self._find()
+            found = self.in_the_way()
         if found:
-            waited = "" if self.request.in_use == REFUSE else " after %g s" % self.request.in_use_timeout
+            waited = " after %g s" % self.request.in_use_timeout if self.request.in_use == WAIT else ""
             raise InUse(
                 "The NPUs are in use%s: %s." % (waited, describe_holders(found)),
-                "Stop these users, list their services, or set in_use to wait or stop; nothing was changed.",
+                _what_to_do(found),
                 found,
             )
         return first
@@ -198,6 +228,7 @@ class Units:
         asked: dict[tuple[int | None, int | None], float] = {}
         killed: set[tuple[int | None, int | None]] = set()
         begun = time.monotonic()
+        found = self._in_the_way(found)
         while found and time.monotonic() - begun < 2 * GRACE:
             self._refuse_pods(found)
             for holder in found:
@@ -209,7 +240,7 @@ class Units:
                     killed.add(who)
                     self._signal(holder, signal.SIGKILL)
             self.sleep(0.2)
-            found = self._find()
+            found = self.in_the_way()
         if found:
             raise NpuError(
                 "These users still hold the NPUs: %s." % describe_holders(found), "Stop them by hand and run again."

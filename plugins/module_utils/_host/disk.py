@@ -11,7 +11,8 @@ import posixpath
 from .host import Host
 
 INITRAMFS = ("initrd.img-*", "initramfs-*.img", "initrd-*")
-PATHS = ("/", "/boot", "/usr", "/var", "/lib/modules")
+PATHS = ("/", "/boot", "/usr", "/usr/local", "/var", "/lib/modules")
+FLAGS = ((os.ST_RDONLY, "ro"), (os.ST_NOEXEC, "noexec"), (os.ST_NOSUID, "nosuid"))
 
 
 def _nearest(host: Host, path: str) -> str | None:
@@ -28,8 +29,11 @@ def _nearest(host: Host, path: str) -> str | None:
 def mount_point(host: Host, path: str) -> str | None:
     """Mount point of `path`, found by the device numbers of its parent directories."""
     current = _nearest(host, path)
-    if current is None:
-        return None
+    return None if current is None else _mount_of(host, current)
+
+
+def _mount_of(host: Host, current: str) -> str:
+    """Mount point of a path that exists and has no links."""
     here = host.stat(current)
     while here.ok and current != "/":
         above = host.stat(posixpath.dirname(current))
@@ -39,18 +43,25 @@ def mount_point(host: Host, path: str) -> str | None:
     return current
 
 
-def read_disk(host: Host) -> tuple[dict[str, int | None], dict[str, str | None]]:
-    """Facts `disk`, {path: bytes free for users or None}, and `mounts`, {path: mount point or None}."""
+def read_disk(host: Host) -> tuple[dict[str, int | None], dict[str, str | None], dict[str, list[str] | None]]:
+    """Facts `disk`, {path: bytes free for users or None}, `mounts`, {path: mount point or None}, and `mount_options`,
+    {path: those of ro, noexec and nosuid that hold there, or None}.
+    """
     free: dict[str, int | None] = {}
     mounts: dict[str, str | None] = {}
+    options: dict[str, list[str] | None] = {}
     for path in PATHS:
-        mounts[path] = mount_point(host, path)
+        nearest = _nearest(host, path)
+        mounts[path] = None if nearest is None else _mount_of(host, nearest)
         try:
-            info = os.statvfs(host.real(mounts[path] or path))
-            free[path] = info.f_bavail * info.f_frsize
+            # Not the mount point: a bind mount of the same file system has options of its own.
+            info = os.statvfs(host.real(nearest or path))
         except OSError:
-            free[path] = None
-    return free, mounts
+            free[path], options[path] = None, None
+            continue
+        free[path] = info.f_bavail * info.f_frsize
+        options[path] = [word for flag, word in FLAGS if info.f_flag & flag]
+    return free, mounts, options
 
 
 def mount_flags(host: Host, path: str) -> int:
@@ -59,6 +70,15 @@ def mount_flags(host: Host, path: str) -> int:
         return os.statvfs(host.real(_nearest(host, path) or "/")).f_flag
     except OSError:
         return 0
+
+
+def free_bytes(host: Host, path: str) -> int | None:
+    """Bytes that root can write where a path lies; None when that cannot be read."""
+    try:
+        info = os.statvfs(host.real(_nearest(host, path) or "/"))
+    except OSError:
+        return None
+    return info.f_bfree * info.f_frsize
 
 
 def read_initramfs(host: Host) -> int | None:

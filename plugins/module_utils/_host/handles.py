@@ -51,9 +51,10 @@ Number = t.Tuple[int, int]
 class Holder:
     """One user of devices or files.
 
-    `kind` is process, context, container or vm; `pid` is None when unknown; `name` is the program without its
-    arguments; `nodes` are names below /dev; `container` is the container's ID and `unit` the systemd unit, empty when
-    there is none; `started` is the start time in ticks since boot: the same PID with another start is another process.
+    `kind` is process, context, container, vm, module or kernel; `pid` is None when unknown or for the last two; `name`
+    is the program without its arguments; `nodes` are names below /dev; `container` is the container's ID, `unit` the
+    systemd unit and `pod` the pod's UID, empty when there is none; `started` is the start time in ticks since boot:
+    the same PID with another start is another process.
     """
 
     kind: str
@@ -63,6 +64,7 @@ class Holder:
     container: str = ""
     unit: str = ""
     started: int | None = None
+    pod: str = ""
 
     def to_dict(self) -> dict[str, t.Any]:
         return dict(asdict(self), nodes=list(self.nodes))

@@ -57,6 +57,22 @@ SUSE_IDS = ("sles", "sle_hpc", "sled", "opensuse", "opensuse-leap", "opensuse-tu
 SLES_EDITIONS = ("sles", "sled", "sle_")
 # Built from the RHEL sources release by release, so their version is the base's version.
 REDHAT_REBUILDS = ("rhel", "rocky", "almalinux", "ol", "centos", "circle", "eurolinux", "miraclelinux", "scientific")
+# Systems that are only ever replaced as a whole, by their ID.
+IMAGE_IDS = (
+    "bottlerocket",
+    "cos",
+    "flatcar",
+    "nixos",
+    "opensuse-microos",
+    "sl-micro",
+    "sle-micro",
+    "suse-microos",
+    "talos",
+    "ubuntu-core",
+)
+# What images are made of; composefs is the name of a source.
+IMAGE_SYSTEMS = ("composefs", "erofs", "squashfs")
+OSTREE, READ_ONLY = "ostree", "read-only"
 ELF_MACHINES = {
     3: "i686",
     21: "ppc64le",
@@ -154,6 +170,25 @@ def read_arch(host: Host) -> str | None:
         if head[:4] == b"\x7fELF" and len(head) == 20:
             return ELF_MACHINES.get(int.from_bytes(head[18:20], "big" if head[5] == 2 else "little"))
     return None
+
+
+def read_image(host: Host, os_id: str | None, options: t.Mapping[str, t.Sequence[str] | None]) -> str | None:
+    """How the system comes as an image, into which nothing can be installed while it runs; None when it does not.
+
+    `ostree` also for bootc, the ID of a system that is always one, else for /usr that is read-only beside a writable
+    /var the file system of images that it is on, or `read-only`: where /var is read-only too, the disk may have failed.
+    `options` are the fact mount_options.
+    """
+    if host.exists("/run/ostree-booted"):
+        return OSTREE
+    if os_id in IMAGE_IDS:
+        return os_id
+    var = options["/var"]
+    if "ro" not in (options["/usr"] or ()) or var is None or "ro" in var:
+        return None
+    rows = [line.split(" ") for line in host.read_text("/proc/mounts", Limit.PROC).get("").splitlines()]
+    words = [word for row in rows if len(row) > 2 and row[1] in ("/", "/usr") for word in (row[0], row[2])]
+    return next((word for word in words if word in IMAGE_SYSTEMS), READ_ONLY)
 
 
 def read_os(host: Host) -> tuple[dict[str, t.Any], Probe]:

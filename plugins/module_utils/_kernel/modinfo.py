@@ -179,6 +179,11 @@ def read_module(host: Host, module: str, kernel: str | None, timeout: float = 5.
         if tree.state == DENIED:
             return tree
         return Probe(ABSENT, None, "no module file %s for kernel %s" % (module, kernel or "(not known)"))
+    return read_file(host, path, timeout)
+
+
+def read_file(host: Host, path: str, timeout: float = 5.0) -> Probe:
+    """Probe of ModuleFile of a file; a failed one holds the path alone."""
     if path.endswith(".zst"):
         asked = host.run(["modinfo", path], timeout)
         if asked.ok and asked.value.rc == 0:

@@ -52,9 +52,10 @@ def class_version(classes: t.Sequence[ClassDevice]) -> str | None:
 def read_nodes(host: Host, profile: VendorProfile) -> tuple[dict[str, dict[str, t.Any]], Probe]:
     """Nodes of devices, groups and storage in /dev by name, natural order: {path, major, minor, mode, kind}.
 
-    `kind` is char, missing, other or unknown (it may not be looked at); major and minor are None unless it is char.
+    `kind` is char, missing, other or unknown (it may not be looked at, which the probe says then); major and minor are
+    None unless it is char.
     """
-    names = host.listdir("/dev")
+    names = probe = host.listdir("/dev")
     nodes = {}
     for name in sorted(names.get([]), key=natural_key):
         if (
@@ -63,7 +64,9 @@ def read_nodes(host: Host, profile: VendorProfile) -> tuple[dict[str, dict[str, 
             or profile.storage_pattern.match(name)
         ):
             nodes[name] = describe_node(host, name)
-    return nodes, names
+            if nodes[name]["kind"] == "unknown" and probe.ok:
+                probe = host.stat(nodes[name]["path"])
+    return nodes, probe
 
 
 def describe_node(host: Host, name: str) -> dict[str, t.Any]:

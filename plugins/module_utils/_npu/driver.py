@@ -22,6 +22,8 @@ from .smi import find_program
 
 DKMS_DIR = "/var/lib/dkms"
 BUILT = ("built", "installed")
+# What `dkms status` adds to "installed" where the kernel has another file than the one that was built.
+DIFFERS = "differs"
 STAMP_KEYS = ("version", "source", "files", "held", "held_kernel", "installed", "previous")
 
 
@@ -29,6 +31,7 @@ def parse_dkms_status(text: str) -> list[dict[str, t.Any]]:
     """Lines of `dkms status`, old form `m, v, kernel, arch: state` and new form `m/v, kernel, arch: state`.
 
     Returns [{module, version, kernel, arch, state}]; kernel and arch are None for a version that is only added.
+    A module that weak-modules has linked from another kernel is installed.
     """
     found = []
     for line in text.splitlines():
@@ -37,10 +40,11 @@ def parse_dkms_status(text: str) -> list[dict[str, t.Any]]:
             line.strip(),
         )
         if match:
-            module, version, kernel, arch, state = match.groups()
-            found.append(
-                {"module": module, "version": version, "kernel": kernel, "arch": arch, "state": state.split(" ")[0]}
-            )
+            module, version, kernel, arch, text = match.groups()
+            state = re.sub("-weak$", "", text.split(" ")[0])
+            if state == "installed" and "diff between built and installed" in line.lower():
+                state = DIFFERS
+            found.append({"module": module, "version": version, "kernel": kernel, "arch": arch, "state": state})
     return found
 
 

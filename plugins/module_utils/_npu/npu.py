@@ -237,8 +237,13 @@ def _with_cards(
     return npus
 
 
-def count(npus: t.Sequence[t.Mapping[str, t.Any]]) -> dict[str, int]:
-    """cards, PCI functions, devices (functions that are an NPU of their own: no PF that is split into VFs), usable."""
+def count(npus: t.Sequence[t.Mapping[str, t.Any]], pci_known: bool = True) -> dict[str, int | None]:
+    """cards, PCI functions, devices (functions that are an NPU of their own: no PF that is split into VFs), usable.
+
+    None for each when the PCI bus could not be read and nothing else shows an NPU: not known is not zero.
+    """
+    if not npus and not pci_known:
+        return dict.fromkeys(("cards", "functions", "devices", "usable"))
     return {
         "cards": len({item["card"] for item in npus}),
         "functions": len(npus),

@@ -150,7 +150,7 @@ def read_functions(
     """Functions of `vendor` (four hex digits) in address order, and the probe of the list.
 
     Kept are those of the wanted class, of a known device id, or without a readable class. A name that is no PCI
-    address is passed over.
+    address is passed over. Where the vendor of a function may not be read the list may be short, and the probe says so.
     """
     names = host.listdir(SYSFS_PCI)
     if not names.ok:
@@ -159,10 +159,14 @@ def read_functions(
             return sorted(parse_lspci(asked.value.out, vendor), key=lambda item: address_key(item.address)), asked
         return [], names
     found = []
+    probe = names
     for name in names.value:
         if not ADDRESS.match(name.lower()):
             continue
-        if _hex(host.read_text(posixpath.join(SYSFS_PCI, name, "vendor"), Limit.ATTRIBUTE).get()) != vendor:
+        told = host.read_text(posixpath.join(SYSFS_PCI, name, "vendor"), Limit.ATTRIBUTE)
+        if told.state not in (VALUE, ABSENT) and probe.ok:
+            probe = Probe(told.state, None, "%s/vendor: %s" % (name, told.detail))
+        if _hex(told.get()) != vendor:
             continue
         function = _read_function(host, name, vendor)
         if function.class_id in (None, class_id) or function.device_id in known:
@@ -175,7 +179,7 @@ def read_functions(
     for function in found:
         vfs = max(function.vfs, counted.get(function.address, 0))
         complete.append(function if vfs == function.vfs else PciFunction(**{**function.__dict__, "vfs": vfs}))
-    return sorted(complete, key=lambda item: address_key(item.address)), names
+    return sorted(complete, key=lambda item: address_key(item.address)), probe
 
 
 def _bridges(function: PciFunction) -> list[str]:

@@ -16,9 +16,9 @@ from .._base.versions import same_release
 from .._checks.base import Context
 from .._checks.driver import find_problems
 from .._host.disk import read_disk, read_initramfs
-from .._host.host import FAILED, TIMEOUT, VALUE, Host, Limit, Probe
+from .._host.host import DENIED, FAILED, TIMEOUT, VALUE, Host, Limit, Probe
 from .._host.identity import read_container, read_hostname, read_identity, read_virtualization
-from .._host.os import read_os
+from .._host.os import read_image, read_os
 from .._kernel.build_tools import PACKAGES as BUILD_PACKAGES
 from .._kernel.build_tools import read_build
 from .._kernel.kernels import PACKAGE_PATTERNS, guard, read_kernel
@@ -140,10 +140,14 @@ def _look(profile: VendorProfile, host: Host, opts: t.Mapping[str, t.Any]) -> di
     )
     if driver["loaded"] and driver["version_loaded"] is None:
         driver["version_loaded"] = smi["kmd_version"]
+    pciehp, pciehp_probe = read_pciehp(host, functions)
+    disk, mounts, mount_options = read_disk(host)
+    system["image"] = read_image(host, system["id"], mount_options)
+    if system["image"]:
+        # The modules of other kernels are in other images.
+        modules = {name: found for name, found in modules.items() if name == kernel["running"]}
     kernel["modules"] = modules
     kernel["guard"] = guard(kernel)
-    pciehp, pciehp_probe = read_pciehp(host, functions)
-    disk, mounts = read_disk(host)
     upcoming = kernel["next_boot"]
     fit = bool(kernel["headers"].get(upcoming) or modules.get(upcoming))
     kernel["next_boot_ok"] = fit if fit or upcoming in modules else None
@@ -151,6 +155,7 @@ def _look(profile: VendorProfile, host: Host, opts: t.Mapping[str, t.Any]) -> di
     npus = merge_npus(
         profile, functions, classes, smi_probe.get({}).get("devices", []), nodes, host, version, pci_probe.ok
     )
+    counts = count(npus, pci_probe.ok)
     secure_boot, secure_probe = read_secure_boot(host, opts["command_timeout"])
     mok, mok_probes = read_mok(host, profile, system, driver, secure_boot, opts["command_timeout"])
     identity, identity_probes = read_identity(host, hostname)
@@ -180,7 +185,8 @@ def _look(profile: VendorProfile, host: Host, opts: t.Mapping[str, t.Any]) -> di
         "vendor": profile.name,
         "hostname": hostname,
         "npus": npus,
-        "counts": count(npus),
+        "counts": counts,
+        "npu_count": counts["devices"],
         "groups": list_groups(profile, npus, nodes, host),
         "device_nodes": list(nodes.values()),
         "driver": driver,
@@ -191,6 +197,7 @@ def _look(profile: VendorProfile, host: Host, opts: t.Mapping[str, t.Any]) -> di
         "build": read_build(host, packages),
         "disk": disk,
         "mounts": mounts,
+        "mount_options": mount_options,
         "initramfs": read_initramfs(host),
         "holds": holds,
         "pciehp": pciehp,
@@ -206,6 +213,7 @@ def _look(profile: VendorProfile, host: Host, opts: t.Mapping[str, t.Any]) -> di
             name: {"state": probe.state, "detail": probe.detail if probe.state != VALUE else ""}
             for name, probe in sorted(probes.items())
         },
+        "probe_denied": [name for name, probe in sorted(probes.items()) if probe.state == DENIED],
         "pool_key": pool_key(system["id"], system["version_id"] or system["codename"], kernel["running"]),
         "reboot_required": bool(reasons),
         "reboot_reasons": reasons,

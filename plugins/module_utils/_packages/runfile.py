@@ -19,6 +19,11 @@ from .._host.private import private_directory
 
 CHUNK = 1024 * 1024
 TAIL = 4000
+# A shell ends with 126 when it may not run a program: what the installer has unpacked and starts.
+NOT_EXECUTED = (
+    "Give it a temporary directory where programs may run (temporary_directory): the present one is on a file system "
+    "mounted noexec, or a policy such as fapolicyd or SELinux denies programs there."
+)
 SHA256 = re.compile(r"^[0-9a-f]{64}$")
 
 # For AnsibleModule and for the action plugin: the module that places files.
@@ -103,12 +108,19 @@ def verified(path: str, sha256: str) -> bool:
         return False
 
 
-def execute(host: Host, path: str, sha256: str, arguments: t.Sequence[str], timeout: float) -> None:
+def execute(
+    host: Host, path: str, sha256: str, arguments: t.Sequence[str], timeout: float, directory: str = ""
+) -> None:
     """Verify the file and run it from the same open descriptor (/proc/self/fd/N), so that it cannot change in between.
+
+    `directory` is a private one for what it unpacks (TMPDIR); from there it is run too where its own file system is
+    mounted noexec.
 
     NpuError on another digest, when it cannot be run, on any exit code but 0 (their meaning is not public) with the end
     of what it printed, masked, or past `timeout` seconds; what it started is then killed with it.
     """
+    if directory and _noexec(path):
+        path = place(path, directory, sha256, os.geteuid())
     try:
         descriptor = open_file(path, os.O_RDONLY)
     except OSError as exc:
@@ -123,7 +135,11 @@ def execute(host: Host, path: str, sha256: str, arguments: t.Sequence[str], time
             )
         os.lseek(descriptor, 0, os.SEEK_SET)
         done = host.run(
-            ["/proc/self/fd/%d" % descriptor, *arguments], timeout, None, os.path.dirname(path), (descriptor,)
+            ["/proc/self/fd/%d" % descriptor, *arguments],
+            timeout,
+            {"TMPDIR": directory} if directory else None,
+            os.path.dirname(path),
+            (descriptor,),
         )
     finally:
         os.close(descriptor)
@@ -142,5 +158,13 @@ def execute(host: Host, path: str, sha256: str, arguments: t.Sequence[str], time
         output = mask(done.value.out + done.value.err)[-TAIL:]
         raise NpuError(
             "%s ended with code %d: %s" % (name, done.value.rc, " | ".join(output.strip().splitlines()[-6:])),
-            "Read its log on the host.",
+            NOT_EXECUTED if done.value.rc == 126 and "ermission denied" in output else "Read its log on the host.",
         )
+
+
+def _noexec(path: str) -> bool:
+    """Whether a file lies on a file system that is mounted noexec; False when it cannot be told."""
+    try:
+        return bool(os.statvfs(path).f_flag & os.ST_NOEXEC)
+    except OSError:
+        return False

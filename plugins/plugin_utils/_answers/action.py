@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
-from .answer import checked, known, refuse_inputs, wrong_answer
+from .answer import checked, known, of_run, refuse_inputs, run_of, wrong_answer
 from .text import clean_output
 
 # Characters of one output. The largest is that of a few configuration files of 16 MiB each.
 OUTPUT = 64 * 1024 * 1024
+# The fact caches that end with their run.
+MEMORY = ("memory", "ansible.builtin.memory", "ansible.legacy.memory")
 # What reading an answer raises in ansible-core when the host has put other types into it than core expects.
 UNREADABLE = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
 
@@ -38,6 +41,10 @@ class Answering(ActionBase):
             raise AnsibleActionFail(str(exc)) from None
         result: Result = super().run(tmp, task_vars)
         return result
+
+    def _run_id(self) -> str:
+        """The run of this task; empty where Ansible keeps no facts for later runs."""
+        return "" if constants.CACHE_PLUGIN in MEMORY else run_of(self._task)
 
     @staticmethod
     def _host_name(task_vars: Result | None) -> str:
@@ -64,7 +71,9 @@ class Answering(ActionBase):
             wrong = wrong_answer(host, name, "", "Ansible cannot read it (%s)" % type(exc).__name__)
             return {"failed": True, "msg": str(wrong)}
         try:
-            return checked(host, name, answer, not more.get("wrap_async")) if known(name) else answer
+            if not known(name):
+                return answer
+            return of_run(checked(host, name, answer, not more.get("wrap_async")), self._run_id())
         except NpuError as exc:
             return {"failed": True, "msg": str(exc)}
 

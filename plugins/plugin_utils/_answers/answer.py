@@ -28,6 +28,7 @@ SCHEMA_OF = {
     "%s_proof" % PREFIX: "proof.schema.json",
 }
 PLANNED = tuple(SCHEMA_OF)[:3]
+RUN = "run"
 # ansible adds it to the facts of a result.
 INTERPRETER = "discovered_interpreter_python"
 # ansible-core 2.19 and later puts its own objects there, made from the output that is clean already.
@@ -115,14 +116,31 @@ def require(host: str, module: str, found: t.Mapping[str, t.Any], keys: t.Iterab
             raise wrong_answer(host, module, where or key, "%s is missing" % key)
 
 
-def checked_facts(host: str, facts: t.Any, required: t.Sequence[str] = ()) -> dict[str, t.Any]:
+def run_of(task: t.Any) -> str:
+    """What the ids of all tasks of one run of Ansible begin with, and those of no other; empty without an id."""
+    return "-".join(str(getattr(task, "_uuid", None) or "").split("-")[:4])
+
+
+def of_run(answer: dict[str, t.Any], run: str) -> dict[str, t.Any]:
+    """The answer with the run in each of our facts: ansible keeps facts, and may cache them for later runs."""
+    facts = answer.get(FACTS)
+    if run and facts:
+        ours = {name: {**facts[name], RUN: run} for name in SCHEMA_OF if name in facts}
+        return {**answer, FACTS: {**facts, **ours}}
+    return answer
+
+
+def checked_facts(host: str, facts: t.Any, required: t.Sequence[str] = (), run: str = "") -> dict[str, t.Any]:
     """Our facts out of an observation or of what ansible remembers of a host. Any module can have returned them.
 
-    Where none is required, a fact may be a part of itself, as somebody may have set it.
+    Where none is required, a fact may be a part of itself, as somebody may have set it. With `run`, those of other runs
+    are left out.
     """
     found: dict[str, t.Any] = {}
     for name, file in SCHEMA_OF.items():
         if isinstance(facts, t.Mapping) and name in facts:
+            if run and isinstance(facts[name], t.Mapping) and facts[name].get(RUN) != run:
+                continue
             try:
                 found[name] = judge_of(file, not required)(facts[name])
             except Wrong as exc:

@@ -21,6 +21,7 @@ Data = t.Mapping[str, t.Any]
 COMMON = {
     "uninstall": "runfile_uninstall",
     "log": "runfile_log",
+    "temporary_directory": "temporary_directory",
     "in_use": "in_use",
     "in_use_timeout": "in_use_timeout",
     "services": "services",

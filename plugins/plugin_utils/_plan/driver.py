@@ -10,6 +10,7 @@ import typing as t
 from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import mask
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import EVICT, INFO, NONE, REBOOT
 from ansible_collections.rebellions.npu.plugins.module_utils._base.versions import same_release
+from ansible_collections.rebellions.npu.plugins.module_utils._host.os import READ_ONLY
 
 from .situation import DRIVER_ROLE, Case, Data, Draft, Situation, driver_files, failed_before, ours
 
@@ -34,6 +35,8 @@ def plan_driver(draft: Draft, case: Case) -> bool:
     if case.confined and now.source != "preinstalled":
         _confined(draft, now)
         return False
+    if case.sealed:
+        return _sealed(draft, now)
     _tell_state(draft, now)
     if now.source == "preinstalled":
         return _preinstalled(draft, now)
@@ -94,6 +97,22 @@ def _confined(draft: Draft, now: Situation) -> None:
     )
 
 
+def _sealed(draft: Draft, now: Situation) -> bool:
+    """Plan for a driver that can come with the image of the host only; True when this run loads it."""
+    if now.right:
+        return _as_it_is(draft, now)
+    image, version = now.case.image, f" {now.version}" if now.version else ""
+    told = "/usr is mounted read-only" if image == READ_ONLY else f"its system comes as an image ({image})"
+    draft.stop(
+        "driver_of_image",
+        f"Nothing can be installed on this host while it runs: {told}.",
+        f"Put driver{version} into the image and boot it, with {ours('driver_source')}: preinstalled "
+        "(or container, where the cluster brings the driver)"
+        f"{', or mount /usr read-write.' if image == READ_ONLY else '.'}",
+    )
+    return False
+
+
 def _tell_state(draft: Draft, now: Situation) -> None:
     """What the checks say of the installation, and this run may or may not repair."""
     unfinished = now.case.fails("package_finished")
@@ -126,17 +145,21 @@ def _preinstalled(draft: Draft, now: Situation) -> bool:
 def _as_preinstalled(draft: Draft, now: Situation) -> None:
     """A driver that others install has to be there, and to be the wanted one."""
     record = now.case.check("module_file_intact" if now.bare else "driver_installed")
+    image = now.case.image
     if record is not None and (now.bare or not now.installed):
         draft.stop_for(
             record,
-            f"{record.next_step.rstrip('.')}; {ours('driver_source')} is preinstalled, "
+            f"Put the driver into the image of this host ({image}), and boot it."
+            if image
+            else f"{record.next_step.rstrip('.')}; {ours('driver_source')} is preinstalled, "
             f"so this run does not. Or {OTHER_SOURCE}.",
         )
     elif now.version and not same_release(now.present, now.version):
+        way = f"Put driver {now.version} into the image ({image}), or set" if image else f"S{OTHER_SOURCE[1:]}, or"
         draft.stop(
             "driver_version_differs",
             f"Driver {now.present} is installed, {now.version} is wanted, and {ours('driver_source')} is preinstalled.",
-            f"S{OTHER_SOURCE[1:]}, or {ours('driver_version')} to {now.present}.",
+            f"{way} {ours('driver_version')} to {now.present}.",
         )
 
 
@@ -185,7 +208,9 @@ def _damaged(draft: Draft, now: Situation) -> None:
         how = f"with {ours('driver_replace')}: true" if now.source != "preinstalled" else "from a source"
         draft.caution_for(
             record,
-            "Build it again by hand (dkms build --force, dkms install --force), "
+            f"Put the driver into the image of this host again ({now.case.image})."
+            if now.case.image
+            else "Build it again by hand (dkms build --force, dkms install --force), "
             f"or let this run install the driver again, {how}.",
         )
 

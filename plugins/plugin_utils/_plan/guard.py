@@ -20,6 +20,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._kernel.package_nam
     install_command,
     kernel_family,
 )
+from ansible_collections.rebellions.npu.plugins.module_utils._npu.driver import DKMS_DIR
 
 from . import matrix as _support
 from .driver import DRIVER_STEP, RELOAD_STEP
@@ -202,6 +203,19 @@ def loadable(draft: Draft, case: Case) -> None:
         draft.caution_for(later)
 
 
+def hardened(draft: Draft, case: Case) -> None:
+    """Where DKMS builds, scripts of the driver's source can run."""
+    if "noexec" not in case.mount_options("/var") or not (draft.will(BUILD_STEP) or will_install(draft)):
+        return
+    draft.caution(
+        "build_noexec",
+        f"DKMS builds below {DKMS_DIR}, and {case.facts['mounts']['/var'] or '/var'} is mounted noexec: "
+        "scripts of the driver's source cannot run there.",
+        "Where the build fails, mount it exec (mount -o remount,exec), "
+        "or set dkms_tree in /etc/dkms/framework.conf to a directory on another file system.",
+    )
+
+
 def disk(draft: Draft, case: Case) -> None:
     """Disk space for an installation, added up where several directories lie on one file system."""
     wanted_mib = case.input("driver_disk_free")
@@ -272,6 +286,9 @@ AFTER_DRIVER: tuple[Part, ...] = (
     firmware,
     kernel_guard,
     loadable,
+    hardened,
     disk,
     boot_room,
 )
+# Kernels, headers and room come with the image of a host.
+ON_IMAGE: tuple[Part, ...] = (secure_boot, firmware, loadable)

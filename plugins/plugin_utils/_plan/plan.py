@@ -17,7 +17,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 )
 
 from .driver import plan_driver
-from .guard import AFTER_DRIVER, BEFORE_DRIVER
+from .guard import AFTER_DRIVER, BEFORE_DRIVER, ON_IMAGE
 from .situation import ROLE_ORDER, VALIDATOR_ROLE, Case, Draft, ours
 from .toolkit import plan_toolkit
 
@@ -67,10 +67,15 @@ class Plan:
 
 
 def _preflight(draft: Draft, case: Case) -> bool:
-    """NPUs of one family are there; False when there are none, so that nothing else of the driver is judged."""
-    if case.facts["counts"]["functions"] == 0:
+    """NPUs of one family are there; False when none is seen, so that nothing else of the driver is judged.
+
+    Whether there are any is not known where the PCI bus could not be read: no policy passes that.
+    """
+    if not case.facts["npus"]:
         found = case.check("npus_found")
-        if found is not None and found.ok is not True:
+        if found is not None and found.ok is None:
+            draft.stop_for(found)
+        elif found is not None and found.ok is not True:
             draft.by_policy_for(
                 case.input("preflight_no_npus"),
                 found,
@@ -119,12 +124,12 @@ def plan(case: Case, group_names: t.Sequence[str] = ()) -> Plan:
     unreadable = case.fails("driver_version_readable")
     if unreadable:
         draft.caution_for(unreadable)
-    if _preflight(draft, case):
+    if _preflight(draft, case) and not case.sealed:
         for part in BEFORE_DRIVER:
             part(draft, case)
     pending = plan_driver(draft, case)
     # Kernels, headers and disk space of a container say nothing where the driver belongs to the machine below.
-    for part in () if case.confined else AFTER_DRIVER:
+    for part in () if case.confined else ON_IMAGE if case.image else AFTER_DRIVER:
         part(draft, case)
     plan_toolkit(draft, case, pending)
     _validator(draft, case)

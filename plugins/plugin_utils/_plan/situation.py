@@ -103,6 +103,20 @@ class Case:
         return bool(self.facts.get("in_container")) and (self.facts.get("kernel") or {}).get("module_tree") is False
 
     @property
+    def image(self) -> str:
+        """How the host's system comes as an image, as in the facts; empty when packages can be installed on it."""
+        return str(self.facts["os"].get("image") or "")
+
+    def mount_options(self, path: str) -> t.Sequence[str]:
+        """Those of ro, noexec and nosuid that hold where a path lies; empty where that is not known."""
+        return (self.facts.get("mount_options") or {}).get(path) or ()
+
+    @property
+    def sealed(self) -> bool:
+        """Whether a driver is wanted from a source that cannot be installed from on this host."""
+        return bool(self.image) and self.input("driver_source") in ("package", "runfile")
+
+    @property
     def damage(self) -> str:
         """What is wrong with the module file of the running kernel, as a sentence; empty when nothing is."""
         record = self.fails("module_file_intact")

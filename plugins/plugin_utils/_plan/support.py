@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import fnmatch
 import typing as t
+from dataclasses import replace
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import INFO, NONE
+from ansible_collections.rebellions.npu.plugins.module_utils._base.versions import tagged_release
 
 from . import matrix as _support
 from .driver import DRIVER_STEP
@@ -37,11 +39,30 @@ def step_before(draft: Draft, **keys: t.Any) -> None:
     draft.steps.insert(at, added)
 
 
-def os_pairs(facts: Data) -> list[tuple[str | None, str | None]]:
-    """(id, version) of the host's system, and of the system it is built from where that is another."""
+def os_pairs(facts: Data, kernel: str | None) -> list[tuple[str | None, str | None]]:
+    """(id, version) of the host's system, and of the system it is built from where that is another.
+
+    A kernel of another release of Enterprise Linux than os-release says is that of the release in its tag: its
+    interfaces are those of el9_4 also where the host is already 9.6.
+    """
     host_os = facts["os"]
-    pairs = [(host_os["id"], host_os["version_id"]), (host_os["base_id"], host_os["base_version"])]
+    tag = other_release(facts, kernel)
+    pairs = [
+        (host_os["id"], tag or host_os["version_id"]),
+        (host_os["base_id"], tag or host_os["base_version"]),
+    ]
     return list(dict.fromkeys(pairs))
+
+
+def other_release(facts: Data, kernel: str | None) -> str:
+    """The release of Enterprise Linux in a kernel's tag where it is not the host's own; empty where it is.
+
+    A tag without a minor release says only which major release the kernel is of.
+    """
+    tag = tagged_release(kernel or "") if facts["os"]["family"] == "redhat" else ""
+    own = str(facts["os"]["base_version"] or facts["os"]["version_id"] or "")
+    same = own == tag or ("." not in tag and own.partition(".")[0] == tag)
+    return "" if not own or same else tag
 
 
 def kernels_at_stake(facts: Data) -> list[str]:
@@ -51,11 +72,18 @@ def kernels_at_stake(facts: Data) -> list[str]:
 
 def rows(case: Case) -> list[Data]:
     """The rules of the support matrix that apply to this host and its driver."""
-    return _support.rows_for(case.matrix, case.judged_version, case.families, os_pairs(case.facts))
+    pairs = os_pairs(case.facts, case.facts["kernel"]["running"])
+    return _support.rows_for(case.matrix, case.judged_version, case.families, pairs)
 
 
 def judge_kernel(case: Case, kernel: str | None) -> _support.Verdict:
-    return _support.judge(case.matrix, case.judged_version, case.families, os_pairs(case.facts), kernel)
+    facts = case.facts
+    verdict = _support.judge(case.matrix, case.judged_version, case.families, os_pairs(facts, kernel), kernel)
+    tag = other_release(facts, kernel)
+    if not tag:
+        return verdict
+    why = f"{verdict.detail} Kernel {kernel} is of release {tag} by its tag, and this host is {facts['os']['pretty']}."
+    return replace(verdict, detail=why)
 
 
 def support(draft: Draft, case: Case) -> None:

@@ -40,7 +40,15 @@ def plan_toolkit(draft: Draft, case: Case, driver_pending: bool) -> None:
             after=after,
         )
     tool = case.observed["host_tool"]
-    if case.input("container_toolkit_host_tool") and not tool["current"]:
+    due = case.input("container_toolkit_host_tool") and not tool["current"]
+    if due and "ro" in case.mount_options("/usr/local"):
+        draft.caution(
+            "host_tool_not_placed",
+            "The host tool is not placed: /usr/local is mounted read-only, as in the image of this host. "
+            "Without it nothing renews the CDI specification and the ready files at boot.",
+            f"Run the playbook after each boot, or set {ours('container_toolkit_host_tool')}: false.",
+        )
+    elif due:
         draft.step(
             id="toolkit.host_tool",
             role=TOOLKIT_ROLE,

@@ -102,6 +102,10 @@ TABLE = [
     ("npus_found", facts(), {"expected_devices": 4}, False, "2 NPUs on the PCI bus, 4 expected"),
     ("npus_found", no_npus(), {}, False, "no NPU on the PCI bus"),
     ("npus_found", denied("pci"), {}, None, "Permission denied"),
+    ("npus_found", ended("denied", name="pci"), {}, True, "2 on the PCI bus"),
+    ("npus_found", ended("denied", name="pci"), {"expected_addresses": [FIRST, "0000:c3:00.0"]}, None,
+     "denied of pci"),
+    ("npus_found", ended("timeout", name="pci"), {"expected_devices": 4}, None, "2 NPUs on the PCI bus, 4 expected"),
     ("npus_reachable", facts(), {}, True, "every NPU answers"),
     ("npus_reachable", changed(facts(), "npus", 1, "state", "unreachable"), {}, False, SECOND),
     ("npus_reachable", changed(changed(facts(), "npus", 1, "state", "unreachable"), "npus", 1, "in_pci", False), {},
@@ -175,6 +179,10 @@ TABLE = [
      "3.0.0, 3.2.2; for the running kernel it installed 3.2.2"),
     ("dkms_builds", dkms(("3.2.2", "installed")), {}, True, "no build has failed"),
     ("dkms_builds", dkms(("3.2.2", "failed")), {}, False, "DKMS could not build rebellions 3.2.2 for kernel " + KERNEL),
+    ("dkms_module_in_place", dkms(("3.2.2", "installed")), {}, True, "rebellions.ko is the module of DKMS"),
+    ("dkms_module_in_place", dkms(("3.4.0", "installed")), {}, False,
+     "rebellions.ko is 3.2.2, and DKMS has installed 3.4.0 for this kernel"),
+    ("dkms_module_in_place", dkms(("3.2.2", "differs")), {}, False, "DKMS has installed 3.2.2 for this kernel"),
     ("dkms_sources", dkms(("3.2.2", "installed")), {}, True, "every version has its source"),
     ("dkms_sources", dkms(("3.2.2", "broken")), {}, False, "without its source"),
     ("next_load_accepted", facts(), {}, True, "is signed"),
@@ -279,7 +287,8 @@ NEVER_UNKNOWN = {
     "devices_named", "device_health_known",
     "tool_is_driver", "looks_allowed", "looks_in_time", "looks_worked", "driver_version_readable", "package_finished",
     "one_driver_installed",
-    "driver_has_one_owner", "dkms_one_version", "dkms_builds", "dkms_sources", "next_load_accepted",
+    "driver_has_one_owner", "dkms_one_version", "dkms_builds", "dkms_module_in_place",
+    "dkms_sources", "next_load_accepted",
 }  # fmt: skip
 ONLY_TRUE = {"passthrough"}
 NEVER_FALSE = {"numa_known"}
@@ -324,7 +333,8 @@ def test_severity_of_what_does_not_stop_a_host() -> None:
         "device_health_known", "tool_is_driver",
         "looks_allowed", "looks_in_time", "looks_worked", "driver_version_readable", "package_finished",
         "module_file_intact", "module_loads_at_boot", "one_driver_installed",
-        "driver_has_one_owner", "dkms_one_version", "dkms_builds", "dkms_sources", "next_load_accepted",
+        "driver_has_one_owner", "dkms_one_version", "dkms_builds", "dkms_module_in_place",
+        "dkms_sources", "next_load_accepted",
     }  # fmt: skip
 
 

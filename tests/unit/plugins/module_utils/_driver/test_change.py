@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import stat
 import typing as t
 from pathlib import Path
@@ -18,6 +19,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.module_utils._driver import (
     cards,
     journal,
+    sources,
 )
 from ansible_collections.rebellions.npu.plugins.module_utils._driver import (
     change as driver_change,
@@ -25,9 +27,12 @@ from ansible_collections.rebellions.npu.plugins.module_utils._driver import (
 from ansible_collections.rebellions.npu.plugins.module_utils._driver import (
     material as driver_material,
 )
+from ansible_collections.rebellions.npu.plugins.module_utils._driver.build import module_lack
+from ansible_collections.rebellions.npu.plugins.module_utils._driver.remove import DriverRemoval
 from ansible_collections.rebellions.npu.plugins.module_utils._driver.request import Unfit
 from ansible_collections.rebellions.npu.plugins.module_utils._driver.units import InUse
 from ansible_collections.rebellions.npu.plugins.module_utils._host.handles import Holder
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Completed, Probe
 from ansible_collections.rebellions.npu.plugins.module_utils._npu.firmware import FlashFailed
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.changes import Change
 from ansible_collections.rebellions.npu.tests.unit.fixtures import driver_machine
@@ -47,6 +52,7 @@ from ansible_collections.rebellions.npu.tests.unit.fixtures.driver_machine impor
     memory,
     upgrade,
 )  # fmt: skip
+from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import KERNEL, module_file
 
 UNINSTALL = ["--uninstall"]
 
@@ -373,6 +379,40 @@ def test_a_build_that_fails_is_told(machine: Machine) -> None:
     assert "dkms autoinstall -k 6.10.0-1" in machine.acts and result["outcome"] == "upgraded"
 
 
+def test_success_of_dkms_without_a_module_is_told(machine: Machine) -> None:
+    """DKMS ends with 0 where it has nothing of this driver to build, or where the kernel has a module it keeps."""
+    machine.builds = False
+    result = upgrade(machine, kernels=["6.9.0-1"])
+    assert result["warnings"] == [
+        "Building the module failed for kernel 6.9.0-1: kernel 6.9.0-1 has no module file of rebellions"
+    ]
+    assert result["outcome"] == "upgraded"
+
+
+def test_a_module_of_another_version_is_not_what_was_to_be_built(machine: Machine) -> None:
+    machine.builds = False
+    machine.tree.write(MODULE.replace(KERNEL, "6.9.0-1"), module_file("3.2.2"))
+    result = upgrade(machine, kernels=["6.9.0-1"])
+    assert len(result["warnings"]) == 1 and result["warnings"][0].endswith("rebellions.ko is 3.2.2, not 3.4.0")
+
+
+def test_the_failure_of_another_module_is_none_of_the_driver(machine: Machine) -> None:
+    """autoinstall builds every module: it fails when any does, and ours may be built all the same."""
+    machine.tree.write(MODULE.replace(KERNEL, "6.9.0-1"), module_file("3.4.0"))
+    machine.trouble = {"dkms autoinstall -k 6.9.0-1": ERROR}
+    assert upgrade(machine, kernels=["6.9.0-1"])["warnings"] == []
+
+
+@pytest.mark.parametrize("built, lack", [("AAAA", ""), ("BBBB", "is not the module that DKMS has built")])
+def test_a_module_without_a_version_is_that_of_dkms(machine: Machine, built: str, lack: str) -> None:
+    tree, folder = machine.tree, "/var/lib/dkms/rebellions/3.2.2/%s/x86_64" % KERNEL
+    tree.write(MODULE, module_file("", srcversion="AAAA"))
+    tree.write(folder + "/module/rebellions.ko", module_file("", srcversion=built))
+    tree.link("/var/lib/dkms/rebellions/kernel-%s-x86_64" % KERNEL, folder)
+    found = module_lack(machine.host, machine.profile, KERNEL, "3.2.2")
+    assert found.endswith(lack) and bool(found) == bool(lack)
+
+
 CARD = {"address": "0000:83:00.0", "ok": True, "detail": "SUCCESS [O]"}
 OTHER_CARD = {"address": "0000:84:00.0", "ok": False, "detail": "FAIL [X]"}
 
@@ -531,6 +571,88 @@ def test_a_file_system_that_cannot_take_the_driver_is_refused_first(
     assert (machine.acts, machine.look(), machine.record("journal.json")) == ([], before, None)
 
 
+# -- H16: where an installer unpacks itself
+
+
+@pytest.mark.parametrize(
+    "asked, noexec, place",
+    [
+        ("", (), "incoming"),
+        ("", ("/var/lib/rbln",), "/opt"),
+        ("", ("/var/lib/rbln", "/opt"), "/root"),
+        ("/srv/tmp", ("/var/lib/rbln", "/opt"), "/srv/tmp"),
+        ("/srv/tmp", ("/srv/tmp",), ""),
+        ("", ("/var/lib/rbln", "/opt", "/root"), ""),
+        ("srv", (), ""),
+    ],
+)
+def test_H16_noexec_tmp_runfile_gets_a_directory_where_programs_run(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, asked: str, noexec: tuple[str, ...], place: str
+) -> None:
+    """H16: TMPDIR is on a file system that is mounted exec, or nothing is stopped."""
+    for path in ("/opt", "/root", "/srv/tmp"):
+        machine.tree.folder(path)
+    shown = {machine.profile.runfile_stamp_dir: "/var/lib/rbln"}
+    monkeypatch.setattr(
+        driver_material, "mount_flags", lambda host, path: os.ST_NOEXEC if shown.get(path, path) in noexec else 0
+    )
+    seen: list[str] = []
+
+    def hear(*arguments: t.Any) -> None:
+        seen.append(str(arguments[5]))
+        assert stat.S_IMODE(os.stat(arguments[5]).st_mode) == 0o700
+        execute(*arguments)
+
+    execute = sources.execute
+    monkeypatch.setattr(sources, "execute", hear)
+    before = machine.look()
+    if place:
+        assert upgrade(machine, temporary_directory=asked)["outcome"] == "upgraded"
+        assert [place in path for path in seen] == [True] and not os.path.exists(seen[0])
+        assert not os.path.exists(machine.tree.real(STATE + "/incoming"))
+        return
+    with pytest.raises(NpuError, match="no directory to unpack itself and run what it unpacks: ") as caught:
+        upgrade(machine, temporary_directory=asked)
+    assert "Set temporary_directory to one that is writable and mounted exec" in caught.value.next_step
+    assert (machine.acts, machine.look(), seen) == ([], before, [])
+
+
+@pytest.mark.parametrize(
+    "answer, words",
+    [
+        (Probe("denied", None, "Permission denied"), "does not let a program run (Permission denied)"),
+        (Probe("value", Completed(126, "", "fapolicyd: no\n")), "does not let a program run (fapolicyd: no)"),
+    ],
+)
+def test_H16_a_policy_that_denies_programs_is_found_by_trying_one(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, answer: Probe, words: str
+) -> None:
+    def run(argv: t.Sequence[str], *rest: t.Any) -> Probe:
+        return answer if argv[0].endswith("-installer/try") else machine.run(argv, *rest)
+
+    monkeypatch.setattr(machine.host, "_runner", run)
+    with pytest.raises(NpuError, match=re.escape(words)):
+        upgrade(machine)
+    assert machine.acts == []
+
+
+def test_H16_room_for_what_is_unpacked_is_looked_at_first(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_material, "free_bytes", lambda host, path: 3)
+    with pytest.raises(NpuError, match="has 0 MiB free, and 1 MiB may be needed"):
+        upgrade(machine)
+    assert machine.acts == []
+
+
+def test_H16_a_removal_by_the_installer_is_refused_before_it_stops_anything(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_material, "mount_flags", lambda host, path: os.ST_NOEXEC)
+    removal = change(machine, DriverRemoval, source="runfile", state="absent", uninstall=UNINSTALL)
+    with pytest.raises(NpuError, match="mounted noexec"):
+        removal.run()
+    assert machine.acts == [] and machine.loaded == "3.2.2"
+
+
 def test_the_way_back_needs_no_journal(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     before, write = machine.look(), journal.write_record
 
@@ -617,6 +739,16 @@ def test_a_module_in_use_waits_for_a_reboot_and_is_proven_after_it(machine: Mach
         {DAEMON, *SERVICES},
         None,
     )
+
+
+def test_a_reboot_waits_for_a_module_that_is_there(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installer that ends with 0 and leaves the module before it: known before the host reboots into it."""
+    busy(machine)
+    monkeypatch.setattr(machine, "put", lambda version, name=KMD: machine.packages.update({name: version}))
+    result = upgrade(machine, reboot_allowed=True)
+    assert (result["outcome"], result["reboot_required"]) == ("rolled_back", False), result
+    assert "The driver is installed, and its module is not: /lib/modules/" in result["reason"]
+    assert "rebellions.ko is 3.2.2, not 3.4.0." in result["reason"]
 
 
 def test_a_driver_that_does_not_work_after_the_reboot_goes_back(machine: Machine) -> None:

@@ -123,6 +123,9 @@ class Unpacker:
         cwd: t.Any = None,
         pass_fds: t.Sequence[int] = (),
     ) -> Probe:
+        if argv[0].endswith("-installer/try"):
+            return Probe(VALUE, Completed(0, "", ""))
+        assert stat.S_IMODE(os.stat(env["TMPDIR"]).st_mode) == 0o700
         self.calls.append(list(argv[1:]))
         directory = Path(argv[-1].partition("=")[2])
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700 and os.listdir(directory) == []

@@ -29,7 +29,7 @@ class Node:
 
     def __init__(self, root: Path, **keys: t.Any) -> None:
         self.tree = Tree(root)
-        self.tree.folder("/sys/module").folder("/proc").write("/proc/sys/kernel/osrelease", KERNEL + "\n")
+        self.tree.folder("/sys/module").folder("/proc/1/fd").write("/proc/sys/kernel/osrelease", KERNEL + "\n")
         self.units: dict[str, str] = {}
         self.enabled: dict[str, str] = {}
         self.stuck: set[str] = set()
@@ -42,7 +42,11 @@ class Node:
         self.journal.begin({"stopped": []})
 
     def loaded(self, version: str = "3.2.2") -> Node:
-        self.tree.write("/sys/module/rebellions/version", version + "\n").write("/sys/module/rebellions/refcnt", "1\n")
+        self.tree.write("/sys/module/rebellions/version", version + "\n")
+        return self.references(0)
+
+    def references(self, count: int) -> Node:
+        self.tree.write("/sys/module/rebellions/refcnt", "%d\n" % count)
         return self
 
     def process(self, pid: int = PID, name: str = "python3", cgroup: str = "0::/user.slice\n") -> Node:
@@ -50,14 +54,18 @@ class Node:
             "/proc/%d/cgroup" % pid, cgroup
         )
         self.tree.write("/proc/%d/stat" % pid, "%d (%s) S 1" % (pid, name)).write("/proc/%d/maps" % pid)
-        return self
+        return self.references(1) if self.tree.real("/sys/module/rebellions").exists() else self
+
+    def leave(self, pid: int = PID) -> None:
+        link = self.tree.real("/proc/%d/fd/3" % pid)
+        if link.is_symlink():
+            link.unlink()
+            self.references(0)
 
     def sleep(self, seconds: float) -> None:
         self.sleeps.append(seconds)
         if len(self.sleeps) >= self.leaves:
-            link = self.tree.real("/proc/%d/fd/3" % PID)
-            if link.is_symlink():
-                link.unlink()
+            self.leave()
 
     def run(self, argv: t.Sequence[str], timeout: float, env: t.Any) -> Probe:
         program, act, unit = argv
@@ -213,6 +221,7 @@ def test_the_daemon_starts_where_it_is_enabled_or_ran_before(
 
 # -- everybody else
 
+REST = "2 references without an open handle"
 IN_USE = {
     "kind": "process",
     "pid": PID,
@@ -221,6 +230,7 @@ IN_USE = {
     "container": "",
     "unit": "",
     "started": None,
+    "pod": "",
 }
 
 
@@ -255,6 +265,51 @@ def test_a_user_that_stays_is_refused_after_the_limit(tmp_path: Path) -> None:
     assert node.sleeps
 
 
+@pytest.mark.parametrize("policy", ["refuse", "wait", "stop"])
+def test_I05_references_without_a_holder_are_refused_before_anything_is_stopped(tmp_path: Path, policy: str) -> None:
+    """I05: stopping services ends no reference that no process is seen to hold; nothing unloads the module by force."""
+    node = Node(tmp_path, in_use=policy, in_use_timeout=0.05, services=["a.service"]).loaded().references(2)
+    node.units = {"a.service": "active"}
+    with pytest.raises(driver_units.InUse) as caught:
+        node.work.refuse_or_wait()
+    waited = " after 0.05 s" if policy == "wait" else ""
+    assert caught.value.message == "The NPUs are in use%s: %s." % (waited, REST)
+    assert caught.value.next_step == (
+        "End what holds the module, or reboot the host, or let the run reboot it (reboot: if_required); "
+        "nothing was changed."
+    )
+    assert ([row["kind"] for row in caught.value.users], node.acts) == (["kernel"], [])
+
+
+@pytest.mark.parametrize("policy", ["refuse", "wait", "stop"])
+def test_I05_a_reboot_ends_what_has_no_process_where_the_run_may_reboot(tmp_path: Path, policy: str) -> None:
+    node = Node(tmp_path, in_use=policy, in_use_timeout=0.05, reboot_allowed=True).loaded().references(2)
+    node.tree.folder("/sys/module/rebellions/holders/rblnfs")
+    assert [row["kind"] for row in node.work.refuse_or_wait()] == ["module", "kernel"]
+    assert node.work.in_the_way() == []
+    # A process is no matter of a reboot: it is asked for by its own input.
+    node.process().references(4)
+    assert [holder.kind for holder in node.work._find()] == ["process", "module", "kernel"]
+    assert [holder.pid for holder in node.work.in_the_way()] == [PID]
+
+
+def test_I05_a_module_that_needs_the_drivers_is_named(tmp_path: Path) -> None:
+    node = Node(tmp_path).loaded().references(1)
+    node.tree.folder("/sys/module/rebellions/holders/rblnfs")
+    with pytest.raises(NpuError, match="the kernel module rblnfs. Next: Unload rblnfs .modprobe -r., or reboot"):
+        node.work.refuse_or_wait()
+
+
+def test_I05_a_handle_that_was_open_for_a_moment_is_nobodys(tmp_path: Path) -> None:
+    node = Node(tmp_path).loaded().references(1)
+
+    def closed(seconds: float) -> None:
+        node.references(0)
+
+    node.work.sleep = closed
+    assert node.work.refuse_or_wait() == []
+
+
 @pytest.mark.parametrize("unit, counts", [("a.service", False), (DAEMON, False), ("other.service", True)])
 def test_named_services_and_the_daemon_are_no_others(tmp_path: Path, unit: str, counts: bool) -> None:
     node = Node(tmp_path, services=["a.service"]).loaded().process(cgroup="0::/system.slice/%s\n" % unit)
@@ -285,8 +340,8 @@ def test_a_user_is_stopped_by_policy_and_only_in_the_step(tmp_path: Path) -> Non
         assert ([holder["pid"] for holder in found], child.poll()) == ([child.pid], None)
 
         def gone(seconds: float) -> None:
-            if child.wait(10) is not None and node.tree.real("/proc/%d/fd/3" % child.pid).is_symlink():
-                node.tree.real("/proc/%d/fd/3" % child.pid).unlink()
+            if child.wait(10) is not None:
+                node.leave(child.pid)
 
         node.work.sleep = gone
         node.work.stop(node.journal)

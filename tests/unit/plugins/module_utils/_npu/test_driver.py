@@ -35,6 +35,14 @@ def row(
         (
             "rebellions/3.2.2, 6.8.0-117-generic, x86_64: installed "
             "(WARNING! Diff between built and installed module!)\n",
+            [row("3.2.2", KERNEL, "differs")],
+        ),
+        (
+            "rebellions, 3.2.2, 5.14.0-570.el9_6.x86_64, x86_64: installed-weak from 5.14.0-503.el9_5.x86_64\n",
+            [row("3.2.2", "5.14.0-570.el9_6.x86_64", "installed")],
+        ),
+        (
+            "rebellions/3.2.2, 6.8.0-117-generic, x86_64: installed (WARNING! Missing some built modules!)\n",
             [row("3.2.2", KERNEL, "installed")],
         ),
         (

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import time
@@ -17,6 +18,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._host.handles impor
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host, Probe
 from ansible_collections.rebellions.npu.plugins.module_utils._npu import users as inuse
 from ansible_collections.rebellions.npu.plugins.module_utils._npu.users import describe_holders, find_holders
+from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import case
 
 ID = "0123456789abcdef" * 4
 OTHER = "fedcba9876543210" * 4
@@ -44,7 +46,7 @@ class Machine:
         (root / "proc").mkdir()
         self.process(1, comm="systemd", cgroup="0::/init.scope\n")
         (root / "proc" / "cpuinfo").write_text("")
-        self.loaded("1")
+        self.loaded(None)
 
     def loaded(self, refcnt: str | None) -> None:
         module = self.root / "sys/module/rebellions"
@@ -103,18 +105,22 @@ def test_nobody(machine: Machine) -> None:
         10,
         "/dev/null",
         "socket:[1]",
-        "/dev/rblnx",
-        "/dev/rbln0x",
+        "/dev/rsdx",
+        "/dev/rsd0x",
         "/var/log/rbln0",
+        "/var/rbln_ctl",
+        "/rbln_ctl",
         "/dev/rsd",
-        "/dev/rbln",
+        "/dev/shm/rbln0",
+        "anon_inode:[eventfd]",
         "pipe:[2]",
     )
     assert machine.find() == ([], Probe("value", 2))
 
 
 TTY = os.stat("/dev/tty").st_rdev
-NUMBER = "%d:%d\n" % (os.major(TTY), os.minor(TTY))
+TTY_MINOR = os.minor(TTY)
+NUMBER = "%d:%d\n" % (os.major(TTY), TTY_MINOR)
 MOUNTED = "25 1 0:5 / /srv rw,%s - %s x rw\n"
 
 
@@ -200,6 +206,15 @@ def test_a_holder_is_told_from_another_process_of_its_number(machine: Machine) -
         ("/dev/rblnfs3", "rblnfs3"),
         ("/dev/rbln0 (deleted)", "rbln0"),
         ("/rbln0", "rbln0"),
+        # Nodes for control, of whatever name.
+        ("/dev/rbln_ctl", "rbln_ctl"),
+        ("/dev/rblnctl0", "rblnctl0"),
+        ("/dev/rbln-uctl (deleted)", "rbln-uctl"),
+        ("/dev/rbln/ctl", "rbln/ctl"),
+        ("/dev/rsd_ctl", "rsd_ctl"),
+        ("/dev/rebellions", "rebellions"),
+        # What a driver hands out without a node.
+        ("anon_inode:[rbln-event]", "anon_inode:[rbln-event]"),
     ],
 )
 def test_an_open_handle(machine: Machine, target: str, node: str) -> None:
@@ -214,10 +229,7 @@ def test_several_handles_of_one_process_are_one_holder(machine: Machine) -> None
 
 @pytest.mark.parametrize("refcnt, found", [("1", True), (None, True), ("0", False)])
 def test_memory_that_stays_mapped_after_the_handle_is_closed(machine: Machine, refcnt: str | None, found: bool) -> None:
-    if refcnt is None:
-        (machine.root / "sys/module/rebellions/refcnt").unlink()
-    else:
-        machine.loaded(refcnt)
+    machine.loaded(refcnt)
     machine.process(10, maps=MAPS % "/dev/rbln1")
     machine.process(11, maps=MAPS % "/usr/lib/librbln-ml.so.3")
     assert machine.holders() == ([Holder("process", 10, "python3", ("rbln1",))] if found else [])
@@ -239,9 +251,28 @@ def test_memory_that_stays_mapped_after_the_handle_is_closed(machine: Machine, r
 )
 def test_container_and_unit(machine: Machine, cgroup: str, container: str, unit: str) -> None:
     machine.process(10, "/dev/rbln0", cgroup=cgroup)
+    pod = "1" if "kubepods" in cgroup else ""
     assert machine.holders() == [
-        Holder("container" if container else "process", 10, "python3", ("rbln0",), container, unit)
+        Holder("container" if container else "process", 10, "python3", ("rbln0",), container, unit, None, pod)
     ]
+
+
+@pytest.mark.parametrize(
+    "cgroup, pod",
+    [
+        (
+            "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0af1b2c3_4d5e_6f70.slice/crio-x.scope",
+            "0af1b2c3-4d5e-6f70",
+        ),
+        ("0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podab_cd.slice/x", "ab-cd"),
+        ("11:memory:/kubepods/besteffort/pod12-34/0123", "12-34"),
+        ("0::/kubepods.slice/pod-a", "pod-a"),
+        ("0::/system.slice/podman.service", ""),
+        ("0::/kubepods.slice", ""),
+    ],
+)
+def test_the_pod_of_a_process(cgroup: str, pod: str) -> None:
+    assert inuse.pod_of(cgroup + "\n") == pod
 
 
 @pytest.mark.parametrize("engine", CONMON)
@@ -250,7 +281,8 @@ def test_the_monitor_of_a_container_does_not_hide_it(machine: Machine, engine: s
     machine.process(
         11, cgroup=PODMAN if engine == "podman" else CRIO, comm="sleep", dev=["null", "rbln0"], status=NORMAL
     )
-    assert machine.holders() == [Holder("container", 11, "sleep", ("rbln0",), ID)]
+    pod = "" if engine == "podman" else "1"
+    assert machine.holders() == [Holder("container", 11, "sleep", ("rbln0",), ID, "", None, pod)]
 
 
 def test_the_container_that_we_run_in_ourselves_is_none(tmp_path: Path) -> None:
@@ -278,16 +310,16 @@ def test_own_processes_are_left_out(machine: Machine) -> None:
 
 
 def test_a_container_that_has_the_node_and_does_not_use_it(machine: Machine) -> None:
-    machine.process(10, cgroup=KUBE, comm="pause", dev=["null", "rbln0", "rsd0", "rblnx"], status=NORMAL)
+    machine.process(10, cgroup=KUBE, comm="pause", dev=["null", "rbln0", "rsd0", "rsdx"], status=NORMAL)
     machine.process(11, cgroup=KUBE, comm="sleep", dev=["null", "rbln0", "rsd0"], status=NORMAL)
-    assert machine.holders() == [Holder("container", 10, "pause", ("rbln0", "rsd0"), ID)]
+    assert machine.holders() == [Holder("container", 10, "pause", ("rbln0", "rsd0"), ID, "", None, "1")]
 
 
 def test_a_privileged_container_sees_every_node_and_need_not_use_one(machine: Machine) -> None:
     machine.process(10, cgroup=KUBE, comm="kube-proxy", dev=["null", "rbln0"], status=PRIVILEGED)
     assert machine.holders() == []
     machine.process(11, "/dev/rbln0", cgroup=KUBE.replace(ID, OTHER), comm="exporter", dev=["rbln0"], status=PRIVILEGED)
-    assert machine.holders() == [Holder("container", 11, "exporter", ("rbln0",), OTHER)]
+    assert machine.holders() == [Holder("container", 11, "exporter", ("rbln0",), OTHER, "", None, "1")]
 
 
 def test_a_container_is_named_once(machine: Machine) -> None:
@@ -377,6 +409,100 @@ def test_denied_is_not_nobody(
     )
 
 
+def test_a_proc_that_hides_the_processes_of_others_is_denied(machine: Machine) -> None:
+    """Mounted with hidepid=2, /proc lists only the own processes: nothing is refused, and nothing is seen."""
+    machine.process(10, "/dev/null")
+    (machine.root / "proc/1").rename(machine.root / "proc/none")
+    found, probe = machine.find()
+    assert (found, probe.state) == ([], "denied") and "become" in probe.detail
+
+
+def rest(count: int) -> Holder:
+    return Holder("kernel", None, "%d references without an open handle" % count)
+
+
+def test_I05_module_in_use(machine: Machine) -> None:
+    """I05: in use by the count of references and by open handles of every node, though the tool shows no context."""
+    names = case("I05-module-in-use", "proc-modules.txt")
+    (machine.root / "proc/modules").write_text(names)
+    for line in case("I05-module-in-use", "fds.tsv").splitlines():
+        pid, node, program, cgroup = line.split("\t")
+        machine.process(int(pid), node, comm=program, cgroup="0::%s\n" % cgroup)
+    contexts = json.loads(case("I05-module-in-use", "smi.json"))["contexts"]
+    assert machine.holders(contexts) == [
+        Holder("process", 990, "rbln-metrics", ("rbln_ctl",)),
+        Holder("container", 4121, "python3", ("rbln0",), "", "", None, "pod-a"),
+        # Of the twelve, two handles can be four.
+        rest(8),
+    ]
+
+
+@pytest.mark.parametrize(
+    "refcnt, needed_by, files, expected",
+    [
+        ("0", (), (), []),
+        ("2", (), (), [rest(2)]),
+        ("1", ("rblnfs",), (), [Holder("module", None, "rblnfs")]),
+        ("3", ("rblnfs",), (), [Holder("module", None, "rblnfs"), rest(2)]),
+        # Handles that a fork shares are one reference; an open file may count for the device and its operations.
+        ("1", (), ("/dev/rbln0", "/dev/rbln0"), [Holder("process", 10, "python3", ("rbln0",))]),
+        ("4", (), ("/dev/rbln0", "/dev/rbln0"), [Holder("process", 10, "python3", ("rbln0",))]),
+        ("5", (), ("/dev/rbln0", "/dev/rbln0"), [Holder("process", 10, "python3", ("rbln0",)), rest(1)]),
+        # A virtual machine holds vfio's module, not this one.
+        ("1", (), ("/dev/vfio/42",), [Holder("vm", 10, "python3", ("vfio/42",)), rest(1)]),
+    ],
+)
+def test_I05_references_that_nothing_explains(
+    machine: Machine, refcnt: str, needed_by: tuple[str, ...], files: tuple[str, ...], expected: list[Holder]
+) -> None:
+    machine.loaded(refcnt)
+    machine.function("0000:81:00.0", "0x1eff", "42")
+    for name in needed_by:
+        (machine.root / "sys/module/rebellions/holders" / name).mkdir(parents=True)
+    machine.process(10, *files)
+    assert machine.holders() == expected
+
+
+def test_I05_handles_of_the_daemon_explain_references(machine: Machine) -> None:
+    machine.loaded("5")
+    machine.process(10, "/dev/rbln0", "/dev/rbln_ctl", cgroup="0::/system.slice/%s\n" % PROFILE.daemon_units[0])
+    assert machine.holders() == [rest(1)]
+    machine.loaded("4")
+    assert machine.holders() == []
+    # Memory that stays mapped when its handle is closed counts; beside its handle it does not.
+    machine.process(11, maps=MAPS % "/dev/rbln1", cgroup="0::/system.slice/%s\n" % PROFILE.daemon_units[0])
+    machine.loaded("6")
+    assert machine.holders() == []
+
+
+@pytest.mark.parametrize("minor, nodes", [(TTY_MINOR, ("tty-ctl",)), (TTY_MINOR + 1, ())])
+def test_I05_a_control_node_is_known_by_a_number_of_the_class(
+    machine: Machine, tmp_path: Path, minor: int, nodes: tuple[str, ...]
+) -> None:
+    (tmp_path / "npu").symlink_to("/dev/tty")
+    (tmp_path / "sys/class/rebellions/tty-ctl").mkdir(parents=True)
+    (tmp_path / "sys/class/rebellions/tty-ctl/dev").write_text("%d:%d\n" % (os.major(TTY), minor))
+    machine.process(10, str(tmp_path / "npu"), mountinfo=MOUNTED % ("nosuid", "tmpfs"))
+    (tmp_path / "proc/10/fdinfo").mkdir()
+    (tmp_path / "proc/10/fdinfo/0").write_text("pos:\t0\nmnt_id:\t25\n")
+    assert machine.holders() == ([Holder("process", 10, "python3", nodes)] if nodes else [])
+
+
+@pytest.mark.parametrize("listed, found", [("rebellions", True), ("rbln_ctl", True), ("tty", False), ("rsdx", False)])
+def test_I05_every_number_of_a_driver_of_the_name_is_its_own(
+    machine: Machine, tmp_path: Path, listed: str, found: bool
+) -> None:
+    (tmp_path / "npu").symlink_to("/dev/tty")
+    (tmp_path / "proc/devices").write_text(
+        "Character devices:\n%3d %s\n\nBlock devices:\n  8 rebellions\n" % (os.major(TTY), listed)
+    )
+    machine.process(10, str(tmp_path / "npu"), mountinfo=MOUNTED % ("nosuid", "tmpfs"))
+    (tmp_path / "proc/10/fdinfo").mkdir()
+    (tmp_path / "proc/10/fdinfo/0").write_text("pos:\t0\nmnt_id:\t25\n")
+    name = "char %d:%d" % (os.major(TTY), os.minor(TTY))
+    assert machine.holders() == ([Holder("process", 10, "python3", (name,))] if found else [])
+
+
 def test_without_proc_nothing_is_known(tmp_path: Path) -> None:
     found, probe = find_holders(PROFILE, Host(str(tmp_path)))
     assert (found, probe.state) == ([], "absent")
@@ -388,10 +514,16 @@ def test_one_line_for_people() -> None:
         Holder("container", 11, "sleep", ("rbln0",), ID),
         Holder("vm", 12, "qemu-system-x86_64", ("vfio/42",)),
         Holder("context", None, "?"),
+        Holder("container", 13, "python3", ("rbln0",), ID, "", None, "ab-cd"),
+        Holder("container", 14, "python3", ("rbln_ctl",), "", "", None, "pod-a"),
+        Holder("module", None, "rblnfs"),
+        Holder("kernel", None, "2 references without an open handle"),
     ]
     assert describe_holders(holders) == (
         "python3 (pid 10, train.service) on rbln0, rbln1; sleep (pid 11, container 0123456789ab) on rbln0; "
-        "qemu-system-x86_64 (pid 12, vm) on vfio/42; ? (context)"
+        "qemu-system-x86_64 (pid 12, vm) on vfio/42; ? (context); "
+        "python3 (pid 13, container 0123456789ab, pod ab-cd) on rbln0; python3 (pid 14, pod-a) on rbln_ctl; "
+        "the kernel module rblnfs; 2 references without an open handle"
     )
     assert describe_holders(holders[:1] * 10).endswith("; and 2 more")
     assert describe_holders([]) == ""
@@ -400,6 +532,7 @@ def test_one_line_for_people() -> None:
 def test_as_plain_data() -> None:
     assert Holder("process", 10, "x", ("rbln0",), started=7).to_dict() == {
         "kind": "process", "pid": 10, "name": "x", "nodes": ["rbln0"], "container": "", "unit": "", "started": 7,
+        "pod": "",
     }  # fmt: skip
 
 

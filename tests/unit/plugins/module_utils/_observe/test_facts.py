@@ -15,6 +15,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._checks.run import run_checks
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import DENIED, Host, Probe
+from ansible_collections.rebellions.npu.plugins.module_utils._npu.labels import npu_labels
 from ansible_collections.rebellions.npu.plugins.module_utils._observe.facts import collect_facts
 from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import (
     KERNEL,
@@ -119,7 +120,8 @@ def test_healthy_host(tmp_path: Path) -> None:
         "guard": [{"kernel": KERNEL, "headers": True, "module": True, "running": True, "next_boot": True}],
     }
     assert facts["build"]["programs"] == {"dkms": None, "cc": None, "make": None, "mokutil": None, "openssl": None}
-    assert set(facts["disk"]) == set(facts["mounts"]) == {"/", "/boot", "/usr", "/var", "/lib/modules"}
+    paths = {"/", "/boot", "/usr", "/usr/local", "/var", "/lib/modules"}
+    assert set(facts["disk"]) == set(facts["mounts"]) == set(facts["mount_options"]) == paths
     assert all(isinstance(size, int) for size in facts["disk"].values()) and set(facts["mounts"].values()) == {"/"}
     assert (facts["holds"], facts["pciehp"]) == ([], {"ports": []})
     assert {
@@ -840,3 +842,72 @@ def test_what_is_denied_is_neither_absent_nor_broken(
     checks = {check.name: check.ok for check in run_checks(PROFILE, host, facts, {}, {}, {}, ("driver",))}
     assert [name for name, ok in checks.items() if ok is False] == ["looks_allowed"]
     assert {name for name in unknown if checks[name] is None} == unknown
+
+
+class Denying(Refusing):
+    """A host on which the paths of a case are denied, also by the kernel where only a node is."""
+
+    paths: tuple[str, ...] = ()
+
+    def resolve(self, path: str) -> Probe:
+        if any(path == one or path.startswith(one + "/") for one in self.paths):
+            return Probe(DENIED, None, "Permission denied")
+        return Host.resolve(self, path)
+
+
+def test_F13_denied_vs_absent(tmp_path: Path) -> None:
+    """F13: hardware that may not be looked at is not known, never zero, and become is named."""
+    asked = json.loads(case("F13-denied-vs-absent", "probe-results.json"))
+    tree = Tree(tmp_path).folder("/sys/bus/pci/devices").write("/dev/rbln0")
+    tree.write("/proc/modules", asked["/proc/modules"])
+    host = Denying(str(tree.root))
+    host.paths = tuple(path for path, answer in asked.items() if answer == "EACCES")
+    facts = collect_facts(PROFILE, host)
+    assert (facts["npus"], facts["npu_count"], set(facts["counts"].values())) == ([], None, {None})
+    assert facts["probe_denied"] == ["dev", "pci"]
+    checks = {check.name: check for check in run_checks(PROFILE, host, facts, {}, {}, {}, ("driver",))}
+    assert checks["npus_found"].ok is None and "become" in checks["npus_found"].next_step
+    assert npu_labels(PROFILE, facts) is None
+
+
+def test_F13_one_function_that_may_not_be_read_is_not_known_either(tmp_path: Path) -> None:
+    tree = Tree(tmp_path).folder("/sys/bus/pci/devices/0000:83:00.0")
+    host = Denying(str(tree.root))
+    host.paths = ("/sys/bus/pci/devices/0000:83:00.0/vendor",)
+    facts = collect_facts(PROFILE, host)
+    assert (facts["npu_count"], facts["probe_denied"]) == (None, ["pci"])
+    assert facts["probes"]["pci"]["detail"] == "0000:83:00.0/vendor: Permission denied"
+
+
+@pytest.mark.parametrize(
+    ("lspci", "known"),
+    [
+        (None, False),
+        ("exit 1", False),
+        ("exit 0", True),
+    ],
+)
+def test_F13_a_container_without_sys_is_not_known(tmp_path: Path, lspci: str | None, known: bool) -> None:
+    """Without /sys only lspci can tell, and only where it succeeds."""
+    tree = Tree(tmp_path)
+    if lspci:
+        tree.program("/usr/bin/lspci", lspci)
+    facts = look(tree)
+    assert facts["npu_count"] == (0 if known else None)
+    assert facts["probes"]["pci"]["state"] == ("value" if known else "absent")
+
+
+def test_F13_a_bus_without_npus_has_none(tmp_path: Path) -> None:
+    facts = look(Tree(tmp_path).write("/sys/bus/pci/devices/0000:00:1f.0/vendor", "0x8086\n"))
+    assert (facts["npu_count"], facts["counts"]["functions"], facts["probe_denied"]) == (0, 0, [])
+
+
+def test_H14_image_mode_host(tmp_path: Path) -> None:
+    """H14: os-release is that of RHEL, and /run/ostree-booted says how the system comes."""
+    tree = ca22_host(tmp_path).write("/etc/os-release", case("H14-image-mode-host", "os-release"))
+    for path in case("H14-image-mode-host", "tree.txt").split():
+        tree.write(path)
+    facts = look(tree)
+    assert (facts["os"]["id"], facts["os"]["version_id"], facts["os"]["image"]) == ("rhel", "9.6", "ostree")
+    # The modules of the next image are not seen from this one.
+    assert set(facts["kernel"]["modules"]) <= {facts["kernel"]["running"]}

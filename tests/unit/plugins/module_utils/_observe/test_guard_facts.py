@@ -4,13 +4,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._host.disk import mount_point, read_disk, read_initramfs
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import DENIED, FileStat, Host, Probe
+from ansible_collections.rebellions.npu.plugins.module_utils._host.os import read_image
 from ansible_collections.rebellions.npu.plugins.module_utils._kernel import kernels as kernel
 from ansible_collections.rebellions.npu.plugins.module_utils._kernel.build_tools import missing_packages, read_build
 from ansible_collections.rebellions.npu.plugins.module_utils._npu.pci import read_functions, read_pciehp
@@ -108,9 +111,62 @@ def test_where_a_file_system_begins(tmp_path: Path, path: str, expected: str) ->
 
 
 def test_room_is_that_of_the_file_system(tmp_path: Path) -> None:
-    free, mounts = read_disk(Mounted(str(Tree(tmp_path).folder("/boot").root)))
-    assert mounts == {"/": "/", "/boot": "/boot", "/usr": "/", "/var": "/", "/lib/modules": "/"}
-    assert set(free) == set(mounts) and all(isinstance(size, int) and size > 0 for size in free.values())
+    free, mounts, options = read_disk(Mounted(str(Tree(tmp_path).folder("/boot").root)))
+    assert mounts == {"/": "/", "/boot": "/boot", "/usr": "/", "/usr/local": "/", "/var": "/", "/lib/modules": "/"}
+    assert set(free) == set(mounts) == set(options)
+    assert all(isinstance(size, int) and size > 0 for size in free.values())
+
+
+def test_H16_options_are_those_of_the_place_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H16: noexec of /var, and of a bind mount that has the device number of what is around it."""
+    tree = Tree(tmp_path).folder("/var/lib").folder("/usr/local")
+    flags = {"/var": os.ST_NOEXEC | os.ST_NOSUID, "/usr": os.ST_RDONLY}
+    real = os.statvfs
+
+    def statvfs(path: str) -> Any:
+        found = real(path)
+        values = {name: getattr(found, name) for name in ("f_bavail", "f_frsize", "f_bfree")}
+        return SimpleNamespace(f_flag=flags.get(path[len(str(tmp_path)) :], 0), **values)
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    options = read_disk(tree.host())[2]
+    assert (options["/var"], options["/usr"], options["/usr/local"]) == (["noexec", "nosuid"], ["ro"], [])
+
+
+@pytest.mark.parametrize(
+    ("path", "os_id", "options", "image"),
+    [
+        ("/run/ostree-booted", "rhel", {}, "ostree"),
+        ("/run/ostree-booted", "fedora", {"/usr": ["ro"], "/var": []}, "ostree"),
+        ("", "nixos", {}, "nixos"),
+        ("", "flatcar", {"/usr": ["ro"]}, "flatcar"),
+        ("", "sl-micro", {"/usr": ["ro"], "/var": []}, "sl-micro"),
+        ("", "ubuntu", {"/usr": ["ro"], "/var": []}, "read-only"),
+        # A disk that has failed is read-only everywhere.
+        ("", "ubuntu", {"/usr": ["ro"], "/var": ["ro"]}, None),
+        ("", "ubuntu", {"/usr": ["nosuid"], "/var": []}, None),
+        ("", "ubuntu", {}, None),
+        ("", None, {"/usr": None, "/var": None}, None),
+    ],
+)
+def test_H14_a_system_that_comes_as_an_image(
+    tmp_path: Path, path: str, os_id: str | None, options: dict[str, Any], image: str | None
+) -> None:
+    tree = Tree(tmp_path).write(path) if path else Tree(tmp_path)
+    assert read_image(tree.host(), os_id, {"/usr": [], "/var": [], **options}) == image
+
+
+@pytest.mark.parametrize(
+    ("mounts", "image"),
+    [
+        ("composefs / overlay ro,relatime 0 0\n/dev/sda4 /var xfs rw 0 0\n", "composefs"),
+        ("/dev/sda2 / ext4 rw 0 0\n/dev/mapper/usr /usr erofs ro 0 0\n", "erofs"),
+        ("/dev/sda2 / btrfs ro 0 0\n/dev/loop0 /snap/x squashfs ro 0 0\n", "read-only"),
+    ],
+)
+def test_H14_an_image_without_a_mark_is_named_by_its_file_system(tmp_path: Path, mounts: str, image: str) -> None:
+    host = Tree(tmp_path).write("/proc/mounts", mounts).host()
+    assert read_image(host, "centos", {"/usr": ["ro"], "/var": []}) == image
 
 
 DPKG = """\

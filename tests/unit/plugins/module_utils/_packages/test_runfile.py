@@ -8,6 +8,7 @@ import hashlib
 import io
 import os
 import pathlib
+import re
 import shutil
 import stat
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host, Probe, run_command
 from ansible_collections.rebellions.npu.plugins.module_utils._host.private import private_directory
+from ansible_collections.rebellions.npu.plugins.module_utils._packages import runfile
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.runfile import SHA256 as DIGEST
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.runfile import (
     TAIL,
@@ -25,6 +27,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._packages.runfile i
     sha256_of,
     verified,
 )
+from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import case
 
 TEXT = b'#!/bin/sh\necho "args: $*"\necho "in $PWD"\necho warned >&2\nexit ${1:-0}\n'
 SHA256 = hashlib.sha256(TEXT).hexdigest()
@@ -228,7 +231,10 @@ def test_no_password_of_an_address_is_shown(tmp_path: pathlib.Path) -> None:
     path = placed_as(tmp_path, "net.run", text)
     with pytest.raises(NpuError) as caught:
         execute(Host(), path, digest_of(text), [], 30)
-    assert caught.value.message == "net.run ended with code 4: fetching https://********@mirror.example.com/a?token=********"
+    assert (
+        caught.value.message
+        == "net.run ended with code 4: fetching https://********@mirror.example.com/a?token=********"
+    )
 
 
 def test_the_environment_reaches_the_installer(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,3 +325,39 @@ def test_a_file_system_mounted_noexec_is_said(tmp_path: pathlib.Path, source: pa
 def test_one_that_is_gone_is_an_error(tmp_path: pathlib.Path) -> None:
     with pytest.raises(NpuError, match="none.run cannot be read: No such file"):
         execute(Host(), str(tmp_path / "none.run"), SHA256, [], 5)
+
+
+# -- H16: what an installer unpacks and runs
+
+
+def test_H16_noexec_tmp_runfile_code_126_names_the_mount(tmp_path: pathlib.Path) -> None:
+    """H16: the words of a makeself archive on a noexec /tmp, and what to do about them."""
+    said = case("H16-noexec-tmp-runfile", "output.txt").replace("(exit code 126)", "").replace("\n", "\\n")
+    text = b"#!/bin/sh\nprintf '%s' >&2\nexit 126\n" % said.replace("%", "%%").encode()
+    with pytest.raises(NpuError, match="ended with code 126: .*setup.sh: Permission denied") as caught:
+        execute(Host(), placed_as(tmp_path, "driver.run", text), digest_of(text), [], 30)
+    assert "temporary_directory" in caught.value.next_step and "noexec" in caught.value.next_step
+    text = b"#!/bin/sh\necho not found >&2\nexit 126\n"
+    with pytest.raises(NpuError) as caught:
+        execute(Host(), placed_as(tmp_path, "other.run", text), digest_of(text), [], 30)
+    assert caught.value.next_step == "Read its log on the host."
+
+
+def test_H16_the_directory_is_the_tmpdir_of_the_installer(tmp_path: pathlib.Path) -> None:
+    text = b'#!/bin/sh\necho "in $TMPDIR" >&2\nexit 1\n'
+    path = placed_as(tmp_path, "driver.run", text)
+    with pytest.raises(NpuError, match="in %s Next: " % re.escape(str(tmp_path / "room"))):
+        execute(Host(), path, digest_of(text), [], 30, str(tmp_path / "room"))
+
+
+def test_H16_an_installer_on_a_noexec_file_system_runs_from_its_directory(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = b'#!/bin/sh\necho "from $PWD" >&2\nexit 1\n'
+    path = placed_as(tmp_path, "driver.run", text)
+    room = tmp_path / "room"
+    monkeypatch.setattr(runfile, "_noexec", lambda given: given == path)
+    with pytest.raises(NpuError, match="from %s Next: " % re.escape(str(room))):
+        execute(Host(), path, digest_of(text), [], 30, str(room))
+    with pytest.raises(NpuError, match="is %s, not %s" % (digest_of(text), "0" * 64)):
+        execute(Host(), path, "0" * 64, [], 30, str(room))

@@ -12,6 +12,7 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers import action as room
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import checked_facts
 
 Data = dict[str, t.Any]
 VARS = {"inventory_hostname": "npu-a"}
@@ -89,3 +90,24 @@ def test_output_is_clean_and_bounded(plugin: t.Callable[..., Answering], monkeyp
 def test_a_fact_that_sets_an_input_ends_every_action(plugin: t.Callable[..., Answering]) -> None:
     with pytest.raises(AnsibleActionFail, match="npu-a has the fact rbln_driver_runfile"):
         plugin().run(task_vars={**VARS, "ansible_facts": {"rbln_driver_runfile": "/etc/shadow"}})
+
+
+@pytest.mark.parametrize(("cache", "kept"), [("memory", False), ("ansible.builtin.memory", False), ("jsonfile", True)])
+def test_facts_that_outlive_a_run_carry_it(
+    plugin: t.Callable[..., Answering], monkeypatch: pytest.MonkeyPatch, cache: str, kept: bool
+) -> None:
+    monkeypatch.setattr(room.constants, "CACHE_PLUGIN", cache)
+    proof: Data = {"state": "passed", "passed": True, "checks": [], "failed": [], "unknown": [], "changes": []}
+    told = {key: value for key, value in proof.items() if key not in ("failed", "unknown")}
+    said = {**told, "failed_checks": [], "unknown_checks": [], "changed": False, "ansible_facts": {"rbln_proof": proof}}
+    action = plugin(said)
+    action._task.action = "rebellions.npu.rbln_validate"
+    action._task._uuid = "0242ac11-0002-1a2b-3c4d-000000000007"
+    found = action._execute_module(task_vars=VARS)["ansible_facts"]
+    run = "0242ac11-0002-1a2b-3c4d"
+    assert found == {"rbln_proof": {**proof, **({"run": run} if kept else {})}}
+    assert checked_facts("npu-a", found, run=action._run_id()) == found
+    if kept:
+        # Of an earlier run, and of a release that did not say.
+        assert checked_facts("npu-a", found, run="0242ac11-0002-ffff-3c4d") == {}
+        assert checked_facts("npu-a", {"rbln_proof": proof}, run=run) == {}

@@ -10,6 +10,7 @@ import typing as t
 
 import pytest
 import yaml
+from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import case
 from ansible_collections.rebellions.npu.tests.unit.fixtures.planned import (
     MIB,
     NO_DRIVER,
@@ -265,6 +266,171 @@ def test_a_rule_has_a_severity_of_its_own() -> None:
     assert codes(draw(look, **package(preflight_support_matrix_extra=extra, preflight_unlisted="ignore"))) == [
         "not_in_support_matrix"
     ]
+
+
+# -- K03: the release of a kernel is that of its tag
+
+
+def el(name: str, version: str, running: str, following: str | None = None) -> Data:
+    state = kernel(running, following, headers={running: True}, modules={running: True}, packages=[], guard=[])
+    return facts(os={**system(name, version, "redhat"), "base_id": "rhel", "pretty": f"{name} {version}"}, kernel=state)
+
+
+def test_K03_el_backport_is_judged_by_the_release_of_its_kernel() -> None:
+    """K03: el9_4, el9_5 and el9_6 are three groups of one 5.14; one that is not listed is unsupported with a reason."""
+    found = {}
+    for line in case("K03-el-backport", "hosts.tsv").splitlines():
+        system_name, running = line.split("\t")
+        name, version = system_name.replace("alma ", "almalinux ").split(" ")
+        look = el(name, version, running)
+        found[version] = draw(look, **package())
+        # The same kernels on a host whose os-release is of another minor release.
+        other = draw(el(name, "9.8" if name == "rhel" else "9.4", running), **package())
+        assert codes(other) == codes(found[version]), running
+    assert [codes(found[version]) for version in ("9.4", "9.5", "9.6")] == [
+        ["not_in_support_matrix"],
+        ["not_in_support_matrix"],
+        [],
+    ]
+    assert (
+        "rhel 9.5 is not in the support matrix of driver 3.2.2."
+        in problem(found["9.5"], "not_in_support_matrix")["detail"]
+    )
+
+
+@pytest.mark.parametrize(
+    "version, running, stops, words",
+    [
+        # Updated to 9.8 and not rebooted, or with the kernel excluded: the kernel is that of 9.6.
+        ("9.8", "5.14.0-570.116.1.el9_6.x86_64", [], ""),
+        (
+            "9.6",
+            "5.14.0-611.55.1.el9_7.x86_64",
+            ["not_in_support_matrix"],
+            "is of release 9.7 by its tag, and this host",
+        ),
+        ("9.6", "5.14.0-427.13.1.el9_4.x86_64", ["not_in_support_matrix"], "rhel 9.4 is not in the support matrix"),
+        ("10.0", "5.14.0-570.116.1.el9_6.x86_64", [], ""),
+        ("9.6", "6.12.0-55.75.1.el10_0.x86_64", [], ""),
+        ("9.6", "4.18.0-553.el8_10.x86_64", ["not_in_support_matrix"], "rhel 8.10 is not"),
+        ("9.6", "4.18.0-553.el8.x86_64", ["not_in_support_matrix"], "rhel 8 is not"),
+        # A tag without a minor release is of the release that the host says.
+        ("9.6", "5.14.0-570.el9.x86_64", [], ""),
+        ("9.6", "5.14.0-570.116.1.el9_6.x86_64+rt", ["not_in_support_matrix"], "flavour 'rt'"),
+        ("9.6", "5.15.0-300.163.18.el9uek.x86_64", ["not_in_support_matrix"], "newer than the supported"),
+        ("9.6", "6.1.0-1.el9.elrepo.x86_64", ["not_in_support_matrix"], "newer than the supported"),
+    ],
+)
+def test_K03_the_tag_of_a_kernel_outweighs_os_release(version: str, running: str, stops: list[str], words: str) -> None:
+    found = draw(el("rhel", version, running), **package())
+    assert codes(found) == stops
+    assert words in str(found["stops"])
+
+
+def test_K03_each_kernel_is_judged_by_its_own_tag() -> None:
+    found = draw(el("rhel", "9.7", "5.14.0-570.116.1.el9_6.x86_64", "5.14.0-611.55.1.el9_7.x86_64"), **package())
+    assert [item["detail"][-18:] for item in found["stops"]] == ["(next boot kernel)"]
+
+
+# -- H14: a host whose system comes as an image
+
+
+def imaged(**changes: t.Any) -> Data:
+    """A host of bootc or rpm-ostree without a driver: nothing can be installed on it, and / has no byte free."""
+    running = "5.14.0-503.40.1.el9_5.x86_64"
+    look = virgin(
+        os={**system("rhel", "9.6", "redhat"), "image": "ostree"},
+        kernel=kernel(running, headers={running: False}, modules={running: False}, packages=[], guard=[]),
+        disk={"/": 0, "/usr": 0},
+        mount_options={"/usr": ["ro"], "/usr/local": [], "/var": []},
+        build={"packages": {}, "programs": {}},
+    )
+    return changed(look, changes)
+
+
+@pytest.mark.parametrize("source", ["package", "runfile"])
+def test_H14_image_mode_host_is_one_stop_with_the_way_through_the_image(source: str) -> None:
+    """H14: no talk of room, kernels, headers or limits, and no step of the driver."""
+    raw = package() if source == "package" else {"driver_source": "runfile", "driver_version": "3.2.2"}
+    found = draw(imaged(), **raw)
+    assert (codes(found), driver_steps(found)) == (["driver_of_image"], [])
+    stop = problem(found, "driver_of_image")
+    assert stop["detail"].endswith("installed on this host while it runs: its system comes as an image (ostree).")
+    assert stop["next_step"] == (
+        "Put driver 3.2.2 into the image and boot it, with rbln_driver_source: preinstalled "
+        "(or container, where the cluster brings the driver)."
+    )
+    told = str(found["cautions"])
+    assert not [word for word in ("disk", "header", "kernel", "package", "matrix") if word in told.lower()], told
+
+
+@pytest.mark.parametrize("image, words", [("nixos", "an image (nixos)"), ("read-only", "/usr is mounted read-only")])
+def test_H14_every_kind_of_image_is_named(image: str, words: str) -> None:
+    found = draw(imaged(os={"image": image}), **package())
+    assert codes(found) == ["driver_of_image"] and words in found["stops"][0]["detail"]
+    assert ("mount /usr read-write" in found["stops"][0]["next_step"]) == (image == "read-only")
+
+
+def test_H14_a_preinstalled_driver_works_on_an_image() -> None:
+    running = "5.14.0-570.116.1.el9_6.x86_64"
+    look = imaged(
+        driver=facts()["driver"],
+        npus=[card(0)],
+        kernel=kernel(running, modules={running: True}),
+    )
+    for raw in ({"driver_source": "preinstalled"}, package()):
+        found = draw(look, **raw)
+        assert (codes(found), driver_steps(found), codes(found, "cautions")) == ([], [], []), raw
+
+
+def test_H14_a_driver_that_the_image_lacks_is_to_come_with_it() -> None:
+    running = "5.14.0-570.116.1.el9_6.x86_64"
+    found = draw(imaged(kernel=kernel(running, modules={running: False})), driver_source="preinstalled")
+    assert codes(found) == ["driver_installed"]
+    assert found["stops"][0]["next_step"] == "Put the driver into the image of this host (ostree), and boot it."
+    look = imaged(driver=facts()["driver"], npus=[card(0)], kernel=kernel(running, modules={running: True}))
+    found = draw(look, driver_source="preinstalled", driver_version="3.4.0", preflight_unlisted="ignore")
+    assert codes(found) == ["driver_version_differs"]
+    assert found["stops"][0]["next_step"] == (
+        "Put driver 3.4.0 into the image (ostree), or set rbln_driver_version to 3.2.2."
+    )
+    assert codes(draw(look, **package(driver_version="3.4.0"))) == ["driver_of_image"]
+
+
+def test_H14_the_host_tool_is_not_placed_on_a_read_only_file_system() -> None:
+    look = changed(imaged(driver=facts()["driver"], npus=[card(0)]), {"mount_options": {"/usr/local": ["ro"]}})
+    stale = observed(host_tool={"current": False, "sha256": None, "wanted": "a"})
+    found = plan_of({}, look, matrix(), looked=stale)
+    assert "toolkit.host_tool" not in [item["id"] for item in found["steps"]]
+    assert "host_tool_not_placed" in codes(found, "cautions")
+    assert codes(plan_of({"rbln_container_toolkit_host_tool": False}, look, matrix(), looked=stale), "cautions") == []
+
+
+# -- H16: hardened mounts
+
+
+@pytest.mark.parametrize("options, told", [(["noexec", "nosuid"], True), (["nosuid"], False), (None, False)])
+def test_H16_a_build_on_a_noexec_file_system_is_named_before_the_change(options: list[str] | None, told: bool) -> None:
+    look = virgin(mount_options={"/var": options}, mounts={"/var": "/var"})
+    found = draw(look, **package())
+    assert ("build_noexec" in codes(found, "cautions"), codes(found)) == (told, [])
+    if told:
+        assert "/var is mounted noexec" in problem(found, "build_noexec")["detail"]
+    assert "build_noexec" not in codes(draw(facts(mount_options={"/var": options}), **package()), "cautions")
+
+
+# -- F13: not known is not none
+
+
+@pytest.mark.parametrize("policy", ["fail", "warn", "ignore"])
+@pytest.mark.parametrize("state", ["denied", "timeout", "absent", "failed"])
+def test_F13_denied_vs_absent_no_policy_passes_what_is_not_known(policy: str, state: str) -> None:
+    """F13: a PCI bus that could not be read may have NPUs; a play must stop, not skip."""
+    look = facts(npus=[], counts={"functions": None}, probes={"pci": {"state": state, "detail": "No."}})
+    found = draw(look, preflight_no_npus=policy)
+    assert (codes(found), driver_steps(found)) == (["npus_found"], [])
+    assert "the PCI bus could not be read" in found["stops"][0]["detail"].replace("The", "the")
+    assert "become" in found["stops"][0]["next_step"]
 
 
 # -- families and SDK
@@ -699,7 +865,8 @@ def test_room_that_is_not_known_is_said() -> None:
             ["not_in_support_matrix"],
             [],
         ),
-        ({"os": system("rhel", "10.0", "redhat")}, "fail", ["not_in_support_matrix"], []),
+        # What the hotplug service does is a matter of the kernel, which is that of 10.2.
+        ({"os": system("rhel", "10.0", "redhat")}, "fail", ["pciehp_bound"], []),
     ],
 )
 def test_pciehp_above_several_rebel(
