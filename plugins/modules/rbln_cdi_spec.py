@@ -15,6 +15,7 @@ description:
   - Finds the device nodes and their RSD groups, the driver's libraries with everything they load, plugins, and tools.
   - Writes only what CDI readers accept, with the lowest C(cdiVersion) that allows it, and does not rewrite a file that
     already means the same.
+  - The file is root's with mode 0644 and its directory has the mode 0755, whatever the umask. What differs is repaired.
   - A container finds the node of its RSD group as C(/dev/rsd0) whatever its number on the host, because the driver's
     library opens that name. So the entries of an NPU and of a group put it there. V(all) does so when all NPUs share
     one group; otherwise it keeps the names of the host.
@@ -75,17 +76,34 @@ options:
     default: auto
   hooks:
     description:
-      - Whether the specification calls the vendor's hook program, which makes the library links and updates the cache
-        of the loader in the container.
-      - V(auto) does when the program exists and is executable. Otherwise, and with V(off), links become mounts and
-        E(LD_LIBRARY_PATH) is set, which replaces the value that an image brings.
-      - V(on) fails when the program cannot be used, because no container would start then.
+      - Whether the specification calls a hook program, which names the libraries in the cache of the loader in the
+        container. So E(LD_LIBRARY_PATH) of an image stays as it is.
+      - V(auto) takes the vendor's program when it exists and is executable, else the host tool as O(host_tool) says.
+        Without both it calls none and warns; libraries are then found only where the loader of the image looks.
+      - V(on) fails when neither can be used, because no container would start then.
+      - V(off) sets E(LD_LIBRARY_PATH), which replaces the value that an image brings.
     type: str
     choices: [auto, 'on', 'off']
     default: auto
   hook_path:
-    description: The hook program on the host. Without it, C(/usr/local/bin/rbln-cdi-hook).
+    description:
+      - The hook program on the host. Without it, C(/usr/local/bin/rbln-cdi-hook).
+      - C(/usr/local/libexec/rebellions-npu/rbln-host) takes the host tool also where the vendor's program exists.
     type: path
+  host_tool:
+    description:
+      - Whether the host tool (M(rebellions.npu.rbln_host_tool)) may be the hook program. V(true) also where it is about
+        to be installed.
+      - Without it, where it is installed.
+    type: bool
+  known_hooks:
+    description:
+      - More programs that specifications of this kind may call. A directory ends with C(/).
+      - Known without it are the vendor's program, the host tool, and programs in the directories of the system, such as
+        C(/usr/bin), that do not run what their arguments name.
+    type: list
+    elements: str
+    default: []
   ldconfig_path:
     description: The program C(ldconfig) on the host, for the hook.
     type: path
@@ -142,8 +160,8 @@ options:
     description: The machine of the libraries as C(uname -m) names it. Without it, the machine of this host.
     type: str
   spec_dirs:
-    description: The directories the runtimes read, the more important later. Other files there that name the same
-      devices are reported.
+    description: The directories the runtimes read, the more important later. Reported are other files there that have
+      the same kind or name the same devices, hooks that are not known, and what others than root can write.
     type: list
     elements: str
     default: [/etc/cdi, /var/run/cdi]
@@ -250,6 +268,33 @@ conflicts:
       name: rebellions.ai/npu=0
       paths: [/var/run/cdi/rbln.yaml, /etc/cdi/rbln.yaml]
       chosen: /var/run/cdi/rbln.yaml
+directories:
+  description:
+    - The directories of specifications, with owner, group, and mode, which are null when the directory is missing or
+      cannot be looked at. C(linked_to) is set when it is a symbolic link.
+  returned: when O(state=present) or O(state=validate)
+  type: list
+  elements: dict
+  sample: [{path: /etc/cdi, state: value, linked_to: null, owner: 0, group: 0, mode: "0755"}]
+files:
+  description: Every file there that has one of our kinds.
+  returned: when O(state=present) or O(state=validate)
+  type: list
+  elements: dict
+  sample:
+    - path: /run/cdi/rbln.yaml
+      kind: rebellions.ai/npu
+      owner: 0
+      group: 0
+      mode: "0644"
+      written_by_us: true
+      hooks: [/usr/local/libexec/rebellions-npu/rbln-host]
+repairs:
+  description: What the owner or mode of our file and its directory needed. Other files are never changed.
+  returned: when O(state=present)
+  type: list
+  elements: str
+  sample: ["/var/run/cdi: mode 0777 becomes 0755"]
 missing_host_paths:
   description: Paths in the existing file that are missing on the host.
   returned: when O(state=present) or O(state=validate)
@@ -299,6 +344,8 @@ ARGUMENTS = {
     "selinux_context": {"type": "str", "choices": ["auto", "none", "z", "Z"], "default": "auto"},
     "hooks": {"type": "str", "choices": ["auto", "on", "off"], "default": "auto"},
     "hook_path": {"type": "path"},
+    "host_tool": {"type": "bool"},
+    "known_hooks": {"default": [], **WORDS},
     "ldconfig_path": {"type": "path", "default": "/sbin/ldconfig"},
     "legacy_hookname": {"type": "bool", "default": False},
     "zero_devices": {"type": "str", "choices": ["fail", "skip", "remove"], "default": "fail"},

@@ -101,8 +101,8 @@ def test_plan_of_a_virgin_host_and_a_misspelt_input(bare: Hosts) -> None:
     shown = run.one("Show the plan", E).data["msg"]
     assert [step["id"] for step in shown["steps"]] == [
         "driver.install",
-        "toolkit.cdi",
         "toolkit.host_tool",
+        "toolkit.cdi",
         "toolkit.runtime.containerd",
         "validator.markers",
     ]

@@ -220,6 +220,7 @@ PROFILE = VendorProfile(
     plugin_dirs=PLUGIN_DIRS,
     hook_path="/usr/local/bin/rbln-cdi-hook",
     hook_env_prefix="RBLN_CDI_HOOK_",
+    host_tool="/usr/local/libexec/rebellions-npu/rbln-host",
     cdi_kind="rebellions.ai/npu",
     cdi_file_stem="rbln",
     cdi_storage_kind="rebellions.ai/rds",

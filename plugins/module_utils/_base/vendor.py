@@ -73,6 +73,7 @@ class VendorProfile:
     plugin_dirs: tuple[str, ...]
     hook_path: str
     hook_env_prefix: str
+    host_tool: str
     cdi_kind: str
     cdi_file_stem: str
     cdi_storage_kind: str

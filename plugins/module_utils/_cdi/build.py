@@ -10,22 +10,27 @@ does so when all NPUs share one group, and otherwise keeps the host's names.
 
 from __future__ import annotations
 
+import os
 import posixpath
+import re
 import typing as t
 
 from .._base.model import INFO, WARNING, NpuError, Problem
 from .._base.vendor import VendorProfile
+from .._formats.elf import CACHE_FLAGS
 from .._host.host import Host
 from .discover import Found, Library, find_files
 from .ldpath import Tree
 from .nodes import Node, find_groups, find_nodes, find_storage
-from .options import KUBERNETES, STANDALONE, STORAGE, CdiOptions, CdiResult
+from .options import HOOK_COMMAND, INTERPRETER, KUBERNETES, STANDALONE, STORAGE, CdiOptions, CdiResult
 from .version import minimum_version
 
 MOUNT_OPTIONS = ("ro", "nosuid", "nodev", "bind")
 PERMISSIONS = "rw"
 ALL = "all"
 RUNTIME = "runtime"
+HOOK_PATH = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
+OLDEST_PYTHON = 8
 
 
 def build_spec(profile: VendorProfile, host: Host, options: CdiOptions) -> CdiResult:
@@ -205,6 +210,8 @@ def _common(
     link_sources: dict[str, str] = {}
     taken: dict[str, str] = {}
     folders: set[str] = set()
+    # What programs ask for, and the file in the container that they get.
+    names: dict[str, str] = {}
     for library in found.libraries:
         source = _below(driver_root, library.path)
         target = _inside(options, library, library.target)
@@ -225,6 +232,7 @@ def _common(
         taken[target] = source
         mounts.append(mount(source, target))
         folders.add(posixpath.dirname(target))
+        names.setdefault(posixpath.basename(target), target)
         for text, link in library.links:
             place = _inside(options, library, link)
             if place in taken or place in link_sources:
@@ -232,13 +240,18 @@ def _common(
             links.append((_link_text(text, target, place), place))
             link_sources[place] = source
             folders.add(posixpath.dirname(place))
-    hooks: list[dict[str, t.Any]] = []
+            names.setdefault(posixpath.basename(place), place)
+        if library.soname and "/" not in library.soname:
+            names.setdefault(library.soname, target)
     edits: dict[str, t.Any] = {}
-    if folders and _use_hooks(profile, host, options, warnings):
-        hooks = _hooks(profile, options, links, sorted(folders))
-    elif folders:
-        for _text, place in links:
-            mounts.append(mount(link_sources[place], place))
+    program = _hook_program(profile, host, options, sorted(folders), warnings) if folders else ""
+    if program and program != profile.host_tool:
+        edits["hooks"] = _vendor_hooks(profile, options, program, links, sorted(folders))
+    else:
+        mounts.extend(mount(link_sources[place], place) for _text, place in links)
+    if program == profile.host_tool:
+        edits["hooks"] = [_own_hook(options, program, names, sorted(folders))]
+    if folders and options.hooks == "off":
         edits["env"] = ["LD_LIBRARY_PATH=" + ":".join(sorted(folders))]
     for path, target in found.tools:
         mounts.append(mount(_below(driver_root, path), target))
@@ -250,8 +263,6 @@ def _common(
                 "Create it or remove it from extra_mounts.",
             )
         mounts.append(mount(_below(driver_root, clean), clean))
-    if hooks:
-        edits["hooks"] = hooks
     if mounts:
         edits["mounts"] = mounts
     return edits
@@ -284,64 +295,102 @@ def _selinux(host: Host, options: CdiOptions) -> str:
     return "" if options.selinux_context == "none" else options.selinux_context
 
 
-def _use_hooks(profile: VendorProfile, host: Host, options: CdiOptions, warnings: list[Problem]) -> bool:
+def _hook_program(
+    profile: VendorProfile, host: Host, options: CdiOptions, folders: t.Sequence[str], warnings: list[Problem]
+) -> str:
+    """The program that names the libraries to the loader of a container, or nothing; NpuError when it has to be."""
     if options.hooks == "off":
-        return False
+        return ""
     path = options.hook_path or profile.hook_path
-    seen = host.stat(path)
-    if seen.ok and seen.value.kind == "file" and seen.value.mode & 0o111:
-        return True
-    reason = seen.detail if not seen.ok else "it is not an executable file"
+    reason = _not_own_hook(profile, host, options)
+    if path != profile.host_tool:
+        seen = host.stat(path)
+        if seen.ok and seen.value.kind == "file" and seen.value.mode & 0o111:
+            return path
+        if reason:
+            reason = "%s: %s; %s" % (path, seen.detail if not seen.ok else "it is not an executable file", reason)
+    if not reason:
+        return profile.host_tool
     if options.hooks == "on":
         raise NpuError(
-            "The CDI hook %s cannot be used: %s. Every container with this specification would fail to start."
+            "The CDI hook %s cannot be used (%s). Every container with this specification would fail to start."
             % (path, reason),
-            "Install the container toolkit that brings it, or set hooks to auto or off.",
+            "Install the host tool or the container toolkit that brings the hook, or set hooks to auto or off.",
         )
     warnings.append(
         Problem(
             "hook_missing",
-            WARNING if seen.ok else INFO,
-            "The CDI hook %s cannot be used (%s): "
-            "links become mounts and LD_LIBRARY_PATH replaces the loader's cache." % (path, reason),
-            "Install the container toolkit that brings it when images set LD_LIBRARY_PATH themselves.",
+            WARNING,
+            "There is no CDI hook (%s), so a container finds the libraries only where its loader looks into %s."
+            % (reason, ", ".join(folders)),
+            "Install the host tool. Where no image sets LD_LIBRARY_PATH, hooks off is enough: it sets that variable.",
             profile.name,
         )
     )
-    return False
+    return ""
 
 
-def _hooks(
-    profile: VendorProfile, options: CdiOptions, links: t.Sequence[tuple[str, str]], folders: t.Sequence[str]
+def _not_own_hook(profile: VendorProfile, host: Host, options: CdiOptions) -> str:
+    """Why the host tool cannot be the hook; empty when it can."""
+    machine = options.machine or os.uname().machine
+    if machine not in CACHE_FLAGS:
+        return "the loader cache of %s is not known" % machine
+    if options.host_tool is False:
+        return "the host tool is not wanted"
+    seen = host.stat(profile.host_tool)
+    there = seen.ok and seen.value.kind == "file" and seen.value.mode & 0o111
+    if not there and not options.host_tool:
+        return "%s is not installed" % profile.host_tool
+    python = host.resolve(INTERPRETER)
+    if not python.ok:
+        return "%s: %s" % (INTERPRETER, python.detail)
+    release = re.fullmatch(r"python3\.([0-9]+)", posixpath.basename(python.value))
+    if release is not None and int(release.group(1)) < OLDEST_PYTHON:
+        return "%s is older than Python 3.%d" % (python.value, OLDEST_PYTHON)
+    return ""
+
+
+def _hook(options: CdiOptions, path: str, args: t.Sequence[str], env: t.Sequence[str] = ()) -> dict[str, t.Any]:
+    item: dict[str, t.Any] = {"hookName": "createContainer"}
+    if options.legacy_hookname:
+        item["hookname"] = "createContainer"
+    # Without an environment of its own a hook gets that of the container: the LD_PRELOAD of an image, as root.
+    item.update({"path": path, "args": list(args), "env": [HOOK_PATH, *env]})
+    return item
+
+
+def _own_hook(
+    options: CdiOptions, program: str, names: t.Mapping[str, str], folders: t.Sequence[str]
+) -> dict[str, t.Any]:
+    flags = CACHE_FLAGS[options.machine or os.uname().machine]
+    args = [posixpath.basename(program), HOOK_COMMAND, "--flags", str(flags)]
+    for folder in folders:
+        args += ["--folder", folder]
+    for name, path in names.items():
+        args += ["--library", "%s=%s" % (name, path)]
+    return _hook(options, program, args)
+
+
+def _vendor_hooks(
+    profile: VendorProfile,
+    options: CdiOptions,
+    path: str,
+    links: t.Sequence[tuple[str, str]],
+    folders: t.Sequence[str],
 ) -> list[dict[str, t.Any]]:
-    path = options.hook_path or profile.hook_path
     name = posixpath.basename(path)
-
-    def hook(args: list[str], env: t.Sequence[str]) -> dict[str, t.Any]:
-        item: dict[str, t.Any] = {"hookName": "createContainer"}
-        if options.legacy_hookname:
-            item["hookname"] = "createContainer"
-        item.update({"path": path, "args": args})
-        if env:
-            item["env"] = list(env)
-        return item
-
     hooks = []
     if links:
         args = [name, "create-symlinks"]
         for text, place in links:
             args += ["--link", "%s::%s" % (text, place)]
-        hooks.append(hook(args, ()))
+        hooks.append(_hook(options, path, args))
     args = [name, "update-ldcache"]
     for folder in folders:
         args += ["--folder", folder]
-    hooks.append(
-        hook(
-            args,
-            (
-                profile.hook_env_prefix + "LDCONFIG_PATH=" + options.ldconfig_path,
-                profile.hook_env_prefix + "DEBUG=false",
-            ),
-        )
-    )
+    env = [
+        profile.hook_env_prefix + "LDCONFIG_PATH=" + options.ldconfig_path,
+        profile.hook_env_prefix + "DEBUG=false",
+    ]
+    hooks.append(_hook(options, path, args, env))
     return hooks

@@ -23,13 +23,15 @@ from .options import CdiOptions
 class Library:
     """A file to mount.
 
-    `path` is its real path below the driver root, `target` where the host has it, `links` [(text, link path)].
+    `path` is its real path below the driver root, `target` where the host has it, `links` [(text, link path)], `soname`
+    the name that programs ask for when it has one.
     """
 
     path: str
     target: str
     links: list[tuple[str, str]] = field(default_factory=list)
     plugin_dir: str = ""
+    soname: str = ""
 
 
 @dataclass
@@ -82,6 +84,8 @@ class _Search:
         for library in known:
             self.add_links(library)
         self.found.libraries = known + plugins
+        for library in self.found.libraries:
+            library.soname = self.elf(library.path).soname
         for library in plugins:
             library.links.extend(aliases.get(library.path, []))
         self.found.tools = [(path, target) for path, target, _elf in tools]

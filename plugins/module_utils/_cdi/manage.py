@@ -11,9 +11,10 @@ from .._base.model import ERROR, NpuError, Problem
 from .._base.vendor import VendorProfile
 from .._host.host import Host
 from .options import CdiOptions, default_path, format_of
-from .spec import CURRENT, examine, find_conflicts, load_spec, missing_host_paths
+from .spec import CURRENT, examine, find_conflicts, load_spec, missing_host_paths, read_spec
+from .trust import Guard, refuse_planted, survey
 from .validate import device_names, validate_spec
-from .write import remove_spec, write_spec
+from .write import place_of, remove_spec, repair_spec, write_spec
 
 PRESENT = "present"
 ABSENT = "absent"
@@ -36,11 +37,12 @@ def manage(profile: VendorProfile, host: Host, params: t.Mapping[str, t.Any], ch
     return _present(profile, host, options, path, check)
 
 
-def _diff(path: str, before: str | None, after: str | None) -> dict[str, str]:
+def _diff(path: str, before: str | None, after: str | None, repairs: t.Sequence[str] = ()) -> dict[str, str]:
+    """Before and after, and in front of the latter, as comments, what else changes."""
     header = "%s (absent)" % path
     return {
         "before": before or "",
-        "after": after or "",
+        "after": "".join("# %s\n" % repair for repair in repairs) + (after or ""),
         "before_header": path if before is not None else header,
         "after_header": path if after is not None else header,
     }
@@ -63,13 +65,18 @@ def _present(profile: VendorProfile, host: Host, options: CdiOptions, path: str,
     changed = False
     if seen["action"] == "remove":
         changed = remove_spec(host, path, check)
-    elif seen["changed"]:
+    elif seen["after"] != seen["before"]:
         changed = write_spec(host, path, seen["after"], check)
+    elif seen["repairs"]:
+        changed = repair_spec(host, path, check)
     gone = old if changed else []
     lasting = [problem for problem in seen["problems"] if problem not in gone]
     result = {
         name: seen[name]
-        for name in ("path", "format", "action", "missing", "conflicts", "devices", "libraries", "tools")
+        for name in (
+            "path", "format", "action", "missing", "conflicts", "devices", "libraries", "tools",
+            "directories", "files", "repairs",
+        )  # fmt: skip
     }
     result.update(
         {
@@ -78,13 +85,14 @@ def _present(profile: VendorProfile, host: Host, options: CdiOptions, path: str,
             "state": CURRENT if seen["action"] == "write" else seen["state"],
             "missing_host_paths": seen["missing_host_paths"],
             "problems": [problem.to_dict() for problem in lasting],
-            "diff": _diff(path, seen["before"], seen["after"]),
+            "diff": _diff(path, seen["before"], seen["after"], seen["repairs"]),
         }
     )
     return result
 
 
 def _validate(profile: VendorProfile, host: Host, options: CdiOptions, path: str) -> dict[str, t.Any]:
+    refuse_planted(Guard(host), path)
     text = host.read_text(path)
     if not text.ok:
         raise NpuError(
@@ -104,8 +112,14 @@ def _validate(profile: VendorProfile, host: Host, options: CdiOptions, path: str
                 profile.name,
             )
         )
-    conflicts, told = find_conflicts(profile, host, device_names(spec), path, options.spec_dirs)
-    problems.extend(told)
+    own = place_of(host, path)
+
+    def read(other: str) -> t.Any:
+        return spec if host.resolve(other).get() == own else read_spec(host, other)
+
+    seen = survey(profile, host, options, path, read)
+    conflicts, told = find_conflicts(profile, host, device_names(spec), path, options.spec_dirs, seen.specs)
+    problems.extend(told + seen.problems + seen.repaired)
     errors = [problem for problem in problems if problem.severity == ERROR]
     return {
         "changed": False,
@@ -113,6 +127,8 @@ def _validate(profile: VendorProfile, host: Host, options: CdiOptions, path: str
         "valid": not errors,
         "missing_host_paths": lost,
         "conflicts": conflicts,
+        "directories": seen.directories,
+        "files": seen.files,
         "device_names": device_names(spec),
         "problems": [problem.to_dict() for problem in problems],
     }

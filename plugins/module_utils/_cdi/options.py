@@ -26,6 +26,9 @@ HOOK_MODES = ("auto", "on", "off")
 ZERO_DEVICES = ("fail", "skip", "remove")
 SPEC_DIRS = ("/etc/cdi", "/var/run/cdi")
 SPEC_SUFFIXES = (".json", ".yaml")
+# The host tool as a CDI hook: its command, and the program that the kernel starts for it.
+HOOK_COMMAND = "update-ldcache"
+INTERPRETER = "/usr/bin/python3"
 
 # What every container brings itself: the C and C++ run time. Mounting the host's over it breaks programs.
 RUNTIME_LIBRARIES = (
@@ -54,6 +57,8 @@ class CdiOptions:
     `groups` maps a device node's name to its group and wins over sysfs and the management tool. `kind` None takes the
     vendor's. `machine` is as uname names it; None takes the machine that runs this, when a vendor library fits it.
     None for a pattern, directory or tool list takes the vendor's; an empty one turns that kind off.
+    `host_tool` says whether the host tool may be the hook: None means where it is installed, true also where it is
+    about to be. `known_hooks` are programs, or directories with a slash at the end, that other specifications may call.
     """
 
     form: str = STANDALONE
@@ -64,6 +69,8 @@ class CdiOptions:
     selinux_context: str = "auto"
     hooks: str = "auto"
     hook_path: str | None = None
+    host_tool: bool | None = None
+    known_hooks: t.Sequence[str] = ()
     ldconfig_path: str = "/sbin/ldconfig"
     legacy_hookname: bool = False
     zero_devices: str = "fail"
@@ -118,9 +125,10 @@ class CdiOptions:
         ):
             if (path or name == "driver_root") and (not str(path).startswith("/") or ".." in str(path).split("/")):
                 raise NpuError("%s is %r." % (name, path), "Give an absolute path without '..'.")
-        for path in self.extra_mounts:
-            if not path.startswith("/"):
-                raise NpuError("extra_mounts holds %r." % path, "Give absolute paths.")
+        for name, paths in (("extra_mounts", self.extra_mounts), ("known_hooks", self.known_hooks)):
+            for path in paths:
+                if not path.startswith("/"):
+                    raise NpuError("%s holds %r." % (name, path), "Give absolute paths.")
         for name, number in (self.groups or {}).items():
             if isinstance(number, bool) or not re.match(r"^[0-9]+$", str(number)):
                 raise NpuError("groups: the group of %s is %r." % (name, number), "Give the group's number.")

@@ -16,6 +16,7 @@ from .._formats.yaml_read import YamlError, load
 from .._host.host import Host
 from .build import build_spec
 from .options import JSON, YAML, CdiOptions, CdiResult, default_path, format_of
+from .trust import Guard, SpecFile, refuse_planted, survey
 from .validate import device_names, host_paths, same_meaning, validate_spec
 from .write import place_of
 
@@ -82,14 +83,26 @@ def missing_host_paths(host: Host, spec: t.Any) -> list[str]:
     return [path for path in host_paths(spec) if not host.exists(path)]
 
 
+def read_spec(host: Host, path: str) -> t.Any:
+    """The data of the specification at a path; NpuError when it cannot be read."""
+    text = host.read_text(path)
+    if not text.ok:
+        raise NpuError("%s cannot be read: %s." % (path, text.detail))
+    return load_spec(text.value, path)
+
+
 def find_conflicts(
-    profile: VendorProfile, host: Host, names: t.Sequence[str], path: str, spec_dirs: t.Sequence[str]
+    profile: VendorProfile,
+    host: Host,
+    names: t.Sequence[str],
+    path: str,
+    spec_dirs: t.Sequence[str],
+    specs: t.Mapping[str, t.Sequence[SpecFile]],
 ) -> tuple[list[dict[str, t.Any]], list[Problem]]:
     """Other specifications in the directories the runtimes read that name one of `names` (kind=name).
 
-    In one directory both then count as broken; of two directories the later one wins. Returns conflicts [{kind:
-    device, name, paths, chosen}] (chosen is None when the runtime refuses both) and problems, unreadable files among
-    them.
+    In one directory both then count as broken; of two directories the later one wins. `specs` are those of survey().
+    Returns conflicts [{kind: device, name, paths, chosen}] (chosen is None when the runtime refuses both) and problems.
     """
     conflicts: list[dict[str, t.Any]] = []
     problems: list[Problem] = []
@@ -112,22 +125,11 @@ def find_conflicts(
             )
         )
     for directory in order:
-        for name in host.listdir(directory).get([]):
-            other = posixpath.join(directory, name)
-            if not name.endswith((".json", ".yaml")) or other == posixpath.join(own_dir, posixpath.basename(path)):
+        for one in specs.get(directory, ()):
+            other = one.path
+            if other == posixpath.join(own_dir, posixpath.basename(path)) or one.way.real == own_file:
                 continue
-            if host.resolve(other).get(other) == own_file:
-                continue
-            text = host.read_text(other)
-            try:
-                if not text.ok:
-                    raise NpuError("%s cannot be read: %s." % (other, text.detail))
-                shared = sorted(set(names) & set(device_names(load_spec(text.value, other))))
-            except NpuError as exc:
-                problems.append(
-                    Problem("cdi_spec_unreadable", WARNING, exc.message, "Correct or remove the file.", profile.name)
-                )
-                continue
+            shared = sorted(set(names) & set(one.names))
             if not shared:
                 continue
             chosen: str | None = None
@@ -135,7 +137,7 @@ def find_conflicts(
                 later = own_dir in order and order.index(own_dir) > order.index(directory)
                 chosen = path if later else other
             conflicts.extend(
-                {"kind": "device", "name": one, "paths": [path, other], "chosen": chosen} for one in shared
+                {"kind": "device", "name": name, "paths": [path, other], "chosen": chosen} for name in shared
             )
             effect = (
                 "is used instead of"
@@ -156,22 +158,34 @@ def find_conflicts(
     return conflicts, problems
 
 
-def compare(profile: VendorProfile, host: Host, options: CdiOptions, path: str | None = None) -> dict[str, t.Any]:
-    """What is at `path` against what should be; writes nothing.
+def compare(
+    profile: VendorProfile,
+    host: Host,
+    options: CdiOptions,
+    path: str | None = None,
+    engine_dirs: t.Sequence[str] = (),
+) -> dict[str, t.Any]:
+    """What is at `path` against what should be; writes nothing. `engine_dirs` are read by the runtimes of the host.
 
     {path, format, state: current|stale|missing|invalid, changed, action: write|skip|remove|fail, before: text or None,
     after: text or None (None: no file), missing_host_paths of what is there, missing libraries [{name, needed_by}],
-    conflicts, devices, libraries, tools, problems: [Problem]}. `changed` says that writing would change the host.
+    conflicts, devices, libraries, tools, directories and files and repairs as survey() has them, problems: [Problem]}.
+    `changed` says that writing or repairing would change the host.
     """
-    return examine(profile, host, options, path)[0]
+    return examine(profile, host, options, path, engine_dirs)[0]
 
 
 def examine(
-    profile: VendorProfile, host: Host, options: CdiOptions, path: str | None = None
+    profile: VendorProfile,
+    host: Host,
+    options: CdiOptions,
+    path: str | None = None,
+    engine_dirs: t.Sequence[str] = (),
 ) -> tuple[dict[str, t.Any], list[Problem]]:
     """As compare, and those of its problems that go away by writing."""
     path = path or default_path(profile, options.form)
     form = format_of(path)
+    refuse_planted(Guard(host), path)
     problems: list[Problem] = []
     old: list[Problem] = []
     try:
@@ -220,13 +234,21 @@ def examine(
     if state == STALE and result.action == "skip":
         state = CURRENT if not lost else STALE
     names = device_names(result.spec if result.spec is not None else loaded)
-    device_conflicts, told = find_conflicts(profile, host, names, path, options.spec_dirs)
-    problems.extend(told)
+    own = place_of(host, path)
+
+    def read(other: str) -> t.Any:
+        return loaded if host.resolve(other).get() == own else read_spec(host, other)
+
+    found_there = survey(profile, host, options, path, read, engine_dirs)
+    device_conflicts, told = find_conflicts(profile, host, names, path, options.spec_dirs, found_there.specs)
+    problems.extend(told + found_there.problems)
+    old.extend(found_there.repaired)
+    repairs = found_there.repairs if after is not None else []
     seen = {
         "path": path,
         "format": form,
         "state": state,
-        "changed": after != before,
+        "changed": after != before or bool(repairs),
         "action": result.action,
         "before": before,
         "after": after,
@@ -236,6 +258,9 @@ def examine(
         "devices": result.devices,
         "libraries": result.libraries,
         "tools": result.tools,
+        "directories": found_there.directories,
+        "files": found_there.files,
+        "repairs": repairs,
         "problems": problems + old,
     }
     return seen, old

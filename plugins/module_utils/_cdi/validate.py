@@ -261,6 +261,11 @@ class _Judge:
                 self.error("cdi_environment", place, "%r is not NAME=value" % item)
 
 
+def spelled(spec: dict[t.Any, t.Any]) -> dict[str, t.Any]:
+    """The specification as readers take it: known fields, whatever their capitals, with values of the right type."""
+    return _Judge().typed(spec, SPEC_FIELDS, "")
+
+
 def plain(value: t.Any) -> t.Any:
     """The meaning of a specification: no nulls and empty collections, devices by name, names as text."""
     if isinstance(value, dict):

@@ -15,9 +15,18 @@ import posixpath
 import typing as t
 
 from .._base.model import NpuError
-from .._host.files import clear_staged, explain, make_directory, replace_file, sync_directory, take_lock
+from .._host.files import (
+    DIRECTORY_MODE,
+    clear_staged,
+    explain,
+    make_directory,
+    replace_file,
+    sync_directory,
+    take_lock,
+)
 from .._host.host import Host
 from .options import format_of
+from .trust import Guard, directory_needs_repair, file_needs_repair, refuse_planted
 
 FILE_MODE = 0o644
 LOCK_SECONDS = 10.0
@@ -26,27 +35,55 @@ LOCK_SECONDS = 10.0
 def write_spec(host: Host, path: str, text: str, check: bool = False) -> bool:
     """Make `path` hold `text`; True when that changed (or, with `check`, would change) something.
 
-    A symbolic link at `path` stays and its target is written. The file is 0644 and keeps owner and SELinux label.
-    NpuError names the path and the remedy; nothing is half-written then.
+    A symbolic link at `path` stays and its target is written, unless others than root could have made it. The file is
+    root's, 0644, and keeps its SELinux label; its directory gets the mode 0755. NpuError names the path and the remedy;
+    nothing is half-written then.
     """
+    return _bring(host, path, text.encode("utf-8"), check)
+
+
+def repair_spec(host: Host, path: str, check: bool = False) -> bool:
+    """As write_spec(), with the bytes that the file has; False also when it is missing."""
+    return _bring(host, path, None, check)
+
+
+def _bring(host: Host, path: str, data: bytes | None, check: bool) -> bool:
     format_of(path)
+    guard = Guard(host)
+    refuse_planted(guard, path)
     target = _target(host, path)
-    data = text.encode("utf-8")
+    parent = posixpath.dirname(target)
     found = host.read_bytes(target)
-    if found.ok and found.value == data:
-        return False
+    unsafe = directory_needs_repair(guard, posixpath.dirname(path))
+    if data is None:
+        data = found.get()
+    due = data is not None and (found.get() != data or file_needs_repair(guard, target))
     if check:
-        _check_directory(host, posixpath.dirname(target))
-        return True
+        if due:
+            _check_directory(host, parent)
+        return due or unsafe
     real = host.real(target)
-    directory = os.path.dirname(real)
     try:
-        make_directory(host, posixpath.dirname(target))
-        with _locked(directory):
-            replace_file(real, data, FILE_MODE, keep=True)
+        if unsafe:
+            _close(host.real(guard.way(posixpath.dirname(path)).real))
+        if due and data is not None:
+            make_directory(host, parent)
+            with _locked(os.path.dirname(real)):
+                # A file of another owner is made anew, with a new inode: it may have a second name elsewhere.
+                seen = guard.at(target)
+                replace_file(real, data, FILE_MODE, keep=seen is not None and seen.uid in guard.users)
     except OSError as exc:
         raise explain(exc, target, "written") from exc
-    return True
+    return due or unsafe
+
+
+def _close(directory: str) -> None:
+    """Take from others than root the right to write a directory of this machine."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.fchmod(descriptor, DIRECTORY_MODE)
+    finally:
+        os.close(descriptor)
 
 
 def remove_spec(host: Host, path: str, check: bool = False) -> bool:

@@ -193,6 +193,61 @@ def cdi_no_conflict(context: Context) -> Verdict | None:
     )
 
 
+def _told(context: Context, good: str, *codes: str) -> Verdict | None:
+    """A verdict from the problems of the look at the directories of specifications."""
+    seen = context.cdi.get("directories")
+    if seen is None:
+        return None
+    found = [problem for problem in context.cdi.get("problems") or [] if problem.get("code") in codes]
+    evidence = {"directories": seen, "files": context.cdi.get("files") or []}
+    if found:
+        detail = " ".join(str(problem.get("detail")) for problem in found)
+        mild = all(problem.get("severity") == WARNING for problem in found)
+        return Verdict(False, detail, evidence, str(found[0].get("next_step")), WARNING if mild else "")
+    unread = ["%s (%s)" % (one["path"], one["state"]) for one in seen if one["state"] not in ("value", "absent")]
+    if unread:
+        return Verdict(None, "not read: %s" % ", ".join(unread), evidence, "Run as root.")
+    return Verdict(True, good, evidence)
+
+
+@SCOPE.check()
+def cdi_dirs_trusted(context: Context) -> Verdict | None:
+    """Only root can put a file into a directory that a runtime reads specifications from, and none is a link."""
+    return _told(context, "only root can write the directories", "cdi_dir_writable", "cdi_dir_linked")
+
+
+@SCOPE.check()
+def cdi_files_trusted(context: Context) -> Verdict | None:
+    """Only root can write the specifications in these directories, of any kind."""
+    return _told(context, "only root can write the specifications", "cdi_file_writable")
+
+
+@SCOPE.check()
+def cdi_hooks_known(context: Context) -> Verdict | None:
+    """Specifications of our kind call only hooks that are known and that only root can change."""
+    verdict = _told(context, "every hook is known", "cdi_hook_unknown", "cdi_hook_writable")
+    unread = [
+        str(problem.get("detail"))
+        for problem in context.cdi.get("problems") or []
+        if problem.get("code") == "cdi_spec_unreadable" and problem.get("severity") == WARNING
+    ]
+    if verdict is not None and verdict.ok and unread:
+        return Verdict(None, " ".join(unread), verdict.evidence, "Correct or remove the file.", WARNING)
+    return verdict
+
+
+@SCOPE.check(WARNING)
+def cdi_no_other_file(context: Context) -> Verdict | None:
+    """No other file in these directories has our kind."""
+    return _told(context, "no other file has our kind", "cdi_other_file")
+
+
+@SCOPE.check(WARNING)
+def cdi_readable_by_all(context: Context) -> Verdict | None:
+    """Runtimes that do not run as root can read the directories and our specification."""
+    return _told(context, "every user can read them", "cdi_dir_unreadable", "cdi_file_unreadable")
+
+
 def selected_runtimes(context: Context) -> list[Data]:
     """The runtimes that matter on this host. Two may have one name, such as the system's containerd and that of k3s."""
     names = list(context.runtimes.get("selected") or [])

@@ -41,6 +41,8 @@ MACHINES: t.Mapping[str, tuple[int, int]] = {
     "riscv64": (243, 64),
     "s390x": (22, 64),
 }
+# What the loader's cache has for a library that is for the machine and the GNU C library.
+CACHE_FLAGS: t.Mapping[str, int] = {"x86_64": 0x0303, "aarch64": 0x0A03, "i386": 0x0003, "i686": 0x0003}
 TRIPLETS: t.Mapping[str, str] = {
     "x86_64": "x86_64-linux-gnu",
     "aarch64": "aarch64-linux-gnu",

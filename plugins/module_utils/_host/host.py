@@ -64,6 +64,8 @@ class FileStat:
     major: int
     minor: int
     device: int
+    uid: int
+    gid: int
 
 
 _KINDS = (
@@ -232,6 +234,8 @@ class Host:
                 major=os.major(info.st_rdev),
                 minor=os.minor(info.st_rdev),
                 device=info.st_dev,
+                uid=info.st_uid,
+                gid=info.st_gid,
             ),
         )
 

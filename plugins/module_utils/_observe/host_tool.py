@@ -20,7 +20,7 @@ from .._base.model import NpuError
 from .._base.vendor import VendorProfile
 from .._cdi.options import AUTO
 from .._cdi.spec import compare
-from .._cdi.write import remove_spec, write_spec
+from .._cdi.write import remove_spec, repair_spec, write_spec
 from .._checks.prove import FAILED, KEEP, MARKER_MODES, PASSED, WRITE, Proof
 from .._checks.ready_files import change_mark
 from .._checks.run import SCOPES
@@ -28,7 +28,7 @@ from .._host.host import Host, Probe, run_command
 from .._npu.labels import feature_file, npu_labels
 from .._runtime.detect import detect_runtimes
 from .facts import collect_facts
-from .observe import cdi_options, look_for, observe, prove_look
+from .observe import cdi_options, engine_dirs, look_for, observe, prove_look
 from .settings import Settings, complete, read_settings
 
 OK, BAD, USAGE, UNKNOWN = 0, 1, 2, 3
@@ -153,12 +153,14 @@ def read_config(path: str | None, standard: str, host: Host) -> dict[str, t.Any]
 def refresh(profile: VendorProfile, host: Host, settings: Settings, check: bool = False) -> dict[str, t.Any]:
     """Write, or remove, the specification when that is due; compare()'s answer with problems as dicts."""
     runtimes = detect_runtimes(host, settings.runtimes) if settings.cdi.form == AUTO else {}
-    found = compare(profile, host, cdi_options(settings, runtimes), settings.cdi_path)
+    found = compare(profile, host, cdi_options(settings, runtimes), settings.cdi_path, engine_dirs(runtimes))
     if found["changed"] and not check:
         if found["after"] is None:
             remove_spec(host, found["path"])
-        else:
+        elif found["after"] != found["before"]:
             write_spec(host, found["path"], found["after"])
+        else:
+            repair_spec(host, found["path"])
     return dict(found, problems=[problem.to_dict() for problem in found["problems"]])
 
 

@@ -84,6 +84,11 @@ def cdi_options(settings: Settings, runtimes: t.Mapping[str, t.Any]) -> CdiOptio
     return replace(settings.cdi, form=form_for(form, form == AUTO and runtimes["kubelet"]["present"]))
 
 
+def engine_dirs(runtimes: t.Mapping[str, t.Any]) -> list[str]:
+    """The directories of specifications that any runtime of the host reads."""
+    return [path for runtime in runtimes.get("runtimes") or [] for path in runtime["cdi"]["spec_dirs"]]
+
+
 def look(profile: VendorProfile, host: Host, settings: Settings) -> Look:
     """Facts, runtimes and CDI comparison.
 
@@ -92,7 +97,8 @@ def look(profile: VendorProfile, host: Host, settings: Settings) -> Look:
     facts = collect_facts(profile, host, settings.facts, settings.wanted)
     runtimes = detect_runtimes(host, settings.runtimes)
     try:
-        cdi = _plain(compare(profile, host, cdi_options(settings, runtimes), settings.cdi_path))
+        options = cdi_options(settings, runtimes)
+        cdi = _plain(compare(profile, host, options, settings.cdi_path, engine_dirs(runtimes)))
     except NpuError as exc:
         problem = Problem("cdi_not_compared", "error", exc.message, exc.next_step, profile.name)
         cdi = {

@@ -20,8 +20,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._observe.settings i
 
 from .zipapp import CONFIG_DIR, CONFIG_PATH, NAME, build
 
-TOOL_DIR = "/usr/local/libexec/rebellions-npu"
-TOOL_PATH = "%s/%s" % (TOOL_DIR, NAME)
+TOOL_PATH = PROFILE.host_tool
+TOOL_DIR = posixpath.dirname(TOOL_PATH)
 UNIT_DIR = "/etc/systemd/system"
 WANTS_DIR = UNIT_DIR + "/multi-user.target.wants"
 CDI_UNIT = NAME + "-cdi.service"

@@ -15,21 +15,28 @@ import zipfile
 from pathlib import Path
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.options import HOOK_COMMAND, INTERPRETER
 
 MODULE_UTILS = Path(__file__).resolve().parents[2] / "module_utils"
 PACKAGE = "npu_host"
 # The file of the vendor profile, as ROOM.NAME.
 VENDOR = "_base." + PROFILE.name
-ENTRY = ("_observe.host_tool", VENDOR)
+HOOK = "_cdi.hook"
+ENTRY = ("_observe.host_tool", VENDOR, HOOK)
 NAME = PROFILE.cdi_file_stem + "-host"
 CONFIG_DIR = "/etc/rebellions-npu"
 CONFIG_PATH = "%s/%s.json" % (CONFIG_DIR, NAME)
-INTERPRETER = "/usr/bin/python3"
 LONG_AGO = (1980, 1, 1, 0, 0, 0)
 UNIX = 3
 
+# The start of a container waits for the hook, so the hook imports nothing else.
 MAIN = """\
 import sys
+
+if sys.argv[1:2] == ["{command}"]:
+    from {package}.{hook} import main as run_hook
+
+    sys.exit(run_hook(sys.argv[0], sys.argv[2:]))
 
 from {package}.{vendor} import PROFILE
 from {package}._observe.host_tool import main
@@ -77,7 +84,9 @@ def build(directory: Path = MODULE_UTILS, interpreter: str = INTERPRETER) -> byt
     members = {f"{PACKAGE}/{name.replace('.', '/')}.py": text for name, text in sources.items()}
     members.update({f"{PACKAGE}/{room}/__init__.py": "" for room in {name.partition(".")[0] for name in sources}})
     members[f"{PACKAGE}/__init__.py"] = ""
-    members["__main__.py"] = MAIN.format(package=PACKAGE, vendor=VENDOR, config=CONFIG_PATH)
+    members["__main__.py"] = MAIN.format(
+        package=PACKAGE, vendor=VENDOR, config=CONFIG_PATH, command=HOOK_COMMAND, hook=HOOK
+    )
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         for name in sorted(members):

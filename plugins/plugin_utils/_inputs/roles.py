@@ -88,6 +88,8 @@ def cdi_options(wanted: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         "selinux_context": get["selinux"],
         "hooks": HOOKS[get["hooks"]],
         "hook_path": get["hook_path"],
+        "host_tool": get["host_tool"],
+        "known_hooks": get["known_hooks"],
         "legacy_hookname": get["legacy_hookname"],
         "zero_devices": get["zero_devices"],
     }

@@ -28,17 +28,7 @@ def plan_toolkit(draft: Draft, case: Case, driver_pending: bool) -> None:
             reason="The package is not installed.",
             after=after,
         )
-    cdi = case.observed["cdi"]
-    if cdi["changed"] or driver_pending:
-        draft.step(
-            id="toolkit.cdi",
-            role=TOOLKIT_ROLE,
-            component="CDI spec",
-            now=cdi["state"],
-            wanted=f"known after {after}" if after else "current",
-            reason="The driver decides what the spec holds." if after else f"The spec is {cdi['state']}.",
-            after=after,
-        )
+    # Before the specification, which names it as a hook: containers do not start when a hook is missing.
     tool = case.observed["host_tool"]
     due = case.input("container_toolkit_host_tool") and not tool["current"]
     if due and "ro" in case.mount_options("/usr/local"):
@@ -57,7 +47,23 @@ def plan_toolkit(draft: Draft, case: Case, driver_pending: bool) -> None:
             wanted="current",
             reason="It keeps the host ready after a reboot and on device events.",
         )
+    cdi = case.observed["cdi"]
+    if cdi["changed"] or driver_pending:
+        draft.step(
+            id="toolkit.cdi",
+            role=TOOLKIT_ROLE,
+            component="CDI spec",
+            now=cdi["state"],
+            wanted=f"known after {after}" if after else "current",
+            reason="The driver decides what the spec holds." if after else _why_spec(cdi),
+            after=after,
+        )
     _runtimes(draft, case)
+
+
+def _why_spec(cdi: Data) -> str:
+    reasons = [] if cdi["state"] == "current" else [f"The spec is {cdi['state']}."]
+    return " ".join(reasons + [f"{repair}." for repair in cdi.get("repairs", [])])
 
 
 def _runtime_known(case: Case) -> Check | None:

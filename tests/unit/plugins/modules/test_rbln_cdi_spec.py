@@ -26,6 +26,7 @@ def tree(tmp_path: Path) -> Tree:
     tree.driver()
     tree.verbs()
     tree.tool("/usr/bin/rbln-smi")
+    tree.host_tool()
     return tree
 
 
@@ -101,7 +102,7 @@ def test_missing_library_is_a_warning(tree: Tree) -> None:
     [
         ({"form": "standalone"}, "There is no NPU device node below /dev. Next: "),
         ({"path": "/etc/cdi/rbln.conf"}, "does not end in .yaml or .json"),
-        ({"hooks": "on"}, "/usr/local/bin/rbln-cdi-hook cannot be used"),
+        ({"hooks": "on", "host_tool": False}, "/usr/local/bin/rbln-cdi-hook cannot be used"),
         ({"driver_root": "/run/../x"}, "driver_root is"),
         ({"state": "gone"}, "value of state must be one of"),
         ({"groups": {"rbln0": "x"}}, "groups: the group of rbln0"),

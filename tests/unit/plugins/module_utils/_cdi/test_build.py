@@ -368,27 +368,103 @@ class TestRoots:
 
 
 class TestHooks:
-    @pytest.mark.parametrize("mode", [None, 0o644])
-    def test_without_the_program(self, tree: Tree, mode: int | None) -> None:
-        """Links become mounts of the file they lead to, and the loader is told where to look."""
+    def versioned(self, tree: Tree) -> None:
         tree.device("/dev/rbln0")
         tree.elf(f"{LIB}/librbln-ml.so.3.5.1", soname="librbln-ml.so.3")
         tree.link("librbln-ml.so.3.5.1", f"{LIB}/librbln-ml.so.3")
+        tree.elf(f"{LIB}/librbln-ccl.so", soname="librbln-ccl.so.3")
+
+    @pytest.mark.parametrize("mode", [None, 0o644])
+    def test_without_a_program(self, tree: Tree, mode: int | None) -> None:
+        """Links become mounts of the file they lead to. LD_LIBRARY_PATH of the image is never replaced unasked."""
+        self.versioned(tree)
         if mode:
             tree.hook(mode)
         result = build(tree, hooks="auto", form="standalone")
         assert result.spec["containerEdits"] == {
-            "env": [f"LD_LIBRARY_PATH={LIB}"],
             "mounts": [
+                mount(f"{LIB}/librbln-ccl.so"),
                 mount(f"{LIB}/librbln-ml.so.3.5.1"),
                 mount(f"{LIB}/librbln-ml.so.3.5.1", f"{LIB}/librbln-ml.so.3"),
             ],
         }
-        assert [(problem.code, problem.severity) for problem in result.warnings] == [
-            ("hook_missing", "warning" if mode else "info")
-        ]
+        assert [(problem.code, problem.severity) for problem in result.warnings] == [("hook_missing", "warning")]
+        assert LIB in result.warnings[0].detail and "rbln-host is not installed" in result.warnings[0].detail
         with pytest.raises(NpuError, match="/usr/local/bin/rbln-cdi-hook cannot be used"):
             build(tree, hooks="on")
+
+    def test_the_variable_only_when_it_is_asked_for(self, tree: Tree) -> None:
+        self.versioned(tree)
+        tree.hook()
+        tree.host_tool()
+        edits = build(tree, hooks="off", form="standalone").spec["containerEdits"]
+        assert edits["env"] == [f"LD_LIBRARY_PATH={LIB}"] and "hooks" not in edits
+        for hooks in ("auto", "on"):
+            for form in ("standalone", "kubernetes"):
+                assert "LD_LIBRARY_PATH" not in json.dumps(build(tree, hooks=hooks, form=form).spec)
+
+    @pytest.mark.parametrize("wanted", [None, True])
+    def test_the_host_tool_where_the_vendor_s_program_is_missing(self, tree: Tree, wanted: bool | None) -> None:
+        """It names every library, by its file, its link and its SONAME."""
+        self.versioned(tree)
+        tree.host_tool()
+        if wanted:
+            (tree.root / "usr/local/libexec/rebellions-npu/rbln-host").unlink()
+        result = build(tree, hooks="auto", form="standalone", host_tool=wanted)
+        assert result.warnings == []
+        assert result.spec["containerEdits"]["hooks"] == [
+            {
+                "hookName": "createContainer",
+                "path": "/usr/local/libexec/rebellions-npu/rbln-host",
+                "args": [
+                    *("rbln-host", "update-ldcache", "--flags", "771", "--folder", LIB),
+                    *("--library", f"librbln-ccl.so={LIB}/librbln-ccl.so"),
+                    *("--library", f"librbln-ccl.so.3={LIB}/librbln-ccl.so"),
+                    *("--library", f"librbln-ml.so.3.5.1={LIB}/librbln-ml.so.3.5.1"),
+                    *("--library", f"librbln-ml.so.3={LIB}/librbln-ml.so.3"),
+                ],
+                "env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"],
+            }
+        ]
+        assert len(mounts(result)) == 3 and validate_spec(result.spec) == []
+
+    @pytest.mark.parametrize(
+        "python, options, reason",
+        [
+            ("python3.6", {}, "/usr/bin/python3.6 is older than Python 3.8"),
+            ("python3.11", {"host_tool": False}, "the host tool is not wanted"),
+            ("python3.11", {"machine": "s390x"}, "the loader cache of s390x is not known"),
+            ("", {"host_tool": True}, "/usr/bin/python3: "),
+        ],
+    )
+    def test_a_host_tool_that_cannot_be_the_hook(
+        self, tree: Tree, python: str, options: dict[str, Any], reason: str
+    ) -> None:
+        self.versioned(tree)
+        tree.host_tool(python or "python3.11")
+        if not python:
+            (tree.root / "usr/bin/python3").unlink()
+        result = build(tree, hooks="auto", **options)
+        assert "hooks" not in device(result.spec, "all") and "env" not in device(result.spec, "all")
+        assert [reason in one.detail for one in result.warnings if one.code == "hook_missing"] == [True]
+
+    def test_which_program_when_both_exist(self, tree: Tree) -> None:
+        self.versioned(tree)
+        tree.hook()
+        tree.host_tool()
+        own = "/usr/local/libexec/rebellions-npu/rbln-host"
+        assert device(build(tree, hooks="auto").spec, "all")["hooks"][0]["path"] == "/usr/local/bin/rbln-cdi-hook"
+        assert [one["path"] for one in device(build(tree, hooks="auto", hook_path=own).spec, "all")["hooks"]] == [own]
+
+    def test_no_hook_gets_the_environment_of_the_image(self, tree: Tree) -> None:
+        """A runtime runs a hook without an environment with that of the container: its LD_PRELOAD, as root."""
+        self.versioned(tree)
+        tree.host_tool()
+        seen = []
+        for _round in range(2):
+            seen += device(build(tree, hooks="auto").spec, "all")["hooks"]
+            tree.hook()
+        assert len(seen) == 3 and all(hook["env"][0].startswith("PATH=/usr/") for hook in seen)
 
     def test_legacy_hookname(self, tree: Tree) -> None:
         tree.elf(f"{LIB}/librbln-ml.so.3.5.1", soname="librbln-ml.so.3")

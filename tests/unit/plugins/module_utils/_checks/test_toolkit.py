@@ -116,6 +116,15 @@ HIDDEN = [
     {"kind": "version", "name": "x", "paths": ["/a", "/b"], "chosen": "/a"},
 ]
 
+
+
+def trusted(code: str = "", severity: str = "error", state: str = "value") -> dict[str, Any]:
+    """As compare() answers when it looked at the directories, with one problem and one directory in a state."""
+    place = {"path": "/etc/cdi", "state": state, "linked_to": None, "owner": 0, "group": 0, "mode": "0755"}
+    found = [dict(problem("about " + code)[0], code=code, severity=severity, next_step="Do it.")] if code else []
+    return cdi(directories=[place], files=[], problems=found)
+
+
 # name, change to the good tree, cdi, runtimes, ok, severity, words of the detail
 TABLE = [
     ("driver_ready_readable", nothing, cdi(), runtimes(), True, "error", "can be read"),
@@ -223,6 +232,25 @@ TABLE = [
         "error",
         "rebellions.ai/npu=0: defined in /etc/cdi/vendor.yaml too",
     ),
+    ("cdi_dirs_trusted", nothing, trusted(), runtimes(), True, "error", "only root"),
+    ("cdi_dirs_trusted", nothing, trusted("cdi_dir_writable"), runtimes(), False, "error", "about cdi_dir_writable"),
+    ("cdi_dirs_trusted", nothing, trusted("cdi_dir_linked", "warning"), runtimes(), False, "warning", "about"),
+    ("cdi_dirs_trusted", nothing, trusted(state="denied"), runtimes(), None, "error", "/etc/cdi (denied)"),
+    ("cdi_files_trusted", nothing, trusted(), runtimes(), True, "error", "only root"),
+    ("cdi_files_trusted", nothing, trusted("cdi_file_writable"), runtimes(), False, "error", "about"),
+    ("cdi_files_trusted", nothing, trusted(state="failed"), runtimes(), None, "error", "/etc/cdi (failed)"),
+    ("cdi_hooks_known", nothing, trusted(), runtimes(), True, "error", "known"),
+    ("cdi_hooks_known", nothing, trusted("cdi_hook_unknown"), runtimes(), False, "error", "about cdi_hook_unknown"),
+    ("cdi_hooks_known", nothing, trusted("cdi_hook_writable"), runtimes(), False, "error", "about"),
+    ("cdi_hooks_known", nothing, trusted("cdi_spec_unreadable", "warning"), runtimes(), None, "warning", "about"),
+    ("cdi_hooks_known", nothing, trusted(state="timeout"), runtimes(), None, "error", "/etc/cdi (timeout)"),
+    ("cdi_no_other_file", nothing, trusted(), runtimes(), True, "warning", "no other"),
+    ("cdi_no_other_file", nothing, trusted("cdi_other_file", "warning"), runtimes(), False, "warning", "about"),
+    ("cdi_no_other_file", nothing, trusted(state="denied"), runtimes(), None, "warning", "/etc/cdi"),
+    ("cdi_readable_by_all", nothing, trusted(), runtimes(), True, "warning", "every user"),
+    ("cdi_readable_by_all", nothing, trusted("cdi_dir_unreadable", "warning"), runtimes(), False, "warning", "about"),
+    ("cdi_readable_by_all", nothing, trusted("cdi_file_unreadable", "warning"), runtimes(), False, "warning", "about"),
+    ("cdi_readable_by_all", nothing, trusted(state="denied"), runtimes(), None, "warning", "/etc/cdi"),
     ("runtime_known", nothing, cdi(), runtimes(), True, "error", "containerd"),
     ("runtime_known", nothing, cdi(), TWO, False, "error", "containerd and docker"),
     ("runtime_known", nothing, cdi(), NONE, False, "error", "no container runtime"),

@@ -43,6 +43,17 @@ ANSWER: dict[str, Data] = {
         "missing": [{"name": "libx.so", "needed_by": "/usr/lib/a.so"}], "conflicts": None,
         "missing_host_paths": ["/usr/lib/x"], "problems": [PROBLEM], "diff": DIFF, "warnings": ["w"],
         "device_names": ["rebellions.ai/npu=0"], "valid": True,
+        "directories": [
+            {"path": "/etc/cdi", "state": "absent", "linked_to": None, "owner": None, "group": None, "mode": None},
+            {"path": "/run/cdi", "state": "value", "linked_to": "../x", "owner": 0, "group": 0, "mode": "1777"},
+        ],
+        "files": [
+            {
+                "path": "/run/cdi/x.yaml", "kind": "rebellions.ai/npu", "owner": 0, "group": 0, "mode": "0644",
+                "written_by_us": False, "hooks": ["/tmp/x"],
+            },
+        ],
+        "repairs": ["/run/cdi: mode 1777 becomes 0755"],
     },
     "rbln_config_write": {
         "changed": True, "unfinished": False, "restored": ["/etc/a"], "backups": ["/etc/a.bak"], "judged": None,

@@ -81,15 +81,16 @@ def test_a_virgin_host_gets_everything_and_knows_what_it_cannot_know() -> None:
     )
     assert ids(found) == [
         "driver.install",
-        "toolkit.cdi",
         "toolkit.host_tool",
+        "toolkit.cdi",
         "toolkit.runtime.containerd",
         "validator.markers",
     ]
-    assert found["steps"][1]["after"] == "driver.install"
+    assert found["steps"][2]["after"] == "driver.install"
     assert found["stops"] == []
     assert found["roles"] == ["driver", "container_toolkit", "validator"]
-    assert found["acts"]["container_toolkit"] == ["cdi", "host_tool", "runtime"]
+    # Containers do not start when the hook that their specification names is missing.
+    assert found["acts"]["container_toolkit"] == ["host_tool", "cdi", "runtime"]
     assert found["disruption"] == "restart"
 
 
