@@ -87,7 +87,7 @@ options:
     elements: str
     default: []
   allowed:
-    description: Patterns of other packages that may change too.
+    description: Patterns of other packages that may change too, and be installed though the host excludes them.
     type: list
     elements: str
     default: []

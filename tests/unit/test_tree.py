@@ -45,7 +45,8 @@ PAYLOAD_FILES = {
     "rbln_host_tool": 7,
     "rbln_mok": 26,
     "rbln_observe": 73,
-    "rbln_package": 27,
+    "rbln_package": 29,
+    "rbln_repository": 29,
     "rbln_runtime_detect": 26,
     "rbln_validate": 73,
 }

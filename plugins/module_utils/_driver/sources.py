@@ -22,6 +22,7 @@ from .._packages.base import PackageManager
 from .._packages.changes import Change, Transaction, planned
 from .._packages.installed import read_packages
 from .._packages.lists import Missing
+from .._packages.pins import is_pinned
 from .._packages.runfile import execute, sha256_of_file, verified
 from .kept import Kept, keep, read_kept, verify
 from .material import Material
@@ -224,12 +225,18 @@ class Parts:
 
     def simulate_prerequisites(self) -> list[Change]:
         """What installing the build packages would change; NpuError when it changes or removes installed packages."""
-        if not self.request.prerequisites or self.manager.unfinished():
+        if not self.request.prerequisites or self.manager.blocked(self.profile.package_patterns):
             # Partly installed packages are repaired first; until then every simulation fails.
             return []
-        changes = self.manager.simulate(Transaction(install=list(self.request.prerequisites)))
+        changes = self.manager.simulate(self.prerequisites)
         self._refuse_beyond(planned(changes, list(self.request.prerequisites) + list(self.request.allowed), True))
         return changes
+
+    @property
+    def prerequisites(self) -> Transaction:
+        """Installs the build packages; past holds and excludes where one of them is allowed by name."""
+        names = list(self.request.prerequisites)
+        return Transaction(install=names, allow_held=any(is_pinned(name, self.request.allowed) for name in names))
 
     def install(self, material: Material) -> None:
         """Install the driver, after a repair of what an interrupted run left."""
