@@ -106,6 +106,8 @@ class DriverChange:
                     self.result.reason = ""
                 return self._finish()
             material: Material | None = None
+            if old is None and (self.request.install or self.request.prerequisites):
+                self.parts.refuse_interrupted()
             if self.request.install:
                 material, changes = self.parts.material()
                 self.result.simulated = [vars(change) for change in changes]

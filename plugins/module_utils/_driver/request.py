@@ -53,6 +53,7 @@ ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "log": {"type": "path", "default": ""},
     "packages": {"type": "list", "elements": "str", "default": []},
     "allowed": {"type": "list", "elements": "str", "default": []},
+    "repair": {"type": "bool", "default": False},
     "prerequisites": {"type": "list", "elements": "str", "default": []},
     "kernels": {"type": "list", "elements": "str", "default": []},
     "install": {"type": "bool", "default": True},
@@ -91,6 +92,7 @@ class Request:
     log: str = ""
     packages: t.Sequence[str] = ()
     allowed: t.Sequence[str] = ()
+    repair: bool = False
     prerequisites: t.Sequence[str] = ()
     kernels: t.Sequence[str] = ()
     install: bool = True

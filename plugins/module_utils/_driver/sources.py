@@ -19,7 +19,7 @@ from .._host.host import Host
 from .._host.private import private_directory
 from .._npu.driver_notes import INCOMING, KEPT, state_path
 from .._packages.base import PackageManager
-from .._packages.changes import Change, Transaction, planned
+from .._packages.changes import Change, Transaction, fits, planned
 from .._packages.installed import read_packages
 from .._packages.lists import Missing
 from .._packages.pins import is_pinned
@@ -231,6 +231,17 @@ class Parts:
         changes = self.manager.simulate(self.prerequisites)
         self._refuse_beyond(planned(changes, list(self.request.prerequisites) + list(self.request.allowed), True))
         return changes
+
+    def refuse_interrupted(self) -> None:
+        """NpuError when a repair would finish packages of others, unless `repair` allows that."""
+        own = [*self.patterns, *self.request.prerequisites, *self.request.absent]
+        blocked = self.manager.blocked(self.profile.package_patterns) if self.has_manager else []
+        left = [name for name in blocked if not fits(name, own)]
+        if left and not self.request.repair:
+            raise NpuError(
+                "The package manager was interrupted, and has not finished %s." % ", ".join(left),
+                "Run dpkg --configure -a on the host, or set repair; nothing was changed.",
+            )
 
     @property
     def prerequisites(self) -> Transaction:

@@ -217,8 +217,12 @@ class Apt(PackageManager):
     def unfinished(self) -> list[str]:
         return [item["name"] for item in self._status() if item["state"] not in DONE_STATES]
 
+    def blocked(self, own: t.Sequence[str]) -> list[str]:
+        # A journal of dpkg itself stops apt too.
+        return super().blocked(own) or (["dpkg"] if self.host.listdir(UPDATES).get([]) else [])
+
     def repair(self, removable: t.Sequence[str] = ()) -> bool:
-        if not self.unfinished() and not self.host.listdir(UPDATES).get([]):
+        if not self.blocked(removable):
             return False
         self._configure(["dpkg", "--force-confdef", "--force-confold", "--configure", "-a"])
         if self.unfinished():

@@ -175,7 +175,7 @@ class _Reader:
         text = self.host.read_text(path, limit)
         if text.ok:
             self.found += parse(text.value, path)
-        elif text.state != ABSENT and self.probe.ok:
+        elif self.probe.ok and (text.state != ABSENT or path == DPKG_STATUS):
             self.probe = text
 
 

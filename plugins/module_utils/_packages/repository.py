@@ -39,16 +39,16 @@ MODE = 0o644
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 UNTRUSTED = ("trusted", "allow-insecure", "allow-weak", "allow-downgrade-to-insecure")
 DEB = """\
-# Managed by rebellions.npu.rbln_repository
+# Managed by Ansible
 Types: deb
 URIs: %s
 Suites: %s
 %sSigned-By: %s
 """
 RPM = """\
-# Managed by rebellions.npu.rbln_repository
+# Managed by Ansible
 [%s]
-name=RBLN driver
+name=Driver of the NPUs
 baseurl=%s
 enabled=1
 gpgcheck=1

@@ -27,6 +27,7 @@ COMMON = {
     "load_timeout": "load_timeout",
     "timeout": "timeout",
     "bundle": "bundle",
+    "repair": "package_repair",
 }
 CHANGE = {
     "version": "version",

@@ -590,6 +590,17 @@ def test_what_left_its_configuration_is_not_installed(tmp_path: Path) -> None:
     assert manager.unfinished() == ["half-configured"]
 
 
+def test_a_journal_of_dpkg_itself_is_unfinished_work(tmp_path: Path) -> None:
+    dpkg(tmp_path, ("gcc", "1", INSTALLED), ("nginx", "1", "install ok half-configured"))
+    machine, _runner = host(tmp_path, [])
+    assert Apt(machine).blocked(["gcc"]) == ["nginx"]
+    dpkg(tmp_path, ("gcc", "1", INSTALLED))
+    assert Apt(machine).blocked(["gcc"]) == []
+    (tmp_path / "var/lib/dpkg/updates").mkdir()
+    (tmp_path / "var/lib/dpkg/updates/0001").write_text("Package: gcc\n")
+    assert Apt(machine).blocked(["gcc"]) == ["dpkg"]
+
+
 @pytest.mark.parametrize(
     "text, remedy",
     [

@@ -345,7 +345,7 @@ def rows(*lines: str) -> dict[str, Any]:
 
 def provided(*lines: str) -> dict[str, Any]:
     """What the same packages provide."""
-    pairs = [re.match(r"(.+)-[^-]+-[^-]+(?: +provides (.*))?$", line) for line in lines]
+    pairs = [re.match(r"(\S+)-[^-\s]+-[^-\s]+(?: +provides (.*))?$", line) for line in lines]
     return {"out": "".join("%s\t%s\n" % (match.group(1), match.group(2) or match.group(1)) for match in pairs if match)}
 
 

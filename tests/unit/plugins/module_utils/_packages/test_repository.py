@@ -78,7 +78,7 @@ def test_a_host_without_it_gets_source_and_key_once(machine: Machine) -> None:
     assert not machine.there(OWN) and machine.calls == []
     assert machine.place() == Placed(OWN, False, ["write " + OWN_KEY, "write " + OWN])
     assert machine.text(OWN) == (
-        "# Managed by rebellions.npu.rbln_repository\nTypes: deb\nURIs: %s\nSuites: stable\nComponents: main\n"
+        "# Managed by Ansible\nTypes: deb\nURIs: %s\nSuites: stable\nComponents: main\n"
         "Signed-By: %s\n" % (URL, OWN_KEY)
     )
     assert certificates(machine.text(OWN_KEY).encode(), "") == certificates(machine.key, "")
