@@ -319,7 +319,9 @@ finally:
             os.unlink(path)
 """
     )
-    assert answer["named"][0].startswith("/etc/apt/sources.list.d/rebellions.list line 1 has this repository with another")
+    assert answer["named"][0].startswith(
+        "/etc/apt/sources.list.d/rebellions.list line 1 has this repository with another"
+    )
     assert (answer["untouched"], answer["works"], answer["again"]) == (5, 5, [])
     assert "Conflicting values set for option Signed-By" in answer["conflict"][0]
     assert all(name in answer["conflict"][1] for name in ("rebellions.list line 1", "rebellions-npu.sources line 2"))

@@ -91,7 +91,9 @@ def main(program: str) -> dict[str, t.Any]:
     write("/etc/dnf/plugins/versionlock.list", "")
     host = Host()
     dnf = manager_for(host, "rpm", 120)
-    seen: dict[str, t.Any] = {"version": subprocess.run(["dnf", "--version"], capture_output=True, text=True).stdout[:40]}
+    seen: dict[str, t.Any] = {
+        "version": subprocess.run(["dnf", "--version"], capture_output=True, text=True).stdout[:40]
+    }
     # H09
     seen["holds"] = holds(read_pins(host, "rpm")[0])
     seen["excluded"] = error(dnf.simulate, Transaction(install=[DEVEL[0]]))

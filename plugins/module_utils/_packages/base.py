@@ -83,7 +83,8 @@ class PackageManager:
         """Finish what an interrupted run left; True when something was tried.
 
         Packages that cannot be finished are removed if they match `removable`. Others stay (see unfinished() and
-        `warnings`); installing another version may still repair them. NpuError for a held lock, a full disk, or a failed removal.
+        `warnings`); installing another version may still repair them. NpuError for a held lock, a full disk, or a
+        failed removal.
         """
         raise NotImplementedError
 

@@ -46,8 +46,8 @@ REMEDIES = (
     ),
     (
         r"(?:Unable to find a match|No match for argument): kernel(?:-\S+)?-devel-[0-9]",
-        "Enable the repository of this kernel's minor release (EUS of RHEL, the vault of a rebuild), or boot the newest "
-        "kernel, or use the offline bundle: the enabled repositories no longer have the headers of this kernel.",
+        "Enable the repository of this kernel's minor release (EUS of RHEL, the vault of a rebuild), or boot the "
+        "newest kernel, or use the offline bundle: the enabled repositories do not have the headers of this kernel.",
     ),
     (
         r"conflicts with|obsoletes \S+ .*provided by",

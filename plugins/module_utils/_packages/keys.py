@@ -17,7 +17,13 @@ KEY_LIMIT = 1024 * 1024
 PUBLIC_KEY, PUBLIC_SUBKEY = 6, 14
 # What a public key consists of besides: signatures, user names, trust of a keyring, padding.
 PARTS = (PUBLIC_SUBKEY, 2, 10, 12, 13, 17, 21)
-OTHERS = {5: "a private key", 7: "a private key", 2: "a signature", 1: "an encrypted message", 3: "an encrypted message"}
+OTHERS = {
+    5: "a private key",
+    7: "a private key",
+    2: "a signature",
+    1: "an encrypted message",
+    3: "an encrypted message",
+}
 FINGERPRINT = re.compile(r"^(?:[0-9A-F]{40}|[0-9A-F]{64})$")
 LOOKS_LIKE_A_FINGERPRINT = re.compile(r"^(?:0x)?[0-9A-Fa-f][0-9A-Fa-f :]{6,120}[!]?$")
 BLOCK = re.compile(r"^-----BEGIN (PGP [A-Z ]+|[A-Z0-9 ]+)-----[ \t]*$(.*?)^-----END \1-----[ \t]*$", re.M | re.S)

@@ -85,7 +85,9 @@ def place(manager: PackageManager, wanted: Wanted, check: bool) -> Placed:
     """
     host, deb = manager.host, manager.format == "deb"
     adopted = _adopted_deb(host, manager.own_file, wanted) if deb else _adopted_rpm(host, manager, wanted)
-    text = None if adopted else _deb(manager, wanted) if deb else RPM % (manager.own_source, wanted.url, manager.own_key)
+    text = (
+        None if adopted else _deb(manager, wanted) if deb else RPM % (manager.own_source, wanted.url, manager.own_key)
+    )
     # Alone, the key says that the repository is used: see Apt. A source is placed after its key.
     files = {manager.own_key: armoured(wanted.keys, deb), manager.own_file: text}
     todo = [path for path, content in files.items() if _differs(host, path, content)]

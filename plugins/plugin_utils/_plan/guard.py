@@ -13,7 +13,10 @@ import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import INFO, NONE
 from ansible_collections.rebellions.npu.plugins.module_utils._base.versions import same_release
-from ansible_collections.rebellions.npu.plugins.module_utils._kernel.build_tools import missing_compiler, missing_packages
+from ansible_collections.rebellions.npu.plugins.module_utils._kernel.build_tools import (
+    missing_compiler,
+    missing_packages,
+)
 from ansible_collections.rebellions.npu.plugins.module_utils._kernel.package_names import (
     header_metas,
     header_packages,
@@ -73,7 +76,7 @@ def prerequisites(draft: Draft, case: Case) -> None:
     elif compiler and build_facts["compilers"]:
         draft.caution(
             "compiler_missing",
-            f"Kernel {kernel['running']} was built by {compiler}, and the host has {', '.join(build_facts['compilers'])}.",
+            f"Kernel {kernel['running']} was built by {compiler}; the host has {', '.join(build_facts['compilers'])}.",
             f"Install {compiler}, and let DKMS use it, when the module does not build.",
             severity=INFO,
         )

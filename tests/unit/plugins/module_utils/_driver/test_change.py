@@ -223,7 +223,9 @@ def test_what_dpkg_left_of_others_is_finished_only_when_that_is_asked_for(
     machine.repository.add("gcc=13")
     monkeypatch.setattr(machine.manager, "unfinished", lambda: ["gcc", "nginx", "rebellions-kmd"])
     before = machine.look()
-    with pytest.raises(NpuError, match="^The package manager was interrupted, and has not finished nginx. Next: Run dpkg"):
+    with pytest.raises(
+        NpuError, match="^The package manager was interrupted, and has not finished nginx. Next: Run dpkg"
+    ):
         upgrade(machine, prerequisites=["gcc"])
     assert (machine.acts, machine.look()) == ([], before)
     assert upgrade(machine, prerequisites=["gcc"], repair=True)["outcome"] == "upgraded"

@@ -342,7 +342,9 @@ def test_what_dpkg_left_of_others_stops_a_removal_too(base: Path, monkeypatch: p
     machine = filled(base)
     monkeypatch.setattr(machine.manager, "unfinished", lambda: ["nginx"])
     before = machine.look()
-    with pytest.raises(NpuError, match="^The package manager was interrupted, and has not finished nginx. Next: Run dpkg"):
+    with pytest.raises(
+        NpuError, match="^The package manager was interrupted, and has not finished nginx. Next: Run dpkg"
+    ):
         remove(machine)
     assert (machine.acts, machine.look()) == ([], before)
     assert remove(machine, repair=True)["outcome"] == "removed"

@@ -183,7 +183,10 @@ UBUNTU = (
     "text, expected",
     [
         (UBUNTU, "gcc-12"),
-        ("Linux version 6.1.0-1-amd64 (x@y) (gcc-12 (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU) 2.40) #1", "gcc-12"),
+        (
+            "Linux version 6.1.0-1-amd64 (x@y) (gcc-12 (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU) 2.40) #1",
+            "gcc-12",
+        ),
         (
             "Linux version 5.14.0-570.el9_6.x86_64 (mockbuild@x) (gcc (GCC) 11.5.0 20240719 (Red Hat 11.5.0-5), GNU ld "
             "version 2.35.2-63.el9) #1",

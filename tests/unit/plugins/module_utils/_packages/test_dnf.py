@@ -378,9 +378,7 @@ def test_H11_two_versions_of_what_is_not_ours_are_told_and_stay(tmp_path: Path) 
     machine, runner = host(tmp_path, [rows(*lines), provided(*lines), FINISHED] * 2)
     manager = Dnf(machine)
     assert manager.repair(["rebellions*"]) is False
-    assert manager.warnings == [
-        "Two versions of site-agent are installed. They are not of the driver, so they stay."
-    ]
+    assert manager.warnings == ["Two versions of site-agent are installed. They are not of the driver, so they stay."]
     # They keep dnf from nothing.
     assert manager.blocked(["rebellions*"]) == []
     assert runner.answers == [] and not any("remove" in call for call in runner.calls)
@@ -441,7 +439,9 @@ def test_H09_an_exclude_is_named_with_its_file(tmp_path: Path) -> None:
         error = Dnf(machine).failure(["dnf"], said(form))
         assert "in /etc/dnf/dnf.conf line 5 and /etc/yum.repos.d/a.repo line 2," in error.next_step
         assert "versionlock" not in error.next_step
-    error = Dnf(machine).failure(["dnf"], said("Argument 'kernel-devel' matches only packages excluded by versionlock."))
+    error = Dnf(machine).failure(
+        ["dnf"], said("Argument 'kernel-devel' matches only packages excluded by versionlock.")
+    )
     assert error.next_step.startswith("Unhold the package (dnf versionlock list")
 
 
@@ -461,7 +461,7 @@ def test_H09_what_may_move_though_held_is_not_excluded_either(tmp_path: Path) ->
         (case(H15, "dnf-none.txt"), "Register the host (subscription-manager register), or configure a repository, or"),
         (case(H15, "dnf-eus.txt"), "Enable the repository of this kernel's minor release (EUS of RHEL, the vault of a"),
         (
-            "This system is not registered with an entitlement server. You can use \"rhc\" to register.\n\n"
+            'This system is not registered with an entitlement server. You can use "rhc" to register.\n\n'
             "No match for argument: dkms\nError: Unable to find a match: dkms\n",
             "Register the host",
         ),

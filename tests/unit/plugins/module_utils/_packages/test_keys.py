@@ -100,7 +100,10 @@ def test_what_is_written_is_read_by_gpg(keys: Keys, single: bool) -> None:
         (b"  \n", "key is empty, not a public key."),
         (b"<!DOCTYPE html>\n<html>Sign in</html>", "key is a web page, not a public key."),
         (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "key is an X.509 certificate, not"),
-        (b"-----BEGIN PGP PRIVATE KEY BLOCK-----\n\nAAAA\n-----END PGP PRIVATE KEY BLOCK-----\n", "key is a private key"),
+        (
+            b"-----BEGIN PGP PRIVATE KEY BLOCK-----\n\nAAAA\n-----END PGP PRIVATE KEY BLOCK-----\n",
+            "key is a private key",
+        ),
         (b"-----BEGIN OPENSSH PRIVATE KEY-----\nAA\n-----END OPENSSH PRIVATE KEY-----\n", "key is a private key"),
         (b"-----BEGIN PGP SIGNATURE-----\n\nAAAA\n-----END PGP SIGNATURE-----\n", "key is a signature"),
         (b"0123456789abcdef0123456789abcdef01234567\n", "key is a fingerprint, not a public key."),

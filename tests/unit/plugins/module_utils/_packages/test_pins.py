@@ -44,16 +44,21 @@ def pins(root: Path, form: str, files: dict[str, str]) -> list[tuple[str, str, s
             {REPO: "[baseos]\nname=x\nexclude=kernel* dkms\n[off]\nenabled = 0\nexclude=gcc\n"},
             [("dkms", "exclude", REPO, 3, "baseos"), ("kernel*", "exclude", REPO, 3, "baseos")],
         ),
-        ({"/etc/dnf/libdnf5.conf.d/20-site.conf": "[main]\nexcludepkgs=gcc\n"}, [
-            ("gcc", "exclude", "/etc/dnf/libdnf5.conf.d/20-site.conf", 2, "")
-        ]),
         (
-            {LOCKS: "# Added\nkernel-core-0:5.14.0-570.el9.*\n\n!dkms-0:3.1-1.*\nkernel-modules-core-0:6-1.el10.*\ngcc\n"},
+            {"/etc/dnf/libdnf5.conf.d/20-site.conf": "[main]\nexcludepkgs=gcc\n"},
+            [("gcc", "exclude", "/etc/dnf/libdnf5.conf.d/20-site.conf", 2, "")],
+        ),
+        (
+            {
+                LOCKS: "# Added\nkernel-core-0:5.14.0-570.el9.*\n\n!dkms-0:3.1-1.*\n"
+                "kernel-modules-core-0:6-1.el10.*\ngcc\n"
+            },
             [("kernel-core", "versionlock", LOCKS, 2, ""), ("kernel-modules-core", "versionlock", LOCKS, 5, "")],
         ),
-        ({LOCKS: "0:kernel-devel-5.14.0-570.el9.*\ngcc-11.5.0\n"}, [
-            ("gcc", "versionlock", LOCKS, 2, ""), ("kernel-devel", "versionlock", LOCKS, 1, "")
-        ]),
+        (
+            {LOCKS: "0:kernel-devel-5.14.0-570.el9.*\ngcc-11.5.0\n"},
+            [("gcc", "versionlock", LOCKS, 2, ""), ("kernel-devel", "versionlock", LOCKS, 1, "")],
+        ),
         ({LOCKS: "gcc-0:11-1.*\n", "/etc/dnf/plugins/versionlock.conf": "[main]\nenabled = 0\n"}, []),
         (
             {"/srv/locks": "gcc-0:11-1.*\n", "/etc/dnf/plugins/versionlock.conf": "[main]\nlocklist = /srv/locks\n"},
@@ -69,9 +74,7 @@ def pins(root: Path, form: str, files: dict[str, str]) -> list[tuple[str, str, s
         ),
     ],
 )
-def test_pins_of_dnf(
-    tmp_path: Path, files: dict[str, str], expected: list[tuple[str, str, str, int, str]]
-) -> None:
+def test_pins_of_dnf(tmp_path: Path, files: dict[str, str], expected: list[tuple[str, str, str, int, str]]) -> None:
     assert pins(tmp_path, "rpm", files) == expected
 
 
@@ -94,13 +97,19 @@ def test_the_lists_of_yum_and_dnf_are_one_file_and_counted_once(tmp_path: Path) 
     ],
 )
 def test_pins_of_apt(tmp_path: Path, text: str, expected: list[tuple[str, int, str]]) -> None:
-    found = pins(tmp_path, "deb", {**STATUS, PREFS: text, "/etc/apt/preferences.d/x.bak": "Package: q\nPin-Priority: -1"})
+    found = pins(
+        tmp_path, "deb", {**STATUS, PREFS: text, "/etc/apt/preferences.d/x.bak": "Package: q\nPin-Priority: -1"}
+    )
     assert found == [(name, "preferences", PREFS, line, some) for name, line, some in expected]
 
 
 def test_what_a_pin_of_one_place_is_not() -> None:
     """A repository or an origin without a package leaves it to the others: the package is not held."""
-    found = [Pin("kernel*", "exclude", CONF, 5), Pin("*", "preferences", PREFS, 1, "origin x"), Pin("gcc", "hold", "/x")]
+    found = [
+        Pin("kernel*", "exclude", CONF, 5),
+        Pin("*", "preferences", PREFS, 1, "origin x"),
+        Pin("gcc", "hold", "/x"),
+    ]
     assert holds(found) == ["gcc", "kernel*"]
 
 

@@ -78,8 +78,7 @@ def test_a_host_without_it_gets_source_and_key_once(machine: Machine) -> None:
     assert not machine.there(OWN) and machine.calls == []
     assert machine.place() == Placed(OWN, False, ["write " + OWN_KEY, "write " + OWN])
     assert machine.text(OWN) == (
-        "# Managed by Ansible\nTypes: deb\nURIs: %s\nSuites: stable\nComponents: main\n"
-        "Signed-By: %s\n" % (URL, OWN_KEY)
+        "# Managed by Ansible\nTypes: deb\nURIs: %s\nSuites: stable\nComponents: main\nSigned-By: %s\n" % (URL, OWN_KEY)
     )
     assert certificates(machine.text(OWN_KEY).encode(), "") == certificates(machine.key, "")
     machine.calls.clear()
@@ -166,7 +165,7 @@ def test_H07_what_people_have(machine: Machine, path: str, text: str, told: str 
     assert machine.there(OWN) is (told is None)
 
 
-BROKEN = "E: Malformed entry 1 in list file /etc/apt/sources.list.d/x.list (Suite)\nE: The list of sources could not be read."
+BROKEN = "E: Malformed entry 1 in list file /etc/apt/sources.list.d/x.list (Suite)\nE: The list of sources could not be"
 
 
 def test_a_list_that_was_broken_before_is_named_and_left(machine: Machine) -> None:
@@ -211,7 +210,7 @@ def test_a_repository_of_dnf(machine: Machine) -> None:
          "gpgcheck=1\n", None),
         ("[site]\nbaseurl=%s\nenabled=0\ngpgcheck=0\n" % URL, None),
         ("[site]\nbaseurl=%s\ngpgcheck=1\ngpgkey=https://a.example/key\n" % URL, None),
-        ("[a]\nbaseurl=x\n[site]\nbaseurl=%s\ngpgcheck=0\n" % URL, " line 3 ([site]) has this repository and takes unsig"),
+        ("[a]\nbaseurl=x\n[site]\nbaseurl=%s\ngpgcheck=0\n" % URL, " line 3 ([site]) has this repository and takes uns"),
         ("[site]\nbaseurl=%s\n" % URL, " line 1 ([site]) has this repository and takes unsigned packages"),
         ("[rebellions-npu]\nbaseurl=x\n", " line 1 ([rebellions-npu]) has the name of the repository of the driver."),
     ],

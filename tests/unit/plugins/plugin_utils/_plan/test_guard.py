@@ -428,7 +428,10 @@ def test_H09_packages_that_the_host_excludes_are_named_before_a_change(
     )
     look["pins"] = [pin]
     found = draw(look, **package(preflight_unlisted="ignore", **more))
-    assert (codes(found), [code for code in codes(found, "cautions") if code == "packages_excluded"]) == (stops, cautions)
+    assert (codes(found), [code for code in codes(found, "cautions") if code == "packages_excluded"]) == (
+        stops,
+        cautions,
+    )
     if stops:
         told = problem(found, "packages_excluded")
         assert "kernel-devel-" + EL in told["detail"] and "/etc/dnf/dnf.conf line 5" in told["detail"]
