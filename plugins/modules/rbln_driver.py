@@ -64,16 +64,14 @@ options:
     elements: str
     default: []
   uninstall:
-    description:
-      - Arguments of the installer for a removal. Without them the packages of the vendor are purged.
-      - With O(state=absent) the kept installer of the present version is used, else the one in O(files).
+    description: Arguments of the installer for a removal. Without them the packages of the vendor are purged. With
+      O(state=absent) the kept installer of the present version is used, else the one in O(files).
     type: list
     elements: str
     default: []
   extract:
-    description:
-      - Arguments of the installer to only unpack its packages into C({directory}). The package manager then simulates
-        and installs them. Without these arguments the installer itself installs.
+    description: Arguments of the installer to only unpack its packages into C({directory}). The package manager then
+      simulates and installs them. Without these arguments the installer itself installs.
     type: list
     elements: str
     default: []
@@ -92,10 +90,14 @@ options:
     elements: str
     default: []
   allowed:
-    description: Patterns of other packages that may change too.
+    description: Patterns of other packages that may change too, and be installed though the host excludes them.
     type: list
     elements: str
     default: []
+  repair:
+    description: Whether to finish what an interrupted run of dpkg left of other packages (C(dpkg --configure -a)).
+    type: bool
+    default: false
   prerequisites:
     description: Packages needed to build the module. They may add new packages, but not change or remove any.
     type: list
@@ -175,13 +177,14 @@ options:
     type: bool
     default: false
   notes_only:
-    description: With O(state=absent), keep the driver, which this collection did not install, and remove only the notes
-      about it and the holds for it. An interrupted change is undone first.
+    description: With O(state=absent), keep the driver and remove only the notes about it and the holds for it. Use it
+      for a driver that this collection did not install. An interrupted change is undone first.
     type: bool
     default: false
   plan:
-    description: The registered result of M(rebellions.npu.rbln_plan), read on the controller. Options that are not set
-      are taken from it; O(files) are used only when the plan installs.
+    description: The registered result of M(rebellions.npu.rbln_plan). Options that are not set are taken from it.
+      O(files) are used only when the plan installs. The action plugin reads it on the controller and does not send it
+      to the host.
     type: dict
   fail:
     description: Fail when the change fails or is refused. V(false) only returns RV(error).

@@ -204,7 +204,7 @@ ansible_facts:
           type: dict
           returned: always
           sample: {packages: {dkms: 3.0.11-1ubuntu13}, programs: {dkms: /usr/sbin/dkms, cc: /usr/bin/cc,
-            make: /usr/bin/make}}
+            make: /usr/bin/make}, compilers: [gcc-11], kernel_compiler: gcc-12}
         disk:
           description: Bytes free on the file systems of C(/), C(/boot), C(/usr), C(/usr/local), C(/var) and
             C(/lib/modules).
@@ -228,10 +228,17 @@ ansible_facts:
           returned: always
           sample: {/usr: [], /var: [noexec]}
         holds:
-          description: Packages that the package manager must not change.
+          description: Packages that the package manager must not change, names and shell patterns, by a hold, a version
+            lock, an exclude, or a preference of apt.
           type: list
           elements: str
           returned: always
+        pins:
+          description: Where each of RV(ansible_facts.rbln.holds) is written, and excludes of single repositories.
+          type: list
+          elements: dict
+          returned: always
+          sample: [{package: kernel*, by: exclude, path: /etc/dnf/dnf.conf, line: 5, repository: ""}]
         pciehp:
           description: C(ports) above an NPU that the hotplug service of the kernel holds.
           type: dict

@@ -15,9 +15,11 @@ import pytest
 
 from tests.lab import Lab
 from tests.tools.paths import ROOT
+from tests.unit.plugins.signing import made_keys
 
 HOSTS = {"pkg-12": "containerd2", "pkg-13": "containerd17"}
 PARTS = ["rebellions-driver", "rebellions-kmd", "rebellions-fw", "rbln-tools", "librbln"]
+H07 = ROOT / "tests" / "unit" / "fixtures" / "facts" / "cases" / "H07-apt-signed-by-conflict" / "sources.list.d"
 UTILS = ROOT / "plugins" / "module_utils"
 START = """
 import fcntl, json, os, subprocess, sys, threading, time
@@ -277,6 +279,55 @@ finally:
     assert answer["kept"] == [["1", []]]
     assert answer["names"] == answer["names after"] == ["runfile-1"]
     assert answer["download"][1] == "Make room on that file system."
+
+
+def test_H07_a_repository_that_the_host_has_is_used_and_apt_goes_on_working(machine: Machine) -> None:
+    with made_keys() as keys:
+        texts = {name: (keys.home / (name + ".asc")).read_text(encoding="utf-8") for name in ("vendor", "other")}
+    texts.update((path.suffix[1:], path.read_text(encoding="utf-8")) for path in H07.iterdir())
+    answer = machine.ask(
+        "texts = %r\n" % texts
+        + """
+from npu._packages.keys import certificates
+from npu._packages.repository import Wanted, place
+def write(path, text):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w") as stream:
+        stream.write(text)
+wanted = Wanted("https://mirror.example/rbln", "stable", ["main"], certificates(texts["vendor"].encode(), "key"))
+listed, ring = "/etc/apt/sources.list.d/rebellions.list", "/usr/share/keyrings/rebellions.gpg"
+change = Transaction(install=["rebellions-driver=3.2.2"])
+try:
+    write(listed, texts["list"])
+    write(ring, texts["other"])
+    answer = {"named": error(place, apt, wanted, False), "untouched": len(apt.simulate(change))}
+    write(ring, texts["vendor"])
+    write(apt.own_file, texts["sources"])
+    answer["conflict"] = error(apt.simulate, change)
+    done = place(apt, wanted, False)
+    answer["done"] = [done.path, done.adopted]
+    answer["works"], answer["again"] = len(apt.simulate(change)), place(apt, wanted, False).changes
+    os.unlink(listed)
+    done = place(apt, wanted, False)
+    answer["written"] = [done.path, done.adopted, error(apt.ask, ["apt-get", "indextargets"])]
+    write("/etc/apt/preferences.d/npu", "Package: rebellions-driver\\nPin: release *\\nPin-Priority: -1\\n")
+    os.unlink(apt.own_file)
+    answer["pinned"] = error(apt.simulate, Transaction(install=["rebellions-driver"]))
+finally:
+    for path in (listed, ring, apt.own_file, apt.own_key, "/etc/apt/preferences.d/npu"):
+        if os.path.exists(path):
+            os.unlink(path)
+"""
+    )
+    assert answer["named"][0].startswith(
+        "/etc/apt/sources.list.d/rebellions.list line 1 has this repository with another"
+    )
+    assert (answer["untouched"], answer["works"], answer["again"]) == (5, 5, [])
+    assert "Conflicting values set for option Signed-By" in answer["conflict"][0]
+    assert all(name in answer["conflict"][1] for name in ("rebellions.list line 1", "rebellions-npu.sources line 2"))
+    assert answer["done"] == ["/etc/apt/sources.list.d/rebellions.list", True]
+    assert answer["written"] == ["/etc/apt/sources.list.d/rebellions-npu.sources", False, None]
+    assert answer["pinned"][1].startswith("Correct the preference of apt in /etc/apt/preferences.d/npu line 1")
 
 
 @pytest.mark.parametrize(

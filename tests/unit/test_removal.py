@@ -11,6 +11,8 @@ from pathlib import Path
 import jinja2
 import pytest
 import yaml
+from ansible_collections.rebellions.npu.plugins.module_utils._packages.apt import Apt
+from ansible_collections.rebellions.npu.plugins.module_utils._packages.dnf import Dnf
 
 ROOT = Path(__file__).resolve().parents[2]
 DRIVER = ROOT / "roles" / "rbln_driver"
@@ -122,15 +124,7 @@ def test_a_driver_is_ours_by_the_inputs_or_by_our_stamp(source: str, stamp: t.An
 
 def test_everything_that_is_placed_is_taken_away() -> None:
     placed = set(load(DRIVER / "vars" / "main.yml")["__rbln_driver_placed_files"])
-    tasks = [task for name in ("repository_apt", "repository_dnf") for task in load(DRIVER / "tasks" / (name + ".yml"))]
-    written = {
-        task[module]["dest"] for task in tasks for module in (BUILTIN + "copy", BUILTIN + "template") if module in task
-    }
-    written |= {
-        "/etc/yum.repos.d/%s.repo" % task[BUILTIN + "yum_repository"]["name"]
-        for task in tasks
-        if BUILTIN + "yum_repository" in task
-    }
+    written = {path for manager in (Apt, Dnf) for path in (manager.own_file, manager.own_key)}
     assert len(written) == 4 and placed == written
 
 

@@ -122,7 +122,7 @@ class WayBack:
             and previous.get("module")
             and previous["module"] == self.units.module_version()
             and before == vendor_packages(self.host, self.profile)
-            and not self.parts.manager.unfinished()
+            and not self.parts.manager.blocked(self.profile.package_patterns)
         )
 
     def leave_stopped(self, reason: str) -> Ending:

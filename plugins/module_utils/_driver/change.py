@@ -107,6 +107,8 @@ class DriverChange:
                     self.result.reason = ""
                 return self._finish()
             material: Material | None = None
+            if old is None and (self.request.install or self.request.prerequisites):
+                self.parts.refuse_interrupted()
             if self.request.install:
                 material, changes = self.parts.material()
                 self.result.simulated = [vars(change) for change in changes]
@@ -128,6 +130,8 @@ class DriverChange:
 
     def _finish(self) -> ChangeResult:
         self.result.firmware = self.cards.results
+        for text in dict.fromkeys(self.parts.manager.warnings if self.parts.has_manager else ()):
+            self.result.warn(text)
         return self.result
 
     # -- before
@@ -233,11 +237,9 @@ class DriverChange:
         here = [kernel for kernel in request.kernels if kernel == self.units.kernel()]
         others = [kernel for kernel in request.kernels if kernel not in here]
         if request.prerequisites:
-            if self.parts.manager.unfinished():
+            if self.parts.manager.blocked(self.profile.package_patterns):
                 self.parts.manager.repair(self.profile.package_patterns)
-            journal.step(
-                "prerequisites", lambda: self.parts.manager.apply(Transaction(install=list(request.prerequisites)))
-            )
+            journal.step("prerequisites", lambda: self.parts.manager.apply(self.parts.prerequisites))
         if material is None:
             # The loaded driver stays in use while DKMS builds.
             self._build(request.kernels)

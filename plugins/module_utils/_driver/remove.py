@@ -79,7 +79,9 @@ class DriverRemoval(DriverChange):
 
     def _refuse(self) -> None:
         """NpuError before any change: other packages would go, the driver is in use, or the installer differs."""
-        if self.parts.has_manager and not self.parts.manager.unfinished():
+        if self.journal.interrupted() is None:
+            self.parts.refuse_interrupted()
+        if self.parts.has_manager and not self.parts.manager.blocked(self.profile.package_patterns):
             self.parts.removable()
         for item in self.request.files:
             if not verified(item["path"], item["sha256"]):

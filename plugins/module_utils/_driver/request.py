@@ -54,6 +54,7 @@ ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "temporary_directory": {"type": "path", "default": ""},
     "packages": {"type": "list", "elements": "str", "default": []},
     "allowed": {"type": "list", "elements": "str", "default": []},
+    "repair": {"type": "bool", "default": False},
     "prerequisites": {"type": "list", "elements": "str", "default": []},
     "kernels": {"type": "list", "elements": "str", "default": []},
     "install": {"type": "bool", "default": True},
@@ -93,6 +94,7 @@ class Request:
     temporary_directory: str = ""
     packages: t.Sequence[str] = ()
     allowed: t.Sequence[str] = ()
+    repair: bool = False
     prerequisites: t.Sequence[str] = ()
     kernels: t.Sequence[str] = ()
     install: bool = True

@@ -19,9 +19,10 @@ from .._host.host import Host
 from .._host.private import private_directory
 from .._npu.driver_notes import INCOMING, KEPT, state_path
 from .._packages.base import PackageManager
-from .._packages.changes import Change, Transaction, planned
+from .._packages.changes import Change, Transaction, fits, planned
 from .._packages.installed import read_packages
 from .._packages.lists import Missing
+from .._packages.pins import is_pinned
 from .._packages.runfile import execute, sha256_of_file, verified
 from .kept import Kept, keep, read_kept, verify
 from .material import Material, workplace
@@ -225,12 +226,29 @@ class Parts:
 
     def simulate_prerequisites(self) -> list[Change]:
         """What installing the build packages would change; NpuError when it changes or removes installed packages."""
-        if not self.request.prerequisites or self.manager.unfinished():
+        if not self.request.prerequisites or self.manager.blocked(self.profile.package_patterns):
             # Partly installed packages are repaired first; until then every simulation fails.
             return []
-        changes = self.manager.simulate(Transaction(install=list(self.request.prerequisites)))
+        changes = self.manager.simulate(self.prerequisites)
         self._refuse_beyond(planned(changes, list(self.request.prerequisites) + list(self.request.allowed), True))
         return changes
+
+    def refuse_interrupted(self) -> None:
+        """NpuError when a repair would finish packages of others, unless `repair` allows that."""
+        own = [*self.patterns, *self.request.prerequisites, *self.request.absent]
+        blocked = self.manager.blocked(self.profile.package_patterns) if self.has_manager else []
+        left = [name for name in blocked if not fits(name, own)]
+        if left and not self.request.repair:
+            raise NpuError(
+                "The package manager was interrupted, and has not finished %s." % ", ".join(left),
+                "Run dpkg --configure -a on the host, or set repair; nothing was changed.",
+            )
+
+    @property
+    def prerequisites(self) -> Transaction:
+        """Installs the build packages; past holds and excludes where one of them is allowed by name."""
+        names = list(self.request.prerequisites)
+        return Transaction(install=names, allow_held=any(is_pinned(name, self.request.allowed) for name in names))
 
     def install(self, material: Material) -> None:
         """Install the driver, after a repair of what an interrupted run left."""

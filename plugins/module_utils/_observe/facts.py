@@ -28,7 +28,8 @@ from .._npu.npu import count, list_groups, merge_npus
 from .._npu.pci import normalise_address, read_functions, read_pciehp
 from .._npu.smi import read_smi
 from .._npu.tools import read_daemon, read_libraries, read_tools
-from .._packages.installed import read_holds, read_packages
+from .._packages.installed import read_packages
+from .._packages.pins import holds, read_pins
 from .._secure_boot.firmware import read_secure_boot
 from .._secure_boot.mok import read_mok
 
@@ -126,7 +127,7 @@ def _look(profile: VendorProfile, host: Host, opts: t.Mapping[str, t.Any]) -> di
     own_packages = [
         item for item in packages if any(fnmatch.fnmatchcase(item["name"], pattern) for pattern in patterns)
     ]
-    holds, holds_probe = read_holds(host, package_format)
+    pins, pins_probe = read_pins(host, package_format)
     kernel, probes = read_kernel(host, packages, in_container, opts["kernel"])
     functions, pci_probe = read_functions(
         host, profile.pci_vendor, profile.pci_class, profile.products, opts["command_timeout"]
@@ -176,7 +177,7 @@ def _look(profile: VendorProfile, host: Host, opts: t.Mapping[str, t.Any]) -> di
             "secure_boot": secure_probe,
             "virtualization": virtualization_probe,
             "daemon": daemon_probe,
-            "holds": holds_probe,
+            "holds": pins_probe,
             "pciehp": pciehp_probe,
         }
     )
@@ -199,7 +200,8 @@ def _look(profile: VendorProfile, host: Host, opts: t.Mapping[str, t.Any]) -> di
         "mounts": mounts,
         "mount_options": mount_options,
         "initramfs": read_initramfs(host),
-        "holds": holds,
+        "holds": None if pins is None else holds(pins),
+        "pins": [pin.to_dict() for pin in pins or ()],
         "pciehp": pciehp,
         # A tool that hung once would hang again.
         "tools": read_tools(host, profile, None if smi_probe.state == TIMEOUT else smi_path, opts["smi_timeout"]),

@@ -25,9 +25,11 @@ from .apt_output import (
     parse_simulation,
     section,
 )
+from .apt_sources import conflicting
 from .base import QUERY_SECONDS, REFRESH_SECONDS, PackageManager
 from .changes import REMOVE, UPGRADE, Change, Transaction, bare_name, fits
 from .installed import DPKG_STATUS, parse_dpkg_status
+from .pins import PREFERENCES, is_pinned, read_pins
 from .words import last_lines
 
 ARCHIVES = "/var/cache/apt/archives"
@@ -106,6 +108,7 @@ class Apt(PackageManager):
     missing = MISSING
     unreached = UNREACHED
     own_file = own_source = "/etc/apt/sources.list.d/rebellions-npu.sources"
+    own_key = "/etc/apt/keyrings/rebellions-npu.asc"
 
     def simulate(self, transaction: Transaction) -> list[Change]:
         return self.with_lists(lambda: self._settle(transaction)[1], transaction.arriving)
@@ -126,11 +129,29 @@ class Apt(PackageManager):
             done = self.change(argv)
         return last_lines(done.out + "\n" + done.err)
 
+    def failure(self, argv: t.Sequence[str], done: Completed) -> NpuError:
+        error = super().failure(argv, done)
+        said = done.out + "\n" + done.err
+        places = conflicting(self.host, said)
+        if places:
+            return type(error)(
+                error.message,
+                "Keep one of the sources %s, and remove the other: apt reads no source at all until then." % places,
+            )
+        if "has no installation candidate" in said:
+            names = re.findall(r"[Pp]ackage '?([a-z0-9][^\s']*)'? has no installation candidate", said)
+            pins = read_pins(self.host, self.format)[0] or ()
+            found = [pin for pin in pins if pin.by == PREFERENCES and any(is_pinned(n, [pin.package]) for n in names)]
+            if found:
+                where = " and ".join(dict.fromkeys(pin.place for pin in found))
+                return type(error)(error.message, "Correct the preference of apt in %s, or update the lists." % where)
+        return error
+
     def _apt_get(self, *arguments: str) -> list[str]:
         return [
             "apt-get",
             *OPTIONS,
-            *(SIGNED_OPTIONS if self._own() else ()),
+            *(SIGNED_OPTIONS if self._own() or not self.alone and self.host.exists(self.own_key) else ()),
             "-o",
             "DPkg::Lock::Timeout=%d" % min(LOCK_SECONDS, max(1, int(self.timeout / 2))),
             *arguments,
@@ -181,7 +202,7 @@ class Apt(PackageManager):
         if held and not transaction.allow_held:
             raise NpuError(
                 "These packages are held on the host: %s." % ", ".join(held),
-                "Unhold them (apt-mark unhold), or allow held packages to change.",
+                "Unhold them (apt-mark unhold).",
             )
         return wanted, changes
 
@@ -196,8 +217,12 @@ class Apt(PackageManager):
     def unfinished(self) -> list[str]:
         return [item["name"] for item in self._status() if item["state"] not in DONE_STATES]
 
+    def blocked(self, own: t.Sequence[str]) -> list[str]:
+        # A journal of dpkg itself stops apt too.
+        return super().blocked(own) or (["dpkg"] if self.host.listdir(UPDATES).get([]) else [])
+
     def repair(self, removable: t.Sequence[str] = ()) -> bool:
-        if not self.unfinished() and not self.host.listdir(UPDATES).get([]):
+        if not self.blocked(removable):
             return False
         self._configure(["dpkg", "--force-confdef", "--force-confold", "--configure", "-a"])
         if self.unfinished():

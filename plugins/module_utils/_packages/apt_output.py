@@ -11,6 +11,32 @@ from .changes import DOWNGRADE, INSTALL, REINSTALL, REMOVE, UPGRADE, Change
 
 REACH = "Check that the host reaches its mirrors: name resolution, proxy, firewall, internal mirror."
 REMEDIES = (
+    # Apt.failure() names the files.
+    (
+        r"Conflicting values set for option",
+        "Remove one of the two sources of this repository, or make the named option the same in both.",
+    ),
+    (
+        r"Malformed (?:entry|line|stanza)|is not known on (?:line|stanza)|[Ll]ist of sources could not be read",
+        "Correct the named file: until then apt reads no source at all.",
+    ),
+    (
+        r"Release file for \S+ is expired",
+        "Use a mirror that is up to date. For a release that is archived set Check-Valid-Until: no in its source.",
+    ),
+    (
+        r"Release file for \S+ is not valid yet",
+        "Set the clock of the host.",
+    ),
+    (
+        r"does not have a Release file|no longer has a Release file",
+        "Correct address and suite of this source. The releases that their distribution no longer serves are at "
+        "archive.debian.org or old-releases.ubuntu.com.",
+    ),
+    (
+        r"changed its '\w+' value from",
+        "Run apt-get update --allow-releaseinfo-change on the host, when the new value is right.",
+    ),
     (
         r"No space left on device|You don't have enough free space",
         "Make room on the file systems of /, /usr, /var and /boot, and run again.",

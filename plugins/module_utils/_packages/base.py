@@ -16,7 +16,7 @@ from .._base.model import NpuError
 from .._base.versions import same_release, without_epoch
 from .._host.files import explain, make_directory
 from .._host.host import TIMEOUT, VALUE, Completed, Host, Limit, Probe, open_file
-from .changes import DOWNGRADE, Change, Transaction
+from .changes import DOWNGRADE, Change, Transaction, fits
 from .lists import Lists, Missing
 from .words import last_lines, lock_holder
 
@@ -44,6 +44,10 @@ class PackageManager:
     # The source that the role writes: its file, and its name for refresh().
     own_file = ""
     own_source = ""
+    # The key that the role places; alone where the host has the repository in a source of its own.
+    own_key = ""
+    # Whether one unfinished package keeps the package manager from changing any other.
+    others_block = True
 
     def __init__(
         self,
@@ -59,6 +63,8 @@ class PackageManager:
         self.options = tuple(options)
         self.environment = dict(self.query_environment, **dict(environment or {}))
         self.alone = alone
+        # What was seen and left alone.
+        self.warnings: list[str] = []
         self.lists = Lists(self.refresh, self._own, lambda: bool(self._own()) and self.stale())
 
     def simulate(self, transaction: Transaction) -> list[Change]:
@@ -76,14 +82,19 @@ class PackageManager:
     def repair(self, removable: t.Sequence[str] = ()) -> bool:
         """Finish what an interrupted run left; True when something was tried.
 
-        Packages that cannot be finished are removed if they match `removable`. Others stay (see unfinished());
-        installing another version may still repair them. NpuError for a held lock, a full disk, or a failed removal.
+        Packages that cannot be finished are removed if they match `removable`. Others stay (see unfinished() and
+        `warnings`); installing another version may still repair them. NpuError for a held lock, a full disk, or a
+        failed removal.
         """
         raise NotImplementedError
 
     def unfinished(self) -> list[str]:
         """Names of packages that an interrupted run left partly installed."""
         raise NotImplementedError
+
+    def blocked(self, own: t.Sequence[str]) -> list[str]:
+        """Unfinished packages that have to be repaired before those that fit `own` can change."""
+        return [name for name in self.unfinished() if self.others_block or fits(name, own)]
 
     def hold(self, names: t.Sequence[str]) -> list[str]:
         """Hold these packages; returns the names that were not held before."""

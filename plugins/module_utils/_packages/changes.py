@@ -72,11 +72,13 @@ def fits(name: str, patterns: t.Sequence[str]) -> bool:
 def planned(changes: t.Sequence[Change], patterns: t.Sequence[str], dependencies: bool) -> list[Change]:
     """The changes beyond the plan: packages that match no pattern.
 
-    With `dependencies` new packages except kernel images are allowed, but no upgrade, downgrade or removal.
+    With `dependencies` new packages except kernel images are allowed, but no upgrade, downgrade or removal. A removal
+    of another version of what is installed is none: the package manager keeps only some versions of it.
     """
     beyond = []
+    arriving = {change.name for change in changes if change.act == INSTALL}
     for change in changes:
-        if fits(change.name, patterns):
+        if fits(change.name, patterns) or change.act == REMOVE and change.name in arriving:
             continue
         if dependencies and change.act == INSTALL and not _KERNEL_IMAGE.match(bare_name(change.name)):
             continue

@@ -13,14 +13,17 @@ from dataclasses import replace
 from .._base.model import NpuError
 from .._base.versions import natural_key
 from .._host.handles import find_open
-from .._host.host import Limit
+from .._host.host import Completed, Limit
 from .base import QUERY_SECONDS, REFRESH_SECONDS, PackageManager
 from .changes import DOWNGRADE, INSTALL, REINSTALL, UPGRADE, Change, Transaction, fits
 from .dnf_output import (
+    EXCLUDED,
     MISSING,
     NOT_THERE,
     REMEDIES,
     SCRIPT_FAILED,
+    UNEXCLUDE,
+    UNLOCK,
     UNREACHED,
     failed_scripts,
     parse_interrupted,
@@ -28,6 +31,7 @@ from .dnf_output import (
     parse_transaction,
 )
 from .lists import Missing
+from .pins import DNF_CONFIG, EXCLUDE, VERSIONLOCK, is_pinned, parse_ini, read_pins, words
 from .words import last_lines
 
 CACHES = ("/var/cache/dnf", "/var/cache/libdnf5")
@@ -45,10 +49,16 @@ PID_FILES = (
 )
 EVR = "%|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}"
 QUERY = "%{NAME}\\t" + EVR + "\\t%{ARCH}\\n"
-# Several versions of these may be installed.
-MANY = re.compile(r"^(kernel|gpg-pubkey|installonlypkg)")
+# Several versions of these may be installed, and of what provides one of INSTALL_ONLY.
+MANY = re.compile(r"^(kernel|gpg-pubkey)")
+INSTALL_ONLY = ("installonlypkg(kernel)", "installonlypkg(kernel-module)", "installonlypkg(vm)", "multiversion(kernel)")
+PROVIDED = "[%{=NAME}\\t%{PROVIDES}\\n]"
+# dnf 4 calls them all, dnf 5 *. A --disableexcludes exists only in dnf 4.
+NO_EXCLUDES = "--setopt=disable_excludes=all,*"
 OPTIONS = (
     "-y",
+    # A kernel or its headers that dnf would remove to keep only some of them is no part of a change of ours.
+    "--setopt=installonly_limit=0",
     "--setopt=install_weak_deps=False",
     "--setopt=clean_requirements_on_remove=False",
     "--setopt=retries=2",
@@ -67,18 +77,16 @@ class Dnf(PackageManager):
     unreached = UNREACHED
     own_file = "/etc/yum.repos.d/rebellions-npu.repo"
     own_source = "rebellions-npu"
+    own_key = "/etc/pki/rpm-gpg/RPM-GPG-KEY-rebellions-npu"
+    others_block = False
 
     def simulate(self, transaction: Transaction) -> list[Change]:
         return self.with_lists(lambda: self._simulate(transaction), transaction.arriving)
 
     def _simulate(self, transaction: Transaction) -> list[Change]:
         changes: list[Change] = []
-        for argv in self._command_lines(transaction):
-            done = self.ask([*argv, "--assumeno"], self.timeout, check=False)
-            said = done.out + "\n" + done.err
-            found = parse_transaction(done.out)
-            if done.rc != 0 and not (found and re.search(r"Operation aborted", said)):
-                raise self.failure([*argv, "--assumeno"], done)
+        for argv in self._command_lines(transaction, transaction.allow_held):
+            found = self._foreseen(argv)
             changes += [change for change in found if change.name not in {known.name for known in changes}]
         changes = self._with_old(changes)
         self.refuse_downgrades(changes, transaction.allow_downgrade)
@@ -88,9 +96,31 @@ class Dnf(PackageManager):
         if held:
             raise NpuError(
                 "These packages are held on the host: %s." % ", ".join(held),
-                "Unhold them (dnf versionlock delete), or allow held packages to change.",
+                "Unhold them (dnf versionlock delete).",
             )
         return changes
+
+    def _foreseen(self, argv: t.Sequence[str]) -> list[Change]:
+        """What a command line would change; NpuError when dnf refuses it."""
+        done = self.ask([*argv, "--assumeno"], self.timeout, check=False)
+        found = parse_transaction(done.out)
+        if done.rc != 0 and not (found and re.search(r"Operation aborted", done.out + "\n" + done.err)):
+            raise self.failure([*argv, "--assumeno"], done)
+        return found
+
+    def failure(self, argv: t.Sequence[str], done: Completed) -> NpuError:
+        error = super().failure(argv, done)
+        said = done.out + "\n" + done.err
+        if EXCLUDED.search(said) and "excluded by versionlock" not in said:
+            named = re.findall(r"(?:argument: |Argument '|package )([A-Za-z0-9_][\w+.~:^-]*)", said)
+            known = read_pins(self.host, self.format)[0] or ()
+            pins = [pin for pin in known if any(is_pinned(one, [pin.package]) for one in named)]
+            places = list(dict.fromkeys(pin.place for pin in pins if pin.by == EXCLUDE))
+            if places:
+                return type(error)(error.message, UNEXCLUDE % " and ".join(places))
+            if any(pin.by == VERSIONLOCK for pin in pins):
+                return type(error)(error.message, UNLOCK)
+        return error
 
     def apply(self, transaction: Transaction) -> str:
         return self.with_lists(lambda: self._apply(transaction), transaction.arriving)
@@ -104,7 +134,7 @@ class Dnf(PackageManager):
         with self.still_held(transaction.allow_held) as held:
             # A lock names a version: it is removed first, and set again for the new version.
             self.mark(False, [name for name in held if name in names])
-            for argv in self._command_lines(replace(transaction, allow_held=False)):
+            for argv in self._command_lines(transaction, False):
                 done = self.change(argv)
                 said += done.out + "\n" + done.err
                 failed = failed_scripts(said)
@@ -116,8 +146,8 @@ class Dnf(PackageManager):
         there = self._installed(names)
         return [name for name in names if name in there]
 
-    def _command_lines(self, transaction: Transaction) -> list[list[str]]:
-        """Command lines of the transaction.
+    def _command_lines(self, transaction: Transaction, unlocked: bool) -> list[list[str]]:
+        """Command lines of the transaction, with `unlocked` as if there were no version locks.
 
         A removal comes after the installation, which erases what conflicts with it.
         """
@@ -129,7 +159,8 @@ class Dnf(PackageManager):
             "dnf",
             *OPTIONS,
             *self.options,
-            *(["--disableplugin=versionlock"] if transaction.allow_held and self._has_lock_plugin() else []),
+            *([NO_EXCLUDES] if transaction.allow_held else []),
+            *(["--disableplugin=versionlock"] if unlocked and self._has_lock_plugin() else []),
         ]
         found = []
         if install or files:
@@ -169,8 +200,15 @@ class Dnf(PackageManager):
         ]
 
     def repair(self, removable: t.Sequence[str] = ()) -> bool:
-        if self._twice():
-            self.change(["dnf", *OPTIONS, *self.options, "remove", "--duplicates"], self.repair_seconds)
+        twice = self._twice()
+        others = sorted({row[0] for row in twice if not fits(row[0], removable)})
+        if others:
+            self.warnings.append(
+                "Two versions of %s are installed. They are not of the driver, so they stay." % ", ".join(others)
+            )
+        older = [row for row in self._older(twice) if fits(row[0], removable)]
+        if older:
+            self._end_twice(older, removable)
             return True
         names = [name for name in self._cut_short() if fits(name, removable)]
         if not names:
@@ -182,18 +220,48 @@ class Dnf(PackageManager):
             self.change(["dnf", *OPTIONS, *self.options, "remove", *names], self.repair_seconds)
         return True
 
-    def unfinished(self) -> list[str]:
-        return sorted({*self._twice(), *self._cut_short()})
+    def _end_twice(self, rows: t.Sequence[t.Sequence[str]], removable: t.Sequence[str]) -> None:
+        """Remove these versions. `dnf remove --duplicates` would change every such package of the host."""
+        argv = ["dnf", *OPTIONS, *self.options, "remove", *("%s-%s.%s" % tuple(row) for row in rows)]
+        beyond = [change.name for change in self._foreseen(argv) if not fits(change.name, removable)]
+        if beyond:
+            raise NpuError(
+                "Two versions of %s are installed, and removing the older ones would also remove %s."
+                % (", ".join(sorted({row[0] for row in rows})), ", ".join(beyond)),
+                "Remove the older versions by hand (rpm -e --nodeps).",
+            )
+        self.change(argv, self.repair_seconds)
 
-    def _twice(self) -> list[str]:
-        """Names of packages in two versions, as an interrupted upgrade leaves them."""
-        seen: set[tuple[str, str]] = set()
-        twice = set()
-        for name, _version, architecture in self._query(()):
-            if (name, architecture) in seen and not MANY.match(name):
-                twice.add(name)
-            seen.add((name, architecture))
-        return sorted(twice)
+    def unfinished(self) -> list[str]:
+        return sorted({*(row[0] for row in self._twice()), *self._cut_short()})
+
+    def _twice(self) -> list[list[str]]:
+        """[name, version, architecture] of packages in several versions, as an interrupted upgrade leaves them."""
+        groups: dict[tuple[str, str], list[list[str]]] = {}
+        for row in self._query(()):
+            groups.setdefault((row[0], row[2]), []).append(row)
+        found = [row for rows in groups.values() if len(rows) > 1 for row in rows if not MANY.match(row[0])]
+        many = self._install_only(sorted({row[0] for row in found})) if found else set()
+        return [row for row in found if row[0] not in many]
+
+    @staticmethod
+    def _older(rows: t.Sequence[list[str]]) -> list[list[str]]:
+        """All but the highest version of each package."""
+        ordered = sorted(rows, key=lambda row: natural_key(row[1] if ":" in row[1] else "0:" + row[1]))
+        newest = {(row[0], row[2]): row for row in ordered}
+        return [row for row in ordered if row is not newest[row[0], row[2]]]
+
+    def _install_only(self, names: t.Sequence[str]) -> set[str]:
+        """Those of the installed packages that dnf never upgrades, by what they provide."""
+        given = [
+            word
+            for item in parse_ini(self.host.read_text(DNF_CONFIG).get(""))
+            if item.name == "installonlypkgs"
+            for word in words(item.value)
+        ]
+        done = self.ask(["rpm", "-q", "--qf", PROVIDED, *names], check=False)
+        rows = [line.split("\t") for line in done.out.splitlines()]
+        return {row[0] for row in rows if len(row) == 2 and row[1] in (*INSTALL_ONLY, *given)} | {*names} & {*given}
 
     def _cut_short(self) -> list[str]:
         """Names of installed packages of the last transaction, if it was interrupted."""
@@ -210,7 +278,7 @@ class Dnf(PackageManager):
 
     def _fetch(self, names: t.Sequence[str], directory: str) -> list[str]:
         before = set(self.host.glob(directory, "*.rpm"))
-        argv = ["dnf", *OPTIONS, *self.options, "download", "--destdir", directory, *names]
+        argv = ["dnf", *OPTIONS, *self.options, NO_EXCLUDES, "download", "--destdir", directory, *names]
         done = self.change(argv, check=False)
         got = [path for path in self.host.glob(directory, "*.rpm") if path not in before]
         labels = {self._label(path, epoch) for path in got for epoch in (True, False)}
@@ -256,6 +324,7 @@ class Dnf(PackageManager):
             "dnf",
             "-q",
             *self.options,
+            NO_EXCLUDES,
             "repoquery",
             "--showduplicates",
             "--qf",

@@ -11,6 +11,9 @@ from dataclasses import replace
 from .changes import DOWNGRADE, INSTALL, REINSTALL, REMOVE, UPGRADE, Change
 
 SCRIPT_FAILED = "Read what the script of the package said; a driver's build log is below /var/lib/dkms."
+EXCLUDED = re.compile(r"filtered out by exclude|matches only excluded packages")
+UNLOCK = "Unhold the package (dnf versionlock list, dnf versionlock delete NAME)."
+UNEXCLUDE = "Remove the package from exclude= or excludepkgs= in %s, or install it by hand with --disableexcludes=all."
 REMEDIES = (
     (
         r"No space left on device|needs [0-9.]+ ?[KMG]i?B more space|At least [0-9.]+ ?[KMG]B more space needed",
@@ -20,9 +23,31 @@ REMEDIES = (
         r"Waiting for process with pid|can't create transaction lock|Failed to obtain (the )?.*lock|already locked",
         "Wait until that program ends and run again.",
     ),
+    (r"excluded by versionlock", UNLOCK),
+    # The plugin versionlock filters too: Dnf.failure() finds out which of both it was.
+    (EXCLUDED.pattern, UNEXCLUDE % ("/etc/dnf/dnf.conf, /etc/yum.repos.d",)),
     (
-        r"filtered out by exclude|excluded by versionlock",
-        "Unhold the package (dnf versionlock list, dnf versionlock delete NAME), or allow held packages to change.",
+        r"filtered out by modular",
+        "Enable the module stream that has the package, or reset it (dnf module reset NAME).",
+    ),
+    (
+        r"no enabled repositories|no repositories enabled|(?s:not registered with an entitlement.*"
+        r"(?:Unable to find a match|No match for argument))|not receiving updates",
+        "Register the host (subscription-manager register), or configure a repository, or use the offline bundle.",
+    ),
+    (
+        r"Status code: 403 for \S+cdn\.redhat\.com|/etc/pki/entitlement",
+        "Renew the subscription of the host (subscription-manager refresh), or use the offline bundle.",
+    ),
+    (
+        r"No URLs in mirrorlist|mirrorlist\.centos\.org|Status code: 404 for \S+mirror\.centos\.org",
+        "Use repositories that still exist: the mirrors of this release are closed, its packages are in the vault "
+        "(vault.centos.org, or an internal mirror of it).",
+    ),
+    (
+        r"(?:Unable to find a match|No match for argument): kernel(?:-\S+)?-devel-[0-9]",
+        "Enable the repository of this kernel's minor release (EUS of RHEL, the vault of a rebuild), or boot the "
+        "newest kernel, or use the offline bundle: the enabled repositories do not have the headers of this kernel.",
     ),
     (
         r"conflicts with|obsoletes \S+ .*provided by",

@@ -12,8 +12,6 @@ import typing as t
 from .._host.host import ABSENT, Host, Limit, Probe
 
 DPKG_STATUS = "/var/lib/dpkg/status"
-VERSION_LOCKS = ("/etc/dnf/plugins/versionlock.list", "/etc/yum/pluginconf.d/versionlock.list")
-VERSION_LOCK_TOML = "/etc/dnf/versionlock.toml"
 RPM_DIRS = ("/var/lib/rpm", "/usr/lib/sysimage/rpm", "/usr/share/rpm")
 
 
@@ -83,38 +81,3 @@ def read_packages(
     if asked.ok and asked.value.rc != 0:
         asked = Probe("failed", None, "rpm -qa ended with %d: %s" % (asked.value.rc, asked.value.err.strip()[:200]))
     return (parse_rpm_query(asked.value.out, patterns) if asked.ok else []), "rpm", asked
-
-
-def parse_version_locks(text: str) -> list[str]:
-    """Names in the list of the versionlock plugin, such as `kernel-core-0:5.14.0-570.116.1.el9_6.*`; ! excludes."""
-    found = []
-    for line in text.splitlines():
-        match = re.match(r"^(?:[0-9]+:)?([^#!\s]\S*?)-(?:[0-9*]+:)?[^-\s]+-[^-\s]+$", line.strip())
-        if match:
-            found.append(match.group(1))
-    return found
-
-
-def read_holds(host: Host, package_format: str) -> tuple[list[str] | None, Probe]:
-    """Sorted names of the held packages, and the probe; None when unknown. Runs nothing."""
-    if package_format == "deb":
-        status = host.read_text(DPKG_STATUS, Limit.BULK)
-        if not status.ok:
-            return None, status
-        held = (
-            re.findall(r"^Package: *(\S+)\n(?:(?!Package:|\n).*\n)*?Status: *hold ", status.value, re.M)
-            if "\nStatus: hold " in status.value
-            else []
-        )
-        return sorted(set(held)), status
-    names: set[str] = set()
-    for path in VERSION_LOCKS:
-        listed = host.read_text(path)
-        if listed.state not in ("value", ABSENT):
-            return None, listed
-        names.update(parse_version_locks(listed.get("")))
-    newer = host.read_text(VERSION_LOCK_TOML)
-    if newer.state not in ("value", ABSENT):
-        return None, newer
-    names.update(re.findall(r'^\s*name\s*=\s*"([^"]+)"', newer.get(""), re.M))
-    return sorted(names), Probe("value")

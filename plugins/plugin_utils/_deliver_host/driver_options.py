@@ -28,6 +28,7 @@ COMMON = {
     "load_timeout": "load_timeout",
     "timeout": "timeout",
     "bundle": "bundle",
+    "repair": "package_repair",
 }
 CHANGE = {
     "version": "version",

@@ -376,7 +376,7 @@ def _source_is_given(draft: Draft, now: Situation, files: t.Sequence[Data]) -> b
         draft.stop(
             "driver_repository_incomplete",
             f"{ours('driver_repository')} has no {'key' if repository.get('url') else 'url'}.",
-            "Give url, and as key the file on the controller with the key that signs the repository.",
+            "Give url, and as key the file or the address of the public key that signs the repository.",
         )
         return False
     return True
@@ -386,5 +386,5 @@ def _has_secret(now: Situation, files: t.Sequence[Data]) -> bool:
     addresses = [file["src"] for file in files] + [file.get("signature", "") for file in files]
     return any(
         "://" in address and (mask(address) != address or "@" in address.partition("://")[2].partition("/")[0])
-        for address in [*addresses, str(now.get("repository").get("url", ""))]
+        for address in [*addresses, *(str(now.get("repository").get(key, "")) for key in ("url", "key"))]
     )

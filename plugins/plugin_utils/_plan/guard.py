@@ -13,7 +13,10 @@ import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import INFO, NONE
 from ansible_collections.rebellions.npu.plugins.module_utils._base.versions import same_release
-from ansible_collections.rebellions.npu.plugins.module_utils._kernel.build_tools import missing_packages
+from ansible_collections.rebellions.npu.plugins.module_utils._kernel.build_tools import (
+    missing_compiler,
+    missing_packages,
+)
 from ansible_collections.rebellions.npu.plugins.module_utils._kernel.package_names import (
     header_metas,
     header_packages,
@@ -21,6 +24,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._kernel.package_nam
     kernel_family,
 )
 from ansible_collections.rebellions.npu.plugins.module_utils._npu.driver import DKMS_DIR
+from ansible_collections.rebellions.npu.plugins.module_utils._packages.pins import is_pinned
 
 from . import matrix as _support
 from .driver import DRIVER_STEP, RELOAD_STEP
@@ -63,6 +67,20 @@ def prerequisites(draft: Draft, case: Case) -> None:
     if not case.input("driver_kernel_hold"):
         names += header_metas(case.facts)
     names += missing_packages(case.facts["build"], case.input("driver_build_packages"))
+    build_facts = case.facts["build"]
+    compiler = missing_compiler(build_facts) if "gcc" in case.input("driver_build_packages") else ""
+    # A kernel of the distribution was built with a compiler of the distribution.
+    images = {row["name"] for row in kernel["packages"]}
+    known = {f"linux-image-{kernel['running']}", f"linux-image-unsigned-{kernel['running']}"}
+    if compiler.startswith("gcc-") and images & known:
+        names.append(compiler)
+    elif compiler and build_facts["compilers"]:
+        draft.caution(
+            "compiler_missing",
+            f"Kernel {kernel['running']} was built by {compiler}; the host has {', '.join(build_facts['compilers'])}.",
+            f"Install {compiler}, and let DKMS use it, when the module does not build.",
+            severity=INFO,
+        )
     _prepare(draft, case, bare, names)
     policy = case.input("driver_headers")
     if case.input("driver_source") not in ("package", "runfile") or policy == "check" and names:
@@ -101,6 +119,8 @@ def _prepare(draft: Draft, case: Case, bare: t.Sequence[str], names: t.Sequence[
     told = f"Kernel {' and '.join(bare)} has no headers; " if bare else ""
     told = f"{told}building the module needs {', '.join(names)}."
     command, given = install_command(case.facts, names), case.input("driver_source")
+    if policy == "install" and given in ("package", "runfile") and _pinned(draft, case, names):
+        return
     if policy == "check":
         draft.stop("prerequisites_missing", told, f"{command}; or set {ours('driver_headers')}: install.")
     elif given in ("package", "runfile"):
@@ -116,6 +136,34 @@ def _prepare(draft: Draft, case: Case, bare: t.Sequence[str], names: t.Sequence[
     else:
         step = f"{command}; {ours('driver_source')} is {given}, so this run does not."
         draft.caution("prerequisites_missing", told, step)
+
+
+def _pinned(draft: Draft, case: Case, names: t.Sequence[str]) -> bool:
+    """Say which packages to install are excluded on the host; True when that stops the run.
+
+    A hold and a version lock are left to the package manager, which knows whether the installed version is enough.
+    """
+    allowed = case.input("driver_package_allowed")
+    for pin in case.facts["pins"]:
+        found = [name for name in names if is_pinned(name, [pin["package"]]) and not is_pinned(name, allowed)]
+        # A preference for a version lets that version be installed.
+        if not found or pin["by"] not in ("exclude", "preferences"):
+            continue
+        where = f"{pin['path']} line {pin['line']}"
+        detail = f"{', '.join(found)} cannot be installed: {where} excludes {pin['package']}"
+        remedy = f"Change that line, or name the packages in {ours('driver_package_allowed')}."
+        if pin["by"] == "exclude" and not pin["repository"]:
+            draft.stop("packages_excluded", f"{detail}.", remedy)
+            return True
+        if pin["by"] == "exclude":
+            draft.caution("packages_excluded", f"{detail} from {pin['repository']}.", remedy)
+        else:
+            draft.caution(
+                "packages_excluded",
+                f"{', '.join(found)} may not be installable: {where} has a preference for {pin['package']}.",
+                "Change that preference when apt finds no candidate.",
+            )
+    return False
 
 
 def kernel_hold(draft: Draft, case: Case) -> None:
@@ -138,13 +186,13 @@ def kernel_hold(draft: Draft, case: Case) -> None:
             "Run as root; hold the kernel by hand.",
         )
         return
-    missing = [name for name in names if name not in facts["holds"]]
+    missing = [name for name in names if not is_pinned(name, facts["holds"])]
     if missing:
         step_before(
             draft,
             id=HOLD_STEP,
             component="kernel packages",
-            now=sorted(set(names) & set(facts["holds"])),
+            now=sorted(set(names) - set(missing)),
             wanted=missing,
             reason=f"The kernel stays at {facts['kernel']['running']}.",
             after="",
@@ -163,10 +211,11 @@ def kernel_guard(draft: Draft, case: Case) -> None:
     metas = header_metas(case.facts)
     held = case.facts["holds"] or []
     images = ["linux-image-" + name[len("linux-headers-") :] for name in metas]
-    if case.driver["dkms"] and any(image not in held for image in images) and not case.input("driver_kernel_hold"):
+    free = [image for image in images if not is_pinned(image, held)]
+    if case.driver["dkms"] and free and not case.input("driver_kernel_hold"):
         draft.caution(
             "next_kernel_without_headers",
-            f"{', '.join(images)} brings kernels without headers, so the driver is not built for them.",
+            f"{', '.join(free)} brings kernels without headers, so the driver is not built for them.",
             f"{install_command(case.facts, metas)}, or set {ours('driver_kernel_hold')}: true.",
             severity=INFO,
         )

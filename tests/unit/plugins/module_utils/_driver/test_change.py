@@ -223,6 +223,39 @@ def test_prerequisites_bring_new_packages_and_change_none(machine: Machine, besi
     assert (machine.acts, machine.look()) == ([], before)
 
 
+def test_what_dpkg_left_of_others_is_finished_only_when_that_is_asked_for(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.repository.add("gcc=13")
+    monkeypatch.setattr(machine.manager, "unfinished", lambda: ["gcc", "nginx", "rebellions-kmd"])
+    before = machine.look()
+    with pytest.raises(
+        NpuError, match="^The package manager was interrupted, and has not finished nginx. Next: Run dpkg"
+    ):
+        upgrade(machine, prerequisites=["gcc"])
+    assert (machine.acts, machine.look()) == ([], before)
+    assert upgrade(machine, prerequisites=["gcc"], repair=True)["outcome"] == "upgraded"
+    assert machine.acts[0] == "repair"
+
+
+def test_H11_what_is_seen_and_left_alone_is_a_warning(machine: Machine) -> None:
+    machine.manager.warnings.append("Two versions of site-agent are installed.")
+    assert "Two versions of site-agent are installed." in upgrade(machine)["warnings"]
+
+
+def test_packages_that_the_host_excludes_are_installed_when_they_are_allowed(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H09: what is allowed by name is also allowed past an exclude or a lock."""
+    machine.repository.add("gcc=13")
+    asked: list[bool] = []
+    plain = machine.manager.apply
+    monkeypatch.setattr(machine.manager, "apply", lambda one: (asked.append(one.allow_held), plain(one))[1])
+    for allowed in (["kernel*"], ["g*"]):
+        upgrade(machine, version="3.4.0" if allowed == ["g*"] else "3.2.2", prerequisites=["gcc"], allowed=allowed)
+    assert [asked[0], asked[-1]] == [False, True] and len(asked) == 2
+
+
 def test_a_file_that_is_another_is_refused_first(machine: Machine) -> None:
     before = machine.look()
     with pytest.raises(NpuError, match="is missing or does not have the SHA-256 %s" % ("0" * 64)):

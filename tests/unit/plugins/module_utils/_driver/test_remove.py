@@ -338,6 +338,18 @@ def test_a_half_installed_package_is_repaired_before_its_removal_is_looked_at(
     assert len(asked) == 1 and asked[0][-1] == "repair"
 
 
+def test_what_dpkg_left_of_others_stops_a_removal_too(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = filled(base)
+    monkeypatch.setattr(machine.manager, "unfinished", lambda: ["nginx"])
+    before = machine.look()
+    with pytest.raises(
+        NpuError, match="^The package manager was interrupted, and has not finished nginx. Next: Run dpkg"
+    ):
+        remove(machine)
+    assert (machine.acts, machine.look()) == ([], before)
+    assert remove(machine, repair=True)["outcome"] == "removed"
+
+
 @pytest.mark.parametrize("absent", ["rbln-extra-tools", "cuda-unrelated"])
 def test_packages_to_remove_besides_are_named(base: Path, absent: str) -> None:
     machine = filled(base)

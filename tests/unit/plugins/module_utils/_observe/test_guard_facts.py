@@ -15,10 +15,15 @@ from ansible_collections.rebellions.npu.plugins.module_utils._host.disk import m
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import DENIED, FileStat, Host, Probe
 from ansible_collections.rebellions.npu.plugins.module_utils._host.os import read_image
 from ansible_collections.rebellions.npu.plugins.module_utils._kernel import kernels as kernel
-from ansible_collections.rebellions.npu.plugins.module_utils._kernel.build_tools import missing_packages, read_build
+from ansible_collections.rebellions.npu.plugins.module_utils._kernel.build_tools import (
+    kernel_compiler,
+    missing_compiler,
+    missing_packages,
+    read_build,
+)
 from ansible_collections.rebellions.npu.plugins.module_utils._npu.pci import read_functions, read_pciehp
 from ansible_collections.rebellions.npu.plugins.module_utils._observe.facts import collect_facts
-from ansible_collections.rebellions.npu.plugins.module_utils._packages.installed import parse_version_locks, read_holds
+from ansible_collections.rebellions.npu.plugins.module_utils._packages.pins import holds, read_pins
 from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import KERNEL, Tree, case, parse_dpkg_list
 
 NEXT = "6.8.0-138-generic"
@@ -220,11 +225,59 @@ def test_what_the_package_manager_holds(
     tree = Tree(tmp_path)
     for path, text in files.items():
         tree.write(path, text)
-    assert read_holds(tree.host(), package_format)[0] == expected
+    pins, _probe = read_pins(tree.host(), package_format)
+    assert (None if pins is None else holds(pins)) == expected
 
 
-def test_names_in_a_version_lock() -> None:
-    assert parse_version_locks("kernel-modules-core-0:6.12.0-55.75.1.el10_0.*\ngarbage\n") == ["kernel-modules-core"]
+UBUNTU = (
+    "Linux version 6.8.0-117-generic (buildd@lcy02-amd64-026) (x86_64-linux-gnu-gcc-12 (Ubuntu 12.3.0-1ubuntu1~22.04) "
+    "12.3.0, GNU ld (GNU Binutils for Ubuntu) 2.38) #1 SMP\n"
+)
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        (UBUNTU, "gcc-12"),
+        (
+            "Linux version 6.1.0-1-amd64 (x@y) (gcc-12 (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU) 2.40) #1",
+            "gcc-12",
+        ),
+        (
+            "Linux version 5.14.0-570.el9_6.x86_64 (mockbuild@x) (gcc (GCC) 11.5.0 20240719 (Red Hat 11.5.0-5), GNU ld "
+            "version 2.35.2-63.el9) #1",
+            "gcc-11",
+        ),
+        ("Linux version 5.4.0 (x@y) (gcc version 9.4.0 (Ubuntu 9.4.0-1ubuntu1)) #1 SMP", "gcc-9"),
+        ("Linux version 6.12.1 (x@y) (Ubuntu clang version 17.0.6 (9), Ubuntu LLD 17.0.6) #1", "clang-17"),
+        ("Linux version 5.10 (x@y) (aarch64-linux-gcc.br_real (Buildroot 2021.02) 10.2.0, GNU ld 2.35) #1", "gcc-10"),
+        ("", None),
+    ],
+)
+def test_the_compiler_of_a_kernel(text: str, expected: str | None) -> None:
+    assert kernel_compiler(text) == expected
+
+
+@pytest.mark.parametrize(
+    "programs, gcc, missing",
+    [
+        (["gcc-11", "gcc-ar-12", "x86_64-linux-gnu-gcc-12"], "4:11.2.0-1ubuntu1", "gcc-12"),
+        (["gcc-11", "gcc-12"], "4:11.2.0-1ubuntu1", ""),
+        (["gcc-13"], None, ""),
+        ([], "12.3.0-1.el9", ""),
+        ([], None, "gcc-12"),
+        (["clang-18"], None, "gcc-12"),
+    ],
+)
+def test_a_compiler_that_is_too_old_for_the_kernel(
+    tmp_path: Path, programs: list[str], gcc: str | None, missing: str
+) -> None:
+    tree = Tree(tmp_path).write("/proc/version", UBUNTU)
+    for name in programs:
+        tree.write("/usr/bin/" + name)
+    found = read_build(tree.host(), [package("gcc", version=gcc)] if gcc else [])
+    assert (found["kernel_compiler"], missing_compiler(found)) == ("gcc-12", missing)
+    assert missing_compiler({**found, "kernel_compiler": None}) == ""
 
 
 def port(tree: Tree, address: str, bound: bool = True) -> Tree:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Completed
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.apt import ARCHIVES, Apt
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.apt_output import (
     parse_madison,
@@ -587,3 +588,64 @@ def test_what_left_its_configuration_is_not_installed(tmp_path: Path) -> None:
         "installed:i386",
     ]
     assert manager.unfinished() == ["half-configured"]
+
+
+def test_a_journal_of_dpkg_itself_is_unfinished_work(tmp_path: Path) -> None:
+    dpkg(tmp_path, ("gcc", "1", INSTALLED), ("nginx", "1", "install ok half-configured"))
+    machine, _runner = host(tmp_path, [])
+    assert Apt(machine).blocked(["gcc"]) == ["nginx"]
+    dpkg(tmp_path, ("gcc", "1", INSTALLED))
+    assert Apt(machine).blocked(["gcc"]) == []
+    (tmp_path / "var/lib/dpkg/updates").mkdir()
+    (tmp_path / "var/lib/dpkg/updates/0001").write_text("Package: gcc\n")
+    assert Apt(machine).blocked(["gcc"]) == ["dpkg"]
+
+
+@pytest.mark.parametrize(
+    "text, remedy",
+    [
+        (
+            "E: Malformed stanza 2 in source file /etc/apt/sources.list.d/x.sources (URI parse)\n"
+            "E: The list of sources could not be read.\n",
+            "Correct the named file",
+        ),
+        ("E: Type 'dbe' is not known on line 3 in source list /etc/apt/sources.list\n", "Correct the named file"),
+        (
+            "E: Release file for http://deb.debian.org/debian/dists/bullseye-backports/InRelease is expired (invalid "
+            "since 300d). Updates for this repository will not be applied.\n",
+            "Use a mirror that is up to date. For a release that is archived set Check-Valid-Until: no",
+        ),
+        (
+            "E: Release file for http://a.example/ubuntu/dists/noble/InRelease is not valid yet (invalid for 1h)",
+            "Set the clock",
+        ),
+        (
+            "Err:1 http://deb.debian.org/debian buster Release\n  404  Not Found\n"
+            "E: The repository 'http://deb.debian.org/debian buster Release' no longer has a Release file.\n",
+            "Correct address and suite of this source. The releases that their distribution no longer serves",
+        ),
+        (
+            "E: Repository 'http://a.example x InRelease' changed its 'Suite' value from 'stable' to 'oldstable'\n",
+            "Run apt-get update --allow-releaseinfo-change",
+        ),
+        (
+            "E: dpkg was interrupted, you must manually run 'dpkg --configure -a' to correct the problem. \n",
+            "Run again to finish the interrupted change",
+        ),
+    ],
+)
+def test_sources_that_apt_refuses_have_a_remedy(tmp_path: Path, text: str, remedy: str) -> None:
+    error = Apt(host(tmp_path, [])[0]).failure(["apt-get", "update"], Completed(100, "", text))
+    assert error.next_step.startswith(remedy)
+
+
+def test_a_preference_that_forbids_a_package_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "etc/apt/preferences.d/no-gcc"
+    path.parent.mkdir(parents=True)
+    dpkg(tmp_path, ("gcc", "1", INSTALLED))
+    path.write_text("Package: gcc*\nPin: release *\nPin-Priority: -1\n")
+    machine, _runner = host(tmp_path, [])
+    for name, remedy in (("gcc-12", "Correct the preference of apt in %s line 1" % "/etc/apt/preferences.d/no-gcc"),
+                         ("dkms", "Check the name and the version")):  # fmt: skip
+        text = "E: Package '%s' has no installation candidate\n" % name
+        assert Apt(machine).failure(["apt-get"], Completed(100, "", text)).next_step.startswith(remedy)

@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Completed
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.changes import Change, Transaction
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.dnf import Dnf
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.dnf_output import (
@@ -18,6 +20,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._packages.dnf_outpu
     parse_locks,
     parse_transaction,
 )
+from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import case
 from ansible_collections.rebellions.npu.tests.unit.fixtures.packages.replay import DNFS, host, recorded, short
 
 DRIVER = ("librbln", "rebellions-driver", "rebellions-fw", "rebellions-kmd")
@@ -111,7 +114,8 @@ def test_a_name_longer_than_its_column(dnf: Any) -> None:
     assert dnf("long")[0].simulate(Transaction(install=[name])) == [Change("install", name, None, "1.0.0-1.el9")]
 
 
-def test_held_packages_do_not_move(dnf: Any) -> None:
+def test_held_packages_do_not_move(dnf: Any, tmp_path: Path) -> None:
+    (tmp_path / "etc/dnf/plugins/versionlock.list").write_text("rebellions-kmd-0:3.2.2-1.el9.*\n")
     with pytest.raises(NpuError, match="is filtered out by exclude filtering Next: Unhold the package"):
         dnf("held")[0].simulate(Transaction(install=["rebellions-driver-3.4.0-1.el9"]))
 
@@ -328,17 +332,167 @@ def test_a_package_in_the_cache_is_copied(tmp_path: Path) -> None:
 
 
 def test_two_versions_of_one_package_are_repaired(dnf: Any) -> None:
-    assert dnf("twice")[0].unfinished() == ["rebellions-fw"]
-    assert dnf("repair")[0].repair() is True
+    manager, runner = dnf("twice")
+    runner.answers.insert(1, {"out": "rebellions-fw\trebellions-fw\n"})
+    assert manager.unfinished() == ["rebellions-fw"]
+
+
+def rows(*lines: str) -> dict[str, Any]:
+    """What rpm -qa says, of names such as kmod-site-1.0-1.el9.x86_64."""
+    found = [re.match(r"(.+)-([^-]+-[^-]+)\.([^.]+)$", line.split()[0]) for line in lines]
+    return {"out": "".join("%s\t%s\t%s\n" % match.groups() for match in found if match)}
+
+
+def provided(*lines: str) -> dict[str, Any]:
+    """What the same packages provide."""
+    pairs = [re.match(r"(\S+)-[^-\s]+-[^-\s]+(?: +provides (.*))?$", line) for line in lines]
+    return {"out": "".join("%s\t%s\n" % (match.group(1), match.group(2) or match.group(1)) for match in pairs if match)}
+
+
+H11 = "H11-rpm-duplicates"
+FINISHED = {"argv": ["dnf", "history", "info", "last"]}
+
+
+def test_H11_what_is_install_only_is_not_unfinished(tmp_path: Path) -> None:
+    lines = case(H11, "installed-a.txt").splitlines()
+    machine, runner = host(tmp_path, [rows(*lines), provided(*lines), FINISHED] * 2)
+    manager = Dnf(machine)
+    assert (manager.unfinished(), manager.repair(["*"]), manager.warnings) == ([], False, [])
+    assert runner.answers == []
+
+
+@pytest.mark.parametrize(
+    "provides", ["installonlypkg(vm)", "multiversion(kernel)", "installonlypkg(kernel)", "site-many", "other"]
+)
+def test_H11_what_makes_a_package_install_only(tmp_path: Path, provides: str) -> None:
+    (tmp_path / "etc/dnf").mkdir(parents=True)
+    (tmp_path / "etc/dnf/dnf.conf").write_text("[main]\ninstallonlypkgs=site-many, mine\n")
+    lines = ["kmod-a-1-1.x86_64", "kmod-a-2-1.x86_64", "mine-1-1.x86_64", "mine-2-1.x86_64"]
+    answers = [rows(*lines), {"out": "kmod-a\t%s\nkmod-a\tkmod-a\n" % provides}, FINISHED]
+    machine, _runner = host(tmp_path, answers)
+    assert Dnf(machine).unfinished() == (["kmod-a"] if provides == "other" else [])
+
+
+def test_H11_two_versions_of_what_is_not_ours_are_told_and_stay(tmp_path: Path) -> None:
+    lines = case(H11, "installed-b.txt").splitlines()
+    machine, runner = host(tmp_path, [rows(*lines), provided(*lines), FINISHED] * 2)
+    manager = Dnf(machine)
+    assert manager.repair(["rebellions*"]) is False
+    assert manager.warnings == ["Two versions of site-agent are installed. They are not of the driver, so they stay."]
+    # They keep dnf from nothing.
+    assert manager.blocked(["rebellions*"]) == []
+    assert runner.answers == [] and not any("remove" in call for call in runner.calls)
+
+
+OURS = ["rebellions-kmd-3.2.2-1.el9.noarch", "rebellions-kmd-3.10.0-1.el9.noarch"]
+
+
+def removing(*names: str) -> dict[str, Any]:
+    table = "".join(" %s  noarch  3.2.2-1.el9  @lab  1 k\n" % name for name in names)
+    return {"rc": 1, "out": "Removing:\n%s\nTransaction Summary\n" % table, "err": "Operation aborted.\n"}
+
+
+def test_H11_of_ours_the_older_version_goes_and_no_other_package(tmp_path: Path) -> None:
+    old = "rebellions-kmd-3.2.2-1.el9.noarch"
+    start = [rows(*OURS, "site-1-1.x86_64", "site-2-1.x86_64"), provided(*OURS, "site-1-1.x86_64", "site-2-1.x86_64")]
+    machine, runner = host(
+        tmp_path,
+        [*start, {**removing("rebellions-kmd"), "argv": ["dnf", "remove", old, "--assumeno"]},
+         {"argv": ["dnf", "remove", old]}],
+    )  # fmt: skip
+    assert Dnf(machine).repair(["rebellions*"]) is True and runner.answers == []
+    machine, runner = host(tmp_path, [*start, removing("rebellions-kmd", "site-needs-it")])
+    with pytest.raises(NpuError, match="removing the older ones would also remove site-needs-it"):
+        Dnf(machine).repair(["rebellions*"])
+    assert runner.answers == []
 
 
 def test_kernels_are_meant_to_be_there_twice(tmp_path: Path) -> None:
-    rows = (
+    found = (
         "kernel-core\t1-1\tx86_64\nkernel-core\t2-1\tx86_64\nlib\t1-1\ti686\nlib\t1-1\tx86_64\n"
         "gpg-pubkey\t1-1\t(none)\ngpg-pubkey\t2-1\t(none)\n"
     )
-    machine, _runner = host(tmp_path, [{"out": rows}, {"rc": 1}])
+    machine, _runner = host(tmp_path, [{"out": found}, {"rc": 1}])
     assert Dnf(machine).repair() is False
+
+
+H09 = "H09-dnf-exclude"
+H15 = "H15-rhel-without-repositories"
+
+
+def said(text: str) -> Completed:
+    return Completed(1, text, "")
+
+
+def test_H09_an_exclude_is_named_with_its_file(tmp_path: Path) -> None:
+    (tmp_path / "etc/dnf").mkdir(parents=True)
+    (tmp_path / "etc/yum.repos.d").mkdir()
+    machine, _runner = host(tmp_path, [])
+    text = case(H09, "dnf.txt")
+    error = Dnf(machine).failure(["dnf"], said(text))
+    assert error.next_step.startswith(
+        "Remove the package from exclude= or excludepkgs= in /etc/dnf/dnf.conf, /etc/yum.repos.d,"
+    )
+    (tmp_path / "etc/dnf/dnf.conf").write_text(case(H09, "dnf.conf"))
+    (tmp_path / "etc/yum.repos.d/a.repo").write_text("[a]\nexclude=vim kernel-devel*\n[b]\nexclude=gcc\n")
+    for form in (text, "Argument 'kernel-devel-5.14.0-570.12.1.el9_6.x86_64' matches only excluded packages.\n"):
+        error = Dnf(machine).failure(["dnf"], said(form))
+        assert "in /etc/dnf/dnf.conf line 5 and /etc/yum.repos.d/a.repo line 2," in error.next_step
+        assert "versionlock" not in error.next_step
+    error = Dnf(machine).failure(
+        ["dnf"], said("Argument 'kernel-devel' matches only packages excluded by versionlock.")
+    )
+    assert error.next_step.startswith("Unhold the package (dnf versionlock list")
+
+
+def test_H09_what_may_move_though_held_is_not_excluded_either(tmp_path: Path) -> None:
+    machine, _runner = host(tmp_path, [{"out": ""}] * 4)
+    manager = Dnf(machine)
+    for allowed in (True, False):
+        (argv,) = manager._command_lines(Transaction(install=["kmd"], allow_held=allowed), False)
+        assert ("--setopt=disable_excludes=all,*" in argv) is allowed
+        # A kernel that dnf itself would remove to keep its number of them stays.
+        assert "--setopt=installonly_limit=0" in argv
+
+
+@pytest.mark.parametrize(
+    "text, remedy",
+    [
+        (case(H15, "dnf-none.txt"), "Register the host (subscription-manager register), or configure a repository, or"),
+        (case(H15, "dnf-eus.txt"), "Enable the repository of this kernel's minor release (EUS of RHEL, the vault of a"),
+        (
+            'This system is not registered with an entitlement server. You can use "rhc" to register.\n\n'
+            "No match for argument: dkms\nError: Unable to find a match: dkms\n",
+            "Register the host",
+        ),
+        ("No match for argument: kernel-64k-devel-5.14.0-1.el9.aarch64\n", "Enable the repository of this kernel's"),
+        ("No match for argument: kernel-devel\n", "Check the name and the version"),
+        (
+            "Error: Failed to download metadata for repo 'appstream': Cannot prepare internal mirrorlist: "
+            "No URLs in mirrorlist\n",
+            "Use repositories that still exist",
+        ),
+        (
+            "Errors during downloading metadata for repository 'base':\n  - Curl error (6): Couldn't resolve host name "
+            "for http://mirrorlist.centos.org/?release=8 [Could not resolve host: mirrorlist.centos.org]\n",
+            "Use repositories that still exist",
+        ),
+        (
+            "Errors during downloading metadata for repository 'rhel-9-for-x86_64-baseos-rpms':\n  - Status code: 403 "
+            "for https://cdn.redhat.com/content/dist/x (IP: 1.2.3.4)\n",
+            "Renew the subscription of the host",
+        ),
+        (
+            "Error: Failed to download metadata for repo 'x': Cannot prepare internal mirrorlist: Curl error (6): "
+            "Couldn't resolve host name for https://mirrors.example/x [Could not resolve host: mirrors.example]\n",
+            "Check that the host reaches its mirrors",
+        ),
+        ("All matches were filtered out by modular filtering for argument: x\n", "Enable the module stream"),
+    ],
+)
+def test_H15_a_host_without_the_right_repositories(tmp_path: Path, text: str, remedy: str) -> None:
+    error = Dnf(host(tmp_path, [])[0]).failure(["dnf"], said(text))
+    assert error.next_step.startswith(remedy)
 
 
 HISTORY = """Transaction ID : 20

@@ -47,6 +47,15 @@ def test_what_is_beyond_the_plan(change: Change, dependencies: bool, beyond: boo
     assert planned([change], OURS, dependencies) == ([change] if beyond else [])
 
 
+@pytest.mark.parametrize("name", ["kernel-devel", "kmod-site"])
+def test_H11_an_older_version_that_makes_room_for_a_newer_one_is_no_removal(name: str) -> None:
+    """dnf keeps some versions of what is install-only, and removes the oldest."""
+    new, old = Change("install", name, None, "3-1"), Change("remove", name, "1-1")
+    assert planned([new, old], OURS, True) == []
+    assert planned([old], OURS, True) == [old]
+    assert planned([new, old], OURS, False) == [new]
+
+
 def test_the_architecture_is_no_part_of_a_name() -> None:
     assert fits("librbln:i386", ["librbln"]) and not fits("librbln2", ["librbln"])
 

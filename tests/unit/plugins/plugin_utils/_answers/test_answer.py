@@ -79,6 +79,10 @@ ANSWER: dict[str, Data] = {
         "invocation": {"module_args": {"timeout": 60.0}}, "rc": 0, "exception": "x", "_ansible_parsed": True,
     },
     "rbln_package": {"changed": True, "changes": ["install mokutil (0.6.0-2)"], "diff": {"prepared": "x\n"}},
+    "rbln_repository": {
+        "changed": True, "path": "/etc/apt/sources.list.d/x.list", "adopted": True, "changes": ["remove /x"],
+        "diff": {"prepared": "x\n"},
+    },
     "rbln_bundle": {
         "changed": True, "os": {"id": "debian", "version_id": "", "architecture": "x86_64"}, "format": "deb",
         "requested": ["gcc=1"], "address": "fd00::1",

@@ -567,6 +567,78 @@ def test_a_virgin_host_without_headers(headers: str, stops: list[str], steps: li
         assert "apt-get install linux-headers-%s dkms make" % OLD in found["stops"][0]["next_step"]
 
 
+def excluded(package: str, by: str = "exclude", repository: str = "") -> dict[str, t.Any]:
+    return {"package": package, "by": by, "path": "/etc/dnf/dnf.conf", "line": 5, "repository": repository}
+
+
+@pytest.mark.parametrize(
+    "pin, more, stops, cautions",
+    [
+        (excluded("kernel*"), {}, ["packages_excluded"], []),
+        (excluded("kernel-devel"), {}, ["packages_excluded"], []),
+        (excluded("kernel-core"), {}, [], []),
+        (excluded("kernel*", repository="baseos"), {}, [], ["packages_excluded"]),
+        (excluded("kernel*"), {"driver_package_allowed": ["kernel-devel", "kernel-headers"]}, [], []),
+        (excluded("kernel*"), {"driver_headers": "ignore"}, [], []),
+        # dnf knows whether the locked version is the wanted one.
+        (excluded("kernel*", by="versionlock"), {}, [], []),
+        (excluded("kernel*", by="preferences"), {}, [], ["packages_excluded"]),
+    ],
+)
+def test_H09_packages_that_the_host_excludes_are_named_before_a_change(
+    pin: dict[str, t.Any], more: dict[str, t.Any], stops: list[str], cautions: list[str]
+) -> None:
+    look = virgin(
+        os=system("rhel", "9.6", "redhat"),
+        kernel=kernel(EL, headers={EL: False}, modules={EL: False}, packages=[]),
+    )
+    look["pins"] = [pin]
+    found = draw(look, **package(preflight_unlisted="ignore", **more))
+    assert (codes(found), [code for code in codes(found, "cautions") if code == "packages_excluded"]) == (
+        stops,
+        cautions,
+    )
+    if stops:
+        told = problem(found, "packages_excluded")
+        assert "kernel-devel-" + EL in told["detail"] and "/etc/dnf/dnf.conf line 5" in told["detail"]
+        assert "rbln_driver_package_allowed" in told["next_step"]
+
+
+def test_H09_a_kernel_that_is_excluded_needs_no_hold() -> None:
+    look = facts(
+        os=system("rhel", "9.6", "redhat"),
+        kernel=kernel(EL, headers={EL: True}, modules={EL: True}, packages=[kernel_package("kernel-core")]),
+    )
+    look["holds"] = ["kernel*"]
+    raw = package(preflight_unlisted="ignore", driver_kernel_hold=True)
+    assert "driver.hold" not in driver_steps(draw(look, **raw))
+    look["holds"] = ["kernel"]
+    assert step(draw(look, **raw), "driver.hold")["wanted"] == ["kernel-core"]
+
+
+@pytest.mark.parametrize(
+    "images, compilers, build, wanted, cautions",
+    [
+        (["linux-image-" + OLD], ["gcc-11"], ["dkms", "gcc", "make"], ["gcc-12"], []),
+        (["linux-image-unsigned-" + OLD], [], ["dkms", "gcc", "make"], ["gcc-12"], []),
+        (["linux-image-" + OLD], ["gcc-13"], ["dkms", "gcc", "make"], [], []),
+        (["linux-image-" + OLD], ["gcc-11"], ["dkms"], [], []),
+        # A kernel that is not of the distribution: it may not have this compiler.
+        ([], ["gcc-11"], ["dkms", "gcc", "make"], [], ["compiler_missing"]),
+        ([], [], ["dkms", "gcc", "make"], [], []),
+    ],
+)
+def test_the_compiler_of_the_kernel(
+    images: list[str], compilers: list[str], build: list[str], wanted: list[str], cautions: list[str]
+) -> None:
+    look = virgin(kernel=kernel(OLD, packages=[kernel_package(name) for name in images]))
+    look["build"].update(compilers=compilers, kernel_compiler="gcc-12")
+    found = draw(look, **package(driver_build_packages=build))
+    steps = [item["wanted"] for item in found["steps"] if item["id"] == "driver.prerequisites"]
+    assert steps == ([wanted] if wanted else [])
+    assert [code for code in codes(found, "cautions") if code == "compiler_missing"] == cautions
+
+
 @pytest.mark.parametrize(
     "running, user_headers, expected",
     [
