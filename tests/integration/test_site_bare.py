@@ -341,8 +341,9 @@ BESIDE_DOCKER = """
 mkdir -p /opt/site && echo version = 2 >/opt/site/config.toml
 printf '[Service]\\nExecStart=/usr/bin/containerd --config /opt/site/config.toml --address /run/site/c.sock %s\\n' \\
   '--root /opt/site/root --state /run/site/state' >/etc/systemd/system/site-containerd.service
-printf '[Service]\\nExecStart=/bin/bash -c "exec -a /usr/bin/kubelet python3 -c %s --container-runtime-endpoint=%s"\\n' \\
-  "'import time; time.sleep(10**6)'" unix:///run/site/c.sock >/etc/systemd/system/kubelet.service
+printf '[Service]\\nExecStart=/bin/bash -c "exec -a /usr/bin/kubelet python3 -c %s %s"\\n' \\
+  "'import time; time.sleep(10**6)'" --container-runtime-endpoint=unix:///run/site/c.sock \\
+  >/etc/systemd/system/kubelet.service
 systemctl daemon-reload && systemctl start docker site-containerd kubelet
 docker load -q -i /opt/npu-lab/images/busybox.tar
 docker run -d --rm --name inner --privileged --pid=host -v /:/host lab.local/busybox:1 chroot /host \\

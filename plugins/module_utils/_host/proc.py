@@ -157,9 +157,7 @@ class ProcessTable:
         boot, within = self._boot
         return Process(pid, argv, boot + seconds if boot is not None else None, within)
 
-    def named(
-        self, program: str, fits: t.Callable[[tuple[str, ...]], bool] = lambda argv: True
-    ) -> t.Iterator[Process]:
+    def named(self, program: str, fits: t.Callable[[tuple[str, ...]], bool] = lambda argv: True) -> t.Iterator[Process]:
         """The host's own processes of a program whose arguments fit, found by a scan of /proc that is made once."""
         if self._all is None:
             self._all = []

@@ -503,4 +503,4 @@ def note_unit(runtime: Runtime, unit: Unit | None, argv: t.Sequence[str] = ()) -
 def note_outdated(runtime: Runtime, daemon: Daemon) -> None:
     if daemon.outdated and daemon.unit is not None:
         runtime.process_stale = True
-        runtime.warnings.append("%s has changed since its process started, and gives it other arguments" % daemon.unit.name)
+        runtime.warnings.append("%s has changed since its process started: other arguments wait" % daemon.unit.name)

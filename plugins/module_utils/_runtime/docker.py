@@ -194,7 +194,8 @@ class DockerRuntime:
         if not snap:
             return self.context.find_binary(daemon, *BINARIES)
         path = self.context.find_binary(daemon, SNAP_BINARY)
-        return path if path and (not self.context.host.runs_commands or self.context.said([path, "--version"])) else None
+        runs = path is not None and (not self.context.host.runs_commands or self.context.said([path, "--version"]))
+        return path if runs else None
 
     def _info(self) -> dict[str, t.Any]:
         client = self.context.find_binary(Daemon(), *CLIENTS)

@@ -13,7 +13,14 @@ import jsonschema
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host, Probe
 from ansible_collections.rebellions.npu.plugins.module_utils._runtime.detect import detect_runtimes
-from ansible_collections.rebellions.npu.tests.unit.fixtures.runtimes.tree import FRESH, STALE, Machine, case, only, whats
+from ansible_collections.rebellions.npu.tests.unit.fixtures.runtimes.tree import (
+    FRESH,
+    STALE,
+    Machine,
+    case,
+    only,
+    whats,
+)
 
 SCHEMA = json.loads(
     (Path(__file__).resolve().parents[5] / "docs" / "schemas" / "rbln_runtimes.schema.json").read_text(encoding="utf-8")
@@ -55,7 +62,7 @@ def k3s(
 ) -> Machine:
     """A k3s under a unit of any name, with its containerd; systemd is asked for known names only."""
     machine = Machine(root)
-    machine.program(data + "/data/current/bin/containerd", "containerd github.com/k3s-io/containerd v1.7.27-k3s1 x\n")
+    machine.program(data + "/data/current/bin/containerd", "containerd x v1.7.27-k3s1 x\n")
     machine.write(data + "/agent/etc/containerd/config.toml", OFF)
     if running:
         group = group or slice_of(unit)
@@ -72,7 +79,7 @@ def test_h02_k3s_runs_under_a_unit_of_another_name(tmp_path: Path) -> None:
         machine.process(pid, command, group=group)
     machine.write("/etc/systemd/system/k3s-node.service", case(H02, "k3s-node.service"))
     machine.write(K3S_DATA + "/agent/etc/containerd/config.toml", case(H02, "config.toml"))
-    machine.program(K3S_DATA + "/data/current/bin/containerd", "containerd github.com/k3s-io/containerd v1.7.27-k3s1 x\n")
+    machine.program(K3S_DATA + "/data/current/bin/containerd", "containerd x v1.7.27-k3s1 x\n")
     machine.socket(K3S_SOCKET)
     answer = detect(machine)
     found = only(answer)
@@ -160,7 +167,8 @@ def test_h02_a_stopped_unit_of_any_name_says_where_the_data_is(
     machine.write("/etc/systemd/system/site-kube.service", UNIT % (more, command))
     for path, text in files.items():
         machine.write(path, text)
-    machine.program("/srv/d/%s/containerd" % ("bin" if name != "k3s" else "data/current/bin"), "containerd x v1.7.27 y\n")
+    below = "data/current/bin" if name == "k3s" else "bin"
+    machine.program("/srv/d/%s/containerd" % below, "containerd x v1.7.27 y\n")
     machine.write("/etc/k0s/containerd.toml", "# k0s_managed=true\nversion = 2\n")
     machine.write("/srv/d/agent/etc/containerd/config.toml", OFF)
     answer = detect(machine)
@@ -206,8 +214,8 @@ def test_d02_k0s_with_its_data_elsewhere(tmp_path: Path) -> None:
     group = slice_of("k0s-edge")
     machine.process(20, "/usr/local/bin/k0s worker --data-dir=/data/k0s --token-file=/x", group=group)
     machine.program("/data/k0s/bin/containerd", "containerd github.com/containerd/containerd v1.7.27 x\n")
-    command = "/data/k0s/bin/containerd --root=/data/k0s/containerd --address=/run/k0s/containerd.sock --config=/etc/k0s/containerd.toml"
-    machine.process(21, command, group=group)
+    command = "/data/k0s/bin/containerd --root=/data/k0s/containerd --address=%s --config=/etc/k0s/containerd.toml"
+    machine.process(21, command % "/run/k0s/containerd.sock", group=group)
     machine.process(22, "/data/k0s/bin/kubelet --root-dir=/data/k0s/kubelet --config=/data/k0s/k.yaml", group=group)
     machine.write("/data/k0s/k.yaml", "containerRuntimeEndpoint: unix:///run/k0s/containerd.sock\n")
     machine.write("/etc/k0s/containerd.toml", "# k0s_managed=true\nversion = 2\n")
@@ -483,7 +491,7 @@ def test_crio_under_another_unit_with_its_environment(environ: bool, tmp_path: P
     machine.process(200, command, group=slice_of("site-kubelet"))
     answer = detect(machine)
     found = only(answer, "cri-o")
-    assert (found["restart_unit"], found["socket"], found["serves_kubelet"]) == ("site-crio", "/run/site/crio.sock", True)
+    assert (found["restart_unit"], found["socket"]) == ("site-crio", "/run/site/crio.sock") and found["serves_kubelet"]
     assert (found["edit_target"]["path"], found["cdi"]["spec_dirs"]) == ("/opt/crio.d/99-rbln.conf", ["/opt/cdi"])
     assert answer["kubelet"]["unit"] == "site-kubelet.service"
 
@@ -505,7 +513,7 @@ def unknown(root: Path) -> Machine:
     machine.kubelet("/usr/bin/kubelet --container-runtime-endpoint=unix:///run/site/c.sock")
     machine.unit("site.service", "/usr/sbin/supervise everything", pid=800)
     machine.program("/usr/bin/containerd", "containerd github.com/containerd/containerd v2.1.5 abc\n")
-    machine.write("/site/config.toml", "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\"]\nenable_cdi = false\n")
+    machine.write("/site/config.toml", 'version = 3\n[plugins."io.containerd.cri.v1.runtime"]\nenable_cdi = false\n')
     return machine
 
 

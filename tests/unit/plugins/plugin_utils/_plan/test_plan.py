@@ -257,9 +257,10 @@ def test_an_ambiguous_runtime_is_asked_about() -> None:
         {}, r=runtimes(ambiguous={"reason": "Two runtimes.", "candidates": ["a", "b"], "next_step": "Choose."})
     )
     assert codes(found) == ["runtime_known"]
-    assert found["stops"][0]["next_step"].startswith("Choose. The inputs are rbln_container_toolkit_runtimes for the name")
+    step = found["stops"][0]["next_step"]
+    assert step.startswith("Choose. The inputs are rbln_container_toolkit_runtimes for the name")
     for name in ("unit", "config_file", "dropin_dir", "socket"):
-        assert f"rbln_container_toolkit_runtime_{name}" in found["stops"][0]["next_step"]
+        assert f"rbln_container_toolkit_runtime_{name}" in step
 
 
 def test_h02_the_stop_names_the_inputs_for_a_unit_that_is_not_known() -> None:
