@@ -112,9 +112,14 @@ class ProcessTable:
         path = self._group(pid)
         return path[len(self._base) :] if path.startswith(self._base + "/") or path == self._base else path
 
+    def has_group(self, pid: int) -> bool:
+        """False when the control group of a process is not known, so that no unit does not mean that it has none."""
+        return bool(self._group(pid))
+
     def unit(self, pid: int) -> str:
         """The innermost systemd service of a process, by its control group; empty when it is in none."""
-        return (_SERVICE.findall(self._group_below(pid)) or [""])[-1]
+        found: list[str] = _SERVICE.findall(self._group_below(pid))
+        return found[-1] if found else ""
 
     def is_hosts(self, pid: int) -> bool:
         """False for a process of a container or of a user's own manager.

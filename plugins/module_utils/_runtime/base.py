@@ -89,7 +89,7 @@ class RuntimeOptions:
     @classmethod
     def read(cls, given: t.Mapping[str, t.Any], **more: t.Any) -> RuntimeOptions:
         """From the options of a module. NpuError names the option that is wrong."""
-        by_hand = {name: str(given.get("runtime_" + name) or "") for name in BY_HAND}
+        by_hand: dict[str, t.Any] = {name: str(given.get("runtime_" + name) or "") for name in BY_HAND}
         names = [name for name in BY_HAND if by_hand[name]]
         runtimes = tuple(given["runtimes"])
         if names and len(runtimes) != 1:
@@ -271,7 +271,10 @@ class Context:
         if (known is not None and known.active) or self.settled or not distro.program:
             return known
         process = self.distro_process(distro)
-        return (self.unit_of(process) if process is not None else None) or known or self.unit_with(distro.runs)
+        own = self.unit_of(process) if process is not None else None
+        if own is not None or (process is not None and self.processes.has_group(process.pid)):
+            return own
+        return known or self.unit_with(distro.runs)
 
     def distro_process(self, distro: Distro) -> Process | None:
         """The running process of a distribution that has one program for everything."""

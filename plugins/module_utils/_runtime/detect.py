@@ -26,6 +26,8 @@ from .base import (
     Refusal,
     Runtime,
     RuntimeOptions,
+    flag_values,
+    has_dir,
     note_unit,
     same_dir,
 )
@@ -33,7 +35,7 @@ from .containerd import ContainerdRuntime
 from .crio import CrioRuntime
 from .distro_containerd import DistroRuntime
 from .docker import CRI_DOCKERD_SOCKETS, DockerRuntime
-from .kubelet import Kubelet, find_kubelet
+from .kubelet import Kubelet, endpoint_path, find_kubelet
 from .podman import PodmanRuntime
 
 SCHEMA = 1
@@ -56,7 +58,7 @@ def detect_runtimes(host: Host, options: RuntimeOptions | None = None) -> dict[s
     runtimes = [runtime for reader, runtime in found]
     described = _described(context, runtimes)
     serving, source, ambiguous = _serving(
-        kubelet, runtimes, options, any(context.is_socket(path) for path in CRI_DOCKERD_SOCKETS[:2])
+        context, kubelet, runtimes, any(context.is_socket(path) for path in CRI_DOCKERD_SOCKETS[:2])
     )
     if serving is None and described is not None and kubelet.present:
         serving, source, ambiguous = described, "input", None
@@ -91,7 +93,7 @@ def _described(context: Context, runtimes: t.Sequence[Runtime]) -> Runtime | Non
         lambda runtime: bool(options.config_file) and runtime.main_config == options.config_file,
         lambda runtime: bool(options.unit) and runtime.unit == options.unit,
         lambda runtime: bool(options.socket) and same_dir(runtime.socket, options.socket),
-        lambda runtime: _answers(runtime, context.endpoint),
+        lambda runtime: _answers(context, runtime, context.endpoint),
         lambda runtime: runtime.flavor != SYSTEM,
         lambda runtime: True,
     )
@@ -122,19 +124,21 @@ def _settle(context: Context, runtimes: t.Sequence[Runtime]) -> None:
                 )
 
 
-def _answers(runtime: Runtime, endpoint: str) -> bool:
+def _answers(context: Context, runtime: Runtime, endpoint: str) -> bool:
     if runtime.name == DOCKER:
-        return any(same_dir(endpoint, path) for path in CRI_DOCKERD_SOCKETS)
+        shims = context.processes.named("cri-dockerd") if context.processes.scanned else ()
+        given = [value for item in shims for value in flag_values(item.argv, "--container-runtime-endpoint")]
+        return has_dir([*CRI_DOCKERD_SOCKETS, *map(endpoint_path, given)], endpoint)
     return bool(runtime.socket) and same_dir(endpoint, runtime.socket)
 
 
 def _serving(
-    kubelet: Kubelet, runtimes: t.Sequence[Runtime], options: RuntimeOptions, shim: bool
+    context: Context, kubelet: Kubelet, runtimes: t.Sequence[Runtime], shim: bool
 ) -> tuple[Runtime | None, str, dict[str, t.Any] | None]:
     """The runtime of the kubelet and what says so, or why that is not known."""
     endpoint = kubelet.runtime_endpoint
     if endpoint:
-        fitting = [runtime for runtime in runtimes if _answers(runtime, endpoint)]
+        fitting = [runtime for runtime in runtimes if _answers(context, runtime, endpoint)]
         if fitting:
             # Two may be set up for one socket: one of them runs.
             running = [item for item in fitting if item.process_started is not None or item.unit_state == "active"]
@@ -157,8 +161,9 @@ def _serving(
     ]
     if len(candidates) == 1:
         return candidates[0], "only candidate", None
-    if options.runtimes:
-        named = [runtime for runtime in candidates if runtime.name in options.runtimes]
+    wanted = context.options.runtimes
+    if wanted:
+        named = [runtime for runtime in candidates if runtime.name in wanted]
         if len(named) == 1:
             return named[0], "input", None
     return None, "", None

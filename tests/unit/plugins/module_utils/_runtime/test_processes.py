@@ -104,7 +104,7 @@ def test_h02_k3s_runs_under_a_unit_of_another_name(tmp_path: Path) -> None:
 def test_h02_the_unit_is_that_of_the_control_group(first: str, group: str, tmp_path: Path) -> None:
     machine = k3s(tmp_path, group=group)
     machine.process(1, "/sbin/init", group=first)
-    machine.write("/etc/systemd/system/k3s-x.service", "[Service]\nExecStart=/usr/local/bin/k3s server\n")
+    machine.unit("k3s-x.service", "/usr/local/bin/k3s server")
     found = only(detect(machine))
     assert (found["flavor"], found["restart_unit"]) == ("k3s", "k3s-x")
 
@@ -118,7 +118,10 @@ def test_h02_without_a_file_systemd_is_asked_for_the_unit(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("group", ["/user.slice/user-0.slice/session-3.scope", "/k3s"])
 def test_h02_started_by_hand_it_has_no_unit(group: str, tmp_path: Path) -> None:
-    found = only(detect(k3s(tmp_path, group=group)))
+    machine = k3s(tmp_path, group=group)
+    machine.write("/etc/systemd/system/k3s-node.service", case(H02, "k3s-node.service"))
+    machine.unit("k3s.service", "/usr/local/bin/k3s server", active="inactive")
+    found = only(detect(machine))
     assert (found["flavor"], found["unit"], found["restart_unit"]) == ("k3s", None, None)
     assert found["changes"] and found["serves_kubelet"]
 
@@ -505,6 +508,72 @@ def test_dockerd_under_another_unit(tmp_path: Path) -> None:
     found = only(detect(machine), "docker")
     assert (found["restart_unit"], found["socket"]) == ("site-docker", "/run/site/docker.sock")
     assert whats(found) == [("/opt/docker/daemon.json", "features.cdi = true")]
+
+
+def test_d01_a_shim_of_docker_with_a_socket_of_its_own(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.program("/usr/bin/dockerd", "Docker version 28.4.0, build x\n")
+    machine.unit("docker.service", "/usr/bin/dockerd", pid=300)
+    machine.process(310, "/usr/local/bin/cri-dockerd --container-runtime-endpoint=unix:///run/site/cri.sock")
+    machine.kubelet("/usr/bin/kubelet --container-runtime-endpoint=unix:///run/site/cri.sock")
+    answer = detect(machine)
+    assert (answer["kubernetes_runtime"], answer["selected"], answer["ambiguous"]) == ("docker", ["docker"], None)
+
+
+def test_a_unit_that_starts_its_program_through_env(tmp_path: Path) -> None:
+    """Flatcar starts containerd so; what runs has an address and a file that the unit gives by variables."""
+    machine = Machine(tmp_path)
+    command = "containerd --config /usr/share/containerd/config.toml"
+    machine.unit("containerd.service", "/usr/bin/env PATH=/x " + command, pid=100)
+    machine.process(100, command, group=slice_of("containerd"), file="/usr/bin/containerd")
+    machine.program("/usr/bin/containerd", "containerd x v1.7.24 y\n")
+    machine.write("/usr/share/containerd/config.toml", OFF)
+    machine.kubelet()
+    found = only(detect(machine))
+    assert (found["main_config"], found["unit_flags"]) == (
+        "/usr/share/containerd/config.toml",
+        ["--config", "/usr/share/containerd/config.toml"],
+    )
+
+
+def test_a_kubelet_of_another_snap(tmp_path: Path) -> None:
+    """Ubuntu's images for EKS have kubelet-eks, with the containerd of the system."""
+    machine = Machine(tmp_path)
+    machine.containerd("2.1.5", "version = 3\n")
+    command = "/snap/kubelet-eks/203/kubelet --container-runtime-endpoint=unix://" + SOCKET
+    machine.process(200, command, group=slice_of("snap.kubelet-eks.daemon"))
+    answer = detect(machine)
+    assert answer["kubelet"]["unit"] == "snap.kubelet-eks.daemon.service" and only(answer)["serves_kubelet"]
+
+
+def test_d04_microk8s_runs_from_a_revision_beside_the_snap_of_docker(tmp_path: Path) -> None:
+    machine = docker_snap(tmp_path)
+    (tmp_path / "var/snap/microk8s").mkdir(parents=True)
+    (tmp_path / "var/snap/microk8s/current").symlink_to("8001")
+    arguments, group = "/var/snap/microk8s/8001/args/", slice_of("snap.microk8s.daemon-containerd")
+    for name in ("containerd.toml", "containerd-template.toml"):
+        machine.write(arguments + name, case("D04-microk8s-template", "containerd-template.toml"))
+    socket = "/var/snap/microk8s/common/run/containerd.sock"
+    program = "/snap/microk8s/8001/bin/containerd"
+    machine.program(program, "containerd x v1.7.27 y\n")
+    machine.process(600, "%s --config %scontainerd.toml --address %s" % (program, arguments, socket), group=group)
+    for name, pid in (("containerd", 600), ("kubelite", 0)):
+        machine.unit("snap.microk8s.daemon-%s.service" % name, "/usr/bin/snap run microk8s.daemon-" + name, pid=pid)
+    machine.socket(socket)
+    answer = detect(machine)
+    found = only(answer)
+    assert (found["flavor"], found["version"], found["serves_kubelet"]) == ("microk8s", "1.7.27", True)
+    assert found["main_config"] == "/var/snap/microk8s/current/args/containerd.toml" and found["selected"]
+    assert found["edit_target"]["path"] == "/var/snap/microk8s/current/args/containerd-template.toml"
+    assert only(answer, "docker")["selected"] is False
+
+
+@pytest.mark.parametrize("name", ["k3s@edge.service", "k3s-server1.service"])
+def test_h02_units_of_templates_and_of_names_that_the_installer_makes(name: str, tmp_path: Path) -> None:
+    machine = k3s(tmp_path, group="/system.slice/system-k3s.slice/" + name)
+    machine.unit(name, "/usr/local/bin/k3s server", pid=900)
+    found = only(detect(machine))
+    assert (found["flavor"], found["unit"]) == ("k3s", name)
 
 
 def unknown(root: Path) -> Machine:
