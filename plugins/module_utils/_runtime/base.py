@@ -398,6 +398,11 @@ class Context:
                 return "/".join([link, *parts[5:]])
         return path
 
+    def socket_behind(self, path: str) -> str:
+        """The socket that a path leads to: some systems have links to that of containerd."""
+        found = self.host.resolve(path) if path.startswith("/") else None
+        return str(found.value) if found is not None and found.ok else path
+
     def is_socket(self, path: str) -> bool:
         found = self.host.stat(path)
         return found.ok and found.value.kind == "socket"

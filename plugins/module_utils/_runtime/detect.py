@@ -50,7 +50,7 @@ def detect_runtimes(host: Host, options: RuntimeOptions | None = None) -> dict[s
     options = options or RuntimeOptions()
     context = Context.observe(host, options)
     kubelet = find_kubelet(context)
-    context.endpoint = kubelet.runtime_endpoint
+    context.endpoint = context.socket_behind(kubelet.runtime_endpoint)
     found: list[tuple[t.Any, Runtime]] = []
     for kind in CLASSES:
         reader = kind(context)
@@ -93,7 +93,7 @@ def _described(context: Context, runtimes: t.Sequence[Runtime]) -> Runtime | Non
         lambda runtime: bool(options.config_file) and runtime.main_config == options.config_file,
         lambda runtime: bool(options.unit) and runtime.unit == options.unit,
         lambda runtime: bool(options.socket) and same_dir(runtime.socket, options.socket),
-        lambda runtime: _answers(context, runtime, context.endpoint),
+        lambda runtime: _answers(context, runtime),
         lambda runtime: runtime.flavor != SYSTEM,
         lambda runtime: True,
     )
@@ -124,12 +124,13 @@ def _settle(context: Context, runtimes: t.Sequence[Runtime]) -> None:
                 )
 
 
-def _answers(context: Context, runtime: Runtime, endpoint: str) -> bool:
+def _answers(context: Context, runtime: Runtime) -> bool:
+    endpoint = context.endpoint
     if runtime.name == DOCKER:
         shims = context.processes.named("cri-dockerd") if context.processes.scanned else ()
         given = [value for item in shims for value in flag_values(item.argv, "--container-runtime-endpoint")]
         return has_dir([*CRI_DOCKERD_SOCKETS, *map(endpoint_path, given)], endpoint)
-    return bool(runtime.socket) and same_dir(endpoint, runtime.socket)
+    return bool(endpoint and runtime.socket) and same_dir(endpoint, context.socket_behind(runtime.socket))
 
 
 def _serving(
@@ -138,7 +139,7 @@ def _serving(
     """The runtime of the kubelet and what says so, or why that is not known."""
     endpoint = kubelet.runtime_endpoint
     if endpoint:
-        fitting = [runtime for runtime in runtimes if _answers(context, runtime, endpoint)]
+        fitting = [runtime for runtime in runtimes if _answers(context, runtime)]
         if fitting:
             # Two may be set up for one socket: one of them runs.
             running = [item for item in fitting if item.process_started is not None or item.unit_state == "active"]

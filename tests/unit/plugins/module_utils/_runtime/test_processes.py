@@ -536,6 +536,18 @@ def test_a_unit_that_starts_its_program_through_env(tmp_path: Path) -> None:
     )
 
 
+def test_d01_the_kubelet_uses_a_link_to_the_socket(tmp_path: Path) -> None:
+    """Flatcar's unit makes this link, and its kubelets use it."""
+    machine = Machine(tmp_path)
+    machine.containerd("1.7.24", OFF)
+    link = tmp_path / "run/docker/libcontainerd/docker-containerd.sock"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(SOCKET)
+    machine.kubelet("/usr/bin/kubelet --container-runtime-endpoint=unix:///run/docker/libcontainerd/%s" % link.name)
+    answer = detect(machine)
+    assert only(answer)["serves_kubelet"] and answer["ambiguous"] is None
+
+
 def test_a_kubelet_of_another_snap(tmp_path: Path) -> None:
     """Ubuntu's images for EKS have kubelet-eks, with the containerd of the system."""
     machine = Machine(tmp_path)
