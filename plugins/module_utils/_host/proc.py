@@ -19,6 +19,8 @@ FINE = 0.05
 
 # Control groups of containers, by any engine, and of a user's own service manager, which runs rootless engines.
 _NOT_THE_HOSTS = re.compile(r"kubepods|/lxc[./]|(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])|/user@[0-9]+\.service")
+# The real and the effective user.
+_USERS = re.compile(r"^Uid:\s+([0-9]+)\s+([0-9]+)", re.MULTILINE)
 _SERVICE = re.compile(r"(?:^|/)([A-Za-z0-9_][^/]*\.service)(?=/|$)")
 
 
@@ -122,11 +124,15 @@ class ProcessTable:
         return found[-1] if found else ""
 
     def is_hosts(self, pid: int) -> bool:
-        """False for a process of a container or of a user's own manager.
+        """False for a process of a container, of a user's own manager, or of another user than root.
 
-        Another mount namespace alone is no container: snaps and hardened services have one.
+        Another mount namespace alone is no container: snaps and hardened services have one. What a user runs is not
+        believed: its arguments and its program would be looked at and asked as root.
         """
         group = self._group_below(pid)
+        users = _USERS.search(self._host.read_text("/proc/%d/status" % pid, Limit.PROC).get(""))
+        if users and users.groups() != ("0", "0"):
+            return False
         if _NOT_THE_HOSTS.search(group) or self._differs(pid, "pid"):
             return False
         return bool(_SERVICE.search(group)) or not self._differs(pid, "mnt")

@@ -446,6 +446,19 @@ def test_programs_in_containers_are_not_the_hosts(
     assert answer["runtimes"] or answer["kubelet"]["present"], "the same outside of a container is"
 
 
+@pytest.mark.parametrize("users", ["1000 1000 1000 1000", "1000 0 0 0", "0 1000 0 1000"])
+def test_what_a_user_runs_is_neither_believed_nor_started(users: str, tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    file = "/home/mallory/containerd"
+    machine.program(file, "containerd x v1.7.24 y\n")
+    machine.process(700, "containerd --config /home/mallory/c.toml", group="/user.slice/session-1.scope", file=file)
+    machine.write("/proc/700/status", "Name:\tcontainerd\nUid:\t%s\n" % users.replace(" ", "\t"))
+    assert detect(machine)["runtimes"] == []
+    assert [argv[0] for argv in machine.asked] == ["systemctl"]
+    machine.write("/proc/700/status", "Name:\tcontainerd\nUid:\t0\t0\t0\t0\n")
+    assert only(detect(machine))["binary"] == file
+
+
 def test_a_wrapper_is_seen_through(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.unit("containerd.service", "/usr/local/sbin/start-containerd", pid=100)
