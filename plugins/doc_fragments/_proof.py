@@ -88,6 +88,23 @@ options:
     description: The kubelet's container runtime endpoint, where it cannot be read from flags or configuration.
     type: str
     default: ''
+  runtime_config_file:
+    description: Configuration file of the one runtime in O(runtimes), where the host does not show it. The file that
+      imports the others.
+    type: str
+    default: ''
+  runtime_dropin_dir:
+    description: Drop-in directory of the one runtime in O(runtimes), for containerd 2.0 or newer and CRI-O.
+    type: str
+    default: ''
+  runtime_socket:
+    description: Socket of the one runtime in O(runtimes).
+    type: str
+    default: ''
+  runtime_unit:
+    description: The systemd unit that runs the one runtime in O(runtimes), and is restarted.
+    type: str
+    default: ''
   cdi:
     description:
       - Options of the CDI specification, as M(rebellions.npu.rbln_cdi_spec) takes them, so that the comparison is with

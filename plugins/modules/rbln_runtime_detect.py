@@ -10,9 +10,11 @@ module: rbln_runtime_detect
 short_description: Detect container runtimes and their effective CDI state
 version_added: 0.1.0
 description:
-  - Finds every container runtime of the host - containerd, docker, cri-o, podman, and the containerd of k3s, rke2, k0s
-    and microk8s - and returns its version, unit and flags, socket, configuration files in the order the runtime reads
-    them, and its effective CDI state.
+  - Finds every container runtime of the host - containerd, docker, cri-o, podman, and the containerd of k3s, rke2, k0s,
+    microk8s and Canonical Kubernetes - and returns its version, unit and flags, socket, configuration files in the
+    order the runtime reads them, and its effective CDI state.
+  - Asks the running processes first - their arguments, program files, environment, and the units of their control
+    groups. Known names and files are for what is stopped. Processes of containers are left out.
   - Says which runtime the kubelet uses, what would have to change so that CDI specifications in O(spec_dir) are seen,
     and why.
   - When the host does not show which runtime is used, RV(ansible_facts.rbln_runtimes.ambiguous) says so; nothing is
@@ -41,6 +43,23 @@ options:
   kubelet_endpoint:
     description: Endpoint of the runtime that the kubelet uses, as a path or with C(unix://). It wins over the
       configuration of the host.
+    type: str
+    default: ""
+  runtime_config_file:
+    description: Configuration file of the one runtime in O(runtime), where the host does not show it. The file that
+      imports the others.
+    type: str
+    default: ""
+  runtime_dropin_dir:
+    description: Drop-in directory of the one runtime in O(runtime), for containerd 2.0 or newer and CRI-O.
+    type: str
+    default: ""
+  runtime_socket:
+    description: Socket of the one runtime in O(runtime).
+    type: str
+    default: ""
+  runtime_unit:
+    description: The systemd unit that runs the one runtime in O(runtime), and is restarted.
     type: str
     default: ""
   spec_dir:
@@ -78,6 +97,14 @@ EXAMPLES = r"""
 - name: Show what would have to change so that containers get NPUs
   ansible.builtin.debug:
     msg: "{{ ansible_facts.rbln_runtimes.runtimes | selectattr('selected') | map(attribute='changes') | flatten }}"
+
+- name: Describe a runtime that is not recognised
+  rebellions.npu.rbln_runtime_detect:
+    runtime: [containerd]
+    runtime_unit: site-containerd.service
+    runtime_config_file: /opt/containerd/config.toml
+    runtime_socket: /run/site/containerd.sock
+  become: true
 
 - name: Look into an image
   rebellions.npu.rbln_runtime_detect:
@@ -117,8 +144,8 @@ ansible_facts:
               returned: success
               type: str
             flavor:
-              description: Origin - C(system), C(k3s), C(rke2), C(k0s), C(microk8s), or C(docker-backend) for a
-                containerd that only docker uses.
+              description: Origin - C(system), C(k3s), C(rke2), C(k0s), C(microk8s), C(k8s-snap) for Canonical
+                Kubernetes, C(snap) for the snap of docker, or C(docker-backend) for a containerd that only docker uses.
               returned: success
               type: str
             version:
@@ -130,11 +157,11 @@ ansible_facts:
               returned: success
               type: str
             unit:
-              description: The systemd unit.
+              description: The systemd unit; that of the process, else one of a known name.
               returned: success
               type: str
             unit_flags:
-              description: Arguments of the unit's command, its environment expanded.
+              description: Arguments of the running process, else those of the unit's command, its environment expanded.
               returned: success
               type: list
               elements: str
@@ -201,7 +228,7 @@ ansible_facts:
               returned: success
               type: dict
             restart_unit:
-              description: Unit to restart after a change.
+              description: Unit to restart after a change; null when none is known, and then nothing can be changed.
               returned: success
               type: str
             warnings:
@@ -248,6 +275,7 @@ ansible_facts:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import NAMES, RuntimeOptions
@@ -260,6 +288,10 @@ def main() -> None:
             "root": {"type": "path", "default": "/"},
             "runtime": {"type": "list", "elements": "str", "choices": list(NAMES), "default": []},
             "kubelet_endpoint": {"type": "str", "default": ""},
+            "runtime_config_file": {"type": "str", "default": ""},
+            "runtime_dropin_dir": {"type": "str", "default": ""},
+            "runtime_socket": {"type": "str", "default": ""},
+            "runtime_unit": {"type": "str", "default": ""},
             "spec_dir": {"type": "path", "default": "/var/run/cdi"},
             "timeout": {"type": "float", "default": 10.0},
         },
@@ -273,14 +305,16 @@ def main() -> None:
         )
     if params["timeout"] <= 0:
         module.fail_json(msg="timeout is %g. Next: give a number of seconds above zero." % params["timeout"])
-    options = RuntimeOptions(
-        runtimes=tuple(params["runtime"]),
-        kubelet_endpoint=params["kubelet_endpoint"],
-        spec_dir=params["spec_dir"],
-        file_stem=PROFILE.cdi_file_stem,
-        state_dir=PROFILE.state_dir,
-        timeout=params["timeout"],
-    )
+    try:
+        options = RuntimeOptions.read(
+            dict(params, runtimes=params["runtime"]),
+            spec_dir=params["spec_dir"],
+            file_stem=PROFILE.cdi_file_stem,
+            state_dir=PROFILE.state_dir,
+            timeout=params["timeout"],
+        )
+    except NpuError as exc:
+        module.fail_json(msg=str(exc))
     module.exit_json(changed=False, ansible_facts={"rbln_runtimes": detect_runtimes(Host(params["root"]), options)})
 
 

@@ -327,6 +327,96 @@ def test_a_driver_from_package_files_for_docker_and_podman(bare: Hosts) -> None:
     assert inside("docker", "0", check=False) == inside("podman", "0", check=False) == []
 
 
+# A stand-in for the program of k3s, which hides its arguments, makes its containerd's configuration from a template and
+# runs it; the containerd is a real one.
+K3S = """#!/bin/bash
+d=$K3S_DATA_DIR/agent
+mkdir -p $d/etc/containerd
+{ echo version = 2; grep -v template $d/etc/containerd/config.toml.tmpl; } >$d/etc/containerd/config.toml
+containerd -c $d/etc/containerd/config.toml -a /run/k3s/containerd/containerd.sock --state /run/k3s/containerd \\
+  --root $d/containerd &
+exec -a "/usr/local/bin/k3s agent" cat < <(sleep infinity)
+"""
+AS_K3S = """
+systemctl stop containerd
+cat >/usr/local/bin/k3s && chmod 755 /usr/local/bin/k3s
+mkdir -p /srv/k3s && echo K3S_DATA_DIR=/srv/k3s >/etc/k3s-node.env
+printf '[Service]\\nEnvironmentFile=/etc/k3s-node.env\\nExecStart=/usr/local/bin/k3s agent\\n' \\
+  >/etc/systemd/system/k3s-node.service
+systemctl daemon-reload && systemctl start k3s-node
+until [ -S /run/k3s/containerd/containerd.sock ]; do sleep 0.2; done
+"""
+# docker with its containerd; another containerd by arguments of a unit of the site, that a kubelet names; and a third
+# one in a container that sees the processes and the files of the host.
+BESIDE_DOCKER = """
+mkdir -p /opt/site && echo version = 2 >/opt/site/config.toml
+printf '[Service]\\nExecStart=/usr/bin/containerd --config /opt/site/config.toml --address /run/site/c.sock %s\\n' \\
+  '--root /opt/site/root --state /run/site/state' >/etc/systemd/system/site-containerd.service
+printf '[Service]\\nExecStart=/bin/bash -c "exec -a /usr/bin/kubelet python3 -c %s %s"\\n' \\
+  "'import time; time.sleep(10**6)'" --container-runtime-endpoint=unix:///run/site/c.sock \\
+  >/etc/systemd/system/kubelet.service
+systemctl daemon-reload && systemctl start docker site-containerd kubelet
+docker load -q -i /opt/npu-lab/images/busybox.tar
+docker run -d --rm --name inner --privileged --pid=host -v /:/host lab.local/busybox:1 chroot /host \\
+  /usr/bin/containerd --config /dev/null --address /tmp/inner.sock --root /tmp/inner --state /tmp/inner-state
+until [ -S /run/site/c.sock ] && [ -S /tmp/inner.sock ]; do sleep 0.2; done
+"""
+
+
+def test_what_runs_is_configured_and_restarted_H02_k3s_unit_name_D01_multiple_runtimes(
+    bare: Hosts, tmp_path: Path
+) -> None:
+    for host in (E, ENGINES):
+        bare.state[host] = "dirty"
+    bare.lab.exec(E, AS_K3S, stdin=K3S)
+    bare.lab.exec(ENGINES, BESIDE_DOCKER)
+    found = "{{ seen.ansible_facts.rbln_runtimes }}"
+    tasks = [
+        {"name": "Before", "rebellions.npu.rbln_runtime_detect": {}, "register": "seen"},
+        {"name": "Write", "rebellions.npu.rbln_runtime_config": {"runtimes": found}, "register": "wrote"},
+        {
+            "name": "Restart",
+            "ansible.builtin.systemd_service": {"name": "{{ item }}", "state": "restarted"},
+            "loop": "{{ wrote.restart_units }}",
+        },
+        {"name": "Wait", "ansible.builtin.wait_for": {"path": "{{ socket }}"}},
+        {"name": "After", "rebellions.npu.rbln_observe": {"scopes": ["toolkit"]}},
+        {"name": "Again", "rebellions.npu.rbln_runtime_config": {}},
+    ]
+    (tmp_path / "runs.yml").write_text(
+        json.dumps([{"name": "Runs", "hosts": "npu_nodes", "gather_facts": False, "tasks": tasks}])
+    )
+    sockets = {E: "/run/k3s/containerd/containerd.sock", ENGINES: "/run/site/c.sock"}
+    own = {host: {"socket": socket} for host, socket in sockets.items()}
+    run = play(tmp_path / "runs.yml", bare.inventory(E, ENGINES, host_vars=own)).good([E, ENGINES])
+    wanted = {
+        E: ("k3s", "k3s-node", "/srv/k3s/agent/etc/containerd/config.toml.tmpl"),
+        ENGINES: ("system", "site-containerd", "/opt/site/config.toml"),
+    }
+    for host, (flavor, unit, path) in wanted.items():
+        before = run.one("Before", host).data["ansible_facts"]["rbln_runtimes"]
+        serving = [item for item in before["runtimes"] if item["serves_kubelet"]]
+        assert [(item["name"], item["flavor"], item["restart_unit"]) for item in serving] == [
+            ("containerd", flavor, unit)
+        ], before
+        assert serving[0]["socket"] == sockets[host] and serving[0]["cdi"]["state"] == "off"
+        assert run.one("Write", host).data["files"] == [path] and run.one("Write", host).data["judged"]
+        assert run.one("Write", host).data["restart_units"] == [unit]
+        facts = run.one("After", host).data["ansible_facts"]
+        after = next(item for item in facts["rbln_runtimes"]["runtimes"] if item["serves_kubelet"])
+        assert (after["cdi"]["state"], after["process_stale"], after["unit_state"]) == ("on", False, "active")
+        # Asked of the process itself, over its socket.
+        check = next(one for one in facts["rbln_observed"]["checks"] if one["name"] == "runtime_sees_spec")
+        told = [item for item in check["evidence"]["runtimes"].values() if isinstance(item, dict)]
+        assert [item["enabled"] for item in told] == [True], check
+        assert run.one("Again", host).state == "ok"
+    others = run.one("Before", ENGINES).data["ansible_facts"]["rbln_runtimes"]["runtimes"]
+    assert [(item["flavor"], item["restart_unit"]) for item in others if item["name"] == "containerd"] == [
+        ("docker-backend", "containerd"),
+        ("system", "site-containerd"),
+    ], "the one in the container is not the host's"
+
+
 def signed_repository(folder: Path) -> Path:
     """A signed apt repository with the stand-in driver; the signing key is in key.asc."""
     home = folder / "gnupg"

@@ -50,6 +50,7 @@ class Unit:
     dropins: tuple[str, ...] = ()
     started_monotonic: float | None = None
     environment: t.Mapping[str, str] = field(default_factory=dict)
+    environment_files: tuple[str, ...] = ()
 
     @property
     def active(self) -> bool:
@@ -85,8 +86,8 @@ def parse_show(host: Host, text: str, names: t.Sequence[str]) -> dict[str, Unit]
                 values.setdefault(key, []).append(value)
         last = {key: items[-1] for key, items in values.items()}
         environment = dict(_assignments(last.get("Environment", "")))
-        for item in values.get("EnvironmentFiles", []):
-            path = item.partition(" (")[0]
+        environment_files = tuple(item.partition(" (")[0] for item in values.get("EnvironmentFiles", []))
+        for path in environment_files:
             environment.update(_environment_file(host, path))
         command = re.search(r"argv\[\]=(.*?) ; ignore_errors=", last.get("ExecStart", ""))
         stamp = last.get("ExecMainStartTimestampMonotonic", "")
@@ -100,6 +101,7 @@ def parse_show(host: Host, text: str, names: t.Sequence[str]) -> dict[str, Unit]
             dropins=tuple(last.get("DropInPaths", "").split()),
             started_monotonic=int(stamp) / 1e6 if stamp.isdigit() and stamp != "0" else None,
             environment=environment,
+            environment_files=environment_files,
         )
     return found
 
@@ -135,10 +137,12 @@ def unit_from_files(host: Host, name: str) -> Unit:
     environment: dict[str, str] = {}
     for value in assignments:
         environment.update(_assignments(value))
+    named: list[str] = []
     for pattern in files:
         directory, base = posixpath.split(pattern.lstrip("-"))
-        for path in host.glob(directory, base) if re.search(r"[*?[]", base) else [pattern.lstrip("-")]:
-            environment.update(_environment_file(host, path))
+        named += host.glob(directory, base) if re.search(r"[*?[]", base) else [pattern.lstrip("-")]
+    for path in named:
+        environment.update(_environment_file(host, path))
     return Unit(
         name=name,
         loaded=True,
@@ -146,6 +150,7 @@ def unit_from_files(host: Host, name: str) -> Unit:
         fragment=fragment,
         dropins=ordered,
         environment=environment,
+        environment_files=tuple(named),
     )
 
 

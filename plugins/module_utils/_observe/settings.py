@@ -35,6 +35,10 @@ ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "no_runtime": {"type": "str", "choices": ["fail", "warn", "ignore"], "default": "fail"},
     "runtimes": {"type": "list", "elements": "str", "choices": list(NAMES), "default": []},
     "kubelet_endpoint": {"type": "str", "default": ""},
+    "runtime_config_file": {"type": "str", "default": ""},
+    "runtime_dropin_dir": {"type": "str", "default": ""},
+    "runtime_socket": {"type": "str", "default": ""},
+    "runtime_unit": {"type": "str", "default": ""},
     "cdi": {"type": "dict", "default": {}},
     "cdi_path": {"type": "str"},
     "ready_host_root": {"type": "str", "default": "/host"},
@@ -104,7 +108,7 @@ def complete(given: t.Mapping[str, t.Any], where: str) -> dict[str, t.Any]:
 def read_settings(
     profile: VendorProfile, params: t.Mapping[str, t.Any], markers: str = "keep", dry: bool = False
 ) -> Settings:
-    """Settings from complete parameters. NpuError when the CDI options are not ones that are known."""
+    """Settings from complete parameters. NpuError when the options of CDI or of a runtime are wrong."""
     cdi = dict(params["cdi"] or {})
     path = cdi.pop("path", None) or params["cdi_path"] or default_path(profile)
     options = CdiOptions.read(cdi)
@@ -114,9 +118,8 @@ def read_settings(
             "command_timeout": params["timeout"],
             "expected_addresses": params["expected_addresses"],
         },
-        runtimes=RuntimeOptions(
-            runtimes=tuple(params["runtimes"]),
-            kubelet_endpoint=params["kubelet_endpoint"],
+        runtimes=RuntimeOptions.read(
+            params,
             spec_dir=posixpath.dirname(path),
             file_stem=profile.cdi_file_stem,
             state_dir=profile.state_dir,

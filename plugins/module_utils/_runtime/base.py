@@ -8,15 +8,15 @@ from __future__ import annotations
 import posixpath
 import re
 import typing as t
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
-from .._base.model import Problem
+from .._base.model import NpuError, Problem
 from .._cdi.options import SPEC_DIRS
 from .._host.host import Host, Limit
 from .._host.proc import Process, ProcessTable
-from .._host.systemd import Unit, read_units
+from .._host.systemd import Unit, read_units, unit_from_files
 from .._packages.installed import DPKG_STATUS, parse_dpkg_status
-from .distros import DISTROS
+from .distros import DISTROS, GENERATED, K3S, RKE2, Distro, distro_settings, variable_names
 
 CONTAINERD = "containerd"
 DOCKER = "docker"
@@ -26,6 +26,7 @@ NAMES = (CONTAINERD, DOCKER, CRIO, PODMAN)
 
 SYSTEM = "system"
 DOCKER_BACKEND = "docker-backend"
+SNAP = "snap"
 
 UNSUPPORTED = "unsupported"
 OFF = "off"
@@ -39,9 +40,13 @@ BLOCK_END = "# END rebellions.npu"
 
 ELEVATE = "run this with privilege escalation"
 KUBELET_UNITS = ("kubelet.service", "snap.kubelet.daemon.service")
+DOCKER_UNITS = ("docker.service", "snap.docker.dockerd.service")
+# Where an administrator's units are: those of packages have the names that are known.
+SITE_UNITS = ("/etc/systemd/system", "/usr/local/lib/systemd/system")
+SITE_PROGRAMS = re.compile(r"^\s*ExecStart\s*=.*(?:k3s|rke2|k0s|containerd|dockerd|crio)", re.MULTILINE)
 UNITS = tuple(
     dict.fromkeys(
-        ("containerd.service", "docker.service", "crio.service")
+        ("containerd.service", *DOCKER_UNITS, "crio.service")
         + tuple(unit for distro in DISTROS for unit in distro.units)
         + KUBELET_UNITS
         + tuple(unit for distro in DISTROS for unit in distro.kubelet_units)
@@ -67,6 +72,7 @@ class RuntimeOptions:
     """What the caller may decide: runtimes, endpoint of the kubelet, place of the CDI spec, stem of our file names.
 
     `state_dir` is where the writer of configuration keeps the journal of a change that was stopped in the middle.
+    `config_file`, `dropin_dir`, `socket` and `unit` describe the one runtime of `runtimes` where the host does not.
     """
 
     runtimes: tuple[str, ...] = ()
@@ -75,6 +81,38 @@ class RuntimeOptions:
     file_stem: str = "npu"
     timeout: float = 10.0
     state_dir: str = ""
+    config_file: str = ""
+    dropin_dir: str = ""
+    socket: str = ""
+    unit: str = ""
+
+    @classmethod
+    def read(cls, given: t.Mapping[str, t.Any], **more: t.Any) -> RuntimeOptions:
+        """From the options of a module. NpuError names the option that is wrong."""
+        by_hand: dict[str, t.Any] = {name: str(given.get("runtime_" + name) or "") for name in BY_HAND}
+        names = [name for name in BY_HAND if by_hand[name]]
+        runtimes = tuple(given["runtimes"])
+        if names and len(runtimes) != 1:
+            raise NpuError(
+                "A runtime is described by %s, and %d runtimes are named."
+                % (", ".join("runtime_" + name for name in names), len(runtimes)),
+                "Name the one runtime that is meant.",
+            )
+        for name in names:
+            if name != "unit" and not by_hand[name].startswith("/"):
+                raise NpuError("runtime_%s is %r." % (name, by_hand[name]), "Give an absolute path.")
+        if by_hand["unit"] and not re.match(r"^[A-Za-z0-9_][A-Za-z0-9:_.@\\-]*\Z", by_hand["unit"]):
+            raise NpuError("runtime_unit is %r." % by_hand["unit"], "Give the name of a systemd service.")
+        if by_hand["unit"] and not by_hand["unit"].endswith(".service"):
+            by_hand["unit"] += ".service"
+        return cls(runtimes=runtimes, kubelet_endpoint=given["kubelet_endpoint"], **by_hand, **more)
+
+    def by_hand(self, name: str) -> bool:
+        """True when the caller describes the runtime of this name."""
+        return self.runtimes == (name,) and any(getattr(self, key) for key in BY_HAND)
+
+
+BY_HAND = ("config_file", "dropin_dir", "socket", "unit")
 
 
 @dataclass(frozen=True)
@@ -158,6 +196,19 @@ class Runtime:
         return found
 
 
+@dataclass(frozen=True)
+class Daemon:
+    """A program of the host: its unit, its process, and the arguments with which it runs or will run.
+
+    `outdated` is true when the unit has got other arguments since the process started.
+    """
+
+    unit: Unit | None = None
+    process: Process | None = None
+    argv: tuple[str, ...] = ()
+    outdated: bool = False
+
+
 @dataclass
 class Context:
     """One look at a host, shared by the runtime classes so that nothing is asked twice."""
@@ -168,11 +219,139 @@ class Context:
     processes: ProcessTable
     problems: list[Problem] = field(default_factory=list)
     endpoint: str = ""
+    site: list[Unit] | None = None
+    distros: dict[int, Distro | None] = field(default_factory=dict)
 
     @classmethod
     def observe(cls, host: Host, options: RuntimeOptions) -> Context:
-        units = read_units(host, UNITS, options.timeout)
+        names = dict.fromkeys(UNITS + ((options.unit,) if options.unit else ()))
+        units = read_units(host, tuple(names), options.timeout)
         return cls(host, options, units, ProcessTable(host))
+
+    @property
+    def settled(self) -> bool:
+        """True when the host's kubelet is an active unit of a known name: then no distribution has to be looked for."""
+        return any(self.units[name].active_state == "active" for name in KUBELET_UNITS if name in self.units)
+
+    def unit(self, name: str, active: str = "active") -> Unit:
+        """A unit of any name that is known to be there: by its files, and by systemd where it has none.
+
+        `active` is its state as its processes tell it.
+        """
+        if name not in self.units:
+            found = unit_from_files(self.host, name)
+            if not found.loaded:
+                found = read_units(self.host, (name,), self.options.timeout)[name]
+            if not found.active_state or not found.loaded:
+                found = replace(found, loaded=True, active_state=active)
+            self.units[name] = found
+        return self.units[name]
+
+    def unit_of(self, process: Process) -> Unit | None:
+        """The unit that a process belongs to, by its control group, else by the main process of the known units."""
+        name = self.processes.unit(process.pid)
+        if name:
+            return self.unit(name)
+        return next((unit for unit in self.units.values() if unit.main_pid == process.pid), None)
+
+    def unit_with(self, starts: t.Callable[[tuple[str, ...]], bool]) -> Unit | None:
+        """A stopped unit of the administrator, of any name, whose command fits."""
+        if self.site is None:
+            self.site = []
+            for path in [path for folder in SITE_UNITS for path in self.host.glob(folder, "*.service")]:
+                name = posixpath.basename(path)
+                if name not in self.units and SITE_PROGRAMS.search(self.host.read_text(path).get("")):
+                    self.site.append(unit_from_files(self.host, name))
+        found = next((unit for unit in self.site if unit.loaded and starts(unit.argv)), None)
+        return self.unit(found.name, "inactive") if found is not None else None
+
+    def distro_unit(self, distro: Distro, names: t.Sequence[str]) -> Unit | None:
+        """The unit of a distribution: what runs comes first, then the known `names`, then what would start it."""
+        known = self.loaded_unit(*names)
+        if (known is not None and known.active) or self.settled or not distro.program:
+            return known
+        process = self.distro_process(distro)
+        own = self.unit_of(process) if process is not None else None
+        if own is not None or (process is not None and self.processes.has_group(process.pid)):
+            return own
+        return known or self.unit_with(distro.runs)
+
+    def distro_process(self, distro: Distro) -> Process | None:
+        """The running process of a distribution that has one program for everything."""
+        if not distro.program or self.settled:
+            return None
+        return self.processes.find(distro.program, distro.runs)
+
+    def distro_settings(self, distro: Distro) -> dict[str, str]:
+        """What the unit, the environment and the configuration of a distribution set."""
+        unit, process = self.distro_unit(distro, distro.units), self.distro_process(distro)
+        argv = unit.argv if unit is not None and unit.argv else process.argv if process is not None else ()
+        environment = dict(unit.environment) if unit is not None else {}
+        if process is not None:
+            environment.update(self.processes.variables(process.pid, variable_names(distro)))
+        return distro_settings(self.host, distro, argv, environment)
+
+    def distro_of(self, process: Process) -> Distro | None:
+        """The distribution that a containerd belongs to: by its arguments, its file, its unit, or what shares that."""
+        if process.pid not in self.distros:
+            self.distros[process.pid] = self._distro_of(process)
+        return self.distros[process.pid]
+
+    def _distro_of(self, process: Process) -> Distro | None:
+        words = process.argv + (self.processes.file(process.pid),)
+        for distro in DISTROS:
+            if any(word.startswith(posixpath.normpath(distro.mark) + "/") for word in (words[0], words[-1])) or (
+                not distro.plain and any(distro.config in word for word in words)
+            ):
+                return distro
+        unit = self.unit_of(process)
+        if unit is None:
+            generated = any(word.endswith(GENERATED) for word in words)
+            return (RKE2 if any("/rke2/" in word for word in words) else K3S) if generated else None
+        for distro in DISTROS:
+            if unit.name in distro.units or distro.runs(unit.argv):
+                return distro
+            main = self.distro_process(distro)
+            if main is not None and self.processes.unit(main.pid) == unit.name:
+                return distro
+        return None
+
+    def may_run(self, paths: t.Sequence[str], names: t.Sequence[str]) -> bool:
+        """False when nothing of a runtime is at its known places, and no search among the processes is called for."""
+        return (
+            not self.settled
+            or self.processes.scanned
+            or self.loaded_unit(*names) is not None
+            or any(self.host.exists(path) for path in paths)
+        )
+
+    def daemon(
+        self, program: str, names: t.Sequence[str], fits: t.Callable[[tuple[str, ...]], bool] = lambda argv: True
+    ) -> Daemon:
+        """A program of the host as it runs, under a unit of any name; else as a unit of these names would start it."""
+        unit = self.loaded_unit(*names)
+        process = self.main_process(unit, program, fits)
+        if unit is not None and unit.active and process is not None and process.program != program:
+            # A wrapper, whose child is the program.
+            own = self.processes.named(program, fits)
+            process = next((item for item in own if self.processes.unit(item.pid) == unit.name), process)
+        elif process is not None and (unit is None or not unit.active):
+            # What runs belongs to another unit than the stopped one, or to none.
+            unit = self.unit_of(process) or (unit if unit is not None and not unit.active_state else None)
+        return self.started_by(unit, process, program)
+
+    def started_by(self, unit: Unit | None, process: Process | None, program: str) -> Daemon:
+        """The arguments of a process; those of its unit when it does not run, or when that has changed since."""
+        planned = unit.argv if unit is not None else ()
+        running = process.argv if process is not None and process.program == program else ()
+        if not running or unit is None or not planned or posixpath.basename(planned[0]) != program:
+            return Daemon(unit, process, running or planned)
+        if process is not None and process.started is not None and running[1:] != planned[1:]:
+            for path in unit.files + unit.environment_files:
+                found = self.host.stat(path)
+                if found.ok and max(found.value.mtime, found.value.ctime) > process.started + process.within:
+                    return Daemon(unit, process, planned, True)
+        return Daemon(unit, process, running)
 
     def problem(self, code: str, severity: str, detail: str, next_step: str = "") -> None:
         found = Problem(code, severity, detail, next_step)
@@ -187,11 +366,13 @@ class Context:
                 return unit
         return found[0] if found else None
 
-    def find_binary(self, unit: Unit | None, *paths: str) -> str | None:
-        """The program of the unit when it is there, else the first of the paths."""
-        first = unit.argv[0] if unit is not None and unit.argv else ""
+    def find_binary(self, daemon: Daemon, *paths: str) -> str | None:
+        """The file of the running program, else that of its command, else the first of the paths that is there."""
         wanted = {posixpath.basename(path) for path in paths}
-        for path in ((first,) if posixpath.basename(first) in wanted else ()) + paths:
+        running = self.processes.file(daemon.process.pid) if daemon.process is not None else ""
+        planned = daemon.unit.argv[:1] if daemon.unit is not None else ()
+        first = [path for path in (running, *daemon.argv[:1], *planned) if posixpath.basename(path) in wanted]
+        for path in (*first, *paths):
             if path.startswith("/") and self.host.exists(path):
                 return path
         return None
@@ -206,9 +387,21 @@ class Context:
                 return found
             if unit.started_monotonic is not None:
                 return self.processes.since_boot(unit.main_pid, unit.argv, unit.started_monotonic)
-        if unit is None or not unit.active_state:
-            return self.processes.find(program, fits)
-        return None
+        return self.processes.find(program, fits) if unit is None or not unit.active else None
+
+    def of_now(self, path: str) -> str:
+        """The path of a snap's file by its link to the present revision, which is the same file after an upgrade."""
+        parts = path.split("/")
+        if path.startswith("/var/snap/") and len(parts) > 5:
+            link = "/".join(parts[:4]) + "/current"
+            if posixpath.basename(str(self.host.readlink(link).get(""))) == parts[4]:
+                return "/".join([link, *parts[5:]])
+        return path
+
+    def socket_behind(self, path: str) -> str:
+        """The socket that a path leads to: some systems have links to that of containerd."""
+        found = self.host.resolve(path) if path.startswith("/") else None
+        return str(found.value) if found is not None and found.ok else path
 
     def is_socket(self, path: str) -> bool:
         found = self.host.stat(path)
@@ -306,9 +499,16 @@ def note_process(
         runtime.process_stale = newest > process.started + process.within
 
 
-def note_unit(runtime: Runtime, unit: Unit | None) -> None:
+def note_unit(runtime: Runtime, unit: Unit | None, argv: t.Sequence[str] = ()) -> None:
+    """The unit and its arguments: `argv` as they are in effect, else those of the unit."""
+    runtime.unit_flags = list(argv[1:]) or (list(unit.argv[1:]) if unit is not None else [])
     if unit is not None:
         runtime.unit = unit.name
         runtime.unit_state = unit.active_state or "unknown"
-        runtime.unit_flags = list(unit.argv[1:])
         runtime.restart_unit = unit.name[: -len(".service")] if unit.name.endswith(".service") else unit.name
+
+
+def note_outdated(runtime: Runtime, daemon: Daemon) -> None:
+    if daemon.outdated and daemon.unit is not None:
+        runtime.process_stale = True
+        runtime.warnings.append("%s has changed since its process started: other arguments wait" % daemon.unit.name)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The host's own containerd: its effective CDI state, and what would have to change."""
+"""Every containerd that is configured like a host's own: its effective CDI state, and what would have to change."""
 
 from __future__ import annotations
 
@@ -10,31 +10,40 @@ import re
 import typing as t
 
 from .._base.versions import release_numbers
+from .._host.proc import Process
 from .base import (
     CONTAINERD,
     DOCKER_BACKEND,
+    DOCKER_UNITS,
     SYSTEM,
     Change,
     Context,
+    Daemon,
     Dialect,
     EditTarget,
     Refusal,
     Runtime,
     flag_values,
+    has_dir,
+    note_outdated,
     note_process,
     note_unit,
+    same_dir,
 )
 from .containerd_config import ID_V2, ID_V3, MERGING_SINCE, SHORT_NAMES, ConfigFile, ConfigSet, Release
 from .containerd_state import Missing, Reader, missing_keys, read_state, refuse_unreadable, schema_of, schema_one
+from .crio import SOCKET as CRIO_SOCKET
+from .distros import DISTROS, Distro, arguments_of
+from .docker import CRI_DOCKERD_SOCKETS
 
 CONFIG = "/etc/containerd/config.toml"
 SOCKET = "/run/containerd/containerd.sock"
-DROPIN_DIR = "/etc/containerd/conf.d"
 BINARIES = ("/usr/bin/containerd", "/usr/local/bin/containerd")
 UNIT = "containerd.service"
 PRIVATE_PATHS = (
     "/var/run/docker/",
     "/run/docker/",
+    "/run/snap.docker/",
     "/var/lib/rancher/",
     "/run/k3s/",
     "/etc/k0s/",
@@ -62,33 +71,125 @@ ANSIBLE_MARK = re.compile(r"^\s*#.*ansible managed", re.IGNORECASE | re.MULTILIN
 class ContainerdRuntime(Reader):
     """detect() finds and reads, propose() says what would have to change."""
 
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        # Root file of the containerd that the caller describes.
+        self.described = ""
+
     def detect(self) -> list[Runtime]:
+        found = self._daemons()
+        meant = self._meant(found)
+        return [self._read(daemon, meant) for daemon in found]
+
+    def _daemons(self) -> list[Daemon]:
+        """What runs, then what would run as a known unit, else what is only installed."""
         context = self.context
-        unit = context.loaded_unit(UNIT)
-        binary = context.find_binary(unit, *BINARIES)
-        process = context.main_process(unit, "containerd", _is_system)
-        argv = unit.argv if unit is not None and unit.argv else (process.argv if process is not None else ())
-        if unit is None and binary is None and process is None and not context.is_socket(SOCKET):
-            return []
-        found = Runtime(CONTAINERD, SYSTEM, binary=binary)
-        note_unit(found, unit)
-        if unit is None and argv:
-            found.unit_flags = list(argv[1:])
-        if binary is None and argv and argv[0].startswith("/"):
-            found.binary = argv[0]
-        config = _last(flag_values(argv, "--config", "-c"))
+        found = self._running()
+        known = [(UNIT, "")] + [(name, distro.name) for distro in DISTROS if distro.plain for name in distro.units]
+        for name, flavor in known:
+            unit = context.loaded_unit(name)
+            if unit is not None and not any(item.unit is not None and item.unit.name == name for item in found):
+                plain = next((distro for distro in DISTROS if distro.name == flavor), None)
+                argv = arguments_of(context.host, plain, "containerd") if plain is not None else ()
+                found.append(Daemon(unit, None, (unit.argv[:1] + argv) if argv else unit.argv))
+        wanted = context.endpoint
+        if self._is_unanswered(found):
+            other = context.unit_with(lambda argv: _is_containerd(argv) and same_dir(wanted, socket_in(argv)))
+            found += [Daemon(other, None, other.argv)] if other is not None else []
+        if not found and (context.find_binary(Daemon(), *BINARIES) or context.is_socket(SOCKET)):
+            found.append(Daemon())
+        return found
+
+    def _running(self) -> list[Daemon]:
+        """The containerd of the known unit, and all others unless it is the one that the kubelet uses."""
+        context = self.context
+        first = context.daemon("containerd", (UNIT,), _is_system)
+        found = [first] if first.process is not None or (first.unit is not None and first.unit.active) else []
+        if context.settled and found and not self._is_unanswered(found):
+            return found
+        for process in context.processes.named("containerd"):
+            distro = context.distro_of(process)
+            mine = distro.plain if distro is not None else _is_system(process.argv) and not self._is_dockers(process)
+            # Of two that name one socket, one has it: that of the known unit.
+            if mine and not any(same_dir(socket_in(item.argv), socket_in(process.argv)) for item in found):
+                found.append(context.started_by(context.unit_of(process), process, "containerd"))
+        return found
+
+    def _is_unanswered(self, found: t.Sequence[Daemon]) -> bool:
+        """True when the kubelet uses a socket that belongs to nothing that is known."""
+        crio = self.context.loaded_unit("crio.service")
+        known = [socket_in(item.argv) for item in found] + [item.socket for item in DISTROS if not item.plain]
+        known += [CRIO_SOCKET, *CRI_DOCKERD_SOCKETS]
+        return bool(self.context.endpoint) and not (crio and crio.active) and not has_dir(known, self.context.endpoint)
+
+    def _is_dockers(self, process: Process) -> bool:
+        """True for a containerd that dockerd has started for itself: both are in one unit."""
+        unit = self.context.processes.unit(process.pid)
+        own = (self.context.processes.unit(item.pid) for item in self.context.processes.named("dockerd"))
+        return bool(unit) and (unit in DOCKER_UNITS or unit in own)
+
+    def _meant(self, found: list[Daemon]) -> Daemon | None:
+        """The one that the caller describes; one that is not among them is added when the description is enough."""
+        options = self.context.options
+        if not options.by_hand(CONTAINERD):
+            return None
+        for item in found:
+            named = item.unit is not None and item.unit.name == options.unit
+            if named or (options.socket and same_dir(options.socket, socket_in(item.argv))):
+                return item
+        if options.unit or options.socket or not found:
+            unit = self.context.loaded_unit(options.unit)
+            enough = options.config_file or (unit is not None and _is_containerd(unit.argv))
+            if not enough and (found or self._has_distro()):
+                return None
+            if unit is not None and unit.active:
+                found.append(self.context.daemon("containerd", (unit.name,)))
+            else:
+                found.append(self.context.started_by(unit, None, "containerd"))
+            return found[-1]
+        serving = [item for item in found if same_dir(self.context.endpoint, socket_in(item.argv))]
+        return (serving or found)[0]
+
+    def _has_distro(self) -> bool:
+        """True when the containerd of a distribution is here, which the description may be about."""
+        context = self.context
+        return any(
+            context.distro_unit(item, item.units) is not None or context.is_socket(item.socket)
+            for item in DISTROS
+            if not item.plain
+        )
+
+    def _read(self, daemon: Daemon, meant: Daemon | None) -> Runtime:
+        context = self.context
+        distro = self._distro(daemon)
+        found = Runtime(CONTAINERD, distro.name if distro is not None else SYSTEM)
+        found.binary = context.find_binary(daemon, *(distro.binaries if distro is not None else BINARIES))
+        note_unit(found, daemon.unit, daemon.argv)
+        config = _last(flag_values(daemon.argv, "--config", "-c"))
+        if daemon is meant:
+            config = context.options.config_file or config
         found.main_config = posixpath.join("/", config or CONFIG)
+        if daemon is meant:
+            self.described = found.main_config
         read_state(context, self, found, named=bool(config))
-        files = self.sets[found.flavor]
-        found.socket = _last(flag_values(argv, "--address", "-a")) or _address(files) or SOCKET
+        found.socket = _last(flag_values(daemon.argv, "--address", "-a")) or _address(self.read_of(found)[0]) or SOCKET
         found.socket_exists = context.is_socket(found.socket)
-        note_process(context, found, process)
-        return [found]
+        note_process(context, found, daemon.process)
+        note_outdated(found, daemon)
+        return found
+
+    def _distro(self, daemon: Daemon) -> Distro | None:
+        """The distribution, of those whose containerd is configured like a host's own."""
+        name = daemon.unit.name if daemon.unit is not None else ""
+        own = self.context.processes.file(daemon.process.pid) if daemon.process is not None else ""
+        words = (own, *daemon.argv[:1])
+        plain = (item for item in DISTROS if item.plain)
+        return next((item for item in plain if name in item.units or any(w.startswith(item.mark) for w in words)), None)
 
     def propose(self, runtime: Runtime) -> None:
         if runtime.flavor == DOCKER_BACKEND:
             return
-        files, state = self.sets[SYSTEM], self.states[SYSTEM]
+        files, state = self.read_of(runtime)
         release = release_numbers(runtime.version)
         if refuse_unreadable(self.context, runtime, files, state):
             return
@@ -152,13 +253,15 @@ class ContainerdRuntime(Reader):
             schema = runtime.dialect.schema
             why_here = "containerd 1.x replaces a whole plugin table by that of the file it loads last"
         else:
-            path, kind, adds_import = dropin_target(self.context, files, root, [key for key, value, why in missing])
+            given = self.context.options.dropin_dir if root == self.described else ""
+            keys = [key for key, value, why in missing]
+            path, kind, adds_import = dropin_target(self.context, files, root, keys, given)
             schema = min(files.root_file.schema or 3, 3) if files.root_file is not None else 3
             why_here = "containerd 2.x merges drop-ins" if kind == "dropin" else "this file sets the key"
             if kind == "main" and not any(
                 item.path == path and item.sets(key) for item in files.files for key, value, why in missing
             ):
-                why_here = "importing %s would bring its other files into effect" % DROPIN_DIR
+                why_here = "importing %s would bring its other files into effect" % dropins_of(root)
             if adds_import:
                 runtime.changes.append(
                     Change(
@@ -196,6 +299,20 @@ def _is_system(argv: tuple[str, ...]) -> bool:
     return not any(part.startswith(PRIVATE_PATHS) for word in argv for part in (word, word.partition("=")[2]))
 
 
+def _is_containerd(argv: t.Sequence[str]) -> bool:
+    return bool(argv) and posixpath.basename(argv[0]) == "containerd"
+
+
+def socket_in(argv: t.Sequence[str]) -> str:
+    """The socket that a command line names, else the default."""
+    return _last(flag_values(argv, "--address", "-a")) or SOCKET
+
+
+def dropins_of(root: str) -> str:
+    """Where our drop-in goes when the root file imports none: beside it, for another containerd may have its own."""
+    return posixpath.join(posixpath.dirname(root), "conf.d")
+
+
 def _last(values: t.Sequence[str]) -> str:
     return values[-1] if values else ""
 
@@ -209,15 +326,18 @@ def _address(files: ConfigSet) -> str:
     return found
 
 
-def dropin_target(context: Context, files: ConfigSet, root: str, keys: t.Sequence[str]) -> tuple[str, str, bool]:
+def dropin_target(
+    context: Context, files: ConfigSet, root: str, keys: t.Sequence[str], given: str = ""
+) -> tuple[str, str, bool]:
     """(path, kind, whether the root file needs an import) for containerd 2.x.
 
     A directory of imports beside the root file is used, with a name that is loaded after every file that sets our
     keys; one elsewhere is the site's own. Without one, a root file that sets the key itself is edited in place, and
     so is one beside a drop-in directory whose files nothing imports, for an import would wake them; else a drop-in
-    directory is added.
+    directory is added. One that is `given` is used in any case.
     """
     directory = ""
+    imported = False
     for item in files.files[:1]:
         for pattern in item.imports:
             whole = (
@@ -227,16 +347,19 @@ def dropin_target(context: Context, files: ConfigSet, root: str, keys: t.Sequenc
             )
             head, tail = posixpath.split(whole)
             beside = posixpath.dirname(head) == posixpath.dirname(item.path)
-            if tail == "*.toml" and "*" not in head and beside and (not directory or head == DROPIN_DIR):
+            if tail == "*.toml" and "*" not in head and beside and (not directory or head == dropins_of(root)):
                 directory = head
+            imported = imported or (tail == "*.toml" and same_dir(head, given))
     name = "%s.toml" % context.options.file_stem
     owner = files.last_with(lambda item: not item.path.endswith("-" + name) and any(item.sets(key) for key in keys))
+    if given:
+        return posixpath.join(given, late_name(owner, given, name)), "dropin", not imported
     if not directory:
         if owner is not None:
             return owner.path, "main", False
-        if sleeping(context, name):
+        if sleeping(context, root, name):
             return root, "main", False
-        return posixpath.join(DROPIN_DIR, "99-" + name), "dropin", True
+        return posixpath.join(dropins_of(root), "99-" + name), "dropin", True
     if owner is not None and owner.path != root and posixpath.dirname(owner.path) != directory:
         order = [item.path for item in files.files]
         if any(posixpath.dirname(path) == directory and order.index(path) < order.index(owner.path) for path in order):
@@ -244,10 +367,11 @@ def dropin_target(context: Context, files: ConfigSet, root: str, keys: t.Sequenc
     return posixpath.join(directory, late_name(owner, directory, name)), "dropin", False
 
 
-def sleeping(context: Context, own: str) -> bool:
+def sleeping(context: Context, root: str, own: str) -> bool:
     """Whether files that are not ours lie in the drop-in directory."""
     return any(
-        name.endswith(".toml") and not name.endswith("-" + own) for name in context.host.listdir(DROPIN_DIR).get([])
+        name.endswith(".toml") and not name.endswith("-" + own)
+        for name in context.host.listdir(dropins_of(root)).get([])
     )
 
 

@@ -38,12 +38,15 @@ Missing = t.Tuple[str, str, str]
 
 
 class Reader:
-    """What a runtime class remembers between detect() and propose(), by flavor."""
+    """What a runtime class remembers between detect() and propose(), by the root file of the configuration."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self.sets: dict[str, ConfigSet] = {}
         self.states: dict[str, Effective] = {}
+
+    def read_of(self, runtime: Runtime) -> tuple[ConfigSet, Effective]:
+        return self.sets[runtime.main_config or ""], self.states[runtime.main_config or ""]
 
 
 def schema_of(files: ConfigSet, release: Release) -> int | None:
@@ -64,25 +67,25 @@ def read_state(context: Context, reader: Reader, found: Runtime, named: bool) ->
     found.version = found.version or (context.packaged(*PACKAGES) if found.flavor == SYSTEM else None)
     release = release_numbers(found.version)
     files = load_set(context.host, path, release, named)
-    reader.sets[found.flavor] = files
+    reader.sets[path] = files
     found.config_files = [item.path for item in files.files]
     if not release and any(item.version >= 3 for item in files.files):
         release = MERGING_SINCE
         found.warnings.append("the release is not known; version 3 files mean containerd 2.0 or newer")
     if not release:
         found.cdi = Cdi(UNKNOWN, (), "the version of containerd is not known")
-        reader.states[found.flavor] = Effective(None, False, (), None, files.error)
+        reader.states[path] = Effective(None, False, (), None, files.error)
         if files.error:
             context.problem(files.error_code, ERROR, files.error, ELEVATE if files.denied else REPAIR)
         return
     if release < CDI_SINCE:
         found.cdi = Cdi(UNSUPPORTED, (), "containerd %s" % found.version)
-        reader.states[found.flavor] = Effective(False, False, (), None)
+        reader.states[path] = Effective(False, False, (), None)
         return
     state, source = effective(files, release), "own reading of %d files" % len(files.files)
     if files.files:
         state, source = _judged(context, found, path, release, state, source)
-    reader.states[found.flavor] = state
+    reader.states[path] = state
     found.cri_enabled = state.cri_enabled
     if state.error:
         code = files.error_code or "containerd_config_invalid"

@@ -23,12 +23,15 @@ from .base import (
     Cdi,
     Change,
     Context,
+    Daemon,
     Dialect,
     EditTarget,
     Refusal,
     Runtime,
+    RuntimeOptions,
     flag_values,
     has_dir,
+    note_outdated,
     note_process,
     note_unit,
     version_in,
@@ -41,6 +44,13 @@ SOCKET = "/var/run/crio/crio.sock"
 MAIN = "/etc/crio/crio.conf"
 DIRECTORY = "/etc/crio/crio.conf.d"
 NEVER_READ = "/etc/crio/conf.d"
+# Environment variables of CRI-O, with the flag that each stands for.
+VARIABLES = {
+    "CONTAINER_CONFIG": ("--config", "-c"),
+    "CONTAINER_CONFIG_DIR": ("--config-dir", "-d"),
+    "CONTAINER_LISTEN": ("--listen",),
+    "CONTAINER_CDI_SPEC_DIRS": ("--cdi-spec-dirs",),
+}
 SUPPORTED_SINCE = (1, 23)
 REPAIR = "repair the file; CRI-O does not start with it"
 
@@ -72,23 +82,41 @@ class CrioRuntime:
 
     def detect(self) -> list[Runtime]:
         context = self.context
-        unit = context.loaded_unit(*UNITS)
-        binary = context.find_binary(unit, *BINARIES)
-        if unit is None and binary is None and not context.is_socket(SOCKET):
+        if not context.may_run((*BINARIES, SOCKET), UNITS):
             return []
-        process = context.main_process(unit, "crio")
+        daemon = context.daemon("crio", UNITS)
+        binary = context.find_binary(daemon, *BINARIES)
+        if daemon.unit is None and daemon.process is None and binary is None and not context.is_socket(SOCKET):
+            return []
         found = Runtime(CRIO, binary=binary, cri_enabled=True)
-        note_unit(found, unit)
-        argv = unit.argv if unit is not None and unit.argv else (process.argv if process is not None else ())
+        note_unit(found, daemon.unit, daemon.argv)
+        argv = daemon.argv + self._from_environment(daemon)
         if binary:
             found.version = version_in(context.said([binary, "--version"])) or context.packaged("cri-o")
-        found.main_config = (flag_values(argv, "--config", "-c") or [MAIN])[-1]
-        self.directory = (flag_values(argv, "--config-dir", "-d") or [DIRECTORY])[-1]
+        given = context.options if context.options.by_hand(CRIO) else RuntimeOptions()
+        found.main_config = given.config_file or (flag_values(argv, "--config", "-c") or [MAIN])[-1]
+        self.directory = given.dropin_dir or (flag_values(argv, "--config-dir", "-d") or [DIRECTORY])[-1]
         self._read(found, argv)
-        note_process(context, found, process)
+        listen = flag_values(argv, "--listen")
+        if listen:
+            found.socket = listen[-1]
+            found.socket_exists = context.is_socket(found.socket)
+        note_process(context, found, daemon.process)
+        note_outdated(found, daemon)
         for path in context.host.glob(NEVER_READ, "*"):
             found.warnings.append("%s is never read: CRI-O reads %s only" % (path, self.directory))
         return [found]
+
+    def _from_environment(self, daemon: Daemon) -> tuple[str, ...]:
+        """The flags that CRI-O takes from its environment where its command line does not have them."""
+        given = dict(daemon.unit.environment) if daemon.unit is not None else {}
+        if daemon.process is not None and not daemon.outdated:
+            given.update(self.context.processes.variables(daemon.process.pid, VARIABLES))
+        return tuple(
+            "%s=%s" % (flags[0], given[name])
+            for name, flags in VARIABLES.items()
+            if given.get(name) and not flag_values(daemon.argv, *flags)
+        )
 
     def _read(self, found: Runtime, argv: t.Sequence[str]) -> None:
         context = self.context

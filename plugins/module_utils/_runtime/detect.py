@@ -19,28 +19,27 @@ from .base import (
     DOCKER_BACKEND,
     NAMES,
     PODMAN,
+    SNAP,
     SYSTEM,
     Change,
     Context,
+    Refusal,
     Runtime,
     RuntimeOptions,
+    flag_values,
+    has_dir,
+    note_unit,
     same_dir,
 )
 from .containerd import ContainerdRuntime
 from .crio import CrioRuntime
 from .distro_containerd import DistroRuntime
-from .docker import DockerRuntime
-from .kubelet import Kubelet, find_kubelet
+from .docker import CRI_DOCKERD_SOCKETS, DockerRuntime
+from .kubelet import Kubelet, endpoint_path, find_kubelet
 from .podman import PodmanRuntime
 
 SCHEMA = 1
 CLASSES = (ContainerdRuntime, DistroRuntime, DockerRuntime, CrioRuntime, PodmanRuntime)
-CRI_DOCKERD_SOCKETS = (
-    "/run/cri-dockerd.sock",
-    "/run/cri-dockerd/cri-dockerd.sock",
-    "/run/dockershim.sock",
-    "/run/docker.sock",
-)
 
 
 def detect_runtimes(host: Host, options: RuntimeOptions | None = None) -> dict[str, t.Any]:
@@ -51,21 +50,24 @@ def detect_runtimes(host: Host, options: RuntimeOptions | None = None) -> dict[s
     options = options or RuntimeOptions()
     context = Context.observe(host, options)
     kubelet = find_kubelet(context)
-    context.endpoint = kubelet.runtime_endpoint
+    context.endpoint = context.socket_behind(kubelet.runtime_endpoint)
     found: list[tuple[t.Any, Runtime]] = []
     for kind in CLASSES:
         reader = kind(context)
         found.extend((reader, runtime) for runtime in reader.detect())
     runtimes = [runtime for reader, runtime in found]
+    described = _described(context, runtimes)
     serving, source, ambiguous = _serving(
-        kubelet, runtimes, options, any(context.is_socket(path) for path in CRI_DOCKERD_SOCKETS[:2])
+        context, kubelet, runtimes, any(context.is_socket(path) for path in CRI_DOCKERD_SOCKETS[:2])
     )
+    if serving is None and described is not None and kubelet.present:
+        serving, source, ambiguous = described, "input", None
     if serving is not None:
         serving.serves_kubelet = True
-    _mark_backend(runtimes)
-    if serving is None and ambiguous is None:
+    _mark_backend(runtimes, described)
+    if serving is None and described is None and ambiguous is None:
         ambiguous = _unserved(kubelet, runtimes, options)
-    _select(context, runtimes, serving, ambiguous)
+    _select(context, runtimes, serving, described, ambiguous)
     for reader, runtime in found:
         reader.propose(runtime)
     _settle(context, runtimes)
@@ -81,8 +83,38 @@ def detect_runtimes(host: Host, options: RuntimeOptions | None = None) -> dict[s
     }
 
 
+def _described(context: Context, runtimes: t.Sequence[Runtime]) -> Runtime | None:
+    """The runtime that the caller describes, with the unit and the socket as given; None without a description."""
+    options = context.options
+    named = [runtime for runtime in runtimes if options.by_hand(runtime.name)]
+    if not named:
+        return None
+    tests: tuple[t.Callable[[Runtime], bool], ...] = (
+        lambda runtime: bool(options.config_file) and runtime.main_config == options.config_file,
+        lambda runtime: bool(options.unit) and runtime.unit == options.unit,
+        lambda runtime: bool(options.socket) and same_dir(runtime.socket, options.socket),
+        lambda runtime: _answers(context, runtime),
+        lambda runtime: runtime.flavor != SYSTEM,
+        lambda runtime: True,
+    )
+    found = next(runtime for test in tests for runtime in named if test(runtime))
+    if options.unit:
+        note_unit(found, context.units.get(options.unit), ["", *found.unit_flags])
+    if options.socket:
+        found.socket, found.socket_exists = options.socket, context.is_socket(options.socket)
+    return found
+
+
 def _settle(context: Context, runtimes: t.Sequence[Runtime]) -> None:
-    """An interrupted change must be completed, whatever the files hold now."""
+    """A unit by hand must be there; an interrupted change must be completed, whatever the files hold now."""
+    unit = context.units.get(context.options.unit)
+    for runtime in runtimes if unit is not None and not unit.loaded and context.host.runs_commands else []:
+        if runtime.selected and runtime.unit == context.options.unit:
+            runtime.changes = []
+            runtime.refusal = Refusal(
+                "%s is named as the unit of %s, and this host has no such unit" % (runtime.unit, runtime.name),
+                "correct the name of the unit",
+            )
     journal = context.options.state_dir + "/transaction.json"
     if context.options.state_dir and context.host.exists(journal):
         for runtime in runtimes:
@@ -92,21 +124,26 @@ def _settle(context: Context, runtimes: t.Sequence[Runtime]) -> None:
                 )
 
 
-def _answers(runtime: Runtime, endpoint: str) -> bool:
+def _answers(context: Context, runtime: Runtime) -> bool:
+    endpoint = context.endpoint
     if runtime.name == DOCKER:
-        return any(same_dir(endpoint, path) for path in CRI_DOCKERD_SOCKETS)
-    return bool(runtime.socket) and same_dir(endpoint, runtime.socket)
+        shims = context.processes.named("cri-dockerd") if context.processes.scanned else ()
+        given = [value for item in shims for value in flag_values(item.argv, "--container-runtime-endpoint")]
+        return has_dir([*CRI_DOCKERD_SOCKETS, *map(endpoint_path, given)], endpoint)
+    return bool(endpoint and runtime.socket) and same_dir(endpoint, context.socket_behind(runtime.socket))
 
 
 def _serving(
-    kubelet: Kubelet, runtimes: t.Sequence[Runtime], options: RuntimeOptions, shim: bool
+    context: Context, kubelet: Kubelet, runtimes: t.Sequence[Runtime], shim: bool
 ) -> tuple[Runtime | None, str, dict[str, t.Any] | None]:
     """The runtime of the kubelet and what says so, or why that is not known."""
     endpoint = kubelet.runtime_endpoint
     if endpoint:
-        fitting = [runtime for runtime in runtimes if _answers(runtime, endpoint)]
+        fitting = [runtime for runtime in runtimes if _answers(context, runtime)]
         if fitting:
-            return fitting[0], kubelet.source, None
+            # Two may be set up for one socket: one of them runs.
+            running = [item for item in fitting if item.process_started is not None or item.unit_state == "active"]
+            return (running or fitting)[0], kubelet.source, None
         return (
             None,
             "",
@@ -114,7 +151,8 @@ def _serving(
                 "reason": "the kubelet uses %s (according to %s), which is not the socket of a runtime on this host"
                 % (endpoint, kubelet.source),
                 "candidates": [runtime.name for runtime in runtimes],
-                "next_step": "correct the endpoint, or install and start the runtime that owns this socket",
+                "next_step": "start the runtime that owns this socket, or describe it: its name, with the file of its "
+                "configuration, its socket and its unit",
             },
         )
     if not kubelet.present:
@@ -124,18 +162,20 @@ def _serving(
     ]
     if len(candidates) == 1:
         return candidates[0], "only candidate", None
-    if options.runtimes:
-        named = [runtime for runtime in candidates if runtime.name in options.runtimes]
+    wanted = context.options.runtimes
+    if wanted:
+        named = [runtime for runtime in candidates if runtime.name in wanted]
         if len(named) == 1:
             return named[0], "input", None
     return None, "", None
 
 
-def _mark_backend(runtimes: t.Sequence[Runtime]) -> None:
-    """A containerd that no kubelet uses on a host with docker is docker's own."""
-    if any(runtime.name == DOCKER for runtime in runtimes):
+def _mark_backend(runtimes: t.Sequence[Runtime], described: Runtime | None) -> None:
+    """A containerd that no kubelet uses on a host with docker is docker's own; a snap of docker brings another."""
+    if any(runtime.name == DOCKER and runtime.flavor != SNAP for runtime in runtimes):
         for runtime in runtimes:
-            if runtime.name == CONTAINERD and runtime.flavor == SYSTEM and not runtime.serves_kubelet:
+            free = not runtime.serves_kubelet and runtime is not described
+            if runtime.name == CONTAINERD and runtime.flavor == SYSTEM and free:
                 runtime.flavor = DOCKER_BACKEND
 
 
@@ -146,25 +186,37 @@ def _unserved(kubelet: Kubelet, runtimes: t.Sequence[Runtime], options: RuntimeO
         for runtime in runtimes
         if runtime.name != PODMAN and (runtime.flavor != DOCKER_BACKEND or kubelet.present)
     ]
-    if options.runtimes or len(candidates) < 2:
+    # A name decides between kinds of runtimes; two that run under one name are told apart by a description.
+    twins = [
+        runtime.name
+        for runtime in runtimes
+        if runtime.name in options.runtimes and runtime.flavor != DOCKER_BACKEND and runtime.process_started is not None
+    ]
+    if (options.runtimes and len(set(twins)) == len(twins)) or len(candidates) < 2:
         return None
     why = "the kubelet names no endpoint" if kubelet.present else "there is no kubelet"
     return {
         "reason": "%s and this host has %s" % (why, ", ".join(candidates)),
         "candidates": candidates,
-        "next_step": "name the runtime with the runtime option, or give the kubelet's endpoint",
+        "next_step": "name the runtime with the runtime option, and where that has several, its socket or its unit",
     }
 
 
 def _select(
-    context: Context, runtimes: t.Sequence[Runtime], serving: Runtime | None, ambiguous: dict[str, t.Any] | None
+    context: Context,
+    runtimes: t.Sequence[Runtime],
+    serving: Runtime | None,
+    described: Runtime | None,
+    ambiguous: dict[str, t.Any] | None,
 ) -> None:
     wanted = context.options.runtimes
-    if wanted:
+    if described is not None:
+        described.selected = True
+    elif wanted:
         for name in wanted:
             named = [runtime for runtime in runtimes if runtime.name == name]
             best = [runtime for runtime in named if runtime.serves_kubelet] or named
-            for runtime in best:
+            for runtime in best if len(best) == 1 or ambiguous is None else []:
                 runtime.selected = True
             if not named:
                 context.problem(

@@ -12,26 +12,30 @@ from __future__ import annotations
 import posixpath
 import re
 import typing as t
+from dataclasses import replace
 
 from .._base.versions import release_numbers
 from .._formats.toml import TomlError, loads
 from .._host.proc import Process
+from .._host.systemd import Unit
 from .base import (
     BLOCK_BEGIN,
     BLOCK_END,
     CONTAINERD,
     Change,
+    Daemon,
     Dialect,
     EditTarget,
     Refusal,
     Runtime,
+    flag_values,
     note_process,
     note_unit,
     with_block,
 )
 from .containerd_config import ID_V2, ID_V3, MERGING_SINCE, ConfigFile, ConfigSet, Release
 from .containerd_state import Missing, Reader, missing_keys, read_state, refuse_unreadable, schema_of, schema_one
-from .distros import DISTROS, Distro, placed, rancher_settings
+from .distros import DISTROS, GENERATED, Distro, placed
 
 BASE_TEMPLATE = re.compile(r"^\s*\{\{-?\s*template\s+\"base\"\s+\.\s*-?\}\}\s*$", re.MULTILINE)
 K0S_MANAGED = re.compile(r"^# k0s_managed=true", re.MULTILINE)
@@ -43,39 +47,43 @@ class DistroRuntime(Reader):
     """detect() finds and reads, propose() says what would have to change."""
 
     def detect(self) -> list[Runtime]:
-        return [self._read(distro) for distro in map(self._placed, DISTROS) if self._present(distro)]
+        return [found for distro in DISTROS if not distro.plain for found in self._find(distro)]
 
-    def _placed(self, distro: Distro) -> Distro:
-        unit = self.context.loaded_unit(*distro.units)
-        settings = rancher_settings(self.context.host, distro, unit.argv if unit is not None else ())
-        return placed(distro, settings.get("data-dir", ""))
-
-    def _present(self, distro: Distro) -> bool:
+    def _find(self, distro: Distro) -> list[Runtime]:
+        """The containerd of a distribution, when that is here: its process knows best where things are."""
         context = self.context
-        if context.loaded_unit(*distro.units) is not None or context.host.exists(distro.config):
-            return True
-        return context.is_socket(distro.socket) and context.host.exists(distro.mark)
+        unit = context.distro_unit(distro, distro.units)
+        process = self._process(distro, unit)
+        argv = process.argv if process is not None else ()
+        config = (flag_values(argv, "--config", "-c") or [""])[-1]
+        data = config[: -len(GENERATED)] if config.endswith(GENERATED) else ""
+        distro = placed(distro, data or context.distro_settings(distro).get("data-dir", ""))
+        if config.startswith("/"):
+            distro = replace(distro, config=context.of_now(config))
+        if process is not None and (unit is None or not unit.active):
+            unit = context.unit_of(process) or unit
+        here = unit is not None or process is not None or context.host.exists(distro.config)
+        if here or (context.is_socket(distro.socket) and context.host.exists(distro.mark)):
+            return [self._read(distro, unit, process)]
+        return []
 
-    def _process(self, distro: Distro) -> Process | None:
-        def ours(argv: tuple[str, ...]) -> bool:
-            return any(distro.config in word for word in argv[1:]) or any(
-                posixpath.normpath(distro.mark) in word for word in argv[:1]
-            )
-
-        return self.context.processes.find("containerd", ours)
-
-    def _read(self, distro: Distro) -> Runtime:
+    def _process(self, distro: Distro, unit: Unit | None) -> Process | None:
+        """Its running containerd. Where the host's own kubelet runs, a scan for one is spared."""
         context = self.context
-        unit = context.loaded_unit(*distro.units)
-        process = self._process(distro)
-        found = Runtime(CONTAINERD, distro.name, binary=context.find_binary(None, *distro.binaries))
-        if found.binary is None and process is not None and process.argv[0].startswith("/"):
-            found.binary = process.argv[0]
+        if context.settled and unit is None:
+            return None
+        own = context.processes.named("containerd")
+        return next((process for process in own if context.distro_of(process) == distro), None)
+
+    def _read(self, distro: Distro, unit: Unit | None, process: Process | None) -> Runtime:
+        context = self.context
+        daemon = Daemon(unit, process, process.argv if process is not None else ())
+        found = Runtime(CONTAINERD, distro.name, binary=context.find_binary(daemon, *distro.binaries))
         note_unit(found, unit)
         found.main_config = distro.config
         read_state(context, self, found, named=False)
-        found.socket = distro.socket
-        found.socket_exists = context.is_socket(distro.socket)
+        found.socket = (flag_values(daemon.argv, "--address", "-a") or [distro.socket])[-1]
+        found.socket_exists = context.is_socket(found.socket)
         note_process(context, found, process, self._sources(distro, found))
         return found
 
@@ -94,7 +102,7 @@ class DistroRuntime(Reader):
         return imported + [posixpath.join(directory, name) for name in ("config.toml.tmpl", "config-v3.toml.tmpl")]
 
     def propose(self, runtime: Runtime) -> None:
-        files, state = self.sets[runtime.flavor], self.states[runtime.flavor]
+        files, state = self.read_of(runtime)
         release = release_numbers(runtime.version) or (
             MERGING_SINCE if any(item.version >= 3 for item in files.files) else ()
         )

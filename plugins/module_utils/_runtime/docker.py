@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import typing as t
 
 from .._base.model import ERROR
@@ -13,21 +14,25 @@ from .._base.versions import release_numbers
 from .._cdi.options import SPEC_DIRS
 from .base import (
     DOCKER,
+    DOCKER_UNITS,
     ELEVATE,
     OFF,
     ON,
     ON_BY_DEFAULT,
+    SNAP,
     UNKNOWN,
     UNSUPPORTED,
     Cdi,
     Change,
     Context,
+    Daemon,
     Dialect,
     EditTarget,
     Refusal,
     Runtime,
     flag_values,
     has_dir,
+    note_outdated,
     note_process,
     note_unit,
     version_in,
@@ -35,9 +40,22 @@ from .base import (
 )
 
 BINARIES = ("/usr/bin/dockerd", "/usr/sbin/dockerd", "/usr/local/bin/dockerd", "/usr/local/sbin/dockerd")
-CLIENTS = ("/usr/bin/docker", "/usr/local/bin/docker")
-UNITS = ("docker.service",)
+CLIENTS = ("/usr/bin/docker", "/usr/local/bin/docker", "/snap/bin/docker")
 CONFIG = "/etc/docker/daemon.json"
+SNAP_UNIT = "snap.docker.dockerd.service"
+SNAP_CONFIG = "/var/snap/docker/current/config/daemon.json"
+SNAP_BINARY = "/snap/docker/current/bin/dockerd"
+SNAP_INFO = "/snap/docker/current/meta/snap.yaml"
+SNAP_NOTE = (
+    "docker is a snap: it sees only part of the files of the host, so a container may lack what the CDI specification "
+    "mounts; use docker from packages where that happens"
+)
+CRI_DOCKERD_SOCKETS = (
+    "/run/cri-dockerd.sock",
+    "/run/cri-dockerd/cri-dockerd.sock",
+    "/run/dockershim.sock",
+    "/run/docker.sock",
+)
 SOCKETS = ("/run/docker.sock", "/var/run/docker.sock")
 SUPPORTED_SINCE = (25,)
 DEFAULT_SINCE = (28, 2)
@@ -96,6 +114,17 @@ def load_daemon_json(text: str) -> dict[str, t.Any]:
     return data
 
 
+def _hosts(given: t.Any) -> tuple[str, ...]:
+    """The Unix sockets among the addresses of a daemon; none for those of systemd and of the network."""
+    values = [str(value) for value in given] if isinstance(given, list) else []
+    return tuple(value[len("unix://") :] for value in values if value.startswith("unix:///"))
+
+
+def _snap_version(text: str) -> str:
+    found = re.search(r"^version:\s*['\"]?([^'\"\s]+)", text, re.MULTILINE)
+    return found.group(1) if found else ""
+
+
 class DockerRuntime:
     """detect() finds and reads, propose() says what would have to change."""
 
@@ -110,35 +139,66 @@ class DockerRuntime:
 
     def detect(self) -> list[Runtime]:
         context = self.context
-        unit = context.loaded_unit(*UNITS)
-        binary = context.find_binary(unit, *BINARIES)
-        socket = next((path for path in SOCKETS if context.is_socket(path)), "")
-        if unit is None and binary is None and not socket:
+        if not context.may_run((*BINARIES, *SOCKETS, SNAP_CONFIG), DOCKER_UNITS):
             return []
-        process = context.main_process(unit, "dockerd")
-        found = Runtime(DOCKER, binary=binary, socket=socket or SOCKETS[0], socket_exists=bool(socket))
-        note_unit(found, unit)
-        argv = unit.argv if unit is not None and unit.argv else (process.argv if process is not None else ())
-        found.main_config = (flag_values(argv, "--config-file") or [CONFIG])[-1]
+        daemon = context.daemon("dockerd", DOCKER_UNITS)
+        snap = self._is_snap(daemon)
+        binary = self._program(daemon, snap)
+        usual = any(context.is_socket(path) for path in SOCKETS)
+        if daemon.unit is None and daemon.process is None and binary is None and not usual and not snap:
+            return []
+        found = Runtime(DOCKER, binary=binary)
+        note_unit(found, daemon.unit, daemon.argv)
+        argv = daemon.argv
+        default = SNAP_CONFIG if snap else CONFIG
+        found.main_config = context.of_now((flag_values(argv, "--config-file") or [default])[-1])
+        if context.options.by_hand(DOCKER):
+            found.main_config = context.options.config_file or found.main_config
+        if snap:
+            found.flavor = SNAP
+            found.warnings.append(SNAP_NOTE)
         self.feature_flags = [
             item for value in flag_values(argv, "--feature", "--features") for item in value.split(",") if item
         ]
         self.dir_flags = flag_values(argv, "--cdi-spec-dir", "--cdi-spec-dirs")
         self._read_file(found)
-        info = self._info() if socket or process is not None else {}
+        sockets = _hosts(flag_values(argv, "-H", "--host")) or _hosts(self.data.get("hosts")) or SOCKETS
+        socket = next((path for path in sockets if context.is_socket(path)), "")
+        found.socket, found.socket_exists = socket or sockets[0], bool(socket)
+        info = self._info() if socket or daemon.process is not None else {}
         version = info.get("ServerVersion")
         found.version = version if isinstance(version, str) and version else None
         if found.version is None and binary:
             found.version = version_in(context.said([binary, "--version"])) or context.packaged(
                 "docker-ce", "docker.io", "moby-engine"
             )
+        if found.version is None and snap:
+            found.version = version_in(_snap_version(context.host.read_text(SNAP_INFO).get("")))
         self._judge(found)
-        note_process(context, found, process)
+        note_process(context, found, daemon.process)
         self._compare(found, info)
+        note_outdated(found, daemon)
         return [found]
 
+    def _is_snap(self, daemon: Daemon) -> bool:
+        """True for the snap's dockerd: by its unit, its file, else because nothing else of docker is here."""
+        context = self.context
+        if daemon.unit is not None:
+            return daemon.unit.name == SNAP_UNIT
+        if daemon.process is not None:
+            return context.processes.file(daemon.process.pid).startswith("/snap/docker/")
+        return context.host.exists(SNAP_CONFIG) and context.find_binary(daemon, *BINARIES) is None
+
+    def _program(self, daemon: Daemon, snap: bool) -> str | None:
+        """dockerd. That of a snap may not run outside of it: then there is none to ask."""
+        if not snap:
+            return self.context.find_binary(daemon, *BINARIES)
+        path = self.context.find_binary(daemon, SNAP_BINARY)
+        runs = path is not None and (not self.context.host.runs_commands or self.context.said([path, "--version"]))
+        return path if runs else None
+
     def _info(self) -> dict[str, t.Any]:
-        client = self.context.find_binary(None, *CLIENTS)
+        client = self.context.find_binary(Daemon(), *CLIENTS)
         text = self.context.said([client, "info", "--format", "{{json .}}"]) if client else None
         try:
             data = json.loads(text or "")

@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass
 
 from .._formats import yaml_read
 from .._host.host import Host
-from .._host.proc import ProcessTable
-from .._host.systemd import split_words
+from .._host.proc import Process
+from .._host.systemd import Unit, split_words
 from .base import KUBELET_UNITS, Context, flag_values
-from .distros import DISTROS, K0S, K3S, KUBELET_ROOT, MICROK8S, RKE2, Distro, rancher_settings
+from .distros import DISTROS, K0S, K3S, KUBELET_ROOT, MICROK8S, RKE2, Distro, arguments_of, placed
 
 # The socket of the device plugin registration is a constant: --root-dir does not move it (kubernetes#120626).
 DEVICE_PLUGIN_DIR = "/var/lib/kubelet/device-plugins"
@@ -45,36 +45,40 @@ class Kubelet:
 def find_kubelet(context: Context) -> Kubelet:
     """The endpoint: input, flag of the running kubelet or its unit, its configuration, kubeadm's flags.
 
-    k3s and rke2 have their own settings.
+    k3s and rke2 have their own settings. A stopped kubelet of the host says nothing where a distribution runs.
     """
     host = context.host
     unit = context.loaded_unit(*KUBELET_UNITS)
-    argv = _running(context.processes, unit.main_pid if unit is not None else 0)
-    where = "the command line of the running kubelet"
+    process = _running(context, unit)
+    embedded = None if context.settled else _embedded(context, process)
+    own = _unit_of_distro(context, embedded)
+    if process is None and embedded is not None and (unit is None or (own is not None and own.active)):
+        unit = None
+    elif process is not None and (unit is None or unit.main_pid != process.pid):
+        unit = context.unit_of(process)
+    argv, where = process.argv if process is not None else (), "the command line of the running kubelet"
     if not argv and unit is not None:
         argv, where = unit.argv, "the unit %s" % unit.name
-    embedded = None if unit is not None and unit.active else _embedded(context)
-    present = bool(argv) or unit is not None or embedded is not None
-    words = _distro_argv(context, embedded) if embedded is not None else ()
-    settings = rancher_settings(host, embedded, words) if embedded is not None else {}
+    if not argv and embedded is not None and embedded.arguments:
+        argv, where = arguments_of(host, embedded, "kubelet"), "%s/kubelet" % embedded.arguments
+    words = own.argv if own is not None else ()
+    settings = context.distro_settings(embedded) if embedded is not None else {}
     root_dir = (
         last_flag(argv, "--root-dir")
         or settings.get("root-dir")
-        or (embedded.kubelet_root if embedded and not argv else KUBELET_ROOT)
+        or (placed(embedded, settings.get("data-dir", "")).kubelet_root if embedded and not process else KUBELET_ROOT)
     )
-    unit_name = unit.name if unit is not None and unit.loaded else None
-    if embedded is not None and unit_name is None:
-        found = context.loaded_unit(*embedded.kubelet_units)
-        unit_name = found.name if found is not None else None
+    unit = unit or own
+    # What an earlier kubeadm left behind says nothing of a distribution's own kubelet.
+    alone = embedded is not None and not argv
     endpoint, source = "", ""
     if context.options.kubelet_endpoint:
         endpoint, source = context.options.kubelet_endpoint, "input"
     if not endpoint:
         endpoint, source = last_flag(argv, "--container-runtime-endpoint"), where
-    # What an earlier kubeadm left behind says nothing of a distribution's own kubelet.
-    alone = embedded is not None and unit is None and not argv
     if not endpoint and embedded is not None and alone:
         endpoint, source = _from_distro(settings, embedded, words)
+    present = bool(argv) or unit is not None or embedded is not None
     if not endpoint and not alone:
         endpoint, source = _from_configuration(host, argv, present)
     if not endpoint and not alone and (present or host.exists(KUBEADM_FLAGS)):
@@ -83,7 +87,7 @@ def find_kubelet(context: Context) -> Kubelet:
         endpoint, source = embedded.socket, embedded.name
     return Kubelet(
         present=present,
-        unit=unit_name,
+        unit=unit.name if unit is not None and unit.loaded else None,
         root_dir=root_dir,
         pod_resources_dir=posixpath.join(root_dir, "pod-resources"),
         runtime_endpoint=endpoint_path(endpoint),
@@ -102,28 +106,42 @@ def last_flag(argv: t.Sequence[str], name: str) -> str:
     return found[-1].strip("\"'") if found else ""
 
 
-def _running(processes: ProcessTable, pid: int) -> tuple[str, ...]:
-    process = processes.get(pid) if pid else None
-    if process is None:
-        process = processes.find("kubelet")
-    return process.argv if process is not None else ()
+def _running(context: Context, unit: Unit | None) -> Process | None:
+    """The running kubelet: the main process of its unit, else the first of the host's own."""
+    process = context.processes.get(unit.main_pid) if unit is not None and unit.main_pid else None
+    if process is not None and (process.program == "kubelet" or context.settled):
+        return process
+    return context.processes.find("kubelet")
 
 
-def _embedded(context: Context) -> Distro | None:
-    """The distribution whose unit runs, else whose unit is installed, else whose containerd socket exists."""
-    for want_active in (True, False):
-        for item in DISTROS:
-            unit = context.loaded_unit(*item.kubelet_units)
-            if unit is not None and (unit.active or not want_active):
-                return item
+def _embedded(context: Context, kubelet: Process | None) -> Distro | None:
+    """The distribution that the running kubelet belongs to, else the one that runs, else the one that is installed.
+
+    Last comes one whose containerd socket exists.
+    """
+    if kubelet is not None:
+        unit = context.unit_of(kubelet)
+        return next((item for item in DISTROS if unit and _serves(context, item, unit)), None)
+    for item in DISTROS:
+        unit = context.loaded_unit(*item.kubelet_units)
+        if (unit is not None and unit.active) or context.distro_process(item) is not None:
+            return item
+    for item in DISTROS:
+        if context.distro_unit(item, item.kubelet_units) is not None:
+            return item
     if context.is_socket(K3S.socket):
         return RKE2 if context.host.exists(RKE2.mark) else K3S
     return next((item for item in (K0S, MICROK8S) if context.is_socket(item.socket)), None)
 
 
-def _distro_argv(context: Context, distro: Distro) -> tuple[str, ...]:
-    unit = context.loaded_unit(*distro.kubelet_units)
-    return unit.argv if unit is not None else ()
+def _serves(context: Context, distro: Distro, unit: Unit) -> bool:
+    """True when a unit is that of a distribution."""
+    own = context.distro_unit(distro, distro.kubelet_units)
+    return unit.name in distro.kubelet_units or (own is not None and own.name == unit.name)
+
+
+def _unit_of_distro(context: Context, distro: Distro | None) -> Unit | None:
+    return context.distro_unit(distro, distro.kubelet_units) if distro is not None else None
 
 
 def _from_distro(settings: t.Mapping[str, str], distro: Distro, argv: t.Sequence[str]) -> tuple[str, str]:

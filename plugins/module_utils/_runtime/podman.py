@@ -19,6 +19,7 @@ from .base import (
     UNSUPPORTED,
     Cdi,
     Context,
+    Daemon,
     Refusal,
     Runtime,
     has_dir,
@@ -41,7 +42,7 @@ class PodmanRuntime:
 
     def detect(self) -> list[Runtime]:
         context = self.context
-        binary = context.find_binary(None, *BINARIES)
+        binary = context.find_binary(Daemon(), *BINARIES)
         if binary is None:
             return []
         found = Runtime(PODMAN, binary=binary, socket=SOCKET, socket_exists=context.is_socket(SOCKET), main_config=MAIN)

@@ -13,6 +13,8 @@ import pathlib
 import typing as t
 
 import yaml
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime import base as runtime
 
 from .._objects.names import role
 from .normalise import normalise
@@ -38,6 +40,7 @@ EXPORTS = (
 # Inputs of other roles whose names begin as those of a host role.
 SHARED = (f"{DRIVER}_instances",)
 HOOKS = {"auto": "auto", "always": "on", "never": "off"}
+BY_HAND = tuple(f"runtime_{name}" for name in runtime.BY_HAND)
 
 
 @functools.lru_cache(maxsize=None)
@@ -76,7 +79,24 @@ def raw_inputs(
 def read_inputs(templar: t.Any, variables: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     """All inputs of the host roles, typed. NpuError names the variable that is wrong."""
     spec = role_inputs()
-    return normalise(raw_inputs(templar, variables, spec), spec)
+    wanted = normalise(raw_inputs(templar, variables, spec), spec)
+    _check_by_hand(wanted)
+    return wanted
+
+
+def _check_by_hand(wanted: t.Mapping[str, t.Any]) -> None:
+    """A description belongs to one runtime."""
+    given = [f"{TOOLKIT}_{name}" for name in BY_HAND if wanted[f"{TOOLKIT}_{name}"]]
+    for name in given:
+        if not name.endswith("_unit") and not wanted[name].startswith("/"):
+            raise NpuError(f"{name} is {wanted[name]!r}.", "Give an absolute path.")
+    named = wanted[f"{TOOLKIT}_runtimes"]
+    if given and len(named) != 1:
+        raise NpuError(
+            f"{', '.join(given)} describe{'s' if len(given) == 1 else ''} one runtime, and {TOOLKIT}_runtimes has "
+            f"{len(named)}.",
+            f"Name in {TOOLKIT}_runtimes the one runtime that is meant.",
+        )
 
 
 def cdi_options(wanted: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -107,6 +127,7 @@ def observe_options(wanted: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         "expected_addresses": wanted[f"{DISCOVER}_expected_addresses"],
         "timeout": wanted[f"{DISCOVER}_timeout"],
         "runtimes": wanted[f"{TOOLKIT}_runtimes"],
+        **{name: wanted[f"{TOOLKIT}_{name}"] for name in BY_HAND},
         "no_runtime": wanted[f"{TOOLKIT}_no_runtime"],
         "cdi": cdi_options(wanted),
         "cdi_path": wanted[f"{TOOLKIT}_cdi_path"],

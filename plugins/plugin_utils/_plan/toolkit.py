@@ -5,10 +5,19 @@
 
 from __future__ import annotations
 
-from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NONE, RESTART, WARNING, Check
+from dataclasses import replace
+
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import RESTART, WARNING, Check
 
 from .driver import DRIVER_STEP, RECOVER_STEP, RELOAD_STEP
 from .situation import TOOLKIT_ROLE, Case, Data, Draft, ours
+
+# How a person says what the host does not show.
+BY_HAND = (
+    f"The inputs are {ours('container_toolkit_runtimes')} for the name, and {ours('container_toolkit_runtime_unit')}, "
+    f"{ours('container_toolkit_runtime_config_file')}, {ours('container_toolkit_runtime_dropin_dir')} and "
+    f"{ours('container_toolkit_runtime_socket')}."
+)
 
 
 def plan_toolkit(draft: Draft, case: Case, driver_pending: bool) -> None:
@@ -82,7 +91,7 @@ def _runtimes(draft: Draft, case: Case) -> None:
     unclear = _runtime_known(case)
     if unclear is not None and unclear.ok is False:
         if case.runtimes["ambiguous"]:
-            draft.stop_for(unclear)
+            draft.stop_for(replace(unclear, next_step=f"{unclear.next_step.rstrip('.')}. {BY_HAND}"))
             return
         draft.by_policy_for(
             case.input("container_toolkit_no_runtime"),
@@ -102,10 +111,17 @@ def _runtime(draft: Draft, case: Case, runtime: Data) -> None:
         draft.stop("runtime_refused", f"{name}: {runtime['refusal']['reason']}", runtime["refusal"]["next_step"])
         return
     cdi_on = runtime["cdi"]["state"] in ("on", "on_by_default")
-    stale = bool(runtime["process_stale"] and runtime["restart_unit"] and cdi_on)
-    restart = bool(runtime["changes"]) or stale
+    restart = bool(runtime["changes"]) or bool(runtime["process_stale"] and cdi_on)
     why = "; ".join(change["why"].rstrip(".") for change in runtime["changes"])
-    if restart and runtime["restart_unit"] and case.input("container_toolkit_runtime_restart") != "if_required":
+    if restart and not runtime["restart_unit"]:
+        draft.stop(
+            "runtime_unit_unknown",
+            f"{name} has to be restarted ({why or 'it is older than its configuration'}), and no systemd unit is known "
+            "that runs it.",
+            f"Name its unit in {ours('container_toolkit_runtime_unit')}, and {runtime['name']} alone in "
+            f"{ours('container_toolkit_runtimes')}.",
+        )
+    elif restart and case.input("container_toolkit_runtime_restart") != "if_required":
         allow = f"Set {ours('container_toolkit_runtime_restart')}: if_required"
         draft.stop(
             "runtime_restart_not_allowed",
@@ -120,7 +136,7 @@ def _runtime(draft: Draft, case: Case, runtime: Data) -> None:
             now=f"CDI {runtime['cdi']['state']}",
             wanted="CDI on",
             reason=why + ".",
-            disruption=RESTART if runtime["restart_unit"] else NONE,
+            disruption=RESTART,
         )
     elif restart:
         draft.stale_units.append(runtime["restart_unit"])

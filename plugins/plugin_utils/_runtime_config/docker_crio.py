@@ -54,7 +54,7 @@ def plan_docker(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Seque
             "Upgrade docker to 25.0 or later, best 28.2 or later.",
         )
     flags = list(runtime.get("unit_flags") or [])
-    path = (_flags(flags, "--config-file") or [""])[-1] or runtime.get("main_config") or DAEMON_JSON
+    path = runtime.get("main_config") or (_flags(flags, "--config-file") or [""])[-1] or DAEMON_JSON
     found = source(files, path)
     text = JsonEdit(found.text, path)
     if text.bom:

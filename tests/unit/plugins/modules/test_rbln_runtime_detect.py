@@ -47,6 +47,16 @@ def test_a_tree_is_looked_at_and_left_as_it_is(tmp_path: Path) -> None:
         ({"spec_dir": "cdi"}, "spec_dir is 'cdi'. Next: give the absolute path"),
         ({"timeout": 0}, "timeout is 0. Next: give a number of seconds above zero"),
         ({"runtime": ["containerd", "lxc"]}, "value of runtime must be one or more of"),
+        (
+            {"runtime_socket": "/run/x.sock"},
+            "A runtime is described by runtime_socket, and 0 runtimes are named. Next: Name the one runtime",
+        ),
+        (
+            {"runtime": ["docker", "containerd"], "runtime_unit": "x", "runtime_config_file": "/x"},
+            "described by runtime_config_file, runtime_unit, and 2 runtimes are named",
+        ),
+        ({"runtime": ["containerd"], "runtime_socket": "run/x"}, "runtime_socket is 'run/x'. Next: Give an absolute"),
+        ({"runtime": ["containerd"], "runtime_unit": "-x"}, "runtime_unit is '-x'. Next: Give the name of a systemd"),
     ],
 )
 def test_bad_input_is_named(params: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -58,5 +68,6 @@ def test_bad_input_is_named(params: dict[str, Any], message: str, tmp_path: Path
 def test_documented_options_are_the_real_ones() -> None:
     yaml = pytest.importorskip("yaml")
     documented = yaml.safe_load(rbln_runtime_detect.DOCUMENTATION)["options"]
-    assert set(documented) == {"root", "runtime", "kubelet_endpoint", "spec_dir", "timeout"}
+    by_hand = {"runtime_config_file", "runtime_dropin_dir", "runtime_socket", "runtime_unit"}
+    assert set(documented) == {"root", "runtime", "kubelet_endpoint", "spec_dir", "timeout"} | by_hand
     assert all(option["description"] and "default" in option for option in documented.values())

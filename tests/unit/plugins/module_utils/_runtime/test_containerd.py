@@ -433,6 +433,7 @@ def test_a_stopped_containerd_has_no_process(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.containerd("1.7.27", "version = 2\n")
     machine.unit("containerd.service", "/usr/bin/containerd", active="failed")
+    machine.real("/proc/100/cmdline").unlink()
     found = only(machine.detect())
     assert (found["unit_state"], found["process_started"], found["process_stale"]) == ("failed", None, None)
 
@@ -445,6 +446,7 @@ def test_socket_and_config_come_from_the_flags_of_the_unit(tmp_path: Path) -> No
     assert (found["socket"], found["socket_exists"], found["main_config"]) == ("/srv/c.sock", False, "/srv/c.toml")
     assert found["unit_flags"] == ["-c", "/srv/c.toml", "-a", "/srv/c.sock"]
     machine.unit("containerd.service", "/usr/bin/containerd -c /srv/c.toml", pid=100)
+    machine.process(100, "/usr/bin/containerd -c /srv/c.toml")
     assert only(machine.detect())["socket"] == "/not/this.sock"
 
 

@@ -48,6 +48,11 @@ def test_the_options_are_ones_that_the_modules_take() -> None:
         ({"rbln_driver_version": "3.2.2"}, "driver_version", "3.2.2"),
         ({}, "driver_version", None),
         ({"rbln_container_toolkit_runtimes": "containerd,docker"}, "runtimes", ["containerd", "docker"]),
+        (
+            {"rbln_container_toolkit_runtimes": ["docker"], "rbln_container_toolkit_runtime_socket": "/run/x.sock"},
+            "runtime_socket",
+            "/run/x.sock",
+        ),
         ({"rbln_validator_blocking": ["error", "link_degraded"]}, "blocking", ["error", "link_degraded"]),
         ({"rbln_discover_timeout": "3"}, "timeout", 3.0),
         ({"rbln_discover_expected_addresses": ["0000:83:00.0"]}, "expected_addresses", ["0000:83:00.0"]),
@@ -55,6 +60,31 @@ def test_the_options_are_ones_that_the_modules_take() -> None:
 )
 def test_inputs_become_options(variables: dict[str, t.Any], key: str, value: t.Any) -> None:
     assert options(**variables)[key] == value
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        (
+            {"runtime_unit": "x.service"},
+            "rbln_container_toolkit_runtime_unit describes one runtime, and rbln_container_toolkit_runtimes has 0. "
+            "Next: Name in rbln_container_toolkit_runtimes the one runtime that is meant.",
+        ),
+        (
+            {"runtimes": ["docker", "containerd"], "runtime_config_file": "/x", "runtime_socket": "/y"},
+            "rbln_container_toolkit_runtime_config_file, rbln_container_toolkit_runtime_socket describe one runtime, "
+            "and rbln_container_toolkit_runtimes has 2.",
+        ),
+        (
+            {"runtimes": ["docker"], "runtime_config_file": "daemon.json"},
+            "rbln_container_toolkit_runtime_config_file is 'daemon.json'. Next: Give an absolute path.",
+        ),
+    ],
+)
+def test_d01_a_description_is_of_one_runtime(given: dict[str, t.Any], message: str) -> None:
+    with pytest.raises(NpuError) as caught:
+        read_inputs(Templar(), {f"rbln_container_toolkit_{name}": value for name, value in given.items()})
+    assert str(caught.value).startswith(message)
 
 
 def test_an_input_that_is_null_takes_its_default_with_what_that_refers_to() -> None:

@@ -239,6 +239,13 @@ CHANGE = {"path": "/etc/containerd/config.toml", "what": "enable_cdi = true", "w
         ),
         ({}, runtime(flavor="docker-backend", changes=[CHANGE]), [], []),
         ({}, runtime(name="podman", restart_unit=None), [], []),
+        ({}, runtime(restart_unit=None, changes=[CHANGE]), [], ["runtime_unit_unknown"]),
+        (
+            {"rbln_container_toolkit_runtime_restart": "if_required"},
+            runtime(restart_unit=None, process_stale=True),
+            [],
+            ["runtime_unit_unknown"],
+        ),
     ],
 )
 def test_runtimes(raw: dict[str, t.Any], item: dict[str, t.Any], steps: list[str], stops: list[str]) -> None:
@@ -251,6 +258,16 @@ def test_an_ambiguous_runtime_is_asked_about() -> None:
         {}, r=runtimes(ambiguous={"reason": "Two runtimes.", "candidates": ["a", "b"], "next_step": "Choose."})
     )
     assert codes(found) == ["runtime_known"]
+    step = found["stops"][0]["next_step"]
+    assert step.startswith("Choose. The inputs are rbln_container_toolkit_runtimes for the name")
+    for name in ("unit", "config_file", "dropin_dir", "socket"):
+        assert f"rbln_container_toolkit_runtime_{name}" in step
+
+
+def test_h02_the_stop_names_the_inputs_for_a_unit_that_is_not_known() -> None:
+    found = draw({}, r=runtimes(runtime(restart_unit=None, changes=[CHANGE])))
+    assert "no systemd unit is known that runs it" in found["stops"][0]["detail"]
+    assert "rbln_container_toolkit_runtime_unit, and containerd alone" in found["stops"][0]["next_step"]
 
 
 def test_the_runtime_of_a_host_whose_split_cards_serve_machines_is_asked_about() -> None:
@@ -259,7 +276,8 @@ def test_the_runtime_of_a_host_whose_split_cards_serve_machines_is_asked_about()
     records = [record for record in checked(f, runtimes()) if record["scope"] == "driver"] + [none]
     unclear = {"reason": "Two runtimes.", "candidates": ["a", "b"], "next_step": "Choose."}
     found = draw({}, f, runtimes(selected=[], ambiguous=unclear), observed(checks=records))
-    assert [(stop["code"], stop["next_step"]) for stop in found["stops"]] == [("runtime_known", "Choose.")]
+    steps = [(stop["code"], stop["next_step"].split(" The inputs ")[0]) for stop in found["stops"]]
+    assert steps == [("runtime_known", "Choose.")]
     raw = {"rbln_container_toolkit_no_runtime": "fail"}
     assert codes(draw(raw, f, runtimes(selected=[]), observed(checks=records))) == ["runtime_known"]
     raw = {"rbln_container_toolkit_no_runtime": "ignore"}

@@ -173,6 +173,8 @@ def test_another_configuration_file() -> None:
         "-H",
         "fd://",
     ]
+    named = plan_docker({**runtime, "main_config": "/var/snap/docker/current/d.json"}, {}, ["/var/run/cdi"])
+    assert named.files[0].path == "/var/snap/docker/current/d.json", "the detection knows better, as for a snap"
 
 
 JSON_EDITS = [
