@@ -123,15 +123,20 @@ class ActionModule(Answering):
         if found.files and not self._task.check_mode:
             wrote = self._module(WRITER, {"files": found.files, "judges": found.judges, "root": args["root"]})
             result.update(backups=wrote.get("backups", []), judged=wrote.get("judged"))
-        changed = [runtime for runtime in edited if _key(runtime) in edits and edits[_key(runtime)].files]
+        changed = [runtime for runtime in edited if _pending(edits.get(_key(runtime)))]
         units = [runtime["restart_unit"] for runtime in changed if runtime.get("restart_unit")]
         result["restart_units"] = list(dict.fromkeys(units))
-        result["restart_required"] = any(edit.files for edit in found.edits)
+        result["restart_required"] = any(_pending(edit) for edit in found.edits)
         return result
 
 
 def _key(runtime: runtime_set.Runtime) -> tuple[str, str]:
     return runtime["name"], runtime.get("flavor", "")
+
+
+def _pending(edit: t.Any) -> bool:
+    """Whether a runtime has to be restarted before it reads what its files say."""
+    return edit is not None and bool(edit.files or edit.restart)
 
 
 def _said(runtime: runtime_set.Runtime, edit: t.Any) -> dict[str, t.Any]:
@@ -143,5 +148,5 @@ def _said(runtime: runtime_set.Runtime, edit: t.Any) -> dict[str, t.Any]:
         "effective": edit.effective if edit is not None else True,
         "files": [item.path for item in edit.files] if edit is not None else [],
         "unit": runtime.get("restart_unit") or runtime.get("unit"),
-        "restart_required": changed,
+        "restart_required": _pending(edit),
     }

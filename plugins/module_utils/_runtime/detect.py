@@ -31,6 +31,7 @@ from .crio import CrioRuntime
 from .distro_containerd import DistroRuntime
 from .docker import DockerRuntime
 from .kubelet import Kubelet, find_kubelet
+from .owners import note_owners
 from .podman import PodmanRuntime
 
 SCHEMA = 1
@@ -68,6 +69,7 @@ def detect_runtimes(host: Host, options: RuntimeOptions | None = None) -> dict[s
     _select(context, runtimes, serving, ambiguous)
     for reader, runtime in found:
         reader.propose(runtime)
+        note_owners(context, runtime)
     _settle(context, runtimes)
     return {
         "schema": SCHEMA,

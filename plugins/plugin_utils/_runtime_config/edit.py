@@ -66,7 +66,8 @@ class RuntimeEdit:
 
     `judge` tells the writer how the program itself reads the result (see the module config_write).
 
-    `effective` is False when CDI will not be on because the file must not be edited.
+    `effective` is False when CDI will not be on because the file must not be edited. `restart` is True when the files
+    are right, and the distribution has yet to make its configuration from them.
     """
 
     name: str
@@ -75,6 +76,7 @@ class RuntimeEdit:
     warnings: list[str] = field(default_factory=list)
     effective: bool = True
     flavor: str = ""
+    restart: bool = False
 
 
 Files = t.Mapping[str, Source]

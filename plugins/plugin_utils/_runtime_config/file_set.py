@@ -24,6 +24,8 @@ PLANNERS: dict[str, t.Callable[[t.Mapping[str, t.Any], Files, t.Sequence[str]], 
     "cri-o": plan_crio,
 }
 Runtime = t.Mapping[str, t.Any]
+# Flavors whose configuration is made from our edit when they start.
+GENERATED = ("k3s", "rke2", "k0s", "microk8s")
 JOURNAL = "/var/lib/rebellions-npu/transaction.json"
 
 
@@ -136,8 +138,16 @@ def present(
             and not edit.warnings
             and any(change["path"] != JOURNAL for change in runtime.get("changes") or [])
         ):
-            edit.warnings.append("the detection names a change that its files no longer need: detect again")
+            edit.restart = edit.flavor in GENERATED and runtime.get("process_stale") is not False
+            if not edit.restart:
+                edit.warnings.append("the detection names a change that its files no longer need: detect again")
         result.edits.append(edit)
+        written = {item.path for item in edit.files}
+        edit.warnings += [
+            "%s is written by %s, which may undo the change: %s" % (owner["path"], owner["name"], owner["next_step"])
+            for owner in runtime.get("owners") or []
+            if owner["path"] in written
+        ]
         for item in edit.files:
             add(record, runtime["name"], item, missing_dirs.get(item.path, []))
             result.files.append(_request(item, backup=backup))
