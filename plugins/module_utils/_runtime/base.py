@@ -63,22 +63,17 @@ def with_block(text: str, block: str) -> str:
 
 
 _ACTION = re.compile(r"\{\{.*?\}\}", re.DOTALL)
-# Comments, the base template and plain values; any other action decides whether the text after it is printed at all.
-_PRINTING = re.compile(r"\{\{-?\s*(?:/\*.*\*/|template\s+\"base\"\s+\.|\.[\w.]*)\s*-?\}\}", re.DOTALL)
 
 
-def made_from(generated: str, template: str) -> bool | None:
-    """Whether a file was made from this Go template: the template's own text, our block aside, is in it in order.
-
-    None when that is not known, because the template decides itself what it prints.
-    """
+def made_from(generated: str, template: str) -> bool:
+    """Whether a file was made from this Go template: the template's own text, our block aside, is in it in order."""
     start, stop = block_span(template)
     parts = [template[:start], template[stop:]] if start >= 0 else [template]
     at = 0
     for text in (text.strip() for part in parts for text in _ACTION.split(part)):
         found = generated.find(text, at)
         if found < 0:
-            return False if all(map(_PRINTING.fullmatch, _ACTION.findall(template))) else None
+            return False
         at = found + len(text)
     return True
 

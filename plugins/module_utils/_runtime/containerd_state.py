@@ -80,7 +80,7 @@ def read_state(context: Context, reader: Reader, found: Runtime, named: bool) ->
         reader.states[found.flavor] = Effective(False, False, (), None)
         return
     state, source = effective(files, release), "own reading of %d files" % len(files.files)
-    if files.files:
+    if files.files or files.error_code == "containerd_config_invalid":
         state, source = _judged(context, found, path, release, state, source)
     reader.states[found.flavor] = state
     found.cri_enabled = state.cri_enabled

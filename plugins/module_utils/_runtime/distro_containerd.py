@@ -144,7 +144,8 @@ class DistroRuntime(Reader):
         if release >= MERGING_SINCE and imported:
             name = "%s.toml" % self.context.options.file_stem
             owner = _last_owner(files.files, missing, dropins, name)
-            path = late_name(owner, dropins, name) if owner is not None else "10-" + name
+            first = owner is None or posixpath.basename(owner.path) < "10-" + name
+            path = "10-" + name if first else late_name(owner, dropins, name)
             runtime.edit_target = EditTarget(posixpath.join(dropins, path), "dropin")
             runtime.dialect = Dialect(3 if third else 2)
             self._say(runtime, runtime.dialect.schema, missing, "%s imports this directory" % files.root)
@@ -167,17 +168,24 @@ class DistroRuntime(Reader):
                 "upgrade %s to a release with containerd 2, or write %s as a whole configuration of your own with "
                 "enable_cdi = true in its CRI table" % (runtime.flavor, template),
             )
-        elif missing and not self._is_known(runtime, files.root, found.get("")):
+        elif missing and not self._is_known(files.root, template, found.get("")):
             _not_yet_made(runtime, template, files.root)
         else:
             self._say(
                 runtime, runtime.dialect.schema, missing, "%s is made from this template at every start" % files.root
             )
 
-    def _is_known(self, runtime: Runtime, generated: str, template: str) -> bool:
+    def _is_known(self, generated: str, template: str, text: str) -> bool:
         """True when the generated file shows what the template becomes, or the template has our block already."""
-        made = made_from(self.context.host.read_text(generated).get(""), template)
-        return made or block_span(template)[0] >= 0 or (made is None and runtime.process_stale is False)
+        if not self._is_newer(template, generated) or block_span(text)[0] >= 0:
+            return True
+        return made_from(self.context.host.read_text(generated).get(""), text)
+
+    def _is_newer(self, template: str, generated: str) -> bool:
+        """True when a template was written after what is made from it; a second is the same time."""
+        found = [self.context.host.stat(path) for path in (template, generated)]
+        times = [max(item.value.mtime, item.value.ctime) for item in found if item.ok]
+        return len(times) == 2 and times[0] > times[1] + 1
 
     def _has_room(self, path: str, table: str) -> bool:
         """True when the generated file, our block left out, can be followed by this table of plugins."""
@@ -260,7 +268,8 @@ class DistroRuntime(Reader):
             return
         runtime.dialect = Dialect(version if isinstance(version, int) else schema)
         generated = self.context.host.read_text(files.root).get("")
-        if missing and placeholders(generated, text.value) is None and not _settled(data, missing):
+        newer = self._is_newer(MICROK8S_TEMPLATE, files.root)
+        if missing and newer and placeholders(generated, text.value) is None and not _settled(data, missing):
             _not_yet_made(runtime, MICROK8S_TEMPLATE, files.root)
             return
         self._say(runtime, runtime.dialect.schema, missing, "%s is made from this template at every start" % files.root)

@@ -10,7 +10,6 @@ import typing as t
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import (
     filled,
-    made_from,
     placeholders,
     with_block,
 )
@@ -39,8 +38,6 @@ def _not_known(generated: Source, source: str, runtime: t.Mapping[str, t.Any]) -
 
 def of_go_template(generated: Source, template: Source, block: str, runtime: t.Mapping[str, t.Any]) -> str:
     """k3s and rke2: the generated file with the block. NpuError when that is not TOML."""
-    if made_from(generated.text, template.text) is False:
-        raise _not_known(generated, template.path, runtime)
     become = with_block(generated.text, block)
     try:
         load(become, generated.path)
@@ -53,13 +50,11 @@ def of_go_template(generated: Source, template: Source, block: str, runtime: t.M
     return become
 
 
-def of_placeholders(generated: Source, edit: FileEdit, runtime: t.Mapping[str, t.Any]) -> str:
-    """microk8s: the new template with the values that the generated file has for its ${NAME}."""
+def of_placeholders(generated: Source, edit: FileEdit, runtime: t.Mapping[str, t.Any]) -> str | None:
+    """microk8s: the new template with the values that the generated file has for its ${NAME}; None when it has none."""
     must_exist(generated, edit.path, runtime)
     values = placeholders(generated.text, edit.source.text)
-    if values is None:
-        raise _not_known(generated, edit.path, runtime)
-    return filled((edit.new or b"").decode("utf-8"), values)
+    return None if values is None else filled((edit.new or b"").decode("utf-8"), values)
 
 
 def of_dropin(state: State, edit: FileEdit, runtime: t.Mapping[str, t.Any]) -> str:

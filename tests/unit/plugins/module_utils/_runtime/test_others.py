@@ -378,29 +378,24 @@ def test_a_distribution_that_never_started(tmp_path: Path) -> None:
             '{{ template "base" . }}\n[debug]\nlevel = "{{ .Level }}"\n', '[debug]\nlevel = "x"\n', False, id="a-value"
         ),
         pytest.param(
-            '{{ template "base" . }}\n{{ if .Debug }}\n[debug]\n{{ end }}\n', "", False, id="it-decides-and-is-made"
+            '{{ template "base" . }}\n{{ if .Debug }}\n[debug]\n{{ end }}\n', "", True, id="it-decides-itself"
         ),
     ],
 )
 def test_r11_what_a_template_becomes_is_known(template: str, generated: str, refused: bool, tmp_path: Path) -> None:
     path = RANCHER % "k3s" + "config.toml.tmpl"
     machine = distro(tmp_path, "k3s", "k3s", "1.7.23-k3s2", "version = 2\n" + generated, {path: template})
+    assert only(machine.detect())["changes"], "it is not newer than what was made from it"
+    machine.write(path, template, 10)
     found = only(machine.detect())
     assert bool(found["changes"]) is not refused
     if refused:
         assert path + " is not what " in found["refusal"]["reason"]
         assert "restart k3s" in found["refusal"]["next_step"]
         # With our block it is only a restart that is missing.
-        machine.write(path, template + "\n# BEGIN rebellions.npu\n%s\nenable_cdi = true\n# END rebellions.npu\n" % V2)
+        block = "\n# BEGIN rebellions.npu\n%s\nenable_cdi = true\n# END rebellions.npu\n" % V2
+        machine.write(path, template + block, 10)
         assert only(machine.detect())["refusal"] is None
-
-
-def test_r11_a_template_that_decides_itself_and_is_newer_than_the_process_is_not_known(tmp_path: Path) -> None:
-    path = RANCHER % "k3s" + "config.toml.tmpl"
-    template = '{{ template "base" . }}\n{{ if .Debug }}\n[debug]\n{{ end }}\n'
-    machine = distro(tmp_path, "k3s", "k3s", "1.7.23-k3s2", "version = 2\n", {path: template})
-    machine.process(501, "containerd -c %sconfig.toml -a /run/k3s/containerd/x" % (RANCHER % "k3s"), STALE)
-    assert "is not known" in only(machine.detect())["refusal"]["reason"]
 
 
 @pytest.mark.parametrize("late, ours", [("05-site", "10"), ("20-site", "99"), ("zz-site", "zzz")])
@@ -457,12 +452,12 @@ def test_d04_a_template_that_is_newer_than_the_file_is_not_edited(tmp_path: Path
     template = "/var/snap/microk8s/current/args/containerd-template.toml"
     text = case("D04-microk8s-template", "containerd-template.toml")
     machine = microk8s(tmp_path, text)
-    machine.write(template, text + "\n[debug]\n  level = 'info'\n")
+    machine.write(template, text + "\n[debug]\n  level = 'info'\n", 10)
     found = only(machine.detect(), flavor="microk8s")
     assert found["changes"] == [] and "is not what /var/snap/microk8s" in found["refusal"]["reason"]
     assert "restart snap.microk8s.daemon-containerd" in found["refusal"]["next_step"]
     # Our own edit that waits for its restart is no doubt.
-    machine.write(template, text.replace(V2, V2 + "\n  enable_cdi = true", 1))
+    machine.write(template, text.replace(V2, V2 + "\n  enable_cdi = true", 1), 10)
     found = only(machine.detect(), flavor="microk8s")
     assert found["refusal"] is None and found["changes"]
 

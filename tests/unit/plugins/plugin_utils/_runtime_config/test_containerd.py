@@ -374,12 +374,6 @@ def test_a_table_of_the_base_template_is_never_given_twice_H01() -> None:
         _k3s(OLD, GENERATED + CRI_TABLE, target, "template", b'{{ template "base" . }}\n')
 
 
-def test_R11_a_template_that_the_generated_file_was_not_made_from_is_not_written() -> None:
-    target, template = K3S + "config.toml.tmpl", b'{{ template "base" . }}\n[debug]\nlevel = "info"\n'
-    with pytest.raises(NpuError, match="config.toml.tmpl is not what .*config.toml was made from.*Next: Restart k3s"):
-        _k3s(OLD, GENERATED, target, "template", template)
-
-
 def test_a_template_whose_outcome_is_not_known_is_not_written() -> None:
     found = runtime(OLD, flavor="k3s", main_config=K3S + "config.toml", config_files=[])
     found["edit_target"] = {"path": K3S + "config.toml.tmpl", "kind": "template"}
@@ -438,8 +432,9 @@ def test_D04_placeholders_survive() -> None:
     )
     with pytest.raises(NpuError, match="containerd.toml does not exist.*Next: Start"):
         plan(found, {path: Source(path, data)}, ["/var/run/cdi"])
-    with pytest.raises(NpuError, match="is not what .* was made from.*Next: Restart"):
-        plan(found, {path: Source(path, data), rendered: Source(rendered, before + b"[debug]\n")}, ["/var/run/cdi"])
+    # Another text, whose values are not known: the template goes before the program as it is.
+    other = plan(found, {path: Source(path, data), rendered: Source(rendered, b"version = 2\n")}, ["/var/run/cdi"])
+    assert (other.judge or {})["before"][2] == path
 
 
 K0S = "/etc/k0s/containerd.toml"
