@@ -14,6 +14,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import require
 from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config import file_set as runtime_set
+from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config import proxies
 from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config.edit import Source
 from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config.undo import RECORD, read_record
 from ansible_collections.rebellions.npu.plugins.plugin_utils._text import toml
@@ -27,6 +28,10 @@ ARGUMENT_SPEC = {
     "runtime": {"type": "list", "elements": "str", "choices": NAMES, "default": ["selected"]},
     "spec_dirs": {"type": "list", "elements": "path", "default": ["/var/run/cdi"]},
     "backup": {"type": "bool", "default": True},
+    "configure": {"type": "list", "elements": "str", "choices": ["cdi", "proxies"], "default": ["cdi"]},
+    "http_proxy": {"type": "str", "no_log": True},
+    "https_proxy": {"type": "str", "no_log": True},
+    "no_proxy": {"type": "list", "elements": "str", "default": []},
     "root": {"type": "path", "default": "/"},
 }
 
@@ -81,6 +86,12 @@ class ActionModule(Answering):
         refused = runtime_set.refusals(chosen)
         if refused:
             raise NpuError(" ".join(refused))
+        done = self._cdi(chosen, args) if "cdi" in args["configure"] else {}
+        if "proxies" in args["configure"]:
+            done = _both(done, self._proxies(chosen, args))
+        return done
+
+    def _cdi(self, chosen: list[runtime_set.Runtime], args: dict[str, t.Any]) -> dict[str, t.Any]:
         open_ones = [runtime for runtime in chosen if runtime_set.wants_change(runtime, args["spec_dirs"])]
         if not open_ones:
             return {"runtimes": [_said(runtime, None) for runtime in chosen]}
@@ -89,6 +100,35 @@ class ActionModule(Answering):
         missing = {path: item["missing_dirs"] for path, item in answer["files"].items()}
         found = runtime_set.present(open_ones, files, missing, args["spec_dirs"], args["backup"])
         return self._finish(chosen, open_ones, found, answer, args)
+
+    def _proxies(self, chosen: list[runtime_set.Runtime], args: dict[str, t.Any]) -> dict[str, t.Any]:
+        """Drop-ins of the units; what their own files say is kept."""
+        if not args["http_proxy"] and not args["https_proxy"]:
+            raise NpuError("proxies are to be configured, and neither http_proxy nor https_proxy is given.", "Give one.")
+        served = [runtime for runtime in chosen if proxies.unit_of(runtime)]
+        units = {proxies.unit_of(runtime): self._unit_files(proxies.unit_of(runtime), args) for runtime in served}
+        paths = [RECORD, *(path for unit, own in units.items() for path in [*own, *proxies.own_files(unit)])]
+        answer = self._read(list(dict.fromkeys(paths)), args)
+        files = runtime_set.sources(answer["files"])
+        units = {unit: proxies.in_effect(files, own) for unit, own in units.items()}
+        more = {unit: proxies.variable_files(files, own) for unit, own in units.items()}
+        named = [path for path in dict.fromkeys(path for own in more.values() for path in own) if path not in files]
+        if named:
+            files.update(runtime_set.sources(self._read(named, args)["files"], lenient=True))
+        theirs = {unit: proxies.present_variables(files, own, more[unit]) for unit, own in units.items()}
+        missing = {path: item["missing_dirs"] for path, item in answer["files"].items()}
+        wanted = {name: args[name] or "" for name in ("http_proxy", "https_proxy")}
+        found = runtime_set.with_proxies(served, files, missing, theirs, {**wanted, "no_proxy": args["no_proxy"]})
+        return self._finish(chosen, served, found, answer, args)
+
+    def _unit_files(self, unit: str, args: dict[str, t.Any]) -> list[str]:
+        """The files of a unit, in the order of systemd, without ours."""
+        root = args["root"].rstrip("/")
+        paths = [root + directory for directory in proxies.directories_of(unit)]
+        answer = self._module("ansible.builtin.find", {"paths": paths, "patterns": ["*.conf"], "file_type": "any"})
+        listed = answer.get("files")
+        items = [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
+        return proxies.unit_files(unit, [str(item.get("path", ""))[len(root) :] for item in items])
 
     def _absent(self, detected: t.Mapping[str, t.Any], args: dict[str, t.Any]) -> dict[str, t.Any]:
         answer = self._read(runtime_set.paths_of(detected.get("runtimes") or []), args)
@@ -123,15 +163,43 @@ class ActionModule(Answering):
         if found.files and not self._task.check_mode:
             wrote = self._module(WRITER, {"files": found.files, "judges": found.judges, "root": args["root"]})
             result.update(backups=wrote.get("backups", []), judged=wrote.get("judged"))
-        changed = [runtime for runtime in edited if _key(runtime) in edits and edits[_key(runtime)].files]
+        changed = [runtime for runtime in edited if _pending(edits.get(_key(runtime)))]
         units = [runtime["restart_unit"] for runtime in changed if runtime.get("restart_unit")]
         result["restart_units"] = list(dict.fromkeys(units))
-        result["restart_required"] = any(edit.files for edit in found.edits)
+        result["restart_required"] = any(_pending(edit) for edit in found.edits)
         return result
 
 
 def _key(runtime: runtime_set.Runtime) -> tuple[str, str]:
     return runtime["name"], runtime.get("flavor", "")
+
+
+def _both(first: dict[str, t.Any], second: dict[str, t.Any]) -> dict[str, t.Any]:
+    """The results of two writes as one."""
+    if not first:
+        return second
+    result = {**first, **second}
+    for key in ("files", "backups", "restart_units", "restored", "warnings", "diff"):
+        if key in first or key in second:
+            result[key] = list(first.get(key, [])) + [item for item in second.get(key, []) if item not in first.get(key, [])]
+    for key in ("changed", "restart_required"):
+        result[key] = bool(first.get(key)) or bool(second.get(key))
+    result["judged"] = first.get("judged") if second.get("judged") is None else second["judged"]
+    result["runtimes"] = [
+        {
+            **one,
+            "changed": one["changed"] or two["changed"],
+            "restart_required": one["restart_required"] or two["restart_required"],
+            "files": one["files"] + two["files"],
+        }
+        for one, two in zip(first["runtimes"], second["runtimes"])
+    ]
+    return result
+
+
+def _pending(edit: t.Any) -> bool:
+    """Whether a runtime has to be restarted before it reads what its files say."""
+    return edit is not None and bool(edit.files or edit.restart)
 
 
 def _said(runtime: runtime_set.Runtime, edit: t.Any) -> dict[str, t.Any]:
@@ -143,5 +211,5 @@ def _said(runtime: runtime_set.Runtime, edit: t.Any) -> dict[str, t.Any]:
         "effective": edit.effective if edit is not None else True,
         "files": [item.path for item in edit.files] if edit is not None else [],
         "unit": runtime.get("restart_unit") or runtime.get("unit"),
-        "restart_required": changed,
+        "restart_required": _pending(edit),
     }

@@ -63,6 +63,29 @@ options:
     type: list
     elements: path
     default: [/var/run/cdi]
+  configure:
+    description:
+      - What to configure. V(cdi) is all that is described above.
+      - >-
+        V(proxies) gives the units of the runtimes the proxies below, as a drop-in
+        F(/etc/systemd/system/UNIT.d/zz-rbln-proxy.conf) that names a file of variables with mode 0600. Proxies that
+        other files of the unit set are kept, and their exceptions become part of ours. The service manager must read
+        its units again before the restart.
+    type: list
+    elements: str
+    choices: [cdi, proxies]
+    default: [cdi]
+  http_proxy:
+    description: HTTP proxy of the runtimes. It may hold a password, which reaches the file of variables alone.
+    type: str
+  https_proxy:
+    description: HTTPS proxy of the runtimes.
+    type: str
+  no_proxy:
+    description: Names, addresses and ranges that runtimes reach without a proxy. Those of the host itself are added.
+    type: list
+    elements: str
+    default: []
   backup:
     description: Keep each original once as C(NAME.rbln-backup), mode 0600. An existing backup is never overwritten.
     type: bool

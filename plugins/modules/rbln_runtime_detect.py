@@ -223,6 +223,12 @@ ansible_facts:
               returned: success
               type: list
               elements: dict
+            owners:
+              description: Other programs that write the files to change - C(path), C(name), and C(next_step) says
+                where the change belongs.
+              returned: success
+              type: list
+              elements: dict
             refusal:
               description: C(reason) and C(next_step) when something is wrong and must not be written; else null.
               returned: success

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.docker import load_daemon_json
 from ansible_collections.rebellions.npu.plugins.module_utils._runtime.live import ask
 
 from tests.integration._judges import containerds, debian
@@ -94,12 +95,19 @@ def test_containerd(short: Path, name: str, wanted: bool) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="dockerd runs as root")
-@pytest.mark.parametrize("wanted", [True, False])
-def test_docker(short: Path, wanted: bool) -> None:
+@pytest.mark.parametrize(
+    "features, wanted",
+    [('{"cdi": true}', True), ('{"cdi": false}', False), ('{"cdi": false}, "features": {"cdi": true}, "features": {}', True)],
+    ids=["on", "off", "a-key-that-stands-twice"],
+)
+def test_docker(short: Path, features: str, wanted: bool) -> None:
+    """Our reading of daemon.json is that of docker, of a key that stands twice too."""
     programs = debian("trixie")
     specs = short / "cdi"
     specs.mkdir()
-    (short / "daemon.json").write_text(json.dumps({"features": {"cdi": wanted}, "cdi-spec-dirs": [str(specs)]}))
+    text = '{"features": %s, "cdi-spec-dirs": %s}' % (features, json.dumps([str(specs)]))
+    (short / "daemon.json").write_text(text)
+    assert load_daemon_json(text)[0]["features"] == {"cdi": wanted}
     base = ["--root", short / "r", "--state", short / "s", "--address", short / "c.sock"]
     with running([programs / "containerd", *base], short / "c.sock", short / "clog"):
         docker = [

@@ -152,6 +152,36 @@ def test_life_of_an_edit(root: Path) -> None:
         assert "not-a-real-secret" not in run.output, "S02: no secret in output or diff"
 
 
+def test_life_of_the_proxies_of_a_unit_G02(root: Path) -> None:
+    directory = root / "etc/systemd/system/containerd.service.d"
+    directory.mkdir(parents=True)
+    (directory / "http-proxy.conf").write_text('[Service]\nEnvironment="NO_PROXY=registry.site"\n')
+    tree = sorted(str(path) for path in root.rglob("*"))
+    given = {
+        "configure": ["cdi", "proxies"],
+        "https_proxy": "http://u:hunted-word@proxy:1",
+        "no_proxy": ["10.96.0.0/12"],
+        "runtimes": _detected("on", unit="containerd.service"),
+    }
+    checked = _play(root, "--check", "--diff", **given)
+    assert checked.result["changed"] is True and sorted(str(path) for path in root.rglob("*")) == tree
+    done = _play(root, "--diff", **given)
+    names = [str(path.relative_to(root)) for path in sorted(directory.iterdir())]
+    assert done.result["files"] == ["/" + name for name in reversed(names) if "zz-rbln" in name] and len(names) == 3
+    assert done.result["restart_units"] == ["containerd.service"] and done.result["runtimes"][0]["changed"] is True
+    text = (directory / "zz-rbln-proxy.env").read_text()
+    assert 'NO_PROXY="registry.site,10.96.0.0/12,localhost,127.0.0.1,::1"\n' in text and "hunted-word" in text
+    assert (directory / "zz-rbln-proxy.env").stat().st_mode & 0o777 == 0o600
+    again = _play(root, **given)
+    assert (again.result["changed"], again.result["restart_units"]) == (False, [])
+    removed = _play(root, "--diff", runtimes=given["runtimes"], state="absent")
+    assert removed.result["restart_units"] == ["containerd.service"]
+    assert [path.name for path in directory.iterdir()] == ["http-proxy.conf"]
+    for run in (checked, done, again, removed):
+        assert "hunted-word" not in run.result.__repr__() and "hunted-word@" not in json.dumps(run.result)
+    assert "********" in done.output + removed.output
+
+
 REFUSALS: list[tuple[str, dict[str, t.Any], dict[str, t.Any], str]] = [
     (
         "D06",

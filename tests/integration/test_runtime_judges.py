@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config import containerd as runtime_containerd
 
-from tests.integration._containerd import apply, cdi_state, runtime_of, snapshot
+from tests.integration._containerd import apply, cdi_state, dumped, runtime_of, snapshot
 from tests.integration._judges import containerds, debian
 from tests.lab._base import run
 
@@ -95,6 +96,87 @@ def test_what_a_template_becomes_is_loaded_before_it_is_written_H01(
     on, directories = cdi_state(containerd[1], config) or (False, [])
     assert on is True and "/var/run/cdi" in directories
     assert not apply(found, tmp_path / "state")["changed"]
+
+
+CRI = '[plugins."io.containerd.grpc.v1.cri"]\n'
+
+
+def _generated(program: Path, config: Path, target: Path, flavor: str, kind: str) -> dict[str, t.Any]:
+    found = {**runtime_of(program, config), "flavor": flavor, "process_stale": True}
+    return {**found, "edit_target": {"path": str(target), "kind": kind}}
+
+
+@pytest.mark.parametrize("containerd", ["1.7"], indirect=True)
+def test_what_microk8s_makes_of_its_template_is_loaded_before_it_is_written_D04(
+    containerd: tuple[str, Path], tmp_path: Path
+) -> None:
+    template, config = tmp_path / "args/containerd-template.toml", tmp_path / "args/containerd.toml"
+    template.parent.mkdir()
+    text = (FIXTURES / "D04-microk8s-template.toml").read_text()
+    template.write_text(text)
+    fill: t.Callable[[str], str] = lambda given: given.replace("${SNAPSHOTTER}", "overlayfs").replace("${RUNTIME}", "runc")
+    config.write_text(fill(text))
+    found = _generated(containerd[1], config, template, "microk8s", "template")
+    assert apply(found, tmp_path / "state")["judged"] is True
+    assert cdi_state(containerd[1], config) == (False, ["/etc/cdi", "/var/run/cdi"]), "only microk8s writes that file"
+    config.write_text(fill(template.read_text()))
+    assert cdi_state(containerd[1], config) == (True, ["/etc/cdi", "/var/run/cdi"])
+    assert not apply(found, tmp_path / "state")["changed"]
+    # A value that only the rendered file shows is refused by the program itself, and nothing is written.
+    template.write_text(text + '\n[debug]\n  level = "${LEVEL}"\n  uid = "${UID}"\n')
+    config.write_text(fill(text) + '\n[debug]\n  level = "info"\n  uid = "none"\n')
+    before = snapshot(tmp_path / "args")
+    with pytest.raises(NpuError, match="containerd does not load its configuration as it is"):
+        apply(found, tmp_path / "other")
+    assert snapshot(tmp_path / "args") == before
+
+
+@pytest.mark.parametrize("containerd", ["1.7"], indirect=True)
+def test_what_k0s_collects_is_loaded_before_the_drop_in_is_written(
+    containerd: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """k0s merges the CRI tables of its drop-ins into one file, which its configuration imports."""
+    monkeypatch.setattr(runtime_containerd, "K0S_DROPINS", str(tmp_path / "containerd.d"))
+    config, collected = tmp_path / "etc/containerd.toml", tmp_path / "run/containerd-cri.toml"
+    for path in (config, collected):
+        path.parent.mkdir()
+    cri = CRI + '  enable_cdi = false\n  sandbox_image = "registry.example/pause:3"\n'
+    collected.write_text("version = 2\n" + cri)
+    config.write_text('# k0s_managed=true\nversion = 2\nimports = ["%s"]\n' % collected)
+    dropin = tmp_path / "containerd.d/99-rbln.toml"
+    found = _generated(containerd[1], config, dropin, "k0s", "dropin")
+    before = snapshot(config.parent)
+    done = apply(found, tmp_path / "state")
+    assert (done["judged"], snapshot(config.parent)) == (True, before)
+    assert dropin.read_text().endswith(CRI + "  enable_cdi = true\n")
+    collected.write_text("version = 2\n" + cri.replace("enable_cdi = false", "enable_cdi = true"))
+    assert cdi_state(containerd[1], config) == (True, ["/etc/cdi", "/var/run/cdi"])
+
+
+DUPLICATES = {
+    "table-in-two-spellings": "[plugins.'io.containerd.grpc.v1.cri']\n",
+    "table": CRI,
+    "key": "  enable_cdi = true\n",
+}
+
+
+@pytest.mark.parametrize("name", DUPLICATES)
+def test_what_containerd_says_to_duplicates_H01(name: str, containerd: tuple[str, Path], tmp_path: Path) -> None:
+    """1.x takes a table that stands twice in two spellings, and no other duplicate; messages say nothing else."""
+    config = tmp_path / "config.toml"
+    config.write_text("version = 2\n" + CRI + "  enable_cdi = true\n" + DUPLICATES[name])
+    takes = name == "table-in-two-spellings" and containerd[0].startswith("1.")
+    assert (dumped(containerd[1], config) is not None) == takes
+
+
+def test_what_docker_says_to_duplicates(tmp_path: Path) -> None:
+    """dockerd loads them; so it is no broken file, and only an edit is refused."""
+    config = tmp_path / "daemon.json"
+    config.write_text('{"debug": true, "debug": false, "features": {"cdi": true}, "features": {}}\n')
+    runtime = _docker(config)
+    assert run([runtime["binary"], "--validate", "--config-file", config], check=False).returncode == 0
+    with pytest.raises(NpuError, match='the key "debug" appears twice, and programs take the last value'):
+        apply(runtime, tmp_path / "state")
 
 
 # Drop-ins are for 2.x; 1.x replaces whole sections.

@@ -287,6 +287,47 @@ def test_a_role_alone_is_not_misled_by_stale_facts(bare: Hosts, tmp_path: Path) 
     bare.lab.exec(E, "grep -q 'enable_cdi = true' /etc/containerd/config.toml && test -s /var/run/cdi/rbln.yaml")
 
 
+def test_proxies_of_a_runtime_and_a_file_of_another_program_G02_H06(bare: Hosts, tmp_path: Path) -> None:
+    """The running containerd has our proxies and those of its unit; a file of Puppet is refused, or said and edited."""
+    bare.virgin(E)
+    bare.state[E] = "dirty"
+    bare.lab.install_driver(E, "3.2.2")
+    config, book = "/etc/containerd/config.toml", role_play(tmp_path, "rbln_container_toolkit")
+    dropin = "/etc/systemd/system/containerd.service.d/http-proxy.conf"
+    unit = '[Service]\nEnvironment="HTTP_PROXY=http://site:1" "NO_PROXY=registry.site,.svc"\n'
+    bare.lab.exec(E, "sed -i '1i # This file is managed by Puppet. DO NOT EDIT.' %s; printf '%s' >%s" % (config, unit, dropin))
+    before = bare.lab.exec(E, "cat " + config).stdout
+    given: Data = {
+        "rbln_driver_source": "preinstalled",
+        "rbln_container_toolkit_runtime_proxies": True,
+        "rbln_http_proxy": "http://ours:2",
+        "rbln_https_proxy": "http://u:hunted-word@ours:2",
+        "rbln_cluster_cidrs": ["10.96.0.0/12"],
+    }
+    run = play(book, bare.inventory(E, rbln_container_toolkit_owned_config="fail", **given))
+    assert run.code == 2 and run.changed() == []
+    assert "%s is written by Puppet, which may undo the change" % config in run.failed()[-1].msg
+    assert "Make the same change in the Puppet manifest" in run.failed()[-1].msg
+    assert bare.lab.exec(E, "cat " + config).stdout == before
+    where = bare.inventory(E, **given)
+    run = play(book, where, "--diff").good([E])
+    assert any("is written by Puppet" in text for text in run.warnings()), run.warnings()
+    did = [task.split(" : ")[-1] for task in run.changed()]
+    assert did[:2] == ["Proxies | Write the drop-ins", "Restart | Restart the unit"] and "Runtime | Switch CDI on" in did
+    assert "hunted-word" not in run.text and "********" in run.text
+    pid = bare.lab.exec(E, "systemctl show -P MainPID containerd").stdout.strip()
+    environ = bare.lab.exec(E, "tr '\\0' '\\n' </proc/%s/environ" % pid).stdout.splitlines()
+    have = dict(line.split("=", 1) for line in environ if "=" in line)
+    assert have["HTTP_PROXY"] == "http://site:1" and "http_proxy" not in have
+    assert have["HTTPS_PROXY"] == have["https_proxy"] == given["rbln_https_proxy"]
+    assert have["NO_PROXY"] == have["no_proxy"] and have["NO_PROXY"].startswith("registry.site,.svc,")
+    assert {E, ".cluster.local", "10.96.0.0/12", "127.0.0.1"} <= set(have["NO_PROXY"].split(","))
+    assert "hunted" not in bare.lab.exec(E, "systemctl show containerd; systemctl cat containerd").stdout
+    mode = bare.lab.exec(E, "stat -c %a /etc/systemd/system/containerd.service.d/zz-rbln-proxy.env").stdout
+    assert mode.strip() == "600"
+    play(book, where).unchanged([E])
+
+
 def test_a_driver_from_package_files_for_docker_and_podman(bare: Hosts) -> None:
     bare.virgin(ENGINES)
     bare.state[ENGINES] = "dirty"

@@ -19,5 +19,8 @@ PROXIES: dict[str, dict[str, t.Any]] = {
 
 
 def proxies(params: t.Mapping[str, t.Any]) -> dict[str, str]:
-    """Variables for the environment of child processes, from the parameters of a module."""
-    return {name: params[name] for name in PROXIES if params.get(name)}
+    """Variables for the environment of child processes, from the parameters of a module.
+
+    In both spellings: some programs read only one of them.
+    """
+    return {form: params[name] for name in PROXIES if params.get(name) for form in (name, name.upper())}

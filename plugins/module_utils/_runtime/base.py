@@ -67,6 +67,43 @@ def with_block(text: str, block: str) -> str:
     return text[:start] + block + text[stop:] if start >= 0 else "%s\n%s\n" % (text.rstrip("\n"), block)
 
 
+_ACTION = re.compile(r"\{\{.*?\}\}", re.DOTALL)
+
+
+def made_from(generated: str, template: str) -> bool:
+    """Whether a file was made from this Go template: the template's own text, our block aside, is in it in order."""
+    start, stop = block_span(template)
+    parts = [template[:start], template[stop:]] if start >= 0 else [template]
+    at = 0
+    for text in (text.strip() for part in parts for text in _ACTION.split(part)):
+        found = generated.find(text, at)
+        if found < 0:
+            return False
+        at = found + len(text)
+    return True
+
+
+_NAME = re.compile(r"\$\{(\w+)\}")
+
+
+def placeholders(generated: str, template: str) -> dict[str, str] | None:
+    """The value of each ${NAME} with which the template becomes the generated file; None when no values do that."""
+    pattern, seen = "", set()
+    for number, part in enumerate(_NAME.split(template.rstrip())):
+        if number % 2 == 0:
+            pattern += re.escape(part)
+        else:
+            pattern += "(?P=%s)" % part if part in seen else "(?P<%s>[^\"'\n]*)" % part
+            seen.add(part)
+    found = re.fullmatch(pattern, generated.rstrip())
+    return found.groupdict() if found else None
+
+
+def filled(template: str, values: t.Mapping[str, str]) -> str:
+    """The template with a value for each ${NAME} that has one."""
+    return _NAME.sub(lambda name: values.get(name.group(1), name.group(0)), template)
+
+
 @dataclass(frozen=True)
 class RuntimeOptions:
     """What the caller may decide: runtimes, endpoint of the kubelet, place of the CDI spec, stem of our file names.
@@ -161,6 +198,15 @@ class Refusal:
     next_step: str
 
 
+@dataclass(frozen=True)
+class Owner:
+    """Another program that writes a file which has to change: which file, who, and where the change belongs."""
+
+    path: str
+    name: str
+    next_step: str
+
+
 @dataclass
 class Runtime:
     """One runtime of the host, as the facts show it; times are seconds since the epoch."""
@@ -184,6 +230,7 @@ class Runtime:
     process_stale: bool | None = None
     cri_enabled: bool | None = None
     changes: list[Change] = field(default_factory=list)
+    owners: list[Owner] = field(default_factory=list)
     refusal: Refusal | None = None
     restart_unit: str | None = None
     warnings: list[str] = field(default_factory=list)

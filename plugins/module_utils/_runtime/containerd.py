@@ -65,7 +65,6 @@ OWNERS = (
         "set enable_cdi: true in the kubespray inventory and run kubespray, which rewrites this file",
     ),
 )
-ANSIBLE_MARK = re.compile(r"^\s*#.*ansible managed", re.IGNORECASE | re.MULTILINE)
 
 
 class ContainerdRuntime(Reader):
@@ -290,8 +289,6 @@ class ContainerdRuntime(Reader):
                     )
                     runtime.changes = []
                     return
-            if ANSIBLE_MARK.search(text):
-                runtime.warnings.append("%s says that another playbook manages it, and that may undo the change" % path)
 
 
 def _is_system(argv: tuple[str, ...]) -> bool:

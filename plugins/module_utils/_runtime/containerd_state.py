@@ -83,7 +83,7 @@ def read_state(context: Context, reader: Reader, found: Runtime, named: bool) ->
         reader.states[path] = Effective(False, False, (), None)
         return
     state, source = effective(files, release), "own reading of %d files" % len(files.files)
-    if files.files:
+    if files.files or files.error_code == "containerd_config_invalid":
         state, source = _judged(context, found, path, release, state, source)
     reader.states[path] = state
     found.cri_enabled = state.cri_enabled
@@ -130,8 +130,13 @@ def refuse_unreadable(context: Context, runtime: Runtime, files: ConfigSet, stat
         detail = "containerd %s has no CDI and ignores its settings without a warning" % runtime.version
         context.problem("containerd_no_cdi", WARNING, detail, UPGRADE)
         runtime.refusal = Refusal(detail, UPGRADE)
-    elif state.error or files.error:
-        runtime.refusal = Refusal(state.error or files.error, ELEVATE if files.denied else REPAIR)
+    elif state.error:
+        runtime.refusal = Refusal(state.error, ELEVATE if files.denied else REPAIR)
+    elif files.error and (missing_keys(state, context.options.spec_dir) or state.cri_enabled is False):
+        runtime.refusal = Refusal(
+            "%s; containerd %s reads it all the same, but it cannot be edited safely" % (files.error, runtime.version),
+            ELEVATE if files.denied else "make it valid TOML, then run again",
+        )
     elif runtime.cdi.state == UNKNOWN:
         runtime.refusal = Refusal(
             "the version of this containerd could not be detected",

@@ -36,6 +36,7 @@ from .crio import CrioRuntime
 from .distro_containerd import DistroRuntime
 from .docker import CRI_DOCKERD_SOCKETS, DockerRuntime
 from .kubelet import Kubelet, endpoint_path, find_kubelet
+from .owners import note_owners
 from .podman import PodmanRuntime
 
 SCHEMA = 1
@@ -70,6 +71,7 @@ def detect_runtimes(host: Host, options: RuntimeOptions | None = None) -> dict[s
     _select(context, runtimes, serving, described, ambiguous)
     for reader, runtime in found:
         reader.propose(runtime)
+        note_owners(context, runtime)
     _settle(context, runtimes)
     return {
         "schema": SCHEMA,

@@ -28,11 +28,15 @@ from .base import (
     EditTarget,
     Refusal,
     Runtime,
+    block_span,
     flag_values,
+    made_from,
     note_process,
     note_unit,
+    placeholders,
     with_block,
 )
+from .containerd import late_name
 from .containerd_config import ID_V2, ID_V3, MERGING_SINCE, ConfigFile, ConfigSet, Release
 from .containerd_state import Missing, Reader, missing_keys, read_state, refuse_unreadable, schema_of, schema_one
 from .distros import DISTROS, GENERATED, Distro, placed
@@ -40,6 +44,10 @@ from .distros import DISTROS, GENERATED, Distro, placed
 BASE_TEMPLATE = re.compile(r"^\s*\{\{-?\s*template\s+\"base\"\s+\.\s*-?\}\}\s*$", re.MULTILINE)
 K0S_MANAGED = re.compile(r"^# k0s_managed=true", re.MULTILINE)
 K0S_DROPINS = "/etc/k0s/containerd.d"
+# k0s 3412: before, drop-ins with a CRI table were joined as text, which gives that table twice.
+K0S_MERGES_SINCE = (1, 27, 5)
+# The first containerd that only later releases of k0s have.
+K0S_SURELY_MERGES_WITH = (1, 7, 6)
 MICROK8S_TEMPLATE = "/var/snap/microk8s/current/args/containerd-template.toml"
 
 
@@ -142,9 +150,11 @@ class DistroRuntime(Reader):
             for pattern in (files.root_file.imports if files.root_file else [])
         )
         if release >= MERGING_SINCE and imported:
-            runtime.edit_target = EditTarget(
-                posixpath.join(dropins, "10-%s.toml" % self.context.options.file_stem), "dropin"
-            )
+            name = "%s.toml" % self.context.options.file_stem
+            owner = _last_owner(files.files, missing, dropins, name)
+            first = owner is None or posixpath.basename(owner.path) < "10-" + name
+            path = "10-" + name if first else late_name(owner, dropins, name)
+            runtime.edit_target = EditTarget(posixpath.join(dropins, path), "dropin")
             runtime.dialect = Dialect(3 if third else 2)
             self._say(runtime, runtime.dialect.schema, missing, "%s imports this directory" % files.root)
             return
@@ -166,10 +176,24 @@ class DistroRuntime(Reader):
                 "upgrade %s to a release with containerd 2, or write %s as a whole configuration of your own with "
                 "enable_cdi = true in its CRI table" % (runtime.flavor, template),
             )
+        elif missing and not self._is_known(files.root, template, found.get("")):
+            _not_yet_made(runtime, template, files.root)
         else:
             self._say(
                 runtime, runtime.dialect.schema, missing, "%s is made from this template at every start" % files.root
             )
+
+    def _is_known(self, generated: str, template: str, text: str) -> bool:
+        """True when the generated file shows what the template becomes, or the template has our block already."""
+        if not self._is_newer(template, generated) or block_span(text)[0] >= 0:
+            return True
+        return made_from(self.context.host.read_text(generated).get(""), text)
+
+    def _is_newer(self, template: str, generated: str) -> bool:
+        """True when a template was written after what is made from it; a second is the same time."""
+        found = [self.context.host.stat(path) for path in (template, generated)]
+        times = [max(item.value.mtime, item.value.ctime) for item in found if item.ok]
+        return len(times) == 2 and times[0] > times[1] + 1
 
     def _has_room(self, path: str, table: str) -> bool:
         """True when the generated file, our block left out, can be followed by this table of plugins."""
@@ -186,9 +210,11 @@ class DistroRuntime(Reader):
         """k0s collects the CRI tables of its drop-in directory itself, so a drop-in is right on containerd 1.x too."""
         runtime.dialect = Dialect(3 if release >= MERGING_SINCE and (schema or 3) >= 3 else 2)
         if K0S_MANAGED.search(self.context.host.read_text(files.root).get("")):
-            runtime.edit_target = EditTarget(
-                posixpath.join(K0S_DROPINS, "99-%s.toml" % self.context.options.file_stem), "dropin"
-            )
+            name = "%s.toml" % self.context.options.file_stem
+            owner = _last_owner(self._k0s_dropins(), missing, K0S_DROPINS, name)
+            runtime.edit_target = EditTarget(posixpath.join(K0S_DROPINS, late_name(owner, K0S_DROPINS, name)), "dropin")
+            if missing:
+                self._mind_old_k0s(runtime, release)
             self._say(runtime, runtime.dialect.schema, missing, "k0s builds its configuration from this directory")
             return
         if missing and schema == 1:
@@ -204,6 +230,30 @@ class DistroRuntime(Reader):
             return
         self._say(runtime, runtime.dialect.schema, missing, "%s is not managed by k0s" % files.root)
 
+    def _k0s_dropins(self) -> list[ConfigFile]:
+        found = []
+        for path in self.context.host.glob(K0S_DROPINS, "*.toml"):
+            try:
+                data = loads(self.context.host.read_text(path).get(""))
+            except TomlError:
+                continue
+            found.append(ConfigFile(path, data, 0))
+        return found
+
+    def _mind_old_k0s(self, runtime: Runtime, release: Release) -> None:
+        """Refuse a k0s that would make a file from our drop-in with which containerd does not start."""
+        if release >= K0S_SURELY_MERGES_WITH:
+            return
+        unit = self.context.units.get(runtime.unit or "")
+        said = self.context.said([unit.argv[0], "version"]) if unit is not None and unit.argv else None
+        version = release_numbers((said or "").strip().lstrip("v"))
+        if version < K0S_MERGES_SINCE:
+            runtime.refusal = Refusal(
+                "k0s before 1.27.5 gives containerd one table twice with a drop-in that has the CRI table (this is %s), "
+                "and containerd does not start" % ((said or "").strip() or "of unknown version"),
+                "upgrade k0s to 1.27.5 or newer",
+            )
+
     def _aim_microk8s(
         self, runtime: Runtime, files: ConfigSet, release: Release, schema: int | None, missing: t.Sequence[Missing]
     ) -> None:
@@ -211,7 +261,8 @@ class DistroRuntime(Reader):
         runtime.edit_target = EditTarget(MICROK8S_TEMPLATE, "template")
         try:
             text = self.context.host.read_text(MICROK8S_TEMPLATE)
-            version = loads(text.get("")).get("version")
+            data = loads(text.get(""))
+            version = data.get("version")
         except TomlError as exc:
             runtime.refusal = Refusal(
                 "%s, line %d, column %d: %s" % (MICROK8S_TEMPLATE, exc.line, exc.column, exc.message),
@@ -224,4 +275,37 @@ class DistroRuntime(Reader):
             )
             return
         runtime.dialect = Dialect(version if isinstance(version, int) else schema)
+        generated = self.context.host.read_text(files.root).get("")
+        newer = self._is_newer(MICROK8S_TEMPLATE, files.root)
+        if missing and newer and placeholders(generated, text.value) is None and not _settled(data, missing):
+            _not_yet_made(runtime, MICROK8S_TEMPLATE, files.root)
+            return
         self._say(runtime, runtime.dialect.schema, missing, "%s is made from this template at every start" % files.root)
+
+
+def _last_owner(
+    files: t.Iterable[ConfigFile], missing: t.Sequence[Missing], directory: str, name: str
+) -> ConfigFile | None:
+    """The last file of the directory, not ours, that sets a key that is missing."""
+    found = [
+        item
+        for item in files
+        if posixpath.dirname(item.path) == directory
+        and not item.path.endswith("-" + name)
+        and any(item.sets(key) for key, value, why in missing)
+    ]
+    return found[-1] if found else None
+
+
+def _settled(data: t.Mapping[str, t.Any], missing: t.Sequence[Missing]) -> bool:
+    """True when the template has what is missing already, and only a restart is left."""
+    item = ConfigFile("", data, 0)
+    tables = [item.plugins[name] for name in (ID_V2, ID_V3) if isinstance(item.plugins.get(name), dict)]
+    return all(any(key in table and table[key] is not False for table in tables) for key, value, why in missing)
+
+
+def _not_yet_made(runtime: Runtime, template: str, generated: str) -> None:
+    runtime.refusal = Refusal(
+        "%s is not what %s was made from, so what a change of it becomes is not known" % (template, generated),
+        "restart %s, so that the file is made again, then run again" % (runtime.restart_unit or runtime.flavor),
+    )

@@ -71,24 +71,30 @@ class DaemonConfigError(ValueError):
     """daemon.json that docker does not take: what, and where when that is known."""
 
 
-def load_daemon_json(text: str) -> dict[str, t.Any]:
-    """The object in daemon.json; empty text is an empty object, as docker has it. A byte order mark is not part of it.
+def load_daemon_json(text: str) -> tuple[dict[str, t.Any], list[str]]:
+    """The object in daemon.json as docker reads it, and the keys that stand in an object twice.
 
-    DaemonConfigError names line and column. Comments, trailing commas, several values, keys that stand twice and
-    other types than an object are errors.
+    Empty text is an empty object, and a byte order mark is not part of it. Of a key that stands twice the last value
+    counts, and of two objects each member.
+    DaemonConfigError names line and column. Comments, trailing commas, several values and other types than an object
+    are errors.
     """
+    twice: list[str] = []
     text = text[1:] if text.startswith("\ufeff") else text
     if not text.strip():
-        return {}
+        return {}, twice
 
     def refuse(word: str) -> t.NoReturn:
         raise DaemonConfigError("%s is not a JSON value" % word)
 
     def object_of(pairs: list[tuple[str, t.Any]]) -> dict[str, t.Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            names = [name for name, value in pairs]
-            raise DaemonConfigError("the key %r appears twice" % next(name for name in names if names.count(name) > 1))
+        found: dict[str, t.Any] = {}
+        for name, value in pairs:
+            if name in found:
+                twice.append(name)
+                if isinstance(found[name], dict) and isinstance(value, dict):
+                    value = {**found[name], **value}
+            found[name] = value
         return found
 
     try:
@@ -111,7 +117,7 @@ def load_daemon_json(text: str) -> dict[str, t.Any]:
     directories = [] if data.get("cdi-spec-dirs") is None else data["cdi-spec-dirs"]
     if not isinstance(directories, list) or not all(isinstance(item, str) for item in directories):
         raise DaemonConfigError("cdi-spec-dirs is not a list of strings")
-    return data
+    return data, twice
 
 
 def _hosts(given: t.Any) -> tuple[str, ...]:
@@ -131,6 +137,7 @@ class DockerRuntime:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.data: dict[str, t.Any] = {}
+        self.twice: list[str] = []
         self.error = ""
         self.remedy = REPAIR
         self.feature_flags: list[str] = []
@@ -217,13 +224,15 @@ class DockerRuntime:
             self.remedy = ELEVATE if answer.state == "denied" else REPAIR
         else:
             try:
-                self.data = load_daemon_json(answer.value.decode("utf-8"))
+                self.data, self.twice = load_daemon_json(answer.value.decode("utf-8"))
             except UnicodeDecodeError as exc:
                 self.error = "%s: %s" % (path, exc)
             except DaemonConfigError as exc:
                 self.error = "%s, %s" % (path, exc)
             if answer.value.startswith(b"\xef\xbb\xbf"):
                 found.warnings.append("%s begins with a byte order mark" % path)
+            for name in self.twice:
+                found.warnings.append("%s has the key %s twice; docker takes the last" % (path, json.dumps(name)))
         if self.error:
             self.context.problem("docker_config_invalid", ERROR, self.error, self.remedy)
 
@@ -315,3 +324,10 @@ class DockerRuntime:
             runtime.changes.append(
                 Change(path, "cdi-spec-dirs = %s" % value, "%s is not among the directories that are read" % spec_dir)
             )
+        if runtime.changes and self.twice:
+            runtime.refusal = Refusal(
+                "%s has the key %s twice: docker takes the last, and an edit could change the other"
+                % (path, json.dumps(self.twice[0])),
+                "remove the one that has no effect",
+            )
+            runtime.changes = []

@@ -250,6 +250,8 @@ class Inputs(Placed):
     http_proxy: str
     https_proxy: str
     no_proxy: str
+    cluster_domain: str
+    cluster_cidrs: list[str]
     ca_bundle: str
     workload: str
     kubelet_root: str

@@ -47,6 +47,7 @@ NFD_LABELS = tuple(
     for device in ("%s_%s" % (PROFILE.pci_class, PROFILE.pci_vendor), PROFILE.pci_vendor)
 )
 
+NODE_IP = "NODE_IP"
 CA_MOUNT = "/etc/%s-ca" % SHORT
 
 _REPOSITORY = re.compile(r"^[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*$")
@@ -186,6 +187,19 @@ def security_context(
     return result
 
 
+def without_proxy(inputs: Inputs) -> str:
+    """NO_PROXY: what the inputs name, then what no proxy reaches: the node, the API server, names of the cluster.
+
+    The kubelet fills in both addresses, which stand beside the ranges because some clients do not read ranges.
+    """
+    names = [name.strip() for name in inputs["no_proxy"].split(",")]
+    domain = inputs["cluster_domain"].strip(".")
+    own = ["localhost", "127.0.0.1", "::1", "$(%s)" % NODE_IP, "$(KUBERNETES_SERVICE_HOST)", ".svc", "." + domain]
+    ranges = inputs["cluster_cidrs"] + inputs["api_server_cidrs"]
+    hosts = [cidr.rpartition("/")[0] for cidr in ranges if cidr.endswith(("/32", "/128"))]
+    return ",".join(dict.fromkeys(name for name in names + own + hosts + ranges if name))
+
+
 def environment(inputs: Inputs, base: t.Mapping[str, str], *more: t.Sequence[Object]) -> list[Object]:
     """Node name, proxies, authorities, what the component sets, what the inputs set.
 
@@ -194,10 +208,14 @@ def environment(inputs: Inputs, base: t.Mapping[str, str], *more: t.Sequence[Obj
     result: dict[str, Object] = {
         "NODE_NAME": {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
     }
-    for name in ("http_proxy", "https_proxy", "no_proxy"):
-        if inputs[name]:
+    proxies = {name: inputs[name] for name in ("http_proxy", "https_proxy", "no_proxy")}
+    if inputs["http_proxy"] or inputs["https_proxy"]:
+        result[NODE_IP] = {"name": NODE_IP, "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}
+        proxies["no_proxy"] = without_proxy(inputs)
+    for name, value in proxies.items():
+        if value:
             for form in (name.upper(), name):
-                result[form] = {"name": form, "value": inputs[name]}
+                result[form] = {"name": form, "value": value}
     if inputs["ca_bundle"]:
         result["SSL_CERT_FILE"] = {"name": "SSL_CERT_FILE", "value": CA_MOUNT + "/ca.crt"}
     for name, value in base.items():

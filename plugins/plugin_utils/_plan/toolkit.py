@@ -110,6 +110,14 @@ def _runtime(draft: Draft, case: Case, runtime: Data) -> None:
     if runtime["refusal"]:
         draft.stop("runtime_refused", f"{name}: {runtime['refusal']['reason']}", runtime["refusal"]["next_step"])
         return
+    for owner in runtime["owners"]:
+        step = owner["next_step"][:1].upper() + owner["next_step"][1:]
+        draft.by_policy(
+            case.input("container_toolkit_owned_config"),
+            "runtime_config_owned",
+            f"{name}: {owner['path']} is written by {owner['name']}, which may undo the change.",
+            f"{step}; then set {ours('container_toolkit_owned_config')}: ignore.",
+        )
     cdi_on = runtime["cdi"]["state"] in ("on", "on_by_default")
     restart = bool(runtime["changes"]) or bool(runtime["process_stale"] and cdi_on)
     why = "; ".join(change["why"].rstrip(".") for change in runtime["changes"])

@@ -18,11 +18,13 @@ import typing as t
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.versions import release_numbers
 from ansible_collections.rebellions.npu.plugins.module_utils._cdi.options import SPEC_DIRS
-from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import block_span, with_block, with_dirs
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import block_span, with_dirs
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.distro_containerd import K0S_DROPINS
 
 from .._objects.names import SHORT
 from .._text.splice import lookup
-from .._text.toml import TomlEdit, load
+from .._text.toml import TomlEdit
+from . import generated
 from .containerd_files import (
     ALWAYS_ON,
     CRI_IDS,
@@ -102,7 +104,8 @@ def plan(runtime: t.Mapping[str, t.Any], files: Files, spec_dirs: t.Sequence[str
     if version < ALWAYS_ON:
         expect.append({"keys": _ENABLE, "equals": True})
     if edit.files:
-        edit.judge = _judge(edit, state, runtime, expect, bool(disabled) or _declared(edit))
+        become = _becomes(edit, state, runtime, files)
+        edit.judge = _judge(edit, state, runtime, expect, bool(disabled) or _declared(edit), become)
     return edit
 
 
@@ -143,7 +146,8 @@ def _make(
         where = _where(state, runtime, target, need_enable, bool(dirs))
         if where is None:
             dropin = _dropin(state, target)
-            if not covered(state, dropin.path):
+            # k0s reads its directory itself.
+            if not covered(state, dropin.path) and not dropin.path.startswith(K0S_DROPINS + "/"):
                 root = opened(state.root)
                 _declare(root, state.root, state)
                 pattern = posixpath.dirname(dropin.path) + "/*.toml"
@@ -248,17 +252,19 @@ def _judge(
 ) -> dict[str, t.Any] | None:
     """How containerd reads the set: its dump may differ in our keys only and must say what we want.
 
-    `rendered` is the root file as it will be, where the edit is one of the template behind it.
+    `rendered` is the generated file as it will be, where the edit is one of what it is made from.
     """
     binary = runtime.get("binary")
-    if not binary or runtime.get("flavor") == "k0s":
+    if not binary:
         edit.warnings.append("the result is not checked by containerd: it cannot run here")
         return None
+    main = state.root.path if rendered is None else str(runtime.get("main_config") or state.root.path)
+    if rendered is not None:
+        return _request(binary, main, True, rendered, versions, expect)
     staged = {found.path: "{staged:%s}" % found.path for found in edit.files if found.format != "template"}
     root = next((found for found in edit.files if found.path == state.root.path), None)
     gone = [found.path for found in edit.files if found.new is None]
-    now = (root.new or b"").decode("utf-8") if root else state.root.text
-    text = TomlEdit(now if rendered is None else rendered, state.root.path)
+    text = TomlEdit((root.new or b"").decode("utf-8") if root else state.root.text, state.root.path)
     order = [
         path
         for path in order_of(state, next((path for path in staged if path != state.root.path), state.root.path))
@@ -266,22 +272,34 @@ def _judge(
     ]
     if order or text.raw(("imports",)) is not None:
         text.set(("imports",), "[%s]" % ", ".join('"%s"' % staged.get(path, path) for path in order))
+    return _request(binary, main, state.root.data is not None, text.text, versions, expect)
+
+
+def _request(
+    binary: str, main: str, exists: bool, text: str, versions: bool, expect: list[dict[str, t.Any]]
+) -> dict[str, t.Any]:
+    """The judge for the writer. `main` is the file as it is, `text` what it becomes."""
     return {
         "program": "containerd",
-        "before": [
-            binary,
-            "--config",
-            state.root.path if state.root.data is not None else "/dev/null",
-            "config",
-            "dump",
-        ],
+        "before": [binary, "--config", main if exists else "/dev/null", "config", "dump"],
         "after": [binary, "--config", "{root}", "config", "dump"],
-        "root_directory": posixpath.dirname(state.root.path),
-        "root_content": base64.b64encode(text.text.encode("utf-8")).decode("ascii"),
+        "root_directory": posixpath.dirname(main),
+        "root_content": base64.b64encode(text.encode("utf-8")).decode("ascii"),
         "allowed": ["imports"] + _ENABLE + _DIRS + (["disabled_plugins", "version"] if versions else []),
         "prefixes": ["plugins/io.containerd.grpc.v1.cri", "plugins/io.containerd.cri.v1"] if versions else [],
         "expect": expect,
     }
+
+
+def _becomes(edit: RuntimeEdit, state: State, runtime: t.Mapping[str, t.Any], files: Files) -> str | None:
+    """What a distribution makes of the edit; None where containerd reads the edited files themselves."""
+    flavor = runtime.get("flavor")
+    if flavor == "microk8s":
+        return generated.of_placeholders(source(files, runtime.get("main_config") or ""), edit.files[0], runtime)
+    made = edit.files[0]
+    if flavor == "k0s" and made.path.startswith(K0S_DROPINS + "/") and not covered(state, made.path):
+        return generated.of_dropin(state, made, runtime)
+    return None
 
 
 def _plan_template(
@@ -293,11 +311,7 @@ def _plan_template(
     edit: RuntimeEdit,
 ) -> RuntimeEdit:
     rendered = source(files, runtime.get("main_config") or "")
-    if rendered.data is None:
-        raise NpuError(
-            "%s does not exist, so what %s becomes cannot be checked." % (rendered.path, path),
-            "Start %s once, and run again." % (runtime.get("restart_unit") or runtime.get("flavor")),
-        )
+    generated.must_exist(rendered, path, runtime)
     state = observe(rendered.path, runtime, files, version)
     if not any(needs(state, version, spec_dirs)):
         return edit
@@ -309,27 +323,9 @@ def _plan_template(
     made = block_edit(found, lines, edit.warnings)
     edit.effective = made is not None or block_span(found.text)[0] >= 0
     if made is not None:
+        become = generated.of_go_template(rendered, found, made.changes[0]["new"], runtime)
+        expect: list[dict[str, t.Any]] = [{"keys": _DIRS, "contains": directory} for directory in spec_dirs]
+        expect.append({"keys": _ENABLE, "equals": True})
         edit.files.append(made)
-        edit.judge = _judge_template(edit, made.changes[0]["new"], state, runtime, spec_dirs)
+        edit.judge = _judge(edit, state, runtime, expect, False, become)
     return edit
-
-
-def _judge_template(
-    edit: RuntimeEdit, block: str, state: State, runtime: t.Mapping[str, t.Any], spec_dirs: t.Sequence[str]
-) -> dict[str, t.Any] | None:
-    """How containerd reads what will be rendered: the generated file with the new block.
-
-    NpuError when that is no TOML, as when the base template has our table already.
-    """
-    become = with_block(state.root.text, block)
-    try:
-        load(become, state.root.path)
-    except NpuError as exc:
-        raise NpuError(
-            "%s cannot take a block with enable_cdi: with it %s" % (edit.files[0].path, exc.message),
-            "Upgrade %s to a release with containerd 2, or write this template as a whole configuration of your own."
-            % runtime.get("flavor"),
-        ) from exc
-    expect: list[dict[str, t.Any]] = [{"keys": _DIRS, "contains": directory} for directory in spec_dirs]
-    expect.append({"keys": _ENABLE, "equals": True})
-    return _judge(edit, state, runtime, expect, False, become)

@@ -3,12 +3,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The records of a change of runtime configuration, and the marked block in a Go template.
 
-A template is never parsed: only its first line and what is between our marks are looked at.
+A template is never parsed: only the line of the base template and what is between our marks are looked at.
 """
 
 from __future__ import annotations
 
-import re
 import typing as t
 from dataclasses import dataclass, field
 
@@ -19,10 +18,12 @@ from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base impor
     block_span,
     has_dir,
 )
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.distro_containerd import BASE_TEMPLATE
 
 from .._text.splice import Buffer, decode, newline_of
 
-MANAGED = "# Managed by the rebellions.npu collection: CDI in containers. Removed by state=absent."
+MARK = "# Managed by the rebellions.npu collection: "
+MANAGED = MARK + "CDI in containers. Removed by state=absent."
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ class RuntimeEdit:
 
     `judge` tells the writer how the program itself reads the result (see the module config_write).
 
-    `effective` is False when CDI will not be on because the file must not be edited.
+    `effective` is False when CDI will not be on because the file must not be edited. `restart` is True when the files
+    are right, and the distribution has yet to make its configuration from them.
     """
 
     name: str
@@ -75,6 +77,7 @@ class RuntimeEdit:
     warnings: list[str] = field(default_factory=list)
     effective: bool = True
     flavor: str = ""
+    restart: bool = False
 
 
 Files = t.Mapping[str, Source]
@@ -91,7 +94,6 @@ def source(files: Files, path: str) -> Source:
 
 
 BASE = '{{ template "base" . }}'
-_BASE = re.compile(r"\A\ufeff?\s*\{\{-?\s*template\s+\"base\"\s+\.\s*-?\}\}")
 
 
 def block_edit(found: Source, lines: t.Sequence[str], warnings: list[str]) -> FileEdit | None:
@@ -102,9 +104,9 @@ def block_edit(found: Source, lines: t.Sequence[str], warnings: list[str]) -> Fi
     buffer = Buffer(found.text)
     if found.data is None or not buffer.text.strip("\ufeff \t\r\n"):
         buffer.splice(0, len(buffer.text), BASE + "\n")
-    elif not _BASE.match(buffer.text):
+    elif not BASE_TEMPLATE.search(buffer.text):
         warnings.append(
-            "%s is a frozen copy of a template (its first line is not %s): not edited, CDI stays as it is there"
+            "%s is a frozen copy of a template (no line of it is %s): not edited, CDI stays as it is there"
             % (found.path, BASE)
         )
         return None

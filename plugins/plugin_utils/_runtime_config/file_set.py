@@ -16,6 +16,7 @@ from .._text.diff import diff
 from . import containerd
 from .docker_crio import plan_crio, plan_docker
 from .edit import FileEdit, Files, RuntimeEdit, Source, covers
+from .proxies import own_files, plan_proxies, unit_of
 from .undo import RECORD, add, read_record, undo
 
 PLANNERS: dict[str, t.Callable[[t.Mapping[str, t.Any], Files, t.Sequence[str]], RuntimeEdit]] = {
@@ -24,6 +25,8 @@ PLANNERS: dict[str, t.Callable[[t.Mapping[str, t.Any], Files, t.Sequence[str]], 
     "cri-o": plan_crio,
 }
 Runtime = t.Mapping[str, t.Any]
+# Flavors whose configuration is made from our edit when they start.
+GENERATED = ("k3s", "rke2", "k0s", "microk8s")
 JOURNAL = "/var/lib/rebellions-npu/transaction.json"
 
 
@@ -136,14 +139,46 @@ def present(
             and not edit.warnings
             and any(change["path"] != JOURNAL for change in runtime.get("changes") or [])
         ):
-            edit.warnings.append("the detection names a change that its files no longer need: detect again")
+            edit.restart = edit.flavor in GENERATED and runtime.get("process_stale") is not False
+            if not edit.restart:
+                edit.warnings.append("the detection names a change that its files no longer need: detect again")
         result.edits.append(edit)
+        written = {item.path for item in edit.files}
+        edit.warnings += [
+            "%s is written by %s, which may undo the change: %s" % (owner["path"], owner["name"], owner["next_step"])
+            for owner in runtime.get("owners") or []
+            if owner["path"] in written
+        ]
         for item in edit.files:
             add(record, runtime["name"], item, missing_dirs.get(item.path, []))
             result.files.append(_request(item, backup=backup))
             result.diffs.append(_diff(item))
         if edit.judge:
             result.judges.append(edit.judge)
+    if result.files:
+        result.files.insert(0, _record_request(record_source, record))
+    return result
+
+
+def with_proxies(
+    chosen: t.Sequence[Runtime],
+    files: Files,
+    missing_dirs: t.Mapping[str, t.Sequence[str]],
+    theirs: t.Mapping[str, t.Mapping[str, str]],
+    wanted: t.Mapping[str, t.Any],
+) -> WriteSet:
+    """What to write so that every chosen runtime has the wanted proxies. `theirs`: {unit: variables of others}."""
+    result = WriteSet()
+    record_source = files.get(RECORD) or Source(RECORD)
+    record = read_record(record_source)
+    for runtime in chosen:
+        edit = plan_proxies(runtime, files, theirs[unit_of(runtime)], wanted)
+        result.edits.append(edit)
+        for item in edit.files:
+            add(record, runtime["name"], item, missing_dirs.get(item.path, []))
+            mode = "0600" if item.path == own_files(unit_of(runtime))[1] else "0644"
+            result.files.append({**_request(item, backup=False), "mode": mode})
+            result.diffs.append(_diff(item))
     if result.files:
         result.files.insert(0, _record_request(record_source, record))
     return result

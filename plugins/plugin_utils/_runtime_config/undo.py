@@ -65,6 +65,9 @@ def undo(found: Source, note: t.Mapping[str, t.Any], warnings: list[str]) -> Fil
     """The edit that takes ours out of one file, or None when nothing of ours is there."""
     if found.data is None:
         return None
+    if note["format"] == "unit":
+        # A whole file of ours: what another program has written into it goes with it.
+        return FileEdit(found, None, "unit")
     groups = list(note["groups"])
     text = found.text
     while groups:

@@ -21,6 +21,10 @@ _DECODER = json.JSONDecoder()
 _REPAIR = "Repair the file; it was not changed."
 
 
+class _Twice(ValueError):
+    """A key that stands twice. It is valid JSON, of which programs take the last value."""
+
+
 class Member(t.NamedTuple):
     """A member of the top object: its text is [start, end), its value begins at `value`, after `colon`."""
 
@@ -41,6 +45,8 @@ def load(text: str, name: str) -> dict[str, t.Any]:
     except json.JSONDecodeError as exc:
         place = line_column(text, exc.pos + len(text) - len(body))
         raise NpuError("%s: line %d, column %d: not valid JSON: %s." % (name, *place, exc.msg), _REPAIR) from exc
+    except _Twice as exc:
+        raise NpuError("%s: %s." % (name, exc), "Remove the one that has no effect; the file was not changed.") from exc
     except (ValueError, RecursionError) as exc:
         raise NpuError("%s: not valid JSON: %s." % (name, exc), _REPAIR) from exc
     if not isinstance(data, dict):
@@ -56,7 +62,7 @@ def _unique(pairs: list[tuple[str, t.Any]]) -> dict[str, t.Any]:
     found: dict[str, t.Any] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError("the key %s appears twice" % json.dumps(key))
+            raise _Twice("the key %s appears twice, and programs take the last value" % json.dumps(key))
         found[key] = value
     return found
 

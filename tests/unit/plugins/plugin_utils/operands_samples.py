@@ -26,6 +26,8 @@ BASE: dict[str, Any] = {
     "rbln_operands_http_proxy": "",
     "rbln_operands_https_proxy": "",
     "rbln_operands_no_proxy": "",
+    "rbln_operands_cluster_domain": "cluster.local",
+    "rbln_operands_cluster_cidrs": [],
     "rbln_operands_ca_bundle": "",
     "rbln_operands_node_workload": "",
     "rbln_operands_driver_instances": [],

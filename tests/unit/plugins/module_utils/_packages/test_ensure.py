@@ -89,4 +89,7 @@ def test_a_host_without_a_package_manager_is_an_error(tmp_path: Path) -> None:
 
 def test_proxies_are_hidden_parameters() -> None:
     assert PROXIES["http_proxy"]["no_log"] is PROXIES["https_proxy"]["no_log"] is True
-    assert proxies({"http_proxy": "", "https_proxy": None, "no_proxy": "a", "x": "y"}) == {"no_proxy": "a"}
+    assert proxies({"http_proxy": "", "https_proxy": None, "no_proxy": "a", "x": "y"}) == {
+        "no_proxy": "a",
+        "NO_PROXY": "a",
+    }

@@ -332,12 +332,6 @@ def test_r05_above_2_0_warns(tmp_path: Path) -> None:
     assert any("schema 1" in warning and "containerd config migrate" in warning for warning in found["warnings"])
 
 
-def test_another_playbooks_mark_is_a_warning(tmp_path: Path) -> None:
-    found = look(tmp_path, "1.7.27", "# {{ ansible_managed }} Ansible managed\nversion = 2\n")
-    assert whats(found) == [(ROOT, V2 + " enable_cdi = true")]
-    assert any("another playbook" in warning for warning in found["warnings"])
-
-
 @pytest.mark.parametrize("version, table", [("1.7.27", V2), ("2.1.5", V3)])
 def test_wanted_directory_that_is_no_default(version: str, table: str, tmp_path: Path) -> None:
     found = look(tmp_path, version, None, spec_dir="/opt/cdi")
@@ -405,6 +399,22 @@ def test_a_lost_restart_is_found_again(started: float | None, expected: bool, tm
     found = only(machine.detect())
     assert found["process_stale"] is expected
     assert found["config_newest"] is not None and found["process_started"] is not None
+
+
+def test_what_containerd_reads_and_toml_forbids_is_no_fault_of_an_unchanged_host(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    table = "[plugins.'io.containerd.grpc.v1.cri']\n  enable_cdi = %s\n"
+    machine.containerd("1.7.27", "version = 2\n%s\n  sandbox_image = 'x'\n%s" % (V2, table % "true"))
+    machine.kubelet()
+    dump = ["/usr/bin/containerd", "--config", ROOT, "config", "dump"]
+    machine.answer(dump, "version = 2\n" + table % "true" + '  cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n')
+    found = only(machine.detect())
+    assert (found["cdi"]["state"], found["changes"], found["refusal"]) == ("on", [], None)
+    assert any("containerd reads what a strict TOML reader refuses" in warning for warning in found["warnings"])
+    machine.answer(dump, "version = 2\n" + table % "false" + '  cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n')
+    refusal = only(machine.detect())["refusal"]
+    assert "containerd 1.7.27 reads it all the same" in refusal["reason"] and "line 4" in refusal["reason"]
+    assert refusal["next_step"] == "make it valid TOML, then run again"
 
 
 def test_a_file_from_the_future_proves_nothing(tmp_path: Path) -> None:

@@ -138,11 +138,6 @@ BROKEN = [
     ("cdi-text", '{"features": {"cdi": "true"}}', "features.cdi is not true or false"),
     ("dirs-text", '{"cdi-spec-dirs": "/x"}', "cdi-spec-dirs is not a list of strings"),
     ("nan", '{"x": NaN}', "NaN"),
-    (
-        "R13-daemon-json-broken-key-twice",
-        '{"features": {"cdi": true}, "features": {}}',
-        "the key 'features' appears twice",
-    ),
     ("R13-daemon-json-broken-deep", '{"x": ' + "[" * 100000, "line 1, column 1"),
     ("R13-daemon-json-broken-nul", '{"x": 1}\x00', "line 1, column 9"),
     ("R13-daemon-json-broken-utf-16", '{"x": 1}'.encode("utf-16").decode("latin-1"), "line 1, column 1"),
@@ -163,6 +158,25 @@ def test_a_broken_file_is_unknown_and_never_empty(text: str, place: str, tmp_pat
         ("docker_config_invalid", "error")
     ]
     assert place in answer["problems"][0]["detail"]
+
+
+@pytest.mark.parametrize(
+    "text, state",
+    [
+        ('{"features": {"cdi": true}, "features": {}}', "on"),
+        ('{"features": {"cdi": false}, "features": {"cdi": true}}', "on"),
+        ('{"cdi-spec-dirs": ["/x"], "cdi-spec-dirs": ["/var/run/cdi"], "features": {"cdi": true}}', "on"),
+        ('{"debug": true, "debug": false}', "off"),
+    ],
+)
+def test_of_a_key_that_stands_twice_docker_takes_the_last(text: str, state: str, tmp_path: Path) -> None:
+    answer = docker(tmp_path, "27.5.1", text).detect()
+    found = only(answer, "docker")
+    assert (found["cdi"]["state"], found["changes"], answer["problems"]) == (state, [], [])
+    assert any("twice; docker takes the last" in warning for warning in found["warnings"])
+    assert (found["refusal"] is None) == (state == "on"), "it is refused only where it would have to be edited"
+    if state == "off":
+        assert found["refusal"]["next_step"] == "remove the one that has no effect"
 
 
 def test_every_daemon_json_of_the_fixtures_is_read_or_refused() -> None:

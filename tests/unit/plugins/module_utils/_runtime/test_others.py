@@ -87,6 +87,17 @@ def test_h05_crio_nested_dropins_are_read_in_the_order_of_a_walk(tmp_path: Path)
     assert found["cdi"]["spec_dirs"] == ["/opt/cdi"] and found["config_files"] == list(files)
 
 
+@pytest.mark.parametrize("name", ["H05-crio-nested-dropins"])
+def test_a_drop_in_that_would_lose_is_not_written(name: str, tmp_path: Path) -> None:
+    nested = CRIO_DIR + "/site/50-cdi.conf"
+    files = {path: case(name, path[len("/etc/crio/") :]) for path in (CRIO_DIR + "/10-crio.conf", nested)}
+    found = only(crio(tmp_path, files).detect(), "cri-o")
+    assert found["config_files"] == list(files)
+    assert (found["cdi"]["spec_dirs"], found["changes"]) == (["/etc/cdi"], [])
+    assert "%s sets cdi_spec_dirs without /var/run/cdi and is read after %s" % (nested, OURS) in found["refusal"]["reason"]
+    assert nested in found["refusal"]["next_step"] and "sorts before 99-" in found["refusal"]["next_step"]
+
+
 OPT = '[crio.runtime]\ncdi_spec_dirs = ["/opt/cdi"]\n'
 UNION = '[crio.runtime] cdi_spec_dirs = ["/opt/cdi", "/etc/cdi", "/var/run/cdi"]'
 CRIO_CONF, DROPIN = "/etc/crio/crio.conf", CRIO_DIR + "/10-a.conf"
@@ -358,6 +369,43 @@ def test_a_distribution_that_never_started(tmp_path: Path) -> None:
     assert "has not started" in found["refusal"]["reason"]
 
 
+@pytest.mark.parametrize(
+    "template, generated, refused",
+    [
+        pytest.param('{{ template "base" . }}\n\n[debug]\nlevel = "info"\n', "", True, id="a-table-not-yet-made"),
+        pytest.param('{{ template "base" . }}\n\n[debug]\nlevel = "info"\n', '[debug]\nlevel = "info"\n', False, id="made"),
+        pytest.param(
+            '{{ template "base" . }}\n[debug]\nlevel = "{{ .Level }}"\n', '[debug]\nlevel = "x"\n', False, id="a-value"
+        ),
+        pytest.param(
+            '{{ template "base" . }}\n{{ if .Debug }}\n[debug]\n{{ end }}\n', "", True, id="it-decides-itself"
+        ),
+    ],
+)
+def test_r11_what_a_template_becomes_is_known(template: str, generated: str, refused: bool, tmp_path: Path) -> None:
+    path = RANCHER % "k3s" + "config.toml.tmpl"
+    machine = distro(tmp_path, "k3s", "k3s", "1.7.23-k3s2", "version = 2\n" + generated, {path: template})
+    assert only(machine.detect())["changes"], "it is not newer than what was made from it"
+    machine.write(path, template, 10)
+    found = only(machine.detect())
+    assert bool(found["changes"]) is not refused
+    if refused:
+        assert path + " is not what " in found["refusal"]["reason"]
+        assert "restart k3s" in found["refusal"]["next_step"]
+        # With our block it is only a restart that is missing.
+        block = "\n# BEGIN rebellions.npu\n%s\nenable_cdi = true\n# END rebellions.npu\n" % V2
+        machine.write(path, template + block, 10)
+        assert only(machine.detect())["refusal"] is None
+
+
+@pytest.mark.parametrize("late, ours", [("05-site", "10"), ("20-site", "99"), ("zz-site", "zzz")])
+def test_r12_a_drop_in_of_ours_is_read_last(late: str, ours: str, tmp_path: Path) -> None:
+    directory = RANCHER % "k3s" + "config-v3.toml.d/"
+    site = {directory + late + ".toml": "version = 3\n[plugins.'io.containerd.cri.v1.runtime']\nenable_cdi = false\n"}
+    found = only(distro(tmp_path, "k3s", "k3s", "2.0.5-k3s1", R12, site).detect())
+    assert whats(found) == [(directory + ours + "-rbln.toml", V3 + " enable_cdi = true")]
+
+
 def microk8s(root: Path, template: str) -> Machine:
     machine = Machine(root)
     for path in case("D04-microk8s-template", "tree.txt").split():
@@ -400,6 +448,56 @@ def test_d04_a_template_that_is_not_toml_is_left_alone(tmp_path: Path) -> None:
     assert "line 1, column 11" in found["refusal"]["reason"]
 
 
+def test_d04_a_template_that_is_newer_than_the_file_is_not_edited(tmp_path: Path) -> None:
+    template = "/var/snap/microk8s/current/args/containerd-template.toml"
+    text = case("D04-microk8s-template", "containerd-template.toml")
+    machine = microk8s(tmp_path, text)
+    machine.write(template, text + "\n[debug]\n  level = 'info'\n", 10)
+    found = only(machine.detect(), flavor="microk8s")
+    assert found["changes"] == [] and "is not what /var/snap/microk8s" in found["refusal"]["reason"]
+    assert "restart snap.microk8s.daemon-containerd" in found["refusal"]["next_step"]
+    # Our own edit that waits for its restart is no doubt.
+    machine.write(template, text.replace(V2, V2 + "\n  enable_cdi = true", 1), 10)
+    found = only(machine.detect(), flavor="microk8s")
+    assert found["refusal"] is None and found["changes"]
+
+
+def k0s(root: Path, version: str = "1.7.27", head: str = "# k0s_managed=true\n") -> Machine:
+    machine = Machine(root)
+    machine.unit("k0sworker.service", "/usr/local/bin/k0s worker", pid=700)
+    machine.socket("/run/k0s/containerd.sock")
+    machine.program("/var/lib/k0s/bin/containerd", "containerd github.com/containerd/containerd %s abc\n" % version)
+    machine.write(
+        "/etc/k0s/containerd.toml",
+        head + "version = 2\n" + ('imports = ["/run/k0s/containerd-cri.toml"]\n' if head else ""),
+    )
+    machine.write("/run/k0s/containerd-cri.toml", "version = 2\n%s\nsandbox_image = 'x'\n" % V2)
+    machine.process(701, "/var/lib/k0s/bin/containerd --root=/var/lib/k0s/containerd --config=/etc/k0s/containerd.toml")
+    return machine
+
+
+def test_a_k0s_drop_in_is_merged_last(tmp_path: Path) -> None:
+    machine = k0s(tmp_path)
+    machine.write("/etc/k0s/containerd.d/no.toml", "[not toml\n")
+    machine.write("/etc/k0s/containerd.d/zz-site.toml", "version = 2\n%s\nenable_cdi = false\n" % V2)
+    assert whats(only(machine.detect()))[0][0] == "/etc/k0s/containerd.d/zzz-rbln.toml"
+
+
+@pytest.mark.parametrize(
+    "containerd, k0s_says, refused",
+    [("1.7.2", "v1.27.4+k0s.0\n", True), ("1.7.2", "v1.27.5+k0s.0\n", False), ("1.7.2", "", True), ("1.7.8", "", False)],
+)
+def test_a_k0s_that_joins_drop_ins_as_text_is_refused(
+    containerd: str, k0s_says: str, refused: bool, tmp_path: Path
+) -> None:
+    machine = k0s(tmp_path, containerd)
+    if k0s_says:
+        machine.answer(["/usr/local/bin/k0s", "version"], k0s_says)
+    found = only(machine.detect())
+    assert bool(found["changes"]) is not refused
+    assert refused is (found["refusal"] is not None and "upgrade k0s to 1.27.5" in found["refusal"]["next_step"])
+
+
 @pytest.mark.parametrize(
     "head, target",
     [
@@ -408,18 +506,8 @@ def test_d04_a_template_that_is_not_toml_is_left_alone(tmp_path: Path) -> None:
     ],
     ids=["managed", "of-the-site"],
 )
-def test_k0s(head: str, target: tuple[str, str], tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
-    machine.unit("k0sworker.service", "/usr/local/bin/k0s worker", pid=700)
-    machine.socket("/run/k0s/containerd.sock")
-    machine.program("/var/lib/k0s/bin/containerd", "containerd github.com/containerd/containerd 1.7.27 abc\n")
-    machine.write(
-        "/etc/k0s/containerd.toml",
-        head + "version = 2\n" + ('imports = ["/run/k0s/containerd-cri.toml"]\n' if head else ""),
-    )
-    machine.write("/run/k0s/containerd-cri.toml", "version = 2\n%s\nsandbox_image = 'x'\n" % V2)
-    machine.process(701, "/var/lib/k0s/bin/containerd --root=/var/lib/k0s/containerd --config=/etc/k0s/containerd.toml")
-    answer = machine.detect()
+def test_k0s_reads_drop_ins_while_it_manages_its_file(head: str, target: tuple[str, str], tmp_path: Path) -> None:
+    answer = k0s(tmp_path, head=head).detect()
     found = only(answer)
     assert (found["edit_target"]["path"], found["edit_target"]["kind"]) == target
     assert whats(found) == [(target[0], V2 + " enable_cdi = true")]

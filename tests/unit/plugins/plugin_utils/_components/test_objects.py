@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands
     pod_of,
 )
 
+FIXTURES = Path(__file__).resolve().parents[3] / "fixtures"
 DIGEST = "sha256:" + "0123456789abcdef" * 4
 TOOL = "/usr/local/libexec/rebellions-npu/rbln-host"
 
@@ -670,6 +672,33 @@ def test_pull_secret_from_a_variable_is_made_and_used() -> None:
         assert pod_of(items, "validator")["imagePullSecrets"] == [{"name": "mine"}, {"name": "rbln-registry"}]
 
 
+def test_G02_what_no_proxy_reaches_is_named_beside_the_ranges() -> None:
+    lines = (FIXTURES / "G02-no-proxy-cidr.env").read_text(encoding="utf-8").split()
+    given = dict(line.split("=", 1) for line in lines)
+    host = given["kubernetes_host"].rpartition("/")[2].partition(":")[0]
+    items = objects(
+        https_proxy=given["https_proxy"],
+        no_proxy=given["no_proxy"],
+        cluster_domain="npu.example.",
+        cluster_cidrs=["10.244.0.0/16"],
+        api_server_cidrs=[host + "/32"],
+    )
+    every = [part.get("env", []) for part in containers(items)]
+    told = [env for env in every if any(item["name"] == "https_proxy" for item in env)]
+    assert len(told) > 1
+    for env in told:
+        names = [item["name"] for item in env]
+        values = {item["name"]: item.get("value") for item in env}
+        wanted = (values["NO_PROXY"] or "").split(",")
+        assert wanted[:3] == ["localhost", "10.96.0.0/12", ".svc"] and len(wanted) == len(set(wanted))
+        assert {host, "$(KUBERNETES_SERVICE_HOST)", "$(NODE_IP)", ".npu.example", "10.244.0.0/16"} <= set(wanted)
+        assert values["no_proxy"] == values["NO_PROXY"]
+        # The kubelet fills in only what stands before.
+        assert names.index("NODE_IP") < min(names.index("NO_PROXY"), names.index("no_proxy"))
+    plain = {item["name"]: item.get("value") for item in container(objects(no_proxy="x"), "device-plugin")["env"]}
+    assert plain["NO_PROXY"] == "x" and "NODE_IP" not in plain, "without a proxy there is nothing to go around"
+
+
 def test_proxy_and_authorities_reach_the_containers() -> None:
     items = objects(
         http_proxy="http://p:1",
@@ -682,8 +711,9 @@ def test_proxy_and_authorities_reach_the_containers() -> None:
         "http://p:1",
         "http://p:1",
         "http://p:2",
-        "10.0.0.0/8",
+        "10.0.0.0/8,localhost,127.0.0.1,::1,$(NODE_IP),$(KUBERNETES_SERVICE_HOST),.svc,.cluster.local",
     ]
+    assert env["no_proxy"] == env["NO_PROXY"]
     assert env["SSL_CERT_FILE"] == "/etc/rbln-ca/ca.crt"
     assert one(items, "ConfigMap")["data"] == {"ca.crt": "-----BEGIN CERTIFICATE-----\n"}
     assert {"name": "ca", "configMap": {"name": "rbln-ca"}} in pod_of(items, "device-plugin")["volumes"]

@@ -284,6 +284,26 @@ def test_the_runtime_of_a_host_whose_split_cards_serve_machines_is_asked_about()
     assert codes(draw(raw, f, runtimes(selected=[]), observed(checks=records))) == []
 
 
+OWNER = {"path": "/etc/containerd/config.toml", "name": "Puppet", "next_step": "make the same change in the manifest"}
+
+
+@pytest.mark.parametrize("policy", ["fail", "warn", "ignore"])
+def test_h06_a_file_of_another_program_is_said_or_refused(policy: str) -> None:
+    found = draw(
+        {
+            "rbln_container_toolkit_runtime_restart": "if_required",
+            "rbln_container_toolkit_owned_config": policy,
+        },
+        r=runtimes(runtime(changes=[CHANGE], owners=[OWNER])),
+    )
+    said = {"fail": found["stops"], "warn": found["cautions"]}.get(policy, [])
+    assert [item["code"] for item in said] == ["runtime_config_owned"] * (policy != "ignore")
+    assert codes(found) == ["runtime_config_owned"] * (policy == "fail")
+    assert all("/etc/containerd/config.toml is written by Puppet" in item["detail"] for item in said)
+    assert all(item["next_step"].startswith("Make the same change in the manifest;") for item in said)
+    assert "toolkit.runtime.containerd" in ids(found)
+
+
 def test_ready_files_that_do_not_fit_are_a_step() -> None:
     assert ids(draw({}, o=observed(markers={"current": False, "present": []}))) == ["validator.markers"]
 

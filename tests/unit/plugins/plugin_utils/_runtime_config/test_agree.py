@@ -7,13 +7,14 @@ The writer edits the files that detection names, and then detection wants nothin
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config.edit import Source
-from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config.file_set import PLANNERS
-from ansible_collections.rebellions.npu.tests.unit.fixtures.runtimes.tree import Machine, case
+from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config.file_set import PLANNERS, present
+from ansible_collections.rebellions.npu.tests.unit.fixtures.runtimes.tree import STALE, Machine, case
 
 ROOT = "/etc/containerd/config.toml"
 V2 = '[plugins."io.containerd.grpc.v1.cri"]\n'
@@ -46,6 +47,14 @@ def k3s(machine: Machine, version: str, config: str | None, files: dict[str, str
     machine.program("/var/lib/rancher/k3s/data/current/bin/containerd", "containerd x v%s y\n" % version)
     machine.unit("k3s.service", "/usr/local/bin/k3s server")
     machine.write(RANCHER + "config.toml", config or "")
+    for path, text in files.items():
+        machine.write(path, text)
+
+
+def k0s(machine: Machine, version: str, config: str | None, files: dict[str, str]) -> None:
+    machine.program("/var/lib/k0s/bin/containerd", "containerd x v%s y\n" % version)
+    machine.unit("k0sworker.service", "/usr/local/bin/k0s worker")
+    machine.write("/etc/k0s/containerd.toml", "# k0s_managed=true\nversion = 2\n" + (config or ""))
     for path, text in files.items():
         machine.write(path, text)
 
@@ -171,3 +180,45 @@ def test_files_that_nothing_imports(name: str, target: str, tmp_path: Path) -> N
     containerd(machine, "2.1.5", "version = 3\n", {"/etc/containerd/conf.d/" + name: "version = 3\n"})
     assert selected(machine, "/opt/cdi")["edit_target"]["path"] == target
     agree(machine, "/opt/cdi")
+
+
+@pytest.mark.parametrize("started, restart", [(STALE, True), (None, False)])
+def test_a_generated_file_that_lags_behind_needs_a_restart_only(
+    started: float | None, restart: bool, tmp_path: Path
+) -> None:
+    machine = Machine(tmp_path)
+    k3s(machine, "1.7.23-k3s2", "version = 2\n", {})
+    agreed = selected(machine, "/var/run/cdi")
+    made = PLANNERS["containerd"](agreed, {RANCHER + "config.toml": Source(RANCHER + "config.toml", b"version = 2\n")}, [])
+    machine.write(made.files[0].path, (made.files[0].new or b"").decode())
+    if started is not None:
+        machine.process(501, "containerd -c %sconfig.toml" % RANCHER, started)
+    found = selected(machine, "/var/run/cdi")
+    assert found["changes"] and found["refusal"] is None
+    files = {
+        path: Source(path, machine.real(path).read_bytes()) for path in (RANCHER + "config.toml", made.files[0].path)
+    }
+    done = present([{**found, "process_stale": restart}], files, {}, ["/var/run/cdi"], True)
+    assert (done.files, done.edits[0].restart, bool(done.edits[0].warnings)) == ([], restart, not restart)
+
+
+def test_k0s_collects_what_is_written(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    collected = "/run/k0s/containerd-cri.toml"
+    k0s(machine, "1.7.27", 'imports = ["%s"]\n' % collected, {collected: "version = 2\n" + V2 + "enable_cdi = false\n"})
+    before = selected(machine, "/var/run/cdi")
+    files = {path: Source(path, machine.real(path).read_bytes()) for path in before["config_files"]}
+    made = PLANNERS["containerd"](before, files, ["/var/run/cdi"])
+    assert [item.path for item in made.files] == [change["path"] for change in before["changes"]]
+    machine.write(collected, base64.b64decode((made.judge or {})["root_content"]).decode())
+    after = selected(machine, "/var/run/cdi")
+    assert (after["cdi"]["state"], after["changes"]) == ("on", [])
+
+
+def test_the_owner_of_a_file_is_said_when_it_is_written(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    containerd(machine, "1.7.27", case("H06-config-of-another-tool", "puppet.toml"), {})
+    found = selected(machine, "/var/run/cdi")
+    files = {ROOT: Source(ROOT, machine.real(ROOT).read_bytes())}
+    warnings = present([found], files, {}, ["/var/run/cdi"], True).edits[0].warnings
+    assert len(warnings) == 1 and warnings[0].startswith(ROOT + " is written by Puppet, which may undo the change: make")

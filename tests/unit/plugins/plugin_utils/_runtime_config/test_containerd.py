@@ -411,15 +411,74 @@ def test_D04_placeholders_survive() -> None:
         main_config=path.replace("-template", ""),
         config_files=[],
     )
-    made = plan(found, {path: Source(path, data)}, ["/var/run/cdi"])
+    rendered = path.replace("-template", "")
+    values = {b"${SNAPSHOTTER}": b"overlayfs", b"${RUNTIME}": b"runc"}
+    before = data
+    for name, value in values.items():
+        before = before.replace(name, value)
+    made = plan(found, {path: Source(path, data), rendered: Source(rendered, before)}, ["/var/run/cdi"])
     assert [item.path for item in made.files] == [path]
+    judge = made.judge or {}
+    become = base64.b64decode(judge["root_content"])
+    for name, value in values.items():
+        become = become.replace(value, name)
+    assert become == made.files[0].new and b"${" not in base64.b64decode(judge["root_content"])
+    assert judge["before"][2] == rendered and judge["root_directory"] == "/var/snap/microk8s/current/args"
     assert made.files[0].new == (FIXTURES / "expected/D04-microk8s-template.toml").read_bytes()
     assert b"${SNAPSHOTTER}" in (made.files[0].new or b"")
-    rendered = path.replace("-template", "")
     files = {path: Source(path, made.files[0].new), rendered: Source(rendered, data)}
     assert plan({**found, "config_files": [rendered]}, files, ["/var/run/cdi"]).files == [], (
         "what was rendered before the restart does not matter"
     )
+    with pytest.raises(NpuError, match="containerd.toml does not exist.*Next: Start"):
+        plan(found, {path: Source(path, data)}, ["/var/run/cdi"])
+    # Another text, whose values are not known: the template goes before the program as it is.
+    other = plan(found, {path: Source(path, data), rendered: Source(rendered, b"version = 2\n")}, ["/var/run/cdi"])
+    assert (other.judge or {})["before"][2] == path
+
+
+K0S = "/etc/k0s/containerd.toml"
+COLLECTED = "/run/k0s/containerd-cri.toml"
+K0S_DROPIN = "/etc/k0s/containerd.d/99-rbln.toml"
+
+
+def _k0s(root: str, collected: str | None, ours: bytes | None = None, *more: str) -> RuntimeEdit:
+    files = {K0S: Source(K0S, root.encode()), K0S_DROPIN: Source(K0S_DROPIN, ours)}
+    if collected is not None:
+        files[COLLECTED] = Source(COLLECTED, collected.encode())
+    for path in more:
+        files[path] = Source(path, b"version = 2\n[metrics]\naddress = 'x'\n")
+    found = runtime(
+        OLD,
+        flavor="k0s",
+        main_config=K0S,
+        config_files=[path for path in files if path != K0S_DROPIN],
+        edit_target={"path": K0S_DROPIN, "kind": "dropin"},
+    )
+    return plan(found, files, ["/var/run/cdi"])
+
+
+def test_what_k0s_collects_from_a_drop_in_is_judged() -> None:
+    root = '# k0s_managed=true\nversion = 2\nimports = ["/etc/k0s/containerd.d/metrics.toml", "%s"]\n' % COLLECTED
+    collected = 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n  enable_cdi = false\n  sandbox_image = "x"\n'
+    made = _k0s(root, collected, None, "/etc/k0s/containerd.d/metrics.toml")
+    assert [item.path for item in made.files] == [K0S_DROPIN], "the file that k0s makes itself is not edited"
+    judge = made.judge or {}
+    assert judge["before"] == ["/usr/bin/containerd", "--config", K0S, "config", "dump"]
+    become = base64.b64decode(judge["root_content"]).decode()
+    assert become == 'version = 2\nimports = ["/etc/k0s/containerd.d/metrics.toml"]\n' + collected.partition("\n")[
+        2
+    ].replace("false", "true")
+    assert judge["root_directory"] == "/etc/k0s" and made.warnings == []
+    assert _k0s(root, collected, made.files[0].new).files == [], "only the restart is missing"
+    with pytest.raises(NpuError, match="is not what /etc/k0s/containerd.toml was made from.*Next: Restart"):
+        _k0s("# k0s_managed=true\nversion = 2\n", None)
+
+
+def test_a_file_of_k0s_that_the_site_owns_is_judged_as_any_other() -> None:
+    found = runtime(OLD, flavor="k0s", main_config=K0S, config_files=[K0S], edit_target={"path": K0S, "kind": "main"})
+    made = plan(found, {K0S: Source(K0S, b"version = 2\n")}, ["/var/run/cdi"])
+    assert [item.path for item in made.files] == [K0S] and (made.judge or {})["root_directory"] == "/etc/k0s"
 
 
 def test_judge_reads_the_whole_set_with_the_staged_files() -> None:

@@ -205,8 +205,8 @@ def test_json_text_is_kept(before: str, after: str) -> None:
 @pytest.mark.parametrize(
     "text, pattern",
     [
-        ('{"a": 1,\n "a": 2}', 'not valid JSON: the key "a" appears twice'),
-        ('{"b": {"a": 1, "a": 2}}', 'not valid JSON: the key "a" appears twice'),
+        ('{"a": 1,\n "a": 2}', 'daemon.json: the key "a" appears twice, and programs take the last'),
+        ('{"b": {"a": 1, "a": 2}}', 'daemon.json: the key "a" appears twice, and programs take the last'),
         ('{"features": {"cdi": "true"}}', "daemon.json: features.cdi must be true or false"),
         ('{"a": NaN}', "not valid JSON"),
         ('{"cdi-spec-dirs": "/x"}', "daemon.json: cdi-spec-dirs must be a list of strings"),
