@@ -165,9 +165,7 @@ def explain(status: int, what: str, body: t.Mapping[str, t.Any]) -> tuple[str, s
 class Cluster:
     """One API server. `requests` counts what was asked; `warnings` are what it warned of, each once."""
 
-    def __init__(
-        self, kubeconfig: str, context: str, timeout: float = 30.0, decrypt: Decrypt | None = None
-    ) -> None:
+    def __init__(self, kubeconfig: str, context: str, timeout: float = 30.0, decrypt: Decrypt | None = None) -> None:
         require_packages()
         self._access = open_access(kubeconfig, context, decrypt)
         self._timeout = timeout

@@ -176,9 +176,7 @@ def _to_write(
     write = {
         key
         for key, item in wanted.items()
-        if key not in live
-        or is_going(live[key])
-        or not is_settled(item, live[key], settled.get(key), served)
+        if key not in live or is_going(live[key]) or not is_settled(item, live[key], settled.get(key), served)
     }
     namespaces = {key_of(item) for item in objects if item["kind"] == "Namespace" and not is_right(item, namespace)}
     return frozenset(write | namespaces)

@@ -151,7 +151,11 @@ REFUSED: dict[str, tuple[Data, Data, str]] = {
         {},
         "the kubeconfig %s has as-groups without as. Next: Add as",
     ),
-    "a group that is no text": ({"token": "t", "as": "a", "as-groups": [1]}, {}, "as-groups of the kubeconfig %s cannot"),
+    "a group that is no text": (
+        {"token": "t", "as": "a", "as-groups": [1]},
+        {},
+        "as-groups of the kubeconfig %s cannot",
+    ),
     "a user that no header can hold": ({"token": "t", "as": "a\nb"}, {}, "as of the kubeconfig %s cannot be sent"),
     "extra that is no list": (
         {"token": "t", "as": "a", "as-user-extra": {"x": "y"}},
@@ -381,7 +385,10 @@ def test_k12_the_environment_says_as_whom_to_act(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("K8S_AUTH_IMPERSONATE_USER", "other")
     assert ("Impersonate-User", "other") in kubeconfig.open_access(K12, "").acting
     monkeypatch.setenv("K8S_AUTH_IMPERSONATE_GROUPS", "a, b")
-    assert [value for name, value in kubeconfig.open_access(K12, "").acting if name == "Impersonate-Group"] == ["a", "b"]
+    assert [value for name, value in kubeconfig.open_access(K12, "").acting if name == "Impersonate-Group"] == [
+        "a",
+        "b",
+    ]
     monkeypatch.delenv("K8S_AUTH_IMPERSONATE_USER")
     with pytest.raises(NpuError, match="K8S_AUTH_IMPERSONATE_GROUPS without K8S_AUTH_IMPERSONATE_USER"):
         kubeconfig.open_access(K12, "")

@@ -156,7 +156,11 @@ def test_k32_no_default_node_selector_of_openshift_in_a_namespace_of_ours() -> N
 
 def test_k32_only_a_selector_that_leaves_out_nodes_with_npus_is_told() -> None:
     nodes = [
-        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"rebellions.ai/npu.present": "true"}}}
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "labels": {"rebellions.ai/npu.present": "true"}},
+        }
         for name in ("a", "b")
     ]
     store = Store(namespace({}, {SELECTOR: "kind=npu"}), *nodes)
@@ -272,7 +276,10 @@ THEIRS: list[Data] = [
 
 
 def put(store: Store, given: Data) -> None:
-    meta = {"namespace": "rbln-system", **{key: given[key] for key in ("name", "labels", "annotations") if key in given}}
+    meta = {
+        "namespace": "rbln-system",
+        **{key: given[key] for key in ("name", "labels", "annotations") if key in given},
+    }
     item = {"kind": given["kind"], "metadata": meta, "type": given.get("type")}
     store.items[Store.key(item)] = item
 

@@ -89,9 +89,7 @@ def test_k11_clusters_of_one_name_are_told_apart_by_what_is_no_secret() -> None:
         read_login('{"clusters": [{"server": "https://%s"}], "token": "%s"}' % words, "")
         for words in (("a", "secret-1"), ("a", "secret-2"), ("b", "secret-1"))
     )
-    members = {
-        host: {**member(login.name), "mark": login.mark} for host, login in zip("xyz", (one, other, same), strict=True)
-    }
+    members = {host: {**member(login.name), "mark": login.mark} for host, login in zip("xyz", (one, other, same))}
     assert choose_actors(members) == {
         "the kubeconfig in rbln_kubeconfig": {"actor": "x", "members": ["x", "z"], "error": ""},
         "the kubeconfig in rbln_kubeconfig (2)": {"actor": "y", "members": ["y"], "error": ""},

@@ -178,7 +178,9 @@ def test_k27_amounts_are_amounts_only_where_the_server_takes_them_so() -> None:
 
 
 def test_paths_end_at_keys_and_people_see_names() -> None:
-    wanted: Data = {"spec": {"containers": [{"name": "c", "args": ["a", "b"], "image": "x/y"}], "tolerations": [{"key": "k"}]}}
+    wanted: Data = {
+        "spec": {"containers": [{"name": "c", "args": ["a", "b"], "image": "x/y"}], "tolerations": [{"key": "k"}]}
+    }
     live: Data = copy.deepcopy(wanted)
     live["spec"]["containers"][0].update(args=["a", "c"], image="m/y", more=1)
     live["spec"]["tolerations"].append({"key": "added"})
