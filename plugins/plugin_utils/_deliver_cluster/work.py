@@ -64,7 +64,7 @@ class _Done:
 
     def result(self, cluster: Cluster) -> Data:
         """The result of the task, with what the API server warned of."""
-        self.warnings = list(dict.fromkeys([*self.warnings, *cluster.warnings]))
+        self.warnings = list(dict.fromkeys([*self.warnings, *_heard(cluster)]))
         told: Data = {name: getattr(self, name) for name in ("changed", "nodes", "diff", "objects", "warnings")}
         if self.waited:
             # Only the status needs the names of all nodes.
@@ -272,7 +272,7 @@ class ClusterWork:
             "changed": False,
             "nodes": nodes,
             "differences": differences,
-            "warnings": [*warnings, *self._cluster.warnings],
+            "warnings": [*warnings, *_heard(self._cluster)],
             "requests": self._cluster.requests,
         }
 
@@ -294,6 +294,11 @@ class ClusterWork:
         if not done.texts:
             found = "all is there" if waited["ok"] else "; ".join(problem["text"] for problem in waited["problems"])
             done.texts.append("After %s s: %s" % (waited["seconds"], found))
+
+
+def _heard(cluster: Cluster) -> list[str]:
+    """What the API server warned of. That our pods are not what Pod Security asks for is known: they need more."""
+    return [text for text in cluster.warnings if "would violate PodSecurity" not in text]
 
 
 def _as_labelled(node: Data, record: NodeRecord) -> Data:
