@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import typing as t
+from pathlib import Path
 
 from ansible.errors import AnsibleError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
@@ -14,15 +17,18 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer imp
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.text import clean, clean_all
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import Cluster, require_packages
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.capabilities import declared
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.login import is_content, read_login
 from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import build
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.manifests import write_manifests
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.work import ClusterWork
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.cluster import (
     ROLE,
     choose_actors,
-    cluster_key,
     digest,
+    kubeconfig_text,
+    plain,
     read_inputs,
+    rendered_key,
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import raw_inputs, role_inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import member_record
@@ -49,18 +55,65 @@ class ActionModule(Answering):
         _validation, args = self.validate_argument_spec(argument_spec=ARGUMENTS)
         self._dry_run = bool(self._task.check_mode)
         try:
-            result.update(ACTS[args["act"]](self, args, task_vars))
+            with self._environment():
+                result.update(ACTS[args["act"]](self, args, task_vars))
         except NpuError as exc:
             # The API server's words may be in it.
             result.update(failed=True, msg=clean(str(exc), True))
         return result
+
+    @contextlib.contextmanager
+    def _environment(self) -> t.Iterator[None]:
+        """The environment of this process with that of the task over it, as a module on the controller would have it.
+
+        Credential plugins and the search for a proxy see it too.
+        """
+        given: Result = {}
+        if getattr(self._task, "environment", None):
+            self._compute_environment_string(given)
+        before = dict(os.environ)
+        os.environ.update({str(name): str(value) for name, value in given.items()})
+        try:
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+    def _kubeconfig(self, inputs: Inputs) -> str:
+        """The input; a relative path is looked for where Ansible looks for files."""
+        given = inputs["kubeconfig"]
+        return given if is_content(given) else os.pathsep.join(map(self._found, given.split(os.pathsep)))
+
+    def _found(self, path: str) -> str:
+        whole = os.path.expanduser(path)
+        if not path or os.path.isabs(whole) or os.path.exists(whole):
+            return path
+        try:
+            return str(self._find_needle("files", whole))
+        except AnsibleError:
+            return path
+
+    def _decrypted(self, path: str) -> str:
+        """The text of a file that Ansible Vault has encrypted."""
+        try:
+            real = self._loader.get_real_file(path)
+        except AnsibleError:
+            raise NpuError(
+                "The kubeconfig %s cannot be decrypted." % path, "Give the password of Ansible Vault that it needs."
+            ) from None
+        try:
+            return Path(real).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            raise NpuError("The kubeconfig %s is not text." % path, "Give the path of a kubeconfig.") from None
+        finally:
+            self._loader.cleanup_tmp_file(real)
 
     def _inputs(self, task_vars: Result) -> Inputs:
         return t.cast(Inputs, read_inputs(raw_inputs(self._templar, task_vars, role_inputs((ROLE,))), task_vars))
 
     def _work(self, args: Result, task_vars: Result) -> ClusterWork:
         inputs = self._inputs(task_vars)
-        cluster = Cluster(inputs["kubeconfig"], inputs["context"])
+        cluster = Cluster(self._kubeconfig(inputs), inputs["context"], decrypt=self._decrypted)
         members, others = args["members"], self._others(task_vars, args["members"], inputs)
         return ClusterWork(cluster, inputs, members, self._dry_run, bool(self._task.diff), others)
 
@@ -72,7 +125,7 @@ class ActionModule(Answering):
             if host in known:
                 continue
             said = _Said(hostvars, host)
-            kubeconfig = said(OPERANDS + "kubeconfig") or said(INPUT + "kubeconfig")
+            kubeconfig = said.kubeconfig()
             context = said(OPERANDS + "context") or said(INPUT + "kube_context")
             if (kubeconfig, context) == (inputs["kubeconfig"], inputs["context"]):
                 node_name = said(OPERANDS + "node_name") or said(INPUT + "node_name")
@@ -94,7 +147,11 @@ class ActionModule(Answering):
         # Ansible lets no fact set it.
         address = str(self._templar.template(task_vars.get("ansible_host")) or "")
         record = member_record(host, inputs, facts.get("rbln"), facts, proof, source, address)
-        member = {**record, "cluster": cluster_key(inputs), "digest": digest(inputs)}
+        cluster, mark = rendered_key(inputs), ""
+        if cluster is None:
+            login = read_login(self._kubeconfig(inputs), inputs["context"])
+            cluster, mark = login.name, login.mark
+        member = {**record, "cluster": cluster, "mark": mark, "digest": digest(inputs)}
         result: Result = {"changed": False, "member": member, "work": _act_of(inputs)}
         return dict(result, warnings=inputs["notes"]) if inputs["notes"] and member["cluster"] else result
 
@@ -137,15 +194,26 @@ class _Said:
         self._raw = hostvars.raw_get(host)
 
     def __call__(self, name: str) -> str:
+        value = self._value(name)
+        return str(value) if value else ""
+
+    def kubeconfig(self) -> str:
+        """As this host's input is read."""
+        try:
+            return kubeconfig_text(plain(self._value(OPERANDS + "kubeconfig") or self._value(INPUT + "kubeconfig")))
+        except NpuError:
+            return ""
+
+    def _value(self, name: str) -> t.Any:
         value = self._raw.get(name)
         if not value or name in (self._raw.get("ansible_facts") or {}):
-            return ""
-        if "{" not in str(value):
-            return str(value)
+            return None
+        if isinstance(value, str) and "{" not in value:
+            return value
         try:
-            return str(self._hostvars[self._host][name])
+            return self._hostvars[self._host][name]
         except AnsibleError:
-            return ""
+            return None
 
 
 def _registered(task_vars: Result) -> Result:

@@ -41,8 +41,8 @@ Written = t.List[t.Tuple[str, str, str]]
 class Site:
     """`run` and `absent` act as the role does; `written` is what the API server saw the last of them write."""
 
-    def __init__(self, home: Path, users: t.Sequence[str] = ()) -> None:
-        self.server = ApiServer(home, users, audited="runner")
+    def __init__(self, home: Path, users: t.Sequence[str] = (), more: t.Sequence[str] = ()) -> None:
+        self.server = ApiServer(home, users, audited="runner", more=more)
         self.config = home / "runner.kubeconfig"
         self.written: Written = []
         self.requests = 0

@@ -34,12 +34,17 @@ PLURALS = {
     "nfd.k8s-sigs.io": ("nodefeaturerules",),
 }
 VERBS = ("get", "list", "create", "update", "patch", "delete", "escalate", "bind")
+# Policies that change objects are still in beta.
+MUTATING = (
+    "--feature-gates=MutatingAdmissionPolicy=true",
+    "--runtime-config=admissionregistration.k8s.io/v1beta1=true",
+)
 SMD_AND_EXPORTER = {name: EVERYTHING[name] for name in ("smd", "metrics_exporter")}
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Site]:
-    with running(Site(tmp_path_factory.mktemp("faults") / "home", ["lowly"])) as one:
+    with running(Site(tmp_path_factory.mktemp("faults") / "home", ["lowly"], MUTATING)) as one:
         yield one
 
 
@@ -466,6 +471,180 @@ def test_one_refused_component_does_not_stop_the_others(site: Site) -> None:
     }
     site.everything()
     assert site.written == []
+
+
+PLUGIN = "DaemonSet %s/rbln-device-plugin" % NAMESPACE
+
+
+def policy(site: Site, kind: str, spec: Data, binding: Data, version: str) -> None:
+    api = "admissionregistration.k8s.io/" + version
+    site.create({"apiVersion": api, "kind": kind, "metadata": {"name": "site"}, "spec": spec})
+    bound = {"policyName": "site", **binding}
+    site.create({"apiVersion": api, "kind": kind + "Binding", "metadata": {"name": "site"}, "spec": bound})
+
+
+def edit(site: Site, name: str, spec: Data) -> None:
+    """What somebody does by hand."""
+    patch = json.dumps({"spec": {"template": {"spec": spec}}})
+    site.server.kubectl("-n", NAMESPACE, "patch", "daemonset", name, "--type=strategic", "-p", patch)
+
+
+def test_k33_a_mutating_policy_is_told_once_and_a_later_edit_is_seen(site: Site) -> None:
+    """K33: another registry before each image, and one more toleration, by a real MutatingAdmissionPolicy."""
+    rule = {
+        "apiGroups": ["apps"],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE", "UPDATE"],
+        "resources": ["daemonsets"],
+    }
+    pod = "/spec/template/spec"
+    spec = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "failurePolicy": "Fail",
+        "reinvocationPolicy": "Never",
+        "mutations": [
+            {
+                "patchType": "JSONPatch",
+                "jsonPatch": {
+                    "expression": (
+                        "[JSONPatch{op: 'replace', path: '%s/containers/0/image', value: "
+                        "object.spec.template.spec.containers[0].image.replace('docker.io/', 'mirror.example.net/')}]"
+                        % pod
+                    )
+                },
+            },
+            {
+                "patchType": "JSONPatch",
+                "jsonPatch": {
+                    "expression": (
+                        "object.spec.template.spec.tolerations.exists(t, t.?key.orValue('') == 'added-by-policy') "
+                        "? [] : "
+                        "[JSONPatch{op: 'add', path: '%s/tolerations/-', "
+                        "value: Object.spec.template.spec.tolerations{key: 'added-by-policy', operator: 'Exists'}}]"
+                        % pod
+                    )
+                },
+            },
+        ],
+    }
+    policy(site, "MutatingAdmissionPolicy", spec, {}, "v1beta1")
+    image = "mirror.example.net/rebellions/k8s-device-plugin:v0.4.0"
+    plugin = ("-n", NAMESPACE, "daemonset", "rbln-device-plugin")
+    try:
+        probe = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "probe", "namespace": "default"}}
+        body = {
+            "containers": [{"name": "c", "image": "docker.io/i"}],
+            "tolerations": [{"key": "a", "operator": "Exists"}],
+        }
+        probe["spec"] = {
+            "selector": {"matchLabels": {"a": "b"}},
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": body},
+        }
+        words = ("create", "--dry-run=server", "-o", "yaml", "-f", "-")
+        until(
+            30,
+            "the site's policy",
+            lambda: "mirror.example.net" in site.server.kubectl(*words, stdin=json.dumps(probe), check=False).stdout,
+        )
+        told = [note for note in site.run()["warnings"] if note.startswith(PLUGIN)]
+        assert len(told) == 1 and "an admission policy changed" in told[0], told
+        assert image in told[0] and "added-by-policy" in told[0] and "is off" not in told[0]
+        again = site.run()
+        assert (again["changed"], again["warnings"], site.written) == (False, [], [])
+        requests = site.requests
+        assert site.server.get(*plugin)["spec"]["template"]["spec"]["containers"][0]["image"] == image
+        # Of another manager: it is named, and force makes it ours again.
+        edit(site, "rbln-device-plugin", {"containers": [{"name": "device-plugin", "image": "docker.io/evil/other:9"}]})
+        refused = site.act("run")
+        assert refused["failed"] and "containers" in refused["msg"] and "kubectl-patch" in refused["msg"]
+        assert site.run(force_conflicts=True)["objects"][PLUGIN] == "changed"
+        assert site.server.get(*plugin)["spec"]["template"]["spec"]["containers"][0]["image"] == image
+        site.run()
+        assert (site.written, site.requests) == ([], requests)
+        # The record of what the policy does is lost: a dry run tells it again.
+        site.server.kubectl("-n", NAMESPACE, "delete", "configmap", "rbln-inventory")
+        assert site.run()["changed"] is False
+        assert {one[2] for one in site.written if one[1] != "leases"} == {"rbln-inventory"}
+    finally:
+        site.server.kubectl("delete", "mutatingadmissionpolicy,mutatingadmissionpolicybinding", "site")
+    site.absent()
+
+
+def test_k27_amounts_in_another_spelling_are_no_difference_and_an_edit_is_one(site: Site) -> None:
+    resources = {"limits": {"cpu": "1000m", "memory": "1024Mi"}, "requests": {"cpu": "0.5", "memory": "512Mi"}}
+    given = {"device_plugin": {"resources": resources}}
+    assert site.run(**given)["warnings"] == []
+    live = site.server.get("-n", NAMESPACE, "daemonset", "rbln-device-plugin")["spec"]["template"]["spec"]
+    assert live["containers"][0]["resources"] == {
+        "limits": {"cpu": "1", "memory": "1Gi"},
+        "requests": {"cpu": "500m", "memory": "512Mi"},
+    }
+    again = site.run(**given)
+    assert (again["changed"], again["warnings"], site.written) == (False, [], [])
+    edited = {"name": "device-plugin", "resources": {"limits": {"memory": "600Mi"}}}
+    edit(site, "rbln-device-plugin", {"containers": [edited]})
+    told = site.act("run", **given)
+    assert told["failed"] and "limits.memory" in told["msg"] and "kubectl-patch" in told["msg"]
+    assert site.run(force_conflicts=True, **given)["objects"][PLUGIN] == "changed"
+    site.run(**given)
+    assert site.written == []
+
+
+def test_a_warning_of_the_server_is_shown_once(site: Site) -> None:
+    rule = {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["daemonsets"]}
+    spec = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": "object.metadata.name == 'x'", "message": "tell the owners"}],
+    }
+    policy(site, "ValidatingAdmissionPolicy", spec, {"validationActions": ["Warn"]}, "v1")
+    try:
+        told: list[str] = []
+
+        def heard() -> bool:
+            site.absent()
+            told[:] = site.run()["warnings"]
+            return any("tell the owners" in text for text in told)
+
+        until(30, "the site's policy", heard)
+        assert len(told) == 1 and told[0].startswith("The API server warns: "), told
+        assert site.run()["warnings"] == []
+    finally:
+        site.server.kubectl("delete", "validatingadmissionpolicy,validatingadmissionpolicybinding", "site")
+
+
+def test_k12_a_kubeconfig_that_acts_as_another_has_the_rights_of_that_one(site: Site) -> None:
+    """Its token may do everything."""
+    config = json.loads(site.config.read_text())
+    site.server.kubectl("delete", "clusterrolebinding", "lowly", "--ignore-not-found")
+    for acting, allowed in ((("lowly", []), False), (("nobody", ["system:masters"]), True)):
+        config["users"][0]["user"].update({"as": acting[0], "as-groups": acting[1]})
+        site.config.with_name("acting.kubeconfig").write_text(json.dumps(config))
+        result = site.act("run", user="acting")
+        assert bool(result.get("failed")) is not allowed, result.get("msg")
+        assert allowed or 'User "%s" cannot' % acting[0] in result["msg"], result["msg"]
+
+
+def test_k28_what_clusters_put_into_a_namespace_does_not_keep_it(site: Site) -> None:
+    def put(kind: str, name: str, **more: t.Any) -> None:
+        version = RBAC + "/v1" if kind == "RoleBinding" else "v1"
+        site.create({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE}, **more})
+
+    role = {"roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "view"}}
+    site.run()
+    put("ConfigMap", "team-settings")
+    kept = site.absent()
+    assert kept["objects"]["Namespace " + NAMESPACE] == "kept"
+    assert "ConfigMap %s/team-settings" % NAMESPACE in kept["msg"] and kept["msg"] in kept["warnings"]
+    site.server.kubectl("delete", "namespace", NAMESPACE)
+    site.run()
+    put("ConfigMap", "istio-ca-root-cert")
+    for name in ("default", "builder", "deployer"):
+        put("ServiceAccount", name)
+    put("Secret", "builder-dockercfg-x7k2p", type="kubernetes.io/dockercfg", data={".dockercfg": "e30="})
+    for name in ("system:image-pullers", "system:image-builders", "system:deployers"):
+        put("RoleBinding", name, **role)
+    assert site.absent()["objects"]["Namespace " + NAMESPACE] == "deleted"
+    assert site.server.kubectl("get", "namespace", NAMESPACE, check=False).returncode
 
 
 def test_driver_sets_of_an_earlier_chart_go_and_owned_ones_stay(site: Site) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import threading
 import typing as t
@@ -26,6 +27,8 @@ UUIDS = {
 ADDRESSES = {"a": "192.0.2.1", "b": "192.0.2.2"}
 NPUS = 2
 TAINT = "team=ml:NoExecute"
+# Of a user who may do everything, and in no output.
+TOKEN = "rep-secret-token"
 FACTS = {
     "rbln_observed": {"passed": True, "markers": {"current": True, "present": []}},
     "rbln": {
@@ -44,7 +47,7 @@ FACTS = {
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[ApiServer]:
-    server = ApiServer(tmp_path_factory.mktemp("api") / "home", ("lowly",))
+    server = ApiServer(tmp_path_factory.mktemp("api") / "home", ("lowly",), audited=TOKEN)
     try:
         server.start()
         for name in ("a", "b"):
@@ -81,6 +84,8 @@ def play(api: ApiServer, tmp_path: Path) -> t.Callable[..., Run]:
         own: t.Mapping[str, Data] | None = None,
         forged: Data | None = None,
         strategy: str = "linear",
+        environment: t.Mapping[str, str] | None = None,
+        home: Path | None = None,
         **inputs: t.Any,
     ) -> Run:
         """`own` are variables of single hosts, `forged` facts that the host a sets; with free, b comes last."""
@@ -115,12 +120,21 @@ def play(api: ApiServer, tmp_path: Path) -> t.Callable[..., Run]:
         (tmp_path / "inventory.yml").write_text(yaml.safe_dump({"npu_nodes": group}))
         (tmp_path / "play.yml").write_text(
             yaml.safe_dump(
-                [{"name": "Play", "hosts": "npu_nodes", "gather_facts": False, "strategy": strategy, "tasks": tasks}],
+                [
+                    {
+                        "name": "Play",
+                        "hosts": "npu_nodes",
+                        "gather_facts": False,
+                        "strategy": strategy,
+                        "environment": dict(environment or {}),
+                        "tasks": tasks,
+                    }
+                ],
                 sort_keys=False,
             )
         )
         words = ["ansible-playbook", "-i", str(tmp_path / "inventory.yml"), str(tmp_path / "play.yml"), *argv]
-        env = dict(os.environ, ANSIBLE_STDOUT_CALLBACK="ansible.posix.json")
+        env = dict(os.environ, ANSIBLE_STDOUT_CALLBACK="ansible.posix.json", **({"HOME": str(home)} if home else {}))
         over = threading.Event()
         helper = threading.Thread(target=_kubelet, args=(api, over))
         if kubelet:
@@ -357,6 +371,115 @@ def test_the_pull_secret_never_shows(api: ApiServer, play: t.Callable[..., Run])
     assert api.get("-n", NAMESPACE, "secret", "rbln-registry")["type"] == "kubernetes.io/dockerconfigjson"
     pruned = play(wait=False)
     assert pruned.judged("a")["result"]["objects"]["Secret rbln-system/rbln-registry"] == "deleted"
+
+
+def config_of(api: ApiServer) -> str:
+    return (api.home / (TOKEN + ".kubeconfig")).read_text()
+
+
+@pytest.mark.parametrize("form", ["text", "mapping", "vaulted file"])
+def test_k11_a_kubeconfig_as_content_is_used_and_never_shown(
+    api: ApiServer, play: t.Callable[..., Run], form: str, tmp_path: Path
+) -> None:
+    """K11: no output and no result holds the token, and the cluster is not named by the content."""
+    content: t.Any = yaml.safe_dump(json.loads(config_of(api))) if form == "text" else json.loads(config_of(api))
+    words: list[str] = []
+    if form == "vaulted file":
+        (tmp_path / "password").write_text("word")
+        content, words = str(tmp_path / "vaulted"), ["--vault-password-file", str(tmp_path / "password")]
+        Path(content).write_text(config_of(api))
+        subprocess.run(["ansible-vault", "encrypt", *words, content], check=True, capture_output=True)
+    run = play("-vvv", "--limit", "a", *words, kubelet=False, wait=False, kubeconfig=content)
+    assert run.code == 0, run.text[-3000:]
+    assert TOKEN not in run.text and "server" not in run.judged("a")["result"]["cluster"]
+    name = content if form == "vaulted file" else "the kubeconfig in rbln_kubeconfig"
+    assert run.judged("a")["result"]["cluster"] == name
+    assert run.judged("a")["result"]["node"]["node"] == "node-a"
+
+
+class Other:
+    """Another cluster, of which only the connections are counted."""
+
+    def __init__(self, home: Path) -> None:
+        self.asked = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {
+                    "name": "b",
+                    "cluster": {
+                        "server": "https://127.0.0.1:%d" % self._listener.getsockname()[1],
+                        "insecure-skip-tls-verify": True,
+                    },
+                }
+            ],
+            "users": [{"name": "u", "user": {"token": "b"}}],
+            "contexts": [{"name": "b", "context": {"cluster": "b", "user": "u"}}],
+            "current-context": "b",
+        }
+        (home / ".kube").mkdir(parents=True)
+        (home / ".kube" / "config").write_text(json.dumps(config))
+        threading.Thread(target=self._count, daemon=True).start()
+
+    def _count(self) -> None:
+        while True:
+            try:
+                self._listener.accept()[0].close()
+            except OSError:
+                return
+            self.asked += 1
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def test_k13_the_environment_of_the_play_names_the_cluster(
+    api: ApiServer, play: t.Callable[..., Run], tmp_path: Path
+) -> None:
+    """K13: the keyword environment counts before that of the process; the cluster of ~/.kube/config gets nothing."""
+    other = Other(tmp_path / "home")
+    given: Data = {"kubelet": False, "wait": False, "kubeconfig": "", "enabled": True, "home": tmp_path / "home"}
+    try:
+        config = "{{ rbln_kubeconfig | dirname }}/admin.kubeconfig"
+        run = play("--limit", "a", environment={"K8S_AUTH_KUBECONFIG": config}, **given)
+        assert run.code == 0, run.text[-3000:]
+        assert (other.asked, run.judged("a")["result"]["node"]["node"]) == (0, "node-a")
+        assert run.judged("a")["result"]["cluster"] == str(api.home / "admin.kubeconfig")
+        # Without it the file of the user counts, which is the other cluster; it is asked again before that is told.
+        away = play("--limit", "a", **given)
+        assert away.code != 0 and "closed the connection 4 times" in away.judged("a")["msg"]
+        assert other.asked == 4
+    finally:
+        other.close()
+
+
+def test_k24_numbers_of_variables_reach_the_manifests_and_the_cluster(
+    api: ApiServer, play: t.Callable[..., Run], tmp_path: Path
+) -> None:
+    """K24: whatever Ansible makes of a number that it has read."""
+    given = {
+        "update_strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}},
+        "tolerations": [{"key": "team", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}],
+        "device_plugin": {"health_port": 51600, "resources": {"requests": {"cpu": 0.5}, "limits": {"cpu": 2}}},
+    }
+    folder = tmp_path / "manifests"
+    rendered = play("--limit", "a", kubelet=False, delivery="render", render_dir=str(folder), **given)
+    assert rendered.code == 0, rendered.text[-3000:]
+    items = list(yaml.safe_load_all((folder / (NAMESPACE + ".yaml")).read_text()))
+    run = play("--limit", "a", kubelet=False, wait=False, **given)
+    assert run.code == 0 and "cannot represent" not in rendered.text + run.text, run.text[-3000:]
+    for item, amounts in (
+        (next(one for one in items if one["metadata"]["name"] == "rbln-device-plugin" and one["kind"] == "DaemonSet"),
+         {"requests": {"cpu": 0.5}, "limits": {"cpu": 2}}),
+        (api.get("-n", NAMESPACE, "ds", "rbln-device-plugin"), {"requests": {"cpu": "500m"}, "limits": {"cpu": "2"}}),
+    ):  # fmt: skip
+        spec = item["spec"]["template"]["spec"]
+        assert item["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] == 1
+        assert [one["tolerationSeconds"] for one in spec["tolerations"] if one.get("key") == "team"] == [300]
+        assert spec["containers"][0]["resources"] == amounts and "51600" in json.dumps(spec["containers"][0])
+    assert play("--limit", "a", kubelet=False, wait=False, **given).changed() == []
 
 
 def test_absent_of_one_host_keeps_the_objects(api: ApiServer, play: t.Callable[..., Run]) -> None:

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 import time
 import typing as t
 from urllib.parse import urlencode
 
+from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import mask
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
 from .._objects.names import DRIVER_KIND, INPUT, OPERANDS, OPERATOR, POLICY_KIND
 from .._objects.parts import MANAGER
-from .kubeconfig import open_access
+from .kubeconfig import Decrypt, open_access
 from .refusals import refusal_step
+from .transport import is_closed, verification_error
 
 Data = dict[str, t.Any]
 PACKAGES = {"kubernetes": "kubernetes>=24.2.0", "yaml": "PyYAML"}
@@ -76,9 +79,14 @@ TRIES = 4
 BUSY = (429, 500, 502, 503, 504)
 # A server-side apply with a field that the schema does not have is answered with status 500.
 _UNTYPED = "failed to create typed patch object"
+# Somebody wrote the object between the server's reading and its writing.
+_MEANWHILE = "please apply your changes to the latest version"
 # What is said of fields that keep the value they were created with.
 _FIXED = ("field is immutable", "cannot change roleRef", "may not change once set")
 LONGEST_PAUSE = 30
+# A warning of an API server: code 299, an agent, and a quoted text.
+_WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
+MOST_WARNINGS = 20
 
 
 def missing_packages() -> list[str]:
@@ -149,17 +157,20 @@ def explain(status: int, what: str, body: t.Mapping[str, t.Any]) -> tuple[str, s
         )
     if status in (400, 422) or _UNTYPED in text:
         return "%s: the object is invalid: %s." % (what, text), "Correct the input that the field comes from."
+    if status == 409 and _MEANWHILE in text:
+        return "%s: other clients write at the same time: %s." % (what, text), "Run again."
     return "%s: HTTP %d: %s." % (what, status, text), "Check the state of the API server."
 
 
 class Cluster:
-    """One API server. `requests` counts what was asked."""
+    """One API server. `requests` counts what was asked; `warnings` are what it warned of, each once."""
 
-    def __init__(self, kubeconfig: str, context: str, timeout: float = 30.0) -> None:
+    def __init__(self, kubeconfig: str, context: str, timeout: float = 30.0, decrypt: Decrypt | None = None) -> None:
         require_packages()
-        self._access = open_access(kubeconfig, context)
+        self._access = open_access(kubeconfig, context, decrypt)
         self._timeout = timeout
         self.requests = 0
+        self.warnings: list[str] = []
 
     def request(
         self,
@@ -175,9 +186,11 @@ class Cluster:
         An unreachable or busy server is asked again a few times.
         """
         import urllib3
+        from urllib3._collections import HTTPHeaderDict
 
         url = self._access.host + path + ("?" + urlencode(query) if query else "")
-        headers = {"Accept": "application/json", "User-Agent": MANAGER}
+        headers = HTTPHeaderDict(self._access.acting)
+        headers.update({"Accept": "application/json", "User-Agent": MANAGER})
         authorization = self._access.authorization()
         if authorization:
             headers["Authorization"] = authorization
@@ -192,20 +205,13 @@ class Cluster:
                 answer = self._access.pool.request(
                     method, url, headers=headers, body=data, timeout=self._timeout, retries=False
                 )
-            except urllib3.exceptions.SSLError as exc:
-                raise NpuError(
-                    "%s: the API server's certificate is not trusted: %s." % (what, exc),
-                    "Correct the authority in the kubeconfig.",
-                ) from exc
             except urllib3.exceptions.HTTPError as exc:
-                if attempt == TRIES:
-                    raise NpuError(
-                        "%s: the API server %s cannot be reached: %s." % (what, self._access.host, exc),
-                        f"Check {INPUT}kubeconfig, the network and the proxy.",
-                    ) from exc
+                if attempt == TRIES or verification_error(exc):
+                    raise self._unanswered(what, exc) from None
             else:
                 known, parsed = _parse(answer.data)
-                if answer.status not in BUSY or _UNTYPED in str(parsed.get("message")) or attempt == TRIES:
+                self._hear(answer.headers)
+                if not _is_passing(answer.status, parsed, path, body) or attempt == TRIES:
                     if answer.status >= 300 or not known:
                         raise ApiError(answer.status, what, parsed)
                     return answer.status, parsed
@@ -213,6 +219,32 @@ class Cluster:
                 pause = min(int(told), LONGEST_PAUSE) if told.isdigit() else attempt
             time.sleep(pause)
         raise AssertionError("unreachable")
+
+    def _unanswered(self, what: str, exc: Exception) -> NpuError:
+        """Why there was no answer. Only a certificate that did not pass is a matter of trust."""
+        refused = verification_error(exc)
+        if refused:
+            return NpuError(
+                "%s: the API server's certificate is not trusted: %s." % (what, mask(str(refused))),
+                "Correct the authority in the kubeconfig.",
+            )
+        if is_closed(exc):
+            return NpuError(
+                "%s: the server %s closed the connection %d times: %s."
+                % (what, self._access.host, TRIES, mask(str(exc)).rstrip(".")),
+                "Check the API server, and the balancer or proxy before it.",
+            )
+        return NpuError(
+            "%s: the API server %s cannot be reached: %s." % (what, self._access.host, mask(str(exc)).rstrip(".")),
+            f"Check {INPUT}kubeconfig, the network and the proxy.",
+        )
+
+    def _hear(self, headers: t.Any) -> None:
+        """Keep the warnings of an answer."""
+        for text in _WARNING.findall(headers.get("Warning") or ""):
+            said = "The API server warns: " + re.sub(r"\\(.)", r"\1", text)
+            if said not in self.warnings and len(self.warnings) < MOST_WARNINGS:
+                self.warnings.append(said)
 
     @staticmethod
     def path(api_version: str, kind: str, namespace: str = "", name: str = "") -> str:
@@ -306,6 +338,23 @@ def list_served(
         if exc.status == 404:
             return []
         raise
+
+
+def _is_passing(status: int, answer: Data, path: str, body: t.Any) -> bool:
+    """Whether an error heals by itself.
+
+    A conflict does when another object was written meanwhile, such as the quota of the namespace, or when the request
+    names no version of its object. One with causes does not: other managers own these fields.
+    """
+    if status in BUSY:
+        return _UNTYPED not in str(answer.get("message"))
+    details = answer.get("details")
+    details = details if isinstance(details, dict) else {}
+    if status != 409 or details.get("causes") or _MEANWHILE not in str(answer.get("message")):
+        return False
+    meta = body.get("metadata") if isinstance(body, dict) else None
+    other = "/%s/" % details.get("kind") not in path + "/"
+    return other or (isinstance(meta, dict) and "resourceVersion" not in meta)
 
 
 def _is_object(found: t.Any) -> bool:

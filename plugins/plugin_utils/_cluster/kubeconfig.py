@@ -3,130 +3,187 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How an API server is reached: the kubernetes package reads the kubeconfig, as for kubernetes.core.
 
-What it would ignore is refused.
+What it would ignore is done here, as kubectl does it, or refused by name.
 """
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import logging
 import os
 import re
 import stat
 import tempfile
 import typing as t
+from urllib.parse import quote
 
 import yaml
+from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import mask
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Limit, open_file
 
 from .._objects.names import INPUT
+from .login import AUTH, Login, read_login
+from .transport import Connection, open_pool, proxy_of
 
-# What the package reads of a user and of a cluster, and what changes nothing for our requests.
+# What is read of a user and of a cluster, and what changes nothing for our requests.
+_ACTING = ("as", "as-uid", "as-groups", "as-user-extra")
 _USER = {
     "auth-provider", "client-certificate", "client-certificate-data", "client-key", "client-key-data", "exec",
     "extensions",
-    "password", "token", "tokenFile", "username",
+    "password", "token", "tokenFile", "username", *_ACTING,
 }  # fmt: skip
 _CLUSTER = {
     "certificate-authority", "certificate-authority-data", "disable-compression", "extensions",
     "insecure-skip-tls-verify",
     "proxy-url", "server", "tls-server-name",
 }  # fmt: skip
-_OTHER_TYPES = {"auth-provider", "disable-compression", "exec", "extensions", "insecure-skip-tls-verify"}
+_OTHER_TYPES = {
+    "as-groups", "as-user-extra", "auth-provider", "disable-compression", "exec", "extensions",
+    "insecure-skip-tls-verify",
+}  # fmt: skip
+# Files that start at the folder of their kubeconfig.
+_FILES = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 # Scheme, host (a name, or an IPv6 address in brackets), port and path, without blanks and control characters.
 _ADDRESS = re.compile(
     r"(?i:https?)://(?:[^\s/?#\[\]@:\x00-\x20\x7f]+|\[[0-9A-Fa-f:.%]+\])(?::[0-9]{1,5})?(?:/[!-~]*)?\Z"
 )
 _PROVIDERS = ("gcp", "oidc")
-# Keys that older releases of the package ignore, with the setting that newer ones make of them.
-_NEWER = {"tls-server-name": "tls_server_name", "proxy-url": "proxy"}
+_HEADER_KEY = "!#$&'*+-.^_`|~"
+_VAULT = b"$ANSIBLE_VAULT"
+Headers = tuple[tuple[str, str], ...]
+Decrypt = t.Callable[[str], str]
 
 
 class Access(t.NamedTuple):
-    """`pool` is urllib3's for requests to `host`; `authorization` gives the next header's value, or empty text."""
+    """`pool` is urllib3's for requests to `host`; `authorization` gives the next header's value, or empty text.
+
+    `acting` are headers that every request carries, because the kubeconfig or the environment says as whom to act.
+    """
 
     host: str
     pool: t.Any
     authorization: t.Callable[[], str]
+    acting: Headers = ()
 
 
-def open_access(kubeconfig: str, context: str) -> Access:
-    """By the inputs, else K8S_AUTH_*, else as kubectl finds its file, else as a pod. NpuError names the kubeconfig."""
-    kubeconfig = os.path.expanduser(kubeconfig or _environment("KUBECONFIG"))
-    context = context or _environment("CONTEXT")
-    declared = bool(not kubeconfig and not context and _environment("HOST") and _environment("API_KEY"))
-    where = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
-    if "\n" in where or where.lstrip().startswith("{"):
+def open_access(kubeconfig: str, context: str, decrypt: Decrypt | None = None) -> Access:
+    """The way to the API server of `read_login`; `decrypt` gives the text of a file that Ansible Vault has encrypted.
+
+    NpuError names the kubeconfig. Files that this writes are only there while it runs.
+    """
+    login = read_login(kubeconfig, context)
+    source = "the kubeconfig " + os.pathsep.join(login.paths) if login.paths else AUTH + "*"
+    if login.content:
+        source = login.name
+    with tempfile.TemporaryDirectory() as folder:
+        files = _files(login, source, folder, decrypt)
+        settings, cluster, acting = _settings(login, files, source, folder)
+        wanted = _connection(settings, cluster, login, source)
+        pool = open_pool(wanted, source)
+    if len(acting) > len({name for name, _value in acting}) and wanted.host.startswith("http:") and proxy_of(wanted):
+        raise NpuError("Several groups cannot be sent to %s by an HTTP proxy." % source, "Use a server with https://.")
+    return Access(wanted.host.rstrip("/"), pool, lambda: _header(settings, login, source), acting)
+
+
+class _File(t.NamedTuple):
+    """A kubeconfig on the disk: where it is read, and the folder at which its paths start; `ours` is ours to delete."""
+
+    path: str
+    folder: str
+    ours: bool = False
+
+
+def _files(login: Login, source: str, folder: str, decrypt: Decrypt | None) -> list[_File]:
+    """The files to merge; empty and absent ones are none, as for kubectl. `folder` gets what is not on the disk."""
+    if login.content:
+        return [_File(_written(folder, "config", login.content), os.getcwd(), True)]
+    found = []
+    for number, path in enumerate(login.paths):
+        if not _is_there(path):
+            continue
+        try:
+            with open(path, "rb", opener=open_file) as stream:
+                start = stream.read(len(_VAULT))
+        except OSError as exc:
+            raise _unreadable(path, exc) from None
+        base = os.path.dirname(os.path.abspath(path))
+        if start == _VAULT:
+            if decrypt is None:
+                raise NpuError("%s is encrypted with Ansible Vault." % source, "Give the password, or decrypt it.")
+            found.append(_File(_written(folder, "config%d" % number, decrypt(path)), base, True))
+        elif start:
+            found.append(_File(path, base))
+    if not found and login.chosen and len(login.paths) == 1 and not os.path.exists(login.paths[0]):
         raise NpuError(
-            f"{INPUT}kubeconfig, K8S_AUTH_KUBECONFIG or KUBECONFIG holds the content of a kubeconfig, not its path.",
-            "Give a path.",
-        )
-    if kubeconfig and os.pathsep not in kubeconfig and not os.path.isfile(kubeconfig):
-        raise NpuError(
-            "The kubeconfig %s does not exist on the controller." % kubeconfig,
+            "The kubeconfig %s does not exist on the controller." % mask(login.paths[0]),
             f"Correct {INPUT}kubeconfig, or put the file there.",
         )
-    for path in [] if declared else where.split(os.pathsep):
-        _check_file(os.path.expanduser(path))
-    source = "K8S_AUTH_*" if declared else "the kubeconfig " + where
-    # The package writes keys into files; they are on the disk only while they are loaded.
-    with tempfile.TemporaryDirectory() as folder:
-        settings = _settings(kubeconfig, context, where, declared, folder)
-        if not settings.host.lower().startswith(("http://", "https://")):
-            raise NpuError(
-                "The server %r of %s has no scheme." % (settings.host, source),
-                "Write it with https://; without it, a token would be sent in the clear.",
-            )
-        if not _ADDRESS.match(settings.host):
-            # Not shown: it may hold a password.
-            raise NpuError("The server of %s is not an address." % source, "Write it as https://HOST:PORT.")
-        pool = _pool(settings, source)
-    return Access(settings.host.rstrip("/"), pool, lambda: _header(settings, source))
+    return found
 
 
-def _check_file(path: str) -> None:
-    """NpuError for what would be read without end; a missing file is the package's to judge."""
+def _written(folder: str, name: str, text: str) -> str:
+    path = os.path.join(folder, name)
+    with open(path, "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as stream:
+        stream.write(text)
+    return path
+
+
+def _is_there(path: str) -> bool:
+    """Whether a kubeconfig exists. NpuError for what would be read without end."""
     try:
         info = os.stat(path)
-    except OSError:
-        return
-    if path != os.devnull and not stat.S_ISREG(info.st_mode):
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError) as exc:
+        raise _unreadable(path, exc) from None
+    if path == os.devnull:
+        return False
+    if not stat.S_ISREG(info.st_mode):
         raise NpuError("The kubeconfig %s is not a file." % path, "Give the path of a file.")
     if info.st_size > Limit.CONFIG:
         raise NpuError("The kubeconfig %s has more than %d bytes." % (path, Limit.CONFIG), "Give another file.")
+    return True
 
 
-def _environment(name: str) -> str:
-    return os.environ.get("K8S_AUTH_" + name, "")
+def _unreadable(path: str, exc: Exception) -> NpuError:
+    reason = getattr(exc, "strerror", None) or "it is not a path"
+    return NpuError("The kubeconfig %s cannot be read: %s." % (mask(path), reason), f"Correct {INPUT}kubeconfig.")
 
 
-def _settings(kubeconfig: str, context: str, where: str, declared: bool, folder: str) -> t.Any:
-    """The package's configuration; what it puts into files goes to `folder`."""
+def _settings(login: Login, files: list[_File], source: str, folder: str) -> tuple[t.Any, dict[str, t.Any], Headers]:
+    """(the package's configuration, the entry of the cluster, headers of whom to act as)."""
     from kubernetes import client
     from kubernetes import config as untyped
 
     config: t.Any = untyped
     settings = client.Configuration()
-    if declared:
-        settings.host = _environment("HOST").rstrip("/")
-        settings.api_key = {"authorization": "Bearer " + _environment("API_KEY")}
-        settings.ssl_ca_cert = _environment("SSL_CA_CERT") or None
-        settings.verify_ssl = _environment("VERIFY_SSL").lower() not in ("0", "false", "no")
-        return settings
-    in_pod = not kubeconfig and not context and os.environ.get("KUBERNETES_SERVICE_HOST")
+    # The package takes a local server where none is named.
+    settings.host = ""
+    cluster: dict[str, t.Any] = {}
+    acting: dict[str, t.Any] = {}
     try:
-        if in_pod and not os.path.exists(os.path.expanduser(where)):
+        if not login.content and not login.paths:
+            settings.host = login.settings["host"].rstrip("/")
+        elif not files and not login.chosen and os.environ.get("KUBERNETES_SERVICE_HOST"):
             config.load_incluster_config(client_configuration=settings)
         else:
-            _load(settings, where, context, folder)
+            cluster, acting = _load(settings, login, files, source, folder)
     except (
         config.ConfigException, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError,
         yaml.YAMLError,
     ) as exc:  # fmt: skip
         raise NpuError(
-            f"The kubeconfig {where} cannot be used: {_said(exc)}.",
+            f"{_first_upper(source)} cannot be used: {_said(exc)}.",
             f"Check {INPUT}kubeconfig and {INPUT}kube_context.",
         ) from None
-    return settings
+    given = {name: login.settings[name] for name in ("as", "as-groups") if name in login.settings}
+    return settings, cluster, _headers({**acting, **given}, source)
+
+
+def _first_upper(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _said(exc: Exception) -> str:
@@ -135,46 +192,82 @@ def _said(exc: Exception) -> str:
     The package names an entry by all that it holds; YAML shows what it takes for an alias, an anchor or a tag.
     """
     said = re.sub(r"/\{.*", "", " ".join(str(exc).split()))
-    return re.sub(r"\b(alias|anchor|tag|tag handle) (['\"]).*?\2", r"\1", said).rstrip(".")
+    return mask(re.sub(r"\b(alias|anchor|tag|tag handle) (['\"]).*?\2", r"\1", said).rstrip("."))
 
 
-def _load(settings: t.Any, where: str, context: str, folder: str) -> None:
+def _load(
+    settings: t.Any, login: Login, files: list[_File], source: str, folder: str
+) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
+    """Let the package fill `settings` from the files; (the entry of the cluster, what the user says of acting)."""
     from kubernetes.config import kube_config as untyped
 
     package: t.Any = untyped
-    merged = package.KubeConfigMerger(where)
+    merged = package.KubeConfigMerger(os.pathsep.join(file.path for file in files))
+    if merged.config is None:
+        raise ValueError("no configuration found")
+    _correct(merged, files)
+    keep = login.settings.get("persist", True) and not any(file.ours for file in files)
     loader = package.KubeConfigLoader(
         merged.config,
-        active_context=context or None,
+        active_context=login.context or None,
         config_base_path=None,
-        config_persister=merged.save_changes,
+        config_persister=merged.save_changes if keep else None,
         temp_file_path=folder,
     )
     chosen = loader.current_context["context"]
     cluster = _given(merged.config["clusters"].get_with_name(chosen["cluster"]), "cluster")
     user = _user(merged.config, chosen.get("user"))
-    _check_keys(cluster, user, where, chosen)
+    _check_keys(cluster, user, source, chosen)
+    acting = {key: user.pop(key) for key in _ACTING if key in user}
     if "server" in cluster:
         # The package takes HTTPS:// for something else.
         cluster["server"] = re.sub(r"\A\w+(?=://)", lambda found: found[0].lower(), cluster["server"])
-    loader.set_active_context(context or None)
-    settings.host = ""
+    loader.set_active_context(login.context or None)
     try:
-        loader.load_and_set(settings)
+        with _listening() as heard:
+            loader.load_and_set(settings)
     finally:
         _forget(package, folder)
-    for key, setting in _NEWER.items():
-        if cluster.get(key) and getattr(settings, setting, None) != cluster[key]:
-            raise NpuError(
-                "The kubeconfig %s: this release of the kubernetes package ignores %s." % (where, key),
-                "Install a newer kubernetes package for the Python of the controller.",
-            )
     for key, what in (("exec", "exec plugin"), ("auth-provider", "auth-provider")):
-        if user.get(key) and not settings.api_key and not settings.cert_file:
+        if user.get(key) and not settings.api_key and not settings.cert_file and not login.settings.get("api_key"):
+            said = ": " + mask(" ".join(" ".join(heard).split()))[:300].rstrip(".") if heard else ""
             raise NpuError(
-                "The kubeconfig %s: the %s of the user %s gave no credentials." % (where, what, chosen["user"]),
+                "%s: the %s of the user %s gave no credentials%s." % (_first_upper(source), what, chosen["user"], said),
                 "Run its command by hand to see why." if key == "exec" else "Log in again, or use an exec plugin.",
             )
+    return cluster, acting
+
+
+def _correct(merged: t.Any, files: list[_File]) -> None:
+    """What the package merges otherwise than kubectl: the first current-context counts, paths start at their file."""
+    current = [merged.config_files[file.path].get("current-context") for file in files]
+    merged.config.value["current-context"] = next((name for name in current if name), None)
+    folders = {file.path: file.folder for file in files}
+    for kind in ("clusters", "contexts", "users"):
+        for node in merged.config.value[kind]:
+            node.path = os.path.join(folders[node.path], "config")
+
+
+class _Listener(logging.Handler):
+    """Keeps what the package says of a plugin, which it would only print."""
+
+    def __init__(self, heard: list[str]) -> None:
+        super().__init__()
+        self._heard = heard
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._heard.append(record.getMessage())
+
+
+@contextlib.contextmanager
+def _listening() -> t.Iterator[list[str]]:
+    heard: list[str] = []
+    listener = _Listener(heard)
+    logging.getLogger().addHandler(listener)
+    try:
+        yield heard
+    finally:
+        logging.getLogger().removeHandler(listener)
 
 
 def _forget(package: t.Any, folder: str) -> None:
@@ -193,9 +286,8 @@ def _user(config: t.Any, name: t.Any) -> t.Any:
     if found is None:
         return {}
     user = _given(found, "user")
-    if user.get("token") and isinstance(user.get("tokenFile"), str):
-        if os.path.isfile(os.path.join(os.path.dirname(found.path), user["tokenFile"])):
-            del user["token"]
+    if user.get("token") and isinstance(user.get("tokenFile"), str) and os.path.isfile(user["tokenFile"]):
+        del user["token"]
     return user
 
 
@@ -205,101 +297,122 @@ def _given(node: t.Any, kind: str) -> t.Any:
     They take the place of the others for this process; what the package writes back to the file stays whole.
     """
     entry = {key: value for key, value in (node.value.get(kind) or {}).items() if value is not None and value != ""}
+    for key in _FILES:
+        # Of the file of this entry, not of another one that was merged.
+        if isinstance(entry.get(key), str):
+            entry[key] = os.path.join(os.path.dirname(node.path), entry[key])
     node.value = {**node.value, kind: entry}
     return entry
 
 
-def _check_keys(cluster: t.Any, user: t.Any, where: str, chosen: t.Mapping[str, t.Any]) -> None:
-    """NpuError for what the package would ignore, or take for something else."""
+def _check_keys(cluster: t.Any, user: t.Any, source: str, chosen: t.Mapping[str, t.Any]) -> None:
+    """NpuError for what would be ignored, or taken for something else."""
+    where = _first_upper(source)
     for kind, entry, known in (("user", user, _USER), ("cluster", cluster, _CLUSTER)):
         ignored = sorted(str(key) for key in set(entry) - known)
         if ignored:
             raise NpuError(
-                "The kubeconfig %s: the %s %s has %s, which is not supported."
-                % (where, kind, chosen[kind], ", ".join(ignored)),
+                "%s: the %s %s has %s, which is not supported." % (where, kind, chosen[kind], ", ".join(ignored)),
                 "Remove it, or use a context without it.",
             )
         for key in sorted(set(entry) - _OTHER_TYPES):
             if not isinstance(entry[key], str):
-                raise NpuError(
-                    "The kubeconfig %s: %s of the %s %s is not text." % (where, key, kind, chosen[kind]), "Quote it."
-                )
+                raise NpuError("%s: %s of the %s %s is not text." % (where, key, kind, chosen[kind]), "Quote it.")
     provider = user["auth-provider"].get("name") if user.get("auth-provider") else None
     if provider and provider not in _PROVIDERS:
         raise NpuError(
-            "The kubeconfig %s: the auth-provider %s of the user %s is not supported."
-            % (where, provider, chosen["user"]),
+            "%s: the auth-provider %s of the user %s is not supported." % (where, provider, chosen["user"]),
             "Use an exec plugin, a token or a client certificate.",
         )
+    if user.get("exec") and user["exec"].get("interactiveMode") == "Always":
+        raise NpuError(
+            "%s: the exec plugin of the user %s wants a terminal (interactiveMode: Always)." % (where, chosen["user"]),
+            "Use a context whose plugin asks nothing.",
+        )
+    for first, second in (("username", "password"), ("password", "username"), ("client-key", "client-certificate")):
+        if any(key in user for key in (first, first + "-data")) and not any(
+            key in user for key in (second, second + "-data")
+        ):
+            raise NpuError(
+                "%s: the user %s has %s without %s." % (where, chosen["user"], first, second), "Give both, or none."
+            )
     if not isinstance(cluster.get("insecure-skip-tls-verify"), (bool, type(None))):
         # The package takes any text for true.
         raise NpuError(
-            "insecure-skip-tls-verify of the cluster %s in the kubeconfig %s is neither true nor false."
-            % (chosen["cluster"], where),
+            "insecure-skip-tls-verify of the cluster %s in %s is neither true nor false." % (chosen["cluster"], source),
             "Write it without quotes, or remove it.",
         )
 
 
-def _pool(settings: t.Any, source: str) -> t.Any:
-    from kubernetes.client.rest import RESTClientObject
-    from urllib3.exceptions import HTTPError
+def _headers(acting: t.Mapping[str, t.Any], source: str) -> Headers:
+    """The headers of whom to act as, with the names that kubectl sends. NpuError names the key that cannot be sent."""
+    acting = {key: value for key, value in acting.items() if value}
+    user, groups, extra = acting.get("as"), acting.get("as-groups", []), acting.get("as-user-extra", {})
+    if not isinstance(groups, list) or not isinstance(extra, dict):
+        raise _not_sent("as-user-extra" if isinstance(groups, list) else "as-groups", source)
+    if acting and not user:
+        raise NpuError("%s has %s without as." % (_first_upper(source), sorted(acting)[0]), "Add as, or remove it.")
+    pairs = [("as", "User", user), ("as-uid", "Uid", acting.get("as-uid"))]
+    pairs += [("as-groups", "Group", group) for group in groups]
+    for name, values in extra.items():
+        if not isinstance(values, list):
+            raise _not_sent("as-user-extra", source)
+        key = "-".join(part.capitalize() for part in quote(str(name), safe=_HEADER_KEY).split("-"))
+        pairs += [("as-user-extra", "Extra-" + key, value) for value in values]
+    for key, _name, value in pairs:
+        if value is not None and not (isinstance(value, str) and value.isascii() and value.isprintable() and value):
+            raise _not_sent(key, source)
+    return tuple(("Impersonate-" + name, value) for _key, name, value in pairs if value is not None)
 
-    try:
-        pool = RESTClientObject(settings).pool_manager
-    except (HTTPError, ImportError, ValueError) as exc:
+
+def _not_sent(key: str, source: str) -> NpuError:
+    return NpuError(
+        "%s of %s cannot be sent in a header." % (key, source), "Write it as kubectl takes it, in printable ASCII."
+    )
+
+
+def _connection(settings: t.Any, cluster: t.Mapping[str, t.Any], login: Login, source: str) -> Connection:
+    """How the server is reached: by the kubeconfig, and by the environment where that says something."""
+    env = login.settings
+    if not settings.host.lower().startswith(("http://", "https://")):
         raise NpuError(
-            "The proxy for %s cannot be used: %s." % (source, str(exc).rstrip(".")),
-            "Correct proxy-url or HTTPS_PROXY; "
-            "for socks5:// install PySocks for the Python that runs Ansible on the controller.",
-        ) from exc
-    if settings.host.lower().startswith("https"):
-        for name in ("ca_certs", "cert_file", "key_file"):
-            pool.connection_pool_kw.pop(name, None)
-        pool.connection_pool_kw["ssl_context"] = _tls(settings, source)
-    if not settings.verify_ssl:
-        _be_quiet()
-    return pool
-
-
-def _tls(settings: t.Any, source: str) -> t.Any:
-    """The TLS context. NpuError for an authority, a certificate or a key that cannot be loaded."""
-    import ssl
-
-    from urllib3.util.ssl_ import create_urllib3_context
-
-    context = create_urllib3_context()
-    # On Python 3.13 urllib3 asks for certificates by the letter, which the authorities of some clusters do not keep.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    if not settings.verify_ssl:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    try:
-        for path in (settings.ssl_ca_cert, settings.cert_file, settings.key_file):
-            if path:
-                with open(path, "rb", opener=open_file):
-                    pass
-        if settings.ssl_ca_cert:
-            context.load_verify_locations(settings.ssl_ca_cert)
-        else:
-            context.load_default_certs()
-        if settings.cert_file:
-            # Without a password, an encrypted key would be asked for at the terminal.
-            context.load_cert_chain(settings.cert_file, settings.key_file, "")
-    except (OSError, ValueError) as exc:
-        said = "%s: %s" % (exc.filename, exc.strerror) if isinstance(exc, OSError) and exc.filename else str(exc)
+            "The server %r of %s has no scheme." % (mask(settings.host), source),
+            "Write it with https://; without it, a token would be sent in the clear.",
+        )
+    if not _ADDRESS.match(settings.host):
+        # Not shown: it may hold a password.
+        raise NpuError("The server of %s is not an address." % source, "Write it as https://HOST:PORT.")
+    if env.get("host") and env["host"].rstrip("/") != settings.host.rstrip("/"):
         raise NpuError(
-            "The authority, the certificate or the key of %s cannot be loaded: %s." % (source, said),
-            "Correct them, and let this user read them; a key with a password cannot be used.",
-        ) from exc
-    return context
+            "%sHOST names the server %s, and %s names %s." % (AUTH, mask(env["host"]), source, settings.host),
+            f"Remove one of them: unset {AUTH}HOST, or give it credentials and no {INPUT}kubeconfig.",
+        )
+    paths = {name: os.path.expanduser(env[name]) for name in ("authority", "certificate", "key") if env.get(name)}
+    own = bool(paths.get("certificate"))
+    return Connection(
+        settings.host,
+        env.get("verify", settings.verify_ssl),
+        paths.get("authority") or settings.ssl_ca_cert or "",
+        paths.get("certificate") or settings.cert_file or "",
+        (paths.get("key") if own else settings.key_file) or "",
+        cluster.get("tls-server-name") or "",
+        env.get("proxy") or cluster.get("proxy-url") or "",
+        env.get("no_proxy"),
+        {name: env[name] for name in ("proxy_basic_auth", "basic_auth", "user_agent") if name in env},
+    )
 
 
-def _header(settings: t.Any, source: str) -> str:
+def _header(settings: t.Any, login: Login, source: str) -> str:
     """As kubectl takes the text of a token's file, without the line's end.
 
     Never shown: what else no header may hold is said without it.
     """
     value = ""
+    if login.settings.get("api_key"):
+        value = "Bearer " + login.settings["api_key"]
+    elif login.settings.get("password"):
+        account = "%s:%s" % (login.settings["username"], login.settings["password"])
+        value = "Basic " + base64.b64encode(account.encode()).decode()
     for key in ("BearerToken", "authorization"):
         value = value or str(settings.get_api_key_with_prefix(key) or "").strip()
     scheme, blank, secret = value.partition(" ")
@@ -310,10 +423,3 @@ def _header(settings: t.Any, source: str) -> str:
             "Write the token on one line.",
         )
     return value
-
-
-def _be_quiet() -> None:
-    """A kubeconfig that turns verification off means it; a warning for each request tells nothing new."""
-    import urllib3
-
-    urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)

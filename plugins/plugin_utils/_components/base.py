@@ -22,8 +22,9 @@ def namespace(inputs: Inputs, openshift: bool = False) -> Object:
         labels["pod-security.kubernetes.io/audit"] = "baseline"
         labels["pod-security.kubernetes.io/warn"] = "baseline"
     meta: Object = {"name": inputs["namespace"], "labels": labels}
-    if openshift:
-        meta["annotations"] = {parts.NODE_SELECTOR: ""}
+    annotations = {**({parts.NODE_SELECTOR: ""} if openshift else {}), **inputs["namespace_annotations"]}
+    if annotations:
+        meta["annotations"] = parts.texts(annotations)
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
 
 

@@ -14,14 +14,15 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from .._cluster.api import ApiError, Cluster, Data
 from .._cluster.lease import WriteLease
 from .._components.registry import component_of, dependents
-from .._objects.compare import Change, change, finish, missing_paths, object_label
+from .._objects.compare import Change, change, finish, object_label
 from .._objects.inputs import Inputs
 from .._objects.model import Capabilities
 from .._objects.names import OPERANDS
 from .apply_plan import Plan, plan_changes, refuse_taken, taken_text
-from .inventory import Inventory, Key, Paths, key_of, write_inventory
+from .inventory import Inventory, Key, key_of, write_inventory
 from .namespace import apply_namespace, find_namespace, selector_notes
 from .ours import is_going, list_named
+from .settled import Settled, settle, settled_notes
 from .takeover import Takeover
 
 Act = t.Callable[[], None]
@@ -70,7 +71,7 @@ def apply_objects(
     applied = Applied() if applied is None else applied
     for item in objects:
         if item["kind"] == "Namespace":
-            applied.notes += selector_notes(item, plan.namespace)
+            applied.notes += selector_notes(cluster, item, plan.namespace)
             applied.changes.append(apply_namespace(cluster, item, plan.namespace, dry_run))
     due = takeover is not None and takeover.is_due({component_of(item) for item in objects})
     if takeover and dry_run:
@@ -100,8 +101,8 @@ def _nothing() -> None:
 class _Pass:
     """One pass over the objects of a plan. `check` keeps the Lease before each write; `applied` gets what happened.
 
-    `begun` are components whose first object was reached, `there` the objects that are in the cluster, `dropped` the
-    fields of each that the server does not keep.
+    `begun` are components whose first object was reached, `there` the objects that are in the cluster, `settled` what
+    the cluster made of some of them.
     """
 
     cluster: Cluster
@@ -114,7 +115,7 @@ class _Pass:
     check: Act
     begun: set[str] = field(default_factory=set)
     there: set[Key] = field(default_factory=set)
-    dropped: dict[Key, Paths] = field(default_factory=dict)
+    settled: dict[Key, Settled] = field(default_factory=dict)
 
     def run(self, objects: t.Sequence[Data]) -> None:
         """Record what will be ours, apply, prune, and record what is ours now."""
@@ -135,19 +136,20 @@ class _Pass:
         """Record everything that will be ours before it is made, so that a run that dies leaves nothing unknown."""
         plan = self.plan
         recorded = plan.inventory or Inventory()
-        self.dropped = {key: paths for key, paths in recorded.dropped.items() if key in plan.wanted}
+        self.settled = dict(plan.settled)
         pruned = {key_of(item) for item in plan.prune}
-        everything = Inventory(recorded.keys | frozenset(plan.wanted) | pruned | plan.kept_keys, dict(self.dropped))
+        everything = Inventory(recorded.keys | frozenset(plan.wanted) | pruned | plan.kept_keys, dict(self.settled))
         if not self.dry_run and (plan.inventory is None or not everything.keys <= recorded.keys):
             self.check()
             write_inventory(self.cluster, self.inputs, everything)
-        return everything if everything.keys != recorded.keys else recorded
+            return everything
+        return recorded
 
     def _note_after(self, noted: Inventory) -> None:
         """Record what is ours now, when that differs from what was noted."""
         there = frozenset(self.there)
         exact = Inventory(
-            there | self.plan.kept_keys, {key: paths for key, paths in self.dropped.items() if key in there}
+            there | self.plan.kept_keys, {key: record for key, record in self.settled.items() if key in there}
         )
         if not self.dry_run and exact != noted:
             self.check()
@@ -233,7 +235,7 @@ class _Pass:
             return
         self.there.add(key)
         self._record(item, finish(item, live, after, created, self.show))
-        self._note_dropped(key, item, after)
+        self._note_settled(key, item, after)
 
     def _make_room(self, component: str) -> None:
         """Delete what a takeover replaces, but only when the server would accept the DaemonSets of the component."""
@@ -250,15 +252,13 @@ class _Pass:
         for other in sorted(dependents(component).intersection(components)):
             self.applied.failures.setdefault(other, "not tried, because it needs %s" % component)
 
-    def _note_dropped(self, key: Key, item: Data, after: Data) -> None:
-        paths = missing_paths(item, after)
-        self.dropped.pop(key, None)
-        if paths:
-            self.dropped[key] = paths
-            places = ", ".join(".".join(map(str, path)) for path in paths)
-            self.applied.notes.append(
-                f"{object_label(item)}: the API server does not keep {places}; a feature of this cluster is off."
-            )
+    def _note_settled(self, key: Key, item: Data, after: Data) -> None:
+        """Record what the cluster made of an object, and tell it when that is new."""
+        before, record = self.settled.pop(key, None), settle(item, after, self.plan.served)
+        if record:
+            self.settled[key] = record
+        if record and (before is None or before.fields != record.fields):
+            self.applied.notes += settled_notes(item, after)
 
 
 def wait_for_deletion(

@@ -6,19 +6,20 @@
 from __future__ import annotations
 
 import typing as t
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
-from .._cluster.api import Cluster, Data
+from .._cluster.api import ApiError, Cluster, Data
 from .._components.registry import COMPONENT_LABEL, component_of
-from .._objects.compare import object_label, with_hash, within, without_paths
+from .._objects.compare import HASH, differs, object_label, with_hash
 from .._objects.inputs import Inputs
 from .._objects.model import Capabilities
 from .._objects.names import OPERANDS
 from .inventory import KEPT, Inventory, Key, key_of, made_kinds, read_inventory
 from .namespace import find_namespace, is_right
 from .ours import creation_order, guard, is_going, is_legacy, is_made_here, is_ours, list_named, list_ours
+from .settled import Settled, is_settled, settle, surface
 
 _DAEMON_SETS = ("apps/v1", "DaemonSet")
 MOST_NAMED = 5
@@ -30,7 +31,8 @@ class Plan:
 
     `write` are wanted keys that differ; `prune` live objects no longer wanted, in the order of their deletion; `kept`
     those of them that stay, with the nodes that need them; `legacy` driver DaemonSets of earlier charts; `strangers`
-    have our labels and were not made here; `taken` are live objects of others under names that we want.
+    have our labels and were not made here; `taken` are live objects of others under names that we want; `served` tells
+    of the API server, `settled` what the cluster made of wanted objects.
     """
 
     namespace: Data | None
@@ -43,6 +45,8 @@ class Plan:
     strangers: tuple[Data, ...]
     taken: tuple[Data, ...]
     inventory: Inventory | None
+    served: str = ""
+    settled: t.Mapping[Key, Settled] = field(default_factory=dict)
 
     @property
     def kept_keys(self) -> frozenset[Key]:
@@ -51,7 +55,9 @@ class Plan:
     @property
     def differs(self) -> bool:
         known = frozenset(self.wanted) | self.kept_keys
-        return bool(self.write or self.prune or self.legacy or self.inventory is None or self.inventory.keys != known)
+        if self.write or self.prune or self.legacy or self.inventory is None:
+            return True
+        return self.inventory.keys != known or dict(self.inventory.settled) != dict(self.settled)
 
 
 def plan_changes(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, capabilities: Capabilities) -> Plan:
@@ -76,18 +82,55 @@ def plan_changes(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, ca
     ended = [item for item in left if inventory is None or key_of(item) in inventory.keys]
     guarded = guard(cluster, inputs["namespace"], ended)
     recorded = inventory.keys if inventory else frozenset()
+    served = surface(capabilities)
+    settled = {key: record for key, record in (inventory.settled if inventory else {}).items() if key in wanted}
+    write = _to_write(objects, wanted, live, namespace, settled, served)
+    write -= _looked_at(cluster, inputs, [key for key in wanted if key in write], wanted, live, settled, served)
     return Plan(
         namespace,
         wanted,
         live,
-        _to_write(objects, wanted, live, namespace, inventory or Inventory()),
+        write,
         tuple(sorted((item for item in ended if object_label(item) not in guarded), key=creation_order, reverse=True)),
         tuple((item, guarded[object_label(item)]) for item in ended if object_label(item) in guarded),
         legacy,
         tuple(item for item in left if item not in ended and not is_going(item)),
         tuple(live[key] for key in wanted if key in live and key not in recorded and not is_made_here(live[key])),
         inventory,
+        served,
+        settled,
     )
+
+
+def _looked_at(
+    cluster: Cluster,
+    inputs: Inputs,
+    keys: t.Sequence[Key],
+    wanted: t.Mapping[Key, Data],
+    live: t.Mapping[Key, Data],
+    settled: dict[Key, Settled],
+    served: str,
+) -> frozenset[Key]:
+    """Those of `keys` that an apply would not change, by a dry run; `settled` gets what the cluster made of them.
+
+    Only an object that was made of this very input is asked about: something else changed it, or the server is another
+    one. What the dry run does not allow is left to the apply, which says why.
+    """
+    found = set()
+    for key in keys:
+        item, there = wanted[key], live.get(key)
+        known = (there["metadata"].get("annotations") or {}) if there and not is_going(there) else {}
+        if there is None or known.get(HASH) != item["metadata"]["annotations"][HASH]:
+            continue
+        try:
+            after = cluster.apply(item, inputs["force_conflicts"], True)[1]
+        except ApiError:
+            continue
+        record = settle(item, after, served)
+        if record and not differs(there, after):
+            settled[key] = record
+            found.add(key)
+    return frozenset(found)
 
 
 def _live(
@@ -126,15 +169,14 @@ def _to_write(
     wanted: t.Mapping[Key, Data],
     live: t.Mapping[Key, Data],
     namespace: Data | None,
-    inventory: Inventory,
+    settled: t.Mapping[Key, Settled],
+    served: str,
 ) -> frozenset[Key]:
     """The keys whose live object differs from the wanted one, is missing, or is being deleted."""
     write = {
         key
         for key, item in wanted.items()
-        if key not in live
-        or is_going(live[key])
-        or not within(without_paths(item, inventory.dropped.get(key, ())), live[key])
+        if key not in live or is_going(live[key]) or not is_settled(item, live[key], settled.get(key), served)
     }
     namespaces = {key_of(item) for item in objects if item["kind"] == "Namespace" and not is_right(item, namespace)}
     return frozenset(write | namespaces)

@@ -17,6 +17,7 @@ from .._objects.inputs import Inputs
 from .._objects.model import Capabilities
 from .._objects.names import DRIVER_KIND, POLICY_KIND
 from .._objects.parts import metadata, object_name
+from .settled import Settled
 
 COMPONENT = "inventory"
 # Objects of ours that no builder makes: they stay until everything goes.
@@ -40,15 +41,14 @@ _READ = (
     DRIVER_KIND[1],
 )
 Key = tuple[str, str, str, str]
-Paths = t.Sequence[t.Sequence[str | int]]
 
 
 @dataclass(frozen=True)
 class Inventory:
-    """Keys (apiVersion, kind, namespace, name) of what was made, and fields that the server does not keep."""
+    """Keys (apiVersion, kind, namespace, name) of what was made, and what the cluster made of some of them."""
 
     keys: frozenset[Key] = frozenset()
-    dropped: t.Mapping[Key, Paths] = field(default_factory=dict)
+    settled: t.Mapping[Key, Settled] = field(default_factory=dict)
 
 
 def key_of(item: Data) -> Key:
@@ -68,7 +68,13 @@ def read_inventory(cluster: Cluster, inputs: Inputs) -> Inventory | None:
     try:
         entries = json.loads((found.get("data") or {})["objects.json"])
         keys = frozenset(t.cast(Key, tuple(entry["object"])) for entry in entries)
-        dropped = {t.cast(Key, tuple(entry["object"])): entry["dropped"] for entry in entries if entry.get("dropped")}
+        settled = {
+            t.cast(Key, tuple(entry["object"])): Settled(
+                entry["of"], tuple((tuple(path), found) for path, found in entry["settled"])
+            )
+            for entry in entries
+            if entry.get("settled")
+        }
         if any(len(key) != 4 or key[:2] not in KINDS for key in keys):
             raise ValueError("an entry names an unknown kind")
     except (KeyError, TypeError, ValueError) as exc:
@@ -77,7 +83,7 @@ def read_inventory(cluster: Cluster, inputs: Inputs) -> Inventory | None:
             % (inputs["namespace"], object_name(inputs, COMPONENT), exc),
             "Restore it, or delete it: the next run then removes everything that has our labels and is not wanted.",
         ) from exc
-    return Inventory(keys, dropped)
+    return Inventory(keys, settled)
 
 
 def inventory_object(inputs: Inputs, inventory: Inventory) -> Data:
@@ -85,8 +91,9 @@ def inventory_object(inputs: Inputs, inventory: Inventory) -> Data:
     entries: list[Data] = []
     for key in sorted(inventory.keys):
         entry: Data = {"object": list(key)}
-        if inventory.dropped.get(key):
-            entry["dropped"] = [list(path) for path in inventory.dropped[key]]
+        if key in inventory.settled:
+            record = inventory.settled[key]
+            entry.update(of=record.of, settled=[[list(path), found] for path, found in record.fields])
         entries.append(entry)
     meta = metadata(inputs, COMPONENT, object_name(inputs, COMPONENT))
     return {

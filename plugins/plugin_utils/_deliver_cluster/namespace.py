@@ -9,17 +9,19 @@ At the end restored, or deleted when we created it and it is empty.
 from __future__ import annotations
 
 import json
+import re
 import time
 import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
-from .._cluster.api import Cluster, Data, list_served
+from .._cluster.api import ApiError, Cluster, Data, list_served
 from .._nodes.labels import owned_labels
+from .._nodes.nodes import nodes_in_use
 from .._objects.compare import Change, change, finish, object_label, within
 from .._objects.inputs import Inputs
 from .._objects.names import INPUT, OPERANDS
-from .._objects.parts import LABEL_PREFIX, NODE_SELECTOR
+from .._objects.parts import LABEL_PREFIX, NODE_SELECTOR, applied_fields
 from .._objects.parts import POLICY_LABEL as POLICY
 
 CREATED = LABEL_PREFIX + "namespace-created"
@@ -45,11 +47,49 @@ FOREIGN_KINDS = (
     ("monitoring.coreos.com/v1", "ServiceMonitor"),
     ("resource.k8s.io/v1", "ResourceClaim"),
 )
-MADE_BY_KUBERNETES = {
-    ("ServiceAccount", "default"),
-    ("ConfigMap", "kube-root-ca.crt"),
-    ("ConfigMap", "openshift-service-ca.crt"),
-}
+# What clusters put into every namespace by themselves: Kubernetes, OpenShift with its pipelines, Istio, and what copies
+# the authorities of a site.
+MADE_BY_CLUSTER = {
+    "ServiceAccount": {"default", "builder", "deployer", "pipeline"},
+    "ConfigMap": {
+        "kube-root-ca.crt", "openshift-service-ca.crt", "istio-ca-root-cert", "istio-ca-crl", "odh-trusted-ca-bundle",
+        "config-service-cabundle", "config-trusted-cabundle",
+    },
+    "RoleBinding": {
+        "system:image-pullers", "system:image-builders", "system:deployers", "openshift-pipelines-edit",
+        "pipelines-scc-rolebinding",
+    },
+}  # fmt: skip
+# Tokens and registry accounts of service accounts, those above and ours.
+_TOKEN_TYPES = ("kubernetes.io/service-account-token", "kubernetes.io/dockercfg")
+_TOKEN_OF = re.compile(r"\A(.+)-(?:token|dockercfg)-[a-z0-9]{5}\Z")
+# Labels and annotations of copies that a controller makes and keeps of an object elsewhere.
+_COPIES = (
+    "trust.cert-manager.io/bundle",
+    "generate.kyverno.io/policy-name",
+    "generate.kyverno.io/source-name",
+    "hnc.x-k8s.io/inherited-from",
+    "reflector.v1.k8s.emberstack.com/reflects",
+    "replicator.v1.mittwald.de/replicated-from-version",
+    "kubed.appscode.com/origin",
+    "clustersecret.io/version",
+)
+# Of Kubernetes itself, by its admission plugin PodNodeSelector.
+_PLAIN_SELECTOR = "scheduler.alpha.kubernetes.io/node-selector"
+
+
+def is_leftover(item: Data, prefix: str = "") -> bool:
+    """Whether the cluster has made an object by itself and would make it again; `prefix` is that of our names."""
+    meta, kind = item["metadata"], item["kind"]
+    if meta["name"] in MADE_BY_CLUSTER.get(kind, ()):
+        return True
+    found = _TOKEN_OF.match(meta["name"])
+    if kind == "Secret" and found and item.get("type") in _TOKEN_TYPES:
+        return found[1] in MADE_BY_CLUSTER["ServiceAccount"] or bool(prefix and found[1].startswith(prefix + "-"))
+    marks = {**(meta.get("labels") or {}), **(meta.get("annotations") or {})}
+    return kind in ("ConfigMap", "Secret", "Role", "RoleBinding", "NetworkPolicy") and any(
+        name in marks for name in _COPIES
+    )
 
 
 def find_namespace(cluster: Cluster, inputs: Inputs, alone: bool = True) -> Data | None:
@@ -84,11 +124,7 @@ def _namespace_wanted(item: Data, live: Data | None) -> Data:
         annotations[CREATED] = "true"
     else:
         known = live["metadata"].get("annotations") or {}
-        # What a namespace of others, or an administrator later, says of its nodes stays.
-        ours = known.get(CREATED) == "true"
-        annotations = {
-            key: value for key, value in annotations.items() if known.get(key, value if ours else None) == value
-        }
+        annotations = _annotations_wanted(annotations, live)
         labels = live["metadata"].get("labels") or {}
         if known.get(CREATED) == "true":
             annotations[CREATED] = "true"
@@ -103,17 +139,59 @@ def _namespace_wanted(item: Data, live: Data | None) -> Data:
     return dict(item, metadata=meta)
 
 
-def selector_notes(item: Data, live: Data | None) -> list[str]:
-    """A warning about a node selector of the namespace, where the cluster has such."""
+def _annotations_wanted(given: Data, live: Data) -> Data:
+    """Those of `given` that a namespace gets: what it says itself, or an administrator said later, stays.
+
+    In a namespace of others an empty node selector, which would lift that of the project, is not added.
+    """
+    known, owned = live["metadata"].get("annotations") or {}, _owned_annotations(live)
+    ours = known.get(CREATED) == "true"
+    return {
+        key: value
+        for key, value in given.items()
+        if key in owned
+        or (key not in known and (ours or key != NODE_SELECTOR or value))
+        or (ours and known.get(key) == value)
+    }
+
+
+def _owned_annotations(live: Data) -> set[str]:
+    """The annotations that are ours by server-side apply, but our own marks."""
+    fields = [(one.get("f:metadata") or {}).get("f:annotations") or {} for one in applied_fields(live)]
+    return {key[2:] for one in fields for key in one if key.startswith("f:")} - {CREATED, BEFORE}
+
+
+def selector_notes(cluster: Cluster, item: Data, live: Data | None) -> list[str]:
+    """A warning for each node selector of the namespace that leaves out nodes with NPUs, or may do so."""
     known = (live or {"metadata": {}})["metadata"].get("annotations") or {}
-    selector = known.get(NODE_SELECTOR)
-    if not selector or NODE_SELECTOR not in (item["metadata"].get("annotations") or {}):
-        return []
-    return [
-        f"The namespace {item['metadata']['name']} has the node selector {selector} ({NODE_SELECTOR}): pods on other "
-        "nodes are rejected and made again without end. Next: Make the annotation empty, unless all nodes with NPUs "
-        "have these labels."
-    ]
+    keys = [NODE_SELECTOR] if NODE_SELECTOR in (item["metadata"].get("annotations") or {}) else []
+    wanted = item["metadata"].get("annotations") or {}
+    notes = []
+    for key in (*keys, _PLAIN_SELECTOR):
+        selector = known.get(key)
+        if not selector or wanted.get(key) == selector:
+            continue
+        nodes = nodes_in_use(cluster)
+        out = sorted(set(nodes) - _selected(cluster, selector))
+        if nodes and not out:
+            continue
+        names = ", ".join(out[:10]) or "some"
+        notes.append(
+            f"The namespace {item['metadata']['name']} has the node selector {selector} ({key}), which leaves out "
+            f"nodes with NPUs ({names}): pods there are rejected and made again without end. "
+            "Next: Make the annotation empty, or give these nodes the labels."
+        )
+    return notes
+
+
+def _selected(cluster: Cluster, selector: str) -> set[str]:
+    """The nodes that a selector names; none when the API server cannot read it."""
+    try:
+        return {node["metadata"]["name"] for node in cluster.list("v1", "Node", "", selector)}
+    except ApiError as exc:
+        if exc.status != 400:
+            raise
+        return set()
 
 
 def is_right(item: Data, live: Data | None) -> bool:
@@ -123,6 +201,7 @@ def is_right(item: Data, live: Data | None) -> bool:
         live is not None
         and within(wanted["metadata"], live["metadata"])
         and owned_labels(live) <= set(wanted["metadata"]["labels"])
+        and _owned_annotations(live) <= set(wanted["metadata"].get("annotations") or {})
     )
 
 
@@ -135,8 +214,10 @@ def apply_namespace(cluster: Cluster, item: Data, live: Data | None, dry_run: bo
     return finish(item, live, after, created)
 
 
-def remove_namespace(cluster: Cluster, live: Data, end: float, clock: t.Callable[[], float]) -> list[Change]:
-    """Delete a namespace that we created and that is empty, else give it back.
+def remove_namespace(
+    cluster: Cluster, live: Data, end: float, clock: t.Callable[[], float], notes: list[str]
+) -> list[Change]:
+    """Delete a namespace that we created and that is empty, else give it back; `notes` tells why it stays.
 
     `end` is the time to give up by `clock`.
     """
@@ -144,17 +225,22 @@ def remove_namespace(cluster: Cluster, live: Data, end: float, clock: t.Callable
     annotations = live["metadata"].get("annotations") or {}
     if annotations.get(CREATED) != "true":
         return _restore_namespace(cluster, live, annotations.get(BEFORE))
-    others = []
-    for api_version, kind in FOREIGN_KINDS:
-        others += [
-            item
-            for item in list_served(cluster, api_version, kind, name)
-            if (kind, item["metadata"]["name"]) not in MADE_BY_KUBERNETES
-        ]
+    prefix = str((live["metadata"].get("labels") or {}).get(POLICY) or "")
+    others = [
+        item
+        for api_version, kind in FOREIGN_KINDS
+        for item in list_served(cluster, api_version, kind, name)
+        if not is_leftover(item, prefix)
+    ]
     if others:
         _patch_namespace(cluster, name, {"labels": {POLICY: None}})
-        held = sorted(object_label(item) for item in others)[:10]
-        return [{**_record(name, "kept"), "after": {"holds": held}}]
+        held = sorted(object_label(item) for item in others)
+        more = " and %d more" % (len(held) - 10) if len(held) > 10 else ""
+        notes.append(
+            f"The namespace {name} stays, because it holds {', '.join(held[:10])}{more}. "
+            "Next: Delete it by hand when nothing in it is needed."
+        )
+        return [{**_record(name, "kept"), "after": {"holds": held[:10]}}]
     cluster.delete(dict(live, apiVersion="v1", kind="Namespace"), False)
     while (left := cluster.get("v1", "Namespace", name)) is not None:
         if clock() > end:
@@ -184,9 +270,10 @@ def _restore_namespace(cluster: Cluster, live: Data, before: str | None) -> list
         ) from exc
     if POLICY in (live["metadata"].get("labels") or {}):
         labels[POLICY] = None
-    if not labels:
+    annotations: Data = dict.fromkeys([BEFORE, *sorted(_owned_annotations(live))])
+    if not labels and len(annotations) == 1:
         return []
-    after = _patch_namespace(cluster, live["metadata"]["name"], {"labels": labels, "annotations": {BEFORE: None}})
+    after = _patch_namespace(cluster, live["metadata"]["name"], {"labels": labels, "annotations": annotations})
     return [_record(live["metadata"]["name"], "changed", live, after)]
 
 

@@ -46,12 +46,14 @@ def remove_objects(
     at_last: Act = _nothing,
     clock: Clock = time.monotonic,
     changes: list[Change] | None = None,
+    notes: list[str] | None = None,
 ) -> list[Change]:
     """Delete what is ours and wait until it is gone; then the namespace, if we made it and it is empty.
 
     Ours is what carries our labels and is in the inventory, or all that carries them when there is no inventory. The
     answer is `changes`, which tells what was done also when an NpuError ends it. `at_last` is called when all
-    components and their pods are gone, before our bookkeeping goes.
+    components and their pods are gone, before our bookkeeping goes. `notes` gets the reason why a namespace of ours
+    stays.
     """
     changes = [] if changes is None else changes
     namespace = find_namespace(cluster, inputs, alone=False)
@@ -75,7 +77,7 @@ def remove_objects(
     else:
         _Removal(cluster, inputs, found, watched, end, clock, _nothing).run(at_last, changes)
     if namespace:
-        changes += remove_namespace(cluster, namespace, end, clock)
+        changes += remove_namespace(cluster, namespace, end, clock, [] if notes is None else notes)
     return changes
 
 

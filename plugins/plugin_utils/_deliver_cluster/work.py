@@ -62,8 +62,9 @@ class _Done:
         self.failed = True
         self.texts.append(reason)
 
-    def result(self, requests: int) -> Data:
-        """The result of the task."""
+    def result(self, cluster: Cluster) -> Data:
+        """The result of the task, with what the API server warned of."""
+        self.warnings = list(dict.fromkeys([*self.warnings, *_heard(cluster)]))
         told: Data = {name: getattr(self, name) for name in ("changed", "nodes", "diff", "objects", "warnings")}
         if self.waited:
             # Only the status needs the names of all nodes.
@@ -72,7 +73,7 @@ class _Done:
             told["failed"] = True
         if self.texts:
             told["msg"] = " | ".join(self.texts)
-        return {**told, "requests": requests}
+        return {**told, "requests": cluster.requests}
 
 
 class ClusterWork:
@@ -106,7 +107,7 @@ class ClusterWork:
         else:
             takeover = Takeover(self._cluster, self._inputs, found, self._dry_run) if decision == TAKEOVER else None
             done = self._bring(capabilities, takeover)
-        return done.result(self._cluster.requests)
+        return done.result(self._cluster)
 
     def diff(self) -> Data:
         """What `present` would change, field by field, labels of nodes included; nothing is written."""
@@ -142,7 +143,7 @@ class ClusterWork:
             left = [] if self._dry_run or done.failed else labelled_nodes(self._cluster)
             if left:
                 done.fail(str(NpuError("The nodes %s still carry our labels." % ", ".join(left), "Run again.")))
-        return done.result(self._cluster.requests)
+        return done.result(self._cluster)
 
     def _bring(self, capabilities: Capabilities, takeover: Takeover | None) -> _Done:
         """Label the nodes of the members, apply, and wait."""
@@ -209,11 +210,16 @@ class ClusterWork:
     def _remove(self, done: _Done, capabilities: Capabilities, takeover: Takeover | None) -> None:
         """Remove the objects; what was done is in `done` also when an error ends it."""
         removed: list[Change] = []
+        notes: list[str] = []
         at_last = takeover.wake if takeover else lambda: None
         try:
-            remove_objects(self._cluster, self._inputs, capabilities, self._dry_run, at_last, changes=removed)
+            remove_objects(
+                self._cluster, self._inputs, capabilities, self._dry_run, at_last, changes=removed, notes=notes
+            )
         except NpuError as exc:
             done.fail(str(exc))
+        done.warnings += notes
+        done.texts += notes
         self._add(done, removed + (takeover.changes if takeover else []))
 
     def _add(self, done: _Done, changes: t.Sequence[Change]) -> None:
@@ -266,7 +272,7 @@ class ClusterWork:
             "changed": False,
             "nodes": nodes,
             "differences": differences,
-            "warnings": warnings,
+            "warnings": [*warnings, *_heard(self._cluster)],
             "requests": self._cluster.requests,
         }
 
@@ -288,6 +294,11 @@ class ClusterWork:
         if not done.texts:
             found = "all is there" if waited["ok"] else "; ".join(problem["text"] for problem in waited["problems"])
             done.texts.append("After %s s: %s" % (waited["seconds"], found))
+
+
+def _heard(cluster: Cluster) -> list[str]:
+    """What the API server warned of. That our pods are not what Pod Security asks for is known: they need more."""
+    return [text for text in cluster.warnings if "would violate PodSecurity" not in text]
 
 
 def _as_labelled(node: Data, record: NodeRecord) -> Data:

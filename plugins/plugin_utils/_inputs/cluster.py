@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
@@ -72,6 +71,9 @@ def plain(value: t.Any) -> t.Any:
         return [plain(item) for item in value]
     if isinstance(value, str):
         return str.__str__(value)
+    if getattr(value, "__ENCRYPTED__", False):
+        # A vaulted value of ansible-core 2.18 and before is no str.
+        return str(value)
     exact = next((kind for kind in (bool, int, float) if isinstance(value, kind)), None)
     return exact(value) if exact else value
 
@@ -95,7 +97,22 @@ def _typed(raw: t.Mapping[str, t.Any], spec: Spec) -> dict[str, t.Any]:
         if part["enabled"] is not None:
             inputs["validator"][step]["enabled"] = part["enabled"]
     inputs[SECRET] = pull_secret(inputs[SECRET])
+    inputs["kubeconfig"] = kubeconfig_text(inputs["kubeconfig"])
     return inputs
+
+
+def kubeconfig_text(value: t.Any) -> str:
+    """A path, or the content of a kubeconfig as text: a mapping as JSON, a vaulted value decrypted. Never shown."""
+    if value in (None, "", {}):
+        return ""
+    if isinstance(value, t.Mapping):
+        return json.dumps(value, sort_keys=True, default=str)
+    if isinstance(value, str):
+        return value if "\n" in value else value.strip()
+    raise NpuError(
+        f"{PREFIX}kubeconfig is neither a path nor a kubeconfig, but of type {type(value).__name__}.",
+        "Give the path of a kubeconfig on the controller, or its content as text or as a mapping.",
+    )
 
 
 def environment(name: str, value: t.Any) -> list[dict[str, t.Any]]:
@@ -139,14 +156,14 @@ def pull_secret(value: t.Any) -> str:
     return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
 
-def cluster_key(inputs: t.Mapping[str, t.Any]) -> str:
-    """What makes two hosts members of one cluster; empty for a host without a cluster."""
+def rendered_key(inputs: t.Mapping[str, t.Any]) -> str | None:
+    """What makes two hosts members of one set of objects that no cluster is asked for.
+
+    Empty for a host without a cluster, None where the login names the cluster.
+    """
     if not inputs["enabled"]:
         return ""
-    if inputs["delivery"] == "render":
-        return "manifests in %s" % inputs["render_dir"]
-    parts = [os.path.expanduser(inputs["kubeconfig"]), inputs["context"]]
-    return " context ".join(part for part in parts if part) or "default kubeconfig"
+    return "manifests in %s" % inputs["render_dir"] if inputs["delivery"] == "render" else None
 
 
 def digest(inputs: t.Mapping[str, t.Any]) -> str:
@@ -166,15 +183,22 @@ def _differing(one: str, other: str) -> str:
 
 
 def choose_actors(members: t.Mapping[str, t.Mapping[str, t.Any]]) -> dict[str, dict[str, t.Any]]:
-    """Cluster key to {actor, members, error}, from member records in play order.
+    """Cluster to {actor, members, error}, from member records in play order.
 
-    `error` tells of members that differ in a shared input.
+    Clusters of the same name whose logins differ (`mark`) get a number. `error` tells of members that differ in a
+    shared input.
     """
     clusters: dict[str, dict[str, t.Any]] = {}
+    numbers: dict[str, list[t.Any]] = {}
     for host, member in members.items():
-        key = member.get("cluster")
-        if not key:
+        name = member.get("cluster")
+        if not name:
             continue
+        marks = numbers.setdefault(name, [])
+        if member.get("mark") not in marks:
+            marks.append(member.get("mark"))
+        number = marks.index(member.get("mark")) + 1
+        key = "%s (%d)" % (name, number) if number > 1 else name
         cluster = clusters.setdefault(key, {"actor": host, "members": [], "error": ""})
         cluster["members"].append(host)
         if member["digest"] != members[cluster["actor"]]["digest"] and not cluster["error"]:

@@ -289,6 +289,7 @@ CHECKS: t.Mapping[str, Shape] = {
     "labels": check_labels,
     "node_selector": check_labels,
     "annotations": check_annotations,
+    "namespace_annotations": check_annotations,
     "namespace": check_namespace,
     "pull_secret_name": check_name,
     "image_pull_secrets": [check_name],

@@ -61,7 +61,7 @@ def judge_host(host: str, outcome: Data) -> dict[str, t.Any]:
     if errors:
         result.update(ok=False, error=" | ".join(errors))
         return {"changed": False, "failed": True, "result": result, "msg": "%s: %s" % (host, result["error"])}
-    return {"changed": False, "result": result, "msg": _good_news(host, result)}
+    return {"changed": False, "result": result, "msg": _good_news(host, result, work)}
 
 
 def _errors(host: str, record: Data, nodes: Data, waited: Data, error: str) -> list[str]:
@@ -74,7 +74,7 @@ def _errors(host: str, record: Data, nodes: Data, waited: Data, error: str) -> l
     return [problem["text"] for problem in waited.get("problems") or [] if problem["node"] not in others]
 
 
-def _good_news(host: str, result: Data) -> str:
+def _good_news(host: str, result: Data, work: Data) -> str:
     allocatable = result["allocatable"]
     if allocatable:
         return "%s is node %s: %d of %d NPUs allocatable." % (
@@ -83,6 +83,9 @@ def _good_news(host: str, result: Data) -> str:
             allocatable["allocatable"],
             allocatable["expected"],
         )
+    if work.get("msg") and not work.get("waited"):
+        # Something that a removal left, and why.
+        return "%s: %s" % (host, work["msg"])
     return "%s: the cluster is as wanted." % host
 
 

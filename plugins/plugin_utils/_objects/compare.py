@@ -8,7 +8,9 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import re
 import typing as t
+from decimal import ROUND_UP, Decimal
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import masked
 
@@ -22,6 +24,15 @@ _OWN_ANNOTATIONS = (
     "kubectl.kubernetes.io/last-applied-configuration",
     "deprecated.daemonset.template.generation",
 )
+# (key, key below it): the values below are amounts, which a server writes in its own way.
+_AMOUNTS = {
+    ("resources", "limits"),
+    ("resources", "requests"),
+    ("emptyDir", "sizeLimit"),
+    ("resourceFieldRef", "divisor"),
+}
+_AMOUNT = re.compile(r"\A([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:[eE]([+-]?[0-9]{1,3})|([numkMGTPE]?)|([KMGTPE])i)\Z")
+_TENS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _SERVER_FIELDS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
 
 
@@ -36,22 +47,41 @@ def with_hash(item: Data) -> Data:
     return dict(item, metadata=meta)
 
 
-def within(wanted: t.Any, live: t.Any) -> bool:
+def amount(value: t.Any) -> Decimal | None:
+    """What a quantity of Kubernetes stands for, in its smallest unit of a billionth; None for what is none."""
+    found = _AMOUNT.match(str(value)) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else None
+    if found is None:
+        return None
+    number, exponent, tens, binary = found.groups()
+    power = 1024 ** ("KMGTPE".index(binary) + 1) if binary else 1
+    exact = Decimal(number).scaleb(int(exponent or _TENS[tens or ""])) * power
+    return exact.quantize(Decimal("1e-9"), ROUND_UP) if exact < 10**18 else exact
+
+
+def _same(wanted: t.Any, live: t.Any, amounts: bool) -> bool:
+    """Whether two values that hold no others are the same for the API server."""
+    if wanted == live or (wanted in ("", False) and live is None):
+        return True
+    return amounts and amount(wanted) is not None and amount(wanted) == amount(live)
+
+
+def within(wanted: t.Any, live: t.Any, name: str = "", amounts: bool = False) -> bool:
     """True when every value of `wanted` is in `live`.
 
-    Lists have the same length, and live may hold more keys (defaults).
+    Lists have the same length, and live may hold more keys (defaults). `name` is the key of the value, `amounts` says
+    that it is below resources.
     """
     if isinstance(wanted, dict):
-        return isinstance(live, dict) and all(within(value, live.get(key)) for key, value in wanted.items())
+        return isinstance(live, dict) and all(
+            within(value, live.get(key), key, amounts or (name, key) in _AMOUNTS) for key, value in wanted.items()
+        )
     if isinstance(wanted, list):
         return (
             isinstance(live, list)
             and len(wanted) == len(live)
             and all(within(one, other) for one, other in zip(wanted, live))
         )
-    if wanted in ("", False) and live is None:
-        return True
-    return bool(wanted == live)
+    return _same(wanted, live, amounts)
 
 
 def visible(item: Data | None) -> Data:
@@ -103,15 +133,71 @@ def _by_name(items: t.Sequence[t.Any]) -> dict[str, t.Any] | None:
     return named if len(named) == len(items) else None
 
 
-def missing_paths(wanted: t.Any, live: t.Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """Where `live`, the answer to an apply of `wanted`, lacks what was sent: fields that the server does not keep."""
+def missing_paths(
+    wanted: t.Any, live: t.Any, path: tuple[str | int, ...] = (), amounts: bool = False
+) -> list[tuple[str | int, ...]]:
+    """Where `live`, the answer to an apply of `wanted`, is not what was sent.
+
+    A path ends at a key, so that the place can be left out; lists of another length differ as a whole.
+    """
     if isinstance(wanted, dict) and isinstance(live, dict):
-        return [one for key, value in wanted.items() for one in missing_paths(value, live.get(key), (*path, key))]
-    if isinstance(wanted, list) and isinstance(live, list) and len(wanted) == len(live):
+        above = path[-1] if path else ""
         return [
-            one for number, value in enumerate(wanted) for one in missing_paths(value, live[number], (*path, number))
+            one
+            for key, value in wanted.items()
+            for one in missing_paths(value, live.get(key), (*path, key), amounts or (above, key) in _AMOUNTS)
         ]
-    return [] if within(wanted, live) else [path]
+    if isinstance(wanted, list) and isinstance(live, list) and len(wanted) == len(live):
+        found = [one for at, value in enumerate(wanted) for one in missing_paths(value, live[at], (*path, at))]
+        return [path] if any(len(one) == len(path) + 1 for one in found) else found
+    return [] if within(wanted, live, str(path[-1]) if path else "", amounts) else [path]
+
+
+def value_at(item: t.Any, path: t.Iterable[str | int]) -> t.Any:
+    """The value at a place of an object; None where there is none."""
+    for step in path:
+        if isinstance(item, dict):
+            item = item.get(step)
+        elif isinstance(item, list) and isinstance(step, int) and step < len(item):
+            item = item[step]
+        else:
+            return None
+    return item
+
+
+def unlike(wanted: t.Any, live: t.Any, path: str = "", name: str = "", amounts: bool = False) -> list[FieldChange]:
+    """Each field of `wanted` that is another one in `live`, for people: parts of lists by their names.
+
+    Of other lists `before` holds what is missing, and `after` what was added.
+    """
+    if isinstance(wanted, dict) and isinstance(live, dict):
+        return [
+            one
+            for key, value in wanted.items()
+            for one in unlike(
+                value, live.get(key), "%s.%s" % (path, key) if path else key, key, amounts or (name, key) in _AMOUNTS
+            )
+        ]
+    if within(wanted, live, name, amounts):
+        return []
+    if isinstance(wanted, list) and isinstance(live, list):
+        left, right = _by_name(wanted), _by_name(live)
+        if left is not None and right is not None:
+            names = [*left, *(name for name in right if name not in left)]
+            return [
+                one
+                for name in names
+                for one in (
+                    unlike(left[name], right[name], "%s[%s]" % (path, name))
+                    if name in left and name in right
+                    else [FieldChange(path="%s[%s]" % (path, name), before=left.get(name), after=right.get(name))]
+                )
+            ]
+        lost = [one for one in wanted if not any(within(one, other) for other in live)]
+        more = [other for other in live if not any(within(one, other) for one in wanted)]
+        if lost or more:
+            return [{"path": path, "before": lost or None, "after": more or None}]
+    return [{"path": path, "before": wanted, "after": live}]
 
 
 def without_paths(item: Data, paths: t.Iterable[t.Sequence[str | int]]) -> Data:

@@ -240,6 +240,7 @@ class Inputs(Placed):
     policy_ignore: list[str]
     name_prefix: str
     namespace: str
+    namespace_annotations: Texts
     pod_security: str
     registry: str
     image_pull_secrets: list[str]

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -157,3 +158,27 @@ def test_other_hosts_of_the_cluster_are_known_by_the_inventory_alone() -> None:
 def test_what_live_objects_say_is_clean() -> None:
     said = {"msg": "a\x1b[2Jb\nc", "diff": [{"before": {"k\x9b1m": "\u202ex"}, "after": None}], "changed": True}
     assert told(said) == {"msg": "ab\nc", "diff": [{"before": {"k": "x"}, "after": None}], "changed": True}
+
+
+def test_k13_the_environment_of_the_task_is_that_of_the_act_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("K8S_AUTH_CONTEXT", "process")
+    monkeypatch.delenv("K8S_AUTH_HOST", raising=False)
+    action = object.__new__(ActionModule)
+    given = {"K8S_AUTH_CONTEXT": "task", "K8S_AUTH_HOST": "https://h"}
+    monkeypatch.setattr(action, "_task", SimpleNamespace(environment=[given]), raising=False)
+    monkeypatch.setattr(action, "_compute_environment_string", lambda found: found.update(given), raising=False)
+    with pytest.raises(ValueError), action._environment():
+        assert (os.environ["K8S_AUTH_CONTEXT"], os.environ["K8S_AUTH_HOST"]) == ("task", "https://h")
+        raise ValueError
+    assert os.environ["K8S_AUTH_CONTEXT"] == "process" and "K8S_AUTH_HOST" not in os.environ
+
+
+def test_a_relative_kubeconfig_is_looked_for_as_files_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    action = object.__new__(ActionModule)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").touch()
+    monkeypatch.setattr(action, "_find_needle", lambda _kind, name: "/play/files/" + name, raising=False)
+    found = action._kubeconfig(inputs(kubeconfig="here:there:/absolute"))
+    assert found == "here:/play/files/there:/absolute"
+    content = "kind: Config\nusers: []"
+    assert action._kubeconfig(inputs(kubeconfig=content)) == content

@@ -39,6 +39,7 @@ class Store:
         self.writes: list[str] = []
         self.lease_writes = 0
         self.requests = 0
+        self.warnings: list[str] = []
         self.stop_after, self.refuse, self.keep = stop_after, refuse or {}, keep
         # Answers to requests by path, beside those about objects.
         self.answers: dict[str, Data] = {"/apis": {"groups": []}}

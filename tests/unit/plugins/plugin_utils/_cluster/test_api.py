@@ -33,7 +33,7 @@ def client(monkeypatch: pytest.MonkeyPatch, *answers: tuple[int, Data, Data]) ->
     monkeypatch.setattr(api.time, "sleep", pauses.append)
     cluster = object.__new__(Cluster)
     cluster.__dict__.update(
-        _access=Access("https://h", SimpleNamespace(request=request), str), _timeout=1.0, requests=0
+        _access=Access("https://h", SimpleNamespace(request=request), str), _timeout=1.0, requests=0, warnings=[]
     )
     return cluster, asked, pauses
 
@@ -72,6 +72,91 @@ def test_an_object_that_is_none_is_no_object(monkeypatch: pytest.MonkeyPatch, bo
         cluster.get("v1", "Node", "n")
     with pytest.raises(NpuError, match="the answer is not that of an API server"):
         cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}, False, False)
+
+
+QUOTA = {
+    "kind": "Status",
+    "apiVersion": "v1",
+    "metadata": {},
+    "status": "Failure",
+    "message": (
+        'Operation cannot be fulfilled on resourcequotas "team-quota": the object has been modified; please apply '
+        "your changes to the latest version and try again"
+    ),
+    "reason": "Conflict",
+    "details": {"name": "team-quota", "kind": "resourcequotas"},
+    "code": 409,
+}
+ACCOUNT: Data = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "rbln-device-plugin"}}
+
+
+def test_k17_quota_conflict_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, asked, pauses = client(monkeypatch, (409, {}, QUOTA), (201, {}, ACCOUNT))
+    assert cluster.apply(ACCOUNT, False, False) == (True, ACCOUNT)
+    assert (len(asked), pauses) == (2, [1])
+    # The Lease is made in the same namespace.
+    cluster, _asked, pauses = client(monkeypatch, (409, {}, QUOTA), (201, {}, {"a": 1}))
+    lease = {"metadata": {"name": "l", "resourceVersion": "1"}}
+    assert cluster.request("POST", "/apis/coordination.k8s.io/v1/namespaces/n/leases", "Create", {}, lease)[0] == 201
+    cluster, asked, _pauses = client(monkeypatch, *[(409, {}, QUOTA)] * 4)
+    with pytest.raises(ApiError, match="other clients write at the same time: .*resourcequotas.* Next: Run again"):
+        cluster.apply(ACCOUNT, False, False)
+    assert len(asked) == 4
+
+
+TOLD_AT_ONCE: list[tuple[str, str, Data, Data]] = [
+    # Other managers own fields.
+    (
+        "PATCH",
+        "/api/v1/namespaces/n/serviceaccounts/a",
+        ACCOUNT,
+        {"message": "Apply failed with 1 conflict", "details": {"causes": [{"field": ".a", "message": "b"}]}},
+    ),
+    # Another run was faster: the version that was read is no longer the last.
+    (
+        "PUT",
+        "/apis/coordination.k8s.io/v1/namespaces/n/leases/l",
+        {"metadata": {"name": "l", "resourceVersion": "1"}},
+        {
+            "message": "Operation cannot be fulfilled on leases: please apply your changes to the latest version",
+            "details": {"kind": "leases"},
+        },
+    ),
+    # A node of the same name is another one.
+    (
+        "PATCH",
+        "/api/v1/nodes/n",
+        {"metadata": {"name": "n", "uid": "1"}},
+        {"message": "uid mismatch: the provided object specified uid 1", "details": {"kind": "nodes"}},
+    ),
+    (
+        "POST",
+        "/apis/coordination.k8s.io/v1/namespaces/n/leases",
+        {"metadata": {"name": "l"}},
+        {"message": 'leases "l" already exists', "reason": "AlreadyExists", "details": {"kind": "leases"}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "answer"), TOLD_AT_ONCE)
+def test_k17_a_conflict_that_stays_is_told_at_once(
+    method: str, path: str, body: Data, answer: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, asked, pauses = client(monkeypatch, (409, {}, {"reason": "Conflict", **answer}))
+    with pytest.raises(ApiError):
+        cluster.request(method, path, "Write", {}, body)
+    assert (len(asked), pauses) == (1, [])
+
+
+def test_a_warning_of_the_server_is_kept_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"Warning": '299 - "v1beta1 is deprecated, \\"use\\" v1", 299 k "two"'}
+    cluster, _asked, _pauses = client(monkeypatch, (200, said, {}), (200, said, {}), (200, {"Warning": "odd"}, {}))
+    for _time in range(3):
+        cluster.request("GET", "/x", "Read")
+    assert cluster.warnings == [
+        'The API server warns: v1beta1 is deprecated, "use" v1',
+        "The API server warns: two",
+    ]
 
 
 @pytest.mark.parametrize("details", [1, [], {"causes": 1}, {"causes": [1]}])

@@ -10,6 +10,7 @@ import copy
 import http.server
 import json
 import os
+import socket
 import ssl
 import subprocess
 import sys
@@ -18,12 +19,15 @@ import threading
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
-from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import kubeconfig
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import api, kubeconfig
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import Cluster
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.login import read_login
 
 pytest.importorskip("kubernetes")
 Data = dict[str, Any]
@@ -142,11 +146,28 @@ def test_a_password_is_used(tmp_path: Path) -> None:
 
 
 REFUSED: dict[str, tuple[Data, Data, str]] = {
-    "another identity": ({"token": "t", "as": "b"}, {}, "the user u has as, which is not supported. Next: Remove it"),
-    "groups": (
-        {"token": "t", "as-groups": ["b"], "as-user-extra": {}},
+    "groups without a user": (
+        {"token": "t", "as-groups": ["b"]},
         {},
-        "the user u has as-groups, as-user-extra, which",
+        "the kubeconfig %s has as-groups without as. Next: Add as",
+    ),
+    "a group that is no text": (
+        {"token": "t", "as": "a", "as-groups": [1]},
+        {},
+        "as-groups of the kubeconfig %s cannot",
+    ),
+    "a user that no header can hold": ({"token": "t", "as": "a\nb"}, {}, "as of the kubeconfig %s cannot be sent"),
+    "extra that is no list": (
+        {"token": "t", "as": "a", "as-user-extra": {"x": "y"}},
+        {},
+        "as-user-extra of the kubeconfig %s cannot be sent",
+    ),
+    "a user without a password": ({"username": "a"}, {}, "the kubeconfig %s: the user u has username without password"),
+    "a key without a certificate": ({"token": "t", "client-key": "k"}, {}, "has client-key without client-certificate"),
+    "a plugin that wants a terminal": (
+        {"exec": {"command": "x", "interactiveMode": "Always"}},
+        {},
+        "the exec plugin of the user u wants a terminal (interactiveMode: Always)",
     ),
     "an unknown key": ({}, {"proxy_url": "http://p"}, "the cluster c has proxy_url, which"),
     "a provider": (
@@ -163,7 +184,7 @@ def test_what_the_package_ignores_is_refused_by_name(case: str, tmp_path: Path) 
     path = written(tmp_path / "config", user, cluster)
     with pytest.raises(NpuError) as caught:
         kubeconfig.open_access(str(path), "")
-    assert str(caught.value).startswith("The kubeconfig %s: %s" % (path, said))
+    assert (said % path if "%s" in said else said).lower() in str(caught.value).lower()
 
 
 EMPTY_KEYS: list[tuple[Data, Data, str]] = [
@@ -206,29 +227,43 @@ def test_a_provider_that_gives_nothing_is_refused(tmp_path: Path) -> None:
 
 
 def test_only_the_context_in_use_is_judged(tmp_path: Path) -> None:
-    path = written(tmp_path / "config", {"token": "t", "as": "b"})
+    path = written(tmp_path / "config", {"token": "t", "as-groups": ["b"]})
     assert kubeconfig.open_access(str(path), "y").host == "http://two"
 
 
 def test_an_exec_plugin_that_gives_nothing_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "config", plugin(tmp_path, credential({})))
-    with pytest.raises(NpuError, match="the exec plugin of the user u gave no credentials. Next: Run its command"):
+    with pytest.raises(NpuError, match="the exec plugin of the user u gave no credentials: .* Next: Run its command"):
         kubeconfig.open_access(str(path), "")
 
 
-@pytest.mark.parametrize("key", ["tls-server-name", "proxy-url"])
-def test_what_an_older_package_ignores_is_refused(key: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_a_plugin_says_is_told_and_not_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    user = plugin(tmp_path, "")
+    (tmp_path / "plugin").write_text("#!/bin/sh\necho 'no session, password=hunter2222' >&2\nexit 3\n")
+    with pytest.raises(NpuError, match="gave no credentials: exec: process returned 3. no session") as caught:
+        kubeconfig.open_access(str(written(tmp_path / "config", user)), "")
+    out, err = capfd.readouterr()
+    assert "hunter2222" not in str(caught.value) + out + err and "exec" not in out + err
+
+
+def test_a_plugin_has_the_environment_of_the_task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    user = plugin(tmp_path, "")
+    (tmp_path / "plugin").write_text("#!/bin/sh\nprintf '%s' \"$ANSWER\"\n")
+    monkeypatch.setenv("ANSWER", credential({"token": "of-the-task"}))
+    access = kubeconfig.open_access(str(written(tmp_path / "config", user)), "")
+    assert access.authorization() == "Bearer of-the-task"
+
+
+def test_what_an_older_package_ignores_is_done_all_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from kubernetes.config import kube_config
 
     def older(self: Any, settings: Any) -> None:
-        settings.host = "http://one"
+        settings.host = "https://one"
 
     monkeypatch.setattr(kube_config.KubeConfigLoader, "load_and_set", older)
-    path = written(tmp_path / "config", cluster={key: "http://p"})
-    with pytest.raises(
-        NpuError, match="this release of the kubernetes package ignores %s. Next: Install a newer" % key
-    ):
-        kubeconfig.open_access(str(path), "")
+    path = written(tmp_path / "config", cluster={"tls-server-name": "api.test", "proxy-url": "http://p:1"})
+    pool = kubeconfig.open_access(str(path), "").pool
+    assert (str(pool.proxy), pool.connection_pool_kw["server_hostname"]) == ("http://p:1", "api.test")
 
 
 @pytest.mark.parametrize("proxy", ["environment", "kubeconfig"])
@@ -243,22 +278,224 @@ def test_a_proxy_is_used(proxy: str, monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert str(kubeconfig.open_access(path, "").pool.proxy) == "http://p:1"
 
 
+K11 = """\
+apiVersion: v1
+kind: Config
+clusters:
+  - name: seoul
+    cluster: {server: "https://k8s.example.net:6443", insecure-skip-tls-verify: true}
+users:
+  - name: robot
+    user: {token: REP-SECRET-TOKEN}
+contexts:
+  - name: seoul
+    context: {cluster: seoul, user: robot}
+current-context: seoul
+"""
+
+
 @pytest.mark.parametrize("variable", ["", "K8S_AUTH_KUBECONFIG", "KUBECONFIG"])
-@pytest.mark.parametrize("content", ["kind: Config\ntoken: SECRET", '{"token": "SECRET"}'])
-def test_k11_kubeconfig_content_is_no_path_and_not_shown(
-    variable: str, content: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_k11_kubeconfig_content_is_used_and_names_nothing(
+    variable: str, form: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    content = K11 if form == "text" else json.dumps(yaml.safe_load(K11))
     if variable:
         monkeypatch.setenv(variable, content)
-    with pytest.raises(NpuError, match="holds the content of a kubeconfig, not its path. Next: Give a path.") as caught:
-        kubeconfig.open_access("" if variable else content, "")
-    assert "SECRET" not in str(caught.value)
+    access = kubeconfig.open_access("" if variable else content, "")
+    assert (access.host, access.authorization()) == ("https://k8s.example.net:6443", "Bearer REP-SECRET-TOKEN")
+    assert os.listdir(tmp_path / "tmp") == []
+    login = read_login("" if variable else content, "")
+    assert login.name == "the kubeconfig in %s" % (variable or "rbln_kubeconfig")
+    assert "REP-SECRET" not in repr(login) and read_login(K11.replace("REP-SECRET-TOKEN", "other-one"), "").mark == (
+        read_login(K11, "").mark
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (base64.b64encode(K11.encode()).decode(), "rbln_kubeconfig holds a kubeconfig in base64. Next: Decode it"),
+        ("$ANSIBLE_VAULT;1.1;AES256\n3330", "rbln_kubeconfig holds text that is still encrypted. Next: Give it with"),
+        (K11.replace("current-context: seoul", ""), "The kubeconfig in rbln_kubeconfig cannot be used: "),
+        (K11.replace("\n", "\\n"), "The kubeconfig in rbln_kubeconfig cannot be used: "),
+        (K11.replace("token:", "tokn:"), "The kubeconfig in rbln_kubeconfig: the user robot has tokn, which is not"),
+        ("users: [{user: {token: REP-SECRET-TOKEN}}]\ncurrent-context: x", "The kubeconfig in rbln_kubeconfig cannot"),
+    ],
+)
+def test_k11_no_error_shows_content(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(NpuError) as caught:
+        kubeconfig.open_access(text, "")
+    told = "".join(traceback.format_exception(type(caught.value), caught.value, None))
+    assert said in told and "REP-SECRET" not in told and "UkVQ" not in told
+    assert os.listdir(tmp_path / "tmp") == []
+
+
+def test_a_kubeconfig_of_ansible_vault_is_decrypted(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text("$ANSIBLE_VAULT;1.1;AES256\n3330\n")
+    assert kubeconfig.open_access(str(path), "", lambda _path: K11).authorization() == "Bearer REP-SECRET-TOKEN"
+    assert os.listdir(tmp_path / "tmp") == [] and path.read_text().startswith("$ANSIBLE_VAULT")
+    with pytest.raises(NpuError, match="is encrypted with Ansible Vault. Next: Give the password"):
+        kubeconfig.open_access(str(path), "")
+
+
+K12 = """\
+apiVersion: v1
+kind: Config
+clusters:
+  - name: seoul
+    cluster: {server: "https://127.0.0.1:6443", insecure-skip-tls-verify: true}
+users:
+  - name: robot
+    user: {token: t0ken, as: npu-rollout, as-groups: [npu-operators], as-user-extra: {reason: [change-4711]}}
+contexts:
+  - name: seoul
+    context: {cluster: seoul, user: robot}
+current-context: seoul
+"""
+
+
+def test_k12_kubeconfig_impersonation_is_in_every_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api.time, "sleep", lambda _seconds: None)
+    sent: list[Any] = []
+
+    def request(method: str, url: str, headers: Any, **_more: Any) -> Any:
+        sent.append([(name, value) for name, value in headers.items() if name[0] in "AI" and name != "Accept"])
+        return SimpleNamespace(status=503 if len(sent) == 1 else 200, headers={}, data=b'{"metadata": {"name": "n"}}')
+
+    cluster = Cluster(K12.replace("[npu-operators]", "[npu-operators, two]"), "")
+    cluster._access = cluster._access._replace(pool=SimpleNamespace(request=request))
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
+    cluster.get("v1", "Node", "n")
+    cluster.apply(node, False, True)
+    cluster.delete(node, False)
+    assert len(sent) == 4
+    for headers in sent:
+        assert sorted(headers) == [
+            ("Authorization", "Bearer t0ken"),
+            ("Impersonate-Extra-Reason", "change-4711"),
+            ("Impersonate-Group", "npu-operators"),
+            ("Impersonate-Group", "two"),
+            ("Impersonate-User", "npu-rollout"),
+        ]
+
+
+def test_k12_the_environment_says_as_whom_to_act(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("K8S_AUTH_IMPERSONATE_USER", "other")
+    assert ("Impersonate-User", "other") in kubeconfig.open_access(K12, "").acting
+    monkeypatch.setenv("K8S_AUTH_IMPERSONATE_GROUPS", "a, b")
+    assert [value for name, value in kubeconfig.open_access(K12, "").acting if name == "Impersonate-Group"] == [
+        "a",
+        "b",
+    ]
+    monkeypatch.delenv("K8S_AUTH_IMPERSONATE_USER")
+    with pytest.raises(NpuError, match="K8S_AUTH_IMPERSONATE_GROUPS without K8S_AUTH_IMPERSONATE_USER"):
+        kubeconfig.open_access(K12, "")
+
+
+def test_the_name_of_an_extra_is_a_name_of_a_header(tmp_path: Path) -> None:
+    user = {"as": "a", "as-uid": "7", "as-user-extra": {"example.com/who": ["b"]}}
+    assert kubeconfig.open_access(str(written(tmp_path / "config", user)), "").acting == (
+        ("Impersonate-User", "a"),
+        ("Impersonate-Uid", "7"),
+        ("Impersonate-Extra-Example.com%2fwho", "b"),
+    )
 
 
 def test_several_files_are_merged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KUBECONFIG", "%s%s%s" % (tmp_path / "absent", os.pathsep, written(tmp_path / "config")))
     access = kubeconfig.open_access("", "x")
     assert (access.host, access.authorization()) == ("http://one", "Bearer t")
+
+
+def test_of_several_files_the_first_counts_and_paths_start_at_their_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "token").write_text("of-b")
+    (tmp_path / "empty").write_text("")
+    first: Data = {"clusters": [{"name": "c", "cluster": {"server": "http://first"}}], "contexts": None}
+    (tmp_path / "a").write_text(json.dumps(first))
+    second = written(tmp_path / "b" / "config", {"tokenFile": "token"})
+    third = written(tmp_path / "third", {"token": "no"}, **{"current-context": "y"})
+    files = [os.devnull, tmp_path / "empty", tmp_path / "a", second, third]
+    monkeypatch.setenv("KUBECONFIG", os.pathsep.join(map(str, files)))
+    access = kubeconfig.open_access("", "")
+    # The first current-context, the first cluster c, and the first user u.
+    assert (access.host, access.authorization()) == ("http://first", "Bearer of-b")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"TOKEN": "x"}, "The environment has K8S_AUTH_TOKEN, which is not supported"),
+        ({"HOST": "https://three", "USERNAME": "u"}, "The environment has K8S_AUTH_USERNAME without K8S_AUTH_PASSWORD"),
+        ({"CLIENT_KEY": "k"}, "The environment has K8S_AUTH_CLIENT_KEY without K8S_AUTH_CLIENT_CERT"),
+        ({"VERIFY_SSL": "off"}, "K8S_AUTH_VERIFY_SSL is neither true nor false"),
+        ({"HOST": "https://three", "API_KEY": "k"}, "K8S_AUTH_HOST names the server https://three, and the kubeconfig"),
+    ],
+)
+def test_what_the_environment_half_says_is_refused_by_name(
+    given: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in given.items():
+        monkeypatch.setenv("K8S_AUTH_" + name, value)
+    with pytest.raises(NpuError) as caught:
+        kubeconfig.open_access(str(written(tmp_path / "config")), "")
+    assert said in str(caught.value)
+
+
+def test_settings_of_the_environment_win_over_the_kubeconfig(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = str(written(tmp_path / "config", cluster={"server": "https://one", "proxy-url": "http://p:1"}))
+    for name, value in {
+        "HOST": "https://one/", "USERNAME": "u", "PASSWORD": "p", "VALIDATE_CERTS": "no", "PROXY": "http://q:2",
+        "PROXY_HEADERS_PROXY_BASIC_AUTH": "x:y", "PROXY_HEADERS_USER_AGENT": "agent",
+    }.items():  # fmt: skip
+        monkeypatch.setenv("K8S_AUTH_" + name, value)
+    access = kubeconfig.open_access(path, "")
+    assert access.authorization() == "Basic dTpw"
+    assert access.pool.connection_pool_kw["ssl_context"].verify_mode == ssl.CERT_NONE
+    assert str(access.pool.proxy) == "http://q:2"
+    assert access.pool.proxy_headers == {"proxy-authorization": "Basic eDp5", "user-agent": "agent"}
+    monkeypatch.setenv("K8S_AUTH_NO_PROXY", "one")
+    assert getattr(kubeconfig.open_access(path, "").pool, "proxy", None) is None
+
+
+PROXIED: list[tuple[str, str, bool]] = [
+    ("https://10.1.2.3:6443", "10.1.0.0/16", False),
+    ("https://10.1.2.3:6443", "10.2.0.0/16, .example.net", True),
+    ("https://k8s.example.net", ".example.net", False),
+    ("https://k8s.example.net", "*.example.net", False),
+    ("https://k8s.example.net", "example.net:443", False),
+    ("https://k8s.example.net", "example.net:6443", True),
+    ("https://myexample.net", "example.net", True),
+    ("https://[fd00::1]:6443", "fd00::/8", False),
+    ("https://[fd00::1]:6443", "[fd00::1]:6443", False),
+    ("https://k8s.example.net", "*", False),
+    ("https://k8s.example.net", "", True),
+]
+
+
+@pytest.mark.parametrize(("host", "no_proxy", "proxied"), PROXIED)
+def test_no_proxy_names_servers_as_everywhere(
+    host: str, no_proxy: str, proxied: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("https_proxy", "p:3128")
+    monkeypatch.setenv("NO_PROXY", no_proxy)
+    pool = kubeconfig.open_access(str(written(tmp_path / "config", cluster={"server": host})), "").pool
+    assert (str(getattr(pool, "proxy", None)) == "http://p:3128") is proxied
+
+
+def test_the_account_of_a_proxy_is_used_and_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = str(written(tmp_path / "config", cluster={"server": "https://two"}))
+    monkeypatch.setenv("HTTPS_PROXY", "http://u:s%40cret@p:3128")
+    pool = kubeconfig.open_access(path, "").pool
+    assert pool.proxy_headers == {"proxy-authorization": "Basic dTpzQGNyZXQ="}
+    monkeypatch.setenv("HTTPS_PROXY", "gopher://u:s3cret@p:3128")
+    with pytest.raises(NpuError, match="The proxy for") as caught:
+        kubeconfig.open_access(path, "")
+    assert "s3cret" not in str(caught.value)
 
 
 @pytest.mark.filterwarnings("ignore:SOCKS support")
@@ -409,24 +646,133 @@ def test_a_second_reader_of_the_same_data_is_given_no_file_of_the_first(keys: Pa
         assert [file for file in kube_config._temp_files.values() if file.startswith(str(tmp_path))] == []
 
 
-def test_k15_strict_x509_python313_is_not_asked_of_an_authority(
-    monkeypatch: pytest.MonkeyPatch, keys: Path, tmp_path: Path
-) -> None:
+CA = """\
+[req]
+distinguished_name = dn
+x509_extensions = v3
+prompt = no
+[dn]
+CN = kubernetes
+[v3]
+basicConstraints = critical, CA:TRUE
+subjectKeyIdentifier = none
+authorityKeyIdentifier = none
+"""
+SERVER = """\
+subjectAltName = IP:127.0.0.1
+basicConstraints = CA:FALSE
+keyUsage = digitalSignature, keyEncipherment
+extendedKeyUsage = serverAuth
+subjectKeyIdentifier = none
+authorityKeyIdentifier = none
+"""
+
+
+@pytest.fixture(scope="module")
+def old_keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The authority and the certificate of K15, as EKS and MicroK8s made them."""
+    folder = tmp_path_factory.mktemp("old")
+    (folder / "ca.cnf").write_text(CA)
+    (folder / "server.ext").write_text(SERVER)
+    key = ("-newkey", "rsa:2048", "-nodes", "-keyout")
+    openssl(folder, "req", "-x509", "-new", *key, "ca.key", "-days", "30", "-config", "ca.cnf", "-out", "ca.crt")
+    openssl(folder, "req", "-new", *key, "s.key", "-subj", "/CN=kube-apiserver", "-out", "s.csr")
+    signed = ("-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", "30", "-extfile", "server.ext")
+    openssl(folder, "x509", "-req", "-in", "s.csr", *signed, "-out", "s.crt")
+    return folder
+
+
+ANSWER = b'HTTP/1.1 200 OK\r\nContent-Length: 14\r\nConnection: close\r\n\r\n{"groups": []}'
+
+
+class Listener:
+    """A server for HTTPS that ends the first `closed` connections after 10 bytes of the handshake."""
+
+    def __init__(self, keys: Path, closed: int = 0) -> None:
+        self.accepted = 0
+        self._closed = closed
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(keys / "s.crt", keys / "s.key")
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                plain = self._listener.accept()[0]
+            except OSError:
+                return
+            self.accepted += 1
+            if self.accepted <= self._closed:
+                plain.recv(10)
+                plain.close()
+                continue
+            try:
+                with self._context.wrap_socket(plain, server_side=True) as secure:
+                    secure.recv(65536)
+                    secure.sendall(ANSWER)
+            except OSError:
+                """A client that does not trust it."""
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.fixture
+def strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TLS contexts are made as on Python 3.13."""
     from urllib3.util import ssl_
 
     real = ssl_.create_urllib3_context
 
-    def strict(*words: Any, **options: Any) -> ssl.SSLContext:
-        context = real(*words, **options)
-        context.verify_flags |= ssl.VERIFY_X509_STRICT
-        return context
+    def context(*words: Any, **options: Any) -> ssl.SSLContext:
+        made = real(*words, **options)
+        made.verify_flags |= ssl.VERIFY_X509_STRICT
+        return made
 
-    monkeypatch.setattr(ssl_, "create_urllib3_context", strict)
-    more = {"server": "https://one", "certificate-authority-data": inlined(keys / "ca.pem")}
-    access = kubeconfig.open_access(str(written(tmp_path / "config", cluster=more)), "")
-    context = access.pool.connection_pool_kw["ssl_context"]
-    assert not context.verify_flags & ssl.VERIFY_X509_STRICT
-    assert context.verify_mode == ssl.CERT_REQUIRED and context.check_hostname
+    monkeypatch.setattr(ssl_, "create_urllib3_context", context)
+
+
+@pytest.mark.usefixtures("strict")
+@pytest.mark.parametrize("by", ["token", "plugin"])
+def test_k15_strict_x509_python313_an_old_authority_is_trusted(by: str, old_keys: Path, tmp_path: Path) -> None:
+    listener = Listener(old_keys)
+    user = {"token": "t"} if by == "token" else plugin(tmp_path, credential({"token": "t"}))
+    cluster = {"server": "https://127.0.0.1:%d" % listener.port, "certificate-authority": str(old_keys / "ca.crt")}
+    try:
+        found = Cluster(str(written(tmp_path / "config", user, cluster)), "").request("GET", "/apis", "Read")
+        assert found == (200, {"groups": []})
+        # Its name is verified all the same, and so is who has signed it.
+        for wrong in ({"tls-server-name": "other.test"}, {"certificate-authority": str(old_keys / "other.crt")}):
+            key = ("-newkey", "rsa:2048", "-nodes", "-keyout", "o.key")
+            openssl(old_keys, "req", "-x509", "-new", *key, "-config", "ca.cnf", "-out", "other.crt")
+            with pytest.raises(NpuError, match="certificate is not trusted"):
+                path = written(tmp_path / "config", user, {**cluster, **wrong})
+                Cluster(str(path), "").request("GET", "/apis", "Read")
+    finally:
+        listener.close()
+
+
+@pytest.mark.parametrize(("closed", "accepted"), [(1, 2), (9, 4)])
+def test_k16_tls_eof_balancer_is_tried_again_and_no_distrust(
+    closed: int, accepted: int, monkeypatch: pytest.MonkeyPatch, old_keys: Path, tmp_path: Path
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(api.time, "sleep", pauses.append)
+    listener = Listener(old_keys, closed)
+    cluster = {"server": "https://127.0.0.1:%d" % listener.port, "insecure-skip-tls-verify": True}
+    client = Cluster(str(written(tmp_path / "config", cluster=cluster)), "")
+    try:
+        if closed == 1:
+            assert client.request("GET", "/apis", "Read") == (200, {"groups": []})
+        else:
+            with pytest.raises(NpuError, match="closed the connection 4 times.* Next: Check the API server") as caught:
+                client.request("GET", "/apis", "Read")
+            assert "trust" not in str(caught.value) and "authority" not in str(caught.value)
+    finally:
+        listener.close()
+    assert (listener.accepted, len(pauses), all(pauses)) == (accepted, accepted - 1, True)
 
 
 def test_the_authority_counts_for_a_scheme_in_upper_case(keys: Path, tmp_path: Path) -> None:

@@ -154,6 +154,41 @@ def test_k32_no_default_node_selector_of_openshift_in_a_namespace_of_ours() -> N
     assert store.items[("Namespace", "", "rbln-system")]["metadata"]["annotations"][SELECTOR] == "kind=npu"
 
 
+def test_k32_only_a_selector_that_leaves_out_nodes_with_npus_is_told() -> None:
+    nodes = [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "labels": {"rebellions.ai/npu.present": "true"}},
+        }
+        for name in ("a", "b")
+    ]
+    store = Store(namespace({}, {SELECTOR: "kind=npu"}), *nodes)
+    store.items[("Node", "", "a")]["metadata"]["labels"]["kind"] = "npu"
+    told = on_openshift(store).notes
+    assert len(told) == 1 and "leaves out nodes with NPUs (b)" in told[0]
+    store.items[("Node", "", "b")]["metadata"]["labels"]["kind"] = "npu"
+    assert on_openshift(store).notes == []
+    # The same of Kubernetes itself.
+    plain = {"scheduler.alpha.kubernetes.io/node-selector": "kind=cpu"}
+    store.items[("Namespace", "", "rbln-system")]["metadata"]["annotations"] = plain
+    assert "leaves out nodes with NPUs (a, b)" in apply(store).notes[0]
+
+
+def test_annotations_of_the_namespace_by_input() -> None:
+    store = Store(namespace({"team": "infra"}, {"theirs": "1"}))
+    apply(store, namespace_annotations={"theirs": "2", "ours": "1"})
+    meta = store.items[("Namespace", "", "rbln-system")]["metadata"]
+    assert (meta["annotations"]["theirs"], meta["annotations"]["ours"]) == ("1", "1")
+    owned = {"f:metadata": {"f:annotations": {"f:ours": {}}}}
+    meta["managedFields"] = [{"manager": "rebellions-npu", "operation": "Apply", "fieldsV1": owned}]
+    assert unlike(apply(store, namespace_annotations={"theirs": "2", "ours": "1"}), "unchanged") == []
+    assert unlike(apply(store, namespace_annotations={"ours": "3"}), "unchanged") == ["Namespace rbln-system"]
+    assert store.items[("Namespace", "", "rbln-system")]["metadata"]["annotations"]["ours"] == "3"
+    remove(store)
+    assert store.items[("Namespace", "", "rbln-system")]["metadata"]["annotations"] == {"theirs": "1"}
+
+
 @pytest.mark.parametrize(("live", "told"), [({}, False), ({SELECTOR: ""}, False), ({SELECTOR: "a=b"}, True)])
 def test_k32_a_namespace_of_others_keeps_its_node_selector(live: Data, told: bool) -> None:
     store = Store(namespace({"team": "infra"}, dict(live)))
@@ -208,6 +243,71 @@ def test_absent_keeps_a_namespace_that_holds_something_else() -> None:
     changes = remove(store)
     assert actions(changes)["Namespace rbln-system"] == "kept"
     assert changes[-1]["after"]["holds"] == ["Secret rbln-system/theirs"]
+
+
+LEFT: list[Data] = [
+    {"kind": "ConfigMap", "name": "kube-root-ca.crt"},
+    {"kind": "ConfigMap", "name": "istio-ca-root-cert"},
+    {"kind": "ServiceAccount", "name": "default"},
+    {"kind": "ServiceAccount", "name": "builder"},
+    {"kind": "ServiceAccount", "name": "deployer"},
+    {"kind": "Secret", "name": "builder-dockercfg-x7k2p", "type": "kubernetes.io/dockercfg"},
+    {"kind": "RoleBinding", "name": "system:image-pullers"},
+    {"kind": "RoleBinding", "name": "system:image-builders"},
+    {"kind": "RoleBinding", "name": "system:deployers"},
+]
+MORE: list[Data] = [
+    {"kind": "Secret", "name": "default-token-8xk2q", "type": "kubernetes.io/service-account-token"},
+    {"kind": "Secret", "name": "rbln-device-plugin-dockercfg-2b4vz", "type": "kubernetes.io/dockercfg"},
+    {"kind": "ConfigMap", "name": "site-ca", "labels": {"trust.cert-manager.io/bundle": "site-ca"}},
+    {"kind": "NetworkPolicy", "name": "deny", "labels": {"generate.kyverno.io/policy-name": "deny-all"}},
+    {"kind": "Secret", "name": "regcred", "annotations": {"reflector.v1.k8s.emberstack.com/reflects": "infra/regcred"}},
+    {"kind": "RoleBinding", "name": "tenant", "labels": {"hnc.x-k8s.io/inherited-from": "team"}},
+    {"kind": "ServiceAccount", "name": "pipeline"},
+    {"kind": "ConfigMap", "name": "odh-trusted-ca-bundle"},
+]
+THEIRS: list[Data] = [
+    {"kind": "ConfigMap", "name": "team-settings"},
+    {"kind": "Secret", "name": "team-dockercfg-x7k2p", "type": "kubernetes.io/dockercfg"},
+    {"kind": "Secret", "name": "builder-dockercfg-x7k2p", "type": "Opaque"},
+    {"kind": "ServiceAccount", "name": "robot"},
+    {"kind": "ConfigMap", "name": "builder"},
+]
+
+
+def put(store: Store, given: Data) -> None:
+    meta = {
+        "namespace": "rbln-system",
+        **{key: given[key] for key in ("name", "labels", "annotations") if key in given},
+    }
+    item = {"kind": given["kind"], "metadata": meta, "type": given.get("type")}
+    store.items[Store.key(item)] = item
+
+
+@pytest.mark.parametrize("more", [[], MORE])
+def test_k28_what_the_cluster_put_into_the_namespace_does_not_keep_it(more: list[Data]) -> None:
+    store = Store()
+    apply(store)
+    for given in LEFT + more:
+        put(store, given)
+    notes: list[str] = []
+    changes = remove(store, notes=notes)
+    assert (actions(changes)["Namespace rbln-system"], notes) == ("deleted", [])
+
+
+@pytest.mark.parametrize("given", THEIRS)
+def test_k28_what_people_made_keeps_the_namespace_and_is_named(given: Data) -> None:
+    store = Store()
+    apply(store)
+    for one in (LEFT[0], given):
+        put(store, one)
+    notes: list[str] = []
+    changes = remove(store, notes=notes)
+    assert actions(changes)["Namespace rbln-system"] == "kept"
+    assert notes == [
+        "The namespace rbln-system stays, because it holds %s rbln-system/%s. "
+        "Next: Delete it by hand when nothing in it is needed." % (given["kind"], given["name"])
+    ]
 
 
 def test_absent_that_does_not_finish_names_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,13 +6,17 @@
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import ApiError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.capabilities import declared
+from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import build
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster import apply as apply_module
-from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.apply import failure_text
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.apply import apply_objects, failure_text
+from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.model import Context
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.parts import OURS
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.cluster_store import Stopped, Store
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.delivery_acts import (
@@ -25,6 +29,7 @@ from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.delivery
     recorded,
     state,
 )
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
 
 WIDE: Data = {
     "driver": {
@@ -267,7 +272,7 @@ def test_a_field_that_the_server_does_not_keep_is_told_once_and_not_written_agai
     first = apply(store)
     assert first.notes[0] == (
         "DaemonSet rbln-system/rbln-validator: the API server does not keep "
-        "spec.template.spec.priorityClassName; a feature of this cluster is off."
+        "spec.template.spec.priorityClassName; a feature of this cluster is off, or an admission policy removes it."
     )
     leased, writes = store.lease_writes, len(store.writes)
     second = apply(store)
@@ -286,3 +291,141 @@ def test_an_object_that_is_being_deleted_is_waited_for_and_made_again(monkeypatc
     monkeypatch.setattr(apply_module.time, "sleep", lambda _seconds: store.items.pop(key, None))
     assert done(apply(store)) == {"DaemonSet rbln-system/rbln-validator": "created"}
     assert "deletionTimestamp" not in store.items[key]["metadata"]
+
+
+PLUGIN = ("DaemonSet", "rbln-system", "rbln-device-plugin")
+
+
+def container(store: Store) -> Data:
+    found: Data = store.items[PLUGIN]["spec"]["template"]["spec"]["containers"][0]
+    return found
+
+
+def policy(item: Data) -> Data:
+    """K33: another registry before each image, and one more toleration."""
+    if item["kind"] == "DaemonSet":
+        spec = item["spec"]["template"]["spec"]
+        for one in [*spec.get("initContainers", []), *spec["containers"]]:
+            one["image"] = re.sub(r"^[^/]+/", "mirror.example.net/", one["image"])
+        added = {"key": "added-by-policy", "operator": "Exists"}
+        if added not in spec["tolerations"]:
+            spec["tolerations"].append(added)
+    return item
+
+
+def test_k33_mutating_admission_is_told_once_and_a_later_edit_is_seen() -> None:
+    store = Store(keep=policy)
+    told = next(note for note in apply(store).notes if "rbln-device-plugin" in note)
+    assert told.startswith("DaemonSet rbln-system/rbln-device-plugin: an admission policy changed spec.template.spec.")
+    image = "rebellions/k8s-device-plugin:v0.4.0"
+    for words in (
+        'containers[device-plugin].image from "docker.io/%s" to "mirror.example.net/%s"' % (image, image),
+        'spec.tolerations, to which it added [{"key": "added-by-policy", "operator": "Exists"}]',
+    ):
+        assert words in told
+    assert "a feature of this cluster is off" not in told
+    requests, leased, writes = store.requests, store.lease_writes, len(store.writes)
+    second = apply(store)
+    assert (done(second), second.notes, store.lease_writes, len(store.writes)) == ({}, [], leased, writes)
+    plain = Store()
+    apply(plain)
+    plain.requests = 0
+    apply(plain)
+    assert store.requests - requests == plain.requests, "nothing more is asked"
+    for edit in ({"image": "mirror.example.net/evil/other:9"}, {"tolerations": []}):
+        spec = store.items[PLUGIN]["spec"]["template"]["spec"]
+        (spec if "tolerations" in edit else container(store)).update(edit)
+        third = apply(store)
+        assert (done(third), third.notes) == ({"DaemonSet rbln-system/rbln-device-plugin": "changed"}, [])
+        assert container(store)["image"] == "mirror.example.net/rebellions/k8s-device-plugin:v0.4.0"
+        assert spec is not None and done(apply(store)) == {}
+
+
+def test_k33_a_changed_input_is_compared_anew() -> None:
+    store = Store(keep=policy)
+    apply(store)
+    applied = apply(store, device_plugin={"image": {"tag": "v9"}})
+    assert done(applied) == {"DaemonSet rbln-system/rbln-device-plugin": "changed"}
+    assert "mirror.example.net/rebellions/k8s-device-plugin:v9" in applied.notes[0]
+    assert done(apply(store, device_plugin={"image": {"tag": "v9"}})) == {}
+
+
+def test_what_a_policy_makes_of_an_object_is_learned_by_a_dry_run_when_the_record_is_lost() -> None:
+    store = Store(keep=policy)
+    apply(store)
+    data = store.items[INVENTORY]["data"]
+    data["objects.json"] = re.sub(r'"(of|settled)"', r'"former-\1"', data["objects.json"])
+    store.writes.clear()
+    again = apply(store)
+    # The DaemonSets were asked about and not written.
+    assert (done(again), again.notes, store.writes) == ({}, [], ["apply ConfigMap"])
+    store.writes.clear()
+    assert (done(apply(store)), store.writes) == ({}, [])
+
+
+def test_another_manager_that_adds_to_a_list_is_named_and_seen_when_it_changes() -> None:
+    def other(item: Data) -> Data:
+        if item["metadata"]["name"] == "rbln-device-plugin" and item["kind"] == "DaemonSet":
+            item["metadata"]["managedFields"] = [
+                {"manager": "rebellions-npu", "operation": "Apply"},
+                {"manager": "kubectl-set", "operation": "Update"},
+                {"manager": "kube-controller-manager", "operation": "Update", "subresource": "status"},
+            ]
+            env = item["spec"]["template"]["spec"]["containers"][0]["env"]
+            if not [one for one in env if one["name"] == "THEIRS"]:
+                env.append({"name": "THEIRS", "value": "1"})
+        return item
+
+    store = Store(keep=other)
+    given = {"device_plugin": {"env": {"OURS": "1"}}}
+    told = [note for note in apply(store, **given).notes if "kubectl-set" in note]
+    assert len(told) == 1 and "an admission policy or another manager (kubectl-set) changed" in told[0]
+    assert "env[THEIRS], to which it added" in told[0]
+    assert done(apply(store, **given)) == {}
+    container(store)["env"][0]["value"] = "2"
+    assert done(apply(store, **given)) == {"DaemonSet rbln-system/rbln-device-plugin": "changed"}
+
+
+def test_k27_quantity_spelling_is_no_difference_and_an_edit_is_one() -> None:
+    def canonical(item: Data) -> Data:
+        if item["metadata"]["name"] == "rbln-device-plugin" and item["kind"] == "DaemonSet":
+            item["spec"]["template"]["spec"]["containers"][0]["resources"] = {
+                "limits": {"cpu": "1", "memory": "1Gi"},
+                "requests": {"cpu": "500m", "memory": "512Mi"},
+            }
+        return item
+
+    store = Store(keep=canonical)
+    given = {
+        "device_plugin": {
+            "resources": {
+                "limits": {"cpu": "1000m", "memory": "1024Mi"},
+                "requests": {"cpu": "0.5", "memory": "512Mi"},
+            }
+        }
+    }
+    assert apply(store, **given).notes == []
+    leased, writes = store.lease_writes, len(store.writes)
+    second = apply(store, **given)
+    assert (done(second), second.notes, store.lease_writes, len(store.writes)) == ({}, [], leased, writes)
+    container(store)["resources"]["limits"]["memory"] = "600Mi"
+    assert done(apply(store, **given)) == {"DaemonSet rbln-system/rbln-device-plugin": "changed"}
+    assert container(store)["resources"]["limits"]["memory"] == "1Gi"
+
+
+def test_a_server_of_another_release_is_asked_again_whether_it_keeps_a_field() -> None:
+    def keep(item: Data) -> Data:
+        if item["kind"] == "DaemonSet" and not newer:
+            item["spec"]["template"]["spec"].pop("priorityClassName", None)
+        return item
+
+    newer = False
+    store = Store(keep=keep)
+    apply(store)
+    assert done(apply(store)) == {}
+    newer = True
+    assert done(apply(store)) == {}
+    typed = inputs()
+    served = declared({**typed, "capabilities": {"kubernetes": "1.34", "groups": ["new.k8s.io"]}})
+    applied = apply_objects(store, build(Context(typed, served)), typed, served, False)
+    assert set(done(applied).values()) == {"changed"} and len(done(applied)) == 2

@@ -353,5 +353,5 @@ def test_a_namespace_that_does_not_go_says_what_holds_it(conditions: list[Data],
         "status": {"conditions": conditions},
     }
     with pytest.raises(NpuError) as caught:
-        remove_namespace(Slow(item), item, 0, lambda: 1)
+        remove_namespace(Slow(item), item, 0, lambda: 1, [])
     assert str(caught.value).startswith(told)

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
-from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.cluster import choose_actors, cluster_key, digest
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.login import read_login
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.cluster import choose_actors, digest, rendered_key
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.match import find_nodes
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import Hosts, label_nodes, member_record
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.outcome import difference_lines, judge_host
@@ -53,19 +55,45 @@ def test_what_hosts_of_one_cluster_differ_in_is_named() -> None:
     )
 
 
-KEYS = {
-    "none": ({"enabled": False}, ""),
-    "kubeconfig": ({}, "/etc/kube/config"),
-    "context": ({"context": "prod"}, "/etc/kube/config context prod"),
-    "environment": ({"kubeconfig": ""}, "default kubeconfig"),
-    "render": ({"delivery": "render", "render_dir": "/out"}, "manifests in /out"),
+KEYS: dict[str, tuple[Data, dict[str, str], str]] = {
+    "none": ({"enabled": False}, {}, ""),
+    "kubeconfig": ({}, {}, "/etc/kube/config"),
+    "context": ({"context": "prod"}, {}, "/etc/kube/config context prod"),
+    "default": ({"kubeconfig": ""}, {}, "default kubeconfig"),
+    "variable": ({"kubeconfig": ""}, {"KUBECONFIG": "/a:/b", "K8S_AUTH_CONTEXT": "x"}, "/a:/b context x"),
+    "K13": ({"kubeconfig": ""}, {"KUBECONFIG": "/a", "K8S_AUTH_KUBECONFIG": "/b"}, "/b"),
+    "server": (
+        {"kubeconfig": ""},
+        {"K8S_AUTH_HOST": "https://u:secretive@h", "K8S_AUTH_API_KEY": "k"},
+        "the server https://********@h of K8S_AUTH_HOST",
+    ),
+    "K11": ({"kubeconfig": {"users": [{"token": "REP-SECRET"}]}}, {}, "the kubeconfig in rbln_kubeconfig"),
+    "render": ({"delivery": "render", "render_dir": "/out"}, {}, "manifests in /out"),
 }
 
 
 @pytest.mark.parametrize("case", KEYS)
-def test_cluster_key(case: str) -> None:
-    given, expected = KEYS[case]
-    assert cluster_key(inputs(**given)) == expected
+def test_the_name_of_a_cluster(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, environment, expected = KEYS[case]
+    for name in [name for name in os.environ if name.startswith("K8S_AUTH_") or name == "KUBECONFIG"]:
+        monkeypatch.delenv(name)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    typed = inputs(**given)
+    key = rendered_key(typed)
+    assert (read_login(typed["kubeconfig"], typed["context"]).name if key is None else key) == expected
+
+
+def test_k11_clusters_of_one_name_are_told_apart_by_what_is_no_secret() -> None:
+    one, same, other = (
+        read_login('{"clusters": [{"server": "https://%s"}], "token": "%s"}' % words, "")
+        for words in (("a", "secret-1"), ("a", "secret-2"), ("b", "secret-1"))
+    )
+    members = {host: {**member(login.name), "mark": login.mark} for host, login in zip("xyz", (one, other, same))}
+    assert choose_actors(members) == {
+        "the kubeconfig in rbln_kubeconfig": {"actor": "x", "members": ["x", "z"], "error": ""},
+        "the kubeconfig in rbln_kubeconfig (2)": {"actor": "y", "members": ["y"], "error": ""},
+    }
 
 
 def test_digest_ignores_what_is_the_host_s_own() -> None:

@@ -459,11 +459,13 @@ def test_every_component_is_a_component() -> None:
     assert switched - {"runtime_class", "label_policy"} == set(COMPONENTS)
 
 
-@pytest.mark.parametrize(
-    "content", ["kind: Config\nusers: [{name: u, user: {token: REP-SECRET}}]", '{"x": "REP-SECRET"}']
-)
-def test_k11_kubeconfig_content_is_refused_and_not_shown(content: str) -> None:
-    with pytest.raises(NpuError) as caught:
-        inputs(kubeconfig=content)
-    assert "rbln_operands_kubeconfig holds the content of a kubeconfig, not its path." in str(caught.value)
+@pytest.mark.parametrize("value", [5, ["REP-SECRET"], 1.5])
+def test_k11_a_kubeconfig_is_a_path_or_a_kubeconfig_and_never_shown(value: Any) -> None:
+    with pytest.raises(NpuError, match="rbln_operands_kubeconfig is neither a path nor a kubeconfig") as caught:
+        inputs(kubeconfig=value)
     assert "REP-SECRET" not in str(caught.value)
+
+
+def test_k11_a_mapping_is_the_content_of_a_kubeconfig() -> None:
+    assert inputs(kubeconfig={"kind": "Config"})["kubeconfig"] == '{"kind": "Config"}'
+    assert inputs(kubeconfig=" ~/.kube/config ")["kubeconfig"] == "~/.kube/config"

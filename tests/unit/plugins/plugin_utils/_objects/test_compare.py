@@ -5,15 +5,20 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import build, manifests, shown
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.differences import diff_objects
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.compare import (
+    amount,
     field_changes,
     missing_paths,
+    unlike,
+    value_at,
     visible,
+    within,
     without_paths,
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.model import Context
@@ -139,6 +144,58 @@ def test_paths_that_are_missing_can_be_left_out() -> None:
     assert paths == [("a", "b", 0, "d")]
     assert without_paths(wanted, paths) == {"a": {"b": [{"c": 1}]}, "e": ""}
     assert without_paths(wanted, [("x", "y"), ("a", "b", 7, "d")]) == wanted
+
+
+@pytest.mark.parametrize(
+    ("wanted", "live"),
+    [
+        ("1000m", "1"), ("0.5", "500m"), ("1024Mi", "1Gi"), (0.5, "500m"), (2, "2"), ("1e3", "1k"), ("1E3", "1k"),
+        ("1.5Gi", "1536Mi"), ("1000Ki", "1024000"), (".5", "500m"), ("5.", "5"), ("0", 0), ("0.0000000001", "1n"),
+        ("1000000k", "1G"), ("100M", "100e6"),
+    ],
+)  # fmt: skip
+def test_k27_the_same_amount_in_another_spelling(wanted: Any, live: Any) -> None:
+    assert amount(wanted) == amount(live) is not None
+    pod: Data = {"containers": [{"resources": {"limits": {"cpu": wanted}}}], "v": [{"emptyDir": {"sizeLimit": wanted}}]}
+    same: Data = {"containers": [{"resources": {"limits": {"cpu": live}}}], "v": [{"emptyDir": {"sizeLimit": live}}]}
+    assert within(pod, same) and missing_paths(pod, same) == [] and unlike(pod, same) == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "live"),
+    [("1024Mi", "600Mi"), ("1", "1Gi"), ("1M", "1Mi"), ("1m", "1M"), ("x", "y"), (True, "1"), ("1", None)],
+)
+def test_k27_another_amount_is_seen(wanted: Any, live: Any) -> None:
+    pod, other = ({"resources": {"requests": {"memory": value}}} for value in (wanted, live))
+    assert not within(pod, other)
+    assert missing_paths(pod, other) == [("resources", "requests", "memory")]
+
+
+def test_k27_amounts_are_amounts_only_where_the_server_takes_them_so() -> None:
+    for place in ("labels", "annotations", "data", "limits"):
+        assert not within({place: {"cpu": "1000m"}}, {place: {"cpu": "1"}})
+    assert not within({"env": [{"name": "A", "value": "1000m"}]}, {"env": [{"name": "A", "value": "1"}]})
+
+
+def test_paths_end_at_keys_and_people_see_names() -> None:
+    wanted: Data = {
+        "spec": {"containers": [{"name": "c", "args": ["a", "b"], "image": "x/y"}], "tolerations": [{"key": "k"}]}
+    }
+    live: Data = copy.deepcopy(wanted)
+    live["spec"]["containers"][0].update(args=["a", "c"], image="m/y", more=1)
+    live["spec"]["tolerations"].append({"key": "added"})
+    paths = missing_paths(wanted, live)
+    assert paths == [("spec", "containers", 0, "args"), ("spec", "containers", 0, "image"), ("spec", "tolerations")]
+    assert within(without_paths(wanted, paths), live)
+    assert [value_at(live, path) for path in paths] == [["a", "c"], "m/y", [{"key": "k"}, {"key": "added"}]]
+    assert unlike(wanted, live) == [
+        {"path": "spec.containers[c].args", "before": ["b"], "after": ["c"]},
+        {"path": "spec.containers[c].image", "before": "x/y", "after": "m/y"},
+        {"path": "spec.tolerations", "before": None, "after": [{"key": "added"}]},
+    ]
+    live["spec"]["containers"].append({"name": "sidecar"})
+    assert missing_paths(wanted, live)[0] == ("spec", "containers")
+    assert {"path": "spec.containers[sidecar]", "before": None, "after": {"name": "sidecar"}} in unlike(wanted, live)
 
 
 def test_no_secret_of_an_argument_is_seen() -> None:
