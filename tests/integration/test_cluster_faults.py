@@ -7,6 +7,7 @@ Missing rights, another writer, a server that goes away, missing kinds, and othe
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -337,6 +338,99 @@ def test_two_writers_at_once_both_end_and_the_cluster_is_as_one_of_them_wants(si
     assert len(teams) == 1
     site.run(**SMD_AND_EXPORTER, labels={"team": teams.pop()})
     assert site.written == []
+
+
+@contextlib.contextmanager
+def kubelets(site: Site, *dead: str) -> t.Iterator[None]:
+    """Kubelets of all nodes but the dead ones, and no taint of the start."""
+    over = threading.Event()
+
+    def work() -> None:
+        while not over.wait(0.5):
+            site.server.play_kubelet(dead)
+
+    taint = "node.kubernetes.io/not-ready"
+    site.server.kubectl("taint", "nodes", "--all", taint + "-", check=False)
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        site.server.kubectl("taint", "nodes", "--all", taint + "=:NoSchedule")
+
+
+def test_K18_startup_taints_are_waited_for_and_said(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes import wait
+
+    monkeypatch.setattr(wait, "FATAL_PATIENCE", 2.0)
+    started = "node.cilium.io/agent-not-ready"
+    with kubelets(site):
+        site.server.kubectl("taint", "node", "node-0000", started + "=:NoSchedule", "team=research:NoSchedule")
+        began = time.monotonic()
+        result = site.act("run", ["a"], wait=True, wait_timeout=40)
+        assert result["failed"] and "team=research" in result["msg"] and "rbln_operands_tolerations" in result["msg"]
+        assert time.monotonic() - began < 20
+        site.server.kubectl("taint", "node", "node-0000", "team-")
+        capfd.readouterr()
+        agent = threading.Timer(6, lambda: site.server.kubectl("taint", "node", "node-0000", started + "-"))
+        agent.start()
+        try:
+            result = site.act("run", ["a"], wait=True, wait_timeout=40)
+        finally:
+            agent.join()
+    assert not result.get("failed"), result["msg"]
+    said = [line for line in capfd.readouterr().err.replace("\n", " ").split("validator: ") if started in line]
+    assert len(said) == 1 and "agent of the node that removes the taint: Cilium" in said[0]
+
+
+def test_K21_rollout_held_by_lost_node_names_it(site: Site) -> None:
+    """The real controller keeps the old pods while that of the lost node uses up what may be unavailable."""
+    lost = "node-0001"
+    ready = "status.conditions[?(@.type=='Ready')].status"
+    with kubelets(site):
+        assert not site.act("run", wait=True, wait_timeout=40).get("failed")
+    with kubelets(site, lost):
+        stale = {"status": {"conditions": [{"type": "Ready", "status": "Unknown", "message": "Kubelet stopped"}]}}
+        site.server.kubectl("patch", "node", lost, "--subresource=status", "--type=strategic", "-p", json.dumps(stale))
+        for pod in site.server.get("-n", NAMESPACE, "pods", "--field-selector", "spec.nodeName=" + lost)["items"]:
+            words = (
+                "-n",
+                NAMESPACE,
+                "patch",
+                "pod",
+                pod["metadata"]["name"],
+                "--subresource=status",
+                "--type=strategic",
+            )
+            unready = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+            site.server.kubectl(*words, "-p", json.dumps(unready))
+        try:
+            given: Data = {"device_plugin": {"env": {"LOG": "debug"}}, "wait": True, "wait_timeout": 12}
+            result = site.act("run", ["a"], **given)
+        finally:
+            alive = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+            words = ("patch", "node", lost, "--subresource=status", "--type=strategic")
+            site.server.kubectl(*words, "-p", json.dumps(alive))
+            for pod in site.server.get("-n", NAMESPACE, "pods")["items"]:
+                site.server.kubectl(
+                    "-n",
+                    NAMESPACE,
+                    "delete",
+                    "pod",
+                    pod["metadata"]["name"],
+                    "--force",
+                    "--grace-period=0",
+                    check=False,
+                )
+        assert site.server.kubectl("get", "node", lost, "-o", "jsonpath={.%s}" % ready).stdout == "True"
+    (problem,) = [one for one in result["waited"]["problems"] if one["component"] == "device_plugin"]
+    assert problem["node"] == "node-0000"
+    assert "the update is held" in problem["text"] and "node-0001 (the node is lost)" in problem["text"]
+    assert "Next: Bring node-0001 back or delete its Node; or raise maxUnavailable" in problem["text"]
 
 
 def test_kinds_that_are_missing_old_or_come_later(site: Site) -> None:

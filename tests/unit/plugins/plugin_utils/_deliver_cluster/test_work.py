@@ -294,7 +294,12 @@ def outcome(problems: list[Data] | None = None, nodes: Data | None = None, looke
 
 ALONE = (
     "a acted for the cluster without this host. "
-    "Next: Give the play the strategy linear: with free, hosts reach this point one by one. Then run again."
+    "Next: Give the play the strategy linear: with free, host_pinned or mitogen_free, hosts reach this point "
+    "one by one. Then run again."
+)
+OTHER_ROUND = ALONE.replace(" without this host", ", but not in the same task as this host")
+NOBODY = ALONE.replace(
+    "a acted for the cluster without this host", "No host of the play acts for the cluster of this host"
 )
 JUDGE = {
     "no cluster": ({"cluster": ""}, {"a": None, "b": None}),
@@ -328,6 +333,11 @@ JUDGE = {
         {"cluster": "k", "actor": "a", "applied": {"skipped": True}},
         {"b": ALONE},
     ),
+    "K23-strategy-free: nothing was registered": ({"cluster": "k", "actor": "a", "applied": {}}, {"a": ALONE}),
+    "K23-strategy-free: nobody was chosen": ({"cluster": "k", "actor": "", "applied": {}}, {"b": NOBODY}),
+    "K23-strategy-free: another host's choice": (outcome(round="1", actor_round="2"), {"b": OTHER_ROUND}),
+    "K23-strategy-free: the record of an earlier pass": (outcome(round="1", actor_round=""), {"b": OTHER_ROUND}),
+    "K23-strategy-free: one choice for all": (outcome(round="1", actor_round="1"), {"a": None, "b": None}),
     "manifests were written": ({"cluster": "k", "actor": "a", "applied": {"path": "/m"}}, {"a": None, "b": None}),
     "wait skipped": (outcome(looked=False), {"a": None, "b": None}),
 }
