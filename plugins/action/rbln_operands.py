@@ -61,6 +61,8 @@ class ActionModule(Answering):
         self._dry_run = bool(self._task.check_mode)
         try:
             result.update(ACTS[args["act"]](self, args, task_vars))
+            if args["round"]:
+                result["round"] = args["round"]
         except NpuError as exc:
             # The API server's words may be in it.
             result.update(failed=True, msg=clean(str(exc), True))
@@ -262,4 +264,5 @@ ARGUMENTS = {
     "members": {"type": "list", "elements": "dict", "default": []},
     "outcome": {"type": "dict", "default": {}},
     "node": {"type": "str", "default": ""},
+    "round": {"type": "str", "default": ""},
 }

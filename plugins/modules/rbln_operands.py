@@ -49,6 +49,10 @@ options:
       V(smoke_verdict), the pods of the workload, its log and the warnings of the namespace.
     type: dict
     default: {}
+  round:
+    description: The C(round) of V(clusters), by which V(judge) knows the work that was done after it. It is returned.
+    type: str
+    default: ""
   node:
     description: For V(smoke) and V(smoke_verdict), the node of the host. V(smoke) looks for it when it is empty.
     type: str
@@ -108,6 +112,10 @@ members:
   description: For each acting host the records of the members of its cluster.
   returned: when O(act=clusters)
   type: dict
+round:
+  description: A name of the choice of the acting hosts, another one each time.
+  returned: when O(act=clusters) or O(round) is set
+  type: str
 clusters:
   description: The clusters of this run.
   returned: when O(act=clusters)
