@@ -19,10 +19,10 @@ Data = t.Mapping[str, t.Any]
 def judge_host(host: str, outcome: Data) -> dict[str, t.Any]:
     """The task result for `host`; `result` has cluster, acted_by, ok, objects, node, daemonsets, allocatable, error.
 
-    `outcome` holds cluster, actor, error (why nothing was done), the round in which it was chosen who acts, and applied:
-    what the actor registered of its work (round, objects, nodes or path, waited, failed, msg), which may be missing or
-    skipped. A host fails by problems of its own node and by those without a node, never by problems of another host's
-    node; and when there is no record of it.
+    `outcome` holds cluster, actor, error (why nothing was done), the round in which it was chosen who acts, and
+    applied: what the actor registered of its work (round, objects, nodes or path, waited, failed, msg), which may be
+    missing or skipped. A host fails by problems of its own node and by those without a node, never by problems of
+    another host's node; and when there is no record of it.
     """
     cluster = outcome.get("cluster") or ""
     applied = outcome.get("applied")
