@@ -128,9 +128,12 @@ def _may_come(spec: Data, labels: Data) -> bool:
 def missing_pod(daemon_set: Data, node: Data, known: Known = NOTHING_KNOWN) -> PodProblem:
     """Why a node that has NPUs gets no pod."""
     name, spec = node["metadata"]["name"], daemon_set["spec"]["template"]["spec"]
+    tainted = taint_problem(repelling(spec, node), node, known.now)
+    stays = tainted["detail"] if tainted and tainted["fatal"] else ""
     if not selects(spec, node):
         labels = node["metadata"].get("labels") or {}
-        if known.discovery and not any(key.startswith(DISCOVERED) for key in labels) and _may_come(spec, labels):
+        undiscovered = known.discovery and not any(key.startswith(DISCOVERED) for key in labels)
+        if undiscovered and not stays and _may_come(spec, labels):
             return problem_of(
                 "NotDiscovered",
                 "Node Feature Discovery has not labelled the node yet",
@@ -141,7 +144,8 @@ def missing_pod(daemon_set: Data, node: Data, known: Known = NOTHING_KNOWN) -> P
         if not seen:
             return problem_of(
                 "NoLabel",
-                "the node has none of the labels %s" % ", ".join((PRESENT_LABEL, *NFD_LABELS)),
+                "the node has none of the labels %s%s"
+                % (", ".join((PRESENT_LABEL, *NFD_LABELS)), stays and ", and " + stays),
                 f"Let the host label its node ({OPERANDS}node_labels), or run Node Feature Discovery.",
                 name,
                 fatal=True,
@@ -149,15 +153,13 @@ def missing_pod(daemon_set: Data, node: Data, known: Known = NOTHING_KNOWN) -> P
         gates = ["%s=%s" % item for item in sorted(labels.items()) if ".deploy." in item[0]]
         return problem_of(
             "NotSelected",
-            "the node selector or affinity excludes the node; its gates are: %s" % (", ".join(gates) or "none"),
+            "the node selector or affinity excludes the node; its gates are: %s%s"
+            % (", ".join(gates) or "none", stays and "; and " + stays),
             f"Correct the node's labels, {OPERANDS}node_selector or {OPERANDS}node_affinity.",
             name,
             fatal=True,
         )
-    tainted = taint_problem(repelling(spec, node), node, known.now)
-    if tainted:
-        return tainted
-    return problem_of("NoPod", "the node has no pod yet", MORE_TIME, name)
+    return tainted or problem_of("NoPod", "the node has no pod yet", MORE_TIME, name)
 
 
 def judge_daemon_set(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.match import find_nodes
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_cases import case
 
 UUID = "4c4c4544-0051-3610-8052-b4c04f4e4d32"
 SWAPPED = "44454c4c-5100-1036-8052-b4c04f4e4d32"
@@ -358,16 +359,16 @@ def test_only_the_inventory_proves_a_node_when_asked(strict: bool) -> None:
 
 
 def test_K22_cloned_machine_id_a_clone_that_has_not_joined_is_no_node() -> None:
-    template = "c4" * 16
-    nodes = [node("npu-a", "1b1c6a52-0f1e-4a6b-9a55-2d3c4e5f6071", template)]
-    first = host("npu-a", "1b1c6a52-0f1e-4a6b-9a55-2d3c4e5f6071", template, "npu-a")
-    clone = host("npu-b", "7b1c6a52-0f1e-4a6b-9a55-2d3c4e5f6099", template, "npu-b")
+    nodes, hosts = (case("K22-cloned-machine-id", name) for name in ("nodes.yaml", "hosts.yaml"))
+    first, clone = ({**host(""), **one} for one in hosts)
     assert "npu-b is not a node of the cluster" in found([clone], nodes)["npu-b"]
     both = found([first, clone], nodes)
     assert both["npu-a"] == "npu-a by name" and "npu-b is not a node" in both["npu-b"]
-    # As well when the inventory has other names than the cluster.
+    # As well when the inventory has other names than the cluster, and when the clone has kept the name.
     renamed = found([{**first, "host": "x"}, {**clone, "host": "y"}], nodes)
     assert renamed["x"] == "npu-a by claim" and "y is not a node" in renamed["y"]
+    kept = found([{**first, "host": "x"}, {**clone, "host": "y", "kubelet_name": "npu-a"}], nodes)
+    assert kept["x"] == "npu-a by claim" and "another system UUID" in kept["y"]
 
 
 # Of boards without a serial number, each in both byte orders, and one that nobody knows yet.

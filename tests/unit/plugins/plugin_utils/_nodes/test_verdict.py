@@ -777,3 +777,14 @@ def test_the_first_round_of_the_discovery_is_waited_for() -> None:
     zoned["spec"] = {**zoned["spec"], "template": {"spec": {"nodeSelector": {"zone": "a"}}}}
     (problem,) = judge_daemon_set(zoned, [], [], [bare], {"a"}, Known(discovery=True))["problems"]
     assert problem["fatal"] is True
+
+
+def test_P01_toleration_mismatch_names_the_taint_beside_the_label_that_is_missing() -> None:
+    found, status = (case("P01-toleration-mismatch", name) for name in ("node.yaml", "ds-status.json"))
+    item = {**daemon_set(0), "status": status["status"]}
+    for known in (Known(), Known(discovery=True)):
+        (problem,) = judge_daemon_set(item, [], [], [found], {"node-a"}, known)["problems"]
+        assert problem["fatal"] is True and "rebellions.ai/npu.present" in problem["detail"]
+        # The taint of NPUs is tolerated whatever its value is.
+        assert "the taint team=ml:NoExecute is not tolerated" in problem["detail"]
+        assert "rebellions.ai/npu=true" not in problem["detail"]
