@@ -8,9 +8,11 @@ from __future__ import annotations
 import contextlib
 import os
 import typing as t
+import uuid
 from pathlib import Path
 
 from ansible.errors import AnsibleError
+from ansible.plugins.loader import module_loader
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import checked_facts
@@ -31,11 +33,20 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.cluster imp
     rendered_key,
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import raw_inputs, role_inputs
-from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import member_record
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import Hosts, match_members, member_record
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.outcome import difference_lines, judge_host
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.records import Named
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.smoke import (
+    DELAY,
+    LABEL,
+    SMOKE,
+    brief,
+    looks,
+    smoke_job,
+    smoke_verdict,
+)
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.inputs import Inputs
-from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.model import Context
+from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.model import PASSTHROUGH, Context
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.names import INPUT, OPERANDS
 
 Result = dict[str, t.Any]
@@ -57,6 +68,8 @@ class ActionModule(Answering):
         try:
             with self._environment():
                 result.update(ACTS[args["act"]](self, args, task_vars))
+            if args["round"]:
+                result["round"] = args["round"]
         except NpuError as exc:
             # The API server's words may be in it.
             result.update(failed=True, msg=clean(str(exc), True))
@@ -115,7 +128,11 @@ class ActionModule(Answering):
         inputs = self._inputs(task_vars)
         cluster = Cluster(self._kubeconfig(inputs), inputs["context"], decrypt=self._decrypted)
         members, others = args["members"], self._others(task_vars, args["members"], inputs)
-        return ClusterWork(cluster, inputs, members, self._dry_run, bool(self._task.diff), others)
+        return ClusterWork(cluster, inputs, members, self._dry_run, bool(self._task.diff), others, self._tell)
+
+    def _tell(self, line: str) -> None:
+        """Show a line while the task runs; on stderr, because callbacks write results for programs to stdout."""
+        self._display.display(clean(line, True), stderr=True)
 
     def _others(self, task_vars: Result, members: t.Sequence[t.Mapping[str, t.Any]], inputs: Inputs) -> list[Named]:
         """What the inventory says of the hosts of this cluster that are not members; facts are not asked."""
@@ -136,6 +153,9 @@ class ActionModule(Answering):
         inputs = self._inputs(task_vars)
         if inputs["enabled"] and (inputs["image_digests"] or inputs["require_digest"]):
             build(Context(inputs, declared(inputs)))
+        if _wants_smoke(inputs):
+            smoke_job(inputs, "any")
+            _require_smoke_modules()
         return {"changed": False}
 
     def _member(self, args: Result, task_vars: Result) -> Result:
@@ -166,7 +186,9 @@ class ActionModule(Answering):
         agreed = [cluster for cluster in clusters.values() if not cluster["error"]]
         actors = {host: cluster["actor"] for cluster in agreed for host in cluster["members"]}
         mine = {cluster["actor"]: [members[host] for host in cluster["members"]] for cluster in agreed}
-        return {"changed": False, "actors": actors, "members": mine, "errors": errors, "clusters": sorted(clusters)}
+        # Where each host of a play makes its own choice, the rounds differ.
+        result: Result = {"changed": False, "round": uuid.uuid4().hex}
+        return {**result, "actors": actors, "members": mine, "errors": errors, "clusters": sorted(clusters)}
 
     def _render(self, args: Result, task_vars: Result) -> Result:
         return write_manifests(self._inputs(task_vars), self._dry_run, bool(self._task.diff))
@@ -184,6 +206,58 @@ class ActionModule(Answering):
 
     def _judge(self, args: Result, task_vars: Result) -> Result:
         return judge_host(task_vars["inventory_hostname"], args["outcome"])
+
+    def _smoke(self, args: Result, task_vars: Result) -> Result:
+        """What the smoke workload of this host is; `wanted` is false, with the reason in `msg`, where none runs."""
+        inputs, host = self._inputs(task_vars), task_vars["inventory_hostname"]
+        result: Result = {"changed": False, "wanted": False, "msg": ""}
+        if not _wants_smoke(inputs):
+            return result
+        members = _registered(task_vars)
+        mine = [one for one in members.values() if one["cluster"] == members[host]["cluster"]]
+        able = [one["host"] for one in mine if one["expected"] != 0]
+        if host not in able or (inputs["node_workload"] or inputs["workload"]) == PASSTHROUGH:
+            return {**result, "msg": "%s: no smoke workload, it has no NPU for containers." % host}
+        if inputs["smoke"]["nodes"] == "one" and host != able[0]:
+            return {**result, "msg": "%s: no smoke workload, the one of %s stands for all." % (host, able[0])}
+        _require_smoke_modules()
+        node = args["node"] or self._node(inputs, mine, host, task_vars)
+        job = smoke_job(inputs, node)
+        will = "would run" if self._dry_run else "runs"
+        msg = clean("node %s: the smoke workload %s: %s" % (node, will, brief(job)), True)
+        more = {"looks": looks(inputs), "delay": DELAY, "log_lines": inputs["smoke"]["log_lines"]}
+        label = "%s=%s" % (LABEL, job["metadata"]["name"])
+        return {**result, **more, "wanted": True, "node": node, "definition": job, "label": label, "msg": msg}
+
+    def _node(self, inputs: Inputs, members: t.Sequence[t.Any], host: str, task_vars: Result) -> str:
+        """The node of a host in a run that has not looked for it yet."""
+        hosts = Hosts(members, self._others(task_vars, members, inputs), inputs["require_node_proof"])
+        record = match_members(Cluster(inputs["kubeconfig"], inputs["context"]), hosts)[host]
+        if record["error"]:
+            raise NpuError(record["error"])
+        return record["node"]
+
+    def _smoke_verdict(self, args: Result, task_vars: Result) -> Result:
+        good, text = smoke_verdict(self._inputs(task_vars), args["node"], args["outcome"])
+        result: Result = {"changed": False, "ok": good, "node": args["node"], "log": args["outcome"].get("log") or []}
+        return told({**result, "msg": text, **({} if good else {"failed": True})})
+
+
+def _wants_smoke(inputs: Inputs) -> bool:
+    return bool(
+        inputs["smoke"]["enabled"]
+        and inputs["enabled"]
+        and inputs["delivery"] == "apply"
+        and inputs["state"] == "present"
+    )
+
+
+def _require_smoke_modules() -> None:
+    if module_loader.find_plugin("kubernetes.core.k8s") is None:
+        raise NpuError(
+            f"{SMOKE}.enabled is true, and the collection kubernetes.core is not installed on the controller.",
+            "Run: ansible-galaxy collection install kubernetes.core",
+        )
 
 
 class _Said:
@@ -250,9 +324,13 @@ ACTS: dict[str, t.Callable[[ActionModule, Result, Result], Result]] = {
     "diff": ActionModule._diff,
     "absent": ActionModule._absent,
     "judge": ActionModule._judge,
+    "smoke": ActionModule._smoke,
+    "smoke_verdict": ActionModule._smoke_verdict,
 }
 ARGUMENTS = {
     "act": {"type": "str", "required": True, "choices": list(ACTS)},
     "members": {"type": "list", "elements": "dict", "default": []},
     "outcome": {"type": "dict", "default": {}},
+    "node": {"type": "str", "default": ""},
+    "round": {"type": "str", "default": ""},
 }

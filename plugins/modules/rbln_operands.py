@@ -34,9 +34,10 @@ options:
       - V(diff) says field by field what V(run) would change, and writes nothing.
       - V(absent) removes labels and objects and proves that they are gone.
       - V(judge) turns the outcome of the cluster into success or failure of this host.
+      - V(smoke) makes the smoke workload for the node of this host, and V(smoke_verdict) says what its end proves.
     type: str
     required: true
-    choices: [check, member, clusters, render, run, diff, absent, judge]
+    choices: [check, member, clusters, render, run, diff, absent, judge, smoke, smoke_verdict]
   members:
     description: For V(run), V(diff) and V(absent) the records of the members of the cluster. V(clusters) reads what
       each host of the play has registered as C(__rbln_operands_member).
@@ -44,9 +45,18 @@ options:
     elements: dict
     default: []
   outcome:
-    description: For V(judge), the cluster, the host that acted for it, and what that host registered.
+    description: For V(judge), the cluster, the host that acted for it, and what that host registered. For
+      V(smoke_verdict), the pods of the workload, its log and the warnings of the namespace.
     type: dict
     default: {}
+  round:
+    description: The C(round) of V(clusters), by which V(judge) knows the work that was done after it. It is returned.
+    type: str
+    default: ""
+  node:
+    description: For V(smoke) and V(smoke_verdict), the node of the host. V(smoke) looks for it when it is empty.
+    type: str
+    default: ""
 extends_documentation_fragment:
   - rebellions.npu._attributes
   - rebellions.npu._attributes.writes
@@ -102,6 +112,10 @@ members:
   description: For each acting host the records of the members of its cluster.
   returned: when O(act=clusters)
   type: dict
+round:
+  description: A name of the choice of the acting hosts, another one each time.
+  returned: when O(act=clusters) or O(round) is set
+  type: str
 clusters:
   description: The clusters of this run.
   returned: when O(act=clusters)
@@ -139,6 +153,23 @@ result:
     error.
   returned: when O(act=judge)
   type: dict
+wanted:
+  description: Whether a smoke workload runs for this host.
+  returned: when O(act=smoke)
+  type: bool
+definition:
+  description: The Job of the smoke workload.
+  returned: when O(act=smoke) and it runs
+  type: dict
+ok:
+  description: Whether the smoke workload ended with code 0.
+  returned: when O(act=smoke_verdict)
+  type: bool
+log:
+  description: The last lines of the log of the smoke workload.
+  returned: when O(act=smoke_verdict)
+  type: list
+  elements: str
 requests:
   description: Number of requests to the API server.
   returned: when O(act=run), O(act=diff) or O(act=absent)

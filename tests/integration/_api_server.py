@@ -261,11 +261,16 @@ class ApiServer:
         taints = json.dumps({"spec": {"taints": None}})
         self.kubectl("patch", "node", name, "--type=merge", "-p", taints)
 
-    def play_kubelet(self) -> int:
-        """Bind and ready every pod, and let those that are being deleted go; how many there are."""
+    def play_kubelet(self, dead: t.Collection[str] = ()) -> int:
+        """Bind and ready every pod, and let those that are being deleted go; how many there are.
+
+        Nothing happens on nodes whose kubelet is `dead`.
+        """
         pods = self.get("-n", NAMESPACE, "pods")["items"]
         for pod in pods:
             name = pod["metadata"]["name"]
+            if pod["spec"].get("nodeName") in dead:
+                continue
             if pod["metadata"].get("deletionTimestamp"):
                 self.kubectl(
                     "-n", NAMESPACE, "delete", "pod", name, "--force", "--grace-period=0", "--wait=false", check=False

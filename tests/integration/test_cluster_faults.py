@@ -7,6 +7,7 @@ Missing rights, another writer, a server that goes away, missing kinds, and othe
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -342,6 +343,81 @@ def test_two_writers_at_once_both_end_and_the_cluster_is_as_one_of_them_wants(si
     assert len(teams) == 1
     site.run(**SMD_AND_EXPORTER, labels={"team": teams.pop()})
     assert site.written == []
+
+
+@contextlib.contextmanager
+def kubelets(site: Site) -> t.Iterator[set[str]]:
+    """Kubelets of all nodes but those that are added to the set, until everything is removed again."""
+    dead: set[str] = set()
+    over = threading.Event()
+
+    def work() -> None:
+        while not over.wait(0.5):
+            site.server.play_kubelet(frozenset(dead))
+
+    site.server.kubectl("taint", "nodes", "--all", "node.kubernetes.io/not-ready-", check=False)
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield dead
+    finally:
+        try:
+            dead.clear()
+            site.absent()
+        finally:
+            over.set()
+            thread.join()
+            site.server.kubectl("taint", "nodes", "--all", "node.kubernetes.io/not-ready=:NoSchedule")
+
+
+def test_K18_startup_taints_are_waited_for_and_said(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes import wait
+
+    monkeypatch.setattr(wait, "FATAL_PATIENCE", 2.0)
+    started = "node.cilium.io/agent-not-ready"
+    with kubelets(site):
+        site.server.kubectl("taint", "node", "node-0000", started + "=:NoSchedule", "team=research:NoSchedule")
+        people = site.act("run", ["a"], wait=True, wait_timeout=40)["waited"]
+        site.server.kubectl("taint", "node", "node-0000", "team-")
+        capfd.readouterr()
+        agent = threading.Timer(6, lambda: site.server.kubectl("taint", "node", "node-0000", started + "-"))
+        agent.start()
+        try:
+            result = site.act("run", ["a"], wait=True, wait_timeout=40)
+        finally:
+            agent.join()
+    assert people["fatal"] and people["seconds"] < 20 and "team=research" in people["problems"][0]["text"]
+    assert result["waited"]["ok"] and result["waited"]["seconds"] > 4, result["msg"]
+    said = [line for line in capfd.readouterr().err.replace("\n", " ").split("validator: ") if started in line]
+    assert len(said) == 1 and "agent of the node that removes the taint: Cilium" in said[0], said
+
+
+def test_K21_rollout_held_by_lost_node_names_it(site: Site) -> None:
+    """The real controller keeps the old pods while that of the lost node uses up what may be unavailable."""
+    lost = "node-0001"
+
+    def patch(kind: str, name: str, ready: str) -> None:
+        conditions = {"status": {"conditions": [{"type": "Ready", "status": ready, "message": "Kubelet stopped"}]}}
+        words = ("-n", NAMESPACE, "patch", kind, name, "--subresource=status", "--type=strategic", "-p")
+        site.server.kubectl(*words, json.dumps(conditions))
+
+    with kubelets(site) as dead:
+        assert site.act("run", wait=True, wait_timeout=40)["waited"]["ok"]
+        dead.add(lost)
+        patch("node", lost, "Unknown")
+        for pod in site.server.get("-n", NAMESPACE, "pods", "--field-selector", "spec.nodeName=" + lost)["items"]:
+            patch("pod", pod["metadata"]["name"], "False")
+        try:
+            given: Data = {"device_plugin": {"env": {"LOG": "debug"}}, "wait": True, "wait_timeout": 12}
+            result = site.act("run", ["a"], **given)
+        finally:
+            patch("node", lost, "True")
+    (problem,) = [one for one in result["waited"]["problems"] if one["component"] == "device_plugin"]
+    assert problem["node"] == "node-0000"
+    assert "the update is held" in problem["text"] and "node-0001 (the node is lost)" in problem["text"]
+    assert "Next: Bring node-0001 back or delete its Node; or raise maxUnavailable" in problem["text"]
 
 
 def test_kinds_that_are_missing_old_or_come_later(site: Site) -> None:

@@ -167,6 +167,94 @@ def test_a_new_node_is_gated_until_the_run_for_it_alone(cluster: Hosts) -> None:
     assert state(cluster) == before
 
 
+def smoke(*command: str, **more: t.Any) -> Data:
+    """Inputs of a smoke workload with a shell of its own."""
+    image = {"repository": "busybox", "tag": "1"}
+    own = {"enabled": True, "image": image, "command": ["sh", "-c", *command], "timeout": 60, **more}
+    return {**MIXED, "rbln_operands_smoke": own}
+
+
+def jobs(hosts: Hosts) -> list[str]:
+    """The smoke workloads that exist, and their pods."""
+    names = [item["metadata"]["name"] for item in items(hosts, "jobs,pods", "-n", NAMESPACE_OF_TESTS)]
+    return [name for name in names if name.startswith("rbln-smoke")]
+
+
+def test_a_workload_with_an_npu_is_the_last_proof_of_each_node(cluster: Hosts) -> None:
+    good = smoke("id -u && ls /dev/rbln*")
+    one = smoke("id -u && ls /dev/rbln*", nodes="one")
+    checked = play("site", cluster.inventory(A, B, **one), "--tags", "operands", "--check").good([A, B])
+    told = [checked.one("Say what runs on which node", host).msg for host in (A, B)]
+    assert told[0] == "node it-a: the smoke workload would run: lab.local/busybox:1 sh -c id -u && ls /dev/rbln*"
+    assert told[1] == "it-b: no smoke workload, the one of it-a stands for all."
+    assert checked.of("Start the workload") == [] and jobs(cluster) == []
+
+    run = play("site", cluster.inventory(A, B, **good), "--tags", "operands").unchanged([A, B])
+    for host in (A, B):
+        proof = run.one("Judge the workload", host)
+        assert proof.data["ok"] is True and "node %s: the smoke workload ended with code 0" % host in proof.msg
+        assert proof.data["log"][0] == "65534" and len(proof.data["log"]) == 2
+        assert proof.data["log"][1] in ("/dev/rbln0", "/dev/rbln1")
+    assert jobs(cluster) == []
+
+
+def test_a_workload_that_fails_or_cannot_start_fails_its_host_alone_and_leaves_nothing(cluster: Hosts) -> None:
+    bad = smoke('echo starting; test "$NODE" = it-b || exit 3')
+    bad["rbln_operands_smoke"]["env"] = [{"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]
+    run = play("site", cluster.inventory(A, B, **bad), "--tags", "operands")
+    assert run.code != 0
+    text = run.one("Judge the workload", A).msg
+    assert "node it-a: the smoke workload ended with code 3" in text and "starting" in text and " Next: " in text
+    assert run.one("Judge the workload", B).data["ok"] is True and jobs(cluster) == []
+
+    # What an interrupted run has left is removed by the next one, which cannot start its own.
+    left = run.one("Read the smoke workload of this host", B).data["definition"]
+    cluster.lab.kubectl("create", "-f", "-", stdin=json.dumps(left))
+    until(30, "the Job that was left", lambda: left["metadata"]["name"] in jobs(cluster))
+    lost = smoke("true", timeout=15)
+    lost["rbln_operands_smoke"]["image"] = {"repository": "is-not-there", "tag": "1", "pull_policy": "Never"}
+    run = play("validate", cluster.inventory(B, **lost))
+    assert run.code != 0 and "ErrImageNeverPull" in run.one("Judge the workload", B).msg
+    assert jobs(cluster) == []
+
+
+def test_what_a_real_kubelet_says_of_a_pod_is_read(cluster: Hosts) -> None:
+    """K31: the kubelet's own reason; K20: a sidecar that runs hides no container."""
+    from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.pods import explain_pod
+
+    box = {"image": "lab.local/busybox:1", "imagePullPolicy": "Never"}
+    sidecar = {**box, "name": "proxy", "restartPolicy": "Always", "command": ["sleep", "600"]}
+    missing = {"name": "main", "image": "lab.local/is-not-there:1", "imagePullPolicy": "Never"}
+    big = {**box, "name": "main", "resources": {"requests": {"cpu": "999"}}}
+    pods_of_test: Data = {
+        "k31-big": {"nodeName": A, "containers": [big]},
+        "k31-selector": {"nodeName": A, "nodeSelector": {"team": "nobody"}, "containers": [{**box, "name": "main"}]},
+        "k20-sidecar": {"nodeName": A, "initContainers": [sidecar], "containers": [missing]},
+    }
+
+    def status(name: str) -> Data:
+        return t.cast(Data, json.loads(cluster.lab.kubectl("get", "pod", name, "-o", "json").stdout))
+
+    for name, spec in pods_of_test.items():
+        whole = {**spec, "tolerations": [{"operator": "Exists"}], "terminationGracePeriodSeconds": 0}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": whole}
+        cluster.lab.kubectl("create", "-f", "-", stdin=json.dumps(pod))
+    try:
+        for name, reason, step in (
+            ("k31-big", "OutOfcpu", "Make room on the node"),
+            ("k31-selector", "NodeAffinity", "Correct the labels of the node"),
+        ):
+            until(30, name, lambda name=name: status(name)["status"].get("phase") == "Failed")  # type: ignore[misc]
+            found = explain_pod(status(name), [])
+            assert found["reason"] == reason and status(name)["status"]["message"].rstrip(".") in found["detail"]
+            assert found["next_step"].startswith(step)
+        until(60, "the sidecar", lambda: "ErrImageNeverPull" in json.dumps(status("k20-sidecar")["status"]))
+        found = explain_pod(status("k20-sidecar"), [])
+        assert found["reason"] == "ErrImageNeverPull" and found["detail"].startswith("container main")
+    finally:
+        cluster.lab.kubectl("delete", "pods", *pods_of_test, "--wait=false", check=False)
+
+
 def test_runtimes_and_kubelet_roots_differ_in_one_cluster(cluster: Hosts) -> None:
     lab, everything = cluster.lab, pods(cluster, A, B, NEW)
     versions = {

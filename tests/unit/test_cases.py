@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Cases that are about the collection as a whole: A01, A03, A06, G01, G02, G03, I04, O01."""
+"""Cases that are about the collection as a whole: A01, A03, A06, G01, G02, G03, I04, K23, O01."""
 
 from __future__ import annotations
 
@@ -217,3 +217,18 @@ def test_O01_el8_python_the_lowest_python_is_stated_where_it_is_enforced() -> No
     )
     assert "3.8" in (ROOT / "README.md").read_text(encoding="utf-8")
     assert "older than 3.8" in (ROOT / "plugins" / "action" / "rbln_observe.py").read_text(encoding="utf-8")
+
+
+def test_K23_strategy_free_the_plays_for_a_cluster_are_linear_whatever_ansible_cfg_says() -> None:
+    """One host acts for its cluster: with another strategy each would choose by itself."""
+    seen = {}
+    for path in sorted(ROOT.glob("playbooks/*.yml")):
+        for play in yaml.safe_load(path.read_text(encoding="utf-8")):
+            used = [task.get("ansible.builtin.include_role", {}).get("name") for task in play.get("tasks") or []]
+            if "rebellions.npu.rbln_operands" in used:
+                seen["%s: %s" % (path.stem, play["name"])] = play.get("strategy")
+    assert set(seen.values()) == {"linear"} and {name.partition(":")[0] for name in seen} == {
+        "remove",
+        "site",
+        "validate",
+    }

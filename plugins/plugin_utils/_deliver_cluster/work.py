@@ -80,7 +80,7 @@ class ClusterWork:
     """One pass over one cluster.
 
     Each act gives the result of the task; `dry_run` asks for dry runs of the API server, `show` tells differences;
-    `others` are the hosts of the cluster that are not of this run.
+    `others` are the hosts of the cluster that are not of this run; `tell` shows a line while a wait goes on.
     """
 
     def __init__(
@@ -91,7 +91,9 @@ class ClusterWork:
         dry_run: bool,
         show: bool = True,
         others: t.Sequence[Named] = (),
+        tell: t.Callable[[str], None] = lambda line: None,
     ) -> None:
+        self._tell = tell
         self._cluster, self._inputs, self._members, self._dry_run, self._show = cluster, inputs, members, dry_run, show
         self._hosts = Hosts(members, others, inputs["require_node_proof"])
 
@@ -186,7 +188,7 @@ class ClusterWork:
             given: dict[str, t.Any] = dict(self._inputs)
             only = {key: {**given[key], "enabled": key == "device_plugin"} for key in COMPONENTS}
             inputs = t.cast(Inputs, {**given, **only, "driver_instances": []})
-            self._waited(done, Waiter(self._cluster, inputs, done.nodes, [], {}).run())
+            self._waited(done, Waiter(self._cluster, inputs, done.nodes, [], {}, tell=self._tell).run())
         return done
 
     def _restore(self, found: Found, capabilities: Capabilities) -> _Done:
@@ -278,7 +280,7 @@ class ClusterWork:
 
     def _wait(self, done: _Done, objects: t.Sequence[Object], failures: t.Mapping[str, str]) -> None:
         """Wait for the components and write the status; that it cannot be written is trouble of every host."""
-        waited = Waiter(self._cluster, self._inputs, done.nodes, objects, failures).run()
+        waited = Waiter(self._cluster, self._inputs, done.nodes, objects, failures, tell=self._tell).run()
         self._waited(done, waited)
         try:
             done.changed = write_status(self._cluster, self._inputs, waited) or done.changed

@@ -23,7 +23,7 @@ from .roles import role_inputs
 ROLE = role("operands")
 PREFIX = ROLE + "_"
 SECRET = "pull_secret_content"
-EXPORTS = (PREFIX + "result",)
+EXPORTS = (PREFIX + "result", PREFIX + "smoke_result")
 FILES = (PREFIX + "policy_files", PREFIX + "policy_ignore")
 # Hexadecimal digits of a digest for each input.
 _HEX = 8

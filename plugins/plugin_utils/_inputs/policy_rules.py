@@ -37,6 +37,7 @@ BOUNDS = {
     "port": (1, 65535), "health_port": (0, 65535), "wait_timeout": (1, None), "wait_delay": (1, None),
     "marker_timeout": (1, None),
     "lease_timeout": (0, None), "lease_duration": (5, None), "refresh_interval": (1, None),
+    "timeout": (1, None), "user": (0, None), "log_lines": (1, 1000),
 }  # fmt: skip
 _PREFIX_NAME = re.compile(r"^[a-z][a-z0-9-]{0,19}$")
 _RESOURCE = re.compile(r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$")

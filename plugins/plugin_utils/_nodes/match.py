@@ -28,14 +28,26 @@ INPUT_PROOF, NAME, ADDRESS = "input", "name", "address"
 CLAIM = "claim"
 _HOW = {INPUT_PROOF: INPUT + "node_name", NAME: "its name in the inventory", ADDRESS: "its address in the inventory"}
 SAME, MIXED, DIFFERENT, UNKNOWN = "same", "mixed", "different", "unknown"
+# (system UUID is the same, machine id is the same), None for not known. A machine id is cloned with its disk, so a
+# system UUID that differs outweighs it; a system UUID that nobody wrote is met by machine ids that differ.
 _AGREEMENT = {
-    frozenset[bool](): UNKNOWN,
-    frozenset({True}): SAME,
-    frozenset({False}): DIFFERENT,
-    frozenset({True, False}): MIXED,
+    (None, None): UNKNOWN,
+    (None, True): SAME,
+    (None, False): DIFFERENT,
+    (True, None): SAME,
+    (True, True): SAME,
+    (True, False): MIXED,
+    (False, None): DIFFERENT,
+    (False, True): DIFFERENT,
+    (False, False): DIFFERENT,
 }
 # System UUIDs that firmware has where nobody wrote one.
-_FILLERS = ("03000200040005000006000700080009", "1234567812345678" + "90abcddeefaabbcc")
+_FILLERS = (
+    "03000200040005000006000700080009",
+    "1234567812345678" + "90abcddeefaabbcc",
+    "00112233445566778899aabbccddeeff",
+    "4c4c45440000201080" + "2080c04f202020",
+)
 # A kubelet reports a handful of addresses.
 MOST_ADDRESSES = 32
 
@@ -50,7 +62,7 @@ class Proof(t.NamedTuple):
 def _plain(identifier: t.Any) -> str:
     """The 32 hex digits of a UUID or machine id in lower case; empty when it is unset, malformed or a filler."""
     text = str(identifier or "").strip().lower().replace("-", "")
-    if not re.fullmatch(r"[0-9a-f]{32}", text) or len(set(text)) == 1:
+    if not re.fullmatch(r"[0-9a-f]{32}", text) or len({text[at : at + 2] for at in range(0, 32, 2)}) == 1:
         return ""
     return "" if text in _FILLERS or _swapped(text) in _FILLERS else text
 
@@ -77,10 +89,12 @@ class _Identities:
     def agreements(self, member: Member, *names: str) -> dict[str, str]:
         """{node: whether the host's word agrees with it}, of `names` and of all nodes that have an id of the host.
 
-        SAME, DIFFERENT, UNKNOWN to either; MIXED when of system UUID and machine id one is the same and the other is
-        not, as with clones of a machine.
+        SAME, DIFFERENT, UNKNOWN to either. MIXED counts only with the kubelet's name: the system UUID is the same and
+        the machine id is not, as with a system that was installed again, or the machine id is all that is known and the
+        kubelet has another name.
         """
         uuid, machine = _plain(member["system_uuid"]), _plain(member["machine_id"])
+        kubelet = str(member["kubelet_name"] or "").lower()
         uuids = (uuid, _swapped(uuid)) if uuid else ()
         found = [name for identifier in (*uuids, machine) for name in self._with.get(identifier, ())]
         result = {}
@@ -88,9 +102,10 @@ class _Identities:
             if name not in self.of:
                 continue
             theirs, their_machine = self.of[name]
-            answers = {theirs in uuids} if uuid and theirs else set()
-            answers |= {their_machine == machine} if machine and their_machine else set()
-            result[name] = _AGREEMENT[frozenset(answers)]
+            same_uuid = theirs in uuids if uuid and theirs else None
+            answer = _AGREEMENT[same_uuid, their_machine == machine if machine and their_machine else None]
+            renamed = kubelet and kubelet.partition(".")[0] != name.lower().partition(".")[0]
+            result[name] = MIXED if answer == SAME and same_uuid is None and renamed else answer
         return result
 
 
@@ -273,9 +288,18 @@ def _claimed(member: Member, agreed: t.Mapping[str, str], same: t.Sequence[str],
             f"{host}: the node {kubelet!r} has the kubelet's name of this host, but another system UUID or machine id.",
             "It is another machine, or the node object is stale. %s" % remedy,
         )
+    # All that is left here has one of its ids, and another system UUID or name.
+    twins = " One of the ids is that of %s: one machine is a clone of the other." % ", ".join(sorted(agreed)[:10])
     raise NpuError(
-        "%s is not a node of the cluster: no node has its system UUID (%s), machine id (%s) or kubelet name (%s)."
-        % (host, _told(member["system_uuid"]), _told(member["machine_id"]), _told(member["kubelet_name"])),
+        "%s is not a node of the cluster: no node has its system UUID (%s), machine id (%s) or kubelet name (%s)%s."
+        % (
+            host,
+            _told(member["system_uuid"]),
+            _told(member["machine_id"]),
+            _told(member["kubelet_name"]),
+            " as its own" if agreed else "",
+        )
+        + (twins if agreed else ""),
         f"Join the host to the cluster, or check {INPUT}kubeconfig and {INPUT}kube_context. {remedy}",
     )
 

@@ -19,9 +19,10 @@ Data = t.Mapping[str, t.Any]
 def judge_host(host: str, outcome: Data) -> dict[str, t.Any]:
     """The task result for `host`; `result` has cluster, acted_by, ok, objects, node, daemonsets, allocatable, error.
 
-    `outcome` holds cluster, actor, error (why nothing was done) and applied: what the acting host registered of its
-    work (objects, nodes, waited, failed, msg), which may be missing or skipped. A host fails by problems of its own
-    node and by those without a node, never by problems of another host's node.
+    `outcome` holds cluster, actor, error (why nothing was done), the round in which it was chosen who acts, and
+    applied: what the actor registered of its work (round, objects, nodes or path, waited, failed, msg), which may be
+    missing or skipped. A host fails by problems of its own node and by those without a node, never by problems of
+    another host's node; and when there is no record of it.
     """
     cluster = outcome.get("cluster") or ""
     applied = outcome.get("applied")
@@ -52,16 +53,30 @@ def judge_host(host: str, outcome: Data) -> dict[str, t.Any]:
         or (work.get("failed") and (work.get("msg") or "The work on the cluster failed without a message."))
         or ""
     )
-    if not error and host not in nodes and ("nodes" in work or "skipped" in work):
-        error = NpuError(
-            f"{result['acted_by']} acted for the cluster without this host.",
-            "Give the play the strategy linear: with free, hosts reach this point one by one. Then run again.",
-        )
-    errors = _errors(host, record, nodes, waited, str(error))
+    left_out = "" if error else _left_out(host, outcome, work)
+    errors = [left_out] if left_out else _errors(host, record, nodes, waited, str(error))
     if errors:
         result.update(ok=False, error=" | ".join(errors))
         return {"changed": False, "failed": True, "result": result, "msg": "%s: %s" % (host, result["error"])}
     return {"changed": False, "result": result, "msg": _good_news(host, result, work)}
+
+
+def _left_out(host: str, outcome: Data, work: Data) -> str:
+    """Why nobody has worked for this host, though nothing failed; empty when somebody has."""
+    actor = outcome.get("actor")
+    if not actor:
+        what = "No host of the play acts for the cluster of this host."
+    elif host not in (work.get("nodes") or {}) and "path" not in work:
+        what = f"{actor} acted for the cluster without this host."
+    elif outcome.get("round") != work.get("round"):
+        what = f"{actor} acted for the cluster, but not in the same task as this host."
+    else:
+        return ""
+    step = (
+        "Give the play the strategy linear: with free, host_pinned or mitogen_free, hosts reach this point one by one. "
+        "Then run again."
+    )
+    return str(NpuError(what, step))
 
 
 def _errors(host: str, record: Data, nodes: Data, waited: Data, error: str) -> list[str]:

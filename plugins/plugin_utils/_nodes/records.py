@@ -83,17 +83,21 @@ class Offer(t.TypedDict):
 
 
 class NodeProblem(t.TypedDict):
-    """What is wrong on a node, or everywhere when `node` is empty."""
+    """What is wrong on a node, or everywhere when `node` is empty; `cause` is the kind, one word."""
 
     node: str
     text: str
     fatal: bool
+    cause: str
 
 
-class WaitProblem(NodeProblem):
+class WaitProblem(t.TypedDict):
     """A problem of a component that failed."""
 
     component: str
+    node: str
+    text: str
+    fatal: bool
 
 
 class ComponentState(t.TypedDict):

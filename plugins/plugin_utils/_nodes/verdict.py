@@ -8,179 +8,74 @@ Pure, on API objects.
 
 from __future__ import annotations
 
+import math
+import re
 import typing as t
 
 from .._cluster.refusals import refusal_step
-from .._objects.names import INPUT, OPERANDS
+from .._objects.names import OPERANDS
 from .._objects.parts import NFD_LABELS, PRESENT_LABEL
-from .._objects.placement import Data, repelling_taints, selects
+from .._objects.placement import Data, matches, repelling, repelling_taints, selects
 from .._text.line import line
-from .records import PodProblem, Verdict
-
-WAIT_CONTAINER = "wait-for-host"
-_MORE_TIME = f"Give it more time: {OPERANDS}wait_timeout."
-_HOST_PART = f"Run the host part for this node ({INPUT}driver, {INPUT}container_toolkit, {INPUT}validator)."
-_HARMLESS = ("ContainerCreating", "PodInitializing")
-_NEXT_STEPS = (
-    (
-        ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"),
-        f"Check {INPUT}registry, the image's tag or digest, and the pull secret.",
-    ),
-    (("CreateContainerConfigError",), "Check the secrets and config maps that the pod names."),
-    (("CrashLoopBackOff", "Error", "RunContainerError", "StartError"), "Read the log of this container on this node."),
-    (("Unschedulable",), "Give the node room, or change the resource requests."),
+from .pods import (
+    HARMLESS,
+    MORE_TIME,
+    NOTHING_KNOWN,
+    Known,
+    about,
+    event_key,
+    explain_pod,
+    newest_warning,
+    pod_node,
+    pod_ready,
+    problem_of,
+    rejection_step,
+    said,
 )
+from .records import PodProblem, Verdict
+from .taints import taint_problem
+
+# Labels that Node Feature Discovery writes in its first round.
+DISCOVERED = "feature.node.kubernetes.io/"
+# What the API server says of a pod that it will not take however often it is asked.
+_FINAL_REFUSALS = (
+    "violates PodSecurity",
+    "security context constraint",
+    "insufficient quota to match these scopes",
+    "no PriorityClass with name",
+    "must specify",
+    "usage per Container",
+    "usage per Pod",
+    "limit to request ratio",
+)
+# And what goes by itself: (words, next step).
+_PASSING_REFUSALS = (
+    (
+        r"Operation cannot be fulfilled on resourcequotas",
+        "Wait: the controller asks again; several writers have met at the quota of the namespace.",
+    ),
+    (
+        r"failed calling webhook.*(connection refused|no endpoints|not found|deadline exceeded|timeout|EOF|reset)",
+        "Wait until the pods of the webhook are ready. If they are, repair the webhook, or exclude this namespace.",
+    ),
+)
+# Problems of a pod that is on its way: an update with one of them moves.
+_MOVING = (*HARMLESS, "Terminating", "Pending", "Initialising", "NotReady")
+NODE_LOST, OLD_POD, HELD = "NodeLost", "OldPod", "UpdateHeld"
+# Steps of every start, which need no word while they go on.
+PROGRESS = (*_MOVING, "NoPod", "NotObserved", "Counts", "NotAllocatable", "NotProven", OLD_POD)
 
 
-def _problem(
-    reason: str, detail: str, next_step: str, node: str = "", pod: str = "", fatal: bool = False
-) -> PodProblem:
-    detail = line(detail)
-    return {"node": node, "pod": pod, "reason": reason, "detail": detail, "next_step": next_step, "fatal": fatal}
-
-
-def _next_step(reason: str) -> str:
-    for reasons, step in _NEXT_STEPS:
-        if reason in reasons:
-            return step
-    return "Look at the pod's events."
-
-
-def problem_text(problem: PodProblem, name: str) -> str:
-    """A problem for people; `name` is that of the DaemonSet or component."""
-    place = " on node %s" % problem["node"] if problem["node"] else ""
-    pod = ", pod %s" % problem["pod"] if problem["pod"] else ""
-    return "%s%s%s: %s. Next: %s" % (name, place, pod, problem["detail"].rstrip("."), problem["next_step"])
-
-
-def pod_node(pod: Data) -> str:
-    """The node of a DaemonSet's pod, also before the scheduler has bound it."""
-    spec = pod.get("spec") or {}
-    if spec.get("nodeName"):
-        return str(spec["nodeName"])
-    affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
-        "requiredDuringSchedulingIgnoredDuringExecution"
-    ) or {}
-    for term in affinity.get("nodeSelectorTerms") or []:
-        for field in term.get("matchFields") or []:
-            if field.get("key") == "metadata.name" and field.get("values"):
-                return str(field["values"][0])
-    return ""
-
-
-def pod_ready(pod: Data) -> bool:
-    conditions = (pod.get("status") or {}).get("conditions") or []
-    ready = any(item.get("type") == "Ready" and item.get("status") == "True" for item in conditions)
-    return ready and not pod["metadata"].get("deletionTimestamp")
-
-
-def last_event(events: t.Sequence[Data], name: str) -> str:
-    """The message of the newest warning about an object, or empty."""
-    found = [
-        item
-        for item in events
-        if (item.get("involvedObject") or {}).get("name") == name and item.get("type") == "Warning"
-    ]
-    if not found:
-        return ""
-    newest = max(
-        found,
-        key=lambda item: str(
-            item.get("lastTimestamp") or item.get("eventTime") or item["metadata"].get("creationTimestamp") or ""
-        ),
+def _rejected(daemon_set: Data, node: str, events: t.Sequence[Data]) -> Data | None:
+    """The newest event by which the kubelet of a node has rejected a pod of a DaemonSet that is gone already."""
+    start = daemon_set["metadata"]["name"] + "-"
+    return newest_warning(
+        event
+        for event in events
+        if str((event.get("involvedObject") or {}).get("name") or "").startswith(start)
+        and node in ((event.get("source") or {}).get("host"), event.get("reportingInstance"))
+        and rejection_step(str(event.get("reason") or ""))
     )
-    return line("%s: %s" % (newest.get("reason", ""), newest.get("message", "")))
-
-
-def explain_pod(pod: Data, events: t.Sequence[Data]) -> PodProblem:
-    """Why a pod is not ready: the first container that waits or failed, else its phase, with the newest warning."""
-    name, node = pod["metadata"]["name"], pod_node(pod)
-    status = pod.get("status") or {}
-    event = last_event(events, name)
-    tail = " (last event: %s)" % event if event else ""
-    for condition in status.get("conditions") or []:
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            reason = condition.get("reason") or "Unschedulable"
-            return _problem(
-                reason,
-                "not scheduled: %s%s" % (condition.get("message", reason), tail),
-                _next_step("Unschedulable"),
-                node,
-                name,
-            )
-    for group in ("initContainerStatuses", "containerStatuses"):
-        for container in status.get(group) or []:
-            found = _explain_container(container, group == "initContainerStatuses", tail)
-            if found:
-                return _problem(found[0], found[1], found[2], node, name)
-    reason = line(status.get("reason") or status.get("phase") or "Pending", 60)
-    return _problem(
-        reason, "not ready, phase %s%s" % (status.get("phase", "unknown"), tail), _next_step(reason), node, name
-    )
-
-
-def _essence(message: t.Any) -> str:
-    """The lines of a container's termination message that tell of a failure, else its last three.
-
-    On one line and short.
-    """
-    lines = [line(one) for one in str(message or "").splitlines() if one.strip()]
-    failed = [one for one in lines if one.startswith("FAILED")]
-    return line("; ".join(failed or lines[-3:]), 600)
-
-
-def _explain_container(container: Data, init: bool, tail: str) -> tuple[str, str, str] | None:
-    state, last = container.get("state") or {}, (container.get("lastState") or {}).get("terminated") or {}
-    waiting, ended = state.get("waiting"), state.get("terminated") or last
-    name = container.get("name", "")
-    if (
-        (ended or {}).get("reason") == "OOMKilled"
-        and not container.get("ready")
-        and (waiting or {}).get("reason") in (None, "CrashLoopBackOff")
-    ):
-        # Its log does not mention it.
-        return (
-            "OOMKilled",
-            "container %s was killed for the memory it used%s" % (name, tail),
-            f"Raise the memory limit: {OPERANDS}<component>.resources.",
-        )
-    if waiting and waiting.get("reason") not in _HARMLESS:
-        reason = waiting.get("reason") or "Waiting"
-        message = _essence(ended.get("message") or waiting.get("message"))
-        step = _HOST_PART if name == WAIT_CONTAINER else _next_step(reason)
-        return reason, "container %s: %s%s%s" % (name, reason, ": " + message if message else "", tail), step
-    if init and "running" in state:
-        if name == WAIT_CONTAINER:
-            return (
-                "WaitsForHost",
-                "it waits for the ready files of the host",
-                _HOST_PART,
-            )
-        return (
-            "Initialising",
-            "init container %s is still running%s" % (name, tail),
-            _MORE_TIME,
-        )
-    if state.get("terminated") and state["terminated"].get("exitCode"):
-        message = _essence(ended.get("message"))
-        return (
-            "Error",
-            "container %s ended with code %s%s%s" % (name, ended["exitCode"], ": " + message if message else "", tail),
-            _next_step("Error"),
-        )
-    if "running" in state and not init and not container.get("ready"):
-        return (
-            "NotReady",
-            "container %s runs and is not ready%s" % (name, tail),
-            "Read the log of this container on this node.",
-        )
-    if waiting and tail:
-        return (
-            waiting.get("reason") or "Waiting",
-            "container %s: %s%s" % (name, waiting.get("reason"), tail),
-            "Look at the pod's events.",
-        )
-    return None
 
 
 def _current(daemon_set: Data, pod: Data) -> bool:
@@ -196,12 +91,15 @@ def _owned(daemon_set: Data, pod: Data) -> bool:
     )
 
 
-def _rejection(daemon_set: Data, events: t.Sequence[Data]) -> PodProblem | None:
-    """The problem when the API server refuses the pods of a DaemonSet."""
-    event = last_event(events, daemon_set["metadata"]["name"])
-    if not event.startswith("FailedCreate"):
+def _rejection(daemon_set: Data, events: t.Sequence[Data], known: Known) -> PodProblem | None:
+    """The problem when the API server refuses the pods of a DaemonSet; fatal when it will refuse every try."""
+    newest = newest_warning(about(events, daemon_set["metadata"]["name"]))
+    event = said(newest)
+    if newest is None or not event.startswith("FailedCreate"):
         return None
-    step = refusal_step(event)
+    passing = next((step for words, step in _PASSING_REFUSALS if re.search(words, event)), "")
+    step = passing or refusal_step(event)
+    fatal = event_key(newest) in known.fresh and not passing and any(words in event for words in _FINAL_REFUSALS)
     if not step:
         forbidden = "serviceaccount" in event.lower() or "forbidden" in event.lower()
         step = (
@@ -209,49 +107,59 @@ def _rejection(daemon_set: Data, events: t.Sequence[Data]) -> PodProblem | None:
             if forbidden
             else "Look at the DaemonSet's events."
         )
-    return _problem("FailedCreate", "no pod is created: %s" % event.split(": ", 1)[1], step)
+    return problem_of("FailedCreate", "no pod is created: %s" % event.split(": ", 1)[1], step, fatal=fatal)
 
 
-def missing_pod(daemon_set: Data, node: Data) -> PodProblem:
+def _may_come(spec: Data, labels: Data) -> bool:
+    """Whether a node would be selected if the discovery gave it the labels that it lacks."""
+
+    def comes(key: str) -> bool:
+        return key.startswith(DISCOVERED) and key not in labels
+
+    if any(labels.get(key) != value and not comes(key) for key, value in (spec.get("nodeSelector") or {}).items()):
+        return False
+    affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ) or {}
+    terms = [term.get("matchExpressions") or [] for term in affinity.get("nodeSelectorTerms") or []]
+    return not terms or any(all(matches(one, labels) or comes(one["key"]) for one in term) for term in terms)
+
+
+def missing_pod(daemon_set: Data, node: Data, known: Known = NOTHING_KNOWN) -> PodProblem:
     """Why a node that has NPUs gets no pod."""
     name, spec = node["metadata"]["name"], daemon_set["spec"]["template"]["spec"]
-    taints = repelling_taints(spec, node)
+    tainted = taint_problem(repelling(spec, node), node, known.now)
+    stays = tainted["detail"] if tainted and tainted["fatal"] else ""
     if not selects(spec, node):
         labels = node["metadata"].get("labels") or {}
+        undiscovered = known.discovery and not any(key.startswith(DISCOVERED) for key in labels)
+        if undiscovered and not stays and _may_come(spec, labels):
+            return problem_of(
+                "NotDiscovered",
+                "Node Feature Discovery has not labelled the node yet",
+                "Wait for its first round. If no label comes, look at its pod on this node.",
+                name,
+            )
         seen = [key for key in (PRESENT_LABEL, *NFD_LABELS) if labels.get(key) == "true"]
         if not seen:
-            return _problem(
+            return problem_of(
                 "NoLabel",
-                "the node has none of the labels %s" % ", ".join((PRESENT_LABEL, *NFD_LABELS)),
+                "the node has none of the labels %s%s"
+                % (", ".join((PRESENT_LABEL, *NFD_LABELS)), stays and ", and " + stays),
                 f"Let the host label its node ({OPERANDS}node_labels), or run Node Feature Discovery.",
                 name,
                 fatal=True,
             )
         gates = ["%s=%s" % item for item in sorted(labels.items()) if ".deploy." in item[0]]
-        return _problem(
+        return problem_of(
             "NotSelected",
-            "the node selector or affinity excludes the node; its gates are: %s" % (", ".join(gates) or "none"),
+            "the node selector or affinity excludes the node; its gates are: %s%s"
+            % (", ".join(gates) or "none", stays and "; and " + stays),
             f"Correct the node's labels, {OPERANDS}node_selector or {OPERANDS}node_affinity.",
             name,
             fatal=True,
         )
-    own = [taint for taint in taints if taint.startswith(("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"))]
-    if own:
-        return _problem(
-            "NodeState",
-            "the cluster keeps pods off the node by the taint %s" % ", ".join(own),
-            "Bring the node to Ready: look at its kubelet and network.",
-            name,
-        )
-    if taints:
-        return _problem(
-            "Taint",
-            "the taint %s is not tolerated" % ", ".join(taints),
-            f"Add it to {OPERANDS}tolerations, or remove it from the node.",
-            name,
-            fatal=True,
-        )
-    return _problem("NoPod", "the node has no pod yet", _MORE_TIME, name)
+    return tainted or problem_of("NoPod", "the node has no pod yet", MORE_TIME, name)
 
 
 def judge_daemon_set(
@@ -260,6 +168,7 @@ def judge_daemon_set(
     events: t.Sequence[Data],
     nodes: t.Sequence[Data],
     scope: t.Collection[str] | None = None,
+    known: Known = NOTHING_KNOWN,
 ) -> Verdict:
     """The verdict on one DaemonSet.
 
@@ -281,7 +190,7 @@ def judge_daemon_set(
     observed = int(status.get("observedGeneration") or 0) >= int(daemon_set["metadata"].get("generation") or 0)
     if not observed:
         problems.append(
-            _problem(
+            problem_of(
                 "NotObserved", "the controller has not seen the change yet", "Check that kube-controller-manager runs."
             )
         )
@@ -289,34 +198,40 @@ def judge_daemon_set(
     selected = {name for name, node in by_name.items() if selects(spec, node)}
     must = set(scope) if scope is not None else {name for name in by_name if has_npu(by_name[name])} | selected
     own = [pod for pod in pods if _owned(daemon_set, pod)]
-    rejection = _rejection(daemon_set, events)
+    rejection = _rejection(daemon_set, events, known)
     if scope is None and not must:
         problems.append(
-            _problem(
+            problem_of(
                 "NoNodes",
                 "the DaemonSet selects no node: none has an NPU label",
                 f"Label the nodes ({OPERANDS}node_labels), or run Node Feature Discovery.",
-                fatal=True,
+                fatal=not known.discovery,
             )
         )
     waits = daemon_set["spec"].get("updateStrategy", {}).get("type") == "OnDelete"
+    found = {}
     for name in sorted(must | selected):
-        found = _judge_node(
-            daemon_set, by_name.get(name), name, [pod for pod in own if pod_node(pod) == name], events, rejection
-        )
-        if found:
-            old = waits and found["reason"] == "OldPod"
-            (problems if name in must and not old else verdict["warnings"]).append(found)
+        mine = [pod for pod in own if pod_node(pod) == name]
+        problem = _judge_node(daemon_set, by_name.get(name), name, mine, events, rejection, known)
+        if problem:
+            found[name] = problem
+    placed = {pod_node(pod) for pod in own}
+    held = None if waits else _held(daemon_set, desired, {name: found[name] for name in found if name in placed})
+    for name, problem in found.items():
+        old = problem["reason"] == OLD_POD
+        if old and held:
+            problem = {**held, "node": name, "pod": problem["pod"]}
+        (problems if name in must and not (old and waits) else verdict["warnings"]).append(problem)
     if (
         scope is None
         and not problems
         and not (0 < desired == verdict["ready"] and (waits or desired == verdict["updated"]))
     ):
         problems.append(
-            _problem(
+            problem_of(
                 "Counts",
                 f"{desired} wanted, {verdict['updated']} of the newest template, {verdict['ready']} ready",
-                _MORE_TIME,
+                MORE_TIME,
             )
         )
     verdict["done"] = observed and not problems
@@ -336,30 +251,112 @@ def _judge_node(
     pods: t.Sequence[Data],
     events: t.Sequence[Data],
     rejection: PodProblem | None,
+    known: Known,
 ) -> PodProblem | None:
     """What is wrong with the pods of a DaemonSet on one node; None for nothing."""
     if node is None:
-        return _problem("NoNode", "the node is no longer in the cluster", "Correct the inventory.", name, fatal=True)
+        return no_node(name)
+    found = _judge_pods(daemon_set, node, name, pods, events, rejection, known)
+    return (_lost(node) or found) if found and not found["fatal"] else found
+
+
+def no_node(name: str) -> PodProblem:
+    return problem_of("NoNode", "the node is no longer in the cluster", "Correct the inventory.", name, fatal=True)
+
+
+def _lost(node: Data) -> PodProblem | None:
+    """The problem of a node whose kubelet has stopped to report, or reports that it is not ready."""
+    name = node["metadata"]["name"]
+    for one in (node.get("status") or {}).get("conditions") or []:
+        if one.get("type") != "Ready" or one.get("status") == "True":
+            continue
+        words = line(one.get("message") or one.get("reason") or "", 300).rstrip(".")
+        detail = "the node is %s%s" % (
+            "not Ready" if one.get("status") == "False" else "lost, its kubelet reports nothing",
+            ": " + words if words else "",
+        )
+        step = "Bring the node back: look at the machine, its kubelet and its network; or delete its Node object."
+        return problem_of(NODE_LOST, detail, step, name)
+    return None
+
+
+def _allowed(daemon_set: Data, desired: int) -> int:
+    """How many pods may be unavailable during an update, or with a surge, how many more there may be."""
+    rolling = (daemon_set["spec"].get("updateStrategy") or {}).get("rollingUpdate") or {}
+    for value in (rolling.get("maxUnavailable", 1), rolling.get("maxSurge", 0)):
+        text = str(value)
+        count = math.ceil(desired * int(text[:-1]) / 100) if text.endswith("%") else int(text)
+        if count:
+            return count
+    return 1
+
+
+def _held(daemon_set: Data, desired: int, found: t.Mapping[str, PodProblem]) -> PodProblem | None:
+    """The problem of every node whose old pod stays because others use up what may be unavailable.
+
+    None while the update moves. `found` are the problems of the nodes that have a pod: the controller counts no others.
+    """
+    broken = {name: one for name, one in found.items() if one["reason"] != OLD_POD}
+    allowed = _allowed(daemon_set, desired)
+    if len(broken) < allowed or any(one["reason"] in _MOVING for one in broken.values()):
+        return None
+    lost = [name for name, one in broken.items() if one["reason"] in (NODE_LOST, "NodeState", "NodeLeaves")]
+    others = [name for name in broken if name not in lost]
+    steps = ["bring %s back or delete its Node" % name for name in lost[:3]]
+    steps += ["repair the pod on %s" % name for name in others[:3]]
+    steps.append(f"raise maxUnavailable ({OPERANDS}update_strategy)")
+    step = "; or ".join(steps)
+    told = [
+        "%s (%s)" % (name, "the node is lost" if name in lost else broken[name]["reason"]) for name in lost + others
+    ]
+    detail = "the update is held, so the pod is still the old one: %d of %d allowed pods %s unavailable, on %s" % (
+        len(broken),
+        allowed,
+        "is" if len(broken) == 1 else "are",
+        ", ".join(told[:5]),
+    )
+    return problem_of(HELD, detail, step[0].upper() + step[1:])
+
+
+def _judge_pods(
+    daemon_set: Data,
+    node: Data,
+    name: str,
+    pods: t.Sequence[Data],
+    events: t.Sequence[Data],
+    rejection: PodProblem | None,
+    known: Known,
+) -> PodProblem | None:
     living = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+    # The controller deletes a pod that failed and makes another one.
+    living = [pod for pod in living if (pod.get("status") or {}).get("phase") != "Failed"] or living
     if not living:
-        missing = missing_pod(daemon_set, node)
+        missing = missing_pod(daemon_set, node, known)
         if missing["reason"] == "NoPod" and pods:
-            return _problem(
+            return problem_of(
                 "Terminating",
                 "the old pod has not ended yet",
                 "Look at the kubelet of the node.",
                 name,
                 pods[0]["metadata"]["name"],
             )
-        return {**rejection, "node": name} if missing["reason"] == "NoPod" and rejection else missing
+        if missing["reason"] == "NoPod" and rejection:
+            return {**rejection, "node": name}
+        gone = _rejected(daemon_set, name, events) if missing["reason"] == "NoPod" else None
+        if gone:
+            reason = line(gone["reason"], 60)
+            detail = "the kubelet rejects every pod, and the controller deletes it: %s" % said(gone)
+            return problem_of(reason, detail, rejection_step(reason), name, gone["involvedObject"]["name"])
+        return missing
     waiting = [pod for pod in living if not pod_ready(pod)]
     if waiting:
-        return explain_pod(waiting[0], events)
+        return explain_pod(waiting[0], events, known)
     if not any(_current(daemon_set, pod) for pod in living):
-        return _problem(
-            "OldPod",
+        by_hand = (daemon_set["spec"].get("updateStrategy") or {}).get("type") == "OnDelete"
+        return problem_of(
+            OLD_POD,
             "the pod is not of the newest template yet",
-            "Give it more time; with the update strategy OnDelete drain the node and delete the pod.",
+            "Drain the node and delete the pod: the update strategy is OnDelete." if by_hand else MORE_TIME,
             name,
             living[0]["metadata"]["name"],
         )

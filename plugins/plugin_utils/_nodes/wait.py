@@ -18,11 +18,25 @@ from .._objects.model import Component
 from .._objects.names import OPERANDS
 from .._objects.parts import SELECTOR, object_name
 from .._objects.placement import selects
+from .pods import Known, event_key, pod_node, pod_ready, problem_text
 from .readiness import Allocatable, allocatable_text, discovered_text, endpoints_text, left_out, slices_text, vfio_text
-from .records import NodeProblem, NodeRecord, Offer, Verdict, Waited, WaitProblem
-from .verdict import has_npu, judge_counters, judge_daemon_set, missing_pod, pod_node, pod_ready, problem_text
+from .records import NodeProblem, NodeRecord, Offer, PodProblem, Verdict, Waited, WaitProblem
+from .verdict import (
+    DISCOVERED,
+    HELD,
+    OLD_POD,
+    PROGRESS,
+    has_npu,
+    judge_counters,
+    judge_daemon_set,
+    missing_pod,
+    no_node,
+)
 
+# What no time helps may still be a moment of the server's own: caches that are behind, an object made anew.
 FATAL_PATIENCE = 20.0
+# Seconds after which all nodes are listed again where one outside of this run may hold an update.
+LIST_AGAIN = 30.0
 # More nodes than these are not asked for one by one.
 SINGLE_NODES = 20
 READY, FAILED, NOT_WAITED, PENDING = "ready", "failed", "not_waited", "pending"
@@ -64,7 +78,7 @@ class Waiter:
     """Looks repeatedly until every component has ended: ready, fatal for a while, or past its deadline.
 
     `objects` are those that were applied; `failures` maps a component whose objects were refused to the reason; `nodes`
-    are the records of the hosts of this run.
+    are the records of the hosts of this run. `tell` gets a line for each new cause to wait.
     """
 
     def __init__(
@@ -76,8 +90,17 @@ class Waiter:
         failures: t.Mapping[str, str],
         clock: t.Callable[[], float] = time.monotonic,
         sleep: t.Callable[[float], None] = time.sleep,
+        tell: t.Callable[[str], None] = lambda line: None,
+        now: t.Callable[[], float] = time.time,
     ) -> None:
         self._cluster, self._inputs, self._clock, self._sleep = cluster, inputs, clock, sleep
+        self._tell, self._now = tell, now
+        self._told: set[tuple[str, str]] = set()
+        self._progress: set[tuple[str, str]] = set()
+        # Events of the first look with events: others came since.
+        self._old_events: set[str] | None = None
+        # When all nodes were listed, and whether a node outside of this run may hold what is waited for.
+        self._listed, self._again = 0.0, False
         self._hosts = {record["node"]: record for record in nodes.values() if record["node"] and not record["error"]}
         self._allocatable = Allocatable(inputs["resource_name"])
         self._offers: dict[str, Offer] = {}
@@ -129,6 +152,25 @@ class Waiter:
                 one.fatal is not None and seconds - one.fatal >= FATAL_PATIENCE
             ):
                 self._end(one, FAILED, seconds, "; ".join(problem["text"] for problem in one.problems))
+            else:
+                self._say(one, seconds)
+
+    def _say(self, one: _State, seconds: float) -> None:
+        """Tell each cause to wait once for each component; the usual steps of a start only when they last."""
+        causes: dict[str, list[NodeProblem]] = {}
+        for problem in one.problems:
+            causes.setdefault(problem["cause"], []).append(problem)
+        for cause, problems in causes.items():
+            key = (one.row.key, cause)
+            if cause in PROGRESS and key not in self._progress:
+                self._progress.add(key)
+            elif key not in self._told:
+                self._told.add(key)
+                others = " (and %d more)" % (len(problems) - 1) if len(problems) > 1 else ""
+                waited, deadline = seconds - (one.since or 0.0), self._deadline(one.row)
+                self._tell(
+                    "%s: waiting, %d of %d s%s: %s" % (one.row.name, waited, deadline, others, problems[0]["text"])
+                )
 
     def _may_start(self, one: _State, seconds: float) -> bool:
         """Whether everything that the component needs has ended; then its clock starts.
@@ -150,13 +192,12 @@ class Waiter:
     def _end(one: _State, state: str, seconds: float, text: str) -> None:
         one.state, one.seconds, one.text = state, round(seconds, 1), text
         if state != READY and not one.problems:
-            one.problems = [{"node": "", "text": "%s: %s" % (one.row.name, text), "fatal": True}]
+            one.problems = [_problem("", "%s: %s" % (one.row.name, text), state, True)]
         if one.without:
             if state == READY:
                 one.state, one.text = NOT_WAITED, one.because
             one.problems += [
-                {"node": node, "text": "%s: %s" % (one.row.name, one.because), "fatal": True}
-                for node in sorted(one.without)
+                _problem(node, "%s: %s" % (one.row.name, one.because), NOT_WAITED, True) for node in sorted(one.without)
             ]
 
     def _deadline(self, row: Component) -> float:
@@ -168,12 +209,31 @@ class Waiter:
             item["metadata"]["name"]: item for item in self._cluster.list("apps/v1", "DaemonSet", namespace, SELECTOR)
         }
         few = len(self._hosts) <= SINGLE_NODES and self._inputs["wait_scope"] == "run"
-        if not self._nodes or not few:
+        again = self._again and seconds - self._listed >= LIST_AGAIN
+        if not self._nodes or not few or again:
+            self._listed = seconds
             self._nodes = {item["metadata"]["name"]: item for item in self._cluster.list("v1", "Node")}
         else:
             live = {name: self._cluster.get("v1", "Node", name) for name in self._hosts}
             self._nodes = {name: found for name, found in {**self._nodes, **live}.items() if found}
+        self._again = False
         return _Look(sets, self._nodes, seconds)
+
+    def _known(self, look: _Look) -> Known:
+        """What a verdict has to know beside the objects."""
+        unlabelled = not self._inputs["node_labels"] or any(one["expected"] is None for one in self._hosts.values())
+        discovery = unlabelled or any(
+            key.startswith(DISCOVERED) for node in look.nodes.values() for key in node["metadata"].get("labels") or {}
+        )
+        keys = {event_key(event) for event in look.events or ()}
+        return Known(self._now(), discovery, keys - (self._old_events or set()))
+
+    def _events(self, look: _Look) -> list[Data]:
+        if look.events is None:
+            look.events = self._cluster.list("v1", "Event", self._inputs["namespace"], fields="type=Warning")
+            if self._old_events is None:
+                self._old_events = {event_key(event) for event in look.events}
+        return look.events
 
     def _pods(self, look: _Look) -> list[Data]:
         if look.pods is None:
@@ -189,34 +249,38 @@ class Waiter:
         sets = [look.sets[name] for name in one.sets if name in look.sets]
         for name in one.sets:
             if name not in look.sets:
-                self._problem(one, "", "The DaemonSet %s does not exist. Next: Run again." % name, True)
+                text = "The DaemonSet %s does not exist. Next: Run again." % name
+                one.problems.append(_problem("", text, "NoDaemonSet", True))
         covered: set[str] = set()
         for item in sets:
             spec = item["spec"]["template"]["spec"]
             mine = {name for name in must if name in look.nodes and selects(spec, look.nodes[name])}
             twice = "node %s: two DaemonSets of %s select it, one is %s. Next: Correct their selectors."
             for name in sorted(mine & covered):
-                self._problem(one, name, twice % (name, one.row.name, item["metadata"]["name"]), True)
+                text = twice % (name, one.row.name, item["metadata"]["name"])
+                one.problems.append(_problem(name, text, "TwoDaemonSets", True))
             covered |= mine
             if len(sets) > 1 and not mine:
                 # It selects no node of this run, but its counts are part of the result.
                 one.verdicts.append(judge_daemon_set(item, [], [], [], mine))
                 continue
             self._verdict(one, item, mine if len(sets) > 1 else must, look)
-        for name in sorted((must - covered) & set(look.nodes)) if len(sets) > 1 else ():
-            problem = missing_pod(sets[0], look.nodes[name])
-            self._problem(one, name, problem_text(problem, one.row.name), problem["fatal"])
+        for name in sorted(must - covered) if len(sets) != 1 else ():
+            node = look.nodes.get(name)
+            if node is None:
+                self._explain(one, no_node(name), one.row.name)
+            elif sets:
+                self._explain(one, missing_pod(sets[0], node, self._known(look)), one.row.name)
         if not one.sets and must and one.row.key == "driver":
             names = ", ".join(sorted(must)[:10])
-            self._problem(
-                one, "", "driver: no pool is known for %s. Next: Label these nodes, or name their pools." % names, True
-            )
+            text = "driver: no pool is known for %s. Next: Label these nodes, or name their pools." % names
+            one.problems.append(_problem("", text, "NoPool", True))
         if self._inputs["wait_scope"] == "cluster" and not any(has_npu(node) for node in look.nodes.values()):
             text = (
                 f"{one.row.name}: no node of the cluster has an NPU label. "
                 f"Next: Label the nodes ({OPERANDS}node_labels), or run Node Feature Discovery."
             )
-            self._problem(one, "", text, True)
+            one.problems.append(_problem("", text, "NoNodes", not self._known(look).discovery))
         self._prove(one, must, look)
 
     def _must(self, row: Component, look: _Look) -> tuple[set[str], list[str]]:
@@ -244,17 +308,17 @@ class Waiter:
         if verdict is None:
             verdict = judge_daemon_set(item, self._pods(look), [], nodes, scope)
             if verdict["problems"]:
-                if look.events is None:
-                    look.events = self._cluster.list("v1", "Event", self._inputs["namespace"], fields="type=Warning")
-                verdict = judge_daemon_set(item, self._pods(look), look.events, nodes, scope)
+                events = self._events(look)
+                verdict = judge_daemon_set(item, self._pods(look), events, nodes, scope, self._known(look))
         one.verdicts.append(verdict)
         for problem in verdict["problems"]:
-            self._problem(one, problem["node"], problem_text(problem, verdict["name"]), problem["fatal"])
+            self._explain(one, problem, verdict["name"])
+            self._again = self._again or problem["reason"] in (HELD, OLD_POD)
         one.warnings += [problem_text(warning, verdict["name"]) for warning in verdict["warnings"]]
 
     @staticmethod
-    def _problem(one: _State, node: str, text: str, fatal: bool = False) -> None:
-        one.problems.append({"node": node, "text": text, "fatal": fatal})
+    def _explain(one: _State, problem: PodProblem, name: str) -> None:
+        one.problems.append(_problem(problem["node"], problem_text(problem, name), problem["reason"], problem["fatal"]))
 
     def _prove(self, one: _State, must: set[str], look: _Look) -> None:
         """What the component proves beyond its pods, on the nodes of this run."""
@@ -271,14 +335,15 @@ class Waiter:
             return
         for name, text in self._lacking(one, must, mine, look).items():
             if text:
-                self._problem(one, name, text)
+                one.problems.append(_problem(name, text, "NotProven"))
 
     def _prove_allocatable(self, one: _State, expected: t.Mapping[str, int], look: _Look) -> None:
         """Compare the allocatable NPUs of nodes with the expected ones, where nothing else is wrong."""
         explained = {problem["node"] for problem in one.problems}
         # Without problems and without a list of pods the counters have said that every pod is ready.
         ready: set[str] | None = None
-        if one.problems or look.pods is not None:
+        # Where the operator's plugin runs, no pod is ours.
+        if one.sets and (one.problems or look.pods is not None):
             ready = {pod_node(pod) for pod in self._pods(look) if _runs(pod, one.row.name)}
         self._offers = {
             name: self._allocatable.look(look.nodes[name], number, ready is None or name in ready, look.seconds)
@@ -286,7 +351,8 @@ class Waiter:
         }
         for name, offer in self._offers.items():
             if not offer["settled"] and name not in explained:
-                self._problem(one, name, allocatable_text(name, offer, self._inputs["resource_name"]))
+                text = allocatable_text(name, offer, self._inputs["resource_name"])
+                one.problems.append(_problem(name, text, "NotAllocatable" if offer["plugin_ready"] else "NotReady"))
 
     def _lacking(
         self, one: _State, must: t.Collection[str], expected: t.Mapping[str, int], look: _Look
@@ -311,7 +377,7 @@ class Waiter:
     def _result(self, seconds: float) -> Waited:
         states = self._states.values()
         problems: list[WaitProblem] = [
-            {"component": one.row.key, **problem}
+            {"component": one.row.key, "node": problem["node"], "text": problem["text"], "fatal": problem["fatal"]}
             for one in states
             if one.state in (FAILED, NOT_WAITED)
             for problem in one.problems
@@ -341,6 +407,10 @@ class Waiter:
             "nodes": sorted(self._nodes),
             "judged": sorted(self._nodes if self._inputs["wait_scope"] == "cluster" else self._hosts),
         }
+
+
+def _problem(node: str, text: str, cause: str, fatal: bool = False) -> NodeProblem:
+    return {"node": node, "text": text, "fatal": fatal, "cause": cause}
 
 
 def _runs(pod: Data, component: str) -> bool:

@@ -225,6 +225,19 @@ class Takeover(t.TypedDict):
     operator_deployment: str
 
 
+class Smoke(t.TypedDict):
+    enabled: bool
+    nodes: str
+    image: Image
+    command: list[str]
+    args: list[str]
+    env: Items
+    resources: Json
+    user: int
+    timeout: int
+    log_lines: int
+
+
 class Inputs(Placed):
     """All inputs; `notes` are the warnings that reading them gave."""
 
@@ -281,6 +294,7 @@ class Inputs(Placed):
     dra_driver: DraDriver
     vfio_manager: VfioManager
     sandbox_device_plugin: SandboxDevicePlugin
+    smoke: Smoke
     force_conflicts: bool
     wait: bool
     wait_timeout: int

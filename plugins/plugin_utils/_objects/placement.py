@@ -80,14 +80,24 @@ def tolerates(toleration: Data, taint: Data) -> bool:
     return bool(toleration.get("key")) and (toleration.get("value") or "") == (taint.get("value") or "")
 
 
-def repelling_taints(pod_spec: Data, node: Data) -> list[str]:
-    """The taints, as key=value:effect, that keep a DaemonSet's pod off a node."""
-    found = []
+def repelling(pod_spec: Data, node: Data) -> list[Data]:
+    """The taints that keep a DaemonSet's pod off a node."""
     added = CONTROLLER_TOLERATES + ((HOST_NETWORK_TOLERATES,) if pod_spec.get("hostNetwork") else ())
-    for taint in (node.get("spec") or {}).get("taints") or []:
-        if taint.get("effect") == "PreferNoSchedule" or (taint.get("key"), taint.get("effect")) in added:
-            continue
-        if not any(tolerates(item, taint) for item in pod_spec.get("tolerations") or []):
-            value = "=%s" % taint["value"] if taint.get("value") else ""
-            found.append("%s%s:%s" % (taint.get("key"), value, taint.get("effect")))
-    return found
+    return [
+        taint
+        for taint in (node.get("spec") or {}).get("taints") or []
+        if taint.get("effect") != "PreferNoSchedule"
+        and (taint.get("key"), taint.get("effect")) not in added
+        and not any(tolerates(item, taint) for item in pod_spec.get("tolerations") or [])
+    ]
+
+
+def taint_text(taint: Data) -> str:
+    """key=value:effect, as kubectl writes it."""
+    value = "=%s" % taint["value"] if taint.get("value") else ""
+    return "%s%s:%s" % (taint.get("key"), value, taint.get("effect"))
+
+
+def repelling_taints(pod_spec: Data, node: Data) -> list[str]:
+    """The texts of the taints that keep a DaemonSet's pod off a node."""
+    return [taint_text(taint) for taint in repelling(pod_spec, node)]

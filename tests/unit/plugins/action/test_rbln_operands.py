@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleError
+from ansible_collections.rebellions.npu.plugins.action import rbln_operands
 from ansible_collections.rebellions.npu.plugins.action.rbln_operands import ActionModule, told
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.manifests import write_manifests
@@ -182,3 +183,62 @@ def test_a_relative_kubeconfig_is_looked_for_as_files_are(monkeypatch: pytest.Mo
     assert found == "here:/play/files/there:/absolute"
     content = "kind: Config\nusers: []"
     assert action._kubeconfig(inputs(kubeconfig=content)) == content
+
+
+SMOKE = {"enabled": True, "image": {"repository": "team/smoke", "tag": "1"}, "command": ["run"]}
+
+
+def smoke(monkeypatch: pytest.MonkeyPatch, host: str = "a", check: bool = False, **given: Any) -> dict[str, Any]:
+    """The smoke workload of one of the hosts a, b and none, which has no NPU; all of one cluster."""
+    found = inputs(**{"smoke": SMOKE, **given})
+    action = object.__new__(ActionModule)
+    monkeypatch.setattr(action, "_inputs", lambda _variables: found, raising=False)
+    action._dry_run = check
+    hosts = {name: registered(name, expected=0 if name == "none" else 2) for name in ("none", "a", "b")}
+    variables = {"inventory_hostname": host, "ansible_play_batch": list(hosts), "hostvars": HostVars(hosts)}
+    return action._smoke({"node": "node-" + host}, variables)
+
+
+def test_the_smoke_workload_runs_for_each_host_that_has_an_npu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rbln_operands, "_require_smoke_modules", lambda: None)
+    found = smoke(monkeypatch)
+    assert found["wanted"] is True and found["changed"] is False and found["node"] == "node-a"
+    assert found["msg"] == "node node-a: the smoke workload runs: docker.io/team/smoke:1 run"
+    assert found["label"].endswith("=" + found["definition"]["metadata"]["name"])
+    assert "would run" in smoke(monkeypatch, check=True)["msg"]
+    for host, wanted, words in (("none", False, "no NPU"), ("a", True, "runs"), ("b", False, "the one of a stands")):
+        sampled = smoke(monkeypatch, host, smoke={**SMOKE, "nodes": "one"})
+        assert sampled["wanted"] is wanted and words in sampled["msg"]
+    assert "no NPU for containers" in smoke(monkeypatch, workload="vm-passthrough")["msg"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"smoke": {}}, {"state": "absent"}, {"delivery": "diff"}, {"enabled": False}, {"smoke": {"enabled": False}}],
+)
+def test_no_smoke_workload_runs_unasked(monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]) -> None:
+    assert smoke(monkeypatch, **given) == {"changed": False, "wanted": False, "msg": ""}
+
+
+def test_a_smoke_workload_that_cannot_be_stops_a_run_before_a_host_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    action = object.__new__(ActionModule)
+    monkeypatch.setattr(rbln_operands.module_loader, "find_plugin", lambda _name: None)
+    for given, words in ((SMOKE, "kubernetes.core is not installed"), ({"enabled": True}, "smoke.image.repository")):
+        monkeypatch.setattr(action, "_inputs", lambda _variables, given=given: inputs(smoke=given), raising=False)
+        with pytest.raises(NpuError, match=words):
+            action._check({}, {})
+    assert rbln_operands._wants_smoke(inputs()) is False
+
+
+def test_the_verdict_on_the_smoke_workload_fails_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    action = object.__new__(ActionModule)
+    monkeypatch.setattr(action, "_inputs", lambda _variables: inputs(smoke=SMOKE), raising=False)
+    state = {"terminated": {"exitCode": 0}}
+    status = {"phase": "Succeeded", "containerStatuses": [{"state": state}]}
+    found = {"pods": [{"metadata": {"name": "p"}, "status": status}], "log": ["\x1b[2Jfine"]}
+    good = action._smoke_verdict({"node": "n1", "outcome": found}, {})
+    assert good["ok"] is True and "failed" not in good and good["log"] == ["fine"]
+    state["terminated"]["exitCode"] = 2
+    status["phase"] = "Failed"
+    bad = action._smoke_verdict({"node": "n1", "outcome": found}, {})
+    assert bad["failed"] is True and "code 2" in bad["msg"]

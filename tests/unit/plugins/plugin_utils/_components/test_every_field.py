@@ -35,6 +35,7 @@ NO_OBJECT = {
     "absent_scope": "is without objects",
     "coexistence": "is before the objects",
     "takeover": "is before the objects",
+    "smoke": "is after the objects",
     "lease_timeout": "is how the objects are written",
     "lease_duration": "is how the objects are written",
     "capabilities": "says which objects a cluster takes",

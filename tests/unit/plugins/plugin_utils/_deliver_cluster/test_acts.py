@@ -130,7 +130,7 @@ def test_a_component_that_is_refused_fails_the_task_with_its_name() -> None:
 
 def test_what_is_waited_for_is_in_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     class Waiter:
-        def __init__(self, *arguments: Any) -> None:
+        def __init__(self, *arguments: Any, tell: Any) -> None:
             assert arguments[4] == {}
 
         def run(self) -> Data:
@@ -179,7 +179,7 @@ def test_a_status_that_somebody_edited_is_written_anew(case: str) -> None:
 
 def test_a_status_that_may_not_be_written_fails_every_host(monkeypatch: pytest.MonkeyPatch) -> None:
     class Waiter:
-        def __init__(self, *arguments: Any) -> None:
+        def __init__(self, *arguments: Any, tell: Any) -> None:
             pass
 
         def run(self) -> Data:

@@ -313,16 +313,24 @@ def test_a_host_that_has_not_proven_itself_fails_when_its_gates_are_closed() -> 
 NODES = {"a": {"node": "n1", "error": "", "expected": 1}, "b": {"node": "n2", "error": "", "expected": 1}}
 
 
-def outcome(problems: list[Data] | None = None, nodes: Data | None = None, looked: bool = True, **more: Any) -> Data:
-    """What an acting host registered; without a look nothing was waited for."""
+def outcome(
+    problems: list[Data] | None = None, nodes: Data | None = None, looked: bool = True, done: str = "", **more: Any
+) -> Data:
+    """What an acting host registered in the round `done`; without a look nothing was waited for."""
     waited = {"problems": problems or [], "daemonsets": [], "allocatable": {"n1": {"allocatable": 1, "expected": 1}}}
     applied = {"objects": {"Namespace x": "created"}, "nodes": nodes or NODES, **({"waited": waited} if looked else {})}
+    applied.update({"round": done} if done else {})
     return {"cluster": "k", "actor": "a", "applied": applied, **more}
 
 
 ALONE = (
     "a acted for the cluster without this host. "
-    "Next: Give the play the strategy linear: with free, hosts reach this point one by one. Then run again."
+    "Next: Give the play the strategy linear: with free, host_pinned or mitogen_free, hosts reach this point "
+    "one by one. Then run again."
+)
+OTHER_ROUND = ALONE.replace(" without this host", ", but not in the same task as this host")
+NOBODY = ALONE.replace(
+    "a acted for the cluster without this host", "No host of the play acts for the cluster of this host"
 )
 JUDGE = {
     "no cluster": ({"cluster": ""}, {"a": None, "b": None}),
@@ -356,6 +364,11 @@ JUDGE = {
         {"cluster": "k", "actor": "a", "applied": {"skipped": True}},
         {"b": ALONE},
     ),
+    "K23-strategy-free: nothing was registered": ({"cluster": "k", "actor": "a", "applied": {}}, {"a": ALONE}),
+    "K23-strategy-free: nobody was chosen": ({"cluster": "k", "actor": "", "applied": {}}, {"b": NOBODY}),
+    "K23-strategy-free: the record of an earlier pass": (outcome(round="2", done="1"), {"b": OTHER_ROUND}),
+    "K23-strategy-free: a record without a round": (outcome(round="2"), {"b": OTHER_ROUND}),
+    "K23-strategy-free: one choice for all": (outcome(round="1", done="1"), {"a": None, "b": None}),
     "manifests were written": ({"cluster": "k", "actor": "a", "applied": {"path": "/m"}}, {"a": None, "b": None}),
     "wait skipped": (outcome(looked=False), {"a": None, "b": None}),
 }

@@ -456,7 +456,7 @@ def test_every_component_is_a_component() -> None:
         for name, entry in SPEC.items()
         if "enabled" in (entry.get("options") or {}) and entry["type"] == "dict"
     }
-    assert switched - {"runtime_class", "label_policy"} == set(COMPONENTS)
+    assert switched - {"runtime_class", "label_policy", "smoke"} == set(COMPONENTS)
 
 
 @pytest.mark.parametrize("value", [5, ["REP-SECRET"], 1.5])

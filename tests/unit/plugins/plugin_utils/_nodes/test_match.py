@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.match import find_nodes
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_cases import case
 
 UUID = "4c4c4544-0051-3610-8052-b4c04f4e4d32"
 SWAPPED = "44454c4c-5100-1036-8052-b4c04f4e4d32"
@@ -67,7 +68,11 @@ ALONE = {
         host("a", "00000000-0000-0000-0000-000000000000", kubelet="n2"),
         "n2 by claim",
     ),
-    "a board was replaced": ([node("n1", OTHER, MACHINE)], host("a", UUID, MACHINE, "n1"), "n1 by claim"),
+    "a machine id alone, and the kubelet's name fits": (
+        [node("n1", "", MACHINE)],
+        host("a", "", MACHINE, "n1.x"),
+        "n1 by claim",
+    ),
     "a system was installed again": ([node("n1", UUID, ELSE)], host("a", UUID, MACHINE, "n1"), "n1 by claim"),
     "its name": (NODES, host("n1", UUID, MACHINE), "n1 by name"),
     "its name in capitals": (NODES, host("N1", UUID), "n1 by name"),
@@ -150,6 +155,21 @@ WRONG: dict[str, tuple[list[Data], Data, list[str]]] = {
         [node("n1", FILLER), node("n2", CARELESS)],
         host("a", CARELESS, kubelet="x"),
         ["no node has its system UUID"],
+    ),
+    "K22 a clone that has also kept its name": (
+        [node("n1", OTHER, MACHINE)],
+        host("a", UUID, MACHINE, "n1"),
+        ["'n1'", "another system UUID"],
+    ),
+    "K22 another machine at the address of a node": (
+        [node("n1", OTHER, MACHINE, "10.0.0.1")],
+        host("a", UUID, MACHINE, "n1", address="10.0.0.1"),
+        ["'n1' by its address in the inventory, but the node has another system UUID"],
+    ),
+    "K22 a clone where nobody knows a system UUID": (
+        [node("n1", "", MACHINE)],
+        host("b", UUID, MACHINE, "b"),
+        ["is not a node", "One of the ids is that of n1: one machine is a clone of the other."],
     ),
     "empty cluster": ([], host("a", node_name="n1"), ["the nodes are: none"]),
     "terminal escapes": (NODES, host("a", "\x1b[2J" * 9, "\x9b", "x\r\n" + "y" * 500), ["no node"]),
@@ -339,19 +359,35 @@ def test_only_the_inventory_proves_a_node_when_asked(strict: bool) -> None:
 
 
 def test_K22_cloned_machine_id_a_clone_that_has_not_joined_is_no_node() -> None:
-    template = "c4" * 16
-    nodes = [node("npu-a", "1b1c6a52-0f1e-4a6b-9a55-2d3c4e5f6071", template)]
-    first = host("npu-a", "1b1c6a52-0f1e-4a6b-9a55-2d3c4e5f6071", template, "npu-a")
-    clone = host("npu-b", "7b1c6a52-0f1e-4a6b-9a55-2d3c4e5f6099", template, "npu-b")
+    nodes, hosts = (case("K22-cloned-machine-id", name) for name in ("nodes.yaml", "hosts.yaml"))
+    first, clone = ({**host(""), **one} for one in hosts)
     assert "npu-b is not a node of the cluster" in found([clone], nodes)["npu-b"]
     both = found([first, clone], nodes)
     assert both["npu-a"] == "npu-a by name" and "npu-b is not a node" in both["npu-b"]
-    # As well when the inventory has other names than the cluster.
+    # As well when the inventory has other names than the cluster, and when the clone has kept the name.
     renamed = found([{**first, "host": "x"}, {**clone, "host": "y"}], nodes)
     assert renamed["x"] == "npu-a by claim" and "y is not a node" in renamed["y"]
+    kept = found([{**first, "host": "x"}, {**clone, "host": "y", "kubelet_name": "npu-a"}], nodes)
+    assert kept["x"] == "npu-a by claim" and "another system UUID" in kept["y"]
 
 
-@pytest.mark.parametrize("uuid", [CARELESS, FILLER, "dead" * 2 + "-0000-4000-8000-" + "c" * 12])
+# Of boards without a serial number, each in both byte orders, and one that nobody knows yet.
+CARELESS_UUIDS = [
+    CARELESS,
+    FILLER,
+    "12345678-1234-5678-90ab-cddeefaabbcc",
+    "78563412-3412-7856-90ab-cddeefaabbcc",
+    "00112233-4455-6677-8899-aabbccddeeff",
+    "33221100-5544-7766-8899-AABBCCDDEEFF",
+    "4c4c4544-0000-2010-8020-80c04f202020",
+    "44454c4c-0000-1020-8020-80c04f202020",
+    "fefefefe-fefe-fefe-fefe-fefefefefefe",
+    "20202020-2020-2020-2020-202020202020",
+    "dead" * 2 + "-0000-4000-8000-" + "c" * 12,
+]
+
+
+@pytest.mark.parametrize("uuid", CARELESS_UUIDS)
 def test_K22_cloned_machine_id_a_careless_system_uuid_of_two_machines(uuid: str) -> None:
     nodes = [node("npu-a", uuid, MACHINE)]
     members = [host("npu-a", uuid, MACHINE, "npu-a"), host("npu-b", uuid, ELSE, "npu-b")]

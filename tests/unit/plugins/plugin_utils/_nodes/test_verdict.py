@@ -8,7 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.verdict import judge_daemon_set, problem_text
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.pods import (
+    Known,
+    event_key,
+    explain_pod,
+    problem_text,
+)
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.verdict import judge_daemon_set
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_cases import case
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import objects, one
 
 Data = dict[str, Any]
@@ -532,3 +539,252 @@ def test_what_a_kubelet_writes_stays_one_printable_line() -> None:
     for text in told.values():
         assert text.isprintable() and len(text) < 1500 and " Next: " in text
         assert "red" in text
+
+
+def test_K20_native_sidecar_hides_nothing() -> None:
+    pod_of_case = case("K20-native-sidecar", "pod.yaml")
+    problem = explain_pod(pod_of_case, [])
+    assert problem["reason"] == "ImagePullBackOff" and "container device-plugin" in problem["detail"]
+    assert [word for word in ("registry", "tag", "pull secret") if word not in problem["next_step"]] == []
+    sidecar = pod_of_case["status"]["initContainerStatuses"][1]
+    sidecar["started"] = False
+    assert explain_pod(pod_of_case, [])["detail"] == "init container istio-proxy has not started yet"
+    sidecar["state"] = {"waiting": {"reason": "CrashLoopBackOff"}}
+    assert explain_pod(pod_of_case, [])["detail"] == "container istio-proxy: CrashLoopBackOff"
+    sidecar["state"] = {"terminated": {"exitCode": 0}}
+    assert "is to run beside the others, and ended with code 0" in explain_pod(pod_of_case, [])["detail"]
+
+
+def test_K20_native_sidecar_that_is_not_ready_is_named_when_the_containers_are() -> None:
+    pod_of_case = case("K20-native-sidecar", "pod.yaml")
+    status = pod_of_case["status"]
+    status["containerStatuses"][0].update(ready=True, state={"running": {}})
+    status["initContainerStatuses"][1]["ready"] = False
+    assert explain_pod(pod_of_case, [])["detail"] == "container istio-proxy runs and is not ready"
+
+
+def test_a_readiness_gate_is_told() -> None:
+    unready = {"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady", "message": "gate x is false"}
+    assert "gate x is false" in explain_pod(pod("p1", "a", ready=False, conditions=[unready]), [])["detail"]
+
+
+K31 = [case("K31-kubelet-rejection", "pod.yaml")["status"], *case("K31-kubelet-rejection", "other-statuses.yaml")]
+FITS = (
+    "room for one more pod",
+    "Free the disk or memory",
+    "labels of the node, or the node selector",
+    "log of the kubelet",
+)
+
+
+@pytest.mark.parametrize("number", range(len(K31)))
+def test_K31_kubelet_rejection_is_repeated(number: int) -> None:
+    status = K31[number]
+    problem = explain_pod({**case("K31-kubelet-rejection", "pod.yaml"), "status": status}, [])
+    assert status["reason"] in problem["detail"] and status["message"].rstrip(".") in problem["detail"]
+    assert FITS[number] in problem["next_step"] and problem["fatal"] is False
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("OutOfmemory", "Make room"),
+        ("OutOfrebellions.ai/npu", "Make room"),
+        ("OutOfephemeral-storage", "Make room"),
+        ("Terminated", "has started again"),
+        ("NodeShutdown", "has started again"),
+        ("Preempting", "priority_class"),
+        ("NodePorts", "Free the port"),
+        ("TopologyAffinityError", "resource manager"),
+        ("PodOSNotSupported", "cannot run the pod"),
+        ("AppArmor", "cannot run the pod"),
+        ("SomethingNew", "the kubelet's own"),
+    ],
+)
+def test_K31_every_reason_of_a_kubelet_has_its_step(reason: str, words: str) -> None:
+    rejected = pod("p1", "a", ready=False, phase="Failed", reason=reason, message="the kubelet says this")
+    problem = explain_pod(rejected, [])
+    assert reason in problem["detail"] and "the kubelet says this" in problem["detail"]
+    assert words in problem["next_step"]
+
+
+def test_K31_a_rejected_pod_that_is_gone_already_is_told_by_its_event() -> None:
+    """The controller deletes it at once, and waits before it makes another one."""
+    own = event("rbln-device-plugin-zzzzz", "OutOfpods", "Node didn't have enough resource: pods")
+    told = {**own, "source": {"component": "kubelet", "host": "a"}}
+    for shape in (told, {**own, "reportingInstance": "a"}):
+        verdict = judge_daemon_set(daemon_set(1), [], [shape], [node("a")], {"a"})
+        assert [one["reason"] for one in verdict["problems"]] == ["OutOfpods"]
+        assert "enough resource: pods" in verdict["problems"][0]["detail"]
+    elsewhere = {**told, "source": {"host": "b"}}
+    assert judge_daemon_set(daemon_set(1), [], [elsewhere], [node("a")], {"a"})["problems"][0]["reason"] == "NoPod"
+
+
+def test_K31_a_failed_pod_beside_its_successor_is_no_problem() -> None:
+    pods = [pod("p0", "a", ready=False, phase="Failed", reason="Evicted"), pod("p1", "a")]
+    assert judge_daemon_set(daemon_set(1, 1), pods, [], [node("a")], {"a"})["problems"] == []
+
+
+def k21(strategy: Data | None = None) -> tuple[Data, list[Data], list[Data]]:
+    name = "K21-rollout-held-by-lost-node"
+    item = case(name, "daemonset.yaml")
+    item["spec"]["template"] = {"spec": {}}
+    item["spec"]["updateStrategy"] = strategy or item["spec"]["updateStrategy"]
+    nodes = [
+        {
+            "metadata": {**one["metadata"], "labels": PRESENT},
+            "spec": {"taints": one.get("taints", [])},
+            "status": {"conditions": [{"type": "Ready", "status": one["ready"], "message": "Kubelet stopped"}]},
+        }
+        for one in case(name, "nodes.yaml")
+    ]
+    pods = [
+        pod(one["name"], one["node"], one["ready"], template=one["template-generation"], owner="ds")
+        for one in case(name, "pods.yaml")
+    ]
+    return item, pods, nodes
+
+
+def test_K21_rollout_held_by_lost_node() -> None:
+    item, pods, nodes = k21()
+    problems = judge_daemon_set(item, pods, [], nodes, set(case("K21-rollout-held-by-lost-node", "run.yml")["scope"]))
+    (problem,) = problems["problems"]
+    assert problem["node"] == "npu-1" and "the update is held" in problem["detail"] and problem["fatal"] is False
+    assert "1 of 1 allowed pods is unavailable, on npu-2 (the node is lost)" in problem["detail"]
+    assert problem["next_step"].startswith("Bring npu-2 back or delete its Node; or raise maxUnavailable")
+    assert {one["node"]: one["reason"] for one in problems["warnings"]} == {"npu-2": "NodeLost", "npu-3": "UpdateHeld"}
+    # The old pod of the lost node, on its way for ever.
+    pods[1]["metadata"]["deletionTimestamp"] = "x"
+    assert judge_daemon_set(item, pods, [], nodes, {"npu-1"})["problems"][0]["reason"] == "UpdateHeld"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "reason"),
+    [
+        ({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}, "UpdateHeld"),
+        ({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "50%"}}, "OldPod"),
+        ({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}, "UpdateHeld"),
+        ({"type": "RollingUpdate"}, "UpdateHeld"),
+    ],
+)
+def test_K21_what_may_be_unavailable_is_counted_as_the_controller_does(strategy: Data, reason: str) -> None:
+    item, pods, nodes = k21(strategy)
+    (problem,) = judge_daemon_set(item, pods, [], nodes, {"npu-1"})["problems"]
+    assert problem["reason"] == reason
+    assert ("wait_timeout" in problem["next_step"]) is (reason == "OldPod")
+
+
+def test_K21_an_update_moves_while_a_pod_starts_and_is_held_by_one_that_cannot() -> None:
+    item, pods, nodes = k21()
+    nodes[1]["status"]["conditions"][0]["status"], nodes[1]["spec"] = "True", {}
+    pods[1]["status"]["containerStatuses"] = [waiting("device-plugin", "ContainerCreating")]
+    (problem,) = judge_daemon_set(item, pods, [], nodes, {"npu-1"})["problems"]
+    assert problem["reason"] == "OldPod" and "wait_timeout" in problem["next_step"]
+    pods[1]["status"]["containerStatuses"] = [waiting("device-plugin", "ErrImagePull", "no such image")]
+    (problem,) = judge_daemon_set(item, pods, [], nodes, {"npu-1"})["problems"]
+    assert "on npu-2 (ErrImagePull)" in problem["detail"]
+    assert problem["next_step"].startswith("Repair the pod on npu-2; or raise maxUnavailable")
+
+
+def test_a_lost_node_is_told_as_lost() -> None:
+    item, pods, nodes = k21()
+    (problem,) = judge_daemon_set(item, pods, [], nodes, {"npu-2"})["problems"]
+    assert problem["reason"] == "NodeLost" and "lost, its kubelet reports nothing: Kubelet stopped" in problem["detail"]
+    assert "delete its Node" in problem["next_step"] and problem["fatal"] is False
+
+
+def waits(reason: str, message: str = "") -> list[Data]:
+    return [pod("p1", "a", ready=False, containerStatuses=[waiting("device-plugin", reason, message)])]
+
+
+CREATING = waits("ContainerCreating")
+MOUNT = event("p1", "FailedMount", 'MountVolume.SetUp failed for volume "x" : secret "y" not found')
+ROOT_CA = event("p1", "FailedMount", 'MountVolume.SetUp failed for volume "k" : configmap "kube-root-ca.crt" not found')
+PULL = event("p1", "FailedToRetrieveImagePullSecret", "Unable to retrieve some image pull secrets (rbln-registry)")
+# pods, events that came during the wait, whether no time helps
+HEALS: dict[str, tuple[list[Data], list[Data], bool]] = {
+    "a pull with back-off": (waits("ImagePullBackOff", "503 Service Unavailable"), [], False),
+    "a pull without its secret": (waits("ErrImagePull", "401 Unauthorized"), [PULL], True),
+    "a name that cannot be": (waits("InvalidImageName", "couldn't parse image reference"), [], True),
+    "an image that is never pulled": (waits("ErrImageNeverPull"), [], True),
+    "an image of another architecture": (
+        waits("ErrImagePull", "no match for platform in manifest: not found"),
+        [],
+        True,
+    ),
+    "a secret that is missing": (waits("CreateContainerConfigError", 'secret "x" not found'), [], True),
+    "root where it is not allowed": (
+        waits("CreateContainerConfigError", "container has runAsNonRoot and image will run as root"),
+        [],
+        True,
+    ),
+    "a cache that is behind": (
+        waits("CreateContainerConfigError", "services have not yet been read at least once"),
+        [],
+        False,
+    ),
+    "a crash": (waits("CrashLoopBackOff"), [], False),
+    "a volume without its secret": (CREATING, [MOUNT], True),
+    "the authorities of a new namespace": (CREATING, [ROOT_CA], False),
+}
+
+
+@pytest.mark.parametrize("case_name", HEALS)
+def test_what_heals_by_itself_is_told_from_what_does_not(case_name: str) -> None:
+    pods, events, fatal = HEALS[case_name]
+    fresh = Known(fresh={event_key(one) for one in events})
+    (problem,) = judge_daemon_set(daemon_set(1), pods, events, [node("a")], {"a"}, fresh)["problems"]
+    assert problem["fatal"] is fatal
+    if events:
+        # An event of an earlier try may tell of what has been repaired since.
+        (problem,) = judge_daemon_set(daemon_set(1), pods, events, [node("a")], {"a"})["problems"]
+        assert problem["fatal"] is False
+
+
+QUOTA = FORBIDDEN + 'Operation cannot be fulfilled on resourcequotas "q": the object has been modified'
+WEBHOOK = 'Error creating: Internal error occurred: failed calling webhook "v.k.io": failed to call webhook: Post "x": '
+
+
+@pytest.mark.parametrize(
+    ("said", "words", "fatal"),
+    [
+        (PSA, "pod_security", True),
+        (FORBIDDEN + "unable to validate against any security context constraint: []", "privileged", True),
+        (FORBIDDEN + "failed quota: q: must specify limits.cpu", "resources that the quota asks for", True),
+        (FORBIDDEN + "exceeded quota: q, requested: pods=1, used: pods=9", "Raise the quota", False),
+        (QUOTA, "the controller asks again", False),
+        (WEBHOOK + "dial tcp 10.0.0.1:443: connect: connection refused", "Wait until the pods of the webhook", False),
+        (WEBHOOK + 'no endpoints available for service "v"', "Wait until the pods of the webhook", False),
+        (WEBHOOK + "context deadline exceeded", "Wait until the pods of the webhook", False),
+        (WEBHOOK + "x509: certificate signed by unknown authority", "Repair the webhook", False),
+    ],
+)
+def test_K17_a_refusal_that_passes_is_told_from_one_that_stays(said: str, words: str, fatal: bool) -> None:
+    refused = event("rbln-device-plugin", "FailedCreate", said)
+    for known, expected in ((Known(fresh={event_key(refused)}), fatal), (Known(), False)):
+        (problem,) = judge_daemon_set(daemon_set(1), [], [refused], [node("a")], {"a"}, known)["problems"]
+        assert problem["fatal"] is expected and words in problem["next_step"]
+
+
+def test_the_first_round_of_the_discovery_is_waited_for() -> None:
+    bare, looked = node("a", {}), node("a", {"feature.node.kubernetes.io/cpu-cpuid.AVX": "true"})
+    rows = ((bare, True, "NotDiscovered"), (bare, False, "NoLabel"), (looked, True, "NoLabel"))
+    for where, discovery, reason in rows:
+        (problem,) = judge_daemon_set(daemon_set(0), [], [], [where], {"a"}, Known(discovery=discovery))["problems"]
+        assert (problem["reason"], problem["fatal"]) == (reason, reason == "NoLabel")
+    # What the discovery cannot bring.
+    zoned = daemon_set(0)
+    zoned["spec"] = {**zoned["spec"], "template": {"spec": {"nodeSelector": {"zone": "a"}}}}
+    (problem,) = judge_daemon_set(zoned, [], [], [bare], {"a"}, Known(discovery=True))["problems"]
+    assert problem["fatal"] is True
+
+
+def test_P01_toleration_mismatch_names_the_taint_beside_the_label_that_is_missing() -> None:
+    found, status = (case("P01-toleration-mismatch", name) for name in ("node.yaml", "ds-status.json"))
+    item = {**daemon_set(0), "status": status["status"]}
+    for known in (Known(), Known(discovery=True)):
+        (problem,) = judge_daemon_set(item, [], [], [found], {"node-a"}, known)["problems"]
+        assert problem["fatal"] is True and "rebellions.ai/npu.present" in problem["detail"]
+        # The taint of NPUs is tolerated whatever its value is.
+        assert "the taint team=ml:NoExecute is not tolerated" in problem["detail"]
+        assert "rebellions.ai/npu=true" not in problem["detail"]

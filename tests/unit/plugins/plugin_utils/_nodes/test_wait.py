@@ -24,6 +24,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.wait import 
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.model import Context, Pool
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.placement import repelling_taints, selects
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.cluster_store import Store
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_cases import case
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
 
 Data = dict[str, Any]
@@ -147,6 +148,28 @@ def wait(
     }
     waiter = Waiter(api, typed, hosts, objects, failures or {}, lambda: api.now, sleep)  # type: ignore[arg-type]
     return waiter.run(), api
+
+
+def waited(
+    at: dict[float, list[Data]], expected: int | None = 1, hosts: tuple[str, ...] = (), **given: Any
+) -> tuple[Data, Cluster, list[str]]:
+    """A wait during which the nodes of the cluster become others; and what it said meanwhile.
+
+    `hosts` are the nodes of the run, by default all of the first look.
+    """
+    typed = inputs(**{"wait_timeout": 300, **given})
+    objects = build(Context(typed, declared(typed), POOLS))
+    api = Cluster(objects, at[0.0])
+    said: list[str] = []
+
+    def sleep(seconds: float) -> None:
+        api.now += seconds
+        api.nodes = at[max(when for when in at if when <= api.now)]
+
+    names = hosts or tuple(item["metadata"]["name"] for item in at[0.0])
+    records = {name: {"node": name, "error": "", "expected": expected} for name in names}
+    waiter = Waiter(api, typed, records, objects, {}, lambda: api.now, sleep, said.append)  # type: ignore[arg-type]
+    return waiter.run(), api, said
 
 
 def states(result: Data) -> dict[str, str]:
@@ -410,7 +433,7 @@ def test_the_other_nodes_are_proven_when_what_a_component_needs_failed_on_one() 
 def test_an_old_driver_pod_is_a_warning() -> None:
     result, api = wait([node("n1", POOLS[0])], cluster={"old": "rbln-driver-ubuntu-22-04-k5"}, **QUIET, **DRIVER)
     assert result["ok"] and api.now == 0.0
-    assert "with the update strategy OnDelete drain the node and delete the pod" in result["warnings"][0]
+    assert "Drain the node and delete the pod: the update strategy is OnDelete." in result["warnings"][0]
 
 
 def test_dra_is_ready_when_the_slices_hold_all_devices() -> None:
@@ -561,3 +584,110 @@ def test_a_status_of_somebody_else_stays() -> None:
     with pytest.raises(NpuError, match="ConfigMap rbln-system/rbln-status exists already and is not ours"):
         write_status(store, inputs(), judged("n1"))  # type: ignore[arg-type]
     assert store.writes == []
+
+
+def test_K18_startup_taints_are_waited_for_and_said_once() -> None:
+    start, later = (case("K18-startup-taints", "node-%ds.yaml" % second) for second in (0, 45))
+    result, api, said = waited({0.0: [start], 45.0: [later]}, expected=8)
+    assert result["ok"] and api.now == 50.0
+    assert [line.partition(":")[0] for line in said] == ["validator", "device-plugin"]
+    assert all("node.cilium.io/agent-not-ready" in line and "Cilium" in line for line in said)
+    assert said[0].startswith("validator: waiting, 0 of 300 s: ")
+    people = copy.deepcopy(start)
+    people["spec"]["taints"] = case("K18-startup-taints", "taints.yaml")[-1:]
+    result, api, said = waited({0.0: [people]}, expected=8)
+    assert not result["ok"] and result["fatal"] and api.now == 20.0
+
+
+def test_each_change_of_the_cause_is_said_and_no_poll() -> None:
+    tainted, lost, good = node("n1"), node("n1"), node("n1")
+    tainted["spec"]["taints"] = [{"key": "ebs.csi.aws.com/agent-not-ready", "effect": "NoExecute"}]
+    lost["spec"]["taints"] = [{"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}]
+    lost["status"] = {"conditions": [{"type": "Ready", "status": "Unknown"}]}
+    result, api, said = waited({0.0: [tainted], 60.0: [lost], 120.0: [tainted], 180.0: [good]})
+    assert result["ok"] and api.now == 185.0
+    mine = [line for line in said if line.startswith("device-plugin")]
+    assert len(mine) == 2 and "EBS" in mine[0] and "the node is lost" in mine[1]
+
+
+def test_many_nodes_with_one_cause_are_one_line() -> None:
+    nodes = [node("n%d" % number) for number in range(4)]
+    for one in nodes:
+        one["spec"]["taints"] = [{"key": "node.cilium.io/agent-not-ready", "effect": "NoSchedule"}]
+    _result, _api, said = waited({0.0: nodes, 30.0: [node("n%d" % number) for number in range(4)]})
+    assert len(said) == 2 and " s (and 3 more): " in said[0]
+
+
+def test_the_usual_steps_of_a_start_are_said_only_when_they_last() -> None:
+    _result, api = wait([node("n1")], cluster={"late": {"validator": 5.0, "device-plugin": 5.0}})
+    assert api.now == 10.0
+    typed = inputs(wait_timeout=60)
+    for late, count in ((5.0, 0), (25.0, 1)):
+        objects = build(Context(typed, declared(typed), POOLS))
+        api, said = Cluster(objects, [node("n1")], late={"validator": late}), []
+
+        def sleep(seconds: float, api: Cluster = api) -> None:
+            api.now += seconds
+
+        hosts = {"n1": {"node": "n1", "error": "", "expected": 1}}
+        Waiter(api, typed, hosts, objects, {}, lambda api=api: api.now, sleep, said.append).run()  # type: ignore
+        assert len([line for line in said if line.startswith("validator")]) == count
+
+
+def test_a_node_that_is_deleted_fails_alone_also_where_a_component_has_several_daemon_sets() -> None:
+    both = [node("n1", POOLS[0]), node("n2", POOLS[1])]
+    assert waited({0.0: both}, **QUIET, **DRIVER)[0]["ok"]
+    result, api, _said = waited({0.0: both[:1]}, hosts=("n1", "n2"), **QUIET, **DRIVER)
+    assert [one["node"] for one in result["problems"] if one["component"] == "driver"] == ["n2"] and api.now == 20.0
+    assert {one["node"] for one in result["problems"]} == {"n2"}
+    assert "no longer in the cluster" in result["problems"][0]["text"]
+
+
+def test_a_node_that_is_deleted_is_no_success_where_the_components_are_of_the_operator() -> None:
+    typed = inputs(wait_timeout=60, validator={"enabled": False})
+    api = Cluster([], [node("n1")])
+    hosts = {name: {"node": name, "error": "", "expected": 1} for name in ("n1", "n2")}
+
+    def sleep(seconds: float) -> None:
+        api.now += seconds
+
+    result = Waiter(api, typed, hosts, [], {}, lambda: api.now, sleep).run()  # type: ignore[arg-type]
+    assert {problem["node"] for problem in result["problems"]} == {"n2"}
+
+
+def test_the_first_round_of_the_discovery_is_waited_for() -> None:
+    bare = node("n1")
+    bare["metadata"]["labels"] = {}
+    labelled = node("n1", **{"feature.node.kubernetes.io/pci-1200_1eff.present": "true"})
+    result, api, said = waited({0.0: [bare], 60.0: [labelled]}, node_labels=False)
+    assert result["ok"] and api.now == 65.0 and "Node Feature Discovery has not labelled the node yet" in said[0]
+    result, api, _said = waited({0.0: [bare]})
+    assert not result["ok"] and api.now == 20.0
+
+
+def test_K21_a_lost_node_outside_of_the_run_is_looked_at_again() -> None:
+    typed = inputs(wait_timeout=100, validator={"enabled": False})
+    objects = build(Context(typed, declared(typed), POOLS))
+    api = Cluster(objects, [node("n1"), node("n2")], old="rbln-device-plugin", broken=("nobody",))
+    plain = api._pod
+
+    def pod_of(item: Data, where: Data) -> Data:
+        found = plain(item, where)
+        lost = where["metadata"]["name"] == "n2" and api.now >= 20.0
+        found["status"]["conditions"][0]["status"] = "False" if lost else "True"
+        return found
+
+    def sleep(seconds: float) -> None:
+        api.now += seconds
+        if api.now >= 20.0:
+            api.nodes[1]["status"]["conditions"][0]["status"] = "Unknown"
+
+    api._pod = pod_of  # type: ignore[method-assign]
+    api.nodes = copy.deepcopy(api.nodes)
+    plain_list = api.list
+    api.list = lambda *words, **more: copy.deepcopy(plain_list(*words, **more))  # type: ignore[method-assign]
+    hosts = {"n1": {"node": "n1", "error": "", "expected": 1}}
+    said: list[str] = []
+    result = Waiter(api, typed, hosts, objects, {}, lambda: api.now, sleep, said.append).run()  # type: ignore[arg-type]
+    assert "the update is held" in result["problems"][0]["text"] and "n2 (the node is lost)" in str(said)
+    assert api.requests.count("Node") < 6

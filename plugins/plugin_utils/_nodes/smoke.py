@@ -1,0 +1,145 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The smoke workload: a Job whose one pod uses one NPU of one node, and what its end proves. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+
+from .._components.containers import container
+from .._components.digests import pin
+from .._objects.inputs import Inputs
+from .._objects.model import Object
+from .._objects.names import OPERANDS
+from .._objects.parts import NPU_KEY, image_reference, object_name, pull_secrets, texts
+from .._objects.placement import Data
+from .._text.line import line
+from .pods import about, explain_pod, newest_warning, said
+
+NAME = "smoke"
+SMOKE = OPERANDS + NAME
+# Not a label of ours: no DaemonSet of ours, no prune and no removal may take the Job for one of its own.
+LABEL = NPU_KEY + ".smoke"
+# Seconds between two looks at the pod, and those for which a Job is kept for us after its time; then Kubernetes ends
+# and removes it, also when this run was interrupted.
+DELAY, KEPT = 5, 120
+
+
+def smoke_job(inputs: Inputs, node: str) -> Object:
+    """The Job for one node, always of the same name, so that what a run has left is found by the next one.
+
+    Its pod meets the Pod Security level restricted unless `user` is 0. NpuError for an image that cannot be, or that
+    lacks a digest where each must have one.
+    """
+    own = inputs["smoke"]
+    name = object_name(inputs, NAME, hashlib.sha256(node.encode()).hexdigest()[:8])
+    labels = {"app.kubernetes.io/name": NAME, LABEL: name}
+    npu = {inputs["resource_name"]: "1"}
+    resources = {**own["resources"], "limits": {**(own["resources"].get("limits") or {}), **npu}}
+    if resources.get("requests"):
+        resources["requests"] = {**resources["requests"], **npu}
+    user = own["user"]
+    this_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    pod: Object = {
+        "affinity": {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [this_node]}}
+        },
+        "automountServiceAccountToken": False,
+        "containers": [
+            container(
+                NAME,
+                image_reference(SMOKE + ".image", own["image"], inputs["registry"]),
+                own["image"]["pull_policy"],
+                command=own["command"],
+                args=own["args"],
+                env=own["env"],
+                resources=resources,
+                securityContext={"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+            )
+        ],
+        "enableServiceLinks": False,
+        "restartPolicy": "Never",
+        "securityContext": {
+            "runAsNonRoot": user != 0,
+            "runAsUser": user,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "terminationGracePeriodSeconds": 5,
+        "tolerations": [{"key": NPU_KEY, "operator": "Exists"}, *inputs["tolerations"]],
+    }
+    secrets = pull_secrets(inputs, own["image"])
+    job: Object = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": inputs["namespace"], "labels": texts(labels)},
+        "spec": {
+            "activeDeadlineSeconds": own["timeout"] + KEPT,
+            "backoffLimit": 0,
+            "template": {
+                "metadata": {"labels": texts(labels)},
+                "spec": {**pod, "imagePullSecrets": secrets} if secrets else pod,
+            },
+            "ttlSecondsAfterFinished": KEPT,
+        },
+    }
+    pin([job], inputs)
+    return job
+
+
+def looks(inputs: Inputs) -> int:
+    """How often the pod is looked at."""
+    return max(1, -(-int(inputs["smoke"]["timeout"]) // DELAY))
+
+
+def brief(job: Object) -> str:
+    """What runs, for people: image, command and arguments."""
+    one = job["spec"]["template"]["spec"]["containers"][0]
+    return line(" ".join([one["image"], *one.get("command", []), *one.get("args", [])]), 300)
+
+
+def smoke_verdict(inputs: Inputs, node: str, found: Data) -> tuple[bool, str]:
+    """(whether the workload ran well, what to say of it).
+
+    `found` has the pods of the Job, the last lines of the log, and, where the pod has not ended, warnings of the
+    namespace.
+    """
+    job = smoke_job(inputs, node)
+    pods, events = list(found.get("pods") or []), list(found.get("events") or [])
+    log = line(" | ".join(str(one) for one in found.get("log") or [] if str(one).strip()), 600)
+    tail = " Its log ends with: %s" % log if log else " Its log is empty."
+    place = "node %s: the smoke workload" % node
+    if not pods:
+        why = said(newest_warning(about(events, job["metadata"]["name"])))
+        return False, "%s got no pod%s. Next: Read what refuses it, and allow it for the namespace %s." % (
+            place,
+            ": " + why if why else " within %d s" % inputs["smoke"]["timeout"],
+            inputs["namespace"],
+        )
+    pod = max(pods, key=lambda one: str(one["metadata"].get("creationTimestamp") or ""))
+    status = pod.get("status") or {}
+    ended = [
+        one["state"]["terminated"]
+        for one in status.get("containerStatuses") or []
+        if (one.get("state") or {}).get("terminated")
+    ]
+    if ended and not (status.get("phase") == "Failed" and status.get("reason")):
+        code, reason = ended[0].get("exitCode"), line(ended[0].get("reason") or "", 60)
+        if status.get("phase") == "Succeeded" and code == 0:
+            return True, "%s ended with code 0.%s" % (place, tail)
+        return False, "%s ended with code %s%s.%s Next: Run the command by hand on this node; %s names it." % (
+            place,
+            code,
+            " (%s)" % reason if reason not in ("", "Error", "Completed") else "",
+            tail,
+            SMOKE,
+        )
+    if status.get("phase") == "Running":
+        return False, "%s still runs after %d s.%s Next: Raise %s.timeout, or repair what it waits for." % (
+            place,
+            inputs["smoke"]["timeout"],
+            tail,
+            SMOKE,
+        )
+    problem = explain_pod(pod, events)
+    return False, "%s did not start: %s. Next: %s" % (place, problem["detail"].rstrip("."), problem["next_step"])

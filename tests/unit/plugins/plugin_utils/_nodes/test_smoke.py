@@ -1,0 +1,148 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The smoke workload: what runs, and what its end proves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.smoke import (
+    brief,
+    looks,
+    smoke_job,
+    smoke_verdict,
+)
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
+
+Data = dict[str, Any]
+IMAGE = {"repository": "team/smoke", "tag": "1"}
+
+
+def typed(given: Data | None = None, **more: Any) -> Any:
+    return inputs(smoke={"enabled": True, "image": IMAGE, "command": ["run"], **(given or {})}, **more)
+
+
+def pod_of(job: Data) -> Data:
+    spec: Data = job["spec"]["template"]["spec"]
+    return spec
+
+
+def test_the_pod_has_one_npu_of_one_node_and_is_restricted() -> None:
+    job = smoke_job(typed({"env": {"A": 1}, "args": ["-x"]}, tolerations=[{"key": "t", "operator": "Exists"}]), "n.1")
+    pod = pod_of(job)
+    terms = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert terms == [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n.1"]}]}]
+    (one,) = pod["containers"]
+    assert one["resources"] == {"limits": {"rebellions.ai/npu": "1"}} and one["env"] == [{"name": "A", "value": "1"}]
+    assert pod["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsUser": 65534,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert one["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    assert pod["automountServiceAccountToken"] is False and pod["restartPolicy"] == "Never"
+    assert [item["key"] for item in pod["tolerations"]] == ["rebellions.ai/npu", "t"]
+    assert brief(job) == "docker.io/team/smoke:1 run -x"
+
+
+def test_kubernetes_ends_and_removes_what_an_interrupted_run_leaves() -> None:
+    job = smoke_job(typed({"timeout": 100}), "n1")
+    assert job["spec"]["activeDeadlineSeconds"] == 220 and job["spec"]["ttlSecondsAfterFinished"] == 120
+    assert job["spec"]["backoffLimit"] == 0
+    again, other = smoke_job(typed({"image": {**IMAGE, "tag": "2"}}), "n1"), smoke_job(typed(), "n2")
+    assert job["metadata"]["name"] == again["metadata"]["name"] != other["metadata"]["name"]
+    assert "app.kubernetes.io/part-of" not in job["metadata"]["labels"]
+    assert (looks(typed({"timeout": 100})), looks(typed({"timeout": 1})), looks(typed({"timeout": 11}))) == (20, 1, 3)
+
+
+def test_resource_registry_digest_and_root_are_inputs() -> None:
+    digest = "sha256:" + "7" * 64
+    job = smoke_job(
+        typed(
+            {"user": 0, "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}},
+            resource_name="example.com/npu",
+            registry="mirror.example",
+            image_digests={"docker.io/team/smoke:1": digest},
+            require_digest=True,
+            image_pull_secrets=["s"],
+        ),
+        "n1",
+    )
+    (one,) = pod_of(job)["containers"]
+    assert one["image"] == "mirror.example/team/smoke@" + digest
+    assert one["resources"]["limits"] == {"cpu": "2", "example.com/npu": "1"}
+    assert one["resources"]["requests"] == {"cpu": "1", "example.com/npu": "1"}
+    assert pod_of(job)["securityContext"]["runAsNonRoot"] is False
+    assert pod_of(job)["imagePullSecrets"] == [{"name": "s"}]
+
+
+@pytest.mark.parametrize(
+    ("given", "more", "words"),
+    [
+        ({"image": {"tag": "1"}}, {}, "rbln_operands_smoke.image.repository '' is not an image repository"),
+        ({"image": {"repository": "a/b"}}, {}, "rbln_operands_smoke.image has neither tag nor digest"),
+        ({}, {"require_digest": True}, "docker.io/team/smoke:1"),
+    ],
+)
+def test_an_image_that_cannot_be_is_refused(given: Data, more: Data, words: str) -> None:
+    with pytest.raises(NpuError) as found:
+        smoke_job(typed(given, **more), "n1")
+    assert words in str(found.value) and " Next: " in str(found.value)
+
+
+def ended(phase: str, code: int, reason: str = "Error") -> Data:
+    state = {"terminated": {"exitCode": code, "reason": reason}}
+    return {"phase": phase, "containerStatuses": [{"name": "smoke", "state": state}]}
+
+
+WAITS = {"phase": "Pending", "containerStatuses": [{"name": "smoke", "state": {"waiting": {"reason": "ErrImagePull"}}}]}
+FULL = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "Insufficient npu"}]
+VERDICTS: dict[str, tuple[Data | None, list[str], bool, list[str]]] = {
+    "well": (ended("Succeeded", 0, "Completed"), ["a", "ok 1"], True, ["code 0", "a | ok 1"]),
+    "well and silent": (ended("Succeeded", 0), [], True, ["Its log is empty"]),
+    "ended badly": (ended("Failed", 3), ["no device"], False, ["code 3", "no device", "rbln_operands_smoke"]),
+    "killed for memory": (ended("Failed", 137, "OOMKilled"), [], False, ["code 137 (OOMKilled)"]),
+    "an exit code of 0 in a pod that failed": (ended("Failed", 0), [], False, ["code 0"]),
+    "not pulled": (WAITS, [], False, ["did not start", "ErrImagePull", "pull secret"]),
+    "no room": ({"phase": "Pending", "conditions": FULL}, [], False, ["Insufficient npu", "room"]),
+    "rejected": (
+        {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no healthy devices"},
+        [],
+        False,
+        ["no healthy devices", "device plugin"],
+    ),
+    "evicted": (
+        {**ended("Failed", 137), "reason": "Evicted", "message": "low on memory"},
+        [],
+        False,
+        ["low on memory"],
+    ),
+    "still running": ({"phase": "Running"}, ["step 1"], False, ["still runs after 300 s", "step 1", "smoke.timeout"]),
+    "no pod": (None, [], False, ["got no pod: FailedCreate: forbidden by a policy", "rbln-system"]),
+}
+
+
+@pytest.mark.parametrize("case", VERDICTS)
+def test_what_the_end_of_the_workload_proves(case: str) -> None:
+    status, log, good, words = VERDICTS[case]
+    pods = [{"metadata": {"name": "p"}, "spec": {"nodeName": "n1"}, "status": status}] if status else []
+    job = smoke_job(typed(), "n1")["metadata"]["name"]
+    event = {"metadata": {"name": "e"}, "involvedObject": {"name": job}, "type": "Warning"}
+    events = [{**event, "reason": "FailedCreate", "message": "forbidden by a policy"}]
+    seen, text = smoke_verdict(typed(), "n1", {"pods": pods, "log": log, "events": events})
+    assert seen is good and text.startswith("node n1: the smoke workload")
+    assert [word for word in words if word not in text] == [] and (" Next: " in text) is not good
+
+
+def test_without_a_record_of_a_pod_there_is_no_success() -> None:
+    good, text = smoke_verdict(typed(), "n1", {})
+    assert good is False and "got no pod within 300 s" in text
+
+
+def test_a_log_cannot_move_the_terminal() -> None:
+    pods = [{"metadata": {"name": "p"}, "status": ended("Failed", 1)}]
+    _good, text = smoke_verdict(typed(), "n1", {"pods": pods, "log": ["\x1b[2Jx" * 900] * 20})
+    assert text.isprintable() and len(text) < 1000
