@@ -166,7 +166,8 @@ class ActionModule(Answering):
         host = task_vars["inventory_hostname"]
         # Ansible lets no fact set it.
         address = str(self._templar.template(task_vars.get("ansible_host")) or "")
-        record = member_record(host, inputs, facts.get("rbln"), facts, proof, source, address)
+        toolkit = str(self._templar.template(task_vars.get("rbln_container_toolkit_source")) or "")
+        record = member_record(host, inputs, facts.get("rbln"), facts, proof, source, address, toolkit)
         cluster, mark = rendered_key(inputs), ""
         if cluster is None:
             login = read_login(self._kubeconfig(inputs), inputs["context"])

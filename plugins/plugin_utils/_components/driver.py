@@ -38,6 +38,7 @@ STOPPED = ".driver-ctr-stopped"
 # Runs in parallel to the image's own program at each start: after a crash there was no preStop. The kubelet creates the
 # file for the termination message just before it starts a container, so a newer mark is this container's own.
 START_SCRIPT = """stopped="$1"
+mkdir -p "${stopped%/*}"
 shift
 for file in "$@"; do
   [ "$file" -nt /dev/termination-log ] || rm -f "$file"
@@ -169,10 +170,19 @@ def _pod(inputs: Inputs, own: Driver, pool: Pool) -> Object:
     more_mounts, more_volumes = parts.host_mounts(own)
     token_mount, token_volume = api_token()
     root, markers = own["host_root"], inputs["marker_dir"]
+    # What is below the directory whose mounts go both ways needs no mount of its own: that one would appear on the host,
+    # once more with each start, and hide from the manager what the driver has mounted there.
+    own_places = [
+        (name, path, more)
+        for name, path, more in (
+            ("driver-root", root, {"mountPropagation": "Bidirectional"}),
+            ("markers", markers, {}),
+        )
+        if not (path + "/").startswith(PROFILE.run_dir + "/")
+    ]
     mounts: list[Object] = [
-        {"name": "driver-root", "mountPath": root, "mountPropagation": "Bidirectional"},
         {"name": SHORT, "mountPath": PROFILE.run_dir, "mountPropagation": "Bidirectional"},
-        {"name": "markers", "mountPath": markers},
+        *({"name": name, "mountPath": path, **more} for name, path, more in own_places),
         {"name": "modules", "mountPath": "/lib/modules"},
         {"name": "sources", "mountPath": "/usr/src", "readOnly": True},
         {"name": "dev", "mountPath": "/dev"},
@@ -180,9 +190,8 @@ def _pod(inputs: Inputs, own: Driver, pool: Pool) -> Object:
         {"name": "os-release", "mountPath": "/host-etc/os-release", "readOnly": True},
     ]
     volumes = [
-        parts.host_path("driver-root", root, "DirectoryOrCreate"),
         parts.host_path(SHORT, PROFILE.run_dir, "DirectoryOrCreate"),
-        parts.host_path("markers", markers, "DirectoryOrCreate"),
+        *(parts.host_path(name, path, "DirectoryOrCreate") for name, path, _more in own_places),
         parts.host_path("modules", "/lib/modules", "Directory"),
         parts.host_path("sources", "/usr/src", "DirectoryOrCreate"),
         parts.host_path("dev", "/dev", "Directory"),

@@ -25,6 +25,18 @@ def plan_toolkit(draft: Draft, case: Case, driver_pending: bool) -> None:
         return
     changes = (step.id for step in draft.steps if step.id in (DRIVER_STEP, RELOAD_STEP, RECOVER_STEP))
     after = next(changes, DRIVER_STEP) if driver_pending else ""
+    # The daemon of a toolkit in a container writes the specification and configures its runtime itself.
+    by_host = case.input("container_toolkit_source") == "host"
+    if by_host:
+        _package(draft, case, after)
+    # Before the specification, which names it as a hook: containers do not start when a hook is missing.
+    _host_tool(draft, case)
+    if by_host:
+        _specification(draft, case, driver_pending, after)
+        _runtimes(draft, case)
+
+
+def _package(draft: Draft, case: Case, after: str) -> None:
     package = case.input("container_toolkit_package")
     have = {item["name"] for item in case.driver["packages"] if item["state"] == "installed"} if package else set()
     if package and package.split("=")[0] not in have:
@@ -37,25 +49,31 @@ def plan_toolkit(draft: Draft, case: Case, driver_pending: bool) -> None:
             reason="The package is not installed.",
             after=after,
         )
-    # Before the specification, which names it as a hook: containers do not start when a hook is missing.
+
+
+def _host_tool(draft: Draft, case: Case) -> None:
     tool = case.observed["host_tool"]
-    due = case.input("container_toolkit_host_tool") and not tool["current"]
-    if due and "ro" in case.mount_options("/usr/local"):
+    if not case.input("container_toolkit_host_tool") or tool["current"]:
+        return
+    if "ro" in case.mount_options("/usr/local"):
         draft.caution(
             "host_tool_not_placed",
             "The host tool is not placed: /usr/local is mounted read-only, as in the image of this host. "
             "Without it nothing renews the CDI specification and the ready files at boot.",
             f"Run the playbook after each boot, or set {ours('container_toolkit_host_tool')}: false.",
         )
-    elif due:
-        draft.step(
-            id="toolkit.host_tool",
-            role=TOOLKIT_ROLE,
-            component="host tool",
-            now="another build" if tool["sha256"] else "missing",
-            wanted="current",
-            reason="It keeps the host ready after a reboot and on device events.",
-        )
+        return
+    draft.step(
+        id="toolkit.host_tool",
+        role=TOOLKIT_ROLE,
+        component="host tool",
+        now="another build" if tool["sha256"] else "missing",
+        wanted="current",
+        reason="It keeps the host ready after a reboot and on device events.",
+    )
+
+
+def _specification(draft: Draft, case: Case, driver_pending: bool, after: str) -> None:
     cdi = case.observed["cdi"]
     if cdi["changed"] or driver_pending:
         draft.step(
@@ -67,7 +85,6 @@ def plan_toolkit(draft: Draft, case: Case, driver_pending: bool) -> None:
             reason="The driver decides what the spec holds." if after else _why_spec(cdi),
             after=after,
         )
-    _runtimes(draft, case)
 
 
 def _why_spec(cdi: Data) -> str:

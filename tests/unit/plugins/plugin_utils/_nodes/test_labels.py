@@ -104,6 +104,15 @@ def open_gates(found: Seen, **given: Any) -> set[str]:
     return {name for name, value in gates.items() if value == "true"}
 
 
+def test_a_host_with_the_tool_has_its_toolkit_in_a_container_where_its_inputs_say_so() -> None:
+    tool = {**RIGHT, "host_tool": {"sha256": "a"}}
+    given: Data = {"container_toolkit": {"enabled": True, "image": IMAGE}}
+    own = Seen(facts([CA22]), RUNTIMES, tool)
+    pod = Seen(facts([CA22]), RUNTIMES, tool, toolkit_source="container")
+    assert "container-toolkit" not in open_gates(own, **given)
+    assert "container-toolkit" in open_gates(pod, **given)
+
+
 def test_all_labels_of_a_proven_host() -> None:
     gates = {GATE + "device-plugin": "true", GATE + "validator": "true"}
     assert node_labels(inputs(), seen()) == {**TWO, **VERSION, **SYSTEM, **RUNTIME, **gates}
