@@ -604,7 +604,7 @@ def test_k33_a_mutating_policy_is_told_once_and_a_later_edit_is_seen(site: Site)
         ],
     }
     policy(site, "MutatingAdmissionPolicy", spec, {}, "v1beta1")
-    image = "mirror.example.net/rebellions/k8s-device-plugin:v0.4.0"
+    image = "mirror.example.net/rebellions/k8s-device-plugin:v0.4.3"
     plugin = ("-n", NAMESPACE, "daemonset", "rbln-device-plugin")
     try:
         probe = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "probe", "namespace": "default"}}

@@ -14,9 +14,8 @@ import typing as t
 
 import yaml
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
-from ansible_collections.rebellions.npu.plugins.module_utils._runtime import base as runtime
-
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime import base as runtime
 
 from .._objects.names import role
 from .normalise import normalise

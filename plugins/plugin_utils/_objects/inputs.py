@@ -259,6 +259,7 @@ class Inputs(Placed):
     image_pull_secrets: list[str]
     pull_secret_name: str
     pull_secret_content: str
+    sdk: str
     image_digests: dict[str, str]
     require_digest: bool
     http_proxy: str

@@ -317,7 +317,7 @@ def test_k33_mutating_admission_is_told_once_and_a_later_edit_is_seen() -> None:
     store = Store(keep=policy)
     told = next(note for note in apply(store).notes if "rbln-device-plugin" in note)
     assert told.startswith("DaemonSet rbln-system/rbln-device-plugin: an admission policy changed spec.template.spec.")
-    image = "rebellions/k8s-device-plugin:v0.4.0"
+    image = "rebellions/k8s-device-plugin:v0.4.3"
     for words in (
         'containers[device-plugin].image from "docker.io/%s" to "mirror.example.net/%s"' % (image, image),
         'spec.tolerations, to which it added [{"key": "added-by-policy", "operator": "Exists"}]',
@@ -337,7 +337,7 @@ def test_k33_mutating_admission_is_told_once_and_a_later_edit_is_seen() -> None:
         (spec if "tolerations" in edit else container(store)).update(edit)
         third = apply(store)
         assert (done(third), third.notes) == ({"DaemonSet rbln-system/rbln-device-plugin": "changed"}, [])
-        assert container(store)["image"] == "mirror.example.net/rebellions/k8s-device-plugin:v0.4.0"
+        assert container(store)["image"] == "mirror.example.net/rebellions/k8s-device-plugin:v0.4.3"
         assert spec is not None and done(apply(store)) == {}
 
 
