@@ -126,6 +126,46 @@ def test_first_install_from_a_server_is_fetched_once_and_the_next_run_runs_no_pa
         assert [name for name, _line in sorted(again.executions)] == BOTH
 
 
+def test_I05_module_in_use_by_a_control_node_or_by_nobody_that_is_seen(drivers: Drivers) -> None:
+    """I05: nothing stops where the module's users are not all seen, and handles of control nodes are users."""
+    drivers.put(A, OLD)
+    drivers.put(B, OLD)
+    drivers.lab.exec(A, "mknod -m 666 /dev/rbln_ctl c 1 8")
+    # The stand-in of the module does not count its users.
+    drivers.lab.exec(B, "echo 50 >/sys/module/rebellions/refcnt")
+    try:
+        with user_of(drivers.lab, A, "/dev/rbln_ctl") as job, service_of(drivers.lab, B) as unit:
+            pid = main_pid(drivers.lab, B, unit)
+            run = drivers.run({A: many(NEW), B: many(NEW, rbln_driver_in_use="stop", rbln_driver_services=[unit])})
+            said = {host: run.failed(host)[-1].msg for host in BOTH}
+            assert "npu-job (pid %d" % job in said[A] and "on rbln_ctl" in said[A], said[A]
+            assert "references without an open handle" in said[B] and "npu-web" not in said[B], said[B]
+            assert "nothing was changed" in said[A] and "nothing was changed" in said[B], said
+            assert main_pid(drivers.lab, B, unit) == pid
+    finally:
+        drivers.lab.exec(A, "rm /dev/rbln_ctl")
+        drivers.lab.exec(B, "echo 0 >/sys/module/rebellions/refcnt")
+    for host in BOTH:
+        works({**drivers.seen(host), "state": []}, OLD)
+
+
+def test_H14_image_mode_host_is_one_stop_and_a_preinstalled_driver_works(drivers: Drivers) -> None:
+    """H14: the system comes as an image with a read-only /usr; nothing is said of room, kernels or headers."""
+    drivers.put(A, OLD)
+    drivers.lab.exec(A, "touch /run/ostree-booted; mount --bind /usr /usr; mount -o remount,bind,ro /usr")
+    try:
+        run = drivers.run({A: many(NEW)})
+        message = run.failed(A)[-1].msg
+        assert run.code == 2 and run.changed() == []
+        assert "its system comes as an image (ostree)" in message and message.count(" Next: ") == 1, message
+        assert "rbln_driver_source: preinstalled" in message, message
+        assert not [word for word in ("MiB", "header", "matrix", "disk_free") if word in message], message
+        drivers.unchanged({A: {**many(OLD), "rbln_driver_source": "preinstalled"}})
+    finally:
+        drivers.lab.exec(A, "rm -f /run/ostree-booted; umount /usr")
+    works({**drivers.seen(A), "state": []}, OLD)
+
+
 def test_in_use_is_refused_and_a_named_service_is_stopped(drivers: Drivers) -> None:
     drivers.put(A, OLD)
     drivers.put(B, OLD)
@@ -155,29 +195,6 @@ def test_in_use_is_refused_and_a_named_service_is_stopped(drivers: Drivers) -> N
     ] == ["npu-late"]
 
 
-def test_I05_module_in_use_by_a_control_node_or_by_nobody_that_is_seen(drivers: Drivers) -> None:
-    """I05: nothing stops where the module's users are not all seen, and handles of control nodes are users."""
-    drivers.put(A, OLD)
-    drivers.put(B, OLD)
-    drivers.lab.exec(A, "mknod -m 666 /dev/rbln_ctl c 1 8")
-    # The stand-in of the module does not count its users.
-    drivers.lab.exec(B, "echo 50 >/sys/module/rebellions/refcnt")
-    try:
-        with user_of(drivers.lab, A, "/dev/rbln_ctl") as job, service_of(drivers.lab, B) as unit:
-            pid = main_pid(drivers.lab, B, unit)
-            run = drivers.run({A: many(NEW), B: many(NEW, rbln_driver_in_use="stop", rbln_driver_services=[unit])})
-            said = {host: run.failed(host)[-1].msg for host in BOTH}
-            assert "npu-job (pid %d" % job in said[A] and "on rbln_ctl" in said[A], said[A]
-            assert "references without an open handle" in said[B] and "npu-web" not in said[B], said[B]
-            assert "nothing was changed" in said[A] and "nothing was changed" in said[B], said
-            assert main_pid(drivers.lab, B, unit) == pid
-    finally:
-        drivers.lab.exec(A, "rm /dev/rbln_ctl")
-        drivers.lab.exec(B, "echo 0 >/sys/module/rebellions/refcnt")
-    for host in BOTH:
-        works({**drivers.seen(host), "state": []}, OLD)
-
-
 # An archive that unpacks a script into its temporary directory and runs it there, as makeself does.
 UNPACKS = """#!/bin/sh
 work=$(mktemp -d) || exit 1
@@ -193,48 +210,33 @@ def test_H16_noexec_tmp_runfile(drivers: Drivers, tmp_path: Path) -> None:
     Where no directory lets programs run, the old driver stays as it is.
     """
     drivers.put(A, OLD)
-    drivers.put(B, OLD)
-    real = (payload_dir() / "run" / ("rebellions-x86_64-%s.run" % NEW)).read_bytes()
+    drivers.put(B, NEW)
     head = (UNPACKS % (UNPACKS.count("\n") + 1)).encode()
-    (tmp_path / ("rebellions-x86_64-%s.run" % NEW)).write_bytes(head + real)
-    digest = hashlib.sha256(head + real).hexdigest()
-    inputs = many(NEW, rbln_driver_runfile="%s/" % tmp_path, rbln_driver_runfile_digests={NEW: digest})
+    digests: dict[str, str] = {}
+    for version in (OLD, NEW):
+        name = "rebellions-x86_64-%s.run" % version
+        (tmp_path / name).write_bytes(head + (payload_dir() / "run" / name).read_bytes())
+        digests[version] = hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
+    given: dict[str, t.Any] = {"rbln_driver_runfile": "%s/" % tmp_path, "rbln_driver_runfile_digests": digests}
     hard = {A: ("/tmp",), B: ("/tmp", "/var/lib/rbln", "/opt", "/usr/local/lib", "/root")}
     try:
         for host, paths in hard.items():
             for path in paths:
                 mount = "mkdir -p {0}; mount --bind {0} {0}; mount -o remount,bind,noexec {0}"
                 drivers.lab.exec(host, mount.format(path))
-        run = drivers.run({host: inputs for host in BOTH})
+        run = drivers.run({A: many(NEW, **given), B: many(OLD, **given)})
         works(drivers.seen(A), NEW)
         message = run.failed(B)[-1].msg
         assert "no directory to unpack itself" in message and "/var/lib/rbln is mounted noexec" in message, message
-        works({**drivers.seen(B), "state": []}, OLD)
+        works({**drivers.seen(B), "state": []}, NEW)
         # Without exec below /var the archive is run where it unpacks itself.
-        drivers.good({B: {**inputs, "rbln_driver_temporary_directory": "/srv"}})
-        works(drivers.seen(B), NEW)
+        drivers.good({B: many(OLD, **given, rbln_driver_temporary_directory="/srv")})
+        works(drivers.seen(B), OLD)
         assert drivers.lab.exec(B, "ls -A /srv").stdout == ""
     finally:
         for host, paths in hard.items():
             for path in paths:
                 drivers.lab.exec(host, "umount %s || :" % path)
-
-
-def test_H14_image_mode_host_is_one_stop_and_a_preinstalled_driver_works(drivers: Drivers) -> None:
-    """H14: the system comes as an image with a read-only /usr; nothing is said of room, kernels or headers."""
-    drivers.put(A, OLD)
-    drivers.lab.exec(A, "touch /run/ostree-booted; mount --bind /usr /usr; mount -o remount,bind,ro /usr")
-    try:
-        run = drivers.run({A: many(NEW)})
-        message = run.failed(A)[-1].msg
-        assert run.code == 2 and run.changed() == []
-        assert "its system comes as an image (ostree)" in message and message.count(" Next: ") == 1, message
-        assert "rbln_driver_source: preinstalled" in message, message
-        assert not [word for word in ("MiB", "header", "matrix", "disk_free") if word in message], message
-        drivers.unchanged({A: {**many(OLD), "rbln_driver_source": "preinstalled"}})
-    finally:
-        drivers.lab.exec(A, "rm -f /run/ostree-booted; umount /usr")
-    works({**drivers.seen(A), "state": []}, OLD)
 
 
 def test_a_failed_build_and_a_failed_validation_lead_back(drivers: Drivers) -> None:

@@ -128,7 +128,7 @@ time.sleep(3600)
 
 
 def test_a_module_in_use_goes_by_a_reboot_into_another_kernel(server: Server) -> None:
-    """I05: what holds the module without being seen refuses the change, and where a reboot is allowed it ends that."""
+    """I05: what holds the module without being seen refuses the change before anything is stopped."""
     server.put(NEW)
     first, second = server.vm.kernels()
     boot = server.vm.boot_id()
@@ -142,6 +142,8 @@ def test_a_module_in_use_goes_by_a_reboot_into_another_kernel(server: Server) ->
     message = refused.failed(server.name)[-1].msg
     assert "references without an open handle" in message and "nothing was changed" in message, message
     assert server.sh("systemctl show -p MainPID rbln-smd") == daemon
+    server.sh("systemctl stop npu-unseen; rm /root/unseen.py")
+    server.fault("busy")
     server.next_boot(second)
     run = server.play("site", unpacked(OLD, rbln_driver_reboot="if_required"), "--tags", "driver").good([server.name])
     outcomes = [result.data["outcome"] for result in run.of(CHANGE)]

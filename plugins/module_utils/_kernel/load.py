@@ -40,6 +40,9 @@ def unload(host: Host, module: str, timeout: float) -> bool:
         return True
     count = str(host.read_text("/sys/module/%s/refcnt" % module, Limit.ATTRIBUTE).get("")).strip()
     said = _last(done.value.err) if done.ok else done.detail
+    if done.ok and done.value.rc == 0:
+        # A remove line of modprobe.d can be any command.
+        said = "modprobe -r reports success, and it is still loaded"
     raise ModuleBusy(
         "%s cannot be unloaded: %s%s."
         % (module, said.rstrip("."), " (in use %s times)" % count if count not in ("", "0") else ""),

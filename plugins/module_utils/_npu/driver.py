@@ -42,7 +42,7 @@ def parse_dkms_status(text: str) -> list[dict[str, t.Any]]:
         if match:
             module, version, kernel, arch, text = match.groups()
             state = re.sub("-weak$", "", text.split(" ")[0])
-            if state == "installed" and "diff between built and installed" in line.lower():
+            if state == "installed" and re.search("diff.*between built and installed", line, re.I):
                 state = DIFFERS
             found.append({"module": module, "version": version, "kernel": kernel, "arch": arch, "state": state})
     return found

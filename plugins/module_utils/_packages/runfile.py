@@ -113,8 +113,8 @@ def execute(
 ) -> None:
     """Verify the file and run it from the same open descriptor (/proc/self/fd/N), so that it cannot change in between.
 
-    `directory` is a private one for what it unpacks (TMPDIR); from there it is run too where its own file system is
-    mounted noexec.
+    `directory` is a private one for what it unpacks (TMPDIR), else that is the one it lies in. Where its own file
+    system is mounted noexec it is run from `directory` too.
 
     NpuError on another digest, when it cannot be run, on any exit code but 0 (their meaning is not public) with the end
     of what it printed, masked, or past `timeout` seconds; what it started is then killed with it.
@@ -137,7 +137,7 @@ def execute(
         done = host.run(
             ["/proc/self/fd/%d" % descriptor, *arguments],
             timeout,
-            {"TMPDIR": directory} if directory else None,
+            {"TMPDIR": directory or os.path.dirname(path)},
             os.path.dirname(path),
             (descriptor,),
         )

@@ -104,7 +104,7 @@ def test_unloading(tmp_path: Path) -> None:
         (said(1, "modprobe: ERROR: x\n"), "0\n", "modprobe: ERROR: x"),
         (HUNG, "-1\n", HUNG.detail + " (in use -1 times)"),
         (Probe(ABSENT, None, "No such file or directory"), "0\n", "No such file or directory"),
-        (FINE, "1\n", " (in use 1 times)"),
+        (FINE, "1\n", "modprobe -r reports success, and it is still loaded (in use 1 times)"),
     ],
 )
 def test_a_module_that_stays_is_busy(tmp_path: Path, answer: Probe, users: str, message: str) -> None:

@@ -38,6 +38,11 @@ def row(
             [row("3.2.2", KERNEL, "differs")],
         ),
         (
+            "rebellions/3.2.2, 6.8.0-117-generic, x86_64: installed "
+            "(Differences between built and installed modules)\n",
+            [row("3.2.2", KERNEL, "differs")],
+        ),
+        (
             "rebellions, 3.2.2, 5.14.0-570.el9_6.x86_64, x86_64: installed-weak from 5.14.0-503.el9_5.x86_64\n",
             [row("3.2.2", "5.14.0-570.el9_6.x86_64", "installed")],
         ),

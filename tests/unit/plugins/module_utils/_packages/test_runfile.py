@@ -348,6 +348,9 @@ def test_H16_the_directory_is_the_tmpdir_of_the_installer(tmp_path: pathlib.Path
     path = placed_as(tmp_path, "driver.run", text)
     with pytest.raises(NpuError, match="in %s Next: " % re.escape(str(tmp_path / "room"))):
         execute(Host(), path, digest_of(text), [], 30, str(tmp_path / "room"))
+    # Not /tmp, which may be mounted noexec, where no directory is named.
+    with pytest.raises(NpuError, match="in %s Next: " % re.escape(os.path.dirname(path))):
+        execute(Host(), path, digest_of(text), [], 30)
 
 
 def test_H16_an_installer_on_a_noexec_file_system_runs_from_its_directory(
