@@ -64,8 +64,8 @@ def test_from_nothing_W01_ready_before_driver(nodes: Hosts) -> None:
             run,
             host,
             CHANGE,
-            "CDI | Write the spec",
             "Host tool | Install the program with its units",
+            "CDI | Write the spec",
             "Prove the host and write the ready files",
         )
         assert steps == sorted(steps), steps

@@ -267,8 +267,8 @@ def test_a_role_alone_is_not_misled_by_stale_facts(bare: Hosts, tmp_path: Path) 
     run = play(role_play(tmp_path, "rbln_container_toolkit"), where, env=cache).good([E])
     did = [task.split(" : ")[-1] for task in run.changed()]
     assert did == [
-        "CDI | Write the spec",
         "Host tool | Install the program with its units",
+        "CDI | Write the spec",
         "Runtime | Switch CDI on",
         "Restart | Restart the unit",
     ], did
