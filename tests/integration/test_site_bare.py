@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration._hosts import Fingerprint, Hosts, difference, fingerprint
+from tests.integration._hosts import INSIDE, LOADER, Fingerprint, Hosts, difference, fingerprint
 from tests.integration._play import COLLECTIONS, STAGE, Data, play, runfile, sha256
 from tests.lab._base import run as command
 from tests.lab.lab import payload_dir
@@ -286,23 +286,21 @@ def test_a_driver_from_package_files_for_docker_and_podman(bare: Hosts) -> None:
     )
     assert len(play("site", where).good([ENGINES]).changed()) > 5
     play("site", where).unchanged([ENGINES])
-    look = (
-        "for d in /dev/rbln*; do [ -c $d ] && : <$d && echo $d; done; grep -o ' /[^ ]*librbln-[^ ]*' /proc/mounts; "
-        "rbln-smi --version"
-    )
 
-    def inside(engine: str, device: str, check: bool = True) -> list[str]:
+    def inside(engine: str, device: str, *more: str, check: bool = True) -> list[str]:
         argv = [
             engine,
             "run",
             "--rm",
             "--network=none",
+            "--env=LD_LIBRARY_PATH=/opt/app/lib",
+            *more,
             "--device",
             "rebellions.ai/npu=" + device,
             "lab.local/busybox:1",
             "sh",
             "-c",
-            look,
+            INSIDE,
         ]
         return bare.lab.exec(ENGINES, argv, check=check).stdout.split()
 
@@ -311,7 +309,9 @@ def test_a_driver_from_package_files_for_docker_and_podman(bare: Hosts) -> None:
         seen = inside(engine, "0")
         assert seen[0] == "/dev/rbln0" and "/dev/rbln1" not in seen, (engine, seen)
         assert any(word.endswith("/librbln-ml.so.3.2.2") or "librbln-ml.so" in word for word in seen), (engine, seen)
-        assert {"/dev/rbln0", "/dev/rbln1"} <= set(inside(engine, "all"))
+        assert seen[-2:] == LOADER, (engine, seen)
+        everything = inside(engine, "all", "--read-only")
+        assert {"/dev/rbln0", "/dev/rbln1"} <= set(everything) and everything[-2:] == LOADER, (engine, everything)
     play("remove", where).good([ENGINES])
     assert inside("docker", "0", check=False) == inside("podman", "0", check=False) == []
 
