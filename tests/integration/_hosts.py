@@ -86,7 +86,8 @@ spec:
 # The last two words: what the loader of the container knows, and the variable of the image.
 INSIDE = (
     "for d in /dev/rbln*; do [ -c $d ] && : <$d && echo $d; done; grep -o ' /[^ ]*librbln-[^ ]*' /proc/mounts; "
-    "rbln-smi --version; tr -cs 'a-z0-9.-' ' ' </etc/ld.so.cache | grep -o ' librbln-ml.so.3 '; echo LD:$LD_LIBRARY_PATH"
+    "rbln-smi --version; tr -cs 'a-z0-9.-' ' ' </etc/ld.so.cache | grep -o ' librbln-ml.so.3 '; "
+    "echo LD:$LD_LIBRARY_PATH"
 )
 LOADER = ["librbln-ml.so.3", "LD:/opt/app/lib"]
 
