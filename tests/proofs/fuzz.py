@@ -4,7 +4,8 @@
 
 CDI specifications by the CDI project's library, sets of containerd files by containerd itself, YAML by PyYAML, TOML
 by tomllib, TOML and JSON edits by reading them again, certificates by cryptography, ELF by readelf, loader caches by
-ldconfig, package fields by dpkg. Garbage in the place of any input is judged by how a reader ends: with a value or its own error.
+ldconfig, package fields by dpkg. Garbage in the place of any input is judged by how a reader ends: with a value or its
+own error.
 """
 
 from __future__ import annotations
