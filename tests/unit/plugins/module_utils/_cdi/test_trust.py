@@ -315,7 +315,6 @@ class TestFiles:
         tree.put("/etc/cdi/x.yaml", spec("0").replace("kind:", "Kind:").replace("name:", "Name:"))
         assert [one["name"] for one in look(tree)["conflicts"]] == ["rebellions.ai/npu=0"]
 
-
     @pytest.mark.parametrize(
         "text",
         [
