@@ -318,10 +318,10 @@ problems:
   type: list
   elements: dict
   sample:
-    - code: hook_missing
-      severity: info
-      detail: The CDI hook cannot be used.
-      next_step: Install the container toolkit.
+    - code: cdi_other_file
+      severity: warning
+      detail: /etc/cdi/x.yaml has the kind rebellions.ai/npu too, and this collection did not write it.
+      next_step: Remove it, and the service that writes it, unless you know what it is for.
       vendor: rebellions
 """
 

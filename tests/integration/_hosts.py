@@ -80,12 +80,16 @@ spec:
       image: lab.local/busybox:1
       imagePullPolicy: IfNotPresent
       command: [sh, -c, "%(line)s"]
+      env: [{name: LD_LIBRARY_PATH, value: /opt/app/lib}]
       resources: {limits: {%(resource)s: 1}}
 """
+# The last two words: what the loader of the container knows, and the variable of the image.
 INSIDE = (
     "for d in /dev/rbln*; do [ -c $d ] && : <$d && echo $d; done; grep -o ' /[^ ]*librbln-[^ ]*' /proc/mounts; "
-    "rbln-smi --version; :"
+    "rbln-smi --version; tr -cs 'a-z0-9.-' ' ' </etc/ld.so.cache | grep -o ' librbln-ml.so.3 '; "
+    "echo LD:$LD_LIBRARY_PATH"
 )
+LOADER = ["librbln-ml.so.3", "LD:/opt/app/lib"]
 
 Fingerprint = dict[str, list[t.Any]]
 

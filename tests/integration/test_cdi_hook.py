@@ -20,6 +20,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions im
 from ansible_collections.rebellions.npu.plugins.module_utils._cdi.build import build_spec
 from ansible_collections.rebellions.npu.plugins.module_utils._cdi.options import CdiOptions
 from ansible_collections.rebellions.npu.plugins.module_utils._cdi.spec import dump_spec
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.write import repair_spec
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.zipapp import build
 
@@ -104,11 +105,14 @@ class Engine:
             capture_output=True, text=True, timeout=120, check=False, env=env, stdin=subprocess.DEVNULL,
         )  # fmt: skip
 
-    def run(self, *flags: str, user: bool = False, script: str = SHOW) -> str:
+    def try_run(self, *flags: str, user: bool = False, script: str = SHOW) -> subprocess.CompletedProcess[str]:
         words = ["run", "--rm", "--network=none", "--device", "rebellions.ai/npu=all"]
         # Those that podman would raise may be beyond what this machine allows.
         words += ["--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024"]
-        done = self.call(*words, *flags, IMAGE, "/bin/sh", "-c", script, user=user)
+        return self.call(*words, *flags, IMAGE, "/bin/sh", "-c", script, user=user)
+
+    def run(self, *flags: str, user: bool = False, script: str = SHOW) -> str:
+        done = self.try_run(*flags, user=user, script=script)
         assert done.returncode == 0, done.stderr
         return done.stdout + done.stderr
 
@@ -191,3 +195,29 @@ def test_the_environment_of_the_image_does_not_reach_the_hook(engine: Engine) ->
     """LD_PRELOAD of an image would be loaded into the hook, which runs as root outside the container."""
     engine.write()
     engine.run("-e", "LD_PRELOAD=/srv/none.so", "-e", "PYTHONHOME=/srv/none", script="true")
+
+
+def test_a_runtime_does_not_follow_a_linked_directory(engine: Engine) -> None:
+    """Why cdi_dir_linked of our own directory is an error."""
+    engine.write()
+    place = engine.home / "run/cdi"
+    place.rename(engine.home / "run/other")
+    place.symlink_to("other")
+    try:
+        done = engine.try_run(script="true")
+    finally:
+        place.unlink()
+        (engine.home / "run/other").rename(place)
+    assert done.returncode != 0 and "unresolvable CDI devices" in done.stderr, done.stderr
+    assert engine.try_run(script="true").returncode == 0
+
+
+@pytest.mark.parametrize("place, bits", [("run/cdi", 0o700), ("run/cdi/rbln.yaml", 0o600)])
+def test_what_a_user_cannot_read_is_repaired_C10_cdi_perms(engine: Engine, place: str, bits: int) -> None:
+    engine.write()
+    (engine.home / place).chmod(bits)
+    done = engine.try_run(user=True, script="true")
+    assert done.returncode != 0 and "unresolvable CDI devices" in done.stderr, done.stderr
+    assert repair_spec(Host(str(engine.home)), "/run/cdi/rbln.yaml")
+    assert not repair_spec(Host(str(engine.home)), "/run/cdi/rbln.yaml")
+    assert engine.try_run(user=True, script="true").returncode == 0

@@ -9,7 +9,7 @@ import collections
 import pytest
 
 from tests.integration._driver import CHANGE
-from tests.integration._hosts import Hosts, difference, fingerprint, started
+from tests.integration._hosts import LOADER, Hosts, difference, fingerprint, started
 from tests.integration._play import NAMESPACE_OF_TESTS, Run, play
 from tests.lab._base import until
 
@@ -64,8 +64,8 @@ def test_from_nothing_W01_ready_before_driver(nodes: Hosts) -> None:
             run,
             host,
             CHANGE,
-            "CDI | Write the spec",
             "Host tool | Install the program with its units",
+            "CDI | Write the spec",
             "Prove the host and write the ready files",
         )
         assert steps == sorted(steps), steps
@@ -82,6 +82,8 @@ def test_from_nothing_W01_ready_before_driver(nodes: Hosts) -> None:
         seen = nodes.look(host)
         assert [word for word in seen if word.startswith("/dev/")] in (["/dev/rbln0"], ["/dev/rbln1"]), seen
         assert any("librbln-ml.so" in word for word in seen) and "3.2.2" in seen, seen
+        # The hook of the host tool ran, by containerd: the loader knows the libraries, and the variable is the image's.
+        assert seen[-2:] == LOADER, seen
 
 
 def test_second_run_changes_nothing_U06_noop_upgrade(nodes: Hosts) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration._hosts import Fingerprint, Hosts, difference, fingerprint
+from tests.integration._hosts import INSIDE, LOADER, Fingerprint, Hosts, difference, fingerprint
 from tests.integration._play import COLLECTIONS, STAGE, Data, play, runfile, sha256
 from tests.lab._base import run as command
 from tests.lab.lab import payload_dir
@@ -278,8 +278,8 @@ def test_a_role_alone_is_not_misled_by_stale_facts(bare: Hosts, tmp_path: Path) 
     run = play(role_play(tmp_path, "rbln_container_toolkit"), where, env=cache).good([E])
     did = [task.split(" : ")[-1] for task in run.changed()]
     assert did == [
-        "CDI | Write the spec",
         "Host tool | Install the program with its units",
+        "CDI | Write the spec",
         "Runtime | Switch CDI on",
         "Restart | Restart the unit",
     ], did
@@ -338,23 +338,21 @@ def test_a_driver_from_package_files_for_docker_and_podman(bare: Hosts) -> None:
     )
     assert len(play("site", where).good([ENGINES]).changed()) > 5
     play("site", where).unchanged([ENGINES])
-    look = (
-        "for d in /dev/rbln*; do [ -c $d ] && : <$d && echo $d; done; grep -o ' /[^ ]*librbln-[^ ]*' /proc/mounts; "
-        "rbln-smi --version"
-    )
 
-    def inside(engine: str, device: str, check: bool = True) -> list[str]:
+    def inside(engine: str, device: str, *more: str, check: bool = True) -> list[str]:
         argv = [
             engine,
             "run",
             "--rm",
             "--network=none",
+            "--env=LD_LIBRARY_PATH=/opt/app/lib",
+            *more,
             "--device",
             "rebellions.ai/npu=" + device,
             "lab.local/busybox:1",
             "sh",
             "-c",
-            look,
+            INSIDE,
         ]
         return bare.lab.exec(ENGINES, argv, check=check).stdout.split()
 
@@ -363,7 +361,9 @@ def test_a_driver_from_package_files_for_docker_and_podman(bare: Hosts) -> None:
         seen = inside(engine, "0")
         assert seen[0] == "/dev/rbln0" and "/dev/rbln1" not in seen, (engine, seen)
         assert any(word.endswith("/librbln-ml.so.3.2.2") or "librbln-ml.so" in word for word in seen), (engine, seen)
-        assert {"/dev/rbln0", "/dev/rbln1"} <= set(inside(engine, "all"))
+        assert seen[-2:] == LOADER, (engine, seen)
+        everything = inside(engine, "all", "--read-only")
+        assert {"/dev/rbln0", "/dev/rbln1"} <= set(everything) and everything[-2:] == LOADER, (engine, everything)
     play("remove", where).good([ENGINES])
     assert inside("docker", "0", check=False) == inside("podman", "0", check=False) == []
 

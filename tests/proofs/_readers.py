@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Our readers of TOML, X.509, ELF and package fields held to the library or the program that owns the format."""
+"""Our readers of TOML, X.509, ELF, loader caches and package fields held to who owns the format."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 import tomllib
 from ansible_collections.rebellions.npu.plugins.module_utils._formats import toml
 from ansible_collections.rebellions.npu.plugins.module_utils._formats.elf import Elf, parse_elf
+from ansible_collections.rebellions.npu.plugins.module_utils._formats.ldcache import Entry, dump, insert, parse, rank
 from ansible_collections.rebellions.npu.plugins.module_utils._formats.x509 import (
     parse_certificate,
     parse_signature_lists,
@@ -162,6 +163,47 @@ def elf_ours(path: Path) -> tuple[object, ...]:
 
         found: Elf = parse_elf(read, path.stat().st_size)
     return (found.bits, found.soname, found.needed, found.rpath, found.runpath)
+
+
+def empty_library(folder: Path) -> bytes:
+    """A library with nothing in it, and no SONAME: ldconfig knows it by the name of its file."""
+    code, path = folder / "empty.o", folder / "empty.so"
+    for argv in (["as", "-o", code, "/dev/null"], ["ld", "-shared", "-o", path, code]):
+        subprocess.run(argv, check=True, capture_output=True)
+    return path.read_bytes()
+
+
+def loader_cache(source: random.Random, folder: Path, library: bytes) -> None:
+    """Random names: ldconfig has them in our order, and what we insert is what it would have written."""
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "lib").mkdir(parents=True)
+    for _name in range(40):
+        middle = "".join(source.choice("ab.-_z019") for _letter in range(source.randrange(1, 8)))
+        name = "lib%s.so%s" % (middle, source.choice(["", ".1", ".10", ".9.2", ".09"]))
+        (folder / "lib" / name).write_bytes(library)
+    (folder / "conf").write_text("%s/lib\n" % folder)
+    ldconfig = str(shutil.which("ldconfig", path="/sbin:/usr/sbin:/bin:/usr/bin"))
+    theirs, ours = folder / "theirs", folder / "ours"
+    subprocess.run([ldconfig, "-X", "-f", folder / "conf", "-C", theirs], check=True, capture_output=True)
+    entries, levels = parse(theirs.read_bytes())
+    ranks = [rank(entry.name) for entry in entries]
+    assert ranks == sorted(ranks, reverse=True), ranks
+    mine = [entry for entry in entries if entry.path.startswith(bytes(folder))]
+    assert len(mine) > 20
+    entries = [entry for entry in entries if entry not in mine]
+    source.shuffle(mine)
+    for entry in mine:
+        insert(entries, Entry(entry.flags, entry.name, entry.path))
+    ours.write_bytes(dump(entries, levels))
+    said = []
+    for path in (theirs, ours):
+        done = subprocess.run([ldconfig, "-p", "-C", path], check=True, capture_output=True, text=True)
+        said.append(sorted(line for line in done.stdout.splitlines()[1:] if "=>" in line))
+    # Of names that are equal to the loader, such as x1 and x01, one is left: it would find only the first.
+    lost = [line for line in said[0] if line not in said[1]]
+    equal = [rank(line.split()[0].encode()) for line in said[1]]
+    assert not [line for line in said[1] if line not in said[0]]
+    assert all(rank(line.split()[0].encode()) in equal for line in lost), lost
 
 
 def stanza_file(source: random.Random, folder: Path, count: int) -> list[tuple[str, ...]]:

@@ -4,7 +4,8 @@
 
 CDI specifications by the CDI project's library, sets of containerd files by containerd itself, daemon.json by dockerd,
 YAML by PyYAML, TOML by tomllib, TOML and JSON edits by reading them again, certificates by cryptography, ELF by
-readelf, package fields by dpkg. Garbage in the place of any input is judged by how a reader ends: with a value or its
+readelf, loader caches by ldconfig, package fields by dpkg. Garbage in the place of any input is judged by how a reader
+ends: with a value or its
 own error.
 """
 
@@ -37,6 +38,7 @@ from tests.proofs._proof import SAMPLE, Part, Proof
 SEED = 20260303
 SPECIFICATIONS, SETS, EDITS, WRITTEN, READ = (900, 40, 300, 60, 3000) if SAMPLE else (15000, 640, 20000, 3000, 300000)
 SIGNED, LIBRARIES, STANZAS, GARBAGE = (60, 60, 10, 400) if SAMPLE else (3000, 2000, 300, 40000)
+CACHES = 10 if SAMPLE else 500
 RELEASES = ("1.7", "2.4")
 CRI_NAMES = {"cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime"}
 
@@ -189,6 +191,14 @@ def libraries(part: Part, folder: Path) -> None:
     part.note = "%d files made, %d libraries of this machine" % (len(paths), len(there[:LIBRARIES]))
 
 
+def caches(part: Part, folder: Path) -> None:
+    folder.mkdir()
+    library = readers.empty_library(folder)
+    for number in range(CACHES):
+        with part.case("cache %d" % number):
+            readers.loader_cache(random.Random("%d %d" % (SEED, number)), folder / "cache", library)
+
+
 def stanzas(part: Part, folder: Path) -> None:
     for number in range(STANZAS):
         with part.case("status %d" % number):
@@ -253,6 +263,8 @@ def parts(proof: Proof) -> None:
             certificates(part)
         with proof.part("ELF and readelf") as part:
             libraries(part, folder / "elf")
+        with proof.part("loader caches and ldconfig") as part:
+            caches(part, folder / "ldconfig")
         with proof.part("package fields and dpkg") as part:
             stanzas(part, folder / "dpkg")
         for kind in (*garbage.TARGETS, *garbage.FOLDER_TARGETS):

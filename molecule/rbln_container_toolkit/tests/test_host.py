@@ -9,8 +9,15 @@ testinfra_hosts = ["podman://mol-a", "podman://mol-b"]
 
 def test_spec_names_devices_and_libraries(host):
     text = host.file("/var/run/cdi/rbln.yaml").content_string
-    for part in ("rebellions.ai/npu", "/dev/rbln0", "/dev/rbln1", "librbln-ml.so.3.2.2"):
+    for part in ("rebellions.ai/npu", "/dev/rbln0", "/dev/rbln1", "librbln-ml.so.3.2.2", "update-ldcache"):
         assert part in text
+    assert "LD_LIBRARY_PATH" not in text
+
+
+def test_only_root_decides_what_a_container_gets(host):
+    """Whatever the umask of the run."""
+    for path, mode in (("/var/run/cdi", 0o755), ("/var/run/cdi/rbln.yaml", 0o644)):
+        assert (host.file(path).user, host.file(path).group, host.file(path).mode) == ("root", "root", mode)
 
 
 def test_containerd_has_cdi_on(host):

@@ -40,7 +40,7 @@ def container_root(state: bytes) -> str:
     bundle = json.loads(state)["bundle"]
     with open(os.path.join(bundle, "config.json"), "rb") as stream:
         path = json.loads(stream.read(STATE_LIMIT))["root"]["path"]
-    root = os.path.normpath(os.path.join(bundle, path))
+    root = str(os.path.normpath(os.path.join(bundle, path)))
     if not os.path.isabs(root) or os.path.samefile(root, "/"):
         raise ValueError("the root of the container is %r" % root)
     return root

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import posixpath
+import re
 import typing as t
 
 from .._base.model import ERROR, WARNING, NpuError, Problem
@@ -26,6 +27,9 @@ MISSING = "missing"
 INVALID = "invalid"
 
 
+_DOCUMENT = re.compile(r"^(---|\.\.\.)(?=\s|$)", re.M)
+
+
 def load_spec(text: str, name: str) -> t.Any:
     """The data of a specification in YAML or JSON; NpuError with the file's name and the line when it is neither."""
     try:
@@ -40,6 +44,7 @@ def _load(text: str, name: str) -> t.Any:
         raise ValueError("line %d: it is not UTF-8" % (text.count("\n", 0, text.index("\ufffd")) + 1))
     if name.endswith(".json"):
         return json.loads(text, object_pairs_hook=_no_twins)
+    text = _first_document(text)
     try:
         return load(text)
     except YamlError:
@@ -53,6 +58,16 @@ def _load(text: str, name: str) -> t.Any:
         return yaml.safe_load(text)
     except yaml.YAMLError as exc:
         raise ValueError(" ".join(str(exc).split())) from exc
+
+
+def _first_document(text: str) -> str:
+    """What a CDI reader takes of a file with several YAML documents."""
+    for number, mark in enumerate(_DOCUMENT.finditer(text)):
+        before = text[: mark.start()].splitlines()
+        begins = not number and mark.group(1) == "---"
+        if not (begins and all(not line.strip() or line.startswith(("#", "%")) for line in before)):
+            return text[: mark.start()]
+    return text
 
 
 def _no_twins(pairs: list[tuple[str, t.Any]]) -> dict[str, t.Any]:

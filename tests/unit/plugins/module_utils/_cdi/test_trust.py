@@ -315,6 +315,27 @@ class TestFiles:
         tree.put("/etc/cdi/x.yaml", spec("0").replace("kind:", "Kind:").replace("name:", "Name:"))
         assert [one["name"] for one in look(tree)["conflicts"]] == ["rebellions.ai/npu=0"]
 
+    @pytest.mark.parametrize(
+        "text",
+        [
+            (HERE / "cases" / "S03-foreign-cdi-documents.yaml").read_text(),
+            calling("/tmp/x") + "---\n",
+            calling("/tmp/x") + "...\ngarbage: [\n",
+            "%YAML 1.1\n# x\n--- # y\n" + calling("/tmp/x") + "--- {a: b}\n",
+            calling("/tmp/x").replace("\n", "\r\n"),
+            "\ufeff" + calling("/tmp/x"),
+            calling("/tmp/x").replace("rebellions.ai/npu", ">-\n  rebellions.ai/npu"),
+            calling("/tmp/x").replace("/npu", "/rds"),
+            "h: &h [{hookName: prestart, path: /tmp/x}]\n" + spec(edits="hooks: *h"),
+            "containerEdits: {hooks: [{hookName: poststop, path: /tmp/x}]}\n" + spec(),
+        ],
+        ids="case next-empty next-garbage directive crlf bom folded rds anchor top".split(),
+    )
+    def test_no_way_of_writing_hides_a_hook_S03_foreign_cdi(self, tree: Tree, text: str) -> None:
+        """The CDI project's library reads such files; of the anchor's it refuses only the key that holds it."""
+        tree.put("/etc/cdi/x.yaml", text.encode())
+        assert set(told(look(tree))) == {"cdi_other_file", "cdi_hook_unknown"}
+
 
 class TestHooks:
     @pytest.mark.parametrize(

@@ -265,4 +265,4 @@ def test_anchors_are_read_where_pyyaml_is() -> None:
 
 
 def test_fixture_folder() -> None:
-    assert len(list(Path(HERE / "cases").iterdir())) == 8
+    assert len(list(Path(HERE / "cases").iterdir())) == 9

@@ -65,6 +65,38 @@ def test_after_the_specification_and_the_proof_the_observation_is_the_proof(tmp_
     assert observe(PROFILE, host, settings())["observed"]["markers"]["current"] is False
 
 
+def test_every_directory_that_a_runtime_reads_is_looked_at_S03_foreign_cdi(tmp_path: Path) -> None:
+    """Only podman's configuration names this directory; the checks say what is wrong there, and ours is repaired."""
+    tree = with_podman(ca22_host(tmp_path)).folder("/srv/cdi").folder("/var/run/cdi")
+    dirs = '["/etc/cdi", "/var/run/cdi", "/srv/cdi"]'
+    tree.write("/etc/containers/containers.conf", f"[engine]\ncdi_spec_dirs = {dirs}\n")
+    host = tree.host()
+    refresh(PROFILE, host, settings())
+    tree.real("/srv/cdi").chmod(0o777)
+    tree.real("/var/run/cdi").chmod(0o777)
+    devices = "[{name: x, containerEdits: {hooks: [{path: /tmp/x}]}}]"
+    tree.write("/srv/cdi/zz.yaml", f"cdiVersion: 0.5.0\nkind: rebellions.ai/npu\ndevices: {devices}\n")
+    tree.write("/srv/cdi/broken.yaml", "[")
+    observed = observe(PROFILE, host, settings())["observed"]
+    validator("observed.schema.json").validate(json.loads(json.dumps(observed)))
+    found = {check["name"]: check for check in observed["checks"]}
+    assert [one["path"] for one in observed["cdi"]["directories"]] == ["/var/run/cdi", "/etc/cdi", "/srv/cdi"]
+    assert {one["path"]: one["written_by_us"] for one in observed["cdi"]["files"]} == {
+        "/var/run/cdi/rbln.yaml": True,
+        "/srv/cdi/zz.yaml": False,
+    }
+    for name in ("cdi_dirs_trusted", "cdi_hooks_known", "cdi_no_other_file"):
+        assert found[name]["ok"] is False and found[name]["next_step"], name
+    assert "/srv/cdi: everybody can write it (mode 0777)" in found["cdi_dirs_trusted"]["detail"]
+    assert observed["cdi"]["changed"] and observed["cdi"]["repairs"] == ["/var/run/cdi: mode 0777 becomes 0755"]
+    assert refresh(PROFILE, host, settings())["changed"] and not refresh(PROFILE, host, settings())["changed"]
+    tree.real("/srv/cdi").chmod(0o755)
+    tree.real("/srv/cdi/zz.yaml").unlink()
+    found = {check["name"]: check for check in observe(PROFILE, host, settings())["observed"]["checks"]}
+    assert (found["cdi_dirs_trusted"]["ok"], found["cdi_no_other_file"]["ok"]) == (True, True)
+    assert (found["cdi_hooks_known"]["ok"], found["cdi_hooks_known"]["severity"]) == (None, "warning")
+
+
 def test_a_specification_that_cannot_be_looked_at_is_unknown(tmp_path: Path) -> None:
     tree = with_podman(ca22_host(tmp_path)).link("/var/run/cdi/rbln.yaml", "/var/run/cdi/rbln.yaml")
     observed = observe(PROFILE, tree.host(), settings())["observed"]

@@ -94,6 +94,13 @@ def test_a_virgin_host_gets_everything_and_knows_what_it_cannot_know() -> None:
     assert found["disruption"] == "restart"
 
 
+def test_what_is_repaired_is_the_reason_C10_cdi_perms() -> None:
+    repairs = ["/run/cdi/rbln.yaml: owner 1000 and mode 0600 become root and 0644", "/run/cdi: mode 0777 becomes 0755"]
+    found = draw(o=observed(cdi={"state": "current", "changed": True, "repairs": repairs}))
+    assert found["steps"][0]["id"] == "toolkit.cdi"
+    assert found["steps"][0]["reason"] == "%s. %s." % tuple(repairs)
+
+
 @pytest.mark.parametrize(
     "raw, driver, stops",
     [
