@@ -228,6 +228,7 @@ LAYERS = (
     # Two emulated machines at a time would each take twice as long.
     _sample("vm", 350, holds=("emulator",), after=VM),
     _sample("fuzz", 100, after=LAB),
+    _sample("dnf", 120),
     _sample("attack", 100, uses=("stage",)),
     # It measures.
     Layer("bench", 250, "gates", (Step((PY, "-m", "tests.bench")),), root=True, holds=("machine",), after=LAB),

@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""dnf and rpm. dnf 4: recorded answers of the real program; dnf 5: its published form alone, no dnf 5 was run."""
+"""dnf and rpm. dnf 4: recorded answers of the real program; dnf 5: its published form, and what proof-dnf has seen."""
 
 from __future__ import annotations
 
@@ -431,13 +431,13 @@ def test_H09_an_exclude_is_named_with_its_file(tmp_path: Path) -> None:
     text = case(H09, "dnf.txt")
     error = Dnf(machine).failure(["dnf"], said(text))
     assert error.next_step.startswith(
-        "Remove the package from exclude= or excludepkgs= in /etc/dnf/dnf.conf, /etc/yum.repos.d,"
+        "Remove the package from exclude= or excludepkgs= in /etc/dnf/dnf.conf, /etc/yum.repos.d."
     )
     (tmp_path / "etc/dnf/dnf.conf").write_text(case(H09, "dnf.conf"))
     (tmp_path / "etc/yum.repos.d/a.repo").write_text("[a]\nexclude=vim kernel-devel*\n[b]\nexclude=gcc\n")
     for form in (text, "Argument 'kernel-devel-5.14.0-570.12.1.el9_6.x86_64' matches only excluded packages.\n"):
         error = Dnf(machine).failure(["dnf"], said(form))
-        assert "in /etc/dnf/dnf.conf line 5 and /etc/yum.repos.d/a.repo line 2," in error.next_step
+        assert "in /etc/dnf/dnf.conf line 5 and /etc/yum.repos.d/a.repo line 2." in error.next_step
         assert "versionlock" not in error.next_step
     error = Dnf(machine).failure(
         ["dnf"], said("Argument 'kernel-devel' matches only packages excluded by versionlock.")
@@ -578,7 +578,7 @@ Transaction Summary:
 
 def test_the_table_of_dnf_5() -> None:
     assert parse_transaction(TABLE_5) == [
-        Change("upgrade", "librbln", "0:3.2.2-1", "0:3.4.0-1"),
+        Change("upgrade", "librbln", "3.2.2-1", "3.4.0-1"),
         Change("install", "rebellions-kmd", None, "3.4.0-1"),
         Change("remove", "rebellions", "2.1.0-1"),
         Change("install", "dkms", None, "3.0.13-1"),

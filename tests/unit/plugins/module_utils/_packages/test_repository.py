@@ -210,7 +210,7 @@ def test_a_repository_of_dnf(machine: Machine) -> None:
          "gpgcheck=1\n", None),
         ("[site]\nbaseurl=%s\nenabled=0\ngpgcheck=0\n" % URL, None),
         ("[site]\nbaseurl=%s\ngpgcheck=1\ngpgkey=https://a.example/key\n" % URL, None),
-        ("[a]\nbaseurl=x\n[site]\nbaseurl=%s\ngpgcheck=0\n" % URL, " line 3 ([site]) has this repository and takes uns"),
+        ("[a]\nbaseurl=x\n[site]\nbaseurl=%s\ngpgcheck=0\n" % URL, " line 3 ([site]) has this repository and takes"),
         ("[site]\nbaseurl=%s\n" % URL, " line 1 ([site]) has this repository and takes unsigned packages"),
         ("[rebellions-npu]\nbaseurl=x\n", " line 1 ([rebellions-npu]) has the name of the repository of the driver."),
     ],
