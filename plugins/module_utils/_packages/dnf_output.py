@@ -36,16 +36,16 @@ REMEDIES = (
         "Register the host (subscription-manager register), or configure a repository, or use the offline bundle.",
     ),
     (
-        r"Status code: 403 for \S+cdn\.redhat\.com|/etc/pki/entitlement",
+        r"Status code: 403 for \S+(?:cdn\.redhat\.com|/pulp/)|/etc/pki/entitlement",
         "Renew the subscription of the host (subscription-manager refresh), or use the offline bundle.",
     ),
     (
-        r"No URLs in mirrorlist|mirrorlist\.centos\.org|Status code: 404 for \S+mirror\.centos\.org",
-        "Use repositories that still exist: the mirrors of this release are closed, its packages are in the vault "
-        "(vault.centos.org, or an internal mirror of it).",
+        r"No URLs in mirrorlist|mirrorlist\.centos\.org|Status code: 404 for \S+/repodata/repomd\.xml",
+        "Correct the address of this repository: it is not served there. Packages of old releases are in the vault of "
+        "the distribution (such as vault.centos.org), or on an internal mirror of it.",
     ),
     (
-        r"(?:Unable to find a match|No match for argument): kernel(?:-\S+)?-devel-[0-9]",
+        r"(?:Unable to find a match|No match for argument): (?:.* )?kernel(?:-\S+)?-(?:devel|headers)-[0-9]",
         "Enable the repository of this kernel's minor release (EUS of RHEL, the vault of a rebuild), or boot the "
         "newest kernel, or use the offline bundle: the enabled repositories do not have the headers of this kernel.",
     ),

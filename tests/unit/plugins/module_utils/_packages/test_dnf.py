@@ -465,17 +465,36 @@ def test_H09_what_may_move_though_held_is_not_excluded_either(tmp_path: Path) ->
             "No match for argument: dkms\nError: Unable to find a match: dkms\n",
             "Register the host",
         ),
+        (
+            "Error: Unable to find a match: kernel-headers-5.14.0-570.112.1.el9_6.x86_64 "
+            "kernel-devel-5.14.0-570.112.1.el9_6.x86_64\n",
+            "Enable the repository of this kernel's",
+        ),
+        (
+            "Error: Failed to download metadata for repo 'x': Cannot download repomd.xml: Status code: 403 for "
+            "https://satellite.example/pulp/content/o/Library/content/dist/rhel9/repodata/repomd.xml (IP: 1.2.3.4)\n",
+            "Renew the subscription of the host",
+        ),
+        (
+            "  - Status code: 404 for https://dl.rockylinux.org/rocky/9.3/BaseOS/x86_64/os/repodata/repomd.xml (IP)\n",
+            "Correct the address of this repository: it is not served there.",
+        ),
+        (
+            "  - Curl error (58): Problem with the local SSL certificate for https://cdn.redhat.com/content/x [no "
+            "load PEM client certificate from /etc/pki/entitlement/123.pem]\n",
+            "Renew the subscription of the host",
+        ),
         ("No match for argument: kernel-64k-devel-5.14.0-1.el9.aarch64\n", "Enable the repository of this kernel's"),
         ("No match for argument: kernel-devel\n", "Check the name and the version"),
         (
             "Error: Failed to download metadata for repo 'appstream': Cannot prepare internal mirrorlist: "
             "No URLs in mirrorlist\n",
-            "Use repositories that still exist",
+            "Correct the address of this repository: it is not served there.",
         ),
         (
             "Errors during downloading metadata for repository 'base':\n  - Curl error (6): Couldn't resolve host name "
             "for http://mirrorlist.centos.org/?release=8 [Could not resolve host: mirrorlist.centos.org]\n",
-            "Use repositories that still exist",
+            "Correct the address of this repository: it is not served there.",
         ),
         (
             "Errors during downloading metadata for repository 'rhel-9-for-x86_64-baseos-rpms':\n  - Status code: 403 "

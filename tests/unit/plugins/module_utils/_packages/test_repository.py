@@ -127,6 +127,8 @@ BLOCK = "deb822"
         (LIST, "deb [ arch=amd64,arm64 signed-by=%(ring)s ] %(url)s/ stable main # a comment\n", ""),
         (LIST, "deb [signed-by=%(print)s] %(url)s stable main\n", ""),
         (LIST, "deb [signed-by=%(print)s] https://user:pw@mirror.example/rbln stable main\n", ""),
+        (LIST, "deb [signed-by=/gone.gpg,%(ring)s] %(url)s stable main\n", ""),
+        (LIST, "deb-src [signed-by=%(ring)s] %(url)s stable main\ndeb [signed-by=%(ring)s] %(url)s stable main\n", ""),
         ("/etc/apt/sources.list", "deb [signed-by=%(ring)s] %(url)s stable main\n", ""),
         (BLOCK, "Types: deb deb-src\nURIs: https://a.example %(url)s\nSuites: old stable\nComponents: main\n"
          "Signed-By: %(ring)s\n", ""),
