@@ -103,7 +103,7 @@ def place(manager: PackageManager, wanted: Wanted, check: bool) -> Placed:
         except NpuError as exc:
             for path, content in before.items():
                 _put(host, path, content)
-            raise NpuError("%s The source was removed again." % exc.message, exc.next_step) from exc
+            raise NpuError("%s The sources of the host are as before." % exc.message, exc.next_step) from exc
     return Placed(adopted or manager.own_file, bool(adopted), changes)
 
 

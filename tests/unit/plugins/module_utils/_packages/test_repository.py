@@ -179,7 +179,7 @@ def test_a_list_that_was_broken_before_is_named_and_left(machine: Machine) -> No
 
 def test_H07_a_list_that_breaks_takes_our_files_away_again(machine: Machine) -> None:
     machine.answers = ["", case(H07, "apt-get.txt")]
-    with pytest.raises(NpuError, match="The source was removed again"):
+    with pytest.raises(NpuError, match="The sources of the host are as before"):
         machine.place()
     assert not machine.there(OWN) and not machine.there(OWN_KEY)
     machine.tree.write(OWN, "# before\n").write(OWN_KEY, "before\n")
