@@ -72,7 +72,8 @@ class Wanted(t.NamedTuple):
 class Placed(t.NamedTuple):
     """The file of the source in use, whether it is the host's own, and what was done, or would be."""
 
-    path: str
+    # Not `path`: Ansible adds owner and mode to a result that has one.
+    source: str
     adopted: bool
     changes: list[str]
 

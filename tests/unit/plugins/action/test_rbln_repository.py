@@ -14,7 +14,7 @@ from ansible_collections.rebellions.npu.plugins.action.rbln_repository import MO
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.keys import certificates
 from ansible_collections.rebellions.npu.tests.unit.plugins.signing import Keys, made_keys
 
-ANSWER = {"changed": True, "path": "/etc/x", "adopted": False, "changes": []}
+ANSWER = {"changed": True, "source": "/etc/x", "adopted": False, "changes": []}
 
 
 class Action(ActionModule):

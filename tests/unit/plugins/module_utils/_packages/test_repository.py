@@ -102,7 +102,7 @@ def test_H07_a_source_that_an_earlier_run_added_beside_it_goes(machine: Machine)
     machine.tree.write(LIST, case(H07, "sources.list.d/rebellions.list")).write(RING, machine.key)
     machine.tree.write(OWN, case(H07, "sources.list.d/rebellions-npu.sources")).write(OWN_KEY, machine.key)
     done = machine.place()
-    assert (done.path, done.adopted) == (LIST, True) and "remove " + OWN in done.changes
+    assert (done.source, done.adopted) == (LIST, True) and "remove " + OWN in done.changes
     assert not machine.there(OWN)
 
 
