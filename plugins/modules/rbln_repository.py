@@ -69,7 +69,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-path:
+source:
   description: File of the source that the host uses.
   type: str
   returned: success

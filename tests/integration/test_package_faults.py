@@ -305,11 +305,11 @@ try:
     write(apt.own_file, texts["sources"])
     answer["conflict"] = error(apt.simulate, change)
     done = place(apt, wanted, False)
-    answer["done"] = [done.path, done.adopted]
+    answer["done"] = [done.source, done.adopted]
     answer["works"], answer["again"] = len(apt.simulate(change)), place(apt, wanted, False).changes
     os.unlink(listed)
     done = place(apt, wanted, False)
-    answer["written"] = [done.path, done.adopted, error(apt.ask, ["apt-get", "indextargets"])]
+    answer["written"] = [done.source, done.adopted, error(apt.ask, ["apt-get", "indextargets"])]
     write("/etc/apt/preferences.d/npu", "Package: rebellions-driver\\nPin: release *\\nPin-Priority: -1\\n")
     os.unlink(apt.own_file)
     answer["pinned"] = error(apt.simulate, Transaction(install=["rebellions-driver"]))

@@ -42,6 +42,8 @@ FLAVOURS: dict[str, Flavour] = {
         "bookworm", (*_BASE, *_NODE, "dkms", "gcc", "make", "libc6-dev", "linux-headers-cloud-amd64")
     ),
     "bookworm-containerd": Flavour("bookworm", (*_BASE, *_NODE, "containerd")),
+    "trixie-dnf": Flavour("trixie", ("python3", "dnf", "dnf-plugins-core", "rpm", "createrepo-c")),
+    "forky-dnf5": Flavour("forky", ("python3", "dnf5", "rpm", "createrepo-c")),
     "trixie-engines": Flavour("trixie", (*_BASE, *_NODE, "containerd", "docker.io", "docker-cli", "podman")),
 }
 
@@ -69,6 +71,8 @@ def _mmdebstrap(flavour: Flavour, target: Path, variant: str, *hooks: str) -> No
         "--include=" + ",".join(flavour.packages),
     ]
     argv += ['--aptopt=Apt::Install-Recommends "false"', '--aptopt=Acquire::Languages "none"']
+    # Where the mirror is a snapshot, the lists of a suite that is not released have expired.
+    argv += ['--aptopt=Acquire::Check-Valid-Until "false"'] if flavour.suite == "forky" else []
     argv += ["--dpkgopt=path-exclude=/usr/share/%s/*" % name for name in ("doc", "man", "locale")]
     argv += ["--customize-hook=" + hook for hook in hooks]
     run(["nice", "-n", "5", *argv, flavour.suite, target, "deb %s %s main" % (mirror(), flavour.suite)], 1800)

@@ -87,8 +87,11 @@ def main(program: str) -> dict[str, t.Any]:
         build(label, "installonlypkg(kernel)")
     subprocess.run(["createrepo_c", "-q", RPMS], check=True)
     write(REPO, "[lab]\nname=lab\nbaseurl=file://%s\ngpgcheck=0\n" % RPMS)
-    write(CONF, "[main]\ngpgcheck=1\ninstallonly_limit=2\nbest=True\nexclude=kernel*\n")
+    write(CONF, "[main]\ngpgcheck=0\ninstallonly_limit=2\nbest=True\nexclude=kernel*\n")
     write("/etc/dnf/plugins/versionlock.list", "")
+    # What Debian adds.
+    for path in ("plugins/local", "plugins/system_upgrade", "libdnf5-plugins/local"):
+        write("/etc/dnf/%s.conf" % path, "[main]\nenabled=0\n")
     host = Host()
     dnf = manager_for(host, "rpm", 120)
     seen: dict[str, t.Any] = {
@@ -99,6 +102,7 @@ def main(program: str) -> dict[str, t.Any]:
     seen["excluded"] = error(dnf.simulate, Transaction(install=[DEVEL[0]]))
     seen["allowed"] = shown(dnf.simulate(Transaction(install=[DEVEL[0]], allow_held=True)))
     seen["resolved"] = dnf.resolve("kernel-devel", "5.14.0")
+    seen["downloaded"] = [os.path.basename(path) for path in dnf.download(["rebellions-kmd-3.4.0-1"], "/srv/kept")]
     for label in DEVEL:
         dnf.apply(Transaction(install=[label], allow_held=True))
     seen["all kept"] = installed("kernel-devel") == DEVEL
@@ -114,11 +118,11 @@ def main(program: str) -> dict[str, t.Any]:
     dnf.unhold(["rebellions-kmd"])
     # H11
     subprocess.run(["rpm", "-i", *many], check=True)
-    seen["install-only"] = [dnf.unfinished(), dnf.repair(["*"]), dnf.warnings]
+    seen["install-only"] = [dnf.unfinished(), dnf.repair(["*"]), list(dnf.warnings)]
     for label in ("rebellions-kmd-3.2.2-1", "site-agent-1.0-1", "site-agent-1.1-1"):
         subprocess.run(["rpm", "-i", "--force", "%s/noarch/%s.noarch.rpm" % (RPMS, label)], check=True)
     seen["twice"] = dnf.unfinished()
-    seen["repaired"] = [dnf.repair(OURS), dnf.warnings, installed("rebellions-kmd"), installed("site-agent")]
+    seen["repaired"] = [dnf.repair(OURS), list(dnf.warnings), installed("rebellions-kmd"), installed("site-agent")]
     seen["again"] = [dnf.repair(OURS), dnf.blocked(OURS)]
     # What dnf itself prunes is no change beyond a plan.
     build("kernel-devel-5.14.0-400.el9", "installonlypkg(kernel)")

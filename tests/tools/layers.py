@@ -229,6 +229,7 @@ LAYERS = (
     # Two emulated machines at a time would each take twice as long.
     _sample("vm", 350, holds=("emulator",), after=VM),
     _sample("fuzz", 100, after=LAB),
+    _sample("dnf", 120),
     _sample("attack", 100, uses=("stage",)),
     _sample("secrets", 260, uses=("lab",), after=("build/hosts",)),
     # It measures.

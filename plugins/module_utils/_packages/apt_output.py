@@ -50,6 +50,11 @@ REMEDIES = (
         "Wait until that program ends and run again.",
     ),
     (
+        r"(?:Unable to locate package|Package) '?linux-headers-[0-9]",
+        "Boot the newest kernel, or use the offline bundle or a snapshot of the repositories: they do not have the "
+        "headers of this kernel.",
+    ),
+    (
         r"Unable to locate package|has no installation candidate|Version '[^']*' for '[^']*' was not found",
         "Check the name and the version in the repositories of the host (apt-cache madison NAME), and update its lists "
         "(apt-get update).",
@@ -57,6 +62,14 @@ REMEDIES = (
     (
         r"Could not connect|Could not resolve|Temporary failure resolving|Connection timed out|Unable to connect",
         REACH,
+    ),
+    (
+        r"is not readable by user '_apt'",
+        "Let every user read this keyring and its folders (chmod a+rX).",
+    ),
+    (
+        r"the file has an unsupported filetype",
+        "Replace this keyring: an armoured key needs a name that ends in .asc, a binary one in .gpg.",
     ),
     (
         r"NO_PUBKEY|is not signed|couldn't be verified|EXPKEYSIG|cannot be authenticated",

@@ -129,8 +129,9 @@ CONFLICT = re.compile(r"Conflicting values set for option (\S+) regarding source
 
 
 def conflicting(host: Host, said: str) -> str:
-    """The files of the sources that apt calls conflicting, each with its line; empty when it says nothing of it."""
+    """The files of the sources that apt calls conflicting, each with its line; empty when these are not known."""
     match = CONFLICT.search(said)
     if not match:
         return ""
-    return " and ".join(item.place for item in same_source(read_sources(host), match.group(2), match.group(3)))
+    found = same_source(read_sources(host), match.group(2), match.group(3))
+    return " and ".join(item.place for item in found) if len(found) > 1 else ""

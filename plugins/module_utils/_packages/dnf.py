@@ -116,10 +116,11 @@ class Dnf(PackageManager):
             known = read_pins(self.host, self.format)[0] or ()
             pins = [pin for pin in known if any(is_pinned(one, [pin.package]) for one in named)]
             places = list(dict.fromkeys(pin.place for pin in pins if pin.by == EXCLUDE))
-            if places:
-                return type(error)(error.message, UNEXCLUDE % " and ".join(places))
-            if any(pin.by == VERSIONLOCK for pin in pins):
-                return type(error)(error.message, UNLOCK)
+            remedy = UNEXCLUDE % " and ".join(places) if places else error.next_step
+            if not places and any(pin.by == VERSIONLOCK for pin in pins):
+                remedy = UNLOCK
+            # Not Missing: newer lists would not help.
+            return NpuError(error.message, remedy)
         return error
 
     def apply(self, transaction: Transaction) -> str:
@@ -326,9 +327,9 @@ class Dnf(PackageManager):
             *self.options,
             NO_EXCLUDES,
             "repoquery",
-            "--showduplicates",
             "--qf",
-            "%{name}\\t%{evr}\\t%{arch}\\n",
+            # The characters themselves: dnf 5 does not know \\t.
+            "%{name}\t%{evr}\t%{arch}\n",
             name,
         ]
         done = self.ask(argv)

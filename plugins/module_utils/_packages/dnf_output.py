@@ -13,7 +13,7 @@ from .changes import DOWNGRADE, INSTALL, REINSTALL, REMOVE, UPGRADE, Change
 SCRIPT_FAILED = "Read what the script of the package said; a driver's build log is below /var/lib/dkms."
 EXCLUDED = re.compile(r"filtered out by exclude|matches only excluded packages")
 UNLOCK = "Unhold the package (dnf versionlock list, dnf versionlock delete NAME)."
-UNEXCLUDE = "Remove the package from exclude= or excludepkgs= in %s, or install it by hand with --disableexcludes=all."
+UNEXCLUDE = "Remove the package from exclude= or excludepkgs= in %s."
 REMEDIES = (
     (
         r"No space left on device|needs [0-9.]+ ?[KMG]i?B more space|At least [0-9.]+ ?[KMG]B more space needed",
@@ -36,16 +36,16 @@ REMEDIES = (
         "Register the host (subscription-manager register), or configure a repository, or use the offline bundle.",
     ),
     (
-        r"Status code: 403 for \S+cdn\.redhat\.com|/etc/pki/entitlement",
+        r"Status code: 403 for \S+(?:cdn\.redhat\.com|/pulp/)|/etc/pki/entitlement",
         "Renew the subscription of the host (subscription-manager refresh), or use the offline bundle.",
     ),
     (
-        r"No URLs in mirrorlist|mirrorlist\.centos\.org|Status code: 404 for \S+mirror\.centos\.org",
-        "Use repositories that still exist: the mirrors of this release are closed, its packages are in the vault "
-        "(vault.centos.org, or an internal mirror of it).",
+        r"No URLs in mirrorlist|mirrorlist\.centos\.org|Status code: 404 for \S+/repodata/repomd\.xml",
+        "Correct the address of this repository: it is not served there. Packages of old releases are in the vault of "
+        "the distribution (such as vault.centos.org), or on an internal mirror of it.",
     ),
     (
-        r"(?:Unable to find a match|No match for argument): kernel(?:-\S+)?-devel-[0-9]",
+        r"(?:Unable to find a match|No match for argument): (?:.* )?kernel(?:-\S+)?-(?:devel|headers)-[0-9]",
         "Enable the repository of this kernel's minor release (EUS of RHEL, the vault of a rebuild), or boot the "
         "newest kernel, or use the offline bundle: the enabled repositories do not have the headers of this kernel.",
     ),
@@ -56,8 +56,7 @@ REMEDIES = (
     (
         r"Unable to find a match|No match for argument|No package \S+ available|"
         r"No packages to (download|install)|nothing provides",
-        "Check the name and the version in the repositories of the host (dnf repoquery --showduplicates NAME); "
-        "dkms comes from EPEL.",
+        "Check the name and the version in the repositories of the host (dnf repoquery NAME); dkms comes from EPEL.",
     ),
     (
         r"Failed to download metadata|Could(n't| not) resolve host|Curl error|Cannot download|Status code: [45]|"
@@ -126,6 +125,7 @@ def parse_transaction(text: str) -> list[Change]:
             begun = line.split() if not line.startswith("  ") else begun + line.split() if begun else []
             if len(begun) >= 3:
                 name, _architecture, version = begun[:3]
+                version = _evr(version)
                 begun = []
                 changes.append(
                     Change(act, name, version if act == REMOVE else None, None if act == REMOVE else version)
@@ -133,11 +133,16 @@ def parse_transaction(text: str) -> list[Change]:
     return changes
 
 
+def _evr(text: str) -> str:
+    """A version as rpm and dnf 4 write it: dnf 5 also writes an epoch of 0."""
+    return re.sub(r"^0:", "", text)
+
+
 def _replaced(changes: list[Change], line: str) -> None:
     words = line.split()[1:]
     name = words[0]
     if len(words) > 3:
-        version: str | None = words[2]
+        version: str | None = _evr(words[2])
     else:
         # dnf 4: `replacing  name.arch version`
         name, version = name.rpartition(".")[0] or name, words[1].rstrip(".") if len(words) > 1 else None

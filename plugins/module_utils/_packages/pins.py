@@ -214,6 +214,6 @@ def holds(pins: t.Sequence[Pin]) -> list[str]:
 def is_pinned(package: str, patterns: t.Iterable[str]) -> bool:
     """Whether a name, or a name with its version as a package manager takes it, fits one of the patterns."""
     whole = package.partition("=")[0]
-    names = {whole, re.sub(r"-[0-9].*$", "", whole), whole.partition(":")[0]}
+    names = {whole, re.sub(r"-[0-9][^-]*-[^-]+$", "", whole), whole.partition(":")[0]}
     plain = [re.sub(r"\.(?:x86_64|aarch64|noarch|\*)$", "", pattern) for pattern in patterns]
     return any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in plain)

@@ -72,7 +72,8 @@ class Wanted(t.NamedTuple):
 class Placed(t.NamedTuple):
     """The file of the source in use, whether it is the host's own, and what was done, or would be."""
 
-    path: str
+    # Not `path`: Ansible adds owner and mode to a result that has one.
+    source: str
     adopted: bool
     changes: list[str]
 
@@ -103,7 +104,7 @@ def place(manager: PackageManager, wanted: Wanted, check: bool) -> Placed:
         except NpuError as exc:
             for path, content in before.items():
                 _put(host, path, content)
-            raise NpuError("%s The source was removed again." % exc.message, exc.next_step) from exc
+            raise NpuError("%s The sources of the host are as before." % exc.message, exc.next_step) from exc
     return Placed(adopted or manager.own_file, bool(adopted), changes)
 
 

@@ -629,6 +629,22 @@ def test_a_journal_of_dpkg_itself_is_unfinished_work(tmp_path: Path) -> None:
             "Run apt-get update --allow-releaseinfo-change",
         ),
         (
+            "E: Unable to locate package linux-headers-6.1.0-18-amd64\nE: Couldn't find any package by glob\n",
+            "Boot the newest kernel, or use the offline bundle",
+        ),
+        ("E: Package 'linux-headers-6.8.0-45-generic' has no installation candidate\n", "Boot the newest kernel"),
+        ("E: Unable to locate package linux-headers-generic\n", "Check the name and the version"),
+        (
+            "W: http://a.example/x/InRelease: The key(s) in the keyring /etc/apt/keyrings/a.asc are ignored as the "
+            "file is not readable by user '_apt' executing apt-key.\nW: GPG error: NO_PUBKEY EC29E2090CE3FD43\n",
+            "Let every user read this keyring",
+        ),
+        (
+            "W: http://a.example/x/InRelease: The key(s) in the keyring /etc/apt/trusted.gpg.d/a.gpg are ignored as "
+            "the file has an unsupported filetype.\nE: The repository 'http://a.example x InRelease' is not signed.\n",
+            "Replace this keyring",
+        ),
+        (
             "E: dpkg was interrupted, you must manually run 'dpkg --configure -a' to correct the problem. \n",
             "Run again to finish the interrupted change",
         ),

@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""dnf and rpm. dnf 4: recorded answers of the real program; dnf 5: its published form alone, no dnf 5 was run."""
+"""dnf and rpm. dnf 4: recorded answers of the real program; dnf 5: its published form, and what proof-dnf has seen."""
 
 from __future__ import annotations
 
@@ -431,13 +431,13 @@ def test_H09_an_exclude_is_named_with_its_file(tmp_path: Path) -> None:
     text = case(H09, "dnf.txt")
     error = Dnf(machine).failure(["dnf"], said(text))
     assert error.next_step.startswith(
-        "Remove the package from exclude= or excludepkgs= in /etc/dnf/dnf.conf, /etc/yum.repos.d,"
+        "Remove the package from exclude= or excludepkgs= in /etc/dnf/dnf.conf, /etc/yum.repos.d."
     )
     (tmp_path / "etc/dnf/dnf.conf").write_text(case(H09, "dnf.conf"))
     (tmp_path / "etc/yum.repos.d/a.repo").write_text("[a]\nexclude=vim kernel-devel*\n[b]\nexclude=gcc\n")
     for form in (text, "Argument 'kernel-devel-5.14.0-570.12.1.el9_6.x86_64' matches only excluded packages.\n"):
         error = Dnf(machine).failure(["dnf"], said(form))
-        assert "in /etc/dnf/dnf.conf line 5 and /etc/yum.repos.d/a.repo line 2," in error.next_step
+        assert "in /etc/dnf/dnf.conf line 5 and /etc/yum.repos.d/a.repo line 2." in error.next_step
         assert "versionlock" not in error.next_step
     error = Dnf(machine).failure(
         ["dnf"], said("Argument 'kernel-devel' matches only packages excluded by versionlock.")
@@ -465,17 +465,36 @@ def test_H09_what_may_move_though_held_is_not_excluded_either(tmp_path: Path) ->
             "No match for argument: dkms\nError: Unable to find a match: dkms\n",
             "Register the host",
         ),
+        (
+            "Error: Unable to find a match: kernel-headers-5.14.0-570.112.1.el9_6.x86_64 "
+            "kernel-devel-5.14.0-570.112.1.el9_6.x86_64\n",
+            "Enable the repository of this kernel's",
+        ),
+        (
+            "Error: Failed to download metadata for repo 'x': Cannot download repomd.xml: Status code: 403 for "
+            "https://satellite.example/pulp/content/o/Library/content/dist/rhel9/repodata/repomd.xml (IP: 1.2.3.4)\n",
+            "Renew the subscription of the host",
+        ),
+        (
+            "  - Status code: 404 for https://dl.rockylinux.org/rocky/9.3/BaseOS/x86_64/os/repodata/repomd.xml (IP)\n",
+            "Correct the address of this repository: it is not served there.",
+        ),
+        (
+            "  - Curl error (58): Problem with the local SSL certificate for https://cdn.redhat.com/content/x [no "
+            "load PEM client certificate from /etc/pki/entitlement/123.pem]\n",
+            "Renew the subscription of the host",
+        ),
         ("No match for argument: kernel-64k-devel-5.14.0-1.el9.aarch64\n", "Enable the repository of this kernel's"),
         ("No match for argument: kernel-devel\n", "Check the name and the version"),
         (
             "Error: Failed to download metadata for repo 'appstream': Cannot prepare internal mirrorlist: "
             "No URLs in mirrorlist\n",
-            "Use repositories that still exist",
+            "Correct the address of this repository: it is not served there.",
         ),
         (
             "Errors during downloading metadata for repository 'base':\n  - Curl error (6): Couldn't resolve host name "
             "for http://mirrorlist.centos.org/?release=8 [Could not resolve host: mirrorlist.centos.org]\n",
-            "Use repositories that still exist",
+            "Correct the address of this repository: it is not served there.",
         ),
         (
             "Errors during downloading metadata for repository 'rhel-9-for-x86_64-baseos-rpms':\n  - Status code: 403 "
@@ -578,7 +597,7 @@ Transaction Summary:
 
 def test_the_table_of_dnf_5() -> None:
     assert parse_transaction(TABLE_5) == [
-        Change("upgrade", "librbln", "0:3.2.2-1", "0:3.4.0-1"),
+        Change("upgrade", "librbln", "3.2.2-1", "3.4.0-1"),
         Change("install", "rebellions-kmd", None, "3.4.0-1"),
         Change("remove", "rebellions", "2.1.0-1"),
         Change("install", "dkms", None, "3.0.13-1"),

@@ -130,6 +130,8 @@ def test_a_file_that_cannot_be_read_is_not_no_pin(tmp_path: Path) -> None:
         ("linux-headers-6.8.0-117-generic", "linux-headers-*", True),
         ("gcc=4:12.2.0-3", "gcc", True),
         ("gcc", "gcc-12", False),
+        ("gcc-12", "gcc", False),
+        ("kernel-rt-devel-5.14.0-284.11.1.rt14.296.el9_2.x86_64", "kernel-rt-devel", True),
         ("librbln:i386", "librbln", True),
     ],
 )

@@ -80,7 +80,7 @@ ANSWER: dict[str, Data] = {
     },
     "rbln_package": {"changed": True, "changes": ["install mokutil (0.6.0-2)"], "diff": {"prepared": "x\n"}},
     "rbln_repository": {
-        "changed": True, "path": "/etc/apt/sources.list.d/x.list", "adopted": True, "changes": ["remove /x"],
+        "changed": True, "source": "/etc/apt/sources.list.d/x.list", "adopted": True, "changes": ["remove /x"],
         "diff": {"prepared": "x\n"},
     },
     "rbln_bundle": {
