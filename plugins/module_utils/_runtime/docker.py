@@ -154,6 +154,8 @@ class DockerRuntime:
         found.main_config = context.of_now((flag_values(argv, "--config-file") or [default])[-1])
         if context.options.by_hand(DOCKER):
             found.main_config = context.options.config_file or found.main_config
+            if context.options.dropin_dir:
+                found.warnings.append("%s is not used: docker reads no drop-ins" % context.options.dropin_dir)
         if snap:
             found.flavor = SNAP
             found.warnings.append(SNAP_NOTE)

@@ -626,6 +626,12 @@ def test_d01_by_hand_what_is_not_recognised(tmp_path: Path) -> None:
     found = next(item for item in answer["runtimes"] if item["selected"])
     assert found["edit_target"] == {"path": "/site/d/99-rbln.toml", "kind": "dropin"}
     assert ("/site/config.toml", 'imports with "/site/d/*.toml"') in whats(found)
+    machine.program("/usr/bin/containerd", "containerd github.com/containerd/containerd v1.7.24 abc\n")
+    machine.write("/site/config.toml", OFF)
+    answer = detect(machine, runtimes=("containerd",), dropin_dir="/site/d", **given)
+    found = next(item for item in answer["runtimes"] if item["selected"])
+    assert found["edit_target"] == {"path": "/site/config.toml", "kind": "main"}
+    assert any(warning.startswith("/site/d is not used") for warning in found["warnings"])
 
 
 def test_d01_by_hand_a_unit_for_what_runs_without_one(tmp_path: Path) -> None:
@@ -646,8 +652,9 @@ def test_d01_by_hand_docker_and_crio(tmp_path: Path) -> None:
     machine.program("/usr/bin/dockerd", "Docker version 27.5.1, build x\n")
     machine.program("/usr/bin/crio", "crio version 1.32.1\n")
     machine.unit("site.service", "/usr/sbin/supervise everything", pid=800)
-    answer = detect(machine, runtimes=("docker",), config_file="/site/d.json", unit="site.service")
+    answer = detect(machine, runtimes=("docker",), config_file="/site/d.json", dropin_dir="/d", unit="site.service")
     found = only(answer, "docker")
+    assert any(warning.startswith("/d is not used") for warning in found["warnings"])
     assert (found["restart_unit"], whats(found)) == ("site", [("/site/d.json", "features.cdi = true")])
     assert answer["selected"] == ["docker"]
     answer = detect(machine, runtimes=("cri-o",), dropin_dir="/site/crio.d", spec_dir="/opt/cdi", unit="site.service")
