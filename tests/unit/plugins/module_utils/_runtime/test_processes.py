@@ -229,13 +229,16 @@ def test_d02_k0s_with_its_data_elsewhere(tmp_path: Path) -> None:
     assert found["serves_kubelet"] and answer["kubelet"]["root_dir"] == "/data/k0s/kubelet"
 
 
+@pytest.mark.parametrize("group", ["", "/k3s"], ids=["unit", "by-hand"])
 @pytest.mark.parametrize("state", ["inactive", "failed", "activating"])
-def test_h02_a_kubelet_that_does_not_run_says_nothing_beside_a_distribution(state: str, tmp_path: Path) -> None:
-    machine = k3s(tmp_path)
+def test_h02_a_kubelet_that_does_not_run_says_nothing_beside_a_distribution(
+    state: str, group: str, tmp_path: Path
+) -> None:
+    machine = k3s(tmp_path, group=group)
     machine.unit("kubelet.service", "/usr/bin/kubelet --container-runtime-endpoint=unix://" + SOCKET, active=state)
     machine.write("/var/lib/kubelet/kubeadm-flags.env", 'KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=/x"\n')
     answer = detect(machine)
-    assert answer["kubelet"]["unit"] == "k3s-node.service"
+    assert answer["kubelet"]["unit"] == (None if group else "k3s-node.service")
     assert only(answer)["serves_kubelet"] and answer["kubelet"]["runtime_endpoint"] == K3S_SOCKET
 
 
