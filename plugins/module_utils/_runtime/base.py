@@ -389,20 +389,6 @@ class Context:
                 return self.processes.since_boot(unit.main_pid, unit.argv, unit.started_monotonic)
         return self.processes.find(program, fits) if unit is None or not unit.active else None
 
-    def of_now(self, path: str) -> str:
-        """The path of a snap's file by its link to the present revision, which is the same file after an upgrade."""
-        parts = path.split("/")
-        if path.startswith("/var/snap/") and len(parts) > 5:
-            link = "/".join(parts[:4]) + "/current"
-            if posixpath.basename(str(self.host.readlink(link).get(""))) == parts[4]:
-                return "/".join([link, *parts[5:]])
-        return path
-
-    def socket_behind(self, path: str) -> str:
-        """The socket that a path leads to: some systems have links to that of containerd."""
-        found = self.host.resolve(path) if path.startswith("/") else None
-        return str(found.value) if found is not None and found.ok else path
-
     def is_socket(self, path: str) -> bool:
         found = self.host.stat(path)
         return found.ok and found.value.kind == "socket"
