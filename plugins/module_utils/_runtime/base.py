@@ -248,11 +248,18 @@ class Context:
         return self.units[name]
 
     def unit_of(self, process: Process) -> Unit | None:
-        """The unit that a process belongs to, by its control group, else by the main process of the known units."""
+        """The unit that a process belongs to, by its control group, else by the main process of the known units.
+
+        Where the kernel does not say it, a snap's program belongs to the unit of that snap.
+        """
         name = self.processes.unit(process.pid)
         if name:
             return self.unit(name)
-        return next((unit for unit in self.units.values() if unit.main_pid == process.pid), None)
+        found = next((unit for unit in self.units.values() if unit.main_pid == process.pid), None)
+        snap = next((distro for distro in DISTROS if distro.plain and process.argv[0].startswith(distro.mark)), None)
+        if found is None and snap is not None and not self.processes.has_group(process.pid):
+            return self.loaded_unit(*(snap.units if process.program == CONTAINERD else snap.kubelet_units))
+        return found
 
     def unit_with(self, starts: t.Callable[[tuple[str, ...]], bool]) -> Unit | None:
         """A stopped unit of the administrator, of any name, whose command fits."""

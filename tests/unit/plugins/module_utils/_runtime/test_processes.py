@@ -242,12 +242,13 @@ def test_h02_a_kubelet_that_does_not_run_says_nothing_beside_a_distribution(
     assert only(answer)["serves_kubelet"] and answer["kubelet"]["runtime_endpoint"] == K3S_SOCKET
 
 
-def k8s_snap(root: Path, layout: str, groups: bool = True) -> Machine:
+def k8s_snap(root: Path, layout: str, groups: bool | None = True) -> Machine:
+    """The snap; its units are known by control groups, or by main processes, or (None) by nothing but their names."""
     machine = Machine(root)
     for line in case(H04, "units.txt").splitlines():
         name, command = line.split(None, 1)
         pid = 2301 if "containerd" in name else 2401
-        machine.unit(name, command.partition("=")[2], pid=pid)
+        machine.unit(name, command.partition("=")[2], pid=0 if groups is None else pid)
     for pid, command, _group in processes_of(H04, layout + "/proc.txt"):
         group = slice_of("snap.k8s." + ("containerd" if pid == 2301 else "kubelet")) if groups else ""
         machine.process(pid, command, group=group, file=command.split()[0] if groups else "")
@@ -259,8 +260,8 @@ def k8s_snap(root: Path, layout: str, groups: bool = True) -> Machine:
     return machine
 
 
-@pytest.mark.parametrize("groups", [True, False])
-def test_h04_canonical_kubernetes_with_the_paths_of_the_host(groups: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("groups", [True, False, None])
+def test_h04_canonical_kubernetes_with_the_paths_of_the_host(groups: bool | None, tmp_path: Path) -> None:
     answer = detect(k8s_snap(tmp_path, "plain", groups))
     found = only(answer)
     assert (found["flavor"], found["version"], found["restart_unit"]) == ("k8s-snap", "1.7.27", "snap.k8s.containerd")
@@ -271,8 +272,8 @@ def test_h04_canonical_kubernetes_with_the_paths_of_the_host(groups: bool, tmp_p
     assert answer["kubelet"]["root_dir"] == "/var/lib/kubelet"
 
 
-@pytest.mark.parametrize("groups", [True, False])
-def test_h04_canonical_kubernetes_beside_docker(groups: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("groups", [True, False, None])
+def test_h04_canonical_kubernetes_beside_docker(groups: bool | None, tmp_path: Path) -> None:
     machine = k8s_snap(tmp_path, "basedir", groups)
     machine.program("/usr/bin/containerd", "containerd github.com/containerd/containerd v2.2.0 abc\n")
     machine.unit("containerd.service", "/usr/bin/containerd", pid=100)
