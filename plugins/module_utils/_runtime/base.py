@@ -295,11 +295,18 @@ class Context:
         return self.units[name]
 
     def unit_of(self, process: Process) -> Unit | None:
-        """The unit that a process belongs to, by its control group, else by the main process of the known units."""
+        """The unit that a process belongs to, by its control group, else by the main process of the known units.
+
+        Where the kernel does not say it, a snap's program belongs to the unit of that snap.
+        """
         name = self.processes.unit(process.pid)
         if name:
             return self.unit(name)
-        return next((unit for unit in self.units.values() if unit.main_pid == process.pid), None)
+        found = next((unit for unit in self.units.values() if unit.main_pid == process.pid), None)
+        snap = next((distro for distro in DISTROS if distro.plain and process.argv[0].startswith(distro.mark)), None)
+        if found is None and snap is not None and not self.processes.has_group(process.pid):
+            return self.loaded_unit(*(snap.units if process.program == CONTAINERD else snap.kubelet_units))
+        return found
 
     def unit_with(self, starts: t.Callable[[tuple[str, ...]], bool]) -> Unit | None:
         """A stopped unit of the administrator, of any name, whose command fits."""
@@ -435,20 +442,6 @@ class Context:
             if unit.started_monotonic is not None:
                 return self.processes.since_boot(unit.main_pid, unit.argv, unit.started_monotonic)
         return self.processes.find(program, fits) if unit is None or not unit.active else None
-
-    def of_now(self, path: str) -> str:
-        """The path of a snap's file by its link to the present revision, which is the same file after an upgrade."""
-        parts = path.split("/")
-        if path.startswith("/var/snap/") and len(parts) > 5:
-            link = "/".join(parts[:4]) + "/current"
-            if posixpath.basename(str(self.host.readlink(link).get(""))) == parts[4]:
-                return "/".join([link, *parts[5:]])
-        return path
-
-    def socket_behind(self, path: str) -> str:
-        """The socket that a path leads to: some systems have links to that of containerd."""
-        found = self.host.resolve(path) if path.startswith("/") else None
-        return str(found.value) if found is not None and found.ok else path
 
     def is_socket(self, path: str) -> bool:
         found = self.host.stat(path)

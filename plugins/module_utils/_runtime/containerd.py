@@ -246,13 +246,15 @@ class ContainerdRuntime(Reader):
         """Choose the file, then say what each missing key becomes in it."""
         root = runtime.main_config or CONFIG
         kind = "main"
+        given = self.context.options.dropin_dir if root == self.described else ""
         if release < MERGING_SINCE:
+            if given:
+                runtime.warnings.append("%s is not used: a drop-in of containerd 1.x replaces whole tables" % given)
             owner = files.last_with(ConfigFile.has_cri_table)
             path = owner.path if owner is not None else root
             schema = runtime.dialect.schema
             why_here = "containerd 1.x replaces a whole plugin table by that of the file it loads last"
         else:
-            given = self.context.options.dropin_dir if root == self.described else ""
             keys = [key for key, value, why in missing]
             path, kind, adds_import = dropin_target(self.context, files, root, keys, given)
             schema = min(files.root_file.schema or 3, 3) if files.root_file is not None else 3

@@ -51,7 +51,7 @@ def detect_runtimes(host: Host, options: RuntimeOptions | None = None) -> dict[s
     options = options or RuntimeOptions()
     context = Context.observe(host, options)
     kubelet = find_kubelet(context)
-    context.endpoint = context.socket_behind(kubelet.runtime_endpoint)
+    context.endpoint = _behind(context, kubelet.runtime_endpoint)
     found: list[tuple[t.Any, Runtime]] = []
     for kind in CLASSES:
         reader = kind(context)
@@ -126,13 +126,19 @@ def _settle(context: Context, runtimes: t.Sequence[Runtime]) -> None:
                 )
 
 
+def _behind(context: Context, path: str) -> str:
+    """The socket that a path leads to: some systems have links to that of containerd."""
+    found = context.host.resolve(path) if path.startswith("/") else None
+    return str(found.value) if found is not None and found.ok else path
+
+
 def _answers(context: Context, runtime: Runtime) -> bool:
     endpoint = context.endpoint
     if runtime.name == DOCKER:
         shims = context.processes.named("cri-dockerd") if context.processes.scanned else ()
         given = [value for item in shims for value in flag_values(item.argv, "--container-runtime-endpoint")]
         return has_dir([*CRI_DOCKERD_SOCKETS, *map(endpoint_path, given)], endpoint)
-    return bool(endpoint and runtime.socket) and same_dir(endpoint, context.socket_behind(runtime.socket))
+    return bool(endpoint and runtime.socket) and same_dir(endpoint, _behind(context, runtime.socket))
 
 
 def _serving(

@@ -39,7 +39,7 @@ from .base import (
 from .containerd import late_name
 from .containerd_config import ID_V2, ID_V3, MERGING_SINCE, ConfigFile, ConfigSet, Release
 from .containerd_state import Missing, Reader, missing_keys, read_state, refuse_unreadable, schema_of, schema_one
-from .distros import DISTROS, GENERATED, Distro, placed
+from .distros import DISTROS, GENERATED, Distro, of_now, placed
 
 BASE_TEMPLATE = re.compile(r"^\s*\{\{-?\s*template\s+\"base\"\s+\.\s*-?\}\}\s*$", re.MULTILINE)
 K0S_MANAGED = re.compile(r"^# k0s_managed=true", re.MULTILINE)
@@ -67,7 +67,7 @@ class DistroRuntime(Reader):
         data = config[: -len(GENERATED)] if config.endswith(GENERATED) else ""
         distro = placed(distro, data or context.distro_settings(distro).get("data-dir", ""))
         if config.startswith("/"):
-            distro = replace(distro, config=context.of_now(config))
+            distro = replace(distro, config=of_now(context.host, config))
         if process is not None and (unit is None or not unit.active):
             unit = context.unit_of(process) or unit
         here = unit is not None or process is not None or context.host.exists(distro.config)

@@ -106,6 +106,16 @@ def arguments_of(host: Host, distro: Distro, service: str) -> tuple[str, ...]:
     return tuple(line.strip().replace('"', "") for line in text.splitlines() if line.strip().startswith("-"))
 
 
+def of_now(host: Host, path: str) -> str:
+    """The path of a snap's file by its link to the present revision, which is the same file after an upgrade."""
+    parts = path.split("/")
+    if path.startswith("/var/snap/") and len(parts) > 5:
+        link = "/".join(parts[:4]) + "/current"
+        if posixpath.basename(str(host.readlink(link).get(""))) == parts[4]:
+            return "/".join([link, *parts[5:]])
+    return path
+
+
 def variable_names(distro: Distro) -> tuple[str, ...]:
     """Variables of the environment that move the data and the configuration of k3s and rke2."""
     return tuple("%s_%s" % (distro.name.upper(), name) for name in ("DATA_DIR", "CONFIG_FILE"))

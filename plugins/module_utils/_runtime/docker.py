@@ -38,6 +38,7 @@ from .base import (
     version_in,
     with_dirs,
 )
+from .distros import of_now
 
 BINARIES = ("/usr/bin/dockerd", "/usr/sbin/dockerd", "/usr/local/bin/dockerd", "/usr/local/sbin/dockerd")
 CLIENTS = ("/usr/bin/docker", "/usr/local/bin/docker", "/snap/bin/docker")
@@ -158,9 +159,11 @@ class DockerRuntime:
         note_unit(found, daemon.unit, daemon.argv)
         argv = daemon.argv
         default = SNAP_CONFIG if snap else CONFIG
-        found.main_config = context.of_now((flag_values(argv, "--config-file") or [default])[-1])
+        found.main_config = of_now(context.host, (flag_values(argv, "--config-file") or [default])[-1])
         if context.options.by_hand(DOCKER):
             found.main_config = context.options.config_file or found.main_config
+            if context.options.dropin_dir:
+                found.warnings.append("%s is not used: docker reads no drop-ins" % context.options.dropin_dir)
         if snap:
             found.flavor = SNAP
             found.warnings.append(SNAP_NOTE)

@@ -51,8 +51,9 @@ def find_kubelet(context: Context) -> Kubelet:
     unit = context.loaded_unit(*KUBELET_UNITS)
     process = _running(context, unit)
     embedded = None if context.settled else _embedded(context, process)
-    own = _unit_of_distro(context, embedded)
-    if process is None and embedded is not None and (unit is None or (own is not None and own.active)):
+    own = context.distro_unit(embedded, embedded.kubelet_units) if embedded is not None else None
+    runs = own is not None and own.active or (embedded is not None and context.distro_process(embedded) is not None)
+    if process is None and runs:
         unit = None
     elif process is not None and (unit is None or unit.main_pid != process.pid):
         unit = context.unit_of(process)
@@ -138,10 +139,6 @@ def _serves(context: Context, distro: Distro, unit: Unit) -> bool:
     """True when a unit is that of a distribution."""
     own = context.distro_unit(distro, distro.kubelet_units)
     return unit.name in distro.kubelet_units or (own is not None and own.name == unit.name)
-
-
-def _unit_of_distro(context: Context, distro: Distro | None) -> Unit | None:
-    return context.distro_unit(distro, distro.kubelet_units) if distro is not None else None
 
 
 def _from_distro(settings: t.Mapping[str, str], distro: Distro, argv: t.Sequence[str]) -> tuple[str, str]:

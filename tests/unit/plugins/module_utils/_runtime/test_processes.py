@@ -229,22 +229,26 @@ def test_d02_k0s_with_its_data_elsewhere(tmp_path: Path) -> None:
     assert found["serves_kubelet"] and answer["kubelet"]["root_dir"] == "/data/k0s/kubelet"
 
 
+@pytest.mark.parametrize("group", ["", "/k3s"], ids=["unit", "by-hand"])
 @pytest.mark.parametrize("state", ["inactive", "failed", "activating"])
-def test_h02_a_kubelet_that_does_not_run_says_nothing_beside_a_distribution(state: str, tmp_path: Path) -> None:
-    machine = k3s(tmp_path)
+def test_h02_a_kubelet_that_does_not_run_says_nothing_beside_a_distribution(
+    state: str, group: str, tmp_path: Path
+) -> None:
+    machine = k3s(tmp_path, group=group)
     machine.unit("kubelet.service", "/usr/bin/kubelet --container-runtime-endpoint=unix://" + SOCKET, active=state)
     machine.write("/var/lib/kubelet/kubeadm-flags.env", 'KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=/x"\n')
     answer = detect(machine)
-    assert answer["kubelet"]["unit"] == "k3s-node.service"
+    assert answer["kubelet"]["unit"] == (None if group else "k3s-node.service")
     assert only(answer)["serves_kubelet"] and answer["kubelet"]["runtime_endpoint"] == K3S_SOCKET
 
 
-def k8s_snap(root: Path, layout: str, groups: bool = True) -> Machine:
+def k8s_snap(root: Path, layout: str, groups: bool | None = True) -> Machine:
+    """The snap; its units are known by control groups, or by main processes, or (None) by nothing but their names."""
     machine = Machine(root)
     for line in case(H04, "units.txt").splitlines():
         name, command = line.split(None, 1)
         pid = 2301 if "containerd" in name else 2401
-        machine.unit(name, command.partition("=")[2], pid=pid)
+        machine.unit(name, command.partition("=")[2], pid=0 if groups is None else pid)
     for pid, command, _group in processes_of(H04, layout + "/proc.txt"):
         group = slice_of("snap.k8s." + ("containerd" if pid == 2301 else "kubelet")) if groups else ""
         machine.process(pid, command, group=group, file=command.split()[0] if groups else "")
@@ -256,8 +260,8 @@ def k8s_snap(root: Path, layout: str, groups: bool = True) -> Machine:
     return machine
 
 
-@pytest.mark.parametrize("groups", [True, False])
-def test_h04_canonical_kubernetes_with_the_paths_of_the_host(groups: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("groups", [True, False, None])
+def test_h04_canonical_kubernetes_with_the_paths_of_the_host(groups: bool | None, tmp_path: Path) -> None:
     answer = detect(k8s_snap(tmp_path, "plain", groups))
     found = only(answer)
     assert (found["flavor"], found["version"], found["restart_unit"]) == ("k8s-snap", "1.7.27", "snap.k8s.containerd")
@@ -268,8 +272,8 @@ def test_h04_canonical_kubernetes_with_the_paths_of_the_host(groups: bool, tmp_p
     assert answer["kubelet"]["root_dir"] == "/var/lib/kubelet"
 
 
-@pytest.mark.parametrize("groups", [True, False])
-def test_h04_canonical_kubernetes_beside_docker(groups: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("groups", [True, False, None])
+def test_h04_canonical_kubernetes_beside_docker(groups: bool | None, tmp_path: Path) -> None:
     machine = k8s_snap(tmp_path, "basedir", groups)
     machine.program("/usr/bin/containerd", "containerd github.com/containerd/containerd v2.2.0 abc\n")
     machine.unit("containerd.service", "/usr/bin/containerd", pid=100)
@@ -626,6 +630,12 @@ def test_d01_by_hand_what_is_not_recognised(tmp_path: Path) -> None:
     found = next(item for item in answer["runtimes"] if item["selected"])
     assert found["edit_target"] == {"path": "/site/d/99-rbln.toml", "kind": "dropin"}
     assert ("/site/config.toml", 'imports with "/site/d/*.toml"') in whats(found)
+    machine.program("/usr/bin/containerd", "containerd github.com/containerd/containerd v1.7.24 abc\n")
+    machine.write("/site/config.toml", OFF)
+    answer = detect(machine, runtimes=("containerd",), dropin_dir="/site/d", **given)
+    found = next(item for item in answer["runtimes"] if item["selected"])
+    assert found["edit_target"] == {"path": "/site/config.toml", "kind": "main"}
+    assert any(warning.startswith("/site/d is not used") for warning in found["warnings"])
 
 
 def test_d01_by_hand_a_unit_for_what_runs_without_one(tmp_path: Path) -> None:
@@ -646,8 +656,9 @@ def test_d01_by_hand_docker_and_crio(tmp_path: Path) -> None:
     machine.program("/usr/bin/dockerd", "Docker version 27.5.1, build x\n")
     machine.program("/usr/bin/crio", "crio version 1.32.1\n")
     machine.unit("site.service", "/usr/sbin/supervise everything", pid=800)
-    answer = detect(machine, runtimes=("docker",), config_file="/site/d.json", unit="site.service")
+    answer = detect(machine, runtimes=("docker",), config_file="/site/d.json", dropin_dir="/d", unit="site.service")
     found = only(answer, "docker")
+    assert any(warning.startswith("/d is not used") for warning in found["warnings"])
     assert (found["restart_unit"], whats(found)) == ("site", [("/site/d.json", "features.cdi = true")])
     assert answer["selected"] == ["docker"]
     answer = detect(machine, runtimes=("cri-o",), dropin_dir="/site/crio.d", spec_dir="/opt/cdi", unit="site.service")
