@@ -8,6 +8,7 @@ Nothing runs on a host that is right already.
 
 from __future__ import annotations
 
+import shlex
 import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
@@ -104,7 +105,7 @@ class ActionModule(Answering):
     def _proxies(self, chosen: list[runtime_set.Runtime], args: dict[str, t.Any]) -> dict[str, t.Any]:
         """Drop-ins of the units; what their own files say is kept."""
         if not args["http_proxy"] and not args["https_proxy"]:
-            raise NpuError("proxies are to be configured, and neither http_proxy nor https_proxy is given.", "Give one.")
+            raise NpuError("Proxies are to be configured, and there is no http_proxy or https_proxy.", "Give one.")
         served = [runtime for runtime in chosen if proxies.unit_of(runtime)]
         units = {proxies.unit_of(runtime): self._unit_files(proxies.unit_of(runtime), args) for runtime in served}
         paths = [RECORD, *(path for unit, own in units.items() for path in [*own, *proxies.own_files(unit)])]
@@ -124,11 +125,9 @@ class ActionModule(Answering):
     def _unit_files(self, unit: str, args: dict[str, t.Any]) -> list[str]:
         """The files of a unit, in the order of systemd, without ours."""
         root = args["root"].rstrip("/")
-        paths = [root + directory for directory in proxies.directories_of(unit)]
-        answer = self._module("ansible.builtin.find", {"paths": paths, "patterns": ["*.conf"], "file_type": "any"})
-        listed = answer.get("files")
-        items = [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
-        return proxies.unit_files(unit, [str(item.get("path", ""))[len(root) :] for item in items])
+        places = " ".join(shlex.quote(root + directory) + "/*.conf" for directory in proxies.directories_of(unit))
+        listed = self._low_level_execute_command("ls -1d %s 2>/dev/null || :" % places)["stdout"]
+        return proxies.unit_files(unit, [path[len(root) :] for path in listed.splitlines()])
 
     def _absent(self, detected: t.Mapping[str, t.Any], args: dict[str, t.Any]) -> dict[str, t.Any]:
         answer = self._read(runtime_set.paths_of(detected.get("runtimes") or []), args)
@@ -181,7 +180,8 @@ def _both(first: dict[str, t.Any], second: dict[str, t.Any]) -> dict[str, t.Any]
     result = {**first, **second}
     for key in ("files", "backups", "restart_units", "restored", "warnings", "diff"):
         if key in first or key in second:
-            result[key] = list(first.get(key, [])) + [item for item in second.get(key, []) if item not in first.get(key, [])]
+            had = list(first.get(key, []))
+            result[key] = had + [item for item in second.get(key, []) if item not in had]
     for key in ("changed", "restart_required"):
         result[key] = bool(first.get(key)) or bool(second.get(key))
     result["judged"] = first.get("judged") if second.get("judged") is None else second["judged"]

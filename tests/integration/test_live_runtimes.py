@@ -97,7 +97,11 @@ def test_containerd(short: Path, name: str, wanted: bool) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="dockerd runs as root")
 @pytest.mark.parametrize(
     "features, wanted",
-    [('{"cdi": true}', True), ('{"cdi": false}', False), ('{"cdi": false}, "features": {"cdi": true}, "features": {}', True)],
+    [
+        ('{"cdi": true}', True),
+        ('{"cdi": false}', False),
+        ('{"cdi": false}, "features": {"cdi": true}, "features": {}', True),
+    ],
     ids=["on", "off", "a-key-that-stands-twice"],
 )
 def test_docker(short: Path, features: str, wanted: bool) -> None:

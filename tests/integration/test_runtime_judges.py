@@ -114,7 +114,10 @@ def test_what_microk8s_makes_of_its_template_is_loaded_before_it_is_written_D04(
     template.parent.mkdir()
     text = (FIXTURES / "D04-microk8s-template.toml").read_text()
     template.write_text(text)
-    fill: t.Callable[[str], str] = lambda given: given.replace("${SNAPSHOTTER}", "overlayfs").replace("${RUNTIME}", "runc")
+
+    def fill(given: str) -> str:
+        return given.replace("${SNAPSHOTTER}", "overlayfs").replace("${RUNTIME}", "runc")
+
     config.write_text(fill(text))
     found = _generated(containerd[1], config, template, "microk8s", "template")
     assert apply(found, tmp_path / "state")["judged"] is True

@@ -249,8 +249,8 @@ class DistroRuntime(Reader):
         version = release_numbers((said or "").strip().lstrip("v"))
         if version < K0S_MERGES_SINCE:
             runtime.refusal = Refusal(
-                "k0s before 1.27.5 gives containerd one table twice with a drop-in that has the CRI table (this is %s), "
-                "and containerd does not start" % ((said or "").strip() or "of unknown version"),
+                "k0s before 1.27.5 (this is %s) joins drop-ins as text, which gives the CRI table twice, and "
+                "containerd does not start" % ((said or "").strip() or "of unknown version"),
                 "upgrade k0s to 1.27.5 or newer",
             )
 

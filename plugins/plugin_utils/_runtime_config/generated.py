@@ -62,7 +62,8 @@ def of_dropin(state: State, edit: FileEdit, runtime: t.Mapping[str, t.Any]) -> s
 
     It is one text, because containerd reads an imported file as if its tables were in the one that imports it.
     """
-    collected = next((found for found, document in reversed(state.documents) if _collects(state, found, document)), None)
+    collectors = [found for found, document in state.documents if _collects(state, found, document)]
+    collected = collectors[-1] if collectors else None
     if collected is None:
         raise _not_known(state.root, edit.path, runtime)
     ours = TomlEdit((edit.new or b"").decode("utf-8"), edit.path)

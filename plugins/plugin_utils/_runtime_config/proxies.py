@@ -119,9 +119,8 @@ def plan_proxies(
     names = [name.strip() for name in [*listed, *wanted["no_proxy"], *LOOPBACK]]
     variables["NO_PROXY"] = ",".join(dict.fromkeys(name for name in names if name))
     conf, variables_file = own_files(unit_of(runtime))
-    text = HEAD + "".join(
-        '%s="%s"\n' % (form, _escaped(name, value)) for name, value in variables.items() for form in (name, name.lower())
-    )
+    pairs = [(form, _escaped(name, value)) for name, value in variables.items() for form in (name, name.lower())]
+    text = HEAD + "".join('%s="%s"\n' % pair for pair in pairs)
     for path, new in ((variables_file, text), (conf, "%s[Service]\nEnvironmentFile=%s\n" % (HEAD, variables_file))):
         found = source(files, path)
         if found.text != new:

@@ -94,7 +94,9 @@ def test_a_drop_in_that_would_lose_is_not_written(name: str, tmp_path: Path) -> 
     found = only(crio(tmp_path, files).detect(), "cri-o")
     assert found["config_files"] == list(files)
     assert (found["cdi"]["spec_dirs"], found["changes"]) == (["/etc/cdi"], [])
-    assert "%s sets cdi_spec_dirs without /var/run/cdi and is read after %s" % (nested, OURS) in found["refusal"]["reason"]
+    assert (
+        "%s sets cdi_spec_dirs without /var/run/cdi and is read after %s" % (nested, OURS) in found["refusal"]["reason"]
+    )
     assert nested in found["refusal"]["next_step"] and "sorts before 99-" in found["refusal"]["next_step"]
 
 
@@ -373,7 +375,9 @@ def test_a_distribution_that_never_started(tmp_path: Path) -> None:
     "template, generated, refused",
     [
         pytest.param('{{ template "base" . }}\n\n[debug]\nlevel = "info"\n', "", True, id="a-table-not-yet-made"),
-        pytest.param('{{ template "base" . }}\n\n[debug]\nlevel = "info"\n', '[debug]\nlevel = "info"\n', False, id="made"),
+        pytest.param(
+            '{{ template "base" . }}\n\n[debug]\nlevel = "info"\n', '[debug]\nlevel = "info"\n', False, id="made"
+        ),
         pytest.param(
             '{{ template "base" . }}\n[debug]\nlevel = "{{ .Level }}"\n', '[debug]\nlevel = "x"\n', False, id="a-value"
         ),
@@ -485,7 +489,12 @@ def test_a_k0s_drop_in_is_merged_last(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "containerd, k0s_says, refused",
-    [("1.7.2", "v1.27.4+k0s.0\n", True), ("1.7.2", "v1.27.5+k0s.0\n", False), ("1.7.2", "", True), ("1.7.8", "", False)],
+    [
+        ("1.7.2", "v1.27.4+k0s.0\n", True),
+        ("1.7.2", "v1.27.5+k0s.0\n", False),
+        ("1.7.2", "", True),
+        ("1.7.8", "", False),
+    ],
 )
 def test_a_k0s_that_joins_drop_ins_as_text_is_refused(
     containerd: str, k0s_says: str, refused: bool, tmp_path: Path

@@ -108,6 +108,8 @@ WITH: dict[str, dict[str, Any]] = {
     "feature_discovery.source": {"feature_discovery": {"image": {"tag": "1"}}},
     "node_feature_rule": {"capabilities": {"groups": ["nfd.k8s-sigs.io"]}},
     "runtime_class": {"runtime_class": {"handler": "a"}},
+    "cluster_domain": {"https_proxy": "http://a"},
+    "cluster_cidrs": {"https_proxy": "http://a"},
     "container_toolkit": {"container_toolkit": {"image": {"tag": "1"}}},
     "vfio_manager.image": {"vfio_manager": {"source": "image", "image": {"tag": "1"}}},
     "vfio_manager.source": {"vfio_manager": {"image": {"tag": "1"}}},

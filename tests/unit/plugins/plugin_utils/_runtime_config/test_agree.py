@@ -189,7 +189,9 @@ def test_a_generated_file_that_lags_behind_needs_a_restart_only(
     machine = Machine(tmp_path)
     k3s(machine, "1.7.23-k3s2", "version = 2\n", {})
     agreed = selected(machine, "/var/run/cdi")
-    made = PLANNERS["containerd"](agreed, {RANCHER + "config.toml": Source(RANCHER + "config.toml", b"version = 2\n")}, [])
+    made = PLANNERS["containerd"](
+        agreed, {RANCHER + "config.toml": Source(RANCHER + "config.toml", b"version = 2\n")}, []
+    )
     machine.write(made.files[0].path, (made.files[0].new or b"").decode())
     if started is not None:
         machine.process(501, "containerd -c %sconfig.toml" % RANCHER, started)
@@ -221,4 +223,6 @@ def test_the_owner_of_a_file_is_said_when_it_is_written(tmp_path: Path) -> None:
     found = selected(machine, "/var/run/cdi")
     files = {ROOT: Source(ROOT, machine.real(ROOT).read_bytes())}
     warnings = present([found], files, {}, ["/var/run/cdi"], True).edits[0].warnings
-    assert len(warnings) == 1 and warnings[0].startswith(ROOT + " is written by Puppet, which may undo the change: make")
+    assert len(warnings) == 1 and warnings[0].startswith(
+        ROOT + " is written by Puppet, which may undo the change: make"
+    )

@@ -40,29 +40,38 @@ def values(made: RuntimeEdit) -> dict[str, str]:
     return dict(line.split("=", 1) for line in text.splitlines() if not line.startswith("#"))
 
 
+PLACE, OTHER = "/usr/lib/systemd/system/containerd.service", "/etc/default/c"
+
+
 @pytest.mark.parametrize(
     "texts, found",
     [
         ({}, {}),
-        ({ETC + "http-proxy.conf": '[Service]\nEnvironment="HTTP_PROXY=http://a" NO_PROXY=x,y\n'}, {"HTTP_PROXY": "http://a", "NO_PROXY": "x,y"}),
+        (
+            {ETC + "p.conf": 'Environment="HTTP_PROXY=http://a" NO_PROXY=x,y\n'},
+            {"HTTP_PROXY": "http://a", "NO_PROXY": "x,y"},
+        ),
         ({ETC + "a.conf": "[Service]\nEnvironment=NO_PROXY=a\n", ETC + "b.conf": "Environment=\n"}, {}),
-        ({ETC + "b.conf": "Environment=A=1\n", "/usr/lib/systemd/system/containerd.service.d/b.conf": "Environment=A=2\n"}, {"A": "1"}),
-        ({"/etc/systemd/system/" + UNIT: "Environment=A=1\n", "/lib/systemd/system/" + UNIT: "Environment=B=2\n"}, {"A": "1"}),
+        ({ETC + "b.conf": "Environment=A=1\n", PLACE + ".d/b.conf": "Environment=A=2\n"}, {"A": "1"}),
+        ({"/etc/systemd/system/" + UNIT: "Environment=A=1\n", PLACE: "Environment=B=2\n"}, {"A": "1"}),
         ({ETC + "a.conf": "Environment='P=a%%20b' \"Q=x y\"\n"}, {"P": "a%20b", "Q": "x y"}),
         (
-            {ETC + "a.conf": "EnvironmentFile=-/etc/default/c\nEnvironment=NO_PROXY=a\n", "/etc/default/c": '# x\nNO_PROXY="b,c"\n'},
+            {ETC + "a.conf": "EnvironmentFile=-%s\nEnvironment=NO_PROXY=a\n" % OTHER, OTHER: '# x\nNO_PROXY="b,c"\n'},
             {"NO_PROXY": "b,c"},
         ),
         ({CONF: "[Service]\nEnvironmentFile=%s\n" % ENV, ENV: "NO_PROXY=ours\n"}, {}),
     ],
     ids=["none", "two-in-a-line", "reset", "first-place-wins", "first-unit-wins", "quotes", "file-wins", "ours"],
-)  # fmt: skip
+)
 def test_what_others_set(texts: dict[str, str], found: dict[str, str]) -> None:
     assert theirs(texts) == found
 
 
 def test_G02_the_proxies_of_an_existing_drop_in_are_kept_and_its_exceptions_merged() -> None:
-    texts = {ETC + "http-proxy.conf": '[Service]\nEnvironment="HTTPS_PROXY=http://other:1"\nEnvironment="NO_PROXY=site,.svc"\n'}
+    texts = {
+        ETC
+        + "http-proxy.conf": '[Service]\nEnvironment="HTTPS_PROXY=http://other:1"\nEnvironment="NO_PROXY=site,.svc"\n'
+    }
     made = plan(texts, {**WANTED, "http_proxy": "http://proxy.example:3128"})
     assert [item.path for item in made.files] == [ENV, CONF]
     assert values(made) == {
@@ -73,7 +82,10 @@ def test_G02_the_proxies_of_an_existing_drop_in_are_kept_and_its_exceptions_merg
     }
     assert made.warnings == ["HTTPS_PROXY is set to another value by the unit's own files, which is kept"]
     assert (made.files[1].new or b"").decode().endswith("[Service]\nEnvironmentFile=%s\n" % ENV)
-    again = plan({**texts, **{item.path: (item.new or b"").decode() for item in made.files}}, {**WANTED, "http_proxy": "http://proxy.example:3128"})
+    again = plan(
+        {**texts, **{item.path: (item.new or b"").decode() for item in made.files}},
+        {**WANTED, "http_proxy": "http://proxy.example:3128"},
+    )
     assert again.files == []
 
 
