@@ -686,11 +686,14 @@ ANSWER = b'HTTP/1.1 200 OK\r\nContent-Length: 14\r\nConnection: close\r\n\r\n{"g
 
 
 class Listener:
-    """A server for HTTPS that ends the first `closed` connections after 10 bytes of the handshake."""
+    """A server for HTTPS that ends the first `closed` connections after `read` bytes of the handshake.
 
-    def __init__(self, keys: Path, closed: int = 0) -> None:
+    With 10 the rest is lost and the connection is reset; with many it ends in order.
+    """
+
+    def __init__(self, keys: Path, closed: int = 0, read: int = 10) -> None:
         self.accepted = 0
-        self._closed = closed
+        self._closed, self._read = closed, read
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.load_cert_chain(keys / "s.crt", keys / "s.key")
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -705,7 +708,7 @@ class Listener:
                 return
             self.accepted += 1
             if self.accepted <= self._closed:
-                plain.recv(10)
+                plain.recv(self._read)
                 plain.close()
                 continue
             try:
@@ -754,13 +757,14 @@ def test_k15_strict_x509_python313_an_old_authority_is_trusted(by: str, old_keys
         listener.close()
 
 
+@pytest.mark.parametrize("read", [10, 65536])
 @pytest.mark.parametrize(("closed", "accepted"), [(1, 2), (9, 4)])
 def test_k16_tls_eof_balancer_is_tried_again_and_no_distrust(
-    closed: int, accepted: int, monkeypatch: pytest.MonkeyPatch, old_keys: Path, tmp_path: Path
+    closed: int, accepted: int, read: int, monkeypatch: pytest.MonkeyPatch, old_keys: Path, tmp_path: Path
 ) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(api.time, "sleep", pauses.append)
-    listener = Listener(old_keys, closed)
+    listener = Listener(old_keys, closed, read)
     cluster = {"server": "https://127.0.0.1:%d" % listener.port, "insecure-skip-tls-verify": True}
     client = Cluster(str(written(tmp_path / "config", cluster=cluster)), "")
     try:
