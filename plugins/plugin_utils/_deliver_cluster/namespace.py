@@ -18,11 +18,12 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from .._cluster.api import ApiError, Cluster, Data, list_served
 from .._nodes.labels import owned_labels
 from .._nodes.nodes import nodes_in_use
-from .._objects.compare import Change, change, finish, object_label, within
+from .._objects.compare import Change, change, differs, finish, object_label, within
 from .._objects.inputs import Inputs
 from .._objects.names import INPUT, OPERANDS
 from .._objects.parts import LABEL_PREFIX, NODE_SELECTOR, applied_fields
 from .._objects.parts import POLICY_LABEL as POLICY
+from .settled import settled_notes
 
 CREATED = LABEL_PREFIX + "namespace-created"
 BEFORE = LABEL_PREFIX + "pod-security-before"
@@ -205,9 +206,24 @@ def is_right(item: Data, live: Data | None) -> bool:
     )
 
 
-def apply_namespace(cluster: Cluster, item: Data, live: Data | None, dry_run: bool) -> Change:
-    """Apply only the Pod Security labels and our mark, and by force, because our pods need them."""
-    if is_right(item, live):
+def is_kept_right(cluster: Cluster, item: Data, live: Data | None) -> bool:
+    """Whether an apply would change nothing, because an admission policy keeps the namespace as it is: by a dry run."""
+    if live is None:
+        return False
+    try:
+        return not differs(live, cluster.apply(_namespace_wanted(item, live), True, True)[1])
+    except ApiError:
+        return False
+
+
+def kept_notes(item: Data, live: Data | None) -> list[str]:
+    """What the cluster keeps otherwise than it is wanted."""
+    return settled_notes(_namespace_wanted(item, live), live) if live and not is_right(item, live) else []
+
+
+def apply_namespace(cluster: Cluster, item: Data, live: Data | None, dry_run: bool, write: bool) -> Change:
+    """Apply only the Pod Security labels, our mark and annotations, and by force, because our pods need them."""
+    if not write:
         return change(item, "unchanged")
     wanted = _namespace_wanted(item, live)
     created, after = cluster.apply(wanted, True, dry_run)

@@ -873,12 +873,16 @@ def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
         ("https://a\nb", "server of .* is not an address"),
         ("https://\x1b[31m", "Invalid IPv6 URL"),
         ("https://a:123456", "server of .* is not an address"),
+        ("https://a:99999", "server of .* is not an address"),
         ("https://a:b", "server of .* is not an address"),
         ("https://u:p@a", "server of .* is not an address"),
         ("https:///x", "server of .* is not an address"),
     ],
 )
-def test_a_server_that_is_no_address_is_refused(tmp_path: Path, server: Any, words: str) -> None:
+def test_a_server_that_is_no_address_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Any, words: str
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://p:1")
     with pytest.raises(NpuError, match=words):
         kubeconfig.open_access(str(written(tmp_path / "k", cluster={"server": server})), "")
 
