@@ -716,7 +716,8 @@ class Listener:
                     secure.recv(65536)
                     secure.sendall(ANSWER)
             except OSError:
-                """A client that does not trust it."""
+                # A client that does not trust it.
+                continue
 
     def close(self) -> None:
         self._listener.close()
