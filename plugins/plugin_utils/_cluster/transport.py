@@ -148,12 +148,15 @@ def _be_quiet() -> None:
     urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
 
 
-def verification_error(exc: BaseException) -> ssl.SSLCertVerificationError | None:
+def verification_error(exc: BaseException) -> BaseException | None:
     """The failed verification of a certificate that is behind an error of urllib3; None for any other trouble."""
+    from urllib3.util.ssl_match_hostname import CertificateError
+
     seen: BaseException | None = exc
     while seen is not None:
         for one in (seen, *seen.args):
-            if isinstance(one, ssl.SSLCertVerificationError):
+            # The second is of urllib3 1, which compares the name itself.
+            if isinstance(one, (ssl.SSLCertVerificationError, CertificateError)):
                 return one
         inner = next((one for one in seen.args if isinstance(one, BaseException)), None)
         seen = inner or seen.__cause__
