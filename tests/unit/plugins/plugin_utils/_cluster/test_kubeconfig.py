@@ -780,6 +780,15 @@ def test_k16_tls_eof_balancer_is_tried_again_and_no_distrust(
     assert (listener.accepted, len(pauses), all(pauses)) == (accepted, accepted - 1, True)
 
 
+@pytest.mark.usefixtures("strict")
+def test_a_proxy_with_https_is_trusted_as_the_server_is(keys: Path, tmp_path: Path) -> None:
+    more = {"server": "https://one", "certificate-authority": str(keys / "ca.pem"), "proxy-url": "https://p:1"}
+    pool = kubeconfig.open_access(str(written(tmp_path / "config", cluster=more)), "").pool
+    context = pool.proxy_config.ssl_context
+    assert context.verify_mode == ssl.CERT_REQUIRED and not context.verify_flags & ssl.VERIFY_X509_STRICT
+    assert ((("commonName", "ca"),),) in [ca["subject"] for ca in context.get_ca_certs()]
+
+
 def test_the_authority_counts_for_a_scheme_in_upper_case(keys: Path, tmp_path: Path) -> None:
     more = {"server": "HTTPS://one", "certificate-authority-data": inlined(keys / "ca.pem")}
     access = kubeconfig.open_access(str(written(tmp_path / "config", cluster=more)), "")
@@ -872,7 +881,7 @@ def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
         ([1], "server of the cluster c is not text"),
         ("https://a b/", "server of .* is not an address"),
         ("https://a\nb", "server of .* is not an address"),
-        ("https://\x1b[31m", "Invalid IPv6 URL"),
+        ("https://\x1b[31m", "Invalid IPv6 URL|is not an address"),
         ("https://a:123456", "server of .* is not an address"),
         ("https://a:99999", "server of .* is not an address"),
         ("https://a:b", "server of .* is not an address"),
