@@ -271,6 +271,8 @@ THEIRS: list[Data] = [
     {"kind": "Secret", "name": "team-dockercfg-x7k2p", "type": "kubernetes.io/dockercfg"},
     {"kind": "Secret", "name": "builder-dockercfg-x7k2p", "type": "Opaque"},
     {"kind": "ServiceAccount", "name": "robot"},
+    # No account of OpenShift where nothing else is of it.
+    {"kind": "ServiceAccount", "name": "builder"},
     {"kind": "ConfigMap", "name": "builder"},
 ]
 
