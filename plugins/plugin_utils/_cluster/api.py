@@ -18,6 +18,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 
 from .._objects.names import DRIVER_KIND, INPUT, OPERANDS, OPERATOR, POLICY_KIND
 from .._objects.parts import MANAGER
+from .._text.line import line
 from .kubeconfig import Decrypt, open_access
 from .refusals import refusal_step
 from .transport import is_closed, verification_error
@@ -242,7 +243,7 @@ class Cluster:
     def _hear(self, headers: t.Any) -> None:
         """Keep the warnings of an answer."""
         for text in _WARNING.findall(headers.get("Warning") or ""):
-            said = "The API server warns: " + re.sub(r"\\(.)", r"\1", text)
+            said = "The API server warns: " + line(mask(re.sub(r"\\(.)", r"\1", text)), 500)
             if said not in self.warnings and len(self.warnings) < MOST_WARNINGS:
                 self.warnings.append(said)
 

@@ -16,7 +16,7 @@ import re
 import stat
 import tempfile
 import typing as t
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import yaml
 from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import mask
@@ -371,6 +371,14 @@ def _not_sent(key: str, source: str) -> NpuError:
     )
 
 
+def _is_address(host: str) -> bool:
+    try:
+        return bool(_ADDRESS.match(host)) and urlsplit(host).port != 0
+    except ValueError:
+        # A port or an IPv6 address that there is not.
+        return False
+
+
 def _connection(settings: t.Any, cluster: t.Mapping[str, t.Any], login: Login, source: str) -> Connection:
     """How the server is reached: by the kubeconfig, and by the environment where that says something."""
     env = login.settings
@@ -379,7 +387,7 @@ def _connection(settings: t.Any, cluster: t.Mapping[str, t.Any], login: Login, s
             "The server %r of %s has no scheme." % (mask(settings.host), source),
             "Write it with https://; without it, a token would be sent in the clear.",
         )
-    if not _ADDRESS.match(settings.host):
+    if not _is_address(settings.host):
         # Not shown: it may hold a password.
         raise NpuError("The server of %s is not an address." % source, "Write it as https://HOST:PORT.")
     if env.get("host") and env["host"].rstrip("/") != settings.host.rstrip("/"):

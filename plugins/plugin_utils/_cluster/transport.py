@@ -62,6 +62,9 @@ def open_pool(wanted: Connection, source: str) -> t.Any:
         account = urlsplit(proxy).netloc.rpartition("@")[0]
         if account:
             given.setdefault("proxy_basic_auth", unquote(account))
+        if proxy.lower().startswith("https") and options:
+            # As for kubectl, the proxy too is trusted by the authority of the cluster.
+            options["proxy_ssl_context"] = _tls(Connection(wanted.host, authority=wanted.authority), source, True)
         return urllib3.ProxyManager(proxy, proxy_headers=make_headers(**given), **options)
     except (urllib3.exceptions.HTTPError, ImportError, ValueError) as exc:
         raise NpuError(
@@ -110,8 +113,11 @@ def _is_excepted(host: str, no_proxy: str) -> bool:
     return False
 
 
-def _tls(wanted: Connection, source: str) -> ssl.SSLContext:
-    """The TLS context. NpuError for an authority, a certificate or a key that cannot be loaded."""
+def _tls(wanted: Connection, source: str, system: bool = False) -> ssl.SSLContext:
+    """The TLS context; with `system` the authorities of the system are trusted besides.
+
+    NpuError for an authority, a certificate or a key that cannot be loaded.
+    """
     from urllib3.util.ssl_ import create_urllib3_context
 
     context = create_urllib3_context()
@@ -127,7 +133,7 @@ def _tls(wanted: Connection, source: str) -> ssl.SSLContext:
                     pass
         if wanted.authority:
             context.load_verify_locations(wanted.authority)
-        else:
+        if system or not wanted.authority:
             context.load_default_certs()
         if wanted.certificate:
             # Without a password, an encrypted key would be asked for at the terminal.
@@ -148,12 +154,15 @@ def _be_quiet() -> None:
     urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
 
 
-def verification_error(exc: BaseException) -> ssl.SSLCertVerificationError | None:
+def verification_error(exc: BaseException) -> BaseException | None:
     """The failed verification of a certificate that is behind an error of urllib3; None for any other trouble."""
+    from urllib3.util.ssl_match_hostname import CertificateError
+
     seen: BaseException | None = exc
     while seen is not None:
         for one in (seen, *seen.args):
-            if isinstance(one, ssl.SSLCertVerificationError):
+            # The second is of urllib3 1, which compares the name itself.
+            if isinstance(one, (ssl.SSLCertVerificationError, CertificateError)):
                 return one
         inner = next((one for one in seen.args if isinstance(one, BaseException)), None)
         seen = inner or seen.__cause__

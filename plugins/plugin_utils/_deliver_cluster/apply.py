@@ -20,7 +20,7 @@ from .._objects.model import Capabilities
 from .._objects.names import OPERANDS
 from .apply_plan import Plan, plan_changes, refuse_taken, taken_text
 from .inventory import Inventory, Key, key_of, write_inventory
-from .namespace import apply_namespace, find_namespace, selector_notes
+from .namespace import apply_namespace, find_namespace, kept_notes, selector_notes
 from .ours import is_going, list_named
 from .settled import Settled, settle, settled_notes
 from .takeover import Takeover
@@ -72,7 +72,9 @@ def apply_objects(
     for item in objects:
         if item["kind"] == "Namespace":
             applied.notes += selector_notes(cluster, item, plan.namespace)
-            applied.changes.append(apply_namespace(cluster, item, plan.namespace, dry_run))
+            write = key_of(item) in plan.write
+            applied.notes += [] if write else kept_notes(item, plan.namespace)
+            applied.changes.append(apply_namespace(cluster, item, plan.namespace, dry_run, write))
     due = takeover is not None and takeover.is_due({component_of(item) for item in objects})
     if takeover and dry_run:
         takeover.begin(_nothing)

@@ -17,7 +17,7 @@ from .._objects.inputs import Inputs
 from .._objects.model import Capabilities
 from .._objects.names import OPERANDS
 from .inventory import KEPT, Inventory, Key, key_of, made_kinds, read_inventory
-from .namespace import find_namespace, is_right
+from .namespace import find_namespace, is_kept_right, is_right
 from .ours import creation_order, guard, is_going, is_legacy, is_made_here, is_ours, list_named, list_ours
 from .settled import Settled, is_settled, settle, surface
 
@@ -84,7 +84,7 @@ def plan_changes(cluster: Cluster, objects: t.Sequence[Data], inputs: Inputs, ca
     recorded = inventory.keys if inventory else frozenset()
     served = surface(capabilities)
     settled = {key: record for key, record in (inventory.settled if inventory else {}).items() if key in wanted}
-    write = _to_write(objects, wanted, live, namespace, settled, served)
+    write = _to_write(cluster, objects, wanted, live, namespace, settled, served)
     write -= _looked_at(cluster, inputs, [key for key in wanted if key in write], wanted, live, settled, served)
     return Plan(
         namespace,
@@ -165,6 +165,7 @@ def _live(
 
 
 def _to_write(
+    cluster: Cluster,
     objects: t.Sequence[Data],
     wanted: t.Mapping[Key, Data],
     live: t.Mapping[Key, Data],
@@ -178,7 +179,11 @@ def _to_write(
         for key, item in wanted.items()
         if key not in live or is_going(live[key]) or not is_settled(item, live[key], settled.get(key), served)
     }
-    namespaces = {key_of(item) for item in objects if item["kind"] == "Namespace" and not is_right(item, namespace)}
+    namespaces = {
+        key_of(item)
+        for item in objects
+        if item["kind"] == "Namespace" and not is_right(item, namespace) and not is_kept_right(cluster, item, namespace)
+    }
     return frozenset(write | namespaces)
 
 

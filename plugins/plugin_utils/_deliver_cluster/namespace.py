@@ -18,11 +18,12 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from .._cluster.api import ApiError, Cluster, Data, list_served
 from .._nodes.labels import owned_labels
 from .._nodes.nodes import nodes_in_use
-from .._objects.compare import Change, change, finish, object_label, within
+from .._objects.compare import Change, change, differs, finish, object_label, within
 from .._objects.inputs import Inputs
 from .._objects.names import INPUT, OPERANDS
 from .._objects.parts import LABEL_PREFIX, NODE_SELECTOR, applied_fields
 from .._objects.parts import POLICY_LABEL as POLICY
+from .settled import settled_notes
 
 CREATED = LABEL_PREFIX + "namespace-created"
 BEFORE = LABEL_PREFIX + "pod-security-before"
@@ -47,19 +48,21 @@ FOREIGN_KINDS = (
     ("monitoring.coreos.com/v1", "ServiceMonitor"),
     ("resource.k8s.io/v1", "ResourceClaim"),
 )
-# What clusters put into every namespace by themselves: Kubernetes, OpenShift with its pipelines, Istio, and what copies
-# the authorities of a site.
+# What Kubernetes, Istio and what copies the authorities of a site put into every namespace by themselves.
 MADE_BY_CLUSTER = {
-    "ServiceAccount": {"default", "builder", "deployer", "pipeline"},
-    "ConfigMap": {
-        "kube-root-ca.crt", "openshift-service-ca.crt", "istio-ca-root-cert", "istio-ca-crl", "odh-trusted-ca-bundle",
-        "config-service-cabundle", "config-trusted-cabundle",
-    },
+    "ServiceAccount": {"default"},
+    "ConfigMap": {"kube-root-ca.crt", "istio-ca-root-cert", "istio-ca-crl", "odh-trusted-ca-bundle"},
+}
+# And what OpenShift with its pipelines does; elsewhere people may give these names.
+MADE_BY_OPENSHIFT = {
+    "ServiceAccount": {"builder", "deployer", "pipeline"},
+    "ConfigMap": {"openshift-service-ca.crt", "config-service-cabundle", "config-trusted-cabundle"},
     "RoleBinding": {
         "system:image-pullers", "system:image-builders", "system:deployers", "openshift-pipelines-edit",
         "pipelines-scc-rolebinding",
     },
 }  # fmt: skip
+_OPENSHIFT_SIGNS = ("openshift-service-ca.crt", "system:image-pullers")
 # Tokens and registry accounts of service accounts, those above and ours.
 _TOKEN_TYPES = ("kubernetes.io/service-account-token", "kubernetes.io/dockercfg")
 _TOKEN_OF = re.compile(r"\A(.+)-(?:token|dockercfg)-[a-z0-9]{5}\Z")
@@ -78,14 +81,25 @@ _COPIES = (
 _PLAIN_SELECTOR = "scheduler.alpha.kubernetes.io/node-selector"
 
 
-def is_leftover(item: Data, prefix: str = "") -> bool:
-    """Whether the cluster has made an object by itself and would make it again; `prefix` is that of our names."""
+def made_by_people(items: t.Sequence[Data], prefix: str = "") -> list[Data]:
+    """Those of the objects of a namespace that its cluster has not made by itself and would not make again.
+
+    `prefix` is that of our names.
+    """
+    made = {kind: set(names) for kind, names in MADE_BY_CLUSTER.items()}
+    if any(item["metadata"]["name"] in _OPENSHIFT_SIGNS for item in items):
+        for kind, names in MADE_BY_OPENSHIFT.items():
+            made[kind] = made.get(kind, set()) | names
+    return [item for item in items if not _is_leftover(item, made, prefix)]
+
+
+def _is_leftover(item: Data, made: t.Mapping[str, set[str]], prefix: str) -> bool:
     meta, kind = item["metadata"], item["kind"]
-    if meta["name"] in MADE_BY_CLUSTER.get(kind, ()):
+    if meta["name"] in made.get(kind, ()):
         return True
     found = _TOKEN_OF.match(meta["name"])
     if kind == "Secret" and found and item.get("type") in _TOKEN_TYPES:
-        return found[1] in MADE_BY_CLUSTER["ServiceAccount"] or bool(prefix and found[1].startswith(prefix + "-"))
+        return found[1] in made["ServiceAccount"] or bool(prefix and found[1].startswith(prefix + "-"))
     marks = {**(meta.get("labels") or {}), **(meta.get("annotations") or {})}
     return kind in ("ConfigMap", "Secret", "Role", "RoleBinding", "NetworkPolicy") and any(
         name in marks for name in _COPIES
@@ -205,9 +219,24 @@ def is_right(item: Data, live: Data | None) -> bool:
     )
 
 
-def apply_namespace(cluster: Cluster, item: Data, live: Data | None, dry_run: bool) -> Change:
-    """Apply only the Pod Security labels and our mark, and by force, because our pods need them."""
-    if is_right(item, live):
+def is_kept_right(cluster: Cluster, item: Data, live: Data | None) -> bool:
+    """Whether an apply would change nothing, because an admission policy keeps the namespace as it is: by a dry run."""
+    if live is None:
+        return False
+    try:
+        return not differs(live, cluster.apply(_namespace_wanted(item, live), True, True)[1])
+    except ApiError:
+        return False
+
+
+def kept_notes(item: Data, live: Data | None) -> list[str]:
+    """What the cluster keeps otherwise than it is wanted."""
+    return settled_notes(_namespace_wanted(item, live), live) if live and not is_right(item, live) else []
+
+
+def apply_namespace(cluster: Cluster, item: Data, live: Data | None, dry_run: bool, write: bool) -> Change:
+    """Apply only the Pod Security labels, our mark and annotations, and by force, because our pods need them."""
+    if not write:
         return change(item, "unchanged")
     wanted = _namespace_wanted(item, live)
     created, after = cluster.apply(wanted, True, dry_run)
@@ -226,12 +255,8 @@ def remove_namespace(
     if annotations.get(CREATED) != "true":
         return _restore_namespace(cluster, live, annotations.get(BEFORE))
     prefix = str((live["metadata"].get("labels") or {}).get(POLICY) or "")
-    others = [
-        item
-        for api_version, kind in FOREIGN_KINDS
-        for item in list_served(cluster, api_version, kind, name)
-        if not is_leftover(item, prefix)
-    ]
+    found = [item for api_version, kind in FOREIGN_KINDS for item in list_served(cluster, api_version, kind, name)]
+    others = made_by_people(found, prefix)
     if others:
         _patch_namespace(cluster, name, {"labels": {POLICY: None}})
         held = sorted(object_label(item) for item in others)

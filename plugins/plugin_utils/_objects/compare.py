@@ -33,6 +33,8 @@ _AMOUNTS = {
 }
 _AMOUNT = re.compile(r"\A([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:[eE]([+-]?[0-9]{1,3})|([numkMGTPE]?)|([KMGTPE])i)\Z")
 _TENS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+# What a server leaves out of an object.
+_LEFT_OUT: tuple[t.Any, ...] = ("", False, [], {})
 _SERVER_FIELDS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
 
 
@@ -60,7 +62,7 @@ def amount(value: t.Any) -> Decimal | None:
 
 def _same(wanted: t.Any, live: t.Any, amounts: bool) -> bool:
     """Whether two values that hold no others are the same for the API server."""
-    if wanted == live or (wanted in ("", False) and live is None):
+    if wanted == live:
         return True
     return amounts and amount(wanted) is not None and amount(wanted) == amount(live)
 
@@ -71,6 +73,8 @@ def within(wanted: t.Any, live: t.Any, name: str = "", amounts: bool = False) ->
     Lists have the same length, and live may hold more keys (defaults). `name` is the key of the value, `amounts` says
     that it is below resources.
     """
+    if live is None and wanted in _LEFT_OUT:
+        return True
     if isinstance(wanted, dict):
         return isinstance(live, dict) and all(
             within(value, live.get(key), key, amounts or (name, key) in _AMOUNTS) for key, value in wanted.items()

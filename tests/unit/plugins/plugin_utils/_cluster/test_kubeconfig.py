@@ -686,11 +686,14 @@ ANSWER = b'HTTP/1.1 200 OK\r\nContent-Length: 14\r\nConnection: close\r\n\r\n{"g
 
 
 class Listener:
-    """A server for HTTPS that ends the first `closed` connections after 10 bytes of the handshake."""
+    """A server for HTTPS that ends the first `closed` connections after `read` bytes of the handshake.
 
-    def __init__(self, keys: Path, closed: int = 0) -> None:
+    With 10 the rest is lost and the connection is reset; with many it ends in order.
+    """
+
+    def __init__(self, keys: Path, closed: int = 0, read: int = 10) -> None:
         self.accepted = 0
-        self._closed = closed
+        self._closed, self._read = closed, read
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.load_cert_chain(keys / "s.crt", keys / "s.key")
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -705,7 +708,7 @@ class Listener:
                 return
             self.accepted += 1
             if self.accepted <= self._closed:
-                plain.recv(10)
+                plain.recv(self._read)
                 plain.close()
                 continue
             try:
@@ -713,7 +716,8 @@ class Listener:
                     secure.recv(65536)
                     secure.sendall(ANSWER)
             except OSError:
-                """A client that does not trust it."""
+                # A client that does not trust it.
+                continue
 
     def close(self) -> None:
         self._listener.close()
@@ -754,13 +758,14 @@ def test_k15_strict_x509_python313_an_old_authority_is_trusted(by: str, old_keys
         listener.close()
 
 
+@pytest.mark.parametrize("read", [10, 65536])
 @pytest.mark.parametrize(("closed", "accepted"), [(1, 2), (9, 4)])
 def test_k16_tls_eof_balancer_is_tried_again_and_no_distrust(
-    closed: int, accepted: int, monkeypatch: pytest.MonkeyPatch, old_keys: Path, tmp_path: Path
+    closed: int, accepted: int, read: int, monkeypatch: pytest.MonkeyPatch, old_keys: Path, tmp_path: Path
 ) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(api.time, "sleep", pauses.append)
-    listener = Listener(old_keys, closed)
+    listener = Listener(old_keys, closed, read)
     cluster = {"server": "https://127.0.0.1:%d" % listener.port, "insecure-skip-tls-verify": True}
     client = Cluster(str(written(tmp_path / "config", cluster=cluster)), "")
     try:
@@ -773,6 +778,15 @@ def test_k16_tls_eof_balancer_is_tried_again_and_no_distrust(
     finally:
         listener.close()
     assert (listener.accepted, len(pauses), all(pauses)) == (accepted, accepted - 1, True)
+
+
+@pytest.mark.usefixtures("strict")
+def test_a_proxy_with_https_is_trusted_as_the_server_is(keys: Path, tmp_path: Path) -> None:
+    more = {"server": "https://one", "certificate-authority": str(keys / "ca.pem"), "proxy-url": "https://p:1"}
+    pool = kubeconfig.open_access(str(written(tmp_path / "config", cluster=more)), "").pool
+    context = pool.proxy_config.ssl_context
+    assert context.verify_mode == ssl.CERT_REQUIRED and not context.verify_flags & ssl.VERIFY_X509_STRICT
+    assert ((("commonName", "ca"),),) in [ca["subject"] for ca in context.get_ca_certs()]
 
 
 def test_the_authority_counts_for_a_scheme_in_upper_case(keys: Path, tmp_path: Path) -> None:
@@ -867,14 +881,18 @@ def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
         ([1], "server of the cluster c is not text"),
         ("https://a b/", "server of .* is not an address"),
         ("https://a\nb", "server of .* is not an address"),
-        ("https://\x1b[31m", "Invalid IPv6 URL"),
+        ("https://\x1b[31m", "Invalid IPv6 URL|is not an address"),
         ("https://a:123456", "server of .* is not an address"),
+        ("https://a:99999", "server of .* is not an address"),
         ("https://a:b", "server of .* is not an address"),
         ("https://u:p@a", "server of .* is not an address"),
         ("https:///x", "server of .* is not an address"),
     ],
 )
-def test_a_server_that_is_no_address_is_refused(tmp_path: Path, server: Any, words: str) -> None:
+def test_a_server_that_is_no_address_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Any, words: str
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://p:1")
     with pytest.raises(NpuError, match=words):
         kubeconfig.open_access(str(written(tmp_path / "k", cluster={"server": server})), "")
 

@@ -271,6 +271,8 @@ THEIRS: list[Data] = [
     {"kind": "Secret", "name": "team-dockercfg-x7k2p", "type": "kubernetes.io/dockercfg"},
     {"kind": "Secret", "name": "builder-dockercfg-x7k2p", "type": "Opaque"},
     {"kind": "ServiceAccount", "name": "robot"},
+    # No account of OpenShift where nothing else is of it.
+    {"kind": "ServiceAccount", "name": "builder"},
     {"kind": "ConfigMap", "name": "builder"},
 ]
 
@@ -347,6 +349,8 @@ def test_S02_secrets_in_output_never_show_their_content() -> None:
         ({"a": [{"n": "x"}]}, {"a": [{"n": "x"}, {"n": "y"}]}, False),
         ({"a": ""}, {}, True),
         ({"a": False}, {}, True),
+        ({"a": [], "b": {}}, {}, True),
+        ({"a": []}, {"a": [1]}, False),
         ({"a": {"b": "c"}}, {}, False),
         ({"a": "1"}, {"a": 1}, False),
     ],

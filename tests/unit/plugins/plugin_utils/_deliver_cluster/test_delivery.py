@@ -429,3 +429,57 @@ def test_a_server_of_another_release_is_asked_again_whether_it_keeps_a_field() -
     served = declared({**typed, "capabilities": {"kubernetes": "1.34", "groups": ["new.k8s.io"]}})
     applied = apply_objects(store, build(Context(typed, served)), typed, served, False)
     assert set(done(applied).values()) == {"changed"} and len(done(applied)) == 2
+
+
+def test_a_policy_that_keeps_the_namespace_otherwise_is_told_and_not_fought() -> None:
+    def keep(item: Data) -> Data:
+        if item["kind"] == "Namespace":
+            item["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] = "baseline"
+        return item
+
+    store = Store(keep=keep)
+    apply(store)
+    store.writes.clear()
+    again = apply(store)
+    assert (done(again), store.writes) == ({}, [])
+    assert again.notes == [
+        "Namespace rbln-system: an admission policy changed metadata.labels.pod-security.kubernetes.io/enforce "
+        'from "privileged" to "baseline".'
+    ]
+
+
+def test_a_policy_that_removes_our_digest_hides_no_change() -> None:
+    def keep(item: Data) -> Data:
+        if item["kind"] == "DaemonSet":
+            item["metadata"].pop("annotations", None)
+        return item
+
+    store = Store(keep=keep)
+    apply(store)
+    assert done(apply(store)) == {}
+    assert done(apply(store, device_plugin={"image": {"tag": "v9"}})) == {
+        "DaemonSet rbln-system/rbln-device-plugin": "changed"
+    }
+    container(store)["image"] = "evil:1"
+    assert done(apply(store, device_plugin={"image": {"tag": "v9"}})) == {
+        "DaemonSet rbln-system/rbln-device-plugin": "changed"
+    }
+
+
+def test_a_container_that_a_policy_adds_is_told_by_its_name() -> None:
+    def keep(item: Data) -> Data:
+        if item["kind"] == "DaemonSet":
+            items = item["spec"]["template"]["spec"]["containers"]
+            if items[0]["name"] != "proxy":
+                items.insert(0, {"name": "proxy", "image": "mesh/proxy:1"})
+        return item
+
+    store = Store(keep=keep)
+    told = [note for note in apply(store).notes if "rbln-device-plugin" in note]
+    assert told == [
+        "DaemonSet rbln-system/rbln-device-plugin: an admission policy changed spec.template.spec.containers[proxy], "
+        'to which it added {"image": "mesh/proxy:1", "name": "proxy"}.'
+    ]
+    assert done(apply(store)) == {}
+    store.items[PLUGIN]["spec"]["template"]["spec"]["containers"][1]["image"] = "evil:1"
+    assert done(apply(store)) == {"DaemonSet rbln-system/rbln-device-plugin": "changed"}
