@@ -182,7 +182,8 @@ class ActionModule(Answering):
 
     def _smoke_verdict(self, args: Result, task_vars: Result) -> Result:
         good, text = smoke_verdict(self._inputs(task_vars), args["node"], args["outcome"])
-        result: Result = {"changed": False, "ok": good, "node": args["node"], "log": args["outcome"].get("log") or []}
+        log = [line for line in args["outcome"].get("log") or [] if str(line).strip()]
+        result: Result = {"changed": False, "ok": good, "node": args["node"], "log": log}
         return told({**result, "msg": text, **({} if good else {"failed": True})})
 
 
