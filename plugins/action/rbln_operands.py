@@ -73,9 +73,13 @@ class ActionModule(Answering):
 
     def _work(self, args: Result, task_vars: Result) -> ClusterWork:
         inputs = self._inputs(task_vars)
-        cluster = Cluster(inputs["kubeconfig"], inputs["context"])
         members, others = args["members"], self._others(task_vars, args["members"], inputs)
-        return ClusterWork(cluster, inputs, members, self._dry_run, bool(self._task.diff), others, self._tell)
+        return ClusterWork(
+            self._cluster(inputs), inputs, members, self._dry_run, bool(self._task.diff), others, self._tell
+        )
+
+    def _cluster(self, inputs: Inputs) -> Cluster:
+        return Cluster(inputs["kubeconfig"], inputs["context"])
 
     def _tell(self, line: str) -> None:
         """Show a line while the task runs; on stderr, because callbacks write results for programs to stdout."""
@@ -175,7 +179,7 @@ class ActionModule(Answering):
     def _node(self, inputs: Inputs, members: t.Sequence[t.Any], host: str, task_vars: Result) -> str:
         """The node of a host in a run that has not looked for it yet."""
         hosts = Hosts(members, self._others(task_vars, members, inputs), inputs["require_node_proof"])
-        record = match_members(Cluster(inputs["kubeconfig"], inputs["context"]), hosts)[host]
+        record = match_members(self._cluster(inputs), hosts)[host]
         if record["error"]:
             raise NpuError(record["error"])
         return record["node"]
