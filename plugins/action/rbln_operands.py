@@ -126,9 +126,13 @@ class ActionModule(Answering):
 
     def _work(self, args: Result, task_vars: Result) -> ClusterWork:
         inputs = self._inputs(task_vars)
-        cluster = Cluster(self._kubeconfig(inputs), inputs["context"], decrypt=self._decrypted)
         members, others = args["members"], self._others(task_vars, args["members"], inputs)
-        return ClusterWork(cluster, inputs, members, self._dry_run, bool(self._task.diff), others, self._tell)
+        return ClusterWork(
+            self._cluster(inputs), inputs, members, self._dry_run, bool(self._task.diff), others, self._tell
+        )
+
+    def _cluster(self, inputs: Inputs) -> Cluster:
+        return Cluster(self._kubeconfig(inputs), inputs["context"], decrypt=self._decrypted)
 
     def _tell(self, line: str) -> None:
         """Show a line while the task runs; on stderr, because callbacks write results for programs to stdout."""
@@ -233,14 +237,15 @@ class ActionModule(Answering):
     def _node(self, inputs: Inputs, members: t.Sequence[t.Any], host: str, task_vars: Result) -> str:
         """The node of a host in a run that has not looked for it yet."""
         hosts = Hosts(members, self._others(task_vars, members, inputs), inputs["require_node_proof"])
-        record = match_members(Cluster(inputs["kubeconfig"], inputs["context"]), hosts)[host]
+        record = match_members(self._cluster(inputs), hosts)[host]
         if record["error"]:
             raise NpuError(record["error"])
         return record["node"]
 
     def _smoke_verdict(self, args: Result, task_vars: Result) -> Result:
         good, text = smoke_verdict(self._inputs(task_vars), args["node"], args["outcome"])
-        result: Result = {"changed": False, "ok": good, "node": args["node"], "log": args["outcome"].get("log") or []}
+        log = [line for line in args["outcome"].get("log") or [] if str(line).strip()]
+        result: Result = {"changed": False, "ok": good, "node": args["node"], "log": log}
         return told({**result, "msg": text, **({} if good else {"failed": True})})
 
 

@@ -68,7 +68,7 @@ def _left_out(host: str, outcome: Data, work: Data) -> str:
         what = "No host of the play acts for the cluster of this host."
     elif host not in (work.get("nodes") or {}) and "path" not in work:
         what = f"{actor} acted for the cluster without this host."
-    elif outcome.get("round") != work.get("round"):
+    elif host != actor and outcome.get("round") != work.get("round"):
         what = f"{actor} acted for the cluster, but not in the same task as this host."
     else:
         return ""

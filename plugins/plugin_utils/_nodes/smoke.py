@@ -107,7 +107,7 @@ def smoke_verdict(inputs: Inputs, node: str, found: Data) -> tuple[bool, str]:
     job = smoke_job(inputs, node)
     pods, events = list(found.get("pods") or []), list(found.get("events") or [])
     log = line(" | ".join(str(one) for one in found.get("log") or [] if str(one).strip()), 600)
-    tail = " Its log ends with: %s" % log if log else " Its log is empty."
+    tail = " Its log ends with: %s." % log.rstrip(".") if log else " Its log is empty."
     place = "node %s: the smoke workload" % node
     if not pods:
         why = said(newest_warning(about(events, job["metadata"]["name"])))

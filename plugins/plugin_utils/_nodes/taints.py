@@ -93,8 +93,8 @@ _PEOPLE = re.compile(
 _ANYBODY = ("node", "nodes", "kubernetes", "agent", "taint", "system", "cluster", "cloud", "controller", "manager")
 
 
-def _seconds(stamp: t.Any) -> float | None:
-    """An RFC 3339 time in seconds of the epoch."""
+def seconds(stamp: t.Any) -> float | None:
+    """An RFC 3339 time in seconds of the epoch; None for what is none."""
     try:
         return datetime.datetime.fromisoformat(str(stamp).replace("Z", "+00:00")).timestamp()
     except ValueError:
@@ -102,7 +102,7 @@ def _seconds(stamp: t.Any) -> float | None:
 
 
 def _recent(stamp: t.Any, now: float) -> bool:
-    when = _seconds(stamp) if stamp else None
+    when = seconds(stamp) if stamp else None
     return when is not None and abs(now - when) <= RECENT
 
 

@@ -33,7 +33,7 @@ from .pods import (
     said,
 )
 from .records import PodProblem, Verdict
-from .taints import taint_problem
+from .taints import seconds, taint_problem
 
 # Labels that Node Feature Discovery writes in its first round.
 DISCOVERED = "feature.node.kubernetes.io/"
@@ -59,6 +59,8 @@ _PASSING_REFUSALS = (
         "Wait until the pods of the webhook are ready. If they are, repair the webhook, or exclude this namespace.",
     ),
 )
+# Seconds after which a pod that runs and is not ready, or is to end, holds an update.
+PATIENCE = 120.0
 # Problems of a pod that is on its way: an update with one of them moves.
 _MOVING = (*HARMLESS, "Terminating", "Pending", "Initialising", "NotReady")
 NODE_LOST, OLD_POD, HELD = "NodeLost", "OldPod", "UpdateHeld"
@@ -211,12 +213,13 @@ def judge_daemon_set(
     waits = daemon_set["spec"].get("updateStrategy", {}).get("type") == "OnDelete"
     found = {}
     for name in sorted(must | selected):
-        mine = [pod for pod in own if pod_node(pod) == name]
-        problem = _judge_node(daemon_set, by_name.get(name), name, mine, events, rejection, known)
+        on_it = [pod for pod in own if pod_node(pod) == name]
+        problem = _judge_node(daemon_set, by_name.get(name), name, on_it, events, rejection, known)
         if problem:
             found[name] = problem
     placed = {pod_node(pod) for pod in own}
-    held = None if waits else _held(daemon_set, desired, {name: found[name] for name in found if name in placed})
+    mine = {name: found[name] for name in found if name in placed}
+    held = None if waits else _held(daemon_set, desired, mine, own, known.now)
     for name, problem in found.items():
         old = problem["reason"] == OLD_POD
         if old and held:
@@ -276,6 +279,8 @@ def _lost(node: Data) -> PodProblem | None:
             ": " + words if words else "",
         )
         step = "Bring the node back: look at the machine, its kubelet and its network; or delete its Node object."
+        if one.get("status") == "False":
+            step = "Bring the node to Ready: look at its kubelet and network."
         return problem_of(NODE_LOST, detail, step, name)
     return None
 
@@ -291,14 +296,25 @@ def _allowed(daemon_set: Data, desired: int) -> int:
     return 1
 
 
-def _held(daemon_set: Data, desired: int, found: t.Mapping[str, PodProblem]) -> PodProblem | None:
+def _moves(problem: PodProblem, pods: t.Sequence[Data], now: float) -> bool:
+    """Whether the pod of a problem is on its way, and not one that is never ready or never ends."""
+    if problem["reason"] not in ("NotReady", "Terminating"):
+        return problem["reason"] in _MOVING
+    meta: Data = next((pod["metadata"] for pod in pods if pod["metadata"]["name"] == problem["pod"]), {})
+    began = seconds(meta.get("deletionTimestamp") or meta.get("creationTimestamp"))
+    return began is None or now - began <= PATIENCE
+
+
+def _held(
+    daemon_set: Data, desired: int, found: t.Mapping[str, PodProblem], pods: t.Sequence[Data], now: float
+) -> PodProblem | None:
     """The problem of every node whose old pod stays because others use up what may be unavailable.
 
     None while the update moves. `found` are the problems of the nodes that have a pod: the controller counts no others.
     """
     broken = {name: one for name, one in found.items() if one["reason"] != OLD_POD}
     allowed = _allowed(daemon_set, desired)
-    if len(broken) < allowed or any(one["reason"] in _MOVING for one in broken.values()):
+    if len(broken) < allowed or any(_moves(one, pods, now) for one in broken.values()):
         return None
     lost = [name for name, one in broken.items() if one["reason"] in (NODE_LOST, "NodeState", "NodeLeaves")]
     others = [name for name in broken if name not in lost]

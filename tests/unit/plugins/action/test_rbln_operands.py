@@ -235,7 +235,7 @@ def test_the_verdict_on_the_smoke_workload_fails_the_host(monkeypatch: pytest.Mo
     monkeypatch.setattr(action, "_inputs", lambda _variables: inputs(smoke=SMOKE), raising=False)
     state = {"terminated": {"exitCode": 0}}
     status = {"phase": "Succeeded", "containerStatuses": [{"state": state}]}
-    found = {"pods": [{"metadata": {"name": "p"}, "status": status}], "log": ["\x1b[2Jfine"]}
+    found = {"pods": [{"metadata": {"name": "p"}, "status": status}], "log": ["\x1b[2Jfine", ""]}
     good = action._smoke_verdict({"node": "n1", "outcome": found}, {})
     assert good["ok"] is True and "failed" not in good and good["log"] == ["fine"]
     state["terminated"]["exitCode"] = 2

@@ -368,6 +368,8 @@ JUDGE = {
     "K23-strategy-free: nobody was chosen": ({"cluster": "k", "actor": "", "applied": {}}, {"b": NOBODY}),
     "K23-strategy-free: the record of an earlier pass": (outcome(round="2", done="1"), {"b": OTHER_ROUND}),
     "K23-strategy-free: a record without a round": (outcome(round="2"), {"b": OTHER_ROUND}),
+    # With free, a task that runs once for all overwrites what an earlier one has registered.
+    "K23-strategy-free: the actor knows its own work": (outcome(round="2", done="1"), {"a": None}),
     "K23-strategy-free: one choice for all": (outcome(round="1", done="1"), {"a": None, "b": None}),
     "manifests were written": ({"cluster": "k", "actor": "a", "applied": {"path": "/m"}}, {"a": None, "b": None}),
     "wait skipped": (outcome(looked=False), {"a": None, "b": None}),

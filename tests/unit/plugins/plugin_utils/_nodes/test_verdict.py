@@ -686,11 +686,30 @@ def test_K21_an_update_moves_while_a_pod_starts_and_is_held_by_one_that_cannot()
     assert problem["next_step"].startswith("Repair the pod on npu-2; or raise maxUnavailable")
 
 
+@pytest.mark.parametrize(("age", "reason"), [(60, "OldPod"), (600, "UpdateHeld")])
+def test_K21_a_pod_that_is_never_ready_or_never_ends_holds_an_update(age: int, reason: str) -> None:
+    item, pods, nodes = k21()
+    nodes[1]["status"]["conditions"][0]["status"], nodes[1]["spec"] = "True", {}
+    running = {"name": "device-plugin", "ready": False, "state": {"running": {}}}
+    noon, known = "2026-01-01T12:00:00Z", Known(now=1767268800.0 + age)
+    pods[1]["status"]["containerStatuses"] = [running]
+    pods[1]["metadata"]["creationTimestamp"] = noon
+    assert judge_daemon_set(item, pods, [], nodes, {"npu-1"}, known)["problems"][0]["reason"] == reason
+    pods[1]["metadata"].update(creationTimestamp="2025-01-01T12:00:00Z", deletionTimestamp=noon)
+    assert judge_daemon_set(item, pods, [], nodes, {"npu-1"}, known)["problems"][0]["reason"] == reason
+
+
 def test_a_lost_node_is_told_as_lost() -> None:
     item, pods, nodes = k21()
     (problem,) = judge_daemon_set(item, pods, [], nodes, {"npu-2"})["problems"]
     assert problem["reason"] == "NodeLost" and "lost, its kubelet reports nothing: Kubelet stopped" in problem["detail"]
     assert "delete its Node" in problem["next_step"] and problem["fatal"] is False
+    nodes[1]["status"]["conditions"][0].update(status="False", message="cni plugin not initialized")
+    (problem,) = judge_daemon_set(item, pods, [], nodes, {"npu-2"})["problems"]
+    assert (
+        "not Ready: cni plugin not initialized" in problem["detail"]
+        and "Bring the node to Ready" in problem["next_step"]
+    )
 
 
 def waits(reason: str, message: str = "") -> list[Data]:
