@@ -21,14 +21,12 @@ REGISTRY = "lab.local/rebellions/"
 TAG = "1"
 FILES = Path(payload.__file__).parent / "files"
 DRIVER = "/opt/npu-lab/driver.sh"
-# Image: its program. What has none is started by the command of its DaemonSet.
+# Image: its program.
 PROGRAMS: dict[str, tuple[str, ...]] = {
     "rbln-k8s-driver-manager": ("/usr/bin/driver-manager",),
     "rbln-container-toolkit": ("/usr/bin/rbln-ctk-daemon",),
     "k8s-device-plugin": ("/usr/bin/rbln-device-plugin",),
     "rbln-metrics-exporter": ("/usr/bin/rbln-metrics-exporter",),
-    "rbln-sandbox-device-plugin": ("/usr/bin/rbln-sandbox-device-plugin",),
-    "k8s-dra-driver-npu": (),
 }
 
 
@@ -40,13 +38,16 @@ def _layer(versions: t.Sequence[str]) -> dict[str, Entry]:
             "var/run": Entry(target="/run"),
             "usr/bin/npu-operands": Entry(program("npu-operands") / "npu-operands"),
             "usr/local/bin/rbln-cdi-hook": Entry(b"#!/usr/bin/python3\n" + (FILES / "rbln-cdi-hook.py").read_bytes()),
-            "usr/lib/rbln-standin/kmod": Entry(payload.script("kmod.sh", versions[0])),
             # The driver's container says itself which version it brings.
-            "usr/local/sbin/modinfo": Entry(b'#!/bin/sh\necho "$NPU_LAB_DRIVER"\n'),
+            "usr/lib/rbln-standin/kmod": Entry(
+                payload.script("kmod.sh", versions[0]).replace(
+                    b"modinfo -F version rebellions 2>/dev/null", b'echo "$NPU_LAB_DRIVER"'
+                )
+            ),
             DRIVER[1:]: Entry(FILES / "driver-container.sh"),
         }
     )
-    names = [argv[0] for argv in PROGRAMS.values() if argv] + ["/usr/bin/rbln-smd", "/usr/bin/npu-kubelet-plugin"]
+    names = [argv[0] for argv in PROGRAMS.values()] + ["/usr/bin/rbln-smd"]
     entries.update({name[1:]: Entry(target="npu-operands") for name in names})
     for version in versions:
         smi = {"usr/bin/rbln-smi": payload.tools(version)["usr/bin/rbln-smi"]}

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._checks.ready_files import STOPPED
 
 from .._inputs.instances import FAMILY_KEY, relation, selector, spellings
 from .._objects import parts
@@ -31,10 +32,8 @@ LABEL = SHORT + "-driver"
 READY = ".driver-ctr-ready"
 # Of the specification of image references.
 LONGEST_TAG = 128
+# The old driver works until the next manager unloads it: without the mark STOPPED the validator would prove it again.
 GONE = (READY, "driver-ready", "toolkit-ready")
-# Says that the container is being replaced. The old driver works until the next manager unloads it: without this the
-# validator would prove it again.
-STOPPED = ".driver-ctr-stopped"
 # Runs in parallel to the image's own program at each start: after a crash there was no preStop. The kubelet creates the
 # file for the termination message just before it starts a container, so a newer mark is this container's own.
 START_SCRIPT = """stopped="$1"
@@ -170,8 +169,8 @@ def _pod(inputs: Inputs, own: Driver, pool: Pool) -> Object:
     more_mounts, more_volumes = parts.host_mounts(own)
     token_mount, token_volume = api_token()
     root, markers = own["host_root"], inputs["marker_dir"]
-    # What is below the directory whose mounts go both ways needs no mount of its own: that one would appear on the host,
-    # once more with each start, and hide from the manager what the driver has mounted there.
+    # What is below the directory whose mounts go both ways needs no mount of its own: it would appear on the host, once
+    # more with each start, and hide from the manager what the driver has mounted there.
     own_places = [
         (name, path, more)
         for name, path, more in (

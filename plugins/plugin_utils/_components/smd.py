@@ -30,8 +30,8 @@ def objects(ctx: Context) -> list[Object]:
     ca_mounts, ca_volumes = parts.ca_mounts(inputs)
     roots = driver_roots(inputs)
     more_mounts, more_volumes = parts.host_mounts(own, roots)
-    # The libraries of a driver in a container are nowhere else. The next driver is mounted anew, which shows only in the
-    # directory above.
+    # The libraries of a driver in a container are nowhere else. The next driver is mounted anew, and only the directory
+    # above shows that.
     places = dict.fromkeys(
         PROFILE.run_dir if (root + "/").startswith(PROFILE.run_dir + "/") else root for root in roots
     )

@@ -75,12 +75,11 @@ class Seen:
 
     @property
     def has_toolkit(self) -> bool:
-        """Whether the host writes its CDI specification itself."""
-        if self.toolkit_source == "container":
-            return False
-        if (self.observed.get("host_tool") or {}).get("sha256"):
-            return True
-        return self.has_driver and (self.observed.get("cdi") or {}).get("state") == "current"
+        """Whether the host writes its CDI specification itself.
+
+        What it has done so far does not tell: the first run of a host begins before its toolkit.
+        """
+        return self.toolkit_source != "container"
 
     @property
     def has_daemon(self) -> bool:

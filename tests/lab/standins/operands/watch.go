@@ -82,7 +82,8 @@ func exporter() error {
 func measure(w http.ResponseWriter, daemon string, kubelet podresources.PodResourcesListerClient) error {
 	caller, err := net.DialTimeout("tcp", daemon, 2*time.Second)
 	if err != nil {
-		return err
+		fmt.Fprintf(w, "# %v\n", err)
+		return nil
 	}
 	defer caller.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)

@@ -204,6 +204,7 @@ def test_no_mount_is_below_one_that_goes_both_ways() -> None:
                 mounts = item.get("volumeMounts", [])
                 both = [one["mountPath"] for one in mounts if one.get("mountPropagation") == "Bidirectional"]
                 spread += len(both)
-                nested = [one["mountPath"] for one in mounts if one["mountPath"].startswith(tuple(p + "/" for p in both))]
+                above = tuple(path + "/" for path in both)
+                nested = [one["mountPath"] for one in mounts if one["mountPath"].startswith(above)]
                 assert nested == [], (item["name"], nested)
     assert spread
