@@ -93,7 +93,8 @@ class ActionModule(Answering):
         host = task_vars["inventory_hostname"]
         # Ansible lets no fact set it.
         address = str(self._templar.template(task_vars.get("ansible_host")) or "")
-        record = member_record(host, inputs, facts.get("rbln"), facts, proof, source, address)
+        toolkit = str(self._templar.template(task_vars.get("rbln_container_toolkit_source")) or "")
+        record = member_record(host, inputs, facts.get("rbln"), facts, proof, source, address, toolkit)
         member = {**record, "cluster": cluster_key(inputs), "digest": digest(inputs)}
         result: Result = {"changed": False, "member": member, "work": _act_of(inputs)}
         return dict(result, warnings=inputs["notes"]) if inputs["notes"] and member["cluster"] else result

@@ -24,6 +24,8 @@ JSON = "json"
 SELINUX_CONTEXTS = ("auto", "none", "z", "Z")
 HOOK_MODES = ("auto", "on", "off")
 ZERO_DEVICES = ("fail", "skip", "remove")
+# Who writes the specification: the host itself, or the daemon of the vendor's toolkit in a container.
+OWNERS = ("host", "container")
 SPEC_DIRS = ("/etc/cdi", "/var/run/cdi")
 SPEC_SUFFIXES = (".json", ".yaml")
 
@@ -53,7 +55,8 @@ class CdiOptions:
     `dev_root` is the directory that holds the device nodes; None takes DRIVER_ROOT/dev when it holds some, else /dev.
     `groups` maps a device node's name to its group and wins over sysfs and the management tool. `kind` None takes the
     vendor's. `machine` is as uname names it; None takes the machine that runs this, when a vendor library fits it.
-    None for a pattern, directory or tool list takes the vendor's; an empty one turns that kind off.
+    None for a pattern, directory or tool list takes the vendor's; an empty one turns that kind off. With the owner
+    container nothing is built: the specification is read and judged, and never written.
     """
 
     form: str = STANDALONE
@@ -77,6 +80,7 @@ class CdiOptions:
     groups: t.Mapping[str, int] | None = None
     machine: str | None = None
     spec_dirs: t.Sequence[str] = SPEC_DIRS
+    owner: str = "host"
 
     @classmethod
     def names(cls) -> list[str]:
@@ -106,6 +110,7 @@ class CdiOptions:
             ("selinux_context", self.selinux_context, SELINUX_CONTEXTS),
             ("hooks", self.hooks, HOOK_MODES),
             ("zero_devices", self.zero_devices, ZERO_DEVICES),
+            ("owner", self.owner, OWNERS),
         ):
             if value not in allowed:
                 raise NpuError("%s is %r." % (name, value), "Use one of: %s." % ", ".join(allowed))

@@ -175,7 +175,7 @@ def examine(
     problems: list[Problem] = []
     old: list[Problem] = []
     try:
-        result = build_spec(profile, host, options)
+        result = build_spec(profile, host, options) if options.owner == "host" else CdiResult(None, "skip")
     except NpuError as exc:
         problems.append(Problem("cdi_cannot_build", ERROR, exc.message, exc.next_step, profile.name))
         result = CdiResult(None, "fail")

@@ -24,6 +24,7 @@ from .ready_files import (
     INSTALLED,
     MARKERS,
     READY,
+    STOPPED,
     TOOLKIT,
     change_mark,
     find_spec,
@@ -165,7 +166,7 @@ def prove(
     proof = Proof()
     files = _Files(profile, host, proof, rules.dry)
     if rules.markers == REMOVE:
-        files.remove(TOOLKIT, READY, INSTALLED)
+        files.remove(TOOLKIT, READY, INSTALLED, STOPPED)
     elif rules.markers == REMOVE_TOOLKIT:
         files.remove(TOOLKIT)
     write = rules.markers == WRITE

@@ -24,6 +24,8 @@ INSTALLED = ".driver-ctr-ready"
 READY = "driver-ready"
 TOOLKIT = "toolkit-ready"
 MARKERS = (INSTALLED, READY, TOOLKIT)
+# Says that the container of a driver is being replaced; one that has gone for good leaves it behind.
+STOPPED = ".driver-ctr-stopped"
 
 _LINE = re.compile(r"^([A-Za-z_][A-Za-z0-9_]*)=(.*)$")
 _PLAIN = re.compile(r"^[A-Za-z0-9_@%+=:,./-]*$")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._checks.ready_files import STOPPED
 
 from .._inputs.instances import FAMILY_KEY, relation, selector, spellings
 from .._objects import parts
@@ -31,13 +32,12 @@ LABEL = SHORT + "-driver"
 READY = ".driver-ctr-ready"
 # Of the specification of image references.
 LONGEST_TAG = 128
+# The old driver works until the next manager unloads it: without the mark STOPPED the validator would prove it again.
 GONE = (READY, "driver-ready", "toolkit-ready")
-# Says that the container is being replaced. The old driver works until the next manager unloads it: without this the
-# validator would prove it again.
-STOPPED = ".driver-ctr-stopped"
 # Runs in parallel to the image's own program at each start: after a crash there was no preStop. The kubelet creates the
 # file for the termination message just before it starts a container, so a newer mark is this container's own.
 START_SCRIPT = """stopped="$1"
+mkdir -p "${stopped%/*}"
 shift
 for file in "$@"; do
   [ "$file" -nt /dev/termination-log ] || rm -f "$file"
@@ -169,10 +169,19 @@ def _pod(inputs: Inputs, own: Driver, pool: Pool) -> Object:
     more_mounts, more_volumes = parts.host_mounts(own)
     token_mount, token_volume = api_token()
     root, markers = own["host_root"], inputs["marker_dir"]
+    # What is below the directory whose mounts go both ways needs no mount of its own: it would appear on the host, once
+    # more with each start, and hide from the manager what the driver has mounted there.
+    own_places = [
+        (name, path, more)
+        for name, path, more in (
+            ("driver-root", root, {"mountPropagation": "Bidirectional"}),
+            ("markers", markers, {}),
+        )
+        if not (path + "/").startswith(PROFILE.run_dir + "/")
+    ]
     mounts: list[Object] = [
-        {"name": "driver-root", "mountPath": root, "mountPropagation": "Bidirectional"},
         {"name": SHORT, "mountPath": PROFILE.run_dir, "mountPropagation": "Bidirectional"},
-        {"name": "markers", "mountPath": markers},
+        *({"name": name, "mountPath": path, **more} for name, path, more in own_places),
         {"name": "modules", "mountPath": "/lib/modules"},
         {"name": "sources", "mountPath": "/usr/src", "readOnly": True},
         {"name": "dev", "mountPath": "/dev"},
@@ -180,9 +189,8 @@ def _pod(inputs: Inputs, own: Driver, pool: Pool) -> Object:
         {"name": "os-release", "mountPath": "/host-etc/os-release", "readOnly": True},
     ]
     volumes = [
-        parts.host_path("driver-root", root, "DirectoryOrCreate"),
         parts.host_path(SHORT, PROFILE.run_dir, "DirectoryOrCreate"),
-        parts.host_path("markers", markers, "DirectoryOrCreate"),
+        *(parts.host_path(name, path, "DirectoryOrCreate") for name, path, _more in own_places),
         parts.host_path("modules", "/lib/modules", "Directory"),
         parts.host_path("sources", "/usr/src", "DirectoryOrCreate"),
         parts.host_path("dev", "/dev", "Directory"),

@@ -28,8 +28,12 @@ def objects(ctx: Context) -> list[Object]:
     ca_mounts, ca_volumes = parts.ca_mounts(inputs)
     roots = driver_roots(inputs)
     more_mounts, more_volumes = parts.host_mounts(own, roots)
-    # The libraries of a driver in a container are nowhere else .
-    names = {root: "driver-root%s" % ("-%d" % number if number else "") for number, root in enumerate(roots)}
+    # The libraries of a driver in a container are nowhere else. The next driver is mounted anew, and only the directory
+    # above shows that.
+    places = dict.fromkeys(
+        PROFILE.run_dir if (root + "/").startswith(PROFILE.run_dir + "/") else root for root in roots
+    )
+    names = {place: "driver-root%s" % ("-%d" % number if number else "") for number, place in enumerate(places)}
     driver_mounts = [
         {"name": name, "mountPath": root, "readOnly": True, "mountPropagation": "HostToContainer"}
         for root, name in names.items()

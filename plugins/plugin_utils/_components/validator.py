@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.rebellions.npu.plugins.module_utils._checks.ready_files import STOPPED
+
 from .._objects import parts
 from .._objects.inputs import Inputs, StepKey
 from .._objects.model import Context, Object
 from .._objects.names import ENV
 from .containers import NOBODY, TINY, api_token, helper, host_root, patience, validation, without_empty
-from .driver import READY, STOPPED
+from .driver import READY
 from .driver import is_wanted as driver_wanted
 from .where import daemon_set
 

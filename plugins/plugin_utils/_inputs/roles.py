@@ -13,6 +13,7 @@ import pathlib
 import typing as t
 
 import yaml
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 
 from .._objects.names import role
 from .normalise import normalise
@@ -82,9 +83,11 @@ def read_inputs(templar: t.Any, variables: t.Mapping[str, t.Any]) -> dict[str, t
 def cdi_options(wanted: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     """Options of the module cdi_spec but for its path; the form may still be auto."""
     get = {name[len(TOOLKIT) + 1 :]: value for name, value in wanted.items() if name.startswith(f"{TOOLKIT}_")}
+    # A host whose driver comes from a container has none of its own.
+    in_container = wanted[f"{DRIVER}_source"] == "container" and get["driver_root"] == "/"
     options = {
         "form": get["cdi_form"],
-        "driver_root": get["driver_root"],
+        "driver_root": PROFILE.container_driver_root if in_container else get["driver_root"],
         "selinux_context": get["selinux"],
         "hooks": HOOKS[get["hooks"]],
         "hook_path": get["hook_path"],
@@ -93,12 +96,19 @@ def cdi_options(wanted: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     }
     if get["library_path"]:
         options["container_library_path"] = get["library_path"]
+    if get["source"] != "host":
+        options["owner"] = get["source"]
     return options
 
 
 def observe_options(wanted: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Options of the modules observe and validate, and of the host tool."""
+    """Options of the modules observe and validate, and of the host tool.
+
+    A toolkit in a container is proven by its pods, and can come only after the driver.
+    """
+    scopes = {"scopes": ["driver"]} if wanted[f"{TOOLKIT}_source"] == "container" else {}
     return {
+        **scopes,
         "driver_version": wanted[f"{DRIVER}_version"] or None,
         "firmware_version": wanted[f"{VALIDATOR}_firmware_version"] or None,
         "blocking": wanted[f"{VALIDATOR}_blocking"],

@@ -42,7 +42,7 @@ Data = t.Mapping[str, t.Any]
 class Seen:
     """What a run knows of a host: facts of its NPUs and runtimes, its observation, and a proof of this run, if any.
 
-    `driver_source` is the input of the driver role, empty when it is not set.
+    `driver_source` and `toolkit_source` are inputs of the host roles, empty when they are not set.
     """
 
     facts: Data = field(default_factory=dict)
@@ -50,6 +50,7 @@ class Seen:
     observed: Data = field(default_factory=dict)
     proof: Data = field(default_factory=dict)
     driver_source: str = ""
+    toolkit_source: str = ""
 
     def proven(self, driver_only: bool = False) -> bool:
         """Whether driver and toolkit, or the driver alone, were proven in this run or have the right ready files."""
@@ -74,10 +75,11 @@ class Seen:
 
     @property
     def has_toolkit(self) -> bool:
-        """Whether the host writes its CDI specification itself."""
-        if (self.observed.get("host_tool") or {}).get("sha256"):
-            return True
-        return self.has_driver and (self.observed.get("cdi") or {}).get("state") == "current"
+        """Whether the host writes its CDI specification itself.
+
+        What it has done so far does not tell: the first run of a host begins before its toolkit.
+        """
+        return self.toolkit_source != "container"
 
     @property
     def has_daemon(self) -> bool:

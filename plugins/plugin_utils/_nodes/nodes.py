@@ -26,12 +26,13 @@ def member_record(
     proof: t.Mapping[str, t.Any] | None = None,
     driver_source: str = "",
     address: str = "",
+    toolkit_source: str = "",
 ) -> Member:
     """What the acting host must know of `host`. Without facts its labels and NPUs are unknown (None).
 
     `facts` are those of its NPUs, `more` all of ansible_facts with the runtimes and the observation, `proof` the proof
-    that this run made, `driver_source` the input of the driver role, `address` ansible_host. NpuError when the inputs
-    lack what this host needs.
+    that this run made, `driver_source` and `toolkit_source` inputs of the host roles, `address` ansible_host. NpuError
+    when the inputs lack what this host needs.
     """
     identity = (facts or {}).get("identity") or {}
     labels = None
@@ -45,6 +46,7 @@ def member_record(
         found.get(INPUT + "observed") or {},
         proof or {},
         driver_source,
+        toolkit_source,
     )
     if facts and labelled:
         labels = node_labels(inputs, seen)

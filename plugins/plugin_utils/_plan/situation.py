@@ -103,6 +103,11 @@ class Case:
         return bool(self.facts.get("in_container")) and (self.facts.get("kernel") or {}).get("module_tree") is False
 
     @property
+    def driver_to_come(self) -> bool:
+        """True when the driver is that of a container which has not run on this host yet: nothing can be proven."""
+        return self.input("driver_source") == "container" and not Situation(self).installed
+
+    @property
     def damage(self) -> str:
         """What is wrong with the module file of the running kernel, as a sentence; empty when nothing is."""
         record = self.fails("module_file_intact")

@@ -14,6 +14,25 @@ from .situation import TOOLKIT_ROLE, Case, Data, Draft, ours
 def plan_toolkit(draft: Draft, case: Case, driver_pending: bool) -> None:
     if not case.needs_driver:
         return
+    if case.input("container_toolkit_source") == "host":
+        _own(draft, case, driver_pending)
+    tool = case.observed["host_tool"]
+    if case.input("container_toolkit_host_tool") and not tool["current"]:
+        draft.step(
+            id="toolkit.host_tool",
+            role=TOOLKIT_ROLE,
+            component="host tool",
+            now="another build" if tool["sha256"] else "missing",
+            wanted="current",
+            reason="It keeps the host ready after a reboot and on device events.",
+        )
+    # The daemon of a toolkit in a container configures its runtime itself.
+    if case.input("container_toolkit_source") == "host":
+        _runtimes(draft, case)
+
+
+def _own(draft: Draft, case: Case, driver_pending: bool) -> None:
+    """Plan what the host does itself: the vendor's package and the specification."""
     changes = (step.id for step in draft.steps if step.id in (DRIVER_STEP, RELOAD_STEP, RECOVER_STEP))
     after = next(changes, DRIVER_STEP) if driver_pending else ""
     package = case.input("container_toolkit_package")
@@ -39,17 +58,6 @@ def plan_toolkit(draft: Draft, case: Case, driver_pending: bool) -> None:
             reason="The driver decides what the spec holds." if after else f"The spec is {cdi['state']}.",
             after=after,
         )
-    tool = case.observed["host_tool"]
-    if case.input("container_toolkit_host_tool") and not tool["current"]:
-        draft.step(
-            id="toolkit.host_tool",
-            role=TOOLKIT_ROLE,
-            component="host tool",
-            now="another build" if tool["sha256"] else "missing",
-            wanted="current",
-            reason="It keeps the host ready after a reboot and on device events.",
-        )
-    _runtimes(draft, case)
 
 
 def _runtime_known(case: Case) -> Check | None:

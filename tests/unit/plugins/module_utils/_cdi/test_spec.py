@@ -84,6 +84,32 @@ class TestCompare:
         assert text(tree) == written and "librbln-ccl.so.3.2.2" in written and "3.0.0" not in written
         assert look(tree)["missing_host_paths"] == [] and codes(look(tree)) == []
 
+    def test_one_of_a_toolkit_in_a_container_is_judged_and_never_written(self, tree: Tree) -> None:
+        """As the vendor's daemon writes it: another order, hooks with their name in lower case."""
+        seen = look(tree, owner="container")
+        assert (seen["state"], seen["changed"], seen["after"]) == ("missing", False, None)
+        tree.put("/usr/local/bin/rbln-cdi-hook", "")
+        hook = "{hookname: createContainer, path: /usr/local/bin/rbln-cdi-hook, args: [a], env: [], timeout: null}"
+        mount = "{hostPath: %s, containerPath: /usr/local/lib/rbln/librbln-ml.so, options: [ro, bind]}"
+        spec = (
+            "cdiVersion: 0.5.0\nkind: rebellions.ai/npu\ndevices:\n"
+            "  - name: runtime\n    containerEdits: {hooks: [%s], mounts: [%s]}\n" % (hook, mount)
+        )
+        library = look(tree)["libraries"][0]
+        tree.put(PATH, spec % library)
+        seen = look(tree, owner="container")
+        assert (seen["state"], seen["changed"], codes(seen)) == ("current", False, [])
+        assert look(tree)["state"] == "stale"
+        tree.put(PATH, spec % "/usr/lib64/gone.so")
+        seen = look(tree, owner="container")
+        assert (seen["state"], seen["changed"]) == ("stale", False)
+        assert codes(seen) == ["cdi_host_paths_missing"]
+        tree.put(PATH, "[")
+        seen = look(tree, owner="container")
+        assert (seen["state"], seen["changed"]) == ("invalid", False)
+        with pytest.raises(NpuError, match="owner is 'me'"):
+            CdiOptions.read({"owner": "me"})
+
     def test_other_order_and_style_is_left_alone(self, tree: Tree) -> None:
         run(tree)
         spec = load_spec(text(tree), PATH)

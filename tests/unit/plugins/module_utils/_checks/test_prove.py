@@ -166,6 +166,15 @@ def test_other_modes(machine: Machine, mode: str, left: list[str], dry: bool) ->
     assert machine.prove(Rules(markers="keep"), BROKEN).changes == []
 
 
+def test_the_mark_of_a_driver_that_was_in_a_container_goes_with_the_ready_files(machine: Machine) -> None:
+    mark = DIR + "/.driver-ctr-stopped"
+    machine.tree.write(mark, "")
+    machine.prove(WRITE)
+    assert machine.markers() == [ALL[0], ".driver-ctr-stopped", *ALL[1:]]
+    proof = machine.prove(Rules(scopes=(), markers="remove"), {}, {})
+    assert machine.markers() == [] and {"path": mark, "act": "removed"} in proof.changes
+
+
 def test_a_specification_with_right_contents_gets_a_new_time(machine: Machine) -> None:
     os.utime(machine.tree.real(SPEC), (1000, 1000))
     proof = machine.prove(WRITE)

@@ -106,6 +106,9 @@ def test_000_05_to_09_what_the_pod_is() -> None:
     mounts = {mount["name"]: mount for mount in driver["volumeMounts"]}
     assert mounts["rbln"] == {"name": "rbln", "mountPath": "/run/rbln", "mountPropagation": "Bidirectional"}
     assert mounts["sources"]["readOnly"] is True and "readOnly" not in mounts["modules"]
+    # By default its root is in there.
+    usual = sets(made(JAMMY))["rbln-driver-ubuntu-22-04-k6-8-0-138-generic"]["spec"]["template"]["spec"]
+    assert "driver-root" not in str(usual)
     assert (pod["hostPID"], pod["automountServiceAccountToken"], driver["securityContext"]["privileged"]) == (
         True,
         False,

@@ -193,3 +193,18 @@ def test_every_pod_needs_the_lowest_level_that_the_namespace_has(name: str) -> N
     (space,) = (item for item in items if item["kind"] == "Namespace")
     level = space["metadata"]["labels"].get("pod-security.kubernetes.io/enforce")
     assert level == (None if name == "10-bare" else "privileged")
+
+
+def test_no_mount_is_below_one_that_goes_both_ways() -> None:
+    """It would appear on the host, once more with each start of the pod."""
+    spread = 0
+    for given in VARIANTS.values():
+        for _component, pod in pods(objects(**given)):
+            for item in containers(pod):
+                mounts = item.get("volumeMounts", [])
+                both = [one["mountPath"] for one in mounts if one.get("mountPropagation") == "Bidirectional"]
+                spread += len(both)
+                above = tuple(path + "/" for path in both)
+                nested = [one["mountPath"] for one in mounts if one["mountPath"].startswith(above)]
+                assert nested == [], (item["name"], nested)
+    assert spread

@@ -76,6 +76,19 @@ def test_002_06_it_finds_the_libraries_of_drivers_in_containers() -> None:
     assert {mount["name"]: mount.get("mountPropagation") for mount in main["volumeMounts"]}["opt"] == "HostToContainer"
 
 
+def test_it_sees_the_files_of_the_next_driver() -> None:
+    """They are mounted anew below /run/rbln, and a mount of the root itself would keep the former ones."""
+    driver = {"enabled": True, "image": {"tag": "1"}, "manager": {"image": {"tag": "1"}}}
+    items = objects(smd=TAGGED, driver=driver)
+    (mount,) = (one for one in container(items, "smd")["volumeMounts"] if one["name"] == "driver-root")
+    assert mount == {
+        "name": "driver-root",
+        "mountPath": "/run/rbln",
+        "readOnly": True,
+        "mountPropagation": "HostToContainer",
+    }
+
+
 def test_probes_can_be_left_out() -> None:
     main = container(objects(smd={**TAGGED, "probes": False}), "smd")
     assert [name for name in main if name.endswith("Probe")] == []

@@ -75,6 +75,20 @@ def test_the_word_for_hooks(given: str, hooks: str) -> None:
     assert options(rbln_container_toolkit_hooks=given)["cdi"]["hooks"] == hooks
 
 
+def test_a_driver_in_a_container_has_its_files_below_its_root() -> None:
+    assert options()["cdi"]["driver_root"] == "/"
+    assert options(rbln_driver_source="container")["cdi"]["driver_root"] == "/run/rbln/driver"
+    given = options(rbln_driver_source="container", rbln_container_toolkit_driver_root="/opt/rbln")
+    assert given["cdi"]["driver_root"] == "/opt/rbln"
+
+
+def test_a_toolkit_in_a_container_is_not_proven_by_its_host() -> None:
+    usual, found = options(), options(rbln_container_toolkit_source="container")
+    assert "scopes" not in usual and "owner" not in usual["cdi"]
+    assert (found["scopes"], found["cdi"]["owner"]) == (["driver"], "container")
+    assert read_settings(PROFILE, complete(found, "options")).rules.scopes == ["driver"]
+
+
 def test_isolation_is_only_there_when_asked_for() -> None:
     assert "container_library_path" not in options()["cdi"]
     assert (

@@ -85,6 +85,7 @@ def seen(
     observed: Data | None = None,
     proof: Data | None = None,
     source: str = "",
+    toolkit: str = "",
     **more: Any,
 ) -> Seen:
     return Seen(
@@ -93,6 +94,7 @@ def seen(
         RIGHT if observed is None else observed,
         proof or {},
         source,
+        toolkit,
     )
 
 
@@ -241,29 +243,48 @@ OPEN = {
     "no usable function": (seen(usable=0), {}, set()),
     "daemon in a pod": (seen(), SMD, {*BOTH, "smd"}),
     "daemon on the host": (seen(daemon={"state": "active"}), SMD, BOTH),
-    "driver on the host": (seen(), CONTAINERS, {*BOTH, "container-toolkit", "smd"}),
+    "driver on the host": (seen(toolkit="container"), CONTAINERS, {*BOTH, "container-toolkit", "smd"}),
     "driver is to come to the host": (seen(observed=NEW, via="none", usable=0, source="runfile"), CONTAINERS, set()),
     "driver in a container, new": (
-        seen(observed=NEW, via="none", usable=0),
+        seen(observed=NEW, via="none", usable=0, toolkit="container"),
         CONTAINERS,
         {*BOTH, "driver", "container-toolkit", "smd"},
     ),
     "driver in a container, said so": (
-        seen(via="container", source="container"),
+        seen(via="container", source="container", toolkit="container"),
         CONTAINERS,
         {*BOTH, "driver", "container-toolkit", "smd"},
     ),
     "driver in a container, without a function": (seen([BOUND], via="none"), CONTAINERS, set()),
-    "toolkit in a container, driver proven alone": (seen(observed=HALF), TOOLKIT, {*BOTH, "container-toolkit"}),
-    "toolkit in a container, driver failed": (seen(observed={**HALF, "failed": ["loaded", "spec"]}), TOOLKIT, set()),
+    "toolkit in a container, driver proven alone": (
+        seen(observed=HALF, toolkit="container"),
+        TOOLKIT,
+        {*BOTH, "container-toolkit"},
+    ),
+    "toolkit in a container, driver failed": (
+        seen(observed={**HALF, "failed": ["loaded", "spec"]}, toolkit="container"),
+        TOOLKIT,
+        set(),
+    ),
     "toolkit in a container, no ready file": (
-        seen(observed={**HALF, "markers": {"current": False, "present": []}}),
+        seen(observed={**HALF, "markers": {"current": False, "present": []}}, toolkit="container"),
         TOOLKIT,
         set(),
     ),
     "driver alone is not enough where the host does both": (seen(observed=HALF), {}, set()),
-    "toolkit on the host": (seen(observed=TOOL), TOOLKIT, BOTH),
-    "toolkit on the host without its tool": (seen(observed={**RIGHT, "cdi": {"state": "current"}}), TOOLKIT, BOTH),
+    "toolkit on the host": (seen(), TOOLKIT, BOTH),
+    "toolkit in a container of a host with the tool": (
+        seen(observed=TOOL, toolkit="container"),
+        TOOLKIT,
+        {*BOTH, "container-toolkit"},
+    ),
+    # What was observed is of before its toolkit.
+    "toolkit on the host, in its first run": (seen(observed=NEW, proof={"passed": True}), TOOLKIT, BOTH),
+    "driver in a container and toolkit on the host, new": (
+        seen(observed=NEW, via="none", usable=0),
+        CONTAINERS,
+        {*BOTH, "driver", "smd"},
+    ),
     "for virtual machines, not bound yet": (seen([{**CA22, "state": "unbound"}], NEW, usable=0), VM, SANDBOX_NAMES),
     "for virtual machines, bound": (seen([BOUND], NEW, usable=0), VM, SANDBOX_NAMES),
     "for virtual machines, no IOMMU": (

@@ -127,6 +127,35 @@ def test_a_driver_is_never_touched_by_surprise(
     assert all(stop["next_step"] for stop in found["stops"])
 
 
+VIRGIN: Data = {
+    "passed": False,
+    "cdi": {"state": "missing", "changed": False},
+    "host_tool": {"current": False, "sha256": None, "wanted": "a"},
+    "markers": {"current": True, "present": []},
+}
+
+
+def test_a_host_proves_no_driver_that_its_cluster_is_still_to_bring() -> None:
+    raw = {"rbln_driver_source": "container"}
+    found = draw(raw, facts(driver=NO_DRIVER), o=observed(**VIRGIN))
+    assert (ids(found), found["roles"]) == (["toolkit.host_tool"], ["container_toolkit"])
+    inside = {**NO_DRIVER, "installed_via": "container", "root": "/run/rbln/driver", "version_loaded": "3.2.2"}
+    found = draw(raw, facts(driver={**inside, "loaded": True}), o=observed(passed=False))
+    assert (ids(found), found["roles"]) == (["validator.markers"], ["validator"])
+
+
+def test_a_host_leaves_specification_and_runtime_to_a_toolkit_in_a_container() -> None:
+    off = runtimes(runtime(cdi={"state": "off"}, changes=[{"why": "CDI is off"}]))
+    stale = observed(cdi={"state": "stale", "changed": True})
+    raw = {"rbln_container_toolkit_source": "container"}
+    assert ids(draw(raw, r=off, o=stale)) == []
+    assert ids(draw(r=off, o=stale, raw={"rbln_container_toolkit_runtime_restart": "if_required"})) == [
+        "toolkit.cdi",
+        "toolkit.runtime.containerd",
+        "validator.markers",
+    ]
+
+
 @pytest.mark.parametrize("version", ["", "3.2.3"])
 def test_an_installation_that_broke_off_is_done_again_unasked(version: str) -> None:
     left = {"installed_via": "deb", "version_on_disk": None, "version_loaded": None, "loaded": False}
