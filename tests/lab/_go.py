@@ -48,6 +48,7 @@ PROGRAMS: dict[str, Program] = {
     "pause": Program("go/pause", {"pause": "."}),
     "kwok": Program("go/kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
     "npu-device-plugin": Program("standins/device-plugin", {"npu-device-plugin": "."}),
+    "npu-operands": Program("standins/operands", {"npu-operands": "."}),
 }
 KUBE_APPLETS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", "kubectl")
 

@@ -54,20 +54,32 @@ def write_image(
     path: Path, reference: str, layer: bytes, entrypoint: t.Sequence[str] = (), env: t.Sequence[str] = ()
 ) -> None:
     """Write REPOSITORY:TAG with the one layer (an uncompressed tar) as a docker-archive."""
-    config = json.dumps(
-        {
-            "architecture": "amd64",
-            "os": "linux",
-            "created": EPOCH,
-            "config": {"Env": [PATH, *env], "Entrypoint": list(entrypoint) or None},
-            "rootfs": {"type": "layers", "diff_ids": ["sha256:" + hashlib.sha256(layer).hexdigest()]},
-            "history": [{"created": EPOCH, "created_by": "tests.lab"}],
-        }
-    ).encode()
-    config_name = hashlib.sha256(config).hexdigest() + ".json"
-    manifest = json.dumps([{"Config": config_name, "RepoTags": [reference], "Layers": ["layer.tar"]}]).encode()
+    write_images(path, layer, {reference: entrypoint}, env)
+
+
+def write_images(
+    path: Path, layer: bytes, entrypoints: t.Mapping[str, t.Sequence[str]], env: t.Sequence[str] = ()
+) -> None:
+    """Write images {REPOSITORY:TAG: entrypoint} of the same layer as one docker-archive."""
+    parts: list[tuple[str, bytes]] = [("layer.tar", layer)]
+    manifest = []
+    for reference, entrypoint in entrypoints.items():
+        config = json.dumps(
+            {
+                "architecture": "amd64",
+                "os": "linux",
+                "created": EPOCH,
+                "config": {"Env": [PATH, *env], "Entrypoint": list(entrypoint) or None},
+                "rootfs": {"type": "layers", "diff_ids": ["sha256:" + hashlib.sha256(layer).hexdigest()]},
+                "history": [{"created": EPOCH, "created_by": "tests.lab"}],
+            }
+        ).encode()
+        name = hashlib.sha256(config).hexdigest() + ".json"
+        manifest.append({"Config": name, "RepoTags": [reference], "Layers": ["layer.tar"]})
+        if name not in dict(parts):
+            parts.append((name, config))
     with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as archive:
-        for name, data in ((config_name, config), ("layer.tar", layer), ("manifest.json", manifest)):
+        for name, data in (*parts, ("manifest.json", json.dumps(manifest).encode())):
             info = tarfile.TarInfo(name)
             info.size = len(data)
             archive.addfile(info, io.BytesIO(data))

@@ -118,7 +118,8 @@ def _static(reference: str, entries: t.Mapping[str, Entry], entrypoint: t.Sequen
     return lambda part: write_image(part / "image.tar", reference, tar_of(entries), entrypoint)
 
 
-def _busybox(part: Path) -> None:
+def busybox() -> dict[str, Entry]:
+    """Files of an image with a shell and small tools."""
     applets = run(["/bin/busybox", "--list"]).stdout.split()
     entries = {
         "bin/busybox": Entry(Path("/bin/busybox")),
@@ -126,7 +127,11 @@ def _busybox(part: Path) -> None:
         "etc/passwd": Entry(b"root:x:0:0:root:/root:/bin/sh\n", mode=0o644),
     }
     entries.update({"bin/" + name: Entry(target="busybox") for name in applets if name != "busybox"})
-    write_image(part / "image.tar", "lab.local/busybox:1", tar_of(entries))
+    return entries
+
+
+def _busybox(part: Path) -> None:
+    write_image(part / "image.tar", "lab.local/busybox:1", tar_of(busybox()))
 
 
 def pod_images(names: t.Sequence[str] = ("pause", "busybox", "npu-device-plugin", "npu-validator")) -> dict[str, Path]:
@@ -141,6 +146,6 @@ def pod_images(names: t.Sequence[str] = ("pause", "busybox", "npu-device-plugin"
             key, make = digest(Path("/bin/busybox")), _busybox
         else:
             key, make = digest(Path(__file__)), _python_image
-        writer = digest(Path(__file__).with_name("_image.py"), inspect.getsource(_busybox))
+        writer = digest(Path(__file__).with_name("_image.py"), inspect.getsource(busybox))
         found[reference] = cached("image-" + name, digest(key, writer), make) / "image.tar"
     return found

@@ -123,7 +123,7 @@ def _fields(name: str, version: str, text: str, **more: str) -> dict[str, str]:
     return fields
 
 
-def _text(name: str, version: str) -> bytes:
+def script(name: str, version: str) -> bytes:
     words = {
         "@VERSION@": version,
         "@STATUS@": "3" if version == FAULTY_VERSION else "0",
@@ -148,7 +148,7 @@ def _kmd(version: str) -> tuple[dict[str, Entry], dict[str, str]]:
         }
     )
     entries = {
-        "usr/lib/rbln-standin/kmod": Entry(_text("kmod.sh", version)),
+        "usr/lib/rbln-standin/kmod": Entry(script("kmod.sh", version)),
         "usr/lib/rbln-standin/rebellions.ko": Entry(module, mode=0o644),
         "usr/lib/systemd/system/rbln-standin-load.service": Entry(LOAD_UNIT.encode(), mode=0o644),
         "usr/lib/udev/rules.d/70-rebellions.rules": Entry(UDEV_RULES.encode(), mode=0o644),
@@ -158,20 +158,20 @@ def _kmd(version: str) -> tuple[dict[str, Entry], dict[str, str]]:
     entries.update(
         {"usr/src/rebellions-%s/%s" % (version, name): Entry(text.encode(), mode=0o644) for name, text in texts.items()}
     )
-    return entries, {name: _text("kmd-%s.sh" % name, version).decode() for name in ("postinst", "prerm")}
+    return entries, {name: script("kmd-%s.sh" % name, version).decode() for name in ("postinst", "prerm")}
 
 
-def _tools(version: str) -> dict[str, Entry]:
+def tools(version: str) -> dict[str, Entry]:
     return {
-        "usr/bin/rbln-smi": Entry(_text("rbln-smi.sh", version)),
+        "usr/bin/rbln-smi": Entry(script("rbln-smi.sh", version)),
         "usr/bin/rbln-stat": Entry(target="rbln-smi"),
-        "usr/bin/rbln-smd": Entry(_text("rbln-smd.sh", version)),
-        "usr/bin/rbln-flash": Entry(_text("rbln-flash.sh", version)),
+        "usr/bin/rbln-smd": Entry(script("rbln-smd.sh", version)),
+        "usr/bin/rbln-flash": Entry(script("rbln-flash.sh", version)),
         "usr/lib/systemd/system/rbln-smd.service": Entry(DAEMON_UNIT.encode(), mode=0o644),
     }
 
 
-def _libraries(version: str) -> dict[str, Entry]:
+def libraries(version: str) -> dict[str, Entry]:
     major = version.split(".", 1)[0]
     entries: dict[str, Entry] = {}
     for name, needed in LIBRARIES.items():
@@ -202,12 +202,12 @@ def driver_debs(version: str) -> dict[str, bytes]:
         "rebellions-fw": deb(_fields("rebellions-fw", version, "Rebellions firmware"), _firmware(version), {}),
         "rbln-tools": deb(
             _fields("rbln-tools", version, "Rebellions tools", Depends="librbln " + depends, Conflicts="rebellions"),
-            _tools(version),
+            tools(version),
             {"postinst": TOOLS_POSTINST, "prerm": TOOLS_PRERM},
         ),
         "librbln": deb(
             _fields("librbln", version, "Rebellions libraries", Conflicts="rebellions"),
-            _libraries(version),
+            libraries(version),
             {"postinst": LDCONFIG, "postrm": LDCONFIG},
         ),
         "rebellions-driver": deb(
@@ -229,7 +229,7 @@ def driver_debs(version: str) -> dict[str, bytes]:
 def legacy_deb(version: str = LEGACY_VERSION) -> dict[str, bytes]:
     """The single package `rebellions` of the releases before 3.0."""
     kmd, scripts = _kmd(version)
-    entries = {**kmd, **_tools(version), **_libraries(version), **_firmware(version)}
+    entries = {**kmd, **tools(version), **libraries(version), **_firmware(version)}
     both = "#!/bin/sh\nset -e\n(%s)\n(%s)\n"
     postinst = both % (scripts["postinst"], "ldconfig\n" + TOOLS_POSTINST)
     prerm = both % (TOOLS_PRERM, scripts["prerm"])
@@ -269,7 +269,7 @@ def runfile(version: str) -> bytes:
         for name, data in driver_debs(version).items()
         if not name.startswith("rebellions-driver_")
     }
-    head = _text("runfile.sh", version).decode()
+    head = script("runfile.sh", version).decode()
     head = head.replace("@LINE@", str(head.count("\n") + 1))
     return head.encode() + gzip.compress(tar_of(packages), mtime=0)
 
@@ -280,7 +280,7 @@ def write(home: Path) -> None:
     All except the key and its signatures is the same each time.
     """
     packages: dict[str, bytes] = {**legacy_deb(), **toolkit_deb()}
-    files: dict[str, bytes] = {"fault": _text("fault.sh", "")}
+    files: dict[str, bytes] = {"fault": script("fault.sh", "")}
     with Signer() as signer:
         for version in ALL_VERSIONS:
             packages.update(driver_debs(version))

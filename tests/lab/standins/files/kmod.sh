@@ -63,7 +63,7 @@ unload() {
 	[ ! -e "$fault/busy" ] || { echo "modprobe: FATAL: Module rebellions is in use." >&2; exit 1; }
 	rm -rf "$module" "$class" /sys/bus/pci/drivers/rebellions
 	for d in "$pci"/*; do rm -f "$d/driver"; done
-	rm -f /dev/rbln[0-9]* /dev/rsd[0-9]*
+	rm -rf /dev/rbln[0-9]* /dev/rsd[0-9]* /dev/.npu-lab
 }
 
 case ${1:-} in

@@ -15,6 +15,24 @@ if [ "${1:-}" = mknod ]; then
 	node rsd0 "$(content /sys/class/misc/rsd0/dev 1:8)"
 	exit
 fi
+# What a group is, is kept beside the nodes: whoever may make nodes may make groups.
+if [ "${1:-}" = group ]; then
+	mkdir -p /dev/.npu-lab
+	case ${2:-} in
+	-c)
+		for n in $(echo "$5" | tr , ' '); do echo "$3" >"/dev/.npu-lab/rbln$n" || exit 1; done
+		node "rsd$3" 1:8
+		;;
+	-d)
+		for id in $(echo "$3" | tr , ' '); do
+			for path in /dev/.npu-lab/*; do [ "$(content "$path" 0)" != "$id" ] || rm "$path"; done
+			rm -f "/dev/rsd$id"
+		done
+		;;
+	*) echo "usage: rbln-smi group -c ID -a NPU,... | -d ID,..." >&2; exit 2 ;;
+	esac
+	exit
+fi
 for arg; do
 	case $arg in
 	--version | -V) echo "rbln-smi @VERSION@"; exit 0 ;;
@@ -45,7 +63,7 @@ report() {
 		address=$(readlink "$class/$name/device"); address=${address##*/}
 		device=$(pci "$name" device); speed=$(pci "$name" current_link_speed)
 		printf '%s\n    {\n' "$comma"; comma=,
-		[ -z "$groups" ] || printf '      "group_id": "%s",\n' "$(of "$name" group_id)"
+		[ -z "$groups" ] || printf '      "group_id": "%s",\n' "$(content "/dev/.npu-lab/$name" "$(of "$name" group_id)")"
 		printf '      "npu": %s,\n      "name": "%s",\n      "sid": "%016d",\n      "uuid": "00000000-0000-4000-8000-%012x",\n' "$npu" "$(of "$name" card_name)" "$id" "$id"
 		printf '      "device": "%s",\n      "status": "%s",\n      "fw_ver": "%s",\n' "$name" "$(word "$name")" "$(of "$name" fw_ver)"
 		printf '      "pci": {"dev": "%s", "bus_id": "%s", "numa_node": "%s", "link_speed": "%s", "link_width": "%s"},\n' "${device#0x}" "$address" "$(pci "$name" numa_node)" "$(echo "${speed% PCIe}" | tr -d ' ')" "$(pci "$name" current_link_width)"

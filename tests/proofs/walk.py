@@ -1,0 +1,47 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Driver, toolkit, rbln-smd, exporter and device plugin in containers on real kubelets, from nothing to nothing.
+
+One node has everything in containers, a containerd without CDI and a system of the support matrix; the other has its
+own driver. The vendor's images are stood in for. The sample leaves out another version of the driver.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+
+from tests.integration._hosts import Hosts
+from tests.integration._play import FOLDER, STAGED
+from tests.lab import Lab
+from tests.proofs._proof import SAMPLE, Proof
+from tests.proofs._walk import HOSTS, Walk, containers, nothing_left, prepare, versions
+from tests.tools.stage import stage
+
+
+def main() -> int:
+    if os.geteuid() != 0:
+        print("proof-walk starts system containers and needs root. Next: sudo make proof-walk", file=sys.stderr)
+        return 2
+    proof = Proof("walk")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    stage(target=STAGED)
+    parts = {"containers": containers, "versions": versions, "nothing left": nothing_left}
+    chosen = ["containers", "nothing left"] if SAMPLE else list(parts)
+    hosts = Hosts(Lab(), HOSTS, kube=True)
+    try:
+        hosts.virgin()
+        prepare(hosts)
+        walk = Walk(hosts)
+        for name in chosen:
+            with proof.part(name) as part:
+                parts[name](part, walk)
+    finally:
+        hosts.leave()
+        shutil.rmtree(FOLDER, ignore_errors=True)
+    return proof.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
