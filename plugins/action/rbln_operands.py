@@ -5,13 +5,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import typing as t
 import uuid
-from pathlib import Path
 
-from ansible.errors import AnsibleError
 from ansible.plugins.loader import module_loader
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
@@ -19,7 +15,8 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer imp
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.text import clean, clean_all
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import Cluster, require_packages
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.capabilities import declared
-from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.login import is_content, read_login
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.login import read_login
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.of_task import OfTask, Said
 from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import build
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.manifests import write_manifests
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.work import ClusterWork
@@ -27,8 +24,6 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.cluster imp
     ROLE,
     choose_actors,
     digest,
-    kubeconfig_text,
-    plain,
     read_inputs,
     rendered_key,
 )
@@ -55,7 +50,7 @@ role_inputs((ROLE,))
 MEMBER = "__%s_member" % ROLE
 
 
-class ActionModule(Answering):
+class ActionModule(OfTask, Answering):
     TRANSFERS_FILES = False
     _requires_connection = False
     _supports_check_mode = True
@@ -74,52 +69,6 @@ class ActionModule(Answering):
             # The API server's words may be in it.
             result.update(failed=True, msg=clean(str(exc), True))
         return result
-
-    @contextlib.contextmanager
-    def _environment(self) -> t.Iterator[None]:
-        """The environment of this process with that of the task over it, as a module on the controller would have it.
-
-        Credential plugins and the search for a proxy see it too.
-        """
-        given: Result = {}
-        if getattr(self._task, "environment", None):
-            self._compute_environment_string(given)
-        before = dict(os.environ)
-        os.environ.update({str(name): str(value) for name, value in given.items()})
-        try:
-            yield
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
-
-    def _kubeconfig(self, inputs: Inputs) -> str:
-        """The input; a relative path is looked for where Ansible looks for files."""
-        given = inputs["kubeconfig"]
-        return given if is_content(given) else os.pathsep.join(map(self._found, given.split(os.pathsep)))
-
-    def _found(self, path: str) -> str:
-        whole = os.path.expanduser(path)
-        if not path or os.path.isabs(whole) or os.path.exists(whole):
-            return path
-        try:
-            return str(self._find_needle("files", whole))
-        except AnsibleError:
-            return path
-
-    def _decrypted(self, path: str) -> str:
-        """The text of a file that Ansible Vault has encrypted."""
-        try:
-            real = self._loader.get_real_file(path)
-        except AnsibleError:
-            raise NpuError(
-                "The kubeconfig %s cannot be decrypted." % path, "Give the password of Ansible Vault that it needs."
-            ) from None
-        try:
-            return Path(real).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError):
-            raise NpuError("The kubeconfig %s is not text." % path, "Give the path of a kubeconfig.") from None
-        finally:
-            self._loader.cleanup_tmp_file(real)
 
     def _inputs(self, task_vars: Result) -> Inputs:
         return t.cast(Inputs, read_inputs(raw_inputs(self._templar, task_vars, role_inputs((ROLE,))), task_vars))
@@ -145,7 +94,7 @@ class ActionModule(Answering):
         for host in (task_vars.get("groups") or {}).get("all") or () if hostvars else ():
             if host in known:
                 continue
-            said = _Said(hostvars, host)
+            said = Said(hostvars, host)
             kubeconfig = said.kubeconfig()
             context = said(OPERANDS + "context") or said(INPUT + "kube_context")
             if (kubeconfig, context) == (inputs["kubeconfig"], inputs["context"]):
@@ -264,36 +213,6 @@ def _require_smoke_modules() -> None:
             f"{SMOKE}.enabled is true, and the collection kubernetes.core is not installed on the controller.",
             "Run: ansible-galaxy collection install kubernetes.core",
         )
-
-
-class _Said:
-    """Variables of another host as text; empty for one that is not set, is a fact, or cannot be templated."""
-
-    def __init__(self, hostvars: t.Any, host: str) -> None:
-        self._hostvars, self._host = hostvars, host
-        self._raw = hostvars.raw_get(host)
-
-    def __call__(self, name: str) -> str:
-        value = self._value(name)
-        return str(value) if value else ""
-
-    def kubeconfig(self) -> str:
-        """As this host's input is read."""
-        try:
-            return kubeconfig_text(plain(self._value(OPERANDS + "kubeconfig") or self._value(INPUT + "kubeconfig")))
-        except NpuError:
-            return ""
-
-    def _value(self, name: str) -> t.Any:
-        value = self._raw.get(name)
-        if not value or name in (self._raw.get("ansible_facts") or {}):
-            return None
-        if isinstance(value, str) and "{" not in value:
-            return value
-        try:
-            return self._hostvars[self._host][name]
-        except AnsibleError:
-            return None
 
 
 def _registered(task_vars: Result) -> Result:

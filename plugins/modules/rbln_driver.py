@@ -70,8 +70,7 @@ options:
     elements: str
     default: []
   extract:
-    description: Arguments of the installer to only unpack its packages into C({directory}). The package manager then
-      simulates and installs them. Without these arguments the installer itself installs.
+    description: Arguments to only unpack the packages into C({directory}); the package manager then installs them.
     type: list
     elements: str
     default: []
@@ -148,8 +147,7 @@ options:
     type: float
     default: 1800
   reboot_allowed:
-    description: Continue when the module cannot be unloaded, and return RV(reboot_required). The caller reboots and
-      calls again.
+    description: Continue when the module cannot be unloaded, and return RV(reboot_required). The caller reboots.
     type: bool
     default: false
   rollback:
@@ -177,14 +175,13 @@ options:
     type: bool
     default: false
   notes_only:
-    description: With O(state=absent), keep the driver and remove only the notes about it and the holds for it. Use it
-      for a driver that this collection did not install. An interrupted change is undone first.
+    description: With O(state=absent), keep the driver, which this collection did not install, and remove only the notes
+      about it and the holds for it. An interrupted change is undone first.
     type: bool
     default: false
   plan:
-    description: The registered result of M(rebellions.npu.rbln_plan). Options that are not set are taken from it.
-      O(files) are used only when the plan installs. The action plugin reads it on the controller and does not send it
-      to the host.
+    description: The registered result of M(rebellions.npu.rbln_plan), read on the controller. Options that are not set
+      are taken from it; O(files) are used only when the plan installs.
     type: dict
   fail:
     description: Fail when the change fails or is refused. V(false) only returns RV(error).

@@ -39,16 +39,16 @@ PAYLOAD_FILES = {
     "rbln_bundle": 24,
     "rbln_cdi_spec": 23,
     "rbln_config_write": 12,
-    "rbln_driver": 111,
+    "rbln_driver": 113,
     "rbln_driver_facts": 37,
     "rbln_driver_files": 12,
     "rbln_host_tool": 7,
     "rbln_mok": 26,
-    "rbln_observe": 73,
+    "rbln_observe": 75,
     "rbln_package": 29,
     "rbln_repository": 29,
     "rbln_runtime_detect": 26,
-    "rbln_validate": 74,
+    "rbln_validate": 75,
 }
 BINDS_VENDOR = {"_base/rebellions.py"}
 # How a file of the controller takes the profile: by name, since only one vendor is bound.

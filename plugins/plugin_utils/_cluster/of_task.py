@@ -1,0 +1,104 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a task of Ansible says about its cluster: environment, kubeconfig, and the inputs of other hosts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import typing as t
+from pathlib import Path
+
+from ansible.errors import AnsibleError
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+
+from .._inputs.cluster import kubeconfig_text, plain
+from .._objects.inputs import Inputs
+from .._objects.names import INPUT, OPERANDS
+from .login import is_content
+
+
+class OfTask:
+    """A part of an action plugin."""
+
+    _task: t.Any
+    _loader: t.Any
+    _compute_environment_string: t.Any
+    _find_needle: t.Any
+
+    @contextlib.contextmanager
+    def _environment(self) -> t.Iterator[None]:
+        """The environment of this process with that of the task over it, as a module on the controller would have it.
+
+        Credential plugins and the search for a proxy see it too.
+        """
+        given: dict[str, t.Any] = {}
+        if getattr(self._task, "environment", None):
+            self._compute_environment_string(given)
+        before = dict(os.environ)
+        os.environ.update({str(name): str(value) for name, value in given.items()})
+        try:
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+    def _kubeconfig(self, inputs: Inputs) -> str:
+        """The input; a relative path is looked for where Ansible looks for files."""
+        given = inputs["kubeconfig"]
+        return given if is_content(given) else os.pathsep.join(map(self._found, given.split(os.pathsep)))
+
+    def _found(self, path: str) -> str:
+        whole = os.path.expanduser(path)
+        if not path or os.path.isabs(whole) or os.path.exists(whole):
+            return path
+        try:
+            return str(self._find_needle("files", whole))
+        except AnsibleError:
+            return path
+
+    def _decrypted(self, path: str) -> str:
+        """The text of a file that Ansible Vault has encrypted."""
+        try:
+            real = self._loader.get_real_file(path)
+        except AnsibleError:
+            raise NpuError(
+                "The kubeconfig %s cannot be decrypted." % path, "Give the password of Ansible Vault that it needs."
+            ) from None
+        try:
+            return Path(real).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            raise NpuError("The kubeconfig %s is not text." % path, "Give the path of a kubeconfig.") from None
+        finally:
+            self._loader.cleanup_tmp_file(real)
+
+
+class Said:
+    """Variables of another host as text; empty for one that is not set, is a fact, or cannot be templated."""
+
+    def __init__(self, hostvars: t.Any, host: str) -> None:
+        self._hostvars, self._host = hostvars, host
+        self._raw = hostvars.raw_get(host)
+
+    def __call__(self, name: str) -> str:
+        value = self._value(name)
+        return str(value) if value else ""
+
+    def kubeconfig(self) -> str:
+        """As this host's input is read."""
+        try:
+            return kubeconfig_text(plain(self._value(OPERANDS + "kubeconfig") or self._value(INPUT + "kubeconfig")))
+        except NpuError:
+            return ""
+
+    def _value(self, name: str) -> t.Any:
+        value = self._raw.get(name)
+        if not value or name in (self._raw.get("ansible_facts") or {}):
+            return None
+        if isinstance(value, str) and "{" not in value:
+            return value
+        try:
+            return self._hostvars[self._host][name]
+        except AnsibleError:
+            return None
