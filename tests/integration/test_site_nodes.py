@@ -182,19 +182,11 @@ def jobs(hosts: Hosts) -> list[str]:
 
 def test_a_workload_with_an_npu_is_the_last_proof_of_each_node(cluster: Hosts) -> None:
     good = smoke("id -u && ls /dev/rbln*")
-    one = smoke("id -u && ls /dev/rbln*", nodes="one")
-    checked = play("site", cluster.inventory(A, B, **one), "--tags", "operands", "--check").good([A, B])
-    told = [checked.one("Say what runs on which node", host).msg for host in (A, B)]
-    assert told[0] == "node it-a: the smoke workload would run: lab.local/busybox:1 sh -c id -u && ls /dev/rbln*"
-    assert told[1] == "it-b: no smoke workload, the one of it-a stands for all."
-    assert checked.of("Start the workload") == [] and jobs(cluster) == []
-
     run = play("site", cluster.inventory(A, B, **good), "--tags", "operands").unchanged([A, B])
     for host in (A, B):
         proof = run.one("Judge the workload", host)
         assert proof.data["ok"] is True and "node %s: the smoke workload ended with code 0" % host in proof.msg
-        assert proof.data["log"][0] == "65534" and len(proof.data["log"]) == 2
-        assert proof.data["log"][1] in ("/dev/rbln0", "/dev/rbln1")
+        assert proof.data["log"][0] == "65534" and proof.data["log"][1] in ("/dev/rbln0", "/dev/rbln1")
     assert jobs(cluster) == []
 
 
