@@ -118,8 +118,11 @@ class Case:
 
     @property
     def driver_to_come(self) -> bool:
-        """True when the driver is that of a container which has not run on this host yet: nothing can be proven."""
-        return self.input("driver_source") == "container" and not Situation(self).installed
+        """True when the driver is that of a container which has not loaded it: the host can prove nothing yet.
+
+        Files of a container that has ended may still be there, and the cluster part is what brings the next one.
+        """
+        return self.input("driver_source") == "container" and not self.driver["loaded"]
 
     @property
     def damage(self) -> str:
