@@ -9,6 +9,7 @@ import signal
 import subprocess
 import typing as t
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
@@ -385,11 +386,17 @@ def test_pods_are_left_to_who_drains_the_node(tmp_path: Path) -> None:
     assert node.acts == []
 
 
+def by_looks(monkeypatch: pytest.MonkeyPatch, node: Node) -> None:
+    """A clock that only waiting moves, and a grace of three looks."""
+    monkeypatch.setattr(driver_units, "time", SimpleNamespace(monotonic=lambda: 0.2 * len(node.sleeps)))
+    monkeypatch.setattr(driver_units, "GRACE", 0.5)
+
+
 def test_a_pid_that_has_gone_to_another_process_is_spared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node(tmp_path, in_use="stop").loaded().process()
     sent: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((len(node.sleeps) > 0, number)))
-    monkeypatch.setattr(driver_units, "GRACE", 0.01)
+    by_looks(monkeypatch, node)
     stat = "%d (python3) S 1 " % PID + "0 " * 17
     node.tree.write("/proc/%d/stat" % PID, stat + "777 0")
     holder = node.work._find()[0]
@@ -406,8 +413,8 @@ def test_a_user_that_does_not_end_is_killed_and_one_that_never_lets_go_is_an_err
 ) -> None:
     sent: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
-    monkeypatch.setattr(driver_units, "GRACE", 0.01)
     node = Node(tmp_path, in_use="stop").loaded().process()
+    by_looks(monkeypatch, node)
     with pytest.raises(
         NpuError,
         match="^These users still hold the NPUs: python3 .pid 4200. on rbln0. Next: Stop them by hand and run again.$",
