@@ -72,7 +72,7 @@ def installed(*names: str) -> list[str]:
 
 
 def main(program: str) -> dict[str, t.Any]:
-    for path in ("/var/lib/rpm", "/usr/lib/sysimage/rpm", "/var/cache/dnf", "/var/cache/libdnf5", RPMS):
+    for path in ("/var/lib/rpm", "/usr/lib/sysimage/rpm", "/var/cache/dnf", "/var/cache/libdnf5", RPMS, "/srv/kept"):
         shutil.rmtree(path, ignore_errors=True)
     os.makedirs("/opt/bin", exist_ok=True)
     if os.path.lexists("/opt/bin/dnf"):

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import re
 import typing as t
@@ -28,6 +27,10 @@ FINGERPRINT = re.compile(r"^(?:[0-9A-F]{40}|[0-9A-F]{64})$")
 LOOKS_LIKE_A_FINGERPRINT = re.compile(r"^(?:0x)?[0-9A-Fa-f][0-9A-Fa-f :]{6,120}[!]?$")
 BLOCK = re.compile(r"^-----BEGIN (PGP [A-Z ]+|[A-Z0-9 ]+)-----[ \t]*$(.*?)^-----END \1-----[ \t]*$", re.M | re.S)
 REMEDY = "Use the public key of the repository, as gpg --export --armor writes it."
+
+
+class _Other(Exception):
+    """Says what a file is that is no public key."""
 
 
 class Certificate(t.NamedTuple):
@@ -75,13 +78,13 @@ def _fingerprint(body: bytes) -> str:
 
 
 def _split(data: bytes) -> list[Certificate]:
-    """The certificates of binary data. ValueError says what it is instead."""
+    """The certificates of binary data. _Other says what it is instead; ValueError or IndexError: it is damaged."""
     found: list[Certificate] = []
     for tag, body, whole in _packets(data):
         if tag == PUBLIC_KEY:
             found.append(Certificate(whole, (_fingerprint(body),)))
         elif not found or tag not in PARTS:
-            raise LookupError(OTHERS.get(tag, "no public key"))
+            raise _Other(OTHERS.get(tag, "no public key"))
         else:
             last = found[-1]
             prints = last.fingerprints + ((_fingerprint(body),) if tag == PUBLIC_SUBKEY else ())
@@ -118,18 +121,18 @@ def certificates(data: bytes, name: str) -> list[Certificate]:
     """
     try:
         found = _read(data)
-    except LookupError as exc:
-        raise NpuError("%s is %s, not a public key." % (name, exc.args[0]), REMEDY) from exc
-    except (ValueError, IndexError, binascii.Error) as exc:
+    except _Other as exc:
+        raise NpuError("%s is %s, not a public key." % (name, exc), REMEDY) from exc
+    except (ValueError, IndexError) as exc:
         raise NpuError("%s is damaged: it is not a whole public key." % name, "Get it again from its source.") from exc
     return list({item.fingerprints[0]: item for item in found}.values())
 
 
 def _read(data: bytes) -> list[Certificate]:
     if not data.strip():
-        raise LookupError("empty")
+        raise _Other("empty")
     if data[8:12] == b"KBXf":
-        raise LookupError("a keybox of GnuPG")
+        raise _Other("a keybox of GnuPG")
     if data[0] & 0x80 and data[:3] != b"\xef\xbb\xbf" and data[:2] not in (b"\xff\xfe", b"\xfe\xff"):
         return _split(data)
     text = data.decode("utf-8-sig", "replace").replace("\r\n", "\n")
@@ -143,7 +146,7 @@ def _read(data: bytes) -> list[Certificate]:
         raise ValueError("no end")
     if found and all(kind == "PGP PUBLIC KEY BLOCK" for kind in kinds):
         return found
-    raise LookupError(_kind(text, kinds))
+    raise _Other(_kind(text, kinds))
 
 
 def _kind(text: str, kinds: t.Sequence[str]) -> str:

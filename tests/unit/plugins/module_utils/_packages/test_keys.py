@@ -118,6 +118,8 @@ def test_what_is_written_is_read_by_gpg(keys: Keys, single: bool) -> None:
         ),
         (b"\xff\xfe-\0-\0", "key is other text"),
         (b"\x99", "key is damaged"),
+        # The length has a second byte, which is not there.
+        (b"\xc6\xc0", "key is damaged"),
     ],
 )
 def test_what_is_no_key_gets_one_error(content: bytes, told: str) -> None:
