@@ -8,11 +8,12 @@ Excludes, version locks, what is installed in several versions, what dnf prunes,
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import typing as t
 from pathlib import Path
 
+from tests.lab._base import podman
+from tests.lab._machine import settings
 from tests.lab._rootfs import host_image
 from tests.proofs._proof import SAMPLE, Part, Proof
 from tests.tools.paths import ROOT
@@ -25,10 +26,8 @@ PROGRAMS = {"dnf-3": "trixie-dnf"} if SAMPLE else {"dnf-3": "trixie-dnf", "dnf5"
 def run(image: str, program: str) -> dict[str, t.Any]:
     """What the script saw with this program."""
     mounts = ["-v", "%s:/root/npu:ro" % (ROOT / "plugins" / "module_utils"), "-v", "%s:/root/host.py:ro" % HOST]
-    argv = ["podman", "run", "--rm", "--network=none", *mounts, image, "python3", "/root/host.py", program]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=900, check=False)
-    if done.returncode != 0:
-        raise AssertionError(done.stderr[-3000:])
+    argv = ("run", "--rm", "--network=none", *mounts, image, "python3", "/root/host.py", program)
+    done = podman(*argv, timeout=900)
     found: dict[str, t.Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -67,6 +66,7 @@ def judge(part: Part, seen: dict[str, t.Any]) -> None:
 
 def main() -> int:
     proof = Proof("dnf")
+    settings()
     for program, flavour in PROGRAMS.items():
         with proof.part(program) as part:
             judge(part, run(host_image(flavour), program))
