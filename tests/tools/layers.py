@@ -149,7 +149,7 @@ LAYERS = (
         "bookworm-dkms",
     ),
     _build("vm", 300, "vm"),
-    _build("kube", 600, "kube", "images", "kwok"),
+    _build("kube", 600, "kube", "images", "kwok", "npu-operands"),
     _integration(
         "nodes",
         900,
@@ -220,6 +220,7 @@ LAYERS = (
     ),
     Layer("lint", 80, "files", (Step((PY, "-m", "tests.tools.lint")),), uses=("stage",)),
     Layer("docs", 60, "pages", (Step((PY, "-m", "tests.tools.docs")),), uses=("stage",)),
+    _sample("walk", 240, uses=("lab",), holds=("cluster",), after=LAB),
     _sample("driver", 300, uses=("lab",), after=("build/hosts",)),
     _sample("faults", 250, uses=("lab",), after=("build/hosts",)),
     _sample("versions", 200, uses=("lab",), after=("build/hosts",)),
