@@ -318,7 +318,7 @@ class TestFiles:
     @pytest.mark.parametrize(
         "text",
         [
-            (HERE / "cases" / "S03-foreign-cdi-documents.yaml").read_text(),
+            (HERE / "cases" / "S03-foreign-cdi-documents.txt").read_text(),
             calling("/tmp/x") + "---\n",
             calling("/tmp/x") + "...\ngarbage: [\n",
             "%YAML 1.1\n# x\n--- # y\n" + calling("/tmp/x") + "--- {a: b}\n",

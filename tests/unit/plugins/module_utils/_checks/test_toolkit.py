@@ -117,7 +117,6 @@ HIDDEN = [
 ]
 
 
-
 def trusted(code: str = "", severity: str = "error", state: str = "value") -> dict[str, Any]:
     """As compare() answers when it looked at the directories, with one problem and one directory in a state."""
     place = {"path": "/etc/cdi", "state": state, "linked_to": None, "owner": 0, "group": 0, "mode": "0755"}

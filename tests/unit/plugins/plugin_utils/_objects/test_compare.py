@@ -155,7 +155,7 @@ def test_paths_that_are_missing_can_be_left_out() -> None:
     ],
 )  # fmt: skip
 def test_k27_the_same_amount_in_another_spelling(wanted: Any, live: Any) -> None:
-    assert amount(wanted) == amount(live) is not None
+    assert amount(wanted) is not None and amount(wanted) == amount(live)
     pod: Data = {"containers": [{"resources": {"limits": {"cpu": wanted}}}], "v": [{"emptyDir": {"sizeLimit": wanted}}]}
     same: Data = {"containers": [{"resources": {"limits": {"cpu": live}}}], "v": [{"emptyDir": {"sizeLimit": live}}]}
     assert within(pod, same) and missing_paths(pod, same) == [] and unlike(pod, same) == []

@@ -31,8 +31,9 @@ def theirs(texts: t.Mapping[str, str]) -> dict[str, str]:
     return proxies.present_variables(files, paths, proxies.variable_files(files, paths))
 
 
-def plan(texts: t.Mapping[str, str], wanted: t.Mapping[str, t.Any] = WANTED, **runtime: t.Any) -> RuntimeEdit:
-    return proxies.plan_proxies({**RUNTIME, **runtime}, files_of(texts), theirs(texts), wanted)
+def plan(texts: t.Mapping[str, str], wanted: t.Mapping[str, t.Any] | None = None, **runtime: t.Any) -> RuntimeEdit:
+    asked = WANTED if wanted is None else wanted
+    return proxies.plan_proxies({**RUNTIME, **runtime}, files_of(texts), theirs(texts), asked)
 
 
 def values(made: RuntimeEdit) -> dict[str, str]:
