@@ -27,6 +27,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.cluster imp
     read_inputs,
     rendered_key,
 )
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.releases import judge_pairs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import raw_inputs, role_inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import Hosts, match_members, member_record
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.outcome import difference_lines, judge_host
@@ -109,6 +110,10 @@ class ActionModule(OfTask, Answering):
         if _wants_smoke(inputs):
             smoke_job(inputs, "any")
             _require_smoke_modules()
+        if inputs["enabled"]:
+            # The driver that the host is about to get; the one that it has is judged with its record.
+            given = task_vars.get("rbln_driver_version")
+            judge_pairs(t.cast(Result, inputs), [str(self._templar.template(given))] if given else [])
         return {"changed": False}
 
     def _member(self, args: Result, task_vars: Result) -> Result:
@@ -120,6 +125,9 @@ class ActionModule(OfTask, Answering):
         # Ansible lets no fact set it.
         address = str(self._templar.template(task_vars.get("ansible_host")) or "")
         toolkit = str(self._templar.template(task_vars.get("rbln_container_toolkit_source")) or "")
+        loaded = ((facts.get("rbln") or {}).get("driver") or {}).get("version_loaded")
+        if inputs["enabled"] and loaded:
+            judge_pairs(t.cast(Result, inputs), [loaded])
         record = member_record(host, inputs, facts.get("rbln"), facts, proof, source, address, toolkit)
         cluster, mark = rendered_key(inputs), ""
         if cluster is None:

@@ -18,6 +18,7 @@ from .._objects.names import OPERANDS
 
 VOLUME = "config"
 # Kubernetes' own rule for the keys of a ConfigMap.
+_NAME = re.compile(r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?\Z")
 _FILE = re.compile(r"^[-._a-zA-Z0-9]{1,253}\Z")
 
 
@@ -34,6 +35,21 @@ def config_files(inputs: Inputs, name: str, own: Configured) -> tuple[list[Objec
     for file in given["files"]:
         if not _FILE.match(str(file)) or str(file) in (".", ".."):
             raise NpuError(f"{key}.config.files has {file!r}, which is not the name of a file.", "Write config.yaml.")
+        if not isinstance(given["files"][file], str):
+            raise NpuError(
+                f"{key}.config.files[{file}] is {type(given['files'][file]).__name__}, not text.",
+                "Write the text of the file below |.",
+            )
+    if given["config_map"] and not _NAME.match(given["config_map"]):
+        raise NpuError(
+            f"{key}.config.config_map is {given['config_map']!r}, which is not the name of a ConfigMap.",
+            "Write small letters, digits, dashes and dots.",
+        )
+    if not given["directory"].startswith("/"):
+        raise NpuError(
+            f"{key}.config.directory is {given['directory']!r}, which is not an absolute path.",
+            "Write for example /etc/rbln/config.",
+        )
     title = given["config_map"] or parts.object_name(inputs, name + "-config")
     made: Object = {
         "apiVersion": "v1",

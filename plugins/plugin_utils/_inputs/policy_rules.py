@@ -41,6 +41,7 @@ BOUNDS = {
 }  # fmt: skip
 _PREFIX_NAME = re.compile(r"^[a-z][a-z0-9-]{0,19}$")
 _RESOURCE = re.compile(r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$")
+_DOMAIN = re.compile(r"^\.?[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*\.?\Z")
 _DURATION = re.compile(r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$")
 
 
@@ -113,13 +114,25 @@ def _check_words(inputs: Inputs) -> None:
             f"{OPERANDS}resource_name is {inputs['resource_name']!r}, which is not an extended resource.",
             f"Write for example {PROFILE.resource_name}.",
         )
-    for cidr in inputs["api_server_cidrs"]:
-        try:
-            ipaddress.ip_network(cidr)
-        except ValueError as exc:
-            raise NpuError(
-                f"{OPERANDS}api_server_cidrs has {cidr!r}, which is not a CIDR.", "Write for example 10.0.0.10/32."
-            ) from exc
+    for name in ("api_server_cidrs", "cluster_cidrs"):
+        for cidr in inputs[name]:
+            try:
+                ipaddress.ip_network(cidr)
+            except ValueError as exc:
+                raise NpuError(
+                    f"{OPERANDS}{name} has {cidr!r}, which is not a CIDR.", "Write for example 10.0.0.10/32."
+                ) from exc
+    if inputs["cluster_domain"] and not _DOMAIN.match(inputs["cluster_domain"]):
+        raise NpuError(
+            f"{OPERANDS}cluster_domain is {inputs['cluster_domain']!r}, which is not a domain.",
+            "Write for example cluster.local.",
+        )
+    sys_path = inputs["feature_discovery"]["host_sys_path"]
+    if sys_path and not sys_path.startswith("/"):
+        raise NpuError(
+            f"{OPERANDS}feature_discovery.host_sys_path is {sys_path!r}, which is not an absolute path.",
+            "Write for example /sys.",
+        )
     discovery, exporter = inputs["feature_discovery"], inputs["metrics_exporter"]
     if discovery["enabled"] and discovery["source"] == "image" and discovery["oneshot"]:
         raise NpuError(

@@ -83,16 +83,7 @@ def fill(inputs: Inputs) -> None:
 
 def judge(inputs: Inputs) -> list[str]:
     """Notes on versions that are not of one release. NpuError for a pair that answers wrongly."""
-    drivers = _drivers(inputs)
-    for pair in table().wrong_pairs:
-        component = pair["component"]
-        for version in _versions(inputs, component):
-            for driver in drivers:
-                if _since(driver, pair["driver"]) != _since(version, pair["version"]):
-                    raise NpuError(
-                        f"{OPERANDS}{component} has version {version}, and the driver {driver}: {pair['effect']}.",
-                        f"Set its tag to one of {_fitting(component, driver)}.",
-                    )
+    judge_pairs(inputs, _drivers(inputs))
     release = _named(inputs["sdk"])
     notes = []
     for component, wanted in release["versions"].items() if release else ():
@@ -103,6 +94,19 @@ def judge(inputs: Inputs) -> list[str]:
                     f"Next: leave out its tag, or correct {OPERANDS}sdk."
                 )
     return notes
+
+
+def judge_pairs(inputs: Inputs, drivers: t.Iterable[str]) -> None:
+    """NpuError when a component would answer wrongly with one of the drivers; a version that is unknown is passed."""
+    for pair in table().wrong_pairs:
+        component = pair["component"]
+        for version in _versions(inputs, component):
+            for driver in filter(_is_version, drivers):
+                if _since(driver, pair["driver"]) != _since(version, pair["version"]):
+                    raise NpuError(
+                        f"{OPERANDS}{component} has version {version}, and the driver {driver}: {pair['effect']}.",
+                        f"Set its tag to one of {_fitting(component, driver)}.",
+                    )
 
 
 def _named(sdk: str) -> Release | None:

@@ -34,6 +34,7 @@ _FINAL_WAITS = (
     (("ErrImagePull", "ImagePullBackOff"), r"no match for platform|invalid reference format"),
 )
 # A secret or config map that a volume needs. Kubernetes makes kube-root-ca.crt itself, a moment after the namespace.
+_NO_RIGHT_TO_PULL = re.compile(r"unauthori[sz]ed|authori[sz]ation|denied|forbidden|\b40[13]\b|no basic auth", re.I)
 _NO_VOLUME = re.compile(
     r'(secret|configmap) "(?!kube-root-ca\.crt")[^"]+" not found|references non-existent secret key'
 )
@@ -199,7 +200,7 @@ def explain_pod(pod: Data, events: t.Sequence[Data], known: Known = NOTHING_KNOW
         for container in group:
             found = _explain_container(container, init, container.get("name") in sidecars, tail)
             if found:
-                return _final_or_not(problem_of(*found, node, name), mine, known)
+                return _final_or_not(problem_of(*found, node, name), status, mine, known)
     reason = line(status.get("reason") or status.get("phase") or "Pending", 60)
     gates = [
         str(one["message"])
@@ -213,7 +214,15 @@ def explain_pod(pod: Data, events: t.Sequence[Data], known: Known = NOTHING_KNOW
     )
 
 
-def _final_or_not(problem: PodProblem, events: t.Sequence[Data], known: Known) -> PodProblem:
+def _has_volumes(status: Data) -> bool:
+    """Whether the kubelet has passed the volumes of a pod: what once was missing for them has come."""
+    return any(
+        one.get("type") == "PodReadyToStartContainers" and one.get("status") == "True"
+        for one in status.get("conditions") or []
+    )
+
+
+def _final_or_not(problem: PodProblem, status: Data, events: t.Sequence[Data], known: Known) -> PodProblem:
     """The problem of a container, fatal when no time helps: what it needs does not exist or can never be right."""
     reason, detail = problem["reason"], problem["detail"]
     final = any(reason in reasons and re.search(words, detail) for reasons, words in _FINAL_WAITS)
@@ -221,10 +230,11 @@ def _final_or_not(problem: PodProblem, events: t.Sequence[Data], known: Known) -
     fresh = [event for event in events if event_key(event) in known.fresh]
     if reason in ("ErrImagePull", "ImagePullBackOff"):
         lacks = [event for event in fresh if event.get("reason") == "FailedToRetrieveImagePullSecret"]
-        if lacks:
+        # Some of several pull secrets may be missing for ever; a registry that is slow for a moment is another cause.
+        if lacks and _NO_RIGHT_TO_PULL.search(detail):
             words = "%s; %s" % (detail, said(newest_warning(lacks)))
             return {**problem, "detail": line(words), "fatal": True}
-    if reason in HARMLESS and _NO_VOLUME.search(said(newest_warning(fresh))):
+    if reason in HARMLESS and not _has_volumes(status) and _NO_VOLUME.search(said(newest_warning(fresh))):
         return {**problem, "next_step": _OBJECTS_STEP, "fatal": True}
     return {**problem, "fatal": final}
 

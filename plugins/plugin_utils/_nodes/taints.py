@@ -57,6 +57,11 @@ KNOWN: tuple[tuple[str, Cause], ...] = (
         Cause(STARTS, "the one that is called {word}"),
     ),
     (r"(ToBeDeleted|DeletionCandidate)[A-Za-z]*", Cause(LEAVES, "the autoscaler (Cluster Autoscaler)")),
+    (r"aws-node-termination-handler/.*", Cause(LEAVES, "the node termination handler of AWS")),
+    (
+        r"medik8s\.io/remediation",
+        Cause(STATE, "medik8s", "Wait until the repair of the node has ended, or look at its remediation."),
+    ),
     (r"node-role\.kubernetes\.io/.*", Cause(STAYS, "an administrator")),
 )
 _STEPS = {

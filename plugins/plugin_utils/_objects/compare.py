@@ -34,7 +34,11 @@ _AMOUNTS = {
 _AMOUNT = re.compile(r"\A([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:[eE]([+-]?[0-9]{1,3})|([numkMGTPE]?)|([KMGTPE])i)\Z")
 _TENS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 # What a server leaves out of an object.
-_LEFT_OUT: tuple[t.Any, ...] = ("", False, [], {})
+_LEFT_OUT: tuple[t.Any, ...] = ("", [], {})
+# Fields that are false when they are not there. Of others, such as allowPrivilegeEscalation, nothing means true.
+_FALSE_LEFT_OUT = frozenset(
+    ("hostNetwork", "hostPID", "hostIPC", "readOnly", "stdin", "stdinOnce", "tty", "publishNotReadyAddresses")
+)
 _SERVER_FIELDS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
 
 
@@ -67,13 +71,18 @@ def _same(wanted: t.Any, live: t.Any, amounts: bool) -> bool:
     return amounts and amount(wanted) is not None and amount(wanted) == amount(live)
 
 
+def _is_left_out(value: t.Any) -> bool:
+    """True for nothing at all; 0 is something."""
+    return value is None or not isinstance(value, (int, float)) and value in _LEFT_OUT
+
+
 def within(wanted: t.Any, live: t.Any, name: str = "", amounts: bool = False) -> bool:
     """True when every value of `wanted` is in `live`.
 
     Lists have the same length, and live may hold more keys (defaults). `name` is the key of the value, `amounts` says
     that it is below resources.
     """
-    if live is None and wanted in _LEFT_OUT:
+    if live is None and (name in _FALSE_LEFT_OUT if wanted is False else _is_left_out(wanted)):
         return True
     if isinstance(wanted, dict):
         return isinstance(live, dict) and all(

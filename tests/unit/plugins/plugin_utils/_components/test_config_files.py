@@ -57,6 +57,9 @@ def test_the_site_s_own_config_map_is_mounted_and_not_made() -> None:
         ({"files": {"a/b": ""}}, "rbln_operands_device_plugin.config.files has 'a/b', which is not the name of a file"),
         ({"files": {"..": ""}}, "not the name of a file"),
         ({"files": {"a": ""}, "config_map": "b"}, "name two ConfigMaps"),
+        ({"files": {"a": {"b": 1}}}, "config.files[a] is dict, not text"),
+        ({"config_map": "Bad_Name"}, "'Bad_Name', which is not the name of a ConfigMap"),
+        ({"config_map": "a", "directory": "etc"}, "'etc', which is not an absolute path"),
     ],
 )
 def test_wrong_files_are_refused(config: dict[str, Any], words: str) -> None:

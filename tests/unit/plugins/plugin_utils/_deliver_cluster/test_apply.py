@@ -348,7 +348,7 @@ def test_S02_secrets_in_output_never_show_their_content() -> None:
         ({"a": [{"n": "x"}]}, {"a": [{"n": "x", "default": True}]}, True),
         ({"a": [{"n": "x"}]}, {"a": [{"n": "x"}, {"n": "y"}]}, False),
         ({"a": ""}, {}, True),
-        ({"a": False}, {}, True),
+        ({"hostPID": False}, {}, True),
         ({"a": [], "b": {}}, {}, True),
         ({"a": []}, {"a": [1]}, False),
         ({"a": {"b": "c"}}, {}, False),

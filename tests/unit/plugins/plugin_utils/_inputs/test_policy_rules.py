@@ -70,6 +70,15 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"api_server_cidrs": ["10.0.0.10/32", "api.example.org"]},
         ("rbln_operands_api_server_cidrs has 'api.example.org'", "10.0.0.10/32"),
     ),
+    "range that is no CIDR": (
+        {"cluster_cidrs": ["10.0.0.0/99"]},
+        ("rbln_operands_cluster_cidrs has '10.0.0.0/99'", "10.0.0.10/32"),
+    ),
+    "domain with blanks": ({"cluster_domain": "a b,c"}, ("rbln_operands_cluster_domain is 'a b,c'", "cluster.local")),
+    "relative sysfs": (
+        {"feature_discovery": {"host_sys_path": "sys"}},
+        ("feature_discovery.host_sys_path is 'sys'", "/sys"),
+    ),
     "owner in a selector": (
         {"driver": {"node_selector": {instances.OWNER_KEY: "a"}}},
         ("rbln_operands_driver", instances.OWNER_KEY),

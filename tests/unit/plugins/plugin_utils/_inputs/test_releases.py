@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
-from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.releases import table
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.releases import judge_pairs, table
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import role_inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.matrix import judge_sdk
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
@@ -37,6 +37,33 @@ def test_a_release_gives_each_image_its_version() -> None:
         "sandbox_device_plugin": "0.1.1",
     }  # fmt: skip
     assert made["dra_driver"]["image"]["tag"] == ""
+
+
+@pytest.mark.parametrize("sdk", [release["sdk"] for release in table().releases])
+def test_every_component_of_a_release_has_an_image(sdk: str) -> None:
+    versions = next(release["versions"] for release in table().releases if release["sdk"] == sdk)
+    for component, version in versions.items():
+        own = {**ON, "source": "image"} if component in ("feature_discovery", "vfio_manager") else ON
+        given: dict[str, Any] = {component: own}
+        if component == "driver_manager":
+            given = {"driver": {"enabled": True, "image": {"tag": "3.2.2"}}, "validator": ON}
+        if component == "dra_driver":
+            given["device_plugin"] = {"enabled": False}
+        if component == "metrics_exporter" and sdk == "0.9.3":
+            given["smd"] = tagged("2.0.1")
+        made = inputs(sdk=sdk, **given)
+        image = made["driver"]["manager"]["image"] if component == "driver_manager" else made[component]["image"]
+        assert image["tag"].removeprefix("v") == version, component
+
+
+@pytest.mark.parametrize("driver, refused", [("3.2.2", True), ("2.0.1", False), ("latest", False), ("", False)])
+def test_the_driver_of_a_host_is_judged_with_the_exporter(driver: str, refused: bool) -> None:
+    made = inputs(metrics_exporter=tagged("0.2.0"))
+    if refused:
+        with pytest.raises(NpuError, match="factor of 1000"):
+            judge_pairs(made, [driver])
+    else:
+        judge_pairs(made, [driver])
 
 
 def test_without_a_release_only_the_device_plugin_has_a_version() -> None:

@@ -64,11 +64,17 @@ LEAVES = [
     "DeletionCandidateOfClusterAutoscaler",
     "karpenter.sh/disruption",
     "aws-node-termination-handler/spot-itn",
+    "aws-node-termination-handler/scheduled-maintenance",
     "aws-node-termination-handler/asg-lifecycle-termination",
     "cloud.google.com/impending-node-termination",
     "medik8s.io/drain",
 ]
-STATES = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "node.cloudprovider.kubernetes.io/shutdown"]
+STATES = [
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/unreachable",
+    "node.cloudprovider.kubernetes.io/shutdown",
+    "medik8s.io/remediation",
+]
 STAYS = [
     "team",
     "dedicated",

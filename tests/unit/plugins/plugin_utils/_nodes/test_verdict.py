@@ -717,6 +717,8 @@ def waits(reason: str, message: str = "") -> list[Data]:
 
 
 CREATING = waits("ContainerCreating")
+MOUNTED = waits("ContainerCreating")
+MOUNTED[0]["status"]["conditions"] = [{"type": "PodReadyToStartContainers", "status": "True"}]
 MOUNT = event("p1", "FailedMount", 'MountVolume.SetUp failed for volume "x" : secret "y" not found')
 ROOT_CA = event("p1", "FailedMount", 'MountVolume.SetUp failed for volume "k" : configmap "kube-root-ca.crt" not found')
 PULL = event("p1", "FailedToRetrieveImagePullSecret", "Unable to retrieve some image pull secrets (rbln-registry)")
@@ -744,6 +746,8 @@ HEALS: dict[str, tuple[list[Data], list[Data], bool]] = {
     ),
     "a crash": (waits("CrashLoopBackOff"), [], False),
     "a volume without its secret": (CREATING, [MOUNT], True),
+    "a volume that has come since": (MOUNTED, [MOUNT], False),
+    "one of several secrets, and a slow registry": (waits("ErrImagePull", "TLS handshake timeout"), [PULL], False),
     "the authorities of a new namespace": (CREATING, [ROOT_CA], False),
 }
 

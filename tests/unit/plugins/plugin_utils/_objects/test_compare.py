@@ -138,6 +138,23 @@ def test_S02_the_object_in_an_annotation_of_kubectl_is_not_shown() -> None:
     assert visible(item) == {"kind": "X", "metadata": {"name": "n", "annotations": {"a": "b"}}}
 
 
+@pytest.mark.parametrize(
+    ("wanted", "settled"),
+    [
+        ({"hostNetwork": False}, True),
+        ({"v": [{"readOnly": False}]}, True),
+        ({"automountServiceAccountToken": False}, False),
+        ({"c": {"allowPrivilegeEscalation": False}}, False),
+        ({"c": {"privileged": False}}, False),
+        ({"tolerationSeconds": 0}, False),
+        ({"labels": {}, "args": [], "name": ""}, True),
+    ],
+)
+def test_a_false_or_zero_that_somebody_removed_is_missed(wanted: Data, settled: bool) -> None:
+    live: Data = {"v": [{}], "c": {}}
+    assert within(wanted, live) is settled
+
+
 def test_paths_that_are_missing_can_be_left_out() -> None:
     wanted = {"a": {"b": [{"c": 1, "d": 2}]}, "e": ""}
     paths = missing_paths(wanted, {"a": {"b": [{"c": 1}]}})
