@@ -187,6 +187,27 @@ cdi_options:
   description: Options for M(rebellions.npu.rbln_cdi_spec) that follow from the inputs and the host.
   type: dict
   returned: success
+proxies:
+  description: >-
+    What the proxies of the runtimes need, without the proxies themselves; null without
+    C(rbln_container_toolkit_runtime_proxies).
+  type: dict
+  returned: success
+  contains:
+    changed:
+      description: Names of the runtimes whose units have others.
+      type: list
+      elements: str
+    no_proxy:
+      description: What is reached without a proxy.
+      type: list
+      elements: str
+    problem:
+      description: Why they cannot be given; else empty.
+      type: str
+    next_step:
+      description: What to do then.
+      type: str
 observation:
   description: The observation that was planned from.
   type: dict
