@@ -20,8 +20,7 @@ BY_HAND = (
 )
 
 
-# What starts containers hands its proxies on to network plugins, which then ask the API server through the proxy. On
-# these the unit has no other way around it.
+# Flavors whose unit runs the agent and the kubelet too.
 ONE_UNIT = ("k3s", "rke2", "k0s")
 
 
@@ -144,16 +143,20 @@ def _proxies(draft: Draft, case: Case) -> None:
         draft.stop("runtime_proxies_refused", asked["problem"], asked["next_step"])
         return
     for runtime in _chosen(case):
-        if runtime["name"] not in asked["changed"] or runtime["refusal"]:
+        if runtime["name"] not in asked["changed"]:
             continue
-        if runtime["flavor"] in ONE_UNIT and not any("/" in name for name in asked["no_proxy"]):
-            draft.stop(
+        ranges = any("/" in name for name in asked["no_proxy"])
+        if not ranges and (runtime["flavor"] in ONE_UNIT or runtime.get("serves_kubelet")):
+            tell = draft.stop if runtime["flavor"] in ONE_UNIT else draft.caution
+            tell(
                 "runtime_proxy_ranges_missing",
-                f"{_label(runtime)} shall have a proxy, and no range is excepted from it: network plugins would ask "
-                "the API server through the proxy.",
+                f"{_label(runtime)} shall have a proxy, and no range is excepted from it. Network plugins have the "
+                "environment of their runtime, so they would ask the API server through the proxy.",
                 f"Set {ours('cluster_cidrs')} to the ranges of nodes, services and pods.",
             )
-        elif _may_restart(draft, case, runtime, "its proxies change"):
+            if runtime["flavor"] in ONE_UNIT:
+                continue
+        if _may_restart(draft, case, runtime, "its proxies change"):
             draft.step(
                 id=f"toolkit.proxies.{runtime['name']}",
                 role=TOOLKIT_ROLE,

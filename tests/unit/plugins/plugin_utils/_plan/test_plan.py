@@ -332,6 +332,16 @@ def test_the_proxies_of_a_converged_host_are_a_step_before_the_runtime(
         assert found["disruption"] == "restart" and found["acts"]["validator"] == ["markers"]
 
 
+@pytest.mark.parametrize(
+    "item, cautions",
+    [(runtime(serves_kubelet=True), ["runtime_proxy_ranges_missing"]), (runtime(serves_kubelet=False), [])],
+)
+def test_network_plugins_need_ranges_without_a_proxy(item: Data, cautions: list[str]) -> None:
+    found = draw(ALLOWED, r=runtimes(item), proxies=asked("containerd", no_proxy=[".svc"]))
+    assert (codes(found, "cautions"), found["acts"]["container_toolkit"]) == (cautions, ["proxies"])
+    assert codes(draw(ALLOWED, r=runtimes(item), proxies=asked("containerd")), "cautions") == []
+
+
 def test_a_host_without_work_for_a_driver_gets_its_proxies() -> None:
     found = draw(
         {**ALLOWED, "rbln_preflight_no_npus": "warn", "rbln_preflight_unlisted": "ignore"},

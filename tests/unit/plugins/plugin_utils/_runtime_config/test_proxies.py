@@ -69,21 +69,42 @@ PLACE, OTHER = "/usr/lib/systemd/system/containerd.service", "/etc/default/c"
         ({CONF: "[Service]\nEnvironmentFile=%s\n" % ENV, ENV: "NO_PROXY=ours\n"}, {}),
         ({ETC + "a.conf": "EnvironmentFile=-/etc/default/%N\n", "/etc/default/containerd": "A=1\n"}, {"A": "1"}),
         (
-            {ETC + "a.conf": "EnvironmentFile=/etc/%p.d/*.env\n", "/etc/containerd.d/b.env": "A=2",
-             "/etc/containerd.d/a.env": "A=1", "/etc/containerd.d/c.conf": "A=3"},
+            {
+                ETC + "a.conf": "EnvironmentFile=/etc/%p.d/*.env\n",
+                "/etc/containerd.d/b.env": "A=2",
+                "/etc/containerd.d/a.env": "A=1",
+                "/etc/containerd.d/c.conf": "A=3",
+            },
             {"A": "2"},
         ),
         ({ETC + "a.conf": "EnvironmentFile=%s\n" % OTHER, ETC + "b.conf": "EnvironmentFile=\n", OTHER: "A=1"}, {}),
         (
-            {"/etc/systemd/system/service.d/a.conf": "Environment=A=1 B=1\n",
-             "/usr/lib/systemd/system/service.d/b.conf": "Environment=B=2\n", ETC + "a.conf": "Environment=A=2\n"},
+            {
+                "/etc/systemd/system/service.d/a.conf": "Environment=A=1 B=1\n",
+                "/usr/lib/systemd/system/service.d/b.conf": "Environment=B=2\n",
+                ETC + "a.conf": "Environment=A=2\n",
+            },
             {"A": "2", "B": "2"},
         ),
         ({ETC + "a.conf": "[Service]\nEnvironment=A=1 \\\n  B=%n\n[Unit]\nEnvironment=C=1\n"}, {"A": "1", "B": UNIT}),
         ({ETC + "a.conf": "EnvironmentFile=%s\n" % OTHER, OTHER: "NO_PROXY=a,\\\nb\n"}, {"NO_PROXY": "a,b"}),
-    ],  # fmt: skip
-    ids=["none", "two-in-a-line", "reset", "first-place-wins", "first-unit-wins", "quotes", "file-wins", "ours",
-         "specifier", "pattern", "files-reset", "drop-ins-of-all-services", "continued", "continued-file"],  # fmt: skip
+    ],
+    ids=[
+        "none",
+        "two-in-a-line",
+        "reset",
+        "first-place-wins",
+        "first-unit-wins",
+        "quotes",
+        "file-wins",
+        "ours",
+        "specifier",
+        "pattern",
+        "files-reset",
+        "drop-ins-of-all-services",
+        "continued",
+        "continued-file",
+    ],
 )
 def test_what_others_set(texts: dict[str, str], found: dict[str, str]) -> None:
     assert theirs(texts) == found
