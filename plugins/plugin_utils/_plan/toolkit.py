@@ -145,17 +145,17 @@ def _proxies(draft: Draft, case: Case) -> None:
     for runtime in _chosen(case):
         if runtime["name"] not in asked["changed"]:
             continue
+        detail = (
+            f"{_label(runtime)} shall have a proxy, and no range is excepted from it. Network plugins have the "
+            "environment of their runtime, so they would ask the API server through the proxy."
+        )
+        remedy = f"Set {ours('cluster_cidrs')} to the ranges of nodes, services and pods."
         ranges = any("/" in name for name in asked["no_proxy"])
-        if not ranges and (runtime["flavor"] in ONE_UNIT or runtime.get("serves_kubelet")):
-            tell = draft.stop if runtime["flavor"] in ONE_UNIT else draft.caution
-            tell(
-                "runtime_proxy_ranges_missing",
-                f"{_label(runtime)} shall have a proxy, and no range is excepted from it. Network plugins have the "
-                "environment of their runtime, so they would ask the API server through the proxy.",
-                f"Set {ours('cluster_cidrs')} to the ranges of nodes, services and pods.",
-            )
-            if runtime["flavor"] in ONE_UNIT:
-                continue
+        if not ranges and runtime["flavor"] in ONE_UNIT:
+            draft.stop("runtime_proxy_ranges_missing", detail, remedy)
+            continue
+        if not ranges and runtime.get("serves_kubelet"):
+            draft.caution("runtime_proxy_ranges_missing", detail, remedy)
         if _may_restart(draft, case, runtime, "its proxies change"):
             draft.step(
                 id=f"toolkit.proxies.{runtime['name']}",
