@@ -73,6 +73,13 @@ def _groups(variables: t.Mapping[str, t.Any], pool_key: str) -> list[str]:
     return [name for name in variables.get("group_names", []) if name not in left]
 
 
+def exceptions(given: str | None, domain: t.Any, ranges: t.Any, address: t.Any, name: t.Any) -> list[str]:
+    """What runtimes reach without a proxy: what is given, the host itself, the names and ranges of its cluster."""
+    found = [*(given or "").split(","), address, name, ".svc", "." + str(domain or "cluster.local").strip(".")]
+    found += ranges.split(",") if isinstance(ranges, str) else ranges or []
+    return list(dict.fromkeys(str(item).strip() for item in found if str(item or "").strip()))
+
+
 class ActionModule(Answering):
     TRANSFERS_FILES = False
     _supports_check_mode = True
@@ -102,7 +109,8 @@ class ActionModule(Answering):
             check_rules(wanted[EXTRA], EXTRA)
             wanted["rbln_driver_version"] = wanted_version(wanted, seen["rbln"])
             matrix = wanted[EXTRA] + args["support_matrix"]
-            case = Case(wanted, seen["rbln"], seen["rbln_runtimes"], seen["rbln_observed"], matrix)
+            proxies = self._proxies(wanted, seen["rbln_runtimes"], variables)
+            case = Case(wanted, seen["rbln"], seen["rbln_runtimes"], seen["rbln_observed"], matrix, proxies)
             planned = plan(case, _groups(variables, seen["rbln"]["pool_key"])).to_dict()
         except NpuError as exc:
             result.update(failed=True, msg=str(exc))
@@ -120,6 +128,7 @@ class ActionModule(Answering):
             driver_files=masked(driver_files(wanted, seen["rbln"])),
             options=observe_options(wanted),
             cdi_options=cdi,
+            proxies=proxies,
             observation={"ansible_facts": seen},
         )
         cautions = [_problem_text(item) for item in planned["cautions"] if item["severity"] != "info"]
@@ -132,7 +141,7 @@ class ActionModule(Answering):
             self._display.display(_table(host, planned["steps"]))
         if planned["stops"] and args["fail_on_stops"]:
             # A callback prints all of a failed result: the message is to be seen.
-            for key in ("ansible_facts", "observation", "wanted", "options", "cdi_options", "driver_files"):
+            for key in ("ansible_facts", "observation", "wanted", "options", "cdi_options", "proxies", "driver_files"):
                 result.pop(key, None)
             result.update(
                 failed=True,
@@ -147,11 +156,33 @@ class ActionModule(Answering):
         if inventory is not None:
             check_pool(inventory, self._loader, host, POOL + pool_key, variables)
 
-    def _observe(self, variables: dict[str, t.Any]) -> dict[str, t.Any]:
+    def _proxies(
+        self, wanted: t.Mapping[str, t.Any], runtimes: t.Mapping[str, t.Any], variables: dict[str, t.Any]
+    ) -> dict[str, t.Any] | None:
+        """The proxies of the runtimes as docs/schemas/plan.schema.json has them; one look at the host's unit files."""
+        if not wanted[ours("container_toolkit_runtime_proxies")]:
+            return None
+        names = (ours("cluster_domain"), ours("cluster_cidrs"), "ansible_host", "inventory_hostname")
+        excepted = exceptions(
+            wanted[ours("driver_no_proxy")], *(self._templar.template(variables.get(name)) for name in names)
+        )
         task = self._task.copy()
-        task.args = {"from_inputs": True}
-        action = self._shared_loader_obj.action_loader.get(
-            "rebellions.npu.rbln_observe",
+        task.check_mode, task.diff = True, False
+        task.args = {
+            "configure": ["proxies"],
+            "runtimes": dict(runtimes),
+            "http_proxy": wanted[ours("driver_http_proxy")] or None,
+            "https_proxy": wanted[ours("driver_https_proxy")] or None,
+            "no_proxy": excepted,
+        }
+        looked = self._action("rebellions.npu.rbln_runtime_config", task).run(task_vars=variables)
+        problem, _next, next_step = str(looked["msg"] if looked.get("failed") else "").partition(" Next: ")
+        changed = [item["name"] for item in looked.get("runtimes", []) if item["changed"]]
+        return {"changed": changed, "no_proxy": excepted, "problem": problem, "next_step": next_step}
+
+    def _action(self, name: str, task: t.Any) -> t.Any:
+        return self._shared_loader_obj.action_loader.get(
+            name,
             task=task,
             connection=self._connection,
             play_context=self._play_context,
@@ -159,5 +190,9 @@ class ActionModule(Answering):
             templar=self._templar,
             shared_loader_obj=self._shared_loader_obj,
         )
-        seen: dict[str, t.Any] = action.run(task_vars=variables)
+
+    def _observe(self, variables: dict[str, t.Any]) -> dict[str, t.Any]:
+        task = self._task.copy()
+        task.args = {"from_inputs": True}
+        seen: dict[str, t.Any] = self._action("rebellions.npu.rbln_observe", task).run(task_vars=variables)
         return seen

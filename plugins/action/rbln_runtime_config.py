@@ -8,6 +8,7 @@ Nothing runs on a host that is right already.
 
 from __future__ import annotations
 
+import re
 import shlex
 import typing as t
 
@@ -29,7 +30,7 @@ ARGUMENT_SPEC = {
     "runtime": {"type": "list", "elements": "str", "choices": NAMES, "default": ["selected"]},
     "spec_dirs": {"type": "list", "elements": "path", "default": ["/var/run/cdi"]},
     "backup": {"type": "bool", "default": True},
-    "configure": {"type": "list", "elements": "str", "choices": ["cdi", "proxies"], "default": ["cdi"]},
+    "configure": {"type": "list", "elements": "str", "choices": list(runtime_set.KINDS)},
     "http_proxy": {"type": "str", "no_log": True},
     "https_proxy": {"type": "str", "no_log": True},
     "no_proxy": {"type": "list", "elements": "str", "default": []},
@@ -51,6 +52,10 @@ class ActionModule(Answering):
                 if not directory.startswith("/"):
                     raise NpuError("spec_dirs has %r." % directory, "Give absolute paths.")
             detected = args["runtimes"] or self._detect(args)
+            # Removal takes all that is ours.
+            args["configure"] = args["configure"] or (
+                ["cdi"] if args["state"] == "present" else list(runtime_set.KINDS)
+            )
             act = self._present if args["state"] == "present" else self._absent
             result.update(changed=False, files=[], backups=[], judged=None, restart_required=False, restart_units=[])
             result.update(act(detected, args))
@@ -84,7 +89,8 @@ class ActionModule(Answering):
 
     def _present(self, detected: t.Mapping[str, t.Any], args: dict[str, t.Any]) -> dict[str, t.Any]:
         chosen = runtime_set.choose(detected, args["runtime"])
-        refused = runtime_set.refusals(chosen)
+        # They say that CDI cannot be switched on.
+        refused = runtime_set.refusals(chosen) if "cdi" in args["configure"] else []
         if refused:
             raise NpuError(" ".join(refused))
         done = self._cdi(chosen, args) if "cdi" in args["configure"] else {}
@@ -112,11 +118,13 @@ class ActionModule(Answering):
         answer = self._read(list(dict.fromkeys(paths)), args)
         files = runtime_set.sources(answer["files"])
         units = {unit: proxies.in_effect(files, own) for unit, own in units.items()}
-        more = {unit: proxies.variable_files(files, own) for unit, own in units.items()}
+        more = {unit: proxies.variable_files(files, unit, own) for unit, own in units.items()}
+        listed = self._listed([name for own in more.values() for name in own if proxies.is_pattern(name)], args)
+        more = {unit: proxies.matched(own, listed) for unit, own in more.items()}
         named = [path for path in dict.fromkeys(path for own in more.values() for path in own) if path not in files]
         if named:
             files.update(runtime_set.sources(self._read(named, args)["files"], lenient=True))
-        theirs = {unit: proxies.present_variables(files, own, more[unit]) for unit, own in units.items()}
+        theirs = {unit: proxies.present_variables(files, unit, own, more[unit]) for unit, own in units.items()}
         missing = {path: item["missing_dirs"] for path, item in answer["files"].items()}
         wanted = {name: args[name] or "" for name in ("http_proxy", "https_proxy")}
         found = runtime_set.with_proxies(served, files, missing, theirs, {**wanted, "no_proxy": args["no_proxy"]})
@@ -124,10 +132,17 @@ class ActionModule(Answering):
 
     def _unit_files(self, unit: str, args: dict[str, t.Any]) -> list[str]:
         """The files of a unit, in the order of systemd, without ours."""
+        patterns = [directory + "/*.conf" for directory in proxies.directories_of(unit)]
+        return proxies.unit_files(unit, self._listed(patterns, args))
+
+    def _listed(self, patterns: t.Sequence[str], args: dict[str, t.Any]) -> list[str]:
+        """The files of the host that fit these patterns."""
         root = args["root"].rstrip("/")
-        places = " ".join(shlex.quote(root + directory) + "/*.conf" for directory in proxies.directories_of(unit))
-        listed = self._low_level_execute_command("ls -1d %s 2>/dev/null || :" % places)["stdout"]
-        return proxies.unit_files(unit, [path[len(root) :] for path in listed.splitlines()])
+        words = ["".join(map(_quoted, re.split(r"([*?\[\]])", root + pattern))) for pattern in patterns]
+        if not words:
+            return []
+        listed = self._low_level_execute_command("ls -1d %s 2>/dev/null || :" % " ".join(words))["stdout"]
+        return [path[len(root) :] for path in listed.splitlines()]
 
     def _absent(self, detected: t.Mapping[str, t.Any], args: dict[str, t.Any]) -> dict[str, t.Any]:
         answer = self._read(runtime_set.paths_of(detected.get("runtimes") or []), args)
@@ -136,8 +151,9 @@ class ActionModule(Answering):
         more = [path for path in record["files"] if path not in files]
         if more:
             files.update(runtime_set.sources(self._read(more, args)["files"]))
-        chosen = runtime_set.noted(record, detected, args["runtime"])
-        return self._finish(chosen, chosen, runtime_set.absent(chosen, files, record), answer, args)
+        kinds = args["configure"]
+        chosen = runtime_set.noted(record, detected, args["runtime"], kinds)
+        return self._finish(chosen, chosen, runtime_set.absent(chosen, files, record, kinds), answer, args)
 
     def _finish(
         self,
@@ -167,6 +183,11 @@ class ActionModule(Answering):
         result["restart_units"] = list(dict.fromkeys(units))
         result["restart_required"] = any(_pending(edit) for edit in found.edits)
         return result
+
+
+def _quoted(part: str) -> str:
+    """A part of a pattern for the shell: what is not a sign of patterns is taken as it is."""
+    return part if part in ("", "*", "?", "[", "]") else shlex.quote(part)
 
 
 def _key(runtime: runtime_set.Runtime) -> tuple[str, str]:

@@ -12,7 +12,8 @@ version_added: 0.1.0
 description:
   - Compares the inputs of the roles of this collection with one observation of the host and returns the steps, the
     problems that stop the host, and the cautions.
-  - Runs on the controller and changes nothing. The managed host is only contacted when no O(observation) is given.
+  - Runs on the controller and changes nothing. The managed host is only contacted when no O(observation) is given,
+    and to read the units of runtimes with C(rbln_container_toolkit_runtime_proxies).
   - The inputs are the variables documented by the roles P(rebellions.npu.rbln_preflight#role),
     P(rebellions.npu.rbln_driver#role), P(rebellions.npu.rbln_container_toolkit#role), and
     P(rebellions.npu.rbln_validator#role). They are read once, here.
@@ -187,6 +188,27 @@ cdi_options:
   description: Options for M(rebellions.npu.rbln_cdi_spec) that follow from the inputs and the host.
   type: dict
   returned: success
+proxies:
+  description: >-
+    What the proxies of the runtimes need, without the proxies themselves; null without
+    C(rbln_container_toolkit_runtime_proxies).
+  type: dict
+  returned: success
+  contains:
+    changed:
+      description: Names of the runtimes whose units have others.
+      type: list
+      elements: str
+    no_proxy:
+      description: What is reached without a proxy.
+      type: list
+      elements: str
+    problem:
+      description: Why they cannot be given; else empty.
+      type: str
+    next_step:
+      description: What to do then.
+      type: str
 observation:
   description: The observation that was planned from.
   type: dict

@@ -65,16 +65,18 @@ options:
     default: [/var/run/cdi]
   configure:
     description:
-      - What to configure. V(cdi) is all that is described above.
+      - What to configure, or with O(state=absent) what to remove. V(cdi) is all that is described above.
       - >-
         V(proxies) gives the units of the runtimes the proxies below, as a drop-in
         F(/etc/systemd/system/UNIT.d/zz-rbln-proxy.conf) that names a file of variables with mode 0600. Proxies that
         other files of the unit set are kept, and their exceptions become part of ours. The service manager must read
         its units again before the restart.
+      - The variables of k3s, rke2 and k0s have the prefix C(CONTAINERD_), because their unit also runs what talks to
+        the API server.
+      - By default V(cdi) is configured, and O(state=absent) removes both.
     type: list
     elements: str
     choices: [cdi, proxies]
-    default: [cdi]
   http_proxy:
     description: HTTP proxy of the runtimes. It may hold a password, which reaches the file of variables alone.
     type: str

@@ -155,7 +155,9 @@ def test_life_of_an_edit(root: Path) -> None:
 def test_life_of_the_proxies_of_a_unit_G02(root: Path) -> None:
     directory = root / "etc/systemd/system/containerd.service.d"
     directory.mkdir(parents=True)
-    (directory / "http-proxy.conf").write_text('[Service]\nEnvironment="NO_PROXY=registry.site"\n')
+    (directory / "http-proxy.conf").write_text("[Service]\nEnvironmentFile=-/etc/de[a-f]*/%N\n")
+    (root / "etc/default").mkdir()
+    (root / "etc/default/containerd").write_text("NO_PROXY=registry.site\n")
     tree = sorted(str(path) for path in root.rglob("*"))
     given = {
         "configure": ["cdi", "proxies"],
@@ -174,6 +176,8 @@ def test_life_of_the_proxies_of_a_unit_G02(root: Path) -> None:
     assert (directory / "zz-rbln-proxy.env").stat().st_mode & 0o777 == 0o600
     again = _play(root, **given)
     assert (again.result["changed"], again.result["restart_units"]) == (False, [])
+    other = _play(root, runtimes=given["runtimes"], state="absent", configure=["cdi"])
+    assert (other.result["changed"], len(list(directory.iterdir()))) == (False, 3)
     removed = _play(root, "--diff", runtimes=given["runtimes"], state="absent")
     assert removed.result["restart_units"] == ["containerd.service"]
     assert [path.name for path in directory.iterdir()] == ["http-proxy.conf"]

@@ -315,9 +315,8 @@ def test_proxies_of_a_runtime_and_a_file_of_another_program_G02_H06(bare: Hosts,
     run = play(book, where, "--diff").good([E])
     assert config + " is written by Puppet" in run.warnings() and "Skipped" not in run.warnings()
     did = [task.split(" : ")[-1] for task in run.changed()]
-    assert (
-        did[:2] == ["Proxies | Write the drop-ins", "Restart | Restart the unit"] and "Runtime | Switch CDI on" in did
-    )
+    order = ["Proxies | Write the drop-ins", "Runtime | Switch CDI on", "Restart | Restart the unit"]
+    assert [task for task in did if task in order] == order, did
     assert "hunted-word" not in run.out + run.err and "********" in run.out
     pid = bare.lab.exec(E, "systemctl show -P MainPID containerd").stdout.strip()
     environ = bare.lab.exec(E, "tr '\\0' '\\n' </proc/%s/environ" % pid).stdout.splitlines()
@@ -330,6 +329,13 @@ def test_proxies_of_a_runtime_and_a_file_of_another_program_G02_H06(bare: Hosts,
     mode = bare.lab.exec(E, "stat -c %a /etc/systemd/system/containerd.service.d/zz-rbln-proxy.env").stdout
     assert mode.strip() == "600"
     play(book, where).unchanged([E])
+    # Other proxies of a converged host: one restart, after the ready file is removed, and a proof.
+    other = bare.inventory(E, **{**given, "rbln_https_proxy": "http://u:hunted-word@ours:3"})
+    run = play(book, other).good([E])
+    did = [task.split(" : ")[-1] for task in run.changed()]
+    assert did[:3] == ["Act | Take the toolkit's ready file away", order[0], order[2]], did
+    assert "hunted-word" not in run.out + run.err
+    play(book, other).unchanged([E])
 
 
 def test_a_driver_from_package_files_for_docker_and_podman(bare: Hosts) -> None:

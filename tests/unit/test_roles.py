@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
 import yaml
 
@@ -205,3 +206,39 @@ def test_messages_and_documentation_name_inputs_that_exist() -> None:
 def test_a_host_is_judged_by_what_failed_in_the_work_for_its_cluster() -> None:
     work, judge = load(ROOT / "roles" / "rbln_operands" / "tasks" / "main.yml")[-2:]
     assert work["ignore_errors"] is True and work["register"] in judge["vars"]["__rbln_operands_outcome"]["applied"]
+
+
+@pytest.mark.parametrize(
+    "acts, config, proxied, kinds, units",
+    [
+        (["proxies"], None, ["p"], "['proxies']", None),
+        (["proxies", "runtime"], [], ["p"], "['proxies']", ["docker", "containerd"]),
+        (["proxies", "runtime"], ["c"], ["p"], "['cdi', 'proxies']", ["docker", "containerd"]),
+        (["runtime"], ["c"], ["left by a run before"], "['cdi']", ["docker"]),
+        (["runtime"], [], None, "[]", ["docker"]),
+    ],
+)
+def test_a_failed_restart_undoes_only_what_the_acts_wrote(
+    acts: list[str], config: list[str] | None, proxied: list[str] | None, kinds: str, units: list[str] | None
+) -> None:
+    """One restart serves both acts."""
+    role = ROOT / "roles" / "rbln_container_toolkit"
+    given = {
+        "rbln_preflight_plan": {"acts": {"container_toolkit": acts}, "stale_units": ["docker"]},
+        "__rbln_container_toolkit_config": {"files": config or [], "restart_units": []},
+        "__rbln_container_toolkit_proxied": {"files": proxied or [], "restart_units": ["containerd"]},
+    }
+    missing = {"__rbln_container_toolkit_config": config, "__rbln_container_toolkit_proxied": proxied}
+    given = {name: value for name, value in given.items() if missing.get(name, []) is not None}
+    environment = jinja2.Environment(autoescape=False, undefined=jinja2.StrictUndefined)
+    environment.filters["union"] = lambda one, two: [*one, *(item for item in two if item not in one)]
+    written = load(role / "vars" / "main.yml")["__rbln_container_toolkit_written"]
+    assert environment.from_string(written).render(given).strip() == kinds
+    undo, start, tell = load(role / "tasks" / "restart.yml")[0]["rescue"]
+    assert undo["rebellions.npu.rbln_runtime_config"]["configure"] == "{{ __rbln_container_toolkit_written }}"
+    assert undo["when"] == start["when"] == "__rbln_container_toolkit_written | length > 0" and "fail" in str(tell)
+    loop = load(role / "tasks" / "runtime.yml")[-1]["loop"]
+    if units is not None:
+        assert environment.from_string(loop).render(given).strip() == str(units)
+    alone = load(role / "tasks" / "proxies.yml")[-1]["when"]
+    assert environment.compile_expression(alone)(given) is ("runtime" not in acts)

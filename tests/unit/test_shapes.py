@@ -25,7 +25,7 @@ from ansible_collections.rebellions.npu.tests.unit.fixtures.schemas import SCHEM
 TYPES = {"string": str, "boolean": bool, "integer": int, "number": float, "object": dict, "array": list}
 ITEMS = {"problem.schema.json": ProblemData, "check.schema.json": CheckData, "step.schema.json": StepData}
 # What only the action plugin knows of a plan, and of facts.
-OF_THE_ACTION = {"wanted", "options", "cdi_options", "observation"}
+OF_THE_ACTION = {"wanted", "options", "cdi_options", "proxies", "observation"}
 OF_THE_RUN = {"run"}
 
 

@@ -128,7 +128,7 @@ def unit_from_files(host: Host, name: str) -> Unit:
     files: list[str] = []
     for path in (fragment,) + ordered:
         for key, value in service_settings(host.read_text(path).get("")):
-            value = re.sub("%(.)", lambda match: specifiers.get(match.group(1), match.group(0)), value)
+            value = with_specifiers(value, specifiers)
             target = {"ExecStart": commands, "Environment": assignments, "EnvironmentFile": files}[key]
             if value:
                 target.append(value)
@@ -159,6 +159,16 @@ def read_specifiers(host: Host, name: str) -> dict[str, str]:
     hostname = ""
     for path in ("/proc/sys/kernel/hostname", "/etc/hostname"):
         hostname = hostname or host.read_text(path, Limit.ATTRIBUTE).get("").strip()
+    return specifiers_of(name, hostname)
+
+
+def with_specifiers(text: str, specifiers: t.Mapping[str, str]) -> str:
+    """A value of a unit file with its % specifiers expanded; one that is not known stays."""
+    return re.sub("%(.)", lambda match: specifiers.get(match.group(1), match.group(0)), text)
+
+
+def specifiers_of(name: str, hostname: str = "") -> dict[str, str]:
+    """Values of % specifiers that the name of a system unit and its host give."""
     stem = name.rpartition(".")[0]
     prefix, at, instance = stem.partition("@")
     found = {"%": "%", "n": name, "N": stem, "p": prefix, "i": instance, "I": instance}

@@ -40,6 +40,8 @@ from .owners import note_owners
 from .podman import PodmanRuntime
 
 SCHEMA = 1
+# Seconds by which the start of a process may be read too early, as the time of the boot is (see _host/proc.py).
+START = 1.0
 CLASSES = (ContainerdRuntime, DistroRuntime, DockerRuntime, CrioRuntime, PodmanRuntime)
 
 
@@ -66,6 +68,8 @@ def detect_runtimes(host: Host, options: RuntimeOptions | None = None) -> dict[s
     if serving is not None:
         serving.serves_kubelet = True
     _mark_backend(runtimes, described)
+    for runtime in runtimes:
+        _note_proxies(context, runtime)
     if serving is None and described is None and ambiguous is None:
         ambiguous = _unserved(kubelet, runtimes, options)
     _select(context, runtimes, serving, described, ambiguous)
@@ -83,6 +87,23 @@ def detect_runtimes(host: Host, options: RuntimeOptions | None = None) -> dict[s
         "ambiguous": ambiguous,
         "problems": [problem.to_dict() for problem in context.problems],
     }
+
+
+def proxy_files(unit: str, stem: str) -> tuple[str, str]:
+    """(the drop-in of a unit that gives it our proxies, the file of variables that it names)."""
+    path = "/etc/systemd/system/%s.d/zz-%s-proxy" % (unit, stem)
+    return path + ".conf", path + ".env"
+
+
+def _note_proxies(context: Context, runtime: Runtime) -> None:
+    """A process that is older than the proxies of its unit is stale: the run that wrote them was stopped."""
+    if not runtime.unit or runtime.process_started is None or runtime.process_stale:
+        return
+    for path in proxy_files(runtime.unit, context.options.file_stem):
+        found = context.host.stat(path)
+        newest = max(found.value.mtime, found.value.ctime) if found.ok else 0.0
+        if runtime.process_started + START < newest <= context.host.clock() + 1:
+            runtime.process_stale = True
 
 
 def _described(context: Context, runtimes: t.Sequence[Runtime]) -> Runtime | None:

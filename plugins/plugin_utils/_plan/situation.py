@@ -45,13 +45,18 @@ def sentence(text: str) -> str:
 
 @dataclass(frozen=True)
 class Case:
-    """One host: normalised inputs, what one observation returned, and the rules of the support matrix."""
+    """One host: normalised inputs, what one observation returned, and the rules of the support matrix.
+
+    `proxies`, where runtimes shall have some: {changed: names of the runtimes whose files differ, no_proxy: the
+    exceptions, problem: what prevents it, next_step}. It never holds a proxy itself, which may have a password.
+    """
 
     wanted: Data
     facts: Data
     runtimes: Data
     observed: Data
     matrix: Rules = ()
+    proxies: Data | None = None
 
     def input(self, name: str) -> t.Any:
         """An input by its name without the vendor's prefix."""

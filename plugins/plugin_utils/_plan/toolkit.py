@@ -20,7 +20,13 @@ BY_HAND = (
 )
 
 
+# Flavors whose unit runs the agent and the kubelet too.
+ONE_UNIT = ("k3s", "rke2", "k0s")
+
+
 def plan_toolkit(draft: Draft, case: Case, driver_pending: bool) -> None:
+    # Before the runtimes, so that one restart serves both.
+    _proxies(draft, case)
     if not case.needs_driver:
         return
     changes = (step.id for step in draft.steps if step.id in (DRIVER_STEP, RELOAD_STEP, RECOVER_STEP))
@@ -115,15 +121,80 @@ def _runtimes(draft: Draft, case: Case) -> None:
             unclear,
             f"Install containerd, docker, cri-o or podman, or set {ours('container_toolkit_no_runtime')}: ignore.",
         )
-    for runtime in case.runtimes["runtimes"]:
-        selected = runtime.get("selected", runtime["name"] in case.runtimes["selected"])
-        if selected and runtime["flavor"] != "docker-backend":
-            _runtime(draft, case, runtime)
+    for runtime in _chosen(case):
+        _runtime(draft, case, runtime)
+
+
+def _chosen(case: Case) -> list[Data]:
+    return [
+        runtime
+        for runtime in case.runtimes["runtimes"]
+        if runtime.get("selected", runtime["name"] in case.runtimes["selected"])
+        and runtime["flavor"] != "docker-backend"
+    ]
+
+
+def _proxies(draft: Draft, case: Case) -> None:
+    """Plan the proxies of the runtimes. Where it is not known which runtime is meant, its own problem says so."""
+    asked = case.proxies
+    if asked is None or (case.runtimes["ambiguous"] and case.input("container_toolkit_source") == "host"):
+        return
+    if asked["problem"]:
+        draft.stop("runtime_proxies_refused", asked["problem"], asked["next_step"])
+        return
+    for runtime in _chosen(case):
+        if runtime["name"] not in asked["changed"]:
+            continue
+        detail = (
+            f"{_label(runtime)} shall have a proxy, and no range is excepted from it. Network plugins have the "
+            "environment of their runtime, so they would ask the API server through the proxy."
+        )
+        remedy = f"Set {ours('cluster_cidrs')} to the ranges of nodes, services and pods."
+        ranges = any("/" in name for name in asked["no_proxy"])
+        if not ranges and runtime["flavor"] in ONE_UNIT:
+            draft.stop("runtime_proxy_ranges_missing", detail, remedy)
+            continue
+        if not ranges and runtime.get("serves_kubelet"):
+            draft.caution("runtime_proxy_ranges_missing", detail, remedy)
+        if _may_restart(draft, case, runtime, "its proxies change"):
+            draft.step(
+                id=f"toolkit.proxies.{runtime['name']}",
+                role=TOOLKIT_ROLE,
+                component=_label(runtime),
+                now="other proxies",
+                wanted="the wanted proxies",
+                reason="The unit has other proxies or exceptions.",
+                disruption=RESTART,
+            )
+
+
+def _label(runtime: Data) -> str:
+    return f"{runtime['name']} ({runtime['version'] or 'version unknown'})"
+
+
+def _may_restart(draft: Draft, case: Case, runtime: Data, why: str) -> bool:
+    """Whether a runtime that has to be restarted can and may be; else a stop."""
+    if not runtime["restart_unit"]:
+        draft.stop(
+            "runtime_unit_unknown",
+            f"{_label(runtime)} has to be restarted ({why}), and no systemd unit is known that runs it.",
+            f"Name its unit in {ours('container_toolkit_runtime_unit')}, and {runtime['name']} alone in "
+            f"{ours('container_toolkit_runtimes')}.",
+        )
+        return False
+    if case.input("container_toolkit_runtime_restart") != "if_required":
+        draft.stop(
+            "runtime_restart_not_allowed",
+            f"{_label(runtime)} has to be restarted: {why}.",
+            f"Set {ours('container_toolkit_runtime_restart')}: if_required when its containers may see a restart.",
+        )
+        return False
+    return True
 
 
 def _runtime(draft: Draft, case: Case, runtime: Data) -> None:
     """Plan one runtime: its configuration and its restart."""
-    name = f"{runtime['name']} ({runtime['version'] or 'version unknown'})"
+    name = _label(runtime)
     if runtime["refusal"]:
         draft.stop("runtime_refused", f"{name}: {runtime['refusal']['reason']}", runtime["refusal"]["next_step"])
         return
@@ -138,22 +209,9 @@ def _runtime(draft: Draft, case: Case, runtime: Data) -> None:
     cdi_on = runtime["cdi"]["state"] in ("on", "on_by_default")
     restart = bool(runtime["changes"]) or bool(runtime["process_stale"] and cdi_on)
     why = "; ".join(change["why"].rstrip(".") for change in runtime["changes"])
-    if restart and not runtime["restart_unit"]:
-        draft.stop(
-            "runtime_unit_unknown",
-            f"{name} has to be restarted ({why or 'it is older than its configuration'}), and no systemd unit is known "
-            "that runs it.",
-            f"Name its unit in {ours('container_toolkit_runtime_unit')}, and {runtime['name']} alone in "
-            f"{ours('container_toolkit_runtimes')}.",
-        )
-    elif restart and case.input("container_toolkit_runtime_restart") != "if_required":
-        allow = f"Set {ours('container_toolkit_runtime_restart')}: if_required"
-        draft.stop(
-            "runtime_restart_not_allowed",
-            f"{name} has to be restarted: {why or 'it is older than its configuration'}.",
-            f"{allow} when its containers may see a restart.",
-        )
-    elif runtime["changes"]:
+    if restart and not _may_restart(draft, case, runtime, why or "it is older than its configuration"):
+        return
+    if runtime["changes"]:
         draft.step(
             id=f"toolkit.runtime.{runtime['name']}",
             role=TOOLKIT_ROLE,

@@ -27,6 +27,8 @@ PLANNERS: dict[str, t.Callable[[t.Mapping[str, t.Any], Files, t.Sequence[str]], 
 Runtime = t.Mapping[str, t.Any]
 # Flavors whose configuration is made from our edit when they start.
 GENERATED = ("k3s", "rke2", "k0s", "microk8s")
+# What is configured, and can be removed alone.
+KINDS = ("cdi", "proxies")
 JOURNAL = "/var/lib/rebellions-npu/transaction.json"
 
 
@@ -184,9 +186,18 @@ def with_proxies(
     return result
 
 
-def noted(record: dict[str, t.Any], detected: t.Mapping[str, t.Any], wanted: t.Sequence[str]) -> list[Runtime]:
+def _kind(note: t.Mapping[str, t.Any]) -> str:
+    return "proxies" if note["format"] == "unit" else "cdi"
+
+
+def noted(
+    record: dict[str, t.Any],
+    detected: t.Mapping[str, t.Any],
+    wanted: t.Sequence[str],
+    kinds: t.Sequence[str] = KINDS,
+) -> list[Runtime]:
     """The wanted runtimes (`selected` means all) in the record; one that left the host by its name only."""
-    names = dict.fromkeys(note["runtime"] for note in record["files"].values())
+    names = dict.fromkeys(note["runtime"] for note in record["files"].values() if _kind(note) in kinds)
     chosen: list[Runtime] = []
     for name in names:
         if "selected" in wanted or name in wanted:
@@ -201,14 +212,16 @@ def _reads(runtime: Runtime) -> list[str]:
     return [path for path in [runtime.get("main_config"), target, *(runtime.get("config_files") or [])] if path]
 
 
-def absent(chosen: t.Sequence[Runtime], files: Files, record: dict[str, t.Any]) -> WriteSet:
+def absent(
+    chosen: t.Sequence[Runtime], files: Files, record: dict[str, t.Any], kinds: t.Sequence[str] = KINDS
+) -> WriteSet:
     """What to write to take our changes out of these runtimes' files; the record loses their entries and goes last."""
     result = WriteSet()
     for runtime in chosen:
         edit = RuntimeEdit(runtime["name"], flavor=runtime.get("flavor", ""))
         result.edits.append(edit)
         for path, note in list(record["files"].items()):
-            if note["runtime"] != edit.name:
+            if note["runtime"] != edit.name or _kind(note) not in kinds:
                 continue
             del record["files"][path]
             item = undo(files.get(path) or Source(path), note, edit.warnings)
@@ -217,7 +230,7 @@ def absent(chosen: t.Sequence[Runtime], files: Files, record: dict[str, t.Any]) 
                 drop_dirs = list(reversed(note.get("created_dirs") or [])) if item.new is None else []
                 result.files.append(_request(item, backup=False, drop_backup=True, drop_dirs=drop_dirs))
                 result.diffs.append(_diff(item))
-        if edit.files and edit.name == "containerd":
+        if edit.files and edit.name == "containerd" and "cdi" in kinds:
             judge = containerd.judge_removal(runtime, files, edit)
             if judge:
                 result.judges.append(judge)

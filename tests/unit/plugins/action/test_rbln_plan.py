@@ -1,13 +1,14 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The controller's part of rbln_plan: which groups of a host count as its pools."""
+"""The controller's part of rbln_plan: which groups of a host count as its pools, and what its proxies are to be."""
 
 from __future__ import annotations
 
+import types
 import typing as t
 
 import pytest
-from ansible_collections.rebellions.npu.plugins.action.rbln_plan import _groups
+from ansible_collections.rebellions.npu.plugins.action.rbln_plan import ActionModule, _groups, exceptions
 
 OLD, NEW = "debian_12_k6_1_0_50", "debian_12_k6_1_0_47"
 POOLS = ["npu_nodes", "npu_pool_" + OLD, "npu_pool_" + NEW]
@@ -28,3 +29,66 @@ def test_pools_of_kernels_before_a_reboot_do_not_count(left: list[str] | None, n
     # The plan of this run that is there already may be one from after the reboot.
     variables["rbln_preflight_plan"] = {"observation": {"ansible_facts": {"rbln": {"pool_key": now}}}}
     assert _groups(variables, now) == groups
+
+
+def test_what_runtimes_reach_without_a_proxy() -> None:
+    assert exceptions("a, b", None, ["10.0.0.0/8"], "192.0.2.1", "n1") == [
+        "a", "b", "192.0.2.1", "n1", ".svc", ".cluster.local", "10.0.0.0/8",
+    ]  # fmt: skip
+    assert exceptions("", ".k8s.site.", "10.0.0.0/8,fd00::/8", None, "n1") == [
+        "n1", ".svc", ".k8s.site", "10.0.0.0/8", "fd00::/8",
+    ]  # fmt: skip
+
+
+class Task(types.SimpleNamespace):
+    def copy(self) -> Task:
+        return Task(**vars(self))
+
+
+class Looking(ActionModule):
+    """The plan's look at the proxies of a host, which answers."""
+
+    def __init__(self, answer: dict[str, t.Any]) -> None:
+        self._task = Task(args={"observation": {}}, check_mode=False, diff=True)
+        self._templar = types.SimpleNamespace(template=lambda value: value)
+        self.answer = answer
+        self.looks: list[Task] = []
+
+    def _action(self, name: str, task: t.Any) -> t.Any:
+        assert name == "rebellions.npu.rbln_runtime_config"
+        self.looks.append(task)
+        return types.SimpleNamespace(run=lambda task_vars: self.answer)
+
+    def look(self, wanted: bool = True) -> t.Any:
+        inputs = {
+            "rbln_container_toolkit_runtime_proxies": wanted,
+            "rbln_driver_http_proxy": "",
+            "rbln_driver_https_proxy": "http://u:hunted-word@proxy:1",
+            "rbln_driver_no_proxy": "site",
+        }
+        return self._proxies(
+            inputs, {"runtimes": []}, {"inventory_hostname": "n1", "rbln_cluster_cidrs": ["10.0.0.0/8"]}
+        )
+
+
+def test_the_plan_looks_at_the_proxies_of_a_host_and_holds_none() -> None:
+    names = [{"name": "containerd", "changed": True}, {"name": "docker", "changed": False}]
+    looking = Looking({"runtimes": names})
+    found = looking.look()
+    assert found == {
+        "changed": ["containerd"],
+        "no_proxy": ["site", "n1", ".svc", ".cluster.local", "10.0.0.0/8"],
+        "problem": "",
+        "next_step": "",
+    }
+    task = looking.looks[0]
+    assert (task.check_mode, task.diff, looking._task.args) == (True, False, {"observation": {}})
+    assert (task.args["http_proxy"], task.args["https_proxy"]) == (None, "http://u:hunted-word@proxy:1")
+    assert (task.args["configure"], task.args["no_proxy"]) == (["proxies"], found["no_proxy"])
+
+
+def test_a_look_that_fails_is_a_problem_of_the_plan_and_no_look_is_made_without_the_input() -> None:
+    looking = Looking({"failed": True, "msg": "There is no proxy. Next: Give one."})
+    assert looking.look(wanted=False) is None and looking.looks == []
+    found = looking.look()
+    assert (found["changed"], found["problem"], found["next_step"]) == ([], "There is no proxy.", "Give one.")

@@ -401,6 +401,20 @@ def test_a_lost_restart_is_found_again(started: float | None, expected: bool, tm
     assert found["config_newest"] is not None and found["process_started"] is not None
 
 
+@pytest.mark.parametrize("ending", ["conf", "env"])
+def test_a_restart_that_the_proxies_of_a_unit_have_not_got_is_found_again(ending: str, tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.containerd("1.7.27")
+    machine.kubelet()
+    path = "/etc/systemd/system/containerd.service.d/zz-rbln-proxy." + ending
+    machine.write(path, "x", age=1000)
+    assert only(machine.detect())["process_stale"] is False
+    machine.write(path, "x", age=0)
+    assert only(machine.detect())["process_stale"] is True
+    machine.write(path, "x", age=-5000)
+    assert only(machine.detect())["process_stale"] is False
+
+
 def test_what_containerd_reads_and_toml_forbids_is_no_fault_of_an_unchanged_host(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     table = "[plugins.'io.containerd.grpc.v1.cri']\n  enable_cdi = %s\n"

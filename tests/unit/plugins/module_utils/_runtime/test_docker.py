@@ -281,6 +281,16 @@ def test_the_running_daemon_beats_file_times(
     assert (found["cdi"]["state"], found["process_stale"]) == ("on", stale)
 
 
+def test_what_the_running_daemon_says_hides_no_newer_proxies(tmp_path: Path) -> None:
+    machine = docker(tmp_path, "27.5.1", '{"features": {"cdi": true}}')
+    machine.program("/usr/bin/docker")
+    info = json.dumps({"ServerVersion": "27.5.1", "CDISpecDirs": DEFAULTS})
+    machine.answer(["/usr/bin/docker", "info", "--format", "{{json .}}"], info)
+    assert only(machine.detect(), "docker")["process_stale"] is False
+    machine.write("/etc/systemd/system/docker.service.d/zz-rbln-proxy.env", "x", age=0)
+    assert only(machine.detect(), "docker")["process_stale"] is True
+
+
 @pytest.mark.parametrize(
     "version, noted",
     [

@@ -292,6 +292,72 @@ def test_runtimes(raw: dict[str, t.Any], item: dict[str, t.Any], steps: list[str
     assert (ids(found), codes(found)) == (steps, stops)
 
 
+ALLOWED = {"rbln_container_toolkit_runtime_restart": "if_required"}
+RANGES = ["10.96.0.0/12"]
+
+
+def asked(*changed: str, no_proxy: t.Sequence[str] = RANGES, problem: str = "") -> Data:
+    return {"changed": list(changed), "no_proxy": list(no_proxy), "problem": problem, "next_step": "Do it."}
+
+
+@pytest.mark.parametrize(
+    "raw, item, proxies, acts, stops",
+    [
+        (ALLOWED, runtime(), asked("containerd"), ["proxies"], []),
+        (ALLOWED, runtime(), asked(), [], []),
+        ({}, runtime(), asked("containerd"), [], ["runtime_restart_not_allowed"]),
+        (ALLOWED, runtime(restart_unit=None), asked("containerd"), [], ["runtime_unit_unknown"]),
+        (ALLOWED, runtime(changes=[CHANGE]), asked("containerd"), ["proxies", "runtime"], []),
+        (ALLOWED, runtime(process_stale=True), asked("containerd"), ["proxies", "runtime"], []),
+        (ALLOWED, runtime(), asked(problem="No proxy."), [], ["runtime_proxies_refused"]),
+        (ALLOWED, runtime(flavor="k3s"), asked("containerd"), ["proxies"], []),
+        (ALLOWED, runtime(flavor="k3s"), asked("containerd", no_proxy=[".svc"]), [], ["runtime_proxy_ranges_missing"]),
+        (ALLOWED, runtime(), asked("containerd", no_proxy=[".svc"]), ["proxies"], []),
+        (ALLOWED, runtime(flavor="docker-backend"), asked("containerd"), [], []),
+        (
+            {**ALLOWED, "rbln_container_toolkit_source": "container"},
+            runtime(changes=[CHANGE]),
+            asked("containerd"),
+            ["proxies"],
+            [],
+        ),
+    ],
+)
+def test_the_proxies_of_a_converged_host_are_a_step_before_the_runtime(
+    raw: Data, item: Data, proxies: Data, acts: list[str], stops: list[str]
+) -> None:
+    found = draw(raw, r=runtimes(item), proxies=proxies)
+    assert (found["acts"]["container_toolkit"], codes(found)) == (acts, stops)
+    if acts:
+        assert found["disruption"] == "restart" and found["acts"]["validator"] == ["markers"]
+
+
+@pytest.mark.parametrize(
+    "item, cautions",
+    [(runtime(serves_kubelet=True), ["runtime_proxy_ranges_missing"]), (runtime(serves_kubelet=False), [])],
+)
+def test_network_plugins_need_ranges_without_a_proxy(item: Data, cautions: list[str]) -> None:
+    found = draw(ALLOWED, r=runtimes(item), proxies=asked("containerd", no_proxy=[".svc"]))
+    assert (codes(found, "cautions"), found["acts"]["container_toolkit"]) == (cautions, ["proxies"])
+    assert codes(draw(ALLOWED, r=runtimes(item), proxies=asked("containerd")), "cautions") == []
+
+
+def test_a_host_without_work_for_a_driver_gets_its_proxies() -> None:
+    found = draw(
+        {**ALLOWED, "rbln_preflight_no_npus": "warn", "rbln_preflight_unlisted": "ignore"},
+        facts(npus=[], counts={"functions": 0}),
+        proxies=asked("containerd"),
+    )
+    assert (ids(found), found["roles"]) == (["toolkit.proxies.containerd"], ["container_toolkit"])
+
+
+def test_proxies_wait_until_it_is_known_which_runtime_is_meant() -> None:
+    doubt = {"reason": "Two runtimes.", "candidates": ["a", "b"], "next_step": "Choose."}
+    assert codes(draw(ALLOWED, r=runtimes(ambiguous=doubt), proxies=asked(problem="It is unclear."))) == [
+        "runtime_known"
+    ]
+
+
 def test_an_ambiguous_runtime_is_asked_about() -> None:
     found = draw(
         {}, r=runtimes(ambiguous={"reason": "Two runtimes.", "candidates": ["a", "b"], "next_step": "Choose."})
@@ -364,6 +430,7 @@ def test_a_vendor_package_that_is_there_is_no_step() -> None:
         {"acts": {"driver": ["install"]}},
         {"disruption": "outage"},
         {"stale_units": [""]},
+        {"proxies": {**asked(), "http_proxy": "http://u:p@proxy"}},
         {"cdi_options": {"form": "auto", "path": "/var/run/cdi/rbln.yaml"}},
     ],
     ids=lambda changes: next(iter(changes)),

@@ -11,8 +11,8 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config import proxies
 from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config.edit import RuntimeEdit, Source
-from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config.file_set import with_proxies
-from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config.undo import undo
+from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config.file_set import absent, noted, with_proxies
+from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config.undo import RECORD, undo
 
 UNIT = "containerd.service"
 ETC = "/etc/systemd/system/containerd.service.d/"
@@ -22,13 +22,19 @@ WANTED = {"http_proxy": "", "https_proxy": "http://u:p%40$x@proxy.example:3128",
 
 
 def files_of(texts: t.Mapping[str, str]) -> dict[str, Source]:
-    return {path: Source(path, text.encode()) for path, text in texts.items()}
+    """Unit files may lack the head of their one section."""
+    unit = (".conf", ".service")
+    return {
+        path: Source(path, (text if "[" in text or not path.endswith(unit) else "[Service]\n" + text).encode())
+        for path, text in texts.items()
+    }
 
 
-def theirs(texts: t.Mapping[str, str]) -> dict[str, str]:
+def theirs(texts: t.Mapping[str, str], unit: str = UNIT) -> dict[str, str]:
     files = files_of(texts)
-    paths = proxies.in_effect(files, proxies.unit_files(UNIT, texts))
-    return proxies.present_variables(files, paths, proxies.variable_files(files, paths))
+    paths = proxies.in_effect(files, proxies.unit_files(unit, texts))
+    more = proxies.matched(proxies.variable_files(files, unit, paths), list(texts))
+    return proxies.present_variables(files, unit, paths, more)
 
 
 def plan(texts: t.Mapping[str, str], wanted: t.Mapping[str, t.Any] | None = None, **runtime: t.Any) -> RuntimeEdit:
@@ -61,11 +67,66 @@ PLACE, OTHER = "/usr/lib/systemd/system/containerd.service", "/etc/default/c"
             {"NO_PROXY": "b,c"},
         ),
         ({CONF: "[Service]\nEnvironmentFile=%s\n" % ENV, ENV: "NO_PROXY=ours\n"}, {}),
+        ({ETC + "a.conf": "EnvironmentFile=-/etc/default/%N\n", "/etc/default/containerd": "A=1\n"}, {"A": "1"}),
+        (
+            {
+                ETC + "a.conf": "EnvironmentFile=/etc/%p.d/*.env\n",
+                "/etc/containerd.d/b.env": "A=2",
+                "/etc/containerd.d/a.env": "A=1",
+                "/etc/containerd.d/c.conf": "A=3",
+            },
+            {"A": "2"},
+        ),
+        ({ETC + "a.conf": "EnvironmentFile=%s\n" % OTHER, ETC + "b.conf": "EnvironmentFile=\n", OTHER: "A=1"}, {}),
+        (
+            {
+                "/etc/systemd/system/service.d/a.conf": "Environment=A=1 B=1\n",
+                "/usr/lib/systemd/system/service.d/b.conf": "Environment=B=2\n",
+                ETC + "a.conf": "Environment=A=2\n",
+            },
+            {"A": "2", "B": "2"},
+        ),
+        ({ETC + "a.conf": "[Service]\nEnvironment=A=1 \\\n  B=%n\n[Unit]\nEnvironment=C=1\n"}, {"A": "1", "B": UNIT}),
+        ({ETC + "a.conf": "EnvironmentFile=%s\n" % OTHER, OTHER: "NO_PROXY=a,\\\nb\n"}, {"NO_PROXY": "a,b"}),
     ],
-    ids=["none", "two-in-a-line", "reset", "first-place-wins", "first-unit-wins", "quotes", "file-wins", "ours"],
+    ids=[
+        "none",
+        "two-in-a-line",
+        "reset",
+        "first-place-wins",
+        "first-unit-wins",
+        "quotes",
+        "file-wins",
+        "ours",
+        "specifier",
+        "pattern",
+        "files-reset",
+        "drop-ins-of-all-services",
+        "continued",
+        "continued-file",
+    ],
 )
 def test_what_others_set(texts: dict[str, str], found: dict[str, str]) -> None:
     assert theirs(texts) == found
+
+
+def test_drop_ins_of_a_prefix_of_the_unit_and_of_a_template() -> None:
+    place = "/etc/systemd/system/"
+    texts = {place + "k3s-.service.d/a.conf": "Environment=A=1\n", place + "k3s.service.d/a.conf": "Environment=A=2\n"}
+    assert theirs(texts, "k3s-agent.service") == {"A": "1"}
+    assert theirs({place + "x@.service.d/a.conf": "Environment=A=%i\n"}, "x@one.service") == {"A": "one"}
+
+
+@pytest.mark.parametrize("flavor", ["k3s", "rke2", "k0s"])
+def test_only_the_containerd_of_a_distribution_gets_the_proxies(flavor: str) -> None:
+    """Their unit is the agent and the kubelet too, which would ask the API server through the proxy."""
+    given = {"HTTP_PROXY": "http://site:1", "NO_PROXY": "a", "CONTAINERD_NO_PROXY": "b", "no_proxy": "c"}
+    wanted = {**WANTED, "http_proxy": "http://proxy:1"}
+    made = proxies.plan_proxies({**RUNTIME, "flavor": flavor}, {}, given, wanted)
+    found = values(made)
+    assert {name.partition("_")[0] for name in found} == {"CONTAINERD"}
+    assert set(found) == {"CONTAINERD_" + name for name in ("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy")}
+    assert found["CONTAINERD_NO_PROXY"].startswith('"b,a,c,10.96.0.0/12') and len(made.warnings) == 1
 
 
 def test_G02_the_proxies_of_an_existing_drop_in_are_kept_and_its_exceptions_merged() -> None:
@@ -101,6 +162,25 @@ def test_a_password_is_in_the_file_of_variables_alone_and_in_no_difference_and_n
     assert 'https_proxy="http://u:p%40\\$x@proxy.example:3128"' in content[ENV]
     assert [path for path, text in content.items() if "p%40" in text] == [ENV]
     assert done.diffs and not any("p%40" in text for text in done.diffs)
+
+
+def test_removal_of_one_kind_leaves_the_other() -> None:
+    main = "/etc/containerd/config.toml"
+    files = files_of({main: "version = 2\n", ENV: "x", CONF: "x"})
+    group = {"before": None, "after": files[main].sha256, "splices": [[0, "", "version = 2\n"]], "changes": []}
+    note = {"runtime": "containerd", "aside": "", "created_dirs": [], "groups": [group]}
+
+    def paths(kinds: t.Sequence[str]) -> tuple[list[str], list[str]]:
+        notes = {main: {**note, "format": "toml"}, **{path: {**note, "format": "unit"} for path in (ENV, CONF)}}
+        record: dict[str, t.Any] = {"schema": 1, "files": notes}
+        chosen = noted(record, {"runtimes": [RUNTIME]}, ["selected"], kinds)
+        done = absent(chosen, {**files, RECORD: Source(RECORD, b"{}")}, record, kinds)
+        return [item["path"] for item in done.files if item["path"] != RECORD], list(record["files"])
+
+    assert paths(["proxies"]) == ([ENV, CONF], [main])
+    assert paths(["cdi"])[1] == [ENV, CONF]
+    record = {"schema": 1, "files": {main: {**note, "format": "toml"}}}
+    assert noted(record, {"runtimes": [RUNTIME]}, ["selected"], ["proxies"]) == []
 
 
 def test_removal_takes_the_files_whatever_is_in_them() -> None:
