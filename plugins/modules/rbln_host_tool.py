@@ -47,7 +47,9 @@ options:
     type: dict
     default: {}
   interpreter:
-    description: Python that runs the tool on the host. The default is the Python of this module.
+    description:
+      - Python that runs the tool on the host, as root. The default is C(/usr/bin/python3). Where that is missing or older
+        than 3.8, it is the Python of this module, if only root can change it.
     type: str
   root:
     description: Install below this directory, for an image. systemd and udev are then not reloaded.
@@ -98,10 +100,22 @@ import sys
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.trust import choose_interpreter
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._host.owned_files import ARGUMENTS, install, remove
 
 TELL = (["systemctl", "daemon-reload"], ["udevadm", "control", "--reload"])
+
+
+def _python(host: Host) -> str:
+    """NpuError where no Python is fit; an image gets the system's, which may come after the tool."""
+    python, reason = choose_interpreter(host, sys.executable if host.root == "/" else "")
+    if reason and host.root == "/":
+        raise NpuError(
+            "There is no Python that root alone can change and that runs the host tool (%s)." % reason,
+            "Install python3 of version 3.8 or newer, or name one that is root's with interpreter.",
+        )
+    return python
 
 
 def main() -> None:
@@ -117,7 +131,7 @@ def main() -> None:
     host = Host(params["root"])
     try:
         if params["state"] == "present":
-            changed = install(host, params["files"], params["interpreter"] or sys.executable, module.check_mode)
+            changed = install(host, params["files"], params["interpreter"] or _python(host), module.check_mode)
         else:
             changed = remove(
                 host, [entry["path"] for entry in params["files"]], params["directories"], module.check_mode

@@ -18,12 +18,13 @@ from dataclasses import dataclass, field
 from .._base.model import ERROR, WARNING, NpuError, Problem
 from .._base.vendor import VendorProfile
 from .._host.host import LINK_LIMIT, FileStat, Host
-from .options import SPEC_SUFFIXES, STANDALONE, STORAGE, CdiOptions, default_path
+from .options import INTERPRETER, SPEC_SUFFIXES, STANDALONE, STORAGE, CdiOptions, default_path
 from .validate import device_names, spelled
 from .version import all_edits, items
 
 ACCESS_LIST = "system.posix_acl_access"
 STICKY = 0o1000
+OLDEST_PYTHON = 8
 # Programs of the system may be hooks, but not one that runs what its arguments name.
 PROGRAM_DIRS = ("/usr/bin/", "/usr/sbin/", "/usr/libexec/", "/bin/", "/sbin/")
 RUNS_ARGUMENTS = re.compile(
@@ -185,6 +186,31 @@ def refuse_planted(guard: Guard, path: str) -> None:
         raise NpuError(
             "%s is a symbolic link that others than root could have made (%s)." % (path, reason), "Remove the link."
         )
+
+
+def unfit_interpreter(guard: Guard, path: str) -> str:
+    """Why the host tool, which root runs, must not be run by this Python; empty when it may."""
+    python = guard.host.resolve(path) if path.startswith("/") else None
+    if python is None or not python.ok:
+        return "%s: %s" % (path or "no interpreter", python.detail if python is not None else "not an absolute path")
+    release = re.fullmatch(r"(?:platform-)?python3\.([0-9]+)", posixpath.basename(python.value))
+    if release is not None and int(release.group(1)) < OLDEST_PYTHON:
+        return "%s is older than Python 3.%d" % (python.value, OLDEST_PYTHON)
+    reason = guard.way(path).reason
+    return "others than root can change %s: %s" % (path, reason) if reason else ""
+
+
+def choose_interpreter(host: Host, running: str) -> tuple[str, str]:
+    """(The Python for the host tool, why it cannot be that): the system's, else the `running` one if it is root's.
+
+    `running` is empty below another root: what runs now is no part of that tree.
+    """
+    guard = Guard(host)
+    reason = unfit_interpreter(guard, INTERPRETER)
+    if not reason or not running:
+        return INTERPRETER, reason
+    other = unfit_interpreter(guard, running)
+    return (running, "") if not other else (INTERPRETER, "%s; %s" % (reason, other))
 
 
 def directory_needs_repair(guard: Guard, path: str) -> bool:

@@ -15,7 +15,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions im
 from ansible_collections.rebellions.npu.plugins.module_utils._cdi.manage import manage
 from ansible_collections.rebellions.npu.plugins.module_utils._cdi.options import CdiOptions
 from ansible_collections.rebellions.npu.plugins.module_utils._cdi.spec import compare
-from ansible_collections.rebellions.npu.plugins.module_utils._cdi.trust import known_hook
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.trust import choose_interpreter, known_hook
 from ansible_collections.rebellions.npu.plugins.module_utils._host import host
 from ansible_collections.rebellions.npu.tests.unit.fixtures.cdi.table import HERE, full
 from ansible_collections.rebellions.npu.tests.unit.fixtures.cdi.tree import Tree
@@ -335,6 +335,22 @@ class TestFiles:
         """The CDI project's library reads such files; of the anchor's it refuses only the key that holds it."""
         tree.put("/etc/cdi/x.yaml", text.encode())
         assert set(told(look(tree))) == {"cdi_other_file", "cdi_hook_unknown"}
+
+
+def test_the_python_of_the_host_tool_is_that_of_the_system_or_of_root(tree: Tree) -> None:
+    """A hook runs as root at every container start: never by a Python in the home of a user."""
+    tree.tool("/usr/bin/python3.9", "/usr/bin/python3.6", "/opt/py/bin/python3", "/home/a/venv/bin/python")
+    tree.link("python3.9", "/usr/bin/python3")
+    (tree.root / "home/a/venv/bin").chmod(0o777)
+    seen = tree.host(host)
+    assert choose_interpreter(seen, "/home/a/venv/bin/python") == ("/usr/bin/python3", "")
+    tree.link("python3.6", "/usr/bin/python3")
+    assert choose_interpreter(seen, "/opt/py/bin/python3") == ("/opt/py/bin/python3", "")
+    old = "/usr/bin/python3.6 is older than Python 3.8"
+    assert choose_interpreter(seen, "") == ("/usr/bin/python3", old)
+    python, reason = choose_interpreter(seen, "/home/a/venv/bin/python")
+    assert python == "/usr/bin/python3" and reason.startswith(old)
+    assert "others than root can change /home/a/venv/bin/python: /home/a/venv/bin: everybody can write it" in reason
 
 
 class TestHooks:
