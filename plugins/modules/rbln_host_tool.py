@@ -48,8 +48,8 @@ options:
     default: {}
   interpreter:
     description:
-      - Python that runs the tool on the host, as root. The default is C(/usr/bin/python3). Where that is missing or older
-        than 3.8, it is the Python of this module, if only root can change it.
+      - Python that runs the tool on the host, as root. The default is C(/usr/bin/python3). Where that is missing or
+        older than 3.8, it is the Python of this module, if only root can change it.
     type: str
   root:
     description: Install below this directory, for an image. systemd and udev are then not reloaded.

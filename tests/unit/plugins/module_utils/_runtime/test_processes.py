@@ -495,6 +495,47 @@ def test_arguments_of_the_process_unless_its_unit_has_changed_since(
     assert any("has changed since its process started" in warning for warning in found["warnings"]) is stale
 
 
+@pytest.mark.parametrize(
+    "unit, running, planned, stale",
+    [
+        ("containerd", "/usr/bin/containerd", "/usr/bin/containerd --log-level debug", False),
+        ("containerd", "/usr/bin/containerd -c /etc/containerd/config.toml", "/usr/bin/containerd -l debug", False),
+        ("containerd", "/usr/bin/containerd --config=/o.toml", "/usr/bin/containerd -c /o.toml --root /data", False),
+        ("containerd", "/usr/bin/containerd", "/usr/bin/containerd --config /opt/new.toml", True),
+        ("containerd", "/usr/bin/containerd", "/usr/bin/containerd --address /run/new.sock", True),
+        ("docker", "/usr/bin/dockerd -H fd://", "/usr/bin/dockerd -H fd:// --log-level=debug --mtu 1400", False),
+        ("docker", "/usr/bin/dockerd -H fd://", "/usr/bin/dockerd -H fd:// --feature cdi=true", True),
+        ("docker", "/usr/bin/dockerd -H fd://", "/usr/bin/dockerd -H fd:// --cdi-spec-dir /opt/cdi", True),
+        ("crio", "/usr/bin/crio", "/usr/bin/crio --log-level debug --metrics-port 9", False),
+        ("crio", "/usr/bin/crio", "/usr/bin/crio -d /opt/crio.d", True),
+    ],
+)
+def test_only_arguments_that_count_here_make_a_process_stale(
+    unit: str, running: str, planned: str, stale: bool, tmp_path: Path
+) -> None:
+    machine = Machine(tmp_path)
+    machine.unit("%s.service" % unit, planned, pid=100, FragmentPath="/etc/x.service")
+    machine.write("/etc/x.service", "")
+    machine.process(100, running, STALE)
+    says = {"containerd": "containerd x v2.1.4 y\n", "docker": "Docker version 28.3.0, build x\n"}
+    machine.program(planned.split()[0], says.get(unit, "crio version 1.32.1\n"))
+    found = detect(machine)["runtimes"][0]
+    told = any("has changed since its process started" in warning for warning in found["warnings"])
+    assert (told, found["process_stale"]) == (stale, stale)
+
+
+def test_a_docker_that_answers_knows_better_than_its_unit(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.unit("docker.service", "/usr/bin/dockerd -H unix:///run/x.sock", pid=100, FragmentPath="/etc/x.service")
+    machine.write("/etc/x.service", "")
+    machine.process(100, "/usr/bin/dockerd -H fd://", STALE)
+    machine.program("/usr/bin/dockerd", "Docker version 28.3.0, build x\n")
+    machine.program("/usr/bin/docker")
+    info = json.dumps({"ServerVersion": "28.3.0", "CDISpecDirs": ["/etc/cdi", "/var/run/cdi"]})
+    machine.answer(["/usr/bin/docker", "info", "--format", "{{json .}}"], info)
+    assert only(detect(machine), "docker")["process_stale"] is False
+
+
 @pytest.mark.parametrize("environ", [False, True])
 def test_crio_under_another_unit_with_its_environment(environ: bool, tmp_path: Path) -> None:
     machine = Machine(tmp_path)
