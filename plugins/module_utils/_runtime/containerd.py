@@ -104,6 +104,10 @@ class ContainerdRuntime(Reader):
         context = self.context
         first = context.daemon("containerd", (UNIT,), _is_system)
         found = [first] if first.process is not None or (first.unit is not None and first.unit.active) else []
+        if first.process is not None and (first.unit is None or first.unit.name != UNIT):
+            # With its data elsewhere, only its unit or its generated file tells that it is a distribution's.
+            owner = context.distro_of(first.process)
+            found = found if owner is None or owner.plain else []
         if context.settled and found and not self._is_unanswered(found):
             return found
         for process in context.processes.named("containerd"):

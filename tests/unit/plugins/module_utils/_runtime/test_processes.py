@@ -189,6 +189,21 @@ def test_h02_the_environment_of_the_process_says_where_the_data_is(tmp_path: Pat
     assert only(detect(machine))["main_config"] == "/srv/d/agent/etc/containerd/config.toml"
 
 
+@pytest.mark.parametrize("group", [slice_of("k3s"), slice_of("k3s-node"), "/user.slice/x.scope"])
+@pytest.mark.parametrize("own", [False, True])
+def test_d02_k3s_with_its_data_elsewhere_is_no_second_containerd(own: bool, group: str, tmp_path: Path) -> None:
+    """Newer releases of k3s give the socket in the generated file, not in the command line."""
+    machine = k3s(tmp_path, data="/srv/d", group=group)
+    config = "/srv/d/agent/etc/containerd/config.toml"
+    machine.process(900, "'/usr/local/bin/k3s server'", group=group, environ="K3S_DATA_DIR=/srv/d")
+    machine.process(950, "containerd -c " + config, group=group)
+    if own:
+        machine.program("/usr/bin/containerd", "containerd x v1.7.24 y\n")
+        machine.process(960, "/usr/bin/containerd", group=slice_of("site-containerd"), file="/usr/bin/containerd")
+    found = {item["flavor"]: item["main_config"] for item in detect(machine)["runtimes"]}
+    assert found == {"k3s": config, **({"system": CONFIG} if own else {})}
+
+
 def test_d02_rke2_with_its_data_elsewhere_and_a_kubelet_of_its_own(tmp_path: Path) -> None:
     """rancher/rke2 6266 shows this command line."""
     machine = Machine(tmp_path)
